@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,12 +11,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
-	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // flagValues are the values of flags that accept a fixed list. A key "COMMAND FLAG"
@@ -106,9 +105,9 @@ func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra
 
 // servedPorts returns what the daemon on this machine serves, or nothing if it does not
 // answer in time.
-func servedPorts(c *cobra.Command) (out []status.ServicePort) {
-	askQuickly(c, func(ctx context.Context, address netip.AddrPort) {
-		if report, err := status.Fetch(ctx, address, &status.Filter{}); err == nil {
+func servedPorts(c *cobra.Command) (out []api.ServicePort) {
+	askQuickly(c, func(ctx context.Context, client *api.Client) {
+		if report, err := client.Status(ctx, &api.Filter{}); err == nil {
 			out = report.ServicePorts
 		}
 	})
@@ -116,27 +115,29 @@ func servedPorts(c *cobra.Command) (out []status.ServicePort) {
 }
 
 // askQuickly asks the daemon on this machine, for as long as a shell may wait.
-func askQuickly(c *cobra.Command, ask func(context.Context, netip.AddrPort)) {
-	text := "127.0.0.1:10249"
+func askQuickly(c *cobra.Command, ask func(context.Context, *api.Client)) {
+	text := api.DefaultAddress.String()
 	if f := c.Flags().Lookup("metrics-bind-address"); f != nil && f.Value.String() != "" {
 		text = f.Value.String()
 	}
-	address, err := parseAddress(text)
+	address, err := api.ParseAddress(text)
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	ask(ctx, address)
+	client := api.NewClient(address)
+	defer client.Close()
+	ask(ctx, client)
 }
 
 // completeEndpoints completes the endpoints of this node.
 func completeEndpoints(c *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
-	report := &drain.Report{}
-	askQuickly(c, func(ctx context.Context, address netip.AddrPort) {
-		client := status.NewClient(address)
-		defer client.Close()
-		_ = client.Get(ctx, drain.Path, url.Values{"begin": {begin}}, report) // completion shows no errors
+	report := &api.Drains{}
+	askQuickly(c, func(ctx context.Context, client *api.Client) {
+		if answer, err := client.Drains(ctx, api.DrainQuery{Begin: &begin}); err == nil {
+			report = answer
+		}
 	})
 	return slices.DeleteFunc(report.Endpoints, func(w string) bool { return !shellSafe.MatchString(w) }), cobra.ShellCompDirectiveNoFileComp
 }
@@ -146,18 +147,18 @@ func completeServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.S
 	return serviceNames(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
 }
 
-func serviceNames(ports []status.ServicePort) []string {
-	return distinct(ports, func(p status.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} })
+func serviceNames(ports []api.ServicePort) []string {
+	return distinct(ports, func(p api.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} })
 }
 
-func namespaces(ports []status.ServicePort) []string {
-	return distinct(ports, func(p status.ServicePort) []string { return []string{p.Namespace} })
+func namespaces(ports []api.ServicePort) []string {
+	return distinct(ports, func(p api.ServicePort) []string { return []string{p.Namespace} })
 }
 
 // destinations returns what clients of a protocol connect to, with the name of its
 // Service.
-func destinations(ports []status.ServicePort, protocol string) []string {
-	return distinct(ports, func(p status.ServicePort) (out []string) {
+func destinations(ports []api.ServicePort, protocol string) []string {
+	return distinct(ports, func(p api.ServicePort) (out []string) {
 		for _, f := range p.Frontends {
 			to, err := netip.ParseAddrPort(f.Address) // an error: a NodePort of all addresses
 			if err == nil && strings.EqualFold(p.Protocol, protocol) {
@@ -173,7 +174,7 @@ func destinations(ports []status.ServicePort, protocol string) []string {
 var shellSafe = regexp.MustCompile(`^[][:\t/a-zA-Z0-9.-]+$`)
 
 // distinct returns what words returns for all ports, sorted.
-func distinct(ports []status.ServicePort, words func(status.ServicePort) []string) (out []string) {
+func distinct(ports []api.ServicePort, words func(api.ServicePort) []string) (out []string) {
 	for _, p := range ports {
 		out = append(out, words(p)...)
 	}

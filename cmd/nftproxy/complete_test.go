@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/api"
 )
 
 // complete returns what the shell is offered for the last word of a command line,
@@ -102,10 +101,10 @@ func TestCompleteOutput(t *testing.T) {
 
 // TestCompleteFromDaemon asks a daemon, and trusts no answer (12.75).
 func TestCompleteFromDaemon(t *testing.T) {
-	report := status.Report{From: status.Daemon, ServicePorts: []status.ServicePort{
-		{Namespace: "shop", Name: "web", Protocol: "TCP", Frontends: []status.Frontend{{Address: "10.96.0.10:80"}, {Address: "*:30080"}}},
-		{Namespace: "kube-system", Name: "dns", Protocol: "UDP", Frontends: []status.Frontend{{Address: "[fd00::10]:53"}}},
-		{Namespace: "$(reboot)", Name: "a`b`", Protocol: "TCP", Frontends: []status.Frontend{{Address: "10.96.0.11:80"}}},
+	report := api.Status{From: api.FromDaemon, ServicePorts: []api.ServicePort{
+		{Namespace: "shop", Name: "web", Protocol: "TCP", Frontends: []api.Frontend{{Address: "10.96.0.10:80"}, {Address: "*:30080"}}},
+		{Namespace: "kube-system", Name: "dns", Protocol: "UDP", Frontends: []api.Frontend{{Address: "[fd00::10]:53"}}},
+		{Namespace: "$(reboot)", Name: "a`b`", Protocol: "TCP", Frontends: []api.Frontend{{Address: "10.96.0.11:80"}}},
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(report) }))
 	t.Cleanup(server.Close)
@@ -139,11 +138,11 @@ func TestCompleteFromDaemon(t *testing.T) {
 // TestCompleteDrain offers the endpoints of the daemon's Services (12.75).
 func TestCompleteDrain(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != drain.Path || !slices.Equal(r.URL.Query()["begin"], []string{"10.1"}) {
+		if r.URL.Path != api.DrainPath || !slices.Equal(r.URL.Query()["begin"], []string{"10.1"}) {
 			http.NotFound(w, r)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(drain.Report{Endpoints: []string{"10.1.1.2", "10.1.1.2:8080", "$(reboot)"}})
+		_ = json.NewEncoder(w).Encode(api.Drains{Endpoints: []string{"10.1.1.2", "10.1.1.2:8080", "$(reboot)"}})
 	}))
 	t.Cleanup(server.Close)
 	got, directive := complete("drain", "--metrics-bind-address", server.Listener.Addr().String(), "10.1")

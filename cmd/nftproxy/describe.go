@@ -9,11 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 type describeOptions struct {
@@ -63,11 +66,11 @@ Exit code: 0 described; 2 there is no such Service, or another error.`,
 
 // countDescribed adds the number of open connections to each endpoint. Endpoints of a range
 // of ports have any port, so what leads through its frontends is counted by itself.
-func countDescribed(s *describe.Service) error {
-	var others []*describe.Port
+func countDescribed(s *api.Description) error {
+	var others []*api.DescribedPort
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		if len(p.Endpoints) == 0 || endpointAt(&p.Endpoints[0]).Port() != 0 {
+		if len(p.Endpoints) == 0 || p.Endpoints[0].AddrPort().Port() != 0 {
 			others = append(others, p)
 		} else if err := countOpened(p); err != nil {
 			return err
@@ -78,12 +81,12 @@ func countDescribed(s *describe.Service) error {
 
 // countOpened adds the number of open connections to the endpoints of some ports of a
 // Service.
-func countOpened(ports ...*describe.Port) error {
+func countOpened(ports ...*api.DescribedPort) error {
 	var addresses []netip.Addr
 	var frontends []string
 	for _, p := range ports {
 		for i := range p.Endpoints {
-			addresses = append(addresses, endpointAt(&p.Endpoints[i]).Addr())
+			addresses = append(addresses, p.Endpoints[i].AddrPort().Addr())
 		}
 		for _, f := range p.Frontends {
 			frontends = append(frontends, p.Protocol+" "+f.Address)
@@ -96,7 +99,7 @@ func countOpened(ports ...*describe.Port) error {
 	for _, p := range ports {
 		protocol, _ := model.ParseProtocol(p.Protocol)
 		for i := range p.Endpoints {
-			at := endpointAt(&p.Endpoints[i])
+			at := p.Endpoints[i].AddrPort()
 			open := counts[conntrack.Endpoint{Protocol: protocol, Address: at}]
 			for e, n := range counts {
 				if at.Port() == 0 && e.Protocol == protocol && e.Address.Addr() == at.Addr() {
@@ -107,16 +110,6 @@ func countOpened(ports ...*describe.Port) error {
 		}
 	}
 	return nil
-}
-
-// endpointAt returns the address of an endpoint, with port 0 if that is the one that the
-// client dialled.
-func endpointAt(e *describe.Endpoint) netip.AddrPort {
-	if at, err := netip.ParseAddrPort(e.Address); err == nil {
-		return at
-	}
-	a, _ := netip.ParseAddr(e.Address) // as we print it
-	return netip.AddrPortFrom(a, 0)
 }
 
 func describeArguments(c *cobra.Command, args []string) error {
@@ -141,13 +134,13 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 		}
 	}
 	if o.output == "json" {
-		return describe.JSON(c.OutOrStdout(), s)
+		return terminal.JSON(c.OutOrStdout(), s)
 	}
-	return describe.Print(c.OutOrStdout(), s, time.Now(), paint)
+	return show.Description(c.OutOrStdout(), s, time.Now(), paint)
 }
 
 // fromObjects describes what files or a cluster lead to.
-func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*describe.Service, error) {
+func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.Description, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return nil, err
@@ -164,17 +157,17 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*descr
 		return nil, err
 	}
 	s := describe.FromView(router.View(name))
-	s.From = describe.Input
+	s.From = api.FromInput
 	return s, nil
 }
 
 // running describes what this node serves.
-func (o *describeOptions) running(c *cobra.Command, question string) (s *describe.Service, err error) {
-	err = o.daemon.ask(func(address netip.AddrPort) (err error) {
-		s, err = status.FetchDescription(c.Context(), address, question)
+func (o *describeOptions) running(c *cobra.Command, question string) (s *api.Description, err error) {
+	err = o.daemon.ask(func(client *api.Client) (err error) {
+		s, err = client.Describe(c.Context(), question)
 		return err
 	})
-	if !errors.Is(err, status.ErrNoDaemon) {
+	if !errors.Is(err, api.ErrNoDaemon) {
 		return s, err
 	}
 	noDaemon := err
@@ -182,7 +175,7 @@ func (o *describeOptions) running(c *cobra.Command, question string) (s *describ
 		s, err = status.DescribeKernel(conn, question)
 		return err
 	})
-	switch unknown := (*describe.UnknownError)(nil); {
+	switch unknown := (*api.UnknownError)(nil); {
 	case errors.As(err, &unknown):
 		return nil, err
 	case err != nil:

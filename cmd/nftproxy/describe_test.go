@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -25,7 +25,7 @@ func TestDescribeFile(t *testing.T) {
 		golden(t, filepath.Join("testdata", "describe-"+name+".txt"), r.stdout)
 	}
 	r := execute("", "describe", "shop/web", "-f", shop, "--hostname-override", "node-1", "-o", "json")
-	var s describe.Service
+	var s api.Description
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || r.code != 0 {
 		t.Fatal(err, r.stderr)
 	}
@@ -33,7 +33,7 @@ func TestDescribeFile(t *testing.T) {
 	for _, e := range s.Ports[1].Endpoints {
 		shares[e.Address] = e.Inside.Part
 	}
-	if s.From != describe.Input || s.AffinitySeconds != 600 || shares["10.128.0.2:8080"] != 0.5 || shares["10.128.1.4:8080"] != 0.25 || s.Ports[1].Endpoints[3].Outside.LeftOut == "" {
+	if s.From != api.FromInput || s.AffinitySeconds != 600 || shares["10.128.0.2:8080"] != 0.5 || shares["10.128.1.4:8080"] != 0.25 || s.Ports[1].Endpoints[3].Outside.LeftOut == "" {
 		t.Errorf("JSON: %+v", s)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -365,16 +363,5 @@ func TestApplyBesideDaemon(t *testing.T) {
 	}
 	if r := ask(t, l.ns, "apply", "-f", l.dir, "--quiet"); r.code != 0 || r.stdout+r.stderr != "" {
 		t.Errorf("quiet: code %d, %s%s", r.code, r.stdout, r.stderr)
-	}
-}
-
-// TestUntrusted: no plan follows the answer of a user that could not run nftproxy.
-func TestUntrusted(t *testing.T) {
-	at := netip.MustParseAddrPort("127.0.0.1:10249")
-	if err := untrusted(at, []int{0, 7}, []int{7, 0}); err != nil {
-		t.Error(err)
-	}
-	if err := untrusted(at, []int{0, 8}, []int{7, 0}); !errors.Is(err, status.ErrNoDaemon) || !strings.Contains(err.Error(), "user 8") {
-		t.Errorf("%v", err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -16,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -214,25 +212,21 @@ func (o *drainOptions) checkFlags(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// maxQuery is how long the question about targets may be: the daemon reads 16 KiB of headers.
-const maxQuery = 12 << 10
-
 // ask asks the running nftproxy about targets; nil: there is none.
-func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.Report, error) {
-	query := url.Values{}
+func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*api.Drains, error) {
+	var query api.DrainQuery
 	for _, t := range targets {
-		query.Add("target", t.Encode())
+		query.Targets = append(query.Targets, t.Encode())
 	}
-	if n := len(query.Encode()); n > maxQuery {
-		return nil, fmt.Errorf("%d endpoints are too many for one command: name at most %d", len(targets), len(targets)*maxQuery/n)
+	if most, fit := query.Fits(); !fit {
+		return nil, fmt.Errorf("%d endpoints are too many for one command: name at most %d", len(targets), most)
 	}
-	report := &drain.Report{}
-	err := o.daemon.ask(func(address netip.AddrPort) error {
-		client := status.NewClient(address)
-		defer client.Close()
-		return client.Get(ctx, drain.Path, query, report)
+	var report *api.Drains
+	err := o.daemon.ask(func(client *api.Client) (err error) {
+		report, err = client.Drains(ctx, query)
+		return err
 	})
-	if errors.Is(err, status.ErrNoDaemon) {
+	if errors.Is(err, api.ErrNoDaemon) {
 		o.noDaemon = err
 		return nil, nil
 	}
@@ -240,9 +234,9 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.
 }
 
 // askAll asks about any number of targets that are drained already.
-func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*drain.Report, error) {
+func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*api.Drains, error) {
 	const most = 50 // they fit, whatever the names of their Services
-	var all *drain.Report
+	var all *api.Drains
 	for some := range slices.Chunk(targets, most) {
 		report, err := o.ask(ctx, some)
 		if err != nil || report == nil {
@@ -257,7 +251,7 @@ func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*dra
 }
 
 // place returns the file to write.
-func (o *drainOptions) place(report *drain.Report) (drain.File, error) {
+func (o *drainOptions) place(report *api.Drains) (drain.File, error) {
 	given := o.file
 	if given != "" {
 		var err error

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -89,7 +90,7 @@ func (n *openCount) text() string {
 }
 
 // result returns what is known about targets, or about the whole list.
-func (o *drainOptions) result(path string, report *drain.Report, list drain.List, targets []drain.Target) *drainResult {
+func (o *drainOptions) result(path string, report *api.Drains, list drain.List, targets []drain.Target) *drainResult {
 	r := &drainResult{File: path, Endpoints: []drainEndpoint{}, left: len(list)}
 	if o.noDaemon != nil && report == nil {
 		r.NoDaemon = strings.ReplaceAll(o.noDaemon.Error(), "\n", "; ")
@@ -187,7 +188,7 @@ func through(frontends []string) func(*conntrack.Flow) bool {
 	known := make(map[model.Frontend]bool)
 	var ranges []model.Frontend
 	for _, text := range frontends {
-		if f, err := drain.ParseLabel(text); err == nil && f.IsRange() {
+		if f, err := api.ParseLabel(text); err == nil && f.IsRange() {
 			ranges = append(ranges, f)
 		} else if err == nil {
 			known[f] = true
@@ -254,7 +255,7 @@ func (e *drainEndpoint) print(p *terminal.Printer, r *drainResult, o *drainOptio
 }
 
 // printList writes what is drained.
-func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drain.Report) error {
+func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *api.Drains) error {
 	list, err := o.listed(file, report)
 	if err != nil {
 		return err
@@ -276,7 +277,7 @@ func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drai
 }
 
 // listed returns the list in force, or that of the file.
-func (o *drainOptions) listed(file drain.File, report *drain.Report) (drain.List, error) {
+func (o *drainOptions) listed(file drain.File, report *api.Drains) (drain.List, error) {
 	if report == nil {
 		return file.Read()
 	}

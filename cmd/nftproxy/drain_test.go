@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -94,7 +95,7 @@ func (l *drainLab) startWith(objects string, args ...string) *process {
 	l.t.Helper()
 	p := startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, append([]string{"run", "-f", writeFile(l.t, objects), "--drain-file", l.file, "--metrics-bind-address", "127.0.0.1:7011"}, args...)...))
 	eventually(l.t, "the first sync", func() bool {
-		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+drain.Path)
+		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+api.DrainPath)
 		return strings.Contains(text, `"pending":false`)
 	})
 	return p

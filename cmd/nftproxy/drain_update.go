@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -44,7 +45,7 @@ func (o *drainOptions) update(ctx context.Context, file drain.File, targets []dr
 
 // checkEffects returns an error if a target is of no Service, or if connections to a
 // Service would stop.
-func (o *drainOptions) checkEffects(report *drain.Report) error {
+func (o *drainOptions) checkEffects(report *api.Drains) error {
 	if report == nil || o.force {
 		return nil
 	}
@@ -85,7 +86,7 @@ const (
 
 // await waits until the running nftproxy has applied an update, and returns its report; nil:
 // it has ended. Updates by others do not matter, unless they revoke this one.
-func (o *drainOptions) await(ctx context.Context, u *drainUpdate) (*drain.Report, error) {
+func (o *drainOptions) await(ctx context.Context, u *drainUpdate) (*api.Drains, error) {
 	for deadline := time.Now().Add(forceTimeout); ; {
 		report, err := o.ask(ctx, nil)
 		if err != nil || report == nil {
@@ -118,7 +119,7 @@ func (o *drainOptions) await(ctx context.Context, u *drainUpdate) (*drain.Report
 	}
 }
 
-func notApplied(report *drain.Report) error {
+func notApplied(report *api.Drains) error {
 	why := "see \"nftproxy status\""
 	if report.Error != "" {
 		why = report.Error
@@ -164,9 +165,9 @@ func (u *drainUpdate) revoked() error {
 }
 
 // inForce reports whether no rule leads new connections to the targets.
-func inForce(r *drain.Report) bool {
+func inForce(r *api.Drains) bool {
 	for _, a := range r.Asked {
-		if slices.ContainsFunc(a.Services, func(e drain.Effect) bool { return !e.Drained }) {
+		if slices.ContainsFunc(a.Services, func(e api.Effect) bool { return !e.Drained }) {
 			return false
 		}
 	}

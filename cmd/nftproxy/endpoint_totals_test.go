@@ -12,8 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/describe"
-	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -81,7 +80,7 @@ func (b *balanced) connect(n int) {
 	}
 }
 
-func (b *balanced) describe() (d describe.Service) {
+func (b *balanced) describe() (d api.Description) {
 	b.t.Helper()
 	if r := b.run("describe", "web", "-o", "json"); r.code == 0 {
 		if err := json.Unmarshal([]byte(r.stdout), &d); err != nil {
@@ -89,7 +88,7 @@ func (b *balanced) describe() (d describe.Service) {
 		}
 	}
 	if len(d.Ports) == 0 {
-		d.Ports = []describe.Port{{}}
+		d.Ports = []api.DescribedPort{{}}
 	}
 	return d
 }
@@ -130,7 +129,7 @@ func (b *balanced) expect(when string, servers int) {
 // isLive reports whether /live has what the servers have answered.
 func (b *balanced) isLive() bool {
 	b.t.Helper()
-	var sample live.Sample
+	var sample api.Sample
 	_, text := get(b.t, b.Node.Namespace, "http://127.0.0.1:7011/live?service=default/web")
 	if err := json.Unmarshal([]byte(text), &sample); err != nil || sample.Detail == nil {
 		b.t.Fatalf("/live: %v, %s", err, text)

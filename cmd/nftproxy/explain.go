@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -19,7 +21,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
-	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 type explainOptions struct {
@@ -289,7 +290,7 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 		if !p.Source.IsValid() {
 			p.FromNode, p.Source = true, routedSource(p.Destination)
 		}
-		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, f) }, local)
+		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, rs, f) }, local)
 		if asked != nil {
 			p.Source = routedSource(p.Destination)
 		}
@@ -327,9 +328,9 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	if service == "" {
 		return
 	}
-	var d *describe.Service
-	err := o.daemon.ask(func(address netip.AddrPort) (err error) {
-		d, err = status.FetchDescription(c.Context(), address, service)
+	var d *api.Description
+	err := o.daemon.ask(func(client *api.Client) (err error) {
+		d, err = client.Describe(c.Context(), service)
 		return err
 	})
 	switch verdict, ok := r.Verdict(); {
@@ -341,18 +342,18 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 }
 
 // listener returns where the running nftproxy connects to for clients of a NodePort on
-// localhost; false: it does not listen there, or there is none.
-func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.AddrPort, listens bool) {
-	_ = o.daemon.ask(func(address netip.AddrPort) error {
-		r, err := status.Fetch(c.Context(), address, &status.Filter{})
-		if err != nil {
-			return err
-		}
-		service, found := r.Service(netip.AddrPortFrom(f.Address, f.Port).String(), f.Protocol)
-		if !found {
-			return nil
-		}
-		d, err := status.FetchDescription(c.Context(), address, service.String())
+// localhost; false: it does not listen there, or there is none. The rules name the Service.
+func (o *explainOptions) listener(c *cobra.Command, rs *nft.Ruleset, f model.Frontend) (to netip.AddrPort, listens bool) {
+	var port *served.Frontend
+	for _, family := range model.Families { // a listener may connect over the other one
+		on := model.Frontend{Address: model.Wildcard(family), Protocol: f.Protocol, Port: f.Port}
+		port = cmp.Or(port, served.Read(rs.Table(family)).Frontend(on))
+	}
+	if port == nil {
+		return to, false
+	}
+	_ = o.daemon.ask(func(client *api.Client) error {
+		d, err := client.Describe(c.Context(), port.Port.Service.String())
 		if err == nil {
 			to, listens = d.ConnectsTo(f)
 		}
@@ -362,7 +363,7 @@ func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.
 }
 
 // addDescription adds the endpoints and claims that a daemon describes.
-func addDescription(r *explain.Result, d *describe.Service) {
+func addDescription(r *explain.Result, d *api.Description) {
 	_, port, _ := strings.Cut(r.Service, ":")
 	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
 	used := make(map[string]bool)

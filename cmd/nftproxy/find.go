@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
-	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // daemonFinder finds the running nftproxy: at the address that the flags name, or at the
@@ -24,9 +24,6 @@ type daemonFinder struct {
 	address string // of --metrics-bind-address
 	config  string // the daemon's configuration file
 }
-
-// defaultMetricsAddress is where a daemon answers unless it is configured otherwise.
-var defaultMetricsAddress = netip.MustParseAddrPort("127.0.0.1:10249")
 
 func (d *daemonFinder) addAddress(f *pflag.FlagSet) {
 	f.StringVar(&d.address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: 127.0.0.1:10249, else as the command line and the configuration of the running process say)")
@@ -37,74 +34,41 @@ func (d *daemonFinder) addConfig(c *cobra.Command) {
 	_ = c.MarkFlagFilename("config") // fails only for an unknown flag
 }
 
-// ask calls f with addresses where a daemon may answer, until one does: until f returns
-// another error than [status.ErrNoDaemon].
-func (d *daemonFinder) ask(f func(netip.AddrPort) error) error {
-	first, given, err := d.given()
+// ask calls f with clients of a daemon, until one answers, as [api.Ask] does.
+func (d *daemonFinder) ask(f func(*api.Client) error) error {
+	given, err := d.given()
 	if err != nil {
 		return err
 	}
-	failed := f(first)
-	if given || !errors.Is(failed, status.ErrNoDaemon) {
-		return failed
-	}
-	asked := []netip.AddrPort{first}
-	var here, elsewhere []error
-	for _, p := range daemons() {
-		address, err := metricsAddress(p)
-		switch {
-		case errors.Is(err, errElsewhere):
-			elsewhere = append(elsewhere, fmt.Errorf("process %s %w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", p, err, p.PID))
-			continue
-		case err != nil:
-			here = append(here, fmt.Errorf("process %s %w", p, err))
-			continue
-		case !address.IsValid() || slices.Contains(asked, address):
-			continue
-		}
-		asked = append(asked, address)
-		err = f(address)
-		if !errors.Is(err, status.ErrNoDaemon) {
-			return err
-		}
-		here = append(here, fmt.Errorf("process %s: %w", p, err))
-	}
-	if len(here) == 0 && len(elsewhere) > 0 {
-		here = elsewhere[:1] // one shows what to do
-	}
-	return errors.Join(append([]error{failed}, here...)...)
+	return api.Ask(given, daemonProcesses, f)
 }
 
-// errElsewhere means that an address of a process is not reachable from here.
-var errElsewhere = errors.New("runs in another network namespace")
-
-// given returns the address that the flags name, or the default.
-func (d *daemonFinder) given() (address netip.AddrPort, given bool, err error) {
+// given returns the address that the flags name, or the zero value.
+func (d *daemonFinder) given() (address netip.AddrPort, err error) {
 	switch {
 	case d.address != "" && d.config != "":
-		return address, false, errors.New("--metrics-bind-address and --config exclude each other: both name the address of the running nftproxy")
+		return address, errors.New("--metrics-bind-address and --config exclude each other: both name the address of the running nftproxy")
 	case d.address != "":
-		address, err = parseAddress(d.address)
-		return address, true, err
+		if address, err = api.ParseAddress(d.address); err != nil {
+			err = fmt.Errorf("--metrics-bind-address: %w", err)
+		}
+		return address, err
 	case d.config == "":
-		return defaultMetricsAddress, false, nil
+		return address, nil
 	}
 	settings := config.NewFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
 	settings.ConfigFile = d.config
-	address, err = configured(settings)
-	return address, true, err
+	return configured(settings)
 }
 
-// parseAddress parses an address with or without a port.
-func parseAddress(text string) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return netip.AddrPortFrom(a, defaultMetricsAddress.Port()), nil
+// daemonProcesses yields the processes that may be a running nftproxy, with their addresses.
+func daemonProcesses(yield func(api.Process) bool) {
+	for _, p := range daemons() {
+		address, err := metricsAddress(p)
+		if !yield(api.Process{Name: p.String(), Address: address, Err: err}) {
+			return
+		}
 	}
-	address, err := netip.ParseAddrPort(text)
-	if err != nil {
-		return address, fmt.Errorf("--metrics-bind-address: %q is not an address: write it like 127.0.0.1:10249 or [::1]:10249", text)
-	}
-	return address, nil
 }
 
 // daemons returns the processes that may be a running nftproxy, the owner of the tables
@@ -140,7 +104,7 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 	case err != nil:
 		return netip.AddrPort{}, fmt.Errorf("runs, and its network namespace cannot be read (%w): run this as root, or name its address with --metrics-bind-address", err)
 	case !shared:
-		return netip.AddrPort{}, errElsewhere
+		return netip.AddrPort{}, fmt.Errorf("%w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", api.ErrElsewhere, p.PID)
 	}
 	var o runOptions
 	c := &cobra.Command{Use: runName}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -22,7 +22,7 @@ import (
 func problems(t *testing.T, ns *netlab.Namespace) map[string]string {
 	t.Helper()
 	_, body := get(t, ns, "http://127.0.0.1:10249/status")
-	var r status.Report
+	var r api.Status
 	if err := json.Unmarshal([]byte(body), &r); err != nil {
 		return map[string]string{"status": body}
 	}

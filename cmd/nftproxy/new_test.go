@@ -11,7 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -324,7 +324,7 @@ func TestBalanceCommands(t *testing.T) {
 	if d.code != 0 || !strings.HasPrefix(d.stdout, "Balance web on node ") || strings.Contains(d.stdout, "slices") || strings.Contains(d.stdout, "polic") {
 		t.Errorf("describe:\n%s%s", d.stdout, d.stderr)
 	}
-	var s describe.Service
+	var s api.Description
 	if err := json.Unmarshal([]byte(execute("", "describe", "web", "-f", file, "-o", "json").stdout), &s); err != nil || !s.Balance || s.Namespace != "default" {
 		t.Errorf("describe as JSON: %v, %+v", err, s)
 	}

@@ -11,10 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -28,7 +27,7 @@ const (
 type facts struct {
 	Scheduler, ClientAddresses string
 	Allowed, Denied            []netip.Prefix
-	Limits                     []describe.Limit
+	Limits                     []api.Limit
 }
 
 // TestReadersAgree: 12.73. Without a daemon, commands that read the rules show the settings
@@ -49,7 +48,7 @@ func TestReadersAgree(t *testing.T) {
 	described := func(args ...string) (f facts) {
 		t.Helper()
 		r := ask(t, ns, append([]string{"describe", "web", "-o", "json"}, args...)...)
-		var s describe.Service
+		var s api.Description
 		if err := json.Unmarshal([]byte(r.stdout), &s); err != nil {
 			t.Fatalf("describe %q: %v\n%s%s", args, err, r.stdout, r.stderr)
 		}
@@ -66,7 +65,7 @@ func TestReadersAgree(t *testing.T) {
 		t.Errorf("described from rules (-objects +rules):\n%s", diff)
 	}
 
-	var report status.Report
+	var report api.Status
 	if r := ask(t, ns, "status", "-o", "json"); json.Unmarshal([]byte(r.stdout), &report) != nil || len(report.ServicePorts) != 1 {
 		t.Fatalf("status: %+v", r)
 	}

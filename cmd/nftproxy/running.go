@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -18,7 +19,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/source"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -37,25 +37,24 @@ const namedEndpoints = 3
 
 // find asks the running nftproxy.
 func (r *running) find(ctx context.Context) error {
-	r.reason = r.ask(func(address netip.AddrPort) error {
+	r.reason = r.ask(func(client *api.Client) error {
+		address := client.Address()
 		if r.daemonFinder.address == "" {
 			if err := trusted(address); err != nil {
 				return err
 			}
 		}
-		client := status.NewClient(address)
-		defer client.Close()
 		var b daemon.Basis
 		if err := client.Get(ctx, daemon.BasisPath, nil, &b); err != nil {
 			return err
 		}
 		if b.Version != daemon.BasisVersion {
-			return fmt.Errorf("%w at %s that this version understands: its answer has version %d", status.ErrNoDaemon, address, b.Version)
+			return fmt.Errorf("%w at %s that this version understands: its answer has version %d", api.ErrNoDaemon, address, b.Version)
 		}
 		r.address, r.basis = address, &b
 		return nil
 	})
-	if r.reason != nil && !errors.Is(r.reason, status.ErrNoDaemon) {
+	if r.reason != nil && !errors.Is(r.reason, api.ErrNoDaemon) {
 		return r.reason
 	}
 	return nil
@@ -65,23 +64,10 @@ func (r *running) find(ctx context.Context) error {
 // while no nftproxy runs, any user may listen there, and plans follow the answer.
 func trusted(address netip.AddrPort) error {
 	users, err := host.Listeners(address)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(users) == 0:
-		return fmt.Errorf("%w at %s (nothing listens there)", status.ErrNoDaemon, address)
 	}
-	return untrusted(address, users, append(owners(), 0, os.Geteuid()))
-}
-
-// untrusted returns an error if one of the users behind an address is not trusted.
-func untrusted(address netip.AddrPort, users, trusted []int) error {
-	for _, uid := range users {
-		if !slices.Contains(trusted, uid) {
-			return fmt.Errorf("%w at %s (a process of user %d listens there, and is not asked)", status.ErrNoDaemon, address, uid)
-		}
-	}
-	return nil
+	return api.CheckOwners(address, users, append(owners(), 0, os.Geteuid()))
 }
 
 // owners returns the user of the process that owns the tables, if that is known.

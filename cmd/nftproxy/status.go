@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -26,7 +28,7 @@ const maxRows = 30
 
 type statusOptions struct {
 	daemon daemonFinder
-	filter status.Filter
+	filter api.Filter
 	serves string // the Service that is asked about, instead of all
 	all    bool
 	output string
@@ -108,9 +110,9 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 	if o.filter.Selects() || o.filter.Problems || o.all {
 		return errors.New("--serves is about one Service: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
 	}
-	var s describe.Serving
-	err := o.daemon.ask(func(address netip.AddrPort) (err error) {
-		s, err = status.FetchServing(c.Context(), address, o.serves)
+	var s api.Serving
+	err := o.daemon.ask(func(client *api.Client) (err error) {
+		s, err = client.Serving(c.Context(), o.serves)
 		return err
 	})
 	if err != nil {
@@ -122,7 +124,7 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 	if o.output == "json" {
 		err = terminal.JSON(c.OutOrStdout(), s)
 	} else {
-		err = s.Print(c.OutOrStdout())
+		err = show.Serving(c.OutOrStdout(), &s)
 	}
 	if err == nil && !s.Serves {
 		return errUnhealthy
@@ -148,7 +150,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	if o.output == "json" {
 		err = report.WriteJSON(c.OutOrStdout())
 	} else {
-		err = report.Print(c.OutOrStdout(), status.View{Now: time.Now(), Colour: paint, All: o.all || o.filter.Problems})
+		err = show.Status(c.OutOrStdout(), report, show.View{Now: time.Now(), Colour: paint, All: o.all || o.filter.Problems})
 	}
 	if err == nil && (!report.Healthy || o.filter.Problems && len(report.Problems) > 0) {
 		return errUnhealthy
@@ -171,17 +173,18 @@ func (o *statusOptions) selection() string {
 
 // report returns the report of the running nftproxy, or of the kernel's tables if none
 // answers.
-func (d *daemonFinder) report(ctx context.Context, filter *status.Filter) (report *status.Report, err error) {
-	err = d.ask(func(address netip.AddrPort) (err error) {
-		report, err = status.Fetch(ctx, address, filter)
+func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (report *api.Status, err error) {
+	err = d.ask(func(client *api.Client) (err error) {
+		report, err = client.Status(ctx, filter)
 		return err
 	})
-	if !errors.Is(err, status.ErrNoDaemon) {
+	if !errors.Is(err, api.ErrNoDaemon) {
 		return report, err
 	}
 	noDaemon := err
+	var inUse iter.Seq[netip.Addr]
 	err = withKernel(func(conn *kernel.Conn) (err error) {
-		report, err = status.FromKernel(conn, filter)
+		report, inUse, err = status.FromKernel(conn, filter)
 		return err
 	})
 	switch {
@@ -190,7 +193,7 @@ func (d *daemonFinder) report(ctx context.Context, filter *status.Filter) (repor
 	case report == nil:
 		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
-	for _, f := range machineProblems(machine.Use{Endpoints: report.EndpointAddresses}) {
+	for _, f := range machineProblems(machine.Use{Endpoints: inUse}) {
 		report.AddProblem(status.OfMachine(f.Reason(), f.String()))
 	}
 	report.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -78,8 +78,8 @@ func TestStatusOfKernel(t *testing.T) {
 		}
 	}
 	out, err = runStatus(t, ns, address, "-o", "json")
-	var r status.Report
-	if err != nil || json.Unmarshal([]byte(out), &r) != nil || r.From != status.Kernel || len(r.ServicePorts) != 1 {
+	var r api.Status
+	if err != nil || json.Unmarshal([]byte(out), &r) != nil || r.From != api.FromKernel || len(r.ServicePorts) != 1 {
 		t.Errorf("JSON: %v, %s", err, out)
 	}
 }

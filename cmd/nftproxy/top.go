@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/nftproxy/nftproxy/internal/live"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/top"
 )
 
@@ -88,7 +86,7 @@ func (o *topOptions) run(c *cobra.Command, service string) error {
 		return err
 	}
 	defer client.Close()
-	config := top.Config{Ask: client.Sample, Address: client.Address(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
+	config := top.Config{Ask: client.Sample, Address: client.Address().String(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
 	in, out := c.InOrStdin(), c.OutOrStdout()
 	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
 		return o.watch(ctx, config, in, out)
@@ -97,16 +95,13 @@ func (o *topOptions) run(c *cobra.Command, service string) error {
 }
 
 // find returns a client of the running daemon.
-func (o *topOptions) find(ctx context.Context) (client *live.Client, err error) {
-	err = o.daemon.ask(func(a netip.AddrPort) error {
-		client = live.NewClient(a)
-		_, err := client.Sample(ctx, live.Query{Limit: 1})
-		if err != nil {
-			client.Close()
-		}
+func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
+	err = o.daemon.ask(func(c *api.Client) error {
+		client = api.NewClient(c.Address()) // which outlasts the call
+		_, err := c.Sample(ctx, api.LiveQuery{Limit: 1})
 		return err
 	})
-	if errors.Is(err, status.ErrNoDaemon) {
+	if errors.Is(err, api.ErrNoDaemon) {
 		err = fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
 	}
 	return client, err

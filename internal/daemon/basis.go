@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -33,7 +33,7 @@ type Basis struct {
 	// Failing are the endpoints that fail their health check.
 	Failing []probe.Failing `json:"failing"`
 	// Drained is the list in force of endpoints that are drained.
-	Drained []drain.Drained `json:"drained"`
+	Drained []api.Drained `json:"drained"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
 	Isolates bool             `json:"isolates,omitempty"`
@@ -49,7 +49,7 @@ func (w *work) basis() *Basis {
 	b := &Basis{
 		Version: BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
 		Files: w.cluster() == nil || join.Of(w.Source) != nil, Cluster: w.cluster() != nil,
-		NoLimits: w.node.NoLimits, Failing: w.checks.Failing(), Drained: []drain.Drained{},
+		NoLimits: w.node.NoLimits, Failing: w.checks.Failing(), Drained: []api.Drained{},
 	}
 	for _, f := range w.node.Families {
 		b.Families = append(b.Families, f.String())

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/source"
-	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // followDrains follows the file with drained endpoints. A node may have no watch left for
@@ -54,8 +54,8 @@ func (w *work) serveDrains(rw http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(rw).Encode(report) // fails if the client is gone
 }
 
-func (w *work) drainReport(targets []drain.Target) *drain.Report {
-	report := &drain.Report{Drained: []drain.Drained{}}
+func (w *work) drainReport(targets []drain.Target) *api.Drains {
+	report := &api.Drains{Drained: []api.Drained{}}
 	var latest drain.List
 	if w.drains != nil {
 		list, announced := w.drains.Announced()
@@ -83,25 +83,25 @@ func (w *work) unserved(requested time.Time) bool {
 }
 
 // drainProblems returns why the list of drained endpoints cannot be used, for the status.
-func (w *work) drainProblems() (out []status.Problem) {
+func (w *work) drainProblems() (out []api.Problem) {
 	if w.drains == nil {
 		return nil
 	}
 	if p := w.drains.Problem(); p != nil {
-		reason := status.DrainFileUnusable
+		reason := api.DrainFileUnusable
 		if p.Unknown {
-			reason = status.DrainsUnknown
+			reason = api.DrainsUnknown
 		}
-		out = append(out, status.Problem{Object: "Drain file", Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")})
+		out = append(out, api.Problem{Object: "Drain file", Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")})
 	}
 	return out
 }
 
 // notes returns what operators should know, for the status.
-func (w *work) notes() []status.Problem { return append(w.drainNotes(), w.machineNotes()...) }
+func (w *work) notes() []api.Problem { return append(w.drainNotes(), w.machineNotes()...) }
 
 // drainNotes returns what is drained, for the status.
-func (w *work) drainNotes() (out []status.Problem) {
+func (w *work) drainNotes() (out []api.Problem) {
 	if w.drains == nil {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (w *work) drainNotes() (out []status.Problem) {
 		if !e.Since.IsZero() {
 			message += " at " + e.Since.Local().Format("2006-01-02 15:04:05")
 		}
-		out = append(out, status.Problem{Object: "Endpoint " + e.String(), Reason: status.EndpointDrained, Message: message})
+		out = append(out, api.Problem{Object: "Endpoint " + e.String(), Reason: api.EndpointDrained, Message: message})
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
@@ -55,14 +56,14 @@ func (w *work) endpoints(yield func(netip.Addr) bool) {
 
 // problems lists failed checks of the machine and errors of the drain file, for the
 // status.
-func (w *work) problems() []status.Problem {
+func (w *work) problems() []api.Problem {
 	out := w.drainProblems()
 	for _, f := range w.machine.Problems() {
 		out = append(out, status.OfMachine(f.Reason(), f.String()))
 	}
 	if w.localhost != nil {
 		for _, text := range w.localhost.Problems() {
-			out = append(out, status.OfMachine(status.LocalhostPort, text))
+			out = append(out, status.OfMachine(api.LocalhostPort, text))
 		}
 	}
 	return out
@@ -70,12 +71,12 @@ func (w *work) problems() []status.Problem {
 
 // machineNotes returns what may keep Services from being served, and the settings that
 // this process has changed, for the status.
-func (w *work) machineNotes() (out []status.Problem) {
+func (w *work) machineNotes() (out []api.Problem) {
 	for _, f := range w.machine.Warnings() {
 		out = append(out, status.OfMachine(f.Reason(), f.String()))
 	}
 	for _, c := range w.machine.Changed() {
-		out = append(out, status.OfMachine(status.SettingChanged, c.String()+" (--manage-sysctl)"))
+		out = append(out, status.OfMachine(api.SettingChanged, c.String()+" (--manage-sysctl)"))
 	}
 	return out
 }

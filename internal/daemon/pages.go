@@ -5,11 +5,9 @@ import (
 	"os"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/live"
 	"github.com/nftproxy/nftproxy/internal/serve"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/web"
 )
 
@@ -43,12 +41,12 @@ func (w *work) dataPages() (out []serve.Page) {
 	}
 	return append(out, []serve.Page{
 		{Path: "/status", Handler: w.status, About: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
-		{Path: status.DescribePath, Handler: http.HandlerFunc(w.status.Describe),
+		{Path: api.DescribePath, Handler: http.HandlerFunc(w.status.Describe),
 			About: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
-		{Path: drain.Path, Handler: http.HandlerFunc(w.serveDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
+		{Path: api.DrainPath, Handler: http.HandlerFunc(w.serveDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
 		{Path: BasisPath, Handler: http.HandlerFunc(w.serveBasis),
 			About: "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)"},
-		{Path: live.Path, Handler: w.live, About: "connections, changes and problems at present, as JSON (nftproxy top)"},
+		{Path: api.LivePath, Handler: w.live, About: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
 		{Path: "/metrics/slis", Handler: w.metrics.SLIs()},
 	}...)

@@ -4,13 +4,14 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // AddWarnings adds the warnings that name the Service or one of its slices.
-func (s *Service) AddWarnings(all []string) {
-	names := []string{s.name(), s.object().String()}
+func AddWarnings(s *api.Description, all []string) {
+	names := []string{s.ServiceName().String(), s.Object().String()}
 	for _, slice := range s.Slices {
 		names = append(names, s.Namespace+"/"+slice)
 	}
@@ -43,12 +44,12 @@ func hasName(text, name string) bool {
 }
 
 // AddConnections adds the numbers of connections to the frontends that the Service has.
-func (s *Service) AddConnections(counts map[model.FrontendID]uint64) {
+func AddConnections(s *api.Description, counts map[model.FrontendID]uint64) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Frontends {
 			f := &p.Frontends[j]
-			if key := p.frontend(f); f.ServedBy == "" && !key.OnLocalhost() { // these are counted behind the listener
+			if key := p.Frontend(f); f.ServedBy == "" && !key.OnLocalhost() { // these are counted behind the listener
 				n := counts[key.ID()]
 				f.Connections = &n
 			}
@@ -62,13 +63,13 @@ type EndpointUse struct {
 	Endpoint netip.AddrPort
 }
 
-// Frontends returns the frontends that the Service has.
-func (s *Service) Frontends() (out []model.Frontend) {
+// FrontendsOf returns the frontends that the Service has.
+func FrontendsOf(s *api.Description) (out []model.Frontend) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Frontends {
 			if f := &p.Frontends[j]; f.ServedBy == "" {
-				out = append(out, p.frontend(f))
+				out = append(out, p.Frontend(f))
 			}
 		}
 	}
@@ -77,7 +78,7 @@ func (s *Service) Frontends() (out []model.Frontend) {
 
 // AddEndpointConnections adds the numbers of connections to the endpoints that have
 // any counter.
-func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
+func AddEndpointConnections(s *api.Description, counts map[EndpointUse]uint64) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Endpoints {
@@ -90,7 +91,7 @@ func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
 				continue // it has no port
 			}
 			for k := range p.Frontends {
-				n, ok := counts[EndpointUse{p.frontend(&p.Frontends[k]), address}]
+				n, ok := counts[EndpointUse{p.Frontend(&p.Frontends[k]), address}]
 				if ok && p.Frontends[k].ServedBy == "" {
 					if e.Connections == nil {
 						e.Connections = new(uint64)
@@ -102,21 +103,15 @@ func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
 	}
 }
 
-// frontend returns the key of a frontend.
-func (p *Port) frontend(f *Frontend) model.Frontend {
-	key, _ := model.ParseFrontend(p.Protocol, f.Address)
-	return key
-}
-
 // AddClients counts the clients that the affinity maps bind to the endpoints. limited
 // means that the maps may have more than these elements.
-func (s *Service) AddClients(maps []*nft.Set, limited bool) {
-	ports := make(map[model.Frontend]*Port)
+func AddClients(s *api.Description, maps []*nft.Set, limited bool) {
+	ports := make(map[model.Frontend]*api.DescribedPort)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Frontends {
 			if f := &p.Frontends[j]; f.ServedBy == "" {
-				ports[p.frontend(f)] = p
+				ports[p.Frontend(f)] = p
 			}
 		}
 		for j := range p.Endpoints {
@@ -125,7 +120,7 @@ func (s *Service) AddClients(maps []*nft.Set, limited bool) {
 			}
 		}
 	}
-	s.Clients = &Clients{AtLeast: limited}
+	s.Clients = &api.Clients{AtLeast: limited}
 	for _, m := range maps {
 		for i := range m.Elements {
 			p := ports[m.Elements[i].Key.Frontend()]

@@ -11,10 +11,13 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 var web = model.ServiceName{Namespace: "shop", Name: "web"}
@@ -47,7 +50,7 @@ func randomWorld(r *rand.Rand) *model.Snapshot {
 	return &model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}}
 }
 
-func views(s *model.Snapshot) (*describe.Service, *nft.Ruleset) {
+func views(s *model.Snapshot) (*api.Description, *nft.Ruleset) {
 	router := model.NewRouter()
 	router.Configure(model.Config{NodeName: "node-1"}, s.Nodes, nil)
 	router.SetServices(s.Update().Services)
@@ -64,7 +67,7 @@ func TestSharesAreThoseOfTheRules(t *testing.T) {
 		if len(objects.Ports) != 1 || len(kernel.Ports) != 1 {
 			t.Fatalf("%d and %d ports", len(objects.Ports), len(kernel.Ports))
 		}
-		verdicts := func(s *describe.Service) string {
+		verdicts := func(s *api.Description) string {
 			text := ""
 			for _, f := range s.Ports[0].Frontends {
 				text += fmt.Sprintln(f.Kind, f.Address, f.Inside, f.Outside)
@@ -74,7 +77,7 @@ func TestSharesAreThoseOfTheRules(t *testing.T) {
 		if a, b := verdicts(objects), verdicts(kernel); a != b {
 			t.Fatalf("objects say\n%srules say\n%s", a, b)
 		}
-		inRules := make(map[string]describe.Endpoint)
+		inRules := make(map[string]api.DescribedEndpoint)
 		for _, e := range kernel.Ports[0].Endpoints {
 			inRules[e.Address] = e
 		}
@@ -113,7 +116,7 @@ func TestMaglev(t *testing.T) {
 		}
 		objects, _ := views(&model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}})
 		var b strings.Builder
-		if err := describe.Print(&b, objects, time.Time{}, false); err != nil {
+		if err := show.Description(&b, objects, time.Time{}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want+"\n") || objects.Maglev.Slots != 251 {
@@ -138,7 +141,7 @@ func TestTableInBudget(t *testing.T) {
 		}
 		objects, rules := views(&model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}})
 		var b strings.Builder
-		if err := describe.Print(&b, objects, time.Time{}, false); err != nil {
+		if err := show.Description(&b, objects, time.Time{}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want+"\n") || len(objects.Notices) != 1 || !strings.Contains(b.String(), objects.Notices[0]) {
@@ -151,8 +154,8 @@ func TestTableInBudget(t *testing.T) {
 }
 
 func TestAddWarnings(t *testing.T) {
-	s := &describe.Service{Namespace: "shop", Name: "web", Slices: []string{"web-1"}}
-	s.AddWarnings([]string{
+	s := &api.Description{Namespace: "shop", Name: "web", Slices: []string{"web-1"}}
+	describe.AddWarnings(s, []string{
 		"Service shop/web: odd", "a.yaml: EndpointSlice shop/web-1: odd", "Service shop/web-2: odd", "Service workshop/web: odd", "odd",
 		"shop/web-2 and shop/web",
 	})
@@ -165,14 +168,14 @@ func TestAddWarnings(t *testing.T) {
 func TestPrintHostile(t *testing.T) {
 	evil := "a\x1b[2J\u009b31m\nforged\tx\u202e"
 	n, one := uint64(1), 1
-	s := &describe.Service{From: evil, Namespace: evil, Name: evil, Node: evil, Zone: evil, InternalPolicy: evil, ExternalPolicy: evil, AffinitySeconds: 1,
-		Clients: &describe.Clients{Bound: 1, AtLeast: true}, Scheduler: evil, Slices: []string{evil}, Notices: []string{evil}, Warnings: []string{evil},
-		Changed: &describe.Change{What: evil}, Unknown: []string{evil},
-		Ports: []describe.Port{{Name: evil, Protocol: evil,
-			Frontends: []describe.Frontend{{Kind: evil, Address: evil, Inside: evil, Outside: evil, AlsoClaimed: []string{evil}, Connections: &n}},
-			Endpoints: []describe.Endpoint{{Address: evil, Node: evil, Zones: []string{evil}, Nodes: []string{evil}, State: evil, Inside: describe.Share{LeftOut: evil}, Clients: &one}}}}}
+	s := &api.Description{From: evil, Namespace: evil, Name: evil, Node: evil, Zone: evil, InternalPolicy: evil, ExternalPolicy: evil, AffinitySeconds: 1,
+		Clients: &api.Clients{Bound: 1, AtLeast: true}, Scheduler: evil, Slices: []string{evil}, Notices: []string{evil}, Warnings: []string{evil},
+		Changed: &api.LastChange{What: evil}, Unknown: []string{evil},
+		Ports: []api.DescribedPort{{Name: evil, Protocol: evil,
+			Frontends: []api.DescribedFrontend{{Kind: evil, Address: evil, Inside: evil, Outside: evil, AlsoClaimed: []string{evil}, Connections: &n}},
+			Endpoints: []api.DescribedEndpoint{{Address: evil, Node: evil, Zones: []string{evil}, Nodes: []string{evil}, State: evil, Inside: api.Share{LeftOut: evil}, Clients: &one}}}}}
 	var out strings.Builder
-	if err := describe.Print(&out, s, time.Now(), false); err != nil {
+	if err := show.Description(&out, s, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -198,9 +201,9 @@ func TestResolve(t *testing.T) {
 
 // TestPrintMany: the output for a Service with many endpoints is limited.
 func TestPrintMany(t *testing.T) {
-	s := &describe.Service{Ports: []describe.Port{{Endpoints: make([]describe.Endpoint, 5000)}}}
+	s := &api.Description{Ports: []api.DescribedPort{{Endpoints: make([]api.DescribedEndpoint, 5000)}}}
 	var out strings.Builder
-	if err := describe.Print(&out, s, time.Now(), false); err != nil {
+	if err := show.Description(&out, s, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n"); n > 220 || !strings.Contains(out.String(), "and 4800 more: -o json lists all\n") {
@@ -237,7 +240,7 @@ func TestClients(t *testing.T) {
 		world.Services[0].Extras = &model.Extras{Sources: c.sources}
 		s, _ := views(world)
 		var text, data strings.Builder
-		if err := errors.Join(describe.Print(&text, s, time.Now(), false), describe.JSON(&data, s)); err != nil {
+		if err := errors.Join(show.Description(&text, s, time.Now(), false), terminal.JSON(&data, s)); err != nil {
 			t.Fatal(err)
 		}
 		var lines []string

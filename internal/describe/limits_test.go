@@ -8,8 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 )
 
 // TestLimits: objects and rules say the same about limits, and what they have dropped is
@@ -29,12 +31,12 @@ func TestLimits(t *testing.T) {
 		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
 	}
 	drops := make(map[model.FrontendID]map[string]uint64)
-	for i, f := range objects.Frontends() {
+	for i, f := range describe.FrontendsOf(objects) {
 		drops[f.ID()] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
 	}
-	objects.AddLimitDrops(drops)
+	describe.AddLimitDrops(objects, drops)
 	var text strings.Builder
-	if err := describe.Print(&text, objects, time.Now(), false); err != nil {
+	if err := show.Description(&text, objects, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	const want = `limits            1 new connection per hour per client (burst 3) to each address and port; 0 dropped
@@ -53,8 +55,8 @@ func TestLimits(t *testing.T) {
 // TestLocalhostIsNotCounted: connections to a NodePort on localhost are counted at the
 // frontend that the listener connects to (6.22).
 func TestLocalhostIsNotCounted(t *testing.T) {
-	s := &describe.Service{Ports: []describe.Port{{Protocol: "tcp", Frontends: []describe.Frontend{{Address: "192.0.2.1:30080"}, {Address: "127.0.0.1:30080"}, {Address: "[::1]:30080"}}}}}
-	s.AddConnections(nil)
+	s := &api.Description{Ports: []api.DescribedPort{{Protocol: "tcp", Frontends: []api.DescribedFrontend{{Address: "192.0.2.1:30080"}, {Address: "127.0.0.1:30080"}, {Address: "[::1]:30080"}}}}}
+	describe.AddConnections(s, nil)
 	for i, f := range s.Ports[0].Frontends {
 		if counted := f.Connections != nil; counted != (i == 0) {
 			t.Errorf("%s counted: %t", f.Address, counted)

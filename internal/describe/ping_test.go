@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/show"
 )
 
 // 4.65, 4.67, 4.70: objects say who gets answers to pings, and the rules say the same of
@@ -37,7 +39,7 @@ func TestPing(t *testing.T) {
 	} {
 		objects := describe.FromView(router.View(model.ServiceName{Namespace: "shop", Name: name}))
 		var text strings.Builder
-		if err := describe.Print(&text, objects, time.Now(), false); err != nil {
+		if err := show.Description(&text, objects, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range want {
@@ -46,7 +48,7 @@ func TestPing(t *testing.T) {
 			}
 		}
 		rules := describe.FromRules(render.Render(router.Routing()), model.ServiceName{Namespace: "shop", Name: name})
-		answered := slices.DeleteFunc(slices.Clone(objects.Ping), func(p describe.Ping) bool { return !p.Inside || p.DecidedBy != "" })
+		answered := slices.DeleteFunc(slices.Clone(objects.Ping), func(p api.Ping) bool { return !p.Inside || p.DecidedBy != "" })
 		if !slices.Equal(rules.Ping, answered) {
 			t.Errorf("%s: rules say %v, objects %v", name, rules.Ping, answered)
 		}

@@ -5,26 +5,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// UnknownError means that no Service, or more than one, has a name.
-type UnknownError struct {
-	Name    string
-	Hint    string // begins with ": "
-	Message string // in place of both
-}
-
-func (e *UnknownError) Error() string {
-	if e.Message != "" {
-		return e.Message
-	}
-	return fmt.Sprintf("no Service is named %q%s", e.Name, e.Hint)
-}
+// maxListed is how many names a message lists.
+const maxListed = 5
 
 // Resolve returns the Service that a name stands for: namespace/name, or the name alone
-// if only one namespace has it. The error is an [UnknownError].
+// if only one namespace has it. The error is an [api.UnknownError].
 func Resolve(name string, all []model.ServiceName) (model.ServiceName, error) {
 	namespace, bare, qualified := strings.Cut(name, "/")
 	if !qualified {
@@ -40,9 +31,9 @@ func Resolve(name string, all []model.ServiceName) (model.ServiceName, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return model.ServiceName{}, &UnknownError{Message: fmt.Sprintf("%q is the name of several Services: choose %s", name, choices(found))}
+		return model.ServiceName{}, &api.UnknownError{Message: fmt.Sprintf("%q is the name of several Services: choose %s", name, choices(found))}
 	}
-	return model.ServiceName{}, &UnknownError{Name: name, Hint: suggest.DidYouMean(similar(name, qualified, all))}
+	return model.ServiceName{}, &api.UnknownError{Name: name, Hint: suggest.DidYouMean(similar(name, qualified, all))}
 }
 
 // similar returns names as [Resolve] takes them.
@@ -73,5 +64,5 @@ func choices(found []model.ServiceName) string {
 	for _, s := range found {
 		names = append(names, s.String())
 	}
-	return list(names, maxListed)
+	return terminal.List(names, maxListed)
 }

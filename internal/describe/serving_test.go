@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 )
 
 // TestServing: 11.24, which servers count as usable by clients outside of the node, besides
@@ -57,12 +58,12 @@ func TestServing(t *testing.T) {
 			d, _ := views(world)
 			serving := d.Serving()
 			var out strings.Builder
-			if err := serving.Print(&out); err != nil || out.String() != "shop/web "+c.want+"\n" || serving.Serves != strings.HasPrefix(c.want, "serves") {
+			if err := show.Serving(&out, &serving); err != nil || out.String() != "shop/web "+c.want+"\n" || serving.Serves != strings.HasPrefix(c.want, "serves") {
 				t.Errorf("%v, %q, want %q", err, out.String(), c.want)
 			}
 		})
 	}
-	var empty describe.Service
+	var empty api.Description
 	if empty.Serving().Serves {
 		t.Error("an unknown Service serves")
 	}

@@ -4,13 +4,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // addSettings adds what the frontends of the Service have in common, as far as their
 // origin knows.
-func (s *Service) addSettings(all []*served.Frontend) {
+func addSettings(s *api.Description, all []*served.Frontend) {
 	for _, f := range all {
 		if f.Kind != model.ClusterIP && !f.Unknown.Has(served.ExternalPolicy) {
 			s.ExternalPolicy = f.ExternalPolicy.String()
@@ -19,7 +20,7 @@ func (s *Service) addSettings(all []*served.Frontend) {
 			s.Scheduler = f.Scheduler.String()
 		}
 		if n := f.TableSize(); n > 0 && (s.Maglev == nil || s.Maglev.Slots < n) {
-			s.Maglev = &Maglev{Slots: n}
+			s.Maglev = &api.Maglev{Slots: n}
 		}
 		s.AffinitySeconds = max(s.AffinitySeconds, f.Affinity.Seconds())
 		if c := f.ClientAddresses(); c != model.DefaultClientAddresses {
@@ -27,12 +28,12 @@ func (s *Service) addSettings(all []*served.Frontend) {
 		}
 		s.Limits = limitsOf(f.Limits)
 	}
-	s.addClients(all)
+	addClientLists(s, all)
 }
 
-// addClients adds the lists of clients. Those of load balancer addresses are the source
+// addClientLists adds the lists of clients. Those of load balancer addresses are the source
 // ranges if other frontends have another list.
-func (s *Service) addClients(all []*served.Frontend) {
+func addClientLists(s *api.Description, all []*served.Frontend) {
 	var balanced, others []*served.Frontend
 	for _, f := range all {
 		if f.Kind == model.LoadBalancerIP {

@@ -10,8 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 )
 
 // TestSettingsAreThoseOfTheRules: the rules alone say how a Service with each setting is
@@ -60,7 +62,7 @@ func TestSettingsAreThoseOfTheRules(t *testing.T) {
 		world, s := balanced()
 		c.set(s)
 		objects, rules := views(world)
-		for from, s := range map[string]*describe.Service{"objects": objects, "rules": describe.FromRules(rules, web)} {
+		for from, s := range map[string]*api.Description{"objects": objects, "rules": describe.FromRules(rules, web)} {
 			if diff := cmp.Diff(strings.Split(c.want, "|"), settings(t, s)); diff != "" {
 				t.Errorf("%s, from %s (-want +got):\n%s", c.name, from, diff)
 			}
@@ -69,10 +71,10 @@ func TestSettingsAreThoseOfTheRules(t *testing.T) {
 }
 
 // settings returns the lines about settings.
-func settings(t *testing.T, s *describe.Service) []string {
+func settings(t *testing.T, s *api.Description) []string {
 	t.Helper()
 	var b strings.Builder
-	if err := describe.Print(&b, s, time.Now(), false); err != nil {
+	if err := show.Description(&b, s, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
@@ -100,7 +102,7 @@ func TestOnFailure(t *testing.T) {
 		s.Services[0].Extras = &model.Extras{OnFailure: o}
 		objects, _ := views(s)
 		var text strings.Builder
-		if err := describe.Print(&text, objects, time.Now(), false); err != nil {
+		if err := show.Description(&text, objects, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		if got := text.String(); !strings.Contains(got, want) || strings.Contains(got, "on failure ") != (want != "") {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
@@ -12,19 +13,19 @@ import (
 )
 
 // FromView describes a Service from its objects.
-func FromView(v *model.View) *Service {
-	s := &Service{
+func FromView(v *model.View) *api.Description {
+	s := &api.Description{
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
-		Balance: v.Service.Balance, Ports: []Port{},
+		Balance: v.Service.Balance, Ports: []api.DescribedPort{},
 	}
 	all := make([]*served.Frontend, len(v.Claims))
 	for i, c := range v.Claims {
 		all[i] = served.Of(c.Route, v.Scheduler)
 	}
-	s.addSettings(all)
+	addSettings(s, all)
 	s.AffinitySeconds, s.Scheduler = v.Service.AffinityTimeout.Seconds(), v.Scheduler.String() // also of ranges of ports
-	s.addLists(v.Service)
-	s.addPolicies(v)
+	addLists(s, v.Service)
+	addPolicies(s, v)
 	s.HealthCheck = healthOf(v.Health)
 	s.Ping = pingsOf(v.Echoes)
 	s.Stated = setting.StatedOf(v.Service)
@@ -47,13 +48,13 @@ func FromView(v *model.View) *Service {
 		s.Ports = append(s.Ports, portOf(v, claims[:n]))
 		claims = claims[n:]
 	}
-	if text := s.usedInVain(); text != "" {
+	if text := usedInVain(s); text != "" {
 		s.Notices = append(s.Notices, text)
 	}
 	return s
 }
 
-func (s *Service) addPolicies(v *model.View) {
+func addPolicies(s *api.Description, v *model.View) {
 	if !v.Service.NoClusterIP {
 		s.InternalPolicy = v.Service.InternalPolicy.String()
 	}
@@ -64,7 +65,7 @@ func (s *Service) addPolicies(v *model.View) {
 
 // addLists replaces the lists of clients by those of the object, which also has ranges of
 // a family without a frontend.
-func (s *Service) addLists(of *model.Service) {
+func addLists(s *api.Description, of *model.Service) {
 	if of.External != nil {
 		s.SourceRanges = of.External.SourceRanges
 	}
@@ -76,11 +77,11 @@ func (s *Service) addLists(of *model.Service) {
 	}
 }
 
-func healthOf(h *model.HealthCheck) *HealthCheck {
+func healthOf(h *model.HealthCheck) *api.HealthCheck {
 	if h == nil {
 		return nil
 	}
-	out := &HealthCheck{Port: h.Port, Endpoints: make(map[string]int)}
+	out := &api.HealthCheck{Port: h.Port, Endpoints: make(map[string]int)}
 	for f, n := range h.Endpoints {
 		out.Endpoints[f.String()] = n
 	}
@@ -88,18 +89,18 @@ func healthOf(h *model.HealthCheck) *HealthCheck {
 }
 
 // maglevOf returns the table of the service port with the most endpoints.
-func maglevOf(v *model.View) *Maglev {
+func maglevOf(v *model.View) *api.Maglev {
 	endpoints := 0
 	for _, c := range v.Claims {
 		endpoints = max(endpoints, len(c.Route.Inside().Endpoints), len(c.Route.Outside().Endpoints))
 	}
-	return &Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
+	return &api.Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
 }
 
 // portOf describes the service port of some claims.
-func portOf(v *model.View, claims []model.ViewedClaim) Port {
+func portOf(v *model.View, claims []model.ViewedClaim) api.DescribedPort {
 	first := claims[0].Route
-	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
+	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
 	byFamily := make(map[model.Family][]*model.Route)
 	for _, c := range claims {
 		p.Frontends = append(p.Frontends, frontendOf(c))
@@ -114,9 +115,9 @@ func portOf(v *model.View, claims []model.ViewedClaim) Port {
 	return p
 }
 
-func frontendOf(c model.ViewedClaim) Frontend {
+func frontendOf(c model.ViewedClaim) api.DescribedFrontend {
 	r := c.Route
-	f := Frontend{Kind: r.Kind.String(), Address: r.Frontend.Target()}
+	f := api.DescribedFrontend{Kind: r.Kind.String(), Address: r.Frontend.Target()}
 	if c.Winner != nil {
 		f.ServedBy = c.Winner.PortName().String()
 		return f
@@ -134,7 +135,7 @@ func frontendOf(c model.ViewedClaim) Frontend {
 
 // endpointsOf describes the endpoints of a service port in a family. The routes are all
 // those that it has there.
-func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoint {
+func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []api.DescribedEndpoint {
 	port, choice := routes[0].PortName(), routes[0].Choice
 	inside, outside := routes[0].InsidePolicy(), model.PolicyCluster // the first one is that of the ClusterIP
 	external := false
@@ -153,7 +154,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 	}
 	_, slots = render.Slots(v.Service, v.Scheduler, choice.Cluster, local)
 	without := newShares(v, all, outside, slots)
-	var out []Endpoint
+	var out []api.DescribedEndpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
 		d.Checked = checkedOf(v, e.Host)
@@ -166,15 +167,15 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 	}
 	for _, o := range model.NotCandidates(port, f, v.Slices) {
 		if o.Endpoint.Port() == 0 { // the others have an entry, in this family or another one
-			out = append(out, Endpoint{Address: o.Endpoint.Addr().String(), Family: f.String(), Inside: Share{LeftOut: o.Reason}})
+			out = append(out, api.DescribedEndpoint{Address: o.Endpoint.Addr().String(), Family: f.String(), Inside: api.Share{LeftOut: o.Reason}})
 		}
 	}
 	return out
 }
 
-func endpointOf(e model.Endpoint, f model.Family) Endpoint {
+func endpointOf(e model.Endpoint, f model.Family) api.DescribedEndpoint {
 	h := e.Host
-	d := Endpoint{Address: model.EndpointText(e.Address()), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
+	d := api.DescribedEndpoint{Address: model.EndpointText(e.Address()), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
 	if !h.Drain || h.DrainedByOperator() {
 		d.Weight = max(1, int(h.Weight))
 	}
@@ -190,7 +191,7 @@ func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 }
 
 // checkedOf returns the result of the health check of a host, or nil.
-func checkedOf(v *model.View, h *model.Host) *Checked {
+func checkedOf(v *model.View, h *model.Host) *api.Checked {
 	if v.Checked == nil || v.Service.Check == nil {
 		return nil
 	}
@@ -201,12 +202,12 @@ func checkedOf(v *model.View, h *model.Host) *Checked {
 	if !r.Healthy {
 		r.Message = r.Why()
 	}
-	return &Checked{Healthy: r.Healthy, Since: r.Since, Message: r.Message}
+	return &api.Checked{Healthy: r.Healthy, Since: r.Since, Message: r.Message}
 }
 
 // usedInVain returns a notice about endpoints that take connections though their health
 // check fails; empty: there is none.
-func (s *Service) usedInVain() string {
+func usedInVain(s *api.Description) string {
 	first, used := "", make(map[string]bool)
 	for i := range s.Ports {
 		for j := range s.Ports[i].Endpoints {
@@ -214,8 +215,8 @@ func (s *Service) usedInVain() string {
 			if e.Checked == nil || e.Checked.Healthy || e.Inside.Part == 0 && (e.Outside == nil || e.Outside.Part == 0) {
 				continue
 			}
-			if used[e.host()] = true; first == "" {
-				first = e.host() + ": " + e.Checked.Message
+			if used[e.Host()] = true; first == "" {
+				first = e.Host() + ": " + e.Checked.Message
 			}
 		}
 	}
@@ -246,10 +247,10 @@ func newShares(v *model.View, all []model.Endpoint, p model.Policy, slots func(m
 	return s
 }
 
-func (s shares) of(e model.Endpoint) Share {
+func (s shares) of(e model.Endpoint) api.Share {
 	if why := s.view.Reason(s.selection, e.Host); why != "" {
-		return Share{LeftOut: why}
+		return api.Share{LeftOut: why}
 	}
 	n := s.slots(e)
-	return Share{Part: float64(n) / float64(s.total), Slots: n}
+	return api.Share{Part: float64(n) / float64(s.total), Slots: n}
 }

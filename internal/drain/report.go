@@ -7,69 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// Path is where a daemon answers with a [Report]. The parameter "target", any number of
-// them, asks about a target as [Target.Encode] returns it, and "begin" for endpoints whose
-// text begins so.
-const Path = "/drain"
-
-// Report is what a daemon knows about drained endpoints. The names of the JSON fields are
-// stable.
-type Report struct {
-	File  string `json:"file"`            // that the daemon follows; empty: none
-	State string `json:"state,omitempty"` // directory of the copy; empty: that of the file
-	// Error is why the file cannot be used since then. Its last list is in force, unless
-	// none is known.
-	Error   string    `json:"error,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Unknown bool      `json:"unknown,omitempty"`
-	// Pending reports that changes of the list wait to be applied to the kernel.
-	Pending bool      `json:"pending"`
-	Drained []Drained `json:"drained"` // the list in force
-	Asked   []Asked   `json:"asked,omitempty"`
-	// Endpoints are those that the question "begin" selects.
-	Endpoints []string `json:"endpoints,omitempty"`
-}
-
-// Drained is an entry of the list in force.
-type Drained struct {
-	Endpoint string    `json:"endpoint"`
-	Service  string    `json:"service,omitempty"` // empty: all
-	Since    time.Time `json:"since,omitzero"`
-}
-
-// Asked is a target and the Services that have it.
-type Asked struct {
-	Endpoint string   `json:"endpoint"`
-	Service  string   `json:"service,omitempty"`
-	Services []Effect `json:"services,omitempty"`
-	// DidYouMean are similar endpoints, if no Service has this one.
-	DidYouMean []string `json:"didYouMean,omitempty"`
-}
-
-// Effect is what draining a target means for a Service, together with all others that are
-// asked about and with the list.
-type Effect struct {
-	Service   string `json:"service"`
-	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
-	Left      int    `json:"left"`      // of them take new connections then
-	// Stops is what happens to new connections that are forwarded now: reject or drop.
-	Stops string `json:"stops,omitempty"`
-	// Drained reports that no rule leads new connections to the target.
-	Drained bool `json:"drained"`
-	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
-	Frontends []string `json:"frontends"`
-}
-
 // Report returns the list as a report.
-func (l List) Report() []Drained {
-	out := []Drained{}
+func (l List) Report() []api.Drained {
+	out := []api.Drained{}
 	for _, e := range l {
-		d := Drained{Endpoint: e.Endpoint(), Since: e.Since}
+		d := api.Drained{Endpoint: e.Endpoint(), Since: e.Since}
 		if e.Service != (model.ServiceName{}) {
 			d.Service = e.Service.String()
 		}
@@ -79,7 +27,7 @@ func (l List) Report() []Drained {
 }
 
 // FromReport returns the list of a report.
-func FromReport(all []Drained) (l List, err error) {
+func FromReport(all []api.Drained) (l List, err error) {
 	for _, d := range all {
 		e := Entry{Since: d.Since}
 		if e.Target, err = Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
@@ -92,8 +40,8 @@ func FromReport(all []Drained) (l List, err error) {
 
 // Ask returns what draining targets means for the Services of these names if the endpoints
 // of a list are drained already, whether that is in force yet or not.
-func Ask(targets []Target, list List, names []model.ServiceName, view func(model.ServiceName) *model.View) []Asked {
-	out := make([]Asked, len(targets))
+func Ask(targets []Target, list List, names []model.ServiceName, view func(model.ServiceName) *model.View) []api.Asked {
+	out := make([]api.Asked, len(targets))
 	for i, t := range targets {
 		out[i].Endpoint = t.Endpoint()
 		if t.Service != (model.ServiceName{}) {
@@ -227,8 +175,8 @@ func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []
 }
 
 // effect returns what the drain means for the frontends that have a target; nil: none has.
-func (all servedPorts) effect(t Target) *Effect {
-	var e *Effect
+func (all servedPorts) effect(t Target) *api.Effect {
+	var e *api.Effect
 	for _, p := range all {
 		first, _ := slices.BinarySearchFunc(p.endpoints, t.Address, func(e model.Endpoint, a netip.Addr) int { return e.Host.Address.Compare(a) })
 		for _, endpoint := range p.endpoints[first:] {
@@ -239,7 +187,7 @@ func (all servedPorts) effect(t Target) *Effect {
 				continue
 			}
 			if e == nil {
-				e = &Effect{Endpoints: p.known, Left: p.left, Drained: true}
+				e = &api.Effect{Endpoints: p.known, Left: p.left, Drained: true}
 			}
 			if p.left < e.Left {
 				e.Endpoints, e.Left = p.known, p.left
@@ -249,10 +197,4 @@ func (all servedPorts) effect(t Target) *Effect {
 		}
 	}
 	return e
-}
-
-// ParseLabel parses a frontend of an [Effect].
-func ParseLabel(text string) (model.Frontend, error) {
-	protocol, target, _ := strings.Cut(text, " ")
-	return model.ParseFrontend(protocol, target)
 }

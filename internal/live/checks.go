@@ -4,12 +4,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // addFailing adds the endpoints of a Service that fail their health check.
-func (d *Detail) addFailing(checks status.Checks, service model.ServiceName) {
+func addFailing(d *api.LiveDetail, checks status.Checks, service model.ServiceName) {
 	type failing struct {
 		address netip.Addr
 		result  model.CheckResult
@@ -23,6 +24,6 @@ func (d *Detail) addFailing(checks status.Checks, service model.ServiceName) {
 	slices.SortFunc(all, func(a, b failing) int { return a.address.Compare(b.address) })
 	d.FailingCount = len(all)
 	for _, f := range all[:min(len(all), maxFailing)] {
-		d.Failing = append(d.Failing, FailingEndpoint{f.address.String(), f.result.Why(), f.result.Since})
+		d.Failing = append(d.Failing, api.FailingEndpoint{Address: f.address.String(), Message: f.result.Why(), Since: f.result.Since})
 	}
 }

@@ -11,14 +11,12 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
-
-// Path is where a daemon answers on its metrics address.
-const Path = "/live"
 
 const (
 	// period is the minimum time between two readings, which all readers share.
@@ -54,10 +52,10 @@ type Config struct {
 type Status interface {
 	Connections() (*model.Routing, status.Connections, error)
 	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
-	Summary(*model.Routing) *status.Report
+	Summary(*model.Routing) *api.Status
 }
 
-// Feed answers "GET /live" with a [Sample]. Without readers it only remembers recent
+// Feed answers "GET /live" with a [api.Sample]. Without readers it only remembers recent
 // syncs. It is safe for concurrent use.
 type Feed struct {
 	config   Config
@@ -70,7 +68,7 @@ type Feed struct {
 	last *table      // nil: none is in memory
 	idle *time.Timer // drops last
 	// details are those that were asked for since last.
-	details map[string]*Detail
+	details map[string]*api.LiveDetail
 }
 
 // New returns a feed of a process that starts now.
@@ -107,13 +105,13 @@ func (f *Feed) table() (*table, error) {
 	t := newTable(routing, connections, f.config.Counted, f.last)
 	t.report = f.config.Status.Summary(routing)
 	t.at, t.uptime, t.cost = read, read.Sub(f.started), time.Since(begin)
-	f.last, f.details = t, make(map[string]*Detail)
+	f.last, f.details = t, make(map[string]*api.LiveDetail)
 	return t, nil
 }
 
 // detail returns a Service of a table, or nil. The counters of its endpoints are read
 // once for each table.
-func (f *Feed) detail(t *table, name string) (*Detail, error) {
+func (f *Feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if d, ok := f.details[name]; ok && t == f.last {
@@ -137,7 +135,7 @@ func (f *Feed) detail(t *table, name string) (*Detail, error) {
 	}
 	d := t.detail(routes, counts)
 	if f.config.Checks != nil {
-		d.addFailing(f.config.Checks, routes[0].Service.Name)
+		addFailing(d, f.config.Checks, routes[0].Service.Name)
 	}
 	d.Read = time.Since(f.started).Seconds()
 	if t == f.last && len(f.details) < maxDetails {
@@ -170,7 +168,7 @@ func parseQuery(r *http.Request) (query, error) {
 	return q, nil
 }
 
-// ServeHTTP answers with a [Sample] in JSON. The query may have "limit", the most
+// ServeHTTP answers with a [api.Sample] in JSON. The query may have "limit", the most
 // Services, "filter", a part of their names, and "service", the name of one that is
 // described in detail.
 func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +193,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(sample) // fails if the client is gone
 }
 
-func (f *Feed) sample(q query) (*Sample, error) {
+func (f *Feed) sample(q query) (*api.Sample, error) {
 	t, err := f.table()
 	if err != nil {
 		return nil, err
@@ -203,7 +201,7 @@ func (f *Feed) sample(q query) (*Sample, error) {
 	report, now := t.report, time.Now()
 	// As the clock, as it is set now, would have shown the time.
 	onClock := func(t time.Time) time.Time { return now.Add(-now.Sub(t)) }
-	s := &Sample{
+	s := &api.Sample{
 		Time: onClock(t.at), Uptime: t.uptime.Seconds(), Instance: f.instance,
 		Version: report.Version, Node: report.Node, Source: report.Source, Healthy: report.Healthy,
 		SourceError: report.SourceError, Warnings: len(report.Warnings),

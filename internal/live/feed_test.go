@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/live"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/top"
 )
 
 // node is what a status server knows, without a kernel.
@@ -51,12 +53,12 @@ func (n *node) EndpointCounts(frontends []model.Frontend) (out []kernel.Endpoint
 	return out, n.err
 }
 
-func (n *node) Summary(r *model.Routing) *status.Report {
-	out := &status.Report{Version: "v1", Source: "files: services.yaml", Healthy: r != nil}
+func (n *node) Summary(r *model.Routing) *api.Status {
+	out := &api.Status{Version: "v1", Source: "files: services.yaml", Healthy: r != nil}
 	if r != nil {
 		out.Node = r.NodeName
 		for _, p := range r.Notices {
-			out.Problems = append(out.Problems, status.Problem{Object: p.Object.String(), Reason: string(p.Reason), Message: p.Message})
+			out.Problems = append(out.Problems, api.Problem{Object: p.Object.String(), Reason: string(p.Reason), Message: p.Message})
 		}
 	}
 	return out
@@ -97,21 +99,21 @@ func newFeed(n *node) *live.Feed {
 	return live.New(live.Config{Status: n, Counted: true, Log: slog.New(slog.DiscardHandler)})
 }
 
-func get(t *testing.T, f *live.Feed, query string) (*live.Sample, int) {
+func get(t *testing.T, f *live.Feed, query string) (*api.Sample, int) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	f.ServeHTTP(w, httptest.NewRequest("GET", live.Path+query, nil))
+	f.ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%s: %d %s", query, w.Code, w.Body)
 	}
-	s, size := &live.Sample{}, w.Body.Len()
+	s, size := &api.Sample{}, w.Body.Len()
 	if err := json.NewDecoder(w.Body).Decode(s); err != nil {
 		t.Fatal(err)
 	}
 	return s, size
 }
 
-func names(s *live.Sample) (out string) {
+func names(s *api.Sample) (out string) {
 	for _, v := range s.Services {
 		out += v.Name + " "
 	}
@@ -126,7 +128,7 @@ func TestFeed(t *testing.T) {
 		f := newFeed(n)
 		time.Sleep(time.Second)
 		first, _ := get(t, f, "")
-		if got := names(first); got != "web-3 web-1 web-0 web-2" || first.Totals != (live.Totals{Services: 4, Frontends: 4, Endpoints: 8, Connections: 15}) || !first.Complete() {
+		if got := names(first); got != "web-3 web-1 web-0 web-2" || first.Totals != (api.Totals{Services: 4, Frontends: 4, Endpoints: 8, Connections: 15}) || !first.Complete() {
 			t.Errorf("%s, %+v", got, first.Totals)
 		}
 		time.Sleep(2 * time.Second)
@@ -135,7 +137,7 @@ func TestFeed(t *testing.T) {
 		if got := names(second); got != "web-0 web-3 web-1 web-2" {
 			t.Errorf("after further connections: %s", got)
 		}
-		r := live.RatesOf(first, second)
+		r := top.RatesOf(first, second)
 		if web := (model.ServiceName{Namespace: "shop", Name: "web-0"}); !r.Known || r.Total != 4 || r.Services[web] != 3 {
 			t.Errorf("rates %+v", r)
 		}
@@ -224,9 +226,9 @@ func TestFeedCountsEndpoints(t *testing.T) {
 		n.count(0, 6)
 		f := live.New(live.Config{Status: n, Counted: true, EndpointsCounted: true, Log: slog.New(slog.DiscardHandler)})
 		time.Sleep(time.Second)
-		var samples []*live.Sample
+		var samples []*api.Sample
 		for range 2 {
-			var s *live.Sample
+			var s *api.Sample
 			for range 3 {
 				s, _ = get(t, f, "?service=shop/web-1")
 			}
@@ -240,7 +242,7 @@ func TestFeedCountsEndpoints(t *testing.T) {
 		if e := p.EndpointList; len(e) != 2 || e[0].Connections == nil || *e[0].Connections != 3 || e[1].Connections != nil {
 			t.Errorf("endpoints %+v", e)
 		}
-		if r := live.RatesOf(samples[0], samples[1]); r.Endpoints[live.EndpointKey(p, &p.EndpointList[0])] != 0.5 {
+		if r := top.RatesOf(samples[0], samples[1]); r.Endpoints[top.EndpointKey(p, &p.EndpointList[0])] != 0.5 {
 			t.Errorf("rates %v", r.Endpoints)
 		}
 	})
@@ -281,7 +283,7 @@ func TestFeedRefuses(t *testing.T) {
 	ask := func(query string, status int, want string) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		f.ServeHTTP(w, httptest.NewRequest("GET", live.Path+query, nil))
+		f.ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
 		if w.Code != status || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%.50s: %d %s, want %d with %q", query, w.Code, w.Body, status, want)
 		}
@@ -310,7 +312,7 @@ func TestManyReaders(t *testing.T) {
 	codes := make(chan int)
 	ask := func() {
 		w := httptest.NewRecorder()
-		f.ServeHTTP(w, httptest.NewRequest("GET", live.Path, nil))
+		f.ServeHTTP(w, httptest.NewRequest("GET", api.LivePath, nil))
 		codes <- w.Code
 	}
 	for range 5 {
@@ -355,7 +357,7 @@ func TestChanges(t *testing.T) {
 	if c := s.Changes[0]; c.Cause != "change" || fmt.Sprint(c.Services) != "[shop/web-0 shop/web-1 shop/web-2 shop/web-3 shop/web-4]" || c.More != 3 || c.Added != 8 || c.Seconds != 0.3 {
 		t.Errorf("the newest %+v", c)
 	}
-	if got := s.Syncs; got != (live.Syncs{Total: 301, Recent: 256, Last: 0.301, P50: 0.173, P90: 0.276, P99: 0.299, Max: 0.301}) {
+	if got := s.Syncs; got != (api.Syncs{Total: 301, Recent: 256, Last: 0.301, P50: 0.173, P90: 0.276, P99: 0.299, Max: 0.301}) {
 		t.Errorf("syncs %+v", got)
 	}
 }

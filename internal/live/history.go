@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
@@ -23,8 +24,8 @@ const (
 // history remembers recent syncs. It is safe for concurrent use.
 type history struct {
 	mu      sync.Mutex
-	changes []Change // oldest first
-	next    uint64   // number of the next change
+	changes []api.Change // oldest first
+	next    uint64       // number of the next change
 	times   []time.Duration
 	total   uint64
 	failed  uint64
@@ -48,8 +49,8 @@ func (h *history) observe(s *agent.Sync) {
 
 // add records a change unless it is empty. A repeated error becomes part of
 // the first one, so that it does not displace all others.
-func (h *history) add(c Change) {
-	var last *Change
+func (h *history) add(c api.Change) {
+	var last *api.Change
 	if n := len(h.changes); n > 0 {
 		last = &h.changes[n-1]
 	}
@@ -69,8 +70,8 @@ func (h *history) add(c Change) {
 	h.changes = append(h.changes, c)
 }
 
-func changeOf(s *agent.Sync) Change {
-	c := Change{Time: s.Started, Cause: s.Cause.String(), Seconds: s.Duration.Seconds()}
+func changeOf(s *agent.Sync) api.Change {
+	c := api.Change{Time: s.Started, Cause: s.Cause.String(), Seconds: s.Duration.Seconds()}
 	if s.Plan != nil {
 		c.Added, c.Changed, c.Deleted = s.Plan.Count(plan.Add), s.Plan.Count(plan.Replace), s.Plan.Count(plan.Delete)
 	}
@@ -97,7 +98,7 @@ func namesOf(s *agent.Sync) (names []string, more int) {
 }
 
 // read adds the history to a sample. onClock converts times.
-func (h *history) read(s *Sample, onClock func(time.Time) time.Time) {
+func (h *history) read(s *api.Sample, onClock func(time.Time) time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.Changes = slices.Clone(h.changes)
@@ -110,9 +111,9 @@ func (h *history) read(s *Sample, onClock func(time.Time) time.Time) {
 }
 
 // summary returns the distribution of some durations, the last of which is the latest.
-func summary(times []time.Duration) Syncs {
+func summary(times []time.Duration) api.Syncs {
 	if len(times) == 0 {
-		return Syncs{}
+		return api.Syncs{}
 	}
 	last := times[len(times)-1]
 	sorted := slices.Sorted(slices.Values(times))
@@ -120,5 +121,5 @@ func summary(times []time.Duration) Syncs {
 	quantile := func(percent int) float64 {
 		return sorted[(len(sorted)*percent+99)/100-1].Seconds()
 	}
-	return Syncs{Recent: len(times), Last: last.Seconds(), P50: quantile(50), P90: quantile(90), P99: quantile(99), Max: sorted[len(sorted)-1].Seconds()}
+	return api.Syncs{Recent: len(times), Last: last.Seconds(), P50: quantile(50), P90: quantile(90), P99: quantile(99), Max: sorted[len(sorted)-1].Seconds()}
 }

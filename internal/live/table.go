@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
@@ -20,12 +21,12 @@ type table struct {
 	cost   time.Duration // of making it, and of the details that were read since
 	since  time.Duration // uptime of the table before, to which Recent refers; zero: none
 
-	report      *status.Report // without what follows from the routing
+	report      *api.Status // without what follows from the routing
 	counted     bool
 	routing     *model.Routing // nil before the first successful sync
 	connections status.Connections
-	services    []Service // the busiest ones first
-	totals      Totals
+	services    []api.LiveService // the busiest ones first
+	totals      api.Totals
 }
 
 // newTable returns a table of what a node serves. before is an earlier one, or nil.
@@ -75,7 +76,7 @@ func (t *table) keep(before *table) {
 	connections := t.totals.Connections
 	t.totals = before.totals
 	t.totals.Connections = connections
-	t.services = make([]Service, len(before.services))
+	t.services = make([]api.LiveService, len(before.services))
 	for i, s := range before.services {
 		t.services[i] = t.newService(s.ServiceName())
 		t.services[i].Frontends, t.services[i].Endpoints, t.services[i].Unserved = s.Frontends, s.Endpoints, s.Unserved
@@ -144,8 +145,8 @@ func outsidePolicy(r *model.Route) model.Policy {
 	return r.InsidePolicy()
 }
 
-func (t *table) newService(n model.ServiceName) Service {
-	s := Service{Namespace: n.Namespace, Name: n.Name}
+func (t *table) newService(n model.ServiceName) api.LiveService {
+	s := api.LiveService{Namespace: n.Namespace, Name: n.Name}
 	if t.counted {
 		s.Connections = new(uint64)
 		if t.since > 0 {
@@ -156,7 +157,7 @@ func (t *table) newService(n model.ServiceName) Service {
 }
 
 // addEndpoints counts the endpoints of a route that are not in seen yet.
-func (t *table) addEndpoints(s *Service, r *model.Route, p model.Policy, seen map[user]bool) {
+func (t *table) addEndpoints(s *api.LiveService, r *model.Route, p model.Policy, seen map[user]bool) {
 	for _, e := range r.Choice.Decide(p).Endpoints {
 		u := user{r.Service, r.Frontend.Protocol, e.Address()}
 		if !seen[u] {
@@ -173,7 +174,7 @@ func (t *table) addEndpoints(s *Service, r *model.Route, p model.Policy, seen ma
 
 // compareServices orders by recent connections, then by all connections, both
 // descending, then by name.
-func compareServices(a, b Service) int {
+func compareServices(a, b api.LiveService) int {
 	number := func(p *uint64) uint64 {
 		if p == nil {
 			return 0
@@ -189,7 +190,7 @@ func compareServices(a, b Service) int {
 
 // matching returns the Services whose name contains a text, in either case, at most
 // limit, and the number of all of them.
-func (t *table) matching(filter string, limit int) (found []Service, all int) {
+func (t *table) matching(filter string, limit int) (found []api.LiveService, all int) {
 	filter = strings.ToLower(filter)
 	for i := range t.services {
 		s := &t.services[i]
@@ -214,17 +215,17 @@ func (t *table) routesOf(name string) (out []model.Route) {
 }
 
 // detail returns the Service of some routes. counts are those of its endpoints.
-func (t *table) detail(routes []model.Route, counts []kernel.EndpointCount) *Detail {
-	i := slices.IndexFunc(t.services, func(s Service) bool { return s.ServiceName() == routes[0].Service.Name })
-	d := &Detail{Service: t.services[i]}
+func (t *table) detail(routes []model.Route, counts []kernel.EndpointCount) *api.LiveDetail {
+	i := slices.IndexFunc(t.services, func(s api.LiveService) bool { return s.ServiceName() == routes[0].Service.Name })
+	d := &api.LiveDetail{LiveService: t.services[i]}
 	for _, p := range status.PortsOf(routes, t.routing.Scheduler, t.connections, t.counted) {
-		d.Ports = append(d.Ports, Port{ServicePort: p, EndpointList: endpointsOf(routes, p, counts)})
+		d.Ports = append(d.Ports, api.LivePort{ServicePort: p, EndpointList: endpointsOf(routes, p, counts)})
 	}
 	return d
 }
 
 // endpointsOf returns the endpoints of a service port, sorted by address.
-func endpointsOf(routes []model.Route, p status.ServicePort, counts []kernel.EndpointCount) (out []Endpoint) {
+func endpointsOf(routes []model.Route, p api.ServicePort, counts []kernel.EndpointCount) (out []api.LiveEndpoint) {
 	found, local := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
 	frontends := make(map[model.Frontend]bool)
 	for i := range routes {
@@ -247,7 +248,7 @@ func endpointsOf(routes []model.Route, p status.ServicePort, counts []kernel.End
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(found), netip.AddrPort.Compare) {
-		e := Endpoint{Address: model.EndpointText(a), Local: local[a]}
+		e := api.LiveEndpoint{Address: model.EndpointText(a), Local: local[a]}
 		if n, ok := connections[a]; ok {
 			e.Connections = &n
 		}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Checks are the results of the health checks of endpoints.
@@ -16,23 +16,6 @@ type Checks interface {
 	Result(model.ServiceName, netip.Addr) (model.CheckResult, bool)
 	// Each calls a function with every result, in no order.
 	Each(func(model.ServiceName, netip.Addr, model.CheckResult))
-}
-
-// EndpointChecks sums up the health checks of endpoints. An endpoint is an address of a
-// Service.
-type EndpointChecks struct {
-	Services int `json:"services"`
-	Passing  int `json:"passing"` // also if the last check failed, but not enough of them
-	Failing  int `json:"failing"`
-	Waiting  int `json:"waiting,omitempty"` // for the first check
-}
-
-func (c *EndpointChecks) text() string {
-	text := fmt.Sprintf("%s of %s: %d pass, %d fail", terminal.Count(c.Passing+c.Failing+c.Waiting, "endpoint"), terminal.Count(c.Services, "Service"), c.Passing, c.Failing)
-	if c.Waiting > 0 {
-		text += fmt.Sprintf(", %d not checked yet", c.Waiting)
-	}
-	return text
 }
 
 // checked are the results of one Service.
@@ -44,7 +27,7 @@ type checked struct {
 
 // addChecks adds the sums of health checks, and a problem for each Service with
 // endpoints that fail. View returns the state of a Service.
-func (r *Report) addChecks(now time.Time, checks Checks, view func(model.ServiceName) *model.View) {
+func (r *report) addChecks(now time.Time, checks Checks, view func(model.ServiceName) *model.View) {
 	services, servers := make(map[model.ServiceName]*checked), make(failing)
 	checks.Each(func(name model.ServiceName, a netip.Addr, result model.CheckResult) {
 		c := services[name]
@@ -68,7 +51,7 @@ func (r *Report) addChecks(now time.Time, checks Checks, view func(model.Service
 	if len(services) == 0 {
 		return
 	}
-	r.EndpointChecks = &EndpointChecks{Services: len(services)}
+	r.EndpointChecks = &api.EndpointChecks{Services: len(services)}
 	r.FailingServers = servers.sorted()
 	for _, name := range slices.SortedFunc(maps.Keys(services), model.ServiceName.Compare) {
 		c := services[name]
@@ -76,7 +59,7 @@ func (r *Report) addChecks(now time.Time, checks Checks, view func(model.Service
 		r.EndpointChecks.Waiting += c.waiting
 		r.EndpointChecks.Passing += c.all - c.failing - c.waiting
 		if c.failing > 0 {
-			r.Problems = append(r.Problems, Problem{name.Object().String(), CheckFailing, c.message(now, usesAll(view(name)))})
+			r.Problems = append(r.Problems, api.Problem{Object: name.Object().String(), Reason: api.CheckFailing, Message: c.message(now, usesAll(view(name)))})
 		}
 	}
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -102,26 +103,26 @@ func TestChecks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			router := checkedService(c.results, c.all)
 			s, at := serveRouting(t, router.Routing(), status.Config{Checks: c.results, View: router.View, Names: router.Names})
-			report := ask(t, at, status.Filter{})
+			report := ask(t, at, api.Filter{})
 			got := ""
 			for _, p := range report.Problems {
-				if p.Reason == status.CheckFailing && p.Object == "Service default/web" {
+				if p.Reason == api.CheckFailing && p.Object == "Service default/web" {
 					got += p.Message
 				}
 			}
 			if got != c.problem {
 				t.Errorf("problem %q, want %q", got, c.problem)
 			}
-			if out := text(t, report, status.View{}); !strings.Contains(out, c.checks+"\n") {
+			if out := text(t, report, show.View{}); !strings.Contains(out, c.checks+"\n") {
 				t.Errorf("no %q in\n%s", c.checks, out)
 			}
-			if other := ask(t, at, status.Filter{Names: []string{"other"}}); len(other.Problems) > 0 {
+			if other := ask(t, at, api.Filter{Names: []string{"other"}}); len(other.Problems) > 0 {
 				t.Errorf("problems of other Services: %v", other.Problems)
 			}
 
 			w := httptest.NewRecorder()
 			s.Describe(w, httptest.NewRequest(http.MethodGet, "/describe?service=web", nil))
-			var d describe.Service
+			var d api.Description
 			if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +130,7 @@ func TestChecks(t *testing.T) {
 				t.Errorf("notices %s, check %q", diff, d.Check)
 			}
 			var out strings.Builder
-			if err := describe.Print(&out, &d, now, false); err != nil {
+			if err := show.Description(&out, &d, now, false); err != nil {
 				t.Fatal(err)
 			}
 			for i, e := range d.Ports[0].Endpoints {
@@ -139,7 +140,7 @@ func TestChecks(t *testing.T) {
 			}
 			out.Reset()
 			serving := d.Serving()
-			if err := serving.Print(&out); err != nil || out.String() != c.serves || serving.Serves != (serving.Usable > 0) {
+			if err := show.Serving(&out, &serving); err != nil || out.String() != c.serves || serving.Serves != (serving.Usable > 0) {
 				t.Errorf("%v, %q, want %q", err, out.String(), c.serves)
 			}
 		})
@@ -154,7 +155,7 @@ func TestServingUnsynced(t *testing.T) {
 	s := status.New(status.Config{Kernel: reads, Counted: true, View: router.View, Names: router.Names, Log: slog.New(slog.DiscardHandler),
 		Routing: router.Routing, State: func() agent.State { return agent.State{} }})
 	mux := http.NewServeMux()
-	mux.HandleFunc(status.DescribePath, s.Describe)
+	mux.HandleFunc(api.DescribePath, s.Describe)
 	web := httptest.NewServer(mux)
 	defer web.Close()
 	at := netip.MustParseAddrPort(web.Listener.Addr().String())
@@ -170,7 +171,7 @@ func TestServingUnsynced(t *testing.T) {
 		if c.sync != nil {
 			s.Observe(c.sync)
 		}
-		got, err := status.FetchServing(t.Context(), at, "web")
+		got, err := api.NewClient(at).Serving(t.Context(), "web")
 		if err != nil || (got.Unsynced == "") != (c.want == "") || !strings.HasPrefix(got.Unsynced, c.want) || !got.Serves {
 			t.Errorf("%v, %+v, want %q", err, got, c.want)
 		}
@@ -178,11 +179,11 @@ func TestServingUnsynced(t *testing.T) {
 	if reads.n > 0 {
 		t.Errorf("the kernel was read %d times", reads.n)
 	}
-	if d, err := status.FetchDescription(t.Context(), at, "web"); err != nil || reads.n == 0 || len(d.Notices) != 1 {
+	if d, err := api.NewClient(at).Describe(t.Context(), "web"); err != nil || reads.n == 0 || len(d.Notices) != 1 {
 		t.Errorf("%v, %d reads of the kernel, notices %q", err, reads.n, d.Notices)
 	}
-	var unknown *describe.UnknownError
-	if _, err := status.FetchServing(t.Context(), at, "wbe"); !errors.As(err, &unknown) {
+	var unknown *api.UnknownError
+	if _, err := api.NewClient(at).Serving(t.Context(), "wbe"); !errors.As(err, &unknown) {
 		t.Errorf("an unknown name: %v", err)
 	}
 }

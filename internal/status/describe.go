@@ -1,30 +1,25 @@
 package status
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
-
-// DescribePath is where a daemon describes the Service that the parameter "service"
-// names.
-const DescribePath = "/describe"
 
 // maxBindings is how many clients are read to count those of a Service.
 const maxBindings = 1 << 16
 
-// Describe answers with a [describe.Service] in JSON, or with the status 404 and an
+// Describe answers with a [api.Description] in JSON, or with the status 404 and an
 // object that has the field "error".
 func (s *Server) Describe(w http.ResponseWriter, r *http.Request) {
 	done := s.answers.Begin(w)
@@ -34,44 +29,39 @@ func (s *Server) Describe(w http.ResponseWriter, r *http.Request) {
 	defer done()
 	query := r.URL.Query()
 	d, err := s.describe(query.Get("service"), query.Get("counts") != "false")
-	var unknown *describe.UnknownError
+	var unknown *api.UnknownError
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case errors.As(err, &unknown):
 		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(refusal{err.Error()})
+		_ = json.NewEncoder(w).Encode(api.Refusal{Error: err.Error()})
 	case err != nil:
 		s.config.Log.Error("a Service cannot be described", "error", err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
-		_ = describe.JSON(w, d) // fails if the client is gone
+		_ = terminal.JSON(w, d) // fails if the client is gone
 	}
-}
-
-// refusal is the answer to a request for something that does not exist.
-type refusal struct {
-	Error string `json:"error"`
 }
 
 // describe describes a Service, with what packets have left in the kernel if counts is
 // true.
-func (s *Server) describe(question string, counts bool) (*describe.Service, error) {
+func (s *Server) describe(question string, counts bool) (*api.Description, error) {
 	name, err := describe.Resolve(question, s.config.Names())
 	if err != nil {
 		return nil, err
 	}
 	v := s.config.View(name)
 	if v == nil { // deleted in between
-		return nil, &describe.UnknownError{Name: question}
+		return nil, &api.UnknownError{Name: question}
 	}
 	if c := s.config.Checks; c != nil {
 		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
 	}
 	d := describe.FromView(v)
-	d.From = describe.Daemon
+	d.From = api.FromDaemon
 	if s.config.SourceState != nil {
 		_, warnings, _ := s.config.SourceState()
-		d.AddWarnings(warnings)
+		describe.AddWarnings(d, warnings)
 	}
 	now := time.Now()
 	s.mu.Lock()
@@ -93,7 +83,7 @@ func (s *Server) describe(question string, counts bool) (*describe.Service, erro
 }
 
 // addCounts adds what packets have left in the kernel.
-func (s *Server) addCounts(d *describe.Service, v *model.View) error {
+func (s *Server) addCounts(d *api.Description, v *model.View) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.config.Counted {
@@ -101,7 +91,7 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 			if err := s.count(routing); err != nil {
 				return err
 			}
-			d.AddConnections(s.counts.frontends)
+			describe.AddConnections(d, s.counts.frontends)
 		}
 		if err := addEndpointCounts(d, s.endpointCounts); err != nil {
 			return err
@@ -117,8 +107,8 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 }
 
 // addEndpointCounts adds the connections to each endpoint, if they are counted.
-func addEndpointCounts(d *describe.Service, read func([]model.Frontend) ([]kernel.EndpointCount, error)) error {
-	counts, err := read(d.Frontends())
+func addEndpointCounts(d *api.Description, read func([]model.Frontend) ([]kernel.EndpointCount, error)) error {
+	counts, err := read(describe.FrontendsOf(d))
 	if err != nil {
 		return err
 	}
@@ -126,12 +116,12 @@ func addEndpointCounts(d *describe.Service, read func([]model.Frontend) ([]kerne
 	for _, c := range counts {
 		sums[describe.EndpointUse{Frontend: c.Frontend, Endpoint: c.Endpoint}] += c.Connections
 	}
-	d.AddEndpointConnections(sums)
+	describe.AddEndpointConnections(d, sums)
 	return nil
 }
 
 // addClients adds the clients that the affinity maps of both families bind.
-func addClients(d *describe.Service, read func(model.Family, int) ([]*nft.Set, error)) error {
+func addClients(d *api.Description, read func(model.Family, int) ([]*nft.Set, error)) error {
 	var sets []*nft.Set
 	limited := false // there may be more than were read
 	for _, f := range model.Families {
@@ -142,33 +132,6 @@ func addClients(d *describe.Service, read func(model.Family, int) ([]*nft.Set, e
 		limited = limited || slices.ContainsFunc(found, func(s *nft.Set) bool { return len(s.Elements) >= maxBindings })
 		sets = append(sets, found...)
 	}
-	d.AddClients(sets, limited)
+	describe.AddClients(d, sets, limited)
 	return nil
-}
-
-// FetchDescription requests the description of a Service from the daemon at an address.
-// The error is [ErrNoDaemon] if none answers there.
-func FetchDescription(ctx context.Context, address netip.AddrPort, service string) (*describe.Service, error) {
-	d := &describe.Service{}
-	if err := get(ctx, address, DescribePath, url.Values{"service": {service}}, d); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// FetchServing asks the daemon at an address whether it serves a Service. The error is
-// [ErrNoDaemon] if none answers there.
-func FetchServing(ctx context.Context, address netip.AddrPort, service string) (describe.Serving, error) {
-	d := &describe.Service{}
-	query := url.Values{"service": {service}, "counts": {"false"}} // it is asked every second or so
-	if err := get(ctx, address, DescribePath, query, d); err != nil {
-		return describe.Serving{}, err
-	}
-	return d.Serving(), nil
-}
-
-// isRefusal reports whether an answer with the status 404 is that of a daemon: other
-// servers do not have the page.
-func isRefusal(r *http.Response) bool {
-	return r.StatusCode == http.StatusNotFound && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }

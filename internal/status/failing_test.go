@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -33,11 +35,11 @@ func TestFailingServers(t *testing.T) {
 		addr("10.1.1.2"): {Healthy: true, Since: now.Add(-time.Hour), Checked: now},
 	}}
 	_, at := serveRouting(t, &model.Routing{}, status.Config{Checks: checks, View: func(model.ServiceName) *model.View { return nil }})
-	report := ask(t, at, status.Filter{})
-	if report.ProblemCounts[status.CheckFailing] != 200 || len(report.FailingServers) != 1 || report.FailingServers[0].Services != 200 {
+	report := ask(t, at, api.Filter{})
+	if report.ProblemCounts[api.CheckFailing] != 200 || len(report.FailingServers) != 1 || report.FailingServers[0].Services != 200 {
 		t.Errorf("counts %v, servers %+v", report.ProblemCounts, report.FailingServers)
 	}
-	out := text(t, report, status.View{Now: now})
+	out := text(t, report, show.View{Now: now})
 	for _, want := range []string{"healthy, but 1 problem\n", "\n1 CheckFailing, in 200 Services: servers fail their health check\n    10.1.2.2: no answer within 1s, for 2m0s, in 200 Services\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -46,24 +48,24 @@ func TestFailingServers(t *testing.T) {
 	if strings.Contains(out, "s000") {
 		t.Errorf("Services one by one:\n%s", out)
 	}
-	if all := text(t, report, status.View{Now: now, All: true}); strings.Count(all, "    Service default/s") != 200 {
+	if all := text(t, report, show.View{Now: now, All: true}); strings.Count(all, "    Service default/s") != 200 {
 		t.Errorf("with all:\n%s", all)
 	}
-	if one := ask(t, at, status.Filter{Names: []string{"s007"}}); len(one.FailingServers) > 0 || len(one.Problems) != 1 {
+	if one := ask(t, at, api.Filter{Names: []string{"s007"}}); len(one.FailingServers) > 0 || len(one.Problems) != 1 {
 		t.Errorf("selected: %+v, %v", one.FailingServers, one.Problems)
 	}
 }
 
 // TestSettingsInOneLine: settings that stay changed do not fill the answer.
 func TestSettingsInOneLine(t *testing.T) {
-	report := &status.Report{From: status.Daemon, Healthy: true, Notes: []status.Problem{
-		status.OfMachine(status.SettingChanged, "net.ipv4.ip_forward from 0 to 1"), status.OfMachine(status.SettingChanged, "net.ipv6.conf.all.forwarding from 0 to 1"),
+	report := &api.Status{From: api.FromDaemon, Healthy: true, Notes: []api.Problem{
+		status.OfMachine(api.SettingChanged, "net.ipv4.ip_forward from 0 to 1"), status.OfMachine(api.SettingChanged, "net.ipv6.conf.all.forwarding from 0 to 1"),
 	}}
-	out := text(t, report, status.View{Now: time.Now()})
+	out := text(t, report, show.View{Now: time.Now()})
 	if want := "  2 SettingChanged: settings of the kernel that Services need, changed since nftproxy started, such as net.ipv4.ip_forward from 0 to 1: nftproxy status --problems\n"; !strings.Contains(out, want) || strings.Contains(out, "ipv6") {
 		t.Errorf("no %q in\n%s", want, out)
 	}
-	if all := text(t, report, status.View{Now: time.Now(), All: true}); !strings.Contains(all, "ipv6") {
+	if all := text(t, report, show.View{Now: time.Now(), All: true}); !strings.Contains(all, "ipv6") {
 		t.Errorf("with all:\n%s", all)
 	}
 }

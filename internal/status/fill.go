@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/setting"
@@ -49,10 +50,10 @@ func byPort(all []frontend) (ports [][]frontend) {
 
 // fill adds the frontends that a filter selects, sorted by service port, with their
 // problems.
-func (r *Report) fill(all []frontend, filter *Filter) {
+func (r *report) fill(all []frontend, filter *api.Filter) {
 	ports := byPort(all)
 	r.suggest(all, filter)
-	ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !filter.matches(p[0].Port.Service) })
+	ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !filter.Matches(p[0].Port.Service) })
 	for _, p := range ports {
 		r.judge(p)
 	}
@@ -70,7 +71,7 @@ func (r *Report) fill(all []frontend, filter *Filter) {
 	}
 }
 
-func (r *Report) count(ports [][]frontend) {
+func (r *report) count(ports [][]frontend) {
 	endpoints := make(map[answer]struct{})
 	var last model.ServiceName
 	for i, p := range ports {
@@ -91,11 +92,11 @@ func (r *Report) count(ports [][]frontend) {
 }
 
 // servicePort returns the entry for the frontends of one service port.
-func servicePort(all []frontend) ServicePort {
+func servicePort(all []frontend) api.ServicePort {
 	port := all[0].Port
-	p := ServicePort{
+	p := api.ServicePort{
 		Namespace: port.Service.Namespace, Name: port.Service.Name, Port: port.Port, Protocol: port.Protocol.String(),
-		Frontends: make([]Frontend, len(all)),
+		Frontends: make([]api.Frontend, len(all)),
 	}
 	if s := all[0].service; s != nil {
 		p.Stated = setting.StatedOf(s)
@@ -111,8 +112,8 @@ func servicePort(all []frontend) ServicePort {
 	return p
 }
 
-func (f *frontend) entry() Frontend {
-	out := Frontend{
+func (f *frontend) entry() api.Frontend {
+	out := api.Frontend{
 		Kind: f.Kind.String(), Address: f.Target(), Decision: decisionOf(f.Inside), Connections: f.connections, Known: f.known,
 		SourceRanges: f.Sources != nil, Limits: f.Limits != model.Limits{}, ClientAddresses: f.ClientAddresses().String(),
 	}
@@ -129,4 +130,6 @@ func (f *frontend) entry() Frontend {
 	return out
 }
 
-func decisionOf(d served.Decision) Decision { return Decision{d.Verdict.String(), len(d.Endpoints)} }
+func decisionOf(d served.Decision) api.Decision {
+	return api.Decision{Verdict: d.Verdict.String(), Endpoints: len(d.Endpoints)}
+}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/changes"
-	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -117,15 +117,15 @@ func describeChanges(s *agent.Sync, names []model.ServiceName) map[model.Service
 }
 
 // of returns the last change of a Service; nil: there is none, as far as is known.
-func (h *history) of(name model.ServiceName, now time.Time) *describe.Change {
+func (h *history) of(name model.ServiceName, now time.Time) *api.LastChange {
 	c, ok := h.last[name]
 	switch {
 	case ok:
-		return &describe.Change{Time: onClock(now, c.at), What: c.what}
+		return &api.LastChange{Time: onClock(now, c.at), What: c.what}
 	case h.started.IsZero():
 		return nil
 	case h.oldest.IsZero():
-		return &describe.Change{What: fmt.Sprintf("not since this nftproxy started, %s ago", now.Sub(h.started).Round(time.Second))}
+		return &api.LastChange{What: fmt.Sprintf("not since this nftproxy started, %s ago", now.Sub(h.started).Round(time.Second))}
 	}
-	return &describe.Change{What: fmt.Sprintf("not within the last %s", now.Sub(h.oldest).Round(time.Second))}
+	return &api.LastChange{What: fmt.Sprintf("not within the last %s", now.Sub(h.oldest).Round(time.Second))}
 }

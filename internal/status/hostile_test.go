@@ -15,8 +15,10 @@ import (
 	"unicode"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -25,17 +27,17 @@ import (
 const evil = "a\x1b[2J\u009b31m\nforged\tx\rx\vx\fx\u202e\x7f"
 
 // reportOf has text wherever a report has any.
-func reportOf(text string) *status.Report {
+func reportOf(text string) *api.Status {
 	n := uint64(1)
 	now := time.Unix(1000, 0)
-	return &status.Report{
-		From: status.Daemon, Node: text, Version: text, Source: text, Started: now,
-		LastSync: &status.SyncReport{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
-		HealthChecks: []status.HealthCheck{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}},
-		Affinity:     []status.Affinity{{Family: text}},
-		Problems:     []status.Problem{{Object: text, Reason: text, Message: text}},
-		ServicePorts: []status.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []status.Frontend{{
-			Kind: text, Address: text, Decision: status.Decision{Verdict: text}, Outside: &status.Decision{Verdict: text, Endpoints: 1}, Connections: &n}}}},
+	return &api.Status{
+		From: api.FromDaemon, Node: text, Version: text, Source: text, Started: now,
+		LastSync: &api.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
+		HealthChecks: []api.ServiceHealth{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}},
+		Affinity:     []api.Affinity{{Family: text}},
+		Problems:     []api.Problem{{Object: text, Reason: text, Message: text}},
+		ServicePorts: []api.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []api.Frontend{{
+			Kind: text, Address: text, Decision: api.Decision{Verdict: text}, Outside: &api.Decision{Verdict: text, Endpoints: 1}, Connections: &n}}}},
 	}
 }
 
@@ -49,12 +51,12 @@ func TestHostileDaemon(t *testing.T) {
 		}
 		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
 		defer daemon.Close()
-		r, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String()), &status.Filter{})
+		r, err := api.NewClient(netip.MustParseAddrPort(daemon.Listener.Addr().String())).Status(t.Context(), &api.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := r.Print(&out, status.View{Now: time.Unix(2000, 0)}); err != nil {
+		if err := show.Status(&out, r, show.View{Now: time.Unix(2000, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Split(out.String(), "\n")
@@ -76,7 +78,7 @@ func TestNoRedirect(t *testing.T) {
 	defer elsewhere.Close()
 	daemon := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
 	defer daemon.Close()
-	if _, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String()), &status.Filter{}); !errors.Is(err, status.ErrNoDaemon) {
+	if _, err := api.NewClient(netip.MustParseAddrPort(daemon.Listener.Addr().String())).Status(t.Context(), &api.Filter{}); !errors.Is(err, api.ErrNoDaemon) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -109,7 +111,7 @@ func TestManyAsk(t *testing.T) {
 	defer daemon.Close()
 	answers := make(chan error)
 	ask := func() {
-		_, err := status.Fetch(context.Background(), netip.MustParseAddrPort(daemon.Listener.Addr().String()), &status.Filter{})
+		_, err := api.NewClient(netip.MustParseAddrPort(daemon.Listener.Addr().String())).Status(context.Background(), &api.Filter{})
 		answers <- err
 	}
 	go ask()
@@ -141,7 +143,7 @@ func TestHostileJSON(t *testing.T) {
 	if err := reportOf(evil).WriteJSON(&out); err != nil {
 		t.Fatal(err)
 	}
-	var back status.Report
+	var back api.Status
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.ServicePorts[0].Name != evil {
 		t.Errorf("%v: read back %q", err, out.String())
 	}

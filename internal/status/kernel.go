@@ -1,10 +1,13 @@
 package status
 
 import (
+	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -12,21 +15,22 @@ import (
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// FromKernel returns the report for our tables, or nil if there are none. The names
+// FromKernel returns the report for our tables, or nil if there are none, and the addresses of
+// all endpoints that take connections, whatever the filter. The names
 // of Services come from comments of elements, which nft limits to 128 bytes: longer
 // ones are cut.
-func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
+func FromKernel(k *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse iter.Seq[netip.Addr], err error) {
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	r := &Report{From: Kernel, Healthy: true}
+	r := &report{Status: api.Status{From: api.FromKernel, Healthy: true}}
 	if err := r.addAffinity(k); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	connections, err := kernelConnections(k)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var all []frontend
 	for _, t := range rs.Tables {
@@ -56,7 +60,7 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 	}
 	r.fill(all, filter)
 	r.addProblems(time.Now())
-	return r, nil
+	return &r.Status, r.addresses, nil
 }
 
 // kernelConnections returns the connections to each frontend; none if they are not
@@ -71,7 +75,7 @@ func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
 }
 
 // DescribeKernel describes a Service from our tables, or returns nil if there are none.
-func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) {
+func DescribeKernel(k *kernel.Conn, question string) (*api.Description, error) {
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err
@@ -86,7 +90,7 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 		return nil, err
 	}
 	if len(connections) > 0 {
-		d.AddConnections(connections)
+		describe.AddConnections(d, connections)
 	}
 	if err := addEndpointCounts(d, k.EndpointCounts); err != nil {
 		return nil, err
@@ -111,10 +115,10 @@ func namesIn(rs *nft.Ruleset) []model.ServiceName {
 	return slices.SortedFunc(maps.Keys(found), model.ServiceName.Compare)
 }
 
-func (r *Report) addAffinity(k KernelReader) error {
+func (r *report) addAffinity(k KernelReader) error {
 	use, err := k.AffinityUse()
 	for _, u := range use {
-		r.Affinity = append(r.Affinity, Affinity{u.Family.String(), u.Map, u.Used, u.AtLeast, u.Size})
+		r.Affinity = append(r.Affinity, api.Affinity{Family: u.Family.String(), Map: u.Map, Clients: u.Used, AtLeast: u.AtLeast, Size: u.Size})
 	}
 	return err
 }

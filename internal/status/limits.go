@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -87,7 +88,7 @@ func (s *Server) LimitCounts() ([]LimitCount, error) {
 }
 
 // addLimitDrops adds what the limits of a Service have dropped.
-func addLimitDrops(d *describe.Service, k KernelReader) error {
+func addLimitDrops(d *api.Description, k KernelReader) error {
 	if len(d.Limits) == 0 {
 		return nil
 	}
@@ -102,6 +103,6 @@ func addLimitDrops(d *describe.Service, k KernelReader) error {
 		}
 		drops[l.Frontend][l.Kind.String()] = l.Packets
 	}
-	d.AddLimitDrops(drops)
+	describe.AddLimitDrops(d, drops)
 	return nil
 }

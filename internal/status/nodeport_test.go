@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -33,7 +35,7 @@ func TestNodePortsOnSeveralAddresses(t *testing.T) {
 	n.dial(t, n.Client, "198.18.7.1:30080", 1)
 
 	daemon := fetch(t, address)
-	kernel, err := status.FromKernel(n.kernel, &status.Filter{})
+	kernel, _, err := status.FromKernel(n.kernel, &api.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +43,11 @@ func TestNodePortsOnSeveralAddresses(t *testing.T) {
 	if diff := cmp.Diff(daemon.NodePortAddresses, kernel.NodePortAddresses, same); diff != "" || len(kernel.NodePortAddresses) != 11 {
 		t.Errorf("addresses (-daemon +kernel):\n%s", diff)
 	}
-	if diff := cmp.Diff(daemon.ServicePorts, kernel.ServicePorts, cmpopts.IgnoreFields(status.Frontend{}, "Known")); diff != "" {
+	if diff := cmp.Diff(daemon.ServicePorts, kernel.ServicePorts, cmpopts.IgnoreFields(api.Frontend{}, "Known")); diff != "" {
 		t.Errorf("service ports (-daemon +kernel):\n%s", diff)
 	}
 	var text strings.Builder
-	if err := kernel.Print(&text, status.View{Now: time.Now()}); err != nil {
+	if err := show.Status(&text, kernel, show.View{Now: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -63,13 +65,13 @@ func TestNodePortsOnSeveralAddresses(t *testing.T) {
 // column (6.22).
 func TestPrintUncounted(t *testing.T) {
 	n := uint64(7)
-	r := &status.Report{From: status.Daemon, Counted: true, ServicePorts: []status.ServicePort{{
-		Namespace: "default", Name: "web", Protocol: "tcp", Scheduler: "maglev", Frontends: []status.Frontend{
+	r := &api.Status{From: api.FromDaemon, Counted: true, ServicePorts: []api.ServicePort{{
+		Namespace: "default", Name: "web", Protocol: "tcp", Scheduler: "maglev", Frontends: []api.Frontend{
 			{Kind: "NodePort", Address: "192.0.2.1:30080", Connections: &n}, {Kind: "NodePort", Address: "127.0.0.1:30080"},
 		},
 	}}}
 	var text strings.Builder
-	if err := r.Print(&text, status.View{Now: time.Now()}); err != nil {
+	if err := show.Status(&text, r, show.View{Now: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(text.String()) {

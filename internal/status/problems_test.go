@@ -14,11 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -60,19 +61,19 @@ func serveRouting(t *testing.T, routing *model.Routing, c status.Config) (*statu
 	return s, netip.MustParseAddrPort(web.Listener.Addr().String())
 }
 
-func text(t *testing.T, r *status.Report, v status.View) string {
+func text(t *testing.T, r *api.Status, v show.View) string {
 	t.Helper()
 	var b strings.Builder
 	v.Now = time.Now()
-	if err := r.Print(&b, v); err != nil {
+	if err := show.Status(&b, r, v); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
 }
 
-func ask(t *testing.T, a netip.AddrPort, f status.Filter) *status.Report {
+func ask(t *testing.T, a netip.AddrPort, f api.Filter) *api.Status {
 	t.Helper()
-	r, err := status.Fetch(t.Context(), a, &f)
+	r, err := api.NewClient(a).Status(t.Context(), &f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +83,11 @@ func ask(t *testing.T, a netip.AddrPort, f status.Filter) *status.Report {
 // TestManyServices prints few lines for many Services: how to see more is among them.
 func TestManyServices(t *testing.T) {
 	_, address := serveRouting(t, many(2000), status.Config{})
-	r := ask(t, address, status.Filter{Rows: 30})
+	r := ask(t, address, api.Filter{Rows: 30})
 	if r.Services != 2000 || len(r.ServicePorts) != 0 || r.Omitted != r.Frontends {
 		t.Errorf("%d Services, %d listed, %d of %d frontends omitted", r.Services, len(r.ServicePorts), r.Omitted, r.Frontends)
 	}
-	out := text(t, r, status.View{})
+	out := text(t, r, show.View{})
 	if n := strings.Count(out, "\n"); n >= 60 {
 		t.Errorf("%d lines", n)
 	}
@@ -99,10 +100,10 @@ func TestManyServices(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if all := ask(t, address, status.Filter{}); len(all.ServicePorts) != 2000 || all.Omitted != 0 {
+	if all := ask(t, address, api.Filter{}); len(all.ServicePorts) != 2000 || all.Omitted != 0 {
 		t.Errorf("without a limit %d of 2000 are listed, %d are omitted", len(all.ServicePorts), all.Omitted)
 	}
-	if out := text(t, r, status.View{All: true}); strings.Count(out, "Service ns-") != 629 {
+	if out := text(t, r, show.View{All: true}); strings.Count(out, "Service ns-") != 629 {
 		t.Errorf("with -A: %d problems", strings.Count(out, "Service ns-"))
 	}
 }
@@ -111,22 +112,22 @@ func TestManyServices(t *testing.T) {
 func TestFilter(t *testing.T) {
 	_, address := serveRouting(t, many(100), status.Config{})
 	for _, c := range []struct {
-		filter                      status.Filter
+		filter                      api.Filter
 		services, problems, listing int
 		similar                     string
 	}{
-		{status.Filter{}, 100, 20, 100, ""},
-		{status.Filter{Namespace: "ns-1"}, 10, 2, 10, ""},
-		{status.Filter{Names: []string{"ns-1/svc-15"}}, 1, 1, 1, ""},
-		{status.Filter{Names: []string{"svc-15", "svc-16"}}, 2, 1, 2, ""},
-		{status.Filter{Names: []string{"ns-2/*"}}, 10, 2, 10, ""},
-		{status.Filter{Names: []string{"svc-*"}, Namespace: "ns-3"}, 10, 2, 10, ""},
-		{status.Filter{Problems: true}, 32, 20, 32, ""},
-		{status.Filter{Problems: true, Namespace: "ns-1"}, 2, 2, 2, ""},
-		{status.Filter{Names: []string{"scv-15"}}, 0, 0, 0, "svc-15"},
-		{status.Filter{Names: []string{"ns-1/svc-99"}}, 0, 0, 0, "ns-1/svc-19"},
-		{status.Filter{Namespace: "sn-1"}, 0, 0, 0, "ns-1"},
-		{status.Filter{Namespace: "kube-system"}, 0, 0, 0, ""},
+		{api.Filter{}, 100, 20, 100, ""},
+		{api.Filter{Namespace: "ns-1"}, 10, 2, 10, ""},
+		{api.Filter{Names: []string{"ns-1/svc-15"}}, 1, 1, 1, ""},
+		{api.Filter{Names: []string{"svc-15", "svc-16"}}, 2, 1, 2, ""},
+		{api.Filter{Names: []string{"ns-2/*"}}, 10, 2, 10, ""},
+		{api.Filter{Names: []string{"svc-*"}, Namespace: "ns-3"}, 10, 2, 10, ""},
+		{api.Filter{Problems: true}, 32, 20, 32, ""},
+		{api.Filter{Problems: true, Namespace: "ns-1"}, 2, 2, 2, ""},
+		{api.Filter{Names: []string{"scv-15"}}, 0, 0, 0, "svc-15"},
+		{api.Filter{Names: []string{"ns-1/svc-99"}}, 0, 0, 0, "ns-1/svc-19"},
+		{api.Filter{Namespace: "sn-1"}, 0, 0, 0, "ns-1"},
+		{api.Filter{Namespace: "kube-system"}, 0, 0, 0, ""},
 	} {
 		r := ask(t, address, c.filter)
 		if r.Services != c.services || len(r.Problems) != c.problems || len(r.ServicePorts) != c.listing {
@@ -137,7 +138,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v: did you mean %q, want %q", c.filter, r.DidYouMean, c.similar)
 		}
 	}
-	if _, err := status.Fetch(t.Context(), address, &status.Filter{Names: []string{"a["}}); err == nil || !strings.Contains(err.Error(), "not the name of a Service") {
+	if _, err := api.NewClient(address).Status(t.Context(), &api.Filter{Names: []string{"a["}}); err == nil || !strings.Contains(err.Error(), "not the name of a Service") {
 		t.Errorf("a malformed pattern: %v", err)
 	}
 }
@@ -154,8 +155,8 @@ func TestProblemsOfTheNode(t *testing.T) {
 	server, address := serveRouting(t, &model.Routing{}, status.Config{
 		Kernel: fullKernel{},
 		State:  func() agent.State { return agent.State{Started: time.Now(), Pending: time.Now().Add(-2 * time.Minute)} },
-		Problems: func() []status.Problem {
-			return []status.Problem{{Object: "Machine", Reason: "ForwardingOff", Message: "a remedy"}}
+		Problems: func() []api.Problem {
+			return []api.Problem{{Object: "Machine", Reason: "ForwardingOff", Message: "a remedy"}}
 		},
 	})
 	changed := &agent.Sync{Cause: agent.Drift, Started: time.Now(), Plan: &plan.Plan{Changes: make([]plan.Change, 3)},
@@ -163,7 +164,7 @@ func TestProblemsOfTheNode(t *testing.T) {
 	server.Observe(changed)
 	server.Observe(changed)
 	server.Observe(&agent.Sync{Err: errors.New("no memory")})
-	r := ask(t, address, status.Filter{})
+	r := ask(t, address, api.Filter{})
 	var got []string
 	for _, p := range r.Problems {
 		got = append(got, p.Reason+": "+p.Object+": "+p.Message)
@@ -181,11 +182,11 @@ func TestProblemsOfTheNode(t *testing.T) {
 	if r.ProblemCounts["SyncFailed"] != 1 || len(r.ProblemCounts) != 5 {
 		t.Errorf("counts %v", r.ProblemCounts)
 	}
-	if out := text(t, r, status.View{Colour: true}); !strings.HasPrefix(out, "\x1b[31munhealthy: 5 problems\x1b[0m\n") {
+	if out := text(t, r, show.View{Colour: true}); !strings.HasPrefix(out, "\x1b[31munhealthy: 5 problems\x1b[0m\n") {
 		t.Errorf("printed %q", out)
 	}
 	// A filter selects Services: what concerns the node stays.
-	if r := ask(t, address, status.Filter{Namespace: "default"}); len(r.Problems) != 5 {
+	if r := ask(t, address, api.Filter{Namespace: "default"}); len(r.Problems) != 5 {
 		t.Errorf("problems of a namespace: %v", r.Problems)
 	}
 }
@@ -200,7 +201,7 @@ func TestOldRepair(t *testing.T) {
 	} {
 		server.Observe(s)
 	}
-	if r := ask(t, address, status.Filter{}); len(r.Problems) > 0 || r.RulesChanged == nil || r.RulesChanged.Times != 1 {
+	if r := ask(t, address, api.Filter{}); len(r.Problems) > 0 || r.RulesChanged == nil || r.RulesChanged.Times != 1 {
 		t.Errorf("problems %v, changes %+v", r.Problems, r.RulesChanged)
 	}
 }
@@ -227,8 +228,8 @@ func TestDescribe(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(s.Describe))
 	defer web.Close()
 	address := netip.MustParseAddrPort(web.Listener.Addr().String())
-	d, err := status.FetchDescription(t.Context(), address, "svc-16")
-	if err != nil || d.From != describe.Daemon || len(d.Ports) != 1 || len(d.Warnings) != 1 || d.Changed == nil {
+	d, err := api.NewClient(address).Describe(t.Context(), "svc-16")
+	if err != nil || d.From != api.FromDaemon || len(d.Ports) != 1 || len(d.Warnings) != 1 || d.Changed == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for question, want := range map[string]string{
@@ -236,14 +237,14 @@ func TestDescribe(t *testing.T) {
 		"gone":   `no Service is named "gone"`,
 		"":       `no Service is named ""`,
 	} {
-		var unknown *describe.UnknownError
-		if _, err := status.FetchDescription(t.Context(), address, question); !errors.As(err, &unknown) || err.Error() != want {
+		var unknown *api.UnknownError
+		if _, err := api.NewClient(address).Describe(t.Context(), question); !errors.As(err, &unknown) || err.Error() != want {
 			t.Errorf("%q: %v, want %s", question, err, want)
 		}
 	}
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
-	if _, err := status.FetchDescription(t.Context(), netip.MustParseAddrPort(other.Listener.Addr().String()), "web"); !errors.Is(err, status.ErrNoDaemon) {
+	if _, err := api.NewClient(netip.MustParseAddrPort(other.Listener.Addr().String())).Describe(t.Context(), "web"); !errors.Is(err, api.ErrNoDaemon) {
 		t.Errorf("another server: %v", err)
 	}
 }

@@ -5,21 +5,14 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // recently is how long a change of the rules by another program is a problem.
 const recently = time.Hour
 
-// Interference sums up what other programs did to the rules. All of it was repaired.
-type Interference struct {
-	Times   int       `json:"times"` // since the start
-	Last    time.Time `json:"last"`
-	Process string    `json:"process,omitempty"` // of the last one, as far as it is known
-	Changes int       `json:"changes"`           // that the last repair took
-}
-
-func (c *Interference) text(now time.Time) string {
+func interferenceText(c *api.Interference, now time.Time) string {
 	by := "another program"
 	if c.Process != "" {
 		by = "process " + c.Process
@@ -31,8 +24,8 @@ func (c *Interference) text(now time.Time) string {
 	return text
 }
 
-// observe records the repair that a sync made, if any.
-func (c *Interference) observe(s *agent.Sync) {
+// repaired records the repair that a sync made, if any.
+func repaired(c *api.Interference, s *agent.Sync) {
 	if s.Err != nil || s.Plan == nil || s.Plan.Empty() || len(s.Interventions) == 0 && s.Cause != agent.Check {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -31,8 +32,8 @@ type Config struct {
 	Checks Checks
 	// Problems, if set, returns problems of the machine on which connections depend, and
 	// Notes what else operators should know.
-	Problems func() []Problem
-	Notes    func() []Problem
+	Problems func() []api.Problem
+	Notes    func() []api.Problem
 	// View and Names are those of the agent. Bindings reads the clients that session
 	// affinity binds, up to a limit.
 	View     func(model.ServiceName) *model.View
@@ -58,10 +59,10 @@ type Server struct {
 	answers *serve.Answers
 
 	mu   sync.Mutex
-	last *SyncReport
+	last *api.Sync
 	good bool // a sync has succeeded
 	// changed sums up the changes of the rules by other programs.
-	changed Interference
+	changed api.Interference
 	history history // of Services
 
 	reading sync.Mutex // guards the kernel connection and counts
@@ -82,7 +83,7 @@ func New(c Config) *Server {
 
 // Observe records a sync of the agent.
 func (s *Server) Observe(o *agent.Sync) {
-	last := &SyncReport{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
+	last := &api.Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
 	if o.Plan != nil {
 		last.Added, last.Changed, last.Deleted = o.Plan.Count(plan.Add), o.Plan.Count(plan.Replace), o.Plan.Count(plan.Delete)
 	}
@@ -94,13 +95,13 @@ func (s *Server) Observe(o *agent.Sync) {
 	defer s.mu.Unlock()
 	s.last = last
 	s.good = s.good || o.Err == nil
-	s.changed.observe(o)
+	repaired(&s.changed, o)
 	s.history.observe(o)
 }
 
 // observed returns the last sync and, after the first successful one, the agent's
 // routing.
-func (s *Server) observed() (*SyncReport, *model.Routing) {
+func (s *Server) observed() (*api.Sync, *model.Routing) {
 	s.mu.Lock()
 	last, good := s.last, s.good
 	s.mu.Unlock()
@@ -110,14 +111,14 @@ func (s *Server) observed() (*SyncReport, *model.Routing) {
 	return last, s.config.Routing()
 }
 
-// ServeHTTP answers with a [Report] in JSON.
+// ServeHTTP answers with a [api.Status] in JSON.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	done := s.answers.Begin(w)
 	if done == nil {
 		return
 	}
 	defer done()
-	filter, err := parseFilter(r.URL.Query())
+	filter, err := api.ParseFilter(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -132,7 +133,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = report.WriteJSON(w) // fails if the client is gone
 }
 
-func (s *Server) report(filter *Filter) (*Report, error) {
+func (s *Server) report(filter *api.Filter) (*report, error) {
 	last, routing := s.observed()
 	now := time.Now()
 	r := s.head(now, last)
@@ -152,7 +153,7 @@ func (s *Server) report(filter *Filter) (*Report, error) {
 
 // Summary returns the report without what it lists of a routing, except its notices,
 // at a low cost. routing may be nil.
-func (s *Server) Summary(routing *model.Routing) *Report {
+func (s *Server) Summary(routing *model.Routing) *api.Status {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
@@ -162,17 +163,17 @@ func (s *Server) Summary(routing *model.Routing) *Report {
 		r.addNotices(routing)
 	}
 	r.addProblems(now)
-	return r
+	return &r.Status
 }
 
 // head returns the part of the report that does not depend on the Services.
-func (s *Server) head(now time.Time, last *SyncReport) *Report {
+func (s *Server) head(now time.Time, last *api.Sync) *report {
 	state := s.config.State()
-	r := &Report{
-		From: Daemon, Healthy: last != nil && last.Error == "",
+	r := &report{Status: api.Status{
+		From: api.FromDaemon, Healthy: last != nil && last.Error == "",
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
-	}
+	}}
 	r.addSource(now, s.config.SourceState)
 	if now.Before(s.config.Reads) {
 		r.PostponedUntil = onClock(now, s.config.Reads)
@@ -201,14 +202,14 @@ func (s *Server) head(now time.Time, last *SyncReport) *Report {
 	return r
 }
 
-func (r *Report) addSource(now time.Time, state func() (time.Time, []string, error)) {
+func (r *report) addSource(now time.Time, state func() (time.Time, []string, error)) {
 	if state == nil {
 		return
 	}
 	since, warnings, err := state()
 	r.Warnings = warnings
 	if err != nil {
-		r.Healthy, r.SourceError = false, &SourceError{err.Error(), onClock(now, since)}
+		r.Healthy, r.SourceError = false, &api.SourceError{Message: err.Error(), Since: onClock(now, since)}
 	}
 }
 
@@ -222,24 +223,24 @@ func onClock(now, t time.Time) time.Time {
 }
 
 // addNotices adds the node and what it cannot serve as asked.
-func (r *Report) addNotices(routing *model.Routing) {
+func (r *report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
 	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
+		r.Problems = append(r.Problems, api.Problem{Object: n.Object.String(), Reason: string(n.Reason), Message: n.Message})
 	}
 }
 
-func (r *Report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *Filter) {
+func (r *report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *api.Filter) {
 	r.NodePortAddresses, r.Localhost = routing.NodePortAddresses, routing.Localhost
 	for _, h := range routing.HealthChecks {
-		if !filter.matches(h.Service) {
+		if !filter.Matches(h.Service) {
 			continue
 		}
 		endpoints := make(map[string]int)
 		for f, n := range h.Endpoints {
 			endpoints[f.String()] = n
 		}
-		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
+		r.HealthChecks = append(r.HealthChecks, api.ServiceHealth{Namespace: h.Service.Namespace, Name: h.Service.Name, Port: h.Port, Endpoints: endpoints})
 	}
 	r.addNotices(routing)
 	r.selectProblems(filter)
@@ -263,7 +264,7 @@ func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections ma
 
 // PortsOf returns the service ports of some routes, sorted, with the connections to
 // their frontends if these are counted. scheduler is that of the node.
-func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) (out []ServicePort) {
+func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) (out []api.ServicePort) {
 	for _, p := range byPort(frontendsOf(routes, scheduler, c.Frontends, counted)) {
 		out = append(out, servicePort(p))
 	}

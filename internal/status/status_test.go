@@ -19,12 +19,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
@@ -137,15 +139,15 @@ func (n *node) serve(t *testing.T, counted bool) (*status.Server, netip.AddrPort
 		Routing: func() *model.Routing { return n.routing },
 	})
 	mux := http.NewServeMux()
-	mux.Handle("GET "+status.Path, s)
+	mux.Handle("GET "+api.StatusPath, s)
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
 	return s, netip.MustParseAddrPort(web.Listener.Addr().String())
 }
 
-func fetch(t *testing.T, a netip.AddrPort) *status.Report {
+func fetch(t *testing.T, a netip.AddrPort) *api.Status {
 	t.Helper()
-	r, err := status.Fetch(t.Context(), a, &status.Filter{})
+	r, err := api.NewClient(a).Status(t.Context(), &api.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,22 +178,22 @@ func TestDaemonAndKernelAgree(t *testing.T) {
 	n.dial(t, n.Pods[0], "203.0.113.20:80", 1)
 
 	daemon := fetch(t, address)
-	conn, err := status.FromKernel(n.kernel, &status.Filter{})
+	conn, _, err := status.FromKernel(n.kernel, &api.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The kernel does not have the endpoints that take no connections.
-	if diff := cmp.Diff(daemon.ServicePorts, conn.ServicePorts, cmpopts.IgnoreFields(status.Frontend{}, "Known")); diff != "" {
+	if diff := cmp.Diff(daemon.ServicePorts, conn.ServicePorts, cmpopts.IgnoreFields(api.Frontend{}, "Known")); diff != "" {
 		t.Errorf("service ports (-daemon +kernel):\n%s", diff)
 	}
-	numbers := func(r *status.Report) string {
+	numbers := func(r *api.Status) string {
 		return fmt.Sprint(r.Services, r.Frontends, r.Endpoints, r.Counted, r.Affinity, r.Healthy)
 	}
 	if got, want := numbers(conn), numbers(daemon); got != want {
 		t.Errorf("the kernel says %s, the daemon %s", got, want)
 	}
 	var text strings.Builder
-	if err := conn.Print(&text, status.View{Now: time.Now()}); err != nil {
+	if err := show.Status(&text, conn, show.View{Now: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "kernel", text.String())
@@ -200,9 +202,9 @@ func TestDaemonAndKernelAgree(t *testing.T) {
 // TestPrintPostponed prints how long the first list is postponed (13.26).
 func TestPrintPostponed(t *testing.T) {
 	now := time.Unix(3000, 0)
-	r := &status.Report{From: status.Daemon, Started: now, PostponedUntil: now.Add(4 * time.Second)}
+	r := &api.Status{From: api.FromDaemon, Started: now, PostponedUntil: now.Add(4 * time.Second)}
 	var b strings.Builder
-	if err := r.Print(&b, status.View{Now: now}); err != nil {
+	if err := show.Status(&b, r, show.View{Now: now}); err != nil {
 		t.Fatal(err)
 	}
 	const want = "last sync  none yet: the source is read in 4s (--start-jitter); the rules of an earlier run serve"
@@ -222,7 +224,7 @@ func TestPrintDaemon(t *testing.T) {
 		}
 		r.Started, r.LastSuccess = r.Started.Local(), r.LastSuccess.Local()
 		var b strings.Builder
-		if err := r.Print(&b, status.View{Now: time.Unix(3000, 0)}); err != nil {
+		if err := show.Status(&b, r, show.View{Now: time.Unix(3000, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		return strings.ReplaceAll(b.String(), time.Unix(1000, 0).Format(time.DateTime), "THEN")
@@ -328,16 +330,16 @@ func TestSource(t *testing.T) {
 		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler),
 	})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
-	answer := func() (*status.Report, string) {
+	answer := func() (*api.Status, string) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("GET", status.Path, nil))
-		r := &status.Report{}
+		s.ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))
+		r := &api.Status{}
 		if err := json.Unmarshal(w.Body.Bytes(), r); err != nil {
 			t.Fatal(err)
 		}
 		var text strings.Builder
-		if err := r.Print(&text, status.View{Now: time.Now()}); err != nil {
+		if err := show.Status(&text, r, show.View{Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		return r, text.String()
@@ -361,8 +363,8 @@ func TestFetchNoDaemon(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	address := netip.MustParseAddrPort(closed.Listener.Addr().String())
 	closed.Close()
-	_, err := status.Fetch(t.Context(), address, &status.Filter{})
-	if want := "no daemon answers at " + address.String() + " (dial tcp " + address.String() + ": connect: connection refused)"; !errors.Is(err, status.ErrNoDaemon) || err.Error() != want {
+	_, err := api.NewClient(address).Status(t.Context(), &api.Filter{})
+	if want := "no daemon answers at " + address.String() + " (dial tcp " + address.String() + ": connect: connection refused)"; !errors.Is(err, api.ErrNoDaemon) || err.Error() != want {
 		t.Errorf("no listener: %v, want %s", err, want)
 	}
 	for _, c := range []struct {
@@ -379,8 +381,8 @@ func TestFetchNoDaemon(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := httptest.NewServer(c.handler)
 			defer s.Close()
-			_, err := status.Fetch(t.Context(), netip.MustParseAddrPort(s.Listener.Addr().String()), &status.Filter{})
-			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, status.ErrNoDaemon) != c.noDaemon {
+			_, err := api.NewClient(netip.MustParseAddrPort(s.Listener.Addr().String())).Status(t.Context(), &api.Filter{})
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, api.ErrNoDaemon) != c.noDaemon {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
@@ -391,7 +393,7 @@ func TestFetchNoDaemon(t *testing.T) {
 func TestFetchEverywhere(t *testing.T) {
 	n := newNode(t, 0)
 	_, address := n.serve(t, false)
-	r, err := status.Fetch(t.Context(), netip.AddrPortFrom(netip.IPv4Unspecified(), address.Port()), &status.Filter{})
+	r, err := api.NewClient(netip.AddrPortFrom(netip.IPv4Unspecified(), address.Port())).Status(t.Context(), &api.Filter{})
 	if err != nil || r.Version != "v1" {
 		t.Errorf("%v, %v", r, err)
 	}
@@ -408,7 +410,7 @@ func TestServerWithoutKernel(t *testing.T) {
 		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler)})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", status.Path, nil))
+	s.ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))
 	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "no memory") {
 		t.Errorf("answer %d %s", w.Code, w.Body)
 	}
@@ -416,7 +418,7 @@ func TestServerWithoutKernel(t *testing.T) {
 
 func TestFromKernelWithoutTables(t *testing.T) {
 	n := newNode(t, 0)
-	if r, err := status.FromKernel(n.kernel, &status.Filter{}); r != nil || err != nil {
+	if r, _, err := status.FromKernel(n.kernel, &api.Filter{}); r != nil || err != nil {
 		t.Errorf("%v, %v", r, err)
 	}
 }

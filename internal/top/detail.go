@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/live"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/api"
 )
 
 // detailLines shows one Service.
@@ -31,7 +30,7 @@ func (m *Model) detailLines() []string {
 }
 
 // failingLines shows the endpoints that fail their health check.
-func (m *Model) failingLines(d *live.Detail) []string {
+func (m *Model) failingLines(d *api.LiveDetail) []string {
 	if len(d.Failing) == 0 {
 		return nil
 	}
@@ -49,7 +48,7 @@ func (m *Model) failingLines(d *live.Detail) []string {
 const hintEndpoints = "  connections of each endpoint are counted with --endpoint-metrics"
 
 // portLines shows a service port: its frontends, then its endpoints.
-func (m *Model) portLines(p *live.Port) []string {
+func (m *Model) portLines(p *api.LivePort) []string {
 	name := p.Protocol
 	if p.Port != "" {
 		name = p.Port + " (" + p.Protocol + ")"
@@ -57,7 +56,7 @@ func (m *Model) portLines(p *live.Port) []string {
 	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %10s %14s  %s", "port "+printable(name), "KIND", "CONN/S", "CONNECTIONS", "ENDPOINTS"))}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
-		rate, known := m.rates.Frontends[live.FrontendKey(p.Protocol, f.Address)]
+		rate, known := m.rates.Frontends[FrontendKey(p.Protocol, f.Address)]
 		lines = append(lines, fmt.Sprintf("  %s %s %10s %14s  %s", fit(printable(f.Address), 32), fit(printable(f.Kind), 17),
 			perSecond(rate, known), total(f.Connections), decisions(f)))
 	}
@@ -69,7 +68,7 @@ func (m *Model) portLines(p *live.Port) []string {
 		}
 		line := fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), fit(where, 17))
 		if e.Connections != nil {
-			rate, known := m.rates.Endpoints[live.EndpointKey(p, e)]
+			rate, known := m.rates.Endpoints[EndpointKey(p, e)]
 			line += fmt.Sprintf(" %10s %14s", perSecond(rate, known), total(e.Connections))
 		}
 		lines = append(lines, strings.TrimRight(line, " "))
@@ -78,7 +77,7 @@ func (m *Model) portLines(p *live.Port) []string {
 }
 
 // decisions returns what a frontend does with connections.
-func decisions(f *status.Frontend) string {
+func decisions(f *api.Frontend) string {
 	text := decision(f.Decision)
 	if f.Outside != nil && *f.Outside != f.Decision {
 		text += ", outside " + decision(*f.Outside)
@@ -86,7 +85,7 @@ func decisions(f *status.Frontend) string {
 	return text
 }
 
-func decision(d status.Decision) string {
+func decision(d api.Decision) string {
 	if d.Verdict == "forward" {
 		return fmt.Sprint(d.Endpoints)
 	}
@@ -114,8 +113,8 @@ func (m *Model) helpLines() []string {
 	return strings.Split(text, "\n")
 }
 
-func endpointsCounted(d *live.Detail) bool {
-	return slices.ContainsFunc(d.Ports, func(p live.Port) bool {
-		return len(p.EndpointList) == 0 || slices.ContainsFunc(p.EndpointList, func(e live.Endpoint) bool { return e.Connections != nil })
+func endpointsCounted(d *api.LiveDetail) bool {
+	return slices.ContainsFunc(d.Ports, func(p api.LivePort) bool {
+		return len(p.EndpointList) == 0 || slices.ContainsFunc(p.EndpointList, func(e api.LiveEndpoint) bool { return e.Connections != nil })
 	})
 }

@@ -9,12 +9,12 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // compare orders two Services; ties are by name.
-func (m *Model) compare(a, b *live.Service) int {
+func (m *Model) compare(a, b *api.LiveService) int {
 	name := a.ServiceName().Compare(b.ServiceName())
 	switch m.order {
 	case byRate:
@@ -27,7 +27,7 @@ func (m *Model) compare(a, b *live.Service) int {
 	return name
 }
 
-func compareCounts(a, b *live.Service) int {
+func compareCounts(a, b *api.LiveService) int {
 	if a.Connections == nil || b.Connections == nil {
 		return 0
 	}

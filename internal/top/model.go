@@ -9,7 +9,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -21,7 +21,7 @@ const (
 )
 
 // Ask returns a sample of the daemon.
-type Ask func(context.Context, live.Query) (*live.Sample, error)
+type Ask func(context.Context, api.LiveQuery) (*api.Sample, error)
 
 // Config is what a view needs.
 type Config struct {
@@ -41,8 +41,8 @@ type Model struct {
 	config        Config
 	width, height int
 
-	before, now *live.Sample // before has an earlier reading
-	rates       live.Rates
+	before, now *api.Sample // before has an earlier reading
+	rates       Rates
 	history     []float64 // total rates, oldest first
 	described   string    // the Service that now has the detail of
 	err         error     // of the last question
@@ -69,7 +69,7 @@ type (
 	answer struct {
 		asked   int
 		service string // whose detail was asked for
-		sample  *live.Sample
+		sample  *api.Sample
 		err     error
 	}
 	// tick asks again, if that question is still the last one.
@@ -82,7 +82,7 @@ func (m *Model) Init() tea.Cmd { return m.ask() }
 // ask asks for a sample.
 func (m *Model) ask() tea.Cmd {
 	m.asked++
-	asked, q := m.asked, live.Query{Limit: limit, Filter: m.filter, Service: m.detail}
+	asked, q := m.asked, api.LiveQuery{Limit: limit, Filter: m.filter, Service: m.detail}
 	return func() tea.Msg {
 		s, err := m.config.Ask(context.Background(), q)
 		return answer{asked, q.Service, s, err}
@@ -123,7 +123,7 @@ func (m *Model) take(a answer) {
 		m.before = m.now
 	}
 	m.now, m.described = a.sample, a.service
-	m.rates = live.RatesOf(m.before, m.now)
+	m.rates = RatesOf(m.before, m.now)
 	if another && m.rates.Known {
 		m.history = append(m.history, m.rates.Total)
 		m.history = m.history[max(0, len(m.history)-maxHistory):]
@@ -231,12 +231,12 @@ const (
 func (o order) String() string { return [...]string{"rate", "total", "name", "not served"}[o] }
 
 // services returns the Services of the sample in the order of the view.
-func (m *Model) services() []live.Service {
+func (m *Model) services() []api.LiveService {
 	if m.now == nil {
 		return nil
 	}
 	all := slices.Clone(m.now.Services)
-	slices.SortStableFunc(all, func(a, b live.Service) int { return m.compare(&a, &b) })
+	slices.SortStableFunc(all, func(a, b api.LiveService) int { return m.compare(&a, &b) })
 	return all
 }
 
@@ -251,7 +251,7 @@ func (m *Model) move(by int) {
 }
 
 // index returns the place of the selected Service, or 0.
-func (m *Model) index(all []live.Service) int {
-	i := slices.IndexFunc(all, func(s live.Service) bool { return s.ServiceName() == m.selected })
+func (m *Model) index(all []api.LiveService) int {
+	i := slices.IndexFunc(all, func(s api.LiveService) bool { return s.ServiceName() == m.selected })
 	return max(i, 0)
 }

@@ -10,12 +10,12 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/api"
 )
 
 // Rated is a sample with the rates since the one before: the JSON of "nftproxy top".
 type Rated struct {
-	*live.Sample
+	*api.Sample
 	// PerSecond are new connections per second; absent without counters.
 	PerSecond *PerSecond `json:"perSecond,omitempty"`
 }
@@ -31,8 +31,8 @@ type PerSecond struct {
 }
 
 // newRated returns the JSON of two samples.
-func newRated(before, now *live.Sample) Rated {
-	out, r := Rated{Sample: now}, live.RatesOf(before, now)
+func newRated(before, now *api.Sample) Rated {
+	out, r := Rated{Sample: now}, RatesOf(before, now)
 	if r.Known {
 		out.PerSecond = &PerSecond{r.Total, make(map[string]float64), r.Frontends, r.Endpoints}
 		for name, rate := range r.Services {
@@ -45,7 +45,7 @@ func newRated(before, now *live.Sample) Rated {
 // Once takes two samples with a pause in between, so that there are rates, and writes
 // the second one as text or as JSON.
 func Once(ctx context.Context, w io.Writer, c Config, asJSON bool) error {
-	q := live.Query{Limit: limit, Filter: c.Filter, Service: c.Service}
+	q := api.LiveQuery{Limit: limit, Filter: c.Filter, Service: c.Service}
 	before, now, err := twoSamples(ctx, c.Ask, q)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func Once(ctx context.Context, w io.Writer, c Config, asJSON bool) error {
 
 // twoSamples returns two samples of different readings. Without counters one suffices:
 // they are the same.
-func twoSamples(ctx context.Context, ask Ask, q live.Query) (before, now *live.Sample, err error) {
+func twoSamples(ctx context.Context, ask Ask, q api.LiveQuery) (before, now *api.Sample, err error) {
 	if before, err = ask(ctx, q); err != nil || !before.Counted {
 		return before, before, err
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/live"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/api"
 )
 
 var update = flag.Bool("update", false, "rewrite the views in testdata")
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // feed returns the recorded samples.
-func feed(t *testing.T) (samples []*live.Sample) {
+func feed(t *testing.T) (samples []*api.Sample) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/feed.json")
 	if err != nil {
@@ -43,7 +42,7 @@ func feed(t *testing.T) (samples []*live.Sample) {
 }
 
 // give answers the last question.
-func (m *Model) give(s *live.Sample, err error) {
+func (m *Model) give(s *api.Sample, err error) {
 	m.Update(answer{asked: m.asked, service: m.detail, sample: s, err: err})
 }
 
@@ -108,7 +107,7 @@ func TestViews(t *testing.T) {
 		{"detail-failing", 70, 24, func(m *Model) {
 			s := *m.now
 			d := *s.Detail
-			d.Failing = []live.FailingEndpoint{{Address: "10.128.0.7", Message: "connect: refused", Since: s.Time.Add(-2 * time.Minute)},
+			d.Failing = []api.FailingEndpoint{{Address: "10.128.0.7", Message: "connect: refused", Since: s.Time.Add(-2 * time.Minute)},
 				{Address: "fd00::7", Message: "GET /healthz: status 503, expected 200-399", Since: s.Time.Add(-time.Second)}}
 			d.FailingCount, s.Detail = 53, &d
 			m.press("enter")
@@ -126,11 +125,11 @@ func TestViews(t *testing.T) {
 		}},
 		{"by-name-paused", 80, 18, func(m *Model) { m.press("s", "s", "p", "end") }},
 		{"by-problem", 80, 18, func(m *Model) { m.press("s", "s", "s") }},
-		{"daemon-gone", 80, 18, func(m *Model) { m.give(nil, fmt.Errorf("%w at 127.0.0.1:10249", status.ErrNoDaemon)) }},
+		{"daemon-gone", 80, 18, func(m *Model) { m.give(nil, fmt.Errorf("%w at 127.0.0.1:10249", api.ErrNoDaemon)) }},
 		{"broken-source", 80, 18, func(m *Model) {
 			s := *m.now
 			s.Healthy, s.Problems, s.ProblemCount = false, nil, 0
-			s.SourceError = &status.SourceError{Message: "a.yaml: a tab in the indentation", Since: s.Time.Add(-time.Minute)}
+			s.SourceError = &api.SourceError{Message: "a.yaml: a tab in the indentation", Since: s.Time.Add(-time.Minute)}
 			s.PendingSince = s.Time.Add(-3 * time.Second)
 			m.give(&s, nil)
 		}},
@@ -160,7 +159,7 @@ func TestViewsBefore(t *testing.T) {
 	m.Init()
 	m.height = 10
 	golden(t, "asking", ansi.Strip(m.Text()))
-	m.give(nil, fmt.Errorf("%w at 127.0.0.1:10249 (dial tcp: connection refused)", status.ErrNoDaemon))
+	m.give(nil, fmt.Errorf("%w at 127.0.0.1:10249 (dial tcp: connection refused)", api.ErrNoDaemon))
 	golden(t, "no-daemon", ansi.Strip(m.Text()))
 	s := feed(t)[0]
 	s.Problems, s.ProblemCount = nil, 0
@@ -180,12 +179,12 @@ func TestHostileNames(t *testing.T) {
 	const evil = "a\x1b[2J\u009b31m\nforged\tx\u202e"
 	s := feed(t)[1]
 	s.Version, s.Node, s.Source = evil, evil, evil
-	s.SourceError = &status.SourceError{Message: evil}
-	s.Problems[0] = status.Problem{Object: evil, Message: evil}
+	s.SourceError = &api.SourceError{Message: evil}
+	s.Problems[0] = api.Problem{Object: evil, Message: evil}
 	s.Services[0].Name, s.Changes[0].Services, s.Changes[1].Cause, s.Changes[2].Error = evil, []string{evil}, evil, evil
 	p := &s.Detail.Ports[0]
 	p.Port, p.Protocol, p.Frontends[0].Kind, p.Frontends[0].Address, p.Frontends[0].Verdict, p.EndpointList[0].Address = evil, evil, evil, evil, evil, evil
-	s.Detail.Failing = []live.FailingEndpoint{{Address: evil, Message: evil}}
+	s.Detail.Failing = []api.FailingEndpoint{{Address: evil, Message: evil}}
 	s.Detail.Namespace, s.Detail.Name = "shop", "web"
 	for _, service := range []string{"", "shop/web"} {
 		m := New(Config{Service: service, Filter: evil})
@@ -280,9 +279,9 @@ func TestAnswers(t *testing.T) {
 func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		samples := feed(t)
-		run := func(c Config, asJSON bool, answers ...*live.Sample) string {
+		run := func(c Config, asJSON bool, answers ...*api.Sample) string {
 			t.Helper()
-			c.Ask = func(context.Context, live.Query) (*live.Sample, error) {
+			c.Ask = func(context.Context, api.LiveQuery) (*api.Sample, error) {
 				s := answers[0]
 				answers = answers[min(1, len(answers)-1):]
 				return s, nil
@@ -313,7 +312,7 @@ func TestOnce(t *testing.T) {
 		if out := run(Config{}, false, samples[0]); !strings.Contains(out, hintNotCounted) || time.Since(began) > 0 {
 			t.Errorf("waits for %v without counters: %s", time.Since(began), out)
 		}
-		if err := Once(t.Context(), nil, Config{Ask: func(context.Context, live.Query) (*live.Sample, error) { return nil, status.ErrNoDaemon }}, false); !errors.Is(err, status.ErrNoDaemon) {
+		if err := Once(t.Context(), nil, Config{Ask: func(context.Context, api.LiveQuery) (*api.Sample, error) { return nil, api.ErrNoDaemon }}, false); !errors.Is(err, api.ErrNoDaemon) {
 			t.Errorf("without a daemon: %v", err)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/api"
 )
 
 const (
@@ -193,7 +193,7 @@ type columns struct{ name, bar, connections int }
 const numbers = 12 // width of a column of numbers
 
 // layout returns the columns for some Services.
-func (m *Model) layout(all []live.Service) columns {
+func (m *Model) layout(all []api.LiveService) columns {
 	c := columns{name: 20}
 	for i := range all {
 		c.name = max(c.name, ansi.StringWidth(printable(all[i].ServiceName().String())))
@@ -218,7 +218,7 @@ func (c columns) row(marker, name, rate, bar, connections, endpoints string) [3]
 }
 
 // table returns the heading and the rows of some Services, one of which is selected.
-func (m *Model) table(shown, all []live.Service, at int) []string {
+func (m *Model) table(shown, all []api.LiveService, at int) []string {
 	c, largest := m.layout(all), 0.0
 	for i := range all {
 		largest = max(largest, m.rates.Services[all[i].ServiceName()])
@@ -243,7 +243,7 @@ func (m *Model) table(shown, all []live.Service, at int) []string {
 
 // endpoints returns the number of endpoints of a Service, with a mark if some
 // frontends have none.
-func endpoints(s *live.Service) string {
+func endpoints(s *api.LiveService) string {
 	if s.Unserved > 0 {
 		return fmt.Sprintf("%d !", s.Endpoints)
 	}
@@ -265,7 +265,7 @@ func (m *Model) changes(n int) (lines []string) {
 	return lines
 }
 
-func servicesOf(c *live.Change) string {
+func servicesOf(c *api.Change) string {
 	var names []string
 	for _, n := range c.Services {
 		names = append(names, printable(n))

@@ -1,4 +1,4 @@
-package describe
+package show
 
 import (
 	"cmp"
@@ -12,19 +12,15 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// JSON writes a description as one JSON object.
-func JSON(w io.Writer, s *Service) error {
-	return terminal.JSON(w, s)
-}
-
-// Print writes a description as text; now is the current time, and paint asks for colours.
-func Print(w io.Writer, s *Service, now time.Time, paint bool) error {
-	p := &printer{terminal.NewPrinter(w, "")}
+// Description writes a description as text; now is the current time, and paint asks for colours.
+func Description(w io.Writer, s *api.Description, now time.Time, paint bool) error {
+	p := &describePrinter{terminal.NewPrinter(w, "")}
 	p.Colours, p.Width = paint, len(setting.ClientAddresses.Label)
 	p.heading(s)
 	p.settings(s)
@@ -35,10 +31,10 @@ func Print(w io.Writer, s *Service, now time.Time, paint bool) error {
 	return p.Flush()
 }
 
-type printer struct{ *terminal.Printer }
+type describePrinter struct{ *terminal.Printer }
 
 // heading says in one line whether the Service works.
-func (p *printer) heading(s *Service) {
+func (p *describePrinter) heading(s *api.Description) {
 	node := ""
 	if s.Node != "" {
 		node = " on node " + s.Node
@@ -46,24 +42,24 @@ func (p *printer) heading(s *Service) {
 	if s.Zone != "" {
 		node += " (zone " + s.Zone + ")"
 	}
-	verdict, colour := s.verdict()
-	p.Painted(colour, "%s%s: %s", s.object(), node, verdict)
+	verdict, colour := describeVerdict(s)
+	p.Painted(colour, "%s%s: %s", s.Object(), node, verdict)
 	p.WriteString("\n")
 }
 
-// verdict counts hosts: one that serves several ports counts once.
-func (s *Service) verdict() (text string, colour terminal.Colour) {
+// describeVerdict counts hosts: one that serves several ports counts once.
+func describeVerdict(s *api.Description) (text string, colour terminal.Colour) {
 	serving, all := make(map[string]bool), make(map[string]bool)
 	var failing []string
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, e := range port.Endpoints {
-			all[e.host()] = true
+			all[e.Host()] = true
 			if e.Inside.Part > 0 || e.Outside != nil && e.Outside.Part > 0 {
-				serving[e.host()] = true
+				serving[e.Host()] = true
 			}
 		}
-		failing = append(failing, port.failing()...)
+		failing = append(failing, notForwarded(port)...)
 	}
 	text, colour = fmt.Sprintf("%d of %d endpoints take connections", len(serving), len(all)), terminal.Yellow
 	switch {
@@ -84,16 +80,8 @@ func (s *Service) verdict() (text string, colour terminal.Colour) {
 	return text, colour
 }
 
-// host returns the address without the port.
-func (e *Endpoint) host() string {
-	if a, err := netip.ParseAddrPort(e.Address); err == nil {
-		return a.Addr().String()
-	}
-	return e.Address
-}
-
-// failing returns what happens to connections that are not forwarded.
-func (p *Port) failing() (out []string) {
+// notForwarded returns what happens to connections that are not forwarded.
+func notForwarded(p *api.DescribedPort) (out []string) {
 	name := "connections"
 	if p.Name != "" {
 		name += fmt.Sprintf(" to port %q", p.Name)
@@ -117,7 +105,7 @@ func (p *Port) failing() (out []string) {
 	return out
 }
 
-func (p *printer) settings(s *Service) {
+func (p *describePrinter) settings(s *api.Description) {
 	switch {
 	case s.Balance: // has none
 	case s.InternalPolicy != "" && s.ExternalPolicy != "":
@@ -135,7 +123,7 @@ func (p *printer) settings(s *Service) {
 	}
 	if s.AffinitySeconds > 0 {
 		p.Fact(setting.Affinity.Label, "a client stays with its endpoint for %s after its last new connection%s",
-			setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))), s.Clients.text())
+			setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))), clientsText(s.Clients))
 	}
 	p.clients(s)
 	p.limits(s)
@@ -158,13 +146,13 @@ func (p *printer) settings(s *Service) {
 	switch {
 	case s.Balance:
 	case len(s.Slices) > 0:
-		p.Fact("slices", "%s", list(s.Slices, maxListed))
-	case s.From != Kernel:
+		p.Fact("slices", "%s", terminal.List(s.Slices, maxListed))
+	case s.From != api.FromKernel:
 		p.Fact("slices", "none has the label kubernetes.io/service-name: %s in namespace %s", s.Name, s.Namespace)
 	}
 }
 
-func (c *Clients) text() string {
+func clientsText(c *api.Clients) string {
 	switch {
 	case c == nil:
 		return ""
@@ -179,16 +167,7 @@ func (c *Clients) text() string {
 // maxListed is how many names a line lists.
 const maxListed = 5
 
-// list returns the first texts, at most so many.
-func list(texts []string, most int) string {
-	text := strings.Join(texts[:min(len(texts), most)], ", ")
-	if more := len(texts) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-func (p *printer) remarks(s *Service, now time.Time) {
+func (p *describePrinter) remarks(s *api.Description, now time.Time) {
 	if c := s.Changed; c != nil {
 		if c.Time.IsZero() {
 			p.Fact("changed", "%s", c.What)
@@ -207,21 +186,21 @@ func (p *printer) remarks(s *Service, now time.Time) {
 	}
 }
 
-func (p *printer) port(s *Service, port *Port) {
+func (p *describePrinter) port(s *api.Description, port *api.DescribedPort) {
 	name := ""
 	if port.Name != "" {
 		name = fmt.Sprintf("Port %q, ", port.Name)
 	}
 	p.WriteString("\n")
-	p.Line("%s%s %s", name, port.Protocol, port.numbers())
+	p.Line("%s%s %s", name, port.Protocol, portNumbers(port))
 	p.WriteString("\n")
-	p.table(port.frontendRows())
+	p.table(frontendRows(port))
 	if len(port.Endpoints) == 0 {
 		p.Line("  no endpoints")
 		return
 	}
 	p.WriteString("\n")
-	rows := port.endpointRows()
+	rows := endpointRows(port)
 	more := len(rows) - 1 - maxEndpoints
 	p.table(rows[:min(len(rows), 1+maxEndpoints)])
 	if more > 0 {
@@ -232,7 +211,7 @@ func (p *printer) port(s *Service, port *Port) {
 // maxEndpoints is how many endpoints of a service port are printed.
 const maxEndpoints = 200
 
-func (p *Port) numbers() string {
+func portNumbers(p *api.DescribedPort) string {
 	text := strconv.Itoa(int(p.Port))
 	if p.LastPort != 0 {
 		text += "-" + strconv.Itoa(int(p.LastPort))
@@ -245,10 +224,10 @@ func (p *Port) numbers() string {
 
 // frontendRows has a column for clients outside of the cluster where any of them is
 // treated differently.
-func (p *Port) frontendRows() [][]string {
-	differ := slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return f.Inside != f.Outside })
-	counted := slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return f.Connections != nil })
-	other := slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return len(f.AlsoClaimed) > 0 })
+func frontendRows(p *api.DescribedPort) [][]string {
+	differ := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return f.Inside != f.Outside })
+	counted := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return f.Connections != nil })
+	other := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return len(f.AlsoClaimed) > 0 })
 	rows := [][]string{row("FRONTEND", "KIND", cell{"CLIENTS ARE", !differ}, cell{"FROM INSIDE", differ}, cell{"FROM OUTSIDE", differ},
 		cell{"CONNECTIONS", counted}, cell{"ALSO CLAIMED BY", other})}
 	for _, f := range p.Frontends {
@@ -265,7 +244,7 @@ func (p *Port) frontendRows() [][]string {
 			kind += " through " + f.ConnectsTo
 		}
 		rows = append(rows, row(f.Address, kind, cell{inside, !differ}, cell{inside, differ}, cell{outside, differ},
-			cell{connections, counted}, cell{list(f.AlsoClaimed, maxListed), other}))
+			cell{connections, counted}, cell{terminal.List(f.AlsoClaimed, maxListed), other}))
 	}
 	return rows
 }
@@ -274,17 +253,17 @@ func verdictText(v string) string {
 	return map[string]string{"forward": "forwarded", "reject": "rejected", "drop": "dropped"}[v]
 }
 
-func (p *Port) endpointRows() [][]string {
-	has := func(f func(*Endpoint) bool) bool {
-		return slices.ContainsFunc(p.Endpoints, func(e Endpoint) bool { return f(&e) })
+func endpointRows(p *api.DescribedPort) [][]string {
+	has := func(f func(*api.DescribedEndpoint) bool) bool {
+		return slices.ContainsFunc(p.Endpoints, func(e api.DescribedEndpoint) bool { return f(&e) })
 	}
-	node, state := has(func(e *Endpoint) bool { return e.Node != "" }), has(func(e *Endpoint) bool { return e.State != "" })
-	outside, bound := has(func(e *Endpoint) bool { return e.Outside != nil }), has(func(e *Endpoint) bool { return e.Clients != nil })
-	hints := has(func(e *Endpoint) bool { return len(e.Zones)+len(e.Nodes) > 0 })
-	checked := has(func(e *Endpoint) bool { return e.Checked != nil })
-	left := has(func(e *Endpoint) bool { return e.leftOut() != "" })
-	counted := has(func(e *Endpoint) bool { return e.Connections != nil })
-	opened := has(func(e *Endpoint) bool { return e.Open != nil })
+	node, state := has(func(e *api.DescribedEndpoint) bool { return e.Node != "" }), has(func(e *api.DescribedEndpoint) bool { return e.State != "" })
+	outside, bound := has(func(e *api.DescribedEndpoint) bool { return e.Outside != nil }), has(func(e *api.DescribedEndpoint) bool { return e.Clients != nil })
+	hints := has(func(e *api.DescribedEndpoint) bool { return len(e.Zones)+len(e.Nodes) > 0 })
+	checked := has(func(e *api.DescribedEndpoint) bool { return e.Checked != nil })
+	left := has(func(e *api.DescribedEndpoint) bool { return leftOut(e) != "" })
+	counted := has(func(e *api.DescribedEndpoint) bool { return e.Connections != nil })
+	opened := has(func(e *api.DescribedEndpoint) bool { return e.Open != nil })
 	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"CHECK", checked}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
 		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"OPEN", opened}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
 	for i := range p.Endpoints {
@@ -297,18 +276,18 @@ func (p *Port) endpointRows() [][]string {
 			open = strconv.Itoa(*e.Open)
 		}
 		if e.Outside != nil {
-			other = e.Outside.text()
+			other = shareText(*e.Outside)
 		}
 		if e.Clients != nil {
 			clients = strconv.Itoa(*e.Clients)
 		}
-		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{e.hints(), hints}, cell{e.State, state}, cell{e.Checked.text(), checked}, cell{e.weight(), state}, cell{e.Inside.text(), !outside},
-			cell{e.Inside.text(), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{e.leftOut(), left}))
+		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{hintsText(e), hints}, cell{e.State, state}, cell{checkedText(e.Checked), checked}, cell{weightText(e), state}, cell{shareText(e.Inside), !outside},
+			cell{shareText(e.Inside), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{leftOut(e), left}))
 	}
 	return rows
 }
 
-func (c *Checked) text() string {
+func checkedText(c *api.Checked) string {
 	switch {
 	case c == nil:
 		return ""
@@ -324,14 +303,14 @@ func (c *Checked) text() string {
 	return "passes"
 }
 
-func (e *Endpoint) weight() string {
+func weightText(e *api.DescribedEndpoint) string {
 	if e.State == "" {
 		return ""
 	}
 	return strconv.Itoa(e.Weight)
 }
 
-func (e *Endpoint) hints() string {
+func hintsText(e *api.DescribedEndpoint) string {
 	var out []string
 	if len(e.Zones) > 0 {
 		out = append(out, "zone "+strings.Join(e.Zones, ", "))
@@ -342,7 +321,7 @@ func (e *Endpoint) hints() string {
 	return strings.Join(out, "; ")
 }
 
-func (s Share) text() string {
+func shareText(s api.Share) string {
 	if s.Part == 0 {
 		return "-"
 	}
@@ -350,7 +329,7 @@ func (s Share) text() string {
 }
 
 // leftOut says for whom an endpoint is left out, and why.
-func (e *Endpoint) leftOut() string {
+func leftOut(e *api.DescribedEndpoint) string {
 	switch {
 	case e.Outside == nil || e.Outside.LeftOut == e.Inside.LeftOut:
 		return e.Inside.LeftOut
@@ -383,7 +362,7 @@ func row(cells ...any) (out []string) {
 	return out
 }
 
-func (p *printer) table(rows [][]string) {
+func (p *describePrinter) table(rows [][]string) {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -393,4 +372,110 @@ func (p *printer) table(rows [][]string) {
 	for line := range strings.Lines(text.String()) {
 		p.WriteString(strings.TrimRight("  "+line, " \n") + "\n")
 	}
+}
+
+// clients prints who may connect.
+func (p *describePrinter) clients(s *api.Description) {
+	if len(s.SourceRanges) > 0 {
+		p.Fact(setting.AllowedClients.Label, "%s at load balancer IPs", ranges(s.SourceRanges))
+	}
+	switch {
+	case s.AllowedSources == nil:
+	case len(s.AllowedSources) == 0:
+		p.Fact(setting.AllowedClients.Label, "no client")
+	default:
+		p.Fact(setting.AllowedClients.Label, "%s%s", ranges(s.AllowedSources), closedFamily(s))
+	}
+	if len(s.DeniedSources) > 0 {
+		p.Fact(setting.DeniedClients.Label, "%s", ranges(s.DeniedSources))
+	}
+}
+
+// closedFamily returns a remark if a family of the Service has no allowed client.
+func closedFamily(s *api.Description) string {
+	for _, f := range model.Families {
+		admits := slices.ContainsFunc(s.AllowedSources, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
+		if !admits && hasFamily(s, f) {
+			return fmt.Sprintf("; no %s client", f)
+		}
+	}
+	return ""
+}
+
+// hasFamily reports whether a frontend has an address of a family.
+func hasFamily(s *api.Description, f model.Family) bool {
+	return slices.ContainsFunc(s.Ports, func(p api.DescribedPort) bool {
+		return slices.ContainsFunc(p.Frontends, func(o api.DescribedFrontend) bool {
+			at, err := netip.ParseAddrPort(o.Address)
+			return err == nil && model.FamilyOf(at.Addr()) == f
+		})
+	})
+}
+
+// maxRanges is how many ranges a line lists.
+const maxRanges = 10
+
+func ranges(all []netip.Prefix) string {
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
+	}
+	return terminal.List(texts, maxRanges)
+}
+
+func (p *describePrinter) limits(s *api.Description) {
+	for _, l := range s.Limits {
+		if l.Dropped == nil {
+			p.Fact(setting.Limits.Label, "%s to each address and port", l.Admits)
+		} else {
+			p.Fact(setting.Limits.Label, "%s to each address and port; %d dropped", l.Admits, *l.Dropped)
+		}
+	}
+}
+
+// pings prints who gets answers to echo requests, with the addresses for which that is the
+// same.
+func (p *describePrinter) pings(s *api.Description) {
+	var texts []string
+	addresses := make(map[string][]string)
+	for _, a := range s.Ping {
+		text := pingText(&a)
+		if addresses[text] == nil {
+			texts = append(texts, text)
+		}
+		addresses[text] = append(addresses[text], a.Address)
+	}
+	for _, text := range texts {
+		p.Fact("ping", "%s: %s", strings.Join(addresses[text], ", "), text)
+	}
+}
+
+func pingText(p *api.Ping) string {
+	who := "answered by this node"
+	switch {
+	case !p.Inside:
+		who = "not answered, because no endpoint takes connections"
+	case !p.Outside:
+		who = "answered by this node inside of the cluster only, because it has no endpoint"
+	}
+	if p.DecidedBy != "" {
+		who += "; decided by " + p.DecidedBy + ", which has the same address"
+	}
+	return who
+}
+
+// Serving writes one line for people.
+func Serving(w io.Writer, s *api.Serving) error {
+	text := fmt.Sprintf("%s serves: %d of %s usable", s.Service, s.Usable, terminal.Count(s.Servers, "server"))
+	switch {
+	case s.Servers == 0:
+		text = s.Service + " does not serve: it has no servers"
+	case !s.Serves:
+		text = fmt.Sprintf("%s does not serve: 0 of %s usable", s.Service, terminal.Count(s.Servers, "server"))
+	}
+	if s.Reason != "" {
+		text += "; " + s.Reason
+	}
+	_, err := fmt.Fprintln(w, terminal.Printable(text))
+	return err
 }

@@ -1,4 +1,4 @@
-package status
+package api
 
 import (
 	"go/ast"
@@ -28,14 +28,14 @@ func TestTroubleshooting(t *testing.T) {
 		}
 	}
 	if n := strings.Count(section, "\n| `"); n != len(classes) {
-		t.Errorf("docs/troubleshooting.md has %d reasons, and status %d", n, len(classes))
+		t.Errorf("docs/troubleshooting.md has %d reasons, and the report %d", n, len(classes))
 	}
 }
 
 // TestReasonsAreExplained: every reason that the code has is explained: those of this
 // package, of notices about Services, and of checks of the machine.
 func TestReasonsAreExplained(t *testing.T) {
-	reasons := append(constants(t, "problems.go", ""), constants(t, "../model/resolve.go", "Reason")...)
+	reasons := append(constants(t, "problem.go", ""), constants(t, "../model/resolve.go", "Reason")...)
 	reasons = append(reasons, machine.Reasons()...)
 	if len(reasons) < 30 || len(machine.Reasons()) < 7 {
 		t.Fatalf("only %d reasons are found, %d of the machine", len(reasons), len(machine.Reasons()))

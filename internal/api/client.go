@@ -1,4 +1,4 @@
-package status
+package api
 
 import (
 	"context"
@@ -12,12 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/nftproxy/nftproxy/internal/describe"
 )
-
-// Path is where a daemon answers on its metrics address.
-const Path = "/status"
 
 // ErrNoDaemon means that no daemon of nftproxy answers at an address.
 var ErrNoDaemon = errors.New("no daemon answers")
@@ -27,6 +22,7 @@ const (
 	// answerTimeout and maxAnswer, in bytes, suffice for 100,000 Services. They are
 	// needed because without a daemon any user may listen on its port.
 	answerTimeout = 30 * time.Second
+	sampleTimeout = 10 * time.Second
 	maxAnswer     = 256 << 20
 	maxReason     = 1 << 10 // bytes of a message for people
 )
@@ -48,30 +44,55 @@ func NewClient(address netip.AddrPort) *Client {
 }
 
 // Address returns the address of the daemon.
-func (c *Client) Address() string { return c.address.String() }
+func (c *Client) Address() netip.AddrPort { return c.address }
 
 // Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Fetch requests the report of the daemon at an address about the Services that a
-// filter selects. The error is [ErrNoDaemon] if nothing or another server answers there.
-func Fetch(ctx context.Context, address netip.AddrPort, filter *Filter) (*Report, error) {
-	r := &Report{}
-	if err := get(ctx, address, Path, filter.query(), r); err != nil {
+// Status asks for the report about the Services that a filter selects.
+func (c *Client) Status(ctx context.Context, filter *Filter) (*Status, error) {
+	return get[Status](ctx, c, StatusPath, filter.query())
+}
+
+// Describe asks for the description of a Service. The error is an [UnknownError] if the
+// daemon has no Service, or several ones, of this name.
+func (c *Client) Describe(ctx context.Context, service string) (*Description, error) {
+	return get[Description](ctx, c, DescribePath, url.Values{"service": {service}})
+}
+
+// Serving asks whether the daemon serves a Service, at a lower cost than Describe.
+func (c *Client) Serving(ctx context.Context, service string) (Serving, error) {
+	query := url.Values{"service": {service}, "counts": {"false"}} // it is asked every second or so
+	d, err := get[Description](ctx, c, DescribePath, query)
+	if err != nil {
+		return Serving{}, err
+	}
+	return d.Serving(), nil
+}
+
+// Sample asks for live data. The answer is waited for only briefly, because a view waits.
+func (c *Client) Sample(ctx context.Context, q LiveQuery) (*Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	return get[Sample](ctx, c, LivePath, q.values())
+}
+
+// Drains asks what is drained, and what draining targets means, as drain.Target.Encode
+// returns them.
+func (c *Client) Drains(ctx context.Context, q DrainQuery) (*Drains, error) {
+	return get[Drains](ctx, c, DrainPath, q.values())
+}
+
+// get requests a page and decodes its answer, which is a document. The error is
+// [ErrNoDaemon] if nothing or another server answers.
+func get[D any](ctx context.Context, c *Client, path string, query url.Values) (*D, error) {
+	document := new(D)
+	if err := c.Get(ctx, path, query, document); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return document, nil
 }
 
-// get requests a page of the daemon at an address once.
-func get(ctx context.Context, address netip.AddrPort, path string, query url.Values, answer any) error {
-	c := NewClient(address)
-	defer c.Close()
-	return c.Get(ctx, path, query, answer)
-}
-
-// Get requests a page and decodes its answer, which is JSON. The error is
-// [ErrNoDaemon] if nothing or another server answers.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
 	target := "http://" + c.address.String() + path // the unspecified address is this machine
 	if len(query) > 0 {
@@ -88,9 +109,9 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, answer 
 	}
 	defer response.Body.Close()
 	if isRefusal(response) {
-		var refused refusal
+		var refused Refusal
 		_ = json.NewDecoder(io.LimitReader(response.Body, maxReason)).Decode(&refused)
-		return &describe.UnknownError{Message: refused.Error}
+		return &UnknownError{Message: refused.Error}
 	}
 	switch response.StatusCode {
 	case http.StatusOK:
@@ -108,4 +129,10 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, answer 
 		return fmt.Errorf("ask %s: read answer: %w", target, err)
 	}
 	return nil
+}
+
+// isRefusal reports whether an answer with the status 404 is from a daemon: other servers do
+// not have the page.
+func isRefusal(r *http.Response) bool {
+	return r.StatusCode == http.StatusNotFound && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }

@@ -1,4 +1,4 @@
-package status
+package show
 
 import (
 	"fmt"
@@ -8,13 +8,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // table writes the frontends, or how to list them.
-func (p *printer) table(r *Report) {
+func (p *statusPrinter) table(r *api.Status) {
 	if r.Omitted > 0 {
 		p.WriteString("\n")
 		p.Line("%s", terminal.Count(r.Omitted, "frontend")+" are not listed; nftproxy status -A lists all, -n NAMESPACE, NAME or 'NAMESPACE/NAME*' some")
@@ -31,8 +32,8 @@ func (p *printer) table(r *Report) {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	options := slices.ContainsFunc(r.ServicePorts, func(s ServicePort) bool {
-		return slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return s.options(&f) != "" })
+	options := slices.ContainsFunc(r.ServicePorts, func(s api.ServicePort) bool {
+		return slices.ContainsFunc(s.Frontends, func(f api.Frontend) bool { return optionsOf(&s, &f) != "" })
 	})
 	heading := []string{"SERVICE PORT", "FRONTEND", "KIND", "ENDPOINTS"}
 	if r.Counted {
@@ -45,9 +46,9 @@ func (p *printer) table(r *Report) {
 	row(heading)
 	for i := range r.ServicePorts {
 		s := &r.ServicePorts[i]
-		name := s.label()
+		name := portLabel(s)
 		for j := range s.Frontends {
-			row(append([]string{name}, s.cells(&s.Frontends[j], r.Counted)...))
+			row(append([]string{name}, frontendCells(s, &s.Frontends[j], r.Counted)...))
 			name = ""
 		}
 	}
@@ -57,20 +58,20 @@ func (p *printer) table(r *Report) {
 	}
 }
 
-// cells returns all but the first cell of the row of a frontend.
-func (s *ServicePort) cells(f *Frontend, counted bool) []string {
-	cells := []string{s.Protocol + " " + f.Address, f.Kind, f.decisions()}
+// frontendCells returns all but the first cell of the row of a frontend.
+func frontendCells(s *api.ServicePort, f *api.Frontend, counted bool) []string {
+	cells := []string{s.Protocol + " " + f.Address, f.Kind, decisions(f)}
 	switch {
 	case f.Connections != nil:
 		cells = append(cells, strconv.FormatUint(*f.Connections, 10))
 	case counted: // but not this one
 		cells = append(cells, "")
 	}
-	return append(cells, s.options(f))
+	return append(cells, optionsOf(s, f))
 }
 
-// options returns what is not the default.
-func (s *ServicePort) options(f *Frontend) string {
+// optionsOf returns what is not the default.
+func optionsOf(s *api.ServicePort, f *api.Frontend) string {
 	var out []string
 	if f.Policy != "" {
 		out = append(out, "policy "+f.Policy)
@@ -96,21 +97,21 @@ func (s *ServicePort) options(f *Frontend) string {
 	return strings.Join(out, ", ")
 }
 
-// label returns "namespace/name:port", without the colon for an unnamed port.
-func (s *ServicePort) label() string {
+// portLabel returns "namespace/name:port", without the colon for an unnamed port.
+func portLabel(s *api.ServicePort) string {
 	return model.PortName{Service: model.ServiceName{Namespace: s.Namespace, Name: s.Name}, Port: s.Port}.String()
 }
 
-func (f *Frontend) decisions() string {
+func decisions(f *api.Frontend) string {
 	if f.Outside == nil || *f.Outside == f.Decision {
-		return f.text(f.Known)
+		return decisionText(f.Decision, f.Known)
 	}
-	return f.text(f.Known) + ", outside " + f.Outside.text(0)
+	return decisionText(f.Decision, f.Known) + ", outside " + decisionText(*f.Outside, 0)
 }
 
-// text returns the number of endpoints that take connections, and of all if they are
+// decisionText returns the number of endpoints that take connections, and of all if they are
 // more; known is 0 if their number is not known.
-func (f Decision) text(known int) string {
+func decisionText(f api.Decision, known int) string {
 	of := ""
 	if known > f.Endpoints {
 		of = fmt.Sprintf("/%d", known)

@@ -1,4 +1,5 @@
-package status
+// Package show prints the documents of api as text, for people.
+package show
 
 import (
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -27,54 +29,54 @@ const (
 	maxMessage      = 240 // characters of a problem
 )
 
-// Print writes the report as text: what is wrong, the state of the daemon, totals, then
+// Status writes a report as text: what is wrong, the state of the daemon, totals, then
 // the frontends.
-func (r *Report) Print(w io.Writer, v View) error {
-	p := &printer{terminal.NewPrinter(w, ""), v}
+func Status(w io.Writer, r *api.Status, v View) error {
+	p := &statusPrinter{terminal.NewPrinter(w, ""), v}
 	p.verdict(r)
 	p.problems("", r.Problems, r)
 	p.problems("good to know", r.Notes, r)
 	p.WriteString("\n")
-	if r.From == Daemon {
+	if r.From == api.FromDaemon {
 		p.daemon(r)
 	} else {
-		p.Fact("daemon", "%s", r.noDaemon())
+		p.Fact("daemon", "%s", noDaemon(r))
 	}
 	p.totals(r)
 	p.table(r)
 	return p.Flush()
 }
 
-type printer struct {
+type statusPrinter struct {
 	*terminal.Printer
 	View
 }
 
-func (p *printer) verdict(r *Report) {
-	text, colour := r.verdict()
+func (p *statusPrinter) verdict(r *api.Status) {
+	text, colour := statusVerdict(r)
 	p.WriteString(colour.Paint(text, p.Colour) + "\n")
 }
 
-// verdict returns the answer to "what is wrong?", and its colour.
-func (r *Report) verdict() (text string, colour terminal.Colour) {
-	problems := terminal.Count(r.causes(), "problem")
+// statusVerdict returns the answer to "what is wrong?", and its colour.
+func statusVerdict(r *api.Status) (text string, colour terminal.Colour) {
+	problems := terminal.Count(causes(r), "problem")
 	switch n := len(r.Problems); {
-	case r.From == Daemon && !r.Healthy && n == 0:
+	case r.From == api.FromDaemon && !r.Healthy && n == 0:
 		return "unhealthy", terminal.Red
-	case r.From == Daemon && !r.Healthy:
+	case r.From == api.FromDaemon && !r.Healthy:
 		return "unhealthy: " + problems, terminal.Red
-	case n > 0 && r.From == Daemon:
+	case n > 0 && r.From == api.FromDaemon:
 		return "healthy, but " + problems, terminal.Yellow
 	case n > 0:
 		return problems, terminal.Yellow
-	case r.From == Daemon:
+	case r.From == api.FromDaemon:
 		return "healthy", terminal.Green
 	}
 	return "no problems", terminal.Green
 }
 
 // problems writes problems of a report by reason.
-func (p *printer) problems(title string, all []Problem, r *Report) {
+func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status) {
 	if len(all) == 0 {
 		return
 	}
@@ -94,12 +96,12 @@ func (p *printer) problems(title string, all []Problem, r *Report) {
 			n++
 		}
 		switch reason := all[0].Reason; {
-		case reason == CheckFailing && r.isGrouped():
+		case reason == api.CheckFailing && isGrouped(r):
 			p.servers(r.FailingServers, n, examples)
 			if p.All {
 				p.group(indent, all[:n], examples)
 			}
-		case reason == SettingChanged && n > 1 && !p.All:
+		case reason == api.SettingChanged && n > 1 && !p.All:
 			p.settings(indent, all[:n])
 		default:
 			p.group(indent, all[:n], examples)
@@ -108,7 +110,7 @@ func (p *printer) problems(title string, all []Problem, r *Report) {
 	}
 }
 
-func reasonsOf(all []Problem) map[string]bool {
+func reasonsOf(all []api.Problem) map[string]bool {
 	out := make(map[string]bool)
 	for _, p := range all {
 		out[p.Reason] = true
@@ -117,12 +119,10 @@ func reasonsOf(all []Problem) map[string]bool {
 }
 
 // group writes problems with the same reason.
-func (p *printer) group(indent string, all []Problem, examples int) {
-	text := ""
-	for _, c := range classes {
-		if c.reason == all[0].Reason {
-			text = ": " + c.text
-		}
+func (p *statusPrinter) group(indent string, all []api.Problem, examples int) {
+	text := api.ReasonText(all[0].Reason)
+	if text != "" {
+		text = ": " + text
 	}
 	p.Line("%s%d %s%s", indent, len(all), all[0].Reason, text)
 	shown := all[:p.shown(len(all), examples)]
@@ -134,7 +134,7 @@ func (p *printer) group(indent string, all []Problem, examples int) {
 
 // message returns the part of a message that is printed: it may be long, as that of a
 // file with many mistakes. The log has all of it, also the stack of a panic.
-func (p *printer) message(text string) string {
+func (p *statusPrinter) message(text string) string {
 	first, rest, more := strings.Cut(text, "\n")
 	if runes := []rune(first); !p.All && len(runes) > maxMessage {
 		first, more = string(runes[:maxMessage])+"...", rest != ""
@@ -145,7 +145,7 @@ func (p *printer) message(text string) string {
 	return first
 }
 
-func (r *Report) noDaemon() string {
+func noDaemon(r *api.Status) string {
 	why := "not asked"
 	if r.NoDaemon != "" {
 		why = r.NoDaemon
@@ -153,7 +153,7 @@ func (r *Report) noDaemon() string {
 	return why + "; the following is from the kernel's tables"
 }
 
-func (p *printer) daemon(r *Report) {
+func (p *statusPrinter) daemon(r *api.Status) {
 	since := func(t time.Time) time.Duration { return p.Now.Sub(t).Round(time.Second) }
 	p.Fact("daemon", "nftproxy %s, started %s ago (%s)", r.Version, since(r.Started), r.Started.Local().Format(time.DateTime))
 	if r.Node != "" {
@@ -182,7 +182,7 @@ func (p *printer) daemon(r *Report) {
 	}
 }
 
-func (p *printer) totals(r *Report) {
+func (p *statusPrinter) totals(r *api.Status) {
 	name := "serves"
 	if r.Filtered {
 		name = "selected"
@@ -196,10 +196,10 @@ func (p *printer) totals(r *Report) {
 		p.Fact("localhost", "NodePorts of TCP on %s", addressList(r.Localhost))
 	}
 	for _, a := range r.Affinity {
-		p.Fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
+		p.Fact("affinity", "%s: %s of %d clients remembered", a.Name(), a.Count(), a.Size)
 	}
 	if c := r.EndpointChecks; c != nil {
-		p.Fact("checks", "%s", c.text())
+		p.Fact("checks", "%s", checksText(c))
 	}
 	for i, h := range r.HealthChecks {
 		if i == maxHealthChecks && !p.All && len(r.HealthChecks) > maxHealthChecks+1 {
@@ -226,4 +226,59 @@ func localEndpoints(byFamily map[string]int) string {
 		out = append(out, fmt.Sprintf("%d over %s", byFamily[f], f))
 	}
 	return strings.Join(out, ", ")
+}
+
+// isGrouped reports whether the problems of health checks are printed by server, because
+// fewer servers fail than Services have problems.
+func isGrouped(r *api.Status) bool {
+	return len(r.FailingServers) > 0 && len(r.FailingServers) < r.ProblemCounts[api.CheckFailing]
+}
+
+// causes returns the number of problems that are printed.
+func causes(r *api.Status) int {
+	n := len(r.Problems)
+	if isGrouped(r) {
+		n -= r.ProblemCounts[api.CheckFailing] - len(r.FailingServers)
+	}
+	return n
+}
+
+// servers writes the failing servers in place of the problems of their Services.
+func (p *statusPrinter) servers(all []api.FailingServer, services, examples int) {
+	p.Line("%d %s, in %s: servers fail their health check", len(all), api.CheckFailing, terminal.Count(services, "Service"))
+	for _, s := range all[:p.shown(len(all), examples)] {
+		where := "in " + terminal.Count(s.Services, "Service")
+		if s.Services == 1 {
+			where = "in Service " + s.Service
+		}
+		p.Line("    %s: %s, for %s, %s", s.Address, p.message(s.Message), p.Now.Sub(s.Since).Round(time.Second), where)
+	}
+	p.more("", len(all)-p.shown(len(all), examples))
+}
+
+// settings writes in one line which settings were changed.
+func (p *statusPrinter) settings(indent string, all []api.Problem) {
+	p.Line("%s%d %s: settings of the kernel that Services need, changed since nftproxy started, such as %s: nftproxy status --problems", indent, len(all), api.SettingChanged, all[0].Message)
+}
+
+// shown returns how many of n lines are printed.
+func (p *statusPrinter) shown(n, examples int) int {
+	if !p.All && n > examples+1 { // a line for one more is as long as that one
+		return examples
+	}
+	return n
+}
+
+func (p *statusPrinter) more(indent string, n int) {
+	if n > 0 {
+		p.Line("%s    and %d more: nftproxy status --problems", indent, n)
+	}
+}
+
+func checksText(c *api.EndpointChecks) string {
+	text := fmt.Sprintf("%s of %s: %d pass, %d fail", terminal.Count(c.Passing+c.Failing+c.Waiting, "endpoint"), terminal.Count(c.Services, "Service"), c.Passing, c.Failing)
+	if c.Waiting > 0 {
+		text += fmt.Sprintf(", %d not checked yet", c.Waiting)
+	}
+	return text
 }

@@ -1,6 +1,9 @@
-package live
+package top
 
-import "github.com/nftproxy/nftproxy/internal/model"
+import (
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
 
 // Rates are new connections per second between two samples. A Service without a known
 // rate is absent.
@@ -17,7 +20,7 @@ type Rates struct {
 // RatesOf returns the rates between two samples of one address. There are none if
 // connections are not counted, if the process has been restarted, and if no time has
 // passed between the two readings.
-func RatesOf(before, now *Sample) Rates {
+func RatesOf(before, now *api.Sample) Rates {
 	var r Rates
 	if before == nil || now == nil || !now.Counted || !before.Counted || before.Instance != now.Instance {
 		return r
@@ -29,8 +32,8 @@ func RatesOf(before, now *Sample) Rates {
 	r.Total, r.Known = rate(before.Totals.Connections, now.Totals.Connections, seconds)
 	r.Services = make(map[model.ServiceName]float64, len(now.Services))
 	known := make(map[model.ServiceName]*uint64, len(before.Services))
-	each(before, func(s *Service) { known[s.ServiceName()] = s.Connections })
-	each(now, func(s *Service) {
+	each(before, func(s *api.LiveService) { known[s.ServiceName()] = s.Connections })
+	each(now, func(s *api.LiveService) {
 		switch old, had := known[s.ServiceName()]; {
 		case s.Connections == nil:
 		case had && old != nil:
@@ -50,17 +53,17 @@ func RatesOf(before, now *Sample) Rates {
 }
 
 // each calls f for the Services of a sample, including that of the detail.
-func each(s *Sample, f func(*Service)) {
+func each(s *api.Sample, f func(*api.LiveService)) {
 	for i := range s.Services {
 		f(&s.Services[i])
 	}
 	if s.Detail != nil {
-		f(&s.Detail.Service)
+		f(&s.Detail.LiveService)
 	}
 }
 
 // detailRates returns the rates of the counters that each finds in a detail.
-func detailRates(before, now *Detail, seconds float64, each func(*Detail, func(key string, n uint64))) map[string]float64 {
+func detailRates(before, now *api.LiveDetail, seconds float64, each func(*api.LiveDetail, func(key string, n uint64))) map[string]float64 {
 	if before == nil || now == nil || before.ServiceName() != now.ServiceName() {
 		return nil
 	}
@@ -75,7 +78,7 @@ func detailRates(before, now *Detail, seconds float64, each func(*Detail, func(k
 	return out
 }
 
-func eachFrontend(d *Detail, f func(key string, connections uint64)) {
+func eachFrontend(d *api.LiveDetail, f func(key string, connections uint64)) {
 	for i := range d.Ports {
 		p := &d.Ports[i]
 		for j := range p.Frontends {
@@ -86,7 +89,7 @@ func eachFrontend(d *Detail, f func(key string, connections uint64)) {
 	}
 }
 
-func eachEndpoint(d *Detail, f func(key string, connections uint64)) {
+func eachEndpoint(d *api.LiveDetail, f func(key string, connections uint64)) {
 	for i := range d.Ports {
 		p := &d.Ports[i]
 		for j := range p.EndpointList {
@@ -98,7 +101,7 @@ func eachEndpoint(d *Detail, f func(key string, connections uint64)) {
 }
 
 // EndpointKey returns the key of an endpoint of a port in [Rates.Endpoints].
-func EndpointKey(p *Port, e *Endpoint) string {
+func EndpointKey(p *api.LivePort, e *api.LiveEndpoint) string {
 	return p.Port + " " + FrontendKey(p.Protocol, e.Address)
 }
 

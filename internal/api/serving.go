@@ -1,22 +1,20 @@
-package describe
+package api
 
 import (
-	"fmt"
-	"io"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Serving says whether a node serves a Service: whether clients from outside reach a server
 // that is usable, which means that it takes new connections and does not fail its health
 // check. A server is a host, whatever ports it has.
 type Serving struct {
-	Service string `json:"service"` // namespace/name
-	Serves  bool   `json:"serves"`
-	Usable  int    `json:"usableServers"`
-	Servers int    `json:"servers"`
+	APIVersion Version `json:"apiVersion"`
+	Service    string  `json:"service"` // namespace/name
+	Serves     bool    `json:"serves"`
+	Usable     int     `json:"usableServers"`
+	Servers    int     `json:"servers"`
 	// Reason is why one of the others is not usable; empty: all are, or there is none.
 	Reason string `json:"reason,omitempty"`
 	// Unsynced is why the rules in the kernel may be others, so that the answer is not
@@ -26,17 +24,17 @@ type Serving struct {
 
 // Serving returns whether the node serves a Service. Servers that fail their health check
 // are not usable even where all are used because all fail.
-func (s *Service) Serving() Serving {
-	out := Serving{Service: s.name(), Unsynced: s.Unsynced}
+func (s *Description) Serving() Serving {
+	out := Serving{Service: s.ServiceName().String(), Unsynced: s.Unsynced}
 	usable, why := make(map[string]bool), make(map[string]string)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Endpoints {
 			e := &p.Endpoints[j]
 			reason := p.unusable(e)
-			usable[e.host()] = usable[e.host()] || reason == ""
-			if why[e.host()] == "" {
-				why[e.host()] = reason
+			usable[e.Host()] = usable[e.Host()] || reason == ""
+			if why[e.Host()] == "" {
+				why[e.Host()] = reason
 			}
 		}
 	}
@@ -57,7 +55,7 @@ func (s *Service) Serving() Serving {
 
 // unusable returns why clients from outside do not reach an endpoint, or should not; empty:
 // it is usable.
-func (p *Port) unusable(e *Endpoint) string {
+func (p *DescribedPort) unusable(e *DescribedEndpoint) string {
 	share := e.Inside
 	if e.Outside != nil {
 		share = *e.Outside
@@ -69,7 +67,7 @@ func (p *Port) unusable(e *Endpoint) string {
 		return "it takes no connections"
 	case e.Checked != nil && !e.Checked.Healthy:
 		return "its health check fails: " + e.Checked.Message
-	case !slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return f.forwards(p.Protocol, e.Family) }):
+	case !slices.ContainsFunc(p.Frontends, func(f DescribedFrontend) bool { return f.forwards(p.Protocol, e.Family) }):
 		return "no address leads to it"
 	}
 	return ""
@@ -77,24 +75,8 @@ func (p *Port) unusable(e *Endpoint) string {
 
 // forwards reports whether a frontend is of a family and of this Service, and forwards
 // connections.
-func (f *Frontend) forwards(protocol, family string) bool {
+func (f *DescribedFrontend) forwards(protocol, family string) bool {
 	at, err := model.ParseFrontend(protocol, f.Address) // as we print it
 	return err == nil && model.FamilyOf(at.Address).String() == family && f.ServedBy == "" &&
 		(f.Inside == model.Forward.String() || f.Outside == model.Forward.String())
-}
-
-// Print writes one line for people.
-func (s *Serving) Print(w io.Writer) error {
-	text := fmt.Sprintf("%s serves: %d of %s usable", s.Service, s.Usable, terminal.Count(s.Servers, "server"))
-	switch {
-	case s.Servers == 0:
-		text = s.Service + " does not serve: it has no servers"
-	case !s.Serves:
-		text = fmt.Sprintf("%s does not serve: 0 of %s usable", s.Service, terminal.Count(s.Servers, "server"))
-	}
-	if s.Reason != "" {
-		text += "; " + s.Reason
-	}
-	_, err := fmt.Fprintln(w, terminal.Printable(text))
-	return err
 }

@@ -1,0 +1,245 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+)
+
+// Description is a Service as a node serves it. The names of the JSON fields are stable;
+// what is not known is absent.
+type Description struct {
+	APIVersion Version `json:"apiVersion"`
+	From       string  `json:"from"`
+	Balance    bool    `json:"balance,omitempty"` // it comes from a Balance
+	Namespace  string  `json:"namespace"`
+	Name       string  `json:"name"`
+	Node       string  `json:"node,omitempty"`
+	Zone       string  `json:"zone,omitempty"` // of the node
+	// InternalPolicy is for the ClusterIP, absent without one, ExternalPolicy for other
+	// addresses.
+	InternalPolicy  string         `json:"internalTrafficPolicy,omitempty"`
+	ExternalPolicy  string         `json:"externalTrafficPolicy,omitempty"`
+	AffinitySeconds float64        `json:"affinitySeconds,omitempty"` // after the last new connection of a client
+	Clients         *Clients       `json:"clients,omitempty"`
+	Scheduler       string         `json:"scheduler,omitempty"`
+	Maglev          *Maglev        `json:"maglev,omitempty"`       // absent with another scheduler
+	SourceRanges    []netip.Prefix `json:"sourceRanges,omitempty"` // for the load balancer addresses
+	// AllowedSources and DeniedSources are for all addresses. An empty list of allowed
+	// clients admits none; without one, all are allowed.
+	AllowedSources []netip.Prefix `json:"allowedSources,omitzero"`
+	DeniedSources  []netip.Prefix `json:"deniedSources,omitempty"`
+	Limits         []Limit        `json:"limits,omitempty"`
+	// ClientAddresses is keep or masquerade; absent: that depends on the kind of frontend
+	// and on the policies.
+	ClientAddresses string       `json:"clientAddresses,omitempty"`
+	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
+	// Ping has the addresses whose echo requests the node may answer; absent without
+	// --answer-ping.
+	Ping []Ping `json:"ping,omitempty"`
+	// Stated is what the objects say and no rule shows; absent if the Service is read from the
+	// kernel.
+	setting.Stated
+	Slices []string        `json:"endpointSlices,omitempty"`
+	Ports  []DescribedPort `json:"ports"`
+	// Notices are what cannot be served as asked, Warnings what the source says about
+	// its objects.
+	Notices  []string `json:"notices,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	// Unsynced is why the rules in the kernel may not be those that are described; absent:
+	// they are.
+	Unsynced string `json:"unsynced,omitempty"`
+	// Changed is the last change of the rules; with a zero time, there was none since
+	// the daemon remembers.
+	Changed *LastChange `json:"changed,omitempty"`
+	// Unknown is what is missing here, and who knows it.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Maglev is the table of the schedulers maglev and maglev-port.
+type Maglev struct {
+	Slots int `json:"slots"`
+	// Note says by how much the shares of endpoints differ, if that is more than a
+	// hundredth.
+	Note string `json:"note,omitempty"`
+}
+
+// Ping is who gets answers to echo requests from an address.
+type Ping struct {
+	Address   string `json:"address"`
+	Inside    bool   `json:"inside"`              // pods and this node
+	Outside   bool   `json:"outside"`             // other clients
+	DecidedBy string `json:"decidedBy,omitempty"` // another Service with the address
+}
+
+// Clients is the number of clients that session affinity binds.
+type Clients struct {
+	Bound   int  `json:"bound"`
+	AtLeast bool `json:"atLeast,omitempty"` // not all bindings were read
+}
+
+// HealthCheck is the answer to load balancers about the Service.
+type HealthCheck struct {
+	Port uint16 `json:"port"`
+	// Endpoints is the number of ready endpoints on this node by family.
+	Endpoints map[string]int `json:"endpoints"`
+}
+
+// LastChange is a change of the rules of the Service.
+type LastChange struct {
+	Time time.Time `json:"time,omitzero"`
+	What string    `json:"what"`
+}
+
+// DescribedPort is a service port.
+type DescribedPort struct {
+	Name      string              `json:"name,omitempty"`
+	Protocol  string              `json:"protocol"`
+	Port      uint16              `json:"port,omitempty"`     // of all addresses except NodePorts
+	LastPort  uint16              `json:"lastPort,omitempty"` // of a range of ports, which begins at Port
+	NodePort  uint16              `json:"nodePort,omitempty"`
+	Frontends []DescribedFrontend `json:"frontends"`
+	Endpoints []DescribedEndpoint `json:"endpoints,omitempty"`
+}
+
+// DescribedFrontend is an address that clients dial.
+type DescribedFrontend struct {
+	Kind    string `json:"kind"` // ClusterIP, NodePort, external IP or load balancer IP
+	Address string `json:"address"`
+	// Inside is what pods and this node get, Outside what other clients get: forward,
+	// reject or drop.
+	Inside      string   `json:"inside,omitempty"`
+	Outside     string   `json:"outside,omitempty"`
+	ConnectsTo  string   `json:"connectsTo,omitempty"` // the frontend that the listener of a NodePort on localhost connects to
+	ServedBy    string   `json:"servedBy,omitempty"`   // another Service has the address
+	AlsoClaimed []string `json:"alsoClaimedBy,omitempty"`
+	Connections *uint64  `json:"connections,omitempty"` // new ones, since the daemon started or the rules were made
+	// Dropped are connections that exceeded a limit, by its kind.
+	Dropped map[string]uint64 `json:"dropped,omitempty"`
+}
+
+// DescribedEndpoint is a host that answers for the service port.
+type DescribedEndpoint struct {
+	Address string   `json:"address"` // without a port if it has none for the service port
+	Family  string   `json:"family"`
+	Node    string   `json:"node,omitempty"`
+	Zones   []string `json:"forZones,omitempty"` // topology hints
+	Nodes   []string `json:"forNodes,omitempty"`
+	Weight  int      `json:"weight,omitempty"` // absent: not known, or 0
+	State   string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
+	// Checked is the result of the health check, absent if there is none yet.
+	Checked *Checked `json:"checked,omitempty"`
+	// Inside is for pods and this node, Outside for other clients, if they get others.
+	Inside  Share  `json:"inside"`
+	Outside *Share `json:"outside,omitempty"`
+	Clients *int   `json:"clients,omitempty"` // bound to it
+	// Connections are new ones of the frontends, without those of clients that are bound
+	// already, since the daemon started or the rules were made; absent unless they are counted.
+	Connections *uint64 `json:"connections,omitempty"`
+	// Open are the connections through the frontends that are open now, if they were
+	// counted.
+	Open *int `json:"openConnections,omitempty"`
+}
+
+// Checked is the result of a health check.
+type Checked struct {
+	Healthy bool      `json:"healthy"`
+	Since   time.Time `json:"since,omitzero"`    // absent: it was not checked yet
+	Message string    `json:"message,omitempty"` // why the last check failed, or was not made
+}
+
+// Share is the part of the new connections that an endpoint gets.
+type Share struct {
+	Part    float64 `json:"share"`           // from 0 to 1
+	Slots   int     `json:"slots,omitempty"` // of the rules' choice
+	LeftOut string  `json:"leftOut,omitempty"`
+}
+
+// Reason returns why an endpoint takes no connections to the ClusterIP, or else to
+// another address, from clients inside or outside of the cluster; empty: it is not known.
+func (e *DescribedEndpoint) Reason(clusterIP, outside bool) string {
+	switch {
+	case clusterIP || e.Outside == nil:
+		return e.Inside.LeftOut
+	case outside:
+		return e.Outside.LeftOut
+	case e.Inside.LeftOut == e.Outside.LeftOut:
+		return e.Inside.LeftOut
+	}
+	return "" // clients inside have another policy there
+}
+
+// ServiceName returns the name of the Service.
+func (s *Description) ServiceName() model.ServiceName {
+	return model.ServiceName{Namespace: s.Namespace, Name: s.Name}
+}
+
+// Object returns the object that the Service comes from, as messages name it.
+func (s *Description) Object() model.Object {
+	if s.Balance {
+		return s.ServiceName().BalanceObject()
+	}
+	return s.ServiceName().Object()
+}
+
+// ConnectsTo returns the frontend that the listener of a NodePort on localhost connects to;
+// false: there is no listener.
+func (s *Description) ConnectsTo(f model.Frontend) (netip.AddrPort, bool) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range p.Frontends {
+			if p.Frontend(&p.Frontends[j]) == f {
+				to, err := netip.ParseAddrPort(p.Frontends[j].ConnectsTo)
+				return to, err == nil
+			}
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// Limit is a connection limit of each frontend.
+type Limit struct {
+	Kind string `json:"kind"` // rate-per-client, rate, connections-per-client or connections
+	// Admits says what is not dropped, for example "100 new connections per second".
+	Admits string `json:"admits"`
+	// Dropped are connections to all frontends, since the limit was switched on.
+	Dropped *uint64 `json:"dropped,omitempty"`
+}
+
+// Frontend returns the address that clients dial; the zero value if it is malformed.
+func (p *DescribedPort) Frontend(f *DescribedFrontend) model.Frontend {
+	key, _ := model.ParseFrontend(p.Protocol, f.Address)
+	return key
+}
+
+// AddrPort returns the address of an endpoint, with port 0 if it has none: then it keeps the
+// port that the client dials.
+func (e *DescribedEndpoint) AddrPort() netip.AddrPort {
+	if at, err := netip.ParseAddrPort(e.Address); err == nil {
+		return at
+	}
+	a, _ := netip.ParseAddr(e.Address)
+	return netip.AddrPortFrom(a, 0)
+}
+
+// Host returns the address without the port.
+func (e *DescribedEndpoint) Host() string {
+	if at, err := netip.ParseAddrPort(e.Address); err == nil {
+		return at.Addr().String()
+	}
+	return e.Address
+}
+
+// SourceLists returns the lists of clients for the frontends of a kind in one family.
+func (s *Description) SourceLists(kind string, f model.Family) []model.SourceList {
+	of := &model.Service{
+		Balance: s.Balance, External: &model.External{SourceRanges: s.SourceRanges},
+		Extras: &model.Extras{Sources: model.NewSources(s.AllowedSources != nil, s.AllowedSources, s.DeniedSources)},
+	}
+	if kind == model.LoadBalancerIP.String() {
+		return of.SourceLists(model.LoadBalancerIP, f)
+	}
+	return of.SourceLists(model.ClusterIP, f)
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Drains are what a daemon knows about drained endpoints. The names of the JSON fields are
+// stable.
+type Drains struct {
+	APIVersion Version `json:"apiVersion"`
+	File       string  `json:"file"`            // that the daemon follows; empty: none
+	State      string  `json:"state,omitempty"` // directory of the copy; empty: that of the file
+	// Error is why the file cannot be used since then. Its last list is in force, unless
+	// none is known.
+	Error   string    `json:"error,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Unknown bool      `json:"unknown,omitempty"`
+	// Pending reports that changes of the list wait to be applied to the kernel.
+	Pending bool      `json:"pending"`
+	Drained []Drained `json:"drained"` // the list in force
+	Asked   []Asked   `json:"asked,omitempty"`
+	// Endpoints are those that the question "begin" selects.
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// Drained is an entry of the list in force.
+type Drained struct {
+	Endpoint string    `json:"endpoint"`
+	Service  string    `json:"service,omitempty"` // empty: all
+	Since    time.Time `json:"since,omitzero"`
+}
+
+// Asked is a target and the Services that have it.
+type Asked struct {
+	Endpoint string   `json:"endpoint"`
+	Service  string   `json:"service,omitempty"`
+	Services []Effect `json:"services,omitempty"`
+	// DidYouMean are similar endpoints, if no Service has this one.
+	DidYouMean []string `json:"didYouMean,omitempty"`
+}
+
+// Effect is what draining a target means for a Service, together with all others that are
+// asked about and with the list.
+type Effect struct {
+	Service   string `json:"service"`
+	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
+	Left      int    `json:"left"`      // of them take new connections then
+	// Stops is what happens to new connections that are forwarded now: reject or drop.
+	Stops string `json:"stops,omitempty"`
+	// Drained reports that no rule leads new connections to the target.
+	Drained bool `json:"drained"`
+	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
+	Frontends []string `json:"frontends"`
+}
+
+// DrainQuery is what a reader asks about drains.
+type DrainQuery struct {
+	// Targets are the endpoints whose drain is asked about, as drain.Target.Encode returns
+	// them.
+	Targets []string
+	// Begin asks for the endpoints whose text begins so; nil: for none.
+	Begin *string
+}
+
+// values returns the query of a URL.
+func (q DrainQuery) values() url.Values {
+	v := url.Values{}
+	if len(q.Targets) > 0 {
+		v["target"] = q.Targets
+	}
+	if q.Begin != nil {
+		v.Set("begin", *q.Begin)
+	}
+	return v
+}
+
+// maxQuery is how long the query may be: the daemon reads 16 KiB of headers.
+const maxQuery = 12 << 10
+
+// Fits returns how many targets fit into one question, and whether these do.
+func (q DrainQuery) Fits() (most int, fit bool) {
+	n := len(q.values().Encode())
+	if n <= maxQuery {
+		return len(q.Targets), true
+	}
+	return len(q.Targets) * maxQuery / n, false
+}
+
+// ParseLabel parses a frontend of an [Effect].
+func ParseLabel(text string) (model.Frontend, error) {
+	protocol, target, _ := strings.Cut(text, " ")
+	return model.ParseFrontend(protocol, target)
+}

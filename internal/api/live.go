@@ -1,0 +1,161 @@
+package api
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Sample is the answer to "GET /live". The names of the JSON fields are stable;
+// unknown fields are left out.
+type Sample struct {
+	APIVersion Version `json:"apiVersion"`
+	// Time is when the numbers were read, which happens at most once a second. Uptime
+	// is the same in seconds since the start of the process, by a clock that is never
+	// set; Instance differs after a restart.
+	Time     time.Time `json:"time"`
+	Uptime   float64   `json:"uptime"`
+	Instance string    `json:"instance"`
+
+	Version      string       `json:"version"`
+	Node         string       `json:"node,omitempty"`
+	Source       string       `json:"source"` // of the objects
+	Healthy      bool         `json:"healthy"`
+	SourceError  *SourceError `json:"sourceError,omitempty"` // why the source cannot be used
+	Warnings     int          `json:"warnings,omitempty"`    // about the objects of the source
+	Started      time.Time    `json:"started"`               // of the process
+	LastSuccess  time.Time    `json:"lastSuccess,omitzero"`
+	PendingSince time.Time    `json:"pendingSince,omitzero"`
+	Problems     []Problem    `json:"problems,omitempty"` // some of them
+	ProblemCount int          `json:"problemCount"`
+	Syncs        Syncs        `json:"syncs"`
+	Changes      []Change     `json:"changes,omitempty"` // newest first
+
+	Totals Totals `json:"totals"`
+	// Counted reports that connections are counted (--service-metrics).
+	Counted bool `json:"counted"`
+	// RecentSince is the Uptime from which Service.Recent is counted; zero: unknown.
+	RecentSince float64 `json:"recentSince,omitempty"`
+	// Matching is the number of Services that match the filter. Services are those
+	// with the most recent connections, at most as many as were asked for.
+	Matching int           `json:"matching"`
+	Services []LiveService `json:"services,omitempty"`
+	Detail   *LiveDetail   `json:"detail,omitempty"` // of the Service that was asked for
+}
+
+// Complete reports whether the sample has all Services that match its filter.
+func (s *Sample) Complete() bool { return len(s.Services) == s.Matching }
+
+// Totals are sums over all Services, whatever the filter.
+type Totals struct {
+	Services    int    `json:"services"`
+	Frontends   int    `json:"frontends"`
+	Endpoints   int    `json:"endpoints"`   // distinct ones
+	Unserved    int    `json:"unserved"`    // frontends that reject or drop
+	Connections uint64 `json:"connections"` // since the start of the process
+}
+
+// Syncs summarizes the attempts to bring the kernel in sync with the source.
+type Syncs struct {
+	Total  uint64 `json:"total"` // since the start of the process
+	Failed uint64 `json:"failed"`
+	// Recent is the number of latest syncs that the following seconds are about.
+	Recent int     `json:"recent"`
+	Last   float64 `json:"last"`
+	P50    float64 `json:"p50"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+	Max    float64 `json:"max"`
+}
+
+// Change is a sync that changed rules, or failed.
+type Change struct {
+	Number   uint64    `json:"number"` // rises by one
+	Time     time.Time `json:"time"`   // of its start
+	Cause    string    `json:"cause"`  // start, change, retry, check or drift
+	Services []string  `json:"services,omitempty"`
+	More     int       `json:"more,omitempty"` // Services that are not named
+	Added    int       `json:"added"`
+	Changed  int       `json:"changed"`
+	Deleted  int       `json:"deleted"`
+	Seconds  float64   `json:"seconds"`
+	Error    string    `json:"error,omitempty"`
+	Repeated int       `json:"repeated,omitempty"` // further attempts with the same error
+}
+
+// LiveService is a Service and its connections.
+type LiveService struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Frontends int    `json:"frontends"`
+	Endpoints int    `json:"endpoints"`          // distinct ones
+	Unserved  int    `json:"unserved,omitempty"` // frontends that reject or drop
+	// Connections are new ones since the start of the process, including rejected and
+	// dropped ones, and Recent those since RecentSince; absent without counters.
+	Connections *uint64 `json:"connections,omitempty"`
+	Recent      *uint64 `json:"recent,omitempty"`
+}
+
+// ServiceName returns the name with the namespace.
+func (s *LiveService) ServiceName() model.ServiceName {
+	return model.ServiceName{Namespace: s.Namespace, Name: s.Name}
+}
+
+// LiveDetail is one Service with its ports.
+type LiveDetail struct {
+	LiveService
+	Ports []LivePort `json:"ports"`
+	// Read is when the counters of endpoints were read, on the clock of Sample.Uptime.
+	Read float64 `json:"read"`
+	// Failing are endpoints that fail their health check, the first ones by address, and
+	// FailingCount is the number of all.
+	Failing      []FailingEndpoint `json:"failing,omitempty"`
+	FailingCount int               `json:"failingCount,omitempty"`
+}
+
+// FailingEndpoint is an endpoint that fails its health check.
+type FailingEndpoint struct {
+	Address string    `json:"address"` // without a port
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+}
+
+// LivePort is a service port with its endpoints.
+type LivePort struct {
+	ServicePort
+	// EndpointList has the endpoints that get new connections, of both families.
+	EndpointList []LiveEndpoint `json:"endpointList,omitempty"`
+}
+
+// LiveEndpoint is where connections go.
+type LiveEndpoint struct {
+	Address string `json:"address"` // with the port
+	Local   bool   `json:"local"`   // on this node
+	// Connections are new ones since the start of the process; absent without counters of
+	// endpoints (--endpoint-metrics).
+	Connections *uint64 `json:"connections,omitempty"`
+}
+
+// LiveQuery is what a reader asks for. The zero value asks for the busiest Services.
+type LiveQuery struct {
+	Limit   int    // most Services; zero: as many as the daemon chooses
+	Filter  string // part of the names of Services
+	Service string // "namespace/name" of the Service in the detail; empty: none
+}
+
+// values returns the query of a URL.
+func (q LiveQuery) values() url.Values {
+	v := url.Values{}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if q.Filter != "" {
+		v.Set("filter", q.Filter)
+	}
+	if q.Service != "" {
+		v.Set("service", q.Service)
+	}
+	return v
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Problem is something that is not as it should be, or an object that cannot be served
+// as it asks. Reason is one word, by which problems are counted.
+type Problem struct {
+	Object  string `json:"object"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// Reasons of problems. Those of [model.Notice] come in addition.
+const (
+	SourceUnusable    = "SourceUnusable"    // now
+	InputWarning      = "InputWarning"      // objects are used, but not as their author may expect
+	NotSynced         = "NotSynced"         // the first sync is still to come
+	SyncFailed        = "SyncFailed"        // the last one
+	ChangesPending    = "ChangesPending"    // for too long
+	AffinityFull      = "AffinityFull"      // nearly
+	RulesChanged      = "RulesChanged"      // by another program, and repaired
+	DrainFileUnusable = "DrainFileUnusable" // its last list is in force
+	DrainsUnknown     = "DrainsUnknown"     // the same, without a last list
+	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
+	EndpointDrained   = "EndpointDrained"   // by the operator
+	LocalhostPort     = "LocalhostPort"     // a NodePort cannot be served on localhost
+	NoEndpoints       = "NoEndpoints"       // connections are rejected
+	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
+	CheckFailing      = "CheckFailing"      // health checks of endpoints
+
+	// Of the machine: machine.Finding has them.
+	ForwardingOff      = "ForwardingOff"
+	ForwardingFiltered = "ForwardingFiltered"
+	NoRoute            = "NoRoute"
+	BridgeNotFiltered  = "BridgeNotFiltered"
+	ConntrackFull      = "ConntrackFull" // nearly
+	AddressNotAnswered = "AddressNotAnswered"
+	RangeInUse         = "RangeInUse" // a range of load balancers
+)
+
+// classes explain the reasons, the most urgent first.
+var classes = []struct{ reason, text string }{
+	{SourceUnusable, "what was read before stays in use"},
+	{NotSynced, "no rules were applied yet"},
+	{SyncFailed, "the rules could not be applied; those of the last good sync serve"},
+	{ChangesPending, "changes wait to be applied"},
+	{string(model.Quarantined), "the kernel refuses the rules for the Service: those that it had before stay, and all other Services are served"},
+	{RulesChanged, "another program changed the rules within the last hour; nftproxy repaired them"},
+	{AffinityFull, "further clients are served but not remembered: raise --affinity-size"},
+	{ConntrackFull, "the kernel drops new connections when its table of connections is full"},
+	{ForwardingOff, "connections from other machines do not reach endpoints on other machines or in pods"},
+	{ForwardingFiltered, "a filter drops connections to endpoints"},
+	{NoRoute, "connections to endpoints without a route fail"},
+	{BridgeNotFiltered, "connections between endpoints on the same bridge fail: replies bypass the rules"},
+	{AddressNotAnswered, "clients in the network of the machine get no answer when they look for an address of a Service"},
+	{RangeInUse, "a range of load balancers has other addresses, which the machine would refuse"},
+	{string(model.InternalError), "not served because of a bug in nftproxy: please report it"},
+	{string(model.NodeUnknown), "the node has no Node object"},
+	{string(model.NoNodePortAddress), "NodePorts without an address of the node"},
+	{string(model.NoPingAddress), "no address of the node from which pings to Services can be answered"},
+	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
+	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
+	{InputWarning, "the source has objects that do not work as written"},
+	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
+	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
+	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
+	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
+	{CheckFailing, "endpoints fail their health check"},
+	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},
+	{string(model.ManyLimits), "limits per client do not apply: older Services have too many different values"},
+	{string(model.ManySlots), "tables of the scheduler maglev are smaller than asked for, or replaced by source-hash: their slots have a budget"},
+	{string(model.SmallTable), "the shares of endpoints differ: the table of the scheduler maglev has few slots for them"},
+	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
+	{EndpointDrained, "the operator keeps new connections away"},
+	{string(model.Conflict), "another Service has the same address and port"},
+}
+
+// ReasonText explains a reason; empty: the messages of the problems do.
+func ReasonText(reason string) string {
+	for _, c := range classes {
+		if c.reason == reason {
+			return c.text
+		}
+	}
+	return ""
+}
+
+// rank orders reasons; others come before Services.
+func rank(reason string) int {
+	for i, c := range classes {
+		if c.reason == reason {
+			return 2 * i
+		}
+	}
+	return 2*slices.IndexFunc(classes, func(c struct{ reason, text string }) bool { return c.reason == string(model.InternalError) }) - 1
+}
+
+// SortProblems sorts and counts the problems.
+func (r *Status) SortProblems() {
+	order := func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(rank(a.Reason), rank(b.Reason)), cmp.Compare(a.Reason, b.Reason),
+			cmp.Compare(a.Object, b.Object), cmp.Compare(a.Message, b.Message))
+	}
+	slices.SortFunc(r.Problems, order)
+	slices.SortFunc(r.Notes, order)
+	r.ProblemCounts = nil
+	for _, p := range r.Problems {
+		if r.ProblemCounts == nil {
+			r.ProblemCounts = make(map[string]int)
+		}
+		r.ProblemCounts[p.Reason]++
+	}
+}
+
+// AddProblem adds a problem that the caller has found.
+func (r *Status) AddProblem(p Problem) {
+	r.Problems = append(r.Problems, p)
+	r.SortProblems()
+}
