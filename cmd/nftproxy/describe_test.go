@@ -102,7 +102,7 @@ func TestDescribeRunning(t *testing.T) {
 			return true
 		}
 	}
-	eventually(t, "the daemon's answer", has("web", "on node node-1", "changed    not since this nftproxy started", "0 clients are bound", "CONNECTIONS", "from outside: policy Local, and it is on node node-2"))
+	eventually(t, "the daemon's answer", has("web", "on node node-1", "not since this nftproxy started", "0 clients are bound", "CONNECTIONS", "from outside: policy Local, and it is on node node-2"))
 	write(strings.ReplaceAll(string(content), "timeoutSeconds: 600", "timeoutSeconds: 300"))
 	eventually(t, "the last change", has("shop/web", "ago: affinity 600 s → 300 s"))
 	eventually(t, "the daemon's suggestion", has("wbe", `no Service is named "wbe": did you mean shop/web?`))
