@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -92,7 +93,7 @@ func (o *newOptions) run(c *cobra.Command, args []string) error {
 	}
 	text := o.text(args)
 	input, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
-	var problems source.Errors
+	var problems manifest.Errors
 	if errors.As(err, &problems) {
 		return errors.New(strings.Join(ofArguments(problems), "\n"))
 	} else if err != nil {
@@ -120,12 +121,12 @@ func (o *newOptions) addCheck(args []string) {
 }
 
 // ofArguments returns a line for each problem with the text, as one with an argument.
-func ofArguments(problems source.Errors) []string {
+func ofArguments(problems manifest.Errors) []string {
 	var lines []string
 	for _, p := range problems {
 		line := p.Err.Error()
-		if f := (*source.FieldError)(nil); errors.As(p.Err, &f) {
-			line = argument(f.Field) + (&source.FieldError{Value: f.Value, Problem: f.Problem}).Error()
+		if f := (*manifest.FieldError)(nil); errors.As(p.Err, &f) {
+			line = argument(f.Field) + (&manifest.FieldError{Value: f.Value, Problem: f.Problem}).Error()
 		}
 		lines = append(lines, terminal.Printable(line))
 	}

@@ -92,7 +92,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 		return errors.New("no input: name a file with -f, or - for standard input")
 	}
 	input, err := (&source.Files{Paths: o.files, Stdin: c.InOrStdin()}).Load()
-	var problems source.Errors
+	var problems manifest.Errors
 	if err != nil && !errors.As(err, &problems) {
 		return err
 	}
@@ -109,7 +109,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 }
 
 // find returns the findings about an input, or about its problems.
-func (o *validateOptions) find(in *source.Input, problems source.Errors) *findings {
+func (o *validateOptions) find(in *source.Input, problems manifest.Errors) *findings {
 	f := &findings{Problems: findingsOf(problems), Warnings: []finding{}}
 	if in == nil {
 		f.Summary = "invalid: " + terminal.Count(len(problems), "problem")
@@ -155,7 +155,7 @@ func unchecked(in *source.Input) (notes []finding) {
 	for _, s := range in.Snapshot.Services {
 		if len(servers[s.Name]) > 1 {
 			notes = append(notes, newFinding(&manifest.Error{Place: in.Places[s.Object()], Object: s.Object().String(), Note: true,
-				Err: &source.FieldError{Field: "check", Problem: "missing: a dead server keeps its share of the connections; " + checkFor(s)}}))
+				Err: &manifest.FieldError{Field: "check", Problem: "missing: a dead server keeps its share of the connections; " + checkFor(s)}}))
 		}
 	}
 	return notes
@@ -196,7 +196,7 @@ func (f *findings) verdict() string {
 	}
 }
 
-func findingsOf(all source.Errors) []finding {
+func findingsOf(all manifest.Errors) []finding {
 	out := make([]finding, 0, len(all))
 	for _, e := range all {
 		out = append(out, newFinding(e))
@@ -206,9 +206,9 @@ func findingsOf(all source.Errors) []finding {
 
 func newFinding(e *manifest.Error) finding {
 	f := finding{File: e.File, Line: e.Line, Object: e.Object, Message: terminal.Printable(e.Err.Error()), text: e.Error()}
-	if field := (*source.FieldError)(nil); errors.As(e.Err, &field) {
+	if field := (*manifest.FieldError)(nil); errors.As(e.Err, &field) {
 		f.Field = field.Field
-		f.Message = (&source.FieldError{Value: field.Value, Problem: field.Problem}).Error()
+		f.Message = (&manifest.FieldError{Value: field.Value, Problem: field.Problem}).Error()
 	}
 	return f
 }

@@ -10,18 +10,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	networkingv1 "k8s.io/api/networking/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 func TestScheduler(t *testing.T) {
@@ -44,7 +40,7 @@ func TestScheduler(t *testing.T) {
 			`warning: metadata.annotations[nftproxy.dev/sheduler]: has no effect: there is no such annotation for this kind of object: did you mean scheduler?`,
 			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: there is no such annotation for this kind of object; docs/annotations.md lists those that there are`}},
 		{"1.2 not of another proxy's Services", `metadata: {labels: {service.kubernetes.io/service-proxy-name: other}, annotations: {nftproxy.dev/scheduler: x}}`, "", nil},
-	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
+	}, func(s *corev1.Service) (any, []*manifest.FieldError) { return anyOf(ConvertService(s, "")) })
 }
 
 // TestMaglevSize: 3.47. A wrong size is reported, and the default is used.
@@ -142,7 +138,7 @@ endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]`, []conversion{
 			[]string{`warning: metadata.annotations[service.cilium.io/weight]: "-1"` + wrong}},
 		{"empty", `metadata: {annotations: {service.cilium.io/weight: ""}}`, "10.0.0.1=- 10.0.0.2=-",
 			[]string{`warning: metadata.annotations[service.cilium.io/weight]: ""` + wrong}},
-	}, func(s *discoveryv1.EndpointSlice) (any, []*FieldError) {
+	}, func(s *discoveryv1.EndpointSlice) (any, []*manifest.FieldError) {
 		out, found := ConvertEndpointSlice(s)
 		var weights []string
 		for _, h := range out.Hosts {
@@ -204,7 +200,7 @@ metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}, {addresses: [10.0.0.02]}]`,
 			[]conversion{{c.name, `metadata: {annotations: {nftproxy.dev/weight: ` + strconv.Quote(c.text) + `}}`, c.want, c.errors}},
-			func(s *discoveryv1.EndpointSlice) (any, []*FieldError) {
+			func(s *discoveryv1.EndpointSlice) (any, []*manifest.FieldError) {
 				slice, found := ConvertEndpointSlice(s)
 				hosts := slice.Hosts
 				if second, third := printWeight(&hosts[1]), printWeight(&hosts[2]); second != third {
@@ -249,7 +245,7 @@ metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}, {addresses: [10.0.0.3]}]`,
 			[]conversion{{c.name, `metadata: {annotations: {nftproxy.dev/weight: "5", nftproxy.dev/priority: ` + strconv.Quote(c.text) + `}}`, c.want, c.errors}},
-			func(s *discoveryv1.EndpointSlice) (any, []*FieldError) {
+			func(s *discoveryv1.EndpointSlice) (any, []*manifest.FieldError) {
 				slice, found := ConvertEndpointSlice(s)
 				var out []string
 				for _, h := range slice.Hosts {
@@ -285,7 +281,7 @@ subsets:
 				`warning: metadata.annotations[nftproxy.dev/scheduler]: has no effect: the annotations for this kind of object are "nftproxy.dev/weight" and "nftproxy.dev/priority"`,
 				`warning: metadata.annotations[nftproxy.dev/weight]: "10.0.0.4=1" is not used: no endpoint here has the address 10.0.0.4`}},
 		//lint:ignore SA1019 files may still hold Endpoints
-	}, func(e *corev1.Endpoints) (any, []*FieldError) {
+	}, func(e *corev1.Endpoints) (any, []*manifest.FieldError) {
 		out, found := ConvertEndpoints(e)
 		var weights []string
 		for _, s := range out {
@@ -328,7 +324,7 @@ func TestProxyName(t *testing.T) {
 		}
 		run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`,
 			[]conversion{{"1.2 " + strconv.Quote(c.proxy) + " and " + c.labels, "metadata: {labels: " + c.labels + "}", want, nil}},
-			func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, c.proxy)) })
+			func(s *corev1.Service) (any, []*manifest.FieldError) { return anyOf(ConvertService(s, c.proxy)) })
 	}
 }
 

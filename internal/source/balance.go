@@ -67,7 +67,7 @@ type Expansion struct {
 }
 
 // Expand returns the objects, unless there is a problem.
-func (b *Balance) Expand() (*Expansion, []*FieldError) {
+func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 	e := expander{Balance: b}
 	e.name()
 	e.listen()

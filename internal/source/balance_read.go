@@ -22,7 +22,7 @@ type Conversion struct {
 	Objects []any
 	// Problems are about the text, and Findings about its fields.
 	Problems manifest.Errors
-	Findings []*FieldError
+	Findings []*manifest.FieldError
 }
 
 // ReadBalance reads a Balance, and converts the objects that it stands for, for the proxy
@@ -31,7 +31,7 @@ func ReadBalance(m *manifest.Object, proxyName string) Conversion {
 	b := new(Balance)
 	c := Conversion{Problems: m.DecodeShort(b)}
 	for _, e := range c.Problems {
-		if f, ok := e.Err.(*FieldError); ok && (f.Field == "metadata" || f.Field == "spec") {
+		if f, ok := e.Err.(*manifest.FieldError); ok && (f.Field == "metadata" || f.Field == "spec") {
 			f.Problem = manifest.UnknownField + ": a Balance has its fields at the top, like name and listen"
 		} else if ok && f.Problem == manifest.NotText {
 			f.Problem = numberProblem(f)
@@ -39,7 +39,7 @@ func ReadBalance(m *manifest.Object, proxyName string) Conversion {
 	}
 	c.Meta = &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
 	e, found := b.Expand()
-	c.Findings = slices.DeleteFunc(found, func(f *FieldError) bool { return isMisspelt(f, c.Problems) })
+	c.Findings = slices.DeleteFunc(found, func(f *manifest.FieldError) bool { return isMisspelt(f, c.Problems) })
 	if e == nil || len(c.Problems) > 0 {
 		return c
 	}
@@ -70,7 +70,7 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 
 // numberProblem returns the problem of a number in place of a text: quotes would not be
 // enough.
-func numberProblem(f *FieldError) string {
+func numberProblem(f *manifest.FieldError) string {
 	field, _, _ := strings.Cut(f.Field, "[")
 	switch field {
 	case "listen":
@@ -92,9 +92,9 @@ func portAfter(value any) string {
 }
 
 // isMisspelt reports whether a field is missing because of its spelling.
-func isMisspelt(f *FieldError, problems manifest.Errors) bool {
+func isMisspelt(f *manifest.FieldError, problems manifest.Errors) bool {
 	return strings.HasPrefix(f.Problem, "missing") && slices.ContainsFunc(problems, func(e *manifest.Error) bool {
-		unknown, ok := e.Err.(*FieldError)
+		unknown, ok := e.Err.(*manifest.FieldError)
 		return ok && strings.HasSuffix(unknown.Problem, suggest.DidYouMean([]string{f.Field}))
 	})
 }
@@ -124,7 +124,7 @@ var balanceFields = []struct{ object, balance string }{
 
 // ofBalance returns findings about an object of a Balance as findings about the Balance.
 // endpoints are the fields of its endpoints.
-func ofBalance(found []*FieldError, endpoints []string) []*FieldError {
+func ofBalance(found []*manifest.FieldError, endpoints []string) []*manifest.FieldError {
 	out := slices.Clone(found)
 	for i, f := range found {
 		copied := *f

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
@@ -109,7 +110,7 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 
 func lineOf(t *testing.T, err error) int {
 	t.Helper()
-	var all Errors
+	var all manifest.Errors
 	if !errors.As(err, &all) {
 		t.Fatal(err)
 	}

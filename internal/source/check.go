@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -105,10 +106,10 @@ const checkForms = `write a type such as tcp, or a mapping such as {http: /healt
 
 // notFromServer rejects the health checks that an API server must not start: who may
 // edit a Service could run programs as root on every node.
-func notFromServer(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
+func notFromServer(s *model.Service, found []*manifest.FieldError) (*model.Service, []*manifest.FieldError) {
 	if s != nil && s.Check != nil && s.Check.Type == model.CheckExec {
 		s.Check = nil
-		found = append(found, &FieldError{Field: annotationField(AnnotationCheck),
+		found = append(found, &manifest.FieldError{Field: annotationField(AnnotationCheck),
 			Problem: "exec is accepted from files only: use another type"})
 	}
 	return s, found
@@ -117,7 +118,7 @@ func notFromServer(s *model.Service, found []*FieldError) (*model.Service, []*Fi
 // ParseCheck reads a health check from a value of YAML or JSON: the name of a type, or a
 // mapping. The field is the path of the value for the findings, of which any makes the
 // check nil.
-func ParseCheck(field string, value any) (*model.Check, []*FieldError) {
+func ParseCheck(field string, value any) (*model.Check, []*manifest.FieldError) {
 	p := checkParser{field: field}
 	p.parse(value)
 	if p.count > 0 {

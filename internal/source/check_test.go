@@ -9,15 +9,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 const everyType = `use "tcp", "http", "https", "grpc", "udp", "dns" or "exec"`
@@ -216,7 +213,7 @@ func TestCheckAnnotation(t *testing.T) {
 			[]string{field + `: is of type http, which fits none of the ports: name the port of the endpoints to check, such as {http, port: 8080}`}},
 		{"a port beside the Service's", `{metadata: {annotations: {nftproxy.dev/health-check: "{http, port: 8080}"}}, spec: {ports: [{port: 53, protocol: UDP}]}}`,
 			simple + "Ports [{Name: Protocol:udp Port:53 NodePort:0}]\nCheck http GET / on port 8080 every 2s, timeout 1s, rise 2, fall 3", nil},
-	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
+	}, func(s *corev1.Service) (any, []*manifest.FieldError) { return anyOf(ConvertService(s, "")) })
 }
 
 // FuzzParseCheck: any text gives a check within its limits, or findings of one line each;

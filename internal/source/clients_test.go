@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	utilnet "k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestSources reads the lists of clients: 4.75 to 4.78.
@@ -55,7 +54,7 @@ func TestSources(t *testing.T) {
 		lists := strings.NewReplacer("allow:", annotationSourceRanges+":", "deny:", annotationDeniedSources+":").Replace(c.lists)
 		all = append(all, conversion{c.name, `metadata: {annotations: {` + lists + `}}`, c.want, c.errors})
 	}
-	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*FieldError) {
+	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*manifest.FieldError) {
 		service, found := ConvertService(s, "")
 		return []string{strings.ReplaceAll(strings.TrimSpace(sourcetest.Describe(service.Extra().Sources)), "\n", ", ")}, found
 	})

@@ -18,8 +18,8 @@ const maxNamed = 5
 
 // collector collects the objects of all files.
 type collector struct {
-	problems Errors
-	warnings Errors
+	problems manifest.Errors
+	warnings manifest.Errors
 	objects  []*object
 	skipped  map[string]int // objects of other kinds, by kind
 	seen     map[model.Object]*object
@@ -27,7 +27,7 @@ type collector struct {
 	legacy   []*model.EndpointSlice // from Endpoints objects
 }
 
-func newCollector(problems, warnings Errors) *collector {
+func newCollector(problems, warnings manifest.Errors) *collector {
 	return &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}
 }
 
@@ -55,7 +55,7 @@ func (c *collector) add(arg argument, files []content) {
 
 // misspeltKinds returns the warnings about kinds, which are errors if there is
 // nothing else.
-func misspeltKinds(files []content) (out Errors) {
+func misspeltKinds(files []content) (out manifest.Errors) {
 	for _, f := range files {
 		for _, o := range f.objects {
 			out = append(out, o.warnings...)
@@ -181,7 +181,7 @@ func (c *collector) mergeLegacy() {
 
 // skippedKinds returns for example
 // "skipped 3 objects of other kinds: Deployment 2, Pod 1".
-func (c *collector) skippedKinds() Errors {
+func (c *collector) skippedKinds() manifest.Errors {
 	if len(c.skipped) == 0 {
 		return nil
 	}
@@ -199,6 +199,6 @@ func (c *collector) skippedKinds() Errors {
 }
 
 // aboutAll returns a warning about the whole input.
-func aboutAll(format string, args ...any) Errors {
-	return Errors{{Err: fmt.Errorf(format, args...)}}
+func aboutAll(format string, args ...any) manifest.Errors {
+	return manifest.Errors{{Err: fmt.Errorf(format, args...)}}
 }

@@ -4,9 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestLimits reads connection limits: 4.85 to 4.87, 4.93.
@@ -46,7 +47,7 @@ func TestLimits(t *testing.T) {
 		annotations := "nftproxy.dev/" + strings.ReplaceAll(c.annotations, ", ", ", nftproxy.dev/")
 		all = append(all, conversion{c.name, `metadata: {annotations: {` + annotations + `}}`, c.want, c.errors})
 	}
-	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*FieldError) {
+	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*manifest.FieldError) {
 		service, found := ConvertService(s, "")
 		l := service.Extra().Limits
 		return []string{strings.ReplaceAll(strings.TrimSpace(sourcetest.Describe(&l)), "\n", ", ")}, found

@@ -9,18 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // FuzzConvert: an object whose fields hold anything gives what the model
@@ -51,7 +49,7 @@ func FuzzConvert(f *testing.F) {
 		all := &model.Snapshot{}
 		switch kind.Kind {
 		case "Service":
-			if s := convert(t, data, &corev1.Service{}, func(s *corev1.Service) (*model.Service, []*FieldError) { return ConvertService(s, "") }); s != nil {
+			if s := convert(t, data, &corev1.Service{}, func(s *corev1.Service) (*model.Service, []*manifest.FieldError) { return ConvertService(s, "") }); s != nil {
 				checkService(t, s)
 				all.Services = append(all.Services, s)
 			}
@@ -82,7 +80,7 @@ func FuzzConvert(f *testing.F) {
 }
 
 // convert reads an object and converts it twice.
-func convert[O runtime.Object, V any](t *testing.T, data []byte, object O, f func(O) (V, []*FieldError)) (none V) {
+func convert[O runtime.Object, V any](t *testing.T, data []byte, object O, f func(O) (V, []*manifest.FieldError)) (none V) {
 	t.Helper()
 	if json.Unmarshal(data, object) != nil {
 		return none

@@ -7,12 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // ConvertNode converts a Node: its InternalIPs in order, then its ExternalIPs
 // (12.42). The result is nil where the Node has no usable name.
-func ConvertNode(n *corev1.Node) (*model.Node, []*FieldError) {
+func ConvertNode(n *corev1.Node) (*model.Node, []*manifest.FieldError) {
 	var c findings
 	if !c.objectName(&n.ObjectMeta) {
 		return nil, c.all()
@@ -55,7 +56,7 @@ func podCIDRs(c *findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 // ConvertServiceCIDR converts a ServiceCIDR to its ranges. A range of length 0
 // is refused: free addresses in a ServiceCIDR are dropped (4.24), which would
 // cut the node off.
-func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*FieldError) {
+func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*manifest.FieldError) {
 	var c findings
 	if !c.objectName(&s.ObjectMeta) {
 		return nil, c.all()

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -32,19 +33,19 @@ const maxAffinitySeconds = 86400
 // Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
 // index of the family (1.13). [Files] completes objects that no API server has
 // processed.
-func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*FieldError) {
+func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*manifest.FieldError) {
 	return convertService(s, proxyName, "")
 }
 
 // ConvertServiceOfCluster converts a Service of an API server, without what only files may
 // ask for. noCheck may say why the Service can have no health check.
-func ConvertServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*FieldError) {
+func ConvertServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
 	return ofCluster(notFromServer(convertService(s, proxyName, noCheck)))
 }
 
 // convertService is ConvertService where noCheck may say why the Service can have no health
 // check.
-func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*FieldError) {
+func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {

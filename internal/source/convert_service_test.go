@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 const (
@@ -23,7 +25,7 @@ func TestConvertService(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, cases,
-				func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
+				func(s *corev1.Service) (any, []*manifest.FieldError) { return anyOf(ConvertService(s, "")) })
 		})
 	}
 }

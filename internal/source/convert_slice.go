@@ -7,13 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // ConvertEndpointSlice converts an EndpointSlice. The result is nil where the
 // slice is not used: of a headless Service (2.1), of no Service (2.2), or of
 // an address type other than IPv4 and IPv6 (2.3). It never changes s (2.25).
-func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*FieldError) {
+func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
 	c := sliceConverter{slice: s}
 	named := c.objectName(&s.ObjectMeta)
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless {
@@ -139,7 +140,7 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 // of.
 //
 //lint:ignore SA1019 files may still hold Endpoints
-func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldError) {
+func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldError) {
 	var c endpointsConverter
 	if !c.objectName(&e.ObjectMeta) {
 		return nil, c.all()

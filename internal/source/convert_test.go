@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // conversion is a case of a test of a Convert function. Objects are what an
@@ -29,7 +27,7 @@ type conversion struct {
 }
 
 // run converts all cases with the function that convert wraps.
-func run[T any](t *testing.T, base string, cases []conversion, convert func(*T) (any, []*FieldError)) {
+func run[T any](t *testing.T, base string, cases []conversion, convert func(*T) (any, []*manifest.FieldError)) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var object, before T
@@ -94,7 +92,7 @@ subsets: [{addresses: [{ip: nowhere}, {ip: 10.128.0.1}], ports: [{port: 80}]}]`,
 {Namespace:default Name:web/0/IPv4 Service:web Family:IPv4 Ports:[{Name: Protocol:tcp Port:80}] Hosts:[{Address:10.128.0.1 Place: Ready:true Serving:true Terminating:false}]}`,
 			[]string{`subsets[0].addresses[0].ip: "nowhere" is not an IP address: write it like 10.96.0.1 or fd00::1`}},
 		//lint:ignore SA1019 files may still hold Endpoints
-	}, func(e *corev1.Endpoints) (any, []*FieldError) { return anyOf(ConvertEndpoints(e)) })
+	}, func(e *corev1.Endpoints) (any, []*manifest.FieldError) { return anyOf(ConvertEndpoints(e)) })
 }
 
 func TestConvertNode(t *testing.T) {
@@ -111,7 +109,7 @@ PodCIDRs [10.128.1.0/24 fd00:1::/64]`, nil},
 		{"12.42 bad addresses are skipped", `status: {addresses: [{type: InternalIP, address: x}, {type: InternalIP, address: 010.0.0.1}]}`,
 			"Name node-1\nAddresses [10.0.0.1]",
 			[]string{`status.addresses[0].address: "x" is not an IP address: write it like 10.96.0.1 or fd00::1`}},
-	}, func(n *corev1.Node) (any, []*FieldError) { return anyOf(ConvertNode(n)) })
+	}, func(n *corev1.Node) (any, []*manifest.FieldError) { return anyOf(ConvertNode(n)) })
 }
 
 func TestConvertServiceCIDR(t *testing.T) {
@@ -121,10 +119,10 @@ func TestConvertServiceCIDR(t *testing.T) {
 		{"1.36", `spec: {cidrs: [nonsense, 10.96.0.0/12, 0.0.0.0/0]}`, "10.96.0.0/12", []string{
 			`spec.cidrs[0]: "nonsense" is not an IP range: write it like 10.0.0.0/8 or fd00::/64`,
 			`spec.cidrs[2]: "0.0.0.0/0" holds every address: use the range of the ClusterIPs`}},
-	}, func(s *networkingv1.ServiceCIDR) (any, []*FieldError) { return anyOf(ConvertServiceCIDR(s)) })
+	}, func(s *networkingv1.ServiceCIDR) (any, []*manifest.FieldError) { return anyOf(ConvertServiceCIDR(s)) })
 }
 
-func anyOf[T any](v T, found []*FieldError) (any, []*FieldError) { return v, found }
+func anyOf[T any](v T, found []*manifest.FieldError) (any, []*manifest.FieldError) { return v, found }
 
 // TestParseAddress has the forms of 1.33 and 1.35.
 func TestParseAddress(t *testing.T) {
@@ -201,5 +199,7 @@ addressType: IPv4`, []conversion{
 			head + "Hosts [{Address:10.128.0.1 Place: Ready:false Serving:true Terminating:true}]", nil},
 		{"2.15 node and 2.16 hints", `endpoints: [{addresses: [10.128.0.1], nodeName: n1, hints: {forZones: [{name: a}, {name: b}], forNodes: [{name: n1}]}}]`,
 			head + "Hosts [{Address:10.128.0.1 Place:n1 for zones [a b] nodes [n1] Ready:true Serving:true Terminating:false}]", nil},
-	}, func(s *discoveryv1.EndpointSlice) (any, []*FieldError) { return anyOf(ConvertEndpointSlice(s)) })
+	}, func(s *discoveryv1.EndpointSlice) (any, []*manifest.FieldError) {
+		return anyOf(ConvertEndpointSlice(s))
+	})
 }

@@ -2,7 +2,7 @@
 //
 // It has three parts. The Convert functions take objects of the Kubernetes API
 // types, wherever they come from, and return model values together with a
-// [FieldError] for each field that is wrong; a wrong field never costs the rest
+// [manifest.FieldError] for each field that is wrong; a wrong field never costs the rest
 // of the object (1.36). [Files] reads objects from YAML and JSON files through the
 // package manifest and reports all of their problems together; [Watcher] reports
 // changes of the files. [cluster.Cluster] follows an API server and keeps only the model

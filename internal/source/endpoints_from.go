@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -29,12 +30,12 @@ func (f *findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
 }
 
 // ofCluster removes from a Service what only files may ask for.
-func ofCluster(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
+func ofCluster(s *model.Service, found []*manifest.FieldError) (*model.Service, []*manifest.FieldError) {
 	if s != nil && s.Extra().EndpointsFrom != nil {
 		others := *s.Extras
 		others.EndpointsFrom = nil
 		s.Extras = &others
-		found = append(found, &FieldError{Field: annotationField(annotationEndpointsFrom), Warning: true,
+		found = append(found, &manifest.FieldError{Field: annotationField(annotationEndpointsFrom), Warning: true,
 			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
 	}
 	return s, found

@@ -57,7 +57,7 @@ type Files struct {
 type Input struct {
 	Snapshot *model.Snapshot
 	// Warnings are about objects that are used, but not as their author may expect.
-	Warnings Errors
+	Warnings manifest.Errors
 
 	// Objects is the number of objects of each kind that is read, served or not.
 	Objects map[string]int
@@ -68,13 +68,10 @@ type Input struct {
 	Places map[model.Object]manifest.Place
 	// Unused are the problems of files that are not used as they are, with an
 	// [Isolation]; nil: all are.
-	Unused Errors
+	Unused manifest.Errors
 	// LeftOut are the files of which no content is used.
 	LeftOut []string
 }
-
-// Errors are all problems of the input, in its order.
-type Errors = manifest.Errors
 
 // problem returns a problem with a whole file.
 func problem(file string, err error) *manifest.Error {
@@ -93,7 +90,7 @@ type file struct {
 	err  error // why it cannot be read
 }
 
-// Load reads all files. The error is of type [Errors] and lists all problems; the
+// Load reads all files. The error is of type [manifest.Errors] and lists all problems; the
 // input is nil then. Objects may be in any order. An object that is defined twice
 // is an error, as is a path that is given twice or that contains no object of a
 // known kind: an empty file is most likely being written.
@@ -116,9 +113,9 @@ func (f *Files) Load() (*Input, error) {
 }
 
 // read reads the files of all paths.
-func (f *Files) read() (args []argument, problems, warnings Errors) {
+func (f *Files) read() (args []argument, problems, warnings manifest.Errors) {
 	if len(f.Paths) == 0 {
-		return nil, Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
+		return nil, manifest.Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
 	var seen []os.FileInfo
 	for i, path := range f.Paths {
@@ -167,7 +164,7 @@ var errNothing = errors.New("holds no file *.yaml, *.yml or *.json: nothing is s
 var errNoManifest = errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
 
 // expand returns the files that a path stands for.
-func expand(path string, warnings *Errors) (names []string, dir bool, err error) {
+func expand(path string, warnings *manifest.Errors) (names []string, dir bool, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case path == standardInput:

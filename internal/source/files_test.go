@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -199,11 +200,11 @@ func TestLoadAgain(t *testing.T) {
 func TestErrorsUnwrap(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": service("a", "x")})
 	_, err := (&Files{Paths: []string{"none.yaml", "a.yaml"}}).Load()
-	var field *FieldError
+	var field *manifest.FieldError
 	if !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &field) || field.Field != "spec.clusterIP" {
 		t.Errorf("error %v holds neither the missing file nor the field", err)
 	}
-	var all Errors
+	var all manifest.Errors
 	if !errors.As(err, &all) || len(all) != 2 || all[1].Line != 4 || all[1].Object != "Service default/a" {
 		t.Errorf("error %#v", err)
 	}

@@ -9,13 +9,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// FieldError is a problem with one field of an object.
-type FieldError = manifest.FieldError
-
 // findings collects the field errors of one object: the first ones, and how many there are.
 // An object can have tens of thousands, at each of its changes.
 type findings struct {
-	first []*FieldError
+	first []*manifest.FieldError
 	count int
 	// wrong means that a problem after the first ones is more than a warning.
 	wrong bool
@@ -39,7 +36,7 @@ func (f *findings) warnAt(p place, value any, problem string) { f.report(p, valu
 // report prints nothing of problems that are only counted.
 func (f *findings) report(p place, value any, problem string, warning bool) {
 	if len(f.first) < budget.Findings {
-		f.put(&FieldError{Field: p.String(), Value: printValue(value), Problem: problem, Warning: warning})
+		f.put(&manifest.FieldError{Field: p.String(), Value: printValue(value), Problem: problem, Warning: warning})
 		return
 	}
 	f.count++
@@ -73,7 +70,7 @@ func (p place) String() string {
 	return fmt.Sprintf("%s[%d].%s", p.path, p.entry-1, p.field)
 }
 
-func (f *findings) put(all ...*FieldError) {
+func (f *findings) put(all ...*manifest.FieldError) {
 	for _, e := range all {
 		if f.count++; len(f.first) < budget.Findings {
 			e.Problem = shortened(e.Problem)
@@ -93,7 +90,7 @@ func shortened(problem string) string {
 }
 
 // all returns the first problems, and how many more there are.
-func (f *findings) all() []*FieldError {
+func (f *findings) all() []*manifest.FieldError {
 	if more := f.count - len(f.first); more > 0 {
 		return append(f.first[:len(f.first):len(f.first)], manifest.More(more, !f.wrong))
 	}
@@ -102,7 +99,7 @@ func (f *findings) all() []*FieldError {
 
 // FirstOf returns the first problems of an object of an API server, and how many more there
 // are.
-func FirstOf(found []*FieldError) []*FieldError {
+func FirstOf(found []*manifest.FieldError) []*manifest.FieldError {
 	if len(found) <= budget.ReportedFindings {
 		return found
 	}

@@ -8,16 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestManyFindings: of many problems, the first ones are reported, and how many more there
@@ -61,7 +59,7 @@ var listAnnotations = []struct {
 }
 
 // annotated converts an object that has an annotation.
-func annotated(name, text string, slice bool) []*FieldError {
+func annotated(name, text string, slice bool) []*manifest.FieldError {
 	meta := metav1.ObjectMeta{Name: "web", Annotations: map[string]string{name: text}}
 	if slice {
 		meta.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
@@ -79,19 +77,19 @@ func TestLongLists(t *testing.T) {
 	for _, c := range listAnnotations {
 		found := annotated(c.name, strings.Repeat(c.wrong+",", 999)+c.wrong, c.slice)
 		want := fmt.Sprintf("%s: has %d more wrong entries", annotationField(c.name), 1000-budget.WrongEntries)
-		i := slices.IndexFunc(found, func(e *FieldError) bool { return e.Error() == want })
+		i := slices.IndexFunc(found, func(e *manifest.FieldError) bool { return e.Error() == want })
 		if i != budget.WrongEntries || len(found) > budget.WrongEntries+2 {
 			t.Errorf("%s: %d findings, %q is number %d", c.name, len(found), want, i)
 		}
 
 		long := c.right + strings.Repeat(",", budget.ListEntries-1)
-		is := func(e *FieldError) bool { return strings.Contains(e.Error(), "has more than 32768 entries") }
+		is := func(e *manifest.FieldError) bool { return strings.Contains(e.Error(), "has more than 32768 entries") }
 		if found := annotated(c.name, long+"x", c.slice); slices.ContainsFunc(found, is) {
 			t.Errorf("%s: %q at the limit", c.name, sourcetest.Texts(found))
 		}
 		found = annotated(c.name, long+","+c.right, c.slice)
 		if c.name != annotationSourceRanges && c.name != annotationDeniedSources {
-			is = func(e *FieldError) bool { return strings.Contains(e.Error(), "more wrong entries") } // empty ones are wrong
+			is = func(e *manifest.FieldError) bool { return strings.Contains(e.Error(), "more wrong entries") } // empty ones are wrong
 		}
 		if !slices.ContainsFunc(found, is) {
 			t.Errorf("%s: %q beyond the limit", c.name, sourcetest.Texts(found))

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -118,7 +119,7 @@ func (f *followed) retry(err error) {
 }
 
 // logUnused logs which files are not used as they are, once.
-func (f *followed) logUnused(unused Errors) {
+func (f *followed) logUnused(unused manifest.Errors) {
 	before := f.unused
 	switch f.unused = unused.Error(); {
 	case f.unused == before:
@@ -162,7 +163,7 @@ type stateKeeper struct {
 }
 
 // set records an attempt to read the source.
-func (k *stateKeeper) set(err error, warnings Errors, now time.Time) {
+func (k *stateKeeper) set(err error, warnings manifest.Errors, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.state
@@ -178,14 +179,14 @@ func (k *stateKeeper) set(err error, warnings Errors, now time.Time) {
 }
 
 // setPartly records that the source was read, except for some files.
-func (k *stateKeeper) setPartly(err error, warnings Errors, now time.Time) {
+func (k *stateKeeper) setPartly(err error, warnings manifest.Errors, now time.Time) {
 	k.set(err, nil, now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.read(warnings, now)
 }
 
-func (k *stateKeeper) read(warnings Errors, now time.Time) {
+func (k *stateKeeper) read(warnings manifest.Errors, now time.Time) {
 	s := &k.state
 	s.LastSuccess = now
 	s.Warnings, s.Warned = warnings.Lines(), len(warnings)

@@ -44,7 +44,7 @@ type isolated struct {
 }
 
 // isolate loads files of which each may have mistakes.
-func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
+func (f *Files) isolate(args []argument, warnings manifest.Errors) (*Input, error) {
 	var files []file
 	for _, a := range args {
 		files = append(files, a.files...)
@@ -53,7 +53,7 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 	for i, c := range f.parseAll(files) {
 		used[i] = &isolated{content: c, current: true, found: c.file}
 	}
-	var unused Errors
+	var unused manifest.Errors
 	for {
 		// Of two files with the same object, the one that had it before is used.
 		slices.SortStableFunc(used, func(a, b *isolated) int { return f.Isolation.novelty(a) - f.Isolation.novelty(b) })
@@ -104,8 +104,8 @@ const (
 
 // replace takes other content in place of that with problems. It returns the problems
 // of the files as they are.
-func (f *Files) replace(used []*isolated, problems Errors) (found Errors) {
-	byFile := make(map[string]Errors)
+func (f *Files) replace(used []*isolated, problems manifest.Errors) (found manifest.Errors) {
+	byFile := make(map[string]manifest.Errors)
 	for _, p := range problems {
 		byFile[p.File] = append(byFile[p.File], p)
 	}
@@ -172,9 +172,9 @@ func (i *Isolation) keep(used []*isolated) {
 
 // warning returns the problem that the last valid content does not outlast the
 // process, or nothing.
-func (i *Isolation) warning() Errors {
+func (i *Isolation) warning() manifest.Errors {
 	if i == nil || i.unkept == nil {
 		return nil
 	}
-	return Errors{&manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), i.unkept)}}
+	return manifest.Errors{&manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), i.unkept)}}
 }

@@ -20,12 +20,12 @@ type kind struct {
 	name     string
 	versions []string // the accepted ones; the first is the one to advise
 	cluster  bool     // of no namespace
-	read     func(*Files, *manifest.Object, *object) (metav1.Object, []*FieldError)
+	read     func(*Files, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError)
 }
 
 var kinds = []kind{
 	{name: BalanceKind, versions: []string{BalanceVersion, ""}, read: readBalance},
-	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*FieldError) {
+	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*manifest.FieldError) {
 		completeService(&s.Spec)
 		o.service, found = ConvertService(s, f.ProxyName)
 		if !isFromServer(s) {
@@ -37,7 +37,7 @@ var kinds = []kind{
 		}
 		return found
 	})},
-	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Files, s *discoveryv1.EndpointSlice, o *object) []*FieldError {
+	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Files, s *discoveryv1.EndpointSlice, o *object) []*manifest.FieldError {
 		completeSlice(s)
 		slice, found := ConvertEndpointSlice(s)
 		if slice != nil {
@@ -46,24 +46,24 @@ var kinds = []kind{
 		return found
 	})},
 	//lint:ignore SA1019 files may still hold Endpoints
-	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Files, e *corev1.Endpoints, o *object) (found []*FieldError) {
+	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Files, e *corev1.Endpoints, o *object) (found []*manifest.FieldError) {
 		o.slices, found = ConvertEndpoints(e)
 		return found
 	})},
-	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Files, n *corev1.Node, o *object) (found []*FieldError) {
+	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Files, n *corev1.Node, o *object) (found []*manifest.FieldError) {
 		o.node, found = ConvertNode(n)
 		return found
 	})},
 	// v1beta1 has the same fields.
 	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true,
-		read: decode(func(_ *Files, s *networkingv1.ServiceCIDR, o *object) (found []*FieldError) {
+		read: decode(func(_ *Files, s *networkingv1.ServiceCIDR, o *object) (found []*manifest.FieldError) {
 			o.cidrs, found = ConvertServiceCIDR(s)
 			return found
 		})},
 }
 
 // readBalance reads a [Balance].
-func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*FieldError) {
+func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	b := ReadBalance(m, f.ProxyName)
 	o.service, o.slices, o.problems = b.Service, b.Slices, b.Problems
 	if f.Keep {
@@ -76,8 +76,8 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 func decode[T any, P interface {
 	*T
 	metav1.Object
-}](convert func(*Files, P, *object) []*FieldError) func(*Files, *manifest.Object, *object) (metav1.Object, []*FieldError) {
-	return func(f *Files, m *manifest.Object, o *object) (metav1.Object, []*FieldError) {
+}](convert func(*Files, P, *object) []*manifest.FieldError) func(*Files, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError) {
+	return func(f *Files, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 		v := P(new(T))
 		o.problems = m.Decode(v)
 		return v, convert(f, v, o)

@@ -31,8 +31,8 @@ type object struct {
 	manifests []any
 	given     json.RawMessage // the object, if these are kept
 	cidrs     []netip.Prefix
-	problems  Errors
-	warnings  Errors
+	problems  manifest.Errors
+	warnings  manifest.Errors
 	// fromServer is set if the object was read from an API server, and selects if the
 	// Service has a selector.
 	fromServer, selects bool
@@ -127,19 +127,19 @@ func (f *Files) document(d *manifest.Document) []*object {
 
 // failed returns an object of which only a problem is known.
 func failed(problem *manifest.Error) *object {
-	return &object{Place: problem.Place, problems: Errors{problem}}
+	return &object{Place: problem.Place, problems: manifest.Errors{problem}}
 }
 
 // typeOf reads the type of an object, by default that of the typed list around it.
 func typeOf(m *manifest.Object, list metav1.TypeMeta) (metav1.TypeMeta, *manifest.Error) {
 	if value := m.Shown(); value != "" {
-		return list, m.Error(&FieldError{Value: value,
+		return list, m.Error(&manifest.FieldError{Value: value,
 			Problem: `is not an object: write a Balance, as "nftproxy new" prints it, or a Kubernetes object with fields such as "apiVersion: v1" and "kind: Service"`})
 	}
 	kind, version := m.Type()
 	t := metav1.TypeMeta{Kind: cmp.Or(kind, list.Kind), APIVersion: cmp.Or(version, list.APIVersion)}
 	if t.Kind == "" {
-		return t, m.Error(&FieldError{Field: "kind", Problem: "missing: name the kind of the object, such as " + knownKinds})
+		return t, m.Error(&manifest.FieldError{Field: "kind", Problem: "missing: name the kind of the object, such as " + knownKinds})
 	}
 	return t, nil
 }
@@ -152,13 +152,13 @@ func listed(t metav1.TypeMeta) (string, bool) {
 }
 
 // checkList returns the problems of a list without its items.
-func checkList(m *manifest.Object, t metav1.TypeMeta) Errors {
+func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 	k := kind{name: t.Kind, versions: []string{"v1"}}
 	if of, ok := findKind(strings.TrimSuffix(t.Kind, "List")); ok {
 		k.versions = of.versions
 	}
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
-		return Errors{m.Error(problem)}
+		return manifest.Errors{m.Error(problem)}
 	}
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
@@ -182,7 +182,7 @@ func (f *Files) item(m *manifest.Object, kind string, list metav1.TypeMeta) *obj
 	if err != nil {
 		return failed(err)
 	}
-	problem := &FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
+	problem := &manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
 	if _, isList := listed(t); kind != "" && t.Kind != kind {
 		problem.Problem = "cannot be in a " + list.Kind + ": use kind List for objects of several kinds"
 	} else if isList {
@@ -200,7 +200,7 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 		if known { // without the version the message would be confusing
 			o.other += " of " + t.APIVersion
 		} else if meant := misspelt(t.Kind, t.APIVersion); meant != "" {
-			o.warnings = Errors{m.Error(&FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
+			o.warnings = manifest.Errors{m.Error(&manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
 				Problem: "is not read" + suggest.DidYouMean([]string{meant})})}
 		}
 		return o
@@ -248,11 +248,11 @@ func (o *object) locate(m *manifest.Object) {
 
 // report adds what the conversion found to the problems of decoding, but not what
 // only follows from these: a field that could not be read is not missing.
-func (o *object) report(m *manifest.Object, found []*FieldError) {
+func (o *object) report(m *manifest.Object, found []*manifest.FieldError) {
 	unread := o.problems
 	for _, f := range found {
 		switch {
-		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return follows(f.Field, e.Err.(*FieldError).Field) }):
+		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return follows(f.Field, e.Err.(*manifest.FieldError).Field) }):
 		case f.Warning:
 			o.warnings = append(o.warnings, m.Error(f))
 		default:
@@ -276,13 +276,13 @@ func within(inner, outer string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-func (k *kind) wrongVersion(version string) *FieldError {
+func (k *kind) wrongVersion(version string) *manifest.FieldError {
 	switch {
 	case slices.Contains(k.versions, version):
 		return nil
 	case version == "":
-		return &FieldError{Field: "apiVersion", Problem: fmt.Sprintf("missing: kind %s needs %q", k.name, k.versions[0])}
+		return &manifest.FieldError{Field: "apiVersion", Problem: fmt.Sprintf("missing: kind %s needs %q", k.name, k.versions[0])}
 	}
-	return &FieldError{Field: "apiVersion", Value: manifest.Quote(version),
+	return &manifest.FieldError{Field: "apiVersion", Value: manifest.Quote(version),
 		Problem: fmt.Sprintf("is not supported for kind %s: use %q", k.name, k.versions[0])}
 }

@@ -5,18 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // withPorts converts a Service that has port 53 of UDP and the annotation.
-func withPorts(text string) (*model.Service, []*FieldError) {
+func withPorts(text string) (*model.Service, []*manifest.FieldError) {
 	return ConvertService(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: text}},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Protocol: "UDP", Port: 53}}},

@@ -25,7 +25,7 @@ type review struct {
 }
 
 // review adds warnings to the objects, and returns those about the whole input.
-func (c *collector) review() Errors {
+func (c *collector) review() manifest.Errors {
 	r := review{make(map[model.ServiceName]*object), make(map[model.ServiceName][]*object)}
 	for _, o := range c.objects {
 		switch o.id.Kind {
@@ -61,7 +61,7 @@ func (c *collector) review() Errors {
 
 // orphans warns of each slice whose Service is not in the input, or of all of them
 // together: there may be as many as slices.
-func (r *review) orphans(all []*object) Errors {
+func (r *review) orphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
@@ -92,7 +92,7 @@ func (o *object) warn(line int, field, problem string) {
 		at.Line = line
 	}
 	o.warnings = append(o.warnings, &manifest.Error{Place: at, Object: o.id.String(),
-		Err: &FieldError{Field: field, Problem: problem, Warning: true}})
+		Err: &manifest.FieldError{Field: field, Problem: problem, Warning: true}})
 }
 
 // warnPort adds a warning about a port.
@@ -236,7 +236,7 @@ func serviceField(o *object) string {
 }
 
 // reviewService returns warnings about a Service of a file.
-func reviewService(s *corev1.Service) []*FieldError {
+func reviewService(s *corev1.Service) []*manifest.FieldError {
 	var found findings
 	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
 	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {

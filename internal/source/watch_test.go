@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // change is a way in which the content of a path changes. The files exist in
@@ -149,7 +151,7 @@ func watch(t *testing.T, path string) views {
 
 // view prints the files that a path gives, as far as they can be read.
 func view(path string) string {
-	var warnings Errors
+	var warnings manifest.Errors
 	names, _, err := expand(path, &warnings)
 	if err != nil {
 		return err.Error()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/internal/loglimit"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -83,7 +84,7 @@ func New(client *Client, config Config) *Cluster {
 	c.services = newStore(c, "Service", config.convertService)
 	c.slices = newStore(c, "EndpointSlice", source.ConvertEndpointSlice)
 	c.nodes = newStore(c, "Node", source.ConvertNode)
-	c.cidrs = newStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*source.FieldError) {
+	c.cidrs = newStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*manifest.FieldError) {
 		ranges, found := source.ConvertServiceCIDR(s)
 		return &ranges, found
 	})
@@ -95,7 +96,7 @@ func New(client *Client, config Config) *Cluster {
 }
 
 // convertService converts a Service of the API server, without what only files may ask for.
-func (c *Config) convertService(s *corev1.Service) (*model.Service, []*source.FieldError) {
+func (c *Config) convertService(s *corev1.Service) (*model.Service, []*manifest.FieldError) {
 	return source.ConvertServiceOfCluster(s, c.ProxyName, c.refusesCheck(s))
 }
 

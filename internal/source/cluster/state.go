@@ -234,7 +234,7 @@ func (c *Cluster) addWarnings(s *source.State) {
 }
 
 // foundProblems are the problems of objects of one kind.
-type foundProblems map[cache.ObjectName][]*source.FieldError
+type foundProblems map[cache.ObjectName][]*manifest.FieldError
 
 func (f foundProblems) count() (n int) {
 	for _, of := range f {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -21,7 +22,7 @@ import (
 type store[O metav1.Object, V any] struct {
 	*reading
 	cluster *Cluster
-	convert func(O) (*V, []*source.FieldError)
+	convert func(O) (*V, []*manifest.FieldError)
 	// seen is called for every event of an object, with the lock held.
 	seen func(event[V])
 	// stamp returns the time of the change that led to this version of an object.
@@ -41,7 +42,7 @@ type converted[V any] struct {
 	name  cache.ObjectName
 	value *V // nil: not used
 	stamp time.Time
-	found []*source.FieldError
+	found []*manifest.FieldError
 }
 
 // GetObjectKind and DeepCopyObject make a converted object one that a list may hold.
@@ -66,7 +67,7 @@ type event[V any] struct {
 	stamp    time.Time
 }
 
-func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*source.FieldError)) *store[O, V] {
+func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*manifest.FieldError)) *store[O, V] {
 	return &store[O, V]{
 		reading: newReading(kind, c.Log),
 		cluster: c,
@@ -182,7 +183,7 @@ func (s *store[O, V]) Replace(list []any, _ string) error {
 				differs = s.drop(name) || differs
 			}
 		}
-		maps.DeleteFunc(s.found, func(name cache.ObjectName, _ []*source.FieldError) bool { _, ok := all[name]; return !ok })
+		maps.DeleteFunc(s.found, func(name cache.ObjectName, _ []*manifest.FieldError) bool { _, ok := all[name]; return !ok })
 		if !s.complete {
 			s.complete = true
 			close(s.listed)
@@ -199,10 +200,10 @@ func (s *store[O, V]) Resync() error { return nil }
 // (1.36).
 func (s *store[O, V]) report(c converted[V]) {
 	for _, f := range c.found {
-		if slices.ContainsFunc(s.found[c.name], func(old *source.FieldError) bool { return *old == *f }) {
+		if slices.ContainsFunc(s.found[c.name], func(old *manifest.FieldError) bool { return *old == *f }) {
 			continue
 		}
-		problem := source.FieldError{Value: f.Value, Problem: f.Problem}
+		problem := manifest.FieldError{Value: f.Value, Problem: f.Problem}
 		s.cluster.ObjectLog.Warn("problem in an object",
 			"object", s.kind+" "+c.name.String(), "field", f.Field, "problem", problem.Error())
 	}

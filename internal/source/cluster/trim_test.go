@@ -8,20 +8,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/randfill"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // protobuf returns the serializer of a client, and that of client-go.
@@ -95,7 +92,7 @@ func trimNode(n *corev1.Node) {
 func checkTrim[T any, P interface {
 	*T
 	runtime.Object
-}](t *testing.T, kind metav1.TypeMeta, o P, remove func(P), convert func(P) (any, []*source.FieldError)) {
+}](t *testing.T, kind metav1.TypeMeta, o P, remove func(P), convert func(P) (any, []*manifest.FieldError)) {
 	t.Helper()
 	ours, plain := protobuf(t)
 	o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind())
@@ -121,19 +118,19 @@ func TestTrim(t *testing.T) {
 		service := full[corev1.Service](seed)
 		service.Name, service.Namespace, service.Spec.Type, service.Spec.ClusterIP = "web", "a", "LoadBalancer", "10.96.0.1"
 		delete(service.Labels, source.LabelProxyName)
-		checkTrim(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, service, trimService, func(s *corev1.Service) (any, []*source.FieldError) {
+		checkTrim(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, service, trimService, func(s *corev1.Service) (any, []*manifest.FieldError) {
 			return source.ConvertService(s, "")
 		})
 		slice := full[discoveryv1.EndpointSlice](seed)
 		slice.Name, slice.Namespace, slice.AddressType = "web-1", "a", "IPv4"
 		slice.Labels[discoveryv1.LabelServiceName] = "web"
 		slice.Endpoints[0].Addresses = []string{"10.128.0.1"}
-		checkTrim(t, metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, slice, trimSlice, func(s *discoveryv1.EndpointSlice) (any, []*source.FieldError) {
+		checkTrim(t, metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, slice, trimSlice, func(s *discoveryv1.EndpointSlice) (any, []*manifest.FieldError) {
 			return source.ConvertEndpointSlice(s)
 		})
 		node := full[corev1.Node](seed)
 		node.Name, node.Namespace = "n1", ""
-		checkTrim(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, node, trimNode, func(n *corev1.Node) (any, []*source.FieldError) {
+		checkTrim(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, node, trimNode, func(n *corev1.Node) (any, []*manifest.FieldError) {
 			return source.ConvertNode(n)
 		})
 	}
