@@ -12,14 +12,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 const apiServer = "apiserver/"
 
 // TestAPIServerFile: the file has no warnings, and asks for what its comments say (14.23).
 func TestAPIServerFile(t *testing.T) {
-	in, err := (&source.Files{Paths: []string{apiServer + "apiserver.yaml"}}).Load()
+	in, err := (&files.Reader{Paths: []string{apiServer + "apiserver.yaml"}}).Load()
 	if err != nil || len(in.Warnings) > 0 || len(in.Snapshot.Services) != 1 {
 		t.Fatalf("%v, warnings %v", err, in)
 	}
@@ -62,7 +62,7 @@ func TestAPIServerPod(t *testing.T) {
 		}
 	}
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)
-	files := set.StringArray("filename", nil, "")
+	paths := set.StringArray("filename", nil, "")
 	flags := config.NewFlags(set)
 	flags.AddRules()
 	flags.AddCluster()
@@ -74,7 +74,7 @@ func TestAPIServerPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := (&source.Files{Paths: []string{apiServer + "apiserver.yaml"}}).Load()
+	in, err := (&files.Reader{Paths: []string{apiServer + "apiserver.yaml"}}).Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestAPIServerPod(t *testing.T) {
 	if got, want := c.Master, fmt.Sprintf("https://%s:%d", s.External.LoadBalancerIPs[0], s.Ports[0].Port); got != want {
 		t.Errorf("API server %s, want %s as in the file", got, want)
 	}
-	for _, path := range append(*files, c.Kube.ClientConnection.Kubeconfig) {
+	for _, path := range append(*paths, c.Kube.ClientConnection.Kubeconfig) {
 		if !slices.ContainsFunc(got.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(path, m.MountPath) }) {
 			t.Errorf("%s is not mounted", path)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 var update = flag.Bool("update", false, "rewrite the results in the golden files")
@@ -38,7 +38,7 @@ type phase struct {
 	setup   []txtar.File // sections that hold the input
 	results []txtar.File
 	flags   flags
-	input   *source.Input
+	input   *files.Input
 	err     error // of the input
 	routing *model.Routing
 	rules   *nft.Ruleset
@@ -118,8 +118,8 @@ func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
 	if base := setup["base.yaml"]; base != nil {
 		yaml = slices.Concat(base, []byte("---\n"), yaml)
 	}
-	files := source.Files{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml), ProxyName: p.flags.proxyName, Keep: true}
-	if p.input, p.err = files.Load(); p.err == nil {
+	reader := files.Reader{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml), ProxyName: p.flags.proxyName, Keep: true}
+	if p.input, p.err = reader.Load(); p.err == nil {
 		p.routing = model.Resolve(p.input.Snapshot, p.flags.Config)
 		p.rules = render.Render(p.routing)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // TestObjects: 1.48, the objects of every input, in which a Balance is the objects of
@@ -36,7 +36,7 @@ func (p *phase) reread(t *testing.T) (*model.Snapshot, string) {
 	if err := p.input.WriteManifests(&text); err != nil {
 		t.Fatal(err)
 	}
-	in, err := (&source.Files{Paths: []string{"-"}, Stdin: bytes.NewReader([]byte(text.String())), ProxyName: p.flags.proxyName}).Load()
+	in, err := (&files.Reader{Paths: []string{"-"}, Stdin: bytes.NewReader([]byte(text.String())), ProxyName: p.flags.proxyName}).Load()
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, &text)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -74,7 +74,7 @@ type oracle struct {
 
 func newOracle(t *testing.T, file string, config model.Config) *oracle {
 	t.Helper()
-	input, err := (&source.Files{Paths: []string{file}}).Load()
+	input, err := (&files.Reader{Paths: []string{file}}).Load()
 	if err != nil {
 		t.Fatal(err)
 	}

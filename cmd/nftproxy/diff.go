@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // withKernel calls f with a connection to the kernel of this network namespace.
@@ -170,12 +170,12 @@ func ofSide(flag string, err error) error {
 }
 
 func (o *diffOptions) before(c *cobra.Command, cfg *config.Config) (side changes.Side, err error) {
-	files := &source.Files{Paths: o.from, Stdin: c.InOrStdin(), ProxyName: cfg.Own.ServiceProxyName}
+	reader := &files.Reader{Paths: o.from, Stdin: c.InOrStdin(), ProxyName: cfg.Own.ServiceProxyName}
 	if o.isolateFiles {
-		files.Isolation = source.NewIsolation(nil)
+		reader.Isolation = files.NewIsolation(nil)
 	}
 	o.phase(c, "reading %s", inputs(o.from))
-	if side.Snapshot, err = files.Snapshot(slog.New(slog.DiscardHandler)); err != nil {
+	if side.Snapshot, err = reader.Snapshot(slog.New(slog.DiscardHandler)); err != nil {
 		return side, err
 	}
 	side.Routing = model.Resolve(side.Snapshot, cfg.Node)

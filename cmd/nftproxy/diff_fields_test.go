@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // TestDiffShowsEachField: 12.67. It removes and changes every field of the examples, each
@@ -161,7 +161,7 @@ onFailure: close
 // meaning returns the objects of a file as the node sees them, or nil for an invalid one. A
 // default that is written down means the same.
 func meaning(text string) any {
-	in, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+	in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 	if err != nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -92,7 +93,7 @@ func (o *newOptions) run(c *cobra.Command, args []string) error {
 		o.addCheck(args)
 	}
 	text := o.text(args)
-	input, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+	input, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 	var problems manifest.Errors
 	if errors.As(err, &problems) {
 		return errors.New(strings.Join(ofArguments(problems), "\n"))
@@ -115,7 +116,7 @@ const noCheck = "none"
 func (o *newOptions) addCheck(args []string) {
 	check := o.texts[setting.Check]
 	*check = model.CheckTCP.String()
-	if _, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(o.text(args))}).Load(); err != nil {
+	if _, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(o.text(args))}).Load(); err != nil {
 		*check = "" // the cause may be another argument
 	}
 }

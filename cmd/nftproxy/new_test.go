@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // TestNew: the output is a file that validates, with what the arguments say.
@@ -185,7 +185,7 @@ func TestSchema(t *testing.T) {
 		if err := check(document); err == nil {
 			t.Errorf("the schema accepts %s", wrong)
 		}
-		if in, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(document)}).Load(); err == nil {
+		if in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(document)}).Load(); err == nil {
 			t.Errorf("the decoder accepts %s: %v", wrong, in)
 		}
 	}

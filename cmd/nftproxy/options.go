@@ -17,8 +17,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
@@ -122,13 +122,13 @@ func (o *options) origin(cfg *config.Config) origin {
 	return origin{files: true, cluster: o.settings.Given("kubeconfig") || o.settings.Given("master") || o.settings.Given(config.KubeContext)}
 }
 
-func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, error) {
+func (o *options) source(stdin io.Reader, cfg *config.Config) (*files.Reader, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
 			"  kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -\n" +
 			"or read an API server: --kubeconfig")
 	}
-	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: cfg.Own.ServiceProxyName}, nil
+	return &files.Reader{Paths: o.files, Stdin: stdin, ProxyName: cfg.Own.ServiceProxyName}, nil
 }
 
 // routing reads the objects and returns their routing. It logs the notices. here
@@ -231,9 +231,9 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	files := &model.Snapshot{}
+	own := &model.Snapshot{}
 	if from.files {
-		if files, err = o.filed(c, cfg, log); err != nil {
+		if own, err = o.filed(c, cfg, log); err != nil {
 			return nil, err
 		}
 	}
@@ -243,7 +243,7 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	joined, hidden := join.Snapshots(files, snapshot)
+	joined, hidden := join.Snapshots(own, snapshot)
 	for _, warning := range hidden {
 		log.Warn(warning)
 	}
@@ -253,15 +253,15 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 
 // filed reads the objects of files.
 func (o *options) filed(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*model.Snapshot, error) {
-	files, err := o.source(c.InOrStdin(), cfg)
+	reader, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
 	}
-	if files.InForce = o.inForce(); o.isolateFiles {
-		files.Isolation = source.NewIsolation(nil) // a command keeps nothing
+	if reader.InForce = o.inForce(); o.isolateFiles {
+		reader.Isolation = files.NewIsolation(nil) // a command keeps nothing
 	}
 	o.phase(c, "reading %s", inputs(o.files))
-	input, err := files.Load()
+	input, err := reader.Load()
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/join"
 	"github.com/nftproxy/nftproxy/internal/systemd"
 )
@@ -185,39 +186,39 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 }
 
 func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, error) {
-	files, err := o.source(c.InOrStdin(), d.Config)
+	reader, err := o.source(c.InOrStdin(), d.Config)
 	if err != nil {
 		return nil, err
 	}
 	if o.isolateFiles {
-		files.Isolation = source.NewIsolation(keptFiles())
-		d.Isolation = files.Isolation
+		reader.Isolation = files.NewIsolation(keptFiles())
+		d.Isolation = reader.Isolation
 	}
-	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
+	watcher, err := reader.NewWatcher() // before the files are read, so that no change is lost
 	if err != nil {
 		return nil, err
 	}
-	return source.Follow(files, watcher.Run, d.Config.Node.NodeName, d.Log), nil
+	return files.Follow(reader, watcher.Run, d.Config.Node.NodeName, d.Log), nil
 }
 
 // join returns the source of files and an API server, and sets how that is dialed.
 func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Access) (source.Source, error) {
-	files, err := o.follow(c, d)
+	followed, err := o.follow(c, d)
 	if err != nil {
 		return nil, err
 	}
 	api.Dialer = cluster.NewDialer()
-	return join.New(files, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
+	return join.New(followed, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
 }
 
 // keptFiles returns where the last valid content of files outlasts a restart: in the
 // directory that systemd has made for the state of this service.
-func keptFiles() *source.Kept {
+func keptFiles() *files.Kept {
 	state := stateDirectory()
 	if state == "" {
 		return nil
 	}
-	return &source.Kept{Dir: filepath.Join(state, "valid")}
+	return &files.Kept{Dir: filepath.Join(state, "valid")}
 }
 
 // stateDirectory returns the directory that systemd has made for the state of this service,

@@ -18,7 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -140,12 +140,12 @@ func (r *running) like(n *model.Config) {
 
 // inForce returns the files that the running nftproxy does not use as they are; nil: it does
 // not isolate files, or a flag says whether to.
-func (o *options) inForce() []source.InForce {
+func (o *options) inForce() []files.InForce {
 	b := o.running.basis
 	if b == nil || !b.Isolates || o.settings.Given(isolateFiles) && !o.isolateFiles {
 		return nil
 	}
-	return append([]source.InForce{}, b.InForce...)
+	return append([]files.InForce{}, b.InForce...)
 }
 
 // drained returns the endpoints that are drained here: as the running nftproxy says, unless

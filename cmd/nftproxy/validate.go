@@ -12,7 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -91,7 +91,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 	if len(o.files) == 0 {
 		return errors.New("no input: name a file with -f, or - for standard input")
 	}
-	input, err := (&source.Files{Paths: o.files, Stdin: c.InOrStdin()}).Load()
+	input, err := (&files.Reader{Paths: o.files, Stdin: c.InOrStdin()}).Load()
 	var problems manifest.Errors
 	if err != nil && !errors.As(err, &problems) {
 		return err
@@ -109,7 +109,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 }
 
 // find returns the findings about an input, or about its problems.
-func (o *validateOptions) find(in *source.Input, problems manifest.Errors) *findings {
+func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findings {
 	f := &findings{Problems: findingsOf(problems), Warnings: []finding{}}
 	if in == nil {
 		f.Summary = "invalid: " + terminal.Count(len(problems), "problem")
@@ -138,7 +138,7 @@ func (o *validateOptions) find(in *source.Input, problems manifest.Errors) *find
 }
 
 // unchecked returns a note for each Balance that has several servers and no health check.
-func unchecked(in *source.Input) (notes []finding) {
+func unchecked(in *files.Input) (notes []finding) {
 	servers := make(map[model.ServiceName]map[netip.Addr]bool)
 	for _, s := range in.Snapshot.Services {
 		if s.Balance && s.Check == nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -29,7 +29,7 @@ func (w *warnings) addFlag(c *cobra.Command) {
 }
 
 // input logs the warnings about files.
-func (w *warnings) input(log *slog.Logger, in *source.Input) {
+func (w *warnings) input(log *slog.Logger, in *files.Input) {
 	problems, _ := in.Warnings.Split()
 	w.count += len(problems) + len(in.Unused)
 	w.places = in.Places

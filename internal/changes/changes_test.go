@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/setting"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
@@ -76,7 +76,7 @@ endpoints:
 
 func parse(t *testing.T, yaml string) changes.Side {
 	t.Helper()
-	in, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(yaml)}).Load()
+	in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(yaml)}).Load()
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, yaml)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
@@ -36,8 +36,8 @@ type Basis struct {
 	Drained []api.Drained `json:"drained"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
-	Isolates bool             `json:"isolates,omitempty"`
-	InForce  []source.InForce `json:"inForce,omitempty"`
+	Isolates bool            `json:"isolates,omitempty"`
+	InForce  []files.InForce `json:"inForce,omitempty"`
 }
 
 // Serves reports whether the machine of the daemon has a family.

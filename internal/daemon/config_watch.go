@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // configWatch waits for new, usable content of a configuration file.
@@ -15,14 +15,14 @@ type configWatch struct {
 	file     *config.File
 	usable   func() error
 	log      *slog.Logger
-	watcher  *source.Watcher
+	watcher  *files.Watcher
 	rejected string // the last error that was logged
 }
 
 // watchConfig returns a watch of the file. usable returns an error if the process
 // could not start with the current content.
 func watchConfig(file *config.File, usable func() error, log *slog.Logger) (*configWatch, error) {
-	watcher, err := (&source.Files{Paths: []string{file.Path}}).NewWatcher()
+	watcher, err := (&files.Reader{Paths: []string{file.Path}}).NewWatcher()
 	return &configWatch{file: file, usable: usable, log: log, watcher: watcher}, err
 }
 

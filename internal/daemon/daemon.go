@@ -19,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
@@ -39,7 +40,7 @@ type Daemon struct {
 	// StateDirectory is for what outlasts a restart; empty: there is none.
 	StateDirectory string
 	// Isolation is that of the source; nil: a mistake in a file concerns all of them.
-	Isolation *source.Isolation
+	Isolation *files.Isolation
 	Log       *slog.Logger
 
 	reads  time.Time       // when the source is read, if that was postponed

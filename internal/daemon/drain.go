@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // followDrains follows the file with drained endpoints. A node may have no watch left for
@@ -21,7 +21,7 @@ func (d *Daemon) followDrains() {
 	if path == "" {
 		return
 	}
-	watcher, err := (&source.Files{Paths: []string{path}}).NewWatcher() // before the file is read, so that no change is lost
+	watcher, err := (&files.Reader{Paths: []string{path}}).NewWatcher() // before the file is read, so that no change is lost
 	watch := func(context.Context, func()) error { return err }
 	if err == nil {
 		watch = watcher.Run

@@ -16,10 +16,10 @@ const (
 	notARange    = "is not an IP range: write it like 10.0.0.0/8 or fd00::/64"
 )
 
-// parseAddress reads an address as the API server does: IPv4 digits are decimal
+// ParseAddress reads an address as the API server does: IPv4 digits are decimal
 // even with leading zeros (1.33), and IPv4-mapped IPv6 is IPv4 (1.35). Otherwise
 // it returns the problem.
-func parseAddress(s string) (netip.Addr, string) {
+func ParseAddress(s string) (netip.Addr, string) {
 	if len(s) < len("::") { // takes no memory for an error
 		return netip.Addr{}, notAnAddress
 	}
@@ -50,7 +50,7 @@ func parsePrefix(s string) (netip.Prefix, string) {
 	}
 	ip, n, err := utilnet.ParseCIDRSloppy(s)
 	if err != nil {
-		a, problem := parseAddress(text)
+		a, problem := ParseAddress(text)
 		if problem != "" {
 			return netip.Prefix{}, notARange
 		}
@@ -67,7 +67,7 @@ func parsePrefix(s string) (netip.Prefix, string) {
 
 // noLength returns the problem with a range without a '/'.
 func noLength(text string) string {
-	a, problem := parseAddress(text)
+	a, problem := ParseAddress(text)
 	if problem != "" {
 		return notARange
 	}
@@ -76,7 +76,7 @@ func noLength(text string) string {
 
 // parseFrontend reads an address that clients dial.
 func parseFrontend(s string) (netip.Addr, string) {
-	a, problem := parseAddress(s)
+	a, problem := ParseAddress(s)
 	if problem == "" {
 		problem = specialProblem(a)
 	}
@@ -86,7 +86,7 @@ func parseFrontend(s string) (netip.Addr, string) {
 // parseEndpoint reads the address of an endpoint. The API server refuses
 // link-local ones: they would lead to the node's own metadata service.
 func parseEndpoint(s string) (netip.Addr, string) {
-	a, problem := parseAddress(s)
+	a, problem := ParseAddress(s)
 	switch {
 	case problem != "":
 	case a.IsLinkLocalUnicast():

@@ -75,7 +75,7 @@ func annotationField(name string) string { return "metadata.annotations[" + name
 
 // unknownAnnotations warns of annotations of the domain other than known, which
 // are those for the kind of object.
-func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
+func (f *Findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
 	}
@@ -87,10 +87,10 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown[:min(len(unknown), budget.WrongEntries)] {
-		f.warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
+		f.Warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
 	}
 	if more := len(unknown) - budget.WrongEntries; more > 0 {
-		f.warn("metadata.annotations", nil, fmt.Sprintf("has %d more that are unknown, and have no effect", more))
+		f.Warn("metadata.annotations", nil, fmt.Sprintf("has %d more that are unknown, and have no effect", more))
 	}
 }
 
@@ -128,14 +128,14 @@ func otherSchedulers(text string) string {
 }
 
 // scheduler reads the scheduler of a Service.
-func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
+func (f *Findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 	text, given := m.Annotations[AnnotationScheduler]
 	if !given {
 		return model.DefaultScheduler
 	}
 	s, err := model.ParseScheduler(text)
 	if err != nil {
-		f.warn(annotationField(AnnotationScheduler), text,
+		f.Warn(annotationField(AnnotationScheduler), text,
 			"is unknown: the default is used; "+otherSchedulers(text))
 	}
 	return s
@@ -143,18 +143,18 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 
 // maglevSize reads the number of slots for the schedulers maglev and maglev-port; zero:
 // the default.
-func (f *findings) maglevSize(m *metav1.ObjectMeta) uint32 {
+func (f *Findings) maglevSize(m *metav1.ObjectMeta) uint32 {
 	text, given := m.Annotations[annotationMaglevSize]
 	if !given {
 		return 0
 	}
 	field := annotationField(annotationMaglevSize)
 	if s, err := model.ParseScheduler(m.Annotations[AnnotationScheduler]); err == nil && !s.IsMaglev() {
-		f.warn(field, nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s))
+		f.Warn(field, nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s))
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
 	if err != nil || !slices.Contains(model.MaglevSizes, uint32(n)) {
-		f.warn(field, text, fmt.Sprintf("is not the size of a table: %d is used; %s", model.DefaultMaglevSize, oneOfSizes()))
+		f.Warn(field, text, fmt.Sprintf("is not the size of a table: %d is used; %s", model.DefaultMaglevSize, oneOfSizes()))
 		return 0
 	}
 	return uint32(n)
@@ -170,39 +170,39 @@ func oneOfSizes() string {
 }
 
 // clientAddresses reads whether endpoints see the addresses of clients.
-func (f *findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
+func (f *Findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
 	text, given := m.Annotations[annotationClientAddresses]
 	if !given {
 		return model.DefaultClientAddresses
 	}
 	c, err := model.ParseClientAddresses(text)
 	if err != nil {
-		f.warn(annotationField(annotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
+		f.Warn(annotationField(annotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
 	}
 	return c
 }
 
 // onFailure reads what happens to established connections to an endpoint that fails.
-func (f *findings) onFailure(m *metav1.ObjectMeta) model.OnFailure {
+func (f *Findings) onFailure(m *metav1.ObjectMeta) model.OnFailure {
 	text, given := m.Annotations[annotationOnFailure]
 	if !given {
 		return model.DefaultOnFailure
 	}
 	o, err := model.ParseOnFailure(text)
 	if err != nil {
-		f.warn(annotationField(annotationOnFailure), text, "is unknown: the default is used; "+oneOf(model.OnFailureNames...))
+		f.Warn(annotationField(annotationOnFailure), text, "is unknown: the default is used; "+oneOf(model.OnFailureNames...))
 	}
 	return o
 }
 
 // closing warns of a Service without TCP whose established connections are to be closed.
-func (f *findings) closing(s *model.Service) {
+func (f *Findings) closing(s *model.Service) {
 	ofTCP := func(p model.ServicePort) bool { return p.Protocol == model.TCP }
 	if s.Extra().OnFailure != model.CloseOnFailure || len(s.Ports)+len(s.Extra().Ranges) == 0 || slices.ContainsFunc(s.Ports, ofTCP) ||
 		slices.ContainsFunc(s.Extra().Ranges, func(r model.PortRange) bool { return ofTCP(r.ServicePort) }) {
 		return
 	}
-	f.warn(annotationField(annotationOnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
+	f.Warn(annotationField(annotationOnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
 }
 
 // numbering is an annotation that gives endpoints a number each.
@@ -226,7 +226,7 @@ var others netip.Addr
 
 // number sets the weights and priorities of the hosts in the slices of an object. Wrong
 // entries are ignored.
-func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
+func (f *Findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 	f.unknownAnnotations(m, SliceAnnotations...)
 	f.ciliumWeight(m, all)
 	for _, n := range []numbering{weights, priorities} {
@@ -238,14 +238,14 @@ func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 
 // ciliumWeight sets the weight that Cilium's annotation gives all hosts in the slices of an
 // object. It needs no scaling to our range: weights are ratios.
-func (f *findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice) {
+func (f *Findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice) {
 	text, given := m.Annotations[AnnotationCiliumWeight]
 	if _, ours := m.Annotations[AnnotationWeight]; ours || !given {
 		return
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
 	if err != nil {
-		f.warn(annotationField(AnnotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
+		f.Warn(annotationField(AnnotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
 		return
 	}
 	for _, s := range all {
@@ -256,7 +256,7 @@ func (f *findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice
 }
 
 // apply gives the hosts in the slices their numbers.
-func (f *findings) apply(n numbering, text string, all []*model.EndpointSlice) {
+func (f *Findings) apply(n numbering, text string, all []*model.EndpointSlice) {
 	hosts := make(map[netip.Addr][]*model.Host)
 	for _, s := range all {
 		for i := range s.Hosts {
@@ -280,9 +280,9 @@ func (f *findings) apply(n numbering, text string, all []*model.EndpointSlice) {
 }
 
 // numbers reads the list.
-func (f *findings) numbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
+func (f *Findings) numbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
 	out := make(map[netip.Addr]uint16)
-	f.entries(n.annotation, text, f.warn, func(i int, entry string) string {
+	f.entries(n.annotation, text, f.Warn, func(i int, entry string) string {
 		a, number, problem := n.parse(entry)
 		_, twice := out[a]
 		switch {
@@ -308,7 +308,7 @@ func (n numbering) parse(entry string) (netip.Addr, uint16, string) {
 	if before, after, found := strings.Cut(entry, "="); found {
 		text := strings.TrimSpace(before)
 		var problem string
-		if a, problem = parseAddress(text); problem != "" {
+		if a, problem = ParseAddress(text); problem != "" {
 			return others, 0, manifest.Quote(text) + " " + problem
 		}
 		digits = strings.TrimSpace(after)

@@ -76,20 +76,20 @@ func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 	e.deny()
 	e.words()
 	e.limits()
-	for _, f := range e.all() {
+	for _, f := range e.All() {
 		if !f.Warning {
-			return nil, e.all()
+			return nil, e.All()
 		}
 	}
 	out := &Expansion{Service: e.service()}
 	e.slices(out)
-	return out, e.all()
+	return out, e.All()
 }
 
 // expander collects what the objects consist of.
 type expander struct {
 	*Balance
-	findings
+	Findings
 	entries   []listening
 	addresses []listening    // the first entry of each address
 	listened  []balanceRange // of each address

@@ -14,7 +14,7 @@ func (e *expander) clients() {
 	for i, text := range e.Clients {
 		field := fmt.Sprintf("clients[%d]", i)
 		p, problem := parsePrefix(text)
-		if a, none := parseAddress(text); none == "" {
+		if a, none := ParseAddress(text); none == "" {
 			p, problem = netip.PrefixFrom(a, a.BitLen()), ""
 		}
 		if problem != "" {
@@ -58,6 +58,6 @@ func (e *expander) reviewRange(field, text string, p netip.Prefix) {
 	if problem := zeroProblem(text, plain); problem != "" {
 		e.add(field, text, problem)
 	} else if remark := hostBits(text); remark != "" {
-		e.warn(field, text, remark)
+		e.Warn(field, text, remark)
 	}
 }

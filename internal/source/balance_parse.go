@@ -76,7 +76,7 @@ func (e *expander) listen() {
 		return
 	}
 	if unused {
-		e.warn("protocol", nil, "has no effect: every entry of listen has its own protocol")
+		e.Warn("protocol", nil, "has no effect: every entry of listen has its own protocol")
 	}
 	e.join()
 }

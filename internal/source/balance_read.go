@@ -56,7 +56,7 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	c.Findings = append(c.Findings, ofBalance(found, nil)...)
 	if service != nil {
 		service.Balance = true
-		onNode(service)
+		OnNode(service)
 	}
 	c.Service = service
 	c.Objects = append(c.Objects, e.Service)
@@ -76,7 +76,7 @@ func numberProblem(f *manifest.FieldError) string {
 	case "listen":
 		return "is not an address with a port: write it like 203.0.113.10:" + portAfter(f.Value)
 	case "limits.rate", "limits.ratePerClient":
-		return notARate
+		return NotARate
 	}
 	return f.Problem
 }

@@ -45,7 +45,7 @@ func TestBalanceSchema(t *testing.T) {
 	}
 	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
 	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
-	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
+	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], CheckFieldNames()))
 }
 
 // tags returns the names of the fields of a struct in JSON.

@@ -159,18 +159,18 @@ func (e *expander) reviewServers() {
 		switch {
 		case listens >= 0 && i < 0 && e.BackendsFrom == "" && len(e.servers) > 0:
 			l := e.addresses[listens]
-			e.warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
+			e.Warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
 		case listens < 0 && i >= 0:
 			s := e.servers[i]
-			e.warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
+			e.Warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
 		}
 	}
 	switch {
 	case e.BackendsFrom != "":
 	case len(e.servers) == 0:
-		e.warn("backends", nil, "has no entry: connections are refused")
+		e.Warn("backends", nil, "has no entry: connections are refused")
 	case !slices.ContainsFunc(e.servers, func(s server) bool { return s.weight > 0 }):
-		e.warn("backends", nil, "has no entry that takes connections: all are drained or have weight 0")
+		e.Warn("backends", nil, "has no entry that takes connections: all are drained or have weight 0")
 	}
 	e.reviewLoops()
 }
@@ -183,7 +183,7 @@ func (e *expander) reviewLoops() {
 	}
 	for _, s := range e.servers {
 		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.portRange) }) {
-			e.warn(s.field()+".address", e.Backends[s.index].Address,
+			e.Warn(s.field()+".address", e.Backends[s.index].Address,
 				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
 		}
 	}

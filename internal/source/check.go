@@ -36,14 +36,14 @@ const (
 
 // check reads the health check of a Service with these ports. A wrong one is none. Where
 // refused says why the Service can have none, the text is not read.
-func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refused string) *model.Check {
+func (f *Findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refused string) *model.Check {
 	text, given := m.Annotations[AnnotationCheck]
 	field := annotationField(AnnotationCheck)
 	switch {
 	case !given:
 		return nil
 	case refused != "":
-		f.warn(field, nil, refused)
+		f.Warn(field, nil, refused)
 		return nil
 	case len(text) > budget.CheckText: // before anything reads it
 		f.add(field, nil, fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText))
@@ -122,13 +122,13 @@ func ParseCheck(field string, value any) (*model.Check, []*manifest.FieldError) 
 	p := checkParser{field: field}
 	p.parse(value)
 	if p.count > 0 {
-		return nil, p.all()
+		return nil, p.All()
 	}
 	return &p.Check, nil
 }
 
 type checkParser struct {
-	findings
+	Findings
 	model.Check
 	field string
 	given map[string]any
@@ -218,7 +218,7 @@ func (p *checkParser) findType() bool {
 }
 
 func (p *checkParser) unknown(name string) {
-	known := slices.Concat(model.CheckTypes[:], slices.Sorted(maps.Keys(checkFields)))
+	known := slices.Concat(model.CheckTypes[:], CheckFieldNames())
 	switch similar := p.meant(name, known); {
 	case similar != "":
 		p.problem(name, nil, "unknown field"+similar)
@@ -229,7 +229,7 @@ func (p *checkParser) unknown(name string) {
 
 // fields returns the names of the fields of a check of this type.
 func (p *checkParser) fields() (out []string) {
-	for _, name := range slices.Sorted(maps.Keys(checkFields)) {
+	for _, name := range CheckFieldNames() {
 		if checkFields[name].of(p.Type) {
 			out = append(out, name)
 		}

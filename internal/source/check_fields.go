@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -77,6 +78,9 @@ var checkFields = map[string]checkField{
 	}},
 	"rcode": {ofDNS, func(p *checkParser, name string, v any) { p.Rcodes = p.rcodes(name, v) }},
 }
+
+// CheckFieldNames returns the names of the fields of health checks, without types.
+func CheckFieldNames() []string { return slices.Sorted(maps.Keys(checkFields)) }
 
 // parseTarget reads the field that names the type: nothing, or what to check.
 var parseTarget = map[model.CheckType]func(p *checkParser, name string, value any){

@@ -29,7 +29,7 @@ var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), n
 // sources reads the lists of clients that may connect, and of those that may not. A
 // wrong entry never admits a client (4.78): one of allowed clients admits none, and one
 // of denied clients, which could be any, denies all.
-func (f *findings) sources(m *metav1.ObjectMeta) *model.Sources {
+func (f *Findings) sources(m *metav1.ObjectMeta) *model.Sources {
 	text, limited := m.Annotations[annotationSourceRanges]
 	allowed, wrong := f.clientList(annotationSourceRanges, text)
 	if limited && len(allowed) == 0 {
@@ -37,11 +37,11 @@ func (f *findings) sources(m *metav1.ObjectMeta) *model.Sources {
 		if wrong {
 			problem = "has no valid entry: no client can connect until one is corrected"
 		}
-		f.warn(annotationField(annotationSourceRanges), nil, problem)
+		f.Warn(annotationField(annotationSourceRanges), nil, problem)
 	}
 	denied, wrong := f.clientList(annotationDeniedSources, m.Annotations[annotationDeniedSources])
 	if wrong {
-		f.warn(annotationField(annotationDeniedSources), nil, "has a wrong entry, which could stand for any client: no client can connect until it is corrected")
+		f.Warn(annotationField(annotationDeniedSources), nil, "has a wrong entry, which could stand for any client: no client can connect until it is corrected")
 		denied = everyClient
 	}
 	return model.NewSources(limited, allowed, denied)
@@ -49,7 +49,7 @@ func (f *findings) sources(m *metav1.ObjectMeta) *model.Sources {
 
 // families warns of a list of allowed clients that admits none of the families in which
 // the Service has addresses.
-func (f *findings) families(s *model.Service) {
+func (f *Findings) families(s *model.Service) {
 	sources := s.Extra().Sources
 	if sources == nil || len(sources.Allowed) == 0 {
 		return
@@ -62,13 +62,13 @@ func (f *findings) families(s *model.Service) {
 		return slices.ContainsFunc(sources.Allowed, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() })
 	}
 	if len(addresses) > 0 && !slices.ContainsFunc(addresses, admitted) {
-		f.warn(annotationField(annotationSourceRanges), nil,
+		f.Warn(annotationField(annotationSourceRanges), nil,
 			fmt.Sprintf("has no %s range: no client can connect to %s; list ranges of that family", model.FamilyOf(addresses[0]), addresses[0]))
 	}
 }
 
 // clientList reads a list of clients, and reports whether an entry is wrong.
-func (f *findings) clientList(annotation, text string) (out []netip.Prefix, wrong bool) {
+func (f *Findings) clientList(annotation, text string) (out []netip.Prefix, wrong bool) {
 	count := f.entries(annotation, text, f.add, func(_ int, entry string) string {
 		if entry == "" {
 			return ""
@@ -91,7 +91,7 @@ func parseClients(text string) (netip.Prefix, string) {
 		}
 		return p, problem
 	}
-	a, problem := parseAddress(text)
+	a, problem := ParseAddress(text)
 	switch {
 	case problem == notAnAddress:
 		return netip.Prefix{}, notClients

@@ -67,7 +67,7 @@ func FuzzSources(f *testing.F) {
 		f.Add(text, text)
 	}
 	f.Fuzz(func(t *testing.T, allow, deny string) {
-		var found findings
+		var found Findings
 		s := found.sources(&metav1.ObjectMeta{Annotations: map[string]string{annotationSourceRanges: allow, annotationDeniedSources: deny}})
 		if !s.Limited {
 			t.Fatal("not limited")
@@ -84,7 +84,7 @@ func FuzzSources(f *testing.F) {
 			}
 			wrong = wrong || !e.Warning && e.Field == annotationField(annotationDeniedSources)
 		}
-		var alone findings
+		var alone Findings
 		denied := alone.sources(&metav1.ObjectMeta{Annotations: map[string]string{annotationDeniedSources: deny}})
 		if wrong && fmt.Sprint(denied.Denied) != fmt.Sprint(everyClient) {
 			t.Errorf("%q denies %v", deny, denied.Denied)

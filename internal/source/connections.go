@@ -36,7 +36,7 @@ const (
 )
 
 // limits reads the limits of a Service. One that cannot be read does not apply.
-func (f *findings) limits(m *metav1.ObjectMeta) (l model.Limits) {
+func (f *Findings) limits(m *metav1.ObjectMeta) (l model.Limits) {
 	limit(f, m, annotationMaxConnections, parseConnections, &l.Connections)
 	limit(f, m, annotationMaxConnectionsPerClient, parseConnections, &l.ConnectionsPerClient)
 	limit(f, m, annotationConnectionRate, parseRate, &l.Rate)
@@ -44,14 +44,14 @@ func (f *findings) limits(m *metav1.ObjectMeta) (l model.Limits) {
 	return l
 }
 
-func limit[T any](f *findings, m *metav1.ObjectMeta, annotation string, parse func(string) (T, string), to *T) {
+func limit[T any](f *Findings, m *metav1.ObjectMeta, annotation string, parse func(string) (T, string), to *T) {
 	text, given := m.Annotations[annotation]
 	if !given {
 		return
 	}
 	value, problem := parse(text)
 	if problem != "" {
-		f.warn(annotationField(annotation), text, problem+"; it does not apply")
+		f.Warn(annotationField(annotation), text, problem+"; it does not apply")
 		return
 	}
 	*to = value
@@ -65,13 +65,13 @@ func parseConnections(text string) (uint32, string) {
 	return uint32(n), ""
 }
 
-const notARate = "is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"
+const NotARate = "is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"
 
 // parseRate reads for example "100/second burst 20".
 func parseRate(text string) (model.Rate, string) {
 	words := strings.Fields(text)
 	if len(words) != 1 && (len(words) != 3 || words[1] != "burst") {
-		return model.Rate{}, notARate
+		return model.Rate{}, NotARate
 	}
 	digits, name, _ := strings.Cut(words[0], "/")
 	unit := -1
@@ -82,12 +82,12 @@ func parseRate(text string) (model.Rate, string) {
 	}
 	amount, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil || unit < 0 {
-		return model.Rate{}, notARate
+		return model.Rate{}, NotARate
 	}
 	burst := amount
 	if len(words) == 3 {
 		if burst, err = strconv.ParseUint(words[2], 10, 32); err != nil {
-			return model.Rate{}, notARate
+			return model.Rate{}, NotARate
 		}
 	}
 	if amount < 1 || amount > maxRate || burst < 1 || burst > maxRate {

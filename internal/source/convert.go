@@ -15,7 +15,7 @@ import (
 
 // objectName checks the names of an object. Names end up in comments of the
 // ruleset: what the API server would refuse is unusable.
-func (f *findings) objectName(m *metav1.ObjectMeta) bool {
+func (f *Findings) objectName(m *metav1.ObjectMeta) bool {
 	before := f.count
 	switch {
 	case m.Name == "":
@@ -73,7 +73,7 @@ func portProblem(port int32) string {
 }
 
 // port converts a port of a Service, a slice or Endpoints. Empty names are legal (1.10) unless there are other ports.
-func (f *findings) port(at place, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
+func (f *Findings) port(at place, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
 	p, known := protocols[protocol]
 	if !known {
 		f.addAt(at.of("protocol"), string(protocol), "is not a protocol: "+oneOf("TCP", "UDP", "SCTP"))
@@ -91,7 +91,7 @@ func (f *findings) port(at place, name string, protocol corev1.Protocol, number 
 }
 
 // usablePorts converts ports with a function, and leaves out those with findings.
-func usablePorts[T any](f *findings, n int, convert func(i int) T) []T {
+func usablePorts[T any](f *Findings, n int, convert func(i int) T) []T {
 	out := make([]T, 0, n)
 	for i := range n {
 		before := f.count
@@ -109,7 +109,7 @@ var protocols = map[corev1.Protocol]model.Protocol{
 
 // word returns the value of a field that may have one of a few or none, and
 // nothing for another value.
-func (f *findings) word(at place, text string, known ...string) string {
+func (f *Findings) word(at place, text string, known ...string) string {
 	if text == "" || slices.Contains(known, text) {
 		return text
 	}
@@ -127,7 +127,7 @@ func quoted(values []string, word string) string {
 }
 
 // appendParsed appends the value of a field, or reports why there is none.
-func appendParsed[T any](f *findings, to []T, at place, text string, parse func(string) (T, string)) []T {
+func appendParsed[T any](f *Findings, to []T, at place, text string, parse func(string) (T, string)) []T {
 	v, problem := parse(text)
 	if problem != "" {
 		f.addAt(at, text, problem)

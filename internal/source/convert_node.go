@@ -14,9 +14,9 @@ import (
 // ConvertNode converts a Node: its InternalIPs in order, then its ExternalIPs
 // (12.42). The result is nil where the Node has no usable name.
 func ConvertNode(n *corev1.Node) (*model.Node, []*manifest.FieldError) {
-	var c findings
+	var c Findings
 	if !c.objectName(&n.ObjectMeta) {
-		return nil, c.all()
+		return nil, c.All()
 	}
 	c.unknownAnnotations(&n.ObjectMeta)
 	return &model.Node{
@@ -26,24 +26,24 @@ func ConvertNode(n *corev1.Node) (*model.Node, []*manifest.FieldError) {
 		PodCIDRs:  podCIDRs(&c, &n.Spec),
 		Leaving: n.DeletionTimestamp != nil ||
 			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
-	}, c.all()
+	}, c.All()
 }
 
 // taintToBeDeleted is set by the cluster autoscaler before it removes a Node
 // (10.10).
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-func nodeAddresses(c *findings, n *corev1.Node, t corev1.NodeAddressType) (out []netip.Addr) {
+func nodeAddresses(c *Findings, n *corev1.Node, t corev1.NodeAddressType) (out []netip.Addr) {
 	for i, in := range n.Status.Addresses {
 		if in.Type == t {
-			out = appendParsed(c, out, entryOf("status.addresses", i).of("address"), in.Address, parseAddress)
+			out = appendParsed(c, out, entryOf("status.addresses", i).of("address"), in.Address, ParseAddress)
 		}
 	}
 	return out
 }
 
 // podCIDRs returns podCIDRs, or podCIDR where there is only that.
-func podCIDRs(c *findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
+func podCIDRs(c *Findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 	if len(spec.PodCIDRs) == 0 && spec.PodCIDR != "" {
 		return appendParsed(c, out, place{path: "spec.podCIDR"}, spec.PodCIDR, parsePrefix)
 	}
@@ -57,9 +57,9 @@ func podCIDRs(c *findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 // is refused: free addresses in a ServiceCIDR are dropped (4.24), which would
 // cut the node off.
 func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*manifest.FieldError) {
-	var c findings
+	var c Findings
 	if !c.objectName(&s.ObjectMeta) {
-		return nil, c.all()
+		return nil, c.All()
 	}
 	c.unknownAnnotations(&s.ObjectMeta)
 	for i, text := range s.Spec.CIDRs {
@@ -71,5 +71,5 @@ func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*m
 			return p, problem
 		})
 	}
-	return out, c.all()
+	return out, c.All()
 }

@@ -31,7 +31,7 @@ const maxAffinitySeconds = 86400
 // proxy without one, which is the empty proxyName, do not carry the label.
 //
 // Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
-// index of the family (1.13). [Files] completes objects that no API server has
+// index of the family (1.13). [files.Reader] completes objects that no API server has
 // processed.
 func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*manifest.FieldError) {
 	return convertService(s, proxyName, "")
@@ -48,8 +48,8 @@ func ConvertServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*mod
 func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
-	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
-		return nil, c.all()
+	if !ServedBy(proxyName, s.Labels) || !c.proxied() || !named {
+		return nil, c.All()
 	}
 	c.unknownAnnotations(&s.ObjectMeta, ServiceAnnotations...)
 	service := &model.Service{
@@ -71,7 +71,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Servic
 	c.ranges(&s.ObjectMeta, service)
 	c.closing(service)
 	c.families(service)
-	return service, c.all()
+	return service, c.All()
 }
 
 func (c *serviceConverter) external() *model.External {
@@ -105,13 +105,13 @@ func created(s *corev1.Service) int64 {
 }
 
 type serviceConverter struct {
-	findings
+	Findings
 	spec    *corev1.ServiceSpec
 	ingress []corev1.LoadBalancerIngress
 }
 
-// servedBy reports whether a Service with these labels belongs to a proxy.
-func servedBy(proxyName string, labels map[string]string) bool {
+// ServedBy reports whether a Service with these labels belongs to a proxy.
+func ServedBy(proxyName string, labels map[string]string) bool {
 	name, labelled := labels[LabelProxyName]
 	if proxyName == "" {
 		return !labelled // an empty value is another proxy's, too
@@ -139,12 +139,12 @@ func (c *serviceConverter) balanced() bool {
 		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
 	}
 	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(c.ingress, isVIP) {
-		c.warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
+		c.Warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
 		return false
 	}
 	const advice = "is not served: without clusterIP, only the addresses of status.loadBalancer.ingress are; give the Service a clusterIP, or remove this"
 	if len(c.spec.ExternalIPs) > 0 {
-		c.warn("spec.externalIPs", nil, advice)
+		c.Warn("spec.externalIPs", nil, advice)
 	}
 	for i, p := range c.spec.Ports {
 		if p.NodePort != 0 {
@@ -159,7 +159,7 @@ func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 		return nil
 	}
 	if len(c.spec.IPFamilies) == 0 {
-		return appendParsed(&c.findings, out, place{path: "spec.clusterIP"}, c.spec.ClusterIP, parseFrontend)
+		return appendParsed(&c.Findings, out, place{path: "spec.clusterIP"}, c.spec.ClusterIP, parseFrontend)
 	}
 	for i, text := range c.spec.ClusterIPs {
 		if i < len(c.spec.IPFamilies) {
@@ -168,7 +168,7 @@ func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 				continue
 			}
 		}
-		out = appendParsed(&c.findings, out, entryOf("spec.clusterIPs", i), text, func(text string) (netip.Addr, string) {
+		out = appendParsed(&c.Findings, out, entryOf("spec.clusterIPs", i), text, func(text string) (netip.Addr, string) {
 			a, problem := parseFrontend(text)
 			if problem == "" {
 				problem = c.familyProblem(i, a, out)
@@ -200,8 +200,8 @@ func (c *serviceConverter) sameClusterIP() {
 	if len(c.spec.ClusterIPs) == 0 {
 		return
 	}
-	single, problem := parseAddress(c.spec.ClusterIP)
-	first, other := parseAddress(c.spec.ClusterIPs[0])
+	single, problem := ParseAddress(c.spec.ClusterIP)
+	first, other := ParseAddress(c.spec.ClusterIPs[0])
 	if problem == "" && other == "" && single != first {
 		c.add("spec.clusterIP", c.spec.ClusterIP, "is not the first of spec.clusterIPs: give the same address in both")
 	}
@@ -210,7 +210,7 @@ func (c *serviceConverter) sameClusterIP() {
 func (c *serviceConverter) externalIPs() (out []netip.Addr) {
 	for i, text := range c.spec.ExternalIPs {
 		if strings.TrimSpace(text) != "" { // (1.16)
-			out = appendParsed(&c.findings, out, entryOf("spec.externalIPs", i), text, parseFrontend)
+			out = appendParsed(&c.Findings, out, entryOf("spec.externalIPs", i), text, parseFrontend)
 		}
 	}
 	return distinct(out)
@@ -226,7 +226,7 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 		at := entryOf("status.loadBalancer.ingress", i)
 		mode := string(valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP))
 		if c.word(at.of("ipMode"), mode, "VIP", "Proxy") == "VIP" {
-			out = appendParsed(&c.findings, out, at.of("ip"), in.IP, parseFrontend)
+			out = appendParsed(&c.Findings, out, at.of("ip"), in.IP, parseFrontend)
 		}
 	}
 	return distinct(out)
@@ -237,7 +237,7 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 	for i, text := range c.spec.LoadBalancerSourceRanges {
 		if text = strings.TrimSpace(text); text != "" {
-			out = appendParsed(&c.findings, out, entryOf("spec.loadBalancerSourceRanges", i), text, parsePrefix)
+			out = appendParsed(&c.Findings, out, entryOf("spec.loadBalancerSourceRanges", i), text, parsePrefix)
 		}
 	}
 	out = distinct(out)
@@ -260,7 +260,7 @@ func (c *serviceConverter) warnOpen(f model.Family) {
 	all := map[model.Family]string{model.IPv4: "0.0.0.0/0", model.IPv6: "::/0"}[f]
 	for _, in := range c.ingress {
 		if a, problem := parseFrontend(in.IP); problem == "" && model.FamilyOf(a) == f {
-			c.warn("spec.loadBalancerSourceRanges", nil, fmt.Sprintf(
+			c.Warn("spec.loadBalancerSourceRanges", nil, fmt.Sprintf(
 				"has no %s range: the load balancer address %s is open to all clients; add a range, or %s to say so", f, a, all))
 			return
 		}
@@ -357,7 +357,7 @@ func (c *serviceConverter) healthCheckNodePort() uint16 {
 	const field = "spec.healthCheckNodePort"
 	port := c.spec.HealthCheckNodePort
 	if port == 0 {
-		c.warn(field, nil, "missing: load balancers cannot ask this node whether it has endpoints; give it a port number")
+		c.Warn(field, nil, "missing: load balancers cannot ask this node whether it has endpoints; give it a port number")
 	} else if problem := portProblem(port); problem != "" {
 		c.add(field, port, problem)
 		return 0

@@ -18,17 +18,17 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 	c := sliceConverter{slice: s}
 	named := c.objectName(&s.ObjectMeta)
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless {
-		return nil, c.all()
+		return nil, c.All()
 	}
 	service := s.Labels[discoveryv1.LabelServiceName]
 	if service == "" {
-		c.warn("metadata.labels["+discoveryv1.LabelServiceName+"]", nil,
+		c.Warn("metadata.labels["+discoveryv1.LabelServiceName+"]", nil,
 			"missing: the slice belongs to no Service and is not used; label it with the name of its Service")
-		return nil, c.all()
+		return nil, c.All()
 	}
 	family, ok := c.family()
 	if !ok || !named {
-		return nil, c.all()
+		return nil, c.All()
 	}
 	out := &model.EndpointSlice{
 		Namespace: namespace(&s.ObjectMeta),
@@ -39,11 +39,11 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 		Hosts:     c.hosts(family),
 	}
 	c.number(&s.ObjectMeta, out)
-	return out, c.all()
+	return out, c.All()
 }
 
 type sliceConverter struct {
-	findings
+	Findings
 	slice *discoveryv1.EndpointSlice
 }
 
@@ -53,7 +53,7 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	switch {
 	case ok:
 	case text == string(discoveryv1.AddressTypeFQDN):
-		c.warn("addressType", text, `is not proxied: the slice is not used; give addresses in a slice of type "IPv4" or "IPv6"`)
+		c.Warn("addressType", text, `is not proxied: the slice is not used; give addresses in a slice of type "IPv4" or "IPv6"`)
 	case text == "":
 		c.add("addressType", nil, "missing: "+oneOf("IPv4", "IPv6"))
 	default:
@@ -65,7 +65,7 @@ func (c *sliceConverter) family() (model.Family, bool) {
 // ports converts the ports that have a name and a number (2.7, 2.8).
 func (c *sliceConverter) ports() []model.EndpointPort {
 	first := make(map[string]int, len(c.slice.Ports)) // port of each name
-	return usablePorts(&c.findings, len(c.slice.Ports), func(i int) model.EndpointPort {
+	return usablePorts(&c.Findings, len(c.slice.Ports), func(i int) model.EndpointPort {
 		in := &c.slice.Ports[i]
 		at := entryOf("ports", i)
 		p := c.port(at, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
@@ -143,7 +143,7 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldError) {
 	var c endpointsConverter
 	if !c.objectName(&e.ObjectMeta) {
-		return nil, c.all()
+		return nil, c.All()
 	}
 	var out []*model.EndpointSlice
 	for i := range e.Subsets {
@@ -167,14 +167,14 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.
 		}
 	}
 	c.number(&e.ObjectMeta, out...)
-	return out, c.all()
+	return out, c.All()
 }
 
-type endpointsConverter struct{ findings }
+type endpointsConverter struct{ Findings }
 
 func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
 	path := fmt.Sprintf("subsets[%d].ports", subset)
-	return usablePorts(&c.findings, len(in), func(i int) model.EndpointPort {
+	return usablePorts(&c.Findings, len(in), func(i int) model.EndpointPort {
 		return c.port(entryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
 	})
 }
@@ -182,7 +182,7 @@ func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model
 func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {
-		out = appendParsed(&c.findings, out, entryOf(field, i).of("ip"), e.IP, func(ip string) (model.Host, string) {
+		out = appendParsed(&c.Findings, out, entryOf(field, i).of("ip"), e.IP, func(ip string) (model.Host, string) {
 			a, problem := parseEndpoint(ip)
 			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(valueOr(e.NodeName, ""))}, problem
 		})

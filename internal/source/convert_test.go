@@ -132,7 +132,7 @@ func TestParseAddress(t *testing.T) {
 		"fd00::0001": "fd00::1", "0:0::1": "::1", "10.0.0.0": "10.0.0.0",
 		"": "", "10.0.0": "", "10.0.0.1.1": "", "10.0..1": "", "256.0.0.1": "", "0256.0.0.1": "", " 10.0.0.1": "", "fe80::1%eth0": "", "0x10.0.0.1": "",
 	} {
-		got, problem := parseAddress(in)
+		got, problem := ParseAddress(in)
 		if problem == "" && got.String() != want || problem != "" && want != "" {
 			t.Errorf("parseAddress(%q) = %s, %q; want %q", in, got, problem, want)
 		}

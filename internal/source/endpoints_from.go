@@ -16,14 +16,14 @@ const annotationEndpointsFrom = AnnotationDomain + "endpoints-from"
 // endpointsFrom reads the name of the Service whose endpoints complete those of a
 // Service of a file. Objects of an API server do not have that: it would let the author
 // of one Service reach the endpoints of every other one.
-func (f *findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
+func (f *Findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
 	text, given := m.Annotations[annotationEndpointsFrom]
 	if !given {
 		return nil
 	}
 	namespace, name, ok := strings.Cut(strings.TrimSpace(text), "/")
 	if !ok || !isPlainLabel(namespace) || !isPlainLabel(name) {
-		f.warn(annotationField(annotationEndpointsFrom), text, "is not the name of a Service: write it like default/kubernetes")
+		f.Warn(annotationField(annotationEndpointsFrom), text, "is not the name of a Service: write it like default/kubernetes")
 		return nil
 	}
 	return &model.ServiceName{Namespace: namespace, Name: name}

@@ -9,9 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// findings collects the field errors of one object: the first ones, and how many there are.
+// Findings collects the field errors of one object: the first ones, and how many there are.
 // An object can have tens of thousands, at each of its changes.
-type findings struct {
+type Findings struct {
 	first []*manifest.FieldError
 	count int
 	// wrong means that a problem after the first ones is more than a warning.
@@ -19,22 +19,22 @@ type findings struct {
 }
 
 // add reports a field. value is nil where there is none to show.
-func (f *findings) add(field string, value any, problem string) {
+func (f *Findings) add(field string, value any, problem string) {
 	f.report(place{path: field}, value, problem, false)
 }
 
-// warn reports a field that the API server accepts.
-func (f *findings) warn(field string, value any, problem string) {
+// Warn reports a field that the API server accepts.
+func (f *Findings) Warn(field string, value any, problem string) {
 	f.report(place{path: field}, value, problem, true)
 }
 
 // addAt and warnAt are for lists, which may have hundreds of thousands of wrong entries.
-func (f *findings) addAt(p place, value any, problem string) { f.report(p, value, problem, false) }
+func (f *Findings) addAt(p place, value any, problem string) { f.report(p, value, problem, false) }
 
-func (f *findings) warnAt(p place, value any, problem string) { f.report(p, value, problem, true) }
+func (f *Findings) warnAt(p place, value any, problem string) { f.report(p, value, problem, true) }
 
 // report prints nothing of problems that are only counted.
-func (f *findings) report(p place, value any, problem string, warning bool) {
+func (f *Findings) report(p place, value any, problem string, warning bool) {
 	if len(f.first) < budget.Findings {
 		f.put(&manifest.FieldError{Field: p.String(), Value: printValue(value), Problem: problem, Warning: warning})
 		return
@@ -70,7 +70,7 @@ func (p place) String() string {
 	return fmt.Sprintf("%s[%d].%s", p.path, p.entry-1, p.field)
 }
 
-func (f *findings) put(all ...*manifest.FieldError) {
+func (f *Findings) put(all ...*manifest.FieldError) {
 	for _, e := range all {
 		if f.count++; len(f.first) < budget.Findings {
 			e.Problem = shortened(e.Problem)
@@ -89,8 +89,8 @@ func shortened(problem string) string {
 	return strings.ToValidUTF8(problem[:budget.FindingText], "") + "..."
 }
 
-// all returns the first problems, and how many more there are.
-func (f *findings) all() []*manifest.FieldError {
+// All returns the first problems, and how many more there are.
+func (f *Findings) All() []*manifest.FieldError {
 	if more := f.count - len(f.first); more > 0 {
 		return append(f.first[:len(f.first):len(f.first)], manifest.More(more, !f.wrong))
 	}
@@ -122,9 +122,9 @@ func printValue(value any) string {
 }
 
 // entries reads a list in an annotation, with commas: read is called for each entry and
-// returns the problem with it, which report adds as [findings.add] and [findings.warn] do.
+// returns the problem with it, which report adds as [Findings.add] and [Findings.warn] do.
 // entries returns how many entries are wrong; those beyond the limit count as one.
-func (f *findings) entries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
+func (f *Findings) entries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
 	field, i := annotationField(annotation), 0
 	for entry := range strings.SplitSeq(text, ",") {
 		if i == budget.ListEntries {

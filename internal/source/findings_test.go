@@ -21,17 +21,17 @@ import (
 // TestManyFindings: of many problems, the first ones are reported, and how many more there
 // are, which is an error if one of these is.
 func TestManyFindings(t *testing.T) {
-	var f findings
+	var f Findings
 	for range budget.Findings + 3 {
-		f.warn("spec", "x", "is odd")
+		f.Warn("spec", "x", "is odd")
 	}
-	all := f.all()
+	all := f.All()
 	last := all[len(all)-1]
 	if len(all) != budget.Findings+1 || last.Error() != "and 3 more problems" || !last.Warning {
 		t.Errorf("%d findings, the last one %+v", len(all), last)
 	}
 	f.add("spec", "x", strings.Repeat("é", budget.FindingText))
-	all = f.all()
+	all = f.All()
 	if last := all[len(all)-1]; last.Error() != "and 4 more problems" || last.Warning {
 		t.Errorf("the last one is %+v", last)
 	}
@@ -39,9 +39,9 @@ func TestManyFindings(t *testing.T) {
 	if last, want := first[len(first)-1], fmt.Sprintf("and %d more problems", budget.Findings+4-budget.ReportedFindings); len(first) != budget.ReportedFindings+1 || last.Error() != want || last.Warning {
 		t.Errorf("of an API server: %d findings, the last one %+v, want %s", len(first), last, want)
 	}
-	f = findings{}
+	f = Findings{}
 	f.add("spec", nil, strings.Repeat("é", budget.FindingText))
-	if n := len(f.all()[0].Error()); n > budget.FindingText+20 {
+	if n := len(f.All()[0].Error()); n > budget.FindingText+20 {
 		t.Errorf("a problem of %d bytes", n)
 	}
 }
@@ -99,7 +99,7 @@ func TestLongLists(t *testing.T) {
 
 // 4.78: what is beyond the limit admits no client.
 func TestLongListsOfClients(t *testing.T) {
-	var f findings
+	var f Findings
 	long := strings.Repeat(",", budget.ListEntries) + "10.0.0.1"
 	s := f.sources(&metav1.ObjectMeta{Annotations: map[string]string{annotationSourceRanges: long, annotationDeniedSources: long}})
 	if !s.Limited || len(s.Allowed) > 0 || fmt.Sprint(s.Denied) != fmt.Sprint(everyClient) {

@@ -29,13 +29,13 @@ const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
 // out, and the others count. A port that leads to another one counts by itself, also in a
 // range: the kernel cannot add to a port in a way that nft lists and loads, so that each is
 // an entry of its own.
-func (f *findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
+func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
 	text, given := m.Annotations[annotationPorts]
 	if !given {
 		return nil
 	}
 	all, made := newJoinedRanges(ports), 0
-	f.entries(annotationPorts, text, f.warn, func(_ int, entry string) string {
+	f.entries(annotationPorts, text, f.Warn, func(_ int, entry string) string {
 		if made > budget.PortRanges {
 			return ""
 		}
@@ -191,7 +191,7 @@ func overlap(a, b model.PortRange) bool {
 }
 
 // ranges adds the ranges of a Service.
-func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
+func (f *Findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 	all := f.portRanges(m, s.Ports)
 	if len(all) == 0 {
 		return
@@ -200,7 +200,7 @@ func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 	extras.Ranges, s.Extras = all, &extras
 	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
 	if i >= 0 && s.AffinityTimeout > 0 && s.Scheduler != model.SourceHash {
-		f.warn(annotationField(annotationPorts), all[i].Name,
+		f.Warn(annotationField(annotationPorts), all[i].Name,
 			"has no session affinity: ranges use the scheduler source-hash instead, and other ports may lead a client to another endpoint; if the Service has the scheduler source-hash, all ports lead to the same one")
 	}
 	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 {
@@ -209,7 +209,7 @@ func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 }
 
 // checkRange returns the check of the endpoints of ranges: of the first port that fits.
-func (f *findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
+func (f *Findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
 	for _, p := range all {
 		if keepsAll := p.IsWhole() && p.Target == 0; c.Type.Fits(p.Protocol) && !keepsAll {
 			at := *c
@@ -221,10 +221,10 @@ func (f *findings) checkRange(c *model.Check, all []model.PortRange) *model.Chec
 	return nil
 }
 
-// onNode allows the explicit ranges of a Service of files on addresses of the machine
+// OnNode allows the explicit ranges of a Service of files on addresses of the machine
 // (1.54): its operator wrote them, and keepalived gives a machine the addresses that it
 // serves. A whole address would take the machine's own connections.
-func onNode(s *model.Service) {
+func OnNode(s *model.Service) {
 	if s == nil {
 		return
 	}

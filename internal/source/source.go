@@ -8,7 +8,7 @@ import (
 )
 
 // Source is where the objects come from: a [cluster.Cluster], or files that are followed
-// ([Follow]).
+// ([files.Follow]).
 type Source interface {
 	// String names the source in status.
 	String() string
@@ -33,8 +33,8 @@ type Source interface {
 	State() State
 }
 
-// lookup returns some of all states.
-func lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+// Lookup returns some of all states.
+func Lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	if names == nil {
 		return all
 	}

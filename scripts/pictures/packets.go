@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
 // services are served in the picture: one is plain, and one has session affinity.
@@ -43,8 +43,8 @@ func table() (*nft.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := &source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(services)}
-	snapshot, err := files.Snapshot(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	reader := &files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(services)}
+	snapshot, err := reader.Snapshot(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		return nil, err
 	}

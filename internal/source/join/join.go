@@ -78,7 +78,7 @@ func (l *latch) closed() bool {
 	}
 }
 
-// New returns a source of files, which [source.Follow] has returned, and a cluster. Through
+// New returns a source of files, which [files.Follow] has returned, and a cluster. Through
 // dialer, if it is not nil, the client of the cluster reaches the endpoints that the
 // files name for its address.
 func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) *Joined {

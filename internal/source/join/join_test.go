@@ -15,25 +15,20 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 var _ source.Source = (*Joined)(nil)
@@ -87,7 +82,7 @@ func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object)
 			}
 		}
 	}
-	l.joined = New(source.Follow(&source.Files{Paths: []string{l.path}}, watch, "n1", l.Log), l.Cluster, nil)
+	l.joined = New(files.Follow(&files.Reader{Paths: []string{l.path}}, watch, "n1", l.Log), l.Cluster, nil)
 	l.joined.Keep = keep
 	return l
 }
@@ -390,7 +385,7 @@ func TestJoinReload(t *testing.T) {
 func TestJoinSnapshots(t *testing.T) {
 	file := func(text string) *model.Snapshot {
 		t.Helper()
-		in, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+		in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 		check(t, err)
 		return in.Snapshot
 	}
@@ -458,7 +453,7 @@ func TestClusterOf(t *testing.T) {
 			t.Errorf("no API server in %T", s)
 		}
 	}
-	if ClusterOf(source.Follow(&source.Files{}, nil, "", nil)) != nil || Of(c) != nil || Of(source.Edited(j, editor{})) != j {
+	if ClusterOf(files.Follow(&files.Reader{}, nil, "", nil)) != nil || Of(c) != nil || Of(source.Edited(j, editor{})) != j {
 		t.Error("there is an API server in files, or files in it, or none of both")
 	}
 }

@@ -44,7 +44,7 @@ func Seeds(f testing.TB) [][]byte {
 	if _, err := os.Stat(root + "/go.mod"); err != nil {
 		root = "../../.."
 	}
-	const tests = "internal/source/testdata/"
+	const tests = "internal/source/files/testdata/"
 	for _, pattern := range []string{tests + "bad/*.yaml", tests + "good/*.yaml", tests + "good/*.json", "demo/*.yaml", "golden/*.txtar", "golden/behaviour/*.txtar"} {
 		names, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(names) == 0 {

@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -112,7 +113,7 @@ func (c *collector) object(o *object) {
 // unique reports whether an object is the first of its name, or adds the problem.
 func (c *collector) unique(o *object) bool {
 	ids := []model.Object{o.id}
-	if o.id.Kind == BalanceKind && o.service != nil {
+	if o.id.Kind == source.BalanceKind && o.service != nil {
 		ids = append(ids, o.service.Name.Object())
 		for _, s := range o.slices {
 			ids = append(ids, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
@@ -170,10 +171,10 @@ func (c *collector) finish() (*Input, error) {
 func (c *collector) mergeLegacy() {
 	sliced := make(map[model.ServiceName]bool)
 	for _, s := range c.snapshot.Slices {
-		sliced[ServiceOf(s)] = true
+		sliced[source.ServiceOf(s)] = true
 	}
 	for _, s := range c.legacy {
-		if !sliced[ServiceOf(s)] {
+		if !sliced[source.ServiceOf(s)] {
 			c.snapshot.Slices = append(c.snapshot.Slices, s)
 		}
 	}

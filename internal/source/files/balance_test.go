@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -78,7 +79,7 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 		{"affinity number", where + "\n" + servers + "\naffinity: 600", "affinity: 600 is not a duration: write it like 30s or 5m"},
 		{"limits", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {connections: 0}",
 			`limits.connections: "0" is not a number of connections: use 1 to 50000`},
-		{"rate of clients", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {ratePerClient: fast}", `limits.ratePerClient: "fast" ` + notARate},
+		{"rate of clients", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {ratePerClient: fast}", `limits.ratePerClient: "fast" ` + source.NotARate},
 		{"limit without a name", "listen: 203.0.113.10:443\n" + servers + "\nlimits: 100/second", `limits: "100/second" is not an object: write its fields as "name: value"`},
 		{"clients of one family", `listen: ["203.0.113.10:443", "[2001:db8::10]:443"]` + "\n" + servers + "\nclients: 192.0.2.0/24",
 			`clients: has no IPv6 range, and listen has 2001:db8::10: add a range, or "::/0" for all clients`},
@@ -158,7 +159,7 @@ func FuzzBalance(f *testing.F) {
 	}
 	f.Add(`{"kind": "Balance", "name": "a", "listen": "1.2.3.4:1-3/udp", "backends": [{"address": "::1:2:3", "port": "5-7"}, "1.2.3.4"], "check": {"udp": "echo"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text), Keep: true}).Load()
+		in, err := (&Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text), Keep: true}).Load()
 		if err != nil {
 			sourcetest.CheckErrors(t, err)
 			return
@@ -192,7 +193,7 @@ func snapshotText(t *testing.T, s *model.Snapshot) string {
 // TestRangeWithHostBits: 1.49. A range of clients that is written as one of its addresses
 // is used, with a warning.
 func TestRangeWithHostBits(t *testing.T) {
-	in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader("kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: [10.128.0.2]\nclients: [192.0.2.7/24, 192.0.2.0/24, 198.51.100.7]\ndeny: [192.0.2.9/30]\n")}).Load()
+	in, err := (&Reader{Paths: []string{"-"}, Stdin: strings.NewReader("kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: [10.128.0.2]\nclients: [192.0.2.7/24, 192.0.2.0/24, 198.51.100.7]\ndeny: [192.0.2.9/30]\n")}).Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func TestBalanceWords(t *testing.T) {
 	var root struct {
 		Properties map[string]struct{ Enum []any }
 	}
-	if err := json.Unmarshal(BalanceSchema(), &root); err != nil {
+	if err := json.Unmarshal(source.BalanceSchema(), &root); err != nil {
 		t.Fatal(err)
 	}
 	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses", "onFailure"} {

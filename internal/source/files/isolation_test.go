@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"log/slog"
@@ -52,13 +52,13 @@ func TestIsolation(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			f := &Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}
-			restarted := &Files{Paths: []string{dir}}
+			f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}
+			restarted := &Reader{Paths: []string{dir}}
 			kept := &Kept{filepath.Join(t.TempDir(), "valid")}
 			for _, step := range c.steps {
 				apply(t, dir, step)
 				restarted.Isolation = NewIsolation(kept) // a new process for each step
-				for name, f := range map[string]*Files{"running": f, "restarted": restarted} {
+				for name, f := range map[string]*Reader{"running": f, "restarted": restarted} {
 					in, err := f.Load()
 					if err != nil {
 						t.Fatalf("%s: %v", name, err)
@@ -69,7 +69,7 @@ func TestIsolation(t *testing.T) {
 				}
 			}
 			restarted.Isolation = NewIsolation(kept)
-			for name, f := range map[string]*Files{"running": f, "restarted": restarted} {
+			for name, f := range map[string]*Reader{"running": f, "restarted": restarted} {
 				in, err := f.Load()
 				if err != nil {
 					t.Fatalf("(12.82) %s: %v", name, err)
@@ -82,7 +82,7 @@ func TestIsolation(t *testing.T) {
 				if got := in.Unused.Error(); !strings.Contains(got, c.problem) || (got == "") != (c.problem == "") {
 					t.Errorf("(12.82) %s: problems %q, want %q", name, got, c.problem)
 				}
-				dry := &Files{Paths: []string{dir}, InForce: f.Isolation.InForce()}
+				dry := &Reader{Paths: []string{dir}, InForce: f.Isolation.InForce()}
 				like, err := dry.Load()
 				if err != nil {
 					t.Fatalf("(12.86) %s: a dry run: %v", name, err)
@@ -123,7 +123,7 @@ func apply(t *testing.T, dir string, files map[string]string) {
 // objects, and nothing else of them. A copy of such a file stands for it, until it is edited.
 func TestInForce(t *testing.T) {
 	dir := t.TempDir()
-	f := &Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}
+	f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {password: aHVudGVyMg==}\n"
 	balance := "kind: Balance\nname: b\nlisten: 192.0.2.1:80\nbackends: [10.1.1.1:8080]\n"
 	apply(t, dir, map[string]string{"a.yaml": "# a comment\n" + service("a", "10.96.0.1") + "---\n" + secret + "---\n" + balance})
@@ -144,16 +144,16 @@ func TestInForce(t *testing.T) {
 	}
 	copied := t.TempDir()
 	apply(t, copied, map[string]string{"a.yaml": brokenService})
-	like, err := (&Files{Paths: []string{copied}, InForce: in}).Load()
+	like, err := (&Reader{Paths: []string{copied}, InForce: in}).Load()
 	if err != nil || !reflect.DeepEqual(like.Snapshot, before.Snapshot) {
 		t.Errorf("%v, %+v, want %+v", err, like, before.Snapshot)
 	}
 	apply(t, copied, map[string]string{"a.yaml": brokenService + " "})
-	if like, err := (&Files{Paths: []string{copied}, InForce: in}).Load(); err == nil {
+	if like, err := (&Reader{Paths: []string{copied}, InForce: in}).Load(); err == nil {
 		t.Errorf("another mistake is used: %+v", like)
 	}
 	apply(t, copied, map[string]string{"a.yaml": "-", "z.yaml": brokenService})
-	if like, err := (&Files{Paths: []string{copied}, InForce: in}).Load(); err == nil {
+	if like, err := (&Reader{Paths: []string{copied}, InForce: in}).Load(); err == nil {
 		t.Errorf("a file of another name is used: %+v", like)
 	}
 }
@@ -161,7 +161,7 @@ func TestInForce(t *testing.T) {
 // TestIsolationNeedsPaths: 12.82, a path that does not exist is an error of the whole
 // input: it may be misspelt, or not be mounted yet.
 func TestIsolationNeedsPaths(t *testing.T) {
-	f := &Files{Paths: []string{filepath.Join(t.TempDir(), "missing")}, Isolation: NewIsolation(nil)}
+	f := &Reader{Paths: []string{filepath.Join(t.TempDir(), "missing")}, Isolation: NewIsolation(nil)}
 	if in, err := f.Load(); err == nil {
 		t.Errorf("loaded %+v", in)
 	}
@@ -174,7 +174,7 @@ func TestKeptDamaged(t *testing.T) {
 	path := filepath.Join(dir, "a.yaml")
 	write(t, path, service("a", "10.96.0.1"))
 	kept := &Kept{filepath.Join(dir, "state")}
-	f := &Files{Paths: []string{dir}, Isolation: NewIsolation(kept)}
+	f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}
 	if _, err := f.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestFollowIsolated(t *testing.T) {
 	write(t, filepath.Join(dir, "a.yaml"), service("a", "10.96.0.1"))
 	write(t, filepath.Join(dir, "b.yaml"), brokenService)
 	var log netlab.LogBuffer
-	s := Follow(&Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}, nil, "node-1", slog.New(slog.NewTextHandler(&log, nil)))
+	s := Follow(&Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}, nil, "node-1", slog.New(slog.NewTextHandler(&log, nil)))
 	for range 2 {
 		if _, err := s.Load(); err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func TestLeftOutAtStart(t *testing.T) {
 	dir := t.TempDir()
 	a, b := service("a", "10.96.0.1"), service("b", "10.96.0.2")
 	apply(t, dir, map[string]string{"a.yaml": brokenService, "b.yaml": b})
-	f := &followed{files: &Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}, unreadable: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+	f := &followed{files: &Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}, unreadable: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 	for _, step := range []struct {
 		change map[string]string
 		want   bool

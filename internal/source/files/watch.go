@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"context"
@@ -45,7 +45,7 @@ type watched struct {
 
 // NewWatcher returns a watcher for the paths of f. Its watches are active: with
 // NewWatcher before Load and Run after it, no change is lost.
-func (f *Files) NewWatcher() (*Watcher, error) {
+func (f *Reader) NewWatcher() (*Watcher, error) {
 	w := &Watcher{}
 	for _, p := range f.Paths {
 		if p == standardInput {

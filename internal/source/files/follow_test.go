@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -33,8 +34,8 @@ func TestFollowState(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		f := &followed{files: &Files{Paths: []string{"a.yaml"}}, log: slog.New(slog.NewTextHandler(&log, nil))}
-		load := func(text string) State {
+		f := &followed{files: &Reader{Paths: []string{"a.yaml"}}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		load := func(text string) source.State {
 			t.Helper()
 			check(t, os.WriteFile("a.yaml", []byte(text), 0o600))
 			time.Sleep(time.Minute)
@@ -87,7 +88,7 @@ func TestFollow(t *testing.T) {
 		check(t, os.Rename("new", "a.yaml"))
 	}
 	write(fmt.Sprintf(followedObjects, 80))
-	files := &Files{Paths: []string{"a.yaml"}}
+	files := &Reader{Paths: []string{"a.yaml"}}
 	watcher, err := files.NewWatcher()
 	check(t, err)
 	s := Follow(files, watcher.Run, "n1", slog.New(slog.DiscardHandler))
@@ -137,5 +138,5 @@ func TestFollow(t *testing.T) {
 func TestFollowLookup(t *testing.T) {
 	t.Chdir(t.TempDir())
 	check(t, os.WriteFile("a.yaml", fmt.Appendf(nil, followedObjects, 80), 0o600))
-	sourcetest.CheckLookup(t, Follow(&Files{Paths: []string{"a.yaml"}}, nil, "n1", slog.New(slog.DiscardHandler)))
+	sourcetest.CheckLookup(t, Follow(&Reader{Paths: []string{"a.yaml"}}, nil, "n1", slog.New(slog.DiscardHandler)))
 }

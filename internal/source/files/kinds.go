@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"net/netip"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
@@ -20,51 +21,51 @@ type kind struct {
 	name     string
 	versions []string // the accepted ones; the first is the one to advise
 	cluster  bool     // of no namespace
-	read     func(*Files, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError)
+	read     func(*Reader, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError)
 }
 
 var kinds = []kind{
-	{name: BalanceKind, versions: []string{BalanceVersion, ""}, read: readBalance},
-	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*manifest.FieldError) {
+	{name: source.BalanceKind, versions: []string{source.BalanceVersion, ""}, read: readBalance},
+	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Reader, s *corev1.Service, o *object) (found []*manifest.FieldError) {
 		completeService(&s.Spec)
-		o.service, found = ConvertService(s, f.ProxyName)
+		o.service, found = source.ConvertService(s, f.ProxyName)
 		if !isFromServer(s) {
-			onNode(o.service)
+			source.OnNode(o.service)
 		}
 		o.selects = len(s.Spec.Selector) > 0
-		if servedBy(f.ProxyName, s.Labels) {
+		if source.ServedBy(f.ProxyName, s.Labels) {
 			found = append(found, reviewService(s)...)
 		}
 		return found
 	})},
-	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Files, s *discoveryv1.EndpointSlice, o *object) []*manifest.FieldError {
+	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Reader, s *discoveryv1.EndpointSlice, o *object) []*manifest.FieldError {
 		completeSlice(s)
-		slice, found := ConvertEndpointSlice(s)
+		slice, found := source.ConvertEndpointSlice(s)
 		if slice != nil {
 			o.slices = []*model.EndpointSlice{slice}
 		}
 		return found
 	})},
 	//lint:ignore SA1019 files may still hold Endpoints
-	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Files, e *corev1.Endpoints, o *object) (found []*manifest.FieldError) {
-		o.slices, found = ConvertEndpoints(e)
+	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Reader, e *corev1.Endpoints, o *object) (found []*manifest.FieldError) {
+		o.slices, found = source.ConvertEndpoints(e)
 		return found
 	})},
-	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Files, n *corev1.Node, o *object) (found []*manifest.FieldError) {
-		o.node, found = ConvertNode(n)
+	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Reader, n *corev1.Node, o *object) (found []*manifest.FieldError) {
+		o.node, found = source.ConvertNode(n)
 		return found
 	})},
 	// v1beta1 has the same fields.
 	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true,
-		read: decode(func(_ *Files, s *networkingv1.ServiceCIDR, o *object) (found []*manifest.FieldError) {
-			o.cidrs, found = ConvertServiceCIDR(s)
+		read: decode(func(_ *Reader, s *networkingv1.ServiceCIDR, o *object) (found []*manifest.FieldError) {
+			o.cidrs, found = source.ConvertServiceCIDR(s)
 			return found
 		})},
 }
 
-// readBalance reads a [Balance].
-func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
-	b := ReadBalance(m, f.ProxyName)
+// readBalance reads a [source.Balance].
+func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
+	b := source.ReadBalance(m, f.ProxyName)
 	o.service, o.slices, o.problems = b.Service, b.Slices, b.Problems
 	if f.Keep {
 		o.manifests = b.Objects
@@ -76,8 +77,8 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*man
 func decode[T any, P interface {
 	*T
 	metav1.Object
-}](convert func(*Files, P, *object) []*manifest.FieldError) func(*Files, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError) {
-	return func(f *Files, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
+}](convert func(*Reader, P, *object) []*manifest.FieldError) func(*Reader, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError) {
+	return func(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 		v := P(new(T))
 		o.problems = m.Decode(v)
 		return v, convert(f, v, o)
@@ -117,7 +118,7 @@ func misspelt(kind, apiVersion string) string {
 // isFromServer reports whether an object was read from an API server.
 func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResourceVersion() != "" }
 
-// ownGroup is the API group of [Balance].
+// ownGroup is the API group of [source.Balance].
 const ownGroup = "nftproxy.dev"
 
 // foreign reports whether an API group may have kinds of its own by the names of
@@ -141,7 +142,7 @@ func completeService(s *corev1.ServiceSpec) {
 		return
 	}
 	for _, text := range s.ClusterIPs {
-		a, problem := parseAddress(text)
+		a, problem := source.ParseAddress(text)
 		if problem != "" {
 			// The conversion reports the address.
 			a = netip.IPv4Unspecified()

@@ -1,4 +1,10 @@
-package source
+// Package files reads objects from YAML and JSON files through the package manifest, and
+// reports all of their problems together; [Watcher] reports changes of the files, and
+// [Follow] makes a source of both.
+//
+// Files are also reviewed as a whole: objects that are valid and most likely do not
+// do together what their author expects have warnings (1.37).
+package files
 
 import (
 	"errors"
@@ -20,9 +26,9 @@ const standardInput = "-"
 // howToFill is the advice for inputs that hold nothing.
 const howToFill = `write a Balance into it, as "nftproxy new" prints it, or Services and EndpointSlices, as "kubectl get services,endpointslices,nodes -A -o yaml" does`
 
-// Files is a source that reads Kubernetes objects from files. Its methods are
+// Reader is a source that reads Kubernetes objects from files. Its methods are
 // not safe for concurrent use.
-type Files struct {
+type Reader struct {
 	// Paths are files, directories, or "-" for standard input. Of a directory
 	// the files *.yaml, *.yml and *.json are read, in the order of their names.
 	// Hidden files and subdirectories are not, so that each file of a mounted
@@ -78,7 +84,7 @@ func problem(file string, err error) *manifest.Error {
 	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
 }
 
-// argument is one of the paths of Files with the files that it stands for.
+// argument is one of the paths of a Reader with the files that it stands for.
 type argument struct {
 	name  string
 	files []file
@@ -97,7 +103,7 @@ type file struct {
 //
 // Endpoints objects are used only for Services without EndpointSlices, because
 // Kubernetes mirrors Endpoints into slices (2.5).
-func (f *Files) Load() (*Input, error) {
+func (f *Reader) Load() (*Input, error) {
 	args, problems, warnings := f.read()
 	if f.follows {
 		f.known.begin()
@@ -113,7 +119,7 @@ func (f *Files) Load() (*Input, error) {
 }
 
 // read reads the files of all paths.
-func (f *Files) read() (args []argument, problems, warnings manifest.Errors) {
+func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 	if len(f.Paths) == 0 {
 		return nil, manifest.Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
@@ -201,7 +207,7 @@ func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".
 
 // content reads a file that has not been read yet under another name. Files of
 // a directory must be regular ones: a pipe would never end.
-func (f *Files) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, error) {
+func (f *Reader) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, error) {
 	if name == standardInput {
 		return f.readStdin()
 	}
@@ -218,7 +224,7 @@ func (f *Files) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, e
 	return manifest.ReadFile(name)
 }
 
-func (f *Files) readStdin() ([]byte, error) {
+func (f *Reader) readStdin() ([]byte, error) {
 	if f.stdinRead {
 		return f.stdin, nil
 	}

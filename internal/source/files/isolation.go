@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ type isolated struct {
 }
 
 // isolate loads files of which each may have mistakes.
-func (f *Files) isolate(args []argument, warnings manifest.Errors) (*Input, error) {
+func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*Input, error) {
 	var files []file
 	for _, a := range args {
 		files = append(files, a.files...)
@@ -104,7 +104,7 @@ const (
 
 // replace takes other content in place of that with problems. It returns the problems
 // of the files as they are.
-func (f *Files) replace(used []*isolated, problems manifest.Errors) (found manifest.Errors) {
+func (f *Reader) replace(used []*isolated, problems manifest.Errors) (found manifest.Errors) {
 	byFile := make(map[string]manifest.Errors)
 	for _, p := range problems {
 		byFile[p.File] = append(byFile[p.File], p)
@@ -141,7 +141,7 @@ func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, 
 func (e *replacedError) Unwrap() error { return e.error }
 
 // noteReplaced notes which files are not used as they are.
-func (f *Files) noteReplaced(used []*isolated) {
+func (f *Reader) noteReplaced(used []*isolated) {
 	r := &replaced{of: f}
 	for _, u := range used {
 		if !u.current {

@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
@@ -52,7 +53,7 @@ type content struct {
 
 // parse reads the objects of a file on all processors: nearly all of the time of
 // Load goes here.
-func (f *Files) parse(in file) content {
+func (f *Reader) parse(in file) content {
 	if in.err != nil {
 		return content{file: in, err: in.err}
 	}
@@ -62,7 +63,7 @@ func (f *Files) parse(in file) content {
 	return content{in, len(docs), slices.Concat(objects...), err}
 }
 
-func (f *Files) parseAll(files []file) []content {
+func (f *Reader) parseAll(files []file) []content {
 	out := make([]content, len(files))
 	parallel(len(files), func(i int) { out[i] = f.parse(files[i]) })
 	return out
@@ -84,7 +85,7 @@ func parallel(n int, f func(i int)) {
 
 // document reads an object, or the items of a List or of a typed one such as
 // ServiceList.
-func (f *Files) document(d *manifest.Document) []*object {
+func (f *Reader) document(d *manifest.Document) []*object {
 	m, err := d.Parse()
 	if err != nil {
 		return []*object{failed(err)}
@@ -173,7 +174,7 @@ func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 }
 
 // item reads an item of a list; kind is empty if the list is not typed.
-func (f *Files) item(m *manifest.Object, kind string, list metav1.TypeMeta) *object {
+func (f *Reader) item(m *manifest.Object, kind string, list metav1.TypeMeta) *object {
 	defaults := metav1.TypeMeta{}
 	if kind != "" {
 		defaults = metav1.TypeMeta{Kind: kind, APIVersion: list.APIVersion}
@@ -193,7 +194,7 @@ func (f *Files) item(m *manifest.Object, kind string, list metav1.TypeMeta) *obj
 	return failed(m.Error(problem))
 }
 
-func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
+func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	k, known := findKind(t.Kind)
 	if !known || foreign(t.APIVersion) {
 		o := &object{Place: m.Place, other: t.Kind}
@@ -214,7 +215,7 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	if !k.cluster && o.id.Name != "" {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
-	if k.name == BalanceKind {
+	if k.name == source.BalanceKind {
 		o.id = model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}.BalanceObject()
 	} else if f.Keep {
 		o.manifests = []any{typed(m.JSON(), t)}
@@ -231,7 +232,7 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 func (o *object) locate(m *manifest.Object) {
 	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
-	case o.id.Kind == BalanceKind:
+	case o.id.Kind == source.BalanceKind:
 		return
 	case o.service != nil:
 		ports, format, link = len(o.service.Ports), "spec.ports[%d]", "spec.selector"

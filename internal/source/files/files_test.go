@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"errors"
@@ -50,7 +50,7 @@ func TestBad(t *testing.T) {
 	t.Chdir("testdata/bad")
 	for _, name := range glob(t, "*.yaml") {
 		t.Run(name, func(t *testing.T) {
-			in, err := (&Files{Paths: []string{name}}).Load()
+			in, err := (&Reader{Paths: []string{name}}).Load()
 			if err == nil || in != nil {
 				t.Fatalf("Load() = %v, %v; want an error and no input", in, err)
 			}
@@ -64,7 +64,7 @@ func TestGood(t *testing.T) {
 	t.Chdir("testdata/good")
 	for _, name := range append(glob(t, "*.yaml"), glob(t, "*.json")...) {
 		t.Run(name, func(t *testing.T) {
-			in, err := (&Files{Paths: []string{name}}).Load()
+			in, err := (&Reader{Paths: []string{name}}).Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +166,7 @@ func TestLoadPaths(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tree(t, files)
-			f := &Files{Paths: strings.Fields(c.paths), Stdin: strings.NewReader(service("stdin", "10.96.0.9"))}
+			f := &Reader{Paths: strings.Fields(c.paths), Stdin: strings.NewReader(service("stdin", "10.96.0.9"))}
 			in, err := f.Load()
 			got, warnings := "", ""
 			if err != nil {
@@ -187,7 +187,7 @@ func TestLoadPaths(t *testing.T) {
 // TestLoadAgain reads standard input once, and files every time.
 func TestLoadAgain(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": service("a", "10.96.0.1")})
-	f := &Files{Paths: []string{"-", "a.yaml"}, Stdin: strings.NewReader(service("stdin", "10.96.0.9"))}
+	f := &Reader{Paths: []string{"-", "a.yaml"}, Stdin: strings.NewReader(service("stdin", "10.96.0.9"))}
 	for _, want := range []string{"a", "b"} {
 		write(t, "a.yaml", service(want, "10.96.0.1"))
 		in, err := f.Load()
@@ -199,7 +199,7 @@ func TestLoadAgain(t *testing.T) {
 
 func TestErrorsUnwrap(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": service("a", "x")})
-	_, err := (&Files{Paths: []string{"none.yaml", "a.yaml"}}).Load()
+	_, err := (&Reader{Paths: []string{"none.yaml", "a.yaml"}}).Load()
 	var field *manifest.FieldError
 	if !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &field) || field.Field != "spec.clusterIP" {
 		t.Errorf("error %v holds neither the missing file nor the field", err)
@@ -229,7 +229,7 @@ func TestLoadProxyName(t *testing.T) {
 	text := service("unlabelled", "10.96.0.9") + "---\napiVersion: v1\nkind: List\nitems:\n" +
 		fmt.Sprintf(item, "ours", "mine") + fmt.Sprintf(item, "foreign", "other") + fmt.Sprintf(item, "empty-label", `""`)
 	for proxy, want := range map[string]string{"": "unlabelled", "mine": "ours", "other": "foreign", "third": ""} {
-		in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text), ProxyName: proxy}).Load()
+		in, err := (&Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text), ProxyName: proxy}).Load()
 		if err != nil || names(in) != want {
 			t.Errorf("proxy %q: Load() = %+v, %v; want %q", proxy, in, err, want)
 		}
@@ -237,7 +237,7 @@ func TestLoadProxyName(t *testing.T) {
 }
 
 func load(text string) (*Input, error) {
-	return (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+	return (&Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 }
 
 func write(t *testing.T, name, text string) {

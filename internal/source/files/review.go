@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -31,7 +32,7 @@ func (c *collector) review() manifest.Errors {
 		switch o.id.Kind {
 		case "Service":
 			r.services[model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}] = o
-		case BalanceKind: // reviews itself
+		case source.BalanceKind: // reviews itself
 			if o.service != nil {
 				r.services[o.service.Name] = o
 			}
@@ -40,17 +41,17 @@ func (c *collector) review() manifest.Errors {
 		}
 	}
 	for _, o := range c.objects {
-		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[ServiceOf(o.slices[0])]) == 0 { // (2.5)
+		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[source.ServiceOf(o.slices[0])]) == 0 { // (2.5)
 			r.add(o)
 		}
 	}
 	var orphans []*object
 	for _, o := range c.objects {
 		switch {
-		case o.id.Kind == BalanceKind:
+		case o.id.Kind == source.BalanceKind:
 		case o.service != nil:
 			r.service(o)
-		case len(o.slices) > 0 && r.services[ServiceOf(o.slices[0])] == nil:
+		case len(o.slices) > 0 && r.services[source.ServiceOf(o.slices[0])] == nil:
 			orphans = append(orphans, o)
 		case len(o.slices) > 0 && !o.fromServer:
 			r.unusedPorts(o)
@@ -65,7 +66,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
-			missing = append(missing, terminal.Printable(ServiceOf(o.slices[0]).String()))
+			missing = append(missing, terminal.Printable(source.ServiceOf(o.slices[0]).String()))
 		}
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
@@ -80,7 +81,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 
 func (r *review) add(o *object) {
 	if len(o.slices) > 0 {
-		n := ServiceOf(o.slices[0])
+		n := source.ServiceOf(o.slices[0])
 		r.slices[n] = append(r.slices[n], o)
 	}
 }
@@ -194,7 +195,7 @@ func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
 func (r *review) unusedPorts(o *object) {
-	of := r.services[ServiceOf(o.slices[0])]
+	of := r.services[source.ServiceOf(o.slices[0])]
 	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
 		return
 	}
@@ -207,7 +208,7 @@ func (r *review) unusedPorts(o *object) {
 
 // orphan warns of a slice whose Service is not in the input.
 func (r *review) orphan(o *object) {
-	n := ServiceOf(o.slices[0])
+	n := source.ServiceOf(o.slices[0])
 	var here, elsewhere []string
 	for s := range r.services {
 		switch {
@@ -237,20 +238,20 @@ func serviceField(o *object) string {
 
 // reviewService returns warnings about a Service of a file.
 func reviewService(s *corev1.Service) []*manifest.FieldError {
-	var found findings
+	var found source.Findings
 	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
 	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {
-		found.warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")
+		found.Warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")
 	}
 	switch {
 	case s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.ClusterIP == corev1.ClusterIPNone || len(ingress) > 0 || byServer:
 	case s.Spec.LoadBalancerIP != "":
-		found.warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is a request to a cloud provider and is not served: write status: {loadBalancer: {ingress: [{ip: "+s.Spec.LoadBalancerIP+"}]}}")
+		found.Warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is a request to a cloud provider and is not served: write status: {loadBalancer: {ingress: [{ip: "+s.Spec.LoadBalancerIP+"}]}}")
 	default:
-		found.warn("status.loadBalancer.ingress", nil, "missing: the Service has no load balancer address; write it there, because nftproxy assigns none")
+		found.Warn("status.loadBalancer.ingress", nil, "missing: the Service has no load balancer address; write it there, because nftproxy assigns none")
 	}
 	if s.Spec.LoadBalancerIP != "" && s.Spec.Type != corev1.ServiceTypeLoadBalancer && !byServer {
-		found.warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is not served: write the address to spec.externalIPs, or to status.loadBalancer.ingress")
+		found.Warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is not served: write the address to spec.externalIPs, or to status.loadBalancer.ingress")
 	}
-	return found.all()
+	return found.All()
 }

@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func BenchmarkLoad(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(data)))
 			for b.Loop() {
-				in, err := (&Files{Paths: []string{path}}).Load()
+				in, err := (&Reader{Paths: []string{path}}).Load()
 				if err != nil || len(in.Snapshot.Services) != n || len(in.Snapshot.Slices) != n {
 					b.Fatal(err)
 				}
@@ -81,18 +81,18 @@ func BenchmarkLoadDirectory(b *testing.B) {
 	for i := range n {
 		write(i, 0)
 	}
-	load := func(b *testing.B, f *Files) {
+	load := func(b *testing.B, f *Reader) {
 		if in, err := f.Load(); err != nil || len(in.Snapshot.Services) != n {
 			b.Fatal(err)
 		}
 	}
 	b.Run("all", func(b *testing.B) {
 		for b.Loop() {
-			load(b, &Files{Paths: []string{dir}})
+			load(b, &Reader{Paths: []string{dir}})
 		}
 	})
 	b.Run("one-changed", func(b *testing.B) {
-		f := &Files{Paths: []string{dir}, follows: true}
+		f := &Reader{Paths: []string{dir}, follows: true}
 		load(b, f)
 		for round := 1; b.Loop(); round++ {
 			write(0, round)
@@ -101,7 +101,7 @@ func BenchmarkLoadDirectory(b *testing.B) {
 	})
 	b.Run("one-changed-of-a-file", func(b *testing.B) {
 		path := filepath.Join(b.TempDir(), "all.yaml")
-		f := &Files{Paths: []string{path}, follows: true}
+		f := &Reader{Paths: []string{path}, follows: true}
 		var all bytes.Buffer
 		for _, o := range sourcetest.ManyObjects(n) {
 			all.WriteString("---\n")

@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 // followed is a Source of files.
 type followed struct {
-	files    *Files
+	files    *Reader
 	watch    func(ctx context.Context, changed func()) error
 	nodeName string
 	node     atomic.Pointer[model.Node]
@@ -38,7 +39,7 @@ const rereadAfter = 5 * time.Second
 // Follow returns a Source that reads files again when watch says that they may have
 // changed, on the node of that name. watch is [Watcher.Run] of a watcher that was made
 // before, so that no change is lost. Warnings about the objects go to log.
-func Follow(files *Files, watch func(ctx context.Context, changed func()) error, nodeName string, log *slog.Logger) Source {
+func Follow(files *Reader, watch func(ctx context.Context, changed func()) error, nodeName string, log *slog.Logger) source.Source {
 	files.follows = true
 	return &followed{
 		files: files, watch: watch, nodeName: nodeName,
@@ -59,7 +60,7 @@ func (f *followed) Run(ctx context.Context, changed func()) error {
 				return
 			case <-f.unreadable:
 			}
-			if Wait(ctx, rereadAfter) {
+			if source.Wait(ctx, rereadAfter) {
 				changed()
 			}
 		}
@@ -101,9 +102,9 @@ func (f *followed) Load() (*model.Update, error) {
 	return u, nil
 }
 
-// Lookup implements [Source].
+// Lookup implements [source.Source].
 func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	return lookup(f.before, names)
+	return source.Lookup(f.before, names)
 }
 
 // retry requests another attempt after an error of the system. Other errors end only
@@ -142,10 +143,10 @@ func (f *followed) logNew(warnings []string) {
 
 func (f *followed) Node() *model.Node { return f.node.Load() }
 
-func (f *followed) State() State { return f.state.get() }
+func (f *followed) State() source.State { return f.state.get() }
 
 // Snapshot reads the files as Load does, and logs the warnings.
-func (f *Files) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
+func (f *Reader) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
 	input, err := f.Load()
 	if err != nil {
 		return nil, err
@@ -156,10 +157,10 @@ func (f *Files) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
 	return input.Snapshot, nil
 }
 
-// stateKeeper keeps the [State] of files. It is safe for concurrent use.
+// stateKeeper keeps the [source.State] of files. It is safe for concurrent use.
 type stateKeeper struct {
 	mu    sync.Mutex
-	state State
+	state source.State
 }
 
 // set records an attempt to read the source.
@@ -192,7 +193,7 @@ func (k *stateKeeper) read(warnings manifest.Errors, now time.Time) {
 	s.Warnings, s.Warned = warnings.Lines(), len(warnings)
 }
 
-func (k *stateKeeper) get() State {
+func (k *stateKeeper) get() source.State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state

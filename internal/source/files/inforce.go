@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ type InForce struct {
 // replaced are the files of one load that are not used as they are. Their objects are
 // written when they are asked for.
 type replaced struct {
-	of    *Files
+	of    *Reader
 	files []*isolated
 	once  sync.Once
 	texts []InForce
@@ -72,7 +72,7 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 		Kind       string            `json:"kind"`
 		Items      []json.RawMessage `json:"items"`
 	}{"v1", "List", []json.RawMessage{}}
-	for _, o := range (&Files{ProxyName: proxyName, keepGiven: true}).parse(in).objects {
+	for _, o := range (&Reader{ProxyName: proxyName, keepGiven: true}).parse(in).objects {
 		if o.given != nil {
 			list.Items = append(list.Items, o.given)
 		}
@@ -82,7 +82,7 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 }
 
 // inForce returns what another process serves in place of a file, or nil.
-func (f *Files) inForce(in file) *InForce {
+func (f *Reader) inForce(in file) *InForce {
 	abs, _ := filepath.Abs(in.name) // with an error, the name decides
 	var same *InForce
 	for i := range f.InForce {

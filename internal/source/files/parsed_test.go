@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ func TestUnchangedFileIsNotParsedAgain(t *testing.T) {
 	}
 	write("a", "10.96.0.1")
 	write("b", "10.96.0.2")
-	f := &Files{Paths: []string{dir}, follows: true}
+	f := &Reader{Paths: []string{dir}, follows: true}
 	load := func() *Input {
 		t.Helper()
 		in, err := f.Load()
@@ -54,7 +54,7 @@ func TestUnchangedFileIsNotParsedAgain(t *testing.T) {
 // lines are in messages.
 func TestUnchangedDocumentIsNotParsedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "services.yaml")
-	f := &Files{Paths: []string{path}, follows: true}
+	f := &Reader{Paths: []string{path}, follows: true}
 	load := func(names ...string) *Input {
 		t.Helper()
 		var text strings.Builder

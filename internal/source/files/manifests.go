@@ -1,4 +1,4 @@
-package source
+package files
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteManifests writes the objects of the input, which [Files.Keep] has kept, as YAML
+// WriteManifests writes the objects of the input, which [Reader.Keep] has kept, as YAML
 // documents: those of Kubernetes as they are, and a Balance as the objects that it stands
 // for. Reading them gives the same snapshot.
 func (in *Input) WriteManifests(w io.Writer) error {

@@ -1,0 +1,5 @@
+package files
+
+import "github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
+var check = sourcetest.Check
