@@ -146,7 +146,8 @@ type ServicePort struct {
 	Protocol  string `json:"protocol"`
 	// AffinitySeconds is how long a client stays on its endpoint; absent: no affinity.
 	AffinitySeconds float64 `json:"affinitySeconds,omitempty"`
-	Scheduler       string  `json:"scheduler,omitempty"` // unless it is round-robin or unknown
+	Scheduler       string  `json:"scheduler,omitempty"`   // unless it is round-robin or unknown
+	MaglevSlots     int     `json:"maglevSlots,omitempty"` // of the table of the schedulers maglev and maglev-port
 	// Stated is what the object of the Service says and no rule shows; absent if the report is
 	// from the kernel.
 	setting.Stated

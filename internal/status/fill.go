@@ -107,6 +107,7 @@ func servicePort(all []frontend) api.ServicePort {
 		if f.Scheduler > model.RoundRobin {
 			p.Scheduler = f.Scheduler.String()
 		}
+		p.MaglevSlots = max(p.MaglevSlots, f.TableSize())
 		p.Frontends[i] = f.entry()
 	}
 	return p
