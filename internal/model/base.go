@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// base is what the routes of all Services depend on.
+// base holds the inputs that the routes of all Services depend on.
 type base struct {
 	config       Config
 	node         *Node // of the source, or with its name only
 	locality     *Locality
 	serviceCIDRs []netip.Prefix
-	// loadBalancerCIDRs are those of the configuration, as [MergePrefixes] returns them.
+	// loadBalancerCIDRs are the configured ranges, as [MergePrefixes] returns them.
 	loadBalancerCIDRs []netip.Prefix
 	answerFrom        map[Family]netip.Addr // see the function; empty: echo requests are not answered
 	notices           []Notice              // about the node

@@ -42,7 +42,7 @@ func (t CheckType) Fits(p Protocol) bool {
 	return p == TCP
 }
 
-// AllFailing is what happens when every endpoint of a Service fails its check.
+// AllFailing says whether endpoints serve when every one of a Service fails its check.
 type AllFailing uint8
 
 const (
@@ -53,12 +53,12 @@ const (
 func (a AllFailing) String() string { return [...]string{"use", "reject"}[a] }
 
 // Check is the health check of a Service: how to find out whether an endpoint can
-// take connections. It is immutable. Each address is checked once, whatever the
-// number of its ports.
+// take connections. It is immutable. Each address is checked once, even if it has
+// several ports.
 type Check struct {
 	Type CheckType
-	// Port is the port of the endpoint to check; zero: that of the first port of the
-	// Service that fits the type.
+	// Port is the port of the endpoint to check; zero: the target of the first port of
+	// the Service that fits the type.
 	Port uint16
 
 	Interval time.Duration // between the starts of two checks
@@ -68,10 +68,10 @@ type Check struct {
 
 	AllFailing AllFailing
 
-	// Send and Expect are of CheckTCP and CheckUDP: what is sent, and what the answer
-	// has to contain; empty: nothing. They may be binary.
+	// Send and Expect are of CheckTCP and CheckUDP: the bytes to send, and bytes that the
+	// answer has to contain; empty: none. They may be binary.
 	Send, Expect string
-	Echo         bool // of CheckUDP: what is sent is random, and has to come back
+	Echo         bool // of CheckUDP: sends random bytes, which have to come back
 
 	HTTP *HTTPCheck // of CheckHTTP and CheckHTTPS, otherwise nil
 
@@ -107,8 +107,8 @@ type HTTPCheck struct {
 	Method string
 	Path   string // with a query, perhaps
 	Status []StatusRange
-	// Body is what the body has to contain, and Matches a regular expression that it
-	// has to match; empty: anything.
+	// The body has to contain Body and to match the regular expression Matches; empty:
+	// any body will do.
 	Body, Matches string
 }
 
@@ -141,7 +141,7 @@ func (h *HTTPCheck) Expected() string {
 	return strings.Join(texts, " or ")
 }
 
-// What returns what is checked, for example "https GET /healthz on port 8443".
+// What names the target of the check, for example "https GET /healthz on port 8443".
 func (c *Check) What() string {
 	text := c.Type.String()
 	switch {
@@ -237,8 +237,8 @@ func quoted(text string) string {
 // NotChecked begins the message of a result of an endpoint that is not checked.
 const NotChecked = "not checked: "
 
-// CheckResult is what the checks of an endpoint have found. It is kept beside the model:
-// what it means for connections is [Host.Failing].
+// CheckResult is the result of the checks of an endpoint, kept beside the model. Its effect
+// on connections is [Host.Failing].
 type CheckResult struct {
 	Healthy bool
 	Since   time.Time // of this state; zero: not checked yet

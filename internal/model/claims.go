@@ -7,8 +7,8 @@ import (
 
 // claims are routes that compete for the ports of one address and protocol, sorted by
 // first port, last port and claim. They are a treap, in which each node has the last port
-// of all routes below it, so that the routes that overlap some ports are found without a
-// look at the others: one Service can have a thousand ranges that overlap those of many.
+// of all routes below it, so that a search for the routes that overlap some ports
+// skips the others: one Service can have a thousand ranges that overlap ranges of many.
 type claims struct {
 	root *claimNode
 	n    int

@@ -9,14 +9,14 @@ import (
 )
 
 // clientLimits are the Services with limits per client. If they have too many different
-// values (4.94), those of the oldest Services apply. In the kernel each value is a chain and a
+// values (4.94), the limits of the oldest Services apply. In the kernel each value is a chain and a
 // set, which the kernel walks to find one by its name, and elements with verdicts, which it
 // visits when another one is added.
 type clientLimits struct {
 	asking  map[ServiceName]*Service
 	values  map[Limits]int           // in use, each with one limit; how many Services have it
 	refused map[ServiceName]bool     // Services whose limits per client do not apply
-	touched map[ServiceName]*Service // since the last decision, with what they asked for before it
+	touched map[ServiceName]*Service // since the last decision, as they were at that time
 }
 
 func newClientLimits() clientLimits {

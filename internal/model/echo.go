@@ -72,7 +72,7 @@ func compareEchoes(a, b *Route) int {
 
 // answers reports whether the node may answer echo requests to the address of a route: to
 // ClusterIPs, and to external addresses that are no addresses of nodes, as far as is known.
-// A Service with an address of this node has those of other nodes, too, as where k3s
+// A Service with an address of this node has addresses of other nodes, too, as where k3s
 // balances load. The rules leave out all addresses that this node has at present.
 func (b *base) answers(route *Route) bool {
 	a := route.Frontend.Address
@@ -91,7 +91,7 @@ func (b *base) answers(route *Route) bool {
 }
 
 // answerFrom returns the addresses of this node to which echo requests are translated. They
-// cannot be those of the interface that receives the request: that of a pod may have none.
+// cannot be addresses of the interface that receives the request: a pod's may have none.
 func answerFrom(node *Node, c Config) map[Family]netip.Addr {
 	if !c.AnswerPing {
 		return nil
@@ -111,8 +111,8 @@ func answerFrom(node *Node, c Config) map[Family]netip.Addr {
 	return out
 }
 
-// echoRoutes returns the route of each address that decides about echo requests, among
-// those of one Service.
+// echoRoutes returns, of the routes of one Service, the one of each address that decides
+// about echo requests.
 func (b *base) echoRoutes(routes []Route) (out []*Route) {
 	if !b.config.AnswerPing {
 		return nil
@@ -183,9 +183,9 @@ func (r *Router) Echoes() []*Route {
 	return out
 }
 
-// EchoAnswer returns what happens to echo requests from pods and from the node to the address of
-// a route, and to those from clients outside of the cluster: Forward if the node answers them.
-// Reject means that nothing is done, because no endpoint is usable.
+// EchoAnswer returns the verdicts on echo requests to the address of a route, from pods and
+// the node, and from clients outside of the cluster: Forward if the node answers them.
+// Reject means that no rule handles them, because no endpoint is usable.
 func (r *Route) EchoAnswer() (inside, outside Verdict) {
 	if r.Inside().Verdict != Forward {
 		return Reject, Reject

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Extras are what annotations of ours ask for beyond Kubernetes, in an object of its own
+// Extras are settings beyond Kubernetes, from our annotations, in an object of its own
 // because few Services have any. They must not be changed.
 type Extras struct {
 	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
@@ -13,19 +13,18 @@ type Extras struct {
 	EndpointsFrom *ServiceName
 	// Limits of new connections.
 	Limits Limits
-	// Ranges are ports in addition to those of the Service. No two of a protocol overlap,
+	// Ranges are ports in addition to the Service's own. No two of a protocol overlap,
 	// and a single port is none of the Service's ports.
 	Ranges []PortRange
 	// Sources are the clients of all frontends of the Service, of both families (4.75).
 	Sources *Sources
-	// OnFailure is what happens to established TCP connections to an endpoint that fails or
-	// leaves.
+	// OnFailure decides over established TCP connections to an endpoint that fails or leaves.
 	OnFailure OnFailure
 	// MaglevSize is one of [MaglevSizes]; zero: [DefaultMaglevSize].
 	MaglevSize uint32
 }
 
-// OnFailure is what happens to established TCP connections to an endpoint that fails its
+// OnFailure is the treatment of established TCP connections to an endpoint that fails its
 // health check or leaves the Service.
 type OnFailure uint8
 

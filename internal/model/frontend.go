@@ -14,7 +14,7 @@ type Frontend struct {
 	Address  netip.Addr
 	Protocol Protocol
 	Port     uint16
-	Last     uint16 // the last port of a range, of which Port is the first; zero: one port
+	Last     uint16 // the last port of a range that begins with Port; zero: one port
 }
 
 // FrontendID is what rules know a frontend by. It is comparable, and no two frontends that
@@ -177,8 +177,8 @@ func (r *Route) Outside() Decision {
 	return r.Inside()
 }
 
-// RouteService returns the routes of one Service on a node: one for each address
-// and port or range of ports. slices are those of the Service.
+// RouteService returns the routes of one Service, which has these slices, on a node: one
+// for each address and port or range of ports.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	routes, external := make([]Route, 0, s.mostRoutes(l)), s.external()
 	var few [4]slicePort // the common case

@@ -66,7 +66,7 @@ func wildcards(addresses []netip.Addr) []netip.Addr {
 func (c *Config) NeedsInterfaces() bool { return len(c.NodePortAddresses) > 0 || c.AnswerPing }
 
 // nodePortRanges returns the ranges that serve NodePorts of one family (6.2 to 6.5):
-// those of the configuration, the first address of the node, or all addresses.
+// the configured ones, the first address of the node, or all addresses.
 func (c *Config) nodePortRanges(node *Node, f Family) []netip.Prefix {
 	ranges := prefixesOf(c.NodePortAddresses, f)
 	switch {

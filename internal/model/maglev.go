@@ -7,7 +7,7 @@ import (
 )
 
 // MaglevSizes are the numbers of slots that a table of the scheduler maglev may have:
-// primes, which are those of Cilium and IPVS.
+// primes, the same as in Cilium and IPVS.
 var MaglevSizes = []uint32{251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, 131071}
 
 // DefaultMaglevSize is the number of slots for up to a hundred endpoints with shares that

@@ -99,7 +99,7 @@ func withoutPort(port PortName, f Family, ss []*EndpointSlice, served map[netip.
 	return out
 }
 
-// lacks says that a slice does not have a service port, and what it has.
+// lacks says that a slice does not have a service port, and names its ports.
 func (s *EndpointSlice) lacks(port PortName) string {
 	has := make([]string, len(s.Ports))
 	for i, p := range s.Ports {

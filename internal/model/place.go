@@ -63,7 +63,7 @@ func (p Place) compare(o Place) int {
 	return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.forZones, b.forZones), cmp.Compare(a.forNodes, b.forNodes))
 }
 
-// names is a comparable list of names, each with its length before it: those of a file
+// names is a comparable list of names, each with its length before it: names in a file
 // may have any character.
 type names string
 

@@ -11,8 +11,8 @@ import (
 )
 
 // PortRange is a range of ports on which a Service is served in addition to its ports,
-// or one further port. All hosts of the Service are its endpoints, whatever ports their
-// slices have.
+// or one further port. All hosts of the Service are its endpoints, with any ports in their
+// slices.
 type PortRange struct {
 	// ServicePort has the first port, no NodePort, and a name that no port of a Service
 	// can have, for example "10000-20000/udp".
@@ -89,7 +89,7 @@ func (r *Route) AffinityTimeout() time.Duration {
 	return r.Service.AffinityTimeout
 }
 
-// Scheduler returns that of the Service, or the default. Instead of session affinity a
+// Scheduler returns the scheduler of the Service, or the default. Instead of session affinity a
 // range has source-hash, which gives a client the same host for all ports of all ranges.
 func (r *Route) Scheduler() Scheduler {
 	if r.Frontend.IsRange() && r.Service.AffinityTimeout > 0 {
@@ -98,7 +98,7 @@ func (r *Route) Scheduler() Scheduler {
 	return r.Service.Scheduler
 }
 
-// routeRanges returns the routes of the ranges of a Service in a family: like those of
+// routeRanges returns the routes of the ranges of a Service in a family: like routes of
 // its ports, but without NodePorts and addresses of the node.
 func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sources familySources) []Route {
 	ranges := s.Extra().Ranges
@@ -170,8 +170,8 @@ func withPort(hosts []Endpoint, port uint16) []Endpoint {
 func (l *Locality) owns(a netip.Addr) bool { return a.IsLoopback() || contains(l.own, a) }
 
 // balancesToNodes reports whether the load balancer of a Service gives out addresses of
-// nodes, because it gives out one of this node: the others are those of other nodes,
-// which need their ports, too. The addresses of a Balance are chosen one by one.
+// nodes, because it gives out one of this node: the others belong to other nodes, which
+// need their ports, too. The addresses of a Balance are chosen one by one.
 func (l *Locality) balancesToNodes(s *Service) bool {
 	return !s.Balance && slices.ContainsFunc(s.external().LoadBalancerIPs, l.owns)
 }

@@ -75,8 +75,8 @@ type Routing struct {
 	Localhost         []netip.Addr        // where a listener serves NodePorts of TCP
 	Through           []netip.Addr        // addresses of the node that it connects to
 	Detectors         map[Family]Detector // of pods
-	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
-	// configuration, with defaults.
+	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are as configured, or the
+	// defaults.
 	MasqueradeAll    bool
 	Scheduler        Scheduler
 	AffinityCapacity uint32

@@ -182,8 +182,8 @@ func (c *rangeClaims) release(route *Route, open *claimQueue) {
 	}
 }
 
-// claimQueue is a heap of claims, the first one by [compareClaims] at its top. What is
-// added while it is emptied comes behind what has been taken.
+// claimQueue is a heap of claims, the first one by [compareClaims] at its top. Claims added
+// while it is emptied come behind the ones that have been taken.
 type claimQueue struct {
 	heap  []*Route
 	known map[*Route]struct{} // also those that have been taken

@@ -8,7 +8,7 @@ import (
 )
 
 // ServiceState is a Service with its EndpointSlices. The Service is nil if
-// there is none, whatever slices are left.
+// there is none; slices may be left.
 type ServiceState struct {
 	Service *Service
 	Slices  []*EndpointSlice
@@ -62,7 +62,7 @@ func NewRouter() *Router {
 // SetServices sets the state of some Services. It returns the frontends that may
 // have changed, each once and in no order.
 func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
-	// touched are frontends with what they had before.
+	// touched are frontends with their routes before the change.
 	touched := make(map[Frontend]*Route)
 	if len(r.services) == 0 { // maps of the final size take less memory and time
 		r.services = make(map[ServiceName]*routed, len(states))
@@ -199,7 +199,7 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 	r.echo(s, -1, touched)
 }
 
-// touch notes what a frontend had before the changes.
+// touch notes the route of a frontend before the changes.
 func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
 	if _, ok := touched[f]; !ok {
 		touched[f] = r.winner(f)
@@ -264,8 +264,8 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh builds again what has become stale. touched are the frontends that may have
-// changed, with what they had before.
+// refresh builds stale results again. touched are the frontends that may have changed,
+// with their routes before.
 func (r *Router) refresh(touched map[Frontend]*Route) {
 	r.report(touched)
 	if r.staleHealth {
@@ -278,8 +278,8 @@ func (r *Router) refresh(touched map[Frontend]*Route) {
 // must not be changed.
 func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 
-// Serves returns the route of a frontend, or nil, also that of a NodePort with the
-// unspecified address if it applies, or else that of a range with its port.
+// Serves returns the route of a frontend: its own, or the route of a NodePort with the
+// unspecified address, or of a range that has its port; nil if there is none.
 func (r *Router) Serves(f Frontend) *Route {
 	route := r.winners[f]
 	if route == nil && r.onNode(f.Address) {

@@ -122,7 +122,7 @@ type ClientAddresses uint8
 
 const (
 	DefaultClientAddresses    ClientAddresses = iota // by the kind of frontend and the policies (table 4-A)
-	KeepClientAddresses                              // those of all clients except the node itself
+	KeepClientAddresses                              // of all clients except the node itself
 	MasqueradeClientAddresses                        // none: connections come from the node
 )
 
@@ -165,7 +165,7 @@ func (s *Service) external() External {
 }
 
 // Serves reports whether clients dial the Service at an address: a ClusterIP, an
-// external IP or that of a load balancer.
+// external IP or a load balancer IP.
 func (s *Service) Serves(a netip.Addr) bool {
 	e := s.external()
 	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)

@@ -15,7 +15,7 @@ import (
 // and tables of 131,071 slots took 0.6 GB of memory on every node, and a change of one of
 // its endpoints 2 s of processor time (measured on 6.18).
 
-// slotAsk is what a Service asks for. It depends on the Service alone, neither on its
+// slotAsk is the request of a Service for tables of slots. It depends on the Service alone, neither on its
 // endpoints nor on the node, and so do the sizes of tables: they are the same on all nodes.
 // It is comparable; the zero value asks for nothing.
 type slotAsk struct {
@@ -24,7 +24,7 @@ type slotAsk struct {
 	size    int // slots of each
 }
 
-// slotAsk returns what a Service asks for if the scheduler of the node is byDefault.
+// slotAsk returns the request of a Service if the scheduler of the node is byDefault.
 func (s *Service) slotAsk(byDefault Scheduler) slotAsk {
 	tables := 0
 	if cmp.Or(s.Scheduler, byDefault).IsMaglev() {
@@ -103,7 +103,7 @@ type slotBudget struct {
 
 func newSlotBudget() slotBudget { return slotBudget{asking: make(map[ServiceName]slotAsk)} }
 
-// ask sets what a Service asks for.
+// ask sets the request of a Service.
 func (b *slotBudget) ask(name ServiceName, a slotAsk) {
 	before := b.asking[name]
 	if a == before {
@@ -143,7 +143,7 @@ func (b *slotBudget) choose() map[ServiceName]int {
 	return reduced
 }
 
-// askSlots sets what a Service asks for, or that it is gone: nil.
+// askSlots sets the request of a Service, which is nil if it is gone.
 func (r *Router) askSlots(name ServiceName, s *Service) {
 	var a slotAsk
 	if s != nil {

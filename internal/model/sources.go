@@ -79,8 +79,8 @@ func (s *Sources) within(ranges []netip.Prefix) *Sources {
 }
 
 // with returns the sources with some addresses of the node, which are treated like the
-// address that the node has as a client: packets of the node to such an address have it
-// as their source (4.33).
+// address that the node has as a client: packets of the node to one of them have it as
+// their source (4.33).
 func (s *Sources) with(node netip.Addr, own ...netip.Addr) *Sources {
 	if s == nil {
 		return nil
@@ -103,7 +103,7 @@ func (s *Sources) with(node netip.Addr, own ...netip.Addr) *Sources {
 	return &out
 }
 
-// common returns what two merged lists have in common: two ranges are apart, or one of
+// common returns the intersection of two merged lists: two ranges are apart, or one of
 // them is inside the other one.
 func common(a, b []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix

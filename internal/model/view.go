@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// View is what a router knows about one Service. Its values are shared and must not be
+// View is the state of one Service in a router. Its values are shared and must not be
 // changed.
 type View struct {
 	Service *Service // with the tables of the scheduler maglev that it gets
@@ -16,7 +16,7 @@ type View struct {
 	Notices []Notice      // about the Service
 	Health  *HealthCheck  // nil: none
 	Echoes  []ViewedEcho  // sorted by address; none unless echo requests are answered
-	// Scheduler is that of the Service, or else of the configuration.
+	// Scheduler is the one of the Service, or else the configured one.
 	Scheduler Scheduler
 	// Checked returns the result of the health check of an address. It is nil, unless the
 	// caller sets it: a router does not know results.
@@ -44,7 +44,7 @@ type ViewedClaim struct {
 	Behind Frontend // that the listener on localhost connects to; the zero value: none
 }
 
-// View returns what is known about a Service, or nil. The cost depends on the Service and
+// View returns the state of a Service, or nil if there is none. The cost depends on the Service and
 // on the notices, not on other Services.
 func (r *Router) View(name ServiceName) *View {
 	s, ok := r.services[name]
