@@ -40,6 +40,7 @@ type phase struct {
 	flags   flags
 	input   *files.Input
 	err     error // of the input
+	router  *model.Router
 	routing *model.Routing
 	rules   *nft.Ruleset
 }
@@ -120,7 +121,8 @@ func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
 	}
 	reader := files.Reader{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml), ProxyName: p.flags.proxyName, Keep: true}
 	if p.input, p.err = reader.Load(); p.err == nil {
-		p.routing = model.Resolve(p.input.Snapshot, p.flags.Config)
+		p.router = p.input.Snapshot.Route(p.flags.Config)
+		p.routing = p.router.Routing()
 		p.rules = render.Render(p.routing)
 	}
 }

@@ -87,7 +87,7 @@ func (p *phase) flow(t *testing.T, question string) string {
 
 // listener returns where the listener of a NodePort on localhost connects to.
 func (p *phase) listener(f model.Frontend) (netip.AddrPort, bool) {
-	return explain.Listener(p.routing, f)
+	return explain.Listener(p.router, f)
 }
 
 // readQuestion reads "from ADDRESS [on INTERFACE] PROTOCOL TARGET"; the word

@@ -65,11 +65,9 @@ type predictedOutcome struct {
 
 // oracle answers questions for one snapshot.
 type oracle struct {
-	snapshot *model.Snapshot
-	config   model.Config
-	routing  *model.Routing
-	rules    *nft.Ruleset
-	local    []netip.Addr
+	router *model.Router
+	rules  *nft.Ruleset
+	local  []netip.Addr
 }
 
 func newOracle(t *testing.T, file string, config model.Config) *oracle {
@@ -78,8 +76,8 @@ func newOracle(t *testing.T, file string, config model.Config) *oracle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	routing := model.Resolve(input.Snapshot, config)
-	return &oracle{input.Snapshot, config, routing, render.Render(routing), explain.LocalAddresses(input.Snapshot, config)}
+	router := input.Snapshot.Route(config)
+	return &oracle{router, render.Render(router.Routing()), explain.LocalAddresses(input.Snapshot, config)}
 }
 
 // look does the same as explain -f.
@@ -94,7 +92,7 @@ func (o *oracle) look(q question) (*explain.Result, error) {
 		p.Source, p.Interface = q.source(), q.device
 	}
 	r := explain.Explain(o.rules.Table(model.FamilyOf(p.Destination)), p, o.local)
-	r.AddObjects(o.snapshot, o.config, o.routing)
+	r.AddObjects(o.router)
 	return r, nil
 }
 

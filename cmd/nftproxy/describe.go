@@ -149,9 +149,7 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.D
 	if err != nil {
 		return nil, err
 	}
-	router := model.NewRouter()
-	router.Configure(cfg.Node, snapshot.Nodes, snapshot.ServiceCIDRs)
-	router.SetServices(snapshot.Update().Services)
+	router := snapshot.Route(cfg.Node)
 	name, err := describe.Resolve(question, router.Names())
 	if err != nil {
 		return nil, err

@@ -206,7 +206,7 @@ func (o *explainOptions) question(protocol, target string) (q question, err erro
 
 // resolve sets the destination of a question by name, and returns what else could be
 // meant.
-func (q *question) resolve(all []explain.Served) (remarks []string, err error) {
+func (q *question) resolve(all []served.Named) (remarks []string, err error) {
 	if !q.byName {
 		return nil, nil
 	}
@@ -226,7 +226,7 @@ func (q *question) resolve(all []explain.Served) (remarks []string, err error) {
 	if q.packet.Source.IsValid() {
 		prefer = model.FamilyOf(q.packet.Source)
 	}
-	to, remarks, err := q.name.Packet(slices.DeleteFunc(all, func(s explain.Served) bool { return s.Port.Service != name }), prefer)
+	to, remarks, err := q.name.Packet(slices.DeleteFunc(all, func(s served.Named) bool { return s.Port.Service != name }), prefer)
 	if err != nil {
 		return nil, err
 	}
@@ -247,25 +247,24 @@ func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Res
 	if err != nil {
 		return nil, err
 	}
-	config := cfg.Node
-	routing := model.Resolve(snapshot, config)
-	var all []explain.Served
+	router := snapshot.Route(cfg.Node)
+	routing := router.Routing()
+	var all []served.Named
 	for i := range routing.Routes {
-		r := &routing.Routes[i]
-		all = append(all, explain.Served{Frontend: r.Frontend, Port: r.PortName(), Kind: r.Kind})
+		all = append(all, served.NameOf(&routing.Routes[i]))
 	}
 	remarks, err := q.resolve(all)
 	if err != nil {
 		return nil, err
 	}
-	p, local := q.packet, explain.LocalAddresses(snapshot, config)
+	p, local := q.packet, explain.LocalAddresses(snapshot, cfg.Node)
 	if !p.Source.IsValid() {
 		p = p.SentBy(local)
 	}
-	p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return explain.Listener(routing, f) }, local)
+	p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return explain.Listener(router, f) }, local)
 	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
 	result.Asked = asked
-	result.AddObjects(snapshot, config, routing)
+	result.AddObjects(router)
 	result.Notes = append(result.Notes, remarks...)
 	return result, nil
 }
@@ -312,11 +311,9 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 }
 
 // servedIn returns the frontends of the rules, with the names in their comments.
-func servedIn(rs *nft.Ruleset) (out []explain.Served) {
+func servedIn(rs *nft.Ruleset) (out []served.Named) {
 	for _, t := range rs.Tables {
-		for f, of := range served.Read(t).Names() {
-			out = append(out, explain.Served{Frontend: f, Port: of.Port, Kind: of.Kind})
-		}
+		out = slices.AppendSeq(out, served.Read(t).Names())
 	}
 	return out
 }

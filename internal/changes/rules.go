@@ -23,17 +23,17 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 		was, is := served.Read(before.Table(f)), served.Read(after.Table(f))
 		all := touched(f, p, before.Table(f), after.Table(f))
 		if deletesTable(f, p) { // its elements are not listed
-			for frontend := range was.Names() {
-				all[frontend] = struct{}{}
+			for n := range was.Names() {
+				all[n.Frontend] = struct{}{}
 			}
 		}
 		for frontend := range all {
 			c.add(pair{ofRules(was, frontend), ofRules(is, frontend)})
 		}
-		for _, name := range was.Names() {
+		for name := range was.Names() {
 			c.count(name.Port.Service, 1, 0)
 		}
-		for _, name := range is.Names() {
+		for name := range is.Names() {
 			c.count(name.Port.Service, 0, 1)
 		}
 	}

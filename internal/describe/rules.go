@@ -21,9 +21,9 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
 	for _, t := range rs.Tables {
 		s.Ping = append(s.Ping, pingsIn(t, name)...)
 		table := served.Read(t)
-		for f, of := range table.Names() {
+		for of := range table.Names() {
 			if of.Port.Service == name {
-				all = append(all, table.Frontend(f))
+				all = append(all, table.Frontend(of.Frontend))
 			}
 		}
 	}

@@ -62,7 +62,7 @@ var node1 = model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.
 func ask(t *testing.T, s *model.Snapshot, c model.Config, question string) *Result {
 	t.Helper()
 	r := askRules(t, s, c, question)
-	r.AddObjects(s, c, model.Resolve(s, c))
+	r.AddObjects(s.Route(c))
 	return r
 }
 

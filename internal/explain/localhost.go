@@ -22,12 +22,8 @@ func (p Packet) Through(connectsTo func(model.Frontend) (netip.AddrPort, bool), 
 }
 
 // Listener returns where the listener of a NodePort on localhost connects to; false: there
-// is none. routing is that of the node.
-func Listener(routing *model.Routing, f model.Frontend) (netip.AddrPort, bool) {
-	route := findRoute(routing, f)
-	if route == nil {
-		return netip.AddrPort{}, false
-	}
-	to, behind := model.BehindLocalhost(route, routing.Through, func(f model.Frontend) *model.Route { return findRoute(routing, f) })
-	return netip.AddrPortFrom(to.Address, to.Port), behind != nil
+// is none.
+func Listener(router *model.Router, f model.Frontend) (netip.AddrPort, bool) {
+	to, route := router.BehindLocalhost(f)
+	return netip.AddrPortFrom(to.Address, to.Port), route != nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // Name is a question about a Service by its name.
@@ -38,17 +39,10 @@ func ParseName(protocol, target string) (Name, bool) {
 	return Name{protocol, service, port}, true
 }
 
-// Served is a frontend and the service port behind it.
-type Served struct {
-	Frontend model.Frontend
-	Port     model.PortName
-	Kind     model.Kind
-}
-
 // Packet returns the packet to ask about among the frontends of the Service: to its
 // ClusterIP over IPv4, or of the family that is preferred; without ClusterIP, to another
 // address. The remarks say what else could be meant.
-func (n Name) Packet(all []Served, prefer model.Family) (p Packet, remarks []string, err error) {
+func (n Name) Packet(all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
 	if isICMP(n.Protocol) {
 		return n.ping(all, prefer)
 	}
@@ -56,7 +50,7 @@ func (n Name) Packet(all []Served, prefer model.Family) (p Packet, remarks []str
 	if err != nil {
 		return p, nil, err
 	}
-	slices.SortStableFunc(candidates, func(a, b Served) int {
+	slices.SortStableFunc(candidates, func(a, b served.Named) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), boolOrder(!a.Frontend.IsRange(), !b.Frontend.IsRange()), boolOrder(model.FamilyOf(a.Frontend.Address) == prefer, model.FamilyOf(b.Frontend.Address) == prefer),
 			cmp.Compare(a.Frontend.Port, b.Frontend.Port), a.Frontend.Compare(b.Frontend))
 	})
@@ -99,7 +93,7 @@ func isICMP(protocol string) bool { return protocol == "icmp" || protocol == "ic
 
 // ping returns the packet to the ClusterIP, which has no port, or else to another
 // address.
-func (n Name) ping(all []Served, prefer model.Family) (p Packet, remarks []string, err error) {
+func (n Name) ping(all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
 	if n.Protocol == "icmpv6" {
 		prefer = model.IPv6
 	}
@@ -115,7 +109,7 @@ func (n Name) ping(all []Served, prefer model.Family) (p Packet, remarks []strin
 
 // mainKind returns the kind that comes first: a Service without ClusterIP has load
 // balancer addresses.
-func mainKind(all []Served) model.Kind {
+func mainKind(all []served.Named) model.Kind {
 	first := model.NodePort
 	for _, s := range all {
 		first = min(first, s.Kind)
@@ -124,10 +118,10 @@ func mainKind(all []Served) model.Kind {
 }
 
 // candidates returns the frontends of the protocol and port.
-func (n Name) candidates(all []Served) ([]Served, error) {
+func (n Name) candidates(all []served.Named) ([]served.Named, error) {
 	protocol, _ := ParseProtocol(n.Protocol) // 0 matches any
 	var known []string
-	var out []Served
+	var out []served.Named
 	of := mainKind(all)
 	for _, s := range all {
 		if s.Kind == of {
@@ -163,7 +157,7 @@ func (n Name) inRange(f model.Frontend) bool {
 }
 
 // portText returns for example "http (tcp 80)".
-func portText(s Served) string {
+func portText(s served.Named) string {
 	if s.Frontend.IsRange() {
 		return s.Port.Port
 	}

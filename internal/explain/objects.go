@@ -8,96 +8,42 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// AddObjects adds what follows from the objects behind the rules: the service port,
-// the endpoints that take no new connections, and the Services that claim the
-// frontend too. routing is the result of [model.Resolve] for the snapshot.
-func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Routing) {
-	route := findRoute(routing, r.Packet.Frontend())
+// AddObjects adds what follows from the objects behind the rules: the service port, the
+// endpoints that take no new connections, and the Services that claim the frontend, too.
+func (r *Result) AddObjects(router *model.Router) {
+	route := router.Serves(r.Packet.Frontend())
 	if route == nil {
 		return
 	}
-	r.Service, r.Kind, r.Frontend = route.PortName().String(), route.Kind.String(), route.Frontend
-	if route.Frontend.IsRange() && route.Service.AffinityTimeout > 0 {
+	r.name(served.NameOf(route))
+	view := router.View(route.Service.Name)
+	if route.Frontend.IsRange() && view.Service.AffinityTimeout > 0 {
 		r.Notes = append(r.Notes, "the Service has session affinity, but its ranges of ports use the scheduler source-hash instead")
 	}
-	r.AddSources(route.Service.SourceLists(route.Kind, model.FamilyOf(route.Frontend.Address)))
-	node, _ := s.Node(c.NodeName)
-	l := model.NewLocality(node, c)
-	policy := route.InsidePolicy()
-	if route.Local() && r.treatedAsOutside() {
-		policy = model.PolicyLocal
-	}
-	name := route.Service.Name
-	ss := slices.DeleteFunc(slices.Clone(s.Slices), func(e *model.EndpointSlice) bool {
-		return e.Namespace != name.Namespace || e.Service != name.Name
-	})
 	family := model.FamilyOf(route.Frontend.Address)
-	r.LeftOut = append(leftOut(route.Service, model.Endpoints(route.PortName(), family, ss), l.Node, policy), omissions(model.NotCandidates(route.PortName(), family, ss))...)
-	r.Conflicts = losers(s, l, route)
-	if len(ss) == 0 && route.Service.Balance {
-		r.Notes = append(r.Notes, route.Service.Object().String()+" has no backends")
-	} else if len(ss) == 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", name.Name, name.Namespace))
+	r.AddSources(view.Service.SourceLists(route.Kind, family))
+	f := served.Of(route, view.Scheduler)
+	policy := f.InternalPolicy
+	if r.Outside() {
+		policy = f.ExternalPolicy
 	}
-}
-
-// findRoute returns the route that serves a frontend, or nil.
-func findRoute(routing *model.Routing, f model.Frontend) *model.Route {
-	find := func(f model.Frontend) *model.Route {
-		i, ok := slices.BinarySearchFunc(routing.Routes, f, func(r model.Route, f model.Frontend) int { return r.Frontend.Compare(f) })
-		if !ok {
-			return nil
-		}
-		return &routing.Routes[i]
+	for _, o := range slices.Concat(model.LeftOut(view.Service, model.Endpoints(f.Port, family, view.Slices), view.Node, policy), model.NotCandidates(f.Port, family, view.Slices)) {
+		r.LeftOut = append(r.LeftOut, Omission{o.Endpoint, terminal.Printable(o.Reason)})
 	}
-	own := find(f)
-	if own == nil && routing.ServesNodePorts(f.Address) {
-		own = find(f.OnNode())
+	router.Rivals(route, func(o *model.Route) {
+		r.Conflicts = append(r.Conflicts, Claim{o.PortName().String(), o.Kind.String()})
+	})
+	slices.SortFunc(r.Conflicts, func(a, b Claim) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Kind, b.Kind)) })
+	r.Conflicts = slices.Compact(r.Conflicts)
+	if len(view.Slices) == 0 && view.Service.Balance {
+		r.Notes = append(r.Notes, view.Service.Object().String()+" has no backends")
+	} else if len(view.Slices) == 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", view.Service.Name.Name, view.Service.Name.Namespace))
 	}
-	if own != nil {
-		return own
-	}
-	for i := range routing.Routes {
-		if of := routing.Routes[i].Frontend; of.IsRange() && of.Contains(f) {
-			return &routing.Routes[i]
-		}
-	}
-	return nil
-}
-
-// losers returns the other claims of the frontend of a route, or of the NodePort
-// with the unspecified address that it hides.
-func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
-	var out []Claim
-	hidden := winner.Frontend
-	if slices.Contains(l.NodePortAddresses, hidden.Address) {
-		hidden = hidden.OnNode()
-	}
-	for _, svc := range s.Services {
-		for _, r := range model.RouteService(svc, nil, l) {
-			if (r.Frontend == winner.Frontend || r.Frontend == hidden || r.Frontend.Overlaps(winner.Frontend)) && r.PortName() != winner.PortName() {
-				out = append(out, Claim{r.PortName().String(), r.Kind.String()})
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b Claim) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Kind, b.Kind)) })
-	return slices.Compact(out)
-}
-
-// leftOut returns the endpoints of a port of a Service that take no new connections.
-func leftOut(s *model.Service, endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
-	return omissions(model.LeftOut(s, endpoints, node, policy))
-}
-
-func omissions(all []model.Omission) []Omission {
-	var out []Omission
-	for _, o := range all {
-		out = append(out, Omission{o.Endpoint, terminal.Printable(o.Reason)})
-	}
-	return out
 }
 
 // emptySlot is why a connection falls out of its lane.
@@ -120,11 +66,12 @@ func (r *Result) AddSources(lists []model.SourceList) {
 	}
 }
 
-// exact returns the name of a set, or of its counterpart for frontends with one port. The
-// sets of a list of clients count as the set of the frontends that have the list.
-func exact(set string) string {
+// decides returns the row of the reasons for a packet that is found in a set: of a list of
+// clients, that of the frontends that have the list. That of a counterpart for ranges of
+// ports is the one for frontends with one port.
+func decides(set string) *nft.Row {
 	row := nft.RowOf(set)
-	return cmp.Or(row.Decides, row.Name)
+	return nft.RowOf(cmp.Or(row.Decides, row.Name))
 }
 
 // reason returns why an outcome is not Forward. It depends on the last set in which
@@ -136,43 +83,44 @@ func reason(o *Outcome) string {
 	if o.Stale {
 		return "the endpoint to which the client was bound has left the Service; its next packet gets another one"
 	}
-	last, served := "", false
+	row, served := new(nft.Row), false
 	for _, s := range o.Path {
 		for _, set := range s.sets {
 			if !nft.RowOf(set).Passing {
-				last = exact(set)
-				served = served || last == nft.ServicesMap
+				row = decides(set)
+				served = served || row.Name == nft.ServicesMap
 			}
 		}
 	}
-	if last == nft.ClusterIPsSet && o.echo {
-		return "this node does not answer, because no endpoint of the Service can take connections"
+	if row.Name == nft.ClusterIPsSet {
+		switch {
+		case o.echo:
+			return "this node does not answer, because no endpoint of the Service can take connections"
+		case o.portless:
+			return "a ClusterIP answers on the ports of its Service only, and this protocol has none"
+		case served: // fell out of its lane
+			return emptySlot
+		}
 	}
-	if last == nft.ClusterIPsSet && o.portless {
-		return "a ClusterIP answers on the ports of its Service only, and this protocol has none"
-	}
-	if last == nft.ClusterIPsSet && served { // fell out of its lane
+	switch text := map[Disposition]string{Reject: row.Rejects, Drop: row.Drops}[o.Verdict]; {
+	case text != "":
+		return text
+	case o.Verdict != NotOurs:
+		return fmt.Sprintf("by the rule %q", o.Path[len(o.Path)-1].Rule)
+	case row.Contents == nft.Services || row.Contents == nft.LocalServices:
 		return emptySlot
 	}
-	row := nft.RowOf(last)
-	text := map[Disposition]string{Reject: row.Rejects, Drop: row.Drops}[o.Verdict]
-	if fellOut := row.Contents == nft.Services || row.Contents == nft.LocalServices; o.Verdict == NotOurs && fellOut {
-		text = emptySlot
-	}
-	if text != "" {
-		return text
-	}
-	if o.Verdict == NotOurs {
-		return "no rule matches"
-	}
-	return fmt.Sprintf("by the rule %q", o.Path[len(o.Path)-1].Rule)
+	return "no rule matches"
 }
 
-// treatedAsOutside reports whether rules for clients outside of the cluster applied.
-func (r *Result) treatedAsOutside() bool { return r.met(nft.LocalServicesMap) }
-
-// Outside reports whether the client counts as one outside of the cluster.
-func (r *Result) Outside() bool { return r.treatedAsOutside() }
+// Outside reports whether rules for clients outside of the cluster applied.
+func (r *Result) Outside() bool {
+	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
+		return slices.ContainsFunc(o.Path, func(s Step) bool {
+			return slices.ContainsFunc(s.sets, func(set string) bool { return decides(set).Contents == nft.LocalServices })
+		})
+	})
+}
 
 // AddOmission adds an endpoint, with a port or without, that takes no new connections. It
 // does nothing without a reason.

@@ -56,7 +56,7 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 			for _, e := range chosen {
 				rest = append(rest, e.Address())
 			}
-			for _, o := range leftOut(&model.Service{}, endpoints, node, policy) {
+			for _, o := range model.LeftOut(&model.Service{}, endpoints, node, policy) {
 				if o.Reason == "" {
 					t.Fatal("an omission without a reason")
 				}
@@ -113,7 +113,7 @@ func TestLeftOutReasons(t *testing.T) {
 			endpoints = append(endpoints, model.Endpoint{Host: &h, Port: 80})
 		}
 		got := ""
-		for _, o := range leftOut(&model.Service{}, endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
+		for _, o := range model.LeftOut(&model.Service{}, endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
 			if o.Endpoint == endpoints[0].Address() {
 				got = o.Reason
 			}

@@ -202,13 +202,13 @@ func BenchmarkExplain(b *testing.B) {
 		slice.Service = svc.Name.Name
 		s.Services, s.Slices = append(s.Services, &svc), append(s.Slices, &slice)
 	}
-	routing := model.Resolve(s, node1)
-	table := render.Render(routing).Table(model.IPv4)
+	router := s.Route(node1)
+	table := render.Render(router.Routing()).Table(model.IPv4)
 	p := Packet{Source: addr("203.0.113.7"), Destination: addr("10.96.20.20"), Protocol: model.TCP, Port: 80}
 	b.ReportAllocs()
 	for b.Loop() {
 		r := Explain(table, p, nil)
-		r.AddObjects(s, node1, routing)
+		r.AddObjects(router)
 		if len(r.Outcomes) != 2 || len(r.LeftOut) != 0 {
 			b.Fatal(briefs(r))
 		}

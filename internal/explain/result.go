@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -114,27 +115,17 @@ func (r *Result) Verdict() (d Disposition, ok bool) {
 	return first, true
 }
 
-func (r *Result) met(set string) bool {
-	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
-		return slices.ContainsFunc(o.Path, func(s Step) bool {
-			return slices.ContainsFunc(s.sets, func(found string) bool { return exact(found) == set })
-		})
-	})
+// name sets the service port of the frontend.
+func (r *Result) name(n served.Named) {
+	r.Service, r.Kind, r.Frontend = n.Port.String(), n.Kind.String(), n.Frontend
 }
 
-// name sets the service port of the destination, from the comment in a map of classes,
-// or of the verdicts of ranges.
-func (r *Result) name(t *nft.Table) {
-	f := t.Serving(r.Packet.Frontend())
-	for _, s := range t.Sets {
-		if len(s.Data) != 1 || s.HasRanges() != f.IsRange() {
-			continue
-		}
-		if e, ok := s.Find(f); ok && e.Comment != "" {
-			port, kind := nft.ParseComment(e.Comment)
-			r.Service, r.Kind, r.Frontend = port.String(), kind.String(), f
-			return
-		}
+// nameIn does so from the rules. Of an echo request it is the Service in place of which the
+// node answers.
+func (r *Result) nameIn(t *nft.Table) {
+	if n, ok := served.Find(t, r.Packet.Frontend()); ok {
+		r.name(n)
+		return
 	}
 	if echo := t.Set(nft.EchoSet); echo != nil && r.Packet.isEcho() {
 		if e, ok := echo.Find(model.Frontend{Address: r.Packet.Destination}); ok {

@@ -22,7 +22,7 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 		r.Outcomes = []Outcome{{Ending: Ending{Verdict: NotOurs, Reason: reason}, Share: 1}}
 		return r
 	}
-	r.name(t)
+	r.nameIn(t)
 	first := nft.Prerouting
 	if p.FromNode {
 		first = nft.Output

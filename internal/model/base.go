@@ -176,5 +176,4 @@ func (r *Routing) Revert(changes []RouteChange) {
 	}
 	slices.SortFunc(r.Routes, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })
 	slices.SortFunc(r.Echoes, func(a, b *Route) int { return a.Frontend.Address.Compare(b.Frontend.Address) })
-	r.ClusterIPs = clusterIPs(r.Routes)
 }

@@ -150,8 +150,8 @@ func TestFamilies(t *testing.T) {
 	config := Config{NodeName: "node-1", Families: []Family{IPv4}}
 	in := &Snapshot{Services: []*Service{web()}, Slices: []*EndpointSlice{slice("10.0.0.1=ready@node-1", http, dns)}}
 	r := Resolve(in, config)
-	if len(r.Routes) != 2 || len(r.ClusterIPs) != 1 || len(r.HealthChecks[0].Endpoints) != 1 {
-		t.Errorf("routes %v, ClusterIPs %v, health checks %v", r.Routes, r.ClusterIPs, r.HealthChecks)
+	if len(r.Routes) != 2 || r.Routes[0].Kind != ClusterIP || len(r.HealthChecks[0].Endpoints) != 1 {
+		t.Errorf("routes %v, health checks %v", r.Routes, r.HealthChecks)
 	}
 	if n := len(in.Services[0].ClusterIPs); n != 2 {
 		t.Errorf("the Service of the snapshot has %d ClusterIPs left", n)
@@ -174,8 +174,8 @@ func TestLoadBalancerAlone(t *testing.T) {
 	s.Ports[0].NodePort = 30080
 	s.External.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.12")}
 	r := resolve(s, slice("10.0.0.1=ready@node-2", http, dns))
-	if len(r.Routes) != 6 || len(r.ClusterIPs) != 0 || len(r.Notices) != 0 {
-		t.Errorf("routes %v, ClusterIPs %v, notices %v", r.Routes, r.ClusterIPs, r.Notices)
+	if len(r.Routes) != 6 || slices.ContainsFunc(r.Routes, func(o Route) bool { return o.Kind == ClusterIP }) || len(r.Notices) != 0 {
+		t.Errorf("routes %v, notices %v", r.Routes, r.Notices)
 	}
 	if want := (WithoutLocal{External: 2}); r.WithoutLocal[IPv4] != want {
 		t.Errorf("without local endpoints: %v, want %v", r.WithoutLocal[IPv4], want)

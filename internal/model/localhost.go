@@ -51,23 +51,26 @@ func (l *Locality) throughAddresses() (out []netip.Addr) {
 	return out
 }
 
-// BehindLocalhost returns the frontend that the listener of a NodePort connects to, and its
-// route: the same NodePort on one of these addresses of the node, else the ClusterIP (6.17).
-// The route is nil if there is none. serves returns the route that connections to a frontend
-// take, or nil.
-func BehindLocalhost(r *Route, through []netip.Addr, serves func(Frontend) *Route) (Frontend, *Route) {
-	f := FamilyOf(r.Frontend.Address)
+// BehindLocalhost returns the frontend that the listener of a NodePort on localhost connects
+// to, and its route: the same NodePort on an address of the node, else the ClusterIP (6.17).
+// The route is nil if there is none.
+func (r *Router) BehindLocalhost(on Frontend) (Frontend, *Route) {
+	own := r.winners[on]
+	if own == nil {
+		return Frontend{}, nil
+	}
+	f := FamilyOf(on.Address)
 	candidates := make([]Frontend, 0, 2)
-	for _, a := range through {
+	for _, a := range r.base.locality.through {
 		if FamilyOf(a) == f {
-			candidates = append(candidates, Frontend{Address: a, Protocol: r.Frontend.Protocol, Port: r.Frontend.Port})
+			candidates = append(candidates, Frontend{Address: a, Protocol: on.Protocol, Port: on.Port})
 		}
 	}
-	if a, ok := r.Service.ClusterIP(f); ok {
-		candidates = append(candidates, Frontend{Address: a, Protocol: r.Frontend.Protocol, Port: r.Port.Port})
+	if a, ok := own.Service.ClusterIP(f); ok {
+		candidates = append(candidates, Frontend{Address: a, Protocol: on.Protocol, Port: own.Port.Port})
 	}
 	for _, to := range candidates {
-		if route := serves(to); route != nil && route.PortName() == r.PortName() {
+		if route := r.Serves(to); route != nil && route.PortName() == own.PortName() {
 			return to, route
 		}
 	}

@@ -53,8 +53,6 @@ type Routing struct {
 	NodeName string
 	// Routes has one route for each frontend, in the order of the frontends.
 	Routes []Route
-	// ClusterIPs are the ClusterIPs of all services, sorted (4.25).
-	ClusterIPs []netip.Addr
 	// Echoes are the routes that decide about echo requests, one for each address and in
 	// the order of these; none unless echo requests are answered.
 	Echoes []*Route
@@ -73,7 +71,6 @@ type Routing struct {
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
 	Localhost         []netip.Addr        // where a listener serves NodePorts of TCP
-	Through           []netip.Addr        // addresses of the node that it connects to
 	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are as configured, or the
 	// defaults.
@@ -85,12 +82,6 @@ type Routing struct {
 	HealthChecks     []HealthCheck           // sorted by name (10.15)
 	WithoutLocal     map[Family]WithoutLocal // numbers of service ports (11.8)
 	Notices          []Notice                // about objects that cannot be served as they ask
-}
-
-// ServesNodePorts reports whether an address serves NodePorts with the unspecified
-// address. A ClusterIP has its own ports only.
-func (r *Routing) ServesNodePorts(a netip.Addr) bool {
-	return contains(r.NodePortAddresses, a) && !contains(r.ClusterIPs, a)
 }
 
 // contains reports whether a sorted list has an address.
@@ -138,13 +129,16 @@ const (
 
 func (n Notice) String() string { return n.Object.String() + ": " + n.Message }
 
-// Resolve decides every frontend of the snapshot.
-func Resolve(s *Snapshot, c Config) *Routing {
+// Route returns a router that has decided every frontend of the snapshot.
+func (s *Snapshot) Route(c Config) *Router {
 	r := NewRouter()
 	r.Configure(c, s.Nodes, s.ServiceCIDRs)
 	r.SetServices(s.Update().Services)
-	return r.Routing()
+	return r
 }
+
+// Resolve decides every frontend of the snapshot.
+func Resolve(s *Snapshot, c Config) *Routing { return s.Route(c).Routing() }
 
 func (n Notice) compare(o Notice) int {
 	return cmp.Or(cmp.Compare(n.Object.Kind, o.Object.Kind), cmp.Compare(n.Object.Namespace, o.Object.Namespace),

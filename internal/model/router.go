@@ -291,16 +291,6 @@ func (r *Router) Serves(f Frontend) *Route {
 	return route
 }
 
-// BehindLocalhost returns the frontend that the listener of a NodePort on localhost connects
-// to, and its route; nil: there is none.
-func (r *Router) BehindLocalhost(f Frontend) (Frontend, *Route) {
-	route := r.winners[f]
-	if route == nil {
-		return Frontend{}, nil
-	}
-	return BehindLocalhost(route, r.base.locality.through, r.Serves)
-}
-
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
 	out := make([]Route, 0, len(r.winners))
@@ -314,28 +304,15 @@ func (r *Router) Routes() []Route {
 // WithoutLocal returns the numbers of service ports by family (11.8).
 func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.withoutLocal) }
 
-// clusterIPs returns the ClusterIPs in sorted routes, each once. No other kind wins a
-// frontend against one.
-func clusterIPs(routes []Route) []netip.Addr {
-	var out []netip.Addr
-	for i := range routes {
-		if a := routes[i].Frontend.Address; routes[i].Kind == ClusterIP && (len(out) == 0 || out[len(out)-1] != a) {
-			out = append(out, a)
-		}
-	}
-	return out
-}
-
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {
 	out := r.Base()
 	out.Routes = r.Routes()
-	out.ClusterIPs = clusterIPs(out.Routes)
 	out.Echoes = r.Echoes()
 	return out
 }
 
-// Base returns the behaviour of the node without its routes and ClusterIPs, at a cost
+// Base returns the behaviour of the node without its routes, at a cost
 // that does not depend on their number.
 func (r *Router) Base() *Routing {
 	return &Routing{
@@ -346,7 +323,6 @@ func (r *Router) Base() *Routing {
 		Localhost:         r.base.locality.localhost,
 		AnswerFrom:        r.base.answerFrom,
 		LoadBalancerCIDRs: r.base.loadBalancerCIDRs,
-		Through:           r.base.locality.through,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),

@@ -94,6 +94,22 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 	return c
 }
 
+// Rivals calls yield with the claims of other service ports that lost to a route, or to a
+// NodePort with the unspecified address that it hides.
+func (r *Router) Rivals(route *Route, yield func(*Route)) {
+	each := func(o *Route) bool {
+		if o.PortName() != route.PortName() {
+			yield(o)
+		}
+		return true
+	}
+	r.losersOf(route.Frontend)(each)
+	if hidden := route.Frontend.OnNode(); r.onNode(route.Frontend.Address) && r.winners[hidden] != nil {
+		each(r.winners[hidden])
+		r.losersOf(hidden)(each)
+	}
+}
+
 // Names returns the names of all Services, in no order.
 func (r *Router) Names() []ServiceName {
 	out := make([]ServiceName, 0, len(r.services))

@@ -76,7 +76,7 @@ func (e sharedElement) member() member {
 // newState returns the state without any table.
 func newState(r *model.Routing) *State {
 	base := *r
-	base.Routes, base.Echoes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil, nil
+	base.Routes, base.Echoes, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil
 	s := &State{base: &base, tables: make(map[model.Family]*table), last: &change{}}
 	for _, f := range model.Families {
 		s.tables[f] = newTable(f)

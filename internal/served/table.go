@@ -55,15 +55,34 @@ func (t *Table) addSources(to map[model.Frontend][]netip.Prefix, s *nft.Set, bit
 	}
 }
 
-// Named is a service port with the kind of one of its frontends.
+// Named is a frontend with its service port, whose name may be cut.
 type Named struct {
+	model.Frontend
 	Port model.PortName
 	Kind model.Kind
 }
 
+// NameOf returns the frontend of a route with its service port.
+func NameOf(r *model.Route) Named { return Named{r.Frontend, r.PortName(), r.Kind} }
+
+// Find returns the frontend that serves what a client dials, by the rules of a table; false:
+// none does. It costs a lookup, and not a reading of the table.
+func Find(t *nft.Table, dialled model.Frontend) (n Named, ok bool) {
+	f := t.Serving(dialled)
+	services := t.Set(nft.SetFor(f, nft.ServicesMap))
+	if services == nil {
+		return n, false
+	}
+	e, ok := services.Find(f)
+	if !ok {
+		return n, false
+	}
+	return named(f, e), true
+}
+
 // Names iterates over the frontends and their service ports, in the order of the maps.
-func (t *Table) Names() iter.Seq2[model.Frontend, Named] {
-	return func(yield func(model.Frontend, Named) bool) {
+func (t *Table) Names() iter.Seq[Named] {
+	return func(yield func(Named) bool) {
 		if t == nil {
 			return
 		}
@@ -74,7 +93,7 @@ func (t *Table) Names() iter.Seq2[model.Frontend, Named] {
 			}
 			for i := range s.Elements {
 				e := &s.Elements[i]
-				if !yield(t.table.FrontendOf(s, e.Key), named(e)) {
+				if !yield(named(t.table.FrontendOf(s, e.Key), e)) {
 					return
 				}
 			}
@@ -82,18 +101,18 @@ func (t *Table) Names() iter.Seq2[model.Frontend, Named] {
 	}
 }
 
-// named reads the comment of an element.
-func named(e *nft.Element) (n Named) {
-	n.Port, n.Kind = nft.ParseComment(e.Comment)
-	n.Port.Protocol = e.Key.Protocol
-	return n
+// named reads the comment of the element of a frontend.
+func named(f model.Frontend, e *nft.Element) Named {
+	port, kind := nft.ParseComment(e.Comment)
+	port.Protocol = f.Protocol
+	return Named{f, port, kind}
 }
 
 // All iterates over the frontends in the order of the maps.
 func (t *Table) All() iter.Seq[*Frontend] {
 	return func(yield func(*Frontend) bool) {
-		for f := range t.Names() {
-			if !yield(t.Frontend(f)) {
+		for n := range t.Names() {
+			if !yield(t.Frontend(n.Frontend)) {
 				return
 			}
 		}
@@ -112,7 +131,7 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 		return nil
 	}
 	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masquerading(of), Sources: t.sources(of), Limits: t.table.Limits(of)}
-	name := named(e)
+	name := named(of, e)
 	f.Port, f.Kind = name.Port, name.Kind
 	inside := t.lane(services, e, of)
 	f.Inside = t.decision(of, inside)

@@ -108,7 +108,7 @@ func DescribeKernel(k *kernel.Conn, question string) (*api.Description, error) {
 func namesIn(rs *nft.Ruleset) []model.ServiceName {
 	found := make(map[model.ServiceName]bool)
 	for _, t := range rs.Tables {
-		for _, of := range served.Read(t).Names() {
+		for of := range served.Read(t).Names() {
 			found[of.Port.Service] = true
 		}
 	}
