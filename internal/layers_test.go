@@ -69,6 +69,21 @@ var walls = []wall{
 		not:      []string{"k8s.io/", module + "host", module + "serve", module + "source"},
 	},
 	{
+		why:      "objects are converted without a client, a watch or a socket",
+		packages: []string{"source", "source/convert", "source/balance"},
+		not:      []string{"k8s.io/client-go", "github.com/fsnotify", module + "kernel", module + "host"},
+	},
+	{
+		why:      "a machine that reads files needs no client of an API server",
+		packages: []string{"source/files"},
+		not:      []string{"k8s.io/client-go", module + "source/cluster", module + "kernel", module + "host"},
+	},
+	{
+		why:      "an API server is followed without files",
+		packages: []string{"source/cluster"},
+		not:      []string{"github.com/fsnotify", module + "source/files", module + "source/balance"},
+	},
+	{
 		why:      "a parser of files that people write brings one library for YAML and one for JSON",
 		packages: []string{"manifest", "drain"},
 		not:      []string{"k8s.io/", "golang.org/", "sigs.k8s.io/yaml"},

@@ -20,7 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -72,12 +72,12 @@ func (c *cluster) load(a edgeCase) *nft.Ruleset {
 	c.t.Helper()
 	s := &model.Snapshot{Nodes: []*model.Node{{Name: nodeName, Addresses: []netip.Addr{c.Node.IPv4, c.Node.IPv6}}}}
 	for _, o := range a.services {
-		if service, _ := source.ConvertService(o, ""); service != nil {
+		if service, _ := convert.Service(o, ""); service != nil {
 			s.Services = append(s.Services, service)
 		}
 	}
 	for _, o := range a.slices {
-		if slice, _ := source.ConvertEndpointSlice(o); slice != nil {
+		if slice, _ := convert.EndpointSlice(o); slice != nil {
 			s.Slices = append(s.Slices, slice)
 		}
 	}

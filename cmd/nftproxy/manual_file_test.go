@@ -15,7 +15,7 @@ import (
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
 
 // filePage is the manual page of the format of a file.
@@ -38,7 +38,7 @@ func balanceManual(t *testing.T) []byte {
 	t.Helper()
 	s := &fieldSchema{}
 	example, err := os.ReadFile("../../docs/examples/all.yaml")
-	if err := cmp.Or(err, json.Unmarshal(source.BalanceSchema(), s)); err != nil {
+	if err := cmp.Or(err, json.Unmarshal(balance.Schema(), s)); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -170,7 +170,7 @@ func (o *newOptions) text(args []string) string {
 			fmt.Fprintf(&b, "%s: %s\n", field, value)
 		}
 	}
-	line("kind", source.BalanceKind)
+	line("kind", balance.Kind)
 	line("name", yamlText(o.name))
 	line("namespace", yamlText(o.namespace))
 	line("listen", oneOrMore(listen))

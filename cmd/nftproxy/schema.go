@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
 
 func schemaCommand() *cobra.Command {
@@ -24,7 +24,7 @@ Exit code: 0 printed, 2 error.`,
 		Example: `  nftproxy schema > balance.json`,
 		Args:    noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if _, err := c.OutOrStdout().Write(source.BalanceSchema()); err != nil {
+			if _, err := c.OutOrStdout().Write(balance.Schema()); err != nil {
 				return fmt.Errorf("write schema: %w", err)
 			}
 			return nil

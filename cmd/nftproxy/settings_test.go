@@ -9,7 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
@@ -209,6 +209,6 @@ func fieldsOfSchema(t *testing.T) map[string]bool {
 			walk(prefix+name+".", property)
 		}
 	}
-	walk("", source.BalanceSchema())
+	walk("", balance.Schema())
 	return out
 }

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -186,7 +186,7 @@ func (l *clusterLab) putNode(n *corev1.Node) {
 			_, err := c.Update(ctx, n, metav1.UpdateOptions{})
 			return err
 		})
-	now, _ := source.ConvertNode(n)
+	now, _ := convert.Node(n)
 	if l.known != nil {
 		now.Addresses = keep(now.Addresses, l.known.Addresses, netip.Addr.Is4)
 		now.PodCIDRs = keep(now.PodCIDRs, l.known.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() })

@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -82,15 +82,15 @@ func (l *clusterLab) fresh() *model.Routing {
 		in.Nodes = []*model.Node{l.known}
 	}
 	for _, o := range l.services {
-		s, _ := source.ConvertService(o, "")
+		s, _ := convert.Service(o, "")
 		in.Services = append(in.Services, s)
 	}
 	for _, o := range l.slices {
-		s, _ := source.ConvertEndpointSlice(o)
+		s, _ := convert.EndpointSlice(o)
 		in.Slices = append(in.Slices, s)
 	}
 	for _, o := range l.cidrs {
-		ranges, _ := source.ConvertServiceCIDR(o)
+		ranges, _ := convert.ServiceCIDR(o)
 		in.ServiceCIDRs = append(in.ServiceCIDRs, ranges...)
 	}
 	return model.Resolve(in, l.Node)

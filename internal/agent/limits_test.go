@@ -16,7 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // largeState is a Service at the limits of an API server: that many ports, and
@@ -114,7 +114,7 @@ func TestCostOfPorts(t *testing.T) {
 			for i := range n {
 				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("port-%d", i), Protocol: "TCP", Port: int32(i + 1), NodePort: int32(i + 1)})
 			}
-			return func() { source.ConvertService(s, "") }
+			return func() { convert.Service(s, "") }
 		},
 		"EndpointSlice": func(n int) func() {
 			s := apiSlice(0, 1, 1)
@@ -123,7 +123,7 @@ func TestCostOfPorts(t *testing.T) {
 				name, port := fmt.Sprintf("port-%d", i), int32(i+1)
 				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &port})
 			}
-			return func() { source.ConvertEndpointSlice(s) }
+			return func() { convert.EndpointSlice(s) }
 		},
 		"sync": func(n int) func() {
 			first := largeState(n, 1, 1)

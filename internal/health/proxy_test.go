@@ -17,7 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // state is a proxy whose progress and node a test changes.
@@ -298,7 +298,7 @@ func TestNode(t *testing.T) {
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 		c.change(n)
-		s.node, _ = source.ConvertNode(n)
+		s.node, _ = convert.Node(n)
 		s.expect(t, c.name, c.healthz, 200)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -540,7 +540,7 @@ func TestFromObjects(t *testing.T) {
 		{"10.24 no slices", plain, nil, "503 weight 0"},
 		{"10.24 slices of a Service that does not exist", plain, stranger, "503 weight 0"},
 	} {
-		svc, found := source.ConvertService(kube(c.service), "")
+		svc, found := convert.Service(kube(c.service), "")
 		if svc == nil {
 			t.Fatalf("%s: %v", c.name, found)
 		}
@@ -554,7 +554,7 @@ func TestFromObjects(t *testing.T) {
 // but load balancers should stop using the node.
 func TestTerminating(t *testing.T) {
 	f := newFixture(t)
-	svc, _ := source.ConvertService(kube(func(*corev1.ServiceSpec) {}), "")
+	svc, _ := convert.Service(kube(func(*corev1.ServiceSpec) {}), "")
 	svc.External = &model.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	all := hosts(t, 0, 2)
 	for i := range all[0].Hosts[:2] {

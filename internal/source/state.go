@@ -1,8 +1,6 @@
 package source
 
-import (
-	"time"
-)
+import "time"
 
 // State reports whether a source can be used.
 type State struct {

@@ -10,19 +10,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-
 	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // aWhile is longer than the longest pause between attempts.

@@ -24,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // Config says which objects of a cluster count.
@@ -82,10 +83,10 @@ func New(client *Client, config Config) *Cluster {
 		events: newEvents(), endpoints: make(sliceIndex),
 	}
 	c.services = newStore(c, "Service", config.convertService)
-	c.slices = newStore(c, "EndpointSlice", source.ConvertEndpointSlice)
-	c.nodes = newStore(c, "Node", source.ConvertNode)
+	c.slices = newStore(c, "EndpointSlice", convert.EndpointSlice)
+	c.nodes = newStore(c, "Node", convert.Node)
 	c.cidrs = newStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*manifest.FieldError) {
-		ranges, found := source.ConvertServiceCIDR(s)
+		ranges, found := convert.ServiceCIDR(s)
 		return &ranges, found
 	})
 	c.services.seen = c.serviceSeen
@@ -97,7 +98,7 @@ func New(client *Client, config Config) *Cluster {
 
 // convertService converts a Service of the API server, without what only files may ask for.
 func (c *Config) convertService(s *corev1.Service) (*model.Service, []*manifest.FieldError) {
-	return source.ConvertServiceOfCluster(s, c.ProxyName, c.refusesCheck(s))
+	return convert.ServiceOfCluster(s, c.ProxyName, c.refusesCheck(s))
 }
 
 // String implements [source.Source].
@@ -138,9 +139,9 @@ func (c *Cluster) quiet(ctx context.Context) context.Context {
 
 // reflectors returns those of all objects but the Node.
 func (c *Cluster) reflectors() []*cache.Reflector {
-	services := metav1.ListOptions{LabelSelector: "!" + source.LabelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
+	services := metav1.ListOptions{LabelSelector: "!" + convert.LabelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
 	if c.ProxyName != "" {
-		services.LabelSelector = labels.Set{source.LabelProxyName: c.ProxyName}.String()
+		services.LabelSelector = labels.Set{convert.LabelProxyName: c.ProxyName}.String()
 	}
 	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
 	return []*cache.Reflector{

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // Counts describes the work of a [Cluster].
@@ -88,7 +88,7 @@ func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 	}
 	c.events.pendingSlices[e.name] = struct{}{}
 	c.sliceChanged(e.old, e.now)
-	service := source.ServiceOf(slice)
+	service := convert.ServiceOf(slice)
 	switch {
 	case e.gone:
 		delete(c.events.triggers, service)

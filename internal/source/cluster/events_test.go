@@ -9,14 +9,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
-	corev1 "k8s.io/api/core/v1"
-
-	discoveryv1 "k8s.io/api/discovery/v1"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // stamped returns an IPv4 slice of a Service with an address, and with when

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // TestProblemsWithoutEnd: a single object can neither fill the log nor keep the
@@ -41,11 +41,11 @@ func TestProblemsWithoutEnd(t *testing.T) {
 		},
 		"weights": func(n int) error {
 			text := strings.Repeat(fmt.Sprint("x", n, ","), 60000)
-			return c.slices.Add(&discoveryv1.EndpointSlice{ObjectMeta: meta(map[string]string{source.AnnotationWeight: text}), AddressType: "IPv4"})
+			return c.slices.Add(&discoveryv1.EndpointSlice{ObjectMeta: meta(map[string]string{convert.AnnotationWeight: text}), AddressType: "IPv4"})
 		},
 		"a long scheduler": func(n int) error {
 			text := fmt.Sprint(n) + strings.Repeat("\x1b\n", 120000)
-			return c.services.Add(&corev1.Service{ObjectMeta: meta(map[string]string{source.AnnotationScheduler: text}), Spec: service})
+			return c.services.Add(&corev1.Service{ObjectMeta: meta(map[string]string{convert.AnnotationScheduler: text}), Spec: service})
 		},
 	} {
 		for n := range 2 {
@@ -73,7 +73,7 @@ func TestManyWrongObjects(t *testing.T) {
 	for version := range 20 {
 		for i := range 500 {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i),
-				Annotations: map[string]string{source.AnnotationScheduler: fmt.Sprint("wrong-", version)}},
+				Annotations: map[string]string{convert.AnnotationScheduler: fmt.Sprint("wrong-", version)}},
 				Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}}}}
 			if err := c.services.Add(s); err != nil {
 				t.Fatal(err)

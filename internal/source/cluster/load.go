@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // Load returns what has changed since the last call, the first time everything.
@@ -121,11 +121,11 @@ func (c *Cluster) serviceChanged(name model.ServiceName) {
 func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 	if old != nil {
 		c.endpoints.remove(old)
-		c.serviceChanged(source.ServiceOf(old))
+		c.serviceChanged(convert.ServiceOf(old))
 	}
 	if now != nil {
 		c.endpoints.add(now)
-		c.serviceChanged(source.ServiceOf(now))
+		c.serviceChanged(convert.ServiceOf(now))
 	}
 }
 
@@ -134,19 +134,19 @@ func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 type sliceIndex map[model.ServiceName][]*model.EndpointSlice
 
 func (x sliceIndex) add(s *model.EndpointSlice) {
-	all := x[source.ServiceOf(s)]
+	all := x[convert.ServiceOf(s)]
 	i, _ := slices.BinarySearchFunc(all, s, func(a, b *model.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	x[source.ServiceOf(s)] = slices.Concat(all[:i], []*model.EndpointSlice{s}, all[i:])
+	x[convert.ServiceOf(s)] = slices.Concat(all[:i], []*model.EndpointSlice{s}, all[i:])
 }
 
 func (x sliceIndex) remove(s *model.EndpointSlice) {
-	all := x[source.ServiceOf(s)]
+	all := x[convert.ServiceOf(s)]
 	if len(all) == 1 {
-		delete(x, source.ServiceOf(s))
+		delete(x, convert.ServiceOf(s))
 		return
 	}
 	i := slices.Index(all, s)
-	x[source.ServiceOf(s)] = slices.Concat(all[:i], all[i+1:])
+	x[convert.ServiceOf(s)] = slices.Concat(all[:i], all[i+1:])
 }
 
 // nodeSeen stores a version of the Node. A Node that is created again has no

@@ -11,15 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // states is what is known of Services, those without a Service but with slices
@@ -91,7 +89,7 @@ func (w *world) service() *corev1.Service {
 	s := sourcetest.Read[corev1.Service](w.t, fmt.Sprintf(
 		`{metadata: {namespace: %c, name: s%d}, spec: {clusterIP: 10.96.0.1, ports: [{port: 8%d}]}}`, 'a'+w.IntN(2), w.IntN(3), w.IntN(2)))
 	if w.IntN(5) == 0 {
-		s.Labels = map[string]string{source.LabelProxyName: "other"}
+		s.Labels = map[string]string{convert.LabelProxyName: "other"}
 	}
 	return s
 }
@@ -163,7 +161,7 @@ func (w *world) sameAs(known states) {
 	w.t.Helper()
 	var services, endpoints int
 	for name, o := range w.services {
-		if want, _ := source.ConvertService(o, ""); want != nil {
+		if want, _ := convert.Service(o, ""); want != nil {
 			services++
 			if got := known[want.Name].Service; !reflect.DeepEqual(got, want) {
 				w.t.Errorf("Service %s is known as %+v, want %+v", name, got, want)
@@ -171,7 +169,7 @@ func (w *world) sameAs(known states) {
 		}
 	}
 	for name, o := range w.slices {
-		if want, _ := source.ConvertEndpointSlice(o); want != nil {
+		if want, _ := convert.EndpointSlice(o); want != nil {
 			endpoints++
 			all := known[model.ServiceName{Namespace: want.Namespace, Name: want.Service}].Slices
 			if !slices.ContainsFunc(all, func(got *model.EndpointSlice) bool { return reflect.DeepEqual(got, want) }) {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestClusterNodeSaysLess: 12.53, 12.54. Addresses and pod ranges that a Node has

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestClusterServiceCIDRs: 13.9. The ranges are the union over all objects, and

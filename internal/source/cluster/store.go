@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // store receives the API objects of one kind from a reflector and keeps
@@ -99,7 +99,7 @@ func (s *store[O, V]) read(o any) (converted[V], error) {
 		return *o, nil
 	case O:
 		v, found := s.convert(o)
-		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), source.FirstOf(found)}, nil
+		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), convert.FirstOf(found)}, nil
 	}
 	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
 }

@@ -6,17 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/nftproxy/nftproxy/internal/source"
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	networkingv1 "k8s.io/api/networking/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestClusterBarrier has the initial lists in all orders (13.1 to 13.3).
@@ -170,7 +167,7 @@ func TestClusterSkipped(t *testing.T) {
 		check(t, l.services.Add(web))
 		l.notified(1)
 		labelled := web.DeepCopy()
-		labelled.Labels = map[string]string{source.LabelProxyName: "other"}
+		labelled.Labels = map[string]string{convert.LabelProxyName: "other"}
 		check(t, l.services.Update(labelled))
 		l.notified(1)
 		l.loaded()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -117,21 +117,21 @@ func TestTrim(t *testing.T) {
 	for seed := range int64(50) {
 		service := full[corev1.Service](seed)
 		service.Name, service.Namespace, service.Spec.Type, service.Spec.ClusterIP = "web", "a", "LoadBalancer", "10.96.0.1"
-		delete(service.Labels, source.LabelProxyName)
+		delete(service.Labels, convert.LabelProxyName)
 		checkTrim(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, service, trimService, func(s *corev1.Service) (any, []*manifest.FieldError) {
-			return source.ConvertService(s, "")
+			return convert.Service(s, "")
 		})
 		slice := full[discoveryv1.EndpointSlice](seed)
 		slice.Name, slice.Namespace, slice.AddressType = "web-1", "a", "IPv4"
 		slice.Labels[discoveryv1.LabelServiceName] = "web"
 		slice.Endpoints[0].Addresses = []string{"10.128.0.1"}
 		checkTrim(t, metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, slice, trimSlice, func(s *discoveryv1.EndpointSlice) (any, []*manifest.FieldError) {
-			return source.ConvertEndpointSlice(s)
+			return convert.EndpointSlice(s)
 		})
 		node := full[corev1.Node](seed)
 		node.Name, node.Namespace = "n1", ""
 		checkTrim(t, metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, node, trimNode, func(n *corev1.Node) (any, []*manifest.FieldError) {
-			return source.ConvertNode(n)
+			return convert.Node(n)
 		})
 	}
 }

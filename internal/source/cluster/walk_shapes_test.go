@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/source"
-	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
-
 	corev1 "k8s.io/api/core/v1"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // Sizes that an API server lets through.
@@ -87,14 +86,14 @@ var textShapes = []textShape{
 // the objects, and Services with many slices.
 func walkCases(t *testing.T) (out []walkCase) {
 	for _, s := range textShapes {
-		for _, name := range source.ServiceAnnotations {
+		for _, name := range convert.ServiceAnnotations {
 			out = append(out, withAnnotations(s, serviceWith, 1, name))
 		}
-		for _, name := range append([]string{source.AnnotationCiliumWeight}, source.SliceAnnotations...) {
+		for _, name := range append([]string{convert.AnnotationCiliumWeight}, convert.SliceAnnotations...) {
 			out = append(out, withAnnotations(s, sliceWith, 1, name))
 		}
-		out = append(out, withAnnotations(s, serviceWith, len(source.ServiceAnnotations), source.ServiceAnnotations...),
-			withAnnotations(s, sliceWith, len(source.SliceAnnotations), source.SliceAnnotations...))
+		out = append(out, withAnnotations(s, serviceWith, len(convert.ServiceAnnotations), convert.ServiceAnnotations...),
+			withAnnotations(s, sliceWith, len(convert.SliceAnnotations), convert.SliceAnnotations...))
 	}
 	out = append(out, manyPorts()...)
 	out = append(out, unknownAnnotations()...)
@@ -140,7 +139,7 @@ func sliceWith(annotations map[string]string) walked {
 func manyPorts() (out []walkCase) {
 	for _, s := range textShapes {
 		if s.name == "the same entry" || s.name == "overlapping ranges" {
-			c := withAnnotations(s, serviceWith, len(source.ServiceAnnotations), source.ServiceAnnotations...)
+			c := withAnnotations(s, serviceWith, len(convert.ServiceAnnotations), convert.ServiceAnnotations...)
 			out = append(out, walkCase{"all annotations of a Service of 15,000 ports", s.name, func() walked {
 				o := c.build()
 				o.service.Spec.Ports = largeService(walkPorts).Spec.Ports
@@ -154,9 +153,9 @@ func manyPorts() (out []walkCase) {
 // unknownAnnotations are names that are compared with those that are known.
 func unknownAnnotations() (out []walkCase) {
 	for shape, name := range map[string]func(i int) string{
-		"short names":   func(i int) string { return source.AnnotationDomain + fmt.Sprint(i) },
-		"similar names": func(i int) string { return source.AnnotationScheduler + fmt.Sprint(i) },
-		"long names":    func(i int) string { return source.AnnotationDomain + fmt.Sprintf("%063d", i) },
+		"short names":   func(i int) string { return convert.AnnotationDomain + fmt.Sprint(i) },
+		"similar names": func(i int) string { return convert.AnnotationScheduler + fmt.Sprint(i) },
+		"long names":    func(i int) string { return convert.AnnotationDomain + fmt.Sprintf("%063d", i) },
 		"other domains": func(i int) string { return fmt.Sprintf("example.com/%d", i) },
 	} {
 		build := func(object func(map[string]string) walked) func() walked {
@@ -200,7 +199,7 @@ func manySlices() (out []walkCase) {
 			s.Endpoints[j].Conditions = discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}
 		},
 		"different weights": func(s *discoveryv1.EndpointSlice, i, _ int) {
-			s.Annotations = map[string]string{source.AnnotationWeight: fmt.Sprint(1 + i), source.AnnotationPriority: fmt.Sprint(i % 10)}
+			s.Annotations = map[string]string{convert.AnnotationWeight: fmt.Sprint(1 + i), convert.AnnotationPriority: fmt.Sprint(i % 10)}
 		},
 	} {
 		out = append(out, walkCase{"100 slices of 1,000 endpoints", shape, func() walked {

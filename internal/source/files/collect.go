@@ -10,7 +10,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -113,7 +114,7 @@ func (c *collector) object(o *object) {
 // unique reports whether an object is the first of its name, or adds the problem.
 func (c *collector) unique(o *object) bool {
 	ids := []model.Object{o.id}
-	if o.id.Kind == source.BalanceKind && o.service != nil {
+	if o.id.Kind == balance.Kind && o.service != nil {
 		ids = append(ids, o.service.Name.Object())
 		for _, s := range o.slices {
 			ids = append(ids, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
@@ -171,10 +172,10 @@ func (c *collector) finish() (*Input, error) {
 func (c *collector) mergeLegacy() {
 	sliced := make(map[model.ServiceName]bool)
 	for _, s := range c.snapshot.Slices {
-		sliced[source.ServiceOf(s)] = true
+		sliced[convert.ServiceOf(s)] = true
 	}
 	for _, s := range c.legacy {
-		if !sliced[source.ServiceOf(s)] {
+		if !sliced[convert.ServiceOf(s)] {
 			c.snapshot.Slices = append(c.snapshot.Slices, s)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
@@ -25,22 +26,22 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{name: source.BalanceKind, versions: []string{source.BalanceVersion, ""}, read: readBalance},
+	{name: balance.Kind, versions: []string{balance.Version, ""}, read: readBalance},
 	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Reader, s *corev1.Service, o *object) (found []*manifest.FieldError) {
 		completeService(&s.Spec)
-		o.service, found = source.ConvertService(s, f.ProxyName)
+		o.service, found = convert.Service(s, f.ProxyName)
 		if !isFromServer(s) {
-			source.OnNode(o.service)
+			convert.OnNode(o.service)
 		}
 		o.selects = len(s.Spec.Selector) > 0
-		if source.ServedBy(f.ProxyName, s.Labels) {
+		if convert.ServedBy(f.ProxyName, s.Labels) {
 			found = append(found, reviewService(s)...)
 		}
 		return found
 	})},
 	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Reader, s *discoveryv1.EndpointSlice, o *object) []*manifest.FieldError {
 		completeSlice(s)
-		slice, found := source.ConvertEndpointSlice(s)
+		slice, found := convert.EndpointSlice(s)
 		if slice != nil {
 			o.slices = []*model.EndpointSlice{slice}
 		}
@@ -48,24 +49,24 @@ var kinds = []kind{
 	})},
 	//lint:ignore SA1019 files may still hold Endpoints
 	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Reader, e *corev1.Endpoints, o *object) (found []*manifest.FieldError) {
-		o.slices, found = source.ConvertEndpoints(e)
+		o.slices, found = convert.Endpoints(e)
 		return found
 	})},
 	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Reader, n *corev1.Node, o *object) (found []*manifest.FieldError) {
-		o.node, found = source.ConvertNode(n)
+		o.node, found = convert.Node(n)
 		return found
 	})},
 	// v1beta1 has the same fields.
 	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true,
 		read: decode(func(_ *Reader, s *networkingv1.ServiceCIDR, o *object) (found []*manifest.FieldError) {
-			o.cidrs, found = source.ConvertServiceCIDR(s)
+			o.cidrs, found = convert.ServiceCIDR(s)
 			return found
 		})},
 }
 
-// readBalance reads a [source.Balance].
+// readBalance reads a [balance.Balance].
 func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
-	b := source.ReadBalance(m, f.ProxyName)
+	b := balance.Read(m, f.ProxyName)
 	o.service, o.slices, o.problems = b.Service, b.Slices, b.Problems
 	if f.Keep {
 		o.manifests = b.Objects
@@ -118,7 +119,7 @@ func misspelt(kind, apiVersion string) string {
 // isFromServer reports whether an object was read from an API server.
 func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResourceVersion() != "" }
 
-// ownGroup is the API group of [source.Balance].
+// ownGroup is the API group of [balance.Balance].
 const ownGroup = "nftproxy.dev"
 
 // foreign reports whether an API group may have kinds of its own by the names of
@@ -142,7 +143,7 @@ func completeService(s *corev1.ServiceSpec) {
 		return
 	}
 	for _, text := range s.ClusterIPs {
-		a, problem := source.ParseAddress(text)
+		a, problem := convert.ParseAddress(text)
 		if problem != "" {
 			// The conversion reports the address.
 			a = netip.IPv4Unspecified()

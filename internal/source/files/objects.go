@@ -16,7 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
@@ -215,7 +215,7 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	if !k.cluster && o.id.Name != "" {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
-	if k.name == source.BalanceKind {
+	if k.name == balance.Kind {
 		o.id = model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}.BalanceObject()
 	} else if f.Keep {
 		o.manifests = []any{typed(m.JSON(), t)}
@@ -232,7 +232,7 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 func (o *object) locate(m *manifest.Object) {
 	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
-	case o.id.Kind == source.BalanceKind:
+	case o.id.Kind == balance.Kind:
 		return
 	case o.service != nil:
 		ports, format, link = len(o.service.Ports), "spec.ports[%d]", "spec.selector"

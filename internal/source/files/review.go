@@ -10,7 +10,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -32,7 +33,7 @@ func (c *collector) review() manifest.Errors {
 		switch o.id.Kind {
 		case "Service":
 			r.services[model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}] = o
-		case source.BalanceKind: // reviews itself
+		case balance.Kind: // reviews itself
 			if o.service != nil {
 				r.services[o.service.Name] = o
 			}
@@ -41,17 +42,17 @@ func (c *collector) review() manifest.Errors {
 		}
 	}
 	for _, o := range c.objects {
-		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[source.ServiceOf(o.slices[0])]) == 0 { // (2.5)
+		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[convert.ServiceOf(o.slices[0])]) == 0 { // (2.5)
 			r.add(o)
 		}
 	}
 	var orphans []*object
 	for _, o := range c.objects {
 		switch {
-		case o.id.Kind == source.BalanceKind:
+		case o.id.Kind == balance.Kind:
 		case o.service != nil:
 			r.service(o)
-		case len(o.slices) > 0 && r.services[source.ServiceOf(o.slices[0])] == nil:
+		case len(o.slices) > 0 && r.services[convert.ServiceOf(o.slices[0])] == nil:
 			orphans = append(orphans, o)
 		case len(o.slices) > 0 && !o.fromServer:
 			r.unusedPorts(o)
@@ -66,7 +67,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
-			missing = append(missing, terminal.Printable(source.ServiceOf(o.slices[0]).String()))
+			missing = append(missing, terminal.Printable(convert.ServiceOf(o.slices[0]).String()))
 		}
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
@@ -81,7 +82,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 
 func (r *review) add(o *object) {
 	if len(o.slices) > 0 {
-		n := source.ServiceOf(o.slices[0])
+		n := convert.ServiceOf(o.slices[0])
 		r.slices[n] = append(r.slices[n], o)
 	}
 }
@@ -195,7 +196,7 @@ func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
 func (r *review) unusedPorts(o *object) {
-	of := r.services[source.ServiceOf(o.slices[0])]
+	of := r.services[convert.ServiceOf(o.slices[0])]
 	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
 		return
 	}
@@ -208,7 +209,7 @@ func (r *review) unusedPorts(o *object) {
 
 // orphan warns of a slice whose Service is not in the input.
 func (r *review) orphan(o *object) {
-	n := source.ServiceOf(o.slices[0])
+	n := convert.ServiceOf(o.slices[0])
 	var here, elsewhere []string
 	for s := range r.services {
 		switch {
@@ -238,7 +239,7 @@ func serviceField(o *object) string {
 
 // reviewService returns warnings about a Service of a file.
 func reviewService(s *corev1.Service) []*manifest.FieldError {
-	var found source.Findings
+	var found convert.Findings
 	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
 	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {
 		found.Warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")

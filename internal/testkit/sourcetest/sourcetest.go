@@ -35,18 +35,14 @@ func IsPlain(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
 }
 
-// Seeds returns inputs in YAML: those of the goldens, the demo, and the tests of files. Tests
-// of packages two or three levels below the module's root use it.
+// Seeds returns inputs in YAML: those of the goldens, the demo, and the tests of files. They are
+// for packages below internal/source.
 func Seeds(f testing.TB) [][]byte {
 	f.Helper()
 	var out [][]byte
-	root := "../.."
-	if _, err := os.Stat(root + "/go.mod"); err != nil {
-		root = "../../.."
-	}
 	const tests = "internal/source/files/testdata/"
 	for _, pattern := range []string{tests + "bad/*.yaml", tests + "good/*.yaml", tests + "good/*.json", "demo/*.yaml", "golden/*.txtar", "golden/behaviour/*.txtar"} {
-		names, err := filepath.Glob(filepath.Join(root, pattern))
+		names, err := filepath.Glob(filepath.Join("../../..", pattern))
 		if err != nil || len(names) == 0 {
 			f.Fatalf("no seeds in %s: %v", pattern, err)
 		}

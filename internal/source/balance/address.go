@@ -1,0 +1,90 @@
+package balance
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+const (
+	noAddress = "names no address that clients dial: write one, like 203.0.113.10:443; \"ip address\" lists those of this machine"
+	isName    = "is a name, and names are not resolved: write its addresses"
+	isURL     = "is a URL: write "
+)
+
+// parseListenAddress reads an address of the field listen.
+func parseListenAddress(s string) (netip.Addr, string) {
+	a, problem := parseStrict(s, convert.ParseFrontend)
+	switch {
+	case a.IsUnspecified():
+		return a, noAddress
+	case problem == isName && !strings.Contains(s, "."): // most likely an interface
+		return a, noAddress
+	}
+	return a, problem
+}
+
+// parseServer reads the address of a backend.
+func parseServer(s string) (netip.Addr, string) { return parseStrict(s, convert.ParseEndpoint) }
+
+// parseStrict reads an address without leading zeros, which Kubernetes' own fields may
+// have: other programs read them as octal.
+func parseStrict(s string, parse func(string) (netip.Addr, string)) (netip.Addr, string) {
+	a, problem := parse(s)
+	switch {
+	case problem == convert.NotAnAddress && looksLikeName(s):
+		return a, isName
+	case problem != "":
+		return a, problem
+	}
+	return a, zeroProblem(s, a.String())
+}
+
+// zeroProblem returns the problem of an address, or range, with leading zeros in an octet.
+func zeroProblem(s, plain string) string {
+	text, _, _ := strings.Cut(s, "/")
+	if _, err := netip.ParseAddr(text); err != nil {
+		return "has leading zeros, which other programs read as octal: write " + plain
+	}
+	return ""
+}
+
+// looksLikeName reports whether a text may be the name of a host.
+func looksLikeName(s string) bool {
+	letters := false
+	for _, c := range strings.ToLower(s) {
+		switch {
+		case 'a' <= c && c <= 'z':
+			letters = true
+		case '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return letters
+}
+
+// urlProblem returns the problem of a URL in place of an address.
+func urlProblem(text string) string {
+	_, rest, found := strings.Cut(text, "://")
+	if !found {
+		return ""
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return isURL + host
+}
+
+// isWildcard reports whether a text stands for all addresses: an empty one, or "*".
+func isWildcard(address string) bool { return address == "" || address == "*" }
+
+// hostBits returns a warning about a range of clients that is written as one of its
+// addresses; empty: it is not.
+func hostBits(text string) string {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p == p.Masked() {
+		return ""
+	}
+	return "stands for " + p.Masked().String() + ", which has " + strconv.Quote(p.Addr().String()) + ": write the range, or the address alone"
+}

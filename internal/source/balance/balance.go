@@ -1,0 +1,255 @@
+// Package balance reads Balances, the short form of a Service and its EndpointSlices in
+// files, and expands them to these objects.
+package balance
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+const (
+	// Kind is the kind of the short form, and Version its API version,
+	// which files may leave out.
+	Kind    = "Balance"
+	Version = "nftproxy.dev/v1"
+)
+
+// Balance is a short form of a Service without ClusterIP and of its EndpointSlices, for
+// files. [Balance.Expand] returns these.
+type Balance struct {
+	APIVersion      string                 `json:"apiVersion,omitempty"`
+	Kind            string                 `json:"kind"`
+	Name            string                 `json:"name"`
+	Namespace       string                 `json:"namespace,omitempty"`
+	Listen          manifest.List[string]  `json:"listen"`
+	Protocol        manifest.List[string]  `json:"protocol,omitempty"`
+	Backends        manifest.List[Backend] `json:"backends,omitempty"`
+	BackendsFrom    string                 `json:"backendsFrom,omitempty"`
+	Scheduler       string                 `json:"scheduler,omitempty"`
+	MaglevTableSize *int32                 `json:"maglevTableSize,omitempty"`
+	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
+	Clients         manifest.List[string]  `json:"clients,omitempty"`
+	Deny            manifest.List[string]  `json:"deny,omitempty"`
+	ClientAddresses string                 `json:"clientAddresses,omitempty"`
+	Limits          *Limits                `json:"limits,omitempty"`
+	Check           any                    `json:"check,omitempty"`
+	OnFailure       string                 `json:"onFailure,omitempty"`
+}
+
+// Backend is a server of a Balance. It may be written as its address alone.
+type Backend struct {
+	Address  string              `json:"address"`
+	Port     *intstr.IntOrString `json:"port,omitempty"`
+	Weight   *int32              `json:"weight,omitempty"`
+	Backup   bool                `json:"backup,omitempty"`
+	Priority *int32              `json:"priority,omitempty"`
+	Drain    bool                `json:"drain,omitempty"`
+}
+
+// MainField implements [manifest.Abbreviated].
+func (Backend) MainField() string { return "address" }
+
+// Expansion holds the Kubernetes objects that a Balance stands for.
+type Expansion struct {
+	Service *corev1.Service
+	Slices  []*discoveryv1.EndpointSlice
+	// fields are the fields of the Balance from which the endpoints of each slice come.
+	fields [][]string
+}
+
+// Expand returns the objects, unless there is a problem.
+func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
+	e := expander{Balance: b}
+	e.name()
+	e.listen()
+	e.backends()
+	e.clients()
+	e.deny()
+	e.words()
+	e.limits()
+	for _, f := range e.All() {
+		if !f.Warning {
+			return nil, e.All()
+		}
+	}
+	out := &Expansion{Service: e.service()}
+	e.slices(out)
+	return out, e.All()
+}
+
+// expander collects what the objects consist of.
+type expander struct {
+	*Balance
+	convert.Findings
+	entries   []listening
+	addresses []listening    // the first entry of each address
+	listened  []balanceRange // of each address
+	ports     []balancePort  // those of them that are ports of the Service
+	native    []string       // the others, for the annotation
+	servers   []server
+	ranges    []string // of clients
+	denied    []string // clients
+}
+
+func (e *expander) name() {
+	meta := metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace}
+	named := e.ObjectName(&meta)
+	for _, f := range e.First { // these are the first ones
+		f.Field = strings.TrimPrefix(f.Field, "metadata.")
+	}
+	if named && !convert.IsPlainLabel(e.Name) {
+		e.Add("name", e.Name, "is not a name: use at most 63 lower case letters, digits and '-'")
+	}
+}
+
+// words checks the fields whose values are passed on.
+func (e *expander) words() {
+	if e.Scheduler != "" && !slices.Contains(model.SchedulerNames, e.Scheduler) {
+		e.Add("scheduler", e.Scheduler, "is unknown: "+convert.OtherSchedulers(e.Scheduler))
+	}
+	if n := e.MaglevTableSize; n != nil && !slices.Contains(model.MaglevSizes, uint32(*n)) {
+		e.Add("maglevTableSize", *n, "is not the size of a table: "+convert.OneOfSizes())
+	}
+	e.Word(convert.Place{Path: "clientAddresses"}, e.ClientAddresses, "keep", "masquerade")
+	e.Word(convert.Place{Path: "onFailure"}, e.OnFailure, model.OnFailureNames...)
+	if e.Check != nil {
+		_, found := convert.ParseCheck("check", e.Check)
+		e.Put(found...)
+	}
+	if e.Affinity != nil {
+		if s := e.Affinity.Seconds(); s < 1 || s > convert.MaxAffinitySeconds || s != float64(int32(s)) {
+			e.Add("affinity", e.Affinity.Duration.String(), "is not the time that a client stays: use whole seconds, 1s to 24h")
+		}
+	}
+	if namespace, name, found := strings.Cut(e.BackendsFrom, "/"); e.BackendsFrom != "" && (!found || !convert.IsPlainLabel(namespace) || !convert.IsPlainLabel(name)) {
+		e.Add("backendsFrom", e.BackendsFrom, "is not the name of a Service: write it like default/kubernetes")
+	}
+}
+
+// service returns the Service.
+func (e *expander) service() *corev1.Service {
+	s := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Annotations: e.annotations()},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: e.ranges},
+	}
+	for _, p := range e.ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: e.portName(p), Protocol: p.apiProtocol(), Port: int32(p.number), TargetPort: intstr.FromInt32(int32(p.number))})
+	}
+	if e.Affinity != nil {
+		seconds := int32(e.Affinity.Seconds())
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	}
+	for _, l := range e.addresses {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: l.address.String()})
+	}
+	return s
+}
+
+func (e *expander) annotations() map[string]string {
+	out := e.Limits.annotations()
+	for name, value := range map[string]string{
+		convert.AnnotationScheduler: e.Scheduler, convert.AnnotationClientAddresses: e.ClientAddresses, convert.AnnotationEndpointsFrom: e.BackendsFrom,
+		convert.AnnotationOnFailure:     e.OnFailure,
+		convert.AnnotationPorts:         strings.Join(e.native, ","),
+		convert.AnnotationDeniedSources: strings.Join(e.denied, ","),
+	} {
+		if value != "" {
+			out[name] = value
+		}
+	}
+	if e.MaglevTableSize != nil {
+		out[convert.AnnotationMaglevSize] = strconv.Itoa(int(*e.MaglevTableSize))
+	}
+	switch check := e.Check.(type) {
+	case nil:
+	case string:
+		out[convert.AnnotationCheck] = check
+	default:
+		text, _ := json.Marshal(check) // it was read from JSON
+		out[convert.AnnotationCheck] = string(text)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// portName returns the name of a service port. One that is alone needs none.
+func (e *expander) portName(p balancePort) string {
+	if len(e.ports) == 1 {
+		return ""
+	}
+	return p.protocol.String() + "-" + strconv.Itoa(int(p.number))
+}
+
+// maxSliceEndpoints is what an API server accepts in an EndpointSlice.
+const maxSliceEndpoints = 1000
+
+// slices adds the EndpointSlices: servers of a family with the same ports share one.
+func (e *expander) slices(out *Expansion) {
+	type group struct {
+		family model.Family
+		ports  convert.PortRange
+	}
+	var order []group
+	members := make(map[group][]server)
+	for _, s := range e.servers {
+		g := group{model.FamilyOf(s.address), s.ports}
+		if members[g] == nil {
+			order = append(order, g)
+		}
+		members[g] = append(members[g], s)
+	}
+	for _, g := range order {
+		for all := members[g]; len(all) > 0; all = all[min(len(all), maxSliceEndpoints):] {
+			e.slice(out, g.family, all[:min(len(all), maxSliceEndpoints)])
+		}
+	}
+}
+
+// slice adds the EndpointSlice of servers with the same ports.
+func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
+	s := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%d", e.Name, len(out.Slices)+1), Namespace: e.Namespace,
+			Labels: map[string]string{discoveryv1.LabelServiceName: e.Name},
+		},
+		AddressType: discoveryv1.AddressType(f.String()),
+	}
+	for _, p := range e.ports {
+		name, protocol, port := e.portName(p), p.apiProtocol(), int32(servers[0].port(p))
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
+	}
+	var fields, weights, priorities []string
+	for _, server := range servers {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{server.address.String()}})
+		fields = append(fields, server.field())
+		if server.weight != 1 {
+			weights = append(weights, fmt.Sprintf("%s=%d", server.address, server.weight))
+		}
+		if server.priority != 0 {
+			priorities = append(priorities, fmt.Sprintf("%s=%d", server.address, server.priority))
+		}
+	}
+	for name, list := range map[string][]string{convert.AnnotationWeight: weights, convert.AnnotationPriority: priorities} {
+		if len(list) > 0 {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, name, strings.Join(list, ","))
+		}
+	}
+	out.Slices, out.fields = append(out.Slices, s), append(out.fields, fields)
+}

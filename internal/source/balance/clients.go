@@ -1,0 +1,64 @@
+package balance
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+// clients reads the ranges of allowed clients. An address is a range of its own.
+func (e *expander) clients() {
+	limited := make(map[model.Family]bool)
+	for i, text := range e.Clients {
+		field := fmt.Sprintf("clients[%d]", i)
+		p, problem := convert.ParsePrefix(text)
+		if a, none := convert.ParseAddress(text); none == "" {
+			p, problem = netip.PrefixFrom(a, a.BitLen()), ""
+		}
+		if problem != "" {
+			e.Add(field, text, problem)
+			continue
+		}
+		e.reviewRange(field, text, p)
+		e.ranges = append(e.ranges, p.String())
+		limited[model.FamilyOf(p.Addr())] = true
+	}
+	for _, l := range e.addresses {
+		a := l.address
+		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[model.FamilyOf(a)] {
+			every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[a.Is4()]
+			e.Add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", model.FamilyOf(a), a, every))
+			return
+		}
+	}
+}
+
+// deny reads the clients that may not connect.
+func (e *expander) deny() {
+	for i, text := range e.Deny {
+		p, problem := convert.ParseClients(text)
+		if problem != "" {
+			e.Add(fmt.Sprintf("deny[%d]", i), text, problem)
+			continue
+		}
+		e.reviewRange(fmt.Sprintf("deny[%d]", i), text, p)
+		e.denied = append(e.denied, p.String())
+	}
+}
+
+// reviewRange reports leading zeros in a range of clients, and warns of one that is written
+// as one of its addresses.
+func (e *expander) reviewRange(field, text string, p netip.Prefix) {
+	plain := p.String()
+	if !strings.Contains(text, "/") {
+		plain = p.Addr().String()
+	}
+	if problem := zeroProblem(text, plain); problem != "" {
+		e.Add(field, text, problem)
+	} else if remark := hostBits(text); remark != "" {
+		e.Warn(field, text, remark)
+	}
+}

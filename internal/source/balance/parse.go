@@ -1,0 +1,313 @@
+package balance
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+// listening is an entry of the field listen.
+type listening struct {
+	index     int
+	text      string
+	address   netip.Addr
+	ports     convert.PortRange
+	protocols []model.Protocol
+}
+
+func (l listening) field() string { return fmt.Sprintf("listen[%d]", l.index) }
+
+// portKey identifies a port of an address.
+type portKey struct {
+	protocol model.Protocol
+	number   uint16
+}
+
+func (k portKey) String() string { return fmt.Sprintf("%s %d", k.protocol, k.number) }
+
+func (k portKey) apiProtocol() corev1.Protocol {
+	return corev1.Protocol(strings.ToUpper(k.protocol.String()))
+}
+
+// balancePort is a port that all addresses have.
+type balancePort struct {
+	portKey
+	of convert.PortRange // of the entry that it comes from
+}
+
+// balanceRange is an entry of listen in one protocol.
+type balanceRange struct {
+	protocol model.Protocol
+	convert.PortRange
+	listening
+}
+
+// listen reads the addresses and ports.
+func (e *expander) listen() {
+	protocols := e.protocols()
+	if len(e.Listen) == 0 {
+		e.Add("listen", nil, "missing: write where clients connect to, like 203.0.113.10:443")
+		return
+	}
+	unused := len(e.Protocol) > 0
+	for i, text := range e.Listen {
+		l, wrong := parseListen(text)
+		if l.index, l.text = i, text; wrong != nil {
+			e.Add(l.field(), wrong.text, wrong.problem)
+			continue
+		}
+		switch {
+		case l.protocols != nil:
+		case l.ports == convert.EveryPort && len(e.Protocol) == 0:
+			l.protocols = model.Protocols[:]
+		default:
+			l.protocols, unused = protocols, false
+		}
+		e.entries = append(e.entries, l)
+	}
+	if len(e.entries) < len(e.Listen) {
+		return
+	}
+	if unused {
+		e.Warn("protocol", nil, "has no effect: every entry of listen has its own protocol")
+	}
+	e.join()
+}
+
+// protocols returns those of entries that name none.
+func (e *expander) protocols() (out []model.Protocol) {
+	for i, text := range e.Protocol {
+		for word := range strings.SplitSeq(text, ",") {
+			p, problem := convert.ParseProtocol(strings.TrimSpace(word))
+			if problem == "" && slices.Contains(out, p) {
+				problem = "is given twice: remove one of them"
+			}
+			if problem != "" {
+				e.Add(fmt.Sprintf("protocol[%d]", i), strings.TrimSpace(word), problem)
+				continue
+			}
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		out = []model.Protocol{model.TCP}
+	}
+	return out
+}
+
+// join collects the addresses and the ports that they have.
+func (e *expander) join() {
+	owned := make(map[netip.Addr][]balanceRange)
+	for _, l := range e.entries {
+		if owned[l.address] == nil {
+			e.addresses = append(e.addresses, l)
+		}
+		for _, r := range l.all() {
+			if first, p := overlapped(owned[l.address], r); first != nil {
+				e.Add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.address, first.index))
+				return
+			}
+			owned[l.address] = append(owned[l.address], r)
+		}
+	}
+	e.listened = slices.Clone(owned[e.entries[0].address])
+	e.samePorts(owned)
+}
+
+// overlapped returns the range that has the first port of another one that any has, and
+// that port.
+func overlapped(all []balanceRange, r balanceRange) (by *balanceRange, at portKey) {
+	for i, o := range all {
+		first := max(o.First, r.First)
+		if o.protocol == r.protocol && first <= min(o.Last, r.Last) && (by == nil || first < at.number) {
+			by, at = &all[i], portKey{r.protocol, first}
+		}
+	}
+	return by, at
+}
+
+// samePorts checks that all addresses have the same ports, as those of a Service do.
+func (e *expander) samePorts(owned map[netip.Addr][]balanceRange) {
+	for _, ranges := range owned {
+		slices.SortFunc(ranges, func(a, b balanceRange) int {
+			return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.First, b.First))
+		})
+	}
+	first := e.addresses[0]
+	for _, l := range e.addresses[1:] {
+		lacks := func(a, b netip.Addr) bool {
+			k, found := lacking(owned[a], owned[b])
+			if found {
+				e.Add(l.field(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
+			}
+			return found
+		}
+		if lacks(l.address, first.address) || lacks(first.address, l.address) {
+			return
+		}
+	}
+}
+
+// lacking returns the first port of some ranges that others lack. Both are sorted.
+func lacking(others, of []balanceRange) (k portKey, found bool) {
+	for _, r := range of {
+		next := int(r.First)
+		for _, o := range others {
+			if o.protocol == r.protocol && int(o.First) <= next && next <= int(o.Last) {
+				next = int(o.Last) + 1
+			}
+		}
+		if next <= int(r.Last) {
+			return portKey{r.protocol, uint16(next)}, true
+		}
+	}
+	return k, false
+}
+
+// all returns the ranges of an entry.
+func (l listening) all() (out []balanceRange) {
+	for _, p := range l.protocols {
+		out = append(out, balanceRange{p, l.ports, l})
+	}
+	return out
+}
+
+// settlePorts decides which entries of listen are ranges, and which are ports of the
+// Service, one by one. A range needs the same ports of all backends, or one; and session
+// affinity is by port, so that it decides if there are not too many: each port of the
+// Service has its own elements in the rules for every backend.
+func (e *expander) settlePorts() {
+	count := 0
+	for _, r := range e.listened {
+		target, same := e.target(r.PortRange)
+		byPort := e.Affinity != nil && count+r.Count() <= budget.BalancePorts && r.PortRange != convert.EveryPort
+		if r.Count() > 1 && same && !byPort {
+			e.native = append(e.native, convert.NewPortRange(r.protocol, r.PortRange, target).Name)
+			continue
+		}
+		if count += r.Count(); count > budget.BalancePorts {
+			e.Add(r.field(), r.text, fmt.Sprintf("makes more than %d ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances", budget.BalancePorts))
+			return
+		}
+		for n := int(r.First); n <= int(r.Last); n++ {
+			e.ports = append(e.ports, balancePort{portKey{r.protocol, uint16(n)}, r.PortRange})
+		}
+	}
+}
+
+// target returns the port of all backends for a range, or zero if they keep the port; and
+// whether they agree.
+func (e *expander) target(r convert.PortRange) (port uint16, same bool) {
+	for i, s := range e.servers {
+		p := s.ports.First
+		switch {
+		case s.ports == r:
+			p = 0
+		case s.ports != convert.PortRange{} && s.ports.Count() > 1:
+			return 0, false
+		}
+		if i > 0 && p != port {
+			return 0, false
+		}
+		port = p
+	}
+	return port, true
+}
+
+// misread is a part of a value, and the problem with it.
+type misread struct{ text, problem string }
+
+// parseListen reads for example "203.0.113.10:443" or "[2001:db8::10]:5000-5099/udp".
+func parseListen(text string) (l listening, wrong *misread) {
+	if problem := urlProblem(text); problem != "" {
+		return l, &misread{text, problem}
+	}
+	rest, protocol, found := strings.Cut(text, "/")
+	if found {
+		p, problem := convert.ParseProtocol(protocol)
+		if problem != "" {
+			return l, &misread{protocol, problem}
+		}
+		l.protocols = []model.Protocol{p}
+	}
+	if address, whole := strings.CutSuffix(rest, ":"+convert.AllPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
+		if isWildcard(address) {
+			return l, &misread{text, noAddress}
+		}
+		if l.address, l.ports, wrong = splitPort(address, parseListenAddress); wrong != nil && wrong.problem == noAddress {
+			wrong.text = text
+		}
+		l.ports = convert.EveryPort
+		return l, wrong
+	}
+	l.address, l.ports, wrong = splitPort(rest, parseListenAddress)
+	if wrong != nil && wrong.problem == noAddress {
+		wrong.text = text
+	}
+	if wrong == nil && l.ports == (convert.PortRange{}) {
+		wrong = &misread{text, "has no port: write it like " + example(l.address, "443")}
+	}
+	return l, wrong
+}
+
+// example returns an address with a port.
+func example(a netip.Addr, port string) string {
+	if a.Is6() {
+		return `"[` + a.String() + "]:" + port + `"`
+	}
+	return a.String() + ":" + port
+}
+
+// splitPort reads an address, and the port or range of ports behind it, if there is one.
+func splitPort(text string, parse func(string) (netip.Addr, string)) (a netip.Addr, ports convert.PortRange, wrong *misread) {
+	address, port, problem := cutPort(text)
+	if problem != "" {
+		return a, ports, &misread{text, problem}
+	}
+	if a, problem = parse(address); problem != "" {
+		return a, ports, &misread{address, problem}
+	}
+	if port == "" {
+		return a, ports, nil
+	}
+	if ports, problem = convert.ParsePorts(port); problem != "" {
+		wrong = &misread{port, problem}
+	}
+	return a, ports, wrong
+}
+
+// cutPort cuts an address and a port apart. The port is empty if there is none.
+func cutPort(text string) (address, port, problem string) {
+	last := strings.LastIndexByte(text, ':')
+	switch {
+	case strings.HasPrefix(text, "["):
+		inside, after, closed := strings.Cut(text[1:], "]")
+		port, hasPort := strings.CutPrefix(after, ":")
+		if !closed || after != "" && (!hasPort || port == "") {
+			return "", "", `is not an address with a port: write it like "[2001:db8::10]:443"`
+		}
+		return inside, port, ""
+	case last < 0:
+		return text, "", ""
+	case isWildcard(text[:last]):
+		return "", "", noAddress
+	case strings.Count(text, ":") == 1:
+		if text[last+1:] == "" {
+			return "", "", "has a ':' and no port: add the port, or remove it"
+		}
+		return text[:last], text[last+1:], ""
+	}
+	_, problem = convert.ParsePorts(text[last+1:])
+	if host, err := netip.ParseAddr(text[:last]); err == nil && host.Is6() && problem == "" {
+		return "", "", fmt.Sprintf(`is ambiguous: put the IPv6 address in brackets: "[%s]%s", or "[%s]" without a port`, text[:last], text[last:], text)
+	}
+	return text, "", ""
+}

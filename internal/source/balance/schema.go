@@ -1,0 +1,146 @@
+package balance
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+type jsonSchema = map[string]any
+
+// Schema returns the JSON Schema (draft 7, as editors know it) of a Balance. Tests
+// compare it with what the decoder accepts.
+func Schema() []byte {
+	text, _ := json.MarshalIndent(jsonSchema{ // always possible
+		"$schema":              "http://json-schema.org/draft-07/schema#",
+		"title":                "Balance",
+		"description":          "Balances connections to addresses and ports over servers: nftproxy run -f FILE",
+		"type":                 "object",
+		"additionalProperties": false,
+		"required":             []string{"kind", "name", "listen"},
+		"anyOf":                []jsonSchema{{"required": []string{"backends"}}, {"required": []string{"backendsFrom"}}},
+		"properties":           balanceProperties(),
+	}, "", "  ")
+	return append(text, '\n')
+}
+
+const (
+	addressPattern  = `(\[[0-9a-fA-F:.]+\]|[0-9.]+)`
+	portPattern     = `[0-9]{1,5}(-[0-9]{1,5})?`
+	protocolPattern = `([tT][cC][pP]|[uU][dD][pP]|[sS][cC][tT][pP])`
+	namePattern     = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+)
+
+func balanceProperties() jsonSchema {
+	listen := schemaText("address and port, range of ports, or all ports, like 203.0.113.10:443, [2001:db8::10]:443, 203.0.113.10:5000-5099/udp or 203.0.113.10:all",
+		"^"+addressPattern+":("+portPattern+"|"+convert.AllPorts+")(/"+protocolPattern+")?$")
+	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
+	out := setting.Properties()
+	maps.Copy(out, jsonSchema{
+		"apiVersion": jsonSchema{"const": Version, "description": "may be left out"},
+		"kind":       jsonSchema{"const": Kind},
+		"name":       schemaText("name in messages, status and metrics", namePattern),
+		"namespace":  schemaText("namespace; default if there is none", namePattern),
+		"listen":     oneOrMany("addresses and ports that clients connect to; all addresses have the same ports", listen, 1),
+		"protocol":   oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
+		"backends":   oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
+		"check":      checkSchema(), // of the parser, which knows types and fields
+	})
+	return out
+}
+
+func backendAddress() jsonSchema {
+	return schemaText("address, with a port unless it is that of listen, like 10.0.0.2:8443 or [fd00::2]:8443",
+		"^("+addressPattern+"(:"+portPattern+")?|[0-9a-fA-F:.]+)$")
+}
+
+func backendProperties() jsonSchema {
+	return jsonSchema{
+		"type": "object", "additionalProperties": false, "required": []string{"address"},
+		"properties": jsonSchema{
+			"address":  backendAddress(),
+			"port":     jsonSchema{"description": "port, or range of ports, in place of one in the address", "anyOf": []jsonSchema{{"type": "integer", "minimum": 1, "maximum": 65535}, schemaText("", "^"+portPattern+"$")}},
+			"weight":   schemaNumber("share of new connections relative to the others; 0 takes none", 0, int(convert.Weights.Highest), 1),
+			"backup":   schemaFlag("stands by while another server is usable"),
+			"priority": schemaNumber("0 comes first; servers of a higher number stand by", 0, int(convert.Priorities.Highest), 0),
+			"drain":    schemaFlag("takes no new connections, and keeps the established ones"),
+		},
+	}
+}
+
+// checkDescriptions describe the fields of health checks that [checkSchema] does not.
+var checkDescriptions = map[string]string{
+	"tcp": "the server accepts a connection; the value is empty", "http": "path that is asked for, like /healthz, over HTTP", "https": "the same over HTTPS",
+	"grpc": "service that the gRPC health protocol is asked about; empty: the server as a whole", "udp": "the server answers what is sent to it; or the value is echo: it answers the same",
+	"dns": "name that the server is asked for", "exec": "program and its arguments, which exits with 0 if the server is healthy",
+	"interval": "time between the starts of two checks, 100ms to 1h; by default 2s", "timeout": "time for one check as a whole, 10ms to 1m; by default 1s, or the interval if that is shorter",
+	"send": "text to send (tcp, udp)", "sendHex": "the same in hexadecimal", "expect": "text that the answer has to contain within its first 64 KiB (tcp, udp)", "expectHex": "the same in hexadecimal",
+	"method": "method of HTTP; by default GET", "host": "header Host or :authority, and the name in TLS (http, https, grpc); by default the address",
+	"status": "status, range or list of these that is expected of HTTP; by default 200-399", "body": "text in the first 64 KiB of the body (http, https)", "bodyMatches": "regular expression for the same",
+	"tls": "gRPC over TLS", "verify": "verify the certificate of the server (https, grpc)",
+	"query": "type of the question of DNS, like AAAA; by default A for a name", "rcode": "response code of DNS that is expected, or a list; by default NOERROR and NXDOMAIN",
+}
+
+// checkSchema describes health checks: the types and fields of the parser.
+func checkSchema() jsonSchema {
+	duration := schemaText("", setting.DurationPattern)
+	yes, content := schemaFlag(""), jsonSchema{"type": "string", "minLength": 1}
+	fields := map[string]jsonSchema{
+		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, convert.MaxCount, model.DefaultCheckRise),
+		"fall": schemaNumber("bad results until a server is left out", 1, convert.MaxCount, model.DefaultCheckFall), "interval": duration, "timeout": duration,
+		"whenAllFail": schemaWords("what happens when every server fails", model.UseAll.String(), model.RejectAll.String()),
+		"send":        content, "sendHex": content, "expect": content, "expectHex": content,
+		"method": schemaWords("", "GET", "HEAD"), "status": {"type": []string{"string", "integer", "array"}}, "body": content, "bodyMatches": content,
+		"host": content, "tls": yes, "verify": yes, "query": jsonSchema{"type": "string"}, "rcode": {"type": []string{"string", "array"}},
+	}
+	var types []jsonSchema
+	for _, t := range model.CheckTypes {
+		fields[t] = jsonSchema{}
+		types = append(types, jsonSchema{"required": []string{t}})
+	}
+	for name, text := range checkDescriptions {
+		fields[name] = described(text, maps.Clone(fields[name]))
+	}
+	return jsonSchema{
+		"description": setting.Check.Meaning + "; docs/health-checks.md",
+		"anyOf": []jsonSchema{
+			{"enum": model.CheckTypes},
+			{"type": "object", "additionalProperties": false, "oneOf": types, "properties": fields},
+		},
+	}
+}
+
+func schemaText(description, pattern string) jsonSchema {
+	return described(description, jsonSchema{"type": "string", "pattern": pattern})
+}
+
+func schemaWords(description string, values ...string) jsonSchema {
+	return described(description, jsonSchema{"enum": values})
+}
+
+func schemaFlag(description string) jsonSchema {
+	return described(description, jsonSchema{"type": "boolean"})
+}
+
+func schemaNumber(description string, lowest, highest int, otherwise any) jsonSchema {
+	out := jsonSchema{"type": "integer", "minimum": lowest, "maximum": highest}
+	if otherwise != nil {
+		out["default"] = otherwise
+	}
+	return described(description, out)
+}
+
+// oneOrMany is a value, or a list of at least least.
+func oneOrMany(description string, value jsonSchema, least int) jsonSchema {
+	return described(description, setting.OneOrMany(value, least))
+}
+
+func described(description string, s jsonSchema) jsonSchema {
+	if description != "" {
+		s["description"] = description
+	}
+	return s
+}

@@ -1,0 +1,191 @@
+package balance
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+// server is a backend.
+type server struct {
+	index            int
+	address          netip.Addr
+	ports            convert.PortRange // none: those of the frontend
+	weight, priority int32
+}
+
+func (s server) field() string { return fmt.Sprintf("backends[%d]", s.index) }
+
+// port returns the port that serves a port of the frontend: the same one, the only one,
+// or that at the same place of the range.
+func (s server) port(p balancePort) uint16 {
+	switch {
+	case s.ports == convert.PortRange{}:
+		return p.number
+	case s.ports.Count() == 1:
+		return s.ports.First
+	}
+	return s.ports.First + p.number - p.of.First
+}
+
+// loops reports whether the server serves a port of a range at the same port.
+func (s server) loops(r convert.PortRange) bool {
+	switch {
+	case s.ports == convert.PortRange{}:
+		return true
+	case s.ports.Count() == 1:
+		return r.First <= s.ports.First && s.ports.First <= r.Last
+	}
+	return s.ports.First == r.First
+}
+
+// backends reads the servers.
+func (e *expander) backends() {
+	if e.Backends == nil && e.BackendsFrom == "" {
+		e.Add("backends", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
+		return
+	}
+	type target struct {
+		address netip.Addr
+		ports   convert.PortRange
+	}
+	seen := make(map[target]server)
+	for i := range e.Backends {
+		before := e.Count
+		s := e.server(i)
+		if e.Count > before {
+			continue
+		}
+		t := target{s.address, s.ports}
+		if first, twice := seen[t]; twice {
+			e.Add(s.field()+".address", e.Backends[i].Address, "is also "+first.field()+": remove one of them, or give one a weight")
+			continue
+		}
+		seen[t] = s
+		e.servers = append(e.servers, s)
+	}
+	if len(e.listened) > 0 && len(e.servers) == len(e.Backends) {
+		e.settlePorts()
+		e.reviewServers()
+	}
+}
+
+// server reads one backend.
+func (e *expander) server(i int) server {
+	b := &e.Backends[i]
+	s := server{index: i, weight: 1}
+	if b.Address == "" {
+		e.Add(s.field()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
+		return s
+	}
+	var wrong *misread
+	if s.address, s.ports, wrong = e.address(b); wrong != nil {
+		e.Add(s.field()+".address", wrong.text, wrong.problem)
+		return s
+	}
+	if b.Port != nil {
+		ports, problem := convert.ParsePorts(b.Port.String())
+		switch {
+		case problem != "":
+			e.Add(s.field()+".port", portValue(b.Port), problem)
+		case s.ports != convert.PortRange{}:
+			e.Add(s.field()+".port", portValue(b.Port), "is given in the address, too: remove one of them")
+		}
+		s.ports = ports
+	}
+	e.numbers(b, &s)
+	for _, r := range e.listened {
+		if s.ports.Count() > 1 && r.Count() != s.ports.Count() {
+			e.Add(s.field(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
+				s.ports.Count(), r.Count()))
+			break
+		}
+	}
+	return s
+}
+
+func (e *expander) address(b *Backend) (netip.Addr, convert.PortRange, *misread) {
+	if problem := urlProblem(b.Address); problem != "" {
+		return netip.Addr{}, convert.PortRange{}, &misread{b.Address, problem}
+	}
+	if b.Port != nil { // an IPv6 address is not ambiguous then
+		if a, problem := parseServer(b.Address); problem == "" {
+			return a, convert.PortRange{}, nil
+		}
+	}
+	return splitPort(b.Address, parseServer)
+}
+
+func portValue(p *intstr.IntOrString) any {
+	if p.Type == intstr.Int {
+		return p.IntVal
+	}
+	return p.StrVal
+}
+
+// numbers reads the weight and the priority of a backend.
+func (e *expander) numbers(b *Backend, s *server) {
+	if b.Weight != nil {
+		if s.weight = *b.Weight; s.weight < 0 || s.weight > int32(convert.Weights.Highest) {
+			e.Add(s.field()+".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", convert.Weights.Highest))
+		}
+	}
+	if b.Drain {
+		s.weight = 0
+	}
+	if b.Backup {
+		s.priority = 1
+	}
+	if b.Priority == nil {
+		return
+	}
+	switch s.priority = *b.Priority; {
+	case s.priority < 0 || s.priority > int32(convert.Priorities.Highest):
+		e.Add(s.field()+".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", convert.Priorities.Highest))
+	case b.Backup && s.priority != 1:
+		e.Add(s.field()+".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
+	}
+}
+
+// reviewServers warns of servers and addresses that will not serve.
+func (e *expander) reviewServers() {
+	for _, f := range model.Families {
+		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return model.FamilyOf(l.address) == f })
+		i := slices.IndexFunc(e.servers, func(s server) bool { return model.FamilyOf(s.address) == f })
+		switch {
+		case listens >= 0 && i < 0 && e.BackendsFrom == "" && len(e.servers) > 0:
+			l := e.addresses[listens]
+			e.Warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
+		case listens < 0 && i >= 0:
+			s := e.servers[i]
+			e.Warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
+		}
+	}
+	switch {
+	case e.BackendsFrom != "":
+	case len(e.servers) == 0:
+		e.Warn("backends", nil, "has no entry: connections are refused")
+	case !slices.ContainsFunc(e.servers, func(s server) bool { return s.weight > 0 }):
+		e.Warn("backends", nil, "has no entry that takes connections: all are drained or have weight 0")
+	}
+	e.reviewLoops()
+}
+
+// reviewLoops warns of servers that are the Balance itself.
+func (e *expander) reviewLoops() {
+	own := make(map[netip.Addr]bool)
+	for _, l := range e.addresses {
+		own[l.address] = true
+	}
+	for _, s := range e.servers {
+		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.PortRange) }) {
+			e.Warn(s.field()+".address", e.Backends[s.index].Address,
+				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
+		}
+	}
+}

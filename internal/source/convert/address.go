@@ -1,0 +1,117 @@
+package convert
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const (
+	NotAnAddress = "is not an IP address: write it like 10.96.0.1 or fd00::1"
+	notARange    = "is not an IP range: write it like 10.0.0.0/8 or fd00::/64"
+)
+
+// ParseAddress reads an address as the API server does: IPv4 digits are decimal
+// even with leading zeros (1.33), and IPv4-mapped IPv6 is IPv4 (1.35). Otherwise
+// it returns the problem.
+func ParseAddress(s string) (netip.Addr, string) {
+	if len(s) < len("::") { // takes no memory for an error
+		return netip.Addr{}, NotAnAddress
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		var ok bool
+		if a, ok = netip.AddrFromSlice(utilnet.ParseIPSloppy(s)); !ok && strings.Contains(s, "/") {
+			return a, "is a range, not an IP address: leave out the part from '/' on"
+		} else if !ok {
+			return a, NotAnAddress
+		}
+	}
+	if a.Zone() != "" {
+		return a, "has a zone: leave out the part from '%' on"
+	}
+	return a.Unmap(), ""
+}
+
+// ParsePrefix reads a CIDR by the same rules and clears the host bits (1.34).
+func ParsePrefix(s string) (netip.Prefix, string) {
+	text, _, found := strings.Cut(s, "/")
+	if !found {
+		return netip.Prefix{}, noLength(text)
+	}
+	// The library takes five times as long.
+	if p, err := netip.ParsePrefix(s); err == nil && !p.Addr().Is4In6() {
+		return p.Masked(), ""
+	}
+	ip, n, err := utilnet.ParseCIDRSloppy(s)
+	if err != nil {
+		a, problem := ParseAddress(text)
+		if problem != "" {
+			return netip.Prefix{}, notARange
+		}
+		return netip.Prefix{}, "has a wrong prefix length: use 0 to " + strconv.Itoa(a.BitLen()) + " after the '/'"
+	}
+	a, _ := netip.AddrFromSlice(ip)
+	a = a.Unmap()
+	length, bits := n.Mask.Size()
+	if length -= bits - a.BitLen(); length < 0 {
+		return netip.Prefix{}, "is wider than the IPv4-mapped addresses: use 96 to 128 after the '/'"
+	}
+	return netip.PrefixFrom(a, length).Masked(), ""
+}
+
+// noLength returns the problem with a range without a '/'.
+func noLength(text string) string {
+	a, problem := ParseAddress(text)
+	if problem != "" {
+		return notARange
+	}
+	return "has no prefix length: write " + strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()) + " for one address"
+}
+
+// ParseFrontend reads an address that clients dial.
+func ParseFrontend(s string) (netip.Addr, string) {
+	a, problem := ParseAddress(s)
+	if problem == "" {
+		problem = specialProblem(a)
+	}
+	return a, problem
+}
+
+// ParseEndpoint reads the address of an endpoint. The API server refuses
+// link-local ones: they would lead to the node's own metadata service.
+func ParseEndpoint(s string) (netip.Addr, string) {
+	a, problem := ParseAddress(s)
+	switch {
+	case problem != "":
+	case a.IsLinkLocalUnicast():
+		problem = "is a link-local address: use one that can be routed"
+	default:
+		problem = specialProblem(a)
+	}
+	return a, problem
+}
+
+func specialProblem(a netip.Addr) string {
+	switch {
+	case a.IsUnspecified():
+		return "is the unspecified address: use a unicast address"
+	case a.IsLoopback():
+		return "is a loopback address, which only the machine itself reaches: use an address of one of its interfaces"
+	case a.IsMulticast():
+		return "is a multicast address: use a unicast address"
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "is the broadcast address: use a unicast address"
+	}
+	return ""
+}
+
+// families are the IP families by their names in the API.
+var families = map[corev1.IPFamily]model.Family{corev1.IPv4Protocol: model.IPv4, corev1.IPv6Protocol: model.IPv6}
+
+func isFamily(f corev1.IPFamily) bool { return f == corev1.IPv4Protocol || f == corev1.IPv6Protocol }

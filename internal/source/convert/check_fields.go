@@ -1,0 +1,318 @@
+package convert
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// checkField is a field of a health check.
+type checkField struct {
+	only  []model.CheckType // nil: all
+	parse func(p *checkParser, name string, value any)
+}
+
+func (f checkField) of(t model.CheckType) bool { return f.only == nil || slices.Contains(f.only, t) }
+
+func (f checkField) types() (out []string) {
+	for _, t := range f.only {
+		out = append(out, t.String())
+	}
+	return out
+}
+
+var (
+	ofText = []model.CheckType{model.CheckTCP, model.CheckUDP}
+	ofHTTP = []model.CheckType{model.CheckHTTP, model.CheckHTTPS}
+	ofGRPC = []model.CheckType{model.CheckGRPC}
+	ofDNS  = []model.CheckType{model.CheckDNS}
+)
+
+// checkFields are the fields of health checks, except those that name the type.
+var checkFields = map[string]checkField{
+	"port": {nil, func(p *checkParser, name string, v any) { p.Port = uint16(p.number(name, v, 1, 65535)) }},
+	"interval": {nil, func(p *checkParser, name string, v any) {
+		p.Interval = p.duration(name, v, minInterval, maxInterval)
+	}},
+	"timeout": {nil, func(p *checkParser, name string, v any) {
+		p.Timeout = p.duration(name, v, minTimeout, maxTimeout)
+	}},
+	"rise": {nil, func(p *checkParser, name string, v any) { p.Rise = p.number(name, v, 1, MaxCount) }},
+	"fall": {nil, func(p *checkParser, name string, v any) { p.Fall = p.number(name, v, 1, MaxCount) }},
+	"whenAllFail": {nil, func(p *checkParser, name string, v any) {
+		words := []string{model.UseAll.String(), model.RejectAll.String()}
+		p.AllFailing = model.AllFailing(max(0, slices.Index(words, p.oneOf(name, v, words...))))
+	}},
+
+	"send":      {ofText, func(p *checkParser, name string, v any) { p.Send = p.single("sendHex", name, p.text(name, v)) }},
+	"sendHex":   {ofText, func(p *checkParser, name string, v any) { p.Send = p.single("send", name, p.hex(name, v)) }},
+	"expect":    {ofText, func(p *checkParser, name string, v any) { p.Expect = p.single("expectHex", name, p.text(name, v)) }},
+	"expectHex": {ofText, func(p *checkParser, name string, v any) { p.Expect = p.single("expect", name, p.hex(name, v)) }},
+
+	"method":      {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Method = p.oneOf(name, v, "GET", "HEAD") }},
+	"status":      {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Status = p.status(name, v) }},
+	"body":        {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Body = p.text(name, v) }},
+	"bodyMatches": {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Matches = p.pattern(name, v) }},
+
+	"host": {slices.Concat(ofHTTP, ofGRPC), func(p *checkParser, name string, v any) { p.Host = p.host(name, v) }},
+	"tls":  {ofGRPC, func(p *checkParser, name string, v any) { p.TLS = p.boolean(name, v) }},
+	"verify": {[]model.CheckType{model.CheckHTTPS, model.CheckGRPC}, func(p *checkParser, name string, v any) {
+		p.Verify = p.boolean(name, v)
+	}},
+
+	"query": {ofDNS, func(p *checkParser, name string, v any) {
+		p.Query = p.oneOf(name, v, "A", "AAAA", "CNAME", "MX", "NS", "PTR", "SOA", "SRV", "TXT")
+	}},
+	"rcode": {ofDNS, func(p *checkParser, name string, v any) { p.Rcodes = p.rcodes(name, v) }},
+}
+
+// CheckFieldNames returns the names of the fields of health checks, without types.
+func CheckFieldNames() []string { return slices.Sorted(maps.Keys(checkFields)) }
+
+// parseTarget reads the field that names the type: nothing, or what to check.
+var parseTarget = map[model.CheckType]func(p *checkParser, name string, value any){
+	model.CheckTCP: func(p *checkParser, name string, v any) {
+		if v != nil && v != "" {
+			p.problem(name, v, "has no value: write {tcp}, and a port as {tcp, port: 8080}")
+		}
+	},
+	model.CheckHTTP:  (*checkParser).path,
+	model.CheckHTTPS: (*checkParser).path,
+	model.CheckGRPC: func(p *checkParser, name string, v any) {
+		if v != nil && v != "" {
+			p.Name = p.plain(name, v)
+		}
+	},
+	model.CheckUDP: func(p *checkParser, name string, v any) {
+		if v != nil && v != "" {
+			p.Echo = p.oneOf(name, v, "echo") != ""
+		}
+	},
+	model.CheckDNS:  (*checkParser).domain,
+	model.CheckExec: (*checkParser).command,
+}
+
+func (p *checkParser) number(name string, value any, lowest, highest int64) int {
+	n, whole := wholeNumber(value)
+	switch _, text := value.(string); {
+	case text:
+		p.problem(name, value, "is text, not a number: leave out the quotes")
+	case !whole || n < lowest || n > highest:
+		p.problem(name, value, fmt.Sprintf("is not usable: use a whole number from %d to %d", lowest, highest))
+	}
+	return int(n)
+}
+
+func (p *checkParser) duration(name string, value any, shortest, longest time.Duration) time.Duration {
+	text, _ := value.(string)
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		p.problem(name, value, "is not a duration: write it like 2s or 500ms")
+	case d < shortest || d > longest:
+		p.problem(name, value, fmt.Sprintf("is out of range: use %s to %s", short(shortest), short(longest)))
+	}
+	return d
+}
+
+// short prints 1h, not 1h0m0s.
+func short(d time.Duration) string {
+	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+}
+
+func (p *checkParser) boolean(name string, value any) bool {
+	b, ok := value.(bool)
+	if !ok {
+		p.problem(name, value, "is not a truth value: use true or false, without quotes")
+	}
+	return b
+}
+
+// text returns a text that is not empty and not too long.
+func (p *checkParser) text(name string, value any) string {
+	s, ok := value.(string)
+	switch {
+	case !ok:
+		p.problem(name, nil, "is not text: put it in quotes")
+	case s == "":
+		p.problem(name, nil, "is empty: give a text, or leave the field out")
+	case len(s) > budget.CheckText:
+		p.problem(name, nil, fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText))
+	}
+	return s
+}
+
+// plain returns a text of printable ASCII characters other than spaces.
+func (p *checkParser) plain(name string, value any) string {
+	s, before := p.text(name, value), p.Count
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) && p.Count == before {
+		p.problem(name, s, "contains spaces, control characters or other than ASCII: remove or escape them")
+	}
+	return s
+}
+
+func (p *checkParser) oneOf(name string, value any, words ...string) string {
+	s, _ := value.(string)
+	if slices.Contains(words, s) {
+		return s
+	}
+	use := fmt.Sprintf("use %q", words[0])
+	if len(words) > 1 {
+		use = oneOf(words...)
+	}
+	p.problem(name, value, "is unknown"+p.meant(s, words)+": "+use)
+	return ""
+}
+
+func (p *checkParser) hex(name string, value any) string {
+	s := p.text(name, value)
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		p.problem(name, value, `is not hexadecimal: write two digits for each byte, in quotes, like "0a 1b"`)
+	}
+	return string(b)
+}
+
+// single returns the value of a field, unless another field sets the same.
+func (p *checkParser) single(other, name, value string) string {
+	if _, twice := p.given[other]; twice {
+		p.problem(name, nil, "and "+other+" set the same: leave one of them out")
+	}
+	return value
+}
+
+// status reads 200, "200-399", "200,204" or a list of these.
+func (p *checkParser) status(name string, value any) (out []model.StatusRange) {
+	list, ok := value.([]any)
+	if text, isText := value.(string); isText {
+		for part := range strings.SplitSeq(text, ",") {
+			list = append(list, strings.TrimSpace(part))
+		}
+	} else if !ok {
+		list = []any{value}
+	}
+	for _, v := range list {
+		first, last, isRange := strings.Cut(fmt.Sprint(v), "-")
+		if !isRange {
+			last = first
+		}
+		a, errA := strconv.Atoi(first)
+		b, errB := strconv.Atoi(last)
+		if errA != nil || errB != nil || a < 100 || b > 599 || a > b {
+			p.problem(name, v, "is not a status of HTTP: write it like 200 or 200-399, or several in a list")
+			return nil
+		}
+		out = append(out, model.StatusRange{First: a, Last: b})
+	}
+	if len(out) == 0 {
+		p.problem(name, nil, "is empty: give a status such as 200, or leave the field out")
+	}
+	return out
+}
+
+func (p *checkParser) pattern(name string, value any) string {
+	s := p.text(name, value)
+	if _, err := regexp.Compile(s); err != nil {
+		p.problem(name, s, "is not a regular expression: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	return s
+}
+
+func (p *checkParser) host(name string, value any) string {
+	s := p.plain(name, value)
+	_, err := netip.ParseAddr(s)
+	if s != "" && err != nil && len(validation.IsDNS1123Subdomain(strings.ToLower(s))) > 0 {
+		p.problem(name, value, "is not a host name: write it like www.example.com, without a port")
+	}
+	return s
+}
+
+func (p *checkParser) path(name string, value any) {
+	if value == nil || value == "" {
+		return
+	}
+	s, before := p.plain(name, value), p.Count
+	switch _, err := url.ParseRequestURI(s); {
+	case before != p.Count:
+	case strings.Contains(s, "://"):
+		p.problem(name, s, "is a URL: give only its path, such as /healthz; host and port are fields of their own")
+	case !strings.HasPrefix(s, "/") || err != nil || strings.Contains(s, "#"):
+		p.problem(name, s, "is not a path: begin with /, such as /healthz")
+	}
+	p.HTTP.Path = s
+}
+
+// maxDomain and maxLabel are the limits of DNS.
+const maxDomain, maxLabel = 253, 63
+
+func (p *checkParser) domain(name string, value any) {
+	if value == nil || value == "" {
+		return
+	}
+	s := p.plain(name, value)
+	p.Name = strings.TrimSuffix(s, ".") + "."
+	if _, given := p.given["query"]; !given {
+		p.Query = "A"
+		if p.Name == "." {
+			p.Query = "NS"
+		}
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(p.Name, "."), ".") {
+		if p.Name != "." && (label == "" || len(label) > maxLabel || len(p.Name) > maxDomain) {
+			p.problem(name, value, "is not a name of DNS: write it like www.example.com")
+			return
+		}
+	}
+}
+
+// rcodes reads the name of a response code, or a list of names.
+func (p *checkParser) rcodes(name string, value any) (out []string) {
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	for _, v := range list {
+		out = append(out, p.oneOf(name, v, "NOERROR", "NXDOMAIN", "SERVFAIL", "REFUSED", "NOTIMP", "FORMERR"))
+	}
+	if len(out) == 0 {
+		p.problem(name, nil, "is empty: give a code such as NOERROR, or leave the field out")
+	}
+	return out
+}
+
+// command reads the path of a program, or a list of it and its arguments.
+func (p *checkParser) command(name string, value any) {
+	list, ok := value.([]any)
+	if text, isText := value.(string); isText && text != "" {
+		list = []any{text}
+	} else if !ok {
+		list = nil
+	}
+	for _, v := range list {
+		s, isText := v.(string)
+		if !isText || strings.ContainsRune(s, 0) {
+			p.problem(name, v, "is not text: put it in quotes")
+			return
+		}
+		p.Command = append(p.Command, s)
+	}
+	switch {
+	case len(p.Command) == 0:
+		p.problem(name, nil, "needs a program: write it like [/usr/local/bin/check, --verbose]")
+	case !filepath.IsAbs(p.Command[0]):
+		p.problem(name, p.Command[0], "is not an absolute path: begin with /, because there is no shell and no PATH to search")
+	}
+}

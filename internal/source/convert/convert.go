@@ -1,0 +1,163 @@
+// Package convert turns objects of the Kubernetes API types, wherever they come from, into
+// values of the model, together with a [manifest.FieldError] for each field that is wrong. A
+// wrong field never costs the rest of the object (1.36).
+//
+// Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
+// annotations.go.
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// ObjectName checks the names of an object. Names end up in comments of the
+// ruleset: what the API server would refuse is unusable.
+func (f *Findings) ObjectName(m *metav1.ObjectMeta) bool {
+	before := f.Count
+	switch {
+	case m.Name == "":
+		f.Add("metadata.name", nil, "missing: every object needs a name")
+	case !IsPlainLabel(m.Name) && !isSubdomain(m.Name):
+		f.Add("metadata.name", m.Name, "is not a name: use lower case letters, digits, '-' and '.'")
+	}
+	if m.Namespace != "" && !IsPlainLabel(m.Namespace) {
+		f.Add("metadata.namespace", m.Namespace, "is not a namespace: use lower case letters, digits and '-'")
+	}
+	return f.Count == before
+}
+
+// IsPlainLabel reports whether text is valid as a label of a DNS name, and so as a
+// name of any kind. Nearly all names are; the regular expressions of the library
+// take a tenth of the time of a conversion.
+func IsPlainLabel(text string) bool {
+	if len(text) > validation.DNS1123LabelMaxLength {
+		return false
+	}
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		case c != '-' || i == 0 || i == len(text)-1:
+			return false
+		}
+	}
+	return text != ""
+}
+
+// isSubdomain reports whether text is valid as the name of an object. The library searches
+// texts of any length.
+func isSubdomain(text string) bool {
+	return len(text) <= validation.DNS1123SubdomainMaxLength && len(validation.IsDNS1123Subdomain(text)) == 0
+}
+
+// namespace returns the namespace of an object that lives in one.
+func namespace(m *metav1.ObjectMeta) string {
+	if m.Namespace == "" {
+		return metav1.NamespaceDefault
+	}
+	return shared(m.Namespace)
+}
+
+// shared returns text that many objects hold, such as the name of a node, so that
+// there is one copy of it.
+func shared(text string) string { return unique.Make(text).Value() }
+
+// portProblem returns the problem with a port number.
+func portProblem(port int32) string {
+	if port < 1 || port > 65535 {
+		return "is not a port number: use 1 to 65535"
+	}
+	return ""
+}
+
+// port converts a port of a Service, a slice or Endpoints. Empty names are legal (1.10) unless there are other ports.
+func (f *Findings) port(at Place, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
+	p, known := protocols[protocol]
+	if !known {
+		f.addAt(at.of("protocol"), string(protocol), "is not a protocol: "+oneOf("TCP", "UDP", "SCTP"))
+	}
+	if problem := portProblem(number); problem != "" {
+		f.addAt(at.of("port"), number, problem)
+	}
+	switch {
+	case name == "" && others:
+		f.addAt(at.of("name"), nil, "missing: each port needs a name where there are several")
+	case name != "" && !IsPlainLabel(name):
+		f.addAt(at.of("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
+	}
+	return model.EndpointPort{Name: shared(name), Protocol: p, Port: uint16(number)}
+}
+
+// usablePorts converts ports with a function, and leaves out those with findings.
+func usablePorts[T any](f *Findings, n int, convert func(i int) T) []T {
+	out := make([]T, 0, n)
+	for i := range n {
+		before := f.Count
+		if p := convert(i); f.Count == before {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// protocols are in capitals, as for the API server; the default is TCP (2.9).
+var protocols = map[corev1.Protocol]model.Protocol{
+	"": model.TCP, corev1.ProtocolTCP: model.TCP, corev1.ProtocolUDP: model.UDP, corev1.ProtocolSCTP: model.SCTP,
+}
+
+// Word returns the value of a field that may have one of a few or none, and
+// nothing for another value.
+func (f *Findings) Word(at Place, text string, known ...string) string {
+	if text == "" || slices.Contains(known, text) {
+		return text
+	}
+	f.addAt(at, text, "is unknown: "+oneOf(known...))
+	return ""
+}
+
+// oneOf returns for example `use "IPv4", "IPv6" or "FQDN"`.
+func oneOf(values ...string) string { return "use " + quoted(values, "or") }
+
+// quoted returns for example `"IPv4", "IPv6" or "FQDN"`.
+func quoted(values []string, word string) string {
+	last := len(values) - 1
+	return fmt.Sprintf(`"%s" %s %q`, strings.Join(values[:last], `", "`), word, values[last])
+}
+
+// appendParsed appends the value of a field, or reports why there is none.
+func appendParsed[T any](f *Findings, to []T, at Place, text string, parse func(string) (T, string)) []T {
+	v, problem := parse(text)
+	if problem != "" {
+		f.addAt(at, text, problem)
+		return to
+	}
+	return append(to, v)
+}
+
+// distinct returns the values of a list, each once, in the same order and place.
+func distinct[T comparable](list []T) []T {
+	if len(list) < 2 {
+		return list
+	}
+	seen := make(map[T]struct{}, len(list))
+	return slices.DeleteFunc(list, func(v T) bool {
+		_, twice := seen[v]
+		seen[v] = struct{}{}
+		return twice
+	})
+}
+
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

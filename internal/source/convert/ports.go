@@ -1,0 +1,235 @@
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// AnnotationPorts on a Service is a list of ports and ranges in addition to its ports.
+//
+//	10000-20000/udp              every port leads to the same port of an endpoint
+//	10000-20000/udp:5000         all lead to one port of an endpoint
+//	10000-10999/udp:20000-20999  a range of the same length
+//	all, all/udp                 the whole address, of one protocol or of all
+//
+// The default protocol is TCP, as that of ports.
+const AnnotationPorts = AnnotationDomain + "ports"
+
+const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
+
+// portRanges reads the ranges of a Service, sorted. Entries that cannot be used are left
+// out, and the others count. A port that leads to another one counts by itself, also in a
+// range: the kernel cannot add to a port in a way that nft lists and loads, so that each is
+// an entry of its own.
+func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
+	text, given := m.Annotations[AnnotationPorts]
+	if !given {
+		return nil
+	}
+	all, made := newJoinedRanges(ports), 0
+	f.entries(AnnotationPorts, text, f.Warn, func(_ int, entry string) string {
+		if made > budget.PortRanges {
+			return ""
+		}
+		more, problem := parsePortRange(entry)
+		made += len(more)
+		switch {
+		case problem != "":
+		case made > budget.PortRanges:
+			return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", budget.PortRanges)
+		default:
+			problem = all.add(more)
+		}
+		if problem != "" {
+			problem = "is not used: " + problem
+		}
+		return problem
+	})
+	slices.SortFunc(all.list, func(a, b model.PortRange) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
+	})
+	return all.list
+}
+
+// parsePortRange reads an entry, which may be of several protocols, or have several ports
+// that lead to as many others.
+func parsePortRange(entry string) (out []model.PortRange, problem string) {
+	clients, target, hasTarget := strings.Cut(entry, ":")
+	text, protocol, hasProtocol := strings.Cut(clients, "/")
+	if text = strings.TrimSpace(text); text == "" {
+		return nil, "it has no port: " + portRangeForms
+	}
+	protocols, ports := []model.Protocol{model.TCP}, EveryPort
+	if text == AllPorts {
+		protocols = model.Protocols[:]
+	} else if ports, problem = ParsePorts(text); problem != "" {
+		return nil, manifest.Quote(text) + " " + problem
+	}
+	if hasProtocol {
+		p, problem := ParseProtocol(strings.TrimSpace(protocol))
+		if problem != "" {
+			return nil, manifest.Quote(protocol) + " " + problem
+		}
+		protocols = []model.Protocol{p}
+	}
+	to := ports
+	if hasTarget {
+		if to, problem = ParsePorts(strings.TrimSpace(target)); problem != "" {
+			return nil, manifest.Quote(target) + " " + problem
+		}
+	}
+	if to.Count() > 1 && to.Count() != ports.Count() {
+		return nil, fmt.Sprintf("%d ports cannot lead to %d: give a range of the same length, one port for all, or none to keep the port", ports.Count(), to.Count())
+	}
+	if to != ports && to.Count() > budget.PortRanges {
+		return nil, fmt.Sprintf("more than %d ports cannot each lead to another one: keep the ports, or send all to one", budget.PortRanges)
+	}
+	for _, p := range protocols {
+		out = append(out, rangesTo(p, ports, to)...)
+	}
+	return out, ""
+}
+
+// rangesTo returns the ranges that lead to others of the same length, or to one port.
+func rangesTo(p model.Protocol, from, to PortRange) []model.PortRange {
+	switch {
+	case to == from:
+		return []model.PortRange{NewPortRange(p, from, 0)}
+	case to.Count() == 1:
+		return []model.PortRange{NewPortRange(p, from, to.First)}
+	}
+	out := make([]model.PortRange, from.Count())
+	for i := range out {
+		port := from.First + uint16(i)
+		out[i] = NewPortRange(p, PortRange{port, port}, to.First+uint16(i))
+	}
+	return out
+}
+
+// joinedRanges are the ranges of the entries so far. No two overlap.
+type joinedRanges struct {
+	ports map[model.ServicePort]bool // of the Service, without names
+	list  []model.PortRange          // sorted by [comparePortRanges]
+}
+
+func newJoinedRanges(ports []model.ServicePort) *joinedRanges {
+	j := &joinedRanges{ports: make(map[model.ServicePort]bool, len(ports))}
+	for _, p := range ports {
+		j.ports[model.ServicePort{Protocol: p.Protocol, Port: p.Port}] = true
+	}
+	return j
+}
+
+// comparePortRanges sorts single ports before ranges, because only ranges overlap with
+// ranges, and by port.
+func comparePortRanges(a, b model.PortRange) int {
+	single := func(r model.PortRange) int { return min(1, int(r.Last)) }
+	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(single(a), single(b)), cmp.Compare(a.Port, b.Port))
+}
+
+// add adds the ranges of an entry, or returns why it contradicts others. Ranges with the
+// same destination are merged. Ports of the Service take precedence.
+func (j *joinedRanges) add(more []model.PortRange) (problem string) {
+	if p := more[0]; len(more) == 1 && j.has(p) {
+		return fmt.Sprintf("spec.ports has %s %d, which takes precedence: remove one of them", p.Protocol, p.Port)
+	}
+	for _, r := range more {
+		first, last := j.overlapping(r)
+		for _, o := range j.list[first:last] {
+			if o.Target != r.Target {
+				return fmt.Sprintf("it overlaps the earlier entry %s, which leads to other ports: remove one of them", o.Name)
+			}
+		}
+	}
+	for _, r := range more {
+		if !j.has(r) {
+			j.merge(r)
+		}
+	}
+	return ""
+}
+
+// has reports whether the ports of the Service have a single one.
+func (j *joinedRanges) has(r model.PortRange) bool {
+	return r.Last == 0 && j.ports[model.ServicePort{Protocol: r.Protocol, Port: r.Port}]
+}
+
+// overlapping returns where in the list the ranges are that overlap one. They are next to
+// each other, because they do not overlap themselves.
+func (j *joinedRanges) overlapping(r model.PortRange) (first, last int) {
+	first, _ = slices.BinarySearchFunc(j.list, r, comparePortRanges)
+	for last = first; last < len(j.list) && overlap(j.list[last], r); last++ {
+	}
+	if first > 0 && overlap(j.list[first-1], r) {
+		first--
+	}
+	return first, last
+}
+
+// merge adds a range in place of those that it overlaps.
+func (j *joinedRanges) merge(r model.PortRange) {
+	first, last := j.overlapping(r)
+	if r.Last != 0 && first < last {
+		low, high := j.list[first], j.list[last-1]
+		r = NewPortRange(r.Protocol, PortRange{min(low.Port, r.Port), max(high.Last, r.Last)}, r.Target)
+	}
+	j.list = slices.Replace(j.list, first, last, r)
+}
+
+// overlap reports whether two ranges, or two single ports, share ports. A single port may
+// be in a range: it wins.
+func overlap(a, b model.PortRange) bool {
+	return a.Protocol == b.Protocol && (a.Last == 0) == (b.Last == 0) && a.Port <= max(b.Port, b.Last) && b.Port <= max(a.Port, a.Last)
+}
+
+// ranges adds the ranges of a Service.
+func (f *Findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
+	all := f.portRanges(m, s.Ports)
+	if len(all) == 0 {
+		return
+	}
+	extras := *s.Extra()
+	extras.Ranges, s.Extras = all, &extras
+	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
+	if i >= 0 && s.AffinityTimeout > 0 && s.Scheduler != model.SourceHash {
+		f.Warn(AnnotationField(AnnotationPorts), all[i].Name,
+			"has no session affinity: ranges use the scheduler source-hash instead, and other ports may lead a client to another endpoint; if the Service has the scheduler source-hash, all ports lead to the same one")
+	}
+	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 {
+		s.Check = f.checkRange(s.Check, all)
+	}
+}
+
+// checkRange returns the check of the endpoints of ranges: of the first port that fits.
+func (f *Findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
+	for _, p := range all {
+		if keepsAll := p.IsWhole() && p.Target == 0; c.Type.Fits(p.Protocol) && !keepsAll {
+			at := *c
+			at.Port = cmp.Or(p.Target, p.Port)
+			return &at
+		}
+	}
+	f.Add(AnnotationField(AnnotationCheck), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
+	return nil
+}
+
+// OnNode allows the explicit ranges of a Service of files on addresses of the machine
+// (1.54): its operator wrote them, and keepalived gives a machine the addresses that it
+// serves. A whole address would take the machine's own connections.
+func OnNode(s *model.Service) {
+	if s == nil {
+		return
+	}
+	for i := range s.Extra().Ranges {
+		p := &s.Extras.Ranges[i]
+		p.OnNode = !p.IsWhole()
+	}
+}

@@ -1,0 +1,366 @@
+package convert
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// LabelProxyName assigns a Service to the proxy of that name (1.2).
+const LabelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// MaxAffinitySeconds is what the API server accepts: one day.
+const MaxAffinitySeconds = 86400
+
+// Service converts a Service for the proxy called proxyName. The result
+// is nil where the Service is not proxied: another proxy's (1.1, 1.2), headless
+// (1.6), without any address that may serve (1.40), or ExternalName (1.7). It never
+// changes s (2.25).
+//
+// The Services of a proxy with a name are those whose label
+// service.kubernetes.io/service-proxy-name has exactly that value; those of a
+// proxy without one, which is the empty proxyName, do not carry the label.
+//
+// Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
+// index of the family (1.13). [files.Reader] completes objects that no API server has
+// processed.
+func Service(s *corev1.Service, proxyName string) (*model.Service, []*manifest.FieldError) {
+	return convertService(s, proxyName, "")
+}
+
+// ServiceOfCluster converts a Service of an API server, without what only files may
+// ask for. noCheck may say why the Service can have no health check.
+func ServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
+	return ofCluster(notFromServer(convertService(s, proxyName, noCheck)))
+}
+
+// convertService is Service where noCheck may say why the Service can have no health
+// check.
+func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
+	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
+	named := c.ObjectName(&s.ObjectMeta)
+	if !ServedBy(proxyName, s.Labels) || !c.proxied() || !named {
+		return nil, c.All()
+	}
+	c.unknownAnnotations(&s.ObjectMeta, ServiceAnnotations...)
+	service := &model.Service{
+		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
+		Created:             created(s),
+		ClusterIPs:          c.clusterIPs(),
+		External:            c.external(),
+		Ports:               c.ports(),
+		InternalPolicy:      c.internalPolicy(),
+		ExternalPolicy:      c.externalPolicy(),
+		AffinityTimeout:     c.affinityTimeout(),
+		Scheduler:           c.scheduler(&s.ObjectMeta),
+		ClientAddresses:     c.clientAddresses(&s.ObjectMeta),
+		NoClusterIP:         s.Spec.ClusterIP == "",
+		HealthCheckNodePort: c.healthCheckNodePort(),
+		Extras:              c.extras(&s.ObjectMeta),
+	}
+	service.Check = c.check(&s.ObjectMeta, service.Ports, noCheck)
+	c.ranges(&s.ObjectMeta, service)
+	c.closing(service)
+	c.families(service)
+	return service, c.All()
+}
+
+func (c *serviceConverter) external() *model.External {
+	e := model.External{ExternalIPs: c.externalIPs(), LoadBalancerIPs: c.loadBalancerIPs(), SourceRanges: c.sourceRanges()}
+	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
+		return nil
+	}
+	return &e
+}
+
+// extras returns what annotations ask for beyond Kubernetes, or nil.
+func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
+	if len(m.Annotations) == 0 {
+		return nil
+	}
+	e := model.Extras{
+		EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m), MaglevSize: c.maglevSize(m),
+		OnFailure: c.onFailure(m),
+	}
+	if reflect.ValueOf(e).IsZero() {
+		return nil
+	}
+	return &e
+}
+
+func created(s *corev1.Service) int64 {
+	if s.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return s.CreationTimestamp.Unix()
+}
+
+type serviceConverter struct {
+	Findings
+	spec    *corev1.ServiceSpec
+	ingress []corev1.LoadBalancerIngress
+}
+
+// ServedBy reports whether a Service with these labels belongs to a proxy.
+func ServedBy(proxyName string, labels map[string]string) bool {
+	name, labelled := labels[LabelProxyName]
+	if proxyName == "" {
+		return !labelled // an empty value is another proxy's, too
+	}
+	return name == proxyName
+}
+
+func (c *serviceConverter) proxied() bool {
+	if c.spec.Type == corev1.ServiceTypeExternalName {
+		return false
+	}
+	switch c.spec.ClusterIP {
+	case corev1.ClusterIPNone:
+		return false
+	case "":
+		return c.balanced()
+	}
+	return true
+}
+
+// balanced reports whether a Service without ClusterIP has load balancer addresses,
+// on which alone it is served (1.40).
+func (c *serviceConverter) balanced() bool {
+	isVIP := func(in corev1.LoadBalancerIngress) bool {
+		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
+	}
+	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(c.ingress, isVIP) {
+		c.Warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
+		return false
+	}
+	const advice = "is not served: without clusterIP, only the addresses of status.loadBalancer.ingress are; give the Service a clusterIP, or remove this"
+	if len(c.spec.ExternalIPs) > 0 {
+		c.Warn("spec.externalIPs", nil, advice)
+	}
+	for i, p := range c.spec.Ports {
+		if p.NodePort != 0 {
+			c.warnAt(entryOf("spec.ports", i).of("nodePort"), p.NodePort, advice)
+		}
+	}
+	return true
+}
+
+func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
+	if c.spec.ClusterIP == "" {
+		return nil
+	}
+	if len(c.spec.IPFamilies) == 0 {
+		return appendParsed(&c.Findings, out, Place{Path: "spec.clusterIP"}, c.spec.ClusterIP, ParseFrontend)
+	}
+	for i, text := range c.spec.ClusterIPs {
+		if i < len(c.spec.IPFamilies) {
+			if f := c.spec.IPFamilies[i]; !isFamily(f) {
+				c.addAt(entryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+oneOf("IPv4", "IPv6"))
+				continue
+			}
+		}
+		out = appendParsed(&c.Findings, out, entryOf("spec.clusterIPs", i), text, func(text string) (netip.Addr, string) {
+			a, problem := ParseFrontend(text)
+			if problem == "" {
+				problem = c.familyProblem(i, a, out)
+			}
+			return a, problem
+		})
+	}
+	c.sameClusterIP()
+	return out
+}
+
+// familyProblem checks a, the ClusterIP at index i, against the family at the same
+// index and the ClusterIPs before it.
+func (c *serviceConverter) familyProblem(i int, a netip.Addr, before []netip.Addr) string {
+	if i >= len(c.spec.IPFamilies) {
+		return "has no entry in spec.ipFamilies: name its family there"
+	}
+	switch f := families[c.spec.IPFamilies[i]]; {
+	case f != model.FamilyOf(a):
+		return fmt.Sprintf("is not an %s address, as spec.ipFamilies[%d] says", f, i)
+	case slices.ContainsFunc(before, func(b netip.Addr) bool { return model.FamilyOf(b) == f }):
+		return fmt.Sprintf("is a second %s address: a Service has one ClusterIP of each family", f)
+	}
+	return ""
+}
+
+// sameClusterIP checks that clusterIP repeats the first of clusterIPs.
+func (c *serviceConverter) sameClusterIP() {
+	if len(c.spec.ClusterIPs) == 0 {
+		return
+	}
+	single, problem := ParseAddress(c.spec.ClusterIP)
+	first, other := ParseAddress(c.spec.ClusterIPs[0])
+	if problem == "" && other == "" && single != first {
+		c.Add("spec.clusterIP", c.spec.ClusterIP, "is not the first of spec.clusterIPs: give the same address in both")
+	}
+}
+
+func (c *serviceConverter) externalIPs() (out []netip.Addr) {
+	for i, text := range c.spec.ExternalIPs {
+		if strings.TrimSpace(text) != "" { // (1.16)
+			out = appendParsed(&c.Findings, out, entryOf("spec.externalIPs", i), text, ParseFrontend)
+		}
+	}
+	return distinct(out)
+}
+
+// loadBalancerIPs keeps the ingress addresses that the node must answer for
+// (1.18). Entries with only a host name are left to DNS (1.19).
+func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
+	for i, in := range c.ingress {
+		if in.IP == "" {
+			continue
+		}
+		at := entryOf("status.loadBalancer.ingress", i)
+		mode := string(valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP))
+		if c.Word(at.of("ipMode"), mode, "VIP", "Proxy") == "VIP" {
+			out = appendParsed(&c.Findings, out, at.of("ip"), in.IP, ParseFrontend)
+		}
+	}
+	return distinct(out)
+}
+
+// sourceRanges returns the ranges that limit the load balancer addresses. A
+// range of length 0 opens its family to all clients (1.24).
+func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
+	for i, text := range c.spec.LoadBalancerSourceRanges {
+		if text = strings.TrimSpace(text); text != "" {
+			out = appendParsed(&c.Findings, out, entryOf("spec.loadBalancerSourceRanges", i), text, ParsePrefix)
+		}
+	}
+	out = distinct(out)
+	limited := len(out) > 0
+	for _, f := range model.Families {
+		ofFamily := func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }
+		if limited && !slices.ContainsFunc(out, ofFamily) {
+			c.warnOpen(f)
+		}
+		if slices.ContainsFunc(out, func(p netip.Prefix) bool { return ofFamily(p) && p.Bits() == 0 }) {
+			out = slices.DeleteFunc(out, ofFamily)
+		}
+	}
+	return out
+}
+
+// warnOpen warns that the ranges of the other family leave load balancer
+// addresses of family f open to all clients (1.25).
+func (c *serviceConverter) warnOpen(f model.Family) {
+	all := map[model.Family]string{model.IPv4: "0.0.0.0/0", model.IPv6: "::/0"}[f]
+	for _, in := range c.ingress {
+		if a, problem := ParseFrontend(in.IP); problem == "" && model.FamilyOf(a) == f {
+			c.Warn("spec.loadBalancerSourceRanges", nil, fmt.Sprintf(
+				"has no %s range: the load balancer address %s is open to all clients; add a range, or %s to say so", f, a, all))
+			return
+		}
+	}
+}
+
+func (c *serviceConverter) internalPolicy() model.Policy {
+	return c.policy("spec.internalTrafficPolicy", string(valueOr(c.spec.InternalTrafficPolicy, ""))) // (1.28)
+}
+
+// externalPolicy returns the effective policy (1.27).
+func (c *serviceConverter) externalPolicy() model.Policy {
+	p := c.policy("spec.externalTrafficPolicy", string(c.spec.ExternalTrafficPolicy))
+	switch t := c.Word(Place{Path: "spec.type"}, string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
+	case t == "LoadBalancer", t == "NodePort", len(c.spec.ExternalIPs) > 0:
+		return p
+	}
+	return model.PolicyCluster
+}
+
+func (c *serviceConverter) policy(field, text string) model.Policy {
+	if c.Word(Place{Path: field}, text, "Cluster", "Local") == "Local" {
+		return model.PolicyLocal
+	}
+	return model.PolicyCluster
+}
+
+func (c *serviceConverter) affinityTimeout() time.Duration {
+	if c.Word(Place{Path: "spec.sessionAffinity"}, string(c.spec.SessionAffinity), "None", "ClientIP") != "ClientIP" {
+		return 0
+	}
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	config := c.spec.SessionAffinityConfig
+	if config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
+		if given := *config.ClientIP.TimeoutSeconds; given >= 1 && given <= MaxAffinitySeconds {
+			seconds = given
+		} else {
+			c.Add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", given,
+				fmt.Sprintf("is not a timeout: use 1 to %d", MaxAffinitySeconds))
+		}
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// ports converts the ports. A port that cannot be served is left out; the others
+// stay.
+func (c *serviceConverter) ports() []model.ServicePort {
+	out := make([]model.ServicePort, 0, len(c.spec.Ports))
+	taken := make(map[portUse]string, 2*len(c.spec.Ports))
+	for i := range c.spec.Ports {
+		in, before, at := &c.spec.Ports[i], c.Count, entryOf("spec.ports", i)
+		p := c.port(at, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
+		name, port, nodePort := portUse{name: p.Name}, portUse{"port", p.Protocol, in.Port}, portUse{"nodePort", p.Protocol, in.NodePort}
+		if _, twice := taken[name]; twice && c.Count == before {
+			c.addAt(at.of("name"), p.Name, "is also the name of an earlier port: use another one")
+		}
+		if c.Count > before || !c.unused(at, port, taken) {
+			continue
+		}
+		s := model.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+		taken[name], taken[port] = p.Name, p.Name
+		switch { // 0 is no node port (1.21)
+		case in.NodePort != 0 && portProblem(in.NodePort) != "":
+			c.addAt(at.of("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
+		case in.NodePort != 0 && c.unused(at, nodePort, taken):
+			s.NodePort, taken[nodePort] = uint16(in.NodePort), p.Name
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// portUse is a name or a number that only one port of a Service may have.
+type portUse struct {
+	name     string // of the field that has the number, or of the port
+	protocol model.Protocol
+	number   int32 // zero: a name
+}
+
+// unused reports a number that an earlier port has, by the names of the ports.
+func (c *serviceConverter) unused(at Place, u portUse, taken map[portUse]string) bool {
+	other, used := taken[u]
+	if used {
+		c.addAt(at.of(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))
+	}
+	return !used
+}
+
+// healthCheckNodePort returns the port that load balancers ask (1.29).
+func (c *serviceConverter) healthCheckNodePort() uint16 {
+	if c.spec.Type != corev1.ServiceTypeLoadBalancer || c.spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return 0
+	}
+	const field = "spec.healthCheckNodePort"
+	port := c.spec.HealthCheckNodePort
+	if port == 0 {
+		c.Warn(field, nil, "missing: load balancers cannot ask this node whether it has endpoints; give it a port number")
+	} else if problem := portProblem(port); problem != "" {
+		c.Add(field, port, problem)
+		return 0
+	}
+	return uint16(port)
+}
