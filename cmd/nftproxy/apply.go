@@ -79,7 +79,7 @@ func (o *applyOptions) run(c *cobra.Command) error {
 
 // commit applies the rules for a routing. If there are none yet, many are loaded in
 // parts, unless all of their elements are to be listed.
-func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Side) (*report, error) {
+func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Side) (*outcome, error) {
 	if o.elements != "always" && o.format != "json" && len(to.Routing.Routes) > listedElements {
 		if empty, err := a.Empty(); err == nil && empty {
 			if r, err := o.load(c, a, to); err == nil {
@@ -97,13 +97,13 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 		return nil, err
 	}
 	if o.quiet {
-		return &report{plan: p}, nil
+		return &outcome{plan: p}, nil
 	}
-	return &report{p, changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p)}, nil
+	return &outcome{p, changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p)}, nil
 }
 
 // load adds all rules to a kernel without our tables, and shows how far it is.
-func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side) (*report, error) {
+func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side) (*outcome, error) {
 	all := render.Added(to.Routing)
 	_, parts := render.Load(to.Routing, all)
 	var frontends, elements atomic.Int64
@@ -119,10 +119,10 @@ func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side)
 		return nil, err
 	}
 	if o.quiet {
-		return &report{plan: p}, nil
+		return &outcome{plan: p}, nil
 	}
 	nothing := changes.Side{Snapshot: new(model.Snapshot), Routing: new(model.Routing)}
-	return &report{p, changes.Objects(nothing, to)}, nil
+	return &outcome{p, changes.Objects(nothing, to)}, nil
 }
 
 // counting counts the frontends and elements of the parts that are taken.

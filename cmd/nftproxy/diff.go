@@ -114,7 +114,7 @@ func (o *diffOptions) hint(err error) error {
 	return err
 }
 
-func (o *diffOptions) report(c *cobra.Command) (*report, error) {
+func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 	if len(o.from) > 0 {
 		return o.betweenInputs(c)
 	}
@@ -122,7 +122,7 @@ func (o *diffOptions) report(c *cobra.Command) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := new(report)
+	r := new(outcome)
 	return r, withApplier(log, func(a *apply.Applier) (err error) {
 		var current, wanted *nft.Ruleset
 		a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
@@ -139,7 +139,7 @@ func (o *diffOptions) report(c *cobra.Command) (*report, error) {
 // betweenInputs compares the rules of a node before and after its input changes. The
 // node has rendered the input before from nothing: one with a longer history may have
 // its endpoints in other slots.
-func (o *diffOptions) betweenInputs(c *cobra.Command) (*report, error) {
+func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
 	if slices.Contains(o.from, "-") && slices.Contains(o.files, "-") {
 		return nil, errors.New("--from - and -f -: standard input can be read once: name a file for one of them")
 	}
@@ -158,7 +158,7 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*report, error) {
 	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))
 	was := render.Render(before.Routing)
 	p := plan.Diff(was, plan.Settle(was, render.Render(after.Routing))).WithoutIdleLanes()
-	return &report{p, changes.Count(changes.Objects(before, after), p)}, nil
+	return &outcome{p, changes.Count(changes.Objects(before, after), p)}, nil
 }
 
 // ofSide names the flag in each line of an error about its files.

@@ -19,15 +19,15 @@ const (
 	listedElements = 200
 )
 
-// report is what changes, by element and by Service.
-type report struct {
+// outcome is what changes, by element and by Service.
+type outcome struct {
 	plan     *plan.Plan
 	services []changes.Service
 }
 
 // empty reports whether nothing changes, neither in the rules nor in what a Service asks
 // for beyond them.
-func (r *report) empty() bool { return r.plan.Empty() && len(r.services) == 0 }
+func (r *outcome) empty() bool { return r.plan.Empty() && len(r.services) == 0 }
 
 // reportOptions are flags about the output of a report.
 type reportOptions struct {
@@ -54,7 +54,7 @@ func (o *reportOptions) check(w io.Writer, formats ...string) (err error) {
 	return err
 }
 
-func (o *reportOptions) print(w io.Writer, r *report) error {
+func (o *reportOptions) print(w io.Writer, r *outcome) error {
 	b := bufio.NewWriter(w)
 	var err error
 	switch o.format {
@@ -72,7 +72,7 @@ func (o *reportOptions) print(w io.Writer, r *report) error {
 }
 
 // text prints the Services, the elements, and the numbers of both.
-func (o *reportOptions) text(w *bufio.Writer, r *report) error {
+func (o *reportOptions) text(w *bufio.Writer, r *outcome) error {
 	if r.empty() {
 		_, err := fmt.Fprintln(w, r.plan.Summary())
 		return err

@@ -65,10 +65,13 @@ func (f File) Read() (List, error) {
 	switch last, err := f.last(); {
 	case err != nil:
 		return nil, fmt.Errorf("%s does not exist, and its copy cannot be used: %w", f.Path, err)
-	case len(last) > 0:
-		return nil, f.gone()
+	case len(last) == 0:
+		return nil, nil
 	}
-	return nil, nil
+	if l, err = read(f.Path); errors.Is(err, fs.ErrNotExist) { // else both were written in between
+		err = f.gone()
+	}
+	return l, err
 }
 
 // gone returns the problem that a file with drained endpoints does not exist any more.
