@@ -11,11 +11,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -150,11 +149,11 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.D
 		return nil, err
 	}
 	router := snapshot.Route(cfg.Node)
-	name, err := describe.Resolve(question, router.Names())
+	name, err := report.Resolve(question, router.Names())
 	if err != nil {
 		return nil, err
 	}
-	s := describe.FromView(router.View(name))
+	s := report.FromView(router.View(name))
 	s.From = api.FromInput
 	return s, nil
 }
@@ -170,7 +169,7 @@ func (o *describeOptions) running(c *cobra.Command, question string) (s *api.Des
 	}
 	noDaemon := err
 	err = withKernel(func(conn *kernel.Conn) (err error) {
-		s, err = status.DescribeKernel(conn, question)
+		s, err = report.DescribeKernel(conn, question)
 		return err
 	})
 	switch unknown := (*api.UnknownError)(nil); {

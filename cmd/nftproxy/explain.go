@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
@@ -217,7 +217,7 @@ func (q *question) resolve(all []served.Named) (remarks []string, err error) {
 		}
 	}
 	slices.SortFunc(names, model.ServiceName.Compare)
-	name, err := describe.Resolve(q.name.Service, slices.Compact(names))
+	name, err := report.Resolve(q.name.Service, slices.Compact(names))
 	if err != nil {
 		return nil, err
 	}

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
-	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // TestSettings walks the rows: every setting can be written as an annotation and as a field,
@@ -155,7 +155,7 @@ func (w *settingWalk) status(text string) string {
 		w.t.Fatal(err)
 	}
 	routing := model.Resolve(in.Snapshot, model.Config{NodeName: "node-1"})
-	out, err := json.Marshal(status.PortsOf(routing.Routes, model.RoundRobin, status.Connections{}, false))
+	out, err := json.Marshal(report.PortsOf(routing.Routes, model.RoundRobin, report.Connections{}, false))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -173,29 +173,29 @@ func (o *statusOptions) selection() string {
 
 // report returns the report of the running nftproxy, or of the kernel's tables if none
 // answers.
-func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (report *api.Status, err error) {
+func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (found *api.Status, err error) {
 	err = d.ask(func(client *api.Client) (err error) {
-		report, err = client.Status(ctx, filter)
+		found, err = client.Status(ctx, filter)
 		return err
 	})
 	if !errors.Is(err, api.ErrNoDaemon) {
-		return report, err
+		return found, err
 	}
 	noDaemon := err
 	var inUse iter.Seq[netip.Addr]
 	err = withKernel(func(conn *kernel.Conn) (err error) {
-		report, inUse, err = status.FromKernel(conn, filter)
+		found, inUse, err = report.FromKernel(conn, filter)
 		return err
 	})
 	switch {
 	case err != nil:
 		return nil, errors.Join(noDaemon, err)
-	case report == nil:
+	case found == nil:
 		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
 	for _, f := range machineProblems(machine.Use{Endpoints: inUse}) {
-		report.AddProblem(status.OfMachine(f.Reason(), f.String()))
+		found.AddProblem(report.OfMachine(f.Reason(), f.String()))
 	}
-	report.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
-	return report, nil
+	found.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
+	return found, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // use returns what this machine is used for, once the rules are active (11.20).
@@ -56,27 +56,26 @@ func (w *work) endpoints(yield func(netip.Addr) bool) {
 
 // problems lists failed checks of the machine and errors of the drain file, for the
 // status.
-func (w *work) problems() []api.Problem {
-	out := w.drainProblems()
+func (w *work) problems() (out []api.Problem) {
 	for _, f := range w.machine.Problems() {
-		out = append(out, status.OfMachine(f.Reason(), f.String()))
+		out = append(out, report.OfMachine(f.Reason(), f.String()))
 	}
 	if w.localhost != nil {
 		for _, text := range w.localhost.Problems() {
-			out = append(out, status.OfMachine(api.LocalhostPort, text))
+			out = append(out, report.OfMachine(api.LocalhostPort, text))
 		}
 	}
 	return out
 }
 
-// machineNotes returns what may keep Services from being served, and the settings that
+// notes returns what may keep Services from being served, and the settings that
 // this process has changed, for the status.
-func (w *work) machineNotes() (out []api.Problem) {
+func (w *work) notes() (out []api.Problem) {
 	for _, f := range w.machine.Warnings() {
-		out = append(out, status.OfMachine(f.Reason(), f.String()))
+		out = append(out, report.OfMachine(f.Reason(), f.String()))
 	}
 	for _, c := range w.machine.Changed() {
-		out = append(out, status.OfMachine(api.SettingChanged, c.String()+" (--manage-sysctl)"))
+		out = append(out, report.OfMachine(api.SettingChanged, c.String()+" (--manage-sysctl)"))
 	}
 	return out
 }

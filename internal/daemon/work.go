@@ -18,7 +18,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
-	"github.com/nftproxy/nftproxy/internal/live"
 	"github.com/nftproxy/nftproxy/internal/localhost"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -26,8 +25,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/preflight"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/serve"
-	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/systemd"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
@@ -39,8 +38,8 @@ type work struct {
 	agent    *agent.Agent
 	events   *events.Recorder
 	metrics  *metrics.Set
-	status   *status.Server
-	live     *live.Feed
+	status   *report.Server
+	live     *report.Feed
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
@@ -124,16 +123,16 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 }
 
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
-	w.status = status.New(status.Config{
+	w.status = report.New(report.Config{
 		Version: w.Version, Source: w.Source.String(), Reads: w.reads, State: w.agent.State, Routing: w.agent.Routing,
 		SourceState: func() (time.Time, []string, error) {
 			s := w.Source.State()
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
-		Problems: w.problems, Notes: w.notes, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		Problems: w.problems, Notes: w.notes, Drains: w.drains, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
-	w.live = live.New(live.Config{
+	w.live = report.NewFeed(report.FeedConfig{
 		Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Checks: w.checks.Engine, Log: w.Log,
 	})
 	w.health = &health.Proxy{

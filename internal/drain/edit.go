@@ -41,6 +41,7 @@ func (l List) EditSnapshot(s *model.Snapshot) *model.Snapshot {
 	return &edited
 }
 
+// hasRanges reports whether a Service has ranges of ports.
 func hasRanges(s *model.Service) bool { return s != nil && len(s.Extra().Ranges) > 0 }
 
 // Concerns reports whether the list has an address of a Service.
@@ -73,23 +74,6 @@ func (l List) of(name model.ServiceName, a netip.Addr) List {
 		same = slices.DeleteFunc(slices.Clone(same), none)
 	}
 	return same
-}
-
-// undrained returns slices as they are without drains by the operator.
-func undrained(all []*model.EndpointSlice) []*model.EndpointSlice {
-	out := slices.Clone(all)
-	for i, s := range out {
-		if !slices.ContainsFunc(s.Hosts, func(h model.Host) bool { return h.DrainedByOperator() }) {
-			continue
-		}
-		edited := *s
-		edited.Hosts = slices.Clone(s.Hosts)
-		for j := range edited.Hosts {
-			edited.Hosts[j].EndDrainByOperator()
-		}
-		out[i] = &edited
-	}
-	return out
 }
 
 // slice returns a slice with drained hosts. A host is drained for all ports of its slice:

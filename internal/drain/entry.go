@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -168,4 +169,29 @@ func (l List) notDrained(t Target) error {
 
 func (l List) sort() {
 	slices.SortFunc(l, func(a, b Entry) int { return a.Target.Compare(b.Target) })
+}
+
+// Report returns the list as a report.
+func (l List) Report() []api.Drained {
+	out := []api.Drained{}
+	for _, e := range l {
+		d := api.Drained{Endpoint: e.Endpoint(), Since: e.Since}
+		if e.Service != (model.ServiceName{}) {
+			d.Service = e.Service.String()
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// FromReport returns the list of a report.
+func FromReport(all []api.Drained) (l List, err error) {
+	for _, d := range all {
+		e := Entry{Since: d.Since}
+		if e.Target, err = Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
+			return nil, err
+		}
+		l = append(l, e)
+	}
+	return l, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -113,12 +113,12 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(fmt.Sprintf("%d-service-ports", n), func(b *testing.B) {
 			s := newSet()
 			s.Observe(syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, time.Second))
-			var counts []status.ServiceCount
+			var counts []report.ServiceCount
 			for i := range n {
 				port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}, Protocol: model.TCP}
-				counts = append(counts, status.ServiceCount{Port: port, Family: model.IPv4, Connections: uint64(i)})
+				counts = append(counts, report.ServiceCount{Port: port, Family: model.IPv4, Connections: uint64(i)})
 			}
-			s.FollowConnections(func() ([]status.ServiceCount, error) { return counts, nil })
+			s.FollowConnections(func() ([]report.ServiceCount, error) { return counts, nil })
 			b.ReportAllocs()
 			for b.Loop() {
 				fetch(b, s, "/metrics")

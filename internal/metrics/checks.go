@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // Results of health checks, as values of a label.
@@ -53,7 +53,7 @@ func (s *Set) HealthChanged(healthy bool) {
 
 // FollowChecks exports how many endpoints pass and fail their health checks, and how many
 // checks are due, but wait for others. It is called at most once.
-func (s *Set) FollowChecks(checks status.Checks, late func() int) {
+func (s *Set) FollowChecks(checks report.Checks, late func() int) {
 	s.registry.MustRegister(&checkCollector{
 		checks: checks, late: late,
 		endpoints: prometheus.NewDesc("nftproxy_health_check_endpoints",
@@ -70,7 +70,7 @@ const maxFailing = 100
 
 // checkCollector asks for the results of health checks once in a scrape.
 type checkCollector struct {
-	checks                      status.Checks
+	checks                      report.Checks
 	late                        func() int
 	endpoints, failing, waiting *prometheus.Desc
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // FollowEndpoints exports the connections to each endpoint. Each scrape calls read, for
-// example [status.Server.EndpointTotals], which must be safe for concurrent use.
+// example [report.Server.EndpointTotals], which must be safe for concurrent use.
 // FollowEndpoints is called at most once.
-func (s *Set) FollowEndpoints(read func() (all []status.EndpointTotal, omitted int, err error)) {
+func (s *Set) FollowEndpoints(read func() (all []report.EndpointTotal, omitted int, err error)) {
 	s.registry.MustRegister(&endpoints{
 		total: prometheus.NewDesc("nftproxy_endpoint_connections_total", "New connections of a service port that were sent to an endpoint.",
 			[]string{"namespace", "service", "port", "protocol", "endpoint"}, nil),
@@ -25,7 +25,7 @@ func (s *Set) FollowEndpoints(read func() (all []status.EndpointTotal, omitted i
 // endpoints is a collector that reads the counts at every scrape.
 type endpoints struct {
 	total, omitted *prometheus.Desc
-	read           func() ([]status.EndpointTotal, int, error)
+	read           func() ([]report.EndpointTotal, int, error)
 }
 
 // Describe implements [prometheus.Collector].

@@ -29,9 +29,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
-	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // everything has seen something of each sort. There is one in the process: the
@@ -50,14 +50,14 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	})
 	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
-	s.FollowConnections(func() ([]status.ServiceCount, error) {
-		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
+	s.FollowConnections(func() ([]report.ServiceCount, error) {
+		return []report.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
-	s.FollowEndpoints(func() ([]status.EndpointTotal, int, error) {
-		return []status.EndpointTotal{{Endpoint: netip.MustParseAddrPort("10.1.1.2:8080"), Connections: 4}}, 1, nil
+	s.FollowEndpoints(func() ([]report.EndpointTotal, int, error) {
+		return []report.EndpointTotal{{Endpoint: netip.MustParseAddrPort("10.1.1.2:8080"), Connections: 4}}, 1, nil
 	})
-	s.FollowLimits(func() ([]status.LimitCount, error) {
-		return []status.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Dropped: 1}}, nil
+	s.FollowLimits(func() ([]report.LimitCount, error) {
+		return []report.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Dropped: 1}}, nil
 	})
 	s.FollowMachine(func() (problems, warnings map[string]int) {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // TestManyScrapes: four scrapes are answered concurrently, from any client; the next one
@@ -19,7 +19,7 @@ func TestManyScrapes(t *testing.T) {
 	set := newSet()
 	server := httptest.NewServer(handler(set))
 	defer server.Close()
-	set.FollowConnections(func() ([]status.ServiceCount, error) {
+	set.FollowConnections(func() ([]report.ServiceCount, error) {
 		arrived <- struct{}{}
 		<-proceed
 		return nil, nil

@@ -6,13 +6,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // FollowLimits exports what limits of Services have dropped. Each scrape calls read, for
-// example [status.Server.LimitCounts], which must be safe for concurrent use. FollowLimits
+// example [report.Server.LimitCounts], which must be safe for concurrent use. FollowLimits
 // is called at most once.
-func (s *Set) FollowLimits(read func() ([]status.LimitCount, error)) {
+func (s *Set) FollowLimits(read func() ([]report.LimitCount, error)) {
 	s.registry.MustRegister(&limits{
 		desc: prometheus.NewDesc("nftproxy_service_connections_limited_total", "New connections to the frontends of a service port that a limit has dropped.",
 			[]string{"namespace", "service", "port", "protocol", "frontend", familyLabel, "limit"}, nil),
@@ -23,7 +23,7 @@ func (s *Set) FollowLimits(read func() ([]status.LimitCount, error)) {
 // limits is a collector that reads the counts at every scrape.
 type limits struct {
 	desc *prometheus.Desc
-	read func() ([]status.LimitCount, error)
+	read func() ([]report.LimitCount, error)
 }
 
 // Describe implements [prometheus.Collector].

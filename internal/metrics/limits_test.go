@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // TestLimitedConnections: 4.92. What each kind of limit has dropped has series of its own,
@@ -13,15 +13,15 @@ import (
 func TestLimitedConnections(t *testing.T) {
 	s := newSet()
 	media := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "media"}, Port: "10000-20000/udp", Protocol: model.UDP}
-	var counts []status.LimitCount
+	var counts []report.LimitCount
 	want := make(map[string]float64)
 	for k, name := range model.LimitKinds {
-		counts = append(counts, status.LimitCount{Port: media, Family: model.IPv6, Kind: model.LoadBalancerIP, Limit: model.LimitKind(k), Dropped: uint64(10 + k)})
+		counts = append(counts, report.LimitCount{Port: media, Family: model.IPv6, Kind: model.LoadBalancerIP, Limit: model.LimitKind(k), Dropped: uint64(10 + k)})
 		want[`nftproxy_service_connections_limited_total{frontend="LoadBalancerIP",ip_family="IPv6",limit="`+name+
 			`",namespace="default",port="10000-20000/udp",protocol="UDP",service="media"}`] = float64(10 + k)
 	}
 	var problem error
-	s.FollowLimits(func() ([]status.LimitCount, error) { return counts, problem })
+	s.FollowLimits(func() ([]report.LimitCount, error) { return counts, problem })
 	expect(t, scrape(t, s, "/metrics"), want)
 	problem = errors.New("no permission")
 	for series := range want {

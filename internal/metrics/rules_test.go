@@ -18,7 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // TestElements counts what the sets hold after the last successful sync. What
@@ -162,8 +162,8 @@ func TestConnections(t *testing.T) {
 	var log strings.Builder
 	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
 	var problem error
-	s.FollowConnections(func() ([]status.ServiceCount, error) {
-		return []status.ServiceCount{
+	s.FollowConnections(func() ([]report.ServiceCount, error) {
+		return []report.ServiceCount{
 			{Port: web, Family: model.IPv4, Kind: model.ClusterIP, Connections: 5},
 			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 5},
 			{Port: web, Family: model.IPv6, Kind: model.LoadBalancerIP, Connections: 1},

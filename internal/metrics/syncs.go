@@ -9,7 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 type syncMetrics struct {
@@ -112,9 +112,9 @@ func (s *Set) Postponed(families []model.Family) {
 }
 
 // FollowConnections exports the connections of each service port. Each scrape
-// calls read, for example [status.Server.ServiceCounts], which must be safe for
+// calls read, for example [report.Server.ServiceCounts], which must be safe for
 // concurrent use. FollowConnections is called at most once.
-func (s *Set) FollowConnections(read func() ([]status.ServiceCount, error)) {
+func (s *Set) FollowConnections(read func() ([]report.ServiceCount, error)) {
 	s.registry.MustRegister(&connections{
 		desc: prometheus.NewDesc("nftproxy_service_connections_total", "New connections to the frontends of a service port.",
 			[]string{"namespace", "service", "port", "protocol", "frontend", familyLabel}, nil),
@@ -125,7 +125,7 @@ func (s *Set) FollowConnections(read func() ([]status.ServiceCount, error)) {
 // connections is a collector that reads the counts at every scrape.
 type connections struct {
 	desc *prometheus.Desc
-	read func() ([]status.ServiceCount, error)
+	read func() ([]report.ServiceCount, error)
 }
 
 // Describe implements [prometheus.Collector].

@@ -1,0 +1,65 @@
+package report_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/show"
+)
+
+// TestLimits: objects and rules say the same about limits, and what they have dropped is
+// summed up over the frontends (4.92).
+func TestLimits(t *testing.T) {
+	s := randomWorld(rand.New(rand.NewPCG(3, 4)))
+	web := s.Services[0]
+	web.External = &model.External{ExternalIPs: web.ClusterIPs[:0:0]}
+	web.Ports[0].NodePort = 30080
+	s.Nodes[0].Addresses = append(s.Nodes[0].Addresses, web.ClusterIPs[0].Next())
+	web.Extras = &model.Extras{Limits: model.Limits{
+		Connections: 1000, ConnectionsPerClient: 1, Rate: model.Rate{Amount: 100, Burst: 100}, RatePerClient: model.Rate{Amount: 1, Burst: 3, Unit: model.PerHour},
+	}}
+	objects, rules := views(s)
+	kernel := report.FromRules(rules, model.ServiceName{Namespace: "shop", Name: "web"})
+	if diff := cmp.Diff(objects.Limits, kernel.Limits); diff != "" {
+		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
+	}
+	drops := make(map[model.FrontendID]map[string]uint64)
+	for i, f := range report.FrontendsOf(objects) {
+		drops[f.ID()] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
+	}
+	report.AddLimitDrops(objects, drops)
+	var text strings.Builder
+	if err := show.Description(&text, objects, time.Now(), false); err != nil {
+		t.Fatal(err)
+	}
+	const want = `limits            1 new connection per hour per client (burst 3) to each address and port; 0 dropped
+                  100 new connections per second to each address and port; 3 dropped
+                  1 connection per client to each address and port; 0 dropped
+                  1000 connections to each address and port; 0 dropped
+`
+	if !strings.Contains(text.String(), want) {
+		t.Errorf("limits are missing in:\n%s", &text)
+	}
+	if got := objects.Ports[0].Frontends[1].Dropped; got["rate"] != 2 {
+		t.Errorf("the second frontend has %v, want 2 of the rate", got)
+	}
+}
+
+// TestLocalhostIsNotCounted: connections to a NodePort on localhost are counted at the
+// frontend that the listener connects to (6.22).
+func TestLocalhostIsNotCounted(t *testing.T) {
+	s := &api.Description{Ports: []api.DescribedPort{{Protocol: "tcp", Frontends: []api.DescribedFrontend{{Address: "192.0.2.1:30080"}, {Address: "127.0.0.1:30080"}, {Address: "[::1]:30080"}}}}}
+	report.AddConnections(s, nil)
+	for i, f := range s.Ports[0].Frontends {
+		if counted := f.Connections != nil; counted != (i == 0) {
+			t.Errorf("%s counted: %t", f.Address, counted)
+		}
+	}
+}

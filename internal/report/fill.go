@@ -1,0 +1,136 @@
+package report
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/setting"
+)
+
+// frontend is a frontend as it is served.
+type frontend struct {
+	*served.Frontend
+	connections *uint64        // nil without counters
+	known       int            // endpoints, if the report is from a daemon
+	service     *model.Service // nil if the report is from the kernel
+}
+
+// outside returns the decision for clients outside of the cluster, if the external policy
+// gives them one of their own, or nil.
+func (f *frontend) outside() *served.Decision {
+	if f.ExternalPolicy != model.PolicyLocal || f.Inside.Verdict == model.Reject {
+		return nil
+	}
+	return &f.Outside
+}
+
+type answer struct {
+	protocol model.Protocol
+	address  netip.AddrPort
+}
+
+// byPort sorts frontends, and returns those of each service port.
+func byPort(all []frontend) (ports [][]frontend) {
+	slices.SortFunc(all, func(a, b frontend) int {
+		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Kind, b.Kind), a.Frontend.Frontend.Compare(b.Frontend.Frontend))
+	})
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Port == all[0].Port {
+			n++
+		}
+		ports, all = append(ports, all[:n]), all[n:]
+	}
+	return ports
+}
+
+// fill adds the frontends that a filter selects, sorted by service port, with their
+// problems.
+func (r *report) fill(all []frontend, filter *api.Filter) {
+	ports := byPort(all)
+	r.suggest(all, filter)
+	ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !filter.Matches(p[0].Port.Service) })
+	for _, p := range ports {
+		r.judge(p)
+	}
+	if filter.Problems {
+		affected := r.affected()
+		ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !affected[p[0].Port.Service.Object().String()] })
+	}
+	r.count(ports)
+	if filter.Rows > 0 && r.Frontends > filter.Rows {
+		r.Omitted = r.Frontends
+		return
+	}
+	for _, p := range ports {
+		r.ServicePorts = append(r.ServicePorts, servicePort(p))
+	}
+}
+
+func (r *report) count(ports [][]frontend) {
+	endpoints := make(map[answer]struct{})
+	var last model.ServiceName
+	for i, p := range ports {
+		if i == 0 || p[0].Port.Service != last {
+			r.Services++
+			last = p[0].Port.Service
+		}
+		r.Frontends += len(p)
+		for j := range p {
+			for _, d := range []served.Decision{p[j].Inside, p[j].Outside} {
+				for _, e := range d.Endpoints {
+					endpoints[answer{p[j].Protocol, e.Address}] = struct{}{}
+				}
+			}
+		}
+	}
+	r.Endpoints = len(endpoints)
+}
+
+// servicePort returns the entry for the frontends of one service port.
+func servicePort(all []frontend) api.ServicePort {
+	port := all[0].Port
+	p := api.ServicePort{
+		Namespace: port.Service.Namespace, Name: port.Service.Name, Port: port.Port, Protocol: port.Protocol.String(),
+		Frontends: make([]api.Frontend, len(all)),
+	}
+	if s := all[0].service; s != nil {
+		p.Stated = setting.StatedOf(s)
+	}
+	for i := range all {
+		f := &all[i]
+		p.AffinitySeconds = max(p.AffinitySeconds, f.Affinity.Seconds())
+		if f.Scheduler > model.RoundRobin {
+			p.Scheduler = f.Scheduler.String()
+		}
+		p.MaglevSlots = max(p.MaglevSlots, f.TableSize())
+		p.Frontends[i] = f.entry()
+	}
+	return p
+}
+
+func (f *frontend) entry() api.Frontend {
+	out := api.Frontend{
+		Kind: f.Kind.String(), Address: f.Target(), Decision: decisionOf(f.Inside), Connections: f.connections, Known: f.known,
+		SourceRanges: f.Sources != nil, Limits: f.Limits != model.Limits{}, ClientAddresses: f.ClientAddresses().String(),
+	}
+	if f.Sources != nil {
+		out.AllowList, out.DenyList = f.Sources.Limited, len(f.Sources.Denied) > 0
+	}
+	if o := f.outside(); o != nil {
+		d := decisionOf(*o)
+		out.Outside = &d
+	}
+	if f.ExternalPolicy == model.PolicyLocal || f.InternalPolicy == model.PolicyLocal {
+		out.Policy = model.PolicyLocal.String()
+	}
+	return out
+}
+
+func decisionOf(d served.Decision) api.Decision {
+	return api.Decision{Verdict: d.Verdict.String(), Endpoints: len(d.Endpoints)}
+}

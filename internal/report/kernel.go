@@ -1,0 +1,123 @@
+package report
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/served"
+)
+
+// FromKernel returns the report for our tables, or nil if there are none, and the addresses of
+// all endpoints that take connections, whatever the filter. The names
+// of Services come from comments of elements, which nft limits to 128 bytes: longer
+// ones are cut.
+func FromKernel(k *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse iter.Seq[netip.Addr], err error) {
+	rs, _, err := k.Read()
+	if err != nil || len(rs.Tables) == 0 {
+		return nil, nil, err
+	}
+	r := &report{Status: api.Status{From: api.FromKernel, Healthy: true}}
+	if err := r.addAffinity(k); err != nil {
+		return nil, nil, err
+	}
+	connections, err := kernelConnections(k)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []frontend
+	for _, t := range rs.Tables {
+		if s := t.Set(nft.NodeAddressesSet); s != nil {
+			for i := range s.Elements {
+				r.NodePortAddresses = append(r.NodePortAddresses, s.Elements[i].Key.Address)
+			}
+		}
+		services := t.Set(nft.ServicesMap)
+		counted := services != nil && services.Counters
+		r.Counted = r.Counted || counted
+		for f := range served.Read(t).All() {
+			one := frontend{Frontend: f}
+			if counted {
+				n := connections[f.ID()]
+				one.connections = &n
+			}
+			all = append(all, one)
+		}
+	}
+	for i := range all {
+		for _, d := range []served.Decision{all[i].Inside, all[i].Outside} {
+			for _, e := range d.Endpoints {
+				r.inUse = append(r.inUse, e.Address)
+			}
+		}
+	}
+	r.fill(all, filter)
+	r.addProblems(time.Now())
+	return &r.Status, r.addresses, nil
+}
+
+// kernelConnections returns the connections to each frontend; none if they are not
+// counted.
+func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
+	counts, err := k.FrontendCounts()
+	connections := make(map[model.FrontendID]uint64)
+	for _, c := range counts {
+		connections[c.Frontend] += c.Connections
+	}
+	return connections, err
+}
+
+// DescribeKernel describes a Service from our tables, or returns nil if there are none.
+func DescribeKernel(k *kernel.Conn, question string) (*api.Description, error) {
+	rs, _, err := k.Read()
+	if err != nil || len(rs.Tables) == 0 {
+		return nil, err
+	}
+	name, err := Resolve(question, namesIn(rs))
+	if err != nil {
+		return nil, err
+	}
+	d := FromRules(rs, name)
+	connections, err := kernelConnections(k)
+	if err != nil {
+		return nil, err
+	}
+	if len(connections) > 0 {
+		AddConnections(d, connections)
+	}
+	if err := addEndpointCounts(d, k.EndpointCounts); err != nil {
+		return nil, err
+	}
+	if err := addLimitDrops(d, k); err != nil {
+		return nil, err
+	}
+	if d.AffinitySeconds > 0 {
+		err = addClients(d, k.Bindings)
+	}
+	return d, err
+}
+
+// namesIn returns the Services that the comments of elements name, sorted.
+func namesIn(rs *nft.Ruleset) []model.ServiceName {
+	found := make(map[model.ServiceName]bool)
+	for _, t := range rs.Tables {
+		for of := range served.Read(t).Names() {
+			found[of.Port.Service] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), model.ServiceName.Compare)
+}
+
+func (r *report) addAffinity(k KernelReader) error {
+	use, err := k.AffinityUse()
+	for _, u := range use {
+		r.Affinity = append(r.Affinity, api.Affinity{Family: u.Family.String(), Map: u.Map, Clients: u.Used, AtLeast: u.AtLeast, Size: u.Size})
+	}
+	return err
+}

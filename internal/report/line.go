@@ -1,0 +1,28 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Line returns the report of a running daemon in one line: what it serves, and the
+// most urgent problem.
+func (s *Server) Line() string {
+	r, err := s.report(&api.Filter{})
+	if err != nil {
+		return "status is unknown: " + err.Error()
+	}
+	return r.line()
+}
+
+func (r *report) line() string {
+	served := terminal.Count(r.Services, "Service") + ", " + terminal.Count(r.Endpoints, "endpoint")
+	if len(r.Problems) == 0 {
+		return served
+	}
+	first := r.Problems[0]
+	message, _, _ := strings.Cut(first.Message, "\n")
+	return served + "; " + terminal.Count(len(r.Problems), "problem") + ": " + first.Object + ": " + message
+}

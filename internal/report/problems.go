@@ -1,0 +1,142 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Objects of problems that concern no object of Kubernetes.
+const (
+	rulesObject    = "Rules"
+	sourceObject   = "Source"
+	affinityObject = "Affinity map"
+	machineObject  = "Machine"
+)
+
+// OfMachine returns a problem of the machine.
+func OfMachine(reason, message string) api.Problem {
+	return api.Problem{Object: machineObject, Reason: reason, Message: message}
+}
+
+// longPending is how long changes may wait before that is a problem.
+const longPending = time.Minute
+
+// addProblems adds what follows from the rest of the report, and sorts all problems.
+func (r *report) addProblems(now time.Time) {
+	add := func(object, reason, format string, args ...any) {
+		r.Problems = append(r.Problems, api.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	if e := r.SourceError; e != nil {
+		add(sourceObject, api.SourceUnusable, "%s", e.Message)
+	}
+	for _, w := range r.Warnings {
+		add(sourceObject, api.InputWarning, "%s", w)
+	}
+	if r.From == api.FromDaemon {
+		switch s := r.LastSync; {
+		case s == nil && !r.PostponedUntil.IsZero():
+			add(rulesObject, api.NotSynced, "the source is read at %s (--start-jitter); the rules of an earlier run serve", r.PostponedUntil.Format(time.TimeOnly))
+		case s == nil:
+			add(rulesObject, api.NotSynced, "waiting for the source")
+		case s.Error != "":
+			add(rulesObject, api.SyncFailed, "%s", s.Error)
+		}
+		if wait := now.Sub(r.PendingSince).Round(time.Second); !r.PendingSince.IsZero() && wait >= longPending {
+			add(rulesObject, api.ChangesPending, "for %s", wait)
+		}
+	}
+	if c := r.RulesChanged; c != nil && now.Sub(c.Last) < recently {
+		add(rulesObject, api.RulesChanged, "%s", interferenceText(c, now))
+	}
+	for _, a := range r.Affinity {
+		if a.Clients >= a.Size/10*9 {
+			add(affinityObject+" of "+a.Name(), api.AffinityFull, "%s of %d clients are remembered", a.Count(), a.Size)
+		}
+	}
+	r.SortProblems()
+}
+
+// judge adds the problem of a service port whose connections are rejected or dropped.
+func (r *report) judge(port []frontend) {
+	var rejecting, dropping, droppingOutside []*frontend
+	for i := range port {
+		switch f := &port[i]; {
+		case f.Inside.Verdict == model.Reject:
+			rejecting = append(rejecting, f)
+		case f.Inside.Verdict == model.Drop:
+			dropping = append(dropping, f)
+		case f.outside() != nil && f.Outside.Verdict == model.Drop:
+			droppingOutside = append(droppingOutside, f)
+		}
+	}
+	problem := func(reason, why string, all []*frontend) api.Problem {
+		return api.Problem{Object: port[0].Port.Service.Object().String(), Reason: reason, Message: addressed(all) + portText(port[0].Port.Port) + why}
+	}
+	if len(rejecting) > 0 {
+		r.Problems = append(r.Problems, problem(api.NoEndpoints, r.noEndpoint(rejecting[0].known), rejecting))
+	}
+	if len(dropping) > 0 {
+		r.Problems = append(r.Problems, problem(api.NoLocalEndpoints, r.noEndpoint(dropping[0].known), dropping))
+	}
+	if len(droppingOutside) > 0 {
+		r.Notes = append(r.Notes, problem(api.NoLocalEndpoints, "", droppingOutside))
+	}
+}
+
+func portText(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (port %q)", name)
+}
+
+// noEndpoint returns how many endpoints a frontend has; known is their number, if the
+// report is from a daemon.
+func (r *report) noEndpoint(known int) string {
+	switch {
+	case r.From == api.FromKernel:
+		return ""
+	case known == 0:
+		return ": it has no endpoints"
+	case known == 1:
+		return ": its only endpoint takes none"
+	}
+	return fmt.Sprintf(": none of its %d endpoints takes any", known)
+}
+
+// addressed names the first frontend and counts the others.
+func addressed(all []*frontend) string {
+	text := all[0].Frontend.Frontend.String()
+	if more := len(all) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// affected returns the objects that have a problem or a note.
+func (r *report) affected() map[string]bool {
+	out := make(map[string]bool)
+	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
+		for _, p := range list {
+			out[p.Object] = true
+		}
+	}
+	return out
+}
+
+// selectProblems removes those of Services that a filter does not select.
+func (r *report) selectProblems(filter *api.Filter) {
+	if filter.Selects() {
+		r.FailingServers = nil
+	}
+	r.Problems = slices.DeleteFunc(r.Problems, func(p api.Problem) bool {
+		name, isService := strings.CutPrefix(p.Object, "Service ")
+		namespace, name, _ := strings.Cut(name, "/")
+		return isService && !filter.Matches(model.ServiceName{Namespace: namespace, Name: name})
+	})
+}

@@ -1,0 +1,276 @@
+package report
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/serve"
+	"github.com/nftproxy/nftproxy/internal/served"
+)
+
+// Config holds the dependencies of a [Server].
+type Config struct {
+	Version string
+	Source  string // description of the source
+	// SourceState returns why the source cannot be used and since when, or nil, and
+	// the warnings about its objects. Nil: the state is unknown.
+	SourceState func() (since time.Time, warnings []string, err error)
+	// Reads is when the source is read for the first time, if that was postponed.
+	Reads   time.Time
+	State   func() agent.State
+	Routing func() *model.Routing // the agent's routing
+	// Checks, if set, has the results of the health checks of endpoints.
+	Checks Checks
+	// Problems, if set, returns problems of the machine on which connections depend, and
+	// Notes what else operators should know.
+	Problems func() []api.Problem
+	Notes    func() []api.Problem
+	// View and Names are those of the agent. Bindings reads the clients that session
+	// affinity binds, up to a limit.
+	View     func(model.ServiceName) *model.View
+	Names    func() []model.ServiceName
+	Bindings func(model.Family, int) ([]*nft.Set, error)
+	// Drains has what is drained; nil: nothing is.
+	Drains  *drain.Follower
+	Counted bool         // the rules count connections
+	Kernel  KernelReader // used by this server only
+	Log     *slog.Logger
+}
+
+// KernelReader is the part of [kernel.Conn] that a server needs.
+type KernelReader interface {
+	AffinityUse() ([]kernel.AffinityUse, error)
+	FrontendCounts() ([]kernel.FrontendCount, error)
+	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
+	LimitDrops() ([]kernel.LimitDrops, error)
+}
+
+// Server answers "GET /status" in a running daemon. It is safe for concurrent
+// use.
+type Server struct {
+	config  Config
+	answers *serve.Answers
+
+	mu   sync.Mutex
+	last *api.Sync
+	good bool // a sync has succeeded
+	// changed sums up the changes of the rules by other programs.
+	changed api.Interference
+	history history // of Services
+
+	reading sync.Mutex // guards the kernel connection and counts
+	counts  counts
+	limits  limitCounts
+	carried carried
+}
+
+const (
+	maxAnswers   = 2                // concurrent ones: each holds the whole report in memory
+	writeTimeout = 30 * time.Second // for a client that reads slowly
+)
+
+// New returns a server that has seen no sync yet.
+func New(c Config) *Server {
+	return &Server{config: c, answers: serve.NewAnswers(maxAnswers, writeTimeout), counts: newCounts(), carried: newCarried()}
+}
+
+// Observe records a sync of the agent.
+func (s *Server) Observe(o *agent.Sync) {
+	last := &api.Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
+	if o.Plan != nil {
+		last.Added, last.Changed, last.Deleted = o.Plan.Count(plan.Add), o.Plan.Count(plan.Replace), o.Plan.Count(plan.Delete)
+	}
+	if o.Err != nil {
+		last.Error = o.Err.Error()
+	}
+	s.carried.synced()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = last
+	s.good = s.good || o.Err == nil
+	repaired(&s.changed, o)
+	s.history.observe(o)
+}
+
+// observed returns the last sync and, after the first successful one, the agent's
+// routing.
+func (s *Server) observed() (*api.Sync, *model.Routing) {
+	s.mu.Lock()
+	last, good := s.last, s.good
+	s.mu.Unlock()
+	if !good {
+		return last, nil
+	}
+	return last, s.config.Routing()
+}
+
+// ServeHTTP answers with a [api.Status] in JSON.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	done := s.answers.Begin(w)
+	if done == nil {
+		return
+	}
+	defer done()
+	filter, err := api.ParseFilter(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	report, err := s.report(filter)
+	if err != nil {
+		s.config.Log.Error("cannot build the report", "error", err)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = report.WriteJSON(w) // fails if the client is gone
+}
+
+func (s *Server) report(filter *api.Filter) (*report, error) {
+	last, routing := s.observed()
+	now := time.Now()
+	r := s.head(now, last)
+	if routing == nil {
+		r.addProblems(now)
+		return r, nil
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
+		return nil, err
+	}
+	r.addRouting(routing, s.counts.frontends, filter)
+	r.addProblems(now)
+	return r, nil
+}
+
+// Summary returns the report without what it lists of a routing, except its notices,
+// at a low cost. routing may be nil.
+func (s *Server) Summary(routing *model.Routing) *api.Status {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	now := time.Now()
+	r := s.head(now, last)
+	if routing != nil {
+		r.addNotices(routing)
+	}
+	r.addProblems(now)
+	return &r.Status
+}
+
+// head returns the part of the report that does not depend on the Services.
+func (s *Server) head(now time.Time, last *api.Sync) *report {
+	state := s.config.State()
+	r := &report{Status: api.Status{
+		From: api.FromDaemon, Healthy: last != nil && last.Error == "",
+		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
+		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
+	}}
+	r.addSource(now, s.config.SourceState)
+	if now.Before(s.config.Reads) {
+		r.PostponedUntil = onClock(now, s.config.Reads)
+	}
+	if last != nil {
+		sync := *last
+		sync.Started = onClock(now, sync.Started)
+		r.LastSync = &sync
+	}
+	r.Problems, r.Notes = s.drainProblems(), s.drainNotes()
+	if s.config.Problems != nil {
+		r.Problems = append(r.Problems, s.config.Problems()...)
+	}
+	if s.config.Notes != nil {
+		r.Notes = append(r.Notes, s.config.Notes()...)
+	}
+	if s.config.Checks != nil {
+		r.addChecks(now, s.config.Checks, s.config.View)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed.Times > 0 {
+		changed := s.changed
+		changed.Last = onClock(now, changed.Last)
+		r.RulesChanged = &changed
+	}
+	return r
+}
+
+func (r *report) addSource(now time.Time, state func() (time.Time, []string, error)) {
+	if state == nil {
+		return
+	}
+	since, warnings, err := state()
+	r.Warnings = warnings
+	if err != nil {
+		r.Healthy, r.SourceError = false, &api.SourceError{Message: err.Error(), Since: onClock(now, since)}
+	}
+}
+
+// onClock returns a time as the clock, as it is set now, would have shown it: readers
+// compare it with that clock. The zero time stays.
+func onClock(now, t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return now.Add(-now.Sub(t))
+}
+
+// addNotices adds the node and what it cannot serve as asked.
+func (r *report) addNotices(routing *model.Routing) {
+	r.Node = routing.NodeName
+	for _, n := range routing.Notices {
+		r.Problems = append(r.Problems, api.Problem{Object: n.Object.String(), Reason: string(n.Reason), Message: n.Message})
+	}
+}
+
+func (r *report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *api.Filter) {
+	r.NodePortAddresses, r.Localhost = routing.NodePortAddresses, routing.Localhost
+	for _, h := range routing.HealthChecks {
+		if !filter.Matches(h.Service) {
+			continue
+		}
+		endpoints := make(map[string]int)
+		for f, n := range h.Endpoints {
+			endpoints[f.String()] = n
+		}
+		r.HealthChecks = append(r.HealthChecks, api.ServiceHealth{Namespace: h.Service.Namespace, Name: h.Service.Name, Port: h.Port, Endpoints: endpoints})
+	}
+	r.addNotices(routing)
+	r.selectProblems(filter)
+	r.fill(frontendsOf(routing.Routes, routing.Scheduler, connections, r.Counted), filter)
+}
+
+// frontendsOf returns the frontends of some routes, with their connections if these are
+// counted. scheduler is that of the node.
+func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections map[model.FrontendID]uint64, counted bool) []frontend {
+	all := make([]frontend, len(routes))
+	for i := range routes {
+		route := &routes[i]
+		all[i] = frontend{Frontend: served.Of(route, scheduler), known: route.Choice.Known, service: route.Service}
+		if counted && !all[i].OnLocalhost() { // counted behind the listener
+			n := connections[route.Frontend.ID()]
+			all[i].connections = &n
+		}
+	}
+	return all
+}
+
+// PortsOf returns the service ports of some routes, sorted, with the connections to
+// their frontends if these are counted. scheduler is that of the node.
+func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) (out []api.ServicePort) {
+	for _, p := range byPort(frontendsOf(routes, scheduler, c.Frontends, counted)) {
+		out = append(out, servicePort(p))
+	}
+	return out
+}
