@@ -56,7 +56,7 @@ func (k *fakeKernel) Unbind(model.Family, *nft.Set) error { return nil }
 
 func (k *fakeKernel) Check(*plan.Plan) error { return nil }
 
-func (k *fakeKernel) Commit(*plan.Plan, uint32) (codec.Size, error) {
+func (k *fakeKernel) Commit(kernel.Prepared, uint32) (codec.Size, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.broken != nil {

@@ -23,7 +23,7 @@ type scarce struct {
 	left int // commits before that one; negative: none fails
 }
 
-func (k *scarce) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
+func (k *scarce) Commit(p kernel.Prepared, generation uint32) (codec.Size, error) {
 	if k.left--; k.left == -1 {
 		return codec.Size{}, unix.ENOMEM
 	}

@@ -30,11 +30,11 @@ type picky struct {
 	refused int // commits
 }
 
-func (k *picky) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
+func (k *picky) Commit(p kernel.Prepared, generation uint32) (codec.Size, error) {
 	if k.fails != nil {
 		return codec.Size{}, k.fails
 	}
-	size, err := k.Conn.Commit(k.spoil(p), generation)
+	size, err := k.Conn.Commit(kernel.Prepared{Plan: k.spoil(p.Plan)}, generation)
 	if kernel.RefusesContent(err) {
 		k.refused++
 	}
@@ -51,7 +51,7 @@ func (k *picky) spoil(p *plan.Plan) *plan.Plan {
 		return p
 	}
 	out := *p
-	out.Changes, out.Encoded = slices.Clone(p.Changes), nil
+	out.Changes = slices.Clone(p.Changes)
 	for i := range out.Changes {
 		c := &out.Changes[i]
 		if k.spoils(c) {

@@ -257,7 +257,7 @@ func TestQuarantineAtCheck(t *testing.T) {
 		s.Elements = nil
 	}
 	damage := plan.Diff(before, fewer)
-	if _, err := k.Conn.Commit(damage, kernel.AnyGeneration); err != nil || damage.Empty() {
+	if _, err := k.Conn.Commit(kernel.Prepared{Plan: damage}, kernel.AnyGeneration); err != nil || damage.Empty() {
 		t.Fatal(damage, err)
 	}
 	of := func(s *model.Service, c *plan.Change) bool { return slices.Contains(s.ClusterIPs, c.New.Key.Address) }

@@ -41,7 +41,7 @@ func bindClients(b *testing.B, c *kernel.Conn, f model.Frontend, endpoint netip.
 				Value: nft.Value{Endpoint: endpoint},
 			}})
 		}
-		if _, err := c.Commit(p, kernel.AnyGeneration); err != nil {
+		if _, err := c.Commit(kernel.Prepared{Plan: p}, kernel.AnyGeneration); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ type Kernel interface {
 	// Commit carries out a plan in one transaction, or nothing of it. Unless the
 	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
 	// [kernel.OutcomeOf] classifies the error.
-	Commit(p *plan.Plan, generation uint32) (codec.Size, error)
+	Commit(p kernel.Prepared, generation uint32) (codec.Size, error)
 	// Check returns why the kernel refuses the rules that a plan makes from nothing; nil:
 	// it takes them. It carries out nothing, and our tables make no difference to it.
 	Check(p *plan.Plan) error
@@ -296,13 +296,15 @@ func (u *update) commitNext() error {
 	return err
 }
 
-func (u *update) commit(p *plan.Plan) error {
-	committed := func(error) {}
+func (u *update) commit(p *plan.Plan) error { return u.commitPrepared(kernel.Prepared{Plan: p}) }
+
+func (u *update) commitPrepared(prepared kernel.Prepared) error {
+	p, committed := prepared.Plan, func(error) {}
 	if u.Committing != nil {
 		committed = u.Committing(p)
 	}
 	start := time.Now()
-	size, err := u.kernel.Commit(p, u.generation)
+	size, err := u.kernel.Commit(prepared, u.generation)
 	took := time.Since(start)
 	committed(err)
 	if u.Observe != nil {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -26,7 +27,7 @@ func commitFrom(b *testing.B, s *sandbox, current, desired *nft.Ruleset) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	size, err := s.Commit(p, generation)
+	size, err := s.Commit(kernel.Prepared{Plan: p}, generation)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func BenchmarkReplaceEndpoint(b *testing.B) {
 		b.ReportMetric(float64(len(plans[0].Changes)), "changes/op")
 		i := 0
 		for b.Loop() {
-			if _, err := s.Commit(plans[i%2], generation); err != nil {
+			if _, err := s.Commit(kernel.Prepared{Plan: plans[i%2]}, generation); err != nil {
 				b.Fatal(err)
 			}
 			generation++

@@ -67,8 +67,8 @@ func (k *fake) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) { retur
 
 func (k *fake) Empty() (bool, error) { return len(k.ruleset.Tables) == 0, nil }
 
-func (k *fake) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
-	err := k.fails(p)
+func (k *fake) Commit(p kernel.Prepared, generation uint32) (codec.Size, error) {
+	err := k.fails(p.Plan)
 	if generation != kernel.AnyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}
@@ -76,7 +76,7 @@ func (k *fake) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
 	if err != nil && !errors.As(err, &after) {
 		return codec.Size{}, fmt.Errorf("fake: %w", err)
 	}
-	next, refused := k.carryOut(p)
+	next, refused := k.carryOut(p.Plan)
 	if refused != nil {
 		return codec.Size{}, refused
 	}

@@ -136,7 +136,7 @@ func TestStaleGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.nft(t, "add table ip other")
-	if _, err := s.Commit(p, generation); !errors.Is(err, unix.ERESTART) {
+	if _, err := s.Commit(kernel.Prepared{Plan: p}, generation); !errors.Is(err, unix.ERESTART) {
 		t.Errorf("commit on a stale generation: %v", err)
 	}
 	if _, _, err := s.applier.Plan(workload.Sample()); err != nil {

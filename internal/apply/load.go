@@ -23,14 +23,14 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	u := &update{Applier: a, generation: kernel.AnyGeneration}
 	whole, first := &plan.Plan{}, true
 	for part := range ahead(prepared(parts)) {
-		if part.plan.Empty() {
+		if part.Empty() {
 			continue
 		}
-		if err := u.commit(part.plan); err != nil {
+		if err := u.commitPrepared(part); err != nil {
 			return nil, err
 		}
 		if whole.Empty() {
-			whole = part.plan
+			whole = part.Plan
 			continue
 		}
 		if first {
@@ -38,24 +38,17 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 			whole, first = &plan.Plan{}, false
 			whole.Record(all)
 		}
-		whole.Record(part.plan)
+		whole.Record(part.Plan)
 	}
 	a.known = true
 	return whole, nil
 }
 
-// part is one transaction of a load.
-type part struct {
-	nft.Delta
-	plan *plan.Plan
-}
-
-func prepared(parts iter.Seq[nft.Delta]) iter.Seq[part] {
-	return func(yield func(part) bool) {
+// prepared returns the transactions of a load.
+func prepared(parts iter.Seq[nft.Delta]) iter.Seq[kernel.Prepared] {
+	return func(yield func(kernel.Prepared) bool) {
 		for d := range parts {
-			p := part{d, plan.Diff(d.Before, d.After)}
-			kernel.Prepare(p.plan)
-			if !yield(p) {
+			if !yield(kernel.Prepare(plan.Diff(d.Before, d.After))) {
 				return
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -27,7 +28,7 @@ type loader struct {
 	fails   int // number of the commit; 0: none
 }
 
-func (l *loader) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
+func (l *loader) Commit(p kernel.Prepared, generation uint32) (codec.Size, error) {
 	if l.commits++; l.commits == l.fails {
 		return codec.Size{}, unix.ENOMEM
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
@@ -34,8 +35,8 @@ func newStrict(t *testing.T) strict {
 	return k
 }
 
-func (k strict) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
-	tx, err := codec.Encode(p)
+func (k strict) Commit(p kernel.Prepared, generation uint32) (codec.Size, error) {
+	tx, err := codec.Encode(p.Plan)
 	if err != nil {
 		k.t.Errorf("encode: %v", err)
 	}

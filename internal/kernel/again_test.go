@@ -19,11 +19,11 @@ func TestCommitAgain(t *testing.T) {
 	for range 100 {
 		desired := w.Step()
 		for _, phase := range s.plan(t, desired).Phases() {
-			if _, err := s.Commit(phase, AnyGeneration); err != nil {
+			if _, err := s.Commit(Prepared{Plan: phase}, AnyGeneration); err != nil {
 				t.Fatal(err)
 			}
 			first := s.held(t)
-			_, err := s.Commit(phase, AnyGeneration)
+			_, err := s.Commit(Prepared{Plan: phase}, AnyGeneration)
 			if outcome := OutcomeOf(err); outcome == Refused || outcome == Busy {
 				refused++
 			} else if outcome != Done {

@@ -19,7 +19,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, services := range []int{500, 1000, 2000, 4000, 8000, 16000, 64000} {
 		desired := workload.Scenario(services, 4, 0)
 		s := newSandbox(b)
-		if _, err := s.Commit(plan.Diff(&nft.Ruleset{}, desired), AnyGeneration); err != nil {
+		if _, err := s.Commit(Prepared{Plan: plan.Diff(&nft.Ruleset{}, desired)}, AnyGeneration); err != nil {
 			b.Fatal(err)
 		}
 		for name, from := range map[string]int{"listed": math.MaxInt, "asked": 1} {

@@ -212,7 +212,7 @@ func TestAskWhileChanged(t *testing.T) {
 	got, _, err := consistent(s.Conn, "ruleset", func() (*nft.Ruleset, error) {
 		now, err := reading{states[0], 1}.tables(s.Conn)
 		if read++; read == 1 {
-			_, commitErr := writer.Commit(change, AnyGeneration)
+			_, commitErr := writer.Commit(Prepared{Plan: change}, AnyGeneration)
 			err = errors.Join(err, commitErr)
 		}
 		return now, err

@@ -49,20 +49,27 @@ func KernelMessage(err error) string {
 	return text
 }
 
+// Prepared is a plan for a commit.
+type Prepared struct {
+	*plan.Plan
+	transaction *codec.Transaction // the plan as the kernel gets it; nil: the commit makes it
+}
+
 // Prepare encodes a plan before its commit, for example while another one is committed.
 // An error is that of the commit.
-func Prepare(p *plan.Plan) {
-	if t, err := codec.Encode(p); err == nil {
-		p.Encoded = t
+func Prepare(p *plan.Plan) Prepared {
+	t, err := codec.Encode(p)
+	if err != nil {
+		t = nil
 	}
+	return Prepared{p, t}
 }
 
 // Commit implements apply.Kernel with one batch.
-func (c *Conn) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
-	t, made := p.Encoded.(*codec.Transaction)
-	if p.Encoded = nil; !made {
-		var err error
-		if t, err = codec.Encode(p); err != nil {
+func (c *Conn) Commit(p Prepared, generation uint32) (_ codec.Size, err error) {
+	t := p.transaction
+	if t == nil {
+		if t, err = codec.Encode(p.Plan); err != nil {
 			return codec.Size{}, err
 		}
 	}

@@ -42,7 +42,7 @@ func (s *sandbox) nft(t testing.TB, args ...string) string {
 func (s *sandbox) apply(t testing.TB, desired *nft.Ruleset) {
 	t.Helper()
 	for _, phase := range s.plan(t, desired).Phases() {
-		if _, err := s.Commit(phase, AnyGeneration); err != nil {
+		if _, err := s.Commit(Prepared{Plan: phase}, AnyGeneration); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -102,11 +102,11 @@ func TestRefusedTransactionIsLogged(t *testing.T) {
 	var log strings.Builder
 	s.Log = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p := plan.Diff(&nft.Ruleset{}, workload.Sample())
-	if _, err := s.Commit(p, AnyGeneration); err != nil || log.Len() > 0 {
+	if _, err := s.Commit(Prepared{Plan: p}, AnyGeneration); err != nil || log.Len() > 0 {
 		t.Fatalf("%v, logged %q", err, &log)
 	}
 	deletion := &plan.Plan{Changes: []plan.Change{{Verb: plan.Delete, Chain: &nft.Chain{Name: "output"}}, {Verb: plan.Delete, Chain: &nft.Chain{Name: "nowhere"}}}}
-	if _, err := s.Commit(deletion, AnyGeneration); !errors.Is(err, unix.ENOENT) {
+	if _, err := s.Commit(Prepared{Plan: deletion}, AnyGeneration); !errors.Is(err, unix.ENOENT) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"message":2`, `1: delete chain ip nftproxy output (`, "no such file", `2: delete chain ip nftproxy nowhere (`} {

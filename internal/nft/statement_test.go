@@ -76,7 +76,7 @@ func throughKernel(t *testing.T, want *nft.Table) {
 			return err
 		}
 		defer func() { _ = c.Close() }()
-		if _, err := c.Commit(plan.Diff(&nft.Ruleset{}, rules), kernel.AnyGeneration); err != nil {
+		if _, err := c.Commit(kernel.Prepared{Plan: plan.Diff(&nft.Ruleset{}, rules)}, kernel.AnyGeneration); err != nil {
 			return err
 		}
 		got, _, err = c.Read()

@@ -17,8 +17,6 @@ type Plan struct {
 	// Loaded is a number of elements that were added, and that Changes leaves out to
 	// save memory.
 	Loaded int
-	// Encoded is the plan as the kernel gets it, if that was made in advance.
-	Encoded any
 	// services are maps that name the service port of a frontend; the first one
 	// with the frontend counts.
 	services []*nft.Set
