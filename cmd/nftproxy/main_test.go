@@ -285,7 +285,7 @@ func TestBadInputs(t *testing.T) {
 		t.Fatal(r.stderr)
 	}
 	before := ns.TestGeneration(t)
-	inputs, err := filepath.Glob("../../internal/source/testdata/bad/*.[yj]*")
+	inputs, err := filepath.Glob("../../internal/source/files/testdata/bad/*.[yj]*")
 	if err != nil || len(inputs) < 30 {
 		t.Fatalf("%d bad inputs, %v", len(inputs), err)
 	}

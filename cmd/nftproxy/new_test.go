@@ -151,7 +151,7 @@ func TestSchema(t *testing.T) {
 		t.Errorf("%s is not what nftproxy schema prints (%v): run \"make docs\"", schemaFile, err)
 	}
 	check := compileSchema(t, text)
-	for _, file := range []string{"../../internal/source/testdata/good/balance.yaml", "../../docs/examples/*.yaml", "../../golden/balance*.txtar"} {
+	for _, file := range []string{"../../internal/source/files/testdata/good/balance.yaml", "../../docs/examples/*.yaml", "../../golden/balance*.txtar"} {
 		paths, err := filepath.Glob(file)
 		if err != nil || len(paths) == 0 {
 			t.Fatal(file, err)

@@ -12,7 +12,7 @@ import (
 
 // TestDecodeEqualsLibrary decodes what kubectl prints as Kubernetes does.
 func TestDecodeEqualsLibrary(t *testing.T) {
-	text, err := os.ReadFile("../source/testdata/good/kubectl-list.yaml")
+	text, err := os.ReadFile("../source/files/testdata/good/kubectl-list.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
