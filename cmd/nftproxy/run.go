@@ -173,11 +173,13 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 		return err
 	}
 	api := access(d.Config)
-	if !from.files {
-		if d.Source, err = openCluster(d.Config, d.Log); err != nil {
-			return err
-		}
-	} else if d.Source, err = o.join(c, d, &api); err != nil {
+	if from.files {
+		err = o.join(c, d, &api)
+	} else {
+		d.Cluster, err = openCluster(d.Config, d.Log)
+		d.Source = d.Cluster
+	}
+	if err != nil {
 		return err
 	}
 	// Events have a client of their own because each client has a rate limit.
@@ -201,14 +203,17 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 	return files.Follow(reader, watcher.Run, d.Config.Node.NodeName, d.Log), nil
 }
 
-// join returns the source of files and an API server, and sets how that is dialed.
-func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Access) (source.Source, error) {
+// join sets the source of files and an API server, and how that is dialed.
+func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Access) error {
 	followed, err := o.follow(c, d)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	api.Dialer = cluster.NewDialer()
-	return join.New(followed, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
+	d.Cluster = clusterOf(api.Deferred(d.Log), d.Config, d.Log)
+	d.Joined = join.New(followed, d.Cluster, api.Dialer)
+	d.Source = d.Joined
+	return nil
 }
 
 // keptFiles returns where the last valid content of files outlasts a restart: in the

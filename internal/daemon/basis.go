@@ -9,7 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/source/files"
-	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
 // BasisPath is where a daemon answers with a [Basis] on its metrics address.
@@ -48,7 +47,7 @@ func (b *Basis) Serves(f model.Family) bool {
 func (w *work) basis() *Basis {
 	b := &Basis{
 		Version: BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
-		Files: w.cluster() == nil || join.Of(w.Source) != nil, Cluster: w.cluster() != nil,
+		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil,
 		NoLimits: w.node.NoLimits, Failing: w.checks.Failing(), Drained: []api.Drained{},
 	}
 	for _, f := range w.node.Families {

@@ -28,8 +28,12 @@ type Daemon struct {
 	Config *config.Config
 	// Usable returns an error if the process could not start with the current content
 	// of the configuration file.
-	Usable       func() error
-	Source       source.Source
+	Usable func() error
+	Source source.Source
+	// Cluster is the API server that the source reads, and Joined the source if that reads
+	// files, too; nil: there is none.
+	Cluster      *cluster.Cluster
+	Joined       *join.Joined
 	Events       events.Connect // nil: there is no API server
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
@@ -48,15 +52,12 @@ type Daemon struct {
 	checks checks
 }
 
-// cluster returns the API server that the source reads, or nil.
-func (d *Daemon) cluster() *cluster.Cluster { return join.ClusterOf(d.Source) }
-
 // Init performs the preparations that need more privileges than serving (12.60).
 func (d *Daemon) Init(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if c := d.cluster(); c != nil {
-		go c.RunNode(ctx)
+	if d.Cluster != nil {
+		go d.Cluster.RunNode(ctx)
 	}
 	_, err := d.prepare(ctx)
 	return err
@@ -87,11 +88,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.followDrains()
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
-	if d.cluster() != nil {
+	if d.Cluster != nil {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
 	}
-	if j := join.Of(d.Source); j != nil {
+	if j := d.Joined; j != nil {
 		if j.Keep = hasRules(); j.Keep {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}

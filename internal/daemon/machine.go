@@ -16,7 +16,7 @@ func (w *work) use() (machine.Use, bool) {
 		return machine.Use{}, false
 	}
 	return machine.Use{
-		Cluster: w.cluster() != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
+		Cluster: w.Cluster != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
 		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints, Addresses: w.addresses,
 		Ranges: w.ranges(),
 	}, true

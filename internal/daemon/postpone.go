@@ -16,7 +16,7 @@ func (d *Daemon) postpone() {
 		return
 	}
 	delay := rand.N(most)
-	d.cluster().Delay, d.reads = delay, time.Now().Add(delay)
+	d.Cluster.Delay, d.reads = delay, time.Now().Add(delay)
 	d.Log.Info("the rules of an earlier run stay until Services and EndpointSlices are read", "in", delay.Round(time.Millisecond))
 }
 

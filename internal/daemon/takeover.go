@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/source/join"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
@@ -36,7 +35,7 @@ func (s *kubeProxyCleanup) observe(sync *agent.Sync) {
 
 // replaced observes syncs for the cleanup: the files alone do not replace kube-proxy.
 func (w *work) replaced(s *agent.Sync) {
-	if j := join.Of(w.Source); j == nil || j.Complete() {
+	if w.Joined == nil || w.Joined.Complete() {
 		w.takeover.observe(s)
 	}
 }

@@ -83,7 +83,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		w.drains.Notify(w.agent.Changed)
 	}
 	w.addServers(families, s.scrapes)
-	if d.cluster() != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
+	if d.Cluster != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
 		m := takeover.MarkReplaced
 		if d.Config.Own.AnnounceNFTables {
 			m = takeover.MarkAlways
@@ -166,7 +166,7 @@ func (w *work) sourceUnusable() time.Time {
 
 // follow connects the metrics with their sources, and the observers with the agent.
 func (w *work) follow() {
-	if c := w.cluster(); c != nil {
+	if c := w.Cluster; c != nil {
 		w.metrics.FollowCluster(c.Counts)
 	}
 	if w.node.Counters {

@@ -41,14 +41,6 @@ func Edited(s Source, editors ...Editor) Source {
 	return &edited{Source: s, editors: editors, unread: true, touched: make(map[model.ServiceName]struct{})}
 }
 
-// Unedited returns the source that [Edited] wraps, or s itself.
-func Unedited(s Source) Source {
-	if e, ok := s.(*edited); ok {
-		return e.Source
-	}
-	return s
-}
-
 // Reload makes the next Load read a source again, even if nothing is known to have
 // changed. Sources that need to be told have a method of this name.
 func Reload(s Source) {

@@ -33,20 +33,6 @@ type Source interface {
 	State() State
 }
 
-// Lookup returns some of all states.
-func Lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	if names == nil {
-		return all
-	}
-	out := make(map[model.ServiceName]model.ServiceState, len(names))
-	for _, name := range names {
-		if s, ok := all[name]; ok {
-			out[name] = s
-		}
-	}
-	return out
-}
-
 // Wait waits for some time. It returns false if ctx ends before.
 func Wait(ctx context.Context, d time.Duration) bool {
 	select {

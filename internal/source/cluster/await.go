@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 const (
@@ -62,13 +63,8 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 func poll(ctx context.Context, timeout time.Duration, done func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	for !done() {
-		if !time.Now().Before(deadline) {
+		if !time.Now().Before(deadline) || !source.Wait(ctx, nodePoll) {
 			return false
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(nodePoll):
 		}
 	}
 	return true
@@ -102,7 +98,7 @@ func (c *Cluster) waitSynced(ctx context.Context) error {
 // Read runs the Cluster until the objects are known, and returns them. Requests that fail are
 // not logged: the error names the last one.
 func (c *Cluster) Read(ctx context.Context) (*model.Snapshot, error) {
-	for _, r := range append(c.required(), c.cidrs.reading) {
+	for _, r := range c.all() {
 		r.listing.to, r.watching.to = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
 	}
 	limited, cancel := context.WithTimeout(ctx, readTimeout)

@@ -56,11 +56,14 @@ func (e *events) load() []model.Trigger {
 func (c *Cluster) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Counts{
+	out := Counts{
 		Services: c.events.services, Slices: c.events.slices,
 		PendingServices: len(c.events.pendingServices), PendingSlices: len(c.events.pendingSlices),
-		Rejected: len(c.services.found) + len(c.slices.found) + len(c.nodes.found) + len(c.cidrs.found),
 	}
+	for _, r := range c.all() {
+		out.Rejected += len(r.found)
+	}
+	return out
 }
 
 func (c *Cluster) serviceSeen(e event[model.Service]) {

@@ -96,29 +96,39 @@ func (a *access) log(failed bool, reason metav1.StatusReason) {
 
 var errNoAnswer = errors.New("no answer")
 
-// problem returns why the requests have been unsuccessful for [unusableAfter], and
-// since when; nil: they have not.
-func (a *access) problem(now time.Time) (since time.Time, err error) {
+// failure returns why the requests are unsuccessful, and since when; nil: they are not.
+func (a *access) failure() (since time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err, since = a.err, a.since
+	since, err = a.since, a.err
 	if err == nil && !a.asked.IsZero() {
-		err, since = errNoAnswer, a.asked
+		since, err = a.asked, errNoAnswer
 	}
-	if err == nil || now.Sub(since) < unusableAfter {
+	if err == nil {
 		return time.Time{}, nil
 	}
 	return since, fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
 }
 
-// reading has the requests for the objects of one kind.
+// problem returns the failure if it has lasted for [unusableAfter].
+func (a *access) problem(now time.Time) (since time.Time, err error) {
+	if since, err = a.failure(); now.Sub(since) < unusableAfter {
+		return time.Time{}, nil
+	}
+	return since, err
+}
+
+// reading has the requests for the objects of one kind, and what is wrong with these.
 type reading struct {
 	kind              string
 	listing, watching access
+	// found are the problems in the last version of each object; the lock of the Cluster
+	// guards them.
+	found foundProblems
 }
 
 func newReading(kind string, log *slog.Logger) *reading {
-	return &reading{kind, access{to: log, verb: "list", kind: kind}, access{to: log, verb: "watch", kind: kind}}
+	return &reading{kind, access{to: log, verb: "list", kind: kind}, access{to: log, verb: "watch", kind: kind}, make(foundProblems)}
 }
 
 // problem returns why the objects cannot be read, and since when; nil: they can. A
@@ -148,8 +158,11 @@ func (r *reading) add(s *source.State) (recovered time.Time) {
 }
 
 // required returns the requests without which nothing is served.
-func (c *Cluster) required() []*reading {
-	return []*reading{c.services.reading, c.slices.reading, c.nodes.reading}
+func (c *Cluster) required() []*reading { return c.all()[:3] }
+
+// all returns the requests for objects of every kind.
+func (c *Cluster) all() []*reading {
+	return []*reading{c.services.reading, c.slices.reading, c.nodes.reading, c.cidrs.reading}
 }
 
 // hasAnswered reports whether the API server has sent objects.
@@ -165,14 +178,8 @@ func (c *Cluster) hasAnswered() bool {
 func (c *Cluster) lastError() error {
 	for _, r := range c.required() {
 		for _, a := range []*access{&r.listing, &r.watching} {
-			a.mu.Lock()
-			err := a.err
-			if err == nil && !a.asked.IsZero() {
-				err = errNoAnswer
-			}
-			a.mu.Unlock()
-			if err != nil {
-				return fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
+			if _, err := a.failure(); err != nil {
+				return err
 			}
 		}
 	}
@@ -219,14 +226,9 @@ func (c *Cluster) addWarnings(s *source.State) {
 	defer c.mu.Unlock()
 	s.LastSuccess = later(s.LastSuccess, c.lastEvent)
 	s.Warned = len(s.Warnings)
-	for _, of := range []struct {
-		kind  string
-		found foundProblems
-	}{
-		{c.services.kind, c.services.found}, {c.slices.kind, c.slices.found}, {c.nodes.kind, c.nodes.found}, {c.cidrs.kind, c.cidrs.found},
-	} {
-		s.Warned += of.found.count()
-		s.Warnings = append(s.Warnings, of.found.first(of.kind, manifest.MaxShown-len(s.Warnings))...)
+	for _, r := range c.all() {
+		s.Warned += r.found.count()
+		s.Warnings = append(s.Warnings, r.found.first(r.kind, manifest.MaxShown-len(s.Warnings))...)
 	}
 	if more := s.Warned - len(s.Warnings); more > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("and %d more", more))

@@ -31,8 +31,6 @@ type store[O metav1.Object, V any] struct {
 	objects  map[cache.ObjectName]*V
 	complete bool          // listed once
 	listed   chan struct{} // closed then
-
-	found foundProblems // in the last version of each object
 }
 
 var _ cache.ReflectorStore = (*store[metav1.Object, struct{}])(nil)
@@ -76,7 +74,6 @@ func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (
 		stamp:   func(O) time.Time { return time.Time{} },
 		objects: make(map[cache.ObjectName]*V),
 		listed:  make(chan struct{}),
-		found:   make(foundProblems),
 	}
 }
 

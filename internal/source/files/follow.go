@@ -104,7 +104,16 @@ func (f *followed) Load() (*model.Update, error) {
 
 // Lookup implements [source.Source].
 func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	return source.Lookup(f.before, names)
+	if names == nil {
+		return f.before
+	}
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	for _, name := range names {
+		if s, ok := f.before[name]; ok {
+			out[name] = s
+		}
+	}
+	return out
 }
 
 // retry requests another attempt after an error of the system. Other errors end only

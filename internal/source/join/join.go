@@ -94,23 +94,6 @@ func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) 
 	return j
 }
 
-// ClusterOf returns the API server that a source reads, or nil.
-func ClusterOf(s source.Source) *cluster.Cluster {
-	switch s := source.Unedited(s).(type) {
-	case *cluster.Cluster:
-		return s
-	case *Joined:
-		return s.cluster
-	}
-	return nil
-}
-
-// Of returns the files and the API server that a source reads, or nil.
-func Of(s source.Source) *Joined {
-	j, _ := source.Unedited(s).(*Joined)
-	return j
-}
-
 // String implements [source.Source].
 func (j *Joined) String() string { return j.files.String() + " and " + j.cluster.String() }
 
@@ -323,10 +306,8 @@ func (j *Joined) state(name model.ServiceName, known bool) model.ServiceState {
 		return s
 	case !ours:
 		return j.cluster.ServiceState(name)
-	case s.Service.Extra().EndpointsFrom != nil:
-		s.Slices = complete(s, *s.Service.Extra().EndpointsFrom, j.cluster.ServiceState(*s.Service.Extra().EndpointsFrom).Slices)
 	}
-	return s
+	return completed(s, j.cluster.ServiceState)
 }
 
 // compare notes whether the files hide a Service of the cluster.
@@ -356,10 +337,7 @@ func Snapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []
 	ours, theirs := files.Update().Services, cluster.Update().Services
 	for name, s := range ours {
 		s.Service = older(s.Service)
-		if from := s.Service.Extra().EndpointsFrom; from != nil {
-			s.Slices = complete(s, *from, theirs[*from].Slices)
-		}
-		add(s)
+		add(completed(s, func(from model.ServiceName) model.ServiceState { return theirs[from] }))
 		if _, both := theirs[name]; both {
 			warnings = append(warnings, hides(name))
 		}

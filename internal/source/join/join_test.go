@@ -442,20 +442,3 @@ func TestCompletePorts(t *testing.T) {
 		})
 	}
 }
-
-// TestClusterOf: the API server is found in a source that files have, too, and in one with
-// editors.
-func TestClusterOf(t *testing.T) {
-	c := &cluster.Cluster{}
-	j := New(nil, c, nil)
-	for _, s := range []source.Source{c, j, source.Edited(c, editor{}), source.Edited(j, editor{})} {
-		if ClusterOf(s) != c {
-			t.Errorf("no API server in %T", s)
-		}
-	}
-	if ClusterOf(files.Follow(&files.Reader{}, nil, "", nil)) != nil || Of(c) != nil || Of(source.Edited(j, editor{})) != j {
-		t.Error("there is an API server in files, or files in it, or none of both")
-	}
-}
-
-type editor struct{ source.Editor }
