@@ -40,7 +40,8 @@ func runCommand() *cobra.Command {
 file is reported and changes nothing: the current rules stay in place. With
 --isolate-files that concerns the invalid file alone: its last valid content
 stays in use, the other files are followed, and an empty directory is valid.
-$STATE_DIRECTORY, which systemd sets, has the last valid content for restarts.
+$STATE_DIRECTORY, which systemd sets, has the last valid content for restarts, and
+$RUNTIME_DIRECTORY a record of the rules, with which a restart reads none back.
 
 With --kubeconfig, --master, or in a pod without -f, follow the API server of a
 Kubernetes cluster instead. Nothing is applied before all Services and
@@ -129,8 +130,8 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 			o.level.Set(levelOf(logsapi.VerbosityLevel(level)))
 			return nil
 		},
-		StateDirectory: stateDirectory(),
-		Log:            log,
+		StateDirectory: directory("STATE_DIRECTORY"), RuntimeDirectory: directory("RUNTIME_DIRECTORY"),
+		Log: log,
 	}
 	if systemd.Supervised() {
 		hangup := make(chan os.Signal, 1)
@@ -219,16 +220,16 @@ func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Acces
 // keptFiles returns where the last valid content of files outlasts a restart: in the
 // directory that systemd has made for the state of this service.
 func keptFiles() *files.Kept {
-	state := stateDirectory()
+	state := directory("STATE_DIRECTORY")
 	if state == "" {
 		return nil
 	}
 	return &files.Kept{Dir: filepath.Join(state, "valid")}
 }
 
-// stateDirectory returns the directory that systemd has made for the state of this service,
-// or nothing.
-func stateDirectory() string {
-	state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
-	return state
+// directory returns the directory of a kind that systemd has made for this service, or
+// nothing.
+func directory(variable string) string {
+	first, _, _ := strings.Cut(os.Getenv(variable), ":")
+	return first
 }

@@ -35,6 +35,9 @@ type Config struct {
 	// depend unless they are served on "primary". It requests syncs.
 	Interfaces *host.Interfaces
 	Applier    *apply.Applier
+	// Resume, if set, identifies what the kernel holds at the start, and nothing but
+	// Applier can change: see [apply.Record].
+	Resume *apply.Record
 	// AffinityUse returns how full the affinity maps are. Calls run concurrently
 	// with Applier.
 	AffinityUse func() ([]kernel.AffinityUse, error)

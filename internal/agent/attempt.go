@@ -5,6 +5,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -90,11 +93,37 @@ func (a *Agent) compareOnce(s *Sync) (err error) {
 	if err != nil {
 		return err
 	}
+	if a.resumes(delta) {
+		a.Log.Info("the kernel still holds these rules: nothing has to be compared")
+		s.Plan, a.rules, a.compared = &plan.Plan{}, rules, time.Now()
+		return nil
+	}
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
 		return err
 	}
 	a.rules, a.compared = rules, time.Now()
 	return nil
+}
+
+// resumes reports whether the kernel is known to hold all rules already, from the record of
+// the process before this one.
+func (a *Agent) resumes(d nft.Delta) bool {
+	r := a.Resume
+	a.Resume = nil // it is about the start
+	return r != nil && len(d.Own)+len(d.Keep) == 0 && a.Applier.Resume(d.After, r)
+}
+
+// Record returns what identifies the rules in the kernel for the next process, except for its
+// identity and generation; nil: that may hold others, or more. Call it after [Agent.Run].
+func (a *Agent) Record() *apply.Record {
+	if a.rules == nil || a.failed || len(a.pending) > 0 || a.own != nil || len(a.quarantine.services) > 0 || !a.Applier.Known() {
+		return nil
+	}
+	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
+		return nil
+	}
+	_, delta := render.Start(a.wanted())
+	return a.Applier.Record(delta.After)
 }
 
 // load applies all of the router's routes to a kernel without our tables.

@@ -60,6 +60,8 @@ type Applier struct {
 	log    *slog.Logger
 	slots  slots
 	known  bool // the kernel holds what was applied, with endpoints in these slots
+	// remains means that it may hold chains and sets beside that: see Postponed.
+	remains bool
 	// failed is what was committed of changes that failed since.
 	failed *plan.Plan
 
@@ -361,6 +363,7 @@ func (u *update) removesOnly() bool {
 
 // postpone leaves chains and sets for a later comparison.
 func (u *update) postpone(err error) {
+	u.remains = true
 	u.log.Info("unused chains remain until the next change: the kernel still refers to them", "error", err)
 	if u.Postponed == nil {
 		return
@@ -379,6 +382,7 @@ func (u *update) postpone(err error) {
 func (u *update) end() {
 	if u.delta.Complete {
 		u.slots, u.before = make(slots), &nft.Ruleset{}
+		u.remains = len(u.todo) > 0
 	}
 	u.slots.follow(u.before, u.delta.After, u.after)
 	u.known, u.failed = true, &plan.Plan{}

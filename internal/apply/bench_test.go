@@ -71,6 +71,25 @@ func BenchmarkRestart(b *testing.B) {
 	})
 }
 
+// BenchmarkResume is [BenchmarkRestart] with the record that the process before has left.
+func BenchmarkResume(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		all := workload.Services(services, endpoints)
+		s := newServed(b, all)
+		record := s.applier.Record(render.Render(s.router.Routing()))
+		b.ReportAllocs()
+		for b.Loop() {
+			router := model.NewRouter()
+			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+			router.SetServices(all)
+			_, delta := render.Start(router.Routing())
+			if !New(s.Conn, s.applier.log).Resume(delta.After, record) {
+				b.Fatal("the record is not used")
+			}
+		}
+	})
+}
+
 // BenchmarkCompare reads back and finds nothing to do.
 func BenchmarkCompare(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -41,6 +42,9 @@ type Daemon struct {
 	// Reload has a value when the source is to be read again without a known change.
 	// Nil: never.
 	Reload <-chan os.Signal
+	// RuntimeDirectory is for what outlasts the process, and not the machine; empty: there
+	// is none.
+	RuntimeDirectory string
 	// StateDirectory is for what outlasts a restart; empty: there is none.
 	StateDirectory string
 	// Isolation is that of the source; nil: a mistake in a file concerns all of them.
@@ -135,11 +139,12 @@ func signal(c chan<- struct{}) {
 
 func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, requests *metrics.Requests, changes <-chan struct{}) (err error) {
 	var owns bool
+	var resume *apply.Record
 	rules, openErr := kernel.Open()
 	if openErr == nil {
 		defer func() { err = errors.Join(err, rules.Close()) }()
 		rules.Log = d.Log
-		owns, openErr = d.own(rules)
+		owns, resume, openErr = d.own(rules)
 	}
 	if openErr == nil {
 		d.logStart(owns)
@@ -156,7 +161,7 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 	}
 	defer func() { err = errors.Join(err, scrapes.Close()) }()
 
-	w := d.newWork(ctx, families, sockets{rules: rules, owns: owns, scrapes: scrapes})
+	w := d.newWork(ctx, families, sockets{rules: rules, owns: owns, resume: resume, scrapes: scrapes})
 	if requests != nil {
 		w.metrics.ExportRequests(requests)
 	}
@@ -171,7 +176,9 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 	}
 	w.forward(ctx, changes)
 	w.events.Starting()
-	return w.agent.Run(ctx)
+	err = w.agent.Run(ctx)
+	d.leaveRecord(w.agent, rules)
+	return err
 }
 
 // forward notifies the agent of changes of the source, and of requests to read it

@@ -57,8 +57,9 @@ type work struct {
 
 // sockets are the connections to nf_tables.
 type sockets struct {
-	rules   *kernel.Conn // of the agent
-	owns    bool         // rules can claim the tables
+	rules   *kernel.Conn  // of the agent
+	owns    bool          // rules can claim the tables
+	resume  *apply.Record // see [agent.Config]
 	scrapes *kernel.Conn
 }
 
@@ -112,6 +113,7 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 		Node:          w.node,
 		Interfaces:    w.interfaces,
 		Applier:       applier,
+		Resume:        s.resume,
 		AffinityUse:   w.metrics.Affinity(s.rules.AffinityUse),
 		MinSyncPeriod: w.Config.MinSyncPeriod(),
 		SyncPeriod:    w.Config.SyncPeriod(),

@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -75,8 +77,7 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 		case table.isOwnedByOther(c):
 			return nil, ownedError(f, table)
 		case table.flags&ownedTable == tablePersist:
-			t.Messages = append(t.Messages, codec.Message{Type: unix.NFT_MSG_NEWTABLE, Data: codec.InTable(f),
-				Object: "take over table " + nft.FamilyKeyword(f) + " " + nft.TableName})
+			t.Messages = append(t.Messages, takeOver(f))
 		case table.flags&ownedTable != ownedTable:
 			// A table gets an owner when it is added, or when it has lost one.
 			outdated = append(outdated, f)
@@ -88,6 +89,57 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	ownTables(t)
 	_, err = c.send(t, AnyGeneration)
 	return outdated, err
+}
+
+// Reclaim makes this connection the owner of our tables if they have lost their owner and
+// no transaction was made since the one with this number, by any program; it reports
+// whether it has. They hold what they held then, and only this connection can change them.
+func (c *Conn) Reclaim(generation uint32) (bool, error) {
+	t := &codec.Transaction{}
+	for _, f := range model.Families {
+		switch table, err := persist(func() (tableState, error) { return c.table(f) }); {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return false, fmt.Errorf("get table: %w", explain(err))
+		case table.flags&ownedTable != tablePersist:
+			return false, nil
+		default:
+			t.Messages = append(t.Messages, takeOver(f))
+		}
+	}
+	if len(t.Messages) == 0 || generation == AnyGeneration {
+		return false, nil
+	}
+	ownTables(t)
+	_, err := c.send(t, generation)
+	if OutcomeOf(err) == Later {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func takeOver(f model.Family) codec.Message {
+	return codec.Message{Type: unix.NFT_MSG_NEWTABLE, Data: codec.InTable(f), Object: "take over table " + nft.FamilyKeyword(f) + " " + nft.TableName}
+}
+
+// Identity identifies the nf_tables of a network namespace, as long as the machine runs.
+type Identity struct {
+	Boot      string // changes with each start of the machine
+	Namespace uint64 // no two network namespaces have the same, also one after the other
+}
+
+// Identity returns the identity. Kernels before 5.14 have none.
+func (c *Conn) Identity() (Identity, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return Identity{}, err
+	}
+	i := Identity{Boot: strings.TrimSpace(string(boot))}
+	var sockErr error
+	err = c.raw.Control(func(fd uintptr) {
+		i.Namespace, sockErr = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	})
+	return i, errors.Join(err, os.NewSyscallError("getsockopt", sockErr))
 }
 
 // OwnedByOther returns the table of ours that belongs to another process, if there is
@@ -192,9 +244,9 @@ func (c *Conn) refused(err error) error {
 	return explain(err)
 }
 
-// isOwner reports whether those of our tables that exist belong to this
+// IsOwner reports whether those of our tables that exist belong to this
 // connection, so that nothing else can change them.
-func (c *Conn) isOwner() (bool, error) {
+func (c *Conn) IsOwner() (bool, error) {
 	if !c.owns {
 		return false, nil
 	}

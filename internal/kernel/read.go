@@ -41,7 +41,7 @@ func (c *Conn) ReadExpecting(expected *nft.Ruleset) (*nft.Ruleset, uint32, error
 }
 
 func (r reading) run(c *Conn) (*nft.Ruleset, uint32, error) {
-	owner, err := persist(c.isOwner)
+	owner, err := persist(c.IsOwner)
 	if err != nil {
 		return nil, 0, fmt.Errorf("get table: %w", explain(err))
 	}

@@ -1,0 +1,119 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// resumed is what the daemon logs when it need not read the rules.
+const resumed = "the kernel still holds these rules"
+
+// TestRestartWithoutReading: 13.30. A daemon that ends leaves a record of the rules, with
+// which the next one starts; it uses the record only if nothing else can be in the kernel.
+func TestRestartWithoutReading(t *testing.T) {
+	edit := func(f func(text []byte) []byte) func(*testing.T, *cluster, string) {
+		return func(t *testing.T, _ *cluster, record string) {
+			t.Helper()
+			text, err := os.ReadFile(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(record, f(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		between func(t *testing.T, c *cluster, record string) // the two daemons
+		resumes bool
+	}{
+		"nothing happened": {func(*testing.T, *cluster, string) {}, true},
+		"another program": {func(_ *testing.T, c *cluster, _ string) {
+			c.nft("add", "table", "ip", "other")
+		}, false},
+		"our rules were deleted": {func(_ *testing.T, c *cluster, _ string) {
+			c.nft("delete", "table", "ip", "nftproxy")
+		}, false},
+		"other objects": {func(_ *testing.T, c *cluster, _ string) {
+			c.write(service{Name: "web", N: 1, Pods: c.Pods[1:2]}, service{Name: "more", N: 2, Pods: c.Pods[1:2]})
+		}, false},
+		"half a record": {edit(func(text []byte) []byte { return text[:len(text)/2] }), false},
+		"another boot": {edit(func(text []byte) []byte {
+			return bytes.Replace(text, []byte(`"Boot":"`), []byte(`"Boot":"0`), 1)
+		}), false},
+		"another namespace": {edit(func(text []byte) []byte {
+			return bytes.Replace(text, []byte(`"Namespace":`), []byte(`"Namespace":1`), 1)
+		}), false},
+		"no record": {func(t *testing.T, _ *cluster, record string) {
+			if err := os.Remove(record); err != nil {
+				t.Error(err)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := newCluster(t, 3)
+			record := filepath.Join(t.TempDir(), "rules.json")
+			keep := func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+filepath.Dir(record)) }
+			web := service{Name: "web", N: 1, Pods: cl.Pods[:1]}
+			cl.write(web)
+			first := cl.start(keep)
+			cl.answersFrom(web, "pod-0")
+			web.Pods = cl.Pods[1:2]
+			cl.write(web)
+			cl.answersFrom(web, "pod-1")
+			first.stop(t)
+			c.between(t, cl, record)
+
+			resumes := c.resumes && strings.Contains(first.log.String(), "ownsTables=true") // not before kernel 6.9
+			next := cl.start(keep)
+			if resumes {
+				eventually(t, func() error {
+					if !strings.Contains(next.log.String(), resumed) {
+						return fmt.Errorf("the daemon does not use the record")
+					}
+					return nil
+				})
+				forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+					if got := ask(t, cl.Client, network, web.clusterIP(family)).Name; got != "pod-1" {
+						t.Errorf("got %s, want pod-1", got)
+					}
+				})
+			}
+			cl.answersFrom(web, "pod-1")
+			web.Pods = cl.Pods[2:]
+			cl.write(web)
+			cl.answersFrom(web, "pod-2")
+			if uses := strings.Contains(next.log.String(), resumed); uses != resumes {
+				t.Errorf("uses the record: %t, want %t", uses, resumes)
+			}
+			if _, err := os.Stat(record); err == nil {
+				t.Error("the record is still there while a daemon runs")
+			}
+			next.stop(t)
+		})
+	}
+}
+
+// TestNoRecordAfterKill: 13.30. A daemon that is killed leaves no record.
+func TestNoRecordAfterKill(t *testing.T) {
+	c := newCluster(t, 1)
+	folder := t.TempDir()
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.write(web)
+	d := c.start(func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+folder) })
+	c.answersFrom(web, "pod-0")
+	if err := d.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.cmd.Wait() // reports the signal
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
