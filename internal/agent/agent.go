@@ -22,13 +22,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// Config is what an agent needs.
+// Config has the parts and settings of an agent.
 type Config struct {
 	// Await blocks until Load may be called. Nil means immediately.
 	Await func(context.Context) error
 	// Load returns the changes of the source since the last call. After an error
-	// the rules stay unchanged until the source changes again, except for what an
-	// update beside the error says.
+	// the rules stay unchanged until the source changes again, except for the changes
+	// of an update beside the error.
 	Load func() (*model.Update, error)
 	Node model.Config
 	// Interfaces has the addresses of the node's interfaces, on which NodePorts
@@ -129,14 +129,14 @@ type Agent struct {
 	affinity  affinity
 
 	update *model.Update // not yet given to the router; nil: none
-	// own are the Services that a source, of which a part was never read, has or had. The
-	// kernel may have others, of the part that is missing. Nil: all of it was read.
+	// own are the Services, present or past, of a source that has a part that was never
+	// read. The kernel may have others, of the missing part. Nil: all of it was read.
 	own     map[model.ServiceName]bool
 	nodes   []*model.Node // of the last update
 	cidrs   []netip.Prefix
 	pending []model.RouteChange // since the last successful sync
-	// rules is the state of what was applied last. It is meaningless while Applier
-	// does not know what the kernel holds.
+	// rules is the state after the last change. It is meaningless while Applier does not
+	// know the content of the kernel.
 	rules    *render.State
 	sized    sizesAt   // that observers have seen
 	compared time.Time // last successful comparison with the kernel

@@ -66,8 +66,8 @@ func (a *Agent) apply(s *Sync) (err error) {
 // limit of memory (GOMEMLIMIT) still holds.
 const startGC = 400
 
-// compare applies all of the router's routes to what the kernel holds, except those of
-// quarantined Services, which stay as they are.
+// compare applies all of the router's routes to the content of the kernel, except routes
+// of quarantined Services, which stay as they are.
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
 	if s.Cause == Start && os.Getenv("GOGC") == "" {

@@ -13,8 +13,8 @@ import (
 
 const (
 	// settling is the time between an intervention and its repair. Another nftproxy
-	// makes a change in several transactions: what the first one adds must not be
-	// removed before the second one refers to it.
+	// makes a change in several transactions: additions of the first one must not be
+	// removed before the second one refers to them.
 	settling = 10 * time.Millisecond
 	// firstPause is the minimum pause before the second repair. It doubles with
 	// each further one, up to maxPause: a program that writes to our tables all the

@@ -171,7 +171,7 @@ func (l *loop) serve() {
 }
 
 // logSource logs when the source becomes unusable, for another reason, or usable
-// again, even if its content is what it was before.
+// again, even if its content is the same as before.
 func (l *loop) logSource(err error) {
 	before := l.unusable
 	l.unusable = err

@@ -32,8 +32,8 @@ func (a *Agent) start() (*render.State, nft.Delta, error) {
 }
 
 // follow notes which Services an update is about, while a part of the source was never
-// read. Each sync compares all rules then: what the kernel holds is not only what was
-// applied before.
+// read. Each sync compares all rules then: the kernel also has rules that were not applied
+// by this process.
 func (a *Agent) follow(u *model.Update) {
 	if !u.Partial {
 		if a.own != nil {

@@ -20,7 +20,7 @@ type quarantine struct {
 	services map[model.ServiceName]*quarantined
 	again    map[model.ServiceName]bool // the next sync tries these
 	names    []model.ServiceName        // of all, sorted
-	// parts are those that the kernel has and takes. What it has of the Services may need them.
+	// parts are the ones that the kernel has and takes. Its rules of the Services may need them.
 	parts []render.Part
 
 	notices []model.Notice // sorted; guarded by Agent.routing
@@ -39,7 +39,7 @@ func newQuarantine() quarantine {
 	return quarantine{services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
 }
 
-// follow returns changes of routes without those of quarantined Services, which are tried
+// follow returns changes of routes without routes of quarantined Services, which are tried
 // again.
 func (q *quarantine) follow(changes []model.RouteChange) []model.RouteChange {
 	rest, touched := q.without(changes)
@@ -50,7 +50,7 @@ func (q *quarantine) follow(changes []model.RouteChange) []model.RouteChange {
 }
 
 // without returns changes without the routes of quarantined Services, and the names of
-// these. A frontend that moves from or to such a Service comes or goes.
+// these. A frontend that moves to a quarantined Service goes, one that moves away comes.
 func (q *quarantine) without(changes []model.RouteChange) (rest []model.RouteChange, touched []model.ServiceName) {
 	if len(q.services) == 0 {
 		return changes, nil
@@ -101,7 +101,7 @@ func (a *Agent) wanted() *model.Routing {
 
 func (a *Agent) isQuarantined(name model.ServiceName) bool { return a.quarantine.services[name] != nil }
 
-// blame quarantines the Services because of which the kernel refuses a change. It returns
+// blame quarantines the Services that make the kernel refuse a change. It returns
 // false if there is none, or none can be found at present.
 func (a *Agent) blame(s *Sync, refusal error) bool {
 	if !kernel.RefusesContent(refusal) {
@@ -175,9 +175,9 @@ func (a *Agent) askParts(parts []render.Part) (refusal, err error) {
 	return answer(a.Applier.Check(delta.After))
 }
 
-// retry tries quarantined Services again: those that have changed, or all. It reports whether
-// the kernel takes one now; then a comparison must follow, because only that knows what the
-// kernel has of it.
+// retry tries quarantined Services again: the changed ones, or all. It reports whether the
+// kernel takes one now; then a comparison must follow, because only that knows which rules
+// of it the kernel has.
 func (a *Agent) retry(s *Sync, all bool) (released bool) {
 	q := &a.quarantine
 	for name := range q.services {
@@ -208,8 +208,8 @@ func (a *Agent) retry(s *Sync, all bool) (released bool) {
 	return released
 }
 
-// learn takes over another reason. What is refused for the same one is not reported again,
-// although it may have another name now.
+// learn takes over another reason. A Service that is refused for the same one is not
+// reported again, although the refused object may have another name now.
 func (q *quarantined) learn(why error) {
 	var before, now unix.Errno
 	if !errors.As(q.why, &before) || !errors.As(why, &now) || before != now {
@@ -237,7 +237,7 @@ func (a *Agent) readmit(name model.ServiceName, routes []model.RouteChange) {
 	a.Log.Info("the kernel takes the rules of a quarantined Service", "service", name)
 }
 
-// noteQuarantine updates what is reported about the quarantine.
+// noteQuarantine updates the report about the quarantine.
 func (a *Agent) noteQuarantine() {
 	q := &a.quarantine
 	q.names = slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)

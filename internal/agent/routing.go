@@ -34,7 +34,7 @@ func (a *Agent) ServiceCIDRs() []netip.Prefix {
 	return a.router.ServiceCIDRs()
 }
 
-// View returns what is known about a Service, or nil. It is safe for concurrent use.
+// View returns the state of a Service, or nil if there is none. It is safe for concurrent use.
 func (a *Agent) View(name model.ServiceName) *model.View {
 	a.routing.RLock()
 	defer a.routing.RUnlock()
@@ -55,8 +55,8 @@ func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
 	return route.Service.Name, true
 }
 
-// Owner returns the frontend that serves an address and port: this one, a NodePort or a
-// range; false: there is none. It is safe for concurrent use.
+// Owner returns the frontend that serves an address and port: that frontend, a NodePort or
+// a range; false: there is none. It is safe for concurrent use.
 func (a *Agent) Owner(f model.Frontend) (model.Frontend, bool) {
 	a.routing.RLock()
 	defer a.routing.RUnlock()

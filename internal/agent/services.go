@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// presence is what the routes of a sync show of a Service.
+// presence is a set of facts about the routes of a Service in a sync.
 type presence uint8
 
 const (

@@ -21,8 +21,8 @@ var (
 )
 
 // trial finds the Services whose rules the kernel refuses. It asks about the rules of some
-// Services as if there were no others, so neither what the kernel has nor what other programs
-// do to it makes a difference.
+// Services as if there were no others, so neither the content of the kernel nor changes by
+// other programs make a difference.
 type trial struct {
 	agent  *Agent
 	base   *model.Routing
@@ -89,7 +89,7 @@ func (t *trial) ask(names []model.ServiceName) (refusal, err error) {
 	return answer(t.agent.Applier.Check(render.Only(t.base, changes)))
 }
 
-// askShared asks about what the tables of some Services have in any case.
+// askShared asks about the parts that tables of some Services have in any case.
 func (t *trial) askShared(names []model.ServiceName) (refusal, err error) {
 	var frontends []model.RouteChange
 	for _, name := range names {
@@ -108,7 +108,7 @@ func answer(err error) (refusal, other error) {
 	return nil, err
 }
 
-// halve adds those of some Services, which the kernel refuses together, that it refuses by
+// halve finds, among Services that the kernel refuses together, the ones that it refuses by
 // themselves.
 func (t *trial) halve(names []model.ServiceName, why error, refused map[model.ServiceName]error) error {
 	if len(names) == 1 {

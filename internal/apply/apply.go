@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// Kernel is what an [Applier] needs of [kernel.Conn].
+// Kernel is the part of [kernel.Conn] that an [Applier] uses.
 type Kernel interface {
 	// ReadExpecting returns our tables and their generation. It is faster if they are
 	// as expected.
@@ -31,7 +31,7 @@ type Kernel interface {
 	// Bindings returns the affinity maps of a family, each with at most limit bindings
 	// of clients.
 	Bindings(f model.Family, limit int) ([]*nft.Set, error)
-	// Unbind deletes bindings from a map, except those of clients that are bound to another
+	// Unbind deletes bindings from a map, except of clients that are bound to another
 	// endpoint by now. Missing ones are no error.
 	Unbind(f model.Family, s *nft.Set) error
 }
@@ -82,9 +82,9 @@ func New(k Kernel, log *slog.Logger) *Applier {
 	return &Applier{kernel: k, log: log, departed: make(departed), failed: &plan.Plan{}}
 }
 
-// Plan returns what a complete change would do now, and the generation of the
-// comparison. It leaves out unused lanes: the daemon keeps them for the next Service,
-// and removes them once an hour.
+// Plan returns the plan of a complete change, and the generation of the comparison. It leaves
+// out unused lanes: the daemon keeps them for the next Service, and removes them once an
+// hour.
 func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	current, generation, err := a.kernel.ReadExpecting(desired)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	return plan.Diff(current, wanted).WithoutIdleLanes(), generation, nil
 }
 
-// Held returns what the kernel holds now.
+// Held returns the tables in the kernel.
 func (a *Applier) Held() (*nft.Ruleset, error) {
 	held, _, err := a.kernel.ReadExpecting(&nft.Ruleset{})
 	return held, err
@@ -113,14 +113,14 @@ func (a *Applier) Forget() { a.known = false }
 
 var errUnknown = errors.New("the contents of the kernel are unknown")
 
-// Check returns why the kernel refuses rules, whatever it holds; nil: it takes them. It
-// changes nothing.
+// Check returns why the kernel refuses rules, regardless of its content; nil: it takes
+// them. It changes nothing.
 func (a *Applier) Check(r *nft.Ruleset) error { return a.kernel.Check(plan.Diff(&nft.Ruleset{}, r)) }
 
 // attempts is how often a commit is tried while other programs change the ruleset.
 const attempts = 20
 
-// Apply carries out a change and returns what it committed. If nothing differs, it
+// Apply carries out a change and returns the committed part. If nothing differs, it
 // sends nothing to the kernel. A complete change is compared with the contents of the
 // kernel; any other one starts from what was applied before. Apply takes ownership of
 // the rulesets of the change.
@@ -167,7 +167,7 @@ func (u *update) run() (*plan.Plan, error) {
 			return nil, err
 		}
 		if outcome == kernel.Busy && len(u.delta.Keep) > 0 && u.removesOnly() {
-			break // what is kept may need it
+			break // quarantined Services may need it
 		}
 		u.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
@@ -193,8 +193,8 @@ type update struct {
 	lost          *plan.Plan // may have been committed; nil: none
 }
 
-// attempt plans what is left to do, and does it. After a final error there is no other
-// attempt, whatever the outcome.
+// attempt plans and carries out the rest of a change. After a final error there is no other
+// attempt, regardless of the outcome.
 func (u *update) attempt(n int) (final bool, err error) {
 	if u.delta.Complete {
 		var outdated []model.Family
@@ -229,8 +229,8 @@ func (u *update) attempt(n int) (final bool, err error) {
 }
 
 // guard makes the transactions of a change that is not complete depend on each other: in
-// tables that others can change, another nftproxy may remove what the first one adds
-// before the second one refers to it, and the kernel would not refuse that.
+// tables that others can change, another nftproxy may remove additions of the first one
+// before the second one refers to them, and the kernel would not refuse that.
 func (u *update) guard() (err error) {
 	if u.delta.Complete || u.Generation == nil || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
 		return nil
@@ -252,8 +252,8 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		return err
 	}
 	if attempt >= attempts/2 {
-		// Other programs are always faster. The kernel checks what the plan does to
-		// our tables in any case.
+		// Other programs are always faster. The kernel checks the changes of our tables
+		// in any case.
 		u.generation = kernel.AnyGeneration
 	}
 	u.after = plan.Settle(u.before, u.delta.After)
@@ -378,7 +378,7 @@ func (u *update) postpone(err error) {
 	u.Postponed(slices.Compact(families))
 }
 
-// end records what the kernel holds now.
+// end records the content of the kernel after a change.
 func (u *update) end() {
 	if u.delta.Complete {
 		u.slots, u.before = make(slots), &nft.Ruleset{}

@@ -12,10 +12,10 @@ import (
 // Empty reports whether the kernel has none of our tables.
 func (a *Applier) Empty() (bool, error) { return a.kernel.Empty() }
 
-// Load carries out changes that lead from nothing to all that is wanted, each in one
-// transaction. The next change is made while the kernel works. Load returns what it
-// committed; if there were several transactions, their elements are counted and not
-// listed. After an error the next change must be complete: it takes up what is there.
+// Load carries out changes that lead from nothing to the wanted rules, each in one
+// transaction. The next change is made while the kernel works. Load returns the committed
+// part; if there were several transactions, their elements are counted and not
+// listed. After an error the next change must be complete: it compares with the kernel.
 func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	a.known, a.slots = false, make(slots) // the slots are as rendered
 	// The kernel refuses chains that exist, so the generation need not be checked:

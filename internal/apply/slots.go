@@ -44,7 +44,7 @@ func (s slots) note(proposed, settled *nft.Set) {
 	})
 }
 
-// setsOf returns those of some sets that a table has.
+// setsOf returns the ones of some sets that a table has.
 func setsOf(t *nft.Table, names []string) iter.Seq[*nft.Set] {
 	return func(yield func(*nft.Set) bool) {
 		for _, name := range names {

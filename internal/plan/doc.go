@@ -6,6 +6,6 @@
 //	desired ─┘
 //
 // Settle keeps endpoints in the slots that they have, Diff lists additions,
-// changes and deletions, and Phases splits them: what is prepared, the switch,
-// and what is removed afterwards. A [Plan] can be printed; a dry run stops there.
+// changes and deletions, and Phases splits them: the preparation, the switch,
+// and the removal afterwards. A [Plan] can be printed; a dry run stops there.
 package plan

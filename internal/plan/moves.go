@@ -7,19 +7,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// moves are what ends and begins in a plan that changes ranges of ports.
+// moves are the ranges of ports that end and begin in a plan.
 //
 // The kernel commits intervals a moment after all other elements of a transaction. In that
 // moment, a port that gets a range in place of a frontend of its own would have neither,
-// and a range that ends would still lead to its number, of which nothing is known any more,
-// such as its source ranges. So ranges change in a transaction of their own, after new
+// and a range that ends would still lead to its number, whose source ranges, for example,
+// are gone. So ranges change in a transaction of their own, after new
 // frontends are there and before old ones leave.
 type moves struct {
 	ended   map[model.FrontendID]bool // frontends that end
 	changed map[model.FrontendID]bool // ranges that end, begin, or get or lose ports
 }
 
-// moves returns those of each family whose ranges the plan changes.
+// moves returns the moves of each family whose ranges the plan changes.
 func (p *Plan) moves() map[model.Family]*moves {
 	var out map[model.Family]*moves
 	for i := range p.Changes {

@@ -104,8 +104,8 @@ func isAllow(chain string) bool {
 	return slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.AllowChain) })
 }
 
-// phaseOfAllow returns the phase in which such a chain gets other rules: early if it gets
-// more, late if it gets fewer.
+// phaseOfAllow returns the phase in which a chain of allowed clients gets other rules: early
+// if it gets more, late if it gets fewer.
 func phaseOfAllow(c *Change) phase {
 	has := func(rules []nft.Rule, all []nft.Rule) bool {
 		return !slices.ContainsFunc(all, func(r nft.Rule) bool {

@@ -27,7 +27,7 @@ type Plan struct {
 // Empty reports whether there is nothing to do.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
 
-// Verb is what a change does.
+// Verb is the kind of a change.
 type Verb uint8
 
 const (
@@ -47,7 +47,7 @@ type Change struct {
 	Family model.Family
 
 	Chain    *nft.Chain // Replace: with the new rules
-	OldRules []nft.Rule // Replace: the rules before; Delete: those of the chain
+	OldRules []nft.Rule // Replace and Delete: the rules before
 
 	// Users are the chains whose rules refer to a redeclared map. They lose their
 	// rules, and the map its elements: later changes add new ones.
@@ -207,7 +207,7 @@ func (p *Plan) Record(o *Plan) {
 	}
 }
 
-// Merge returns the plan that does what a does, and then what b does.
+// Merge returns the plan that carries out a, and then b.
 func Merge(a, b *Plan) *Plan {
 	switch {
 	case a.Empty():

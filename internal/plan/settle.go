@@ -35,8 +35,8 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 	return out
 }
 
-// shares reports whether two lists are one: what is read back shares the elements that
-// are as expected.
+// shares reports whether two lists are one: a table that is read back shares the elements
+// that are as expected.
 func shares(a, b []nft.Element) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // findSet returns the set of current that s replaces, or an empty one.
@@ -121,7 +121,7 @@ func (l *Lanes) add(chain string, s nft.Statement) {
 	}
 }
 
-// Verdict returns what is done with connections to frontends of a class.
+// Verdict returns the verdict on connections to frontends of a class.
 func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
 
 // Drops reports whether connections to the frontend of an element in a map of classes or
