@@ -1,5 +1,5 @@
-// Package config loads the configuration: that of kube-proxy, from its file or its
-// flags, and a few settings that kube-proxy does not have.
+// Package config loads the configuration of kube-proxy, from its file or its flags, and
+// a few settings that kube-proxy does not have.
 package config
 
 import (
@@ -67,7 +67,7 @@ type Own struct {
 // DefaultDrainFile is where drained endpoints are kept.
 const DefaultDrainFile = "/var/lib/nftproxy/drain.yaml"
 
-// Remark is a warning about a setting that does not do what it seems to.
+// Remark is a warning about a setting without effect, or with an unexpected one.
 type Remark struct {
 	Message string
 	Args    []any // for slog

@@ -60,7 +60,7 @@ func fillIn(k *v1alpha1.KubeProxyConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
 }
 
-// fillInTexts gives empty texts their defaults, also those of flags.
+// fillInTexts gives empty texts their defaults, also texts of flags.
 func fillInTexts(k *v1alpha1.KubeProxyConfiguration) {
 	k.Mode = cmp.Or(k.Mode, modeNFTables)
 	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")

@@ -39,8 +39,8 @@ func (c *Config) RuleSettings() map[string]string {
 
 // Follow sets the flags that are not on the command line, nor in the configuration file
 // that it names, to the settings that [Config.RuleSettings] of another process has returned.
-// taken has those of them that differed, for example "--scheduler=random", and unknown the
-// names of those that this version does not have.
+// taken has the ones that differed, for example "--scheduler=random", and unknown the names
+// of the ones that this version does not have.
 func (f *Flags) Follow(settings map[string]string) (taken, unknown []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		g, value := f.set.Lookup(name), settings[name]

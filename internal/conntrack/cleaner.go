@@ -111,7 +111,7 @@ func (c *Cleaner) takeEcho(change *model.RouteChange) {
 	}
 }
 
-// scopeOf returns the place of the frontends like this one, or -1.
+// scopeOf returns the place of the frontends like f, or -1.
 func (c *Cleaner) scopeOf(f model.Frontend) int {
 	s := scope{model.FamilyOf(f.Address), f.Protocol}
 	return slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
@@ -152,7 +152,7 @@ func clientsOf(route *model.Route) *model.Sources {
 }
 
 // cleans reports whether flows to a frontend are deleted. Listing the connections of a
-// busy machine is expensive, so those of TCP are listed only where it helps: a client that
+// busy machine is expensive, so TCP is listed only where it helps: a client that
 // waits for a silent endpoint sends its request for a connection again. Not for ranges: a
 // port in one may belong to another Service.
 func (c *Cleaner) cleans(route *model.Route) bool {

@@ -134,7 +134,7 @@ func (f *Flow) encode() []byte {
 		attribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
 }
 
-// ends encodes the ports of answers, or what echo replies have in their place.
+// ends encodes the ports of answers, or the type, code and identifier of echo replies.
 func (f *Flow) ends() []byte {
 	switch f.Protocol {
 	case model.ICMP:

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// scope is what a listing covers.
+// scope is a protocol of a family that a listing covers.
 type scope struct {
 	family   model.Family
 	protocol model.Protocol
@@ -47,13 +47,13 @@ func newFrontends(s scope, ending bool) *frontends {
 	}
 }
 
-// kept says which flows through a frontend continue: those of clients, nil: all, to the
+// kept says which flows through a frontend continue: flows of clients, nil: of all, to the
 // serving endpoints, which are sorted.
 type kept struct {
 	serving []netip.AddrPort
 	clients *model.Sources
-	// differs reports that established TCP connections to other endpoints end although
-	// those of most Services do not, or the other way round.
+	// differs reports that established TCP connections to other endpoints end although they
+	// continue for most Services, or the other way round.
 	differs bool
 }
 
@@ -61,7 +61,7 @@ func (k kept) equal(o kept) bool {
 	return slices.Equal(k.serving, o.serving) && k.clients.Equal(o.clients) && k.differs == o.differs
 }
 
-// at returns what is kept through a frontend.
+// at returns which flows through a frontend continue.
 func (fs *frontends) at(f netip.AddrPort) (k kept, known bool) {
 	k.serving, known = fs.serving[f]
 	_, k.differs = fs.differing[f]
@@ -97,7 +97,7 @@ func (fs *frontends) remove(f netip.AddrPort, gone bool) {
 	}
 }
 
-// isEcho reports whether the flows are those of echo requests.
+// isEcho reports whether the flows are echo requests.
 func (s scope) isEcho() bool { return s.protocol == model.EchoProtocol(s.family) }
 
 // forget makes all flows to an address stale until a cleanup.
@@ -221,7 +221,7 @@ func (fs *frontends) ended(f Flow) bool {
 	return fs.ending && !k.clients.Admits(f.Client) || k.differs != fs.ending && !serves(k.serving, f)
 }
 
-// serves reports whether one of these endpoints answers a flow. Those of a range that
+// serves reports whether one of these endpoints answers a flow. Endpoints of a range that
 // keeps the port have port 0.
 func serves(serving []netip.AddrPort, f Flow) bool {
 	answers := f.Answers

@@ -47,7 +47,7 @@ func dial() (*netlink.Conn, error) {
 	return c, nil
 }
 
-// List implements [Kernel] with one dump, of which only one datagram is in memory.
+// List implements [Kernel] with one dump, and holds one datagram of it in memory.
 func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
 	c, err := dial()
 	if err != nil {

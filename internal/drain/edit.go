@@ -78,8 +78,8 @@ func (l List) of(name model.ServiceName, a netip.Addr) List {
 
 // slice returns a slice with drained hosts. A host is drained for all ports of its slice:
 // ports with other drained hosts get a slice of their own. Ranges of ports have the best
-// record of a host (1.57), whatever its port: if only entries with a port name the host,
-// that is one in a slice without ports.
+// record of a host (1.57), of any port: if only entries with a port name the host, the
+// best record is one in a slice without ports.
 func (l List) slice(name model.ServiceName, s *model.EndpointSlice, ranges bool) (out []*model.EndpointSlice) {
 	if !l.has(name, s) {
 		return []*model.EndpointSlice{s}

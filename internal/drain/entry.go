@@ -16,7 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Target is what a person names: an endpoint, in all Services or in one.
+// Target is an endpoint, in all Services or in one, as a person names it.
 type Target struct {
 	Address netip.Addr
 	Port    uint16            // zero: all ports
@@ -134,8 +134,8 @@ func (l List) With(now time.Time, targets ...Target) List {
 	return out
 }
 
-// Without returns the list without the entries that a target includes. The error names
-// what is drained instead.
+// Without returns the list without the entries that a target includes. It fails if there is
+// none; the error names an entry that includes the target, or others of its address.
 func (l List) Without(targets ...Target) (List, error) {
 	out := slices.Clone(l)
 	for _, t := range targets {
@@ -150,7 +150,7 @@ func (l List) Without(targets ...Target) (List, error) {
 	return out, nil
 }
 
-// notDrained says what is drained in place of a target.
+// notDrained returns an error that names the drained entries of the address of a target.
 func (l List) notDrained(t Target) error {
 	var same []string
 	for _, e := range l {

@@ -42,7 +42,7 @@ type item struct {
 // be used.
 type File struct {
 	Path string // absolute
-	// State is the directory of the copy. Empty: that of the file.
+	// State is the directory of the copy. Empty: the directory of the file.
 	State string
 }
 
@@ -211,13 +211,13 @@ const (
 	filePermissions      = 0o644
 	directoryPermissions = 0o755
 	lockPermissions      = 0o600 // who can open the file can lock it
-	// lockTimeout is how long other writers may take, each of which may ask the daemon
-	// about the effect of its change, and lockPause the time between two attempts.
+	// lockTimeout is the time for other writers, each of which may ask the daemon about the
+	// effect of its change, and lockPause the time between two attempts.
 	lockTimeout = 30 * time.Second
 	lockPause   = 20 * time.Millisecond
 )
 
-// Update replaces the list by what change returns for it, and returns that. No other update
+// Update replaces the list by the result of change, and returns the new list. No other update
 // runs at the same time, also not while change does, and readers see the content before or
 // after it, also if the machine loses power. A file that cannot be used is not replaced, and
 // neither is one with an equal list.

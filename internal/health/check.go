@@ -72,7 +72,7 @@ func (c *check) move(to []netip.AddrPort) error {
 	return nil
 }
 
-// listen opens those of the ports that are not open: all or none (10.23).
+// listen opens the ports that are not open yet: all or none (10.23).
 func (c *check) listen(at []netip.AddrPort) error {
 	opened := make(map[netip.AddrPort]net.Listener)
 	for _, a := range at {

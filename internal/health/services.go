@@ -16,7 +16,7 @@ import (
 type ServicesConfig struct {
 	Node model.Config // for the addresses
 	// Interfaces returns the known addresses of this machine's interfaces. If there
-	// are none, those of the Node object are used (6.10).
+	// are none, the addresses of the Node object are used (6.10).
 	Interfaces func() []netip.Addr
 	Healthy    func() bool // [Proxy.Healthy]; nil: the proxy counts as healthy (10.25)
 	// Connections is how many may be open to all ports together; zero: 1,024.

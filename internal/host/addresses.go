@@ -20,11 +20,11 @@ func InterfaceAddresses() ([]netip.Addr, error) {
 }
 
 // ipvsInterfaces have the ClusterIPs of all Services, which are not addresses of
-// the node: the interface of kube-proxy's mode ipvs, and that of kube-router.
+// the node: the interfaces of kube-proxy's mode ipvs and of kube-router.
 var ipvsInterfaces = []string{"kube-ipvs0", "kube-dummy-if"}
 
 // ServingAddresses returns the addresses of this machine's interfaces that may serve
-// NodePorts or health checks of Services: all except those of IPVS interfaces and
+// NodePorts or health checks of Services: all except addresses of IPVS interfaces and
 // IPv6 link-local ones, each once and sorted.
 func ServingAddresses() ([]netip.Addr, error) {
 	foreign := make(map[int]bool)

@@ -24,8 +24,8 @@ const (
 	acceptUnlessForwarding, acceptAlways = "1", "2" // values of accept_ra
 )
 
-// SetForwarding makes the machine forward packets of a family, and returns what it has
-// changed. Interfaces that accept router advertisements of IPv6 continue to do so: with
+// SetForwarding makes the machine forward packets of a family, and returns the settings that
+// it has changed. Interfaces that accept router advertisements of IPv6 continue to do so: with
 // forwarding, the kernel would remove their default routes and ignore advertisements. No
 // setting is lowered.
 func (s System) SetForwarding(f model.Family, log *slog.Logger) (changed []Change, err error) {

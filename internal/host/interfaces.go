@@ -153,8 +153,8 @@ func (i *Interfaces) subscribeAgain(ctx context.Context, retry *backoff) *subscr
 	}
 }
 
-// Event handles an address that an interface got or lost. Most are those of pods'
-// interfaces and are ignored: they are in no range. With "primary", health checks
+// Event handles an address that an interface got or lost. Most belong to interfaces of
+// pods and are ignored: they are in no range. With "primary", health checks
 // depend on the addresses, but NodePorts do not; a loopback address can serve
 // health checks only.
 func (i *Interfaces) Event(a netip.Addr, node model.Config) {

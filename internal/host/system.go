@@ -14,7 +14,7 @@ import (
 )
 
 // System is the directory with proc and sys; the zero value is the machine itself.
-// Settings of a network namespace are those of the calling thread's.
+// Network settings are read in the namespace of the calling thread.
 type System string
 
 func (s System) path(name string) string { return filepath.Join("/", string(s), name) }

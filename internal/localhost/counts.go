@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Result is what happened to a connection.
+// Result is the outcome of a connection.
 type Result uint8
 
 const (

@@ -46,7 +46,7 @@ func cause(err error) *failure {
 	return &failure{errno.Error(), false}
 }
 
-// report is what one pass over the closed ports found.
+// report is the result of one pass over the closed ports.
 type report struct {
 	blocked map[model.Family]error // the other ports of a family are not tried
 	failed  map[key][]*port        // that failed for another reason than before
@@ -54,7 +54,7 @@ type report struct {
 	served  map[model.Family]bool
 }
 
-// key is what ports have in common that one line of the log reports.
+// key identifies the ports that one line of the log reports.
 type key struct {
 	address netip.Addr
 	failure string
@@ -84,7 +84,7 @@ func (r *report) add(p *port, err error) {
 	}
 }
 
-// report logs what a pass found: one line for each cause and address.
+// report logs the result of a pass: one line for each cause and address.
 func (s *Server) report(r *report) {
 	events := 0
 	for _, k := range slices.SortedFunc(maps.Keys(r.failed), func(a, b key) int {

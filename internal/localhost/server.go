@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Config is what a [Server] needs.
+// Config has the parts and settings of a [Server].
 type Config struct {
 	// Target returns where a connection to a frontend goes; false: nowhere at present.
 	Target func(model.Frontend) (netip.AddrPort, bool)
@@ -37,12 +37,12 @@ const (
 
 // Server listens for each NodePort of a Service with endpoints. Without endpoints nothing
 // listens, and the kernel refuses connections, as the rules do elsewhere. Established
-// connections stay until one end closes them, whatever happens to the Service.
+// connections stay until one end closes them, even if the Service goes.
 type Server struct {
 	Config
 	limits limits
 	counts counts
-	// listen, dial and retry are those of this package, except in tests.
+	// listen, dial and retry are replaced in tests.
 	listen func(model.Frontend) (*net.TCPListener, error)
 	dial   func(context.Context, netip.AddrPort) (*net.TCPConn, error)
 	retry  time.Duration // first pause

@@ -215,8 +215,8 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 	return nil, &Error{Place: item.Place, Err: err}
 }
 
-// Error returns the error for a problem with a field. Its line is that of the
-// field, or of the closest one around it that exists.
+// Error returns the error for a problem with a field, with the line of the field, or of
+// the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {
 	key, _ := o.find(f.Field)
 	if o.short {
@@ -228,7 +228,7 @@ func (o *Object) Error(f *FieldError) *Error {
 }
 
 // FieldLine returns the line of a field, or of the closest one around it that exists.
-// In JSON it is that of the object: to find a field there, the text is parsed again.
+// In JSON it is the line of the object: to find a field there, the text is parsed again.
 func (o *Object) FieldLine(path string) int {
 	if o.root == nil {
 		return o.Line
@@ -270,7 +270,7 @@ func (o *Object) locate(path string) (key, value *yaml.Node, rest string) {
 		}
 		i, rest := -1, path
 		for j := 0; n.Kind == yaml.MappingNode && j < len(n.Content); j += 2 {
-			// Names may hold dots, those of annotations for example: the longest counts.
+			// Names may hold dots, as names of annotations do: the longest counts.
 			after, ok := strings.CutPrefix(path, n.Content[j].Value)
 			if ok && (after == "" || strings.Contains(".[]", after[:1])) && len(after) <= len(rest) {
 				i, rest = j, after

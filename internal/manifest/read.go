@@ -62,12 +62,11 @@ func isUTF16(data []byte) bool {
 	return bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff"))
 }
 
-// separators are what can follow a value in a list or an object of YAML: a comma, or a line
-// end.
+// separators can follow a value in a list or an object of YAML: a comma, or a line end.
 var separators = [][]byte{{','}, {'\n'}, {'\r'}, []byte("\u0085"), []byte("\u2028"), []byte("\u2029")}
 
 // tooLarge returns why the text of an object is not parsed; nil: it is. Each value takes some
-// hundred bytes of memory when it is parsed, whatever its length in the text.
+// hundred bytes of memory when it is parsed, even if it is short in the text.
 func tooLarge(text []byte, json bool) error {
 	if len(text) > budget.FileObject {
 		return fmt.Errorf("the object is larger than %d MiB", budget.FileObject>>20)

@@ -27,8 +27,8 @@ var (
 )
 
 // DecodeShort is [Object.Decode] for a type with a [List] or [Abbreviated] in it. The
-// problems, and those of [Object.Error] from then on, name fields as they are written:
-// in place of "backends[0].address", "backends" if that is a single value.
+// problems, and errors of [Object.Error] from then on, name fields as they are written:
+// "backends" in place of "backends[0].address", if it has a single value.
 func (o *Object) DecodeShort(into any) []*Error {
 	text := o.json()
 	_ = o.tree() // the lines of the text, before it changes

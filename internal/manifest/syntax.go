@@ -38,8 +38,8 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
 
 // explainYAML returns the line of a mistake in a text that begins at line first,
-// and a clear error. The parser's own line is that of the block around the
-// mistake, or the one before; the first line without which the mistake is not
+// and a clear error. The parser's own line belongs to the block around the
+// mistake, or is the one before; the first line without which the mistake is not
 // there is the one to look at.
 func explainYAML(text []byte, first int, err error) (int, error) {
 	problem := yamlLine.ReplaceAllString(err.Error(), "")

@@ -48,7 +48,7 @@ type Operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Patch is a JSON patch. It names only what it changes, so that fields that this
+// Patch is a JSON patch. It names only the changed fields, so that fields that this
 // program does not know stay.
 type Patch []Operation
 
@@ -72,7 +72,7 @@ func (p *Patch) add(path string, value any) {
 
 func (p *Patch) remove(path string) { *p = append(*p, Operation{Op: "remove", Path: path}) }
 
-// affinity is that of a DaemonSet's pods, as the API server has it.
+// affinity is the affinity of a DaemonSet's pods, as the API server has it.
 type affinity struct {
 	raw   json.RawMessage // null: none
 	typed *corev1.Affinity
@@ -133,8 +133,8 @@ func (l Label) undo(a affinity) (p Patch) {
 		case len(t.MatchFields) > 0:
 			p.remove(termPath(i))
 		default:
-			// Without the condition this term selects all nodes, whatever others
-			// beside it select. It cannot stay: a term without conditions selects none.
+			// Without the condition this term selects all nodes, regardless of the
+			// others beside it. It cannot stay: a term without conditions selects none.
 			p = nil
 			p.remove(a.selectorPath())
 			return p.unlessChanged(a)
@@ -157,7 +157,7 @@ func (a affinity) selectorPath() string {
 }
 
 // unlessChanged makes the patch fail if the affinity is another one by then: the
-// numbers of terms would be those of others.
+// numbers of terms would name other terms.
 func (p Patch) unlessChanged(a affinity) Patch {
 	if len(p) == 0 {
 		return nil

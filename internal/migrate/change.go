@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Change is what a command has changed, or would change.
+// Change is a change that a command has made, or would make.
 type Change struct {
 	Target
 	Undo   bool

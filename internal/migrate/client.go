@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client reads and changes what a migration concerns, as an operator.
+// Client reads and changes the objects of a migration, as an operator.
 type Client struct {
 	api rest.Interface
 	Target
@@ -58,7 +58,7 @@ func (a Access) Client(t Target) (*Client, error) {
 	return &Client{api, t}, nil
 }
 
-// daemon is what matters of a DaemonSet. The type of the API is in a package that
+// daemon has the fields of a DaemonSet that matter here. The type of the API is in a package that
 // would make the program a tenth larger.
 type daemon struct {
 	Metadata struct {

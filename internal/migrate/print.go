@@ -88,7 +88,7 @@ func (ch *Change) printTerms(p *terminal.Printer) {
 	}
 }
 
-// conditions returns those of a term, one a line.
+// conditions returns the conditions of a term, one a line.
 func conditions(t corev1.NodeSelectorTerm) (lines []string) {
 	for _, r := range t.MatchFields {
 		lines = append(lines, "field "+condition(r))

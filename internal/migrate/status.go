@@ -36,7 +36,7 @@ type DaemonSet struct {
 	Ready   int    `json:"ready"`
 }
 
-// Node is what runs on one.
+// Node says which proxies run on a node.
 type Node struct {
 	Name      string `json:"name"`
 	Label     bool   `json:"label"`

@@ -53,8 +53,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Check returns what is missing to serve the families, without what depends on another
-// missing feature. After an error the kernel's features are unknown.
+// Check returns the features that are missing to serve the families, without ones that
+// depend on another missing feature. After an error the kernel's features are unknown.
 func Check(families []model.Family) (problems []Problem, err error) {
 	for range patience {
 		err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
@@ -86,7 +86,7 @@ func checkOnce(families []model.Family) ([]Problem, error) {
 
 // prober answers questions: the kernel, or a fake.
 type prober interface {
-	// Try returns what is refused of a plan, and changes nothing.
+	// Try returns the parts of a plan that the kernel refuses, and changes nothing.
 	Try(*plan.Plan) ([]kernel.Refusal, error)
 	// connections returns an error without access to connection tracking.
 	connections() error

@@ -13,7 +13,7 @@ import (
 )
 
 // feature is something that rules need and that a kernel can lack. If the families
-// have separate remedies, it has that of IPv4.
+// have separate remedies, it has the one of IPv4.
 type feature struct {
 	name   string
 	remedy Remedy

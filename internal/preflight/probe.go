@@ -53,7 +53,7 @@ func probes(f model.Family) []*nft.Ruleset {
 	return out
 }
 
-// apart returns a ruleset that separates what a kernel can refuse: hooks are in chains
+// apart returns a ruleset that separates features that a kernel can refuse: hooks are in chains
 // without rules, and counters in maps that no rule refers to.
 func apart(rules *nft.Ruleset) *nft.Ruleset {
 	out := &nft.Ruleset{}

@@ -1,6 +1,6 @@
 // Package probe checks the health of endpoints. An [Engine] schedules the checks that
-// Services ask for, and marks endpoints that fail: it edits what a source says, so that
-// everything that follows from readiness follows from health.
+// Services ask for, and marks endpoints that fail: it edits the objects of a source, so
+// that health has the effects of readiness.
 package probe
 
 import (
@@ -27,7 +27,7 @@ const (
 	grace = time.Second
 )
 
-// Config is what an engine needs. All but Log may be missing.
+// Config has the parts and settings of an engine. All but Log may be missing.
 type Config struct {
 	// New returns the checker of a target; nil: [checker.New].
 	New func(*model.Check, checker.Target) (checker.Checker, error)
@@ -55,7 +55,7 @@ type Observation struct {
 	Err error
 }
 
-// Result is what is known about the health of an endpoint.
+// Result is the known health of an endpoint.
 type Result = model.CheckResult
 
 // Transition is a change of the health of an endpoint of a Service.
@@ -75,7 +75,7 @@ type Counts struct {
 }
 
 // Engine checks the endpoints of the Services that ask for it. It is an editor of a
-// source. It keeps what it knows while Services change, as long as they have the
+// source. It keeps the result of a target while Services change, as long as they have the
 // endpoint and the check, and forgets it then. While no Service has a check it holds no
 // memory, and Run does nothing. Its methods are safe for concurrent use.
 type Engine struct {
@@ -85,12 +85,12 @@ type Engine struct {
 	services map[model.ServiceName]*service
 	targets  map[targetKey]*target
 	specs    map[string]*spec
-	// frontends are those of the Services with a check: at the start, Serves knows none.
+	// frontends are the frontends of Services with a check: at the start, Serves knows none.
 	frontends map[model.Frontend]model.ServiceName
 	queue     queue
 	network   pool
 	programs  pool
-	unknown   int           // targets of which no check has ended
+	unknown   int           // targets without a result
 	known     chan struct{} // closed when unknown is zero; nil: nothing waits for that
 	failing   int
 	batch     []Transition
@@ -263,8 +263,7 @@ func (e *Engine) learned(t *target) {
 	}
 }
 
-// Result returns what is known about the health of an endpoint of a Service; false: it
-// is not checked.
+// Result returns the known health of an endpoint of a Service; false: it is not checked.
 func (e *Engine) Result(name model.ServiceName, a netip.Addr) (Result, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -24,7 +24,7 @@ type Failing struct {
 	Check string `json:"check"`
 }
 
-// target is what is checked, as far as others can compare it.
+// target returns the fields of f that identify the checked endpoint, to be compared.
 func (f *Failing) target() Failing { return Failing{"", "", f.Endpoint, f.Protocol, f.Check} }
 
 func (t *target) failing(name model.ServiceName) Failing {
@@ -56,7 +56,7 @@ func (e *Engine) Failing() []Failing {
 
 // Mark returns a snapshot as an engine edits it that has these results before its first
 // check: of a Service that checks an endpoint in another way now, the result stays, and a
-// new one has that of another Service with the same check. marked has the endpoints that
+// new one has the result of another Service with the same check. marked has the endpoints that
 // fail, for example "10.1.1.2:80 of default/web".
 func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked []string) {
 	if len(results) == 0 {

@@ -151,7 +151,7 @@ type addressed struct {
 	key     targetKey
 }
 
-// follow replaces the targets of a Service. What is known of an address stays.
+// follow replaces the targets of a Service. The result of an address stays.
 func (e *Engine) follow(s *service, now []addressed) {
 	start := time.Now()
 	before := s.members
@@ -179,7 +179,7 @@ func (e *Engine) follow(s *service, now []addressed) {
 	}
 }
 
-// targetsOf returns what to check for a Service, sorted by address, each once.
+// targetsOf returns the targets of a Service, sorted by address, each once.
 func targetsOf(state model.ServiceState, spec *spec) (out []addressed) {
 	type candidate struct {
 		addressed
@@ -209,8 +209,8 @@ func targetsOf(state model.ServiceState, spec *spec) (out []addressed) {
 }
 
 // portOf returns where the hosts of a slice are checked: at the port that the check
-// names, or else at that of the first port of the Service that fits the check and that
-// the slice has. The protocol is zero if the check names the port, and the port is zero
+// names, or else at the target of the first port of the Service that fits the check and
+// that the slice has. The protocol is zero if the check names the port, and the port is zero
 // if none fits.
 func portOf(s *model.Service, slice *model.EndpointSlice) (rank int, port uint16, protocol model.Protocol) {
 	if s.Check.Port != 0 {

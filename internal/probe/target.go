@@ -10,14 +10,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
 
-// targetKey identifies what is checked once, for however many Services.
+// targetKey identifies a target, which all Services that ask for it share.
 type targetKey struct {
 	address  netip.AddrPort
-	protocol model.Protocol // zero: that of the check
+	protocol model.Protocol // zero: the one of the check
 	spec     *spec
 }
 
-// activity is what a target does.
+// activity is the state of a target in the schedule.
 type activity uint8
 
 const (
@@ -124,8 +124,8 @@ func (e *Engine) note(t Transition, now time.Time) {
 	e.batch = append(e.batch, t)
 }
 
-// acquire returns the target of a key for one more Service. A new one begins with what
-// is known from the check that it replaces, if any, and is checked immediately.
+// acquire returns the target of a key for one more Service. A new one begins with the
+// result of the check that it replaces, if any, and is checked immediately.
 func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time) *target {
 	t := e.targets[k]
 	if t == nil {

@@ -100,8 +100,8 @@ func (s *Server) drainNotes() (out []api.Problem) {
 	return out
 }
 
-// Ask returns what draining targets means for the Services of these names if the endpoints
-// of a list are drained already, whether that is in force yet or not.
+// Ask returns the effect of draining targets on the Services of these names, on top of a
+// list of drained endpoints, whether that is in force yet or not.
 func Ask(targets []drain.Target, list drain.List, names []model.ServiceName, view func(model.ServiceName) *model.View) []api.Asked {
 	out := make([]api.Asked, len(targets))
 	for i, t := range targets {
@@ -178,7 +178,7 @@ func note(known map[string]bool, v *model.View) {
 	}
 }
 
-// suggestEndpoints returns endpoints that resemble a target, first those of its address,
+// suggestEndpoints returns endpoints that resemble a target, first the ones of its address,
 // and the address itself if it has ranges of ports.
 func suggestEndpoints(t drain.Target, known map[string]bool) (out []string) {
 	var names []string
@@ -236,7 +236,7 @@ func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []
 	return frontends, ports
 }
 
-// effect returns what the drain means for the frontends that have a target; nil: none has.
+// effect returns the effect of the drain on the frontends that have a target; nil: none has.
 func (all servedPorts) effect(t drain.Target) *api.Effect {
 	var e *api.Effect
 	for _, p := range all {

@@ -52,7 +52,7 @@ func isolate(h http.Header) {
 
 // isNamed reports whether the Host header of a request, with or without a port, names
 // this server by an address, as localhost, or by one of its names. A site could let its
-// own name lead to 127.0.0.1 (DNS rebinding), and its scripts would read what is served.
+// own name lead to 127.0.0.1 (DNS rebinding), and its scripts would read the pages.
 func (g Guard) isNamed(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -47,7 +47,7 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	return n, nil
 }
 
-// peerOf returns the address of a client. Those of one IPv6 /64 count as one: a
+// peerOf returns the address of a client. Addresses of one IPv6 /64 count as one: a
 // client there can use them all.
 func peerOf(c net.Conn) netip.Prefix {
 	at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // all other clients count as one

@@ -17,8 +17,8 @@ const shutdownTimeout = time.Second
 // Server is an HTTP server at one address.
 type Server struct {
 	Name string // for the log, such as "health server"
-	// Address is HOST:PORT. The host 0.0.0.0 means all addresses, including those of
-	// IPv6 if the machine has it (10.1).
+	// Address is HOST:PORT. The host 0.0.0.0 means all addresses, including IPv6
+	// addresses if the machine has any (10.1).
 	Address      string
 	Site         *Site
 	WriteTimeout time.Duration // of an answer; zero means [DefaultWriteTimeout]

@@ -13,7 +13,7 @@ type Page struct {
 	// must say no more than any host that reaches the server may know.
 	Public  bool
 	Handler http.Handler
-	About   string // what it shows, for the index; empty: it is not listed
+	About   string // its content, for the index; empty: it is not listed
 }
 
 func (p *Page) methods() []string {
@@ -23,7 +23,7 @@ func (p *Page) methods() []string {
 	return p.Methods
 }
 
-// Site is what a [Server] serves: pages, each of them behind a [Guard].
+// Site is a set of pages for a [Server], each of them behind a [Guard].
 type Site struct {
 	mux   *http.ServeMux
 	pages []Page

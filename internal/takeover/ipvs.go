@@ -18,7 +18,7 @@ import (
 const IPVSInterface = "kube-ipvs0"
 
 // ipsetNames are the ipsets of IPVS mode without their prefix, which is KUBE- or,
-// for IPv6, KUBE-6-. Other ipsets with that prefix are those of network plugins.
+// for IPv6, KUBE-6-. Other ipsets with that prefix belong to network plugins.
 var ipsetNames = []string{
 	"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "IPVS-IPS", "HEALTH-CHECK-NODE-PORT",
 	"LOAD-BALANCER", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW", "LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR",

@@ -14,8 +14,8 @@ import (
 // KubeProxyTable is the table of nftables mode.
 const KubeProxyTable = "kube-proxy"
 
-// Marker is what replaces kube-proxy's tables of nftables mode: a table of that
-// name with one empty chain. Calico's Felix programs nftables where that table
+// Marker replaces kube-proxy's tables of nftables mode: a table of the same name
+// with one empty chain. Calico's Felix programs nftables where that table
 // has any chain, else iptables; it looks every 15 seconds, and restarts when the
 // answer changes.
 //
@@ -115,7 +115,7 @@ func (r *report) marker(conn *nftables.Conn, f family) error {
 	return nil
 }
 
-// nftTable removes the table of nftables mode, all of which is kube-proxy's, or
+// nftTable removes the table of nftables mode, which is kube-proxy's alone, or
 // replaces it with the marker, in one transaction: a program that looks for
 // chains finds some at every moment.
 func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {

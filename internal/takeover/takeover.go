@@ -20,10 +20,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// Remove removes kube-proxy's leftovers from the network namespace of the calling
-// thread, and continues after a failure (12.59). It returns descriptions of what it
-// removed, and an error that lists what is left, why, and what to do. m replaces the
-// tables of nftables mode. Established connections continue, except those of IPVS.
+// Remove removes kube-proxy's leftovers from the network namespace of the calling thread, and
+// continues after a failure (12.59). It returns descriptions of the removed parts, and an
+// error that lists the ones that are left, why, and the remedy. m replaces the tables of
+// nftables mode. Established connections continue, except through IPVS.
 func Remove(ctx context.Context, m Marker) (removed []string, err error) {
 	return system{root: "/"}.remove(ctx, m)
 }
