@@ -62,7 +62,7 @@ type Applier struct {
 	known  bool // the kernel holds what was applied, with endpoints in these slots
 	// remains means that it may hold chains and sets beside that: see Postponed.
 	remains bool
-	// failed is what was committed of changes that failed since.
+	// failed has the committed parts of changes that failed since.
 	failed *plan.Plan
 
 	departed departed // since the last sweep
