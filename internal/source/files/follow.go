@@ -80,13 +80,13 @@ func (f *followed) Load() (*model.Update, error) {
 		f.retry(err)
 		return nil, err
 	}
-	problems, _ := input.Warnings.Split()
-	if f.logUnused(input.Unused); len(input.Unused) > 0 {
-		f.state.setPartly(input.Unused, problems, time.Now())
-		f.retry(input.Unused)
-	} else {
-		f.state.set(nil, problems, time.Now())
+	var unused error // not of an empty list
+	if len(input.Unused) > 0 {
+		unused = input.Unused
 	}
+	f.logUnused(input.Unused)
+	f.state.set(unused, input, time.Now())
+	f.retry(unused)
 	f.logNew(input.Warnings.Lines())
 	s := input.Snapshot
 	n, _ := s.Node(f.nodeName)
@@ -172,34 +172,23 @@ type stateKeeper struct {
 	state source.State
 }
 
-// set records an attempt to read the source.
-func (k *stateKeeper) set(err error, warnings manifest.Errors, now time.Time) {
+// set records an attempt to read the source. The input is nil if nothing could be read; with
+// an error, it lacks some files.
+func (k *stateKeeper) set(err error, in *Input, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := &k.state
 	if (err == nil) != (s.Err == nil) || s.Since.IsZero() {
 		s.Since = now
 	}
-	s.Err = err
-	if err != nil {
+	if s.Err = err; err != nil {
 		s.Failures++
+	}
+	if in == nil {
 		return
 	}
-	k.read(warnings, now)
-}
-
-// setPartly records that the source was read, except for some files.
-func (k *stateKeeper) setPartly(err error, warnings manifest.Errors, now time.Time) {
-	k.set(err, nil, now)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.read(warnings, now)
-}
-
-func (k *stateKeeper) read(warnings manifest.Errors, now time.Time) {
-	s := &k.state
-	s.LastSuccess = now
-	s.Warnings, s.Warned = warnings.Lines(), len(warnings)
+	problems, _ := in.Warnings.Split()
+	s.LastSuccess, s.Warnings, s.Warned = now, problems.Lines(), len(problems)
 }
 
 func (k *stateKeeper) get() source.State {

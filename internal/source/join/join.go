@@ -40,8 +40,8 @@ type Joined struct {
 
 	joined atomic.Bool // Load has returned the objects of the cluster
 
-	mu      sync.Mutex    // guards what follows
-	pending *model.Update // of the files, since the last Load
+	mu      sync.Mutex                     // guards what follows
+	pending map[model.ServiceName]struct{} // changed in the files since the last Load
 	// of, nodes and ranges are the objects of the files.
 	of     map[model.ServiceName]model.ServiceState
 	nodes  []*model.Node
@@ -50,13 +50,9 @@ type Joined struct {
 	// cluster, by the name of that.
 	completed map[model.ServiceName]map[model.ServiceName]struct{}
 	hidden    map[model.ServiceName]struct{} // Services of the cluster that files replace
-	last      clusterBase
-}
-
-// clusterBase is what the cluster had last, in addition to its Services.
-type clusterBase struct {
-	nodes  []*model.Node
-	ranges []netip.Prefix
+	// clusterNodes and clusterRanges are what the cluster had last, beside Services.
+	clusterNodes  []*model.Node
+	clusterRanges []netip.Prefix
 }
 
 // latch is closed once.
@@ -87,6 +83,7 @@ func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) 
 		of:        make(map[model.ServiceName]model.ServiceState),
 		completed: make(map[model.ServiceName]map[model.ServiceName]struct{}),
 		hidden:    make(map[model.ServiceName]struct{}),
+		pending:   make(map[model.ServiceName]struct{}),
 	}
 	if dialer != nil {
 		dialer.Follow(j.endpoints)
@@ -167,9 +164,9 @@ func (j *Joined) readFiles() {
 	defer j.mu.Unlock()
 	for name, s := range u.Services {
 		j.setFile(name, s)
+		j.pending[name] = struct{}{}
 	}
 	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
-	j.pending = j.pending.Then(u)
 	if err == nil && !u.Partial || !j.Keep { // else rules of what cannot be read may be in the kernel
 		j.filesKnown.close()
 	}
@@ -245,7 +242,7 @@ func (j *Joined) Load() (*model.Update, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if known {
-		j.last = clusterBase{out.Nodes, out.ServiceCIDRs}
+		j.clusterNodes, j.clusterRanges = out.Nodes, out.ServiceCIDRs
 		j.joined.Store(true)
 	}
 	for _, name := range j.concerned(out) {
@@ -254,10 +251,10 @@ func (j *Joined) Load() (*model.Update, error) {
 			j.compare(name)
 		}
 	}
-	j.pending = nil
+	j.pending = make(map[model.ServiceName]struct{})
 	out.Partial = j.Keep && !j.filesKnown.closed()
-	out.Nodes = joinNodes(j.nodes, j.last.nodes)
-	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.last.ranges))
+	out.Nodes = joinNodes(j.nodes, j.clusterNodes)
+	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.clusterRanges))
 	return out, nil
 }
 
@@ -281,8 +278,8 @@ func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.S
 	return out
 }
 
-// concerned returns the Services of an update of the cluster, and of the pending one
-// of the files, on which the files have an effect.
+// concerned returns the Services of an update of the cluster on which the files have an
+// effect, and those that the files have changed.
 func (j *Joined) concerned(u *model.Update) (names []model.ServiceName) {
 	for name := range u.Services {
 		if _, ours := j.of[name]; ours {
@@ -292,10 +289,7 @@ func (j *Joined) concerned(u *model.Update) (names []model.ServiceName) {
 			names = append(names, of)
 		}
 	}
-	if j.pending != nil {
-		names = slices.AppendSeq(names, maps.Keys(j.pending.Services))
-	}
-	return names
+	return slices.AppendSeq(names, maps.Keys(j.pending))
 }
 
 // state returns the state of a Service.
