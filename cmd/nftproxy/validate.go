@@ -146,7 +146,7 @@ func unchecked(in *files.Input) (notes []finding) {
 		}
 	}
 	for _, slice := range in.Snapshot.Slices {
-		if all := servers[model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}]; all != nil {
+		if all := servers[slice.ServiceName()]; all != nil {
 			for i := range slice.Hosts {
 				all[slice.Hosts[i].Address] = true
 			}

@@ -1,8 +1,6 @@
 package changes
 
-import (
-	"github.com/nftproxy/nftproxy/internal/model"
-)
+import "github.com/nftproxy/nftproxy/internal/model"
 
 // Side is an input and what a node does for it.
 type Side struct {
@@ -77,7 +75,7 @@ func conditions(s *model.Snapshot) stateOf {
 		if slicesOf == nil {
 			slicesOf = make(map[model.ServiceName][]*model.EndpointSlice)
 			for _, slice := range s.Slices {
-				name := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+				name := slice.ServiceName()
 				slicesOf[name] = append(slicesOf[name], slice)
 			}
 		}

@@ -35,7 +35,7 @@ func (l List) EditSnapshot(s *model.Snapshot) *model.Snapshot {
 	edited := *s
 	edited.Slices = nil
 	for _, slice := range s.Slices {
-		name := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+		name := slice.ServiceName()
 		edited.Slices = append(edited.Slices, l.slice(name, slice, ranges[name])...)
 	}
 	return &edited

@@ -15,6 +15,9 @@ type EndpointSlice struct {
 	Hosts           []Host
 }
 
+// ServiceName returns the Service of the slice.
+func (s *EndpointSlice) ServiceName() ServiceName { return ServiceName{s.Namespace, s.Service} }
+
 // EndpointPort is a port that every host of a slice serves.
 type EndpointPort struct {
 	Name     string

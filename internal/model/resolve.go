@@ -168,7 +168,7 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {
 	m := make(map[ServiceName][]*EndpointSlice)
 	for _, s := range all {
-		n := ServiceName{s.Namespace, s.Service}
+		n := s.ServiceName()
 		m[n] = append(m[n], s)
 	}
 	return m

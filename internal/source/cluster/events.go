@@ -8,7 +8,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // Counts describes the work of a [Cluster].
@@ -91,7 +90,7 @@ func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 	}
 	c.events.pendingSlices[e.name] = struct{}{}
 	c.sliceChanged(e.old, e.now)
-	service := convert.ServiceOf(slice)
+	service := slice.ServiceName()
 	switch {
 	case e.gone:
 		delete(c.events.triggers, service)

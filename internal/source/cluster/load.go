@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // Load returns what has changed since the last call, the first time everything.
@@ -121,11 +120,11 @@ func (c *Cluster) serviceChanged(name model.ServiceName) {
 func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 	if old != nil {
 		c.endpoints.remove(old)
-		c.serviceChanged(convert.ServiceOf(old))
+		c.serviceChanged(old.ServiceName())
 	}
 	if now != nil {
 		c.endpoints.add(now)
-		c.serviceChanged(convert.ServiceOf(now))
+		c.serviceChanged(now.ServiceName())
 	}
 }
 
@@ -134,19 +133,19 @@ func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 type sliceIndex map[model.ServiceName][]*model.EndpointSlice
 
 func (x sliceIndex) add(s *model.EndpointSlice) {
-	all := x[convert.ServiceOf(s)]
+	all := x[s.ServiceName()]
 	i, _ := slices.BinarySearchFunc(all, s, func(a, b *model.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	x[convert.ServiceOf(s)] = slices.Concat(all[:i], []*model.EndpointSlice{s}, all[i:])
+	x[s.ServiceName()] = slices.Concat(all[:i], []*model.EndpointSlice{s}, all[i:])
 }
 
 func (x sliceIndex) remove(s *model.EndpointSlice) {
-	all := x[convert.ServiceOf(s)]
+	all := x[s.ServiceName()]
 	if len(all) == 1 {
-		delete(x, convert.ServiceOf(s))
+		delete(x, s.ServiceName())
 		return
 	}
 	i := slices.Index(all, s)
-	x[convert.ServiceOf(s)] = slices.Concat(all[:i], all[i+1:])
+	x[s.ServiceName()] = slices.Concat(all[:i], all[i+1:])
 }
 
 // nodeSeen stores a version of the Node. A Node that is created again has no

@@ -70,7 +70,7 @@ func statesOf(t *testing.T, c *Cluster) states {
 		out[svc.Name] = model.ServiceState{Service: svc}
 	}
 	for _, slice := range s.Slices {
-		name := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+		name := slice.ServiceName()
 		out[name] = model.ServiceState{Service: out[name].Service, Slices: append(out[name].Slices, slice)}
 	}
 	return out
@@ -171,7 +171,7 @@ func (w *world) sameAs(known states) {
 	for name, o := range w.slices {
 		if want, _ := convert.EndpointSlice(o); want != nil {
 			endpoints++
-			all := known[model.ServiceName{Namespace: want.Namespace, Name: want.Service}].Slices
+			all := known[want.ServiceName()].Slices
 			if !slices.ContainsFunc(all, func(got *model.EndpointSlice) bool { return reflect.DeepEqual(got, want) }) {
 				w.t.Errorf("EndpointSlice %s is not known: %+v", name, want)
 			}

@@ -71,7 +71,7 @@ func FuzzConvert(f *testing.F) {
 			checkSlice(t, s)
 			// So that it is used.
 			all.Services = append(all.Services, &model.Service{
-				Name: ServiceOf(s), ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")},
+				Name: s.ServiceName(), ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")},
 				Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080}, {Protocol: model.UDP, Port: 53}},
 			})
 		}

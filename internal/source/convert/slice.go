@@ -189,8 +189,3 @@ func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, re
 	}
 	return out
 }
-
-// ServiceOf returns the Service of a slice.
-func ServiceOf(s *model.EndpointSlice) model.ServiceName {
-	return model.ServiceName{Namespace: s.Namespace, Name: s.Service}
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -172,10 +171,10 @@ func (c *collector) finish() (*Input, error) {
 func (c *collector) mergeLegacy() {
 	sliced := make(map[model.ServiceName]bool)
 	for _, s := range c.snapshot.Slices {
-		sliced[convert.ServiceOf(s)] = true
+		sliced[s.ServiceName()] = true
 	}
 	for _, s := range c.legacy {
-		if !sliced[convert.ServiceOf(s)] {
+		if !sliced[s.ServiceName()] {
 			c.snapshot.Slices = append(c.snapshot.Slices, s)
 		}
 	}

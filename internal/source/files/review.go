@@ -42,7 +42,7 @@ func (c *collector) review() manifest.Errors {
 		}
 	}
 	for _, o := range c.objects {
-		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[convert.ServiceOf(o.slices[0])]) == 0 { // (2.5)
+		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[o.slices[0].ServiceName()]) == 0 { // (2.5)
 			r.add(o)
 		}
 	}
@@ -52,7 +52,7 @@ func (c *collector) review() manifest.Errors {
 		case o.id.Kind == balance.Kind:
 		case o.service != nil:
 			r.service(o)
-		case len(o.slices) > 0 && r.services[convert.ServiceOf(o.slices[0])] == nil:
+		case len(o.slices) > 0 && r.services[o.slices[0].ServiceName()] == nil:
 			orphans = append(orphans, o)
 		case len(o.slices) > 0 && !o.fromServer:
 			r.unusedPorts(o)
@@ -67,7 +67,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
-			missing = append(missing, terminal.Printable(convert.ServiceOf(o.slices[0]).String()))
+			missing = append(missing, terminal.Printable(o.slices[0].ServiceName().String()))
 		}
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
@@ -82,7 +82,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 
 func (r *review) add(o *object) {
 	if len(o.slices) > 0 {
-		n := convert.ServiceOf(o.slices[0])
+		n := o.slices[0].ServiceName()
 		r.slices[n] = append(r.slices[n], o)
 	}
 }
@@ -196,7 +196,7 @@ func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
 func (r *review) unusedPorts(o *object) {
-	of := r.services[convert.ServiceOf(o.slices[0])]
+	of := r.services[o.slices[0].ServiceName()]
 	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
 		return
 	}
@@ -209,7 +209,7 @@ func (r *review) unusedPorts(o *object) {
 
 // orphan warns of a slice whose Service is not in the input.
 func (r *review) orphan(o *object) {
-	n := convert.ServiceOf(o.slices[0])
+	n := o.slices[0].ServiceName()
 	var here, elsewhere []string
 	for s := range r.services {
 		switch {
