@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
-// benchConfig says what is measured.
+// benchConfig selects the scenarios to measure.
 type benchConfig struct {
 	scenarios []scenario
 	runs      int

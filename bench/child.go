@@ -12,14 +12,14 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
-// job is what a process of its own measures, so that its memory is that of one
+// job is a measurement in a process of its own, so that its memory is the memory of one
 // scenario.
 type job struct {
 	Scenario scenario
 	Repeats  repeats
 }
 
-// runJob does the job that is written on in, and writes what it found to out.
+// runJob does the job that is written on in, and writes its result to out.
 func runJob(in io.Reader, out io.Writer) error {
 	var j job
 	if err := json.NewDecoder(in).Decode(&j); err != nil {
@@ -56,7 +56,7 @@ func delegate(ctx context.Context, j job) ([]series, error) {
 }
 
 // records sums up the runs of a scenario: all samples of an operation count
-// alike, and of what is known once for each run the median is taken.
+// alike, and of values that each run has once the median is taken.
 func records(s scenario, runs [][]series) []results.Record {
 	var out []results.Record
 	for i, first := range runs[0] {

@@ -250,7 +250,7 @@ func (m *measurer) record(op results.Operation, n int, do func(i int) (outcome, 
 	return nil
 }
 
-// memory notes what the process needs: the node, and the Services as a source
+// memory notes the memory of the process: the node, and the Services as a source
 // has them.
 func (m *measurer) memory() error {
 	debug.FreeOSMemory()

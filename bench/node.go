@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-// node is what runs on a node between the source and the kernel, as the daemon
-// puts it together: the agent with its applier, in a network namespace.
+// node has the parts between the source and the kernel, as the daemon
+// puts them together: the agent with its applier, in a network namespace.
 type node struct {
 	conn    *kernel.Conn
 	applier *apply.Applier
@@ -86,7 +86,7 @@ func (n *node) wait(begin time.Time) (outcome, time.Duration, error) {
 	}
 }
 
-// committed adds up what the transactions of a sync do. It does not keep their plans,
+// committed adds up the changes of the transactions of a sync. It does not keep their plans,
 // because memory is measured.
 func (n *node) committed(c apply.Commit) {
 	n.commits.transactions++

@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-// kernelAlone measures what the kernel itself needs for a cold start: it records
+// kernelAlone measures the share of the kernel in a cold start: it records
 // the batches of one, which does not count, and sends the same bytes to another
 // empty namespace.
 func (m *measurer) kernelAlone() error {

@@ -24,8 +24,8 @@ func (m *measurer) checkGeneration(first uint32) error {
 	return err
 }
 
-// verify proves that the kernel has what a fresh start with the same Services
-// would give it. Lanes that are kept for later are more than that; they are
+// verify proves that the kernel has the rules that a fresh start with the same Services
+// would give it. Lanes that are kept for later are beyond them; they are
 // removed, and then nothing must be left to do.
 func verify(ns *netlab.Namespace, w *world) (err error) {
 	var conn *kernel.Conn

@@ -25,8 +25,8 @@ const (
 	firstNodePort = 20_000
 )
 
-// world is what the source knows: the Services of a scenario with their slices,
-// as the API server would tell of them.
+// world has the objects of the source: the Services of a scenario with their slices,
+// as the API server would send them.
 type world struct {
 	scenario
 	services  map[model.ServiceName]model.ServiceState
@@ -92,7 +92,7 @@ func address(a, b byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-// update returns an update with what is known now of some services.
+// update returns an update with the present state of some services.
 func (w *world) update(services map[model.ServiceName]model.ServiceState) *model.Update {
 	return &model.Update{
 		Services: services,
@@ -151,7 +151,7 @@ func remote(s model.ServiceState) int {
 	return slices.IndexFunc(hosts(s), func(h model.Host) bool { return h.Place.Node() != nodeName })
 }
 
-// config is that of a node in a cluster as kubeadm makes it.
+// config is the configuration of a node in a cluster as kubeadm makes it.
 func config() model.Config {
 	return model.Config{NodeName: nodeName, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}
 }

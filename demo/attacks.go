@@ -205,7 +205,7 @@ func manyServices(n int) string {
 	return b.String()
 }
 
-// nft runs nft on the node, shows what it prints, and returns that.
+// nft runs nft on the node, shows its output, and returns it.
 func (d *demo) nft(args ...string) (string, error) {
 	d.prompt("nft %s", strings.Join(args, " "))
 	path, err := exec.LookPath("nft")

@@ -1,7 +1,7 @@
-// Command demo shows what nftproxy does, with real packets: it builds a small
-// network out of namespaces, lets nftproxy balance HTTP requests, and then changes,
-// attacks and kills what it can. It fails if anything is not as it says, so it is a
-// check as well.
+// Command demo shows what nftproxy does, with real packets: it builds a small network out of
+// namespaces, lets nftproxy balance HTTP requests, and then changes Services, attacks
+// addresses and kills processes. It fails if anything is not as it says, so it is a check as
+// well.
 //
 // Usage, as root: demo NFTPROXY SERVICES.YAML
 //

@@ -20,7 +20,7 @@ const (
 	patience  = 30 * time.Second
 )
 
-// arguments returns those of a subcommand, on an input file or on none.
+// arguments returns the arguments of a subcommand, with an input file or without one.
 func arguments(name, file string, more ...string) []string {
 	args := []string{name}
 	if file != "" {
@@ -43,7 +43,7 @@ func (d *demo) command(name, file string, more ...string) {
 	d.prompt("%s", strings.Join(words, " "))
 }
 
-// output shows a subcommand, runs it on the node, and returns what it prints.
+// output shows a subcommand, runs it on the node, and returns its output.
 func (d *demo) output(status int, name, file string, more ...string) (string, error) {
 	d.command(name, file, more...)
 	out, err := d.run(name, file, more...)
@@ -59,7 +59,7 @@ func (d *demo) output(status int, name, file string, more ...string) (string, er
 	return "", fmt.Errorf("nftproxy %s: %w, want exit status %d\n%s", name, err, status, out)
 }
 
-// run runs a subcommand on the node, and returns what it prints.
+// run runs a subcommand on the node, and returns its output.
 func (d *demo) run(name, file string, more ...string) (string, error) {
 	cmd := exec.Command(d.binary, arguments(name, file, more...)...)
 	cmd.Dir = d.dir

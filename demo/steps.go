@@ -49,7 +49,7 @@ func choose(selected string) ([]step, error) {
 	return nil, fmt.Errorf("STEP=%s: unknown step: use 1 to %d, or one of %s", selected, len(steps), strings.Join(names, ", "))
 }
 
-// show shows a step, with what it needs before it.
+// show shows a step, after the steps that it needs.
 func (d *demo) show(s step) error {
 	if s.daemon && d.daemon == nil {
 		if err := d.startQuietly(); err != nil {

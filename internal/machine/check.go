@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Use is what the machine is used for.
+// Use says for which connections the machine is used.
 type Use struct {
 	// Cluster reports that this is a node of a Kubernetes cluster, with pods. Otherwise
 	// the objects come from files.
@@ -23,8 +23,8 @@ type Use struct {
 	// Endpoints are the addresses that Services lead to. If they are not known (nil),
 	// they are assumed to be on other machines or in pods.
 	Endpoints iter.Seq[netip.Addr]
-	// Addresses are those of Services that clients outside of this machine connect to,
-	// as far as no other program announces them; nil: not known.
+	// Addresses are addresses of Services for clients outside of this machine, without
+	// ones that another program announces; nil: not known.
 	Addresses iter.Seq[netip.Addr]
 	Ranges    Ranges
 }

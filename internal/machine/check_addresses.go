@@ -18,7 +18,7 @@ import (
 // Assigned is an address of an interface, with its network.
 type Assigned struct {
 	Interface string
-	Network   netip.Prefix // its address is that of the interface
+	Network   netip.Prefix // its address is the one of the interface
 }
 
 // silence is why nothing answers ARP or neighbour discovery for an address.

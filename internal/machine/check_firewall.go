@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// passage is what a filter does with new connections to endpoints.
+// passage says whether a filter lets new connections to endpoints pass.
 type passage uint8
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Ranges are addresses by what they are for, as far as that is known.
+// Ranges are the known ranges of addresses, by their use.
 type Ranges struct {
 	LoadBalancers []netip.Prefix // in which unused addresses are dropped
 	Services      []netip.Prefix
@@ -16,8 +16,8 @@ type Ranges struct {
 }
 
 // loadBalancerRanges finds addresses in the ranges of --load-balancer-cidrs that are in use
-// for something else: packets to them are dropped. Those of this machine are left alone, but
-// there may be others in the same network.
+// for something else: packets to them are dropped. Addresses of this machine are left alone,
+// but there may be others in the same network.
 func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 	if len(u.Ranges.LoadBalancers) == 0 {
 		return ok("no ranges of load balancers are configured")

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// decoder turns the expressions of a rule into conditions and a verdict. What it does
-// not understand is a condition of kind [Other].
+// decoder turns the expressions of a rule into conditions and a verdict. An expression that
+// it does not understand is a condition of kind [Other].
 type decoder struct {
 	family nftables.TableFamily
 	states func(set string) (uint32, bool)
 	out    Rule
-	loaded expr.Any // what the register holds
+	loaded expr.Any // into the register
 	mask   []byte
 }
 
@@ -46,7 +46,7 @@ func (d *decoder) expression(e expr.Any) {
 		d.mask = e.Mask
 	case *expr.Cmp:
 		d.when(d.compared(e))
-		d.loaded = nil // what is loaded next may be unknown to the library
+		d.loaded = nil // the next expression that loads may be unknown to the library
 	case *expr.Lookup:
 		d.lookup(e)
 		d.loaded = nil

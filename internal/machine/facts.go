@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Facts are what was read of a machine.
+// Facts are the settings, rules and routes of a machine that were read.
 type Facts struct {
 	Kernel string // release
 	// Missing are features of the kernel that the rules need, with remedies, and
@@ -87,7 +87,7 @@ type LegacyTable struct {
 	ForwardAccept bool   // FORWARD has rules, which may accept
 }
 
-// Chain is a chain of nf_tables with those of its rules that were read.
+// Chain is a chain of nf_tables with the rules of it that were read.
 type Chain struct {
 	Family   string // ip, ip6, inet, ...
 	Table    string
@@ -113,7 +113,7 @@ const (
 	OtherHook
 )
 
-// Rule is what matters here of a rule.
+// Rule has the conditions and the verdict of a rule.
 type Rule struct {
 	Verdict Verdict
 	To      string // chain of a jump
@@ -122,7 +122,7 @@ type Rule struct {
 	NAT     bool // translates addresses
 }
 
-// Verdict is what a rule does with a packet that meets all conditions.
+// Verdict is the verdict of a rule on a packet that meets all conditions.
 type Verdict uint8
 
 const (
@@ -143,7 +143,7 @@ type Condition struct {
 	Number uint8        // of Protocol and Family
 }
 
-// Kind is what a condition is about.
+// Kind is the field that a condition is about.
 type Kind uint8
 
 const (

@@ -12,7 +12,7 @@ type Level uint8
 const (
 	Problem Level = iota // Services would not work
 	Warning              // something to look at: they may not work
-	Unseen               // the check had no access to what it needs
+	Unseen               // the check had no access to the facts that it needs
 	OK
 )
 
@@ -37,11 +37,10 @@ func (l *Level) UnmarshalText(text []byte) error {
 type Finding struct {
 	Check string `json:"check"` // its name, stable
 	Level Level  `json:"level"`
-	// Subject is what it is about, if the check has several findings: an IP family, a
-	// chain, a bridge.
+	// Subject tells several findings of a check apart: an IP family, a chain, a bridge.
 	Subject string `json:"subject,omitempty"`
 	Message string `json:"message"`
-	// Remedy is what to do, empty if nothing is.
+	// Remedy says how to solve the problem, empty if nothing has to be done.
 	Remedy string `json:"remedy,omitempty"`
 	// Documentation is the page about it, relative to the root of the repository.
 	Documentation string `json:"documentation,omitempty"`
@@ -53,7 +52,7 @@ var reasons = map[string]string{
 	"endpoint-routes": "NoRoute", "service-addresses": "AddressNotAnswered", "bridge-nf": "BridgeNotFiltered", "load-balancer-ranges": "RangeInUse", "conntrack": "ConntrackFull",
 }
 
-// Reasons returns what [Finding.Reason] returns for the checks of a daemon, sorted.
+// Reasons returns the reasons ([Finding.Reason]) of the checks of a daemon, sorted.
 func Reasons() (out []string) {
 	for _, c := range checks {
 		if c.serving {

@@ -16,7 +16,7 @@ import (
 // Monitor keeps the problems of [Serving] current for a running daemon. It is safe for
 // concurrent use.
 type Monitor struct {
-	// Use returns what the machine is used for, or false as long as that is not known.
+	// Use returns the use of the machine, or false as long as it is not known.
 	Use func() (Use, bool)
 	// Log gets a warning for each new problem, and a line when it is gone.
 	Log *slog.Logger
@@ -40,11 +40,11 @@ type Monitor struct {
 // freshness is how long an answer is valid: several readers may come together.
 const freshness = time.Second
 
-// Problems returns the present problems. Their cost is that of some files below
-// /proc/sys; the rules are read again only after a change.
+// Problems returns the present problems. It reads some files below /proc/sys, and the rules
+// only after a change.
 func (m *Monitor) Problems() []Finding { return m.level(Problem) }
 
-// Warnings returns what may be a problem, and depends on what cannot be seen from here.
+// Warnings returns possible problems, which depend on facts that cannot be seen from here.
 func (m *Monitor) Warnings() []Finding { return m.level(Warning) }
 
 func (m *Monitor) level(l Level) (out []Finding) {
@@ -69,7 +69,7 @@ func (m *Monitor) Check() {
 }
 
 // Manage solves the problems that it may, soon and in the background: it is for a caller
-// that serves many changes a second, of which few concern the machine.
+// that serves many changes a second, few of which concern the machine.
 func (m *Monitor) Manage() {
 	if m.Forward == nil || m.managing.Swap(true) {
 		return
@@ -178,7 +178,7 @@ func generation() (uint32, bool) {
 	return g.ID, true
 }
 
-// report logs what is new, and what is gone.
+// report logs new problems, and problems that are gone.
 func (m *Monitor) report() {
 	now := make(map[string]bool)
 	for _, f := range m.found {

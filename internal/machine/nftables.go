@@ -14,8 +14,8 @@ import (
 )
 
 // readNFTables reads the chains of other programs, and the rules that matter: all
-// rules that packets may meet in a filter on the hook forward, and those of base
-// chains that may translate or exempt packets before ours.
+// rules that packets may meet in a filter on the hook forward, and rules of base chains
+// that may translate or exempt packets before ours.
 func (f *Facts) readNFTables() {
 	err := netlinkio.Retry(raced, func() error {
 		f.Chains, f.FlowTables = nil, nil

@@ -31,8 +31,7 @@ func Read() *Facts {
 	return f
 }
 
-// readServing reads the facts that a running daemon follows, except those of
-// nf_tables.
+// readServing reads the facts that a running daemon follows, except about nf_tables.
 func readServing() *Facts {
 	f := readForwarding()
 	f.group(IPTables, f.readLegacy)
@@ -217,7 +216,7 @@ func (f *Facts) readRules() error {
 	return err
 }
 
-// readUplinks reads the routes, of which a router may have a million.
+// readUplinks reads the routes. A router may have a million.
 func (f *Facts) readUplinks() error {
 	names := make(map[int]string)
 	links, err := netlink.LinkList()
@@ -246,8 +245,8 @@ func prefixLength(r netlink.Route) int {
 	return bits
 }
 
-// readNeighbours reads for which IPv6 addresses beside those of interfaces the machine
-// answers neighbours.
+// readNeighbours reads the IPv6 addresses for which the machine answers neighbours although
+// no interface has them.
 func (f *Facts) readNeighbours() error {
 	proxied, err := netlink.NeighProxyList(0, netlink.FAMILY_V6)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 type Report struct {
 	Ready    bool      `json:"ready"` // no problem was found
 	Kernel   string    `json:"kernel"`
-	Mode     string    `json:"mode"` // what the machine was checked for
+	Mode     string    `json:"mode"` // the use that the machine was checked for
 	Problems int       `json:"problems"`
 	Warnings int       `json:"warnings"`
 	Unseen   int       `json:"unseen"`

@@ -4,7 +4,7 @@ package main
 type stage struct {
 	pkg      string // in internal
 	does     []string
-	value    string // what it passes on
+	value    string // that it passes on
 	commands string // that end here
 }
 
@@ -16,7 +16,7 @@ var stages = []stage{
 	{"apply", []string{"a few netlink batches;", "retries"}, "Transaction", "apply, run"},
 }
 
-// architecture draws the way from objects to rules, and that of packets.
+// architecture draws the way from objects to rules, and the way of packets.
 func architecture() []byte {
 	const (
 		w, h, gap, top = 182, 112, 24, 108

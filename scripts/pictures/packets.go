@@ -109,7 +109,7 @@ func hooks(d *drawing, t *nft.Table) {
 	d.arrow("", 890, low, 952, low)
 }
 
-// lookup draws what the chains of priority -101 do, with the elements of a frontend.
+// lookup draws the lookups of the chains of priority -101, with the elements of a frontend.
 func lookup(d *drawing, t *nft.Table) error {
 	const frontend = "10.96.0.10 . tcp . 80"
 	class, err := value(t, nft.ServicesMap, frontend)

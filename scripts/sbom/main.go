@@ -1,4 +1,4 @@
-// Command sbom writes the bill of materials of Go programs: what the toolchain
+// Command sbom writes the bill of materials of Go programs: the modules that the toolchain
 // noted in each file, as CycloneDX 1.6 in JSON. The same file always gives the
 // same bytes. Usage: sbom FILE ..., which writes FILE.cdx.json.
 package main

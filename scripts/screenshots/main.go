@@ -1,6 +1,6 @@
 // Command screenshots runs commands of nftproxy on a small network of namespaces,
-// with a daemon and real requests, and steps of the demo, and draws what a terminal
-// shows of them: docs/images/terminal-*.svg.
+// with a daemon and real requests, and steps of the demo, and draws their terminals:
+// docs/images/terminal-*.svg.
 //
 // Usage, as root in the repository: screenshots NFTPROXY DIRECTORY
 package main
@@ -121,7 +121,7 @@ func (s *studio) shoot(directory string) error {
 	return nil
 }
 
-// top returns what "nftproxy top" writes while requests arrive.
+// top returns the output of "nftproxy top" while requests arrive.
 func (s *studio) top() (string, error) {
 	stop := make(chan struct{})
 	failed := make(chan error)
@@ -227,22 +227,22 @@ func (s *studio) copy(from, to string) error {
 	return os.WriteFile(filepath.Join(s.dir, to), text, 0o644)
 }
 
-// nftproxy runs a command on the node and returns what it wrote to its terminal.
+// nftproxy runs a command on the node and returns its output to the terminal.
 func (s *studio) nftproxy(args []string) (string, error) {
 	cmd := exec.Command(s.binary, args...)
 	cmd.Dir = s.dir
 	return record(cmd, s.lab.Node.Start, nil)
 }
 
-// demo returns what a step of the demo writes.
+// demo returns the output of a step of the demo.
 func demo(binary, step string) (string, error) {
 	cmd := exec.Command("go", "run", "./demo", binary, "demo/services.yaml")
 	cmd.Env = append(os.Environ(), "STEP="+step)
 	return record(cmd, (*exec.Cmd).Start, nil)
 }
 
-// record starts a command with a terminal for its output, and returns what it wrote
-// there. keys, if any, types into the terminal.
+// record starts a command with a terminal for its output, and returns that output. keys, if
+// any, types into the terminal.
 func record(cmd *exec.Cmd, start func(*exec.Cmd) error, keys func(tty *os.File)) (string, error) {
 	ours, its, err := pty.Open()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// screen is what a terminal shows of a program that moves the cursor.
+// screen is the content of a terminal with a program that moves the cursor.
 type screen struct {
 	rows   [][]cellOf
 	x, y   int

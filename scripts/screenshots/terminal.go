@@ -65,7 +65,7 @@ func parse(output string) [][]run {
 	return lines
 }
 
-// private reports whether parameters are those of a terminal's own sequence.
+// private reports whether parameters belong to a terminal's own sequence.
 func private(parameters string) bool { return strings.ContainsAny(parameters, "<=>?") }
 
 // change carries out the parameters of "select graphic rendition".

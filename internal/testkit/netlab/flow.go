@@ -17,7 +17,7 @@ import (
 // ports of the kernel.
 const firstPort = 20000
 
-// Answer is what an echo server says.
+// Answer is the answer of an echo server.
 type Answer struct {
 	Name   string     // of the server
 	Port   uint16     // of the server

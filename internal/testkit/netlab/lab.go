@@ -109,8 +109,8 @@ func (l *Lab) IsNode(a netip.Addr) bool {
 	return slices.Contains(own, a)
 }
 
-// Gateway returns the address that the node has on the link to a pod: what the
-// pod sees of a client that is masqueraded.
+// Gateway returns the address that the node has on the link to a pod: the source
+// that the pod sees of a client that is masqueraded.
 func (l *Lab) Gateway(pod *Host, f model.Family) netip.Addr {
 	for _, p := range []netip.Prefix{PodCIDRv4, PodCIDRv6, RemoteCIDRv4, RemoteCIDRv6} {
 		if p.Contains(pod.Address(f)) {

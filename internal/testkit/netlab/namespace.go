@@ -85,8 +85,7 @@ func (n *Namespace) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Output runs a command in the namespace and returns what it prints, also on standard
-// error.
+// Output runs a command in the namespace and returns its output, with standard error.
 func (n *Namespace) Output(name string, args ...string) (string, error) {
 	var out LogBuffer
 	cmd := exec.Command(name, args...)
@@ -105,7 +104,7 @@ func (n *Namespace) TestScript(t Test, script string, args ...string) {
 
 // onOwnThread runs f in a new goroutine on a thread that ends with it, so that
 // no other goroutine ever runs in the namespace that f enters. The main thread
-// is passed over: it cannot end, and its namespace is that of /proc/self.
+// is passed over: it cannot end, and its namespace is the one of /proc/self.
 func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()

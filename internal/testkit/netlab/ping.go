@@ -59,7 +59,7 @@ func (h *Host) ping(to netip.Addr, wait time.Duration, id uint16, size int) erro
 	}
 }
 
-// echoMessage returns an ICMP message. Its checksum is that of ICMP over IPv4;
+// echoMessage returns an ICMP message. Its checksum is right for ICMP over IPv4;
 // the kernel overwrites the one of ICMPv6, which covers addresses.
 func echoMessage(f model.Family, id uint16, size int) []byte {
 	m := binary.BigEndian.AppendUint16([]byte{echoRequest[f], 0, 0, 0}, id)

@@ -36,7 +36,7 @@ func Run(tests func() int) int {
 	return tests()
 }
 
-// SkipInUserNamespace skips a test of what the kernel grants to root alone, and
+// SkipInUserNamespace skips a test of something that the kernel grants to root alone, and
 // not to the root of a user namespace.
 func SkipInUserNamespace(t Test, what string) {
 	t.Helper()

@@ -76,7 +76,7 @@ func (s *Switch) plug(h *Host) error {
 	})
 }
 
-// AddRoute sends what the host has for a network to a gateway on the switch.
+// AddRoute adds a route of the host to a network, by a gateway on the switch.
 func (h *Host) AddRoute(to netip.Prefix, gateway netip.Addr) error {
 	return h.Do(func() error {
 		if err := netlink.RouteAdd(&netlink.Route{Dst: ipNet(to), Gw: gateway.AsSlice()}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Test is what a laboratory needs of a test or a benchmark.
+// Test is the part of a test or a benchmark that a laboratory uses.
 type Test interface {
 	Helper()
 	Skip(args ...any)

@@ -33,7 +33,7 @@ func FullCIDRs() []netip.Prefix {
 }
 
 // Full returns a variant of a Service of both families that uses many kinds of elements.
-// It shares no element with one of another number from 1 to 200, except those of their
+// It shares no element with one of another number from 1 to 200, except of their
 // lanes; affinity timeouts, limits and numbers of endpoints are its own, too.
 func Full(name string, n byte, variant int) model.ServiceState {
 	v6 := func(prefix string) netip.Addr { return Addr(fmt.Sprintf("%s::%x", prefix, n)) }

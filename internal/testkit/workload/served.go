@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// CheckReading returns an error unless what is read from rules is what the routes behind
-// them say, except what rules leave open.
+// CheckReading returns an error unless reading the rules gives the same as their routes,
+// except for facts that rules leave open.
 func CheckReading(r *model.Routing, rs *nft.Ruleset) error {
 	n, want := 0, 0
 	tables := make(map[model.Family]*served.Table)

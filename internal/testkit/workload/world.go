@@ -84,7 +84,7 @@ func (w *World) Nodes() []*model.Node {
 
 func (w *World) Render() *nft.Ruleset { return render.Render(w.Resolve()) }
 
-// Resolve returns what a node does for the world.
+// Resolve returns the routing of a node for the world.
 func (w *World) Resolve() *model.Routing {
 	s := &model.Snapshot{ServiceCIDRs: w.Cidrs}
 	for i, svc := range w.services {
