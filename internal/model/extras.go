@@ -1,10 +1,5 @@
 package model
 
-import (
-	"fmt"
-	"slices"
-)
-
 // Extras are settings beyond Kubernetes, from our annotations, in an object of its own
 // because few Services have any. They must not be changed.
 type Extras struct {
@@ -36,15 +31,6 @@ const (
 
 // OnFailureNames are the names of the values, from [KeepOnFailure] on.
 var OnFailureNames = []string{"keep", "close"}
-
-// ParseOnFailure parses "keep" or "close".
-func ParseOnFailure(name string) (OnFailure, error) {
-	i := slices.Index(OnFailureNames, name)
-	if i < 0 {
-		return DefaultOnFailure, fmt.Errorf("unknown value %q: use keep or close", name)
-	}
-	return KeepOnFailure + OnFailure(i), nil
-}
 
 // String returns the name, or "default".
 func (o OnFailure) String() string {

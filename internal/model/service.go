@@ -137,15 +137,6 @@ func (c ClientAddresses) String() string {
 	return ClientAddressesNames[c-KeepClientAddresses]
 }
 
-// ParseClientAddresses parses "keep" or "masquerade".
-func ParseClientAddresses(name string) (ClientAddresses, error) {
-	i := slices.Index(ClientAddressesNames, name)
-	if i < 0 {
-		return DefaultClientAddresses, fmt.Errorf("unknown value %q: use keep or masquerade", name)
-	}
-	return KeepClientAddresses + ClientAddresses(i), nil
-}
-
 // External holds the addresses of a Service for clients outside of the cluster.
 type External struct {
 	// ExternalIPs and LoadBalancerIPs may mix families and keep the object's order.

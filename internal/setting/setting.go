@@ -12,6 +12,7 @@
 package setting
 
 import (
+	"reflect"
 	"strings"
 	"time"
 
@@ -206,4 +207,13 @@ func (v *Values) Write() map[string]string {
 		}
 	}
 	return out
+}
+
+// Apply sets the settings of a Service, except its affinity, which Kubernetes has a field for.
+func (v *Values) Apply(s *model.Service) {
+	s.Scheduler, s.ClientAddresses, s.Check = v.Scheduler, v.ClientAddresses, v.Check
+	if !reflect.ValueOf(v.Extras).IsZero() {
+		extras := v.Extras
+		s.Extras = &extras
+	}
 }

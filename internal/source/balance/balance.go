@@ -3,9 +3,7 @@
 package balance
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
@@ -38,7 +37,7 @@ type Balance struct {
 	Backends        manifest.List[Backend] `json:"backends,omitempty"`
 	BackendsFrom    string                 `json:"backendsFrom,omitempty"`
 	Scheduler       string                 `json:"scheduler,omitempty"`
-	MaglevTableSize *int32                 `json:"maglevTableSize,omitempty"`
+	MaglevTableSize *int64                 `json:"maglevTableSize,omitempty"`
 	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
 	Clients         manifest.List[string]  `json:"clients,omitempty"`
 	Deny            manifest.List[string]  `json:"deny,omitempty"`
@@ -65,8 +64,8 @@ func (Backend) MainField() string { return "address" }
 type Expansion struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
-	// fields are the fields of the Balance from which the endpoints of each slice come.
-	fields [][]string
+	// settings are those that the annotations of the Service have.
+	settings setting.Values
 }
 
 // Expand returns the objects, unless there is a problem.
@@ -77,14 +76,13 @@ func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 	e.backends()
 	e.clients()
 	e.deny()
-	e.words()
-	e.limits()
+	e.settings()
 	for _, f := range e.All() {
 		if !f.Warning {
 			return nil, e.All()
 		}
 	}
-	out := &Expansion{Service: e.service()}
+	out := &Expansion{Service: e.service(), settings: e.values}
 	e.slices(out)
 	return out, e.All()
 }
@@ -97,10 +95,9 @@ type expander struct {
 	addresses []listening    // the first entry of each address
 	listened  []balanceRange // of each address
 	ports     []balancePort  // those of them that are ports of the Service
-	native    []string       // the others, for the annotation
 	servers   []server
-	ranges    []string // of clients
-	denied    []string // clients
+	ranges    []string       // of clients
+	values    setting.Values // with the entries of listen that are ranges
 }
 
 func (e *expander) name() {
@@ -114,30 +111,6 @@ func (e *expander) name() {
 	}
 }
 
-// words checks the fields whose values are passed on.
-func (e *expander) words() {
-	if e.Scheduler != "" && !slices.Contains(model.SchedulerNames, e.Scheduler) {
-		e.Add("scheduler", e.Scheduler, "is unknown: "+convert.OtherSchedulers(e.Scheduler))
-	}
-	if n := e.MaglevTableSize; n != nil && !slices.Contains(model.MaglevSizes, uint32(*n)) {
-		e.Add("maglevTableSize", *n, "is not the size of a table: "+convert.OneOfSizes())
-	}
-	e.Word(convert.Place{Path: "clientAddresses"}, e.ClientAddresses, "keep", "masquerade")
-	e.Word(convert.Place{Path: "onFailure"}, e.OnFailure, model.OnFailureNames...)
-	if e.Check != nil {
-		_, found := convert.ParseCheck("check", e.Check)
-		e.Put(found...)
-	}
-	if e.Affinity != nil {
-		if s := e.Affinity.Seconds(); s < 1 || s > convert.MaxAffinitySeconds || s != float64(int32(s)) {
-			e.Add("affinity", e.Affinity.Duration.String(), "is not the time that a client stays: use whole seconds, 1s to 24h")
-		}
-	}
-	if namespace, name, found := strings.Cut(e.BackendsFrom, "/"); e.BackendsFrom != "" && (!found || !convert.IsPlainLabel(namespace) || !convert.IsPlainLabel(name)) {
-		e.Add("backendsFrom", e.BackendsFrom, "is not the name of a Service: write it like default/kubernetes")
-	}
-}
-
 // service returns the Service.
 func (e *expander) service() *corev1.Service {
 	s := &corev1.Service{
@@ -148,8 +121,8 @@ func (e *expander) service() *corev1.Service {
 	for _, p := range e.ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: e.portName(p), Protocol: p.apiProtocol(), Port: int32(p.number), TargetPort: intstr.FromInt32(int32(p.number))})
 	}
-	if e.Affinity != nil {
-		seconds := int32(e.Affinity.Seconds())
+	if e.values.Affinity > 0 {
+		seconds := int32(e.values.Affinity.Seconds())
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	}
@@ -157,35 +130,6 @@ func (e *expander) service() *corev1.Service {
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: l.address.String()})
 	}
 	return s
-}
-
-func (e *expander) annotations() map[string]string {
-	out := e.Limits.annotations()
-	for name, value := range map[string]string{
-		convert.AnnotationScheduler: e.Scheduler, convert.AnnotationClientAddresses: e.ClientAddresses, convert.AnnotationEndpointsFrom: e.BackendsFrom,
-		convert.AnnotationOnFailure:     e.OnFailure,
-		convert.AnnotationPorts:         strings.Join(e.native, ","),
-		convert.AnnotationDeniedSources: strings.Join(e.denied, ","),
-	} {
-		if value != "" {
-			out[name] = value
-		}
-	}
-	if e.MaglevTableSize != nil {
-		out[convert.AnnotationMaglevSize] = strconv.Itoa(int(*e.MaglevTableSize))
-	}
-	switch check := e.Check.(type) {
-	case nil:
-	case string:
-		out[convert.AnnotationCheck] = check
-	default:
-		text, _ := json.Marshal(check) // it was read from JSON
-		out[convert.AnnotationCheck] = string(text)
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
 }
 
 // portName returns the name of a service port. One that is alone needs none.
@@ -235,10 +179,9 @@ func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
 		name, protocol, port := e.portName(p), p.apiProtocol(), int32(servers[0].port(p))
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
 	}
-	var fields, weights, priorities []string
+	var weights, priorities []string
 	for _, server := range servers {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{server.address.String()}})
-		fields = append(fields, server.field())
 		if server.weight != 1 {
 			weights = append(weights, fmt.Sprintf("%s=%d", server.address, server.weight))
 		}
@@ -251,5 +194,5 @@ func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, name, strings.Join(list, ","))
 		}
 	}
-	out.Slices, out.fields = append(out.Slices, s), append(out.fields, fields)
+	out.Slices = append(out.Slices, s)
 }

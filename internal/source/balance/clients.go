@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
@@ -38,6 +39,11 @@ func (e *expander) clients() {
 
 // deny reads the clients that may not connect.
 func (e *expander) deny() {
+	if len(e.Deny) > budget.ListEntries { // as in the annotation
+		e.Add("deny", nil, fmt.Sprintf("has more than %d entries: shorten the list", budget.ListEntries))
+		return
+	}
+	var denied []netip.Prefix
 	for i, text := range e.Deny {
 		p, problem := convert.ParseClients(text)
 		if problem != "" {
@@ -45,8 +51,9 @@ func (e *expander) deny() {
 			continue
 		}
 		e.reviewRange(fmt.Sprintf("deny[%d]", i), text, p)
-		e.denied = append(e.denied, p.String())
+		denied = append(denied, p)
 	}
+	e.values.Sources = model.NewSources(false, nil, denied)
 }
 
 // reviewRange reports leading zeros in a range of clients, and warns of one that is written

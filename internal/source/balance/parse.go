@@ -190,7 +190,7 @@ func (e *expander) settlePorts() {
 		target, same := e.target(r.PortRange)
 		byPort := e.Affinity != nil && count+r.Count() <= budget.BalancePorts && r.PortRange != convert.EveryPort
 		if r.Count() > 1 && same && !byPort {
-			e.native = append(e.native, convert.NewPortRange(r.protocol, r.PortRange, target).Name)
+			e.values.Ranges = append(e.values.Ranges, convert.NewPortRange(r.protocol, r.PortRange, target))
 			continue
 		}
 		if count += r.Count(); count > budget.BalancePorts {

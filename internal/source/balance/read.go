@@ -1,15 +1,16 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -53,17 +54,17 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	if proxyName != "" {
 		e.Service.Labels = map[string]string{convert.LabelProxyName: proxyName}
 	}
-	service, found := convert.Service(e.Service, proxyName)
-	c.Findings = append(c.Findings, ofBalance(found, nil)...)
+	service, found := convert.ServiceWith(e.Service, proxyName, &convert.Given{Values: e.settings, Place: placeOf})
+	c.Findings = append(c.Findings, found...)
 	if service != nil {
 		service.Balance = true
 		convert.OnNode(service)
 	}
 	c.Service = service
 	c.Objects = append(c.Objects, e.Service)
-	for i, s := range e.Slices {
+	for _, s := range e.Slices {
 		slice, found := convert.EndpointSlice(s)
-		c.Findings = append(c.Findings, ofBalance(found, e.fields[i])...)
+		c.Findings = append(c.Findings, found...)
 		c.Slices = append(c.Slices, slice)
 		c.Objects = append(c.Objects, s)
 	}
@@ -72,12 +73,11 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 // numberProblem returns the problem of a number in place of a text: quotes would not be
 // enough.
 func numberProblem(f *manifest.FieldError) string {
-	field, _, _ := strings.Cut(f.Field, "[")
-	switch field {
-	case "listen":
+	if field, _, _ := strings.Cut(f.Field, "["); field == "listen" {
 		return "is not an address with a port: write it like 203.0.113.10:" + portAfter(f.Value)
-	case "limits.rate", "limits.ratePerClient":
-		return convert.NotARate
+	}
+	if s := setting.ByField(f.Field); s != nil && s.Parse != nil {
+		return cmp.Or(s.Parse(new(setting.Values), f.Value), f.Problem)
 	}
 	return f.Problem
 }
@@ -98,53 +98,4 @@ func isMisspelt(f *manifest.FieldError, problems manifest.Errors) bool {
 		unknown, ok := e.Err.(*manifest.FieldError)
 		return ok && strings.HasSuffix(unknown.Problem, suggest.DidYouMean([]string{f.Field}))
 	})
-}
-
-// balanceFields are the fields of a Balance from which fields of its objects come.
-var balanceFields = []struct{ object, balance string }{
-	{convert.AnnotationField(convert.AnnotationCheck), "check"},
-	{convert.AnnotationField(convert.AnnotationOnFailure), "onFailure"},
-	{convert.AnnotationField(convert.AnnotationScheduler), "scheduler"},
-	{convert.AnnotationField(convert.AnnotationMaglevSize), "maglevTableSize"},
-	{convert.AnnotationField(convert.AnnotationClientAddresses), "clientAddresses"},
-	{convert.AnnotationField(convert.AnnotationEndpointsFrom), "backendsFrom"},
-	{convert.AnnotationField(convert.AnnotationPorts), "listen"},
-	{convert.AnnotationField(convert.AnnotationDeniedSources), "deny"},
-	{convert.AnnotationField(convert.AnnotationMaxConnections), "limits.connections"},
-	{convert.AnnotationField(convert.AnnotationMaxConnectionsPerClient), "limits.connectionsPerClient"},
-	{convert.AnnotationField(convert.AnnotationConnectionRate), "limits.rate"},
-	{convert.AnnotationField(convert.AnnotationConnectionRatePerClient), "limits.ratePerClient"},
-	{convert.AnnotationField(convert.AnnotationWeight), "backends"},
-	{convert.AnnotationField(convert.AnnotationPriority), "backends"},
-	{"metadata.", ""},
-	{"spec.ports", "listen"},
-	{"status.loadBalancer", "listen"},
-	{"spec.loadBalancerSourceRanges", "clients"},
-	{"spec.sessionAffinity", "affinity"},
-}
-
-// ofBalance returns findings about an object of a Balance as findings about the Balance.
-// endpoints are the fields of its endpoints.
-func ofBalance(found []*manifest.FieldError, endpoints []string) []*manifest.FieldError {
-	out := slices.Clone(found)
-	for i, f := range found {
-		copied := *f
-		if rest, ok := strings.CutPrefix(f.Field, "endpoints["); ok {
-			index, _, _ := strings.Cut(rest, "]")
-			if n, err := strconv.Atoi(index); err == nil && n < len(endpoints) {
-				copied.Field = endpoints[n]
-			}
-		}
-		for _, known := range balanceFields {
-			if rest, ok := strings.CutPrefix(f.Field, known.object); ok {
-				copied.Field = known.balance
-				if known.balance == "check" || known.balance == "" {
-					copied.Field += rest
-				}
-				break
-			}
-		}
-		out[i] = &copied
-	}
-	return out
 }

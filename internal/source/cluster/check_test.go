@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -30,7 +30,7 @@ func TestCheckFromServer(t *testing.T) {
 		var log strings.Builder
 		c := New(nil, Config{HealthChecks: !x.off, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		err := c.services.Add(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Annotations: map[string]string{convert.AnnotationCheck: text}},
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Annotations: map[string]string{setting.Check.Annotation: text}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: x.selector, Ports: []corev1.ServicePort{{Port: 80}}},
 		})
 		all := c.services.values()
@@ -52,7 +52,7 @@ func TestRefusedCheckIsNotRead(t *testing.T) {
 		{Config{HealthChecks: true}, map[string]string{"app": "web"}, "on a Service with a selector"},
 	} {
 		s := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{convert.AnnotationCheck: "{tcp, prot: 80"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{setting.Check.Annotation: "{tcp, prot: 80"}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: c.selector, Ports: []corev1.ServicePort{{Port: 80}}},
 		}
 		service, found := c.config.convertService(s)

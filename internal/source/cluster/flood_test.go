@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
@@ -45,7 +46,7 @@ func TestProblemsWithoutEnd(t *testing.T) {
 		},
 		"a long scheduler": func(n int) error {
 			text := fmt.Sprint(n) + strings.Repeat("\x1b\n", 120000)
-			return c.services.Add(&corev1.Service{ObjectMeta: meta(map[string]string{convert.AnnotationScheduler: text}), Spec: service})
+			return c.services.Add(&corev1.Service{ObjectMeta: meta(map[string]string{setting.Scheduler.Annotation: text}), Spec: service})
 		},
 	} {
 		for n := range 2 {
@@ -73,7 +74,7 @@ func TestManyWrongObjects(t *testing.T) {
 	for version := range 20 {
 		for i := range 500 {
 			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i),
-				Annotations: map[string]string{convert.AnnotationScheduler: fmt.Sprint("wrong-", version)}},
+				Annotations: map[string]string{setting.Scheduler.Annotation: fmt.Sprint("wrong-", version)}},
 				Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}}}}
 			if err := c.services.Add(s); err != nil {
 				t.Fatal(err)

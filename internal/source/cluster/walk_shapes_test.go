@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
@@ -86,13 +87,13 @@ var textShapes = []textShape{
 // the objects, and Services with many slices.
 func walkCases(t *testing.T) (out []walkCase) {
 	for _, s := range textShapes {
-		for _, name := range convert.ServiceAnnotations {
+		for _, name := range setting.Annotations() {
 			out = append(out, withAnnotations(s, serviceWith, 1, name))
 		}
 		for _, name := range append([]string{convert.AnnotationCiliumWeight}, convert.SliceAnnotations...) {
 			out = append(out, withAnnotations(s, sliceWith, 1, name))
 		}
-		out = append(out, withAnnotations(s, serviceWith, len(convert.ServiceAnnotations), convert.ServiceAnnotations...),
+		out = append(out, withAnnotations(s, serviceWith, len(setting.Annotations()), setting.Annotations()...),
 			withAnnotations(s, sliceWith, len(convert.SliceAnnotations), convert.SliceAnnotations...))
 	}
 	out = append(out, manyPorts()...)
@@ -139,7 +140,7 @@ func sliceWith(annotations map[string]string) walked {
 func manyPorts() (out []walkCase) {
 	for _, s := range textShapes {
 		if s.name == "the same entry" || s.name == "overlapping ranges" {
-			c := withAnnotations(s, serviceWith, len(convert.ServiceAnnotations), convert.ServiceAnnotations...)
+			c := withAnnotations(s, serviceWith, len(setting.Annotations()), setting.Annotations()...)
 			out = append(out, walkCase{"all annotations of a Service of 15,000 ports", s.name, func() walked {
 				o := c.build()
 				o.service.Spec.Ports = largeService(walkPorts).Spec.Ports
@@ -153,9 +154,9 @@ func manyPorts() (out []walkCase) {
 // unknownAnnotations are names that are compared with those that are known.
 func unknownAnnotations() (out []walkCase) {
 	for shape, name := range map[string]func(i int) string{
-		"short names":   func(i int) string { return convert.AnnotationDomain + fmt.Sprint(i) },
-		"similar names": func(i int) string { return convert.AnnotationScheduler + fmt.Sprint(i) },
-		"long names":    func(i int) string { return convert.AnnotationDomain + fmt.Sprintf("%063d", i) },
+		"short names":   func(i int) string { return setting.Domain + fmt.Sprint(i) },
+		"similar names": func(i int) string { return setting.Scheduler.Annotation + fmt.Sprint(i) },
+		"long names":    func(i int) string { return setting.Domain + fmt.Sprintf("%063d", i) },
 		"other domains": func(i int) string { return fmt.Sprintf("example.com/%d", i) },
 	} {
 		build := func(object func(map[string]string) walked) func() walked {

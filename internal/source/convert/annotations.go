@@ -12,33 +12,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// AnnotationDomain is the prefix of our annotations. Unknown names under it are
-// reported, because they are most likely misspelt.
-const AnnotationDomain = "nftproxy.dev/"
-
 const (
-	// AnnotationScheduler on a Service selects how new connections are spread over
-	// the endpoints: round-robin, random, source-hash, maglev or maglev-port. The
-	// default is the scheduler of the node.
-	AnnotationScheduler = AnnotationDomain + "scheduler"
-
-	// AnnotationMaglevSize on a Service is the number of slots that the schedulers
-	// maglev and maglev-port spread over the endpoints, one of [model.MaglevSizes].
-	AnnotationMaglevSize = AnnotationDomain + "maglev-table-size"
-
-	// AnnotationClientAddresses on a Service says whether endpoints see the addresses
-	// of clients: keep or masquerade. The default depends on the kind of frontend and
-	// on the policies (table 4-A).
-	AnnotationClientAddresses = AnnotationDomain + "client-addresses"
-
-	// AnnotationOnFailure on a Service says what happens to established TCP connections to
-	// an endpoint that fails its health check or leaves: keep or close. The default is
-	// --conntrack-tcp-cleanup of the node.
-	AnnotationOnFailure = AnnotationDomain + "on-failure"
-
 	// AnnotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
 	// of weight 0 gets no new connections; the default is 1.
@@ -48,11 +26,11 @@ const (
 	//	2,10.0.0.1=0           this one, and 2 for the others
 	//
 	// White space around numbers and addresses does not count.
-	AnnotationWeight = AnnotationDomain + "weight"
+	AnnotationWeight = setting.Domain + "weight"
 
 	// AnnotationPriority on the same objects sets priorities in the same way, from 0
 	// to 9. Endpoints stand by while one of a lower number is usable; the default is 0.
-	AnnotationPriority = AnnotationDomain + "priority"
+	AnnotationPriority = setting.Domain + "priority"
 
 	// AnnotationCiliumWeight on the same objects is the weight of all endpoints, from 0
 	// to 65535. Cilium writes it, for its Gateway API, and reads it. [AnnotationWeight]
@@ -60,18 +38,10 @@ const (
 	AnnotationCiliumWeight = "service.cilium.io/weight"
 )
 
-// ServiceAnnotations are those of a Service.
-var ServiceAnnotations = []string{
-	AnnotationScheduler, AnnotationMaglevSize, AnnotationClientAddresses, AnnotationCheck, AnnotationOnFailure, AnnotationEndpointsFrom,
-	annotationSourceRanges, AnnotationDeniedSources,
-	AnnotationPorts,
-	AnnotationMaxConnections, AnnotationMaxConnectionsPerClient, AnnotationConnectionRate, AnnotationConnectionRatePerClient,
-}
-
 // SliceAnnotations are those of EndpointSlices and Endpoints.
 var SliceAnnotations = []string{AnnotationWeight, AnnotationPriority}
 
-func AnnotationField(name string) string { return "metadata.annotations[" + name + "]" }
+func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
 // are those for the kind of object.
@@ -81,13 +51,13 @@ func (f *Findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	}
 	var unknown []string
 	for name := range m.Annotations {
-		if strings.HasPrefix(name, AnnotationDomain) && !slices.Contains(known, name) {
+		if strings.HasPrefix(name, setting.Domain) && !slices.Contains(known, name) {
 			unknown = append(unknown, name)
 		}
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown[:min(len(unknown), budget.WrongEntries)] {
-		f.Warn(AnnotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
+		f.Warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
 	}
 	if more := len(unknown) - budget.WrongEntries; more > 0 {
 		f.Warn("metadata.annotations", nil, fmt.Sprintf("has %d more that are unknown, and have no effect", more))
@@ -99,110 +69,20 @@ func (f *Findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 func noSuchAnnotation(name string, known []string) string {
 	const few = 2
 	if len(known) == 0 {
-		return "there are no annotations " + AnnotationDomain + " for this kind of object"
+		return "there are no annotations " + setting.Domain + " for this kind of object"
 	}
 	if len(known) <= few {
-		return "the annotations for this kind of object are " + quoted(known, "and")
+		return "the annotations for this kind of object are " + suggest.Quoted(known, "and")
 	}
 	names := make([]string, len(known))
 	for i, k := range known {
-		names[i] = strings.TrimPrefix(k, AnnotationDomain)
+		names[i] = strings.TrimPrefix(k, setting.Domain)
 	}
-	similar := suggest.Similar(strings.TrimPrefix(name, AnnotationDomain), names)
+	similar := suggest.Similar(strings.TrimPrefix(name, setting.Domain), names)
 	if len(similar) == 0 {
 		return "there is no such annotation for this kind of object; docs/annotations.md lists those that there are"
 	}
 	return "there is no such annotation for this kind of object" + suggest.DidYouMean(similar)
-}
-
-// countingSchedulers are names that other programs have for schedulers by the number of
-// open connections.
-var countingSchedulers = []string{"leastconn", "least-conn", "least_conn", "leastconns", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "twos"}
-
-// OtherSchedulers returns what to write in place of an unknown scheduler.
-func OtherSchedulers(text string) string {
-	if slices.Contains(countingSchedulers, strings.ToLower(text)) {
-		return `the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`
-	}
-	return oneOf(model.SchedulerNames...)
-}
-
-// scheduler reads the scheduler of a Service.
-func (f *Findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
-	text, given := m.Annotations[AnnotationScheduler]
-	if !given {
-		return model.DefaultScheduler
-	}
-	s, err := model.ParseScheduler(text)
-	if err != nil {
-		f.Warn(AnnotationField(AnnotationScheduler), text,
-			"is unknown: the default is used; "+OtherSchedulers(text))
-	}
-	return s
-}
-
-// maglevSize reads the number of slots for the schedulers maglev and maglev-port; zero:
-// the default.
-func (f *Findings) maglevSize(m *metav1.ObjectMeta) uint32 {
-	text, given := m.Annotations[AnnotationMaglevSize]
-	if !given {
-		return 0
-	}
-	field := AnnotationField(AnnotationMaglevSize)
-	if s, err := model.ParseScheduler(m.Annotations[AnnotationScheduler]); err == nil && !s.IsMaglev() {
-		f.Warn(field, nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s))
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
-	if err != nil || !slices.Contains(model.MaglevSizes, uint32(n)) {
-		f.Warn(field, text, fmt.Sprintf("is not the size of a table: %d is used; %s", model.DefaultMaglevSize, OneOfSizes()))
-		return 0
-	}
-	return uint32(n)
-}
-
-// OneOfSizes lists the sizes of tables.
-func OneOfSizes() string {
-	sizes := make([]string, len(model.MaglevSizes))
-	for i, n := range model.MaglevSizes {
-		sizes[i] = strconv.Itoa(int(n))
-	}
-	return "use " + strings.Join(sizes[:len(sizes)-1], ", ") + " or " + sizes[len(sizes)-1]
-}
-
-// clientAddresses reads whether endpoints see the addresses of clients.
-func (f *Findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
-	text, given := m.Annotations[AnnotationClientAddresses]
-	if !given {
-		return model.DefaultClientAddresses
-	}
-	c, err := model.ParseClientAddresses(text)
-	if err != nil {
-		f.Warn(AnnotationField(AnnotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
-	}
-	return c
-}
-
-// onFailure reads what happens to established connections to an endpoint that fails.
-func (f *Findings) onFailure(m *metav1.ObjectMeta) model.OnFailure {
-	text, given := m.Annotations[AnnotationOnFailure]
-	if !given {
-		return model.DefaultOnFailure
-	}
-	o, err := model.ParseOnFailure(text)
-	if err != nil {
-		f.Warn(AnnotationField(AnnotationOnFailure), text, "is unknown: the default is used; "+oneOf(model.OnFailureNames...))
-	}
-	return o
-}
-
-// closing warns of a Service without TCP whose established connections are to be closed.
-func (f *Findings) closing(s *model.Service) {
-	ofTCP := func(p model.ServicePort) bool { return p.Protocol == model.TCP }
-	if s.Extra().OnFailure != model.CloseOnFailure || len(s.Ports)+len(s.Extra().Ranges) == 0 || slices.ContainsFunc(s.Ports, ofTCP) ||
-		slices.ContainsFunc(s.Extra().Ranges, func(r model.PortRange) bool { return ofTCP(r.ServicePort) }) {
-		return
-	}
-	f.Warn(AnnotationField(AnnotationOnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
 }
 
 // numbering is an annotation that gives endpoints a number each.
@@ -245,7 +125,7 @@ func (f *Findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
 	if err != nil {
-		f.Warn(AnnotationField(AnnotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
+		f.Warn(annotationField(AnnotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
 		return
 	}
 	for _, s := range all {

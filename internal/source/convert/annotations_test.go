@@ -17,11 +17,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 func TestScheduler(t *testing.T) {
-	const unknown = ` is unknown: the default is used; use "round-robin", "random", "source-hash", "maglev" or "maglev-port"`
+	const unknown = ` is unknown: use "round-robin", "random", "source-hash", "maglev" or "maglev-port"; the default applies`
 	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, []conversion{
 		{"round-robin", `metadata: {annotations: {nftproxy.dev/scheduler: round-robin}}`, simple + fmt.Sprintln("Scheduler", model.RoundRobin), nil},
 		{"random", `metadata: {annotations: {nftproxy.dev/scheduler: random}}`, simple + fmt.Sprintln("Scheduler", model.Random), nil},
@@ -30,7 +31,7 @@ func TestScheduler(t *testing.T) {
 		{"maglev-port", `metadata: {annotations: {nftproxy.dev/scheduler: maglev-port}}`, simple + fmt.Sprintln("Scheduler", model.MaglevPort), nil},
 		{"others' annotations", `metadata: {annotations: {example.com/scheduler: x, scheduler: y, nftproxy.device/scheduler: z}}`, simple, nil},
 		{"unknown", `metadata: {annotations: {nftproxy.dev/scheduler: least-conn}}`, simple,
-			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "least-conn" is unknown: the default is used; the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`}},
+			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "least-conn" is unknown: the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints; the default applies`}},
 		{"empty", `metadata: {annotations: {nftproxy.dev/scheduler: ""}}`, simple,
 			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: ""` + unknown}},
 		{"in capitals", `metadata: {annotations: {nftproxy.dev/scheduler: Random}}`, simple,
@@ -46,7 +47,7 @@ func TestScheduler(t *testing.T) {
 // TestMaglevSize: 3.47. A wrong size is reported, and the default is used.
 func TestMaglevSize(t *testing.T) {
 	const field = "warning: metadata.annotations[nftproxy.dev/maglev-table-size]: "
-	const wrong = " is not the size of a table: 1021 is used; use 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071"
+	const wrong = " is not the size of a table: use 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; the default applies"
 	for _, c := range []struct {
 		name, size, scheduler string
 		want                  uint32
@@ -64,11 +65,11 @@ func TestMaglevSize(t *testing.T) {
 		{"empty", "", "maglev", 0, field + `""` + wrong},
 	} {
 		s := corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{AnnotationMaglevSize: c.size}},
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{setting.MaglevSize.Annotation: c.size}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"},
 		}
 		if c.scheduler != "" {
-			s.Annotations[AnnotationScheduler] = c.scheduler
+			s.Annotations[setting.Scheduler.Annotation] = c.scheduler
 		}
 		got, found := Service(&s, "")
 		var want []string
@@ -93,19 +94,19 @@ func TestOnFailure(t *testing.T) {
 	}{
 		{"close", "close", "", corev1.ProtocolTCP, model.CloseOnFailure, ""},
 		{"keep", "keep", "", corev1.ProtocolTCP, model.KeepOnFailure, ""},
-		{"another value", "reset", "", corev1.ProtocolTCP, model.DefaultOnFailure, field + `"reset" is unknown: the default is used; use "keep" or "close"`},
-		{"empty", "", "", corev1.ProtocolTCP, model.DefaultOnFailure, field + `"" is unknown: the default is used; use "keep" or "close"`},
+		{"another value", "reset", "", corev1.ProtocolTCP, model.DefaultOnFailure, field + `"reset" is unknown: use "keep" or "close"; the default applies`},
+		{"empty", "", "", corev1.ProtocolTCP, model.DefaultOnFailure, field + `"" is unknown: use "keep" or "close"; the default applies`},
 		{"of UDP", "close", "", corev1.ProtocolUDP, model.CloseOnFailure, noTCP},
 		{"a range of UDP", "close", "5000-5099/udp", corev1.ProtocolUDP, model.CloseOnFailure, noTCP},
 		{"a range of TCP", "close", "5000-5099/tcp", corev1.ProtocolUDP, model.CloseOnFailure, ""},
 		{"keep, of UDP", "keep", "", corev1.ProtocolUDP, model.KeepOnFailure, ""},
 	} {
 		s := corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{AnnotationOnFailure: c.value}},
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{setting.OnFailure.Annotation: c.value}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80, Protocol: c.protocol}}},
 		}
 		if c.ports != "" {
-			s.Annotations[AnnotationPorts] = c.ports
+			s.Annotations[setting.Ports.Annotation] = c.ports
 		}
 		var want []string
 		if c.warning != "" {
@@ -360,31 +361,21 @@ func FuzzWeights(f *testing.F) {
 	})
 }
 
-// TestAnnotationsPage compares the tables of docs/annotations.md with the annotations
-// that are read.
+// TestAnnotationsPage compares the table of EndpointSlices in docs/annotations.md with the
+// annotations that are read.
 func TestAnnotationsPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/annotations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, service, _ := strings.Cut(string(page), "\n## Of a Service\n")
-	service, slice, _ := strings.Cut(service, "\n## Of EndpointSlices and Endpoints\n")
+	_, slice, _ := strings.Cut(string(page), "\n## Of EndpointSlices and Endpoints\n")
 	slice, _, _ = strings.Cut(slice, "\n## ")
-
-	row := regexp.MustCompile("(?m)^\\| `([^`]+/[^`]+)` \\|")
-	for _, c := range []struct {
-		section string
-		want    []string
-	}{
-		{service, ServiceAnnotations},
-		{slice, append([]string{AnnotationCiliumWeight}, SliceAnnotations...)},
-	} {
-		var got []string
-		for _, match := range row.FindAllStringSubmatch(c.section, -1) {
-			got = append(got, match[1])
-		}
-		if diff := cmp.Diff(slices.Sorted(slices.Values(c.want)), slices.Sorted(slices.Values(got))); diff != "" {
-			t.Errorf("docs/annotations.md (-read +listed):\n%s", diff)
-		}
+	var got []string
+	for _, match := range regexp.MustCompile("(?m)^\\| `([^`]+/[^`]+)` \\|").FindAllStringSubmatch(slice, -1) {
+		got = append(got, match[1])
+	}
+	want := append([]string{AnnotationCiliumWeight}, SliceAnnotations...)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
+		t.Errorf("docs/annotations.md (-read +listed):\n%s", diff)
 	}
 }

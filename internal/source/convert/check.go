@@ -14,17 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
-
-// AnnotationCheck on a Service asks for a health check of its endpoints. The value is
-// the type of the check, or a mapping:
-//
-//	tcp
-//	{http: /healthz, status: 200-299, interval: 5s}
-//
-// docs/health-checks.md lists all fields.
-const AnnotationCheck = AnnotationDomain + "health-check"
 
 // Limits of a check.
 const (
@@ -34,34 +26,51 @@ const (
 	MaxCount = 100 // of rise and fall
 )
 
-// check reads the health check of a Service with these ports. A wrong one is none. Where
-// refused says why the Service can have none, the text is not read.
-func (f *Findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refused string) *model.Check {
-	text, given := m.Annotations[AnnotationCheck]
-	field := AnnotationField(AnnotationCheck)
+// check reads the annotation with the health check of a Service: the type of the check, or a
+// mapping of YAML. A wrong one is none. Where refused says why the Service can have none, the
+// text is not read.
+func (c *serviceConverter) check(m *metav1.ObjectMeta, refused string) *model.Check {
+	text, given := m.Annotations[setting.Check.Annotation]
+	field := annotationField(setting.Check.Annotation)
 	switch {
 	case !given:
 		return nil
 	case refused != "":
-		f.Warn(field, nil, refused)
+		c.Warn(field, nil, refused)
 		return nil
 	case len(text) > budget.CheckText: // before anything reads it
-		f.Add(field, nil, fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText))
+		c.Add(field, nil, LongCheck)
 		return nil
 	}
 	value, problem := checkValue(text)
 	if problem != "" {
-		f.Add(field, text, problem)
+		c.Add(field, text, problem)
 		return nil
 	}
-	c, found := ParseCheck(field, value)
-	f.Put(found...)
-	fits := func(p model.ServicePort) bool { return c.Type.Fits(p.Protocol) }
-	if c != nil && c.Port == 0 && len(ports) > 0 && !slices.ContainsFunc(ports, fits) {
-		f.Add(field, nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
-		return nil
+	check, found := ParseCheck(field, value)
+	c.Put(found...)
+	return check
+}
+
+// LongCheck and LargeCheck are the problems with a check that is too long, or has too many
+// values.
+var (
+	LongCheck  = fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText)
+	LargeCheck = fmt.Sprintf("has more than %d values: a health check has few", budget.CheckValues)
+)
+
+// fits returns the check of a Service, or none if it fits none of the ports.
+func (c *serviceConverter) fits(check *model.Check, ports []model.ServicePort) *model.Check {
+	fits := func(p model.ServicePort) bool { return check.Type.Fits(p.Protocol) }
+	if check == nil || check.Port != 0 || len(ports) == 0 || slices.ContainsFunc(ports, fits) {
+		return check
 	}
-	return c
+	c.fitsNone(check)
+	return nil
+}
+
+func (c *serviceConverter) fitsNone(check *model.Check) {
+	c.Add(c.place(setting.Check), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", check.Type))
 }
 
 // checkValue reads the text of a check, or returns the problem. The library compares each key
@@ -88,7 +97,7 @@ func costly(n *yaml.Node, values *int) string {
 	*values++
 	switch {
 	case *values > budget.CheckValues:
-		return fmt.Sprintf("has more than %d values: a health check has few", budget.CheckValues)
+		return LargeCheck
 	case n.Kind == yaml.AliasNode, n.Anchor != "":
 		return "has an anchor or an alias (& or *): write the values out"
 	case n.ShortTag() == "!!merge":
@@ -109,7 +118,7 @@ const checkForms = `write a type such as tcp, or a mapping such as {http: /healt
 func notFromServer(s *model.Service, found []*manifest.FieldError) (*model.Service, []*manifest.FieldError) {
 	if s != nil && s.Check != nil && s.Check.Type == model.CheckExec {
 		s.Check = nil
-		found = append(found, &manifest.FieldError{Field: AnnotationField(AnnotationCheck),
+		found = append(found, &manifest.FieldError{Field: annotationField(setting.Check.Annotation),
 			Problem: "exec is accepted from files only: use another type"})
 	}
 	return s, found
@@ -153,7 +162,7 @@ func (p *checkParser) parse(value any) {
 	case string:
 		p.given = map[string]any{v: nil}
 		if !p.setType(v) {
-			p.problem("", v, "is not a type of health check"+p.meant(v, model.CheckTypes[:])+": "+oneOf(model.CheckTypes[:]...))
+			p.problem("", v, "is not a type of health check"+p.meant(v, model.CheckTypes[:])+": "+suggest.OneOf(model.CheckTypes[:]...))
 			return
 		}
 	case map[string]any:
@@ -210,7 +219,7 @@ func (p *checkParser) findType() bool {
 		if p.Count > 0 {
 			break
 		}
-		p.problem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+oneOf(model.CheckTypes[:]...))
+		p.problem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+suggest.OneOf(model.CheckTypes[:]...))
 	default:
 		p.problem(types[1], nil, "is a second type beside "+types[0]+": an endpoint has one check")
 	}

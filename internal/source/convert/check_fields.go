@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // checkField is a field of a health check.
@@ -171,7 +172,7 @@ func (p *checkParser) oneOf(name string, value any, words ...string) string {
 	}
 	use := fmt.Sprintf("use %q", words[0])
 	if len(words) > 1 {
-		use = oneOf(words...)
+		use = suggest.OneOf(words...)
 	}
 	p.problem(name, value, "is unknown"+p.meant(s, words)+": "+use)
 	return ""

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -41,7 +42,7 @@ func TestHostileCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{AnnotationCheck: c.text}},
+				ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{setting.Check.Annotation: c.text}},
 				Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 			}
 			service, found := Service(s, "")

@@ -9,18 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-)
-
-const (
-	// annotationSourceRanges on a Service lists the clients that may connect to it, at
-	// addresses of every kind, and AnnotationDeniedSources those that may not, even if
-	// they are allowed: addresses and ranges of both families, with commas.
-	//
-	//	192.0.2.7, 10.0.0.0/8, fd00::/64
-	//
-	// White space around entries does not count, and neither do empty ones.
-	annotationSourceRanges  = model.SourceRangesAnnotation
-	AnnotationDeniedSources = model.DeniedSourcesAnnotation
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // everyClient is what an unreadable list of denied clients stands for.
@@ -30,18 +19,18 @@ var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), n
 // wrong entry never admits a client (4.78): one of allowed clients admits none, and one
 // of denied clients, which could be any, denies all.
 func (f *Findings) sources(m *metav1.ObjectMeta) *model.Sources {
-	text, limited := m.Annotations[annotationSourceRanges]
-	allowed, wrong := f.clientList(annotationSourceRanges, text)
+	text, limited := m.Annotations[setting.AllowedClients.Annotation]
+	allowed, wrong := f.clientList(setting.AllowedClients.Annotation, text)
 	if limited && len(allowed) == 0 {
 		problem := "is empty: no client can connect; list addresses or ranges, or remove the annotation"
 		if wrong {
 			problem = "has no valid entry: no client can connect until one is corrected"
 		}
-		f.Warn(AnnotationField(annotationSourceRanges), nil, problem)
+		f.Warn(annotationField(setting.AllowedClients.Annotation), nil, problem)
 	}
-	denied, wrong := f.clientList(AnnotationDeniedSources, m.Annotations[AnnotationDeniedSources])
+	denied, wrong := f.clientList(setting.DeniedClients.Annotation, m.Annotations[setting.DeniedClients.Annotation])
 	if wrong {
-		f.Warn(AnnotationField(AnnotationDeniedSources), nil, "has a wrong entry, which could stand for any client: no client can connect until it is corrected")
+		f.Warn(annotationField(setting.DeniedClients.Annotation), nil, "has a wrong entry, which could stand for any client: no client can connect until it is corrected")
 		denied = everyClient
 	}
 	return model.NewSources(limited, allowed, denied)
@@ -49,7 +38,7 @@ func (f *Findings) sources(m *metav1.ObjectMeta) *model.Sources {
 
 // families warns of a list of allowed clients that admits none of the families in which
 // the Service has addresses.
-func (f *Findings) families(s *model.Service) {
+func (c *serviceConverter) families(s *model.Service) {
 	sources := s.Extra().Sources
 	if sources == nil || len(sources.Allowed) == 0 {
 		return
@@ -62,7 +51,7 @@ func (f *Findings) families(s *model.Service) {
 		return slices.ContainsFunc(sources.Allowed, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() })
 	}
 	if len(addresses) > 0 && !slices.ContainsFunc(addresses, admitted) {
-		f.Warn(AnnotationField(annotationSourceRanges), nil,
+		c.Warn(c.place(setting.AllowedClients), nil,
 			fmt.Sprintf("has no %s range: no client can connect to %s; list ranges of that family", model.FamilyOf(addresses[0]), addresses[0]))
 	}
 }

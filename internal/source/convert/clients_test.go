@@ -12,6 +12,7 @@ import (
 	utilnet "k8s.io/utils/net"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -51,7 +52,7 @@ func TestSources(t *testing.T) {
 			[]string{allow + `"127.0.0.1" is not an address that clients have: write it like 192.0.2.7 or fd00::1`}},
 		{"a zone", `allow: "10.0.0.1,fe80::1%eth0"`, "Limited true, Allowed [10.0.0.1/32]", []string{allow + `"fe80::1%eth0" has a zone: leave out the part from '%' on`}},
 	} {
-		lists := strings.NewReplacer("allow:", annotationSourceRanges+":", "deny:", AnnotationDeniedSources+":").Replace(c.lists)
+		lists := strings.NewReplacer("allow:", setting.AllowedClients.Annotation+":", "deny:", setting.DeniedClients.Annotation+":").Replace(c.lists)
 		all = append(all, conversion{c.name, `metadata: {annotations: {` + lists + `}}`, c.want, c.errors})
 	}
 	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*manifest.FieldError) {
@@ -68,7 +69,7 @@ func FuzzSources(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, allow, deny string) {
 		var found Findings
-		s := found.sources(&metav1.ObjectMeta{Annotations: map[string]string{annotationSourceRanges: allow, AnnotationDeniedSources: deny}})
+		s := found.sources(&metav1.ObjectMeta{Annotations: map[string]string{setting.AllowedClients.Annotation: allow, setting.DeniedClients.Annotation: deny}})
 		if !s.Limited {
 			t.Fatal("not limited")
 		}
@@ -82,10 +83,10 @@ func FuzzSources(f *testing.F) {
 			if !sourcetest.IsPlain(e.Error()) {
 				t.Errorf("a finding that cannot be printed: %q", e.Error())
 			}
-			wrong = wrong || !e.Warning && e.Field == AnnotationField(AnnotationDeniedSources)
+			wrong = wrong || !e.Warning && e.Field == annotationField(setting.DeniedClients.Annotation)
 		}
 		var alone Findings
-		denied := alone.sources(&metav1.ObjectMeta{Annotations: map[string]string{AnnotationDeniedSources: deny}})
+		denied := alone.sources(&metav1.ObjectMeta{Annotations: map[string]string{setting.DeniedClients.Annotation: deny}})
 		if wrong && fmt.Sprint(denied.Denied) != fmt.Sprint(everyClient) {
 			t.Errorf("%q denies %v", deny, denied.Denied)
 		}

@@ -14,7 +14,8 @@ import (
 func TestLimits(t *testing.T) {
 	const (
 		warning  = "warning: metadata.annotations[nftproxy.dev/"
-		ignored  = "; it does not apply"
+		ignored  = "; the default applies"
+		notARate = "is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"
 		number   = " is not a number of connections: use 1 to 50000" + ignored
 		possible = " is out of range: use 1 to 1000000 connections" + ignored
 	)
@@ -33,11 +34,11 @@ func TestLimits(t *testing.T) {
 		{"4.93 none", `max-connections: "0"`, "", []string{warning + `max-connections]: "0"` + number}},
 		{"4.93 too many", `max-connections-per-client: "50001"`, "", []string{warning + `max-connections-per-client]: "50001"` + number}},
 		{"4.93 no number", `max-connections: many, max-connections-per-client: "5"`, "ConnectionsPerClient 5", []string{warning + `max-connections]: "many"` + number}},
-		{"4.93 no unit", `connection-rate: "100"`, "", []string{warning + `connection-rate]: "100" ` + NotARate + ignored}},
-		{"4.93 unknown unit", `connection-rate: 100/day`, "", []string{warning + `connection-rate]: "100/day" ` + NotARate + ignored}},
-		{"4.93 no burst", `connection-rate: 100/second burst`, "", []string{warning + `connection-rate]: "100/second burst" ` + NotARate + ignored}},
-		{"4.93 another word", `connection-rate: 100/second bursts 5`, "", []string{warning + `connection-rate]: "100/second bursts 5" ` + NotARate + ignored}},
-		{"4.93 empty", `connection-rate: ""`, "", []string{warning + `connection-rate]: "" ` + NotARate + ignored}},
+		{"4.93 no unit", `connection-rate: "100"`, "", []string{warning + `connection-rate]: "100" ` + notARate + ignored}},
+		{"4.93 unknown unit", `connection-rate: 100/day`, "", []string{warning + `connection-rate]: "100/day" ` + notARate + ignored}},
+		{"4.93 no burst", `connection-rate: 100/second burst`, "", []string{warning + `connection-rate]: "100/second burst" ` + notARate + ignored}},
+		{"4.93 another word", `connection-rate: 100/second bursts 5`, "", []string{warning + `connection-rate]: "100/second bursts 5" ` + notARate + ignored}},
+		{"4.93 empty", `connection-rate: ""`, "", []string{warning + `connection-rate]: "" ` + notARate + ignored}},
 		{"4.93 nothing admitted", `connection-rate: 0/second`, "", []string{warning + `connection-rate]: "0/second"` + possible}},
 		{"4.93 burst of none", `connection-rate: 1/second burst 0`, "", []string{warning + `connection-rate]: "1/second burst 0"` + possible}},
 		{"4.93 far too many", `connection-rate: 4294967295/second`, "", []string{warning + `connection-rate]: "4294967295/second"` + possible}},

@@ -7,9 +7,7 @@
 package convert
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // ObjectName checks the names of an object. Names end up in comments of the
@@ -82,7 +81,7 @@ func portProblem(port int32) string {
 func (f *Findings) port(at Place, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
 	p, known := protocols[protocol]
 	if !known {
-		f.addAt(at.of("protocol"), string(protocol), "is not a protocol: "+oneOf("TCP", "UDP", "SCTP"))
+		f.addAt(at.of("protocol"), string(protocol), "is not a protocol: "+suggest.OneOf("TCP", "UDP", "SCTP"))
 	}
 	if problem := portProblem(number); problem != "" {
 		f.addAt(at.of("port"), number, problem)
@@ -119,17 +118,8 @@ func (f *Findings) Word(at Place, text string, known ...string) string {
 	if text == "" || slices.Contains(known, text) {
 		return text
 	}
-	f.addAt(at, text, "is unknown: "+oneOf(known...))
+	f.addAt(at, text, "is unknown: "+suggest.OneOf(known...))
 	return ""
-}
-
-// oneOf returns for example `use "IPv4", "IPv6" or "FQDN"`.
-func oneOf(values ...string) string { return "use " + quoted(values, "or") }
-
-// quoted returns for example `"IPv4", "IPv6" or "FQDN"`.
-func quoted(values []string, word string) string {
-	last := len(values) - 1
-	return fmt.Sprintf(`"%s" %s %q`, strings.Join(values[:last], `", "`), word, values[last])
 }
 
 // appendParsed appends the value of a field, or reports why there is none.

@@ -7,26 +7,32 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
-
-// AnnotationEndpointsFrom on a Service of a file names a Service of the cluster,
-// like default/kubernetes, whose endpoints the Service has in addition to its own.
-const AnnotationEndpointsFrom = AnnotationDomain + "endpoints-from"
 
 // endpointsFrom reads the name of the Service whose endpoints complete those of a
 // Service of a file. Objects of an API server do not have that: it would let the author
 // of one Service reach the endpoints of every other one.
 func (f *Findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
-	text, given := m.Annotations[AnnotationEndpointsFrom]
+	text, given := m.Annotations[setting.EndpointsFrom.Annotation]
 	if !given {
 		return nil
 	}
-	namespace, name, ok := strings.Cut(strings.TrimSpace(text), "/")
-	if !ok || !IsPlainLabel(namespace) || !IsPlainLabel(name) {
-		f.Warn(AnnotationField(AnnotationEndpointsFrom), text, "is not the name of a Service: write it like default/kubernetes")
+	name, problem := ParseServiceName(text)
+	if problem != "" {
+		f.Warn(annotationField(setting.EndpointsFrom.Annotation), text, problem)
 		return nil
 	}
-	return &model.ServiceName{Namespace: namespace, Name: name}
+	return &name
+}
+
+// ParseServiceName reads for example "default/kubernetes".
+func ParseServiceName(text string) (name model.ServiceName, problem string) {
+	namespace, service, ok := strings.Cut(strings.TrimSpace(text), "/")
+	if !ok || !IsPlainLabel(namespace) || !IsPlainLabel(service) {
+		return name, "is not the name of a Service: write it like default/kubernetes"
+	}
+	return model.ServiceName{Namespace: namespace, Name: service}, ""
 }
 
 // ofCluster removes from a Service what only files may ask for.
@@ -35,7 +41,7 @@ func ofCluster(s *model.Service, found []*manifest.FieldError) (*model.Service, 
 		others := *s.Extras
 		others.EndpointsFrom = nil
 		s.Extras = &others
-		found = append(found, &manifest.FieldError{Field: AnnotationField(AnnotationEndpointsFrom), Warning: true,
+		found = append(found, &manifest.FieldError{Field: annotationField(setting.EndpointsFrom.Annotation), Warning: true,
 			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
 	}
 	return s, found

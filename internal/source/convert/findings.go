@@ -125,7 +125,7 @@ func printValue(value any) string {
 // returns the problem with it, which report adds as [Findings.add] and [Findings.warn] do.
 // entries returns how many entries are wrong; those beyond the limit count as one.
 func (f *Findings) entries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
-	field, i := AnnotationField(annotation), 0
+	field, i := annotationField(annotation), 0
 	for entry := range strings.SplitSeq(text, ",") {
 		if i == budget.ListEntries {
 			report(field, nil, fmt.Sprintf("has more than %d entries: the others are not used; shorten the list", budget.ListEntries))

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -51,9 +52,9 @@ var listAnnotations = []struct {
 	name, right, wrong string
 	slice              bool // of slices; otherwise, of Services
 }{
-	{AnnotationPorts, "80", "x", false},
-	{annotationSourceRanges, "10.0.0.1", "x", false},
-	{AnnotationDeniedSources, "10.0.0.1", "x", false},
+	{setting.Ports.Annotation, "80", "x", false},
+	{setting.AllowedClients.Annotation, "10.0.0.1", "x", false},
+	{setting.DeniedClients.Annotation, "10.0.0.1", "x", false},
 	{AnnotationWeight, "10.0.0.1=1", "x", true},
 	{AnnotationPriority, "10.0.0.1=1", "x", true},
 }
@@ -76,7 +77,7 @@ func annotated(name, text string, slice bool) []*manifest.FieldError {
 func TestLongLists(t *testing.T) {
 	for _, c := range listAnnotations {
 		found := annotated(c.name, strings.Repeat(c.wrong+",", 999)+c.wrong, c.slice)
-		want := fmt.Sprintf("%s: has %d more wrong entries", AnnotationField(c.name), 1000-budget.WrongEntries)
+		want := fmt.Sprintf("%s: has %d more wrong entries", annotationField(c.name), 1000-budget.WrongEntries)
 		i := slices.IndexFunc(found, func(e *manifest.FieldError) bool { return e.Error() == want })
 		if i != budget.WrongEntries || len(found) > budget.WrongEntries+2 {
 			t.Errorf("%s: %d findings, %q is number %d", c.name, len(found), want, i)
@@ -88,7 +89,7 @@ func TestLongLists(t *testing.T) {
 			t.Errorf("%s: %q at the limit", c.name, sourcetest.Texts(found))
 		}
 		found = annotated(c.name, long+","+c.right, c.slice)
-		if c.name != annotationSourceRanges && c.name != AnnotationDeniedSources {
+		if c.name != setting.AllowedClients.Annotation && c.name != setting.DeniedClients.Annotation {
 			is = func(e *manifest.FieldError) bool { return strings.Contains(e.Error(), "more wrong entries") } // empty ones are wrong
 		}
 		if !slices.ContainsFunc(found, is) {
@@ -101,7 +102,7 @@ func TestLongLists(t *testing.T) {
 func TestLongListsOfClients(t *testing.T) {
 	var f Findings
 	long := strings.Repeat(",", budget.ListEntries) + "10.0.0.1"
-	s := f.sources(&metav1.ObjectMeta{Annotations: map[string]string{annotationSourceRanges: long, AnnotationDeniedSources: long}})
+	s := f.sources(&metav1.ObjectMeta{Annotations: map[string]string{setting.AllowedClients.Annotation: long, setting.DeniedClients.Annotation: long}})
 	if !s.Limited || len(s.Allowed) > 0 || fmt.Sprint(s.Denied) != fmt.Sprint(everyClient) {
 		t.Errorf("%+v", s)
 	}
@@ -112,7 +113,7 @@ func TestLongListsOfClients(t *testing.T) {
 func TestManyUnknownAnnotations(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "web", Annotations: make(map[string]string)}
 	for i := range 15_000 {
-		meta.Annotations[fmt.Sprintf("%sx%d", AnnotationDomain, i)] = ""
+		meta.Annotations[fmt.Sprintf("%sx%d", setting.Domain, i)] = ""
 	}
 	_, found := Service(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}, "")
 	want := fmt.Sprintf("metadata.annotations: has %d more that are unknown, and have no effect", 15_000-budget.WrongEntries)

@@ -47,7 +47,7 @@ func ParseProtocol(word string) (model.Protocol, string) {
 	if err == nil {
 		return p, ""
 	}
-	problem := "is not a protocol: " + oneOf("tcp", "udp", "sctp")
+	problem := "is not a protocol: " + suggest.OneOf("tcp", "udp", "sctp")
 	if similar := suggest.Similar(strings.ToLower(word), []string{"tcp", "udp", "sctp"}); len(similar) > 0 {
 		problem = "is not a protocol" + suggest.DidYouMean(similar[:1])
 	}

@@ -11,52 +11,52 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// AnnotationPorts on a Service is a list of ports and ranges in addition to its ports.
+const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
+
+// portRanges reads the annotation with ranges of a Service: a list of ports and ranges in
+// addition to its ports, sorted.
 //
 //	10000-20000/udp              every port leads to the same port of an endpoint
 //	10000-20000/udp:5000         all lead to one port of an endpoint
 //	10000-10999/udp:20000-20999  a range of the same length
 //	all, all/udp                 the whole address, of one protocol or of all
 //
-// The default protocol is TCP, as that of ports.
-const AnnotationPorts = AnnotationDomain + "ports"
-
-const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
-
-// portRanges reads the ranges of a Service, sorted. Entries that cannot be used are left
-// out, and the others count. A port that leads to another one counts by itself, also in a
-// range: the kernel cannot add to a port in a way that nft lists and loads, so that each is
-// an entry of its own.
+// The default protocol is TCP, as that of ports. Entries that cannot be used are left out, and
+// the others count.
 func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
-	text, given := m.Annotations[AnnotationPorts]
+	text, given := m.Annotations[setting.Ports.Annotation]
 	if !given {
 		return nil
 	}
-	all, made := newJoinedRanges(ports), 0
-	f.entries(AnnotationPorts, text, f.Warn, func(_ int, entry string) string {
-		if made > budget.PortRanges {
+	all := newJoinedRanges(ports)
+	f.entries(setting.Ports.Annotation, text, f.Warn, func(_ int, entry string) string {
+		if all.full() {
 			return ""
 		}
 		more, problem := parsePortRange(entry)
-		made += len(more)
-		switch {
-		case problem != "":
-		case made > budget.PortRanges:
-			return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", budget.PortRanges)
-		default:
-			problem = all.add(more)
-		}
 		if problem != "" {
-			problem = "is not used: " + problem
+			return "is not used: " + problem
 		}
-		return problem
+		return all.entry(more)
 	})
-	slices.SortFunc(all.list, func(a, b model.PortRange) int {
-		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
-	})
-	return all.list
+	return all.sorted()
+}
+
+// join joins ranges that are read already, and sorts them.
+func (c *serviceConverter) join(ranges []model.PortRange, ports []model.ServicePort) []model.PortRange {
+	all := newJoinedRanges(ports)
+	for _, r := range ranges {
+		if all.full() {
+			break
+		}
+		if problem := all.entry([]model.PortRange{r}); problem != "" {
+			c.Warn(c.place(setting.Ports), r.Name, problem)
+		}
+	}
+	return all.sorted()
 }
 
 // parsePortRange reads an entry, which may be of several protocols, or have several ports
@@ -118,6 +118,31 @@ func rangesTo(p model.Protocol, from, to PortRange) []model.PortRange {
 type joinedRanges struct {
 	ports map[model.ServicePort]bool // of the Service, without names
 	list  []model.PortRange          // sorted by [comparePortRanges]
+	made  int                        // by all entries
+}
+
+// full reports whether there are more ranges than a Service may have.
+func (j *joinedRanges) full() bool { return j.made > budget.PortRanges }
+
+// entry adds the ranges of an entry, or returns why they are not used. A port that leads to
+// another one counts by itself, also in a range: the kernel cannot add to a port in a way that
+// nft lists and loads, so that each is an entry of its own.
+func (j *joinedRanges) entry(more []model.PortRange) (problem string) {
+	if j.made += len(more); j.full() {
+		return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", budget.PortRanges)
+	}
+	if problem = j.add(more); problem != "" {
+		problem = "is not used: " + problem
+	}
+	return problem
+}
+
+// sorted returns the ranges by protocol and port.
+func (j *joinedRanges) sorted() []model.PortRange {
+	slices.SortFunc(j.list, func(a, b model.PortRange) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
+	})
+	return j.list
 }
 
 func newJoinedRanges(ports []model.ServicePort) *joinedRanges {
@@ -190,34 +215,29 @@ func overlap(a, b model.PortRange) bool {
 	return a.Protocol == b.Protocol && (a.Last == 0) == (b.Last == 0) && a.Port <= max(b.Port, b.Last) && b.Port <= max(a.Port, a.Last)
 }
 
-// ranges adds the ranges of a Service.
-func (f *Findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
-	all := f.portRanges(m, s.Ports)
-	if len(all) == 0 {
-		return
-	}
-	extras := *s.Extra()
-	extras.Ranges, s.Extras = all, &extras
+// ranges adapts a Service to its ranges.
+func (c *serviceConverter) ranges(s *model.Service) {
+	all := s.Extra().Ranges
 	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
 	if i >= 0 && s.AffinityTimeout > 0 && s.Scheduler != model.SourceHash {
-		f.Warn(AnnotationField(AnnotationPorts), all[i].Name,
+		c.Warn(c.place(setting.Ports), all[i].Name,
 			"has no session affinity: ranges use the scheduler source-hash instead, and other ports may lead a client to another endpoint; if the Service has the scheduler source-hash, all ports lead to the same one")
 	}
-	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 {
-		s.Check = f.checkRange(s.Check, all)
+	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 && len(all) > 0 {
+		s.Check = c.checkRange(s.Check, all)
 	}
 }
 
 // checkRange returns the check of the endpoints of ranges: of the first port that fits.
-func (f *Findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
+func (c *serviceConverter) checkRange(check *model.Check, all []model.PortRange) *model.Check {
 	for _, p := range all {
-		if keepsAll := p.IsWhole() && p.Target == 0; c.Type.Fits(p.Protocol) && !keepsAll {
-			at := *c
+		if keepsAll := p.IsWhole() && p.Target == 0; check.Type.Fits(p.Protocol) && !keepsAll {
+			at := *check
 			at.Port = cmp.Or(p.Target, p.Port)
 			return &at
 		}
 	}
-	f.Add(AnnotationField(AnnotationCheck), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
+	c.fitsNone(check)
 	return nil
 }
 

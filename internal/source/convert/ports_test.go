@@ -11,13 +11,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // withPorts converts a Service that has port 53 of UDP and the annotation.
 func withPorts(text string) (*model.Service, []*manifest.FieldError) {
 	return Service(&corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{AnnotationPorts: text}},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{setting.Ports.Annotation: text}},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Protocol: "UDP", Port: 53}}},
 	}, "")
 }
@@ -82,7 +83,7 @@ func TestRangesWithAffinity(t *testing.T) {
 		warned           bool
 	}{{"10-20", "random", true}, {"10-20", "source-hash", false}, {"10", "random", false}} {
 		_, found := Service(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{AnnotationPorts: c.ports, AnnotationScheduler: c.scheduler}},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{setting.Ports.Annotation: c.ports, setting.Scheduler.Annotation: c.scheduler}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", SessionAffinity: "ClientIP"},
 		}, "")
 		if warned := strings.Contains(fmt.Sprint(found), "has no session affinity"); warned != c.warned {
@@ -101,7 +102,7 @@ func TestRangesWithCheck(t *testing.T) {
 		{"all", "tcp", 0}, {"10-20/udp", "tcp", 0}, {"all", "{tcp, port: 80}", 80}, {"10-20", "tcp", 10}, {"10-20/udp, 30-40:50", "tcp", 50}, {"all:7", "tcp", 7},
 	} {
 		s, found := Service(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{AnnotationPorts: c.ports, AnnotationCheck: c.check}},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{setting.Ports.Annotation: c.ports, setting.Check.Annotation: c.check}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"},
 		}, "")
 		if got := s.Check; (got != nil) != (c.want != 0) || got != nil && got.Port != c.want || (len(found) == 0) != (c.want != 0) {

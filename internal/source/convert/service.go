@@ -3,23 +3,23 @@ package convert
 import (
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // LabelProxyName assigns a Service to the proxy of that name (1.2).
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// MaxAffinitySeconds is what the API server accepts: one day.
-const MaxAffinitySeconds = 86400
+// maxAffinitySeconds is what the API server accepts: one day.
+const maxAffinitySeconds = 86400
 
 // Service converts a Service for the proxy called proxyName. The result
 // is nil where the Service is not proxied: another proxy's (1.1, 1.2), headless
@@ -34,24 +34,33 @@ const MaxAffinitySeconds = 86400
 // index of the family (1.13). [files.Reader] completes objects that no API server has
 // processed.
 func Service(s *corev1.Service, proxyName string) (*model.Service, []*manifest.FieldError) {
-	return convertService(s, proxyName, "")
+	return convertService(s, proxyName, "", nil)
 }
 
 // ServiceOfCluster converts a Service of an API server, without what only files may
 // ask for. noCheck may say why the Service can have no health check.
 func ServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
-	return ofCluster(notFromServer(convertService(s, proxyName, noCheck)))
+	return ofCluster(notFromServer(convertService(s, proxyName, noCheck, nil)))
 }
 
-// convertService is Service where noCheck may say why the Service can have no health
-// check.
-func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
-	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
+// Given are the settings of a Service that are read already, and the places where its author
+// wrote them, which findings name.
+type Given struct {
+	setting.Values
+	Place func(*setting.Setting) string
+}
+
+// ServiceWith converts a Service with given settings. Its annotations do not count.
+func ServiceWith(s *corev1.Service, proxyName string, given *Given) (*model.Service, []*manifest.FieldError) {
+	return convertService(s, proxyName, "", given)
+}
+
+func convertService(s *corev1.Service, proxyName, noCheck string, given *Given) (*model.Service, []*manifest.FieldError) {
+	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress, given: given}
 	named := c.ObjectName(&s.ObjectMeta)
 	if !ServedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.All()
 	}
-	c.unknownAnnotations(&s.ObjectMeta, ServiceAnnotations...)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -61,37 +70,20 @@ func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Servic
 		InternalPolicy:      c.internalPolicy(),
 		ExternalPolicy:      c.externalPolicy(),
 		AffinityTimeout:     c.affinityTimeout(),
-		Scheduler:           c.scheduler(&s.ObjectMeta),
-		ClientAddresses:     c.clientAddresses(&s.ObjectMeta),
 		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
-		Extras:              c.extras(&s.ObjectMeta),
 	}
-	service.Check = c.check(&s.ObjectMeta, service.Ports, noCheck)
-	c.ranges(&s.ObjectMeta, service)
-	c.closing(service)
-	c.families(service)
+	if v := c.settings(&s.ObjectMeta, service.Ports, noCheck); v != nil {
+		v.Check = c.fits(v.Check, service.Ports)
+		v.Apply(service)
+		c.review(service)
+	}
 	return service, c.All()
 }
 
 func (c *serviceConverter) external() *model.External {
 	e := model.External{ExternalIPs: c.externalIPs(), LoadBalancerIPs: c.loadBalancerIPs(), SourceRanges: c.sourceRanges()}
 	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
-		return nil
-	}
-	return &e
-}
-
-// extras returns what annotations ask for beyond Kubernetes, or nil.
-func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
-	if len(m.Annotations) == 0 {
-		return nil
-	}
-	e := model.Extras{
-		EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m), MaglevSize: c.maglevSize(m),
-		OnFailure: c.onFailure(m),
-	}
-	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}
 	return &e
@@ -108,6 +100,7 @@ type serviceConverter struct {
 	Findings
 	spec    *corev1.ServiceSpec
 	ingress []corev1.LoadBalancerIngress
+	given   *Given // nil: annotations have the settings
 }
 
 // ServedBy reports whether a Service with these labels belongs to a proxy.
@@ -164,7 +157,7 @@ func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 	for i, text := range c.spec.ClusterIPs {
 		if i < len(c.spec.IPFamilies) {
 			if f := c.spec.IPFamilies[i]; !isFamily(f) {
-				c.addAt(entryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+oneOf("IPv4", "IPv6"))
+				c.addAt(entryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+suggest.OneOf("IPv4", "IPv6"))
 				continue
 			}
 		}
@@ -295,11 +288,11 @@ func (c *serviceConverter) affinityTimeout() time.Duration {
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
 	config := c.spec.SessionAffinityConfig
 	if config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
-		if given := *config.ClientIP.TimeoutSeconds; given >= 1 && given <= MaxAffinitySeconds {
+		if given := *config.ClientIP.TimeoutSeconds; given >= 1 && given <= maxAffinitySeconds {
 			seconds = given
 		} else {
 			c.Add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", given,
-				fmt.Sprintf("is not a timeout: use 1 to %d", MaxAffinitySeconds))
+				fmt.Sprintf("is not a timeout: use 1 to %d", maxAffinitySeconds))
 		}
 	}
 	return time.Duration(seconds) * time.Second

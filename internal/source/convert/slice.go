@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // EndpointSlice converts an EndpointSlice. The result is nil where the
@@ -55,7 +56,7 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	case text == string(discoveryv1.AddressTypeFQDN):
 		c.Warn("addressType", text, `is not proxied: the slice is not used; give addresses in a slice of type "IPv4" or "IPv6"`)
 	case text == "":
-		c.Add("addressType", nil, "missing: "+oneOf("IPv4", "IPv6"))
+		c.Add("addressType", nil, "missing: "+suggest.OneOf("IPv4", "IPv6"))
 	default:
 		c.Word(Place{Path: "addressType"}, text, "IPv4", "IPv6")
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -79,8 +78,8 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 		{"part of a second", where + "\n" + servers + "\naffinity: 1500ms", `affinity: "1.5s" is not the time that a client stays: use whole seconds, 1s to 24h`},
 		{"affinity number", where + "\n" + servers + "\naffinity: 600", "affinity: 600 is not a duration: write it like 30s or 5m"},
 		{"limits", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {connections: 0}",
-			`limits.connections: "0" is not a number of connections: use 1 to 50000`},
-		{"rate of clients", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {ratePerClient: fast}", `limits.ratePerClient: "fast" ` + convert.NotARate},
+			`limits.connections: 0 is not a number of connections: use 1 to 50000`},
+		{"rate of clients", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {ratePerClient: fast}", `limits.ratePerClient: "fast" is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20`},
 		{"limit without a name", "listen: 203.0.113.10:443\n" + servers + "\nlimits: 100/second", `limits: "100/second" is not an object: write its fields as "name: value"`},
 		{"clients of one family", `listen: ["203.0.113.10:443", "[2001:db8::10]:443"]` + "\n" + servers + "\nclients: 192.0.2.0/24",
 			`clients: has no IPv6 range, and listen has 2001:db8::10: add a range, or "::/0" for all clients`},

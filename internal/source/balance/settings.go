@@ -1,0 +1,149 @@
+package balance
+
+import (
+	"cmp"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+// Limits are the limits of a Balance.
+type Limits struct {
+	Connections          *int64 `json:"connections,omitempty"`
+	ConnectionsPerClient *int64 `json:"connectionsPerClient,omitempty"`
+	Rate                 string `json:"rate,omitempty"`
+	RatePerClient        string `json:"ratePerClient,omitempty"`
+}
+
+// indexes are the places of fields by their names in files.
+var indexes = func() map[reflect.Type]map[string]int {
+	out := make(map[reflect.Type]map[string]int)
+	for _, t := range []reflect.Type{reflect.TypeFor[Balance](), reflect.TypeFor[Limits]()} {
+		out[t] = make(map[string]int)
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			out[t][name] = i
+		}
+	}
+	return out
+}()
+
+// given returns the value of a field as rows of settings read it; nil: it is not given.
+func (b *Balance) given(field string) any {
+	v := reflect.ValueOf(b).Elem()
+	for name := range strings.SplitSeq(field, ".") {
+		if v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				return nil
+			}
+			v = v.Elem()
+		}
+		v = v.Field(indexes[v.Type()][name])
+	}
+	switch value := v.Interface().(type) {
+	case string:
+		if value != "" {
+			return value
+		}
+	case *int64:
+		if value != nil {
+			return *value
+		}
+	case *metav1.Duration:
+		if value != nil {
+			return value.Duration
+		}
+	}
+	return nil
+}
+
+// settings reads the fields that are settings, except the lists of clients.
+func (e *expander) settings() {
+	for _, s := range setting.All {
+		if s.Field == "" || s.Parse == nil {
+			continue
+		}
+		value := e.given(s.Field)
+		if value == nil {
+			continue
+		}
+		if problem := s.Parse(&e.values, value); problem != "" {
+			if d, ok := value.(time.Duration); ok {
+				value = d.String()
+			}
+			e.Add(s.Field, value, problem)
+		}
+	}
+	e.check()
+	if e.BackendsFrom == "" {
+		return
+	}
+	name, problem := convert.ParseServiceName(e.BackendsFrom)
+	if e.values.EndpointsFrom = &name; problem != "" {
+		e.Add(setting.EndpointsFrom.Field, e.BackendsFrom, problem)
+	}
+}
+
+// check reads the health check, within the limits of the annotation.
+func (e *expander) check() {
+	if e.Check == nil {
+		return
+	}
+	switch field := setting.Check.Field; {
+	case len(e.checkText()) > budget.CheckText:
+		e.Add(field, nil, convert.LongCheck)
+	case values(e.Check) > budget.CheckValues:
+		e.Add(field, nil, convert.LargeCheck)
+	default:
+		check, found := convert.ParseCheck(field, e.Check)
+		e.values.Check = check
+		e.Put(found...)
+	}
+}
+
+// values counts the values in one of JSON.
+func values(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			n += values(item)
+		}
+	case map[string]any:
+		for _, value := range v {
+			n += 1 + values(value) // with the name
+		}
+	}
+	return n
+}
+
+// checkText returns the health check as an annotation.
+func (e *expander) checkText() string {
+	if text, ok := e.Check.(string); ok {
+		return text
+	}
+	text, _ := json.Marshal(e.Check) // it was read from JSON
+	return string(text)
+}
+
+// annotations returns the settings as annotations of the Service.
+func (e *expander) annotations() map[string]string {
+	out := e.values.Write()
+	if e.Check != nil {
+		if out == nil {
+			out = make(map[string]string)
+		}
+		out[setting.Check.Annotation] = e.checkText()
+	}
+	return out
+}
+
+// placeOf returns the field of a Balance in which its author wrote a setting.
+func placeOf(s *setting.Setting) string { return cmp.Or(s.Field, "listen") }
