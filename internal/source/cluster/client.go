@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -50,106 +48,63 @@ type Client struct{ Services, Slices, Nodes, ServiceCIDRs Reader }
 
 // Client returns a client. It does not connect yet.
 func (a Access) Client(log *slog.Logger) (*Client, error) {
-	c, err := a.restConfig(log)
-	if err != nil {
-		return nil, err
-	}
-	return newClient(c, a.Selectors)
+	c, prepare := newClient(func() (*rest.Config, error) { return a.restConfig(log) }, a.Selectors)
+	return c, prepare()
 }
 
-func newClient(c *rest.Config, selectors bool) (*Client, error) {
+// Deferred returns a client that reads the kubeconfig when it is used first, and again
+// until that succeeds: the file may not exist yet.
+func (a Access) Deferred(log *slog.Logger) *Client {
+	c, _ := newClient(func() (*rest.Config, error) { return a.restConfig(log) }, a.Selectors)
+	return c
+}
+
+// newClient returns a client, and what prepares it, which its readers call, too.
+func newClient(config func() (*rest.Config, error), selectors bool) (c *Client, prepare func() error) {
 	core := newGroup(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	discovery := newGroup(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	networking := newGroup(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
 	if selectors {
 		core.unread = unreadWithSelectors
 	}
-	if err := connect(c, core, discovery, networking); err != nil {
-		return nil, err
-	}
 	return &Client{
 		Services:     core.reader("services", "Service", &corev1.Service{}),
 		Slices:       discovery.reader("endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
 		Nodes:        core.reader("nodes", "Node", &corev1.Node{}),
 		ServiceCIDRs: networking.reader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
-	}, nil
+	}, deferred(config, core, discovery, networking)
 }
 
-// Deferred returns a client that reads the kubeconfig when it is used first, and again
-// until that succeeds: the file may not exist yet.
-func (a Access) Deferred(log *slog.Logger) *Client {
-	client := untilSuccess(func() (*Client, error) { return a.Client(log) })
-	reader := func(of func(*Client) Reader) Reader {
-		return deferred(func() (Reader, error) {
-			c, err := client()
-			if err != nil {
-				return nil, err
-			}
-			return of(c), nil
-		})
-	}
-	return &Client{
-		Services:     reader(func(c *Client) Reader { return c.Services }),
-		Slices:       reader(func(c *Client) Reader { return c.Slices }),
-		Nodes:        reader(func(c *Client) Reader { return c.Nodes }),
-		ServiceCIDRs: reader(func(c *Client) Reader { return c.ServiceCIDRs }),
-	}
+// DeferredGroup returns a function that returns a client for objects of one API group, with
+// a limit of requests of its own, once there is a kubeconfig. It does not connect yet.
+func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
+	g := newGroup(version, kinds...)
+	deferred(func() (*rest.Config, error) { return a.restConfig(log) }, g)
+	return g.prepared
 }
 
-// untilSuccess returns a function that calls get until that returns no error, and then
-// returns the result. It is safe for concurrent use.
-func untilSuccess[T any](get func() (T, error)) func() (T, error) {
+// deferred returns a function that makes the clients of groups until that succeeds, which
+// the groups call before they are used. It is safe for concurrent use.
+func deferred(config func() (*rest.Config, error), groups ...*group) (prepare func() error) {
 	var mu sync.Mutex
-	var result T
 	done := false
-	return func() (T, error) {
+	prepare = func() error {
 		mu.Lock()
 		defer mu.Unlock()
-		var err error
-		if !done {
-			result, err = get()
-			done = err == nil
+		if done {
+			return nil
 		}
-		return result, err
+		c, err := config()
+		if err == nil {
+			err = connect(c, groups...)
+		}
+		done = err == nil
+		return err
 	}
-}
-
-// deferred is a Reader that is known later.
-type deferred func() (Reader, error)
-
-// List implements [Reader].
-func (d deferred) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
-	r, err := d()
-	if err != nil {
-		return metav1.ListMeta{}, err
+	for _, g := range groups {
+		g.prepare = prepare
 	}
-	return r.List(ctx, o, each)
-}
-
-// Watch implements [Reader].
-func (d deferred) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-	r, err := d()
-	if err != nil {
-		return nil, err
-	}
-	return r.Watch(ctx, o)
-}
-
-// DeferredGroup returns Group, called until it succeeds.
-func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
-	return untilSuccess(func() (rest.Interface, error) { return a.Group(log, version, kinds...) })
-}
-
-// Group returns a client for objects of one API group, with a limit of requests of
-// its own. It does not connect yet.
-func (a Access) Group(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) (rest.Interface, error) {
-	c, err := a.restConfig(log)
-	if err != nil {
-		return nil, err
-	}
-	g := newGroup(version, kinds...)
-	err = connect(c, g)
-	return g.client, err
+	return prepare
 }
 
 // group is a version of an API group.
@@ -157,7 +112,16 @@ type group struct {
 	version schema.GroupVersion
 	scheme  *runtime.Scheme
 	unread  map[string]cuts // fields that are not decoded
+	prepare func() error    // sets client
 	client  rest.Interface
+}
+
+// prepared returns the client of a group, or why there is none yet.
+func (g *group) prepared() (rest.Interface, error) {
+	if err := g.prepare(); err != nil {
+		return nil, err
+	}
+	return g.client, nil
 }
 
 func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
@@ -169,7 +133,7 @@ func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
 }
 
 func (g *group) reader(name, kind string, object message) Reader {
-	return &resource{g.client, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
+	return &resource{g.prepared, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
 }
 
 // connect makes the clients of groups, which share connections and the limit of

@@ -30,7 +30,7 @@ type Reader interface {
 // resource is a Reader that decodes a list while it arrives, one object after the
 // other, so that the list never exists in full.
 type resource struct {
-	client  rest.Interface
+	client  func() (rest.Interface, error)
 	name    string // in URLs
 	kind    string
 	object  message         // of this kind, used for each object of a list
@@ -46,7 +46,11 @@ type message interface {
 
 // List implements [Reader].
 func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
-	body, err := r.client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Stream(ctx)
+	client, err := r.client()
+	if err != nil {
+		return metav1.ListMeta{}, err
+	}
+	body, err := client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Stream(ctx)
 	if err != nil {
 		return metav1.ListMeta{}, err
 	}
@@ -65,8 +69,12 @@ func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(run
 
 // Watch implements [Reader].
 func (r *resource) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	client, err := r.client()
+	if err != nil {
+		return nil, err
+	}
 	o.Watch = true
-	return r.client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
+	return client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
 }
 
 // decodeWhole reads a list in another format than protobuf.

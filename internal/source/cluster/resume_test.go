@@ -85,8 +85,10 @@ func TestWatchesResume(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				server := &unstable{counts: make(map[string]int)}
-				client, err := newClient(&rest.Config{Transport: server, WrapTransport: resumeWatches}, false)
-				check(t, err)
+				client, prepare := newClient(func() (*rest.Config, error) {
+					return &rest.Config{Transport: server, WrapTransport: resumeWatches}, nil
+				}, false)
+				check(t, prepare())
 				c := New(client, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
