@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -24,7 +25,7 @@ func (c *cluster) drops(t *testing.T, kind model.LimitKind, network string, to n
 			return err
 		}
 		defer conn.Close()
-		all, err := conn.LimitDrops()
+		all, err := counters.Reader{Conn: conn}.LimitDrops()
 		for _, d := range all {
 			if d.Kind == kind && (d.Frontend == frontend.ID() || d.Frontend == frontend.OnNode().ID()) {
 				n, found = d.Packets, true

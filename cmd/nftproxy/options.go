@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/files"
@@ -97,7 +98,7 @@ func (o *options) addHere(c *cobra.Command) {
 // count: else a daemon that counts would differ, and apply would end what it has counted.
 func (o *options) takeCounters(n *model.Config) error {
 	return withKernel(func(conn *kernel.Conn) error {
-		frontends, endpoints, err := conn.Counted()
+		frontends, endpoints, err := counters.Reader{Conn: conn}.Counted()
 		if !o.settings.Given(config.EndpointMetrics) {
 			n.EndpointCounters = endpoints
 		}

@@ -116,7 +116,7 @@ type count struct {
 // expect compares all counters that are not 0.
 func (c *counted) expect(want map[count]uint64) {
 	c.t.Helper()
-	counts, err := c.FrontendCounts()
+	counts, err := c.counters().FrontendCounts()
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -170,14 +170,14 @@ func TestCounters(t *testing.T) {
 // TestNothingIsCounted wants no counters unless they are configured.
 func TestNothingIsCounted(t *testing.T) {
 	s := newSandbox(t)
-	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
+	if counts, err := s.counters().FrontendCounts(); err != nil || counts != nil {
 		t.Errorf("without tables: %v, %v", counts, err)
 	}
-	if counts, err := s.EndpointCounts([]model.Frontend{web4}); err != nil || counts != nil {
+	if counts, err := s.counters().EndpointCounts([]model.Frontend{web4}); err != nil || counts != nil {
 		t.Errorf("endpoints without tables: %v, %v", counts, err)
 	}
 	s.apply(t, workload.Scenario(1, 1, 0))
-	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
+	if counts, err := s.counters().FrontendCounts(); err != nil || counts != nil {
 		t.Errorf("without counters: %v, %v", counts, err)
 	}
 }
@@ -303,7 +303,7 @@ func BenchmarkFrontendCounts(b *testing.B) {
 		commitFrom(b, s, &nft.Ruleset{}, withCounters(workload.Scenario(services, endpoints, 0)))
 		b.ReportAllocs()
 		for b.Loop() {
-			if counts, err := s.FrontendCounts(); err != nil || len(counts) != services {
+			if counts, err := s.counters().FrontendCounts(); err != nil || len(counts) != services {
 				b.Fatalf("%d counters, %v", len(counts), err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -40,7 +40,7 @@ func (c *counted) tally(seen map[use]uint64, from *netlab.Host, f model.Frontend
 // expectEndpoints compares all counters of endpoints that are not 0.
 func (c *counted) expectEndpoints(want map[use]uint64) {
 	c.t.Helper()
-	counts, err := c.EndpointCounts([]model.Frontend{web4, web6, dns, empty, c.nodePort(), ranged(web4), ranged(web6)})
+	counts, err := c.counters().EndpointCounts([]model.Frontend{web4, web6, dns, empty, c.nodePort(), ranged(web4), ranged(web6)})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -87,12 +87,12 @@ func TestEndpointCounters(t *testing.T) {
 		t.Fatalf("few endpoints are used: %v", seen)
 	}
 	c.expectEndpoints(seen)
-	counts, err := c.FrontendCounts()
+	counts, err := c.counters().FrontendCounts()
 	if err != nil || len(counts) == 0 {
 		t.Errorf("frontends are not counted: %v, %v", counts, err)
 	}
 	for _, f := range []model.Frontend{ranged(web4), ranged(web6)} {
-		if !slices.Contains(counts, kernel.FrontendCount{Frontend: f.ID(), Connections: 25}) {
+		if !slices.Contains(counts, counters.Frontend{Frontend: f.ID(), Connections: 25}) {
 			t.Errorf("25 connections to %s are not counted: %v", f, counts)
 		}
 	}
@@ -171,7 +171,7 @@ func BenchmarkEndpointCounts(b *testing.B) {
 	elements := rules.Tables[0].Set(nft.ServicesMap).Elements
 	frontends := []model.Frontend{elements[len(elements)/2].Key.Frontend()}
 	for b.Loop() {
-		if counts, err := s.EndpointCounts(frontends); err != nil || len(counts) != 4 {
+		if counts, err := s.counters().EndpointCounts(frontends); err != nil || len(counts) != 4 {
 			b.Fatal(len(counts), err)
 		}
 	}
@@ -187,7 +187,7 @@ func BenchmarkLastCounts(b *testing.B) {
 	change := plan.Change{Verb: plan.Replace, Family: rules.Tables[0].Family, Set: set, Old: &set.Elements[len(set.Elements)/2]}
 	p := &plan.Plan{Changes: []plan.Change{change}}
 	for b.Loop() {
-		if counts, err := s.LastCounts(p); err != nil || len(counts) != 1 {
+		if counts, err := s.counters().LastCounts(p); err != nil || len(counts) != 1 {
 			b.Fatal(len(counts), err)
 		}
 	}

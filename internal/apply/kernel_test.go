@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -22,6 +23,8 @@ type sandbox struct {
 	ns      *netlab.Namespace
 	applier *Applier
 }
+
+func (s *sandbox) counters() counters.Reader { return counters.Reader{Conn: s.Conn} }
 
 func newSandbox(t testing.TB) *sandbox {
 	t.Helper()

@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/localhost"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -100,7 +101,9 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 	applier := apply.New(s.rules, w.Log)
 	applier.Observe, applier.Postponed = w.metrics.Committed, w.metrics.Postponed
 	if w.node.Counters {
-		applier.Committing = func(p *plan.Plan) func(error) { return w.status.Committing(p, s.rules.LastCounts) }
+		applier.Committing = func(p *plan.Plan) func(error) {
+			return w.status.Committing(p, counters.Reader{Conn: s.rules}.LastCounts)
+		}
 	}
 	if s.owns {
 		applier.Claim = s.rules.Claim
@@ -132,7 +135,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
-		Problems: w.problems, Notes: w.notes, Drains: w.drains, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		Problems: w.problems, Notes: w.notes, Drains: w.drains, Counted: w.node.Counters, Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
 	})
 	w.live = report.NewFeed(report.FeedConfig{
 		Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Checks: w.checks.Engine, Log: w.Log,

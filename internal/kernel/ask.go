@@ -83,17 +83,17 @@ func (c *Conn) lacksCatchAll(s *nft.Set, f model.Family) (bool, error) {
 	return false, err
 }
 
-// inquiry asks for elements of one set by their keys. The kernel answers each key
+// Inquiry asks for elements of one set by their keys. The kernel answers each key
 // of a question with a datagram, in the same order, up to the first key that
 // it does not have.
-type inquiry struct {
+type Inquiry struct {
 	wanted  []nft.Element
 	next    int           // of wanted: the first one without an answer
 	found   []nft.Element // in the kernel: a part of wanted, unless it differs
 	differs bool
 	// inRow means that after a missing element there are no others.
 	inRow bool
-	each  func(*codec.Element) // called for every element; nil: none
+	Each  func(*codec.Element) // called for every element; nil: none
 
 	decoder *codec.ElementDecoder
 	header  int              // length of what all questions begin with
@@ -103,12 +103,39 @@ type inquiry struct {
 	serial  uint32
 }
 
-func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *inquiry {
+func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *Inquiry {
 	data := codec.InSet(s.Name, f)
-	return &inquiry{wanted: wanted, decoder: codec.NewElementDecoder(s, f), data: data, header: len(data), answer: make([]byte, maxAnswer)}
+	return &Inquiry{wanted: wanted, decoder: codec.NewElementDecoder(s, f), data: data, header: len(data), answer: make([]byte, maxAnswer)}
 }
 
-func (q *inquiry) run(c *Conn) error {
+// NewInquiry returns an inquiry about a set.
+func NewInquiry(s *nft.Set, f model.Family) *Inquiry { return newInquiry(s, f, nil) }
+
+// Ask calls Each for those of some elements that the set has, whatever their values are.
+func (q *Inquiry) Ask(c *Conn, wanted []nft.Element) error {
+	q.wanted, q.next, q.found, q.differs = wanted, 0, nil, false
+	return q.run(c)
+}
+
+// guesses is how many slots are asked for in a row.
+const guesses = 16
+
+// AskSlots calls Each for the elements of a frontend in the slots from that of the key on, up
+// to the first slot that is empty.
+func (q *Inquiry) AskSlots(c *Conn, k nft.Key) error {
+	for q.inRow = true; ; {
+		q.wanted, q.next, q.found, q.differs = q.wanted[:0], 0, q.found[:0], true
+		for range guesses {
+			q.wanted = append(q.wanted, nft.Element{Key: k})
+			k.Slot++
+		}
+		if err := q.run(c); err != nil || len(q.found) < len(q.wanted) {
+			return err
+		}
+	}
+}
+
+func (q *Inquiry) run(c *Conn) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
@@ -127,7 +154,7 @@ func (q *inquiry) run(c *Conn) error {
 
 // ask sends one question and reads its answers, which are on the socket when the
 // question is sent: the kernel answers while it is being sent.
-func (q *inquiry) ask(fd int) error {
+func (q *Inquiry) ask(fd int) error {
 	n := min(askAtOnce, len(q.wanted)-q.next)
 	err := error(unix.EINTR)
 	for question := q.question(q.wanted[q.next:][:n]); errors.Is(err, unix.EINTR); {
@@ -148,7 +175,7 @@ func (q *inquiry) ask(fd int) error {
 	return nil // but there are no answers to the other keys
 }
 
-func (q *inquiry) question(elements []nft.Element) []byte {
+func (q *Inquiry) question(elements []nft.Element) []byte {
 	q.data = q.data[:q.header]
 	list := q.data.Start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | codec.Nested)
 	for i := range elements {
@@ -169,7 +196,7 @@ var (
 )
 
 // take decodes one answer.
-func (q *inquiry) take(answer []byte) error {
+func (q *Inquiry) take(answer []byte) error {
 	if len(answer) < unix.NLMSG_HDRLEN+netlinkio.HeaderLength || binary.NativeEndian.Uint32(answer[8:]) != q.serial {
 		return errAnswer
 	}
@@ -191,7 +218,7 @@ func (q *inquiry) take(answer []byte) error {
 	return err
 }
 
-func (q *inquiry) element(e *codec.Element) error {
+func (q *Inquiry) element(e *codec.Element) error {
 	if q.next == len(q.wanted) || q.wanted[q.next].Key != e.Key {
 		return errAnswer
 	}
@@ -201,15 +228,15 @@ func (q *inquiry) element(e *codec.Element) error {
 	if q.differs {
 		q.found = append(q.found, e.Element)
 	}
-	if q.each != nil {
-		q.each(e)
+	if q.Each != nil {
+		q.Each(e)
 	}
 	q.next++
 	return nil
 }
 
 // diverge begins a copy of what is wanted, because the next element differs.
-func (q *inquiry) diverge() {
+func (q *Inquiry) diverge() {
 	if !q.differs {
 		q.differs = true
 		q.found = append(make([]nft.Element, 0, len(q.wanted)), q.wanted[:q.next]...)

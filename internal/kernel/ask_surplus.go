@@ -76,9 +76,6 @@ func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 	return nil
 }
 
-// guesses is how many slots are asked for in a row.
-const guesses = 16
-
 // guess appends keys that a set may have because of a frontend, from its slot on, and
 // that are not wanted.
 func (e *elements) guess(out []nft.Element, frontend nft.Key) []nft.Element {

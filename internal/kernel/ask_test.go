@@ -254,7 +254,7 @@ func TestMalformedAnswers(t *testing.T) {
 		}
 		return appendMessage(nil, messageType(unix.NFT_MSG_NEWSETELEM), 0, 1, l.Message().Data)
 	}
-	asking := func() *inquiry {
+	asking := func() *Inquiry {
 		q := newInquiry(s, model.IPv4, s.Elements[1:2])
 		q.question(q.wanted)
 		return q

@@ -297,7 +297,7 @@ var outcomes = map[Outcome][]error{
 	Lost:  {ErrNoAnswer, unix.ENOBUFS, unix.EINTR},
 	Busy:  {unix.EBUSY},
 	Short: {unix.ENOMEM},
-	Later: {unix.ERESTART, ErrChanged, errInconsistent},
+	Later: {unix.ERESTART, ErrChanged, ErrInconsistent},
 }
 
 // OutcomeOf classifies an error of a [Conn].

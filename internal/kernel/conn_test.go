@@ -106,7 +106,7 @@ func TestPersist(t *testing.T) {
 		{unix.EAGAIN, 3, 4, false},
 		{unix.ENOMEM, 3, 4, false},
 		{ErrChanged, askAttempts - 1, askAttempts, false},
-		{errInconsistent, askAttempts, askAttempts, true},
+		{ErrInconsistent, askAttempts, askAttempts, true},
 		{unix.ENOBUFS, askAttempts, askAttempts, true},
 		{os.ErrDeadlineExceeded, maxLost - 1, maxLost, false},
 		{os.ErrDeadlineExceeded, maxLost, maxLost, true},

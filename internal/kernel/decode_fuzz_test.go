@@ -194,8 +194,12 @@ func FuzzDump(f *testing.F) {
 	desired := farmland(1)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := played(data)
-		_, _ = c.frontendCounts()
 		for _, family := range model.Families {
+			for _, name := range slices.Concat(nft.ServiceMaps, nft.LocalServiceMaps) { // as counters does
+				if s, _, err := c.Set(name, family); err == nil {
+					_ = c.EachElement(s, family, func(*codec.Element) error { return nil })
+				}
+			}
 			_, _ = c.affinityUse(nft.AffinityMap, family)
 			_, _ = c.bindings(nft.AffinityMap, family, 10)
 			_, _ = c.lookUp(nft.AffinityMap, family, nft.Key{})

@@ -18,11 +18,11 @@ import (
 var (
 	// ErrChanged means that other programs changed the ruleset while it was read.
 	ErrChanged = errors.New("the ruleset keeps changing")
-	// errInconsistent means that a dump left out elements or repeated some. The
+	// ErrInconsistent means that a dump left out elements or repeated some. The
 	// kernel resizes the hash table of a set some time after the elements were
 	// added, and does not change the generation then (seen on 6.18,
 	// TestReadAfterLoad).
-	errInconsistent = errors.New("elements are missing or duplicated")
+	ErrInconsistent = errors.New("elements are missing or duplicated")
 )
 
 // Read returns our tables and their generation, [AnyGeneration] if nothing else can
@@ -64,6 +64,12 @@ func equal(a, b *nft.Ruleset) bool {
 				return a.Same(b) && slices.Equal(a.Elements, b.Elements)
 			})
 	})
+}
+
+// Consistent returns what was read while no program changed the ruleset.
+func Consistent[T any](c *Conn, what string, read func() (T, error)) (T, error) {
+	v, _, err := consistent(c, what, read, func(T) bool { return false })
+	return v, err
 }
 
 // consistent reads until the ruleset did not change during a reading, or until the
@@ -234,4 +240,22 @@ func (c *Conn) Set(name string, f model.Family) (*nft.Set, int, error) {
 		}
 	}
 	return nil, 0, unix.ENOENT
+}
+
+// HasCounters reports whether a map has counters in any family.
+func (c *Conn) HasCounters(name string) (bool, error) {
+	for _, f := range model.Families {
+		s, err := persist(func() (*nft.Set, error) {
+			s, _, err := c.Set(name, f)
+			return s, err
+		})
+		switch {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return false, explain(err)
+		case s.Counters:
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -117,7 +117,7 @@ func (e *elements) dump(c *Conn) error {
 func (e *elements) dumpKeys(c *Conn) error {
 	s, foreign := e.set, false
 	s.Elements = make([]nft.Element, 0, codec.Room(e.count))
-	if err := c.eachElement(s, e.family, func(el *codec.Element) error {
+	if err := c.EachElement(s, e.family, func(el *codec.Element) error {
 		foreign = foreign || el.IsForeign()
 		s.Elements = append(s.Elements, el.Element)
 		return nil
@@ -129,12 +129,12 @@ func (e *elements) dumpKeys(c *Conn) error {
 		return nil
 	}
 	if e.count != codec.UnknownCount && e.count != len(s.Elements) {
-		return errInconsistent
+		return ErrInconsistent
 	}
 	s.Sort()
 	for i := 1; i < len(s.Elements); i++ {
 		if s.Elements[i].Key == s.Elements[i-1].Key {
-			return errInconsistent
+			return ErrInconsistent
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func (e *elements) dumpKeys(c *Conn) error {
 func (e *elements) dumpIntervals(c *Conn) error {
 	s := e.set
 	var all []codec.Element
-	if err := c.eachElement(s, e.family, func(el *codec.Element) error { all = append(all, *el); return nil }); err != nil {
+	if err := c.EachElement(s, e.family, func(el *codec.Element) error { all = append(all, *el); return nil }); err != nil {
 		return err
 	}
 	understood := !slices.ContainsFunc(all, func(el codec.Element) bool { return el.IsForeign() })
@@ -163,11 +163,11 @@ func (e *elements) dumpIntervals(c *Conn) error {
 	return nil
 }
 
-// eachElement calls each for the elements of a set while they arrive: a dump can
+// EachElement calls each for the elements of a set while they arrive: a dump can
 // have tens of megabytes. The element is valid during the call only. [errEnough]
 // ends the dump and closes the connection: there is no other way to stop the
 // kernel from sending the rest.
-func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*codec.Element) error) error {
+func (c *Conn) EachElement(s *nft.Set, f model.Family, each func(*codec.Element) error) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ var errEnough = errors.New("enough")
 // more.
 func (c *Conn) eachOfFirst(limit int, s *nft.Set, f model.Family, each func(*codec.Element)) (more bool, err error) {
 	n := 0
-	err = c.eachElement(s, f, func(e *codec.Element) error {
+	err = c.EachElement(s, f, func(e *codec.Element) error {
 		if n == limit {
 			return errEnough
 		}

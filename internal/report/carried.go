@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -34,9 +34,9 @@ func newCarried() carried {
 	return carried{frontends: make(map[counter]uint64), endpoints: make(map[model.FrontendID]map[netip.AddrPort]uint64), gone: make(map[model.FrontendID]bool)}
 }
 
-// Committing reads the counts that a plan ends, with [kernel.Conn.LastCounts], and adds them
+// Committing reads the counts that a plan ends, with [counters.Reader.LastCounts], and adds them
 // to those of the process if the plan is committed: see [apply.Applier.Committing].
-func (s *Server) Committing(p *plan.Plan, read func(*plan.Plan) ([]kernel.ElementCount, error)) (committed func(error)) {
+func (s *Server) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
 	if !endsCounts(p) {
 		return func(error) {}
 	}
@@ -71,7 +71,7 @@ func endsCounts(p *plan.Plan) bool {
 	return false
 }
 
-func (c *carried) add(counts []kernel.ElementCount) {
+func (c *carried) add(counts []counters.Element) {
 	for i := range counts {
 		n := &counts[i]
 		d := n.Set.FrontendID(n.Element.Key)
@@ -151,13 +151,13 @@ const countsAtOnce = 64
 // the start of the process, and before it those that the kernel has counted; also to endpoints
 // that are gone, for a while. It has several counts for an endpoint, and is empty where these
 // are not counted.
-func (s *Server) EndpointCounts(frontends []model.Frontend) ([]kernel.EndpointCount, error) {
+func (s *Server) EndpointCounts(frontends []model.Frontend) ([]counters.Endpoint, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	return s.endpointCounts(frontends)
 }
 
-func (s *Server) endpointCounts(frontends []model.Frontend) (out []kernel.EndpointCount, err error) {
+func (s *Server) endpointCounts(frontends []model.Frontend) (out []counters.Endpoint, err error) {
 	for len(frontends) > 0 && err == nil {
 		some := frontends[:min(len(frontends), countsAtOnce)]
 		frontends = frontends[len(some):]
@@ -167,7 +167,7 @@ func (s *Server) endpointCounts(frontends []model.Frontend) (out []kernel.Endpoi
 }
 
 // appendCounts appends the counts of some frontends in the kernel, and those that are carried.
-func (s *Server) appendCounts(out []kernel.EndpointCount, frontends []model.Frontend) ([]kernel.EndpointCount, error) {
+func (s *Server) appendCounts(out []counters.Endpoint, frontends []model.Frontend) ([]counters.Endpoint, error) {
 	c := &s.carried
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *Server) appendCounts(out []kernel.EndpointCount, frontends []model.Fron
 	out = append(out, counts...)
 	for _, f := range frontends {
 		for e, n := range c.endpoints[f.ID()] {
-			out = append(out, kernel.EndpointCount{Frontend: f, Endpoint: e, Connections: n})
+			out = append(out, counters.Endpoint{Frontend: f, Endpoint: e, Connections: n})
 		}
 	}
 	return out, nil

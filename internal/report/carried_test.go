@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -25,19 +25,19 @@ var (
 type stub struct {
 	KernelReader
 	frontend  uint64
-	endpoints []kernel.EndpointCount
+	endpoints []counters.Endpoint
 	meanwhile func()
 }
 
-func (k *stub) FrontendCounts() ([]kernel.FrontendCount, error) {
+func (k *stub) FrontendCounts() ([]counters.Frontend, error) {
 	n := k.frontend
 	if k.meanwhile != nil {
 		k.meanwhile()
 	}
-	return []kernel.FrontendCount{{Frontend: dialledWeb.ID(), Connections: n}}, nil
+	return []counters.Frontend{{Frontend: dialledWeb.ID(), Connections: n}}, nil
 }
 
-func (k *stub) EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error) {
+func (k *stub) EndpointCounts([]model.Frontend) ([]counters.Endpoint, error) {
 	return k.endpoints, nil
 }
 
@@ -55,8 +55,8 @@ func endpointAt(n int) netip.AddrPort {
 // end deletes or replaces an element whose counter is n.
 func (s *Server) end(verb plan.Verb, set *nft.Set, e nft.Element, n uint64, err error) {
 	p := &plan.Plan{Changes: []plan.Change{{Verb: verb, Set: set, Old: &e}}}
-	s.Committing(p, func(*plan.Plan) ([]kernel.ElementCount, error) {
-		return []kernel.ElementCount{{Set: set, Element: e, Connections: n}}, nil
+	s.Committing(p, func(*plan.Plan) ([]counters.Element, error) {
+		return []counters.Element{{Set: set, Element: e, Connections: n}}, nil
 	})(err)
 }
 
@@ -94,7 +94,7 @@ func TestCountsWhileTheyEnd(t *testing.T) {
 // TestCarriedEndpoints: counts of a transaction that failed are not carried, and those of a
 // frontend that is deleted are dropped, also if its endpoints follow later.
 func TestCarriedEndpoints(t *testing.T) {
-	k := &stub{endpoints: []kernel.EndpointCount{{Frontend: dialledWeb, Endpoint: endpointAt(0), Connections: 2}}}
+	k := &stub{endpoints: []counters.Endpoint{{Frontend: dialledWeb, Endpoint: endpointAt(0), Connections: 2}}}
 	s := newCountingServer(k)
 	expect := func(when string, want map[netip.AddrPort]uint64) {
 		t.Helper()

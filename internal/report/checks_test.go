@@ -15,7 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -194,7 +194,7 @@ type countedReads struct {
 	n int
 }
 
-func (k *countedReads) FrontendCounts() ([]kernel.FrontendCount, error) {
+func (k *countedReads) FrontendCounts() ([]counters.Frontend, error) {
 	k.n++
 	return nil, nil
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -41,7 +41,7 @@ func newCounts() counts {
 
 // add adds a reading, and removes frontends without a route. ended are the counts of
 // elements that were replaced or deleted since the last reading.
-func (c *counts) add(reading []kernel.FrontendCount, ended map[counter]uint64, routes []model.Route) {
+func (c *counts) add(reading []counters.Frontend, ended map[counter]uint64, routes []model.Route) {
 	owners := make(map[model.FrontendID]*model.Route, len(routes))
 	frontends := make(map[model.FrontendID]uint64, len(routes))
 	ports := make(map[owner]uint64)
@@ -100,7 +100,7 @@ func (s *Server) count(routing *model.Routing) error {
 
 // readFrontends reads the counters of all frontends, and takes what is carried of those that
 // ended. Changes may end more in between, and are held up only if they never cease.
-func (s *Server) readFrontends() (reading []kernel.FrontendCount, ended map[counter]uint64, err error) {
+func (s *Server) readFrontends() (reading []counters.Frontend, ended map[counter]uint64, err error) {
 	c := &s.carried
 	c.mu.Lock()
 	defer c.mu.Unlock()

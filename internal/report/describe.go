@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -106,7 +106,7 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 }
 
 // addEndpointCounts adds the connections to each endpoint, if they are counted.
-func addEndpointCounts(d *api.Description, read func([]model.Frontend) ([]kernel.EndpointCount, error)) error {
+func addEndpointCounts(d *api.Description, read func([]model.Frontend) ([]counters.Endpoint, error)) error {
 	counts, err := read(FrontendsOf(d))
 	if err != nil {
 		return err

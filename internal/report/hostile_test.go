@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
@@ -86,13 +87,13 @@ func TestNoRedirect(t *testing.T) {
 // idleKernel remembers no client.
 type idleKernel struct{}
 
-func (idleKernel) AffinityUse() ([]kernel.AffinityUse, error)      { return nil, nil }
-func (idleKernel) FrontendCounts() ([]kernel.FrontendCount, error) { return nil, nil }
-func (idleKernel) EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error) {
+func (idleKernel) AffinityUse() ([]kernel.AffinityUse, error)   { return nil, nil }
+func (idleKernel) FrontendCounts() ([]counters.Frontend, error) { return nil, nil }
+func (idleKernel) EndpointCounts([]model.Frontend) ([]counters.Endpoint, error) {
 	return nil, nil
 }
 
-func (idleKernel) LimitDrops() ([]kernel.LimitDrops, error) { return nil, nil }
+func (idleKernel) LimitDrops() ([]counters.Limit, error) { return nil, nil }
 
 // TestManyAsk: two requests are answered concurrently; further ones get an error.
 func TestManyAsk(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/served"
@@ -18,7 +19,8 @@ import (
 // all endpoints that take connections, whatever the filter. The names
 // of Services come from comments of elements, which nft limits to 128 bytes: longer
 // ones are cut.
-func FromKernel(k *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse iter.Seq[netip.Addr], err error) {
+func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse iter.Seq[netip.Addr], err error) {
+	k := counters.Reader{Conn: conn}
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, nil, err
@@ -74,7 +76,8 @@ func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
 }
 
 // DescribeKernel describes a Service from our tables, or returns nil if there are none.
-func DescribeKernel(k *kernel.Conn, question string) (*api.Description, error) {
+func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error) {
+	k := counters.Reader{Conn: conn}
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -27,7 +27,7 @@ type limitOwner struct {
 }
 
 // add adds a reading, and removes service ports without the limit.
-func (c *limitCounts) add(reading []kernel.LimitDrops, routes []model.Route) {
+func (c *limitCounts) add(reading []counters.Limit, routes []model.Route) {
 	owners := make(map[model.FrontendID]owner)
 	for i := range routes {
 		if r := &routes[i]; r.Service.Extra().Limits != (model.Limits{}) {

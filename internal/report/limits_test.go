@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -24,21 +24,21 @@ func TestLimitCounts(t *testing.T) {
 		routes = append(routes, model.Route{Frontend: f, Kind: model.LoadBalancerIP, Service: limited, Port: &port})
 	}
 	var c limitCounts
-	drops := func(f model.Frontend, n uint64) kernel.LimitDrops {
-		return kernel.LimitDrops{Frontend: f.ID(), Kind: model.LimitConnections, Packets: n}
+	drops := func(f model.Frontend, n uint64) counters.Limit {
+		return counters.Limit{Frontend: f.ID(), Kind: model.LimitConnections, Packets: n}
 	}
 	for _, step := range []struct {
 		name    string
-		reading []kernel.LimitDrops
+		reading []counters.Limit
 		routes  []model.Route
 		want    []uint64
 	}{
-		{"first", []kernel.LimitDrops{drops(one, 3), drops(two, 4), drops(other, 5)}, routes, []uint64{7}},
-		{"growth", []kernel.LimitDrops{drops(one, 5), drops(two, 4)}, routes, []uint64{9}},
-		{"the kernel's counter starts again", []kernel.LimitDrops{drops(one, 1), drops(two, 4)}, routes, []uint64{10}},
-		{"a frontend without its limit", []kernel.LimitDrops{drops(one, 1)}, routes, []uint64{10}},
+		{"first", []counters.Limit{drops(one, 3), drops(two, 4), drops(other, 5)}, routes, []uint64{7}},
+		{"growth", []counters.Limit{drops(one, 5), drops(two, 4)}, routes, []uint64{9}},
+		{"the kernel's counter starts again", []counters.Limit{drops(one, 1), drops(two, 4)}, routes, []uint64{10}},
+		{"a frontend without its limit", []counters.Limit{drops(one, 1)}, routes, []uint64{10}},
 		{"no limits", nil, nil, nil},
-		{"limits again", []kernel.LimitDrops{drops(one, 2)}, routes, []uint64{2}},
+		{"limits again", []counters.Limit{drops(one, 2)}, routes, []uint64{2}},
 	} {
 		c.add(step.reading, step.routes)
 		var got []uint64

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
@@ -50,7 +50,7 @@ type FeedConfig struct {
 // Counters is the part of [Server] that a feed needs.
 type Counters interface {
 	Connections() (*model.Routing, Connections, error)
-	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
+	EndpointCounts([]model.Frontend) ([]counters.Endpoint, error)
 	Summary(*model.Routing) *api.Status
 }
 
@@ -121,7 +121,7 @@ func (f *Feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	if len(routes) == 0 {
 		return nil, nil
 	}
-	var counts []kernel.EndpointCount
+	var counts []counters.Endpoint
 	if f.config.EndpointsCounted {
 		frontends := make([]model.Frontend, len(routes))
 		for i := range routes {

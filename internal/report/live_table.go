@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -214,7 +214,7 @@ func (t *table) routesOf(name string) (out []model.Route) {
 }
 
 // detail returns the Service of some routes. counts are those of its endpoints.
-func (t *table) detail(routes []model.Route, counts []kernel.EndpointCount) *api.LiveDetail {
+func (t *table) detail(routes []model.Route, counts []counters.Endpoint) *api.LiveDetail {
 	i := slices.IndexFunc(t.services, func(s api.LiveService) bool { return s.ServiceName() == routes[0].Service.Name })
 	d := &api.LiveDetail{LiveService: t.services[i]}
 	for _, p := range PortsOf(routes, t.routing.Scheduler, t.connections, t.counted) {
@@ -224,7 +224,7 @@ func (t *table) detail(routes []model.Route, counts []kernel.EndpointCount) *api
 }
 
 // liveEndpoints returns the endpoints of a service port, sorted by address.
-func liveEndpoints(routes []model.Route, p api.ServicePort, counts []kernel.EndpointCount) (out []api.LiveEndpoint) {
+func liveEndpoints(routes []model.Route, p api.ServicePort, counts []counters.Endpoint) (out []api.LiveEndpoint) {
 	found, local := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
 	frontends := make(map[model.Frontend]bool)
 	for i := range routes {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -43,11 +43,11 @@ func (n *fakeCounters) Connections() (*model.Routing, report.Connections, error)
 	return n.routing, n.connections, n.err
 }
 
-func (n *fakeCounters) EndpointCounts(frontends []model.Frontend) (out []kernel.EndpointCount, err error) {
+func (n *fakeCounters) EndpointCounts(frontends []model.Frontend) (out []counters.Endpoint, err error) {
 	n.endpointReads++
 	for i, f := range frontends {
-		out = append(out, kernel.EndpointCount{Frontend: f, Endpoint: n.endpoint, Connections: uint64(n.endpointReads * (i + 1))},
-			kernel.EndpointCount{Frontend: f, Endpoint: n.endpoint, Connections: 1}) // another slot
+		out = append(out, counters.Endpoint{Frontend: f, Endpoint: n.endpoint, Connections: uint64(n.endpointReads * (i + 1))},
+			counters.Endpoint{Frontend: f, Endpoint: n.endpoint, Connections: 1}) // another slot
 	}
 	return out, n.err
 }

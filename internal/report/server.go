@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -47,12 +48,12 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// KernelReader is the part of [kernel.Conn] that a server needs.
+// KernelReader is the part of [counters.Reader] that a server needs.
 type KernelReader interface {
 	AffinityUse() ([]kernel.AffinityUse, error)
-	FrontendCounts() ([]kernel.FrontendCount, error)
-	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
-	LimitDrops() ([]kernel.LimitDrops, error)
+	FrontendCounts() ([]counters.Frontend, error)
+	EndpointCounts([]model.Frontend) ([]counters.Endpoint, error)
+	LimitDrops() ([]counters.Limit, error)
 }
 
 // Server answers "GET /status" in a running daemon. It is safe for concurrent

@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -134,7 +135,7 @@ func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync
 func (n *node) serve(t *testing.T, counted bool) (*report.Server, netip.AddrPort) {
 	t.Helper()
 	s := report.New(report.Config{
-		Version: "v1", Source: "files: services.yaml", Counted: counted, Kernel: n.kernel, Log: slog.New(slog.DiscardHandler),
+		Version: "v1", Source: "files: services.yaml", Counted: counted, Kernel: counters.Reader{Conn: n.kernel}, Log: slog.New(slog.DiscardHandler),
 		State:   func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
 		Routing: func() *model.Routing { return n.routing },
 	})
@@ -323,7 +324,7 @@ func TestSource(t *testing.T) {
 	n := newNode(t, 1)
 	var unusable error
 	s := report.New(report.Config{
-		Source: "files a.yaml", State: func() agent.State { return agent.State{} }, Kernel: n.kernel,
+		Source: "files a.yaml", State: func() agent.State { return agent.State{} }, Kernel: counters.Reader{Conn: n.kernel},
 		SourceState: func() (time.Time, []string, error) {
 			return time.Now().Add(-time.Minute), []string{"b.yaml: \x1b is odd", "and 3 more"}, unusable
 		},

@@ -139,7 +139,7 @@ func (c *Conn) unchanged(f model.Family, s *nft.Set) ([]nft.Element, error) {
 	}
 	out := make([]nft.Element, 0, len(s.Elements))
 	q := newInquiry(s, f, s.Elements)
-	q.each = func(e *codec.Element) {
+	q.Each = func(e *codec.Element) {
 		if was[e.Key] == e.Value {
 			out = append(out, e.Element)
 		}
@@ -196,93 +196,4 @@ func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
 		use.AtLeast, err = c.eachOfFirst(MaxBindings, s, f, func(*codec.Element) { use.Used++ })
 	}
 	return use, err
-}
-
-// FrontendCount is the counter of one element in a map of frontends: its new
-// connections, including refused and dropped ones. A client without an answer
-// tries again and is counted again.
-type FrontendCount struct {
-	Frontend model.FrontendID
-	// Outside means that only clients outside of the cluster are counted, because
-	// another verdict applies to them.
-	Outside bool
-	// Connections starts at 0 when the element is added or its verdict replaced.
-	Connections uint64
-}
-
-// Counted reports whether our tables count the connections to frontends, and those to
-// endpoints; neither if there are no tables.
-func (c *Conn) Counted() (frontends, endpoints bool, err error) {
-	if frontends, err = c.counts(nft.ServicesMap); err == nil {
-		endpoints, err = c.counts(nft.EndpointsMap)
-	}
-	return frontends, endpoints, explain(err)
-}
-
-// counts reports whether a map has counters in any family.
-func (c *Conn) counts(name string) (bool, error) {
-	for _, f := range model.Families {
-		s, err := persist(func() (*nft.Set, error) {
-			s, _, err := c.Set(name, f)
-			return s, err
-		})
-		switch {
-		case errors.Is(err, unix.ENOENT):
-		case err != nil:
-			return false, err
-		case s.Counters:
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// FrontendCounts returns the counters of all frontends, in no order; none where
-// nothing is counted.
-func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
-	counts, _, err := consistent(c, "counters", c.frontendCounts, func([]FrontendCount) bool { return false })
-	return counts, err
-}
-
-func (c *Conn) frontendCounts() ([]FrontendCount, error) {
-	var out []FrontendCount
-	for _, f := range model.Families {
-		for _, names := range [][]string{nft.ServiceMaps, nft.LocalServiceMaps} {
-			for _, name := range names {
-				counts, err := c.countsOf(name, f)
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, counts...)
-			}
-		}
-	}
-	return out, nil
-}
-
-// countsOf returns the counters of one map, none if it does not exist.
-func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
-	s, count, err := c.Set(name, f)
-	if errors.Is(err, unix.ENOENT) || err == nil && !s.Counters {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	outside := slices.Contains(nft.LocalServiceMaps, name)
-	seen := make(map[model.FrontendID]bool, codec.Room(count))
-	out := make([]FrontendCount, 0, codec.Room(count))
-	err = c.eachElement(s, f, func(e *codec.Element) error {
-		frontend := s.FrontendID(e.Key)
-		seen[frontend] = true
-		out = append(out, FrontendCount{frontend, outside, e.Packets})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if len(seen) != len(out) || count != codec.UnknownCount && count != len(out) {
-		return nil, errInconsistent
-	}
-	return out, nil
 }
