@@ -250,7 +250,7 @@ func (s *subject) verdicts() (out []Detail) {
 	return out
 }
 
-// changedVerdicts returns what changes for clients inside and outside of the cluster,
+// changedVerdicts returns the changes for clients inside and outside of the cluster,
 // as one if it is the same for both in the end.
 func changedVerdicts(before, after *frontend) (out []verdictKey) {
 	inside := verdictKey{"inside", before.Inside.Verdict.String(), after.Inside.Verdict.String()}
@@ -312,8 +312,7 @@ func shorten(list []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 }
 
-// goneWith returns what happens to the connections of frontends that are gone (9.3,
-// 9.6).
+// goneWith says whether connections of frontends that are gone continue (9.3, 9.6).
 func (s *subject) goneWith(frontends []*frontend) string {
 	tcp := "TCP connections continue"
 	if s.edits.closes(s.name) {

@@ -1,6 +1,6 @@
 // Package changes sums up a change of rules by Service, for people: "shop/cart:
-// affinity 600 s → 300 s; 1 endpoint replaced". It compares what a node does with the
-// connections of each frontend, before and after.
+// affinity 600 s → 300 s; 1 endpoint replaced". It compares how a node serves each frontend,
+// before and after.
 //
 //	objects (two inputs) ──► Objects ─┐
 //	                                  ├─► []Service ──► text, JSON, Markdown

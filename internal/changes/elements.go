@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// Count adds the numbers of changed elements to the Services, and Services of which
-// only elements change that clients do not notice.
+// Count adds the numbers of changed elements to the Services, and adds Services whose
+// changes clients do not notice.
 func Count(services []Service, p *plan.Plan) []Service {
 	recounted := p.Recounted()
 	counts := make(map[string]elements)
@@ -26,7 +26,7 @@ func Count(services []Service, p *plan.Plan) []Service {
 	return addCounts(services, counts)
 }
 
-// elements are numbers of elements that change: all, and those of which only the counters
+// elements are numbers of elements that change: all, and the ones whose counters alone
 // begin or end.
 type elements struct{ all, counters int }
 
@@ -69,8 +69,8 @@ func addCounts(services []Service, byComment map[string]elements) []Service {
 // unnoticed reports whether clients of the Service notice nothing.
 func (s *Service) unnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }
 
-// together returns the Services without those of which clients notice nothing, and what
-// changes for these in one line, if they are several.
+// together returns the Services whose changes clients notice, and one line for the others,
+// if they are several.
 func together(services []Service) (noticed []Service, others int, text string) {
 	sum := elements{}
 	for i := range services {

@@ -36,7 +36,7 @@ func (s *subject) endpoints() (out []Detail) {
 		c.compare()
 		prefix := s.portPrefix(port)
 		details := s.exchanged(port, c)
-		if !s.edits.changed[s.name] { // else they are described with those of all endpoints
+		if !s.edits.changed[s.name] { // else the edit of all endpoints describes them
 			details = append(details, c.weighed()...)
 		}
 		for _, d := range details {
@@ -114,8 +114,8 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	return out
 }
 
-// arrows returns what takes the place of each endpoint: the same address with another port,
-// if there is one.
+// arrows returns the successor of each endpoint: the same address with another port, if
+// there is one.
 func arrows(gone, fresh []address) []string {
 	rest := slices.Clone(fresh)
 	successor := make([]address, len(gone))
@@ -158,7 +158,7 @@ func split(endpoints []address, stateOf func(address) state) (absent []address, 
 	return absent, present
 }
 
-// lost returns what happens to connections to an endpoint that is gone, if the frontends now
+// lost says whether connections to an endpoint that is gone continue, if the frontends now
 // belong to a Service.
 func (s *subject) lost(pairs []pair, owner model.ServiceName) string {
 	var frontends []*frontend
@@ -172,8 +172,8 @@ func (s *subject) lost(pairs []pair, owner model.ServiceName) string {
 	return byProtocol(frontends, tcp, "UDP flows move to another one")
 }
 
-// weighed describes endpoints with other weights. If those of all others change by the
-// same factor, as those of slots do, that is no change.
+// weighed describes endpoints with other weights. A change of all weights by the same
+// factor, as of numbers of slots, is none.
 func (c *portChange) weighed() []Detail {
 	var list []string
 	for _, a := range slices.SortedFunc(maps.Keys(c.weights), address.Compare) {

@@ -11,8 +11,8 @@ import (
 
 type serving = served.Frontend
 
-// frontend is what a node does with connections to a frontend, with the endpoints of
-// connections from anywhere, sorted.
+// frontend says how a node serves a frontend, with the endpoints of connections from
+// anywhere, sorted.
 type frontend struct {
 	*serving
 	endpoints []endpoint
@@ -21,8 +21,8 @@ type frontend struct {
 	table int
 }
 
-// endpoint is where connections go. The weight is that of the object, or the number of
-// slots in rules.
+// endpoint is where connections go. The weight is from the object, or the number of slots
+// in rules.
 type endpoint struct {
 	address netip.AddrPort
 	weight  int
@@ -91,7 +91,7 @@ func sortEndpoints(endpoints []endpoint) []endpoint {
 	return endpoints
 }
 
-// address is that of an endpoint.
+// address is the address of an endpoint.
 type address = netip.AddrPort
 
 // stateOf returns why an endpoint takes no new connections.

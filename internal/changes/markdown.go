@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// GitHub refuses comments of more than 65,536 characters. The rest is for what a
-// workflow writes around the report.
+// GitHub refuses comments of more than 65,536 characters. The rest is for the
+// text of a workflow around the report.
 const (
 	markdownLimit = 60_000
 	tableLimit    = 40_000 // bytes of the table of Services

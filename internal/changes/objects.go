@@ -2,7 +2,7 @@ package changes
 
 import "github.com/nftproxy/nftproxy/internal/model"
 
-// Side is an input and what a node does for it.
+// Side is an input and the routing that follows from it.
 type Side struct {
 	Snapshot *model.Snapshot
 	Routing  *model.Routing

@@ -19,7 +19,7 @@ var (
 const SameRules = "The rules stay as they are."
 
 // Print writes a line for each of the first Services, limit at most, one for the number of
-// others, and one for all of which clients notice nothing. Zero means no limit.
+// others, and one for all whose changes clients do not notice. Zero means no limit.
 func Print(w io.Writer, services []Service, limit int, colour bool) error {
 	services, others, text := together(services)
 	shown := services[:len(services)-hidden(len(services), limit)]
@@ -78,7 +78,7 @@ func (s *Service) String() string {
 	return s.Name.String() + ": " + s.text()
 }
 
-// What is String without the name.
+// What returns String without the name.
 func (s *Service) What() string { return s.text() }
 
 func (s *Service) text() string {

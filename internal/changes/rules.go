@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// Rules compares two rulesets, of which p is the difference. Names of Services come
+// Rules compares two rulesets that differ by p. Names of Services come
 // from comments of elements, which nft limits to 128 bytes: longer ones are cut.
 // The objects behind the rules after the change, if they are known, say why an endpoint
 // is left out.

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Action is what happens to a Service on this node.
+// Action is the kind of change of a Service on this node.
 type Action string
 
 const (
@@ -16,7 +16,7 @@ const (
 	Removed Action = "delete"
 )
 
-// Service is what changes for one Service on this node.
+// Service is the change of one Service on this node.
 type Service struct {
 	Name    model.ServiceName
 	Action  Action
@@ -25,7 +25,7 @@ type Service struct {
 	Elements int
 }
 
-// Kind is what a detail is about: one of these, or a setting ([setting.Setting.Kind]).
+// Kind is the subject of a detail: one of these, or a setting ([setting.Setting.Kind]).
 type Kind string
 
 const (

@@ -69,7 +69,7 @@ func settingDetail(s *setting.Setting, old, now string) Detail {
 
 func slotsText(n int) string { return fmt.Sprintf("%d slots", n) }
 
-// rebinding returns what a changed timeout means for clients (5.9, 5.10).
+// rebinding returns the effect of a changed timeout on clients (5.9, 5.10).
 func rebinding(before, after time.Duration) string {
 	switch {
 	case before == 0:

@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// edits are what objects say beyond the rules of this node: settings that no rule has, and
-// endpoints that take no connections now.
+// edits are changes of objects that the rules of this node do not show: settings that no rule
+// has, and endpoints that take no connections now.
 type edits struct {
 	before, after map[model.ServiceName]model.ServiceState
 	changed       map[model.ServiceName]bool // those in both that are not the same
@@ -86,7 +86,7 @@ func (e *edits) lone(total map[model.ServiceName]*sides) (out []Service) {
 	return out
 }
 
-// fields describes what the objects of a Service say in another way, and no rule shows.
+// fields describes changed fields of the objects of a Service that no rule shows.
 func (e *edits) fields(name model.ServiceName) (out []Detail) {
 	a, b := e.before[name].Service, e.after[name].Service
 	was, is := setting.Of(a), setting.Of(b)
@@ -207,7 +207,7 @@ func (c standingChange) details() (out []Detail) {
 	return out
 }
 
-// addresses returns those of all endpoints, sorted.
+// addresses returns the addresses of all endpoints, sorted.
 func (c standingChange) addresses() []address {
 	all := maps.Clone(c.before)
 	maps.Copy(all, c.after)

@@ -130,7 +130,7 @@ func (b *branch) load(f nft.Field, k *nft.Key) {
 }
 
 // find returns the element for a key, or nil. A packet without a port or a known
-// source matches no set with such a key.
+// source matches no set that has one in its key.
 func find(s *nft.Set, k nft.Key, b *branch) *nft.Element {
 	hasPort := slices.ContainsFunc(s.Key, func(d nft.Datatype) bool { return d == nft.Port || d == nft.PortRange || d == nft.RangeID })
 	if hasPort && k.Port == 0 || slices.Contains(s.Key, nft.Source) && !b.Source.IsValid() {

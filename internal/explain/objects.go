@@ -49,7 +49,7 @@ func (r *Result) AddObjects(router *model.Router) {
 // emptySlot is why a connection falls out of its lane.
 const emptySlot = "the slot has no endpoint"
 
-// AddSources names the list of clients because of which the source may not connect.
+// AddSources names the list of clients that keeps the source from connecting.
 func (r *Result) AddSources(lists []model.SourceList) {
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
@@ -67,8 +67,8 @@ func (r *Result) AddSources(lists []model.SourceList) {
 }
 
 // decides returns the row of the reasons for a packet that is found in a set: of a list of
-// clients, that of the frontends that have the list. That of a counterpart for ranges of
-// ports is the one for frontends with one port.
+// clients, the row of the frontends that have the list. The counterpart for ranges of ports
+// has the row for frontends with one port.
 func decides(set string) *nft.Row {
 	row := nft.RowOf(set)
 	return nft.RowOf(cmp.Or(row.Decides, row.Name))

@@ -88,7 +88,7 @@ func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 // needsPort reports whether a packet of this protocol always has a port.
 func (p Packet) needsPort() bool { return slices.Contains(model.Protocols[:], p.Protocol) }
 
-// Frontend returns what the packet dials.
+// Frontend returns the destination of the packet.
 func (p Packet) Frontend() model.Frontend {
 	return model.Frontend{Address: p.Destination, Protocol: p.Protocol, Port: p.Port}
 }

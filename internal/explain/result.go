@@ -62,7 +62,7 @@ type Outcome struct {
 	Scheduler string `json:"scheduler,omitempty"`
 	TableSize uint32 `json:"tableSize,omitempty"`
 	Path      []Step `json:"path"`
-	// Limits are what the rules admit, for example "20 connections per client": a packet
+	// Limits are the admitted quantities, for example "20 connections per client": a packet
 	// that exceeds one is dropped.
 	Limits []string `json:"limits,omitempty"`
 	lane   string   // the chain that chose the slot
@@ -70,7 +70,7 @@ type Outcome struct {
 	guessed bool
 	// portless reports that the packet has no port.
 	portless bool
-	// echo reports that the packet is an echo request, and that the node answers those of
+	// echo reports that the packet is an echo request, and that the node answers requests to
 	// Services with usable endpoints.
 	echo bool
 }
@@ -79,7 +79,7 @@ type Outcome struct {
 type Ending struct {
 	Verdict  Disposition    `json:"verdict"`
 	Reason   string         `json:"reason,omitempty"`  // of everything but Forward
-	List     string         `json:"list,omitempty"`    // field of the Service with the list of clients because of which it is dropped, if known
+	List     string         `json:"list,omitempty"`    // field of the Service with the list of clients that drops it, if known
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"` // of Forward
 	Of       int            `json:"ofSlots,omitempty"` // slots to choose from
 	// Masquerade is the rule that rewrites the source; empty: none does.
@@ -120,8 +120,8 @@ func (r *Result) name(n served.Named) {
 	r.Service, r.Kind, r.Frontend = n.Port.String(), n.Kind.String(), n.Frontend
 }
 
-// nameIn does so from the rules. Of an echo request it is the Service in place of which the
-// node answers.
+// nameIn does so from the rules. Of an echo request it is the Service for which the node
+// answers.
 func (r *Result) nameIn(t *nft.Table) {
 	if n, ok := served.Find(t, r.Packet.Frontend()); ok {
 		r.name(n)
@@ -163,7 +163,7 @@ func JSON(w io.Writer, r *Result) error {
 		Outcome                 // with the path after the common steps
 		AffinitySeconds float64 `json:"affinitySeconds,omitempty"`
 	}
-	// listener is what connects to another frontend of the Service, for the client.
+	// listener connects to another frontend of the Service, for the client.
 	type listener struct {
 		ConnectsTo string     `json:"connectsTo"`
 		From       netip.Addr `json:"from,omitzero"`
@@ -175,7 +175,7 @@ func JSON(w io.Writer, r *Result) error {
 		Interface string     `json:"interface,omitempty"`
 		Protocol  string     `json:"protocol"`
 		To        string     `json:"to"`
-		Verdict   string     `json:"verdict"` // that of the outcomes, or mixed
+		Verdict   string     `json:"verdict"` // the verdict of the outcomes, or mixed
 		Service   string     `json:"service,omitempty"`
 		Kind      string     `json:"kind,omitempty"`     // of the frontend
 		Frontend  string     `json:"frontend,omitempty"` // if it is a range of ports

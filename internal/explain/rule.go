@@ -104,7 +104,7 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 	return choice, ok
 }
 
-// chosen returns what a statement picks a slot from, if it does.
+// chosen returns the choice of a slot in a statement, if it has one.
 func chosen(st nft.Statement) (s nft.Slots, ok bool) {
 	switch st := st.(type) {
 	case nft.Choose:

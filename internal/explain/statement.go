@@ -152,7 +152,7 @@ func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool 
 	return !ok || e != nil
 }
 
-// arrived looks up what a rule before has noted about the connection. Notes about others
+// arrived looks up the note of an earlier rule about the connection. Notes about others
 // do not matter.
 func (b *branch) arrived(set string) bool {
 	if !b.unless(b.arrival == 0, "not in @"+set) {

@@ -14,8 +14,8 @@ type Affinity struct {
 	Timeout  time.Duration // of a binding: whole seconds, at most a day
 	Protocol model.Protocol
 	// Local is for clients outside of the cluster of a frontend with policy Local. They
-	// reach the endpoints of this node, and other clients those of the cluster, so neither
-	// the bindings of the others count for them, nor those from before a change of policy.
+	// reach the endpoints of this node, and other clients endpoints of the cluster, so neither
+	// the bindings of the others count for them, nor bindings from before a change of policy.
 	Local bool
 	Shape Shape // of the frontend: [OfPort] or [OfNode]
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// LimitType is what the elements of a set limit. Each element has a limit of its own, and
-// matches only packets that exceed it.
+// LimitType is the quantity that the elements of a set limit. Each element has a limit of its
+// own, and matches only packets that exceed it.
 type LimitType uint8
 
 const (
@@ -79,7 +79,7 @@ func (v Value) Limit(t LimitType) Limit {
 	return Limit{Rate: model.Rate{Amount: uint32(v.Class) & MaxRate, Burst: v.burst, Unit: unit}}
 }
 
-// Describe returns what the limit of a frontend admits, or that of a client, for example
+// Describe returns the admitted quantity of a frontend, or of a client, for example
 // "20 connections per client".
 func (l Limit) Describe(client bool) string {
 	all := model.Limits{Rate: l.Rate, RatePerClient: l.Rate, Connections: l.Connections, ConnectionsPerClient: l.Connections}

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Serving returns the frontend that serves what a client dials: the one with that
+// Serving returns the frontend that serves an address and port: the one with that
 // address and port, or else the NodePort with the unspecified address, or else the range
 // of ports. The elements must be sorted.
 func (t *Table) Serving(dialled model.Frontend) model.Frontend {
@@ -57,15 +57,15 @@ func (s *Set) findRange(f model.Frontend) (*Element, bool) {
 
 // MaxComment is the longest comment in bytes that nft accepts for an element
 // (NFTNL_UDATA_COMMENT_MAXLEN). The kernel accepts longer ones, but nft could not
-// load such a listing.
+// load a listing with them.
 const MaxComment = 128
 
 // Comment names the service port behind a frontend, and the kind of the
 // frontend unless it is the ClusterIP.
 func Comment(r *model.Route) string { return comment(r.PortName().String(), r.Kind) }
 
-// EchoComment names the Service in place of which echo requests are answered, and the
-// kind of the address.
+// EchoComment names the Service whose echo requests are answered, and the kind of the
+// address.
 func EchoComment(r *model.Route) string { return comment(r.Service.Name.String(), r.Kind) }
 
 func comment(name string, kind model.Kind) string {
@@ -132,8 +132,8 @@ func ParseComment(text string) (model.PortName, model.Kind) {
 	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
 }
 
-// clean replaces what a quoted nft string cannot hold. Names that an API server
-// accepts contain no such character; those of a file may.
+// clean replaces characters that a quoted nft string cannot hold. Names that an API server
+// accepts have none of them; names in a file may.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {

@@ -18,7 +18,7 @@ const (
 	FirewalledSet    = "firewalled"
 	SourceRangesSet  = "source-ranges"
 	// AllowFrontendsSet and DenyFrontendsSet hold the frontends with a list of allowed or
-	// denied clients; AllowedSet and DeniedSet name those of the ranges.
+	// denied clients; AllowedSet and DeniedSet name the sets of the ranges.
 	AllowFrontendsSet = "allow-frontends"
 	DenyFrontendsSet  = "deny-frontends"
 	MasqFrontendsSet  = "masq-frontends"
@@ -33,7 +33,7 @@ const (
 	LoadBalancerCIDRsSet = "load-balancer-cidrs"
 	LoadBalancerIPsSet   = "load-balancer-ips"
 	// EchoSet holds the addresses of Services whose echo requests the node answers, and
-	// EchoInsideSet those of them that clients outside of the cluster get no answer from.
+	// EchoInsideSet the ones that do not answer clients outside of the cluster.
 	EchoSet       = "echo"
 	EchoInsideSet = "echo-inside"
 	// EchoFirewalledSet holds the addresses with source ranges, and EchoSourcesSet and
@@ -95,7 +95,7 @@ const (
 // ClientLimitMaps lead to the chains for limits of clients.
 var ClientLimitMaps = []string{ClientRatesMap, ClientConnectionsMap}
 
-// OverSet returns the name of the set that counts what a kind of limit has dropped.
+// OverSet returns the name of the set that counts packets dropped by a kind of limit.
 func OverSet(k model.LimitKind) string {
 	return [...]string{
 		model.LimitClientRate: "over-client-rate", model.LimitRate: "over-rate",
@@ -165,7 +165,7 @@ var allRecallChains = []string{
 	RecallChain(AffinityMap, OfNode), RecallChain(LocalAffinityMap, OfNode),
 }
 
-// IsLane reports whether rules are those of a chain that frontends share: they choose an
+// IsLane reports whether rules belong to a chain that frontends share: they choose an
 // endpoint by slot, look up the client's endpoint first, or bind the client to one.
 func IsLane(rules []Rule) bool {
 	if _, binds := remembers(&Chain{Rules: rules}); binds {

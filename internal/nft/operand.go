@@ -25,7 +25,7 @@ const (
 	TransportProtocol         // past any IPv6 extension headers
 	SourcePort                // of TCP, UDP and SCTP alike
 	DestinationPort           // the same
-	OriginalSource            // the client's address, whatever was rewritten since
+	OriginalSource            // the client's address, before any translation
 	OriginalDestination       // the address that the client dialled
 	OriginalPort              // the port that the client dialled
 	ReplySource               // the sender of answers: after DNAT the endpoint
@@ -37,7 +37,7 @@ const (
 	AnyDestination
 	AnyOriginalDestination
 
-	// PacketClass is what [Classify] or [Choose] has put into the packet.
+	// PacketClass is the class or slot that [Classify] or [Choose] has put into the packet.
 	PacketClass
 )
 
@@ -74,7 +74,7 @@ func (o Field) Text(f model.Family) string {
 	panic(fmt.Sprintf("field %d has no text", o))
 }
 
-// Loaded returns the field that is loaded for this one, and masked if it differs.
+// Loaded returns the field that is loaded for o, and masked if it differs.
 func (o Field) Loaded() Field {
 	switch o {
 	case AnyDestination:
@@ -155,7 +155,7 @@ const (
 	MaglevSeed = 0x6d61676c
 )
 
-// Hash returns what the slot is a hash of, and the seed; nil: it is no hash.
+// Hash returns the hashed fields, and the seed; nil: the slot is no hash.
 func (o Slots) Hash() (key Concat, seed uint32) {
 	switch o.Scheduler {
 	case model.SourceHash:

@@ -14,7 +14,7 @@ import (
 const TableName = "nftproxy"
 
 // Delta is a change of rules: parts of our tables before and after it. Both have
-// the elements, sets and chains that differ, and what is needed to compare them.
+// the elements, sets and chains that differ, and the ones that a comparison needs.
 type Delta struct {
 	Before, After *Ruleset
 	// Complete means that After is all that is wanted. Then Before is empty, and the
@@ -254,7 +254,7 @@ func (s *Set) FrontendID(k Key) model.FrontendID {
 	return model.FrontendID{Address: k.Address, Protocol: k.Protocol, Port: k.Port, Range: s.HasRanges()}
 }
 
-// Value is what a map assigns to a key: an endpoint, a class or a verdict, by the
+// Value is the value of a key in a map: an endpoint, a class or a verdict, by the
 // map's Data.
 type Value struct {
 	Endpoint netip.AddrPort
@@ -263,7 +263,7 @@ type Value struct {
 	Verdict  Verdict
 }
 
-// Class says what is done with connections to a frontend: the map [LanesMap] has its
+// Class groups frontends by the treatment of their connections: the map [LanesMap] has its
 // verdict. nft prints it, and the number of a slot, as two hexadecimal numbers of
 // 16 bits, as for a class of traffic control.
 type Class uint32

@@ -2,7 +2,7 @@ package nft
 
 import "slices"
 
-// Contents is what the elements of a set are.
+// Contents is the kind of the elements of a set.
 type Contents uint8
 
 const (
@@ -17,8 +17,8 @@ const (
 	Arrivals                      // connections, which packets write
 )
 
-// Row is what the project knows about a set, whatever a ruleset has in it. All columns
-// are about its counterpart for ranges of ports, too.
+// Row has the facts about a set that hold for every ruleset. All columns are
+// about its counterpart for ranges of ports, too.
 type Row struct {
 	Name     string // without the prefix of its shape; itself a prefix of names, if it ends with a hyphen
 	Shape    Shape
@@ -104,8 +104,8 @@ var Schema = []Row{
 	{Name: LocalServicesMap, Shape: OfRange, Key: rangeKey, Data: verdict, Contents: LocalServices},
 	{Name: EndpointsMap, Shape: OfRange, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: address, Contents: Endpoints, Early: true},
 	{Name: "port-endpoints", Shape: OfRange, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: []Datatype{Address, Port}, Contents: Endpoints, Early: true},
-	// nft writes numbers such as that of a range in another byte order where intervals are in
-	// the key.
+	// nft writes numbers such as the number of a range in another byte order where intervals
+	// are in the key.
 	{Name: SourceRangesSet, Shape: OfRange, Key: []Datatype{Address, InetProto, PortRange, Source}, Interval: true, Contents: Clients},
 	{Name: HairpinSet, Shape: OfRange, Key: []Datatype{Source, Address, InetProto}, Contents: Shared},
 

@@ -32,7 +32,7 @@ func (s Shape) prefix() string { return [...]string{"", "node-", "range-"}[s] }
 func (s Shape) Chain(name string) string { return s.prefix() + name }
 
 // InSets returns the shape of the sets that have the frontends: the elements of NodePorts
-// are in the same sets as those of other frontends with one port.
+// are in the same sets as elements of other frontends with one port.
 func (s Shape) InSets() Shape {
 	if s == OfNode {
 		return OfPort
@@ -48,7 +48,7 @@ func SetFor(f model.Frontend, set string) string { return ShapeOf(f).Set(set) }
 
 // SetID is the identity of a set. It is comparable.
 type SetID struct {
-	Name  string // that of its counterpart for frontends with one port, if there is one
+	Name  string // the name of its counterpart for frontends with one port, if there is one
 	Shape Shape
 }
 

@@ -134,7 +134,7 @@ func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap 
 // disciplines look at after all rules: [Declassify] clears it.
 //
 // The class could go from one lookup to the next in a register, but the nft language
-// cannot say that, and nft 1.0.6 and 1.1.3 abort when they list such a rule.
+// cannot say that, and nft 1.0.6 and 1.1.3 abort when they list a rule that does.
 type Classify struct {
 	Key Concat
 	Map string
@@ -174,7 +174,7 @@ type DNATTo struct{ Address netip.Addr }
 
 func (s DNATTo) Text(model.Family) string { return "dnat to " + s.Address.String() }
 
-// Slots returns what the rule chooses from in the key, if it does.
+// Slots returns the choice of a slot in the key of the rule, if it has one.
 func (s DNAT) Slots() (Slots, bool) {
 	last, ok := s.Key[len(s.Key)-1].(Slots)
 	return last, ok

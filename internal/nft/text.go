@@ -211,7 +211,7 @@ func (s *Set) ValueText(v Value) string {
 	return fmt.Sprintf("%s . %d", v.Endpoint.Addr(), v.Endpoint.Port())
 }
 
-// portsText prints the ports of a [PortRange], of which a foreign map may have only one.
+// portsText prints the ports of a [PortRange]. In a foreign map it may have only one.
 func portsText(k Key) string {
 	if k.Slot == uint32(k.Port) {
 		return fmt.Sprint(k.Port)

@@ -8,14 +8,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Frontend is what a node does with new connections to a frontend.
+// Frontend says what a node does with new connections to a frontend.
 type Frontend struct {
 	model.Frontend
 	Port model.PortName // the service port
 	Kind model.Kind
 	// Inside is for connections from pods and the node itself, Outside for others.
 	Inside, Outside Decision
-	// InternalPolicy is that of a ClusterIP, and Cluster for other kinds.
+	// InternalPolicy is the policy of a ClusterIP, and Cluster for other kinds.
 	InternalPolicy model.Policy
 	// ExternalPolicy is Local if Outside depends on the endpoints of this node only.
 	ExternalPolicy model.Policy
@@ -26,17 +26,17 @@ type Frontend struct {
 	Masquerading model.Masquerading
 	Sources      *model.Sources // nil: all clients may connect
 	Limits       model.Limits
-	Unknown      Facts // what the origin cannot say
+	Unknown      Facts // that the origin does not have
 }
 
-// Decision is what connections get.
+// Decision is the verdict on connections, with endpoints if they are forwarded.
 type Decision struct {
 	Verdict   model.Verdict
 	Endpoints []Endpoint // sorted by address; none unless the verdict is Forward
 }
 
 // Endpoint is an endpoint of a decision. Of new connections it gets its slots of all
-// slots, except those of clients that are bound already.
+// slots, except of clients that are bound already.
 type Endpoint struct {
 	Address netip.AddrPort
 	Slots   int // at least 1
@@ -122,9 +122,9 @@ func (f *Frontend) TableSize() int {
 	return 0
 }
 
-// ClientAddresses returns what the Service asks for about the addresses of clients, if
-// that makes a difference for the frontend. By default, those of clients outside of the
-// cluster are masqueraded unless the external policy is Local.
+// ClientAddresses returns the setting of the Service for the addresses of clients, if it
+// makes a difference for the frontend. By default, clients outside of the cluster are
+// masqueraded unless the external policy is Local.
 func (f *Frontend) ClientAddresses() model.ClientAddresses {
 	masquerades := f.Kind != model.ClusterIP && f.ExternalPolicy == model.PolicyCluster // by default
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// Of returns what a node does for a route. Nothing is unknown. scheduler is that of
+// Of returns how a node serves a route. Nothing is unknown. scheduler is the one of
 // Services that ask for none.
 func Of(r *model.Route, scheduler model.Scheduler) *Frontend {
 	f := &Frontend{

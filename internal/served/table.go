@@ -65,7 +65,7 @@ type Named struct {
 // NameOf returns the frontend of a route with its service port.
 func NameOf(r *model.Route) Named { return Named{r.Frontend, r.PortName(), r.Kind} }
 
-// Find returns the frontend that serves what a client dials, by the rules of a table; false:
+// Find returns the frontend that serves an address and port, by the rules of a table; false:
 // none does. It costs a lookup, and not a reading of the table.
 func Find(t *nft.Table, dialled model.Frontend) (n Named, ok bool) {
 	f := t.Serving(dialled)
@@ -119,8 +119,7 @@ func (t *Table) All() iter.Seq[*Frontend] {
 	}
 }
 
-// Frontend returns what the rules do with connections to a frontend, or nil if it is not
-// served.
+// Frontend returns how the rules serve a frontend, or nil if they do not.
 func (t *Table) Frontend(of model.Frontend) *Frontend {
 	if t == nil {
 		return nil
@@ -145,7 +144,7 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 	return f.Without(f.untold(len(e.Comment)))
 }
 
-// untold returns what rules leave open about the frontend, of which the rest is read.
+// untold returns the facts that rules leave open about a frontend that was read otherwise.
 func (f *Frontend) untold(comment int) (unknown Facts) {
 	if comment >= nft.MaxComment {
 		unknown |= Name
@@ -194,7 +193,7 @@ func (t *Table) sources(f model.Frontend) *model.Sources {
 	return model.NewSources(limited || listed, t.allowed[f], t.denied[f])
 }
 
-// lane is what a class leads to.
+// lane is the lane, or the verdict, of a class.
 type lane struct {
 	nft.Slots
 	verdict model.Verdict

@@ -76,7 +76,7 @@ func (m *Model) portLines(p *api.LivePort) []string {
 	return lines
 }
 
-// decisions returns what a frontend does with connections.
+// decisions returns the decisions over connections to a frontend.
 func decisions(f *api.Frontend) string {
 	text := decision(f.Decision)
 	if f.Outside != nil && *f.Outside != f.Decision {

@@ -23,7 +23,7 @@ const (
 // Ask returns a sample of the daemon.
 type Ask func(context.Context, api.LiveQuery) (*api.Sample, error)
 
-// Config is what a view needs.
+// Config has the sources and settings of a view.
 type Config struct {
 	Ask     Ask
 	Address string // of the daemon, for messages
@@ -153,7 +153,7 @@ func (m *Model) key(name string) tea.Cmd {
 	return nil
 }
 
-// back leaves what is shown above the list, or removes the filter.
+// back leaves the view above the list, or removes the filter.
 func (m *Model) back() tea.Cmd {
 	switch {
 	case m.help:

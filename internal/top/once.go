@@ -20,13 +20,13 @@ type Rated struct {
 	PerSecond *PerSecond `json:"perSecond,omitempty"`
 }
 
-// PerSecond are the rates of a [Rated]. Services have those whose rate is known, by
-// "namespace/name", and Frontends those of the detail, such as "tcp 10.96.0.10:80".
+// PerSecond are the rates of a [Rated]. Services has the known rates, by "namespace/name",
+// and Frontends the rates of the detail, by names such as "tcp 10.96.0.10:80".
 type PerSecond struct {
 	Total     float64            `json:"total"`
 	Services  map[string]float64 `json:"services"`
 	Frontends map[string]float64 `json:"frontends,omitempty"`
-	// Endpoints are those of the detail, such as "http tcp 10.128.0.2:8080".
+	// Endpoints has the rates of the detail, by names such as "http tcp 10.128.0.2:8080".
 	Endpoints map[string]float64 `json:"endpoints,omitempty"`
 }
 

@@ -9,11 +9,11 @@ import (
 // rate is absent.
 type Rates struct {
 	Known    bool    // the total is known
-	Total    float64 // of all Services, whatever the filter
+	Total    float64 // of all Services, with any filter
 	Services map[model.ServiceName]float64
-	// Frontends has those of the Service in the detail, by protocol and address.
+	// Frontends has the rates of the Service in the detail, by protocol and address.
 	Frontends map[string]float64
-	// Endpoints has those of its endpoints, by [EndpointKey].
+	// Endpoints has the rates of its endpoints, by [EndpointKey].
 	Endpoints map[string]float64
 }
 
@@ -41,7 +41,7 @@ func RatesOf(before, now *api.Sample) Rates {
 				r.Services[s.ServiceName()] = n
 			}
 		case s.Recent != nil && now.RecentSince > 0 && now.RecentSince < now.Uptime:
-			// The list is that of the busiest Services, and this one is new in it.
+			// The list has the busiest Services, and this one is new in it.
 			r.Services[s.ServiceName()] = float64(*s.Recent) / (now.Uptime - now.RecentSince)
 		}
 	})
@@ -52,7 +52,7 @@ func RatesOf(before, now *api.Sample) Rates {
 	return r
 }
 
-// each calls f for the Services of a sample, including that of the detail.
+// each calls f for the Services of a sample, including the one of the detail.
 func each(s *api.Sample, f func(*api.LiveService)) {
 	for i := range s.Services {
 		f(&s.Services[i])

@@ -23,7 +23,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// Text returns what the terminal shows: as many lines as it has, none longer than it.
+// Text returns the content of the terminal: as many lines as it has, none wider than it.
 func (m *Model) Text() string {
 	if m.width < minWidth || m.height < minHeight {
 		return ansi.Truncate(fmt.Sprintf("nftproxy top needs %d×%d characters (q quits)", minWidth, minHeight), max(m.width, 1), "")
@@ -187,7 +187,7 @@ func (m *Model) listLines() []string {
 	return lines
 }
 
-// columns are the widths of the list of Services; zero: there is no such column.
+// columns are the widths of the list of Services; zero: the column is missing.
 type columns struct{ name, bar, connections int }
 
 const numbers = 12 // width of a column of numbers
@@ -217,7 +217,7 @@ func (c columns) row(marker, name, rate, bar, connections, endpoints string) [3]
 	return out
 }
 
-// table returns the heading and the rows of some Services, one of which is selected.
+// table returns the heading and the rows of some Services; one of them is selected.
 func (m *Model) table(shown, all []api.LiveService, at int) []string {
 	c, largest := m.layout(all), 0.0
 	for i := range all {

@@ -114,7 +114,7 @@ func pathMTU(b *testing.B, tables map[string]string) {
 	}{
 		{"addresses, protocol and ports", fiveTuple, false, varies, varies},
 		// The hash for IPv6 has the flow label, too, which differs between the directions.
-		{"addresses, and for an ICMP error those of the packet in it", byAddresses, false, every, varies},
+		{"addresses, and for an ICMP error the addresses of the packet in it", byAddresses, false, every, varies},
 		{"addresses, protocol and ports; the nodes reduce the MSS", fiveTuple, true, every, every},
 	} {
 		b.Run(c.name, func(b *testing.B) {
