@@ -70,7 +70,7 @@ var walls = []wall{
 	},
 	{
 		why:      "objects are converted without a client, a watch or a socket",
-		packages: []string{"source", "source/convert", "source/balance"},
+		packages: []string{"source", "source/healthcheck", "source/convert", "source/balance"},
 		not:      []string{"k8s.io/client-go", "github.com/fsnotify", module + "kernel", module + "host"},
 	},
 	{

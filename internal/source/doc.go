@@ -4,6 +4,7 @@
 // [State] whether it can be used now. [Edited] changes what a source says about Services,
 // for health checks and draining. The packages below are, from the bottom up:
 //
+//   - healthcheck: a value of YAML or JSON becomes a health check
 //   - convert: objects of Kubernetes become values of the model
 //   - balance: a Balance becomes objects of Kubernetes
 //   - files: a source that reads YAML and JSON

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -125,7 +125,7 @@ func parse(t testing.TB, text string) *model.Check {
 	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	c, found := convert.ParseCheck("check", value)
+	c, found := healthcheck.Parse("check", value)
 	if len(found) > 0 {
 		t.Fatalf("%s: %v", text, found[0])
 	}

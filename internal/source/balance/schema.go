@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 )
 
 type jsonSchema = map[string]any
@@ -89,8 +90,8 @@ func checkSchema() jsonSchema {
 	duration := schemaText("", setting.DurationPattern)
 	yes, content := schemaFlag(""), jsonSchema{"type": "string", "minLength": 1}
 	fields := map[string]jsonSchema{
-		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, convert.MaxCount, model.DefaultCheckRise),
-		"fall": schemaNumber("bad results until a server is left out", 1, convert.MaxCount, model.DefaultCheckFall), "interval": duration, "timeout": duration,
+		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, healthcheck.MaxCount, model.DefaultCheckRise),
+		"fall": schemaNumber("bad results until a server is left out", 1, healthcheck.MaxCount, model.DefaultCheckFall), "interval": duration, "timeout": duration,
 		"whenAllFail": schemaWords("what happens when every server fails", model.UseAll.String(), model.RejectAll.String()),
 		"send":        content, "sendHex": content, "expect": content, "expectHex": content,
 		"method": schemaWords("", "GET", "HEAD"), "status": {"type": []string{"string", "integer", "array"}}, "body": content, "bodyMatches": content,

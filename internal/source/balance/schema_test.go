@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 )
 
 // TestBalanceSchema: the schema has the fields that the decoder reads, and no others.
@@ -46,7 +47,7 @@ func TestBalanceSchema(t *testing.T) {
 	}
 	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
 	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
-	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], convert.CheckFieldNames()))
+	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], healthcheck.Fields()))
 }
 
 // tags returns the names of the fields of a struct in JSON.

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 )
 
 // Limits are the limits of a Balance.
@@ -98,11 +99,11 @@ func (e *expander) check() {
 	}
 	switch field := setting.Check.Field; {
 	case len(e.checkText()) > budget.CheckText:
-		e.Add(field, nil, convert.LongCheck)
+		e.Add(field, nil, healthcheck.TooLong)
 	case values(e.Check) > budget.CheckValues:
-		e.Add(field, nil, convert.LargeCheck)
+		e.Add(field, nil, healthcheck.TooManyValues)
 	default:
-		check, found := convert.ParseCheck(field, e.Check)
+		check, found := healthcheck.Parse(field, e.Check)
 		e.values.Check = check
 		e.Put(found...)
 	}

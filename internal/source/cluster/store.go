@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
 // store receives the API objects of one kind from a reflector and keeps
@@ -96,7 +95,7 @@ func (s *store[O, V]) read(o any) (converted[V], error) {
 		return *o, nil
 	case O:
 		v, found := s.convert(o)
-		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), convert.FirstOf(found)}, nil
+		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), manifest.FirstOf(found)}, nil
 	}
 	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
 }

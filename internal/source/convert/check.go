@@ -2,28 +2,15 @@ package convert
 
 import (
 	"fmt"
-	"maps"
-	"math"
 	"slices"
-	"strings"
-	"time"
 
-	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
-	"github.com/nftproxy/nftproxy/internal/suggest"
-)
-
-// Limits of a check.
-const (
-	minInterval, maxInterval = 100 * time.Millisecond, time.Hour
-	minTimeout, maxTimeout   = 10 * time.Millisecond, time.Minute
-
-	MaxCount = 100 // of rise and fall
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 )
 
 // check reads the annotation with the health check of a Service: the type of the check, or a
@@ -39,25 +26,18 @@ func (c *serviceConverter) check(m *metav1.ObjectMeta, refused string) *model.Ch
 		c.Warn(field, nil, refused)
 		return nil
 	case len(text) > budget.CheckText: // before anything reads it
-		c.Add(field, nil, LongCheck)
+		c.Add(field, nil, healthcheck.TooLong)
 		return nil
 	}
-	value, problem := checkValue(text)
+	value, problem := healthcheck.Decode(text)
 	if problem != "" {
 		c.Add(field, text, problem)
 		return nil
 	}
-	check, found := ParseCheck(field, value)
+	check, found := healthcheck.Parse(field, value)
 	c.Put(found...)
 	return check
 }
-
-// LongCheck and LargeCheck are the problems with a check that is too long, or has too many
-// values.
-var (
-	LongCheck  = fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText)
-	LargeCheck = fmt.Sprintf("has more than %d values: a health check has few", budget.CheckValues)
-)
 
 // fits returns the check of a Service, or none if it fits none of the ports.
 func (c *serviceConverter) fits(check *model.Check, ports []model.ServicePort) *model.Check {
@@ -73,46 +53,6 @@ func (c *serviceConverter) fitsNone(check *model.Check) {
 	c.Add(c.place(setting.Check), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", check.Type))
 }
 
-// checkValue reads the text of a check, or returns the problem. The library compares each key
-// of a mapping with all others, and reads again what an alias stands for: the text is looked
-// at before that.
-func checkValue(text string) (value any, problem string) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		return nil, "cannot be read: " + checkForms
-	}
-	values := 0
-	if problem := costly(&doc, &values); problem != "" {
-		return nil, problem
-	}
-	if err := doc.Decode(&value); err != nil {
-		return nil, "cannot be read: " + checkForms
-	}
-	return value, ""
-}
-
-// costly counts the values below a node, and returns the problem with one that could take
-// long to read.
-func costly(n *yaml.Node, values *int) string {
-	*values++
-	switch {
-	case *values > budget.CheckValues:
-		return LargeCheck
-	case n.Kind == yaml.AliasNode, n.Anchor != "":
-		return "has an anchor or an alias (& or *): write the values out"
-	case n.ShortTag() == "!!merge":
-		return "merges fields (<<): write them out"
-	}
-	for _, child := range n.Content {
-		if problem := costly(child, values); problem != "" {
-			return problem
-		}
-	}
-	return ""
-}
-
-const checkForms = `write a type such as tcp, or a mapping such as {http: /healthz, interval: 5s}`
-
 // notFromServer rejects the health checks that an API server must not start: who may
 // edit a Service could run programs as root on every node.
 func notFromServer(s *model.Service, found []*manifest.FieldError) (*model.Service, []*manifest.FieldError) {
@@ -122,193 +62,4 @@ func notFromServer(s *model.Service, found []*manifest.FieldError) (*model.Servi
 			Problem: "exec is accepted from files only: use another type"})
 	}
 	return s, found
-}
-
-// ParseCheck reads a health check from a value of YAML or JSON: the name of a type, or a
-// mapping. The field is the path of the value for the findings, of which any makes the
-// check nil.
-func ParseCheck(field string, value any) (*model.Check, []*manifest.FieldError) {
-	p := checkParser{field: field}
-	p.parse(value)
-	if p.Count > 0 {
-		return nil, p.All()
-	}
-	return &p.Check, nil
-}
-
-type checkParser struct {
-	Findings
-	model.Check
-	field string
-	given map[string]any
-}
-
-// problem reports a field of the check; empty: the check.
-func (p *checkParser) problem(name string, value any, problem string) {
-	path := p.field
-	if name != "" {
-		path += "." + name
-	}
-	switch value.(type) {
-	case string, bool, int, int64, float64, time.Duration:
-	default: // not in one line
-		value = nil
-	}
-	p.Add(path, value, problem)
-}
-
-func (p *checkParser) parse(value any) {
-	switch v := value.(type) {
-	case string:
-		p.given = map[string]any{v: nil}
-		if !p.setType(v) {
-			p.problem("", v, "is not a type of health check"+p.meant(v, model.CheckTypes[:])+": "+suggest.OneOf(model.CheckTypes[:]...))
-			return
-		}
-	case map[string]any:
-		p.given = v
-		if !p.findType() {
-			return
-		}
-	default:
-		p.problem("", nil, "is not a health check: "+checkForms)
-		return
-	}
-	p.defaults()
-	for _, name := range slices.Sorted(maps.Keys(p.given)) {
-		p.parseField(name, p.given[name])
-	}
-	if p.Count == 0 {
-		p.complete()
-	}
-}
-
-// meant returns for example " (did you mean http?)".
-func (p *checkParser) meant(word string, names []string) string {
-	if similar := suggest.Similar(word, names); len(similar) > 0 {
-		return " (did you mean " + similar[0] + "?)"
-	}
-	return ""
-}
-
-func (p *checkParser) setType(name string) bool {
-	i := slices.Index(model.CheckTypes[:], name)
-	if i >= 0 {
-		p.Type = model.CheckTCP + model.CheckType(i)
-	}
-	return i >= 0
-}
-
-// findType finds the one field that is named like a type.
-func (p *checkParser) findType() bool {
-	var types []string
-	for _, name := range model.CheckTypes {
-		if _, given := p.given[name]; given {
-			types = append(types, name)
-		}
-	}
-	switch len(types) {
-	case 1:
-		return p.setType(types[0])
-	case 0:
-		for _, name := range slices.Sorted(maps.Keys(p.given)) {
-			if _, known := checkFields[name]; !known {
-				p.unknown(name)
-			}
-		}
-		if p.Count > 0 {
-			break
-		}
-		p.problem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+suggest.OneOf(model.CheckTypes[:]...))
-	default:
-		p.problem(types[1], nil, "is a second type beside "+types[0]+": an endpoint has one check")
-	}
-	return false
-}
-
-func (p *checkParser) unknown(name string) {
-	known := slices.Concat(model.CheckTypes[:], CheckFieldNames())
-	switch similar := p.meant(name, known); {
-	case similar != "":
-		p.problem(name, nil, "unknown field"+similar)
-	case p.Type != 0:
-		p.problem(name, nil, fmt.Sprintf("unknown field: a check of type %s has %s", p.Type, strings.Join(p.fields(), ", ")))
-	}
-}
-
-// fields returns the names of the fields of a check of this type.
-func (p *checkParser) fields() (out []string) {
-	for _, name := range CheckFieldNames() {
-		if checkFields[name].of(p.Type) {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-func (p *checkParser) defaults() {
-	p.Interval, p.Timeout = model.DefaultCheckInterval, model.DefaultCheckTimeout
-	p.Rise, p.Fall = model.DefaultCheckRise, model.DefaultCheckFall
-	switch p.Type {
-	case model.CheckHTTP, model.CheckHTTPS:
-		p.HTTP = &model.HTTPCheck{Method: "GET", Path: "/", Status: []model.StatusRange{model.DefaultCheckStatus}}
-	case model.CheckDNS:
-		p.Name, p.Query, p.Rcodes = ".", "NS", model.DefaultCheckRcodes
-	}
-}
-
-// parseField reads one field of the mapping.
-func (p *checkParser) parseField(name string, value any) {
-	f, known := checkFields[name]
-	switch {
-	case name == p.Type.String():
-		parseTarget[p.Type](p, name, value)
-	case !known:
-		p.unknown(name)
-	case !f.of(p.Type):
-		p.problem(name, nil, fmt.Sprintf("does not belong to a check of type %s: leave it out, or use %s", p.Type, strings.Join(f.types(), " or ")))
-	case value == nil:
-		p.problem(name, nil, "has no value: give one, or leave the field out")
-	default:
-		f.parse(p, name, value)
-	}
-}
-
-// complete checks how fields fit together.
-func (p *checkParser) complete() {
-	_, interval := p.given["interval"]
-	if _, timeout := p.given["timeout"]; !timeout {
-		p.Timeout = min(p.Timeout, p.Interval)
-	} else if p.Timeout > p.Interval {
-		remedy := "shorten it, or give a longer interval"
-		if !interval {
-			remedy = "give a longer interval, too"
-		}
-		p.problem("timeout", p.Timeout, fmt.Sprintf("is longer than the interval, %s: %s", p.Interval, remedy))
-	}
-	switch {
-	case p.Type == model.CheckTCP && p.Send != "" && p.Expect == "":
-		p.problem("send", nil, "needs expect: without an answer, it does not matter what is sent")
-	case p.Type == model.CheckUDP && p.Send == "" && !p.Echo:
-		p.problem("", nil, `needs send, because servers answer only what they understand: {udp, send: "ping"}, or {udp: echo} for an echo service`)
-	case p.Echo && p.Send+p.Expect != "":
-		p.problem("udp", "echo", "sends and expects random text: leave out send and expect")
-	case p.Verify && p.Type == model.CheckGRPC && !p.TLS:
-		p.problem("verify", true, "needs tls: true")
-	}
-}
-
-// wholeNumber returns a number of YAML or JSON, if it is a whole one.
-func wholeNumber(value any) (int64, bool) {
-	switch v := value.(type) {
-	case int:
-		return int64(v), true
-	case int64:
-		return v, true
-	case uint64:
-		return math.MaxInt64, true // of yaml, beyond int64
-	case float64:
-		return int64(v), v == math.Trunc(v) && math.Abs(v) < 1<<53
-	}
-	return 0, false
 }

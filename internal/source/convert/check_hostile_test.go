@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -22,7 +23,7 @@ func TestHostileCheck(t *testing.T) {
 		aliases = " has an anchor or an alias (& or *): write the values out"
 		merges  = " merges fields (<<): write them out"
 		many    = " has more than 256 values: a health check has few"
-		unread  = " cannot be read: " + checkForms
+		unread  = " cannot be read: " + healthcheck.Forms
 	)
 	for name, c := range map[string]struct{ text, want string }{
 		"keys, and aliases":  {"- &a " + sourcetest.ManyKeys(28_000) + "\n" + strings.Repeat("- *a\n", 12), long},

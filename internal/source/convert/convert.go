@@ -7,16 +7,23 @@
 package convert
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
+
+// Findings collects the findings about one object.
+type Findings struct{ manifest.Findings }
 
 // ObjectName checks the names of an object. Names end up in comments of the
 // ruleset: what the API server would refuse is unusable.
@@ -78,19 +85,19 @@ func portProblem(port int32) string {
 }
 
 // port converts a port of a Service, a slice or Endpoints. Empty names are legal (1.10) unless there are other ports.
-func (f *Findings) port(at Place, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
+func (f *Findings) port(at manifest.FieldPath, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
 	p, known := protocols[protocol]
 	if !known {
-		f.addAt(at.of("protocol"), string(protocol), "is not a protocol: "+suggest.OneOf("TCP", "UDP", "SCTP"))
+		f.AddAt(at.Of("protocol"), string(protocol), "is not a protocol: "+suggest.OneOf("TCP", "UDP", "SCTP"))
 	}
 	if problem := portProblem(number); problem != "" {
-		f.addAt(at.of("port"), number, problem)
+		f.AddAt(at.Of("port"), number, problem)
 	}
 	switch {
 	case name == "" && others:
-		f.addAt(at.of("name"), nil, "missing: each port needs a name where there are several")
+		f.AddAt(at.Of("name"), nil, "missing: each port needs a name where there are several")
 	case name != "" && !IsPlainLabel(name):
-		f.addAt(at.of("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
+		f.AddAt(at.Of("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
 	}
 	return model.EndpointPort{Name: shared(name), Protocol: p, Port: uint16(number)}
 }
@@ -114,19 +121,19 @@ var protocols = map[corev1.Protocol]model.Protocol{
 
 // Word returns the value of a field that may have one of a few or none, and
 // nothing for another value.
-func (f *Findings) Word(at Place, text string, known ...string) string {
+func (f *Findings) Word(at manifest.FieldPath, text string, known ...string) string {
 	if text == "" || slices.Contains(known, text) {
 		return text
 	}
-	f.addAt(at, text, "is unknown: "+suggest.OneOf(known...))
+	f.AddAt(at, text, "is unknown: "+suggest.OneOf(known...))
 	return ""
 }
 
 // appendParsed appends the value of a field, or reports why there is none.
-func appendParsed[T any](f *Findings, to []T, at Place, text string, parse func(string) (T, string)) []T {
+func appendParsed[T any](f *Findings, to []T, at manifest.FieldPath, text string, parse func(string) (T, string)) []T {
 	v, problem := parse(text)
 	if problem != "" {
-		f.addAt(at, text, problem)
+		f.AddAt(at, text, problem)
 		return to
 	}
 	return append(to, v)
@@ -150,4 +157,29 @@ func valueOr[T any](p *T, otherwise T) T {
 		return otherwise
 	}
 	return *p
+}
+
+// entries reads a list in an annotation, with commas: read is called for each entry and
+// returns the problem with it, which report adds as [Findings.add] and [Findings.warn] do.
+// entries returns how many entries are wrong; those beyond the limit count as one.
+func (f *Findings) entries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
+	field, i := annotationField(annotation), 0
+	for entry := range strings.SplitSeq(text, ",") {
+		if i == budget.ListEntries {
+			report(field, nil, fmt.Sprintf("has more than %d entries: the others are not used; shorten the list", budget.ListEntries))
+			wrong++
+			break
+		}
+		entry = strings.TrimSpace(entry)
+		if problem := read(i, entry); problem != "" {
+			if wrong++; wrong <= budget.WrongEntries {
+				report(field, entry, problem)
+			}
+		}
+		i++
+	}
+	if more := wrong - budget.WrongEntries; more > 0 {
+		report(field, nil, fmt.Sprintf("has %d more wrong entries", more))
+	}
+	return wrong
 }

@@ -36,7 +36,7 @@ const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 func nodeAddresses(c *Findings, n *corev1.Node, t corev1.NodeAddressType) (out []netip.Addr) {
 	for i, in := range n.Status.Addresses {
 		if in.Type == t {
-			out = appendParsed(c, out, entryOf("status.addresses", i).of("address"), in.Address, ParseAddress)
+			out = appendParsed(c, out, manifest.EntryOf("status.addresses", i).Of("address"), in.Address, ParseAddress)
 		}
 	}
 	return out
@@ -45,10 +45,10 @@ func nodeAddresses(c *Findings, n *corev1.Node, t corev1.NodeAddressType) (out [
 // podCIDRs returns podCIDRs, or podCIDR where there is only that.
 func podCIDRs(c *Findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 	if len(spec.PodCIDRs) == 0 && spec.PodCIDR != "" {
-		return appendParsed(c, out, Place{Path: "spec.podCIDR"}, spec.PodCIDR, ParsePrefix)
+		return appendParsed(c, out, manifest.FieldPath{Path: "spec.podCIDR"}, spec.PodCIDR, ParsePrefix)
 	}
 	for i, text := range spec.PodCIDRs {
-		out = appendParsed(c, out, entryOf("spec.podCIDRs", i), text, ParsePrefix)
+		out = appendParsed(c, out, manifest.EntryOf("spec.podCIDRs", i), text, ParsePrefix)
 	}
 	return out
 }
@@ -63,7 +63,7 @@ func ServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*manifest
 	}
 	c.unknownAnnotations(&s.ObjectMeta)
 	for i, text := range s.Spec.CIDRs {
-		out = appendParsed(&c, out, entryOf("spec.cidrs", i), text, func(text string) (netip.Prefix, string) {
+		out = appendParsed(&c, out, manifest.EntryOf("spec.cidrs", i), text, func(text string) (netip.Prefix, string) {
 			p, problem := ParsePrefix(text)
 			if problem == "" && p.Bits() == 0 {
 				problem = "holds every address: use the range of the ClusterIPs"

@@ -141,7 +141,7 @@ func (c *serviceConverter) balanced() bool {
 	}
 	for i, p := range c.spec.Ports {
 		if p.NodePort != 0 {
-			c.warnAt(entryOf("spec.ports", i).of("nodePort"), p.NodePort, advice)
+			c.WarnAt(manifest.EntryOf("spec.ports", i).Of("nodePort"), p.NodePort, advice)
 		}
 	}
 	return true
@@ -152,16 +152,16 @@ func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 		return nil
 	}
 	if len(c.spec.IPFamilies) == 0 {
-		return appendParsed(&c.Findings, out, Place{Path: "spec.clusterIP"}, c.spec.ClusterIP, ParseFrontend)
+		return appendParsed(&c.Findings, out, manifest.FieldPath{Path: "spec.clusterIP"}, c.spec.ClusterIP, ParseFrontend)
 	}
 	for i, text := range c.spec.ClusterIPs {
 		if i < len(c.spec.IPFamilies) {
 			if f := c.spec.IPFamilies[i]; !isFamily(f) {
-				c.addAt(entryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+suggest.OneOf("IPv4", "IPv6"))
+				c.AddAt(manifest.EntryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+suggest.OneOf("IPv4", "IPv6"))
 				continue
 			}
 		}
-		out = appendParsed(&c.Findings, out, entryOf("spec.clusterIPs", i), text, func(text string) (netip.Addr, string) {
+		out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.clusterIPs", i), text, func(text string) (netip.Addr, string) {
 			a, problem := ParseFrontend(text)
 			if problem == "" {
 				problem = c.familyProblem(i, a, out)
@@ -203,7 +203,7 @@ func (c *serviceConverter) sameClusterIP() {
 func (c *serviceConverter) externalIPs() (out []netip.Addr) {
 	for i, text := range c.spec.ExternalIPs {
 		if strings.TrimSpace(text) != "" { // (1.16)
-			out = appendParsed(&c.Findings, out, entryOf("spec.externalIPs", i), text, ParseFrontend)
+			out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.externalIPs", i), text, ParseFrontend)
 		}
 	}
 	return distinct(out)
@@ -216,10 +216,10 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 		if in.IP == "" {
 			continue
 		}
-		at := entryOf("status.loadBalancer.ingress", i)
+		at := manifest.EntryOf("status.loadBalancer.ingress", i)
 		mode := string(valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP))
-		if c.Word(at.of("ipMode"), mode, "VIP", "Proxy") == "VIP" {
-			out = appendParsed(&c.Findings, out, at.of("ip"), in.IP, ParseFrontend)
+		if c.Word(at.Of("ipMode"), mode, "VIP", "Proxy") == "VIP" {
+			out = appendParsed(&c.Findings, out, at.Of("ip"), in.IP, ParseFrontend)
 		}
 	}
 	return distinct(out)
@@ -230,7 +230,7 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 	for i, text := range c.spec.LoadBalancerSourceRanges {
 		if text = strings.TrimSpace(text); text != "" {
-			out = appendParsed(&c.Findings, out, entryOf("spec.loadBalancerSourceRanges", i), text, ParsePrefix)
+			out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.loadBalancerSourceRanges", i), text, ParsePrefix)
 		}
 	}
 	out = distinct(out)
@@ -267,7 +267,7 @@ func (c *serviceConverter) internalPolicy() model.Policy {
 // externalPolicy returns the effective policy (1.27).
 func (c *serviceConverter) externalPolicy() model.Policy {
 	p := c.policy("spec.externalTrafficPolicy", string(c.spec.ExternalTrafficPolicy))
-	switch t := c.Word(Place{Path: "spec.type"}, string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
+	switch t := c.Word(manifest.FieldPath{Path: "spec.type"}, string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
 	case t == "LoadBalancer", t == "NodePort", len(c.spec.ExternalIPs) > 0:
 		return p
 	}
@@ -275,14 +275,14 @@ func (c *serviceConverter) externalPolicy() model.Policy {
 }
 
 func (c *serviceConverter) policy(field, text string) model.Policy {
-	if c.Word(Place{Path: field}, text, "Cluster", "Local") == "Local" {
+	if c.Word(manifest.FieldPath{Path: field}, text, "Cluster", "Local") == "Local" {
 		return model.PolicyLocal
 	}
 	return model.PolicyCluster
 }
 
 func (c *serviceConverter) affinityTimeout() time.Duration {
-	if c.Word(Place{Path: "spec.sessionAffinity"}, string(c.spec.SessionAffinity), "None", "ClientIP") != "ClientIP" {
+	if c.Word(manifest.FieldPath{Path: "spec.sessionAffinity"}, string(c.spec.SessionAffinity), "None", "ClientIP") != "ClientIP" {
 		return 0
 	}
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
@@ -304,11 +304,11 @@ func (c *serviceConverter) ports() []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(c.spec.Ports))
 	taken := make(map[portUse]string, 2*len(c.spec.Ports))
 	for i := range c.spec.Ports {
-		in, before, at := &c.spec.Ports[i], c.Count, entryOf("spec.ports", i)
+		in, before, at := &c.spec.Ports[i], c.Count, manifest.EntryOf("spec.ports", i)
 		p := c.port(at, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
 		name, port, nodePort := portUse{name: p.Name}, portUse{"port", p.Protocol, in.Port}, portUse{"nodePort", p.Protocol, in.NodePort}
 		if _, twice := taken[name]; twice && c.Count == before {
-			c.addAt(at.of("name"), p.Name, "is also the name of an earlier port: use another one")
+			c.AddAt(at.Of("name"), p.Name, "is also the name of an earlier port: use another one")
 		}
 		if c.Count > before || !c.unused(at, port, taken) {
 			continue
@@ -317,7 +317,7 @@ func (c *serviceConverter) ports() []model.ServicePort {
 		taken[name], taken[port] = p.Name, p.Name
 		switch { // 0 is no node port (1.21)
 		case in.NodePort != 0 && portProblem(in.NodePort) != "":
-			c.addAt(at.of("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
+			c.AddAt(at.Of("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
 		case in.NodePort != 0 && c.unused(at, nodePort, taken):
 			s.NodePort, taken[nodePort] = uint16(in.NodePort), p.Name
 		}
@@ -334,10 +334,10 @@ type portUse struct {
 }
 
 // unused reports a number that an earlier port has, by the names of the ports.
-func (c *serviceConverter) unused(at Place, u portUse, taken map[portUse]string) bool {
+func (c *serviceConverter) unused(at manifest.FieldPath, u portUse, taken map[portUse]string) bool {
 	other, used := taken[u]
 	if used {
-		c.addAt(at.of(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))
+		c.AddAt(at.Of(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))
 	}
 	return !used
 }

@@ -58,7 +58,7 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	case text == "":
 		c.Add("addressType", nil, "missing: "+suggest.OneOf("IPv4", "IPv6"))
 	default:
-		c.Word(Place{Path: "addressType"}, text, "IPv4", "IPv6")
+		c.Word(manifest.FieldPath{Path: "addressType"}, text, "IPv4", "IPv6")
 	}
 	return f, ok
 }
@@ -68,19 +68,19 @@ func (c *sliceConverter) ports() []model.EndpointPort {
 	first := make(map[string]int, len(c.slice.Ports)) // port of each name
 	return usablePorts(&c.Findings, len(c.slice.Ports), func(i int) model.EndpointPort {
 		in := &c.slice.Ports[i]
-		at := entryOf("ports", i)
+		at := manifest.EntryOf("ports", i)
 		p := c.port(at, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
 		j, taken := first[p.Name]
 		switch {
 		case in.Name == nil:
-			c.warnAt(at.of("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
+			c.WarnAt(at.Of("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
 		case !taken:
 			first[p.Name] = i
 		default:
-			c.addAt(at.of("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
+			c.AddAt(at.Of("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
 		}
 		if in.Port == nil {
-			c.warnAt(at.of("port"), nil, "missing: the port is not used; give it a number")
+			c.WarnAt(at.Of("port"), nil, "missing: the port is not used; give it a number")
 		}
 		return p
 	})
@@ -98,9 +98,9 @@ func (c *sliceConverter) hosts(f model.Family) []model.Host {
 
 // host converts one endpoint. Only its first address counts (2.11).
 func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
-	in, at := &c.slice.Endpoints[i], entryOf("endpoints", i)
+	in, at := &c.slice.Endpoints[i], manifest.EntryOf("endpoints", i)
 	if len(in.Addresses) == 0 {
-		c.addAt(at.of("addresses"), nil, "missing: an endpoint needs an address")
+		c.AddAt(at.Of("addresses"), nil, "missing: an endpoint needs an address")
 		return model.Host{}, false
 	}
 	a, problem := ParseEndpoint(in.Addresses[0])
@@ -108,11 +108,11 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		problem = "is not an " + f.String() + " address, as the slice's addressType says"
 	}
 	if problem != "" {
-		c.addAt(at.of("addresses[0]"), in.Addresses[0], problem)
+		c.AddAt(at.Of("addresses[0]"), in.Addresses[0], problem)
 		return model.Host{}, false
 	}
 	if len(in.Addresses) > 1 {
-		c.warnAt(at.of("addresses[1]"), in.Addresses[1],
+		c.WarnAt(at.Of("addresses[1]"), in.Addresses[1],
 			"is not used: only the first address of an endpoint counts; give each address an endpoint of its own")
 	}
 	h := model.Host{
@@ -176,14 +176,14 @@ type endpointsConverter struct{ Findings }
 func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
 	path := fmt.Sprintf("subsets[%d].ports", subset)
 	return usablePorts(&c.Findings, len(in), func(i int) model.EndpointPort {
-		return c.port(entryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
+		return c.port(manifest.EntryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
 	})
 }
 
 func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {
-		out = appendParsed(&c.Findings, out, entryOf(field, i).of("ip"), e.IP, func(ip string) (model.Host, string) {
+		out = appendParsed(&c.Findings, out, manifest.EntryOf(field, i).Of("ip"), e.IP, func(ip string) (model.Host, string) {
 			a, problem := ParseEndpoint(ip)
 			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(valueOr(e.NodeName, ""))}, problem
 		})

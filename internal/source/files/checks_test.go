@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
+	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -42,7 +42,7 @@ func exampleCheck(t *testing.T, text string) *model.Check {
 	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	c, found := convert.ParseCheck("check", o["check"])
+	c, found := healthcheck.Parse("check", o["check"])
 	if len(found) > 0 || len(o) != 1 {
 		t.Fatalf("%s: %v", text, sourcetest.Texts(found))
 	}

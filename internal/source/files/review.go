@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
-	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -239,7 +238,7 @@ func serviceField(o *object) string {
 
 // reviewService returns warnings about a Service of a file.
 func reviewService(s *corev1.Service) []*manifest.FieldError {
-	var found convert.Findings
+	var found manifest.Findings
 	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
 	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {
 		found.Warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")

@@ -1,4 +1,4 @@
-package convert
+package healthcheck
 
 import (
 	"encoding/hex"
@@ -23,7 +23,7 @@ import (
 // checkField is a field of a health check.
 type checkField struct {
 	only  []model.CheckType // nil: all
-	parse func(p *checkParser, name string, value any)
+	parse func(p *parser, name string, value any)
 }
 
 func (f checkField) of(t model.CheckType) bool { return f.only == nil || slices.Contains(f.only, t) }
@@ -44,69 +44,69 @@ var (
 
 // checkFields are the fields of health checks, except those that name the type.
 var checkFields = map[string]checkField{
-	"port": {nil, func(p *checkParser, name string, v any) { p.Port = uint16(p.number(name, v, 1, 65535)) }},
-	"interval": {nil, func(p *checkParser, name string, v any) {
-		p.Interval = p.duration(name, v, minInterval, maxInterval)
+	"port": {nil, func(p *parser, name string, v any) { p.Port = uint16(p.number(name, v, 1, 65535)) }},
+	"interval": {nil, func(p *parser, name string, v any) {
+		p.Interval = p.duration(name, v, MinInterval, MaxInterval)
 	}},
-	"timeout": {nil, func(p *checkParser, name string, v any) {
-		p.Timeout = p.duration(name, v, minTimeout, maxTimeout)
+	"timeout": {nil, func(p *parser, name string, v any) {
+		p.Timeout = p.duration(name, v, MinTimeout, MaxTimeout)
 	}},
-	"rise": {nil, func(p *checkParser, name string, v any) { p.Rise = p.number(name, v, 1, MaxCount) }},
-	"fall": {nil, func(p *checkParser, name string, v any) { p.Fall = p.number(name, v, 1, MaxCount) }},
-	"whenAllFail": {nil, func(p *checkParser, name string, v any) {
+	"rise": {nil, func(p *parser, name string, v any) { p.Rise = p.number(name, v, 1, MaxCount) }},
+	"fall": {nil, func(p *parser, name string, v any) { p.Fall = p.number(name, v, 1, MaxCount) }},
+	"whenAllFail": {nil, func(p *parser, name string, v any) {
 		words := []string{model.UseAll.String(), model.RejectAll.String()}
 		p.AllFailing = model.AllFailing(max(0, slices.Index(words, p.oneOf(name, v, words...))))
 	}},
 
-	"send":      {ofText, func(p *checkParser, name string, v any) { p.Send = p.single("sendHex", name, p.text(name, v)) }},
-	"sendHex":   {ofText, func(p *checkParser, name string, v any) { p.Send = p.single("send", name, p.hex(name, v)) }},
-	"expect":    {ofText, func(p *checkParser, name string, v any) { p.Expect = p.single("expectHex", name, p.text(name, v)) }},
-	"expectHex": {ofText, func(p *checkParser, name string, v any) { p.Expect = p.single("expect", name, p.hex(name, v)) }},
+	"send":      {ofText, func(p *parser, name string, v any) { p.Send = p.single("sendHex", name, p.text(name, v)) }},
+	"sendHex":   {ofText, func(p *parser, name string, v any) { p.Send = p.single("send", name, p.hex(name, v)) }},
+	"expect":    {ofText, func(p *parser, name string, v any) { p.Expect = p.single("expectHex", name, p.text(name, v)) }},
+	"expectHex": {ofText, func(p *parser, name string, v any) { p.Expect = p.single("expect", name, p.hex(name, v)) }},
 
-	"method":      {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Method = p.oneOf(name, v, "GET", "HEAD") }},
-	"status":      {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Status = p.status(name, v) }},
-	"body":        {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Body = p.text(name, v) }},
-	"bodyMatches": {ofHTTP, func(p *checkParser, name string, v any) { p.HTTP.Matches = p.pattern(name, v) }},
+	"method":      {ofHTTP, func(p *parser, name string, v any) { p.HTTP.Method = p.oneOf(name, v, "GET", "HEAD") }},
+	"status":      {ofHTTP, func(p *parser, name string, v any) { p.HTTP.Status = p.status(name, v) }},
+	"body":        {ofHTTP, func(p *parser, name string, v any) { p.HTTP.Body = p.text(name, v) }},
+	"bodyMatches": {ofHTTP, func(p *parser, name string, v any) { p.HTTP.Matches = p.pattern(name, v) }},
 
-	"host": {slices.Concat(ofHTTP, ofGRPC), func(p *checkParser, name string, v any) { p.Host = p.host(name, v) }},
-	"tls":  {ofGRPC, func(p *checkParser, name string, v any) { p.TLS = p.boolean(name, v) }},
-	"verify": {[]model.CheckType{model.CheckHTTPS, model.CheckGRPC}, func(p *checkParser, name string, v any) {
+	"host": {slices.Concat(ofHTTP, ofGRPC), func(p *parser, name string, v any) { p.Host = p.host(name, v) }},
+	"tls":  {ofGRPC, func(p *parser, name string, v any) { p.TLS = p.boolean(name, v) }},
+	"verify": {[]model.CheckType{model.CheckHTTPS, model.CheckGRPC}, func(p *parser, name string, v any) {
 		p.Verify = p.boolean(name, v)
 	}},
 
-	"query": {ofDNS, func(p *checkParser, name string, v any) {
+	"query": {ofDNS, func(p *parser, name string, v any) {
 		p.Query = p.oneOf(name, v, "A", "AAAA", "CNAME", "MX", "NS", "PTR", "SOA", "SRV", "TXT")
 	}},
-	"rcode": {ofDNS, func(p *checkParser, name string, v any) { p.Rcodes = p.rcodes(name, v) }},
+	"rcode": {ofDNS, func(p *parser, name string, v any) { p.Rcodes = p.rcodes(name, v) }},
 }
 
-// CheckFieldNames returns the names of the fields of health checks, without types.
-func CheckFieldNames() []string { return slices.Sorted(maps.Keys(checkFields)) }
+// Fields returns the names of the fields of health checks, without types.
+func Fields() []string { return slices.Sorted(maps.Keys(checkFields)) }
 
 // parseTarget reads the field that names the type: nothing, or what to check.
-var parseTarget = map[model.CheckType]func(p *checkParser, name string, value any){
-	model.CheckTCP: func(p *checkParser, name string, v any) {
+var parseTarget = map[model.CheckType]func(p *parser, name string, value any){
+	model.CheckTCP: func(p *parser, name string, v any) {
 		if v != nil && v != "" {
 			p.problem(name, v, "has no value: write {tcp}, and a port as {tcp, port: 8080}")
 		}
 	},
-	model.CheckHTTP:  (*checkParser).path,
-	model.CheckHTTPS: (*checkParser).path,
-	model.CheckGRPC: func(p *checkParser, name string, v any) {
+	model.CheckHTTP:  (*parser).path,
+	model.CheckHTTPS: (*parser).path,
+	model.CheckGRPC: func(p *parser, name string, v any) {
 		if v != nil && v != "" {
 			p.Name = p.plain(name, v)
 		}
 	},
-	model.CheckUDP: func(p *checkParser, name string, v any) {
+	model.CheckUDP: func(p *parser, name string, v any) {
 		if v != nil && v != "" {
 			p.Echo = p.oneOf(name, v, "echo") != ""
 		}
 	},
-	model.CheckDNS:  (*checkParser).domain,
-	model.CheckExec: (*checkParser).command,
+	model.CheckDNS:  (*parser).domain,
+	model.CheckExec: (*parser).command,
 }
 
-func (p *checkParser) number(name string, value any, lowest, highest int64) int {
+func (p *parser) number(name string, value any, lowest, highest int64) int {
 	n, whole := wholeNumber(value)
 	switch _, text := value.(string); {
 	case text:
@@ -117,7 +117,7 @@ func (p *checkParser) number(name string, value any, lowest, highest int64) int 
 	return int(n)
 }
 
-func (p *checkParser) duration(name string, value any, shortest, longest time.Duration) time.Duration {
+func (p *parser) duration(name string, value any, shortest, longest time.Duration) time.Duration {
 	text, _ := value.(string)
 	d, err := time.ParseDuration(text)
 	switch {
@@ -134,7 +134,7 @@ func short(d time.Duration) string {
 	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 }
 
-func (p *checkParser) boolean(name string, value any) bool {
+func (p *parser) boolean(name string, value any) bool {
 	b, ok := value.(bool)
 	if !ok {
 		p.problem(name, value, "is not a truth value: use true or false, without quotes")
@@ -143,7 +143,7 @@ func (p *checkParser) boolean(name string, value any) bool {
 }
 
 // text returns a text that is not empty and not too long.
-func (p *checkParser) text(name string, value any) string {
+func (p *parser) text(name string, value any) string {
 	s, ok := value.(string)
 	switch {
 	case !ok:
@@ -157,7 +157,7 @@ func (p *checkParser) text(name string, value any) string {
 }
 
 // plain returns a text of printable ASCII characters other than spaces.
-func (p *checkParser) plain(name string, value any) string {
+func (p *parser) plain(name string, value any) string {
 	s, before := p.text(name, value), p.Count
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) && p.Count == before {
 		p.problem(name, s, "contains spaces, control characters or other than ASCII: remove or escape them")
@@ -165,7 +165,7 @@ func (p *checkParser) plain(name string, value any) string {
 	return s
 }
 
-func (p *checkParser) oneOf(name string, value any, words ...string) string {
+func (p *parser) oneOf(name string, value any, words ...string) string {
 	s, _ := value.(string)
 	if slices.Contains(words, s) {
 		return s
@@ -178,7 +178,7 @@ func (p *checkParser) oneOf(name string, value any, words ...string) string {
 	return ""
 }
 
-func (p *checkParser) hex(name string, value any) string {
+func (p *parser) hex(name string, value any) string {
 	s := p.text(name, value)
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
 	if err != nil {
@@ -188,7 +188,7 @@ func (p *checkParser) hex(name string, value any) string {
 }
 
 // single returns the value of a field, unless another field sets the same.
-func (p *checkParser) single(other, name, value string) string {
+func (p *parser) single(other, name, value string) string {
 	if _, twice := p.given[other]; twice {
 		p.problem(name, nil, "and "+other+" set the same: leave one of them out")
 	}
@@ -196,7 +196,7 @@ func (p *checkParser) single(other, name, value string) string {
 }
 
 // status reads 200, "200-399", "200,204" or a list of these.
-func (p *checkParser) status(name string, value any) (out []model.StatusRange) {
+func (p *parser) status(name string, value any) (out []model.StatusRange) {
 	list, ok := value.([]any)
 	if text, isText := value.(string); isText {
 		for part := range strings.SplitSeq(text, ",") {
@@ -224,7 +224,7 @@ func (p *checkParser) status(name string, value any) (out []model.StatusRange) {
 	return out
 }
 
-func (p *checkParser) pattern(name string, value any) string {
+func (p *parser) pattern(name string, value any) string {
 	s := p.text(name, value)
 	if _, err := regexp.Compile(s); err != nil {
 		p.problem(name, s, "is not a regular expression: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "))
@@ -232,7 +232,7 @@ func (p *checkParser) pattern(name string, value any) string {
 	return s
 }
 
-func (p *checkParser) host(name string, value any) string {
+func (p *parser) host(name string, value any) string {
 	s := p.plain(name, value)
 	_, err := netip.ParseAddr(s)
 	if s != "" && err != nil && len(validation.IsDNS1123Subdomain(strings.ToLower(s))) > 0 {
@@ -241,7 +241,7 @@ func (p *checkParser) host(name string, value any) string {
 	return s
 }
 
-func (p *checkParser) path(name string, value any) {
+func (p *parser) path(name string, value any) {
 	if value == nil || value == "" {
 		return
 	}
@@ -259,7 +259,7 @@ func (p *checkParser) path(name string, value any) {
 // maxDomain and maxLabel are the limits of DNS.
 const maxDomain, maxLabel = 253, 63
 
-func (p *checkParser) domain(name string, value any) {
+func (p *parser) domain(name string, value any) {
 	if value == nil || value == "" {
 		return
 	}
@@ -280,7 +280,7 @@ func (p *checkParser) domain(name string, value any) {
 }
 
 // rcodes reads the name of a response code, or a list of names.
-func (p *checkParser) rcodes(name string, value any) (out []string) {
+func (p *parser) rcodes(name string, value any) (out []string) {
 	list, ok := value.([]any)
 	if !ok {
 		list = []any{value}
@@ -295,7 +295,7 @@ func (p *checkParser) rcodes(name string, value any) (out []string) {
 }
 
 // command reads the path of a program, or a list of it and its arguments.
-func (p *checkParser) command(name string, value any) {
+func (p *parser) command(name string, value any) {
 	list, ok := value.([]any)
 	if text, isText := value.(string); isText && text != "" {
 		list = []any{text}

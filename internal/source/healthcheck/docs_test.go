@@ -1,4 +1,4 @@
-package convert
+package healthcheck
 
 import (
 	"os"
