@@ -3,11 +3,17 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
@@ -148,19 +154,27 @@ func (w *settingWalk) fact() string {
 	return w.row.Label + " "
 }
 
-// status returns the service ports as the JSON of status has them.
+// status returns what a running nftproxy reports about the routes of a text.
 func (w *settingWalk) status(text string) string {
 	in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	routing := model.Resolve(in.Snapshot, model.Config{NodeName: "node-1"})
-	out, err := json.Marshal(report.PortsOf(routing.Routes, model.RoundRobin, report.Connections{}, false))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return string(out)
+	server := report.New(report.Config{
+		State: func() agent.State { return agent.State{} }, Routing: func() *model.Routing { return routing },
+		Kernel: noAffinity{}, Log: slog.New(slog.DiscardHandler),
+	})
+	server.Observe(&agent.Sync{Plan: &plan.Plan{}})
+	answer := httptest.NewRecorder()
+	server.ServeHTTP(answer, httptest.NewRequest("GET", api.StatusPath, nil))
+	return answer.Body.String()
 }
+
+// noAffinity is a kernel that remembers no client.
+type noAffinity struct{ report.KernelReader }
+
+func (noAffinity) AffinityUse() ([]kernel.AffinityUse, error) { return nil, nil }
 
 // written checks that new writes the field, and render --objects the annotation.
 func (w *settingWalk) written() {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
@@ -45,8 +44,8 @@ func FromView(v *model.View) *api.Description {
 		for n < len(claims) && claims[n].Route.PortName() == claims[0].Route.PortName() {
 			n++
 		}
-		s.Ports = append(s.Ports, portOf(v, claims[:n]))
-		claims = claims[n:]
+		s.Ports = append(s.Ports, portOf(v, claims[:n], all[:n]))
+		claims, all = claims[n:], all[n:]
 	}
 	if text := usedInVain(s); text != "" {
 		s.Notices = append(s.Notices, text)
@@ -97,32 +96,31 @@ func maglevOf(v *model.View) *api.Maglev {
 	return &api.Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
 }
 
-// portOf describes the service port of some claims.
-func portOf(v *model.View, claims []model.ViewedClaim) api.DescribedPort {
+// portOf describes the service port of some claims, with what the node does for each.
+func portOf(v *model.View, claims []model.ViewedClaim, all []*served.Frontend) api.DescribedPort {
 	first := claims[0].Route
 	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
-	byFamily := make(map[model.Family][]*model.Route)
-	for _, c := range claims {
-		p.Frontends = append(p.Frontends, frontendOf(c))
-		f := model.FamilyOf(c.Route.Frontend.Address)
-		byFamily[f] = append(byFamily[f], c.Route)
+	byFamily := make(map[model.Family][]*served.Frontend)
+	for i, c := range claims {
+		p.Frontends = append(p.Frontends, frontendOf(c, all[i]))
+		f := model.FamilyOf(all[i].Address)
+		byFamily[f] = append(byFamily[f], all[i])
 	}
 	for _, f := range model.Families {
-		if routes := byFamily[f]; len(routes) > 0 {
-			p.Endpoints = append(p.Endpoints, endpointsOf(v, routes, f)...)
+		if same := byFamily[f]; len(same) > 0 {
+			p.Endpoints = append(p.Endpoints, endpointsOf(v, same, f)...)
 		}
 	}
 	return p
 }
 
-func frontendOf(c model.ViewedClaim) api.DescribedFrontend {
-	r := c.Route
-	f := api.DescribedFrontend{Kind: r.Kind.String(), Address: r.Frontend.Target()}
+func frontendOf(c model.ViewedClaim, s *served.Frontend) api.DescribedFrontend {
+	f := api.DescribedFrontend{Kind: s.Kind.String(), Address: s.Target()}
 	if c.Winner != nil {
 		f.ServedBy = c.Winner.PortName().String()
 		return f
 	}
-	f.Inside, f.Outside = r.Inside().Verdict.String(), r.Outside().Verdict.String()
+	f.Inside, f.Outside = s.Inside.Verdict.String(), s.Outside.Verdict.String()
 	if c.Behind.Port != 0 {
 		f.ConnectsTo = netip.AddrPortFrom(c.Behind.Address, c.Behind.Port).String()
 	}
@@ -133,39 +131,33 @@ func frontendOf(c model.ViewedClaim) api.DescribedFrontend {
 	return f
 }
 
-// endpointsOf describes the endpoints of a service port in a family. The routes are all
-// those that it has there.
-func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []api.DescribedEndpoint {
-	port, choice := routes[0].PortName(), routes[0].Choice
-	inside, outside := routes[0].InsidePolicy(), model.PolicyCluster // the first one is that of the ClusterIP
-	external := false
-	for _, r := range routes {
-		external = external || r.Kind != model.ClusterIP
-		if r.Local() {
-			outside = model.PolicyLocal
+// endpointsOf describes the endpoints of a service port in a family, with its frontends there.
+// Shares inside are those of the first frontend, which is the ClusterIP if there is one.
+func endpointsOf(v *model.View, frontends []*served.Frontend, f model.Family) []api.DescribedEndpoint {
+	first, other := frontends[0], (*served.Frontend)(nil) // other has clients outside
+	for _, o := range frontends {
+		if o.Kind != model.ClusterIP && (other == nil || o.ExternalPolicy == model.PolicyLocal) {
+			other = o
 		}
 	}
-	all := model.Endpoints(port, f, v.Slices)
-	slots, _ := render.Slots(v.Service, v.Scheduler, routes[0].Inside().Endpoints, nil)
-	within := newShares(v, all, inside, slots)
-	var local []model.Endpoint
-	if outside == model.PolicyLocal {
-		local = choice.Local
+	all := model.Endpoints(first.Port, f, v.Slices)
+	inside := model.NewSelection(v.Service, all, v.Node, first.InternalPolicy)
+	outside := inside
+	if other != nil {
+		outside = model.NewSelection(v.Service, all, v.Node, other.ExternalPolicy)
 	}
-	_, slots = render.Slots(v.Service, v.Scheduler, choice.Cluster, local)
-	without := newShares(v, all, outside, slots)
 	var out []api.DescribedEndpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
 		d.Checked = checkedOf(v, e.Host)
-		d.Inside = within.of(e)
-		if external && inside != outside {
-			share := without.of(e)
+		d.Inside = shareOf(e, first.Inside, v.Reason(inside, e.Host))
+		if other != nil && first.InternalPolicy != other.ExternalPolicy {
+			share := shareOf(e, other.Outside, v.Reason(outside, e.Host))
 			d.Outside = &share
 		}
 		out = append(out, d)
 	}
-	for _, o := range model.NotCandidates(port, f, v.Slices) {
+	for _, o := range model.NotCandidates(first.Port, f, v.Slices) {
 		if o.Endpoint.Port() == 0 { // the others have an entry, in this family or another one
 			out = append(out, api.DescribedEndpoint{Address: o.Endpoint.Addr().String(), Family: f.String(), Inside: api.Share{LeftOut: o.Reason}})
 		}
@@ -229,28 +221,11 @@ func usedInVain(s *api.Description) string {
 	return fmt.Sprintf("all %d endpoints that could take connections fail their health check, so all are used: %s", len(used), first)
 }
 
-// shares are the shares of the endpoints that a policy chooses.
-type shares struct {
-	view      *model.View
-	selection model.Selection
-	slots     func(model.Endpoint) int
-	total     int
-}
-
-func newShares(v *model.View, all []model.Endpoint, p model.Policy, slots func(model.Endpoint) int) shares {
-	s := shares{view: v, selection: model.NewSelection(v.Service, all, v.Node, p), slots: slots}
-	for _, e := range all {
-		if s.selection.Excludes(e.Host) == model.Chosen {
-			s.total += s.slots(e)
-		}
+// shareOf returns the share of an endpoint, unless there is a reason why it has none.
+func shareOf(e model.Endpoint, d served.Decision, leftOut string) api.Share {
+	if leftOut != "" {
+		return api.Share{LeftOut: leftOut}
 	}
-	return s
-}
-
-func (s shares) of(e model.Endpoint) api.Share {
-	if why := s.view.Reason(s.selection, e.Host); why != "" {
-		return api.Share{LeftOut: why}
-	}
-	n := s.slots(e)
-	return api.Share{Part: float64(n) / float64(s.total), Slots: n}
+	n := d.Of(e.Address())
+	return api.Share{Part: float64(n) / float64(max(1, d.Slots())), Slots: n}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
@@ -222,10 +223,8 @@ func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []
 		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
 		frontends = append(frontends, r.Frontend.String())
 		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known, ofRange: r.PortName().OfRange()}
-		now, then := *r, *r
-		now.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, before), v.Node)
-		then.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, after), v.Node)
-		for _, d := range []struct{ now, then model.Decision }{{now.Inside(), then.Inside()}, {now.Outside(), then.Outside()}} {
+		now, then := with(v, r, before), with(v, r, after)
+		for _, d := range []struct{ now, then served.Decision }{{now.Inside, then.Inside}, {now.Outside, then.Outside}} {
 			p.left = min(p.left, len(d.then.Endpoints))
 			if d.now.Verdict == model.Forward && d.then.Verdict != model.Forward {
 				p.stops = d.then.Verdict.String()
@@ -234,6 +233,13 @@ func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []
 		ports = append(ports, p)
 	}
 	return frontends, ports
+}
+
+// with returns what the node would do for a route if the Service had these slices.
+func with(v *model.View, r *model.Route, slices []*model.EndpointSlice) *served.Frontend {
+	edited := *r
+	edited.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), model.FamilyOf(r.Frontend.Address), slices), v.Node)
+	return served.Of(&edited, v.Scheduler)
 }
 
 // effect returns the effect of the drain on the frontends that have a target; nil: none has.

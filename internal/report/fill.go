@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -14,9 +13,16 @@ import (
 // frontend is a frontend as it is served.
 type frontend struct {
 	*served.Frontend
-	connections *uint64        // nil without counters
-	known       int            // endpoints, if the report is from a daemon
-	service     *model.Service // nil if the report is from the kernel
+	route       *model.Route // nil if the report is from the kernel
+	connections *uint64      // nil without counters
+}
+
+// known returns the number of all endpoints; 0 if the report is from the kernel.
+func (f *frontend) known() int {
+	if f.route == nil {
+		return 0
+	}
+	return f.route.Choice.Known
 }
 
 // outside returns the decision for clients outside of the cluster, if the external policy
@@ -26,11 +32,6 @@ func (f *frontend) outside() *served.Decision {
 		return nil
 	}
 	return &f.Outside
-}
-
-type answer struct {
-	protocol model.Protocol
-	address  netip.AddrPort
 }
 
 // byPort sorts frontends, and returns those of each service port.
@@ -61,7 +62,13 @@ func (r *report) fill(all []frontend, filter *api.Filter) {
 		affected := r.affected()
 		ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !affected[p[0].Port.Service.Object().String()] })
 	}
-	r.count(ports)
+	sums := newSums()
+	for _, p := range ports {
+		for i := range p {
+			sums.add(p[i].Frontend)
+		}
+	}
+	r.Services, r.Frontends, r.Endpoints = len(sums.services), sums.totals.Frontends, sums.totals.Endpoints
 	if filter.Rows > 0 && r.Frontends > filter.Rows {
 		r.Omitted = r.Frontends
 		return
@@ -71,26 +78,6 @@ func (r *report) fill(all []frontend, filter *api.Filter) {
 	}
 }
 
-func (r *report) count(ports [][]frontend) {
-	endpoints := make(map[answer]struct{})
-	var last model.ServiceName
-	for i, p := range ports {
-		if i == 0 || p[0].Port.Service != last {
-			r.Services++
-			last = p[0].Port.Service
-		}
-		r.Frontends += len(p)
-		for j := range p {
-			for _, d := range []served.Decision{p[j].Inside, p[j].Outside} {
-				for _, e := range d.Endpoints {
-					endpoints[answer{p[j].Protocol, e.Address}] = struct{}{}
-				}
-			}
-		}
-	}
-	r.Endpoints = len(endpoints)
-}
-
 // servicePort returns the entry for the frontends of one service port.
 func servicePort(all []frontend) api.ServicePort {
 	port := all[0].Port
@@ -98,8 +85,8 @@ func servicePort(all []frontend) api.ServicePort {
 		Namespace: port.Service.Namespace, Name: port.Service.Name, Port: port.Port, Protocol: port.Protocol.String(),
 		Frontends: make([]api.Frontend, len(all)),
 	}
-	if s := all[0].service; s != nil {
-		p.Stated = setting.StatedOf(s)
+	if r := all[0].route; r != nil {
+		p.Stated = setting.StatedOf(r.Service)
 	}
 	for i := range all {
 		f := &all[i]
@@ -115,7 +102,7 @@ func servicePort(all []frontend) api.ServicePort {
 
 func (f *frontend) entry() api.Frontend {
 	out := api.Frontend{
-		Kind: f.Kind.String(), Address: f.Target(), Decision: decisionOf(f.Inside), Connections: f.connections, Known: f.known,
+		Kind: f.Kind.String(), Address: f.Target(), Decision: decisionOf(f.Inside), Connections: f.connections, Known: f.known(),
 		SourceRanges: f.Sources != nil, Limits: f.Limits != model.Limits{}, ClientAddresses: f.ClientAddresses().String(),
 	}
 	if f.Sources != nil {

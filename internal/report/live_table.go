@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // table is one reading of all Services. Only its cost changes once it is made.
@@ -41,26 +42,18 @@ func newTable(routing *model.Routing, c Connections, counted bool, before *table
 		before = &table{}
 	}
 	if before.routing != nil && sameRoutes(before.routing.Routes, routing.Routes) {
-		t.keep(before)
+		t.totals, t.services = before.totals, slices.Clone(before.services)
 	} else {
-		t.describe(routing.Routes)
+		all := newSums()
+		for i := range routing.Routes {
+			all.add(served.Of(&routing.Routes[i], routing.Scheduler))
+		}
+		t.totals, t.services = all.totals, all.services
 	}
+	t.totals.Connections = c.Total
 	t.count(routing.Routes, before)
 	slices.SortFunc(t.services, compareServices)
 	return t
-}
-
-// user identifies an endpoint: in its Service, and without one in the totals.
-type user struct {
-	service  *model.Service
-	protocol model.Protocol
-	address  netip.AddrPort
-}
-
-// used is a list of endpoints that several routes share.
-type used struct {
-	choice *model.Choice
-	policy model.Policy
 }
 
 // sameRoutes reports whether two readings have the same routes: decisions are immutable.
@@ -70,61 +63,20 @@ func sameRoutes(a, b []model.Route) bool {
 	})
 }
 
-// keep takes over what depends on the routes only.
-func (t *table) keep(before *table) {
-	connections := t.totals.Connections
-	t.totals = before.totals
-	t.totals.Connections = connections
-	t.services = make([]api.LiveService, len(before.services))
-	for i, s := range before.services {
-		t.services[i] = t.newService(s.ServiceName())
-		t.services[i].Frontends, t.services[i].Endpoints, t.services[i].Unserved = s.Frontends, s.Endpoints, s.Unserved
-	}
-}
-
-// index returns the places of the Services.
-func (t *table) index() map[model.ServiceName]int {
-	out := make(map[model.ServiceName]int, len(t.services))
-	for i := range t.services {
-		out[t.services[i].ServiceName()] = i
-	}
-	return out
-}
-
-// describe adds the Services of all routes.
-func (t *table) describe(routes []model.Route) {
-	index := make(map[model.ServiceName]int)
-	lists, endpoints := make(map[used]bool), make(map[user]bool)
-	for i := range routes {
-		r := &routes[i]
-		at, ok := index[r.Service.Name]
-		if !ok {
-			at = len(t.services)
-			index[r.Service.Name] = at
-			t.services = append(t.services, t.newService(r.Service.Name))
-		}
-		s := &t.services[at]
-		s.Frontends++
-		if r.Inside().Verdict != model.Forward || r.Outside().Verdict != model.Forward {
-			s.Unserved++
-			t.totals.Unserved++
-		}
-		for _, p := range []model.Policy{r.InsidePolicy(), outsidePolicy(r)} {
-			if l := (used{r.Choice, p}); !lists[l] {
-				lists[l] = true
-				t.addEndpoints(s, r, p, endpoints)
-			}
-		}
-	}
-	t.totals.Services, t.totals.Frontends = len(t.services), len(routes)
-}
-
 // count adds the connections to the frontends of all Services.
 func (t *table) count(routes []model.Route, before *table) {
 	if !t.counted {
 		return
 	}
-	index := t.index()
+	index := make(map[model.ServiceName]int, len(t.services))
+	for i := range t.services {
+		s := &t.services[i]
+		index[s.ServiceName()] = i
+		s.Connections, s.Recent = new(uint64), nil
+		if t.since > 0 {
+			s.Recent = new(uint64)
+		}
+	}
 	for i := range routes {
 		r := &routes[i]
 		s := &t.services[index[r.Service.Name]]
@@ -133,40 +85,6 @@ func (t *table) count(routes []model.Route, before *table) {
 		*s.Connections += n
 		if s.Recent != nil && old <= n { // else the frontend was deleted and added again
 			*s.Recent += n - old
-		}
-	}
-}
-
-func outsidePolicy(r *model.Route) model.Policy {
-	if r.Local() {
-		return model.PolicyLocal
-	}
-	return r.InsidePolicy()
-}
-
-func (t *table) newService(n model.ServiceName) api.LiveService {
-	s := api.LiveService{Namespace: n.Namespace, Name: n.Name}
-	if t.counted {
-		s.Connections = new(uint64)
-		if t.since > 0 {
-			s.Recent = new(uint64)
-		}
-	}
-	return s
-}
-
-// addEndpoints counts the endpoints of a route that are not in seen yet.
-func (t *table) addEndpoints(s *api.LiveService, r *model.Route, p model.Policy, seen map[user]bool) {
-	for _, e := range r.Choice.Decide(p).Endpoints {
-		u := user{r.Service, r.Frontend.Protocol, e.Address()}
-		if !seen[u] {
-			seen[u] = true
-			s.Endpoints++
-		}
-		u.service = nil
-		if !seen[u] {
-			seen[u] = true
-			t.totals.Endpoints++
 		}
 	}
 }
@@ -217,41 +135,42 @@ func (t *table) routesOf(name string) (out []model.Route) {
 func (t *table) detail(routes []model.Route, counts []counters.Endpoint) *api.LiveDetail {
 	i := slices.IndexFunc(t.services, func(s api.LiveService) bool { return s.ServiceName() == routes[0].Service.Name })
 	d := &api.LiveDetail{LiveService: t.services[i]}
-	for _, p := range PortsOf(routes, t.routing.Scheduler, t.connections, t.counted) {
-		d.Ports = append(d.Ports, api.LivePort{ServicePort: p, EndpointList: liveEndpoints(routes, p, counts)})
+	for _, p := range byPort(frontendsOf(routes, t.routing.Scheduler, t.connections.Frontends, t.counted)) {
+		d.Ports = append(d.Ports, api.LivePort{ServicePort: servicePort(p), EndpointList: liveEndpoints(p, counts)})
 	}
 	return d
 }
 
 // liveEndpoints returns the endpoints of a service port, sorted by address.
-func liveEndpoints(routes []model.Route, p api.ServicePort, counts []counters.Endpoint) (out []api.LiveEndpoint) {
-	found, local := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
+func liveEndpoints(port []frontend, counts []counters.Endpoint) (out []api.LiveEndpoint) {
+	found := make(map[netip.AddrPort]*api.LiveEndpoint)
 	frontends := make(map[model.Frontend]bool)
-	for i := range routes {
-		r := &routes[i]
-		if r.Port.Name != p.Port || r.Port.Protocol.String() != p.Protocol {
-			continue
-		}
-		frontends[r.Frontend] = true
-		for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
-			found[e.Address()] = true
-		}
-		for _, e := range r.Choice.Local {
-			local[e.Address()] = true
+	for i := range port {
+		f := &port[i]
+		frontends[f.Frontend.Frontend] = true
+		for _, e := range slices.Concat(f.Inside.Endpoints, f.Outside.Endpoints) {
+			if found[e.Address] == nil {
+				found[e.Address] = &api.LiveEndpoint{Address: model.EndpointText(e.Address)}
+			}
 		}
 	}
-	connections := make(map[netip.AddrPort]uint64)
+	for i := range port {
+		for _, e := range port[i].route.Choice.Local {
+			if d := found[e.Address()]; d != nil {
+				d.Local = true
+			}
+		}
+	}
 	for _, c := range counts {
-		if frontends[c.Frontend] {
-			connections[c.Endpoint] += c.Connections
+		if d := found[c.Endpoint]; d != nil && frontends[c.Frontend] {
+			if d.Connections == nil {
+				d.Connections = new(uint64)
+			}
+			*d.Connections += c.Connections
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(found), netip.AddrPort.Compare) {
-		e := api.LiveEndpoint{Address: model.EndpointText(a), Local: local[a]}
-		if n, ok := connections[a]; ok {
-			e.Connections = &n
-		}
-		out = append(out, e)
+		out = append(out, *found[a])
 	}
 	return out
 }

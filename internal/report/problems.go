@@ -78,10 +78,10 @@ func (r *report) judge(port []frontend) {
 		return api.Problem{Object: port[0].Port.Service.Object().String(), Reason: reason, Message: addressed(all) + portText(port[0].Port.Port) + why}
 	}
 	if len(rejecting) > 0 {
-		r.Problems = append(r.Problems, problem(api.NoEndpoints, r.noEndpoint(rejecting[0].known), rejecting))
+		r.Problems = append(r.Problems, problem(api.NoEndpoints, r.noEndpoint(rejecting[0].known()), rejecting))
 	}
 	if len(dropping) > 0 {
-		r.Problems = append(r.Problems, problem(api.NoLocalEndpoints, r.noEndpoint(dropping[0].known), dropping))
+		r.Problems = append(r.Problems, problem(api.NoLocalEndpoints, r.noEndpoint(dropping[0].known()), dropping))
 	}
 	if len(droppingOutside) > 0 {
 		r.Notes = append(r.Notes, problem(api.NoLocalEndpoints, "", droppingOutside))

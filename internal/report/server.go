@@ -258,20 +258,11 @@ func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections ma
 	all := make([]frontend, len(routes))
 	for i := range routes {
 		route := &routes[i]
-		all[i] = frontend{Frontend: served.Of(route, scheduler), known: route.Choice.Known, service: route.Service}
+		all[i] = frontend{Frontend: served.Of(route, scheduler), route: route}
 		if counted && !all[i].OnLocalhost() { // counted behind the listener
 			n := connections[route.Frontend.ID()]
 			all[i].connections = &n
 		}
 	}
 	return all
-}
-
-// PortsOf returns the service ports of some routes, sorted, with the connections to
-// their frontends if these are counted. scheduler is that of the node.
-func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) (out []api.ServicePort) {
-	for _, p := range byPort(frontendsOf(routes, scheduler, c.Frontends, counted)) {
-		out = append(out, servicePort(p))
-	}
-	return out
 }

@@ -1,0 +1,61 @@
+package report
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
+)
+
+// sums count frontends and their endpoints, in all and by Service.
+type sums struct {
+	totals   api.Totals // without connections
+	services []api.LiveService
+	index    map[model.ServiceName]int
+	seen     map[endpoint]bool
+}
+
+// endpoint is a distinct endpoint: of a Service, or with the zero value of any.
+type endpoint struct {
+	service  model.ServiceName
+	protocol model.Protocol
+	address  netip.AddrPort
+}
+
+func newSums() *sums {
+	return &sums{index: make(map[model.ServiceName]int), seen: make(map[endpoint]bool)}
+}
+
+// add adds a frontend.
+func (s *sums) add(f *served.Frontend) {
+	name := f.Port.Service
+	at, ok := s.index[name]
+	if !ok {
+		at = len(s.services)
+		s.index[name], s.services = at, append(s.services, api.LiveService{Namespace: name.Namespace, Name: name.Name})
+		s.totals.Services++
+	}
+	of := &s.services[at]
+	of.Frontends++
+	s.totals.Frontends++
+	if f.Inside.Verdict != model.Forward || f.Outside.Verdict != model.Forward {
+		of.Unserved++
+		s.totals.Unserved++
+	}
+	for _, d := range []served.Decision{f.Inside, f.Outside} {
+		for _, e := range d.Endpoints {
+			of.Endpoints += s.first(endpoint{name, f.Protocol, e.Address})
+			s.totals.Endpoints += s.first(endpoint{protocol: f.Protocol, address: e.Address})
+		}
+	}
+}
+
+// first returns 1 for an endpoint that was not seen before, or else 0.
+func (s *sums) first(e endpoint) int {
+	if s.seen[e] {
+		return 0
+	}
+	s.seen[e] = true
+	return 1
+}
