@@ -46,7 +46,7 @@ func (w *work) dataPages() (out []serve.Page) {
 		{Path: api.DrainPath, Handler: http.HandlerFunc(w.status.ServeDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
 		{Path: BasisPath, Handler: http.HandlerFunc(w.serveBasis),
 			About: "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)"},
-		{Path: api.LivePath, Handler: w.live, About: "connections, changes and problems at present, as JSON (nftproxy top)"},
+		{Path: api.LivePath, Handler: http.HandlerFunc(w.status.ServeLive), About: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
 		{Path: "/metrics/slis", Handler: w.metrics.SLIs()},
 	}...)

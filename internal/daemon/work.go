@@ -40,7 +40,6 @@ type work struct {
 	events   *events.Recorder
 	metrics  *metrics.Set
 	status   *report.Server
-	live     *report.Feed
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
@@ -135,10 +134,8 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
-		Problems: w.problems, Notes: w.notes, Drains: w.drains, Counted: w.node.Counters, Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
-	})
-	w.live = report.NewFeed(report.FeedConfig{
-		Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Checks: w.checks.Engine, Log: w.Log,
+		Problems: w.problems, Notes: w.notes, Drains: w.drains, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
+		Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
 	})
 	w.health = &health.Proxy{
 		Families:   families,
@@ -191,7 +188,7 @@ func (w *work) follow() {
 		w.metrics.FollowDrains(w.drains.Counts)
 	}
 	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
-	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
+	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.replaced)
 	}

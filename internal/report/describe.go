@@ -63,15 +63,13 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 		AddWarnings(d, warnings)
 	}
 	now := time.Now()
-	s.mu.Lock()
 	d.Changed = s.history.of(name, now)
-	switch {
-	case s.last != nil && s.last.Error != "":
+	switch last, good := s.history.state(); {
+	case last != nil && last.Error != "":
 		d.Unsynced = "the last sync failed, so that the kernel may serve an earlier state: nftproxy status"
-	case !s.good:
+	case !good:
 		d.Unsynced = "there was no sync yet, so that the kernel may serve the state of an earlier run"
 	}
-	s.mu.Unlock()
 	if d.Unsynced != "" {
 		d.Notices = append(d.Notices, d.Unsynced)
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -19,14 +20,33 @@ const (
 	maxDetailed = 64
 	// maxWhat is the longest description in bytes.
 	maxWhat = 300
+
+	maxChanges  = 100 // that are remembered
+	maxTimes    = 256 // durations of syncs that are remembered
+	maxNames    = 5   // Services that a change names
+	maxErrorLen = 500 // bytes of an error
+	// maxRoutes limits the changed routes whose Services are named: to collect these
+	// must not delay a sync.
+	maxRoutes = 10_000
 )
 
-// history holds the last changes of Services, those that changed last. The zero value is
-// empty.
+// history is what is remembered of the syncs of the agent, in bounded memory. The zero value is
+// empty. It is safe for concurrent use.
 type history struct {
-	last    map[model.ServiceName]changed
-	started time.Time // end of the first sync; zero: none yet
-	oldest  time.Time // no change after it is forgotten; zero: none is
+	mu      sync.Mutex
+	last    *api.Sync // nil: none yet
+	good    bool      // one has succeeded
+	repairs api.Interference
+
+	services map[model.ServiceName]changed // the last change of those that changed last
+	started  time.Time                     // end of the first sync; zero: none yet
+	oldest   time.Time                     // no change after it is forgotten; zero: none is
+
+	changes []api.Change // oldest first
+	next    uint64       // number of the next change
+	times   []time.Duration
+	total   uint64
+	failed  uint64
 }
 
 type changed struct {
@@ -34,9 +54,49 @@ type changed struct {
 	what string
 }
 
-// observe records the Services that a successful sync changes. The first sync changes
-// none: its Services were there before.
+// observe records a sync.
 func (h *history) observe(s *agent.Sync) {
+	c := changeOf(s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = &api.Sync{Cause: c.Cause, Started: c.Time, Seconds: c.Seconds, Added: c.Added, Changed: c.Changed, Deleted: c.Deleted}
+	h.total++
+	if s.Err != nil {
+		h.last.Error = s.Err.Error()
+		h.failed++
+	}
+	h.good = h.good || s.Err == nil
+	if len(h.times) == maxTimes {
+		h.times = slices.Delete(h.times, 0, 1)
+	}
+	h.times = append(h.times, s.Duration)
+	h.add(c)
+	h.addRepair(s)
+	h.addServices(s)
+}
+
+// state returns the last sync, or nil, and whether one has succeeded.
+func (h *history) state() (last *api.Sync, good bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, h.good
+}
+
+// interference returns what other programs did to the rules; nil: nothing.
+func (h *history) interference(now time.Time) *api.Interference {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.repairs.Times == 0 {
+		return nil
+	}
+	out := h.repairs
+	out.Last = onClock(now, out.Last)
+	return &out
+}
+
+// addServices records the Services that a successful sync changes. The first sync changes
+// none: its Services were there before.
+func (h *history) addServices(s *agent.Sync) {
 	switch {
 	case s.Err != nil:
 		return
@@ -46,37 +106,37 @@ func (h *history) observe(s *agent.Sync) {
 	}
 	names := s.Services()
 	if len(names) > maxHistory {
-		h.last, h.oldest = nil, s.Started
+		h.services, h.oldest = nil, s.Started
 		return
 	}
 	what := describeChanges(s, names)
-	if h.last == nil {
-		h.last = make(map[model.ServiceName]changed)
+	if h.services == nil {
+		h.services = make(map[model.ServiceName]changed)
 	}
 	for _, name := range names {
 		text, ok := what[name]
 		if !ok {
 			text = fmt.Sprintf("changed, together with %d other Services", len(names)-1)
 		}
-		h.last[name] = changed{s.Started, text}
+		h.services[name] = changed{s.Started, text}
 	}
 	h.forget()
 }
 
 // forget removes the oldest half if there are too many.
 func (h *history) forget() {
-	if len(h.last) <= maxHistory {
+	if len(h.services) <= maxHistory {
 		return
 	}
-	times := make([]time.Time, 0, len(h.last))
-	for _, c := range h.last {
+	times := make([]time.Time, 0, len(h.services))
+	for _, c := range h.services {
 		times = append(times, c.at)
 	}
 	slices.SortFunc(times, time.Time.Compare)
 	h.oldest = times[len(times)/2]
-	for name, c := range h.last {
+	for name, c := range h.services {
 		if !c.at.After(h.oldest) {
-			delete(h.last, name)
+			delete(h.services, name)
 		}
 	}
 }
@@ -118,7 +178,9 @@ func describeChanges(s *agent.Sync, names []model.ServiceName) map[model.Service
 
 // of returns the last change of a Service; nil: there is none, as far as is known.
 func (h *history) of(name model.ServiceName, now time.Time) *api.LastChange {
-	c, ok := h.last[name]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ok := h.services[name]
 	switch {
 	case ok:
 		return &api.LastChange{Time: onClock(now, c.at), What: c.what}
@@ -128,4 +190,19 @@ func (h *history) of(name model.ServiceName, now time.Time) *api.LastChange {
 		return &api.LastChange{What: fmt.Sprintf("not since this nftproxy started, %s ago", now.Sub(h.started).Round(time.Second))}
 	}
 	return &api.LastChange{What: fmt.Sprintf("not within the last %s", now.Sub(h.oldest).Round(time.Second))}
+}
+
+// addRepair records the repair that a sync made, if any.
+func (h *history) addRepair(s *agent.Sync) {
+	if s.Err != nil || s.Plan == nil || s.Plan.Empty() || len(s.Interventions) == 0 && s.Cause != agent.Check {
+		return
+	}
+	c := &h.repairs
+	c.Times++
+	c.Last, c.Changes, c.Process = s.Started, len(s.Plan.Changes), ""
+	for _, i := range s.Interventions {
+		if !i.Missed {
+			c.Process = i.By.String()
+		}
+	}
 }

@@ -62,8 +62,8 @@ func TestHistory(t *testing.T) {
 	}
 	for i := range 2 * maxHistory {
 		h.observe(syncOf(now.Add(time.Duration(i)*time.Second), change(1000+i)))
-		if len(h.last) > maxHistory {
-			t.Fatalf("%d Services are remembered", len(h.last))
+		if len(h.services) > maxHistory {
+			t.Fatalf("%d Services are remembered", len(h.services))
 		}
 	}
 	later := now.Add(2 * maxHistory * time.Second)

@@ -4,13 +4,11 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -37,30 +35,20 @@ const (
 	liveTimeout    = 10 * time.Second // for a client that reads slowly
 )
 
-// FeedConfig holds the dependencies of a [Feed].
-type FeedConfig struct {
-	Status  Counters
-	Counted bool // connections are counted
-	// EndpointsCounted reports that those to each endpoint are counted as well.
-	EndpointsCounted bool
-	Checks           Checks // results of health checks; nil: none
-	Log              *slog.Logger
-}
-
-// Counters is the part of [Server] that a feed needs.
-type Counters interface {
+// countSource is the part of [Server] that a feed needs.
+type countSource interface {
 	Connections() (*model.Routing, Connections, error)
 	EndpointCounts([]model.Frontend) ([]counters.Endpoint, error)
 	Summary(*model.Routing) *api.Status
 }
 
-// Feed answers "GET /live" with a [api.Sample]. Without readers it only remembers recent
-// syncs. It is safe for concurrent use.
-type Feed struct {
-	config   FeedConfig
+// feed answers "GET /live" with an [api.Sample]. It is safe for concurrent use.
+type feed struct {
+	config   *Config
+	counts   countSource
+	history  *history
 	started  time.Time
 	instance string
-	history  syncHistory
 	answers  *serve.Answers
 
 	mu   sync.Mutex
@@ -70,25 +58,22 @@ type Feed struct {
 	details map[string]*api.LiveDetail
 }
 
-// NewFeed returns a feed of a process that starts now.
-func NewFeed(c FeedConfig) *Feed {
-	f := &Feed{config: c, started: time.Now(), instance: rand.Text(), answers: serve.NewAnswers(maxLiveAnswers, liveTimeout)}
+// newFeed returns a feed of a process that starts now.
+func newFeed(c *Config, from countSource, h *history) *feed {
+	f := &feed{config: c, counts: from, history: h, started: time.Now(), instance: rand.Text(), answers: serve.NewAnswers(maxLiveAnswers, liveTimeout)}
 	f.idle = time.AfterFunc(keep, f.drop)
 	return f
 }
 
-// Observe records a sync: it is an observer of [agent.Agent].
-func (f *Feed) Observe(s *agent.Sync) { f.history.observe(s) }
-
 // drop frees the memory of the last reading.
-func (f *Feed) drop() {
+func (f *feed) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.details = nil, nil
 }
 
 // table returns the last reading, or makes another one if that is too old.
-func (f *Feed) table() (*table, error) {
+func (f *feed) table() (*table, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.idle.Reset(keep)
@@ -96,13 +81,13 @@ func (f *Feed) table() (*table, error) {
 	if f.last != nil && begin.Sub(f.last.at) < max(period, rest*f.last.cost) {
 		return f.last, nil
 	}
-	routing, connections, err := f.config.Status.Connections()
+	routing, connections, err := f.counts.Connections()
 	if err != nil {
 		return nil, fmt.Errorf("read connections: %w", err)
 	}
 	read := time.Now()
 	t := newTable(routing, connections, f.config.Counted, f.last)
-	t.report = f.config.Status.Summary(routing)
+	t.report = f.counts.Summary(routing)
 	t.at, t.uptime, t.cost = read, read.Sub(f.started), time.Since(begin)
 	f.last, f.details = t, make(map[string]*api.LiveDetail)
 	return t, nil
@@ -110,7 +95,7 @@ func (f *Feed) table() (*table, error) {
 
 // detail returns a Service of a table, or nil. The counters of its endpoints are read
 // once for each table.
-func (f *Feed) detail(t *table, name string) (*api.LiveDetail, error) {
+func (f *feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if d, ok := f.details[name]; ok && t == f.last {
@@ -128,7 +113,7 @@ func (f *Feed) detail(t *table, name string) (*api.LiveDetail, error) {
 			frontends[i] = routes[i].Frontend
 		}
 		var err error
-		if counts, err = f.config.Status.EndpointCounts(frontends); err != nil {
+		if counts, err = f.counts.EndpointCounts(frontends); err != nil {
 			return nil, fmt.Errorf("read connections of endpoints: %w", err)
 		}
 	}
@@ -170,7 +155,7 @@ func parseQuery(r *http.Request) (query, error) {
 // ServeHTTP answers with a [api.Sample] in JSON. The query may have "limit", the most
 // Services, "filter", a part of their names, and "service", the name of one that is
 // described in detail.
-func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -192,7 +177,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(sample) // fails if the client is gone
 }
 
-func (f *Feed) sample(q query) (*api.Sample, error) {
+func (f *feed) sample(q query) (*api.Sample, error) {
 	t, err := f.table()
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package report
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -11,45 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-const (
-	maxChanges  = 100 // that are remembered
-	maxTimes    = 256 // durations of syncs that are remembered
-	maxNames    = 5   // Services that a change names
-	maxErrorLen = 500 // bytes of an error
-	// maxRoutes limits the changed routes whose Services are named: to collect these
-	// must not delay a sync.
-	maxRoutes = 10_000
-)
-
-// syncHistory remembers recent syncs. It is safe for concurrent use.
-type syncHistory struct {
-	mu      sync.Mutex
-	changes []api.Change // oldest first
-	next    uint64       // number of the next change
-	times   []time.Duration
-	total   uint64
-	failed  uint64
-}
-
-// observe records a sync.
-func (h *syncHistory) observe(s *agent.Sync) {
-	c := changeOf(s)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.total++
-	if s.Err != nil {
-		h.failed++
-	}
-	if len(h.times) == maxTimes {
-		h.times = slices.Delete(h.times, 0, 1)
-	}
-	h.times = append(h.times, s.Duration)
-	h.add(c)
-}
-
 // add records a change unless it is empty. A repeated error becomes part of
 // the first one, so that it does not displace all others.
-func (h *syncHistory) add(c api.Change) {
+func (h *history) add(c api.Change) {
 	var last *api.Change
 	if n := len(h.changes); n > 0 {
 		last = &h.changes[n-1]
@@ -98,7 +61,7 @@ func namesOf(s *agent.Sync) (names []string, more int) {
 }
 
 // read adds the history to a sample. onClock converts times.
-func (h *syncHistory) read(s *api.Sample, onClock func(time.Time) time.Time) {
+func (h *history) read(s *api.Sample, onClock func(time.Time) time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.Changes = slices.Clone(h.changes)

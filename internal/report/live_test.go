@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"encoding/json"
@@ -19,14 +19,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/top"
 )
 
 // fakeCounters is what a status server knows, without a kernel.
 type fakeCounters struct {
 	routing     *model.Routing
-	connections report.Connections
+	connections Connections
 	err         error
 	reads       int
 	wait        func() // in every reading; nil: not at all
@@ -35,7 +34,7 @@ type fakeCounters struct {
 	endpointReads int
 }
 
-func (n *fakeCounters) Connections() (*model.Routing, report.Connections, error) {
+func (n *fakeCounters) Connections() (*model.Routing, Connections, error) {
 	n.reads++
 	if n.wait != nil {
 		n.wait()
@@ -87,18 +86,18 @@ func services(n int) *model.Routing {
 
 // count sets the connections of the first Services.
 func (n *fakeCounters) count(connections ...uint64) {
-	n.connections = report.Connections{Frontends: make(map[model.FrontendID]uint64)}
+	n.connections = Connections{Frontends: make(map[model.FrontendID]uint64)}
 	for i, c := range connections {
 		n.connections.Total += c
 		n.connections.Frontends[n.routing.Routes[i].Frontend.ID()] = c
 	}
 }
 
-func newFeed(n *fakeCounters) *report.Feed {
-	return report.NewFeed(report.FeedConfig{Status: n, Counted: true, Log: slog.New(slog.DiscardHandler)})
+func feedOf(n *fakeCounters) *feed {
+	return newFeed(&Config{Counted: true, Log: slog.New(slog.DiscardHandler)}, n, new(history))
 }
 
-func get(t *testing.T, f *report.Feed, query string) (*api.Sample, int) {
+func get(t *testing.T, f *feed, query string) (*api.Sample, int) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
@@ -124,7 +123,7 @@ func TestFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeCounters{routing: services(4)}
 		n.count(1, 5, 0, 9)
-		f := newFeed(n)
+		f := feedOf(n)
 		time.Sleep(time.Second)
 		first, _ := get(t, f, "")
 		if got := names(first); got != "web-3 web-1 web-0 web-2" || first.Totals != (api.Totals{Services: 4, Frontends: 4, Endpoints: 8, Connections: 15}) || !first.Complete() {
@@ -167,7 +166,7 @@ func TestFeedReadsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeCounters{routing: services(2)}
 		n.count(1, 2)
-		f := newFeed(n)
+		f := feedOf(n)
 		for range 10 {
 			get(t, f, "")
 			time.Sleep(50 * time.Millisecond)
@@ -199,7 +198,7 @@ func TestFeedIsBounded(t *testing.T) {
 		n.routing.Notices = append(n.routing.Notices, model.Notice{Object: model.Object{Kind: "Service", Namespace: "shop", Name: fmt.Sprint(i)}, Message: "not served"})
 	}
 	n.count()
-	f := newFeed(n)
+	f := feedOf(n)
 	s, size := get(t, f, "")
 	if len(s.Services) != 100 || s.Matching != 10_000 || s.Complete() || len(s.Problems) != 50 || s.ProblemCount != 500 || size > 40<<10 {
 		t.Errorf("%d of %d Services, %d of %d problems, %d bytes", len(s.Services), s.Matching, len(s.Problems), s.ProblemCount, size)
@@ -223,7 +222,7 @@ func TestFeedCountsEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &fakeCounters{routing: services(3), endpoint: netip.MustParseAddrPort("10.128.0.1:8080")}
 		n.count(0, 6)
-		f := report.NewFeed(report.FeedConfig{Status: n, Counted: true, EndpointsCounted: true, Log: slog.New(slog.DiscardHandler)})
+		f := newFeed(&Config{Counted: true, EndpointsCounted: true, Log: slog.New(slog.DiscardHandler)}, n, new(history))
 		time.Sleep(time.Second)
 		var samples []*api.Sample
 		for range 2 {
@@ -247,14 +246,14 @@ func TestFeedCountsEndpoints(t *testing.T) {
 	})
 }
 
-// failing are results of checks: of each of 100 Services, 60 endpoints fail.
-type failing struct{}
+// sixtyFail are results of checks: of each of 100 Services, 60 endpoints fail.
+type sixtyFail struct{}
 
-func (failing) Result(model.ServiceName, netip.Addr) (model.CheckResult, bool) {
+func (sixtyFail) Result(model.ServiceName, netip.Addr) (model.CheckResult, bool) {
 	return model.CheckResult{}, false
 }
 
-func (failing) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
+func (sixtyFail) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
 	for i := range 100 {
 		for j := range 61 {
 			name := model.ServiceName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
@@ -268,7 +267,7 @@ func (failing) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
 func TestFeedChecks(t *testing.T) {
 	n := &fakeCounters{routing: services(3)}
 	n.count(1)
-	s, _ := get(t, report.NewFeed(report.FeedConfig{Status: n, Counted: true, Checks: failing{}, Log: slog.New(slog.DiscardHandler)}), "?service=shop/web-1")
+	s, _ := get(t, newFeed(&Config{Counted: true, Checks: sixtyFail{}, Log: slog.New(slog.DiscardHandler)}, n, new(history)), "?service=shop/web-1")
 	d := s.Detail
 	if d == nil || d.FailingCount != 60 || len(d.Failing) != 50 || d.Failing[0].Address != "10.0.1.1" || d.Failing[0].Message != "connect: refused" || d.Failing[0].Since.Unix() != 1000 {
 		t.Errorf("detail %+v", d)
@@ -278,7 +277,7 @@ func TestFeedChecks(t *testing.T) {
 func TestFeedRefuses(t *testing.T) {
 	n := &fakeCounters{routing: services(1)}
 	n.count(1)
-	f := newFeed(n)
+	f := feedOf(n)
 	ask := func(query string, status int, want string) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -291,13 +290,13 @@ func TestFeedRefuses(t *testing.T) {
 		ask(q, 400, "is not a number from 0 to 1000")
 	}
 	ask("?filter="+strings.Repeat("a", 1000), 400, "at most 512 bytes")
-	f = newFeed(&fakeCounters{err: errors.New("no memory")})
+	f = feedOf(&fakeCounters{err: errors.New("no memory")})
 	ask("", 500, "read connections: no memory")
 }
 
 // TestFeedBeforeFirstSync reports that nothing is served yet.
 func TestFeedBeforeFirstSync(t *testing.T) {
-	s, _ := get(t, newFeed(&fakeCounters{}), "?service=shop/web-0")
+	s, _ := get(t, feedOf(&fakeCounters{}), "?service=shop/web-0")
 	if s.Healthy || len(s.Services) > 0 || s.Detail != nil || s.Version != "v1" {
 		t.Errorf("%+v", s)
 	}
@@ -307,7 +306,7 @@ func TestFeedBeforeFirstSync(t *testing.T) {
 func TestManyReaders(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	n := &fakeCounters{wait: func() { arrived <- struct{}{}; <-proceed }}
-	f := newFeed(n)
+	f := feedOf(n)
 	codes := make(chan int)
 	ask := func() {
 		w := httptest.NewRecorder()
@@ -329,8 +328,8 @@ func TestManyReaders(t *testing.T) {
 	}
 }
 
-// syncOf is a sync that changed some Services.
-func syncOf(number int, routing *model.Routing, changed int) *agent.Sync {
+// changing is a sync that changed some Services.
+func changing(number int, routing *model.Routing, changed int) *agent.Sync {
 	s := &agent.Sync{Cause: agent.Change, Started: time.Now(), Duration: time.Duration(number) * time.Millisecond,
 		Plan: &plan.Plan{Changes: make([]plan.Change, changed)}}
 	for i := range routing.Routes[:changed] {
@@ -344,11 +343,11 @@ func syncOf(number int, routing *model.Routing, changed int) *agent.Sync {
 func TestChanges(t *testing.T) {
 	n := &fakeCounters{routing: services(40)}
 	n.count()
-	f := newFeed(n)
+	f := feedOf(n)
 	for i := 1; i <= 300; i++ {
-		f.Observe(syncOf(i, n.routing, min(i, 8)))
+		f.history.observe(changing(i, n.routing, min(i, 8)))
 	}
-	f.Observe(syncOf(301, n.routing, 0)) // no change
+	f.history.observe(changing(301, n.routing, 0)) // no change
 	s, _ := get(t, f, "")
 	if len(s.Changes) != 100 || s.Changes[0].Number != 300 || s.Changes[99].Number != 201 {
 		t.Fatalf("%d changes, the newest %+v", len(s.Changes), s.Changes[0])
@@ -365,13 +364,13 @@ func TestChanges(t *testing.T) {
 func TestRepeatedError(t *testing.T) {
 	n := &fakeCounters{routing: services(1)}
 	n.count()
-	f := newFeed(n)
-	f.Observe(syncOf(1, n.routing, 1))
+	f := feedOf(n)
+	f.history.observe(changing(1, n.routing, 1))
 	for range 5 {
-		f.Observe(&agent.Sync{Cause: agent.Retry, Err: errors.New("no memory\nstack")})
+		f.history.observe(&agent.Sync{Cause: agent.Retry, Err: errors.New("no memory\nstack")})
 	}
-	f.Observe(&agent.Sync{Cause: agent.Retry, Err: errors.New(strings.Repeat("é", 400))})
-	f.Observe(syncOf(1, n.routing, 0)) // it works again
+	f.history.observe(&agent.Sync{Cause: agent.Retry, Err: errors.New(strings.Repeat("é", 400))})
+	f.history.observe(changing(1, n.routing, 0)) // it works again
 	s, _ := get(t, f, "")
 	if len(s.Changes) != 4 || s.Changes[0].Error != "" || s.Changes[1].Error != strings.Repeat("é", 250) || s.Syncs.Failed != 6 {
 		t.Fatalf("%+v", s.Changes)

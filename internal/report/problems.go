@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Objects of problems that concern no object of Kubernetes.
@@ -59,6 +60,21 @@ func (r *report) addProblems(now time.Time) {
 		}
 	}
 	r.SortProblems()
+}
+
+// recently is how long a change of the rules by another program is a problem.
+const recently = time.Hour
+
+func interferenceText(c *api.Interference, now time.Time) string {
+	by := "another program"
+	if c.Process != "" {
+		by = "process " + c.Process
+	}
+	text := fmt.Sprintf("by %s, %s ago; the repair took %s", by, now.Sub(c.Last).Round(time.Second), terminal.Count(c.Changes, "change"))
+	if c.Times > 1 {
+		text += fmt.Sprintf("; %d times since the start", c.Times)
+	}
+	return text
 }
 
 // judge adds the problem of a service port whose connections are rejected or dropped.

@@ -14,7 +14,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/served"
 )
@@ -43,9 +42,11 @@ type Config struct {
 	Bindings func(model.Family, int) ([]*nft.Set, error)
 	// Drains has what is drained; nil: nothing is.
 	Drains  *drain.Follower
-	Counted bool         // the rules count connections
-	Kernel  KernelReader // used by this server only
-	Log     *slog.Logger
+	Counted bool // the rules count connections
+	// EndpointsCounted reports that they count those to each endpoint as well.
+	EndpointsCounted bool
+	Kernel           KernelReader // used by this server only
+	Log              *slog.Logger
 }
 
 // KernelReader is the part of [counters.Reader] that a server needs.
@@ -62,12 +63,8 @@ type Server struct {
 	config  Config
 	answers *serve.Answers
 
-	mu   sync.Mutex
-	last *api.Sync
-	good bool // a sync has succeeded
-	// changed sums up the changes of the rules by other programs.
-	changed api.Interference
-	history history // of Services
+	history history
+	live    *feed
 
 	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
@@ -82,38 +79,29 @@ const (
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	return &Server{config: c, answers: serve.NewAnswers(maxAnswers, writeTimeout), counts: newCounts(), carried: newCarried()}
+	s := &Server{config: c, answers: serve.NewAnswers(maxAnswers, writeTimeout), counts: newCounts(), carried: newCarried()}
+	s.live = newFeed(&s.config, s, &s.history)
+	return s
 }
 
 // Observe records a sync of the agent.
 func (s *Server) Observe(o *agent.Sync) {
-	last := &api.Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
-	if o.Plan != nil {
-		last.Added, last.Changed, last.Deleted = o.Plan.Count(plan.Add), o.Plan.Count(plan.Replace), o.Plan.Count(plan.Delete)
-	}
-	if o.Err != nil {
-		last.Error = o.Err.Error()
-	}
 	s.carried.synced()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = last
-	s.good = s.good || o.Err == nil
-	repaired(&s.changed, o)
 	s.history.observe(o)
 }
 
 // observed returns the last sync and, after the first successful one, the agent's
 // routing.
 func (s *Server) observed() (*api.Sync, *model.Routing) {
-	s.mu.Lock()
-	last, good := s.last, s.good
-	s.mu.Unlock()
+	last, good := s.history.state()
 	if !good {
 		return last, nil
 	}
 	return last, s.config.Routing()
 }
+
+// ServeLive answers with an [api.Sample] in JSON, as [api.LiveQuery] asks.
+func (s *Server) ServeLive(w http.ResponseWriter, r *http.Request) { s.live.ServeHTTP(w, r) }
 
 // ServeHTTP answers with a [api.Status] in JSON.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -158,9 +146,7 @@ func (s *Server) report(filter *api.Filter) (*report, error) {
 // Summary returns the report without what it lists of a routing, except its notices,
 // at a low cost. routing may be nil.
 func (s *Server) Summary(routing *model.Routing) *api.Status {
-	s.mu.Lock()
-	last := s.last
-	s.mu.Unlock()
+	last, _ := s.history.state()
 	now := time.Now()
 	r := s.head(now, last)
 	if routing != nil {
@@ -197,13 +183,7 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 	if s.config.Checks != nil {
 		r.addChecks(now, s.config.Checks, s.config.View)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.changed.Times > 0 {
-		changed := s.changed
-		changed.Last = onClock(now, changed.Last)
-		r.RulesChanged = &changed
-	}
+	r.RulesChanged = s.history.interference(now)
 	return r
 }
 
