@@ -5,13 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -60,7 +57,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	d.From = api.FromDaemon
 	if s.config.SourceState != nil {
 		_, warnings, _ := s.config.SourceState()
-		AddWarnings(d, warnings)
+		addWarnings(d, warnings)
 	}
 	now := time.Now()
 	d.Changed = s.history.of(name, now)
@@ -88,47 +85,17 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 			if err := s.count(routing); err != nil {
 				return err
 			}
-			AddConnections(d, s.counts.frontends)
+			addConnections(d, s.counts.frontends)
 		}
 		if err := addEndpointCounts(d, s.endpointCounts); err != nil {
 			return err
 		}
 	}
-	if err := addLimitDrops(d, s.config.Kernel); err != nil {
+	if err := addLimitDrops(d, s.config.Kernel.LimitDrops); err != nil {
 		return err
 	}
 	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
 		return nil
 	}
 	return addClients(d, s.config.Bindings)
-}
-
-// addEndpointCounts adds the connections to each endpoint, if they are counted.
-func addEndpointCounts(d *api.Description, read func([]model.Frontend) ([]counters.Endpoint, error)) error {
-	counts, err := read(FrontendsOf(d))
-	if err != nil {
-		return err
-	}
-	sums := make(map[EndpointUse]uint64)
-	for _, c := range counts {
-		sums[EndpointUse{Frontend: c.Frontend, Endpoint: c.Endpoint}] += c.Connections
-	}
-	AddEndpointConnections(d, sums)
-	return nil
-}
-
-// addClients adds the clients that the affinity maps of both families bind.
-func addClients(d *api.Description, read func(model.Family, int) ([]*nft.Set, error)) error {
-	var sets []*nft.Set
-	limited := false // there may be more than were read
-	for _, f := range model.Families {
-		found, err := read(f, maxBindings)
-		if err != nil {
-			return err
-		}
-		limited = limited || slices.ContainsFunc(found, func(s *nft.Set) bool { return len(s.Elements) >= maxBindings })
-		sets = append(sets, found...)
-	}
-	AddClients(d, sets, limited)
-	return nil
 }

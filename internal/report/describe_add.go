@@ -1,16 +1,20 @@
 package report
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// AddWarnings adds the warnings that name the Service or one of its slices.
-func AddWarnings(s *api.Description, all []string) {
+// addWarnings adds the warnings that name the Service or one of its slices.
+func addWarnings(s *api.Description, all []string) {
 	names := []string{s.ServiceName().String(), s.Object().String()}
 	for _, slice := range s.Slices {
 		names = append(names, s.Namespace+"/"+slice)
@@ -43,96 +47,122 @@ func hasName(text, name string) bool {
 	}
 }
 
-// AddConnections adds the numbers of connections to the frontends that the Service has.
-func AddConnections(s *api.Description, counts map[model.FrontendID]uint64) {
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		for j := range p.Frontends {
-			f := &p.Frontends[j]
-			if key := p.Frontend(f); f.ServedBy == "" && !key.OnLocalhost() { // these are counted behind the listener
-				n := counts[key.ID()]
-				f.Connections = &n
+// own iterates over the frontends that a Service has itself, with their ports.
+func own(s *api.Description) iter.Seq2[*api.DescribedPort, *api.DescribedFrontend] {
+	return func(yield func(*api.DescribedPort, *api.DescribedFrontend) bool) {
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			for j := range p.Frontends {
+				if f := &p.Frontends[j]; f.ServedBy == "" && !yield(p, f) {
+					return
+				}
 			}
 		}
 	}
 }
 
-// EndpointUse is a frontend and an endpoint that it sends connections to.
-type EndpointUse struct {
-	Frontend model.Frontend
-	Endpoint netip.AddrPort
+// addConnections adds the numbers of connections to the frontends.
+func addConnections(s *api.Description, counts map[model.FrontendID]uint64) {
+	for p, f := range own(s) {
+		if key := p.Frontend(f); !key.OnLocalhost() { // these are counted behind the listener
+			n := counts[key.ID()]
+			f.Connections = &n
+		}
+	}
 }
 
-// FrontendsOf returns the frontends that the Service has.
-func FrontendsOf(s *api.Description) (out []model.Frontend) {
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		for j := range p.Frontends {
-			if f := &p.Frontends[j]; f.ServedBy == "" {
-				out = append(out, p.Frontend(f))
+// addEndpointCounts adds the connections to each endpoint, if they are counted.
+func addEndpointCounts(s *api.Description, read func([]model.Frontend) ([]counters.Endpoint, error)) error {
+	ports := make(map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint)
+	for p, f := range own(s) {
+		ports[p.Frontend(f)] = endpointsAt(p)
+	}
+	counts, err := read(slices.SortedFunc(maps.Keys(ports), model.Frontend.Compare))
+	for _, c := range counts {
+		if e := ports[c.Frontend][c.Endpoint]; e != nil {
+			if e.Connections == nil {
+				e.Connections = new(uint64)
 			}
+			*e.Connections += c.Connections
+		}
+	}
+	return err
+}
+
+// endpointsAt returns the endpoints of a port by their address. Only those of a range, which
+// keep the port that the client dials, have port 0.
+func endpointsAt(p *api.DescribedPort) map[netip.AddrPort]*api.DescribedEndpoint {
+	out := make(map[netip.AddrPort]*api.DescribedEndpoint)
+	for i := range p.Endpoints {
+		if at := p.Endpoints[i].AddrPort(); at.Port() != 0 || p.LastPort != 0 {
+			out[at] = &p.Endpoints[i]
 		}
 	}
 	return out
 }
 
-// AddEndpointConnections adds the numbers of connections to the endpoints that have
-// any counter.
-func AddEndpointConnections(s *api.Description, counts map[EndpointUse]uint64) {
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		for j := range p.Endpoints {
-			e := &p.Endpoints[j]
-			address, err := netip.ParseAddrPort(e.Address)
-			if host, hostErr := netip.ParseAddr(e.Address); hostErr == nil && p.LastPort != 0 { // keeps the port
-				address, err = netip.AddrPortFrom(host, 0), nil
-			}
-			if err != nil {
-				continue // it has no port
-			}
-			for k := range p.Frontends {
-				n, ok := counts[EndpointUse{p.Frontend(&p.Frontends[k]), address}]
-				if ok && p.Frontends[k].ServedBy == "" {
-					if e.Connections == nil {
-						e.Connections = new(uint64)
-					}
-					*e.Connections += n
-				}
-			}
+// addLimitDrops adds what the limits of each frontend have dropped, by their kind.
+func addLimitDrops(s *api.Description, read func() ([]counters.Limit, error)) error {
+	if len(s.Limits) == 0 {
+		return nil
+	}
+	all, err := read()
+	if err != nil {
+		return err
+	}
+	drops, sums := make(map[model.FrontendID]map[string]uint64), make(map[string]uint64)
+	for _, l := range all {
+		if drops[l.Frontend] == nil {
+			drops[l.Frontend] = make(map[string]uint64)
+		}
+		drops[l.Frontend][l.Kind.String()] = l.Packets
+	}
+	for p, f := range own(s) {
+		f.Dropped = drops[p.Frontend(f).ID()]
+		for kind, n := range f.Dropped {
+			sums[kind] += n
 		}
 	}
+	for i := range s.Limits {
+		n := sums[s.Limits[i].Kind]
+		s.Limits[i].Dropped = &n
+	}
+	return nil
 }
 
-// AddClients counts the clients that the affinity maps bind to the endpoints. limited
-// means that the maps may have more than these elements.
-func AddClients(s *api.Description, maps []*nft.Set, limited bool) {
-	ports := make(map[model.Frontend]*api.DescribedPort)
+// addClients counts the clients that the affinity maps of both families bind to the
+// endpoints.
+func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, error)) error {
+	s.Clients = &api.Clients{}
+	ports := make(map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint)
+	for p, f := range own(s) {
+		ports[p.Frontend(f)] = endpointsAt(p)
+	}
 	for i := range s.Ports {
-		p := &s.Ports[i]
-		for j := range p.Frontends {
-			if f := &p.Frontends[j]; f.ServedBy == "" {
-				ports[p.Frontend(f)] = p
-			}
-		}
-		for j := range p.Endpoints {
-			if e := &p.Endpoints[j]; e.State != "" || e.Inside.Slots > 0 || e.Outside != nil {
+		for j := range s.Ports[i].Endpoints {
+			if e := &s.Ports[i].Endpoints[j]; e.State != "" || e.Inside.Slots > 0 || e.Outside != nil {
 				e.Clients = new(int)
 			}
 		}
 	}
-	s.Clients = &api.Clients{AtLeast: limited}
-	for _, m := range maps {
-		for i := range m.Elements {
-			p := ports[m.Elements[i].Key.Frontend()]
-			if p == nil {
-				continue
-			}
-			s.Clients.Bound++
-			for j := range p.Endpoints {
-				if e := &p.Endpoints[j]; e.Clients != nil && e.Address == m.Elements[i].Value.Endpoint.String() {
+	for _, f := range model.Families {
+		found, err := read(f, maxBindings)
+		if err != nil {
+			return err
+		}
+		for _, set := range found {
+			s.Clients.AtLeast = s.Clients.AtLeast || len(set.Elements) >= maxBindings // there may be more
+			for i := range set.Elements {
+				endpoints, ok := ports[set.Elements[i].Key.Frontend()]
+				if !ok {
+					continue
+				}
+				s.Clients.Bound++
+				if e := endpoints[set.Elements[i].Value.Endpoint]; e != nil && e.Clients != nil {
 					*e.Clients++
 				}
 			}
 		}
 	}
+	return nil
 }

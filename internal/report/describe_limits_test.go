@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"math/rand/v2"
@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
 )
 
@@ -26,15 +26,17 @@ func TestLimits(t *testing.T) {
 		Connections: 1000, ConnectionsPerClient: 1, Rate: model.Rate{Amount: 100, Burst: 100}, RatePerClient: model.Rate{Amount: 1, Burst: 3, Unit: model.PerHour},
 	}}
 	objects, rules := views(s)
-	kernel := report.FromRules(rules, model.ServiceName{Namespace: "shop", Name: "web"})
-	if diff := cmp.Diff(objects.Limits, kernel.Limits); diff != "" {
+	fromRules := FromRules(rules, model.ServiceName{Namespace: "shop", Name: "web"})
+	if diff := cmp.Diff(objects.Limits, fromRules.Limits); diff != "" {
 		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
 	}
-	drops := make(map[model.FrontendID]map[string]uint64)
-	for i, f := range report.FrontendsOf(objects) {
-		drops[f.ID()] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
+	var drops []counters.Limit
+	for p, f := range own(objects) {
+		drops = append(drops, counters.Limit{Frontend: p.Frontend(f).ID(), Kind: model.LimitRate, Packets: uint64(len(drops) + 1)})
 	}
-	report.AddLimitDrops(objects, drops)
+	if err := addLimitDrops(objects, func() ([]counters.Limit, error) { return drops, nil }); err != nil {
+		t.Fatal(err)
+	}
 	var text strings.Builder
 	if err := show.Description(&text, objects, time.Now(), false); err != nil {
 		t.Fatal(err)
@@ -56,7 +58,7 @@ func TestLimits(t *testing.T) {
 // frontend that the listener connects to (6.22).
 func TestLocalhostIsNotCounted(t *testing.T) {
 	s := &api.Description{Ports: []api.DescribedPort{{Protocol: "tcp", Frontends: []api.DescribedFrontend{{Address: "192.0.2.1:30080"}, {Address: "127.0.0.1:30080"}, {Address: "[::1]:30080"}}}}}
-	report.AddConnections(s, nil)
+	addConnections(s, nil)
 	for i, f := range s.Ports[0].Frontends {
 		if counted := f.Connections != nil; counted != (i == 0) {
 			t.Errorf("%s counted: %t", f.Address, counted)

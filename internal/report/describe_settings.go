@@ -75,3 +75,12 @@ func sourcesOf(frontends []*served.Frontend) *model.Sources {
 	}
 	return model.NewSources(limited, allowed, denied)
 }
+
+func limitsOf(l model.Limits) (out []api.Limit) {
+	for k := range model.LimitKinds {
+		if text := l.Text(model.LimitKind(k)); text != "" {
+			out = append(out, api.Limit{Kind: model.LimitKind(k).String(), Admits: text})
+		}
+	}
+	return out
+}

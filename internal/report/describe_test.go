@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"errors"
@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -54,7 +53,7 @@ func views(s *model.Snapshot) (*api.Description, *nft.Ruleset) {
 	router := model.NewRouter()
 	router.Configure(model.Config{NodeName: "node-1"}, s.Nodes, nil)
 	router.SetServices(s.Update().Services)
-	return report.FromView(router.View(web)), render.Render(router.Routing())
+	return FromView(router.View(web)), render.Render(router.Routing())
 }
 
 // TestSharesAreThoseOfTheRules compares what objects and rules say about many Services.
@@ -63,7 +62,7 @@ func TestSharesAreThoseOfTheRules(t *testing.T) {
 	forwarded, outside := 0, 0
 	for range 5000 {
 		objects, rules := views(randomWorld(r))
-		kernel := report.FromRules(rules, web)
+		kernel := FromRules(rules, web)
 		if len(objects.Ports) != 1 || len(kernel.Ports) != 1 {
 			t.Fatalf("%d and %d ports", len(objects.Ports), len(kernel.Ports))
 		}
@@ -147,7 +146,7 @@ func TestTableInBudget(t *testing.T) {
 		if !strings.Contains(b.String(), want+"\n") || len(objects.Notices) != 1 || !strings.Contains(b.String(), objects.Notices[0]) {
 			t.Errorf("%d ports: no %q, or not one notice, in\n%s", ports, want, b.String())
 		}
-		if got, want := objects.Ports[0].Endpoints[0].Inside, report.FromRules(rules, web).Ports[0].Endpoints[0].Inside; got.Slots != want.Slots {
+		if got, want := objects.Ports[0].Endpoints[0].Inside, FromRules(rules, web).Ports[0].Endpoints[0].Inside; got.Slots != want.Slots {
 			t.Errorf("%d ports: the first endpoint has %d slots, in the rules %d", ports, got.Slots, want.Slots)
 		}
 	}
@@ -155,7 +154,7 @@ func TestTableInBudget(t *testing.T) {
 
 func TestAddWarnings(t *testing.T) {
 	s := &api.Description{Namespace: "shop", Name: "web", Slices: []string{"web-1"}}
-	report.AddWarnings(s, []string{
+	addWarnings(s, []string{
 		"Service shop/web: odd", "a.yaml: EndpointSlice shop/web-1: odd", "Service shop/web-2: odd", "Service workshop/web: odd", "odd",
 		"shop/web-2 and shop/web",
 	})
@@ -192,7 +191,7 @@ func TestResolve(t *testing.T) {
 		"db": `"db" is the name of several Services: choose other/db, shop/db`, "wbe": `no Service is named "wbe": did you mean shop/web?`,
 		"shop/dbb": `no Service is named "shop/dbb": did you mean shop/db or shop/web?`, "": `no Service is named ""`, "/": `no Service is named "/"`,
 	} {
-		name, err := report.Resolve(question, all)
+		name, err := Resolve(question, all)
 		if got := name.String(); err == nil && got != want || err != nil && err.Error() != want {
 			t.Errorf("%q: %s, %v; want %s", question, got, err, want)
 		}

@@ -92,12 +92,12 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 		return nil, err
 	}
 	if len(connections) > 0 {
-		AddConnections(d, connections)
+		addConnections(d, connections)
 	}
 	if err := addEndpointCounts(d, k.EndpointCounts); err != nil {
 		return nil, err
 	}
-	if err := addLimitDrops(d, k); err != nil {
+	if err := addLimitDrops(d, k.LimitDrops); err != nil {
 		return nil, err
 	}
 	if d.AffinitySeconds > 0 {

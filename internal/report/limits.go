@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -84,24 +83,4 @@ func (s *Server) LimitCounts() ([]LimitCount, error) {
 		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Limit, b.Limit))
 	})
 	return out, nil
-}
-
-// addLimitDrops adds what the limits of a Service have dropped.
-func addLimitDrops(d *api.Description, k KernelReader) error {
-	if len(d.Limits) == 0 {
-		return nil
-	}
-	all, err := k.LimitDrops()
-	if err != nil {
-		return err
-	}
-	drops := make(map[model.FrontendID]map[string]uint64)
-	for _, l := range all {
-		if drops[l.Frontend] == nil {
-			drops[l.Frontend] = make(map[string]uint64)
-		}
-		drops[l.Frontend][l.Kind.String()] = l.Packets
-	}
-	AddLimitDrops(d, drops)
-	return nil
 }

@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"net/netip"
@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
 )
 
@@ -37,7 +36,7 @@ func TestPing(t *testing.T) {
 		"empty": {"10.96.0.11: not answered, because no endpoint takes connections\n",
 			"203.0.113.20: answered by this node inside of the cluster only, because it has no endpoint; decided by shop/web, which has the same address\n"},
 	} {
-		objects := report.FromView(router.View(model.ServiceName{Namespace: "shop", Name: name}))
+		objects := FromView(router.View(model.ServiceName{Namespace: "shop", Name: name}))
 		var text strings.Builder
 		if err := show.Description(&text, objects, time.Now(), false); err != nil {
 			t.Fatal(err)
@@ -47,7 +46,7 @@ func TestPing(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", name, w, &text)
 			}
 		}
-		rules := report.FromRules(render.Render(router.Routing()), model.ServiceName{Namespace: "shop", Name: name})
+		rules := FromRules(render.Render(router.Routing()), model.ServiceName{Namespace: "shop", Name: name})
 		answered := slices.DeleteFunc(slices.Clone(objects.Ping), func(p api.Ping) bool { return !p.Inside || p.DecidedBy != "" })
 		if !slices.Equal(rules.Ping, answered) {
 			t.Errorf("%s: rules say %v, objects %v", name, rules.Ping, answered)

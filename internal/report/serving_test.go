@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"math/rand/v2"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
 )
 
@@ -62,7 +61,7 @@ func TestSettingsAreThoseOfTheRules(t *testing.T) {
 		world, s := balanced()
 		c.set(s)
 		objects, rules := views(world)
-		for from, s := range map[string]*api.Description{"objects": objects, "rules": report.FromRules(rules, web)} {
+		for from, s := range map[string]*api.Description{"objects": objects, "rules": FromRules(rules, web)} {
 			if diff := cmp.Diff(strings.Split(c.want, "|"), settings(t, s)); diff != "" {
 				t.Errorf("%s, from %s (-want +got):\n%s", c.name, from, diff)
 			}
