@@ -12,13 +12,11 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
-	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -27,9 +25,9 @@ import (
 type running struct {
 	daemonFinder
 	address netip.AddrPort
-	basis   *daemon.Basis // nil: none answers
-	reason  error         // why none does
-	taken   []string      // in words
+	basis   *api.Basis // nil: none answers
+	reason  error      // why none does
+	taken   []string   // in words
 }
 
 // namedEndpoints is how many endpoints a message names.
@@ -44,14 +42,14 @@ func (r *running) find(ctx context.Context) error {
 				return err
 			}
 		}
-		var b daemon.Basis
-		if err := client.Get(ctx, daemon.BasisPath, nil, &b); err != nil {
+		b, err := client.Basis(ctx)
+		if err != nil {
 			return err
 		}
-		if b.Version != daemon.BasisVersion {
+		if b.Version != api.BasisVersion {
 			return fmt.Errorf("%w at %s that this version understands: its answer has version %d", api.ErrNoDaemon, address, b.Version)
 		}
-		r.address, r.basis = address, &b
+		r.address, r.basis = address, b
 		return nil
 	})
 	if r.reason != nil && !errors.Is(r.reason, api.ErrNoDaemon) {
@@ -140,12 +138,12 @@ func (r *running) like(n *model.Config) {
 
 // inForce returns the files that the running nftproxy does not use as they are; nil: it does
 // not isolate files, or a flag says whether to.
-func (o *options) inForce() []files.InForce {
+func (o *options) inForce() []api.InForce {
 	b := o.running.basis
 	if b == nil || !b.Isolates || o.settings.Given(isolateFiles) && !o.isolateFiles {
 		return nil
 	}
-	return append([]files.InForce{}, b.InForce...)
+	return append([]api.InForce{}, b.InForce...)
 }
 
 // drained returns the endpoints that are drained here: as the running nftproxy says, unless

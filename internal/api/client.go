@@ -83,17 +83,22 @@ func (c *Client) Drains(ctx context.Context, q DrainQuery) (*Drains, error) {
 	return get[Drains](ctx, c, DrainPath, q.values())
 }
 
+// Basis asks what the rules follow from besides the objects.
+func (c *Client) Basis(ctx context.Context) (*Basis, error) {
+	return get[Basis](ctx, c, BasisPath, nil)
+}
+
 // get requests a page and decodes its answer, which is a document. The error is
 // [ErrNoDaemon] if nothing or another server answers.
 func get[D any](ctx context.Context, c *Client, path string, query url.Values) (*D, error) {
 	document := new(D)
-	if err := c.Get(ctx, path, query, document); err != nil {
+	if err := c.get(ctx, path, query, document); err != nil {
 		return nil, err
 	}
 	return document, nil
 }
 
-func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
+func (c *Client) get(ctx context.Context, path string, query url.Values, answer any) error {
 	target := "http://" + c.address.String() + path // the unspecified address is this machine
 	if len(query) > 0 {
 		target += "?" + query.Encode()

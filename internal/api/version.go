@@ -18,6 +18,7 @@ const (
 	DescribePath = "/describe" // [Description] of the Service in the parameter "service"
 	LivePath     = "/live"     // [Sample]
 	DrainPath    = "/drain"    // [Drains]
+	BasisPath    = "/basis"    // [Basis]
 )
 
 // Version is the field of a document that has its version. It is always written as

@@ -44,7 +44,7 @@ func (w *work) dataPages() (out []serve.Page) {
 		{Path: api.DescribePath, Handler: http.HandlerFunc(w.status.Describe),
 			About: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
 		{Path: api.DrainPath, Handler: http.HandlerFunc(w.status.ServeDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
-		{Path: BasisPath, Handler: http.HandlerFunc(w.serveBasis),
+		{Path: api.BasisPath, Handler: http.HandlerFunc(w.serveBasis),
 			About: "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)"},
 		{Path: api.LivePath, Handler: http.HandlerFunc(w.status.ServeLive), About: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},

@@ -5,31 +5,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Failing is an endpoint of a Service that fails its check. The names of the JSON fields are
-// stable.
-type Failing struct {
-	Namespace string         `json:"namespace"`
-	Service   string         `json:"service"`
-	Endpoint  netip.AddrPort `json:"endpoint"` // as it is checked
-	Protocol  string         `json:"protocol,omitempty"`
-	// Check identifies how it is checked: another Service with the same one has the same
-	// result. Versions of nftproxy need not agree on it.
-	Check string `json:"check"`
+// targetOf returns the fields of f that identify the checked endpoint, to be compared.
+func targetOf(f *api.FailingCheck) api.FailingCheck {
+	return api.FailingCheck{Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check}
 }
 
-// target returns the fields of f that identify the checked endpoint, to be compared.
-func (f *Failing) target() Failing { return Failing{"", "", f.Endpoint, f.Protocol, f.Check} }
-
-func (t *target) failing(name model.ServiceName) Failing {
+func (t *target) failing(name model.ServiceName) api.FailingCheck {
 	sum := sha256.Sum256([]byte(t.spec.key))
-	f := Failing{Namespace: name.Namespace, Service: name.Name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
+	f := api.FailingCheck{Namespace: name.Namespace, Service: name.Name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
 	if t.protocol != 0 {
 		f.Protocol = t.protocol.String()
 	}
@@ -37,9 +27,9 @@ func (t *target) failing(name model.ServiceName) Failing {
 }
 
 // Failing returns the endpoints that fail, in a fixed order.
-func (e *Engine) Failing() []Failing {
+func (e *Engine) Failing() []api.FailingCheck {
 	e.mu.Lock()
-	out := []Failing{}
+	out := []api.FailingCheck{}
 	for _, s := range e.services {
 		for _, m := range s.members {
 			if !m.target.healthy {
@@ -48,7 +38,7 @@ func (e *Engine) Failing() []Failing {
 		}
 	}
 	e.mu.Unlock()
-	slices.SortFunc(out, func(a, b Failing) int {
+	slices.SortFunc(out, func(a, b api.FailingCheck) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service), a.Endpoint.Compare(b.Endpoint))
 	})
 	return out
@@ -58,7 +48,7 @@ func (e *Engine) Failing() []Failing {
 // check: of a Service that checks an endpoint in another way now, the result stays, and a
 // new one has the result of another Service with the same check. marked has the endpoints that
 // fail, for example "10.1.1.2:80 of default/web".
-func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked []string) {
+func Mark(s *model.Snapshot, results []api.FailingCheck) (edited *model.Snapshot, marked []string) {
 	if len(results) == 0 {
 		return s, nil
 	}
@@ -88,17 +78,17 @@ func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked 
 }
 
 // adopt sets the results of targets.
-func (e *Engine) adopt(results []Failing) {
+func (e *Engine) adopt(results []api.FailingCheck) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	same := make(map[Failing][]*target, len(e.targets))
+	same := make(map[api.FailingCheck][]*target, len(e.targets))
 	for _, t := range e.targets {
 		f := t.failing(model.ServiceName{})
 		same[f] = append(same[f], t)
 	}
 	now := time.Now()
 	for _, f := range results {
-		for _, t := range same[f.target()] {
+		for _, t := range same[targetOf(&f)] {
 			e.set(t, false, now)
 		}
 		if t := e.services[model.ServiceName{Namespace: f.Namespace, Name: f.Service}].find(f.Endpoint.Addr()); t != nil {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -47,7 +48,7 @@ type Reader struct {
 	Isolation *Isolation
 	// InForce are files that another process does not use as they are, and what is used
 	// here in their place. Not nil: an empty directory is a valid input.
-	InForce []InForce
+	InForce []api.InForce
 
 	keepGiven bool // keep the objects that are read, as given
 
@@ -145,7 +146,7 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 			if r := f.inForce(in); r != nil {
 				var used bool
 				var warning *manifest.Error
-				in, used, warning = r.substitute(in)
+				in, used, warning = substitute(r, in)
 				if warnings = append(warnings, warning); !used {
 					continue
 				}

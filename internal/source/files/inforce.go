@@ -10,20 +10,9 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
-
-// InForce is a file that is not used as it is (12.82), and what is served in its place. The
-// names of the JSON fields are stable.
-type InForce struct {
-	Path string `json:"path"` // absolute, as the process sees it
-	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
-	Sum     string `json:"sum,omitempty"`
-	Problem string `json:"problem"`
-	// Objects is a List with the objects of the last valid content, without what is not
-	// read: comments, and objects of other kinds. Nil: there is none, and the file is left out.
-	Objects json.RawMessage `json:"objects,omitempty"`
-}
 
 // replaced are the files of one load that are not used as they are. Their objects are
 // written when they are asked for.
@@ -31,20 +20,20 @@ type replaced struct {
 	of    *Reader
 	files []*isolated
 	once  sync.Once
-	texts []InForce
+	texts []api.InForce
 }
 
 // InForce returns the files that are not used as they are; not nil. Unlike the other methods, it is
 // safe for concurrent use.
-func (i *Isolation) InForce() []InForce {
+func (i *Isolation) InForce() []api.InForce {
 	r := i.replaced.Load()
 	if r == nil { // nothing was read yet
-		return []InForce{}
+		return []api.InForce{}
 	}
 	r.once.Do(func() {
-		r.texts = []InForce{}
+		r.texts = []api.InForce{}
 		for _, u := range r.files {
-			in := InForce{Path: u.name, Problem: u.problem}
+			in := api.InForce{Path: u.name, Problem: u.problem}
 			if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
 				in.Path = abs
 			}
@@ -82,9 +71,9 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 }
 
 // inForce returns what another process serves in place of a file, or nil.
-func (f *Reader) inForce(in file) *InForce {
+func (f *Reader) inForce(in file) *api.InForce {
 	abs, _ := filepath.Abs(in.name) // with an error, the name decides
-	var same *InForce
+	var same *api.InForce
 	for i := range f.InForce {
 		r := &f.InForce[i]
 		if (r.Sum == "") != (in.err != nil) || in.err == nil && r.Sum != sumOf(in.data) {
@@ -102,7 +91,7 @@ func (f *Reader) inForce(in file) *InForce {
 
 // substitute returns what is used in place of a file, and the warning about that; false:
 // nothing is.
-func (r *InForce) substitute(in file) (out file, used bool, warning *manifest.Error) {
+func substitute(r *api.InForce, in file) (out file, used bool, warning *manifest.Error) {
 	advice := lastValid
 	if r.Objects == nil {
 		advice = leftOut

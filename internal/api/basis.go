@@ -1,0 +1,64 @@
+package api
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// BasisVersion is the version of a [Basis]. Another one means that fields do not have the
+// meaning that this program knows.
+const BasisVersion = 1
+
+// Basis is what the rules of a daemon follow from besides its objects: with it, a dry run on
+// the same input comes to the same rules. The names of the JSON fields are stable.
+type Basis struct {
+	APIVersion Version `json:"apiVersion"`
+	Version    int     `json:"version"`
+	// Settings are the flags that the rules depend on, with their effective values.
+	Settings map[string]string `json:"settings"`
+	Families []string          `json:"families"`           // of the machine
+	NoLimits bool              `json:"noLimits,omitempty"` // the kernel cannot limit connections
+	// Files and Cluster report where the objects come from.
+	Files   bool `json:"files"`
+	Cluster bool `json:"cluster"`
+	// Failing are the endpoints that fail their health check.
+	Failing []FailingCheck `json:"failing"`
+	// Drained is the list in force of endpoints that are drained.
+	Drained []Drained `json:"drained"`
+	// Isolates reports that files with mistakes do not keep the others from being used.
+	// InForce are those that are not used as they are.
+	Isolates bool      `json:"isolates,omitempty"`
+	InForce  []InForce `json:"inForce,omitempty"`
+}
+
+// Serves reports whether the machine of the daemon has a family.
+func (b *Basis) Serves(f model.Family) bool {
+	return slices.Contains(b.Families, f.String())
+}
+
+// FailingCheck is an endpoint of a Service that fails its check. The names of the JSON fields are
+// stable.
+type FailingCheck struct {
+	Namespace string         `json:"namespace"`
+	Service   string         `json:"service"`
+	Endpoint  netip.AddrPort `json:"endpoint"` // as it is checked
+	Protocol  string         `json:"protocol,omitempty"`
+	// Check identifies how it is checked: another Service with the same one has the same
+	// result. Versions of nftproxy need not agree on it.
+	Check string `json:"check"`
+}
+
+// InForce is a file that is not used as it is (12.82), and what is served in its place. The
+// names of the JSON fields are stable.
+type InForce struct {
+	Path string `json:"path"` // absolute, as the process sees it
+	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
+	Sum     string `json:"sum,omitempty"`
+	Problem string `json:"problem"`
+	// Objects is a List with the objects of the last valid content, without what is not
+	// read: comments, and objects of other kinds. Nil: there is none, and the file is left out.
+	Objects json.RawMessage `json:"objects,omitempty"`
+}
