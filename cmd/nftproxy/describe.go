@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -66,49 +65,49 @@ Exit code: 0 described; 2 there is no such Service, or another error.`,
 // countDescribed adds the number of open connections to each endpoint. Endpoints of a range
 // of ports have any port, so what leads through its frontends is counted by itself.
 func countDescribed(s *api.Description) error {
-	var others []*api.DescribedPort
+	var all []model.Frontend // but those of ranges
 	for i := range s.Ports {
-		p := &s.Ports[i]
-		if len(p.Endpoints) == 0 || p.Endpoints[0].AddrPort().Port() != 0 {
-			others = append(others, p)
-		} else if err := countOpened(p); err != nil {
-			return err
+		if p := &s.Ports[i]; !keepsPorts(p) {
+			all = append(all, frontendsOf(p)...)
 		}
 	}
-	return countOpened(others...)
-}
-
-// countOpened adds the number of open connections to the endpoints of some ports of a
-// Service.
-func countOpened(ports ...*api.DescribedPort) error {
-	var addresses []netip.Addr
-	var frontends []string
-	for _, p := range ports {
-		for i := range p.Endpoints {
-			addresses = append(addresses, p.Endpoints[i].AddrPort().Addr())
+	var targets []conntrack.Target
+	for i := range s.Ports {
+		p, frontends := &s.Ports[i], all
+		if keepsPorts(p) {
+			frontends = frontendsOf(p)
 		}
-		for _, f := range p.Frontends {
-			frontends = append(frontends, p.Protocol+" "+f.Address)
+		for j := range p.Endpoints {
+			at := p.Endpoints[j].AddrPort()
+			targets = append(targets, conntrack.Target{Address: at.Addr(), Port: at.Port(), Frontends: frontends})
 		}
 	}
-	counts, err := conntrack.Count(addresses, through(frontends))
+	counts, err := conntrack.CountTargets(targets)
 	if err != nil {
 		return err
 	}
-	for _, p := range ports {
+	for i := range s.Ports {
+		p := &s.Ports[i]
 		protocol, _ := model.ParseProtocol(p.Protocol)
-		for i := range p.Endpoints {
-			at := p.Endpoints[i].AddrPort()
-			open := counts[conntrack.Endpoint{Protocol: protocol, Address: at}]
-			for e, n := range counts {
-				if at.Port() == 0 && e.Protocol == protocol && e.Address.Addr() == at.Addr() {
-					open += n
-				}
-			}
-			p.Endpoints[i].Open = &open
+		for j := range p.Endpoints {
+			open := counts[j][protocol]
+			p.Endpoints[j].Open = &open
 		}
+		counts = counts[len(p.Endpoints):]
 	}
 	return nil
+}
+
+// keepsPorts reports whether endpoints have the port that the client dials.
+func keepsPorts(p *api.DescribedPort) bool {
+	return len(p.Endpoints) > 0 && p.Endpoints[0].AddrPort().Port() == 0
+}
+
+func frontendsOf(p *api.DescribedPort) (out []model.Frontend) {
+	for i := range p.Frontends {
+		out = append(out, p.Frontend(&p.Frontends[i]))
+	}
+	return out
 }
 
 func describeArguments(c *cobra.Command, args []string) error {

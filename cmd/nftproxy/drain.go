@@ -160,7 +160,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	}
 	if o.output == "json" { // the result is one object
 		err := o.waitForEnd(c, targets, result)
-		result.count(targets)
+		result.count()
 		return errors.Join(result.write(c.OutOrStdout(), o), err)
 	}
 	if err := result.write(c.OutOrStdout(), o); err != nil {
@@ -280,9 +280,9 @@ func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, resu
 		defer cancel()
 	}
 	begun := time.Now()
-	w := &waiter{targets: targets, frontends: result.frontends(targets)}
+	w := &waiter{names: targetNames(targets)}
 	meterOf(c).Start(w.text)
-	err := w.wait(ctx)
+	err := w.wait(ctx, result.targets)
 	meterOf(c).Stop()
 	if err != nil {
 		return err

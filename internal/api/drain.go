@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -55,6 +56,75 @@ type Effect struct {
 	Drained bool `json:"drained"`
 	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
 	Frontends []string `json:"frontends"`
+}
+
+// DrainResult is what drain and undrain report. The names of the JSON fields are stable.
+type DrainResult struct {
+	APIVersion Version `json:"apiVersion"`
+	File       string  `json:"file"`
+	// NoDaemon is why no running nftproxy was asked, and Error why it cannot use the file.
+	NoDaemon string `json:"noDaemon,omitempty"`
+	Error    string `json:"error,omitempty"`
+	// Unknown reports that no earlier list is known, so that nothing is drained.
+	Unknown   bool              `json:"unknown,omitempty"`
+	Endpoints []DrainedEndpoint `json:"endpoints"`
+	// NotCounted is why connections are not counted.
+	NotCounted string `json:"notCounted,omitempty"`
+}
+
+// DrainedEndpoint is an endpoint that a command has drained, or put back into service.
+type DrainedEndpoint struct {
+	Endpoint string           `json:"endpoint"`
+	Service  string           `json:"service,omitempty"` // empty: all
+	Drained  bool             `json:"drained"`
+	Since    time.Time        `json:"since,omitzero"`
+	Services []DrainedService `json:"services,omitempty"` // that have the endpoint
+	Open     *OpenCount       `json:"open,omitempty"`     // connections
+}
+
+// DrainedService is a Service that has a drained endpoint.
+type DrainedService struct {
+	Service   string `json:"service"`
+	Endpoints int    `json:"endpoints"`
+	Left      int    `json:"left"` // take new connections
+}
+
+// OpenCount is a number of open connections.
+type OpenCount struct {
+	TCP   int `json:"tcp"`
+	UDP   int `json:"udp"`
+	SCTP  int `json:"sctp"`
+	Total int `json:"total"`
+}
+
+// Add adds connections of a protocol.
+func (n *OpenCount) Add(p model.Protocol, more int) {
+	switch p {
+	case model.TCP:
+		n.TCP += more
+	case model.UDP:
+		n.UDP += more
+	default:
+		n.SCTP += more
+	}
+	n.Total += more
+}
+
+// Text returns for example "12 TCP, 3 UDP".
+func (n *OpenCount) Text() string {
+	var parts []string
+	for _, c := range []struct {
+		n    int
+		name string
+	}{{n.TCP, "TCP"}, {n.UDP, "UDP"}, {n.SCTP, "SCTP"}} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.name))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // DrainQuery is what a reader asks about drains.

@@ -1,9 +1,11 @@
 package conntrack
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
@@ -60,4 +62,105 @@ func count(k Kernel, s scope, include func(*Flow) bool) (counts map[netip.AddrPo
 		})
 	})
 	return counts, err
+}
+
+// Target is an endpoint whose open connections are counted.
+type Target struct {
+	Address   netip.Addr
+	Port      uint16           // zero: any
+	Frontends []model.Frontend // that clients dialled; none: any
+}
+
+// Open are numbers of open connections by protocol.
+type Open map[model.Protocol]int
+
+// add adds the connections to an address that a target has.
+func (o Open) add(t *Target, counts map[Endpoint]int) {
+	for e, n := range counts {
+		if e.Address.Addr() == t.Address && (t.Port == 0 || t.Port == e.Address.Port()) {
+			o[e.Protocol] += n
+		}
+	}
+}
+
+// CountTargets returns the open connections to each target. Those of the same frontends are
+// counted together.
+func CountTargets(targets []Target) ([]Open, error) {
+	out := make([]Open, len(targets))
+	for i := range targets {
+		if out[i] != nil {
+			continue
+		}
+		frontends := targets[i].Frontends
+		same := func(t *Target) bool { return slices.Equal(t.Frontends, frontends) }
+		var addresses []netip.Addr
+		for j := i; j < len(targets); j++ {
+			if same(&targets[j]) {
+				addresses = append(addresses, targets[j].Address)
+			}
+		}
+		counts, err := Count(addresses, through(frontends))
+		if err != nil {
+			return nil, err
+		}
+		byAddress := make(map[netip.Addr]map[Endpoint]int)
+		for e, n := range counts {
+			if byAddress[e.Address.Addr()] == nil {
+				byAddress[e.Address.Addr()] = make(map[Endpoint]int)
+			}
+			byAddress[e.Address.Addr()][e] = n
+		}
+		for j := i; j < len(targets); j++ {
+			if t := &targets[j]; same(t) {
+				out[j] = make(Open)
+				out[j].add(t, byAddress[t.Address])
+			}
+		}
+	}
+	return out, nil
+}
+
+// through reports whether clients dialled one of these frontends; nil, for all, without any.
+func through(frontends []model.Frontend) func(*Flow) bool {
+	if len(frontends) == 0 {
+		return nil
+	}
+	known := make(map[model.Frontend]bool)
+	var ranges []model.Frontend
+	for _, f := range frontends {
+		if f.IsRange() {
+			ranges = append(ranges, f)
+		} else {
+			known[f] = true
+		}
+	}
+	return func(f *Flow) bool {
+		dialled := model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()}
+		return known[dialled] || known[dialled.OnNode()] ||
+			slices.ContainsFunc(ranges, func(r model.Frontend) bool { return r.Contains(dialled) })
+	}
+}
+
+// awaitPause is the time between two counts, and longer if a count takes long.
+const awaitPause = time.Second
+
+// Await returns nil when no connection to a target is open, or the error of ctx once that
+// ends. counted is called with each count.
+func Await(ctx context.Context, targets []Target, counted func([]Open)) error {
+	for {
+		begun := time.Now()
+		counts, err := CountTargets(targets)
+		if err != nil {
+			return err
+		}
+		counted(counts)
+		if !slices.ContainsFunc(counts, func(o Open) bool { return len(o) > 0 }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(awaitPause, 4*time.Since(begun))):
+		}
+	}
 }

@@ -1,0 +1,134 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// DrainView is how the result of drain and undrain is printed.
+type DrainView struct {
+	Undo, All bool // the endpoints, or all of them, are back in service
+	Left      int  // entries of the list
+	Colour    bool
+}
+
+// DrainResult writes the result of drain or undrain.
+func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
+	p := terminal.NewPrinter(w, "")
+	p.Colours = v.Colour
+	for i := range r.Endpoints {
+		drained(p, &r.Endpoints[i], r, v)
+	}
+	switch {
+	case v.All && v.Left == 0:
+		p.Line("no endpoint is drained")
+	case v.All:
+		p.Line("all drains are ended; since then, another command has drained %s", terminal.Count(v.Left, "endpoint"))
+	}
+	if r.NoDaemon != "" {
+		p.Line("written to %s; no running nftproxy applies it now: %s", r.File, r.NoDaemon)
+	}
+	if r.NotCounted != "" {
+		p.Line("connections are not counted: %s", r.NotCounted)
+	}
+	return p.Flush()
+}
+
+// drained writes what was done with an endpoint.
+func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v DrainView) {
+	name := e.Endpoint
+	if e.Service != "" {
+		name += " of Service " + e.Service
+	}
+	switch {
+	case v.Undo:
+		p.Painted(terminal.Green, "%s is not drained any more", name)
+		return
+	case e.Open == nil:
+		p.Line("%s is drained: no new connections", name)
+	case e.Open.Total == 0:
+		p.Painted(terminal.Green, "%s is drained: no new connections, and none is open", name)
+	default:
+		p.Painted(terminal.Yellow, "%s is drained: no new connections; open: %s", name, e.Open.Text())
+	}
+	for _, s := range e.Services {
+		warning, colour := "", terminal.Colour("")
+		if s.Left == 0 {
+			warning, colour = ": new connections fail", terminal.Red
+		}
+		p.Painted(colour, "  Service %s: %d of %s left%s", s.Service, s.Left, terminal.Count(s.Endpoints, "endpoint"), warning)
+	}
+	if len(e.Services) == 0 && r.NoDaemon == "" {
+		p.Line("  no Service has it now")
+	}
+}
+
+// Drains writes the list of drained endpoints.
+func Drains(w io.Writer, r *api.DrainResult, now time.Time, paint bool) error {
+	p := terminal.NewPrinter(w, "")
+	p.Colours = paint
+	if r.Error != "" {
+		consequence := "its last list stays in force"
+		if r.Unknown {
+			consequence = "no earlier list is known"
+		}
+		p.Painted(terminal.Red, "%s cannot be used, and %s:", r.File, consequence)
+		for _, line := range strings.Split(r.Error, "\n") {
+			p.Line("  %s", line)
+		}
+	}
+	if len(r.Endpoints) == 0 {
+		p.Line("no endpoint is drained")
+		return p.Flush()
+	}
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ENDPOINT\tSERVICES\tSINCE\tOPEN")
+	for _, e := range r.Endpoints {
+		since, open := "-", "-"
+		if !e.Since.IsZero() {
+			since = now.Sub(e.Since).Round(time.Second).String() + " ago"
+		}
+		if e.Open != nil {
+			open = e.Open.Text()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", e.Endpoint, terminal.Printable(drainedServices(&e, r)), since, open)
+	}
+	_ = t.Flush() // a strings.Builder does not fail
+	p.WriteString(text.String())
+	if r.NotCounted != "" {
+		p.Line("connections are not counted: %s", r.NotCounted)
+	}
+	if r.NoDaemon != "" {
+		p.Line("%s; this is from %s", r.NoDaemon, r.File)
+	}
+	return p.Flush()
+}
+
+// drainedServices returns the Services that have an endpoint, the first ones if there are many.
+func drainedServices(e *api.DrainedEndpoint, r *api.DrainResult) string {
+	const most = 3
+	var names []string
+	for _, s := range e.Services {
+		names = append(names, s.Service)
+	}
+	switch {
+	case len(names) == 0 && e.Service != "":
+		return e.Service + " only"
+	case len(names) == 0 && r.NoDaemon != "":
+		return "all"
+	case len(names) == 0:
+		return "none"
+	}
+	text := terminal.List(names, most)
+	if e.Service != "" {
+		text += " only"
+	}
+	return text
+}
