@@ -25,8 +25,8 @@ func (w *work) basis() *api.Basis {
 	return b
 }
 
-// serveBasis answers with what the rules follow from. An answer is held in memory: few are
-// given at the same time.
+// serveBasis answers with the basis of the rules. An answer is held in memory: few are given
+// at the same time.
 func (w *work) serveBasis(rw http.ResponseWriter, _ *http.Request) {
 	done := w.answers.Begin(rw)
 	if done == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
-// checks are the health checks of endpoints. They begin before the work of which they
-// need to know: then no endpoint is known yet.
+// checks are the health checks of endpoints. They begin before the work that they need:
+// then no endpoint is known yet.
 type checks struct {
 	*probe.Engine
 	work atomic.Pointer[work]
@@ -67,7 +67,7 @@ func (c *checks) observe(o probe.Observation) {
 	w.metrics.Checked(o.Check.Type, o.Duration, result)
 }
 
-// changed counts endpoints whose health has changed, and reports those of Services of an
+// changed counts endpoints whose health has changed, and reports the ones of Services of an
 // API server as events.
 func (c *checks) changed(all []probe.Transition) {
 	w := c.work.Load()

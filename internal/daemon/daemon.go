@@ -47,7 +47,7 @@ type Daemon struct {
 	RuntimeDirectory string
 	// StateDirectory is for what outlasts a restart; empty: there is none.
 	StateDirectory string
-	// Isolation is that of the source; nil: a mistake in a file concerns all of them.
+	// Isolation is the one of the source; nil: a mistake in a file concerns all of them.
 	Isolation *files.Isolation
 	Log       *slog.Logger
 

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 )
 
-// use returns what this machine is used for, once the rules are active (11.20).
+// use returns the use of this machine, once the rules are active (11.20).
 func (w *work) use() (machine.Use, bool) {
 	if w.agent.State().LastSync.IsZero() {
 		return machine.Use{}, false
@@ -68,8 +68,8 @@ func (w *work) problems() (out []api.Problem) {
 	return out
 }
 
-// notes returns what may keep Services from being served, and the settings that
-// this process has changed, for the status.
+// notes returns possible obstacles to serving Services, and the settings that this process
+// has changed, for the status.
 func (w *work) notes() (out []api.Problem) {
 	for _, f := range w.machine.Warnings() {
 		out = append(out, report.OfMachine(f.Reason(), f.String()))

@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/web"
 )
 
-// healthSite returns what the health server serves (10.1). Load balancers ask with a host
+// healthSite returns the pages of the health server (10.1). Load balancers ask with a host
 // name of their choice, or without any.
 func (w *work) healthSite() *serve.Site {
 	return serve.NewSite(w.guard(), []serve.Page{
@@ -20,7 +20,7 @@ func (w *work) healthSite() *serve.Site {
 	})
 }
 
-// metricsSite returns what the metrics server serves (11.2, 11.4).
+// metricsSite returns the pages of the metrics server (11.2, 11.4).
 func (w *work) metricsSite() *serve.Site {
 	pages := append(w.dataPages(), w.debugPages().List()...)
 	index := serve.Index("nftproxy on "+w.node.NodeName, pages)
@@ -52,7 +52,7 @@ func (w *work) dataPages() (out []serve.Page) {
 	}...)
 }
 
-// debugPages are those of Kubernetes components.
+// debugPages are the ones that Kubernetes components have.
 func (w *work) debugPages() serve.Pages {
 	p := serve.Pages{
 		Pinged:       w.metrics.Pinged,

@@ -220,8 +220,8 @@ func (w *work) report(s *agent.Sync) {
 	}
 }
 
-// healthChecks returns those that the Services want now, but those of quarantined Services as
-// they were before: the rules of these have not changed.
+// healthChecks returns the health checks that the Services want now, but of quarantined
+// Services as they were before: the rules of these have not changed.
 func healthChecks(now, before []model.HealthCheck, quarantined []model.ServiceName) []model.HealthCheck {
 	if len(quarantined) == 0 {
 		return now

@@ -19,8 +19,8 @@ import (
 // A lane jumps to a chain that notes the connection with the class of its frontend, and
 // then looks up the binding of the client and translates the connection. Behind all DNAT,
 // and before anything can translate the source, the class of a noted connection leads to
-// the chain for its timeout. Connections that did not pass such a lane are not noted: those
-// of other Services, and those that another program has translated.
+// the chain for its timeout. Connections that did not pass a lane with affinity are not
+// noted: connections of other Services, and ones that another program has translated.
 //
 // The chain for a timeout compares the conntrack entry with affinity-endpoints. If the
 // endpoint is there, the binding is added or renewed. If not, the binding is older than the

@@ -1,8 +1,8 @@
 // Package render turns a [model.Routing] into an [nft.Ruleset].
 //
 // The ruleset is flat. The chains, sets, maps and rules are the same for every
-// node; what depends on services are elements only, because elements are what
-// nf_tables changes at a cost that does not grow with what exists. The one
+// node; only elements depend on Services, because nf_tables changes elements
+// at a cost that does not grow with the number of existing ones. The one
 // exception are the lanes: chains that pick slot k of n, one for each number of
 // endpoints in use and counter, shared by all services (see lanes.go).
 //

@@ -8,8 +8,9 @@ import (
 )
 
 // Echo requests to addresses of Services are answered by the kernel of this node: the
-// connection is sent to one of its own addresses. It cannot be redirected to that of the
-// input interface, because those of pods may have none; the kernel would then drop it.
+// connection is sent to one of its own addresses. It cannot be redirected to the address of
+// the input interface, because interfaces of pods may have none; the kernel would then drop
+// it.
 //
 // ICMP has no ports, so these sets have addresses as keys. The rules come behind those for
 // frontends: connections that a frontend serves do not reach them. They leave out the

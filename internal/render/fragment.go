@@ -216,8 +216,8 @@ func (c *composer) selves(f model.Frontend, inside, outside []model.Endpoint) {
 }
 
 // hairpins lists the endpoints that may connect to themselves through a frontend:
-// those of this node (4.19) and those without a node, which on a machine without
-// Kubernetes are all. Those of a range may do so with all ports.
+// endpoints on this node (4.19) and ones without a node, which on a machine without
+// Kubernetes are all. Endpoints of a range may do so with all ports.
 func (c *composer) hairpins(f model.Frontend, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
 		if node := e.Host.Place.Node(); node == "" || node == c.node {

@@ -52,8 +52,8 @@ type taken struct {
 }
 
 // sharesOf returns one share for each slot that the endpoints take, in the order of
-// their addresses, by which it sorts them. The shares of a host are numbered, whatever
-// its ports are.
+// their addresses, by which it sorts them. The shares of a host are numbered over all of its
+// ports.
 func sharesOf(endpoints []model.Endpoint, s scale) []share {
 	slices.SortFunc(endpoints, func(a, b model.Endpoint) int {
 		return cmp.Or(a.Host.Address.Compare(b.Host.Address), cmp.Compare(a.Port, b.Port))

@@ -29,12 +29,12 @@ const (
 type lane struct {
 	slots   nft.Slots
 	counter uint64 // of round robin, less than 16 except for the common lane
-	// shape is that of the frontends. The lanes of ranges look up endpoints themselves.
+	// shape is the shape of the frontends. The lanes of ranges look up endpoints themselves.
 	shape   nft.Shape
 	onePort bool // the endpoints of a range have one port
 }
 
-// Classes of frontends without a lane. Those of lanes have a number of slots.
+// Classes of frontends without a lane. Classes of lanes have a number of slots.
 const (
 	refused nft.Class = 1
 	dropped nft.Class = 2
@@ -76,8 +76,8 @@ func (u laneUse) class() nft.Class {
 }
 
 // hasClass reports whether frontends have the class of a lane. Only other lanes lead to
-// the common one, the verdicts of ranges to theirs, and those of frontends to the limits of
-// their clients.
+// the common one, the verdicts of ranges to theirs, and the verdicts of frontends to the
+// limits of their clients.
 func (u laneUse) hasClass() bool {
 	return u.lane.counter != counters && u.lane.shape != nft.OfRange && !u.isLimit()
 }
@@ -110,7 +110,7 @@ func fixedLanes() []nft.Element {
 }
 
 // laneFor returns the lane of a service port. It depends only on its arguments, so
-// a dry run shows what a node does.
+// a dry run shows the same as a node has.
 func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 	l := lane{slots: nft.Slots{Scheduler: scheduler, Count: uint32(s.count), First: uint32(s.first)}}
 	if s.count == 1 { // there is no choice

@@ -10,11 +10,11 @@ import (
 )
 
 // Connection limits are checked in a chain that only packets to frontends with a
-// limit reach. The limits of frontends are elements with a limit each. Those of clients
+// limit reach. The limits of frontends are elements with a limit each. The limits of clients
 // need an element for each client, which packets add: the limit is in the rule that adds
 // it, so there is a chain and a set of clients for each value in use. A map leads from the
-// frontends to their chain, so that a connection passes the rule for its own limit, whatever
-// others are in use, and a further value is a chain, a set and elements, like a lane.
+// frontends to their chain, so that a connection passes the rule for its own limit alone,
+// and a further value is a chain, a set and elements, like a lane.
 //
 // A packet that exceeds a limit is counted for its frontend and dropped: a client that
 // tries again gets its turn when there is room. More clients than [budget.LimitedClients] are

@@ -75,7 +75,7 @@ type taker struct {
 }
 
 // takers returns endpoints in an order that others do not change: by a hash of the host,
-// or of its number among those of the host. So the table for another port of the same
+// or of its number among the endpoints of the host. So the table for another port of the same
 // hosts is the same.
 func takers(endpoints []model.Endpoint, size uint32) []taker {
 	all := sharesOf(slices.Clone(endpoints), scale{1, maxWeight})

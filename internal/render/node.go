@@ -69,7 +69,7 @@ func toNode(address nft.Field, v nft.Verdict) nft.Rule {
 }
 
 // nodeChains returns the counterparts of dispatch, prerouting, output and postrouting.
-// That of output exists only while it has a rule of its own.
+// The one of output exists only while it has a rule of its own.
 func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	if !r.Wildcards {
 		return nil

@@ -25,7 +25,7 @@ import (
 // compute the slot in the lookup of the endpoint.
 
 const (
-	// What the chains at the hooks lead to, with the number of the range in the packet.
+	// The chains at the hooks lead to these, with the number of the range in the packet.
 	arrivesChain    = "arrives"
 	masqueradeChain = "masquerade"
 )

@@ -30,7 +30,7 @@ func to(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: dialled[s], S
 func from(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: original[s], Set: s.Set(set)} }
 
 // chains returns the chains that are the same for every set of services: all except
-// the lanes. Those of options exist only while these are in use.
+// the lanes. Chains of options exist only while these are in use.
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.OfPort), dispatch(nft.OfPort)},
@@ -92,7 +92,7 @@ func refuse() *nft.Chain {
 // choose returns the chain that sends a connection to the endpoint in a slot. It is the
 // only one with these frontends that refers to the map of endpoints: the kernel walks
 // all elements of a map for a rule that is bound to it, and all such rules for
-// an element. If the slot is empty it clears what it borrowed.
+// an element. If the slot is empty it clears the field that it borrowed.
 func choose(s nft.Shape) *nft.Chain {
 	return &nft.Chain{Name: s.Chain(nft.ChooseChain), Rules: []nft.Rule{
 		{nft.DNAT{Key: append(dialled[s][:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
@@ -117,8 +117,8 @@ func classify(s nft.Shape, services string) nft.Rule {
 }
 
 // unserved returns the chains for addresses of ours without a frontend. They come
-// behind all foreign nat chains, so another program can serve such an address: what it
-// has translated does not reach them, whether it started before nftproxy or after.
+// behind all foreign nat chains, so another program can serve one of these addresses: packets
+// that it has translated do not reach the chains, whether it started before nftproxy or after.
 func unserved(r *model.Routing) []*nft.Chain {
 	to, refuse := nft.Concat{nft.DestinationAddress}, nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
 	rules := []nft.Rule{
@@ -177,7 +177,7 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 
 func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 	// A reset that refuses a connection of the node itself passes here too. Its
-	// port can be that of a frontend, which would refuse the reset.
+	// port can be the port of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: outputChain, Hook: nft.Output, Priority: nft.PriorityDNAT,
 		Rules: slices.Concat([]nft.Rule{answers}, guards(nft.OfPort, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
@@ -225,7 +225,7 @@ func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 }
 
 // masqueradeExternal masquerades traffic to external addresses and NodePorts: all of
-// it, or that of the node itself where clients keep their address.
+// it, or the node's own traffic where clients keep their address.
 func masqueradeExternal(s nft.Shape) []nft.Rule {
 	var rules []nft.Rule
 	for _, p := range model.Protocols {

@@ -121,7 +121,7 @@ func commonWeight(lists ...[]model.Endpoint) int {
 type scale struct{ unit, divisor int }
 
 // Slots returns how many slots each endpoint of a service port takes in the lane of
-// clients inside of the cluster, and in that of clients outside. outside is empty if all
+// clients inside of the cluster, and in the lane of clients outside. outside is empty if all
 // clients have the same endpoints.
 func Slots(s *model.Service, scheduler model.Scheduler, inside, outside []model.Endpoint) (within, without func(model.Endpoint) int) {
 	if !scheduler.IsMaglev() {

@@ -160,7 +160,7 @@ func guardSets(of nft.Shape, o options) (out []*nft.Set) {
 func guards(s nft.Shape, o options) (rules []nft.Rule) {
 	if s != nft.OfNode {
 		client := append(dialled[s][:3:3], nft.SourceAddress)
-		if s == nft.OfRange { // the intervals of the ports are those of the sources
+		if s == nft.OfRange { // the sources have the intervals of the ports
 			client[2] = nft.DestinationPort
 		}
 		rules = append(rules, nft.Rule{

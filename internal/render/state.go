@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// State counts what the frontends of a node share in the rules: lanes, options,
+// State counts the parts of the rules that frontends of a node share: lanes, options,
 // and elements that several frontends need. It is the only owner of these
 // counts. With them it computes how a change of some frontends changes the rules
 // without visiting the other frontends. It is not safe for concurrent use.
@@ -22,7 +22,7 @@ type State struct {
 	resized uint64 // how often sizes have changed
 }
 
-// table counts what the frontends of one family share. It holds no zero counts,
+// table counts the parts that frontends of one family share. It holds no zero counts,
 // except of lanes.
 type table struct {
 	// lanes in the rules. A sticky lane also counts as a plain one. A lane with zero
@@ -94,7 +94,7 @@ func newTable(f model.Family) *table {
 
 // Change follows changes of routes and of the addresses on which NodePorts with the
 // unspecified address are served. It returns the parts of the tables that these affect.
-// Their difference is that of the complete tables.
+// Their difference is the same as of the complete tables.
 func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.Delta {
 	moved := !slices.Equal(nodePorts, s.base.NodePortAddresses)
 	c := s.begin(nodePorts)
@@ -298,8 +298,8 @@ func restore[K comparable](counts, was map[K]int32) {
 	}
 }
 
-// count adds n to a number, and keeps in was, if that is not nil, what it was
-// before the change.
+// count adds n to a number, and keeps the number before the change in was, if that is not
+// nil.
 func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
 	before := counts[k]
 	if _, known := was[k]; !known && was != nil {
@@ -417,7 +417,7 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 }
 
 // recalls reports whether the chain exists in which a lane looks up clients, or the map
-// in which that of a range looks up endpoints, or clients are bound.
+// in which the lane of a range looks up endpoints, or clients are bound.
 func (t *table) recalls(l laneUse) bool {
 	bindings := l.bindings
 	switch {
@@ -432,7 +432,7 @@ func (t *table) recalls(l laneUse) bool {
 }
 
 // changeLane adds the chain of a lane where it was, and where it is to be. A lane
-// that nothing uses any more stays, idle, while what it leads to does.
+// that nothing uses any more stays, idle, as long as its destination.
 func (t *table) changeLane(l laneUse, u *update) {
 	n, known := u.lanes[l]
 	there, used := known && n != absent, t.lanes[l] > 0
@@ -474,7 +474,7 @@ func (t *table) declare(r *model.Routing, o options) []nft.Set {
 	return t.declared.sets
 }
 
-// rules returns the table with all sets except those of lanes, but only the elements and
+// rules returns the table with all sets except the sets of lanes, but only the elements and
 // the lanes of a part. It has the chains of every table only if they may differ before and
 // after.
 func (t *table) rules(p *part, r *model.Routing, o options, skeletonDiffers bool) *nft.Table {

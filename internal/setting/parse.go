@@ -87,7 +87,7 @@ func connections(at func(*Values) *uint32) func(*Values, any) string {
 		func(n int64) bool { return 1 <= n && n <= budget.Connections }, at)
 }
 
-// maxAffinity is what the API server accepts.
+// maxAffinity is the longest one that the API server accepts.
 const maxAffinity = 24 * time.Hour
 
 func parseAffinity(v *Values, value any) string {

@@ -1,6 +1,6 @@
 // Package setting has one row for each setting of a Service: its annotation, the field of a
-// Balance, how a value is read and written, and the words for it. Whatever reads settings,
-// describes them or documents them takes them from the rows, so that a setting has one name,
+// Balance, how a value is read and written, and the words for it. Everything that reads
+// settings, describes them or documents them uses the rows, so that a setting has one name,
 // one meaning and one message for each mistake.
 //
 // Some things stay outside of the rows:
@@ -28,10 +28,10 @@ type Setting struct {
 	Label string
 	// Kind names it in the JSON of plans.
 	Kind string
-	// Annotation is that of a Service; empty: Kubernetes has a field for the setting.
+	// Annotation is the annotation of a Service; empty: Kubernetes has a field for the setting.
 	Annotation string
-	// Field is that of a Balance, with a dot if it is in another one; empty: the field listen
-	// has the setting.
+	// Field is the field of a Balance, with a dot if it is in another one; empty: the field
+	// listen has the setting.
 	Field string
 	// Meaning is one sentence, and More what pages add to it, in Markdown.
 	Meaning, More string
@@ -40,17 +40,17 @@ type Setting struct {
 	Value           string
 	Form            Form
 	Words, Examples []string
-	// Default is what a plan calls a Service without the setting.
+	// Default is the word of a plan for a Service without the setting.
 	Default string
 	// Connections says what happens to established connections if the setting changes; empty:
 	// nothing.
 	Connections string
-	// Schema is that of the field without a description; nil: it has one of Words.
+	// Schema is the schema of the field, without a description; nil: it has one of Words.
 	Schema map[string]any
 	// Parse reads a value into v and returns the problem with it: a text, an int64 or a
 	// [time.Duration]. Nil: see the package.
 	Parse func(v *Values, value any) (problem string)
-	// Text returns the value as annotations have it; empty: that of the default. Nil: it has
+	// Text returns the value as annotations have it; empty: the default. Nil: it has
 	// members, which have a text each.
 	Text func(v *Values) string
 	// stated returns where a report has the setting, if no rule shows it; nil: rules do.
@@ -92,7 +92,7 @@ type Stated struct {
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
 }
 
-// StatedOf returns what a Service states.
+// StatedOf returns the settings that a Service states.
 func StatedOf(s *model.Service) (out Stated) {
 	if s.Extras == nil && s.Check == nil { // as most
 		return out
@@ -167,8 +167,8 @@ func find(in []*Setting, name func(*Setting) string, wanted string) *Setting {
 	return nil
 }
 
-// Flags returns the settings that have a flag of their own: those of a Balance, and one for
-// all [Limits].
+// Flags returns the settings that have a flag of their own: the ones of a Balance, and one
+// for all [Limits].
 func Flags() (out []*Setting) {
 	for _, s := range All {
 		switch {

@@ -1,7 +1,7 @@
 // Package source is the interface between the sources of objects and the program.
 //
 // A [Source] gives the Services, endpoints and Nodes that are served, and says by its
-// [State] whether it can be used now. [Edited] changes what a source says about Services,
+// [State] whether it can be used now. [Edited] changes the state of Services from a source,
 // for health checks and draining. The packages below are, from the bottom up:
 //
 //   - healthcheck: a value of YAML or JSON becomes a health check

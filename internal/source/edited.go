@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Editor changes what a source says about Services, for reasons that the source does
+// Editor changes the state of Services from a source, for reasons that the source does
 // not know: health checks, draining. Editors of one source are called one after the
 // other, each with the result of the one before.
 type Editor interface {
@@ -28,7 +28,7 @@ type Editor interface {
 type Awaiter interface {
 	Editor
 	// Await is called after Edit for all Services, beside Run. It returns soon: no
-	// rules are made before. The error is that of ctx, if that has ended.
+	// rules are made before. The error is the one of ctx, if that has ended.
 	Await(ctx context.Context) error
 }
 
@@ -62,7 +62,7 @@ type edited struct {
 	early *model.Update // read before the first Load, not edited
 	last  *model.Update // without Services
 	err   error         // of the last attempt to load the source
-	// touched are the Services of which the last state was edited.
+	// touched are the Services whose last state was edited.
 	touched map[model.ServiceName]struct{}
 }
 
@@ -115,7 +115,7 @@ func (e *edited) note(names []model.ServiceName) {
 	}
 }
 
-// take returns what is noted, and forgets it.
+// take returns the noted changes, and forgets them.
 func (e *edited) take() (pending map[model.ServiceName]struct{}, every bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +152,7 @@ func (e *edited) Await(ctx context.Context) error {
 	return nil
 }
 
-// read returns what is new in the source, or nil. It notes the error.
+// read returns the changes of the source, or nil. It notes the error.
 func (e *edited) read() *model.Update {
 	e.mu.Lock()
 	unread := e.unread

@@ -20,8 +20,8 @@ type Source interface {
 	AwaitNode(ctx context.Context) error
 	// Await returns when Load may be called.
 	Await(ctx context.Context) error
-	// Load returns what has changed since the last call. An update beside an error has
-	// changes that do not depend on what could not be read.
+	// Load returns the changes since the last call. An update beside an error has the
+	// changes that do not depend on the unreadable part.
 	Load() (*model.Update, error)
 	// Lookup returns the present states of these Services, or of all if names is nil,
 	// without those that the source does not have. Load has been called before.

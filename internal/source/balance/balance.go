@@ -87,14 +87,14 @@ func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 	return out, e.All()
 }
 
-// expander collects what the objects consist of.
+// expander collects the parts of the objects.
 type expander struct {
 	*Balance
 	convert.Findings
 	entries   []listening
 	addresses []listening    // the first entry of each address
 	listened  []balanceRange // of each address
-	ports     []balancePort  // those of them that are ports of the Service
+	ports     []balancePort  // the ones that are ports of the Service
 	servers   []server
 	ranges    []string       // of clients
 	values    setting.Values // with the entries of listen that are ranges
@@ -140,7 +140,7 @@ func (e *expander) portName(p balancePort) string {
 	return p.protocol.String() + "-" + strconv.Itoa(int(p.number))
 }
 
-// maxSliceEndpoints is what an API server accepts in an EndpointSlice.
+// maxSliceEndpoints is the number that an API server accepts in an EndpointSlice.
 const maxSliceEndpoints = 1000
 
 // slices adds the EndpointSlices: servers of a family with the same ports share one.

@@ -82,7 +82,7 @@ func (e *expander) listen() {
 	e.join()
 }
 
-// protocols returns those of entries that name none.
+// protocols returns the protocols of entries that name none.
 func (e *expander) protocols() (out []model.Protocol) {
 	for i, text := range e.Protocol {
 		for word := range strings.SplitSeq(text, ",") {
@@ -134,7 +134,7 @@ func overlapped(all []balanceRange, r balanceRange) (by *balanceRange, at portKe
 	return by, at
 }
 
-// samePorts checks that all addresses have the same ports, as those of a Service do.
+// samePorts checks that all addresses have the same ports, as addresses of a Service have.
 func (e *expander) samePorts(owned map[netip.Addr][]balanceRange) {
 	for _, ranges := range owned {
 		slices.SortFunc(ranges, func(a, b balanceRange) int {

@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// Conversion is what a Balance of a file stands for.
+// Conversion has the objects that a Balance of a file stands for.
 type Conversion struct {
 	Meta    *metav1.ObjectMeta // name and namespace
 	Service *model.Service

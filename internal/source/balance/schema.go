@@ -13,7 +13,7 @@ import (
 type jsonSchema = map[string]any
 
 // Schema returns the JSON Schema (draft 7, as editors know it) of a Balance. Tests
-// compare it with what the decoder accepts.
+// compare it with the decoder.
 func Schema() []byte {
 	text, _ := json.MarshalIndent(jsonSchema{ // always possible
 		"$schema":              "http://json-schema.org/draft-07/schema#",

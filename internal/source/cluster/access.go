@@ -44,7 +44,7 @@ func newReflector[O metav1.Object, V any](s *store[O, V], r Reader, choice metav
 // start at the same time.
 type unstreamed struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is what a reflector asks.
+// IsWatchListSemanticsUnSupported answers a question of reflectors.
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
 // whole asks for a list in one part, and the first time for the latest state

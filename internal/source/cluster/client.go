@@ -42,8 +42,7 @@ type Access struct {
 }
 
 // Client reads the objects that a [Cluster] follows. It knows no other kinds: the
-// clientset of client-go would link those of all API groups, which is a third of the
-// program.
+// clientset of client-go would link the kinds of all API groups, a third of the program.
 type Client struct{ Services, Slices, Nodes, ServiceCIDRs Reader }
 
 // Client returns a client. It does not connect yet.

@@ -137,7 +137,7 @@ func (c *Cluster) quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
 }
 
-// reflectors returns those of all objects but the Node.
+// reflectors returns the reflectors of all objects except the Node.
 func (c *Cluster) reflectors() []*cache.Reflector {
 	services := metav1.ListOptions{LabelSelector: "!" + convert.LabelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
 	if c.ProxyName != "" {

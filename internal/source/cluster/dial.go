@@ -19,7 +19,7 @@ const (
 	avoidTime = time.Minute
 )
 
-// Dialer connects clients to API servers whose address, that of the kubeconfig, is
+// Dialer connects clients to API servers whose address, from the kubeconfig, is
 // served by a Service of the files. While that address does not answer, because its
 // rules are not in the kernel yet or lead to an endpoint that fails, the Dialer
 // connects to the endpoints that the files name: the rules may depend on the answer,
@@ -83,8 +83,8 @@ func (d *Dialer) try(ctx context.Context, network, address string, more, others 
 	return h, nil
 }
 
-// candidates returns what to dial: the address itself, then its endpoints in random
-// order, so that not all nodes use the same one; those that have failed come last.
+// candidates returns the addresses to dial: the one of the kubeconfig, then its endpoints in
+// random order, so that not all nodes use the same one; those that have failed come last.
 func (d *Dialer) candidates(ctx context.Context, address string) []string {
 	d.mu.Lock()
 	endpoints := d.endpoints

@@ -38,8 +38,8 @@ func newEvents() events {
 	}
 }
 
-// load resets what is pending and returns the triggers. It makes new maps: an
-// emptied one keeps its largest size.
+// load forgets the pending changes and returns the triggers. It makes new maps: a cleared
+// map keeps its memory.
 func (e *events) load() []model.Trigger {
 	var out []model.Trigger
 	for _, t := range e.triggers {

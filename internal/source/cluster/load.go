@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Load returns what has changed since the last call, the first time everything.
+// Load returns the changes since the last call, the first time everything.
 // It is an error before Await returns nil. An update includes the triggers since
 // the last one.
 func (c *Cluster) Load() (*model.Update, error) {
@@ -169,8 +169,7 @@ func (c *Cluster) nodeSeen(e event[model.Node]) {
 	c.reportKept(addresses, podCIDRs)
 }
 
-// missing returns the values of known of which now has no value of the same
-// family.
+// missing returns the values of known that have no counterpart of the same family in now.
 func missing[T any](known, now []T, family func(T) model.Family) []T {
 	return slices.DeleteFunc(slices.Clone(known), func(k T) bool {
 		return slices.ContainsFunc(now, func(n T) bool { return family(n) == family(k) })

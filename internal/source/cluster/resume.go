@@ -10,13 +10,13 @@ import (
 // resumeWatches wraps a transport so that a watch which cannot be resumed is tried
 // again. The client library reads all objects again instead, unless the connection
 // was refused; but while a load balancer has no server to forward to, it may as
-// well accept connections and close them, or answer itself. After such an outage
+// well accept connections and close them, or answer itself. After that
 // all nodes would read all objects at the same time.
 func resumeWatches(next http.RoundTripper) http.RoundTripper { return &resuming{next} }
 
 type resuming struct{ http.RoundTripper }
 
-// WrappedRoundTripper lets the client library find what it has wrapped.
+// WrappedRoundTripper lets the client library find the transport that it has wrapped.
 func (t *resuming) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
 func (t *resuming) RoundTrip(r *http.Request) (*http.Response, error) {

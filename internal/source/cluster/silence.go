@@ -29,7 +29,7 @@ type impatient struct {
 	log   *slog.Logger
 }
 
-// WrappedRoundTripper lets the client library find what it has wrapped.
+// WrappedRoundTripper lets the client library find the transport that it has wrapped.
 func (t *impatient) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
 func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {

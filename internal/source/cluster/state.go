@@ -118,7 +118,7 @@ func (a *access) problem(now time.Time) (since time.Time, err error) {
 	return since, err
 }
 
-// reading has the requests for the objects of one kind, and what is wrong with these.
+// reading has the requests for the objects of one kind, and their errors.
 type reading struct {
 	kind              string
 	listing, watching access

@@ -34,7 +34,7 @@ type store[O metav1.Object, V any] struct {
 
 var _ cache.ReflectorStore = (*store[metav1.Object, struct{}])(nil)
 
-// converted is what remains of an API object.
+// converted is the converted form of an API object, without the rest of it.
 type converted[V any] struct {
 	name  cache.ObjectName
 	value *V // nil: not used
@@ -55,7 +55,7 @@ type convertedList[V any] struct {
 
 func (l *convertedList[V]) DeepCopyObject() runtime.Object { return l }
 
-// event is what happened to an object.
+// event is a change of an object.
 type event[V any] struct {
 	name     cache.ObjectName
 	old, now *V // nil: it was not there or not used, or is not any longer

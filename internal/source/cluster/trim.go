@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// trimming is a serializer whose protobuf decoder skips what the conversion does
+// trimming is a serializer whose protobuf decoder skips fields that the conversion does
 // not read. That is most of an object: the field managers alone are two thirds of
 // a Service, and the images and quantities most of a Node.
 type trimming struct {
@@ -34,7 +34,7 @@ type trimmer struct {
 	unread map[string]cuts
 }
 
-// envelope is what precedes a message of the type k8s.io.apimachinery.pkg.runtime.Unknown.
+// envelope precedes a message of the type k8s.io.apimachinery.pkg.runtime.Unknown.
 const envelope = "k8s\x00"
 
 // Decode implements [runtime.Decoder]. It changes data, which belongs to this one

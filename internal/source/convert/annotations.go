@@ -38,7 +38,7 @@ const (
 	AnnotationCiliumWeight = "service.cilium.io/weight"
 )
 
-// SliceAnnotations are those of EndpointSlices and Endpoints.
+// SliceAnnotations are the annotations of EndpointSlices and Endpoints.
 var SliceAnnotations = []string{AnnotationWeight, AnnotationPriority}
 
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }

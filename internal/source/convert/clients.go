@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// everyClient is what an unreadable list of denied clients stands for.
+// everyClient is the meaning of an unreadable list of denied clients.
 var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 // sources reads the lists of clients that may connect, and of those that may not. A

@@ -26,7 +26,7 @@ import (
 type Findings struct{ manifest.Findings }
 
 // ObjectName checks the names of an object. Names end up in comments of the
-// ruleset: what the API server would refuse is unusable.
+// ruleset: a name that the API server would refuse is unusable.
 func (f *Findings) ObjectName(m *metav1.ObjectMeta) bool {
 	before := f.Count
 	switch {

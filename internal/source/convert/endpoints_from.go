@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// endpointsFrom reads the name of the Service whose endpoints complete those of a
-// Service of a file. Objects of an API server do not have that: it would let the author
+// endpointsFrom reads the name of the Service whose endpoints complete the endpoints of a
+// Service of a file. Objects of an API server must not have it: it would let the author
 // of one Service reach the endpoints of every other one.
 func (f *Findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
 	text, given := m.Annotations[setting.EndpointsFrom.Annotation]

@@ -18,7 +18,7 @@ import (
 // LabelProxyName assigns a Service to the proxy of that name (1.2).
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// maxAffinitySeconds is what the API server accepts: one day.
+// maxAffinitySeconds is the longest time that the API server accepts: one day.
 const maxAffinitySeconds = 86400
 
 // Service converts a Service for the proxy called proxyName. The result
@@ -26,9 +26,9 @@ const maxAffinitySeconds = 86400
 // (1.6), without any address that may serve (1.40), or ExternalName (1.7). It never
 // changes s (2.25).
 //
-// The Services of a proxy with a name are those whose label
-// service.kubernetes.io/service-proxy-name has exactly that value; those of a
-// proxy without one, which is the empty proxyName, do not carry the label.
+// A Service belongs to a proxy with a name if its label
+// service.kubernetes.io/service-proxy-name has exactly that value, and to a proxy without
+// one, which is the empty proxyName, if it does not carry the label.
 //
 // Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
 // index of the family (1.13). [files.Reader] completes objects that no API server has

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// serviceAnnotations are those of a Service.
+// serviceAnnotations are the annotations of a Service.
 var serviceAnnotations = setting.Annotations()
 
 // settings returns the settings of a Service with these ports, or nil: most have none.

@@ -35,8 +35,8 @@ type Reader struct {
 	// Hidden files and subdirectories are not, so that each file of a mounted
 	// ConfigMap is read once.
 	Paths []string
-	// Stdin is what "-" reads. It is read once: further calls of Load use what
-	// the first one read.
+	// Stdin is the input of "-". It is read once: further calls of Load use the same
+	// content.
 	Stdin io.Reader
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
@@ -76,7 +76,7 @@ type Input struct {
 	// Unused are the problems of files that are not used as they are, with an
 	// [Isolation]; nil: all are.
 	Unused manifest.Errors
-	// LeftOut are the files of which no content is used.
+	// LeftOut are the files without any content in use.
 	LeftOut []string
 }
 

@@ -24,7 +24,7 @@ type Isolation struct {
 	replaced atomic.Pointer[replaced]
 }
 
-// NewIsolation returns an isolation that begins with what an earlier process has kept.
+// NewIsolation returns an isolation that begins with files kept by an earlier process.
 // kept may be nil.
 func NewIsolation(kept *Kept) *Isolation {
 	i := &Isolation{valid: make(map[string][]byte), kept: kept}
@@ -37,13 +37,13 @@ func NewIsolation(kept *Kept) *Isolation {
 // isolated is a file and the content that is served for it.
 type isolated struct {
 	content
-	current bool   // content is that of the file
+	current bool   // content is the present one of the file
 	found   file   // as it is
 	problem string // the first one with it, unless content is current
-	advice  string // what is used instead
+	advice  string // the remedy that was taken
 }
 
-// isolate loads files of which each may have mistakes.
+// isolate loads files. Each may have mistakes.
 func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*Input, error) {
 	var files []file
 	for _, a := range args {

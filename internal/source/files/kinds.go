@@ -129,7 +129,7 @@ func foreign(apiVersion string) bool {
 	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && group != ownGroup
 }
 
-// completeService fills in what the API server would, so that a file may give
+// completeService fills in fields as the API server would, so that a file may give
 // clusterIP alone, clusterIPs alone, or leave out ipFamilies. Given fields are
 // never changed.
 func completeService(s *corev1.ServiceSpec) {

@@ -11,7 +11,7 @@ import (
 )
 
 // WriteManifests writes the objects of the input, which [Reader.Keep] has kept, as YAML
-// documents: those of Kubernetes as they are, and a Balance as the objects that it stands
+// documents: objects of Kubernetes as they are, and a Balance as the objects that it stands
 // for. Reading them gives the same snapshot.
 func (in *Input) WriteManifests(w io.Writer) error {
 	var b bytes.Buffer

@@ -37,7 +37,7 @@ type object struct {
 	// fromServer is set if the object was read from an API server, and selects if the
 	// Service has a selector.
 	fromServer, selects bool
-	// portLines are the lines of the ports, and linkLine is that of the selector of a
+	// portLines are the lines of the ports, and linkLine is the line of the selector of a
 	// Service or of the label of a slice, for warnings after all objects are known.
 	portLines []int
 	linkLine  int
@@ -126,12 +126,12 @@ func (f *Reader) document(d *manifest.Document) []*object {
 	return out
 }
 
-// failed returns an object of which only a problem is known.
+// failed returns an object that has only a problem.
 func failed(problem *manifest.Error) *object {
 	return &object{Place: problem.Place, problems: manifest.Errors{problem}}
 }
 
-// typeOf reads the type of an object, by default that of the typed list around it.
+// typeOf reads the type of an object, by default from the typed list around it.
 func typeOf(m *manifest.Object, list metav1.TypeMeta) (metav1.TypeMeta, *manifest.Error) {
 	if value := m.Shown(); value != "" {
 		return list, m.Error(&manifest.FieldError{Value: value,
@@ -247,8 +247,8 @@ func (o *object) locate(m *manifest.Object) {
 	}
 }
 
-// report adds what the conversion found to the problems of decoding, but not what
-// only follows from these: a field that could not be read is not missing.
+// report adds the findings of the conversion to the problems of decoding, but not findings
+// that only follow from these: a field that could not be read is not missing.
 func (o *object) report(m *manifest.Object, found []*manifest.FieldError) {
 	unread := o.problems
 	for _, f := range found {

@@ -27,11 +27,11 @@ type documentKey struct {
 	sum            [sha256.Size]byte
 }
 
-// begin begins a load. What the one before last had read is forgotten.
+// begin begins a load, and forgets the objects of the load before the last one.
 func (d *documents) begin() { d.before, d.now = d.now, make(map[documentKey][]*object, len(d.now)) }
 
-// objects returns the objects of a document: those of the last load if it has not
-// changed, otherwise those that read returns. It is safe for concurrent use.
+// objects returns the objects of a document: the ones of the last load if it has not
+// changed, otherwise the result of read. It is safe for concurrent use.
 func (d *documents) objects(m *manifest.Document, read func(*manifest.Document) []*object) []*object {
 	if d.now == nil {
 		return read(m)

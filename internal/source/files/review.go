@@ -86,7 +86,7 @@ func (r *review) add(o *object) {
 	}
 }
 
-// warn adds a warning about a field; line zero is that of the object.
+// warn adds a warning about a field; line zero stands for the line of the object.
 func (o *object) warn(line int, field, problem string) {
 	at := o.Place
 	if line > 0 {

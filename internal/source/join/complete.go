@@ -16,8 +16,8 @@ func completed(s model.ServiceState, ofCluster func(model.ServiceName) model.Ser
 	return s
 }
 
-// complete returns the slices of a Service of the files, and those of the Service
-// from of the cluster without the addresses that the files have (14.23).
+// complete returns the slices of a Service of the files, and the slices of the Service from
+// of the cluster, without addresses that the files have (14.23).
 func complete(s model.ServiceState, from model.ServiceName, more []*model.EndpointSlice) []*model.EndpointSlice {
 	given := make(map[netip.Addr]struct{})
 	for _, own := range s.Slices {
@@ -43,8 +43,8 @@ func complete(s model.ServiceState, from model.ServiceName, more []*model.Endpoi
 	return out
 }
 
-// portsOf returns the ports at which endpoints of the cluster are reached: those that
-// the files give for their own, or without any, those of the cluster's slice. A Service
+// portsOf returns the ports at which endpoints of the cluster are reached: the ones that
+// the files give for their own, or without any, the ports of the cluster's slice. A Service
 // with one port need not have the name of the slice's only one.
 func portsOf(s model.ServiceState, m *model.EndpointSlice) []model.EndpointPort {
 	for _, sameFamily := range []bool{true, false} {

@@ -24,7 +24,7 @@ import (
 // cannot be read, its last content is served.
 type Joined struct {
 	// Keep is set before Run if the kernel has rules of an earlier run. They stay until
-	// the cluster has been read, and those of Services that it does not have until the
+	// the cluster has been read, and rules of Services that it does not have until the
 	// files have been. Otherwise the first source that can be read is served alone until
 	// the other one follows (14.20).
 	Keep bool
@@ -50,7 +50,7 @@ type Joined struct {
 	// cluster, by the name of that.
 	completed map[model.ServiceName]map[model.ServiceName]struct{}
 	hidden    map[model.ServiceName]struct{} // Services of the cluster that files replace
-	// clusterNodes and clusterRanges are what the cluster had last, beside Services.
+	// clusterNodes and clusterRanges are the last Nodes and service CIDRs of the cluster.
 	clusterNodes  []*model.Node
 	clusterRanges []netip.Prefix
 }
@@ -94,7 +94,7 @@ func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) 
 // String implements [source.Source].
 func (j *Joined) String() string { return j.files.String() + " and " + j.cluster.String() }
 
-// Run implements [source.Source]. Its error is that of either source: a watch that the
+// Run implements [source.Source]. Its error is from either source: a watch that the
 // kernel refuses, or a Node without the pod ranges on which the rules depend.
 func (j *Joined) Run(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -172,7 +172,7 @@ func (j *Joined) readFiles() {
 	}
 }
 
-// withoutFiles says what is served while the files cannot be used.
+// withoutFiles says which Services are served while the files cannot be used.
 func (j *Joined) withoutFiles() string {
 	switch {
 	case j.filesKnown.closed():
@@ -317,7 +317,7 @@ func (j *Joined) compare(name model.ServiceName) {
 	}
 }
 
-// Snapshots returns what a [Joined] source of both serves, and a warning for each
+// Snapshots returns the snapshot of a [Joined] source of both, and a warning for each
 // Service of the cluster that files replace.
 func Snapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []string) {
 	out = &model.Snapshot{
@@ -345,7 +345,7 @@ func Snapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []
 	return out, warnings
 }
 
-// older returns a Service of files whose claims precede those of the cluster: an object
+// older returns a Service of files whose claims precede claims of the cluster: an object
 // of the cluster must not take an address of the files (4.39).
 func older(s *model.Service) *model.Service {
 	if s.Created != 0 {
@@ -360,7 +360,7 @@ func hides(name model.ServiceName) string {
 	return fmt.Sprintf("Service %s of the cluster is not served: the files define it, too", name)
 }
 
-// joinNodes returns the Nodes of the files and those of the cluster with other names.
+// joinNodes returns the Nodes of the files, and Nodes of the cluster with other names.
 func joinNodes(files, cluster []*model.Node) []*model.Node {
 	out := slices.Clone(files)
 	for _, n := range cluster {
@@ -402,8 +402,8 @@ func (j *Joined) State() source.State {
 	return s
 }
 
-// filesLabel names the files in an error, and says what is served of them if that is not
-// what they said before.
+// filesLabel names the files in an error, and says which content of them is served, unless it
+// is the one from before.
 func (j *Joined) filesLabel() string {
 	switch {
 	case j.filesKnown.closed():
