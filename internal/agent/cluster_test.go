@@ -14,11 +14,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // clusterLab is an agent on the real kernel that follows a fake API server. It
@@ -69,42 +68,11 @@ func newClusterLab(t *testing.T, w *workshop, seed uint64, objects ...runtime.Ob
 // clientOf returns a client for a fake API server.
 func clientOf(api kubernetes.Interface) *cluster.Client {
 	return &cluster.Client{
-		Services:     readerOf(api.CoreV1().Services(metav1.NamespaceAll)),
-		Slices:       readerOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
-		Nodes:        readerOf(api.CoreV1().Nodes()),
-		ServiceCIDRs: readerOf(api.NetworkingV1().ServiceCIDRs()),
+		Services:     sourcetest.ReaderOf(api.CoreV1().Services(metav1.NamespaceAll)),
+		Slices:       sourcetest.ReaderOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
+		Nodes:        sourcetest.ReaderOf(api.CoreV1().Nodes()),
+		ServiceCIDRs: sourcetest.ReaderOf(api.NetworkingV1().ServiceCIDRs()),
 	}
-}
-
-func readerOf[L runtime.Object](r interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}) cluster.Reader {
-	return reader[L]{r}
-}
-
-// reader is a source.Reader of a fake API server.
-type reader[L runtime.Object] struct {
-	from interface {
-		List(context.Context, metav1.ListOptions) (L, error)
-		Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-	}
-}
-
-func (r reader[L]) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
-	list, err := r.from.List(ctx, o)
-	if err != nil {
-		return m, err
-	}
-	of, err := meta.ListAccessor(list)
-	if err != nil {
-		return m, err
-	}
-	return metav1.ListMeta{ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue()}, meta.EachListItem(list, each)
-}
-
-func (r reader[L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return r.from.Watch(ctx, o)
 }
 
 // next has the agent take up what has changed in the API server.

@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
-// conversion is a case of a test of a Convert function. Objects are what an
+// conversion is a case of a test of a conversion. Objects are what an
 // API server would give: nothing is completed.
 type conversion struct {
 	name   string

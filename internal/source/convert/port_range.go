@@ -17,6 +17,7 @@ type PortRange struct{ First, Last uint16 }
 // EveryPort is the range of the word [AllPorts].
 var EveryPort = PortRange{1, model.AllPorts}
 
+// Count returns how many ports the range has.
 func (r PortRange) Count() int { return int(r.Last) - int(r.First) + 1 }
 
 // ParsePorts reads a port, or a range such as 5000-5099.
@@ -42,6 +43,7 @@ func ParsePorts(text string) (r PortRange, problem string) {
 	return r, ""
 }
 
+// ParseProtocol reads the name of a protocol, or returns the problem with it.
 func ParseProtocol(word string) (model.Protocol, string) {
 	p, err := model.ParseProtocol(word)
 	if err == nil {
@@ -54,6 +56,7 @@ func ParseProtocol(word string) (model.Protocol, string) {
 	return 0, problem
 }
 
+// NewPortRange returns a range of a Service, whose ports lead to target; zero: they are kept.
 func NewPortRange(p model.Protocol, ports PortRange, target uint16) model.PortRange {
 	r := model.PortRange{ServicePort: model.ServicePort{Protocol: p, Port: ports.First}, Target: target}
 	if ports.Last != ports.First {
