@@ -197,7 +197,7 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 		reader.Isolation = files.NewIsolation(keptFiles())
 		d.Isolation = reader.Isolation
 	}
-	watcher, err := reader.NewWatcher() // before the files are read, so that no change is lost
+	watcher, err := files.NewWatcher(reader.Paths...) // before the files are read, so that no change is lost
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type configWatch struct {
 // watchConfig returns a watch of the file. usable returns an error if the process
 // could not start with the current content.
 func watchConfig(file *config.File, usable func() error, log *slog.Logger) (*configWatch, error) {
-	watcher, err := (&files.Reader{Paths: []string{file.Path}}).NewWatcher()
+	watcher, err := files.NewWatcher(file.Path)
 	return &configWatch{file: file, usable: usable, log: log, watcher: watcher}, err
 }
 

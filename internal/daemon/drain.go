@@ -14,7 +14,7 @@ func (d *Daemon) followDrains() {
 	if path == "" {
 		return
 	}
-	watcher, err := (&files.Reader{Paths: []string{path}}).NewWatcher() // before the file is read, so that no change is lost
+	watcher, err := files.NewWatcher(path) // before the file is read, so that no change is lost
 	watch := func(context.Context, func()) error { return err }
 	if err == nil {
 		watch = watcher.Run

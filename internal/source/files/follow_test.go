@@ -89,7 +89,7 @@ func TestFollow(t *testing.T) {
 	}
 	write(fmt.Sprintf(followedObjects, 80))
 	files := &Reader{Paths: []string{"a.yaml"}}
-	watcher, err := files.NewWatcher()
+	watcher, err := NewWatcher(files.Paths...)
 	check(t, err)
 	s := Follow(files, watcher.Run, "n1", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

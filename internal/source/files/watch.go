@@ -43,11 +43,11 @@ type watched struct {
 	folders map[string]bool // directories that are read whole
 }
 
-// NewWatcher returns a watcher for the paths of f. Its watches are active: with
-// NewWatcher before Load and Run after it, no change is lost.
-func (f *Reader) NewWatcher() (*Watcher, error) {
+// NewWatcher returns a watcher for the paths of a [Reader], or of other files. Its watches
+// are active: with NewWatcher before the files are read and Run after it, no change is lost.
+func NewWatcher(paths ...string) (*Watcher, error) {
 	w := &Watcher{}
-	for _, p := range f.Paths {
+	for _, p := range paths {
 		if p == standardInput {
 			continue
 		}

@@ -30,7 +30,7 @@ func TestWatchOneInstance(t *testing.T) {
 	check(t, os.WriteFile("/proc/sys/user/max_inotify_instances", []byte("1"), 0))
 	t.Chdir(t.TempDir())
 	writes("a.yaml")(t)
-	w, err := (&Reader{Paths: []string{"a.yaml"}}).NewWatcher()
+	w, err := NewWatcher("a.yaml")
 	check(t, err)
 	calls, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- w.Run(t.Context(), func() { calls <- struct{}{} }) }()

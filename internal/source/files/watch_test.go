@@ -79,7 +79,7 @@ func TestWatch(t *testing.T) {
 func TestWatchBurst(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writes("a.yaml")(t)
-	w, err := (&Reader{Paths: []string{"a.yaml"}}).NewWatcher()
+	w, err := NewWatcher("a.yaml")
 	check(t, err)
 	for range 100 {
 		writes("a.yaml")(t)
@@ -112,7 +112,7 @@ func TestWatchBurst(t *testing.T) {
 func TestWatchOtherFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writes("conf/a.yaml")(t)
-	w, err := (&Reader{Paths: []string{"conf", "b.yaml", "-"}}).NewWatcher()
+	w, err := NewWatcher("conf", "b.yaml", "-")
 	check(t, err)
 	defer func() { check(t, w.Close()) }()
 	here, err := os.Getwd()
@@ -142,7 +142,7 @@ type views chan string
 // watch runs a watcher until the end of the test.
 func watch(t *testing.T, path string) views {
 	t.Helper()
-	w, err := (&Reader{Paths: []string{path}}).NewWatcher()
+	w, err := NewWatcher(path)
 	check(t, err)
 	v := make(views, 100)
 	start(t, w, func() { v <- view(path) })
