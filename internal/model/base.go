@@ -89,17 +89,16 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 
 func (r *Router) rebuild() []RouteChange {
 	services, touched := r.services, r.winners
-	for a, c := range r.echoes {
-		touched[Echo(a)] = c.winner
+	for a, route := range r.echoes.winners {
+		touched[Echo(a)] = route
 	}
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
 	r.reports, r.staleHealth = newReports(r.reports), true
-	r.winners = make(map[Frontend]*Route, len(r.winners))
-	r.losers = make(map[Frontend]*claims)
+	r.contests = newContests[Frontend](compareClaims, len(r.winners))
 	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), newRanges(), newClientLimits(), newSlotBudget()
-	r.echoes, r.unanswered = make(echoes), make(map[Family]int)
+	r.echoes, r.unanswered = newContests[netip.Addr](compareEchoes, 0), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
 		r.claim(name, s.state, touched)

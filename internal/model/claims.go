@@ -5,13 +5,58 @@ import (
 	"math/rand/v2"
 )
 
+// contests decide between routes that ask for the same: the first one by an order has it.
+type contests[K comparable] struct {
+	winners map[K]*Route
+	losers  map[K]*claims // further claims
+	order   func(a, b *Route) int
+}
+
+func newContests[K comparable](order func(a, b *Route) int, size int) contests[K] {
+	return contests[K]{make(map[K]*Route, size), make(map[K]*claims), order}
+}
+
+// join adds a claimant. There may be many.
+func (c *contests[K]) join(k K, route *Route) {
+	winner := c.winners[k]
+	if winner == nil {
+		c.winners[k] = route
+		return
+	}
+	if c.order(route, winner) < 0 {
+		c.winners[k], route = route, winner
+	}
+	if c.losers[k] == nil {
+		c.losers[k] = &claims{order: c.order}
+	}
+	c.losers[k].add(route)
+}
+
+// leave removes a claimant.
+func (c *contests[K]) leave(k K, route *Route) {
+	losers := c.losers[k]
+	switch {
+	case losers == nil:
+		delete(c.winners, k)
+		return
+	case c.winners[k] == route:
+		c.winners[k] = losers.takeFirst()
+	default:
+		losers.remove(route)
+	}
+	if losers.len() == 0 {
+		delete(c.losers, k)
+	}
+}
+
 // claims are routes that compete for the ports of one address and protocol, sorted by
 // first port, last port and claim. They are a treap, in which each node has the last port
 // of all routes below it, so that a search for the routes that overlap some ports
 // skips the others: one Service can have a thousand ranges that overlap ranges of many.
 type claims struct {
-	root *claimNode
-	n    int
+	root  *claimNode
+	n     int
+	order func(a, b *Route) int // nil: by ports, then by claim
 }
 
 type claimNode struct {
@@ -24,7 +69,10 @@ type claimNode struct {
 // end returns the last port of a frontend with any number of ports.
 func (f Frontend) end() uint16 { return max(f.Port, f.Last) }
 
-func compareInClaims(a, b *Route) int {
+func (c *claims) compare(a, b *Route) int {
+	if c.order != nil {
+		return c.order(a, b)
+	}
 	if c := cmp.Or(cmp.Compare(a.Frontend.Port, b.Frontend.Port), cmp.Compare(a.Frontend.end(), b.Frontend.end())); c != 0 {
 		return c
 	}
@@ -35,7 +83,7 @@ func (c *claims) len() int { return c.n }
 
 // add adds a route. Several may be equal: an address that a Service lists twice.
 func (c *claims) add(route *Route) {
-	before, behind := c.root.split(route)
+	before, behind := c.split(c.root, route)
 	node := &claimNode{route: route, weight: rand.Uint32(), last: route.Frontend.end()}
 	c.root = mergeClaims(mergeClaims(before, node), behind)
 	c.n++
@@ -43,9 +91,9 @@ func (c *claims) add(route *Route) {
 
 // remove removes a route, or an equal one, and reports whether there was one.
 func (c *claims) remove(route *Route) bool {
-	before, behind := c.root.split(route)
+	before, behind := c.split(c.root, route)
 	first, rest := behind.cutFirst()
-	found := first != nil && compareInClaims(first.route, route) == 0
+	found := first != nil && c.compare(first.route, route) == 0
 	if found {
 		behind = rest
 		c.n--
@@ -102,16 +150,16 @@ func (n *claimNode) overlapping(first, last uint16, yield func(*Route) bool) boo
 }
 
 // split returns the routes before one, and the others.
-func (n *claimNode) split(route *Route) (before, behind *claimNode) {
+func (c *claims) split(n *claimNode, route *Route) (before, behind *claimNode) {
 	switch {
 	case n == nil:
 		return nil, nil
-	case compareInClaims(n.route, route) < 0:
-		n.right, behind = n.right.split(route)
+	case c.compare(n.route, route) < 0:
+		n.right, behind = c.split(n.right, route)
 		n.measure()
 		return n, behind
 	}
-	before, n.left = n.left.split(route)
+	before, n.left = c.split(n.left, route)
 	n.measure()
 	return before, n
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -13,48 +14,6 @@ func Echo(a netip.Addr) Frontend { return Frontend{Address: a, Protocol: EchoPro
 
 // IsEcho reports whether the frontend stands for echo requests.
 func (f Frontend) IsEcho() bool { return f.Protocol.IsEcho() }
-
-// echoes are the routes of the addresses whose echo requests may be answered.
-type echoes map[netip.Addr]*echoClaims
-
-type echoClaims struct {
-	winner *Route // by compareEchoes
-	losers []*Route
-}
-
-// winner returns the route that decides about an address, or nil.
-func (e echoes) winner(a netip.Addr) *Route {
-	if c, ok := e[a]; ok {
-		return c.winner
-	}
-	return nil
-}
-
-func (e echoes) join(route *Route) {
-	c, ok := e[route.Frontend.Address]
-	switch {
-	case !ok:
-		e[route.Frontend.Address] = &echoClaims{winner: route}
-	case compareEchoes(route, c.winner) < 0:
-		c.winner, route = route, c.winner
-		fallthrough
-	default:
-		c.losers = append(c.losers, route)
-	}
-}
-
-func (e echoes) leave(route *Route) {
-	c := e[route.Frontend.Address]
-	switch {
-	case route != c.winner:
-		c.losers = slices.DeleteFunc(c.losers, func(o *Route) bool { return o == route })
-	case len(c.losers) == 0:
-		delete(e, route.Frontend.Address)
-	default:
-		c.winner = slices.MinFunc(c.losers, compareEchoes)
-		c.losers = slices.DeleteFunc(c.losers, func(o *Route) bool { return o == c.winner })
-	}
-}
 
 // compareEchoes orders the routes of an address; the first one decides about echo
 // requests. That is the one for which most clients get an answer, except that a ClusterIP
@@ -143,9 +102,9 @@ func (r *Router) echo(s *routed, n int, touched map[Frontend]*Route) {
 		}
 		r.touch(Echo(a), touched)
 		if n > 0 {
-			r.echoes.join(route)
+			r.echoes.join(a, route)
 		} else {
-			r.echoes.leave(route)
+			r.echoes.leave(a, route)
 		}
 	}
 }
@@ -164,21 +123,18 @@ func (r *Router) echoNotices() (out []Notice) {
 // winner returns the route that decides about a frontend, or nil.
 func (r *Router) winner(f Frontend) *Route {
 	if f.IsEcho() {
-		return r.echoes.winner(f.Address)
+		return r.echoes.winners[f.Address]
 	}
 	return r.winners[f]
 }
 
 // Echo returns the route that decides about echo requests to an address, or nil: they are
 // not answered.
-func (r *Router) Echo(a netip.Addr) *Route { return r.echoes.winner(a) }
+func (r *Router) Echo(a netip.Addr) *Route { return r.echoes.winners[a] }
 
 // Echoes returns these routes, in the order of their addresses.
 func (r *Router) Echoes() []*Route {
-	out := make([]*Route, 0, len(r.echoes))
-	for _, c := range r.echoes {
-		out = append(out, c.winner)
-	}
+	out := slices.AppendSeq(make([]*Route, 0, len(r.echoes.winners)), maps.Values(r.echoes.winners))
 	slices.SortFunc(out, func(a, b *Route) int { return a.Frontend.Address.Compare(b.Frontend.Address) })
 	return out
 }
@@ -204,7 +160,7 @@ type ViewedEcho struct {
 
 func (r *Router) viewEchoes(s *routed) (out []ViewedEcho) {
 	for _, route := range r.base.echoRoutes(s.routes) {
-		winner := r.echoes.winner(route.Frontend.Address)
+		winner := r.echoes.winners[route.Frontend.Address]
 		if winner == nil { // no address of the node is known
 			continue
 		}

@@ -59,7 +59,7 @@ func TestEchoOfSharedAddress(t *testing.T) {
 		want = slices.DeleteFunc(want, func(n string) bool { return n == s.Service.Name.Name })
 		check("without "+s.Service.Name.Name, r.SetServices(map[ServiceName]ServiceState{s.Service.Name: {}}))
 	}
-	if _, ok := r.echoes[shared]; ok {
+	if _, ok := r.echoes.winners[shared]; ok {
 		t.Error("an address without a Service is kept")
 	}
 }

@@ -191,7 +191,7 @@ func TestClaims(t *testing.T) {
 		}
 		var before *Route
 		for route := range c.overlapping(asked) {
-			if n--; before != nil && compareInClaims(before, route) > 0 {
+			if n--; before != nil && (&claims{}).compare(before, route) > 0 {
 				t.Fatalf("step %d: %s comes before %s", step, before.Frontend, route.Frontend)
 			}
 			before = route

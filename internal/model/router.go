@@ -26,12 +26,11 @@ type RouteChange struct {
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
-	// winners are the routes of all frontends; losers are further claims of a frontend
-	// with one port.
-	winners      map[Frontend]*Route
-	losers       map[Frontend]*claims
-	echoes       echoes
-	unanswered   map[Family]int // Services that get no echoes, because the node has no address
+	// The winners are the routes of all frontends, the losers those of frontends with one
+	// port.
+	contests[Frontend]
+	echoes       contests[netip.Addr] // of routes whose address may answer echo requests
+	unanswered   map[Family]int       // Services that get no echoes, because the node has no address
 	overlaps     overlaps
 	ranges       ranges
 	clientLimits clientLimits
@@ -206,44 +205,19 @@ func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
 	}
 }
 
-// join adds a claimant of its frontend. There may be many.
 func (r *Router) join(route *Route) {
 	if route.Frontend.IsRange() {
 		r.joinRange(route)
-		return
+	} else {
+		r.contests.join(route.Frontend, route)
 	}
-	f, winner := route.Frontend, r.winners[route.Frontend]
-	if winner == nil {
-		r.winners[f] = route
-		return
-	}
-	if compareClaims(route, winner) < 0 {
-		r.winners[f], route = route, winner
-	}
-	if r.losers[f] == nil {
-		r.losers[f] = &claims{}
-	}
-	r.losers[f].add(route)
 }
 
-// leave removes a claimant of its frontend.
 func (r *Router) leave(route *Route) {
 	if route.Frontend.IsRange() {
 		r.leaveRange(route)
-		return
-	}
-	f, losers := route.Frontend, r.losers[route.Frontend]
-	switch {
-	case losers == nil:
-		delete(r.winners, f)
-		return
-	case r.winners[f] == route:
-		r.winners[f] = losers.takeFirst()
-	default:
-		losers.remove(route)
-	}
-	if losers.len() == 0 {
-		delete(r.losers, f)
+	} else {
+		r.contests.leave(route.Frontend, route)
 	}
 }
 
