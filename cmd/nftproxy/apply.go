@@ -34,7 +34,7 @@ Established connections are not affected. While "nftproxy run" owns the tables,
 no other process can change them: this fails then and changes nothing. Beside
 one that does not own them, all else is as in that one, as "diff" explains.
 
-With -o json, the document is that of "diff -o json".
+With -o json, the document is the same as of "diff -o json".
 
 On a terminal, long work shows its progress. With --quiet nothing is printed but
 errors.

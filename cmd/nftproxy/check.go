@@ -77,7 +77,7 @@ func (o *checkOptions) run(c *cobra.Command) error {
 	}
 	r := machine.NewReport(machine.Read(), use)
 	ctx := c.Context()
-	if o.stay { // before the report, which is what others wait for
+	if o.stay { // before the report, which others wait for
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
@@ -96,7 +96,7 @@ func (o *checkOptions) run(c *cobra.Command) error {
 	return err
 }
 
-// use returns what the machine is to be used for.
+// use returns the intended use of the machine.
 func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
@@ -140,7 +140,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	return use, nil
 }
 
-// useOf returns what a configuration says about the use of the machine.
+// useOf returns the use of the machine by a configuration.
 func useOf(cfg *config.Config) machine.Use {
 	use := machine.Use{
 		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, PodRanges: cfg.Node.ClusterCIDRs,

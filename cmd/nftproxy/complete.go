@@ -103,8 +103,8 @@ func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// servedPorts returns what the daemon on this machine serves, or nothing if it does not
-// answer in time.
+// servedPorts returns the service ports of the daemon on this machine, or none if it does
+// not answer in time.
 func servedPorts(c *cobra.Command) (out []api.ServicePort) {
 	askQuickly(c, func(ctx context.Context, client *api.Client) {
 		if report, err := client.Status(ctx, &api.Filter{}); err == nil {
@@ -155,8 +155,8 @@ func namespaces(ports []api.ServicePort) []string {
 	return distinct(ports, func(p api.ServicePort) []string { return []string{p.Namespace} })
 }
 
-// destinations returns what clients of a protocol connect to, with the name of its
-// Service.
+// destinations returns the destinations of clients of a protocol, with the names of their
+// Services.
 func destinations(ports []api.ServicePort, protocol string) []string {
 	return distinct(ports, func(p api.ServicePort) (out []string) {
 		for _, f := range p.Frontends {
@@ -173,7 +173,7 @@ func destinations(ports []api.ServicePort, protocol string) []string {
 // answer on its port.
 var shellSafe = regexp.MustCompile(`^[][:\t/a-zA-Z0-9.-]+$`)
 
-// distinct returns what words returns for all ports, sorted.
+// distinct returns the results of words for all ports, sorted, each once.
 func distinct(ports []api.ServicePort, words func(api.ServicePort) []string) (out []string) {
 	for _, p := range ports {
 		out = append(out, words(p)...)
@@ -182,7 +182,7 @@ func distinct(ports []api.ServicePort, words func(api.ServicePort) []string) (ou
 	return slices.DeleteFunc(slices.Compact(out), func(w string) bool { return !shellSafe.MatchString(w) })
 }
 
-// completeDrained completes what is drained, as far as the file says so.
+// completeDrained completes drained endpoints, as the file has them.
 func completeDrained(c *cobra.Command, _ []string, _ string) (out []string, _ cobra.ShellCompDirective) {
 	path := config.DefaultDrainFile
 	if f := c.Flags().Lookup("drain-file"); f != nil && f.Value.String() != "" {

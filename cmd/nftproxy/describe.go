@@ -34,8 +34,8 @@ func describeCommand() *cobra.Command {
 state, its weight and its share of new connections, or why it is left out; traffic
 policies, session affinity with the clients bound, source ranges, scheduler, health
 check port, conflicts with other Services, warnings about the objects, and the last
-change. Where traffic policies treat clients differently, "from inside" is what pods
-and this node get, "from outside" what other clients get.
+change. Where traffic policies treat clients differently, "from inside" stands for pods
+and this node, "from outside" for other clients.
 
 The namespace can be omitted if only one has a Service of that name.
 

@@ -73,7 +73,7 @@ forgets it, after 30 to 120 seconds without a packet. Counting connections needs
 	}
 	o.addFlags(c)
 	f := c.Flags()
-	f.BoolVar(&o.list, "list", false, "list what is drained, as without ENDPOINT")
+	f.BoolVar(&o.list, "list", false, "list drained endpoints, as without ENDPOINT")
 	f.BoolVar(&o.undo, "undo", false, "end the drain of these endpoints, as \"nftproxy undrain\" does")
 	f.BoolVar(&o.force, "force", false, "drain also what no Service has, and the last endpoint of a Service")
 	f.BoolVar(&o.wait, "wait", false, "wait until no connection to the endpoints is open")
@@ -105,7 +105,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.service, "service", "", "only for this `Service`: namespace/name")
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all endpoints")
-	f.StringVar(&o.file, "drain-file", "", "`file` with the drained endpoints (default: that of the running nftproxy, else "+config.DefaultDrainFile+")")
+	f.StringVar(&o.file, "drain-file", "", "`file` with the drained endpoints (default: the file of the running nftproxy, else "+config.DefaultDrainFile+")")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	o.colour.add(f)
 	o.daemon.addAddress(f)
@@ -136,7 +136,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.all && report != nil { // the file may be lost, and what it adds may not be in force yet
+	if o.all && report != nil { // the file may be lost, and its last entries may not be in force yet
 		known, err := drain.FromReport(report.Drained)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	return o.waitForEnd(c, targets, result)
 }
 
-// targets parses the arguments, each of which counts once.
+// targets parses the arguments. Each counts once.
 func (o *drainOptions) targets(args []string) (out []drain.Target, err error) {
 	var service model.ServiceName
 	var errs []error
@@ -235,7 +235,7 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*api.Dr
 
 // askAll asks about any number of targets that are drained already.
 func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*api.Drains, error) {
-	const most = 50 // they fit, whatever the names of their Services
+	const most = 50 // they fit, with names of Services of any length
 	var all *api.Drains
 	for some := range slices.Chunk(targets, most) {
 		report, err := o.ask(ctx, some)

@@ -26,7 +26,7 @@ type drainResult struct {
 	targets []conntrack.Target
 }
 
-// result returns what is known about targets, or about the whole list.
+// result returns the state of targets, or of the whole list.
 func (o *drainOptions) result(path string, report *api.Drains, list drain.List, targets []drain.Target) *drainResult {
 	r := &drainResult{DrainResult: api.DrainResult{File: path, Endpoints: []api.DrainedEndpoint{}}, left: len(list)}
 	if o.noDaemon != nil && report == nil {
@@ -104,7 +104,7 @@ func (r *drainResult) write(w io.Writer, o *drainOptions) error {
 	return show.DrainResult(w, &r.DrainResult, show.DrainView{Undo: o.undo, All: o.all, Left: r.left, Colour: o.paint})
 }
 
-// printList writes what is drained.
+// printList writes the drained endpoints.
 func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *api.Drains) error {
 	list, err := o.listed(file, report)
 	if err != nil {
@@ -126,7 +126,7 @@ func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *api.
 	return show.Drains(c.OutOrStdout(), &r.DrainResult, time.Now(), o.paint)
 }
 
-// listed returns the list in force, or that of the file.
+// listed returns the list in force, or the one of the file.
 func (o *drainOptions) listed(file drain.File, report *api.Drains) (drain.List, error) {
 	if report == nil {
 		return file.Read()

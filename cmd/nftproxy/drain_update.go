@@ -20,8 +20,7 @@ type drainUpdate struct {
 	before, after drain.List
 }
 
-// update changes the file. Others wait, so that the effects are those of all drains
-// together.
+// update changes the file. Others wait, so that the effects are of all drains together.
 func (o *drainOptions) update(ctx context.Context, file drain.File, targets []drain.Target) (*drainUpdate, error) {
 	u := &drainUpdate{file: file, targets: targets, undo: o.undo}
 	var err error
@@ -85,7 +84,7 @@ const (
 )
 
 // await waits until the running nftproxy has applied an update, and returns its report; nil:
-// it has ended. Updates by others do not matter, unless they revoke this one.
+// it has ended. Updates by others do not matter, unless they revoke it.
 func (o *drainOptions) await(ctx context.Context, u *drainUpdate) (*api.Drains, error) {
 	for deadline := time.Now().Add(forceTimeout); ; {
 		report, err := o.ask(ctx, nil)
@@ -127,7 +126,7 @@ func notApplied(report *api.Drains) error {
 	return fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
 }
 
-// holds reports whether a list has what the update has changed.
+// holds reports whether a list has all changes of the update.
 func (u *drainUpdate) holds(l drain.List) bool { return u.missing(l) == "" }
 
 // missing returns the first endpoint that is not in a list as the update has it, or nothing.

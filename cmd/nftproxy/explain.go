@@ -204,8 +204,7 @@ func (o *explainOptions) question(protocol, target string) (q question, err erro
 	return q, nil
 }
 
-// resolve sets the destination of a question by name, and returns what else could be
-// meant.
+// resolve sets the destination of a question by name, and returns other possible meanings.
 func (q *question) resolve(all []served.Named) (remarks []string, err error) {
 	if !q.byName {
 		return nil, nil
@@ -319,7 +318,7 @@ func servedIn(rs *nft.Ruleset) (out []served.Named) {
 }
 
 // addRunning adds what only the running nftproxy knows: who is left out, and who claims
-// the frontend too. Without one the answer is complete but for these.
+// the frontend too. Without one the answer lacks only these.
 func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	service, _, _ := strings.Cut(r.Service, ":")
 	if service == "" {

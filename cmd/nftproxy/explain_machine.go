@@ -57,7 +57,8 @@ func addAddress(r *explain.Result) {
 	}
 }
 
-// machineProblems returns what keeps this machine from serving, as a daemon finds it.
+// machineProblems returns the problems that keep this machine from serving, as a daemon finds
+// them.
 func machineProblems(use machine.Use) []machine.Finding {
 	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
 	return m.Problems()

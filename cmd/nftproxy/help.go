@@ -32,7 +32,7 @@ var commandGroups = []group{
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
 
-// flagGroups are the flags that several commands have, and those of run. All
+// flagGroups are the flags that several commands have, and the flags of run. All
 // others of a command come first, as its own. "COMMAND FLAG" is only for one command.
 var flagGroups = []group{
 	{"Input", []string{"filename", "diff from", "isolate-files", "config", "strict", "service-proxy-name"}},
@@ -169,7 +169,7 @@ type flagGroup struct {
 	flags *pflag.FlagSet
 }
 
-// groupFlags returns the visible flags of a command: first those of its own.
+// groupFlags returns the visible flags of a command: first its own.
 func groupFlags(c *cobra.Command) []flagGroup {
 	grouped := make(map[string]int)
 	out := []flagGroup{{"Flags", nil}}

@@ -154,7 +154,7 @@ func argument(field string) string {
 	return "--" + setting.FlagOf(name) + rest + ": "
 }
 
-// notInName is what a name cannot have.
+// notInName are the characters that a name cannot have.
 var notInName = regexp.MustCompile(`[^a-z0-9]`)
 
 // text returns a Balance.

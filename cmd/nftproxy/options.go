@@ -94,8 +94,8 @@ func (o *options) addHere(c *cobra.Command) {
 	o.warnings.addFlag(c)
 }
 
-// takeCounters makes rules count what those in the kernel count, unless flags say what to
-// count: else a daemon that counts would differ, and apply would end what it has counted.
+// takeCounters makes rules have the counters of the rules in the kernel, unless flags say
+// which: else a daemon that counts would differ, and apply would delete its counters.
 func (o *options) takeCounters(n *model.Config) error {
 	return withKernel(func(conn *kernel.Conn) error {
 		frontends, endpoints, err := counters.Reader{Conn: conn}.Counted()
@@ -165,8 +165,8 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 	return side, log, err
 }
 
-// prepareHere completes the configuration with what this machine and the running nftproxy
-// say.
+// prepareHere completes the configuration with facts of this machine and settings of the
+// running nftproxy.
 func (o *options) prepareHere(cfg *config.Config, log *slog.Logger) (err error) {
 	if cfg.Node.NeedsInterfaces() {
 		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {

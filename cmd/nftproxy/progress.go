@@ -34,7 +34,7 @@ func meterOf(c *cobra.Command) *terminal.Meter {
 	return m
 }
 
-// phase shows on a terminal what the command does now, if it takes long.
+// phase shows the present step of the command on a terminal, if it takes long.
 func (o *options) phase(c *cobra.Command, format string, args ...any) {
 	if !o.quiet {
 		text := fmt.Sprintf(format, args...)

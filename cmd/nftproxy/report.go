@@ -25,8 +25,8 @@ type outcome struct {
 	services []changes.Service
 }
 
-// empty reports whether nothing changes, neither in the rules nor in what a Service asks
-// for beyond them.
+// empty reports whether nothing changes, neither in the rules nor in settings of a Service
+// beyond them.
 func (r *outcome) empty() bool { return r.plan.Empty() && len(r.services) == 0 }
 
 // reportOptions are flags about the output of a report.

@@ -164,8 +164,8 @@ func (o *runOptions) usable() error {
 	return nil
 }
 
-// addSource sets what the daemon follows. With files, nothing of the API server needs
-// to exist at the start: the files may be what makes it reachable.
+// addSource sets the source that the daemon follows. With files, nothing of the API server
+// needs to exist at the start: the files may make it reachable.
 func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 	from := o.origin(d.Config)
 	if !from.cluster {

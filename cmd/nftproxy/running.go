@@ -20,8 +20,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// running is what a plan takes over from the nftproxy that runs here, so that it shows what
-// the input changes and nothing else.
+// running has the facts that a plan takes over from the nftproxy that runs here, so that it
+// shows the changes of the input and nothing else.
 type running struct {
 	daemonFinder
 	address netip.AddrPort
@@ -109,7 +109,7 @@ func (o *options) followRunning(ctx context.Context) (unknown []string, err erro
 	return unknown, err
 }
 
-// warnOf logs what the running nftproxy does that the plan cannot follow.
+// warnOf logs settings of the running nftproxy that the plan cannot follow.
 func (o *options) warnOf(log *slog.Logger, unknown []string, from origin) {
 	b := o.running.basis
 	switch {
@@ -151,7 +151,7 @@ func (o *options) inForce() []api.InForce {
 func (o *options) drained(log *slog.Logger, file string) (l drain.List, err error) {
 	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) {
 		if l, err = drain.FromReport(b.Drained); err != nil {
-			return nil, fmt.Errorf("read what the running nftproxy drains: %w", err)
+			return nil, fmt.Errorf("read the drained endpoints of the running nftproxy: %w", err)
 		}
 		var names []string
 		for _, e := range l {

@@ -49,8 +49,8 @@ any characters. The totals are those of the selected Services.
 
 ENDPOINTS is how many take new connections, as in 3/4 if the Service has more.
 A frontend without any "rejects"; one with traffic policy Local and without any
-on this node "drops". "outside" is what clients outside of the cluster get, where
-that differs. CONNECTIONS are counted with --service-metrics.
+on this node "drops". "outside" has the verdict for clients outside of the
+cluster, where that differs. CONNECTIONS are counted with --service-metrics.
 "nftproxy describe" shows each endpoint.
 
 The running nftproxy is asked at the address where its command line and its
@@ -158,7 +158,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	return err
 }
 
-// selection returns what the command line selects.
+// selection returns the selection of the command line.
 func (o *statusOptions) selection() string {
 	text := fmt.Sprintf("%q", o.filter.Names)
 	text = strings.ReplaceAll(strings.Trim(text, "[]"), `" "`, `" or "`)

@@ -62,7 +62,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 	return c
 }
 
-// findings are what validate reports. The names of the JSON fields are stable.
+// findings are the report of validate. The names of the JSON fields are stable.
 type findings struct {
 	Valid    bool           `json:"valid"` // with --strict, no warnings either
 	Summary  string         `json:"summary"`
@@ -124,7 +124,7 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 	for _, n := range model.Resolve(in.Snapshot, model.Config{}).Notices {
 		if n.Reason == model.Conflict { // the others depend on the node
 			found := newFinding(&manifest.Error{Place: in.Places[n.Object], Object: n.Object.String(), Err: errors.New(n.Message)})
-			if balances[n.Object] { // of which none can have been there before another
+			if balances[n.Object] { // none of which can have been there before another
 				f.Problems = append(f.Problems, found)
 			} else {
 				f.Warnings = append(f.Warnings, found)
@@ -161,7 +161,7 @@ func unchecked(in *files.Input) (notes []finding) {
 	return notes
 }
 
-// checkFor returns what to write for a health check of a Service.
+// checkFor returns the advice for a Service without a health check.
 func checkFor(s *model.Service) string {
 	if slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.Protocol == model.TCP }) {
 		return "add for example \"check: tcp\""

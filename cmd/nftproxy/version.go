@@ -17,7 +17,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
-		Long:    "Print the version of nftproxy, and those of Go and of the platform that it was built for.\n\nExit code: 0 printed, 2 error.",
+		Long:    "Print the versions of nftproxy and Go, and the platform that it was built for.\n\nExit code: 0 printed, 2 error.",
 		Args:    noArguments,
 		Example: "  nftproxy version",
 		RunE:    func(c *cobra.Command, _ []string) error { return versionPlain.write(c) },

@@ -71,7 +71,7 @@ func onceLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	return slog.New(plainWarnings{log.Handler(), w})
 }
 
-// levelNote is the level of what a person should know who reads the output of a command.
+// levelNote is the level of messages for a person who reads the output of a command.
 const levelNote = slog.LevelInfo + 1
 
 // plainWarnings is a handler that writes a warning as a line such as
@@ -110,7 +110,7 @@ func (h plainWarnings) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// WithAttrs implements [slog.Handler]: such a log has attributes for each line.
+// WithAttrs implements [slog.Handler], for a log with attributes for each line.
 func (h plainWarnings) WithAttrs(attrs []slog.Attr) slog.Handler { return h.Handler.WithAttrs(attrs) }
 
 // WithGroup implements [slog.Handler].
