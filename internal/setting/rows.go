@@ -17,7 +17,7 @@ var All = []*Setting{
 
 var Ports = &Setting{
 	Label: "ports", Kind: "frontends", Annotation: Domain + "ports", Examples: []string{"10000-20000/udp", "all"},
-	Meaning: "ports in addition to those of the Service: single ones, ranges, or the whole address",
+	Meaning: "ports in addition to the Service's own: single ones, ranges, or the whole address",
 	More:    " ([ports and whole addresses](annotations.md#ports-and-whole-addresses))",
 	Text: func(v *Values) string {
 		names := make([]string, len(v.Ranges))
