@@ -15,6 +15,16 @@ var All = []*Setting{
 	Check, OnFailure, EndpointsFrom,
 }
 
+// Stated are the settings that no rule shows, as texts. Reports have them if they read the
+// objects.
+type Stated struct {
+	// Check is how the health of endpoints is checked; absent without a check.
+	Check string `json:"check,omitempty"`
+	// OnFailure is keep or close; absent: as the configuration of the node says.
+	OnFailure     string `json:"onFailure,omitempty"`
+	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
+}
+
 var Ports = &Setting{
 	Label: "ports", Kind: "frontends", Annotation: Domain + "ports", Examples: []string{"10000-20000/udp", "all"},
 	Meaning: "ports in addition to the Service's own: single ones, ranges, or the whole address",

@@ -82,16 +82,6 @@ func Of(s *model.Service) *Values {
 	return &Values{s.Scheduler, s.ClientAddresses, s.AffinityTimeout, s.Check, *s.Extra()}
 }
 
-// Stated are the settings that no rule shows, as texts. Reports have them if they read the
-// objects.
-type Stated struct {
-	// Check is how the health of endpoints is checked; absent without a check.
-	Check string `json:"check,omitempty"`
-	// OnFailure is keep or close; absent: as the configuration of the node says.
-	OnFailure     string `json:"onFailure,omitempty"`
-	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
-}
-
 // StatedOf returns the settings that a Service states.
 func StatedOf(s *model.Service) (out Stated) {
 	if s.Extras == nil && s.Check == nil { // as most
