@@ -39,6 +39,7 @@ var flagGroups = []group{
 	{"API server", []string{"kubeconfig", "context", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
+	{"Clients", newFlags(aboutClients...)},
 	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates")},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
@@ -50,13 +51,21 @@ var flagGroups = []group{
 	{"Other", []string{"version", "help"}},
 }
 
-// balancing are the flags for settings of a Service. All but the scheduler are of new alone.
+// aboutClients are the settings that new shows apart from the others.
+var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.Limits, setting.Affinity}
+
+// balancing are the flags for the other settings. All but the scheduler are of new alone.
 func balancing() []string {
-	out := []string{setting.Scheduler.Flag()}
-	for _, s := range setting.Flags() {
-		if s != setting.Scheduler {
-			out = append(out, "new "+s.Flag())
-		}
+	others := slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool {
+		return s == setting.Scheduler || slices.Contains(aboutClients, s)
+	})
+	return append([]string{setting.Scheduler.Flag()}, newFlags(others...)...)
+}
+
+// newFlags are the flags of new for settings.
+func newFlags(of ...*setting.Setting) (out []string) {
+	for _, s := range of {
+		out = append(out, "new "+s.Flag())
 	}
 	return out
 }
