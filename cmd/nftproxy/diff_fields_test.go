@@ -99,6 +99,7 @@ items:
     name: cart
     namespace: shop
     annotations:
+      nftproxy.dev/description: the cart
       nftproxy.dev/scheduler: maglev
       nftproxy.dev/maglev-table-size: "4093"
       nftproxy.dev/client-addresses: masquerade

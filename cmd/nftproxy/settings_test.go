@@ -226,3 +226,22 @@ func fieldsOfSchema(t *testing.T) map[string]bool {
 	walk("", balance.Schema())
 	return out
 }
+
+// TestDescriptionHasNoRule: 1.59, a change of the description changes no rule, and a plan says
+// what it is.
+func TestDescriptionHasNoRule(t *testing.T) {
+	before, after := writeFile(t, bare), writeFile(t, bare+"description: the shop\n")
+	r := execute("", "diff", "--from", before, "-f", after, "--hostname-override", "node-1", "-o", "json")
+	var plan struct {
+		Changes  []any
+		Services []struct {
+			Details []struct{ Kind, Old, New string }
+		}
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &plan); err != nil || len(plan.Changes) > 0 || len(plan.Services) != 1 {
+		t.Fatalf("%v: %s%s", err, r.stdout, r.stderr)
+	}
+	if d := plan.Services[0].Details; len(d) != 1 || d[0].Kind != "description" || d[0].Old != "none" || d[0].New != "the shop" {
+		t.Errorf("%+v", d)
+	}
+}

@@ -17,6 +17,7 @@ const (
 	AliasedValues = 1_000_000
 	AliasNesting  = 100
 	ExplainedText = 1 << 20
+	Description   = 200
 )
 
 // What is reported about an object.

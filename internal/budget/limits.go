@@ -16,6 +16,7 @@ var Limits = []Limit{
 	{"AliasNesting", "aliases of YAML in aliases", "a document", AliasNesting, "levels", Refused, "the document"},
 	{"ExplainedText", "text that is searched for the line of a mistake", "a file", ExplainedText, "bytes", Cut,
 		"the message has the line of the parser"},
+	{"Description", "text of `nftproxy.dev/description`", "a Service", Description, "characters", Refused, "no description"},
 
 	{"Findings", "problems that are reported one by one", "an object", Findings, "problems", FirstCount, ""},
 	{"ReportedFindings", "the same, and kept for `status`", "an object of an API server", ReportedFindings, "problems", FirstCount, ""},

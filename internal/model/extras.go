@@ -15,6 +15,8 @@ type Extras struct {
 	Sources *Sources
 	// OnFailure decides over established TCP connections to an endpoint that fails or leaves.
 	OnFailure OnFailure
+	// Description is a line of text for people. It is printable.
+	Description string
 	// MaglevSize is one of [MaglevSizes]; zero: [DefaultMaglevSize].
 	MaglevSize uint32
 }

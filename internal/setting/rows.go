@@ -1,8 +1,11 @@
 package setting
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -10,7 +13,7 @@ import (
 
 // All are the settings, in the order of pages and reports.
 var All = []*Setting{
-	Ports, Scheduler, MaglevSize, Affinity, AllowedClients, DeniedClients, ClientAddresses,
+	Description, Ports, Scheduler, MaglevSize, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
 	Check, OnFailure, EndpointsFrom,
 }
@@ -18,11 +21,41 @@ var All = []*Setting{
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
 // objects.
 type Stated struct {
+	Description string `json:"description,omitempty"` // a line of text for people
 	// Check is how the health of endpoints is checked; absent without a check.
 	Check string `json:"check,omitempty"`
 	// OnFailure is keep or close; absent: as the configuration of the node says.
 	OnFailure     string `json:"onFailure,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
+}
+
+var Description = &Setting{
+	Label: "description", Kind: "description", Annotation: Domain + "description", Field: "description",
+	Meaning: "line of text for people, which describe and status show",
+	More:    ", at most 200 characters ([1.59](behaviour.md#s1.59))",
+	Value:   "text", Examples: []string{"shop, front end"}, Default: "none",
+	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": budget.Description},
+	Parse:  parseDescription,
+	Text:   func(v *Values) string { return v.Description },
+	stated: func(s *Stated) *string { return &s.Description },
+}
+
+// parseDescription reads a text that its author may have chosen to mislead readers: no
+// character moves a cursor, begins a line or is invisible.
+func parseDescription(v *Values, value any) string {
+	text, _ := value.(string)
+	text = strings.TrimSpace(text)
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	switch {
+	case text == "":
+		return "is empty: write a line of text"
+	case utf8.RuneCountInString(text) > budget.Description:
+		return fmt.Sprintf("is longer than %d characters: shorten it", budget.Description)
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable):
+		return "has a line break, or another character that cannot be printed: write one line of text"
+	}
+	v.Description = strings.Clone(text) // the value may be far longer
+	return ""
 }
 
 var Ports = &Setting{

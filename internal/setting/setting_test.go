@@ -100,6 +100,25 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// TestDescription: 1.59. A description is one line of printable text.
+func TestDescription(t *testing.T) {
+	const unprintable = "has a line break, or another character that cannot be printed: write one line of text"
+	for text, want := range map[string]string{
+		"shop": "", " shop, Ünïcode 商店 \n": "", strings.Repeat("ü", 200): "",
+		strings.Repeat("ü", 201): "is longer than 200 characters: shorten it", " ": "is empty: write a line of text",
+		"a\nb": unprintable, "a\tb": unprintable, "\x1b[31mred": unprintable, "a\u202eb": unprintable, "a\u200bb": unprintable, "a\xffb": unprintable, "a\u009b31m": unprintable,
+	} {
+		var v Values
+		kept := strings.TrimSpace(text)
+		if want != "" {
+			kept = ""
+		}
+		if problem := Description.Parse(&v, text); problem != want || v.Description != kept {
+			t.Errorf("%q: %q %s, want %s", text, v.Description, problem, want)
+		}
+	}
+}
+
 // TestShortTime: zeros at the end are left out.
 func TestShortTime(t *testing.T) {
 	for want := range strings.FieldsSeq("1s 1m 1m1s 1h 1h0m1s 1h1m 24h") {

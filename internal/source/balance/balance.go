@@ -32,6 +32,7 @@ type Balance struct {
 	Kind            string                 `json:"kind"`
 	Name            string                 `json:"name"`
 	Namespace       string                 `json:"namespace,omitempty"`
+	Description     string                 `json:"description,omitempty"`
 	Listen          manifest.List[string]  `json:"listen"`
 	Protocol        manifest.List[string]  `json:"protocol,omitempty"`
 	Backends        manifest.List[Backend] `json:"backends,omitempty"`
