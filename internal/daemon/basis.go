@@ -1,9 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
-	"net/http"
-
 	"github.com/nftproxy/nftproxy/internal/api"
 )
 
@@ -23,16 +20,4 @@ func (w *work) basis() *api.Basis {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}
 	return b
-}
-
-// serveBasis answers with the basis of the rules. An answer is held in memory: few are given
-// at the same time.
-func (w *work) serveBasis(rw http.ResponseWriter, _ *http.Request) {
-	done := w.answers.Begin(rw)
-	if done == nil {
-		return
-	}
-	defer done()
-	rw.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(rw).Encode(w.basis()) // fails if the client is gone
 }

@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"net/http"
 	"os"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/web"
@@ -39,17 +37,10 @@ func (w *work) dataPages() (out []serve.Page) {
 	if w.Config.Own.Web {
 		out = append(out, serve.Page{Path: web.Path, Handler: web.Handler(), About: "connections, changes and problems at present, as a page"})
 	}
-	return append(out, []serve.Page{
-		{Path: "/status", Handler: w.status, About: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
-		{Path: api.DescribePath, Handler: http.HandlerFunc(w.status.Describe),
-			About: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
-		{Path: api.DrainPath, Handler: http.HandlerFunc(w.status.ServeDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
-		{Path: api.BasisPath, Handler: http.HandlerFunc(w.serveBasis),
-			About: "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)"},
-		{Path: api.LivePath, Handler: http.HandlerFunc(w.status.ServeLive), About: "connections, changes and problems at present, as JSON (nftproxy top)"},
-		{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
-		{Path: "/metrics/slis", Handler: w.metrics.SLIs()},
-	}...)
+	out = append(out, w.status.Pages()...)
+	return append(out,
+		serve.Page{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
+		serve.Page{Path: "/metrics/slis", Handler: w.metrics.SLIs()})
 }
 
 // debugPages are the ones that Kubernetes components have.

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
@@ -26,7 +27,7 @@ func TestEveryPageIsGuarded(t *testing.T) {
 			Config: c, Version: "v1", Log: log, SetVerbosity: func(uint32) error { t.Error("the log level was set"); return nil },
 			Flags: func() map[string]string { return nil },
 		},
-		node: model.Config{NodeName: "node-1"}, metrics: metrics.New("v1", model.Families[:], log),
+		node: model.Config{NodeName: "node-1"}, metrics: metrics.New("v1", model.Families[:], log), status: report.New(report.Config{Log: log}),
 	}
 	var public []string
 	for server, site := range map[string]*serve.Site{"metrics": w.metricsSite(), "health": w.healthSite()} {

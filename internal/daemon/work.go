@@ -52,7 +52,6 @@ type work struct {
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
 	systemd    *systemd.Notifier
-	answers    *serve.Answers // of [work.serveBasis]
 }
 
 // sockets are the connections to nf_tables.
@@ -64,7 +63,7 @@ type sockets struct {
 }
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
-	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log), answers: serve.NewAnswers(2, 30*time.Second)}
+	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log)}
 	w.node.Families = families
 	if d.Events != nil {
 		w.events = events.New(ctx, d.Events, w.node.NodeName, d.Log)
@@ -134,7 +133,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
-		Problems: w.problems, Notes: w.notes, Drains: w.drains, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
+		Problems: w.problems, Notes: w.notes, Drains: w.drains, Basis: w.basis, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
 		Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
 	})
 	w.health = &health.Proxy{

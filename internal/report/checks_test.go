@@ -121,7 +121,7 @@ func TestChecks(t *testing.T) {
 			}
 
 			w := httptest.NewRecorder()
-			s.Describe(w, httptest.NewRequest(http.MethodGet, "/describe?service=web", nil))
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/describe?service=web", nil))
 			var d api.Description
 			if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 				t.Fatal(err)
@@ -155,7 +155,7 @@ func TestServingUnsynced(t *testing.T) {
 	s := report.New(report.Config{Kernel: reads, Counted: true, View: router.View, Names: router.Names, Log: slog.New(slog.DiscardHandler),
 		Routing: router.Routing, State: func() agent.State { return agent.State{} }})
 	mux := http.NewServeMux()
-	mux.HandleFunc(api.DescribePath, s.Describe)
+	mux.Handle(api.DescribePath, s)
 	web := httptest.NewServer(mux)
 	defer web.Close()
 	at := netip.MustParseAddrPort(web.Listener.Addr().String())

@@ -1,42 +1,20 @@
 package report
 
 import (
-	"encoding/json"
-	"errors"
-	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // maxBindings is how many clients are read to count those of a Service.
 const maxBindings = 1 << 16
 
-// Describe answers with a [api.Description] in JSON, or with the status 404 and an
-// object that has the field "error".
-func (s *Server) Describe(w http.ResponseWriter, r *http.Request) {
-	done := s.answers.Begin(w)
-	if done == nil {
-		return
-	}
-	defer done()
-	query := r.URL.Query()
-	d, err := s.describe(query.Get("service"), query.Get("counts") != "false")
-	var unknown *api.UnknownError
-	w.Header().Set("Content-Type", "application/json")
-	switch {
-	case errors.As(err, &unknown):
-		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(api.Refusal{Error: err.Error()})
-	case err != nil:
-		s.config.Log.Error("a Service cannot be described", "error", err)
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	default:
-		_ = terminal.JSON(w, d) // fails if the client is gone
-	}
+// answerDescription answers with an [api.Description].
+func (s *Server) answerDescription(query url.Values) (any, error) {
+	return s.describe(query.Get("service"), query.Get("counts") != "false")
 }
 
 // describe describes a Service, with what packets have left in the kernel if counts is

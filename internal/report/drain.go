@@ -2,10 +2,9 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -18,29 +17,25 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// ServeDrains answers with what is drained, and what draining other endpoints means. It holds
-// the answers in memory.
-func (s *Server) ServeDrains(w http.ResponseWriter, r *http.Request) {
-	asked := r.URL.Query()["target"]
+// answerDrains answers with what is drained, and what draining other endpoints means.
+func (s *Server) answerDrains(query url.Values) (any, error) {
+	asked := query["target"]
 	if len(asked) > budget.DrainTargets {
-		http.Error(w, fmt.Sprintf("%d endpoints are too many: at most %d", len(asked), budget.DrainTargets), http.StatusBadRequest)
-		return
+		return nil, queryError{fmt.Errorf("%d endpoints are too many: at most %d", len(asked), budget.DrainTargets)}
 	}
 	var targets []drain.Target
 	for _, text := range asked {
 		t, err := drain.Decode(text)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+			return nil, queryError{err}
 		}
 		targets = append(targets, t)
 	}
 	answer := s.drains(targets)
-	if begin, asked := r.URL.Query()["begin"]; asked {
+	if begin, asked := query["begin"]; asked {
 		answer.Endpoints = Endpoints(begin[0], s.config.Names(), s.config.View)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // fails if the client is gone
+	return answer, nil
 }
 
 func (s *Server) drains(targets []drain.Target) *api.Drains {

@@ -2,9 +2,8 @@ package report
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -42,14 +41,14 @@ type countSource interface {
 	Summary(*model.Routing) *api.Status
 }
 
-// feed answers "GET /live" with an [api.Sample]. It is safe for concurrent use.
+// feed makes the samples of live data. It is safe for concurrent use.
 type feed struct {
 	config   *Config
 	counts   countSource
 	history  *history
 	started  time.Time
 	instance string
-	answers  *serve.Answers
+	limit    *serve.Answers
 
 	mu   sync.Mutex
 	last *table      // nil: none is in memory
@@ -60,7 +59,7 @@ type feed struct {
 
 // newFeed returns a feed of a process that starts now.
 func newFeed(c *Config, from countSource, h *history) *feed {
-	f := &feed{config: c, counts: from, history: h, started: time.Now(), instance: rand.Text(), answers: serve.NewAnswers(maxLiveAnswers, liveTimeout)}
+	f := &feed{config: c, counts: from, history: h, started: time.Now(), instance: rand.Text(), limit: serve.NewAnswers(maxLiveAnswers, liveTimeout)}
 	f.idle = time.AfterFunc(keep, f.drop)
 	return f
 }
@@ -136,8 +135,7 @@ type query struct {
 	service string // "namespace/name" of the Service in the detail; empty: none
 }
 
-func parseQuery(r *http.Request) (query, error) {
-	values := r.URL.Query()
+func parseQuery(values url.Values) (query, error) {
 	q := query{limit: defaultLimit, filter: values.Get("filter"), service: values.Get("service")}
 	if text := values.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -152,29 +150,14 @@ func parseQuery(r *http.Request) (query, error) {
 	return q, nil
 }
 
-// ServeHTTP answers with a [api.Sample] in JSON. The query may have "limit", the most
-// Services, "filter", a part of their names, and "service", the name of one that is
-// described in detail.
-func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r)
+// answer answers with an [api.Sample]. The query may have "limit", the most Services, "filter",
+// a part of their names, and "service", the name of one that is described in detail.
+func (f *feed) answer(values url.Values) (any, error) {
+	q, err := parseQuery(values)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return nil, queryError{err}
 	}
-	done := f.answers.Begin(w)
-	if done == nil {
-		return
-	}
-	defer done()
-	sample, err := f.sample(q)
-	if err != nil {
-		f.config.Log.Error("cannot collect live data", "error", err)
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(sample) // fails if the client is gone
+	return f.sample(q)
 }
 
 func (f *feed) sample(q query) (*api.Sample, error) {
@@ -183,10 +166,8 @@ func (f *feed) sample(q query) (*api.Sample, error) {
 		return nil, err
 	}
 	report, now := t.report, time.Now()
-	// As the clock, as it is set now, would have shown the time.
-	onClock := func(t time.Time) time.Time { return now.Add(-now.Sub(t)) }
 	s := &api.Sample{
-		Time: onClock(t.at), Uptime: t.uptime.Seconds(), Instance: f.instance,
+		Time: onClock(now, t.at), Uptime: t.uptime.Seconds(), Instance: f.instance,
 		Version: report.Version, Node: report.Node, Source: report.Source, Healthy: report.Healthy,
 		SourceError: report.SourceError, Warnings: len(report.Warnings),
 		Started: report.Started, LastSuccess: report.LastSuccess, PendingSince: report.PendingSince,
@@ -194,7 +175,7 @@ func (f *feed) sample(q query) (*api.Sample, error) {
 		Totals: t.totals, Counted: f.config.Counted, RecentSince: t.since.Seconds(),
 	}
 	s.Services, s.Matching = t.matching(q.filter, q.limit)
-	f.history.read(s, onClock)
+	f.history.read(s, now)
 	if q.service != "" && t.routing != nil {
 		s.Detail, err = f.detail(t, q.service)
 	}

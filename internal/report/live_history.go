@@ -60,14 +60,14 @@ func namesOf(s *agent.Sync) (names []string, more int) {
 	return names, len(all) - len(names)
 }
 
-// read adds the history to a sample. onClock converts times.
-func (h *history) read(s *api.Sample, onClock func(time.Time) time.Time) {
+// read adds the history to a sample.
+func (h *history) read(s *api.Sample, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.Changes = slices.Clone(h.changes)
 	slices.Reverse(s.Changes)
 	for i := range s.Changes {
-		s.Changes[i].Time = onClock(s.Changes[i].Time)
+		s.Changes[i].Time = onClock(now, s.Changes[i].Time)
 	}
 	s.Syncs = summary(h.times)
 	s.Syncs.Total, s.Syncs.Failed = h.total, h.failed

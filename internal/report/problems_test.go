@@ -225,7 +225,7 @@ func TestDescribe(t *testing.T) {
 			return time.Time{}, []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}, nil
 		},
 	})
-	web := httptest.NewServer(http.HandlerFunc(s.Describe))
+	web := httptest.NewServer(s)
 	defer web.Close()
 	address := netip.MustParseAddrPort(web.Listener.Addr().String())
 	d, err := api.NewClient(address).Describe(t.Context(), "svc-16")

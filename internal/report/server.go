@@ -3,7 +3,7 @@ package report
 import (
 	"errors"
 	"log/slog"
-	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -41,7 +41,9 @@ type Config struct {
 	Names    func() []model.ServiceName
 	Bindings func(model.Family, int) ([]*nft.Set, error)
 	// Drains has what is drained; nil: nothing is.
-	Drains  *drain.Follower
+	Drains *drain.Follower
+	// Basis returns what the rules follow from besides the objects.
+	Basis   func() *api.Basis
 	Counted bool // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool
@@ -57,11 +59,11 @@ type KernelReader interface {
 	LimitDrops() ([]counters.Limit, error)
 }
 
-// Server answers "GET /status" in a running daemon. It is safe for concurrent
+// Server answers with the documents of the api in a running daemon. It is safe for concurrent
 // use.
 type Server struct {
-	config  Config
-	answers *serve.Answers
+	config Config
+	pages  []serve.Page
 
 	history history
 	live    *feed
@@ -79,8 +81,9 @@ const (
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	s := &Server{config: c, answers: serve.NewAnswers(maxAnswers, writeTimeout), counts: newCounts(), carried: newCarried()}
+	s := &Server{config: c, counts: newCounts(), carried: newCarried()}
 	s.live = newFeed(&s.config, s, &s.history)
+	s.pages = s.newPages()
 	return s
 }
 
@@ -100,29 +103,13 @@ func (s *Server) observed() (*api.Sync, *model.Routing) {
 	return last, s.config.Routing()
 }
 
-// ServeLive answers with an [api.Sample] in JSON, as [api.LiveQuery] asks.
-func (s *Server) ServeLive(w http.ResponseWriter, r *http.Request) { s.live.ServeHTTP(w, r) }
-
-// ServeHTTP answers with a [api.Status] in JSON.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	done := s.answers.Begin(w)
-	if done == nil {
-		return
-	}
-	defer done()
-	filter, err := api.ParseFilter(r.URL.Query())
+// answerStatus answers with an [api.Status].
+func (s *Server) answerStatus(query url.Values) (any, error) {
+	filter, err := api.ParseFilter(query)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return nil, queryError{err}
 	}
-	report, err := s.report(filter)
-	if err != nil {
-		s.config.Log.Error("cannot build the report", "error", err)
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = report.WriteJSON(w) // fails if the client is gone
+	return s.report(filter)
 }
 
 func (s *Server) report(filter *api.Filter) (*report, error) {

@@ -1,0 +1,88 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/serve"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Pages returns the documents that the server answers with.
+func (s *Server) Pages() []serve.Page { return s.pages }
+
+// ServeHTTP answers with the document at a path.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for _, p := range s.pages {
+		if p.Path == r.URL.Path {
+			p.Handler.ServeHTTP(w, r)
+			return
+		}
+	}
+	http.NotFound(w, r)
+}
+
+func (s *Server) newPages() []serve.Page {
+	page := func(path, about string, limit *serve.Answers, answer answer) serve.Page {
+		return serve.Page{Path: path, Handler: handler(s.config.Log, limit, answer), About: about}
+	}
+	few := serve.NewAnswers(maxAnswers, writeTimeout)
+	return []serve.Page{
+		page(api.StatusPath, "what this node serves and whether it is healthy, as JSON (nftproxy status)", few, s.answerStatus),
+		page(api.DescribePath, "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)", few, s.answerDescription),
+		page(api.DrainPath, "endpoints that are drained on this machine, as JSON (nftproxy drain)", nil, s.answerDrains),
+		page(api.BasisPath, "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
+			serve.NewAnswers(maxAnswers, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
+		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
+	}
+}
+
+// answer returns the document that a query asks for. The error is a [queryError], an
+// [api.UnknownError], or else a failure of this process.
+type answer func(url.Values) (document any, err error)
+
+// queryError is what is wrong with a query.
+type queryError struct{ error }
+
+// handler answers with documents, which it holds in memory; limit is how many at the same time,
+// nil: as many as are asked for.
+func handler(log *slog.Logger, limit *serve.Answers, answer answer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if limit != nil {
+			done := limit.Begin(w)
+			if done == nil {
+				return
+			}
+			defer done()
+		}
+		document, err := answer(r.URL.Query())
+		var unknown *api.UnknownError
+		switch malformed := (queryError{}); {
+		case errors.As(err, &malformed):
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		case errors.As(err, &unknown):
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			document = api.Refusal{Error: err.Error()}
+		case err != nil:
+			log.Error("a page cannot be answered", "page", r.URL.Path, "error", err)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		switch d := document.(type) { // an error: the client is gone
+		case *report:
+			_ = d.WriteJSON(w)
+		case *api.Description:
+			_ = terminal.JSON(w, d)
+		default:
+			_ = json.NewEncoder(w).Encode(d)
+		}
+	})
+}
