@@ -132,20 +132,13 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if len(targets) == 0 && !o.all {
 		return o.printList(c, file, report)
 	}
-	done, err := o.update(c.Context(), file, targets)
+	update := &drain.Update{File: file, Targets: targets, Undo: o.undo, Force: o.force, Ask: o.ask}
+	list, err := update.Write(c.Context())
 	if err != nil {
 		return err
 	}
-	if o.all && report != nil { // the file may be lost, and its last entries may not be in force yet
-		known, err := drain.FromReport(report.Drained)
-		if err != nil {
-			return err
-		}
-		done.before = append(known, done.before...)
-	}
-	list := done.after
 	if report != nil {
-		if report, err = o.await(c.Context(), done); err != nil {
+		if report, err = update.Await(c.Context(), report); err != nil {
 			return err
 		}
 	}

@@ -331,7 +331,7 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	})
 	switch verdict, ok := r.Verdict(); {
 	case err == nil:
-		addDescription(r, d)
+		r.AddDescription(d)
 	case o.daemon.address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
 		r.Notes = append(r.Notes, "which endpoints are left out is not known: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
@@ -356,37 +356,6 @@ func (o *explainOptions) listener(c *cobra.Command, rs *nft.Ruleset, f model.Fro
 		return err
 	})
 	return to, listens
-}
-
-// addDescription adds the endpoints and claims that a daemon describes.
-func addDescription(r *explain.Result, d *api.Description) {
-	_, port, _ := strings.Cut(r.Service, ":")
-	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
-	used := make(map[string]bool)
-	for _, o := range r.Outcomes {
-		used[o.Endpoint.String()] = true
-	}
-	for i := range d.Ports {
-		p := &d.Ports[i]
-		if p.Name != port || p.Protocol != r.Packet.Protocol.String() {
-			continue
-		}
-		for _, e := range p.Endpoints {
-			if used[e.Address] && e.Checked != nil && !e.Checked.Healthy {
-				r.Notes = append(r.Notes, fmt.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
-			}
-			if e.Family == model.FamilyOf(r.Packet.Destination).String() && !used[e.Address] {
-				r.AddOmission(e.Address, e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))
-			}
-		}
-		for _, f := range p.Frontends {
-			if f.Address == netip.AddrPortFrom(r.Packet.Destination, r.Packet.Port).String() {
-				for _, loser := range f.AlsoClaimed {
-					r.Conflicts = append(r.Conflicts, explain.Claim{Service: loser})
-				}
-			}
-		}
-	}
 }
 
 // routedSource returns the source address of this machine for a destination, or

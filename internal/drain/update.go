@@ -1,4 +1,4 @@
-package main
+package drain
 
 import (
 	"context"
@@ -8,44 +8,47 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// drainUpdate is a change of the file that a command has made.
-type drainUpdate struct {
-	file          drain.File
-	targets       []drain.Target
-	undo          bool
-	before, after drain.List
+// Update is a change of the file by a command, which a daemon applies.
+type Update struct {
+	File    File
+	Targets []Target // none: all, which is only to be undone
+	Undo    bool
+	Force   bool // also what no Service has, and the last endpoint of a Service
+	// Ask asks the daemon about targets; nil without an error: there is none.
+	Ask func(context.Context, []Target) (*api.Drains, error)
+
+	before, after List
 }
 
-// update changes the file. Others wait, so that the effects are of all drains together.
-func (o *drainOptions) update(ctx context.Context, file drain.File, targets []drain.Target) (*drainUpdate, error) {
-	u := &drainUpdate{file: file, targets: targets, undo: o.undo}
+// Write changes the file, and returns the list. Others wait, so that the effects are of all
+// drains together.
+func (u *Update) Write(ctx context.Context) (List, error) {
 	var err error
-	if o.all {
-		u.before, err = file.Clear()
-		return u, err
+	if len(u.Targets) == 0 {
+		u.before, err = u.File.Clear()
+		return nil, err
 	}
-	u.after, err = file.Update(func(l drain.List) (drain.List, error) {
+	u.after, err = u.File.Update(func(l List) (List, error) {
 		u.before = l
-		if o.undo {
-			return l.Without(targets...)
+		if u.Undo {
+			return l.Without(u.Targets...)
 		}
-		report, err := o.ask(ctx, targets)
+		report, err := u.Ask(ctx, u.Targets)
 		if err == nil {
-			err = o.checkEffects(report)
+			err = u.checkEffects(report)
 		}
-		return l.With(time.Now(), targets...), err
+		return l.With(time.Now(), u.Targets...), err
 	})
-	return u, err
+	return u.after, err
 }
 
 // checkEffects returns an error if a target is of no Service, or if connections to a
 // Service would stop.
-func (o *drainOptions) checkEffects(report *api.Drains) error {
-	if report == nil || o.force {
+func (u *Update) checkEffects(report *api.Drains) error {
+	if report == nil || u.Force {
 		return nil
 	}
 	var errs []error
@@ -83,23 +86,30 @@ const (
 	forcePause   = 20 * time.Millisecond
 )
 
-// await waits until the running nftproxy has applied an update, and returns its report; nil:
-// it has ended. Updates by others do not matter, unless they revoke it.
-func (o *drainOptions) await(ctx context.Context, u *drainUpdate) (*api.Drains, error) {
+// Await waits until the daemon, which has made a report before, has applied the update, and
+// returns its report; nil: it has ended. Updates by others do not matter, unless they revoke it.
+func (u *Update) Await(ctx context.Context, before *api.Drains) (*api.Drains, error) {
+	if len(u.Targets) == 0 { // the file may be lost, and its last entries may not be in force yet
+		known, err := FromReport(before.Drained)
+		if err != nil {
+			return nil, err
+		}
+		u.before = append(known, u.before...)
+	}
 	for deadline := time.Now().Add(forceTimeout); ; {
-		report, err := o.ask(ctx, nil)
+		report, err := u.Ask(ctx, nil)
 		if err != nil || report == nil {
 			return nil, err
 		}
-		applied, err := drain.FromReport(report.Drained)
+		applied, err := FromReport(report.Drained)
 		if err != nil {
 			return nil, err
 		}
 		if holds := u.holds(applied); holds && !report.Pending {
-			if u.undo {
+			if u.Undo {
 				return report, nil
 			}
-			if report, err = o.ask(ctx, u.targets); err != nil || report == nil || inForce(report) {
+			if report, err = u.Ask(ctx, u.Targets); err != nil || report == nil || inForce(report) {
 				return report, err
 			}
 		} else if !holds {
@@ -127,12 +137,12 @@ func notApplied(report *api.Drains) error {
 }
 
 // holds reports whether a list has all changes of the update.
-func (u *drainUpdate) holds(l drain.List) bool { return u.missing(l) == "" }
+func (u *Update) holds(l List) bool { return u.missing(l) == "" }
 
 // missing returns the first endpoint that is not in a list as the update has it, or nothing.
-func (u *drainUpdate) missing(l drain.List) string {
-	if !u.undo {
-		for _, t := range u.targets {
+func (u *Update) missing(l List) string {
+	if !u.Undo {
+		for _, t := range u.Targets {
 			if !l.Includes(t) {
 				return t.String()
 			}
@@ -148,15 +158,15 @@ func (u *drainUpdate) missing(l drain.List) string {
 }
 
 // revoked returns an error if another command has written the opposite since.
-func (u *drainUpdate) revoked() error {
-	list, err := u.file.Read()
+func (u *Update) revoked() error {
+	list, err := u.File.Read()
 	if err != nil {
 		return nil // the daemon reports it
 	}
 	switch endpoint := u.missing(list); {
 	case endpoint == "":
 		return nil
-	case u.undo:
+	case u.Undo:
 		return fmt.Errorf("%s: another command has drained it again", endpoint)
 	default:
 		return fmt.Errorf("%s: another command has put it back into service", endpoint)
