@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -194,7 +193,7 @@ func (p *describePrinter) port(s *api.Description, port *api.DescribedPort) {
 	p.WriteString("\n")
 	p.Line("%s%s %s", name, port.Protocol, portNumbers(port))
 	p.WriteString("\n")
-	p.table(frontendRows(port))
+	p.Table("  ", frontendRows(port))
 	if len(port.Endpoints) == 0 {
 		p.Line("  no endpoints")
 		return
@@ -202,7 +201,7 @@ func (p *describePrinter) port(s *api.Description, port *api.DescribedPort) {
 	p.WriteString("\n")
 	rows := endpointRows(port)
 	more := len(rows) - 1 - maxEndpoints
-	p.table(rows[:min(len(rows), 1+maxEndpoints)])
+	p.Table("  ", rows[:min(len(rows), 1+maxEndpoints)])
 	if more > 0 {
 		p.Line("  and %d more: -o json lists all", more)
 	}
@@ -352,26 +351,14 @@ func row(cells ...any) (out []string) {
 	for _, c := range cells {
 		switch c := c.(type) {
 		case string:
-			out = append(out, terminal.Printable(c))
+			out = append(out, c)
 		case cell:
 			if c.has {
-				out = append(out, terminal.Printable(c.text))
+				out = append(out, c.text)
 			}
 		}
 	}
 	return out
-}
-
-func (p *describePrinter) table(rows [][]string) {
-	var text strings.Builder
-	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
-	}
-	_ = t.Flush() // a strings.Builder does not fail
-	for line := range strings.Lines(text.String()) {
-		p.WriteString(strings.TrimRight("  "+line, " \n") + "\n")
-	}
 }
 
 // clients prints who may connect.

@@ -1,10 +1,8 @@
 package show
 
 import (
-	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -87,9 +85,7 @@ func Drains(w io.Writer, r *api.DrainResult, now time.Time, paint bool) error {
 		p.Line("no endpoint is drained")
 		return p.Flush()
 	}
-	var text strings.Builder
-	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ENDPOINT\tSERVICES\tSINCE\tOPEN")
+	rows := [][]string{{"ENDPOINT", "SERVICES", "SINCE", "OPEN"}}
 	for _, e := range r.Endpoints {
 		since, open := "-", "-"
 		if !e.Since.IsZero() {
@@ -98,10 +94,9 @@ func Drains(w io.Writer, r *api.DrainResult, now time.Time, paint bool) error {
 		if e.Open != nil {
 			open = e.Open.Text()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", e.Endpoint, terminal.Printable(drainedServices(&e, r)), since, open)
+		rows = append(rows, []string{e.Endpoint, drainedServices(&e, r), since, open})
 	}
-	_ = t.Flush() // a strings.Builder does not fail
-	p.WriteString(text.String())
+	p.Table("", rows)
 	if r.NotCounted != "" {
 		p.Line("connections are not counted: %s", r.NotCounted)
 	}

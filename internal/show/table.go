@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -24,14 +23,6 @@ func (p *statusPrinter) table(r *api.Status) {
 	if len(r.ServicePorts) == 0 {
 		return
 	}
-	var text strings.Builder
-	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	row := func(cells []string) {
-		for i, c := range cells {
-			cells[i] = terminal.Printable(c)
-		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
-	}
 	options := slices.ContainsFunc(r.ServicePorts, func(s api.ServicePort) bool {
 		return slices.ContainsFunc(s.Frontends, func(f api.Frontend) bool { return optionsOf(&s, &f) != "" })
 	})
@@ -42,20 +33,17 @@ func (p *statusPrinter) table(r *api.Status) {
 	if options {
 		heading = append(heading, "OPTIONS")
 	}
-	p.WriteString("\n")
-	row(heading)
+	rows := [][]string{heading}
 	for i := range r.ServicePorts {
 		s := &r.ServicePorts[i]
 		name := portLabel(s)
 		for j := range s.Frontends {
-			row(append([]string{name}, frontendCells(s, &s.Frontends[j], r.Counted)...))
+			rows = append(rows, append([]string{name}, frontendCells(s, &s.Frontends[j], r.Counted)...))
 			name = ""
 		}
 	}
-	_ = t.Flush() // a strings.Builder does not fail
-	for line := range strings.Lines(text.String()) {
-		p.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
+	p.WriteString("\n")
+	p.Table("", rows)
 }
 
 // frontendCells returns all but the first cell of the row of a frontend.

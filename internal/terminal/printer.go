@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strings"
+	"text/tabwriter"
 )
 
 // Printer writes lines. Its bufio.Writer keeps the first error.
@@ -50,4 +52,21 @@ func (p *Printer) PaintedFact(c Colour, name, format string, args ...any) {
 // Line writes a line.
 func (p *Printer) Line(format string, args ...any) {
 	fmt.Fprintln(p, Printable(fmt.Sprintf(format, args...)))
+}
+
+// Table writes rows of cells in columns, each line after an indent. Cells are printable.
+func (p *Printer) Table(indent string, rows [][]string) {
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		cells := make([]string, len(r))
+		for i, c := range r {
+			cells[i] = Printable(c)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	_ = t.Flush() // a strings.Builder does not fail
+	for line := range strings.Lines(text.String()) {
+		p.WriteString(strings.TrimRight(indent+line, " \n") + "\n")
+	}
 }
