@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -288,7 +287,7 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 		if !p.Source.IsValid() {
 			p.FromNode, p.Source = true, routedSource(p.Destination)
 		}
-		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, rs, f) }, local)
+		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, f) }, local)
 		if asked != nil {
 			p.Source = routedSource(p.Destination)
 		}
@@ -338,18 +337,21 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 }
 
 // listener returns where the running nftproxy connects to for clients of a NodePort on
-// localhost; false: it does not listen there, or there is none. The rules name the Service.
-func (o *explainOptions) listener(c *cobra.Command, rs *nft.Ruleset, f model.Frontend) (to netip.AddrPort, listens bool) {
-	var port *served.Frontend
-	for _, family := range model.Families { // a listener may connect over the other one
-		on := model.Frontend{Address: model.Wildcard(family), Protocol: f.Protocol, Port: f.Port}
-		port = cmp.Or(port, served.Read(rs.Table(family)).Frontend(on))
-	}
-	if port == nil {
-		return to, false
-	}
+// localhost; false: it does not listen there, or there is none. Rules need not have the
+// NodePort: it may be served on localhost alone.
+func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.AddrPort, listens bool) {
 	_ = o.daemon.ask(func(client *api.Client) error {
-		d, err := client.Describe(c.Context(), port.Port.Service.String())
+		r, err := client.Status(c.Context(), &api.Filter{})
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(r.ServicePorts, func(p api.ServicePort) bool {
+			return p.Protocol == f.Protocol.String() && slices.ContainsFunc(p.Frontends, func(on api.Frontend) bool { return on.Address == f.Target() })
+		})
+		if i < 0 {
+			return nil
+		}
+		d, err := client.Describe(c.Context(), r.ServicePorts[i].Namespace+"/"+r.ServicePorts[i].Name)
 		if err == nil {
 			to, listens = d.ConnectsTo(f)
 		}
