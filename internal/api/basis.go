@@ -12,8 +12,9 @@ import (
 // meaning that this program knows.
 const BasisVersion = 1
 
-// Basis is what the rules of a daemon follow from besides its objects: with it, a dry run on
-// the same input comes to the same rules. The names of the JSON fields are stable.
+// Basis has the facts, besides its objects, that decide over the rules of a daemon: with it,
+// a dry run on the same input comes to the same rules. The names of the JSON fields are
+// stable.
 type Basis struct {
 	APIVersion Version `json:"apiVersion"`
 	Version    int     `json:"version"`
@@ -51,14 +52,14 @@ type FailingCheck struct {
 	Check string `json:"check"`
 }
 
-// InForce is a file that is not used as it is (12.82), and what is served in its place. The
-// names of the JSON fields are stable.
+// InForce is a file that is not used as it is (12.82), and the content that is served in its
+// place. The names of the JSON fields are stable.
 type InForce struct {
 	Path string `json:"path"` // absolute, as the process sees it
 	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
 	Sum     string `json:"sum,omitempty"`
 	Problem string `json:"problem"`
-	// Objects is a List with the objects of the last valid content, without what is not
-	// read: comments, and objects of other kinds. Nil: there is none, and the file is left out.
+	// Objects is a List with the objects of the last valid content, without comments and
+	// objects of other kinds. Nil: there is none, and the file is left out.
 	Objects json.RawMessage `json:"objects,omitempty"`
 }

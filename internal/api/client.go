@@ -77,13 +77,13 @@ func (c *Client) Sample(ctx context.Context, q LiveQuery) (*Sample, error) {
 	return get[Sample](ctx, c, LivePath, q.values())
 }
 
-// Drains asks what is drained, and what draining targets means, as drain.Target.Encode
-// returns them.
+// Drains asks for the drained endpoints, and for the effect of draining targets, as
+// drain.Target.Encode returns them.
 func (c *Client) Drains(ctx context.Context, q DrainQuery) (*Drains, error) {
 	return get[Drains](ctx, c, DrainPath, q.values())
 }
 
-// Basis asks what the rules follow from besides the objects.
+// Basis asks for the facts, besides the objects, that decide over the rules.
 func (c *Client) Basis(ctx context.Context) (*Basis, error) {
 	return get[Basis](ctx, c, BasisPath, nil)
 }

@@ -39,13 +39,13 @@ type Description struct {
 	// Ping has the addresses whose echo requests the node may answer; absent without
 	// --answer-ping.
 	Ping []Ping `json:"ping,omitempty"`
-	// Stated is what the objects say and no rule shows; absent if the Service is read from the
+	// Stated are facts of the objects that no rule shows; absent if the Service is read from the
 	// kernel.
 	setting.Stated
 	Slices []string        `json:"endpointSlices,omitempty"`
 	Ports  []DescribedPort `json:"ports"`
-	// Notices are what cannot be served as asked, Warnings what the source says about
-	// its objects.
+	// Notices are requests that cannot be served, Warnings remarks of the source on its
+	// objects.
 	Notices  []string `json:"notices,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 	// Unsynced is why the rules in the kernel may not be those that are described; absent:
@@ -54,7 +54,7 @@ type Description struct {
 	// Changed is the last change of the rules; with a zero time, there was none since
 	// the daemon remembers.
 	Changed *LastChange `json:"changed,omitempty"`
-	// Unknown is what is missing here, and who knows it.
+	// Unknown names facts that are missing here, and where to find them.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -108,7 +108,7 @@ type DescribedPort struct {
 type DescribedFrontend struct {
 	Kind    string `json:"kind"` // ClusterIP, NodePort, external IP or load balancer IP
 	Address string `json:"address"`
-	// Inside is what pods and this node get, Outside what other clients get: forward,
+	// Inside is the verdict for pods and this node, Outside for other clients: forward,
 	// reject or drop.
 	Inside      string   `json:"inside,omitempty"`
 	Outside     string   `json:"outside,omitempty"`
@@ -135,7 +135,7 @@ type DescribedEndpoint struct {
 	Inside  Share  `json:"inside"`
 	Outside *Share `json:"outside,omitempty"`
 	Clients *int   `json:"clients,omitempty"` // bound to it
-	// Connections are new ones of the frontends, without those of clients that are bound
+	// Connections are new ones of the frontends, except from clients that are bound
 	// already, since the daemon started or the rules were made; absent unless they are counted.
 	Connections *uint64 `json:"connections,omitempty"`
 	// Open are the connections through the frontends that are open now, if they were
@@ -202,7 +202,7 @@ func (s *Description) ConnectsTo(f model.Frontend) (netip.AddrPort, bool) {
 // Limit is a connection limit of each frontend.
 type Limit struct {
 	Kind string `json:"kind"` // rate-per-client, rate, connections-per-client or connections
-	// Admits says what is not dropped, for example "100 new connections per second".
+	// Admits is the admitted quantity, for example "100 new connections per second".
 	Admits string `json:"admits"`
 	// Dropped are connections to all frontends, since the limit was switched on.
 	Dropped *uint64 `json:"dropped,omitempty"`

@@ -9,12 +9,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Drains are what a daemon knows about drained endpoints. The names of the JSON fields are
+// Drains is the state of drained endpoints in a daemon. The names of the JSON fields are
 // stable.
 type Drains struct {
 	APIVersion Version `json:"apiVersion"`
 	File       string  `json:"file"`            // that the daemon follows; empty: none
-	State      string  `json:"state,omitempty"` // directory of the copy; empty: that of the file
+	State      string  `json:"state,omitempty"` // directory of the copy; empty: the directory of the file
 	// Error is why the file cannot be used since then. Its last list is in force, unless
 	// none is known.
 	Error   string    `json:"error,omitempty"`
@@ -44,13 +44,13 @@ type Asked struct {
 	DidYouMean []string `json:"didYouMean,omitempty"`
 }
 
-// Effect is what draining a target means for a Service, together with all others that are
+// Effect is the effect of draining a target on a Service, together with all others that are
 // asked about and with the list.
 type Effect struct {
 	Service   string `json:"service"`
 	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
 	Left      int    `json:"left"`      // of them take new connections then
-	// Stops is what happens to new connections that are forwarded now: reject or drop.
+	// Stops is the verdict on new connections that are forwarded now: reject or drop.
 	Stops string `json:"stops,omitempty"`
 	// Drained reports that no rule leads new connections to the target.
 	Drained bool `json:"drained"`
@@ -58,7 +58,7 @@ type Effect struct {
 	Frontends []string `json:"frontends"`
 }
 
-// DrainResult is what drain and undrain report. The names of the JSON fields are stable.
+// DrainResult is the report of drain and undrain. The names of the JSON fields are stable.
 type DrainResult struct {
 	APIVersion Version `json:"apiVersion"`
 	File       string  `json:"file"`
@@ -127,7 +127,7 @@ func (n *OpenCount) Text() string {
 	return strings.Join(parts, ", ")
 }
 
-// DrainQuery is what a reader asks about drains.
+// DrainQuery is a question about drains.
 type DrainQuery struct {
 	// Targets are the endpoints whose drain is asked about, as drain.Target.Encode returns
 	// them.

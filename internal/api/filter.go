@@ -51,7 +51,7 @@ func matchesName(pattern string, s model.ServiceName) bool {
 }
 
 // matchesText reports whether a text is like a pattern, in which * stands for any
-// characters. The cost is bounded by the length of the text, whatever the pattern.
+// characters. The cost is bounded by the length of the text, for any pattern.
 func matchesText(pattern, text string) bool {
 	before, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

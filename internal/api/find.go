@@ -35,7 +35,7 @@ type Process struct {
 
 // Ask calls f with clients of a daemon, until one answers: until f returns another error than
 // [ErrNoDaemon]. A given address is the only one that is asked; without one, these are
-// [DefaultAddress] and those of the processes. A client ends with its call.
+// [DefaultAddress] and the addresses of the processes. A client ends with its call.
 func Ask(given netip.AddrPort, processes iter.Seq[Process], f func(*Client) error) error {
 	if given.IsValid() {
 		return try(given, f)

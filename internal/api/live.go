@@ -48,7 +48,7 @@ type Sample struct {
 // Complete reports whether the sample has all Services that match its filter.
 func (s *Sample) Complete() bool { return len(s.Services) == s.Matching }
 
-// Totals are sums over all Services, whatever the filter.
+// Totals are sums over all Services, with any filter.
 type Totals struct {
 	Services    int    `json:"services"`
 	Frontends   int    `json:"frontends"`
@@ -138,7 +138,7 @@ type LiveEndpoint struct {
 	Connections *uint64 `json:"connections,omitempty"`
 }
 
-// LiveQuery is what a reader asks for. The zero value asks for the busiest Services.
+// LiveQuery is a question about live data. The zero value asks for the busiest Services.
 type LiveQuery struct {
 	Limit   int    // most Services; zero: as many as the daemon chooses
 	Filter  string // part of the names of Services

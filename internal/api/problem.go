@@ -15,7 +15,7 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Reasons of problems. Those of [model.Notice] come in addition.
+// Reasons of problems. The reasons of [model.Notice] come in addition.
 const (
 	SourceUnusable    = "SourceUnusable"    // now
 	InputWarning      = "InputWarning"      // objects are used, but not as their author may expect
@@ -47,7 +47,7 @@ const (
 var classes = []struct{ reason, text string }{
 	{SourceUnusable, "what was read before stays in use"},
 	{NotSynced, "no rules were applied yet"},
-	{SyncFailed, "the rules could not be applied; those of the last good sync serve"},
+	{SyncFailed, "the rules could not be applied; the rules of the last good sync serve"},
 	{ChangesPending, "changes wait to be applied"},
 	{string(model.Quarantined), "the kernel refuses the rules for the Service: those that it had before stay, and all other Services are served"},
 	{RulesChanged, "another program changed the rules within the last hour; nftproxy repaired them"},

@@ -8,7 +8,7 @@ import (
 
 // Serving says whether a node serves a Service: whether clients from outside reach a server
 // that is usable, which means that it takes new connections and does not fail its health
-// check. A server is a host, whatever ports it has.
+// check. A server is a host, with all its ports.
 type Serving struct {
 	APIVersion Version `json:"apiVersion"`
 	Service    string  `json:"service"` // namespace/name
@@ -17,8 +17,8 @@ type Serving struct {
 	Servers    int     `json:"servers"`
 	// Reason is why one of the others is not usable; empty: all are, or there is none.
 	Reason string `json:"reason,omitempty"`
-	// Unsynced is why the rules in the kernel may be others, so that the answer is not
-	// known; empty: they are those of the description.
+	// Unsynced is the reason why the rules in the kernel may differ from the description,
+	// so that the answer is not known; empty: they do not differ.
 	Unsynced string `json:"unsynced,omitempty"`
 }
 

@@ -36,7 +36,7 @@ type Status struct {
 	// PostponedUntil is when the source is read for the first time (--start-jitter);
 	// zero: it is read already.
 	PostponedUntil time.Time `json:"postponedUntil,omitzero"`
-	// RulesChanged is what other programs did to the rules; nil: nothing.
+	// RulesChanged has the changes of rules by other programs; nil: none.
 	RulesChanged *Interference `json:"rulesChanged,omitempty"`
 	// NoDaemon is why the report is from the kernel: where no daemon answers.
 	NoDaemon string `json:"noDaemon,omitempty"`
@@ -49,10 +49,10 @@ type Status struct {
 	// DidYouMean are names that resemble a filter that selects nothing.
 	DidYouMean   []string        `json:"didYouMean,omitempty"`
 	HealthChecks []ServiceHealth `json:"healthChecks,omitempty"`
-	// EndpointChecks sums up the health checks of endpoints, whatever the filter; absent
-	// without any.
+	// EndpointChecks sums up the health checks of all endpoints, with any filter; absent
+	// without checks.
 	EndpointChecks *EndpointChecks `json:"endpointChecks,omitempty"`
-	// FailingServers are the addresses that fail their health checks, those of the most
+	// FailingServers are the addresses that fail their health checks, the ones of the most
 	// Services first; absent where Services are selected.
 	FailingServers []FailingServer `json:"failingServers,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
@@ -64,7 +64,7 @@ type Status struct {
 	// reason.
 	Problems      []Problem      `json:"problems,omitempty"`
 	ProblemCounts map[string]int `json:"problemCounts,omitempty"`
-	// Notes are what operators should know, but need not change.
+	// Notes are facts that operators should know, but need not change.
 	Notes   []Problem `json:"notes,omitempty"`
 	Counted bool      `json:"counted"` // connections are counted (--service-metrics)
 	// Omitted is the number of frontends that are not listed, because they are too many.
@@ -148,7 +148,7 @@ type ServicePort struct {
 	AffinitySeconds float64 `json:"affinitySeconds,omitempty"`
 	Scheduler       string  `json:"scheduler,omitempty"`   // unless it is round-robin or unknown
 	MaglevSlots     int     `json:"maglevSlots,omitempty"` // of the table of the schedulers maglev and maglev-port
-	// Stated is what the object of the Service says and no rule shows; absent if the report is
+	// Stated are facts of the Service object that no rule shows; absent if the report is
 	// from the kernel.
 	setting.Stated
 	Frontends []Frontend `json:"frontends"`

@@ -38,7 +38,7 @@ func (e *elements) isWorthAsking(from int) bool {
 		e.count >= from && len(e.wanted.Elements) <= 2*e.count
 }
 
-// ask fills a set with those of the wanted elements that it has. If nothing differs,
+// ask fills a set with the wanted elements that it has. If nothing differs,
 // the set shares them.
 func (e *elements) ask(c *Conn) error {
 	parts := slices.Collect(slices.Chunk(e.wanted.Elements, askPart))
@@ -111,7 +111,7 @@ func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *Inquiry {
 // NewInquiry returns an inquiry about a set.
 func NewInquiry(s *nft.Set, f model.Family) *Inquiry { return newInquiry(s, f, nil) }
 
-// Ask calls Each for those of some elements that the set has, whatever their values are.
+// Ask calls Each for those of some elements that the set has, with any values.
 func (q *Inquiry) Ask(c *Conn, wanted []nft.Element) error {
 	q.wanted, q.next, q.found, q.differs = wanted, 0, nil, false
 	return q.run(c)
@@ -120,8 +120,8 @@ func (q *Inquiry) Ask(c *Conn, wanted []nft.Element) error {
 // guesses is how many slots are asked for in a row.
 const guesses = 16
 
-// AskSlots calls Each for the elements of a frontend in the slots from that of the key on, up
-// to the first slot that is empty.
+// AskSlots calls Each for the elements of a frontend, from the slot of the key up to the
+// first slot that is empty.
 func (q *Inquiry) AskSlots(c *Conn, k nft.Key) error {
 	for q.inRow = true; ; {
 		q.wanted, q.next, q.found, q.differs = q.wanted[:0], 0, q.found[:0], true
@@ -235,7 +235,7 @@ func (q *Inquiry) element(e *codec.Element) error {
 	return nil
 }
 
-// diverge begins a copy of what is wanted, because the next element differs.
+// diverge begins a copy of the wanted elements, because the next one differs.
 func (q *Inquiry) diverge() {
 	if !q.differs {
 		q.differs = true

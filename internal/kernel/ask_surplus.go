@@ -12,8 +12,8 @@ import (
 // frontends that are not as expected in the map of all frontends. If these are all,
 // the large sets need not be listed.
 
-// isOfFrontends reports whether the keys of a set are those of frontends, or of their
-// slots, in the map of all frontends.
+// isOfFrontends reports whether the keys of a set are frontends, or their slots, in the map
+// of all frontends.
 func (e *elements) isOfFrontends() bool {
 	return e.set.Name != nft.ServicesMap && slices.Contains(e.set.Key, nft.Address) &&
 		!slices.ContainsFunc(e.set.Key, func(d nft.Datatype) bool {

@@ -58,7 +58,7 @@ func (c *Conn) bindings(name string, f model.Family, limit int) (*nft.Set, error
 }
 
 // AddBinding adds the bindings of one client of a frontend to the affinity maps of
-// a table. It does not read those of other clients: there may be a million.
+// a table. It does not read bindings of other clients: there may be a million.
 func (c *Conn) AddBinding(t *nft.Table, client netip.Addr, f model.Frontend) error {
 	f = t.Serving(f)
 	k := nft.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: client}
@@ -104,8 +104,8 @@ func (c *Conn) lookUp(name string, f model.Family, k nft.Key) (*nft.Set, error) 
 }
 
 // Unbind implements apply.Kernel. A client that packets bind to another endpoint after the
-// kernel was asked loses that binding: the kernel deletes an element by its key, whatever
-// its data is, and packets do not change the generation. It deletes a few microseconds
+// kernel was asked loses that binding: the kernel deletes an element by its key, with any
+// data, and packets do not change the generation. It deletes a few microseconds
 // after it was asked.
 func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 	elements, err := c.unchanged(f, s)

@@ -19,8 +19,8 @@ import (
 // AnyGeneration commits a transaction regardless of the generation.
 const AnyGeneration = 0
 
-// CommitError describes what the kernel refused. Nothing of the transaction was
-// carried out.
+// CommitError describes a part of a plan that the kernel refused. Nothing of the
+// transaction was carried out.
 type CommitError struct {
 	Object string // the refused part in words
 	// Set has the refused Element. Both are nil if something else was refused; Element
@@ -56,7 +56,7 @@ type Prepared struct {
 }
 
 // Prepare encodes a plan before its commit, for example while another one is committed.
-// An error is that of the commit.
+// The commit returns its error.
 func Prepare(p *plan.Plan) Prepared {
 	t, err := codec.Encode(p)
 	if err != nil {

@@ -83,7 +83,7 @@ func open(namespace *os.File, other int) (*Conn, error) {
 
 // withSibling asks a question over a separate connection to the same network
 // namespace, until there is an answer or a permanent error. A namespace other
-// than that of the calling thread, as in tests, needs CAP_SYS_ADMIN.
+// than the one of the calling thread, as in tests, needs CAP_SYS_ADMIN.
 func withSibling[T any](c *Conn, ask func(*Conn) (T, error)) (T, error) {
 	return persist(func() (v T, err error) {
 		sibling, err := c.sibling()
@@ -183,7 +183,7 @@ func isAnswer(err error) bool {
 // maxFailures is how often receiving may fail before drain gives up.
 const maxFailures = 3
 
-// drain discards what is left on the socket. The kernel continues an aborted dump
+// drain discards the rest of the messages on the socket. The kernel continues an aborted dump
 // whenever something is received, and refuses the next one until then (EBUSY).
 // One more question makes sure that there is something to receive.
 func (c *Conn) drain() error {
@@ -278,7 +278,7 @@ type permissionError struct{ err error }
 func (e *permissionError) Error() string { return PermissionAdvice }
 func (e *permissionError) Unwrap() error { return e.err }
 
-// Outcome is what an error of a question or a transaction means to the caller.
+// Outcome is the meaning of an error of a question or a transaction for the caller.
 type Outcome uint8
 
 const (
@@ -292,7 +292,7 @@ const (
 
 // outcomes of errors that are not final. The kernel answers EAGAIN and ERESTART
 // to a batch for a stale generation or a missing module, EBUSY to the deletion of
-// what is in use, and loses answers with ENOBUFS.
+// an object in use, and loses answers with ENOBUFS.
 var outcomes = map[Outcome][]error{
 	Lost:  {ErrNoAnswer, unix.ENOBUFS, unix.EINTR},
 	Busy:  {unix.EBUSY},
@@ -318,8 +318,8 @@ func OutcomeOf(err error) Outcome {
 	return Refused
 }
 
-// contentErrors are those of a transaction that says something that the kernel does not
-// take, whenever it is sent. Others are about the moment, the sender or the memory, or not
+// contentErrors are errors of a transaction with a part that the kernel does not take,
+// whenever it is sent. Others are about the moment, the sender or the memory, or not
 // known to be about the content.
 var contentErrors = []error{
 	unix.EINVAL, unix.ERANGE, unix.E2BIG, unix.ENAMETOOLONG, unix.EOVERFLOW, unix.EDOM, // a value, or a length
@@ -328,9 +328,9 @@ var contentErrors = []error{
 	unix.ELOOP, unix.EMLINK, // chains that lead too far
 }
 
-// RefusesContent reports whether the kernel refused a transaction because of what is in
-// it, so that the same one will be refused again. If the sender was wrong about what is in
-// the kernel, errors are alike: compare the tables first.
+// RefusesContent reports whether the kernel refused a transaction because of its content, so
+// that it will refuse the same one again. If the sender was wrong about the content of the
+// kernel, errors are alike: compare the tables first.
 func RefusesContent(err error) bool {
 	var refused *CommitError
 	if errors.As(err, &refused) && refused.Set != nil && refused.Set.Dynamic {

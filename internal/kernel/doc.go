@@ -4,5 +4,5 @@
 //
 // Transactions are sent by code of our own: they can be tried without committing them, and
 // an error names the element that the kernel refused. Package codec has the messages, and
-// package counters what the tables count.
+// package counters reads the counters of the tables.
 package kernel

@@ -244,7 +244,7 @@ func (c *Conn) refused(err error) error {
 	return explain(err)
 }
 
-// IsOwner reports whether those of our tables that exist belong to this
+// IsOwner reports whether our tables, as far as they exist, belong to this
 // connection, so that nothing else can change them.
 func (c *Conn) IsOwner() (bool, error) {
 	if !c.owns {

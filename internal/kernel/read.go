@@ -32,7 +32,7 @@ func (c *Conn) Read() (*nft.Ruleset, uint32, error) { return c.ReadExpecting(&nf
 // ReadExpecting implements apply.Kernel. It is faster for tables that are as expected,
 // and the result may then share their elements.
 //
-// What the kernel answers does not show one moment: everything is read again until the
+// Answers of the kernel do not show one moment: everything is read again until the
 // generation is the same before and after. If other programs write to their own tables
 // too often for that, two equal readings will do. The owner of the tables needs neither,
 // nor a generation to write: nothing else can change them.
@@ -66,7 +66,7 @@ func equal(a, b *nft.Ruleset) bool {
 	})
 }
 
-// Consistent returns what was read while no program changed the ruleset.
+// Consistent returns the result of a reading during which no program changed the ruleset.
 func Consistent[T any](c *Conn, what string, read func() (T, error)) (T, error) {
 	v, _, err := consistent(c, what, read, func(T) bool { return false })
 	return v, err
@@ -153,7 +153,7 @@ func (r reading) tables(c *Conn) (*nft.Ruleset, error) {
 	return rs, nil
 }
 
-// dumpTable returns our table of a family, or nil, and what is to be read of its sets.
+// dumpTable returns our table of a family, or nil, and the elements to read of its sets.
 func (c *Conn) dumpTable(f model.Family) (*nft.Table, []*elements, error) {
 	state, err := c.table(f)
 	if errors.Is(err, unix.ENOENT) {
@@ -213,7 +213,7 @@ func addRule(t *nft.Table, m netlink.Message) error {
 }
 
 // addSet adds a set, unless it is part of a rule, and notes to read its elements.
-// Those of sets that we would not write cannot be decoded, and those of dynamic maps
+// Elements of sets that we would not write cannot be decoded, and elements of dynamic maps
 // are state.
 func addSet(t *nft.Table, m netlink.Message, sets *[]*elements) error {
 	s, count, err := codec.DecodeSet(m, t.Family)

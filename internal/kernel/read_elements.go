@@ -18,7 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// elements are those of one set, which are to be read.
+// elements are the elements of one set, which are to be read.
 type elements struct {
 	set    *nft.Set
 	family model.Family

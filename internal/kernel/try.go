@@ -24,7 +24,7 @@ type Refusal struct {
 
 const trialTable = nft.TableName + "-trial"
 
-// Try returns what the kernel refuses of a plan. It sends a batch for a dormant
+// Try returns the parts of a plan that the kernel refuses. It sends a batch for a dormant
 // table of another name and does not end it: the kernel carries out each message,
 // loads the modules that it needs, and then undoes everything. The rules see no
 // packets, watchers do not see the rules, and the generation does not change.

@@ -55,7 +55,7 @@ type touched struct {
 	counts map[string]int
 }
 
-// Watch returns a watcher for all transactions except those of own. It sees
+// Watch returns a watcher for all transactions except the ones of own. It sees
 // everything that happens after Watch returns.
 func Watch(own *Conn) (*Watcher, error) {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})

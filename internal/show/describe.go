@@ -79,7 +79,7 @@ func describeVerdict(s *api.Description) (text string, colour terminal.Colour) {
 	return text, colour
 }
 
-// notForwarded returns what happens to connections that are not forwarded.
+// notForwarded returns the verdict on connections that are not forwarded, in words.
 func notForwarded(p *api.DescribedPort) (out []string) {
 	name := "connections"
 	if p.Name != "" {

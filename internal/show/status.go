@@ -132,7 +132,7 @@ func (p *statusPrinter) group(indent string, all []api.Problem, examples int) {
 	p.more(indent, len(all)-len(shown))
 }
 
-// message returns the part of a message that is printed: it may be long, as that of a
+// message returns the part of a message that is printed: it may be long, as for a
 // file with many mistakes. The log has all of it, also the stack of a panic.
 func (p *statusPrinter) message(text string) string {
 	first, rest, more := strings.Cut(text, "\n")

@@ -58,7 +58,7 @@ func frontendCells(s *api.ServicePort, f *api.Frontend, counted bool) []string {
 	return append(cells, optionsOf(s, f))
 }
 
-// optionsOf returns what is not the default.
+// optionsOf returns the options that are not the default.
 func optionsOf(s *api.ServicePort, f *api.Frontend) string {
 	var out []string
 	if f.Policy != "" {

@@ -83,7 +83,7 @@ var checkFields = map[string]checkField{
 // Fields returns the names of the fields of health checks, without types.
 func Fields() []string { return slices.Sorted(maps.Keys(checkFields)) }
 
-// parseTarget reads the field that names the type: nothing, or what to check.
+// parseTarget reads the field that names the type: empty, or with the target of the check.
 var parseTarget = map[model.CheckType]func(p *parser, name string, value any){
 	model.CheckTCP: func(p *parser, name string, v any) {
 		if v != nil && v != "" {

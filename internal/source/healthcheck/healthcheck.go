@@ -35,8 +35,8 @@ var (
 )
 
 // Decode reads the text of a check, or returns the problem. The library compares each key
-// of a mapping with all others, and reads again what an alias stands for: the text is looked
-// at before that.
+// of a mapping with all others, and reads the target of an alias again, so the text is
+// checked before that.
 func Decode(text string) (value any, problem string) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
@@ -72,12 +72,12 @@ func costly(n *yaml.Node, values *int) string {
 	return ""
 }
 
-// Forms is the advice for what is no check.
+// Forms is the advice for a value that is no check.
 const Forms = `write a type such as tcp, or a mapping such as {http: /healthz, interval: 5s}`
 
 // Parse reads a health check from a value of YAML or JSON: the name of a type, or a
-// mapping. The field is the path of the value for the findings, of which any makes the
-// check nil.
+// mapping. The field is the path of the value for the findings. With any finding, the
+// check is nil.
 func Parse(field string, value any) (*model.Check, []*manifest.FieldError) {
 	p := parser{field: field}
 	p.parse(value)
