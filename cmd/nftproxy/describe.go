@@ -32,10 +32,10 @@ func describeCommand() *cobra.Command {
 		Short: "Show how a Service is served: each endpoint, its share, or why it has none",
 		Long: `Show how this node serves a Service: its addresses, and each endpoint with its
 state, its weight and its share of new connections, or why it is left out; traffic
-policies, session affinity with the clients bound, source ranges, scheduler, health
-check port, conflicts with other Services, warnings about the objects, and the last
-change. Where traffic policies treat clients differently, "from inside" stands for pods
-and this node, "from outside" for other clients.
+policies and all other settings, with the clients that session affinity binds;
+conflicts with other Services, warnings about the objects, and the last change. Where
+traffic policies treat clients differently, "from inside" stands for pods and this
+node, "from outside" for other clients.
 
 The namespace can be omitted if only one has a Service of that name.
 

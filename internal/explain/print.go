@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -44,10 +45,10 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	p.maglev(r)
 	p.source(r)
 	if i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.Remember > 0 }); i >= 0 {
-		p.Fact("affinity", "the client stays with its endpoint for %s after its last new connection", r.Outcomes[i].Remember)
+		p.Fact(setting.Affinity.Label, "the client stays with its endpoint for %s after its last new connection", setting.ShortTime(r.Outcomes[i].Remember))
 	}
 	for _, limit := range r.Outcomes[0].Limits {
-		p.Fact("limit", "%s; more are dropped", limit)
+		p.Fact(setting.Limits.Label, "%s; more are dropped", limit)
 	}
 	p.leftOut(r.LeftOut)
 	for _, c := range r.Conflicts {
@@ -124,10 +125,10 @@ func (p *printer) maglev(r *Result) {
 		by = "the client's address and port"
 	}
 	if len(r.Outcomes) == 1 && o.Of == 1 {
-		p.Fact("scheduler", "%s: slot %d of %d, by %s", o.Scheduler, o.Slots[0], o.TableSize, by)
+		p.Fact(setting.Scheduler.Label, "%s: slot %d of %d, by %s", o.Scheduler, o.Slots[0], o.TableSize, by)
 		return
 	}
-	p.Fact("scheduler", "%s: one of %d slots, by %s", o.Scheduler, o.TableSize, by)
+	p.Fact(setting.Scheduler.Label, "%s: one of %d slots, by %s", o.Scheduler, o.TableSize, by)
 }
 
 // slots says how an endpoint gets its share: connections take the slots in turn, and an

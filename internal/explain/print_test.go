@@ -48,7 +48,7 @@ func TestPrintFacts(t *testing.T) {
   endpoints  10.128.1.1:8080   33.3 %  by weight: 1 of 3 slots, number 2
              10.128.2.1:8080   66.7 %  by weight: 2 of 3 slots, number 1, 3
   source     masqueraded by: ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
-  affinity   the client stays with its endpoint for 1h0m0s after its last new connection
+  affinity   the client stays with its endpoint for 1h after its last new connection
   left out   10.128.3.1:8080  not ready
              [fd01::1]:8080   IPv6, and the frontend is IPv4
   conflict   default/other:http (external IP) also claims this frontend, and lost
@@ -59,7 +59,7 @@ func TestPrintFacts(t *testing.T) {
              10.128.2.1:8080   66.7 %  by weight: 2 of 3 slots, number 1, 3
   source     masqueraded towards 10.128.1.1:8080 by: ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
              kept towards 10.128.2.1:8080
-  affinity   the client stays with its endpoint for 1h0m0s after its last new connection
+  affinity   the client stays with its endpoint for 1h after its last new connection
   left out   10.128.3.1:8080  not ready
              [fd01::1]:8080   IPv6, and the frontend is IPv4
   conflict   default/other:http (external IP) also claims this frontend, and lost
