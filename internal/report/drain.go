@@ -33,7 +33,7 @@ func (s *Server) answerDrains(query url.Values) (any, error) {
 	}
 	answer := s.drains(targets)
 	if begin, asked := query["begin"]; asked {
-		answer.Endpoints = Endpoints(begin[0], s.config.Names(), s.config.View)
+		answer.Endpoints = endpointsLike(begin[0], s.config.Names(), s.config.View)
 	}
 	return answer, nil
 }
@@ -54,7 +54,7 @@ func (s *Server) drains(targets []drain.Target) *api.Drains {
 		}
 	}
 	if len(targets) > 0 {
-		answer.Asked = Ask(targets, latest, s.config.Names(), s.config.View)
+		answer.Asked = askAbout(targets, latest, s.config.Names(), s.config.View)
 	}
 	return answer
 }
@@ -96,9 +96,9 @@ func (s *Server) drainNotes() (out []api.Problem) {
 	return out
 }
 
-// Ask returns the effect of draining targets on the Services of these names, on top of a
+// askAbout returns the effect of draining targets on the Services of these names, on top of a
 // list of drained endpoints, whether that is in force yet or not.
-func Ask(targets []drain.Target, list drain.List, names []model.ServiceName, view func(model.ServiceName) *model.View) []api.Asked {
+func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName, view func(model.ServiceName) *model.View) []api.Asked {
 	out := make([]api.Asked, len(targets))
 	for i, t := range targets {
 		out[i].Endpoint = t.Endpoint()
@@ -140,9 +140,9 @@ func Ask(targets []drain.Target, list drain.List, names []model.ServiceName, vie
 	return out
 }
 
-// Endpoints returns the endpoints of the Services of these names whose text begins so, with
+// endpointsLike returns the endpoints of the Services of these names whose text begins so, with
 // ports and without, sorted: at most [budget.DrainOffered].
-func Endpoints(begin string, names []model.ServiceName, view func(model.ServiceName) *model.View) (out []string) {
+func endpointsLike(begin string, names []model.ServiceName, view func(model.ServiceName) *model.View) (out []string) {
 	known := make(map[string]bool)
 	for _, name := range names {
 		if v := view(name); v != nil {

@@ -1,4 +1,4 @@
-package report_test
+package report
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 // router returns a router with shop/web (ports 80 and 81, three endpoints) and shop/api
@@ -63,7 +62,7 @@ func TestAsk(t *testing.T) {
 			targets = append(targets, target(t, text))
 		}
 		var answers []string
-		for _, a := range report.Ask(targets, nil, r.Names(), r.View) {
+		for _, a := range askAbout(targets, nil, r.Names(), r.View) {
 			var parts []string
 			for _, e := range a.Services {
 				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d/%d %s", e.Service, e.Left, e.Endpoints, e.Stops)))
@@ -90,11 +89,11 @@ func TestEndpoints(t *testing.T) {
 		"10.0.1.":  "10.0.1.1 10.0.1.1:80 10.0.1.2 10.0.1.2:80",
 		"fd":       "",
 	} {
-		if got := strings.Join(report.Endpoints(begin, r.Names(), r.View), " "); got != want {
+		if got := strings.Join(endpointsLike(begin, r.Names(), r.View), " "); got != want {
 			t.Errorf("%q: %s, want %s", begin, got, want)
 		}
 	}
-	if all := report.Endpoints("", r.Names(), r.View); len(all) != 13 {
+	if all := endpointsLike("", r.Names(), r.View); len(all) != 13 {
 		t.Errorf("all: %q", all)
 	}
 }
@@ -105,7 +104,7 @@ func TestAskDrained(t *testing.T) {
 	name := model.ServiceName{Namespace: "shop", Name: "api"}
 	v := r.View(name)
 	r.SetServices(map[model.ServiceName]model.ServiceState{name: drained(t, "10.0.0.3").Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})})
-	got := report.Ask([]drain.Target{target(t, "10.0.0.3 of shop/api")}, drained(t, "10.0.0.3"), r.Names(), r.View)
+	got := askAbout([]drain.Target{target(t, "10.0.0.3 of shop/api")}, drained(t, "10.0.0.3"), r.Names(), r.View)
 	if e := got[0].Services[0]; !e.Drained || e.Stops != "" || e.Left != 0 || e.Endpoints != 1 {
 		t.Errorf("%+v", e)
 	}
@@ -138,7 +137,7 @@ func TestAskBeforeTheListIsInForce(t *testing.T) {
 			states[name] = applied.Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})
 		}
 		r.SetServices(states)
-		e := report.Ask([]drain.Target{target(t, c.question)}, list, r.Names(), r.View)[0].Services[0]
+		e := askAbout([]drain.Target{target(t, c.question)}, list, r.Names(), r.View)[0].Services[0]
 		if got := fmt.Sprintf("%d/%d %s", e.Left, e.Endpoints, e.Stops); got != c.want {
 			t.Errorf("%q in force, %q in the file: %s: %s, want %s", c.applied, c.list, c.question, got, c.want)
 		}

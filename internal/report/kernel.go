@@ -86,7 +86,7 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if err != nil {
 		return nil, err
 	}
-	d := FromRules(rs, name)
+	d := fromRules(rs, name)
 	connections, err := kernelConnections(k)
 	if err != nil {
 		return nil, err

@@ -16,12 +16,14 @@ type sums struct {
 	seen     map[endpoint]bool
 }
 
-// endpoint is a distinct endpoint: of a Service, or with the zero value of any.
+// endpoint is a distinct endpoint: of a Service, or of any.
 type endpoint struct {
-	service  model.ServiceName
+	service  int // its place, or anyService
 	protocol model.Protocol
 	address  netip.AddrPort
 }
+
+const anyService = -1
 
 func newSums() *sums {
 	return &sums{index: make(map[model.ServiceName]int), seen: make(map[endpoint]bool)}
@@ -45,8 +47,8 @@ func (s *sums) add(f *served.Frontend) {
 	}
 	for _, d := range []served.Decision{f.Inside, f.Outside} {
 		for _, e := range d.Endpoints {
-			of.Endpoints += s.first(endpoint{name, f.Protocol, e.Address})
-			s.totals.Endpoints += s.first(endpoint{protocol: f.Protocol, address: e.Address})
+			of.Endpoints += s.first(endpoint{at, f.Protocol, e.Address})
+			s.totals.Endpoints += s.first(endpoint{anyService, f.Protocol, e.Address})
 		}
 	}
 }
