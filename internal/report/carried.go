@@ -36,7 +36,7 @@ func newCarried() carried {
 
 // Committing reads the counts that a plan ends, with [counters.Reader.LastCounts], and adds them
 // to those of the process if the plan is committed: see [apply.Applier.Committing].
-func (s *Server) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
+func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
 	if !endsCounts(p) {
 		return func(error) {}
 	}
@@ -44,7 +44,7 @@ func (s *Server) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Elem
 	c.mu.Lock()
 	counts, err := read(p)
 	if err != nil {
-		s.config.Log.Warn("connections of changed endpoints are not counted", "error", err)
+		s.log.Warn("connections of changed endpoints are not counted", "error", err)
 	}
 	return func(err error) {
 		defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Server) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Elem
 		c.add(counts)
 		c.forget(p)
 		if c.size > 2*c.kept+spareCounts {
-			_, routing := s.observed()
+			routing := s.routing()
 			c.prune(routing)
 		}
 	}
@@ -151,13 +151,13 @@ const countsAtOnce = 64
 // the start of the process, and before it those that the kernel has counted; also to endpoints
 // that are gone, for a while. It has several counts for an endpoint, and is empty where these
 // are not counted.
-func (s *Server) EndpointCounts(frontends []model.Frontend) ([]counters.Endpoint, error) {
+func (s *counterCache) EndpointCounts(frontends []model.Frontend) ([]counters.Endpoint, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	return s.endpointCounts(frontends)
 }
 
-func (s *Server) endpointCounts(frontends []model.Frontend) (out []counters.Endpoint, err error) {
+func (s *counterCache) endpointCounts(frontends []model.Frontend) (out []counters.Endpoint, err error) {
 	for len(frontends) > 0 && err == nil {
 		some := frontends[:min(len(frontends), countsAtOnce)]
 		frontends = frontends[len(some):]
@@ -167,11 +167,11 @@ func (s *Server) endpointCounts(frontends []model.Frontend) (out []counters.Endp
 }
 
 // appendCounts appends the counts of some frontends in the kernel, and those that are carried.
-func (s *Server) appendCounts(out []counters.Endpoint, frontends []model.Frontend) ([]counters.Endpoint, error) {
+func (s *counterCache) appendCounts(out []counters.Endpoint, frontends []model.Frontend) ([]counters.Endpoint, error) {
 	c := &s.carried
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	counts, err := s.config.Kernel.EndpointCounts(frontends)
+	counts, err := s.kernel.EndpointCounts(frontends)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,27 @@ package report
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
+
+// counterCache has the counters of the kernel, and the counts that the kernel loses with the
+// elements that it replaces. All pages and the metrics share it.
+type counterCache struct {
+	kernel  KernelReader
+	routing func() *model.Routing // nil before the first successful sync
+	counted bool                  // the rules count connections
+	log     *slog.Logger
+
+	reading sync.Mutex // guards the kernel connection, counts and limits
+	counts  counts
+	limits  limitCounts
+	carried carried
+}
 
 // counts sums up the kernel's counters. These are reset when the verdict of their
 // frontend changes, for example with the number of endpoints. A sum over a service
@@ -86,8 +102,8 @@ func growth(before, now uint64) uint64 {
 }
 
 // count updates the counts. The caller holds s.reading.
-func (s *Server) count(routing *model.Routing) error {
-	if !s.config.Counted || routing == nil {
+func (s *counterCache) count(routing *model.Routing) error {
+	if !s.counted || routing == nil {
 		return nil
 	}
 	reading, ended, err := s.readFrontends()
@@ -100,7 +116,7 @@ func (s *Server) count(routing *model.Routing) error {
 
 // readFrontends reads the counters of all frontends, and takes what is carried of those that
 // ended. Changes may end more in between, and are held up only if they never cease.
-func (s *Server) readFrontends() (reading []counters.Frontend, ended map[counter]uint64, err error) {
+func (s *counterCache) readFrontends() (reading []counters.Frontend, ended map[counter]uint64, err error) {
 	c := &s.carried
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +125,7 @@ func (s *Server) readFrontends() (reading []counters.Frontend, ended map[counter
 		if attempt < readAttempts {
 			c.mu.Unlock()
 		}
-		reading, err = s.config.Kernel.FrontendCounts()
+		reading, err = s.kernel.FrontendCounts()
 		if attempt < readAttempts {
 			c.mu.Lock()
 		}
@@ -126,11 +142,20 @@ func (s *Server) readFrontends() (reading []counters.Frontend, ended map[counter
 // readAttempts is how often counters are read while changes go on.
 const readAttempts = 3
 
+// ServiceCount is the number of new connections to the frontends of one kind
+// and family of a service port.
+type ServiceCount struct {
+	Port        model.PortName
+	Family      model.Family
+	Kind        model.Kind
+	Connections uint64
+}
+
 // ServiceCounts returns the connections to the service ports of the node, sorted;
 // none without counters. A number falls only when the daemon restarts, or the service
 // port is deleted and created again.
-func (s *Server) ServiceCounts() ([]ServiceCount, error) {
-	_, routing := s.observed()
+func (s *counterCache) ServiceCounts() ([]ServiceCount, error) {
+	routing := s.routing()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if err := s.count(routing); err != nil {
@@ -155,8 +180,8 @@ type Connections struct {
 
 // Connections returns the agent's routing and, with counters, the connections to its
 // frontends. The routing is nil before the first successful sync.
-func (s *Server) Connections() (*model.Routing, Connections, error) {
-	_, routing := s.observed()
+func (s *counterCache) Connections() (*model.Routing, Connections, error) {
+	routing := s.routing()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if err := s.count(routing); err != nil {

@@ -61,16 +61,16 @@ type LimitCount struct {
 
 // LimitCounts returns what the limits of the service ports of the node have dropped,
 // sorted.
-func (s *Server) LimitCounts() ([]LimitCount, error) {
+func (s *counterCache) LimitCounts() ([]LimitCount, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	reading, err := s.config.Kernel.LimitDrops()
+	reading, err := s.kernel.LimitDrops()
 	if err != nil {
 		return nil, err
 	}
 	var routes []model.Route
 	if len(reading) > 0 { // few nodes have any
-		if _, routing := s.observed(); routing != nil {
+		if routing := s.routing(); routing != nil {
 			routes = routing.Routes
 		}
 	}

@@ -1,23 +1,13 @@
-// Package report reports what a node serves and whether its rules are up to date:
-// a running daemon answers over HTTP; where none runs, the report is read from the
-// kernel's tables.
+// Package report makes the documents of api: what a node serves and whether its rules are up to
+// date, how a Service is served, live data, and what is drained. Where no daemon runs, status and
+// description are read from the tables of the kernel.
 package report
 
 import (
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// ServiceCount is the number of new connections to the frontends of one kind
-// and family of a service port.
-type ServiceCount struct {
-	Port        model.PortName
-	Family      model.Family
-	Kind        model.Kind
-	Connections uint64
-}
 
 // report is a report that is being made.
 type report struct {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -68,10 +67,7 @@ type Server struct {
 	history history
 	live    *feed
 
-	reading sync.Mutex // guards the kernel connection and counts
-	counts  counts
-	limits  limitCounts
-	carried carried
+	counterCache
 }
 
 const (
@@ -81,7 +77,11 @@ const (
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	s := &Server{config: c, counts: newCounts(), carried: newCarried()}
+	s := &Server{config: c}
+	s.counterCache = counterCache{
+		kernel: c.Kernel, counted: c.Counted, log: c.Log, counts: newCounts(), carried: newCarried(),
+		routing: func() *model.Routing { _, routing := s.observed(); return routing },
+	}
 	s.live = newFeed(&s.config, s, &s.history)
 	s.pages = s.newPages()
 	return s
