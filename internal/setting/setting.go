@@ -7,8 +7,8 @@
 //
 //   - the weights and priorities of endpoints, which are settings of an EndpointSlice by address;
 //   - the traffic policies of a Service, which Kubernetes defines;
-//   - how lists of addresses, ports and health checks are read: that takes libraries which
-//     packages that print settings must not know. These rows have no Parse.
+//   - how lists of addresses, ports, names of Services and health checks are read: that takes
+//     libraries which packages that print settings must not know. These rows have no Parse.
 package setting
 
 import (

@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,13 +21,23 @@ func (c *serviceConverter) settings(m *metav1.ObjectMeta, ports []model.ServiceP
 		v := c.given.Values
 		v.Ranges = c.join(v.Ranges, ports)
 		return &v
-	case len(m.Annotations) == 0:
+	case !hasSettings(m.Annotations):
 		return nil
 	}
 	c.unknownAnnotations(m, serviceAnnotations...)
 	v := c.annotated(m)
 	v.EndpointsFrom, v.Sources, v.Check, v.Ranges = c.endpointsFrom(m), c.sources(m), c.check(m, noCheck), c.portRanges(m, ports)
 	return v
+}
+
+// hasSettings reports whether any annotation is ours.
+func hasSettings(annotations map[string]string) bool {
+	for name := range annotations {
+		if strings.HasPrefix(name, setting.Domain) {
+			return true
+		}
+	}
+	return false
 }
 
 // annotated reads the annotations that rows read. One that cannot be used leaves the default.
