@@ -1,8 +1,6 @@
 package render
 
 import (
-	"net/netip"
-
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -36,15 +34,8 @@ func (c *composer) echo(r *model.Route) {
 		c.add(nft.EchoFirewalledSet, nft.Element{Key: key})
 	}
 	kept := c.keptSources()
-	c.echoClients(nft.EchoSourcesSet, key, without(ranges, kept.Allowed))
-	c.echoClients(nft.EchoDeniedSet, key, without(r.DeniedSources(), kept.Denied))
-}
-
-func (c *composer) echoClients(set string, key nft.Key, ranges []netip.Prefix) {
-	for _, p := range ranges {
-		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		c.add(set, nft.Element{Key: key})
-	}
+	c.prefixes(nft.EchoSourcesSet, key, without(ranges, kept.Allowed))
+	c.prefixes(nft.EchoDeniedSet, key, without(r.DeniedSources(), kept.Denied))
 }
 
 // echoSets returns the empty sets for echo requests.
@@ -52,13 +43,7 @@ func echoSets(r *model.Routing) []*nft.Set {
 	if len(r.AnswerFrom) == 0 {
 		return nil
 	}
-	return []*nft.Set{
-		nft.Declare(nft.EchoSet),
-		nft.Declare(nft.EchoInsideSet),
-		nft.Declare(nft.EchoFirewalledSet),
-		nft.Declare(nft.EchoSourcesSet),
-		nft.Declare(nft.EchoDeniedSet),
-	}
+	return declared(nft.EchoSet, nft.EchoInsideSet, nft.EchoFirewalledSet, nft.EchoSourcesSet, nft.EchoDeniedSet)
 }
 
 // toEcho continues with echo requests to addresses of Services.

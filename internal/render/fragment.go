@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -93,11 +94,7 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	if r.Local() {
 		outside = r.Outside()
 	}
-	if r.Frontend.IsRange() {
-		c.composeRange(r, inside, outside)
-	} else {
-		c.composePort(r, inside, outside)
-	}
+	c.serve(r, inside, outside)
 	switch a := r.Frontend.Address; {
 	case r.Kind == model.ClusterIP:
 		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}})
@@ -112,18 +109,21 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	c.selves(r.Frontend, inside.Endpoints, outside.Endpoints)
 }
 
-// composePort makes the part of a frontend with one port that ranges have, too, but in
-// other sets.
-func (c *composer) composePort(r *model.Route, inside, outside model.Decision) {
-	key := nft.FrontendKey(r.Frontend)
-	l := c.layout(r, inside.Endpoints, outside.Endpoints)
-	class := c.class(r, inside.Verdict, l, false)
-	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Class: class}, Comment: nft.Comment(r)})
-	if r.Local() && inside.Verdict != model.Reject {
-		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Class: c.class(r, outside.Verdict, l, true)}})
+// serve lists a frontend with what is done for its clients, and its endpoints in their slots.
+func (c *composer) serve(r *model.Route, inside, outside model.Decision) {
+	key, l := nft.FrontendKey(r.Frontend), c.layout(r, inside.Endpoints, outside.Endpoints)
+	services, locals, endpoints, onePort := nft.ServicesMap, nft.LocalServicesMap, nft.EndpointsMap, false
+	if r.Frontend.IsRange() {
+		c.number(r.Frontend)
+		onePort = slices.ContainsFunc(slices.Concat(l.slots, l.own), func(e netip.AddrPort) bool { return e.Port() != 0 })
+		services, locals, endpoints = nft.RangeServicesMap, nft.RangeLocalServicesMap, rangeEndpoints(onePort)
 	}
-	c.slots(nft.EndpointsMap, key, firstSlot, l.slots)
-	c.slots(nft.EndpointsMap, key, ownSlots, l.own)
+	c.add(services, nft.Element{Key: key, Value: c.value(r, inside.Verdict, l, false, onePort), Comment: nft.Comment(r)})
+	if r.Local() && inside.Verdict != model.Reject {
+		c.add(locals, nft.Element{Key: key, Value: c.value(r, outside.Verdict, l, true, onePort)})
+	}
+	c.slots(endpoints, key, firstSlot, l.slots)
+	c.slots(endpoints, key, ownSlots, l.own)
 }
 
 func (c *composer) slots(set string, key nft.Key, first uint32, endpoints []netip.AddrPort) {
@@ -159,27 +159,38 @@ func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
 	return cmp.Or(r.Scheduler(), c.scheduler)
 }
 
-// class returns the class of a frontend for all clients, or for those outside of the
-// cluster if they differ, and adds the lanes that it leads to.
-func (c *composer) class(r *model.Route, v model.Verdict, l layout, outside bool) nft.Class {
-	switch v {
-	case model.Reject:
-		return refused
-	case model.Drop:
-		return dropped
+// value returns the class of a frontend, or the verdict of a range, for all clients or for
+// those outside of the cluster if they differ, and adds the lanes that it leads to.
+func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, onePort bool) nft.Value {
+	ranged := r.Frontend.IsRange()
+	switch {
+	case v == model.Reject && ranged:
+		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}}
+	case v == model.Reject:
+		return nft.Value{Class: refused}
+	case v == model.Drop && ranged:
+		return nft.Value{Verdict: nft.Verdict{Action: nft.Drop}}
+	case v == model.Drop:
+		return nft.Value{Class: dropped}
 	}
-	s := l.inside
+	s, port := l.inside, r.PortName()
 	if outside {
 		s = l.outside
 	}
-	use := laneUse{lane: laneFor(r.PortName(), c.schedulerOf(r), s)}
-	use.lane.shape = nft.ShapeOf(r.Frontend)
+	if ranged {
+		port.Port = strconv.Itoa(int(r.Port.Port)) // a range that grows stays in its lane
+	}
+	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
+	use.lane.shape, use.lane.onePort = nft.ShapeOf(r.Frontend), onePort
 	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
 		c.affinity(r.Frontend, a, l.endpoints(s))
 	}
 	c.useLane(use)
-	return use.class()
+	if ranged {
+		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}
+	}
+	return nft.Value{Class: use.class()}
 }
 
 func (c *composer) useLane(use laneUse) {

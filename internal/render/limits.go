@@ -67,18 +67,12 @@ func (l clientLimit) set() *nft.Set {
 	return s
 }
 
-// limitsOf returns the limits of a Service, by kind.
-func limitsOf(l model.Limits) map[model.LimitKind]nft.Limit {
-	all := map[model.LimitKind]nft.Limit{
+// limitOf returns a limit of a Service; the zero value: it has none of this kind.
+func limitOf(l model.Limits, k model.LimitKind) nft.Limit {
+	return [...]nft.Limit{
 		model.LimitClientRate: {Rate: l.RatePerClient}, model.LimitRate: {Rate: l.Rate},
 		model.LimitClientConnections: {Connections: l.ConnectionsPerClient}, model.LimitConnections: {Connections: l.Connections},
-	}
-	for k, v := range all {
-		if v == (nft.Limit{}) {
-			delete(all, k)
-		}
-	}
-	return all
+	}[k]
 }
 
 // frontendsOf returns the name of the set of frontends with a limit of a kind.
@@ -104,11 +98,10 @@ func (c *composer) limits(r *model.Route) {
 		c.use(option{kind: limitedNodePorts})
 	}
 	add := func(set string, e nft.Element) { c.add(shape.Set(set), e) }
-	values := limitsOf(all)
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
-		value, ok := values[kind]
-		if !ok {
+		value := limitOf(all, kind)
+		if value == (nft.Limit{}) {
 			continue
 		}
 		c.use(option{kind: limiting, shape: shape.InSets(), limit: kind})
@@ -153,16 +146,6 @@ func limitSets(of nft.Shape, o options) (out []*nft.Set) {
 		out = append(out, s, counted(of.Set(nft.OverSet(kind)), true))
 	}
 	return out
-}
-
-// toLimits sends packets to frontends with a limit to the chain of limits.
-//
-//	ip daddr . meta l4proto . th dport @limited jump limits
-func toLimits(s nft.Shape, o options) []nft.Rule {
-	if len(o.limits(s)) == 0 {
-		return nil
-	}
-	return []nft.Rule{{to(s, nft.LimitedSet), nft.Verdict{Action: nft.Jump, Chain: s.Chain(nft.LimitChain)}}}
 }
 
 // limitChains returns the chains that check the limits of a frontend. The last lookup of

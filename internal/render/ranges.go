@@ -1,10 +1,6 @@
 package render
 
 import (
-	"net/netip"
-	"slices"
-	"strconv"
-
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -30,22 +26,11 @@ const (
 	masqueradeChain = "masquerade"
 )
 
-// composeRange makes the fragment of a range.
-func (c *composer) composeRange(r *model.Route, inside, outside model.Decision) {
-	f := r.Frontend
-	key := nft.FrontendKey(f)
+// number lists a range with its number.
+func (c *composer) number(f model.Frontend) {
 	c.use(option{kind: ranged})
 	c.add(nft.RangeAddressesSet, nft.Element{Key: nft.Key{Address: f.Address}})
 	c.add(nft.RangesMap, nft.Element{Key: nft.RangeKey(f), Value: nft.Value{Class: nft.Class(f.Port)}})
-	l := c.layout(r, inside.Endpoints, outside.Endpoints)
-	onePort := slices.ContainsFunc(slices.Concat(l.slots, l.own), func(e netip.AddrPort) bool { return e.Port() != 0 })
-	c.add(nft.RangeServicesMap, nft.Element{Key: key, Value: c.verdict(r, inside.Verdict, l.inside, onePort), Comment: nft.Comment(r)})
-	if r.Local() && inside.Verdict != model.Reject {
-		c.add(nft.RangeLocalServicesMap, nft.Element{Key: key, Value: c.verdict(r, outside.Verdict, l.outside, onePort)})
-	}
-	endpoints := rangeEndpoints(onePort)
-	c.slots(endpoints, key, firstSlot, l.slots)
-	c.slots(endpoints, key, ownSlots, l.own)
 }
 
 // rangeEndpoints returns the map for the endpoints of a range, which have one port or that
@@ -57,40 +42,17 @@ func rangeEndpoints(onePort bool) string {
 	return nft.RangeEndpointsMap
 }
 
-// verdict returns the verdict of a range, and adds the lanes that it leads to.
-func (c *composer) verdict(r *model.Route, v model.Verdict, s span, onePort bool) nft.Value {
-	switch v {
-	case model.Reject:
-		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}}
-	case model.Drop:
-		return nft.Value{Verdict: nft.Verdict{Action: nft.Drop}}
-	}
-	port := r.PortName()
-	port.Port = strconv.Itoa(int(r.Port.Port)) // a range that grows stays in its lane
-	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
-	use.lane.shape, use.lane.onePort = nft.OfRange, onePort
-	c.useLane(use)
-	return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}
-}
-
 // rangeSets returns the empty sets and maps for ranges.
 func rangeSets(r *model.Routing, o options) []*nft.Set {
 	if !o.has(ranged) {
 		return nil
 	}
-	return []*nft.Set{
-		nft.Declare(nft.RangeAddressesSet),
-		nft.Declare(nft.RangesMap),
+	own := append(declared(nft.RangeAddressesSet, nft.RangesMap),
 		counted(nft.RangeServicesMap, r.Counters),
 		counted(nft.RangeLocalServicesMap, r.Counters),
 		counted(nft.RangeEndpointsMap, r.EndpointCounters),
-		counted(nft.RangePortEndpointsMap, r.EndpointCounters),
-		nft.Declare(nft.OfRange.Set(nft.FirewalledSet)),
-		nft.Declare(nft.OfRange.Set(nft.SourceRangesSet)),
-		nft.Declare(nft.OfRange.Set(nft.MasqFrontendsSet)),
-		nft.Declare(nft.OfRange.Set(nft.LocalFrontendsSet)),
-		nft.Declare(nft.OfRange.Set(nft.HairpinSet)),
-	}
+		counted(nft.RangePortEndpointsMap, r.EndpointCounters))
+	return append(append(own, frontendSets(nft.OfRange)...), nft.Declare(nft.OfRange.Set(nft.HairpinSet)))
 }
 
 // toRange continues in a chain for ranges.

@@ -32,9 +32,14 @@ func StartBeside(r *model.Routing, others []model.RouteChange) (*State, nft.Delt
 	for _, f := range model.Families {
 		s.tables[f].use(s.base, ofFamily(others, f))
 	}
+	return s, s.start(r)
+}
+
+// start returns the change from nothing to a routing.
+func (s *State) start(r *model.Routing) nft.Delta {
 	delta := s.Change(Added(r), r.NodePortAddresses)
 	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
-	return s, nft.FromNothing(delta.After)
+	return nft.FromNothing(delta.After)
 }
 
 // StartHolding is like [Start], and there are some parts beside those that the routes need,
@@ -47,9 +52,7 @@ func StartHolding(r *model.Routing, held []Part) (*State, nft.Delta) {
 			t.options[p.option]++
 		}
 	}
-	delta := s.Change(Added(r), r.NodePortAddresses)
-	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
-	return s, nft.FromNothing(delta.After)
+	return s, s.start(r)
 }
 
 // part is the part of a table that a change affects, before or after it.

@@ -52,24 +52,32 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		counted(nft.LocalServicesMap, r.Counters),
 		nft.Declare(nft.LanesMap),
 		counted(nft.EndpointsMap, r.EndpointCounters),
-		nft.Declare(nft.FirewalledSet),
-		nft.Declare(nft.SourceRangesSet),
-		nft.Declare(nft.MasqFrontendsSet),
-		nft.Declare(nft.LocalFrontendsSet),
-		nft.Declare(nft.ClusterIPsSet),
-		nft.Declare(nft.ServiceCIDRsSet),
-		nft.Declare(nft.HairpinSet),
 	}
+	out = append(out, frontendSets(nft.OfPort)...)
+	out = append(out, declared(nft.ClusterIPsSet, nft.ServiceCIDRsSet, nft.HairpinSet)...)
 	if r.Wildcards {
 		out = append(out, nft.Declare(nft.NodeAddressesSet))
 	}
 	if len(r.LoadBalancerCIDRs) > 0 {
-		out = append(out, nft.Declare(nft.LoadBalancerIPsSet), nft.Declare(nft.LoadBalancerCIDRsSet))
+		out = append(out, declared(nft.LoadBalancerIPsSet, nft.LoadBalancerCIDRsSet)...)
 	}
 	for _, p := range o.of(self) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
 	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity))
+}
+
+// declared returns empty sets.
+func declared(names ...string) (out []*nft.Set) {
+	for _, name := range names {
+		out = append(out, nft.Declare(name))
+	}
+	return out
+}
+
+// frontendSets returns the empty sets of frontends of a shape that are always there.
+func frontendSets(s nft.Shape) []*nft.Set {
+	return declared(s.Set(nft.FirewalledSet), s.Set(nft.SourceRangesSet), s.Set(nft.MasqFrontendsSet), s.Set(nft.LocalFrontendsSet))
 }
 
 // counted declares a map that may count the packets that find an element.

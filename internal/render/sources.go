@@ -76,9 +76,14 @@ func (c *composer) intervals(f model.Frontend, ranges []netip.Prefix) {
 	if f.IsRange() {
 		key = nft.RangeKey(f)
 	}
+	c.prefixes(nft.SetFor(f, nft.SourceRangesSet), key, ranges)
+}
+
+// prefixes lists clients in an interval set.
+func (c *composer) prefixes(set string, key nft.Key, ranges []netip.Prefix) {
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		c.add(nft.SetFor(f, nft.SourceRangesSet), nft.Element{Key: key})
+		c.add(set, nft.Element{Key: key})
 	}
 }
 
@@ -157,6 +162,7 @@ func guardSets(of nft.Shape, o options) (out []*nft.Set) {
 //	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
 //	ip daddr . meta l4proto . th dport @allow-frontends jump allow
 //	ip daddr . meta l4proto . th dport @deny-frontends jump deny
+//	ip daddr . meta l4proto . th dport @limited jump limits
 func guards(s nft.Shape, o options) (rules []nft.Rule) {
 	if s != nft.OfNode {
 		client := append(dialled[s][:3:3], nft.SourceAddress)
@@ -172,7 +178,10 @@ func guards(s nft.Shape, o options) (rules []nft.Rule) {
 	for _, l := range o.lists(s) {
 		rules = append(rules, nft.Rule{to(s, l.frontends), nft.Verdict{Action: nft.Jump, Chain: s.Chain(l.chain)}})
 	}
-	return append(rules, toLimits(s, o)...)
+	if len(o.limits(s)) > 0 {
+		rules = append(rules, nft.Rule{to(s, nft.LimitedSet), nft.Verdict{Action: nft.Jump, Chain: s.Chain(nft.LimitChain)}})
+	}
+	return rules
 }
 
 // clientChains returns the chains that check lists.

@@ -233,18 +233,15 @@ type update struct {
 
 // resizes reports whether a set has another number of elements afterwards.
 func (u *update) resizes() bool {
-	before, after := u.before.elements, u.after.elements
-	for set, e := range before {
-		if len(e) != len(after[set]) {
-			return true
+	differs := func(p, other *part) bool {
+		for set, e := range p.elements {
+			if len(e) != len(other.elements[set]) {
+				return true
+			}
 		}
+		return false
 	}
-	for set, e := range after {
-		if len(e) != len(before[set]) {
-			return true
-		}
-	}
-	return false
+	return differs(u.before, u.after) || differs(u.after, u.before)
 }
 
 // begin begins an update. Without a table before all counts were zero.
@@ -378,21 +375,19 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	composer := newComposer(r, len(changes))
 	u.after.reserve(changes, r.Scheduler)
 	f := fragment{elements: make([]member, 0, usualElements)}
-	for i := range changes {
-		if old := changes[i].Old; old != nil {
-			composer.other = changes[i].New
-			composer.compose(changes[i].Frontend, old, &f)
-			t.count(&f, -1, u)
-			u.before.take(&f)
+	take := func(of model.Frontend, r, other *model.Route, n int32, to *part) {
+		if r != nil {
+			composer.other = other
+			composer.compose(of, r, &f)
+			t.count(&f, n, u)
+			to.take(&f)
 		}
 	}
 	for i := range changes {
-		if now := changes[i].New; now != nil {
-			composer.other = changes[i].Old
-			composer.compose(changes[i].Frontend, now, &f)
-			t.count(&f, 1, u)
-			u.after.take(&f)
-		}
+		take(changes[i].Frontend, changes[i].Old, changes[i].New, -1, u.before)
+	}
+	for i := range changes {
+		take(changes[i].Frontend, changes[i].New, changes[i].Old, 1, u.after)
 	}
 	elements, lanes := u.elements, u.lanes
 	if !t.exists {
@@ -558,19 +553,20 @@ func (s *State) Sizes() []SetSize {
 			continue
 		}
 		for _, set := range t.declare(s.base, t.used()) {
-			switch n := t.sizes[set.Name]; {
+			n := t.sizes[set.Name]
+			switch {
 			case set.Dynamic:
+				continue
 			case slices.Contains(nft.LaneMaps, set.Name):
-				out = append(out, SetSize{f, set.Name, t.classes(set.Name)})
+				n = t.classes(set.Name)
 			case set.Name == nft.ServiceCIDRsSet:
-				out = append(out, SetSize{f, set.Name, len(ranges(s.base.ServiceCIDRs, f))})
+				n = len(ranges(s.base.ServiceCIDRs, f))
 			case set.Name == nft.LoadBalancerCIDRsSet:
-				out = append(out, SetSize{f, set.Name, len(ranges(s.base.LoadBalancerCIDRs, f))})
+				n = len(ranges(s.base.LoadBalancerCIDRs, f))
 			case set.Name == nft.NodeAddressesSet:
-				out = append(out, SetSize{f, set.Name, len(addresses(s.base.NodePortAddresses, nil, f))})
-			default:
-				out = append(out, SetSize{f, set.Name, n})
+				n = len(addresses(s.base.NodePortAddresses, nil, f))
 			}
+			out = append(out, SetSize{f, set.Name, n})
 		}
 	}
 	return out
