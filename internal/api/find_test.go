@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // TestCheckOwners: no plan follows the answer of a user that could not run nftproxy.
@@ -17,5 +18,12 @@ func TestCheckOwners(t *testing.T) {
 	}
 	if err := api.CheckOwners(at, []int{0, 8}, []int{7, 0}); !errors.Is(err, api.ErrNoDaemon) || !strings.Contains(err.Error(), "user 8") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestLocalAffinityMap: the name is that of the rules, of which this package knows nothing else.
+func TestLocalAffinityMap(t *testing.T) {
+	if api.LocalAffinityMap != nft.LocalAffinityMap {
+		t.Errorf("%s, and in the rules %s", api.LocalAffinityMap, nft.LocalAffinityMap)
 	}
 }

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "add new fields to docs/api.md")
 
 const page = "../../docs/api.md"
 
-// documents are what pages and commands answer with.
+// documents are the answers of pages and commands.
 var documents = []any{api.Status{}, api.Description{}, api.Serving{}, api.Sample{}, api.Drains{}, api.Basis{}, api.DrainResult{}}
 
 // TestPage: 11.26, docs/api.md lists the fields that the documents have. With -update it adds
@@ -125,7 +125,7 @@ func (l *fieldLister) read(t *testing.T, dir string) {
 	}
 }
 
-// list writes the section of a struct, then those of the structs that it has.
+// list writes the section of a struct, then the sections of the structs that it has.
 func (l *fieldLister) list(t reflect.Type) {
 	if l.seen[t] {
 		return
@@ -140,7 +140,7 @@ func (l *fieldLister) list(t reflect.Type) {
 	}
 }
 
-// rows writes the fields of a struct, with those of embedded ones.
+// rows writes the fields of a struct and of embedded ones.
 func (l *fieldLister) rows(t reflect.Type, others *[]reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)

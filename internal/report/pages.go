@@ -45,7 +45,7 @@ func (s *Server) newPages() []serve.Page {
 // [api.UnknownError], or else a failure of this process.
 type answer func(url.Values) (document any, err error)
 
-// queryError is what is wrong with a query.
+// queryError is a mistake in a query.
 type queryError struct{ error }
 
 // handler answers with documents, which it holds in memory; limit is how many at the same time,
