@@ -14,8 +14,8 @@ import (
 // replace the value of an element, and a new element counts from 0. Each count is read
 // just before the transaction that ends it.
 type carried struct {
-	mu sync.Mutex // held while such a transaction is committed
-	// changes is how many of these there were.
+	mu sync.Mutex // held while a transaction that ends counts is committed
+	// changes is the number of these transactions.
 	changes   int
 	frontends map[counter]uint64 // since the counters were read last
 	endpoints map[model.FrontendID]map[netip.AddrPort]uint64
@@ -26,8 +26,8 @@ type carried struct {
 	gone map[model.FrontendID]bool
 }
 
-// spareCounts is how many counts of endpoints may be kept until those of endpoints that are
-// gone are dropped.
+// spareCounts is how many counts of endpoints may be kept until the counts of endpoints that
+// are gone are dropped.
 const spareCounts = 10_000
 
 func newCarried() carried {
@@ -35,7 +35,7 @@ func newCarried() carried {
 }
 
 // Committing reads the counts that a plan ends, with [counters.Reader.LastCounts], and adds them
-// to those of the process if the plan is committed: see [apply.Applier.Committing].
+// to the counts of the process if the plan is committed: see [apply.Applier.Committing].
 func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
 	if !endsCounts(p) {
 		return func(error) {}

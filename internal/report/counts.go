@@ -27,7 +27,7 @@ type counterCache struct {
 // counts sums up the kernel's counters. These are reset when the verdict of their
 // frontend changes, for example with the number of endpoints. A sum over a service
 // port would then fall, which looks like a restart; therefore their growth is
-// summed, with what [carried] has of those that ended.
+// summed, with the counts in [carried] of the ones that ended.
 type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
 	frontends map[model.FrontendID]uint64
@@ -114,8 +114,8 @@ func (s *counterCache) count(routing *model.Routing) error {
 	return nil
 }
 
-// readFrontends reads the counters of all frontends, and takes what is carried of those that
-// ended. Changes may end more in between, and are held up only if they never cease.
+// readFrontends reads the counters of all frontends, and takes the carried counts of the ones
+// that ended. Changes may end more in between, and are held up only if they never cease.
 func (s *counterCache) readFrontends() (reading []counters.Frontend, ended map[counter]uint64, err error) {
 	c := &s.carried
 	c.mu.Lock()

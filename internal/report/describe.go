@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// maxBindings is how many clients are read to count those of a Service.
+// maxBindings is how many clients are read to count the clients of a Service.
 const maxBindings = 1 << 16
 
 // answerDescription answers with an [api.Description].
@@ -17,8 +17,8 @@ func (s *Server) answerDescription(query url.Values) (any, error) {
 	return s.describe(query.Get("service"), query.Get("counts") != "false")
 }
 
-// describe describes a Service, with what packets have left in the kernel if counts is
-// true.
+// describe describes a Service, with the bindings and counters that packets have left in the
+// kernel if counts is true.
 func (s *Server) describe(question string, counts bool) (*api.Description, error) {
 	name, err := Resolve(question, s.config.Names())
 	if err != nil {

@@ -89,7 +89,7 @@ func addEndpointCounts(s *api.Description, read func([]model.Frontend) ([]counte
 	return err
 }
 
-// endpointsAt returns the endpoints of a port by their address. Only those of a range, which
+// endpointsAt returns the endpoints of a port by their address. Only endpoints of a range, which
 // keep the port that the client dials, have port 0.
 func endpointsAt(p *api.DescribedPort) map[netip.AddrPort]*api.DescribedEndpoint {
 	out := make(map[netip.AddrPort]*api.DescribedEndpoint)
@@ -101,7 +101,7 @@ func endpointsAt(p *api.DescribedPort) map[netip.AddrPort]*api.DescribedEndpoint
 	return out
 }
 
-// addLimitDrops adds what the limits of each frontend have dropped, by their kind.
+// addLimitDrops adds the packets that limits of each frontend have dropped, by their kind.
 func addLimitDrops(s *api.Description, read func() ([]counters.Limit, error)) error {
 	if len(s.Limits) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 )
 
 // fromRules describes a Service from the rules in the kernel, or returns nil if these
-// have no frontend of it. The name is that of the elements' comments.
+// have no frontend of it. The name is the one in the elements' comments.
 func fromRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
 	s := &api.Description{From: api.FromKernel, Namespace: name.Namespace, Name: name.Name, Unknown: []string{
 		"why endpoints are left out, their nodes and weights, and the last change: only a running nftproxy or its input knows",

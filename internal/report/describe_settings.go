@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// addSettings adds what the frontends of the Service have in common, as far as their
-// origin knows.
+// addSettings adds the settings that the frontends of the Service share, as far as their
+// origin knows them.
 func addSettings(s *api.Description, all []*served.Frontend) {
 	for _, f := range all {
 		if f.Kind != model.ClusterIP && !f.Unknown.Has(served.ExternalPolicy) {
@@ -31,7 +31,7 @@ func addSettings(s *api.Description, all []*served.Frontend) {
 	addClientLists(s, all)
 }
 
-// addClientLists adds the lists of clients. Those of load balancer addresses are the source
+// addClientLists adds the lists of clients. The lists of load balancer addresses are the source
 // ranges if other frontends have another list.
 func addClientLists(s *api.Description, all []*served.Frontend) {
 	var balanced, others []*served.Frontend

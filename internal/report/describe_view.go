@@ -62,8 +62,8 @@ func addPolicies(s *api.Description, v *model.View) {
 	}
 }
 
-// addLists replaces the lists of clients by those of the object, which also has ranges of
-// a family without a frontend.
+// addLists replaces the lists of clients by the object's, which also has ranges of a family
+// without a frontend.
 func addLists(s *api.Description, of *model.Service) {
 	if of.External != nil {
 		s.SourceRanges = of.External.SourceRanges
@@ -96,7 +96,7 @@ func maglevOf(v *model.View) *api.Maglev {
 	return &api.Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
 }
 
-// portOf describes the service port of some claims, with what the node does for each.
+// portOf describes the service port of some claims, and how the node serves each.
 func portOf(v *model.View, claims []model.ViewedClaim, all []*served.Frontend) api.DescribedPort {
 	first := claims[0].Route
 	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
@@ -132,7 +132,7 @@ func frontendOf(c model.ViewedClaim, s *served.Frontend) api.DescribedFrontend {
 }
 
 // endpointsOf describes the endpoints of a service port in a family, with its frontends there.
-// Shares inside are those of the first frontend, which is the ClusterIP if there is one.
+// Shares inside hold for the first frontend, which is the ClusterIP if there is one.
 func endpointsOf(v *model.View, frontends []*served.Frontend, f model.Family) []api.DescribedEndpoint {
 	first, other := frontends[0], (*served.Frontend)(nil) // other has clients outside
 	for _, o := range frontends {

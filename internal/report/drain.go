@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// answerDrains answers with what is drained, and what draining other endpoints means.
+// answerDrains answers with the drained endpoints, and the effect of draining others.
 func (s *Server) answerDrains(query url.Values) (any, error) {
 	asked := query["target"]
 	if len(asked) > budget.DrainTargets {
@@ -81,7 +81,7 @@ func (s *Server) drainProblems() (out []api.Problem) {
 	return out
 }
 
-// drainNotes returns what is drained, for the status.
+// drainNotes returns the drained endpoints, for the status.
 func (s *Server) drainNotes() (out []api.Problem) {
 	if s.config.Drains == nil {
 		return nil
@@ -230,7 +230,7 @@ func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []
 	return frontends, ports
 }
 
-// with returns what the node would do for a route if the Service had these slices.
+// with returns how the node would serve a route if the Service had these slices.
 func with(v *model.View, r *model.Route, slices []*model.EndpointSlice) *served.Frontend {
 	edited := *r
 	edited.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), model.FamilyOf(r.Frontend.Address), slices), v.Node)

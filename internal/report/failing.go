@@ -31,7 +31,7 @@ func (f failing) add(name model.ServiceName, a netip.Addr, result model.CheckRes
 // maxServers is how many failing servers a report has.
 const maxServers = 1000
 
-// sorted returns those of the most Services first.
+// sorted returns the failing servers, the ones of the most Services first.
 func (f failing) sorted() []api.FailingServer {
 	order := slices.SortedFunc(maps.Values(f), func(a, b *api.FailingServer) int {
 		return cmp.Or(cmp.Compare(b.Services, a.Services), cmp.Compare(a.Address, b.Address))

@@ -34,7 +34,7 @@ func (f *frontend) outside() *served.Decision {
 	return &f.Outside
 }
 
-// byPort sorts frontends, and returns those of each service port.
+// byPort sorts frontends, and returns the ones of each service port.
 func byPort(all []frontend) (ports [][]frontend) {
 	slices.SortFunc(all, func(a, b frontend) int {
 		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Kind, b.Kind), a.Frontend.Frontend.Compare(b.Frontend.Frontend))

@@ -30,7 +30,7 @@ const (
 	maxRoutes = 10_000
 )
 
-// history is what is remembered of the syncs of the agent, in bounded memory. The zero value is
+// history has the last syncs of the agent, in bounded memory. The zero value is
 // empty. It is safe for concurrent use.
 type history struct {
 	mu      sync.Mutex
@@ -82,7 +82,7 @@ func (h *history) state() (last *api.Sync, good bool) {
 	return h.last, h.good
 }
 
-// interference returns what other programs did to the rules; nil: nothing.
+// interference returns the changes of rules by other programs; nil: none.
 func (h *history) interference(now time.Time) *api.Interference {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +141,7 @@ func (h *history) forget() {
 	}
 }
 
-// describeChanges returns what changes for each Service, if these are few.
+// describeChanges returns the changes of each Service, if these are few.
 func describeChanges(s *agent.Sync, names []model.ServiceName) map[model.ServiceName]string {
 	if len(names) == 0 || len(names) > maxDetailed {
 		return nil

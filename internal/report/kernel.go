@@ -16,7 +16,7 @@ import (
 )
 
 // FromKernel returns the report for our tables, or nil if there are none, and the addresses of
-// all endpoints that take connections, whatever the filter. The names
+// all endpoints that take connections, with any filter. The names
 // of Services come from comments of elements, which nft limits to 128 bytes: longer
 // ones are cut.
 func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse iter.Seq[netip.Addr], err error) {

@@ -59,7 +59,7 @@ type LimitCount struct {
 	Dropped uint64
 }
 
-// LimitCounts returns what the limits of the service ports of the node have dropped,
+// LimitCounts returns the packets that limits of the service ports of the node have dropped,
 // sorted.
 func (s *counterCache) LimitCounts() ([]LimitCount, error) {
 	s.reading.Lock()

@@ -7,12 +7,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Line returns the report of a running daemon in one line: what it serves, and the
-// most urgent problem.
+// Line returns the report of a running daemon in one line: the numbers of Services and
+// endpoints, and the most urgent problem.
 func (s *Server) Line() string {
 	r, err := s.report(&api.Filter{})
 	if err != nil {
-		return "status is unknown: " + err.Error()
+		return "cannot build the report: " + err.Error()
 	}
 	return r.line()
 }

@@ -128,7 +128,7 @@ func (f *feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	return d, nil
 }
 
-// query is what a reader asks for.
+// query is a question of a reader.
 type query struct {
 	limit   int    // most Services
 	filter  string // text in the names of Services

@@ -73,7 +73,7 @@ func (h *history) read(s *api.Sample, now time.Time) {
 	s.Syncs.Total, s.Syncs.Failed = h.total, h.failed
 }
 
-// summary returns the distribution of some durations, the last of which is the latest.
+// summary returns the distribution of some durations, in the order of time.
 func summary(times []time.Duration) api.Syncs {
 	if len(times) == 0 {
 		return api.Syncs{}

@@ -29,7 +29,7 @@ type table struct {
 	totals      api.Totals
 }
 
-// newTable returns a table of what a node serves. before is an earlier one, or nil.
+// newTable returns a table of the Services that a node serves. before is an earlier one, or nil.
 func newTable(routing *model.Routing, c Connections, counted bool, before *table) *table {
 	t := &table{counted: counted, routing: routing, connections: c}
 	t.totals.Connections = c.Total
@@ -131,7 +131,7 @@ func (t *table) routesOf(name string) (out []model.Route) {
 	return out
 }
 
-// detail returns the Service of some routes. counts are those of its endpoints.
+// detail returns the Service of some routes. counts are the counts of its endpoints.
 func (t *table) detail(routes []model.Route, counts []counters.Endpoint) *api.LiveDetail {
 	i := slices.IndexFunc(t.services, func(s api.LiveService) bool { return s.ServiceName() == routes[0].Service.Name })
 	d := &api.LiveDetail{LiveService: t.services[i]}

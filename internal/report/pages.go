@@ -35,7 +35,7 @@ func (s *Server) newPages() []serve.Page {
 		page(api.StatusPath, "what this node serves and whether it is healthy, as JSON (nftproxy status)", few, s.answerStatus),
 		page(api.DescribePath, "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)", few, s.answerDescription),
 		page(api.DrainPath, "endpoints that are drained on this machine, as JSON (nftproxy drain)", nil, s.answerDrains),
-		page(api.BasisPath, "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
+		page(api.BasisPath, "the facts that decide over the rules besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
 			serve.NewAnswers(maxAnswers, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
 	}

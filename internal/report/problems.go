@@ -145,7 +145,7 @@ func (r *report) affected() map[string]bool {
 	return out
 }
 
-// selectProblems removes those of Services that a filter does not select.
+// selectProblems removes problems of Services that a filter does not select.
 func (r *report) selectProblems(filter *api.Filter) {
 	if filter.Selects() {
 		r.FailingServers = nil

@@ -1,6 +1,6 @@
-// Package report makes the documents of api: what a node serves and whether its rules are up to
-// date, how a Service is served, live data, and what is drained. Where no daemon runs, status and
-// description are read from the tables of the kernel.
+// Package report makes the documents of api: what a node serves and whether its rules are up
+// to date, how a Service is served, live data, and drained endpoints. Where no daemon runs,
+// status and description are read from the tables of the kernel.
 package report
 
 import (
@@ -15,7 +15,7 @@ type report struct {
 	inUse []netip.AddrPort // endpoints of all frontends, if the report is from the kernel
 }
 
-// addresses yields the addresses of all endpoints that take connections, whatever the filter.
+// addresses yields the addresses of all endpoints that take connections, with any filter.
 func (r *report) addresses(yield func(netip.Addr) bool) {
 	for _, e := range r.inUse {
 		if !yield(e.Addr()) {

@@ -34,14 +34,14 @@ type Config struct {
 	// Notes what else operators should know.
 	Problems func() []api.Problem
 	Notes    func() []api.Problem
-	// View and Names are those of the agent. Bindings reads the clients that session
+	// View and Names are the methods of the agent. Bindings reads the clients that session
 	// affinity binds, up to a limit.
 	View     func(model.ServiceName) *model.View
 	Names    func() []model.ServiceName
 	Bindings func(model.Family, int) ([]*nft.Set, error)
-	// Drains has what is drained; nil: nothing is.
+	// Drains has the drained endpoints; nil: there are none.
 	Drains *drain.Follower
-	// Basis returns what the rules follow from besides the objects.
+	// Basis returns the facts, besides the objects, that decide over the rules.
 	Basis   func() *api.Basis
 	Counted bool // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
@@ -130,7 +130,7 @@ func (s *Server) report(filter *api.Filter) (*report, error) {
 	return r, nil
 }
 
-// Summary returns the report without what it lists of a routing, except its notices,
+// Summary returns the report without the lists of a routing, except its notices,
 // at a low cost. routing may be nil.
 func (s *Server) Summary(routing *model.Routing) *api.Status {
 	last, _ := s.history.state()
@@ -194,7 +194,7 @@ func onClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-// addNotices adds the node and what it cannot serve as asked.
+// addNotices adds the node and the requests that it cannot serve.
 func (r *report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
 	for _, n := range routing.Notices {
@@ -220,7 +220,7 @@ func (r *report) addRouting(routing *model.Routing, connections map[model.Fronte
 }
 
 // frontendsOf returns the frontends of some routes, with their connections if these are
-// counted. scheduler is that of the node.
+// counted. scheduler is the one of the node.
 func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections map[model.FrontendID]uint64, counted bool) []frontend {
 	all := make([]frontend, len(routes))
 	for i := range routes {

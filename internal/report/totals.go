@@ -18,8 +18,8 @@ type EndpointTotal struct {
 }
 
 // EndpointTotals returns the connections to the endpoints of the service ports of the node,
-// sorted: those of whole service ports, in the order of their names, of which at most
-// [budget.EndpointSeries] endpoints fit. omitted is the number of the other service ports.
+// sorted: of whole service ports, in the order of their names, up to
+// [budget.EndpointSeries] endpoints. omitted is the number of the other service ports.
 func (s *counterCache) EndpointTotals() (all []EndpointTotal, omitted int, err error) {
 	routing := s.routing()
 	if routing == nil {

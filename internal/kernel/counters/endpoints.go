@@ -76,7 +76,7 @@ type Element struct {
 	Connections uint64
 }
 
-// LastCounts returns the counters that end when a plan is carried out: those of the
+// LastCounts returns the counters that end when a plan is carried out: counters of the
 // elements that it deletes or replaces in maps of frontends and of endpoints. It asks for
 // them by key.
 func (r Reader) LastCounts(p *plan.Plan) (out []Element, err error) {

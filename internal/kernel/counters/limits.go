@@ -6,7 +6,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Limit is what one kind of limit of a frontend has dropped. A client that tries
+// Limit counts the packets that one kind of limit of a frontend has dropped. A client that tries
 // again is counted again.
 type Limit struct {
 	Frontend model.FrontendID
@@ -14,7 +14,7 @@ type Limit struct {
 	Packets  uint64 // since the limit was switched on
 }
 
-// LimitDrops returns what the limits of all frontends have dropped, in no order.
+// LimitDrops returns the packets that limits of all frontends have dropped, in no order.
 func (r Reader) LimitDrops() ([]Limit, error) {
 	return kernel.Consistent(r.Conn, "counters of limits", func() (out []Limit, err error) {
 		for _, f := range model.Families {
