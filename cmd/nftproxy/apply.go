@@ -133,7 +133,9 @@ func counting(parts iter.Seq[nft.Delta], frontends, elements *atomic.Int64) iter
 				for _, s := range t.Sets {
 					elements.Add(int64(len(s.Elements)))
 				}
-				frontends.Add(int64(len(cmp.Or(t.Set(nft.ServicesMap), new(nft.Set)).Elements) + len(cmp.Or(t.Set(nft.ServiceMaps[1]), new(nft.Set)).Elements)))
+				for _, name := range nft.ServiceMaps {
+					frontends.Add(int64(len(cmp.Or(t.Set(name), new(nft.Set)).Elements)))
+				}
 			}
 			if !yield(part) {
 				return

@@ -97,13 +97,9 @@ func MapsOf(f model.Frontend) (services, local string) {
 
 // Slots returns the elements of the slots of a frontend. The elements must be sorted.
 func (t *Table) Slots(f model.Frontend) []Element {
-	maps := SlotMaps[:1]
-	if f.IsRange() {
-		maps = SlotMaps[1:]
-	}
-	for _, name := range maps {
+	for _, name := range SlotMaps {
 		s := t.Set(name)
-		if s == nil {
+		if s == nil || IDOf(name).Shape != ShapeOf(f).InSets() {
 			continue
 		}
 		first, _ := slices.BinarySearchFunc(s.Elements, FrontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })

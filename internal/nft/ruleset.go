@@ -138,13 +138,14 @@ func (s *Set) HasSlots() bool {
 // CountsConnections reports whether the elements count the connections to frontends or to
 // endpoints.
 func (s *Set) CountsConnections() bool {
-	return s.Counters && (slices.Contains(SlotMaps, s.Name) || s.IsOfFrontends())
+	return s.Counters && (RowOf(s.Name).Contents == Endpoints || s.IsOfFrontends())
 }
 
 // IsOfFrontends reports whether the set is a map of all frontends, or of those that decide
 // otherwise for clients outside of the cluster.
 func (s *Set) IsOfFrontends() bool {
-	return slices.Contains(ServiceMaps, s.Name) || slices.Contains(LocalServiceMaps, s.Name)
+	c := RowOf(s.Name).Contents
+	return c == Services || c == LocalServices
 }
 
 // HasRanges reports whether the key names frontends that are ranges of ports, by their

@@ -140,9 +140,7 @@ func (c *carried) prune(routing *model.Routing) {
 	c.endpoints, c.kept = kept, c.size
 }
 
-func isOutside(s *nft.Set) bool {
-	return s.Name == nft.LocalServicesMap || s.Name == nft.RangeLocalServicesMap
-}
+func isOutside(s *nft.Set) bool { return nft.RowOf(s.Name).Contents == nft.LocalServices }
 
 // countsAtOnce is how many frontends are asked about while no change can be committed.
 const countsAtOnce = 64
