@@ -15,7 +15,7 @@ import (
 
 // recordName is the file in which a process that ends leaves what identifies the rules in
 // the kernel, so that the next one need not read them back (13.30). It is of use as long as
-// nobody else makes a transaction, and is therefore removed when it is read.
+// no other program makes a transaction, and is therefore removed when it is read.
 const recordName = "rules.json"
 
 // reclaim takes over the tables of an earlier process, and returns its record if they have

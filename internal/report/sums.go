@@ -45,7 +45,11 @@ func (s *sums) add(f *served.Frontend) {
 		of.Unserved++
 		s.totals.Unserved++
 	}
-	for _, d := range []served.Decision{f.Inside, f.Outside} {
+	decisions := []served.Decision{f.Inside, f.Outside}
+	if f.ExternalPolicy != model.PolicyLocal { // both are one
+		decisions = decisions[:1]
+	}
+	for _, d := range decisions {
 		for _, e := range d.Endpoints {
 			of.Endpoints += s.first(endpoint{at, f.Protocol, e.Address})
 			s.totals.Endpoints += s.first(endpoint{anyService, f.Protocol, e.Address})

@@ -37,6 +37,7 @@ func decision(d model.Decision, slots func(model.Endpoint) int) Decision {
 	if d.Verdict != model.Forward {
 		return out
 	}
+	out.Endpoints = make([]Endpoint, 0, len(d.Endpoints))
 	for _, e := range d.Endpoints {
 		out.Endpoints = append(out.Endpoints, Endpoint{e.Address(), slots(e)})
 	}
