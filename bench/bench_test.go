@@ -75,7 +75,7 @@ func TestEverything(t *testing.T) {
 func checkRecords(t *testing.T, file *results.File) {
 	t.Helper()
 	samples := map[results.Operation]int{
-		results.KernelAlone: 2, results.ColdStart: 2, results.Restart: 2, results.ReplaceEndpoint: 10, results.ScaleUp: 10, results.ScaleDown: 10,
+		results.KernelAlone: 2, results.ColdStart: 2, results.Restart: 2, results.Resume: 2, results.ReplaceEndpoint: 10, results.ScaleUp: 10, results.ScaleDown: 10,
 		results.DeleteService: 10, results.AddService: 10, results.RandomChange: 80,
 	}
 	if want := 2 * (len(samples) + 1); len(file.Records) != want {
@@ -91,13 +91,14 @@ func checkRecords(t *testing.T, file *results.File) {
 		if s := r.Seconds; s.N != samples[r.Operation] || s.P50 <= 0 || s.P95 < s.P50 || s.Max < s.P95 {
 			t.Errorf("%s: times are %+v, want %d", r.Operation, s, samples[r.Operation])
 		}
-		if written := r.Work.NetlinkBytes > 0; written == (r.Operation == results.Restart) {
+		starts := r.Operation == results.Restart || r.Operation == results.Resume
+		if written := r.Work.NetlinkBytes > 0; written == starts {
 			t.Errorf("%s: work is %+v", r.Operation, r.Work)
 		}
 		if r.Operation == results.KernelAlone {
 			continue
 		}
-		if written := r.Work.Changes > 0; written == (r.Operation == results.Restart) || r.Work.Allocations == 0 {
+		if written := r.Work.Changes > 0; written == starts || r.Work.Allocations == 0 {
 			t.Errorf("%s: work is %+v", r.Operation, r.Work)
 		}
 		if base, ok := bases[r.Operation]; ok && (r.Ratios[base] == nil || r.Ratios[base].N != 2 || r.Ratios[base].P50 <= 0) {
@@ -142,7 +143,7 @@ func TestVerify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ns := netlab.TestNamespace(t)
 			w := newWorld(scenario{Services: minServices, Endpoints: 2})
-			n, err := newNode(ns)
+			n, err := newNode(ns, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

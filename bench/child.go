@@ -89,6 +89,7 @@ func records(s scenario, runs [][]series) []results.Record {
 var bases = map[results.Operation]results.Operation{
 	results.ColdStart: results.KernelAlone,
 	results.Restart:   results.ColdStart,
+	results.Resume:    results.ColdStart,
 }
 
 // ratios returns how many times longer an operation takes than another one in the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
+	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -36,6 +37,8 @@ type measurer struct {
 	node    *node
 	found   []series
 	started uint64 // resident memory after the restart
+	// left is what the last node has left, for the next one.
+	left *apply.Record
 	// transactions is how many the kernel should have seen.
 	transactions int
 	others       []*netlab.Namespace // of kernelAlone
@@ -58,6 +61,7 @@ func measure(s scenario, n repeats) (found []series, err error) {
 	for _, step := range []func() error{
 		m.kernelAlone,
 		m.coldStart,
+		m.resume,
 		m.restart,
 		func() error { return m.changes(min(n.Each, s.Services/4)) },
 		func() error { return m.randomChanges(n.Random) },
@@ -99,7 +103,28 @@ func (m *measurer) coldStart() error {
 	}
 	use, err := results.MemoryOf(os.Getpid())
 	m.found[len(m.found)-1].Memory = &use
+	n := m.node
+	err = errors.Join(err, n.end())
+	m.left = n.agent.Record()
 	return errors.Join(err, m.stop())
+}
+
+// resume begins again with the same Services and what the cold start has left.
+func (m *measurer) resume() error {
+	if m.left == nil {
+		return errors.New("the start has left no record")
+	}
+	err := m.start(results.Resume, func(_ int, o outcome) error {
+		if o.transactions != 0 || m.node.read {
+			return fmt.Errorf("%d transactions, the rules were read: %t", o.transactions, m.node.read)
+		}
+		return nil
+	})
+	if err == nil {
+		err = m.stop()
+	}
+	m.left = nil
+	return err
 }
 
 // restart begins again with the same Services. The node goes on from there.
@@ -133,7 +158,7 @@ func (m *measurer) restart() error {
 // daemon does after a full comparison.
 func (m *measurer) start(op results.Operation, check func(i int, o outcome) error) error {
 	var err error
-	if m.node, err = newNode(m.ns); err != nil {
+	if m.node, err = newNode(m.ns, m.left); err != nil {
 		return err
 	}
 	all := m.world.snapshot()

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -23,6 +24,7 @@ type node struct {
 	next    *model.Update // what Load gives
 	syncs   chan outcome
 	commits outcome // sum of the sync under way
+	read    bool    // the kernel's rules
 	cancel  context.CancelFunc
 	ended   chan error
 }
@@ -37,8 +39,9 @@ type outcome struct {
 	err          error
 }
 
-// newNode returns a node that has not begun.
-func newNode(ns *netlab.Namespace) (*node, error) {
+// newNode returns a node that has not begun. The record is what the one before has left; nil:
+// nothing.
+func newNode(ns *netlab.Namespace, record *apply.Record) (*node, error) {
 	n := &node{syncs: make(chan outcome, 1), ended: make(chan error, 1)}
 	if err := ns.Do(func() (err error) { n.conn, err = kernel.Open(); return err }); err != nil {
 		return nil, err
@@ -46,10 +49,12 @@ func newNode(ns *netlab.Namespace) (*node, error) {
 	log := slog.New(slog.DiscardHandler)
 	n.applier = apply.New(n.conn, log)
 	n.applier.Observe = n.committed
+	n.applier.Compared = func(_, _ *nft.Ruleset) { n.read = true }
 	n.agent = agent.New(agent.Config{
 		Load:        func() (*model.Update, error) { return n.next, nil },
 		Node:        config(),
 		Applier:     n.applier,
+		Resume:      record,
 		AffinityUse: n.conn.AffinityUse,
 		Observers:   []func(*agent.Sync){n.observe},
 		Log:         log,
@@ -102,11 +107,14 @@ func (n *node) observe(s *agent.Sync) {
 	n.syncs <- o
 }
 
-// stop ends the agent. The rules stay.
-func (n *node) stop() error {
+// end ends the agent. The rules stay.
+func (n *node) end() error {
 	if n.cancel == nil {
-		return n.conn.Close()
+		return nil
 	}
 	n.cancel()
-	return errors.Join(<-n.ended, n.conn.Close())
+	n.cancel = nil
+	return <-n.ended
 }
+
+func (n *node) stop() error { return errors.Join(n.end(), n.conn.Close()) }

@@ -36,7 +36,7 @@ func (m *measurer) kernelAlone() error {
 // recordStart returns the batches of a start in a new namespace.
 func (m *measurer) recordStart() (batches [][]byte, err error) {
 	err = m.inOther(func(ns *netlab.Namespace) error {
-		n, err := newNode(ns)
+		n, err := newNode(ns, nil)
 		if err != nil {
 			return err
 		}

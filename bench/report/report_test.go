@@ -139,11 +139,12 @@ func TestStartTable(t *testing.T) {
 		of(results.KernelAlone, 80*time.Millisecond, "", 0),
 		of(results.ColdStart, 100*time.Millisecond, results.KernelAlone, 1.234),
 		of(results.Restart, 50*time.Millisecond, results.ColdStart, 0.51),
+		of(results.Resume, 30*time.Millisecond, results.ColdStart, 0.29),
 	}}})["start"]
 	want := `
-| services × endpoints | kernel alone | cold start | / kernel alone | peak memory | restart | / cold start |
-|----------------------|-------------:|-----------:|---------------:|------------:|--------:|-------------:|
-| A: 10,000 × 4        |        80 ms |     100 ms |           1.23 |      70 MiB |   50 ms |         0.51 |
+| services × endpoints | kernel alone | cold start | / kernel alone | peak memory | restart | / cold start | with a record | / cold start |
+|----------------------|-------------:|-----------:|---------------:|------------:|--------:|-------------:|--------------:|-------------:|
+| A: 10,000 × 4        |        80 ms |     100 ms |           1.23 |      70 MiB |   50 ms |         0.51 |         30 ms |         0.29 |
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

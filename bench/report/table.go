@@ -78,7 +78,7 @@ func machineTable(files []*results.File) *grid {
 
 // operations are those of a proxy, in the order in which people read them.
 var operations = []results.Operation{
-	results.ColdStart, results.Restart, results.ReplaceEndpoint, results.ScaleUp, results.ScaleDown,
+	results.ColdStart, results.Restart, results.Resume, results.ReplaceEndpoint, results.ScaleUp, results.ScaleDown,
 	results.AddService, results.DeleteService, results.RandomChange,
 }
 
@@ -148,7 +148,7 @@ func timesTable(files []*results.File) *grid {
 // each other. Ratios are medians of those of each run.
 func startTable(files []*results.File) *grid {
 	all, last := scenes(files)
-	g := &grid{head: []string{"services × endpoints", "kernel alone", "cold start", "/ kernel alone", "peak memory", "restart", "/ cold start"}}
+	g := &grid{head: []string{"services × endpoints", "kernel alone", "cold start", "/ kernel alone", "peak memory", "restart", "/ cold start", "with a record", "/ cold start"}}
 	for _, s := range all {
 		alone, cold, restart := last[place{s, results.KernelAlone}], last[place{s, results.ColdStart}], last[place{s, results.Restart}]
 		if alone == nil || cold == nil || restart == nil || cold.Memory == nil {
@@ -158,8 +158,12 @@ func startTable(files []*results.File) *grid {
 		if ofKernel == nil || ofCold == nil {
 			continue
 		}
-		g.add(s.String(), Seconds(alone.Seconds.P50), Seconds(cold.Seconds.P50), fmt.Sprintf("%.2f", ofKernel.P50),
-			Bytes(float64(cold.Memory.Peak)), Seconds(restart.Seconds.P50), fmt.Sprintf("%.2f", ofCold.P50))
+		row := []string{s.String(), Seconds(alone.Seconds.P50), Seconds(cold.Seconds.P50), fmt.Sprintf("%.2f", ofKernel.P50),
+			Bytes(float64(cold.Memory.Peak)), Seconds(restart.Seconds.P50), fmt.Sprintf("%.2f", ofCold.P50), "", ""}
+		if resume := last[place{s, results.Resume}]; resume != nil && resume.Ratios[results.ColdStart] != nil {
+			row[7], row[8] = Seconds(resume.Seconds.P50), fmt.Sprintf("%.2f", resume.Ratios[results.ColdStart].P50)
+		}
+		g.add(row...)
 	}
 	return g
 }

@@ -99,7 +99,9 @@ const (
 	ColdStart Operation = "cold start"
 	// Restart is the first sync of a process that finds the rules as they
 	// should be.
-	Restart         Operation = "restart, nothing changed"
+	Restart Operation = "restart, nothing changed"
+	// Resume is the same with the record that the process before has left.
+	Resume          Operation = "restart with a record"
 	ReplaceEndpoint Operation = "replace an endpoint"
 	// ScaleUp and ScaleDown give a Service one endpoint more or less.
 	ScaleUp       Operation = "scale a service up by one"
