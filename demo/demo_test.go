@@ -132,6 +132,7 @@ func TestInterrupt(t *testing.T) {
 			dir := t.TempDir()
 			cmd := exec.Command(os.Args[0], binary, "services.yaml")
 			cmd.Env = append(os.Environ(), beDemo+"=1", "TMPDIR="+dir, "STEP=")
+			cmd.Stderr = t.Output()
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

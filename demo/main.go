@@ -31,12 +31,16 @@ func main() {
 		d.keys = bufio.NewReader(os.Stdin)
 	}
 	interrupted := d.closeOnSignal()
-	err := d.play(os.Args[1:], os.Getenv("STEP"))
-	select {
-	case <-interrupted:
-		select {} // the handler ends the process
-	default:
+	stay := func() {
+		select {
+		case <-interrupted:
+			select {} // the handler ends the process
+		default:
+		}
 	}
+	defer stay() // a step may panic while everything is removed
+	err := d.play(os.Args[1:], os.Getenv("STEP"))
+	stay()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "\ndemo failed:", err)
 		os.Exit(1)

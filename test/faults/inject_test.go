@@ -19,6 +19,9 @@ var changeFaults = []fault{
 	{"sendto", "error=ENOBUFS:when=1..3"},
 	{"sendto", "error=EINTR:when=1..3"},
 	{"sendto", "error=EAGAIN:when=1"},
+	{"recvfrom", "error=EAGAIN:when=1"},
+	{"recvfrom", "error=ENOBUFS:when=1..2"},
+	{"recvfrom,ppoll", "error=EINTR:when=1..3"},
 	{"sendto", "error=ENOMEM:when=1"},
 	{"sendto", "error=EBUSY:when=1"},
 	{"sendto", "error=EPERM:when=1"},
@@ -37,7 +40,8 @@ var startFaults = []fault{
 	{"sendmsg", "error=ENOMEM:when=2..40+5"},
 	{"sendto", "error=ENOBUFS:when=1..2"},
 	{"sendto", "error=ENOMEM:when=2"},
-	{"ppoll", "error=EINTR:when=1..2"},
+	{"recvfrom", "error=EINTR:when=1..2"},
+	{"recvfrom,ppoll", "error=EINTR:when=1..3"},
 }
 
 // states returns two inputs to change between: one has an additional service,
