@@ -42,6 +42,9 @@ func (o *Object) cutJSON() {
 // parsed.
 func (d *Document) cutYAML() *Object {
 	const field = "items:"
+	if d.whole || hasOtherBreaks(d.text) {
+		return nil
+	}
 	before, start, line := 0, 0, 1
 	for text := range bytes.Lines(d.text) {
 		before, start = start+len(field), start+len(text)
@@ -52,7 +55,7 @@ func (d *Document) cutYAML() *Object {
 	}
 	items, end := chunk{d.text[start:], d.Line + line}.entries()
 	switch {
-	case d.whole || len(items) == 0:
+	case len(items) == 0:
 		return nil
 	case len(items) > budget.FileObjects:
 		return &Object{Place: d.Place, doc: d, chunks: items}
@@ -72,22 +75,37 @@ func (d *Document) cutYAML() *Object {
 	return o
 }
 
+// hasOtherBreaks reports whether YAML ends lines where [bytes.Lines] does not.
+func hasOtherBreaks(text []byte) bool {
+	for rest := text; ; {
+		i := bytes.IndexByte(rest, '\r')
+		if i < 0 {
+			break
+		}
+		if rest = rest[i+1:]; len(rest) == 0 || rest[0] != '\n' {
+			return true
+		}
+	}
+	return slices.ContainsFunc([]string{"\u0085", "\u2028", "\u2029"}, func(b string) bool { return bytes.Contains(text, []byte(b)) })
+}
+
 // without replaces a part of a text, except for its line ends.
 func without(text []byte, start, end int, replacement string) []byte {
 	lines := bytes.Count(text[start:end], []byte("\n"))
 	return slices.Concat(text[:start], []byte(replacement), bytes.Repeat([]byte("\n"), lines), text[end:])
 }
 
-// entries returns the entries of a block sequence and where it ends.
+// entries returns the entries of a block sequence, the first one with the comments in front
+// of it, and where it ends.
 func (c chunk) entries() (items []chunk, end int) {
-	indent, start, pos := -1, 0, 0
+	indent, start, pos, first := -1, 0, 0, c.line
 	for text := range bytes.Lines(c.text) {
 		if len(items) > budget.FileObjects {
 			break
 		}
 		content := bytes.TrimLeft(text, " ")
 		spaces := len(text) - len(content)
-		if content = bytes.TrimSpace(content); len(content) > 0 && content[0] != '#' {
+		if content = bytes.Trim(content, " \t\r\n"); len(content) > 0 && content[0] != '#' {
 			if indent < 0 {
 				indent = spaces
 			}
@@ -95,10 +113,11 @@ func (c chunk) entries() (items []chunk, end int) {
 			if !isEntry && (spaces <= indent || len(items) == 0) {
 				break
 			}
-			if isEntry {
-				if len(items) > 0 {
-					items[len(items)-1].text = c.text[start:pos]
-				}
+			switch {
+			case isEntry && len(items) == 0:
+				items = append(items, chunk{line: first})
+			case isEntry:
+				items[len(items)-1].text = c.text[start:pos]
 				items, start = append(items, chunk{line: c.line}), pos
 			}
 		}
