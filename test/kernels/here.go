@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/nftproxy/nftproxy/test/debian"
 )
@@ -20,7 +21,12 @@ func (s *suite) runHere(ctx context.Context, sys debian.System, out io.Writer) (
 	nft := filepath.Join(bin, "nft")
 	// The libraries of the release need the loader that they came with.
 	script := fmt.Sprintf("#!/bin/sh\nexec '%[1]s/usr/lib64/ld-linux-x86-64.so.2' --library-path '%[1]s/usr/lib/x86_64-linux-gnu' '%[1]s/usr/sbin/nft' \"$@\"\n", sys.Root())
-	if err := os.WriteFile(nft, []byte(script), 0o755); err != nil {
+	// A program that the other machine starts meanwhile would inherit the file while it is
+	// open for writing, and the kernel refuses to run such a file (ETXTBSY).
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(nft, []byte(script), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		return result{}, err
 	}
 	kernel, version, err := versions(nft)
