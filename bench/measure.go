@@ -106,6 +106,7 @@ func (m *measurer) coldStart() error {
 	n := m.node
 	err = errors.Join(err, n.end())
 	m.left = n.agent.Record()
+	debug.FreeOSMemory()
 	return errors.Join(err, m.stop())
 }
 
