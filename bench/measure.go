@@ -37,7 +37,7 @@ type measurer struct {
 	node    *node
 	found   []series
 	started uint64 // resident memory after the restart
-	// left is what the last node has left, for the next one.
+	// left is the record of the last node, for the next one.
 	left *apply.Record
 	// transactions is how many the kernel should have seen.
 	transactions int

@@ -39,8 +39,8 @@ type outcome struct {
 	err          error
 }
 
-// newNode returns a node that has not begun. The record is what the one before has left; nil:
-// nothing.
+// newNode returns a node that has not begun. The record is the last node's; nil: it has left
+// none.
 func newNode(ns *netlab.Namespace, record *apply.Record) (*node, error) {
 	n := &node{syncs: make(chan outcome, 1), ended: make(chan error, 1)}
 	if err := ns.Do(func() (err error) { n.conn, err = kernel.Open(); return err }); err != nil {

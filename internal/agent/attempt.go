@@ -54,11 +54,19 @@ func (a *Agent) apply(s *Sync) (err error) {
 	if s.Cause == Drift || len(a.quarantine.services) > 0 { // these may use them, too
 		return nil
 	}
-	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
-		a.rules.Undo()
+	if err := a.dropIdle(); err != nil {
 		a.Log.Debug("idle lanes remain", "error", err)
 	}
 	return nil
+}
+
+// dropIdle removes the lanes that no frontend uses.
+func (a *Agent) dropIdle() error {
+	_, err := a.Applier.Apply(a.rules.DropIdle())
+	if err != nil {
+		a.rules.Undo()
+	}
+	return err
 }
 
 // compare applies all of the router's routes to the content of the kernel, except routes
@@ -111,11 +119,10 @@ func (a *Agent) Record() *apply.Record {
 	if a.rules == nil || a.failed || len(a.pending) > 0 || a.own != nil || len(a.quarantine.services) > 0 || !a.Applier.Known() {
 		return nil
 	}
-	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
+	if err := a.dropIdle(); err != nil {
 		return nil
 	}
-	_, delta := render.Start(a.wanted())
-	return a.Applier.Record(delta.After)
+	return a.Applier.Record(render.Render(a.wanted()))
 }
 
 // loadGC is the value of GOGC during a load, which leaves little on the heap and much garbage:

@@ -21,7 +21,7 @@ func TestCheckOwners(t *testing.T) {
 	}
 }
 
-// TestLocalAffinityMap: the name is that of the rules, of which this package knows nothing else.
+// TestLocalAffinityMap: this package repeats a name from the rules, which it must not import.
 func TestLocalAffinityMap(t *testing.T) {
 	if api.LocalAffinityMap != nft.LocalAffinityMap {
 		t.Errorf("%s, and in the rules %s", api.LocalAffinityMap, nft.LocalAffinityMap)

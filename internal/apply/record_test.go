@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
-// past is what a process leaves that has applied some Services, and replaced endpoints.
+// past has the rules and the record of an ended process, which has replaced endpoints.
 type past struct {
 	*sandbox // of another program
 	router   *model.Router
@@ -36,7 +36,7 @@ func newPast(t *testing.T) *past {
 		}
 	}
 	change(delta)
-	for i := range 10 { // their slots are not those of the renderer any more
+	for i := range 10 { // their slots now differ from the proposed ones
 		name := workload.ServiceName(i)
 		other := workload.ReplaceEndpoint(all[name])[0]
 		change(rules.Change(p.router.SetServices(map[model.ServiceName]model.ServiceState{name: other}), nil))
@@ -127,7 +127,7 @@ func TestChangedSince(t *testing.T) {
 		p, elsewhere := newPast(t), newSandbox(t)
 		here, err := elsewhere.Identity()
 		if err != nil || here == p.record.Kernel || here.Boot != p.record.Kernel.Boot {
-			t.Errorf("identity %v, %v; that of the other namespace is %v", here, err, p.record.Kernel)
+			t.Errorf("identity %v, %v; the other namespace has %v", here, err, p.record.Kernel)
 		}
 	})
 	t.Run("another process owns them", func(t *testing.T) {
