@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/release"
 )
 
 // kubeadmInput is what the owner of a cluster tells kubeadm; maxPerCore as in
 // startProxy.
-const kubeadmInput = `apiVersion: kubeadm.k8s.io/v1beta4
+var kubeadmInput = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
-kubernetesVersion: v1.36.3
+kubernetesVersion: ` + release.Kubernetes + `
 controlPlaneEndpoint: ` + testbed.APIAddress + `
 networking: {podSubnet: "` + testbed.ClusterCIDRs + `", serviceSubnet: "` + testbed.ServiceCIDRs + `"}
 ---

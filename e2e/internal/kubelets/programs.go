@@ -12,10 +12,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/release"
 )
 
-// KubernetesVersion is the version in e2e/tools/go.mod, which [Build] compiles.
-const KubernetesVersion = "v1.36.3"
+// KubernetesVersion is the version of what [Build] compiles.
+const KubernetesVersion = release.Kubernetes
 
 // program is one that [Build] compiles.
 type program struct {
@@ -148,8 +150,8 @@ func (p *Programs) build(ctx context.Context, log io.Writer, x program) error {
 	}
 	fmt.Fprintf(log, "compile %s\n", x.name)
 	// The programs report this version, and tests choose by it what they check.
-	const version = "-s -w -X k8s.io/component-base/version.gitVersion=" + KubernetesVersion +
-		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+	version := "-s -w -X k8s.io/component-base/version.gitVersion=" + KubernetesVersion +
+		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=" + release.Number()
 	// Under another name until it is complete: a build can be interrupted.
 	unfinished := p.Path(x.name) + ".new"
 	args := []string{"build", "-ldflags", version, "-o", unfinished, x.path}
