@@ -236,23 +236,14 @@ bench: ## measure nftproxy on the real kernel; SCENARIO=A,B selects, RUNS=3 repe
 bench-sweep: ## the same with 100 to SWEEP=100000 Services of 4 endpoints
 	go run ./bench -version '$(VERSION)' -runs $(or $(RUNS),1) -sweep $(or $(SWEEP),100000) $(if $(RESULTS),-o $(RESULTS))
 
-.PHONY: bench-results
-bench-results: ## repeat the measurements of nftproxy alone in docs/performance
-	$(MAKE) bench RUNS=$(or $(RUNS),5) RESULTS=docs/performance/nftproxy.json
-	$(MAKE) bench-sweep RUNS=$(or $(RUNS),5) RESULTS=docs/performance/sweep.json
-	$(MAKE) bench-features RESULTS=docs/performance/features.json
-
-.PHONY: bench-beside
-bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (hours)
-	$(MAKE) bench-compare COMPARE_SERVICES=1000,3000,10000 RESULTS=docs/performance/compare.json
-	$(MAKE) bench-churn RESULTS=docs/performance/churn.json
-	$(MAKE) bench-period RESULTS=docs/performance/period.json
-	$(MAKE) bench-datapath RESULTS=docs/performance/datapath.json
+.PHONY: bench-tables
+bench-tables: build ## measure all that docs/performance.md shows and that is of an earlier source (hours), and write its tables and plots; TABLES=NAME,KIND selects (TABLES=? lists), RUNS=3 repeats, QUICK=1 tries each row in a minute
+	go run ./bench/tables $(if $(filter ?,$(TABLES)),-list,$(if $(TABLES),-only '$(TABLES)')) $(if $(QUICK),-quick) $(if $(RUNS),-runs $(RUNS))
 
 .PHONY: bench-report
-bench-report: ## generate plots and tables from docs/performance/*.json
+bench-report: ## generate plots and tables from docs/performance/*.json; ACCEPT=TABLE,TABLE WHY=REASON keeps figures of an earlier source
 	go run ./bench plot docs/performance docs/performance/*.json
-	go run ./bench table -w docs/performance.md -w docs/scale.md docs/performance/*.json
+	go run ./bench table -w docs/performance.md -w docs/scale.md $(if $(ACCEPT),-accept '$(ACCEPT)' -why '$(WHY)') docs/performance/*.json
 
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves
@@ -271,7 +262,7 @@ bench-features: build ## measure what each optional feature costs a new connecti
 		$(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-compare
-bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json saves
+bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, COMPARE_TIME=1m for each kind of change, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 90m ./compare
 
@@ -281,7 +272,7 @@ bench-start: ## measure starts of the process beside a bare list by client-go; C
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 1x -timeout 90m ./compare
 
 .PHONY: bench-churn
-bench-churn: ## compare nftproxy and kube-proxy at rest and under 500 changes/s; COMPARE_SERVICES=3000, COMPARE_RUNS=5, RESULTS=FILE.json saves
+bench-churn: ## compare nftproxy and kube-proxy at rest and under 500 changes/s; COMPARE_SERVICES=3000, COMPARE_RUNS=5, COMPARE_TIME=1m, REST_TIME=2m, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkChurn$$' -benchtime 1x -timeout 90m ./compare
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
+	"github.com/nftproxy/nftproxy/bench/tree"
 )
 
 // benchConfig selects the scenarios to measure.
@@ -56,7 +57,11 @@ func (c benchConfig) bench(ctx context.Context, out io.Writer) (*results.File, e
 	if err != nil {
 		return nil, err
 	}
-	file := &results.File{Machine: machine, Versions: c.versions}
+	rules, err := tree.Layout()
+	if err != nil {
+		return nil, err
+	}
+	file := &results.File{Machine: machine, Versions: c.versions, Layout: rules}
 	fmt.Fprintf(out, "%s, %d cores, kernel %s\n", machine.CPU, machine.Cores, machine.Kernel)
 	for _, s := range c.scenarios {
 		var all [][]series

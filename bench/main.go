@@ -3,7 +3,8 @@
 //
 //	bench [-scenario base,A,...] [-sweep N] [-runs N] [-o FILE.json]
 //	bench plot DIRECTORY FILE.json [FILE.json ...]
-//	bench table [-w PAGE.md ...] FILE.json [FILE.json ...]
+//	bench table [-w PAGE.md ...] [-accept TABLE,TABLE -why REASON] FILE.json [FILE.json ...]
+//	bench stamp NFTPROXY FILE.json [FILE.json ...]
 //
 // To measure needs root: it makes network namespaces.
 package main
@@ -41,6 +42,8 @@ func run(ctx context.Context, args []string) error {
 		return plotCommand(args[1:])
 	case "table":
 		return tableCommand(args[1:])
+	case "stamp":
+		return stampCommand(args[1:])
 	}
 	return benchCommand(ctx, args)
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nftproxy/nftproxy/bench/layout"
 	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/bench/results"
 )
@@ -117,7 +118,11 @@ func (k *book) write(path string) error {
 	if err != nil {
 		return err
 	}
-	f := results.File{Machine: m, Date: time.Now().UTC().Truncate(time.Second), Versions: map[string]string{}}
+	rules, err := layout.Of(nftproxyPath)
+	if err != nil {
+		return err
+	}
+	f := results.File{Machine: m, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Versions: map[string]string{}}
 	for _, b := range k.plan.balancers {
 		if v := b.version(); v != "" {
 			f.Versions[nameOfProgram(b)] = v

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nftproxy/nftproxy/bench/layout"
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -162,7 +163,12 @@ func (p *plan) write(path, version string, all map[string]*found) error {
 	if err != nil {
 		return err
 	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Versions: map[string]string{string(results.Nftproxy): version}}
+	rules, err := layout.Of(p.nftproxy)
+	if err != nil {
+		return err
+	}
+	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules,
+		Versions: map[string]string{string(results.Nftproxy): version}}
 	for _, f := range p.features {
 		r := all[f.name]
 		record := results.Record{

@@ -51,18 +51,31 @@ func Rewrite(page string, tables map[string]string) (string, error) {
 
 // RewriteFile rewrites the tables of a page, unless it has them already.
 func RewriteFile(path string, tables map[string]string) error {
+	_, err := rewriteFile(path, func(page string) (string, error) { return Rewrite(page, tables) })
+	return err
+}
+
+// RewriteFile rewrites a page, unless it has all already, and returns the earlier figures
+// that its list does not have.
+func (p *Pages) RewriteFile(path string) ([]Earlier, error) {
+	text, err := rewriteFile(path, p.Rewrite)
+	return p.Unaccepted(text), err
+}
+
+// rewriteFile returns the new content of a file.
+func rewriteFile(path string, rewrite func(string) (string, error)) (string, error) {
 	page, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return "", err
 	}
-	text, err := Rewrite(string(page), tables)
+	text, err := rewrite(string(page))
 	if err != nil {
-		return fmt.Errorf("rewrite %s: %w", path, err)
+		return "", fmt.Errorf("rewrite %s: %w", path, err)
 	}
-	if text == string(page) {
-		return nil
+	if text != string(page) {
+		err = os.WriteFile(path, []byte(text), 0o644)
 	}
-	return os.WriteFile(path, []byte(text), 0o644)
+	return text, err
 }
 
 // Merge puts records into a file of records by name, which is JSON, in the place of

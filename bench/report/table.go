@@ -9,41 +9,55 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
+// builders make the tables, by name.
+var builders = map[string]func([]*results.File) *grid{
+	machines:  func(files []*results.File) *grid { return machineTable(about(files, false)) },
+	"times":   timesTable,
+	"start":   startTable,
+	"memory":  memoryTable,
+	"details": detailsTable,
+	"growth":  growthTable,
+	"compare": compareTable,
+	"rates":   ratesTable,
+	"rest":    restTable,
+	"churn":   churnTable,
+	"period":  periodTable,
+	"soak":    soakTable,
+	"process": processTable,
+
+	"features": featuresTable,
+
+	"balancers-cost":   in("", balancedCostTable),
+	"balancers-rates":  in(VirtualMachine, balancedTrafficTable),
+	"services":         in("", balancedServicesTable),
+	"services-virtual": in(VirtualMachine, balancedServicesTable),
+	"failover":         in("", failoverTable),
+	"failover-virtual": in(VirtualMachine, failoverTable),
+
+	watchedMachines:     func(files []*results.File) *grid { return machineTable(about(files, true)) },
+	"watchers":          watchersTable,
+	"watchers-compared": watchersComparedTable,
+	"watchers-memory":   watchersMemoryTable,
+}
+
+// Tables that name machines and versions.
+const (
+	machines        = "machine"
+	watchedMachines = "watchers-machine"
+)
+
+// in returns a table of what was measured in one place.
+func in(place string, build func([]*results.File, string) *grid) func([]*results.File) *grid {
+	return func(files []*results.File) *grid { return build(files, place) }
+}
+
 // Tables returns all tables as Markdown, by name. One for which there are no
 // results is empty.
 func Tables(files []*results.File) map[string]string {
 	out := make(map[string]string)
-	for name, g := range map[string]*grid{
-		"machine": machineTable(about(files, false)),
-		"times":   timesTable(files),
-		"start":   startTable(files),
-		"memory":  memoryTable(files),
-		"details": detailsTable(files),
-		"growth":  growthTable(files),
-		"compare": compareTable(files),
-		"rates":   ratesTable(files),
-		"rest":    restTable(files),
-		"churn":   churnTable(files),
-		"period":  periodTable(files),
-		"soak":    soakTable(files),
-		"process": processTable(files),
-
-		"features": featuresTable(files),
-
-		"balancers-cost":   balancedCostTable(files, ""),
-		"balancers-rates":  balancedTrafficTable(files, VirtualMachine),
-		"services":         balancedServicesTable(files, ""),
-		"services-virtual": balancedServicesTable(files, VirtualMachine),
-		"failover":         failoverTable(files, ""),
-		"failover-virtual": failoverTable(files, VirtualMachine),
-
-		"watchers-machine":  machineTable(about(files, true)),
-		"watchers":          watchersTable(files),
-		"watchers-compared": watchersComparedTable(files),
-		"watchers-memory":   watchersMemoryTable(files),
-	} {
+	for name, build := range builders {
 		out[name] = ""
-		if len(g.rows) > 0 {
+		if g := build(files); len(g.rows) > 0 {
 			out[name] = g.markdown()
 		}
 	}

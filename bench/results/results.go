@@ -18,7 +18,10 @@ type File struct {
 	Date time.Time `json:"date"`
 	// Versions are those of the programs that took part, by name.
 	Versions map[string]string `json:"versions"`
-	Records  []Record          `json:"records"`
+	// Layout identifies the rules of nftproxy, as package layout computes it; empty: not
+	// known.
+	Layout  string   `json:"layout,omitempty"`
+	Records []Record `json:"records"`
 }
 
 // Record is what was found for one operation of one program at one size. What

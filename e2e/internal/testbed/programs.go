@@ -61,7 +61,7 @@ func build(dir string) (err error) {
 	if NFTProxy.Path = os.Getenv("NFTPROXY"); NFTProxy.Path == "" {
 		NFTProxy.Path = filepath.Join(dir, NFTProxy.Name)
 		// In its own module, with the dependencies that it is released with.
-		if _, err := GoCommand("-C", filepath.Join(root, ".."), "build", "-o", NFTProxy.Path, "./cmd/nftproxy"); err != nil {
+		if _, err := GoCommand("-C", filepath.Join(root, ".."), "build", "-ldflags", "-X main.version="+commit(), "-o", NFTProxy.Path, "./cmd/nftproxy"); err != nil {
 			return fmt.Errorf("build nftproxy: %w", err)
 		}
 	}
@@ -75,6 +75,15 @@ func build(dir string) (err error) {
 		}
 	}
 	return nil
+}
+
+// commit returns the name of the source that is tested: results name it.
+func commit() string {
+	out, err := exec.Command("git", "-C", root, "describe", "--tags", "--always", "--dirty").Output()
+	if err != nil {
+		return "(devel)" // no repository, such as an archive of the source
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // BuildTool builds a tool of a module in the directory tools.

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nftproxy/nftproxy/bench/layout"
 	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/bench/results"
 )
@@ -51,6 +52,9 @@ func NewReport(t testing.TB) *ComparisonReport {
 		r.File.Versions[name] = words[1]
 	}
 	r.File.Versions[apiserver.Name] = r.File.Versions[KubeProxy.Name]
+	if r.File.Layout, err = layout.Of(NFTProxy.Path); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 

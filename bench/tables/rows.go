@@ -1,0 +1,43 @@
+package main
+
+// row is a file of results and the target that measures it.
+type row struct {
+	name   string
+	kind   string // selects several rows
+	file   string // in docs/performance
+	target string // of make
+	full   string // variables of make
+	quick  string // the same for a try of everything
+	takes  string // on two cores, as people read it
+	// code are the files that measure.
+	code []string
+}
+
+// Kinds of rows.
+const (
+	alone     = "alone"     // nftproxy
+	beside    = "beside"    // kube-proxy
+	balancing = "balancing" // other load balancers
+)
+
+// rows are in the order in which they are measured: short ones first, and what needs other
+// programs last.
+var rows = []row{
+	{"nftproxy", alone, "nftproxy.json", "bench", "RUNS=3", "RUNS=1 SCENARIO=60x4", "4 minutes", own},
+	{"sweep", alone, "sweep.json", "bench-sweep", "RUNS=3", "RUNS=1 SWEEP=100", "2 minutes", own},
+	{"features", alone, "features.json", "bench-features", "RUNS=5", "RUNS=1 SERVICES=60 FEATURES='session affinity'", "4 minutes", []string{"bench/features"}},
+	{"datapath", beside, "datapath.json", "bench-datapath", "", "DATAPATH_SERVICES=60", "15 minutes", []string{"e2e/datapath"}},
+	{"compare", beside, "compare.json", "bench-compare", "COMPARE_SERVICES=1000,3000,10000", "COMPARE_SERVICES=60 COMPARE_TIME=1s", "an hour", []string{"e2e/compare"}},
+	{"start", beside, "start.json", "bench-start", "", "COMPARE_SERVICES=60", "3 minutes", []string{"e2e/compare"}},
+	{"churn", beside, "churn.json", "bench-churn", "", "COMPARE_SERVICES=60 COMPARE_RUNS=1 COMPARE_TIME=1s REST_TIME=1s", "an hour", []string{"e2e/compare"}},
+	{"period", beside, "period.json", "bench-period", "", "COMPARE_SERVICES=60 COMPARE_RUNS=1 COMPARE_TIME=1s", "40 minutes", []string{"e2e/compare"}},
+	{"scale", beside, "scale.json", "bench-scale", "", "SCALE_WATCHERS=5 SCALE_SERVICES=10", "30 minutes", []string{"e2e/scale"}},
+	{"balancers", balancing, "balancers.json", "bench-balancers", "", "RUNS=1 BALANCERS=nftproxy MEASURE=traffic", "20 minutes", []string{"bench/balancers"}},
+	{"balancers-virtual", balancing, "balancers-virtual.json", "bench-balancers", "MACHINE=1", "MACHINE=1 BALANCERS=nftproxy MEASURE=traffic", "2 hours", []string{"bench/balancers"}},
+}
+
+// own are the files of make bench.
+var own = []string{":(glob)bench/*.go"}
+
+// sources are the files of nftproxy, which every row measures.
+var sources = []string{"cmd", "internal", "go.mod", ":(exclude)*_test.go"}
