@@ -22,12 +22,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Names of images. The tests of Kubernetes ask for them with these versions.
+// Names of images, besides [testImages].
 const (
-	pauseImage   = "registry.k8s.io/pause:3.10.2"
-	dnsImage     = "registry.k8s.io/coredns/coredns:v1.15.0"
-	e2eImages    = "registry.k8s.io/e2e-test-images/"
-	agnhostImage = e2eImages + "agnhost:2.63.0"
+	pauseImage = "registry.k8s.io/pause:3.10.2"
+	dnsImage   = "registry.k8s.io/coredns/coredns:v1.15.0"
 	// NFTProxyImage is made as deploy/Dockerfile makes it.
 	NFTProxyImage = "registry.k8s.io/nftproxy"
 	NFTProxyTag   = "lab"
@@ -43,31 +41,42 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	agnhostSource, err := goCommand(ctx, filepath.Join(p.module, "tools"), "list", "-f", "{{.Dir}}", kubernetesPath+"test/images/agnhost")
+	source, err := goCommand(ctx, filepath.Join(p.module, "tools"), "list", "-m", "-f", "{{.Dir}}", path.Clean(kubernetesPath))
 	if err != nil {
 		return err
 	}
+	of, err := testImages(filepath.Join(source, "test/utils/image/manifest.go"))
+	if err != nil {
+		return err
+	}
+	agnhostSource := filepath.Join(source, "test/images/agnhost")
 	own := func(files ...file) *layer { return &layer{files: files} }
 	binary := func(program, at string) file { return file{path: at, from: p.Path(program), mode: 0o755} }
 	agnhost := own(binary("agnhost", "agnhost"), binary("coredns", "coredns"), file{path: "agnhost-2", link: "agnhost"},
 		file{path: "localhost.crt", from: filepath.Join(agnhostSource, "porter/localhost.crt"), mode: 0o644},
 		file{path: "localhost.key", from: filepath.Join(agnhostSource, "porter/localhost.key"), mode: 0o644},
 		file{path: "uploads", dir: true})
+	pause := image{layers: []*layer{own(binary("pause", "pause"))}, entrypoint: []string{"/pause"}}
+	registry, err := pause.registry("pause", "testing")
+	if err != nil {
+		return err
+	}
+	agnhost.files = append(agnhost.files, registry...)
+	testServer := image{layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost"}, command: []string{"pause"}}
 	nftproxy := own(binary("nftproxy", "usr/local/bin/nftproxy"), file{path: "usr/local/bin/kube-proxy", link: "nftproxy"})
 	next := own(file{path: "next", text: "next\n", mode: 0o644})
 	run := []string{"/usr/local/bin/nftproxy"}
 	images := map[string]image{
-		pauseImage:   {layers: []*layer{own(binary("pause", "pause"))}, entrypoint: []string{"/pause"}},
-		dnsImage:     {layers: []*layer{tools, own(binary("coredns", "coredns"))}, entrypoint: []string{"/coredns"}},
-		agnhostImage: {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost"}, command: []string{"pause"}},
-		// Some tests ask for this one by an older version.
-		e2eImages + "agnhost:2.55":                               {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost"}, command: []string{"pause"}},
-		e2eImages + "glibc-dns-testing:2.0.0":                    {layers: []*layer{tools, agnhost}, command: []string{"/bin/sh"}},
-		e2eImages + "busybox:1.37.0-1":                           {layers: []*layer{tools}, command: []string{"sh"}},
-		"registry.k8s.io/build-image/distroless-iptables:v0.9.6": {layers: []*layer{tools}, command: []string{"/bin/sh"}},
+		pauseImage:               pause,
+		dnsImage:                 {layers: []*layer{tools, own(binary("coredns", "coredns"))}, entrypoint: []string{"/coredns"}},
+		of["Agnhost"]:            testServer,
+		of["AgnhostPrev"]:        testServer,
+		of["GlibcDnsTesting"]:    {layers: []*layer{tools, agnhost}, command: []string{"/bin/sh"}},
+		of["BusyBox"]:            {layers: []*layer{tools}, command: []string{"sh"}},
+		of["DistrolessIptables"]: {layers: []*layer{tools}, command: []string{"/bin/sh"}},
 		// The tests look only at its address.
-		e2eImages + "nginx:1.15-4": {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost", "netexec", "--http-port=80"}},
-		e2eImages + "regression-issue-74839:1.4": {layers: []*layer{own(binary("regression-issue-74839", "regression"))},
+		of["Nginx"]: {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost", "netexec", "--http-port=80"}},
+		of["RegressionIssue74839"]: {layers: []*layer{own(binary("regression-issue-74839", "regression"))},
 			entrypoint: []string{"/regression"}},
 		NFTProxyImage + ":" + NFTProxyTag:     {layers: []*layer{nftproxy}, entrypoint: run},
 		NFTProxyImage + ":" + NFTProxyNextTag: {layers: []*layer{nftproxy, next}, entrypoint: run},

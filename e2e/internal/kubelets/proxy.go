@@ -46,14 +46,17 @@ func (n *Node) startProxy(proxy Proxy) error {
 		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: nftables",
 		"clusterCIDR: " + n.c.ClusterCIDR(), "clientConnection: {kubeconfig: " + kubeconfig + "}", "hostnameOverride: " + n.Name,
 		"healthzBindAddress: '" + n.c.Families.first("0.0.0.0:10256", "[::]:10256") + "'", "metricsBindAddress: 127.0.0.1:10249",
-		noConntrackLimit, "logging: {verbosity: 2}",
+		noConntrackLimit, localhostToo, "logging: {verbosity: 2}",
+	}
+	command := []string{string(proxy), "--config", config}
+	switch proxy {
+	case NFTProxy:
+		command = []string{"nftproxy", "run", "--config", config}
+	case KubeProxy: // in nftproxy the gate is on
+		lines = append(lines, "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}")
 	}
 	if err := os.WriteFile(config, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		return err
-	}
-	command := []string{string(proxy), "--config", config}
-	if proxy == NFTProxy {
-		command = []string{"nftproxy", "run", "--config", config}
 	}
 	n.Proxy, err = n.run(string(proxy), command[0], command[1:]...)
 	return err
@@ -62,6 +65,9 @@ func (n *Node) startProxy(proxy Proxy) error {
 // noConntrackLimit is a setting for both proxies: the limit of connection
 // tracking cannot be set in a network namespace.
 const noConntrackLimit = "conntrack: {maxPerCore: 0}"
+
+// localhostToo serves NodePorts of TCP on localhost, which Kubernetes tests from 1.37 on.
+const localhostToo = "nodePortAddresses: [primary, localhost]"
 
 // ClusterCIDR is the range of all pods, of each family.
 func (c *Cluster) ClusterCIDR() string { return c.Families.list(pods4, pods6) }
@@ -95,6 +101,7 @@ func (c *Cluster) overlay() (string, error) {
 		return "", err
 	}
 	configText := strings.Replace(string(config), `clusterCIDR: ""`, `clusterCIDR: "`+c.ClusterCIDR()+`"`, 1)
+	configText = strings.Replace(configText, "nodePortAddresses:\n- primary\n", localhostToo+"\n", 1)
 	dir, err := os.MkdirTemp(c.Dir, "overlay-")
 	if err != nil {
 		return "", err
