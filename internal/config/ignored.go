@@ -21,7 +21,7 @@ var otherModes = []v1alpha1.ProxyMode{"iptables", modeIPVS, "kernelspace"}
 var ignored = []struct{ prefix, why string }{
 	{"nftables.masqueradeBit", "masquerading uses no packet marks"},
 	{"configSyncPeriod", "objects are not read again without a change"},
-	{"iptables.localhostNodePorts", "it is for the mode iptables; \"localhost\" in nodePortAddresses serves NodePorts on loopback addresses"},
+	{"iptables.localhostNodePorts", "it is for the mode iptables; \"localhost\" in nodePortAddresses serves NodePorts on loopback addresses, and nothing else does"},
 	{"iptables.", "it is for the mode iptables"},
 	{"ipvs.", "it is for the mode ipvs"},
 	{"winkernel.", "it is for Windows"},
@@ -35,6 +35,7 @@ var ignored = []struct{ prefix, why string }{
 
 // remarkIgnored warns of every setting without effect.
 func (c *Config) remarkIgnored(f *Flags) {
+	noIPVS := c.Kube.Mode == modeIPVS && !c.Feature(gateIPVS, true)
 	c.remarkMode(f)
 	given, byDefault := leaves(&c.Kube), leaves(defaults())
 	for _, field := range slices.Sorted(maps.Keys(given)) {
@@ -48,11 +49,7 @@ func (c *Config) remarkIgnored(f *Flags) {
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
-		if !slices.Contains([]string{GateStatusz, GateFlagz, gateExternalIPs, gateLocalhost}, name) {
-			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing depends on it")...)
-		}
-	}
+	c.remarkGates(noIPVS)
 	c.remarkAnnounce()
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		if f.Given(name) {

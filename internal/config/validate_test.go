@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -195,27 +194,6 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// TestExternalIPGate: the gate of kube-proxy against external IPs holds, by flag
-// and in a file, and without a remark (1.17).
-func TestExternalIPGate(t *testing.T) {
-	for _, c := range []struct {
-		value string
-		off   bool
-	}{{"", false}, {"true", false}, {"false", true}} {
-		flag, body := "--feature-gates=", ""
-		if c.value != "" {
-			flag += "AllowServiceExternalIPs=" + c.value
-			body = "featureGates: {AllowServiceExternalIPs: " + c.value + "}"
-		}
-		for _, args := range [][]string{{flag}, {"--config", write(t, body)}} {
-			got := mustLoad(t, args...)
-			if got.Node.NoExternalIPs != c.off || len(got.Remarks) > 0 {
-				t.Errorf("%q: off %v, want %v; remarks: %s", c.value, got.Node.NoExternalIPs, c.off, remarks(got))
-			}
-		}
-	}
-}
-
 // TestNodePortAddresses: words and ranges in any combination (6.1, 6.14).
 func TestNodePortAddresses(t *testing.T) {
 	const others = "only 127.0.0.1 and ::1 serve NodePorts"
@@ -394,31 +372,4 @@ func prefixes(list ...string) (out []netip.Prefix) {
 		out = append(out, netip.MustParsePrefix(s))
 	}
 	return out
-}
-
-// TestLocalhostGate: kube-proxy's feature gate turns NodePorts on localhost off (6.14).
-func TestLocalhostGate(t *testing.T) {
-	const gate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts="
-	for _, c := range []struct {
-		args  []string
-		where string
-		why   string
-	}{
-		{nil, "[]", ""},
-		{[]string{"--nodeport-addresses=all"}, "[]", ""},
-		{[]string{"--nodeport-addresses=all,localhost"}, "[127.0.0.1 ::1]", ""},
-		{[]string{"--nodeport-addresses=primary,::1/128"}, "[::1]", ""},
-		{[]string{"--nodeport-addresses=127.0.0.2/31"}, "[]", "only 127.0.0.1"},
-		{[]string{"--nodeport-addresses=localhost", gate + "true"}, "[127.0.0.1 ::1]", ""},
-		{[]string{"--nodeport-addresses=localhost", gate + "false"}, "[]", "gate KubeProxyNFTablesLocalhostNodePorts is off"},
-		{[]string{gate + "false"}, "[]", ""},
-	} {
-		got := mustLoad(t, c.args...)
-		if where := fmt.Sprint(got.Node.Localhost()); where != c.where {
-			t.Errorf("%v: on %s, want %s", c.args, where, c.where)
-		}
-		if r := remarks(got); (c.why == "") != (r == "") || !strings.Contains(r, c.why) {
-			t.Errorf("%v: remarks %q", c.args, r)
-		}
-	}
 }

@@ -64,21 +64,19 @@ func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
 	return nil
 }
 
-// setMax limits the number of connections, and enlarges the hash table for them.
+// setMax raises the number of connections (9.16), and enlarges the hash table for them.
 func (s System) setMax(c Conntrack, log *slog.Logger) error {
 	if c.MaxPerCore <= 0 {
 		return nil
 	}
 	most := c.maxEntries(s.cpus())
-	if err := s.ensure(sysctls+"nf_conntrack_max", most, log); err != nil {
-		return err
+	// 0 is no limit at all. What cannot be read is an error of the attempt to write.
+	if now, err := s.number(sysctls + "nf_conntrack_max"); err != nil || 0 < now && now < most {
+		if err := s.ensure(sysctls+"nf_conntrack_max", most, log); err != nil {
+			return err
+		}
 	}
-	text, err := s.read(hashsize)
-	size := 0
-	if err == nil {
-		size, err = strconv.Atoi(text)
-	}
-	switch {
+	switch size, err := s.number(hashsize); {
 	case err != nil:
 		return fmt.Errorf("read size of the connection tracking table: %w", err)
 	case size >= most/entriesPerBucket:

@@ -94,7 +94,10 @@ func TestSetConntrack(t *testing.T) {
 		{name: "9.13 a part of a second is not zero", set: Conntrack{UDPTimeout: time.Millisecond}, want: []string{"nf_conntrack_udp_timeout=1"}},
 		{name: "9.14 liberal alone", set: Conntrack{TCPBeLiberal: true}, want: []string{"nf_conntrack_tcp_be_liberal=1"}},
 		{name: "9.15 a minimum alone does nothing", set: Conntrack{Min: 123456}},
-		{name: "9.16 the limit is lowered", set: Conntrack{MaxPerCore: 1, Min: 1000}, want: []string{"nf_conntrack_max=1000"}},
+		{name: "9.16 a larger limit stays", set: Conntrack{MaxPerCore: 1, Min: 1000}},
+		{name: "9.16 no limit stays", set: Conntrack{MaxPerCore: 32768}, before: map[string]string{sysctls + "nf_conntrack_max": "0"}},
+		{name: "9.17 the table grows for a limit that was there", set: Conntrack{MaxPerCore: 4096},
+			before: map[string]string{hashsize: "1024"}, want: []string{"hashsize=8192"}},
 		{name: "9.17 the table is large enough", set: Conntrack{MaxPerCore: 32768}, want: []string{"nf_conntrack_max=262144"}},
 		{name: "9.17 the table is too small by one", set: Conntrack{MaxPerCore: 32768}, before: map[string]string{hashsize: "65535"},
 			want: []string{"nf_conntrack_max=262144", "hashsize=65536"}},
@@ -253,7 +256,10 @@ func TestKernelLimit(t *testing.T) {
 	} else if log, err := ns.set(Conntrack{MaxPerCore: most / cpus}); err != nil {
 		t.Errorf("limit that holds already: %q, %v", log, err)
 	}
-	if _, err := ns.set(Conntrack{MaxPerCore: 1, Min: most - 1}); err == nil || !strings.Contains(err.Error(), "--init-only") {
+	if log, err := ns.set(Conntrack{MaxPerCore: 1, Min: most - 1}); err != nil || log != "" {
+		t.Errorf("limit below the one that holds: %q, %v, want no write (9.16)", log, err)
+	}
+	if _, err := ns.set(Conntrack{MaxPerCore: 1, Min: most + 1}); err == nil || !strings.Contains(err.Error(), "--init-only") {
 		t.Errorf("limit that cannot be written: %v", err)
 	}
 	if got := ns.read("nf_conntrack_max"); got != fmt.Sprint(most) {

@@ -24,6 +24,14 @@ func (s System) read(name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
+func (s System) number(name string) (int, error) {
+	text, err := s.read(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
 func (s System) write(name, value string) error {
 	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
