@@ -100,15 +100,14 @@ func (r *Router) rebuild() []RouteChange {
 	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), newRanges(), newClientLimits(), newSlotBudget()
 	r.echoes, r.unanswered = newContests[netip.Addr](compareEchoes, 0), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
+	states := make(map[ServiceName]ServiceState, len(services))
 	for name, s := range services {
-		r.claim(name, s.state, touched)
-		r.askSlots(name, s.state.Service)
+		states[name] = s.state
 	}
-	r.settleLimits(touched)
-	r.settleSlots(touched)
-	r.settleRanges(touched)
-	r.refresh(touched)
-	return r.changes(touched)
+	for _, d := range r.decide(states) {
+		r.set(d, touched)
+	}
+	return r.settleAll(touched)
 }
 
 // addNodePorts adds the Services with NodePorts.
@@ -125,12 +124,10 @@ func (r *Router) addNodePorts(to map[ServiceName]struct{}) {
 func (r *Router) again(names map[ServiceName]struct{}) []RouteChange {
 	touched := make(map[Frontend]*Route)
 	for name := range names {
-		r.set(name, r.services[name].state, touched)
+		r.set(r.decideAgain(name), touched)
 	}
-	r.settleRanges(touched)
-	r.refresh(touched)
 	// The same claim means the same endpoints: no Service has changed.
-	return slices.DeleteFunc(r.changes(touched), func(c RouteChange) bool {
+	return slices.DeleteFunc(r.settleAll(touched), func(c RouteChange) bool {
 		return c.Old != nil && c.New != nil && c.Old.Port == c.New.Port && c.Old.Kind == c.New.Kind
 	})
 }

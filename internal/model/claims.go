@@ -16,12 +16,13 @@ func newContests[K comparable](order func(a, b *Route) int, size int) contests[K
 	return contests[K]{make(map[K]*Route, size), make(map[K]*claims), order}
 }
 
-// join adds a claimant. There may be many.
-func (c *contests[K]) join(k K, route *Route) {
+// join adds a claimant, and returns the one that loses because of that, or nil. There may be
+// many.
+func (c *contests[K]) join(k K, route *Route) (loser *Route) {
 	winner := c.winners[k]
 	if winner == nil {
 		c.winners[k] = route
-		return
+		return nil
 	}
 	if c.order(route, winner) < 0 {
 		c.winners[k], route = route, winner
@@ -30,6 +31,7 @@ func (c *contests[K]) join(k K, route *Route) {
 		c.losers[k] = &claims{order: c.order}
 	}
 	c.losers[k].add(route)
+	return route
 }
 
 // leave removes a claimant.

@@ -101,7 +101,7 @@ func (r *Router) settleLimits(touched map[Frontend]*Route) {
 	c.refused = c.choose()
 	for _, name := range slices.Collect(maps.Keys(c.asking)) {
 		if before[name] != c.refused[name] {
-			r.set(name, r.services[name].state, touched)
+			r.set(r.decideAgain(name), touched)
 		}
 	}
 }

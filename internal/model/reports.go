@@ -32,27 +32,37 @@ func newReports(before reports) reports {
 // of notes that the notices about a Service may have changed.
 func (r *reports) of(name ServiceName) { r.changed[name] = struct{}{} }
 
+// again notes that the notices about a Service may have changed, if there are any.
+func (r *reports) again(name ServiceName) {
+	if _, ok := r.by[name]; ok {
+		r.of(name)
+	}
+}
+
 // Notices returns the notices, sorted. The result must not be changed.
 func (r *Router) Notices() []Notice { return r.reports.notices }
 
 // NoticesVersion returns a number that changes with the notices, initially 0.
 func (r *Router) NoticesVersion() uint64 { return r.reports.version }
 
-// report builds stale notices again. touched are the frontends that may have changed, with
-// what they had before.
-func (r *Router) report(touched map[Frontend]*Route) {
+// report builds stale notices again after some changes. Services that a frontend's change
+// gives a notice are among the losers, or were noted when they joined as such.
+func (r *Router) report(changes []RouteChange) {
 	all := &r.reports
-	for f, old := range touched {
-		now := r.winner(f)
-		if f.IsEcho() || sameClaimant(old, now) {
+	for i := range changes {
+		c := &changes[i]
+		if c.Frontend.IsEcho() || sameClaimant(c.Old, c.New) {
 			continue
 		}
-		for _, route := range []*Route{old, now} {
-			if route != nil {
-				all.of(route.Service.Name)
+		for _, route := range [...]*Route{c.Old, c.New} {
+			if route != nil && len(all.by) > 0 {
+				all.again(route.Service.Name)
 			}
 		}
-		for loser := range r.losersOf(f) {
+		if len(r.losers) == 0 && !c.Frontend.IsRange() { // the rule
+			continue
+		}
+		for loser := range r.losersOf(c.Frontend) {
 			all.of(loser.Service.Name)
 		}
 	}

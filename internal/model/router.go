@@ -61,24 +61,33 @@ func NewRouter() *Router {
 // SetServices sets the state of some Services. It returns the frontends that may
 // have changed, each once and in no order.
 func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
-	// touched are frontends with their routes before the change.
 	touched := make(map[Frontend]*Route)
-	if len(r.services) == 0 { // maps of the final size take less memory and time
+	if len(r.services)+len(r.winners)+len(r.echoes.winners) == 0 { // maps of the final size take less memory and time
 		r.services = make(map[ServiceName]*routed, len(states))
 		r.winners = make(map[Frontend]*Route, len(states))
-		touched = make(map[Frontend]*Route, len(states))
+		touched = nil
 	}
-	for name, s := range states {
-		r.set(name, s, touched)
+	for _, d := range r.decide(states) {
+		r.set(d, touched)
 	}
+	return r.settleAll(touched)
+}
+
+// settleAll decides between Services after changes, and returns the frontends that have
+// changed. touched are those that may have, with their routes before; nil: there were none.
+func (r *Router) settleAll(touched map[Frontend]*Route) []RouteChange {
 	r.settleLimits(touched)
 	r.settleSlots(touched)
 	r.settleRanges(touched)
-	r.refresh(touched)
-	return r.changes(touched)
+	out := r.changes(touched)
+	r.refresh(out)
+	return out
 }
 
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
+	if touched == nil {
+		return r.allAdded()
+	}
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {
 		if now := r.winner(f); old != nil || now != nil {
@@ -88,13 +97,25 @@ func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	return out
 }
 
-// set sets the state of a Service. It adds the previous routes to touched.
-func (r *Router) set(name ServiceName, s ServiceState, touched map[Frontend]*Route) {
-	r.withdraw(name, touched)
-	if s.Service != nil {
-		r.claim(name, s, touched)
+// allAdded returns the changes from nothing to all routes.
+func (r *Router) allAdded() []RouteChange {
+	out := make([]RouteChange, 0, len(r.winners)+len(r.echoes.winners))
+	for f, now := range r.winners {
+		out = append(out, RouteChange{f, nil, now})
 	}
-	r.askSlots(name, s.Service)
+	for a, now := range r.echoes.winners {
+		out = append(out, RouteChange{Echo(a), nil, now})
+	}
+	return out
+}
+
+// set sets the state of a Service. It adds the previous routes to touched.
+func (r *Router) set(d *decided, touched map[Frontend]*Route) {
+	r.withdraw(d.name, touched)
+	if d.state.Service != nil {
+		r.claim(d, touched)
+	}
+	r.askSlots(d.name, d.state.Service)
 }
 
 // Node returns this node as the source knows it, or with its name alone.
@@ -130,48 +151,30 @@ func (r *Router) Len() (services, frontends int) { return len(r.services), len(r
 // the node matter.
 func (r *Router) HasRanges() bool { return len(r.ranges.asking) > 0 }
 
-func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
-	s := &routed{state: state}
-	r.services[name] = s
-	if notices := r.route(name, s); len(notices) > 0 {
-		r.noticed[name] = notices
+func (r *Router) claim(d *decided, touched map[Frontend]*Route) {
+	s := &routed{d.state, d.routes}
+	r.services[d.name] = s
+	if len(d.notices) > 0 {
+		r.noticed[d.name] = d.notices
 	}
-	r.reports.of(name)
+	if len(d.notices)+len(d.state.Service.Extra().Ranges) > 0 {
+		r.reports.of(d.name)
+	}
+	if d.health != nil {
+		r.health[d.name], r.staleHealth = *d.health, true
+	}
 	r.count(s, 1)
-	r.ranges.ask(state.Service, true)
-	r.clientLimits.ask(state.Service, 1)
+	r.ranges.ask(d.state.Service, true)
+	r.clientLimits.ask(d.state.Service, 1)
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.touch(route.Frontend, touched)
-		r.join(route)
+		if loser := r.join(route); loser != nil {
+			r.reports.of(loser.Service.Name)
+		}
 		r.overlap(route)
 	}
 	r.echo(s, 1, touched)
-}
-
-// route decides the routes of one Service, and returns its notices. A malformed
-// object must not affect others: a panic leaves its Service out (13.20).
-func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.routes = nil
-			notices = []Notice{notice(s.state.Service.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
-		}
-	}()
-	svc := s.state.Service.only(r.base.config.Families)
-	switch {
-	case r.base.config.NoLimits:
-		svc, notices = svc.unlimited()
-	case r.clientLimits.refused[name]:
-		svc, notices = svc.withoutClientLimits()
-	}
-	svc, fitted := r.fitTables(svc, s.state.Service)
-	s.routes = RouteService(svc, s.state.Slices, r.base.locality)
-	if svc.HealthCheckNodePort != 0 {
-		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
-	}
-	return slices.Concat(notices, nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
-		maglevNotices(svc, s.state.Service, s.routes, r.base.config.Scheduler, fitted))
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
@@ -185,7 +188,7 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 		r.staleHealth = true
 	}
 	delete(r.noticed, name)
-	r.reports.of(name)
+	r.reports.again(name)
 	r.count(s, -1)
 	r.ranges.ask(s.state.Service, false)
 	r.clientLimits.ask(s.state.Service, -1)
@@ -200,17 +203,22 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 
 // touch notes the route of a frontend before the changes.
 func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
+	if touched == nil {
+		return
+	}
 	if _, ok := touched[f]; !ok {
 		touched[f] = r.winner(f)
 	}
 }
 
-func (r *Router) join(route *Route) {
+// join adds a claim, and returns the one that is not served because of that, if it is known
+// already.
+func (r *Router) join(route *Route) (loser *Route) {
 	if route.Frontend.IsRange() {
 		r.joinRange(route)
-	} else {
-		r.contests.join(route.Frontend, route)
+		return nil
 	}
+	return r.contests.join(route.Frontend, route)
 }
 
 func (r *Router) leave(route *Route) {
@@ -238,10 +246,9 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh builds stale results again. touched are the frontends that may have changed,
-// with their routes before.
-func (r *Router) refresh(touched map[Frontend]*Route) {
-	r.report(touched)
+// refresh builds stale results again after some changes.
+func (r *Router) refresh(changes []RouteChange) {
+	r.report(changes)
 	if r.staleHealth {
 		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
 	}

@@ -196,6 +196,7 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 			}
 		}
 		checkRanges(t, r)
+		checkNotices(t, r)
 		want, got := town.resolve(), r.Routing()
 		if !reflect.DeepEqual(want, got) {
 			t.Fatalf("step %d: the router says\n%+v\na fresh one\n%+v", step, got, want)
@@ -220,6 +221,16 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 		before = after
 	}
 	return moved, echoes
+}
+
+// checkNotices compares the notices of each Service with those that it has now.
+func checkNotices(t *testing.T, r *Router) {
+	t.Helper()
+	for name := range r.services {
+		if got, want := r.reports.by[name], r.noticesOf(name); !slices.Equal(got, want) {
+			t.Fatalf("notices of %s are\n%v\nwant\n%v", name, got, want)
+		}
+	}
 }
 
 // checkRanges compares the served ranges with those of the plain algorithm: the first claim
@@ -259,6 +270,35 @@ func checkRanges(t *testing.T, r *Router) {
 	}
 	if n != len(served) || known != n {
 		t.Fatalf("%d ranges are served and %d known as such, want %d", n, known, len(served))
+	}
+}
+
+// TestManyAtOnce: Services that are decided together, on all processors, are decided as one
+// after the other.
+func TestManyAtOnce(t *testing.T) {
+	states := make(map[ServiceName]ServiceState)
+	for i := range 3*decideAtOnce + 1 {
+		name := ServiceName{"default", fmt.Sprintf("service-%d", i)}
+		states[name] = ServiceState{
+			&Service{Name: name, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
+				External: &External{ExternalIPs: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i % 99)})}}, HealthCheckNodePort: 32000,
+				Ports: []ServicePort{{Name: "http", Protocol: TCP, Port: 80}}},
+			[]*EndpointSlice{{Namespace: "default", Service: name.Name, Family: IPv4, Ports: []EndpointPort{{"http", TCP, 8080}},
+				Hosts: []Host{{Address: netip.AddrFrom4([4]byte{10, 128, byte(i >> 8), byte(i)}), Ready: true}}}},
+		}
+	}
+	broken := ServiceName{"default", "service-5"}
+	states[broken] = ServiceState{states[broken].Service, []*EndpointSlice{nil}}
+	together, inTurn := NewRouter(), NewRouter()
+	if n, routes := len(together.SetServices(states)), len(together.Routes()); n != routes || routes != len(states)-1+99 {
+		t.Errorf("%d changes, %d routes", n, routes)
+	}
+	for name, s := range states {
+		inTurn.SetServices(map[ServiceName]ServiceState{name: s})
+	}
+	got, want := together.Routing(), inTurn.Routing()
+	if !reflect.DeepEqual(got, want) || len(got.Notices) < len(states)-99 || len(got.HealthChecks) == 0 {
+		t.Errorf("decided together:\n%d routes, %d notices\nin turn:\n%d routes, %d notices", len(got.Routes), len(got.Notices), len(want.Routes), len(want.Notices))
 	}
 }
 

@@ -164,7 +164,7 @@ func (r *Router) settleSlots(touched map[Frontend]*Route) {
 		was, had := before[name]
 		is, has := b.reduced[name]
 		if was != is || had != has {
-			r.set(name, r.services[name].state, touched)
+			r.set(r.decideAgain(name), touched)
 		}
 	}
 }

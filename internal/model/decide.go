@@ -1,0 +1,92 @@
+package model
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// decided is the state of a Service with what follows from it and from the node,
+// regardless of most other Services: any processor can decide it.
+type decided struct {
+	name    ServiceName
+	state   ServiceState
+	routes  []Route
+	notices []Notice
+	health  *HealthCheck // nil: it has none
+}
+
+// decideAtOnce is how many Services one processor takes at a time.
+const decideAtOnce = 256
+
+// decide decides about some Services, on all processors if there are many.
+func (r *Router) decide(states map[ServiceName]ServiceState) []*decided {
+	out := make([]*decided, 0, len(states))
+	for name, s := range states {
+		out = append(out, &decided{name: name, state: s})
+	}
+	spread(len(out), decideAtOnce, func(first, end int) {
+		for _, d := range out[first:end] {
+			r.route(d)
+		}
+	})
+	return out
+}
+
+// spread calls do for the numbers below n, in parts of a size, several of them on several
+// processors.
+func spread(n, size int, do func(first, end int)) {
+	var next atomic.Int64
+	work := func() {
+		for {
+			first := int(next.Add(int64(size))) - size
+			if first >= n {
+				return
+			}
+			do(first, min(first+size, n))
+		}
+	}
+	var others sync.WaitGroup
+	for range min((n-1)/size, runtime.GOMAXPROCS(0)-1) {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+}
+
+// decideAgain decides about a Service as it is.
+func (r *Router) decideAgain(name ServiceName) *decided {
+	d := &decided{name: name, state: r.services[name].state}
+	r.route(d)
+	return d
+}
+
+// route decides the routes of one Service. It changes nothing of the router. A malformed
+// object must not affect others: a panic leaves its Service out (13.20).
+func (r *Router) route(d *decided) {
+	if d.state.Service == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			d.routes, d.health = nil, nil
+			d.notices = []Notice{notice(d.state.Service.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
+		}
+	}()
+	svc, notices := d.state.Service.only(r.base.config.Families), []Notice(nil)
+	switch {
+	case r.base.config.NoLimits:
+		svc, notices = svc.unlimited()
+	case r.clientLimits.refused[d.name]:
+		svc, notices = svc.withoutClientLimits()
+	}
+	svc, fitted := r.fitTables(svc, d.state.Service)
+	d.routes = RouteService(svc, d.state.Slices, r.base.locality)
+	if svc.HealthCheckNodePort != 0 {
+		h := healthCheck(svc, d.routes)
+		d.health = &h
+	}
+	d.notices = slices.Concat(notices, nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
+		maglevNotices(svc, d.state.Service, d.routes, r.base.config.Scheduler, fitted))
+}
