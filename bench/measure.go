@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -38,7 +38,7 @@ type measurer struct {
 	found   []series
 	started uint64 // resident memory after the restart
 	// left is the record of the last node, for the next one.
-	left *apply.Record
+	left *agent.Record
 	// transactions is how many the kernel should have seen.
 	transactions int
 	others       []*netlab.Namespace // of kernelAlone

@@ -41,7 +41,7 @@ type outcome struct {
 
 // newNode returns a node that has not begun. The record is the last node's; nil: it has left
 // none.
-func newNode(ns *netlab.Namespace, record *apply.Record) (*node, error) {
+func newNode(ns *netlab.Namespace, record *agent.Record) (*node, error) {
 	n := &node{syncs: make(chan outcome, 1), ended: make(chan error, 1)}
 	if err := ns.Do(func() (err error) { n.conn, err = kernel.Open(); return err }); err != nil {
 		return nil, err

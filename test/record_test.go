@@ -35,8 +35,12 @@ func TestRestartWithoutReading(t *testing.T) {
 		resumes bool
 	}{
 		"nothing happened": {func(*testing.T, *cluster, string) {}, true},
-		"another program": {func(_ *testing.T, c *cluster, _ string) {
+		"a table of another": {func(_ *testing.T, c *cluster, _ string) {
 			c.nft("add", "table", "ip", "other")
+		}, false},
+		"there and back": {func(_ *testing.T, c *cluster, _ string) {
+			c.nft("add", "table", "ip", "other")
+			c.nft("delete", "table", "ip", "other")
 		}, false},
 		"our rules were deleted": {func(_ *testing.T, c *cluster, _ string) {
 			c.nft("delete", "table", "ip", "nftproxy")
@@ -44,6 +48,16 @@ func TestRestartWithoutReading(t *testing.T) {
 		"other objects": {func(_ *testing.T, c *cluster, _ string) {
 			c.write(service{Name: "web", N: 1, Pods: c.Pods[1:2]}, service{Name: "more", N: 2, Pods: c.Pods[1:2]})
 		}, false},
+		"other rules of the same objects": {edit(func(text []byte) []byte {
+			return bytes.Replace(text, []byte(`"Rules":"`), []byte(`"Rules":"AAAA`), 1)
+		}), true},
+		"another program": {edit(func(text []byte) []byte {
+			return bytes.Replace(text, []byte(`"Program":"`), []byte(`"Program":"AAAA`), 1)
+		}), true}, // which makes the same rules
+		"another program with other rules": {edit(func(text []byte) []byte {
+			text = bytes.Replace(text, []byte(`"Program":"`), []byte(`"Program":"AAAA`), 1)
+			return bytes.Replace(text, []byte(`"Rules":"`), []byte(`"Rules":"AAAA`), 1)
+		}), false},
 		"half a record": {edit(func(text []byte) []byte { return text[:len(text)/2] }), false},
 		"another boot": {edit(func(text []byte) []byte {
 			return bytes.Replace(text, []byte(`"Boot":"`), []byte(`"Boot":"0`), 1)

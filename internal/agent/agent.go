@@ -36,8 +36,8 @@ type Config struct {
 	Interfaces *host.Interfaces
 	Applier    *apply.Applier
 	// Resume, if set, identifies what the kernel holds at the start, and nothing but
-	// Applier can change: see [apply.Record].
-	Resume *apply.Record
+	// Applier can change.
+	Resume *Record
 	// AffinityUse returns how full the affinity maps are. Calls run concurrently
 	// with Applier.
 	AffinityUse func() ([]kernel.AffinityUse, error)
@@ -135,8 +135,8 @@ type Agent struct {
 	nodes   []*model.Node // of the last update
 	cidrs   []netip.Prefix
 	pending []model.RouteChange // since the last successful sync
-	// rules is the state after the last change. It is meaningless while Applier does not
-	// know the content of the kernel.
+	// rules is the state after the last change; nil: until [Agent.complete]. It is meaningless
+	// while Applier does not know the content of the kernel.
 	rules    *render.State
 	sized    sizesAt   // that observers have seen
 	compared time.Time // last successful comparison with the kernel
@@ -241,6 +241,7 @@ func (a *Agent) sync(cause Cause) bool {
 			a.Log.Error("an observer of syncs failed", "error", err)
 		}
 	}
+	a.complete(s)
 	return s.Err == nil
 }
 
@@ -252,6 +253,9 @@ type sizesAt struct {
 
 // size sets the sizes if they have changed: a changed endpoint does not change them.
 func (a *Agent) size(s *Sync) {
+	if a.rules == nil { // a record has them
+		return
+	}
 	at := sizesAt{a.rules, a.rules.Resized()}
 	if s.NewSizes = at != a.sized; s.NewSizes {
 		a.sized, s.Sizes = at, a.rules.Sizes()

@@ -5,8 +5,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -14,6 +12,9 @@ import (
 // attempt applies the changes since the last success. A comparison follows if it
 // is due, or if the kernel's content is unknown.
 func (a *Agent) attempt(s *Sync) error {
+	if s.Cause == Start {
+		defer generous()()
+	}
 	base := a.take(s)
 	due := s.Cause == Check || s.Cause == Drift
 	released := a.retry(s, s.Cause == Check)
@@ -73,6 +74,7 @@ func (a *Agent) dropIdle() error {
 // of quarantined Services, which stay as they are.
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
+	defer func() { a.Resume = nil }() // it is about the start
 	s.Interventions = a.drift.take()
 	if empty, err := a.Applier.Empty(); err == nil && empty {
 		if err = a.load(s); err == nil {
@@ -89,13 +91,17 @@ func (a *Agent) compare(s *Sync) (err error) {
 }
 
 func (a *Agent) compareOnce(s *Sync) (err error) {
+	if a.resumesObjects(s) {
+		a.resumed(s)
+		return nil
+	}
 	rules, delta, err := a.start()
 	if err != nil {
 		return err
 	}
-	if a.resumes(delta) {
-		a.Log.Info("the kernel still holds these rules: nothing has to be compared")
-		s.Plan, a.rules, a.compared = &plan.Plan{}, rules, time.Now()
+	if a.resumesRules(delta) {
+		a.rules = rules
+		a.resumed(s)
 		return nil
 	}
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
@@ -105,36 +111,28 @@ func (a *Agent) compareOnce(s *Sync) (err error) {
 	return nil
 }
 
-// resumes reports whether the kernel is known to hold all rules already, from the record of
-// the process before this one.
-func (a *Agent) resumes(d nft.Delta) bool {
-	r := a.Resume
-	a.Resume = nil // it is about the start
-	return r != nil && len(d.Own)+len(d.Keep) == 0 && a.Applier.Resume(d.After, r)
+func (a *Agent) resumed(s *Sync) {
+	a.Log.Info("the kernel still holds these rules: nothing has to be compared")
+	s.Plan, a.compared = &plan.Plan{}, time.Now()
 }
 
-// Record returns what identifies the rules in the kernel for the next process, except for its
-// identity and generation; nil: that may hold others, or more. Call it after [Agent.Run].
-func (a *Agent) Record() *apply.Record {
-	if a.rules == nil || a.failed || len(a.pending) > 0 || a.own != nil || len(a.quarantine.services) > 0 || !a.Applier.Known() {
-		return nil
-	}
-	if err := a.dropIdle(); err != nil {
-		return nil
-	}
-	return a.Applier.Record(render.Render(a.wanted()))
-}
-
-// loadGC is the value of GOGC during a load, which leaves little on the heap and much garbage:
-// the collector runs half as often. With 400 the peak of memory is half as high again, for
-// little time. A limit of memory (GOMEMLIMIT) still holds.
+// loadGC is the value of GOGC during the first sync and a load, which leave little on the heap
+// and much garbage: the collector runs half as often. With 400 the peak of memory is half as
+// high again, for little time. A limit of memory (GOMEMLIMIT) still holds.
 const loadGC = 200
+
+// generous lets the collector run less often until the function that it returns is called.
+func generous() (end func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	before := debug.SetGCPercent(loadGC)
+	return func() { debug.SetGCPercent(before) }
+}
 
 // load applies all of the router's routes to a kernel without our tables.
 func (a *Agent) load(s *Sync) (err error) {
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
-	}
+	defer generous()()
 	base, routes := a.router.Base(), s.Routes
 	if a.rules != nil { // the changes are not all
 		base = a.wanted()

@@ -54,18 +54,41 @@ func (a *Applier) Record(rules *nft.Ruleset) *Record {
 // of a record, and reports whether they are. The caller knows that the kernel holds what it
 // held then.
 func (a *Applier) Resume(rules *nft.Ruleset, r *Record) bool {
-	held := make(slots, len(r.Slots))
-	for _, p := range r.Slots {
-		if len(p.Order) == 0 || int(slices.Max(p.Order)) >= len(p.Order) {
-			return false
-		}
-		held[p.Frontend] = p.Order
+	held := r.slots()
+	if held == nil {
+		return false
 	}
 	if sum, ok := held.digest(rules); !ok || !bytes.Equal(sum, r.Rules) {
 		return false
 	}
-	a.known, a.remains, a.slots, a.failed = true, false, held, &plan.Plan{}
+	a.adopt(held)
 	return true
+}
+
+// Adopt is [Applier.Resume] for rules that the caller knows to be the ones of the record,
+// with endpoints in the slots of the record. It reports whether the record has any.
+func (a *Applier) Adopt(r *Record) bool {
+	held := r.slots()
+	if held != nil {
+		a.adopt(held)
+	}
+	return held != nil
+}
+
+func (a *Applier) adopt(held slots) {
+	a.known, a.remains, a.slots, a.failed = true, false, held, &plan.Plan{}
+}
+
+// slots returns the slots of endpoints; nil: the record has impossible ones.
+func (r *Record) slots() slots {
+	held := make(slots, len(r.Slots))
+	for _, p := range r.Slots {
+		if len(p.Order) == 0 || int(slices.Max(p.Order)) >= len(p.Order) {
+			return nil
+		}
+		held[p.Frontend] = p.Order
+	}
+	return held
 }
 
 // digestStep is how many elements are encoded together.

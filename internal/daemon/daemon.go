@@ -11,7 +11,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -139,7 +139,7 @@ func signal(c chan<- struct{}) {
 
 func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, requests *metrics.Requests, changes <-chan struct{}) (err error) {
 	var owns bool
-	var resume *apply.Record
+	var resume *agent.Record
 	rules, openErr := kernel.Open()
 	if openErr == nil {
 		defer func() { err = errors.Join(err, rules.Close()) }()

@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
@@ -11,7 +11,7 @@ import (
 // the configuration allows it. It claims the rules of an earlier run immediately: the
 // first sync may take long. It returns the record of the rules that it has claimed, if they
 // are known.
-func (d *Daemon) own(rules *kernel.Conn) (owns bool, resume *apply.Record, err error) {
+func (d *Daemon) own(rules *kernel.Conn) (owns bool, resume *agent.Record, err error) {
 	if d.Config.Own.NoTableOwner {
 		return false, nil, nil
 	}

@@ -1,14 +1,16 @@
 package daemon
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
@@ -20,14 +22,14 @@ const recordName = "rules.json"
 
 // reclaim takes over the tables of an earlier process, and returns its record if they have
 // not changed since; nil: they may have.
-func (d *Daemon) reclaim(rules *kernel.Conn) *apply.Record {
+func (d *Daemon) reclaim(rules *kernel.Conn) *agent.Record {
 	r, err := d.takeRecord()
 	if err == nil && r != nil {
 		var here kernel.Identity
 		if here, err = rules.Identity(); err == nil && here == r.Kernel {
 			var unchanged bool
 			if unchanged, err = rules.Reclaim(r.Generation); unchanged {
-				return r
+				return r.known()
 			}
 		}
 	}
@@ -37,8 +39,36 @@ func (d *Daemon) reclaim(rules *kernel.Conn) *apply.Record {
 	return nil
 }
 
+// record is what is in the file.
+type record struct {
+	agent.Record
+	Program []byte // a hash of it: another one may make other rules of the same objects
+}
+
+// known returns what the record says to this program.
+func (r *record) known() *agent.Record {
+	if self, err := program(); err != nil || !bytes.Equal(self, r.Program) {
+		r.Objects = nil
+	}
+	return &r.Record
+}
+
+// program returns a hash of the program that runs.
+func program() ([]byte, error) {
+	f, err := os.Open("/proc/self/exe") // the same file also when another one has its name
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, err
+	}
+	return h.Sum(nil), nil
+}
+
 // takeRecord returns the record of the last run, and removes it; nil: there is none.
-func (d *Daemon) takeRecord() (*apply.Record, error) {
+func (d *Daemon) takeRecord() (*record, error) {
 	if d.RuntimeDirectory == "" {
 		return nil, nil
 	}
@@ -50,7 +80,7 @@ func (d *Daemon) takeRecord() (*apply.Record, error) {
 	if err := errors.Join(err, os.Remove(path)); err != nil {
 		return nil, err
 	}
-	r := new(apply.Record)
+	r := new(record)
 	return r, json.Unmarshal(data, r)
 }
 
@@ -70,9 +100,13 @@ func (d *Daemon) writeRecord(a *agent.Agent, rules *kernel.Conn) error {
 	if err != nil || !owns {
 		return err
 	}
-	r := a.Record()
-	if r == nil {
+	known := a.Record()
+	if known == nil {
 		return errors.New("the kernel may hold something else")
+	}
+	r := record{Record: *known}
+	if r.Program, err = program(); err != nil {
+		return err
 	}
 	if r.Kernel, err = rules.Identity(); err != nil {
 		return err

@@ -58,7 +58,7 @@ type work struct {
 type sockets struct {
 	rules   *kernel.Conn  // of the agent
 	owns    bool          // rules can claim the tables
-	resume  *apply.Record // see [agent.Config]
+	resume  *agent.Record // see [agent.Config]
 	scrapes *kernel.Conn
 }
 

@@ -1,0 +1,175 @@
+package model
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Digest returns a hash of all that the routing follows from: the settings, the node, and
+// each Service with its slices. If it is the same in two runs of one program, the routing
+// is, too. The key has to be a secret, and another one each time: the hashes of Services are
+// combined without an order, and their authors know everything else.
+func (r *Router) Digest(key []byte) ([]byte, error) {
+	shared, err := json.Marshal([]any{r.base.config, r.base.node, r.base.serviceCIDRs, len(r.services)})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*routed, 0, len(r.services))
+	for _, s := range r.services {
+		all = append(all, s)
+	}
+	var sum digest
+	var guard sync.Mutex
+	spread(len(all), decideAtOnce, func(first, end int) {
+		w, part := digester{key: key}, digest{}
+		for _, s := range all[first:end] {
+			part.add(w.state(&s.state))
+		}
+		guard.Lock()
+		defer guard.Unlock()
+		sum.add(part)
+		if err == nil {
+			err = w.err
+		}
+	})
+	h := sha256.New()
+	h.Write(key)
+	h.Write(shared)
+	h.Write(sum[:])
+	return h.Sum(nil), err
+}
+
+type digest [sha256.Size]byte
+
+// add combines hashes of things without an order, none of which is there twice.
+func (d *digest) add(o digest) {
+	for i := range d {
+		d[i] ^= o[i]
+	}
+}
+
+// digester writes values so that no two different ones are written alike, and hashes them. It
+// writes most by itself: there are hundreds of thousands of hosts.
+type digester struct {
+	key []byte
+	b   []byte
+	err error
+}
+
+// state returns the hash of a Service with its slices.
+func (w *digester) state(s *ServiceState) digest {
+	w.b = append(w.b[:0], w.key...)
+	w.service(s.Service)
+	ss := s.Slices
+	if len(ss) > 1 { // a source may have them in any order
+		ss = slices.SortedFunc(slices.Values(ss), func(a, b *EndpointSlice) int {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		})
+	}
+	for _, slice := range ss {
+		w.slice(slice)
+	}
+	return sha256.Sum256(w.b)
+}
+
+func (w *digester) service(s *Service) {
+	w.text(s.Name.Namespace)
+	w.text(s.Name.Name)
+	w.number(uint64(s.Created))
+	w.addresses(s.ClusterIPs)
+	w.length(len(s.Ports))
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		w.text(p.Name)
+		w.b = append(w.b, byte(p.Protocol), byte(p.Port>>8), byte(p.Port), byte(p.NodePort>>8), byte(p.NodePort))
+	}
+	w.number(uint64(s.AffinityTimeout))
+	w.b = append(w.b, byte(s.InternalPolicy), byte(s.ExternalPolicy), byte(s.Scheduler), byte(s.ClientAddresses),
+		byte(s.HealthCheckNodePort>>8), byte(s.HealthCheckNodePort), bit(s.NoClusterIP), bit(s.Balance),
+		bit(s.External != nil), bit(s.Extras != nil), bit(s.Check != nil))
+	if e := s.External; e != nil {
+		w.addresses(e.ExternalIPs)
+		w.addresses(e.LoadBalancerIPs)
+		w.length(len(e.SourceRanges))
+		for _, p := range e.SourceRanges {
+			w.address(p.Addr())
+			w.b = append(w.b, byte(p.Bits()))
+		}
+	}
+	if s.Extras != nil || s.Check != nil { // few have any
+		rest, err := json.Marshal([]any{s.Extras, s.Check})
+		w.text(string(rest))
+		w.err = cmp.Or(w.err, err)
+	}
+}
+
+func (w *digester) slice(s *EndpointSlice) {
+	if s == nil { // the Service is not served
+		w.b = append(w.b, 0)
+		return
+	}
+	w.b = append(w.b, 1, byte(s.Family))
+	w.text(s.Namespace)
+	w.text(s.Name)
+	w.text(s.Service)
+	w.length(len(s.Ports))
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		w.text(p.Name)
+		w.b = append(w.b, byte(p.Protocol), byte(p.Port>>8), byte(p.Port))
+	}
+	w.length(len(s.Hosts))
+	for i := range s.Hosts {
+		w.host(&s.Hosts[i])
+	}
+}
+
+func (w *digester) host(h *Host) {
+	w.address(h.Address)
+	at := h.Place.get()
+	w.text(at.node)
+	w.text(string(at.forZones))
+	w.text(string(at.forNodes))
+	w.b = append(w.b, bit(h.Ready)|bit(h.Serving)<<1|bit(h.Terminating)<<2|bit(h.Drain)<<3|bit(h.Failing)<<4,
+		h.Priority, byte(h.Weight>>8), byte(h.Weight))
+}
+
+func (w *digester) text(s string) {
+	w.length(len(s))
+	w.b = append(w.b, s...)
+}
+
+func (w *digester) length(n int) { w.b = binary.AppendUvarint(w.b, uint64(n)) }
+
+func (w *digester) number(n uint64) { w.b = binary.BigEndian.AppendUint64(w.b, n) }
+
+func (w *digester) addresses(all []netip.Addr) {
+	w.length(len(all))
+	for _, a := range all {
+		w.address(a)
+	}
+}
+
+func (w *digester) address(a netip.Addr) {
+	full := a.As16()
+	switch w.b = append(w.b, byte(a.BitLen())); {
+	case a.Is4():
+		w.b = append(w.b, full[12:]...)
+	default:
+		w.b = append(w.b, full[:]...)
+		w.text(a.Zone())
+	}
+}
+
+func bit(set bool) byte {
+	if set {
+		return 1
+	}
+	return 0
+}
