@@ -5,6 +5,7 @@
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
+comma := ,
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MISSPELL := github.com/golangci/misspell/cmd/misspell@v0.8.0
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -260,6 +261,11 @@ bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minute
 bench-features: build ## measure what each optional feature costs a new connection (4 minutes); FEATURES=ROW,ROW selects, SERVICES=1000, RUNS=5, RESULTS=FILE.json saves
 	go run ./bench/features -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),1000) -runs $(or $(RUNS),5) $(if $(FEATURES),-only '$(FEATURES)') \
 		$(if $(RESULTS),-o $(RESULTS))
+
+.PHONY: bench-checks
+bench-checks: build ## measure what health checks of ENDPOINTS=1000,10000 cost the daemon, with INTERVALS=5s,2s (6 minutes); ROUNDS=6, RUNS=3, RESULTS=FILE.json saves
+	go run ./bench/checks -nftproxy '$(abspath $(BINARY))' -endpoints $(or $(ENDPOINTS),1000$(comma)10000) -intervals $(or $(INTERVALS),5s$(comma)2s) \
+		-rounds $(or $(ROUNDS),6) -runs $(or $(RUNS),3) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-compare
 bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, COMPARE_TIME=1m for each kind of change, RESULTS=FILE.json saves

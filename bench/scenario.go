@@ -25,6 +25,7 @@ var scenarios = []scenario{
 	{Name: "B", Services: 5_006, Endpoints: 50},
 	{Name: "C", Services: 44_128, Endpoints: 1},
 	{Name: "D", Services: 100_000, Endpoints: 4},
+	{Name: "E", Services: 250_000, Endpoints: 4},
 }
 
 // sweep are the numbers of Services, of 4 endpoints each, that show how costs
@@ -54,7 +55,7 @@ func selectScenarios(names string) ([]scenario, error) {
 		}
 		var s scenario
 		if n, err := fmt.Sscanf(name, "%dx%d", &s.Services, &s.Endpoints); err != nil || n != 2 || name != s.size() {
-			return nil, fmt.Errorf("unknown scenario %q: use base, A, AM, B, C, D or a size such as 300x4", name)
+			return nil, fmt.Errorf("unknown scenario %q: use base, A, AM, B, C, D, E or a size such as 300x4", name)
 		}
 		if s.Services < minServices || s.Endpoints < 1 || s.Services*(s.Endpoints+1) > maxEndpoints {
 			return nil, fmt.Errorf("scenario %s: use at least %d services of 1 endpoint, and at most %d endpoints",

@@ -26,6 +26,7 @@ var builders = map[string]func([]*results.File) *grid{
 	"process": processTable,
 
 	"features": featuresTable,
+	"checks":   checksTable,
 
 	"balancers-cost":   in("", balancedCostTable),
 	"balancers-rates":  in(VirtualMachine, balancedTrafficTable),

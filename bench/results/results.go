@@ -54,9 +54,11 @@ type Record struct {
 	// Rate is how many changes a second are asked for; zero: one after the other.
 	Rate float64 `json:"rate,omitempty"`
 	// Period is the minimum time between two syncs, in seconds; zero: that of the
-	// program's default.
+	// program's default. Of health checks it is the interval; zero: there are none.
 	Period float64 `json:"period,omitempty"`
-	Work   *Work   `json:"work,omitempty"`
+	// Sockets are those that the program has open, at each of many looks.
+	Sockets *Distribution `json:"sockets,omitempty"`
+	Work    *Work         `json:"work,omitempty"`
 	// Memory is that of the program, or of the API server where there is Server.
 	Memory *Memory `json:"memory,omitempty"`
 	// Server is what the API server spends on all watchers.
@@ -176,6 +178,10 @@ const (
 	// feature, which the scenario names. Its ratios name baselines in place of
 	// operations.
 	FeatureConnection Operation = "connection by feature"
+
+	// HealthChecks is no action: it is what the process does while endpoints are checked.
+	// Its PerSecond are checks.
+	HealthChecks Operation = "health checks"
 
 	// NodePods replaces pods of a node that has 250, without pause.
 	NodePods Operation = "pods of a full node replaced without pause"

@@ -26,6 +26,8 @@ var rows = []row{
 	{"nftproxy", alone, "nftproxy.json", "bench", "RUNS=3", "RUNS=1 SCENARIO=60x4", "4 minutes", own},
 	{"sweep", alone, "sweep.json", "bench-sweep", "RUNS=3", "RUNS=1 SWEEP=100", "2 minutes", own},
 	{"features", alone, "features.json", "bench-features", "RUNS=5", "RUNS=1 SERVICES=60 FEATURES='session affinity'", "4 minutes", []string{"bench/features"}},
+	{"million", alone, "scenario-e.json", "bench", "RUNS=1 SCENARIO=E", "RUNS=1 SCENARIO=50x1", "2 minutes", own},
+	{"checks", alone, "checks.json", "bench-checks", "", "ENDPOINTS=40 INTERVALS=100ms ROUNDS=2 RUNS=1", "9 minutes", []string{"bench/checks"}},
 	{"datapath", beside, "datapath.json", "bench-datapath", "", "DATAPATH_SERVICES=60", "15 minutes", []string{"e2e/datapath"}},
 	{"compare", beside, "compare.json", "bench-compare", "COMPARE_SERVICES=1000,3000,10000", "COMPARE_SERVICES=60 COMPARE_TIME=1s", "an hour", []string{"e2e/compare"}},
 	{"start", beside, "start.json", "bench-start", "", "COMPARE_SERVICES=60", "3 minutes", []string{"e2e/compare"}},

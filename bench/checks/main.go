@@ -1,0 +1,102 @@
+// Command checks measures what health checks cost the daemon, on the real kernel and with a
+// real server:
+//
+//	checks [-nftproxy bin/nftproxy] [-endpoints 1000,10000] [-intervals 5s,2s] [-rounds 6] [-runs 3] [-o FILE.json]
+//
+// A node runs nftproxy for Balances of four endpoints, all of which are addresses of another
+// network namespace with one listener. The daemon runs once without checks, and once with
+// TCP checks at each interval, until each endpoint was checked as often as there are rounds.
+// It needs root.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/bench/layout"
+	"github.com/nftproxy/nftproxy/bench/results"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measureCommand(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "checks:", err)
+		os.Exit(1)
+	}
+}
+
+func measureCommand(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("checks", flag.ContinueOnError)
+	p := plan{}
+	sizes := flags.String("endpoints", "1000,10000", "`numbers` of endpoints, separated by commas")
+	intervals := flags.String("intervals", "5s,2s", "`times` between two checks of an endpoint, separated by commas")
+	flags.IntVar(&p.rounds, "rounds", 6, "`times` that each endpoint is checked")
+	flags.IntVar(&p.runs, "runs", 3, "`times` that everything is measured")
+	flags.StringVar(&p.nftproxy, "nftproxy", "bin/nftproxy", "`program` nftproxy")
+	out := flags.String("o", "", "write the results to this `file`")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if err := p.parse(*sizes, *intervals); err != nil {
+		return err
+	}
+	var err error
+	if p.dir, err = os.MkdirTemp("", "nftproxy-checks-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(p.dir)
+	records, err := p.measure(ctx)
+	if err != nil || *out == "" {
+		return err
+	}
+	return p.write(*out, records)
+}
+
+// parse reads lists of sizes and intervals.
+func (p *plan) parse(sizes, intervals string) error {
+	for text := range strings.SplitSeq(sizes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < perService || n > mostEndpoints || n%perService != 0 {
+			return fmt.Errorf("%q endpoints: use multiples of %d up to %d", text, perService, mostEndpoints)
+		}
+		p.sizes = append(p.sizes, n)
+	}
+	for text := range strings.SplitSeq(intervals, ",") {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("interval: %w", err)
+		}
+		p.intervals = append(p.intervals, d)
+	}
+	return nil
+}
+
+// write writes the results.
+func (p *plan) write(path string, records []results.Record) error {
+	machine, err := results.ThisMachine()
+	if err != nil {
+		return err
+	}
+	rules, err := layout.Of(p.nftproxy)
+	if err != nil {
+		return err
+	}
+	version, err := exec.Command(p.nftproxy, "--version").Output()
+	words := strings.Fields(string(version))
+	if err != nil || len(words) < 2 {
+		return fmt.Errorf("ask %s for its version: got %q, %w", p.nftproxy, version, err)
+	}
+	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules,
+		Versions: map[string]string{string(results.Nftproxy): words[1]}, Records: records}
+	return file.Write(path)
+}
