@@ -44,13 +44,26 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	return whole, nil
 }
 
-// prepared returns the transactions of a load.
+// held is how many transactions of a load are in use: the one that is made, the one that is
+// carried out or waits for that, and the first one until the second is carried out.
+const held = 3
+
+// prepared returns the transactions of a load. The memory of each is used again for the third
+// one after it.
 func prepared(parts iter.Seq[nft.Delta]) iter.Seq[kernel.Prepared] {
 	return func(yield func(kernel.Prepared) bool) {
+		var spare [held]kernel.Prepared
+		n := 0
 		for d := range parts {
-			if !yield(kernel.Prepare(plan.Diff(d.Before, d.After))) {
+			p := spare[n].Plan
+			if p == nil {
+				p = &plan.Plan{}
+			}
+			spare[n] = kernel.Prepare(p.DiffAgain(d.Before, d.After), spare[n])
+			if !yield(spare[n]) {
 				return
 			}
+			n = (n + 1) % held
 		}
 	}
 }

@@ -55,10 +55,10 @@ type Prepared struct {
 	transaction *codec.Transaction // the plan as the kernel gets it; nil: the commit makes it
 }
 
-// Prepare encodes a plan before its commit, for example while another one is committed.
-// The commit returns its error.
-func Prepare(p *plan.Plan) Prepared {
-	t, err := codec.Encode(p)
+// Prepare encodes a plan before its commit, for example while another one is committed, in
+// the memory of one that is no longer in use. The commit returns its error.
+func Prepare(p *plan.Plan, spare Prepared) Prepared {
+	t, err := codec.EncodeAgain(p, spare.transaction)
 	if err != nil {
 		t = nil
 	}
@@ -122,7 +122,7 @@ func (c *Conn) sendBatch(t *codec.Transaction, size codec.Size, generation uint3
 	}
 	first = c.sequence
 	c.sequence += uint32(len(t.Messages)) + 2
-	batch := batchOf(t, generation, first)
+	batch := c.batchOf(t, generation, first)
 	if trial {
 		batch = batch[:len(batch)-batchEnd]
 	}
@@ -134,15 +134,15 @@ func (c *Conn) sendBatch(t *codec.Transaction, size codec.Size, generation uint3
 
 // batchOf returns the messages between those that begin and end a batch, numbered
 // from first on. Only the last one of ours asks for an acknowledgement, which
-// arrives after everything is done.
-func batchOf(t *codec.Transaction, generation, first uint32) []byte {
+// arrives after everything is done. The result is valid until the next call.
+func (c *Conn) batchOf(t *codec.Transaction, generation, first uint32) []byte {
 	header := codec.Attributes{unix.AF_UNSPEC, unix.NFNETLINK_V0}
 	header = binary.BigEndian.AppendUint16(header, unix.NFNL_SUBSYS_NFTABLES)
 	begin := slices.Clone(header)
 	begin.Uint32(unix.NFNL_BATCH_GENID, generation)
 
 	size := t.Size()
-	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+unix.NLMSG_ALIGNTO)+len(begin)+len(header))
+	b := slices.Grow(c.batch[:0], size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+unix.NLMSG_ALIGNTO)+len(begin)+len(header))
 	b = appendMessage(b, unix.NFNL_MSG_BATCH_BEGIN, netlink.Request, first, begin)
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -153,8 +153,15 @@ func batchOf(t *codec.Transaction, generation, first uint32) []byte {
 		first++
 		b = appendMessage(b, messageType(m.Type), flags, first, m.Data)
 	}
-	return appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
+	b = appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
+	if cap(b) <= keptBatch {
+		c.batch = b
+	}
+	return b
 }
+
+// keptBatch is the most bytes that are kept for the next batch: a part of a load fits.
+const keptBatch = 1 << 20
 
 // batchEnd is the length of the message that ends a batch.
 const batchEnd = unix.NLMSG_HDRLEN + netlinkio.HeaderLength

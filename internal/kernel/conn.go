@@ -27,6 +27,7 @@ type Conn struct {
 	Log       *slog.Logger         // of transactions that the kernel refuses; may be nil
 	Sent      func([]byte)         // if set, is called with each batch, which must not be kept
 	sequence  uint32               // of the next message in a batch
+	batch     []byte               // the memory of the last one
 	owns      bool                 // the tables that it adds
 	namespace *os.File             // of the network
 	// lacksDestroy means that the kernel is older than 6.3.

@@ -104,8 +104,9 @@ func (r *Router) rebuild() []RouteChange {
 	for name, s := range services {
 		states[name] = s.state
 	}
-	for _, d := range r.decide(states) {
-		r.set(d, touched)
+	all := r.decide(states)
+	for i := range all {
+		r.set(&all[i], touched)
 	}
 	return r.settleAll(touched)
 }

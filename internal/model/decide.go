@@ -21,14 +21,14 @@ type decided struct {
 const decideAtOnce = 256
 
 // decide decides about some Services, on all processors if there are many.
-func (r *Router) decide(states map[ServiceName]ServiceState) []*decided {
-	out := make([]*decided, 0, len(states))
+func (r *Router) decide(states map[ServiceName]ServiceState) []decided {
+	out := make([]decided, 0, len(states))
 	for name, s := range states {
-		out = append(out, &decided{name: name, state: s})
+		out = append(out, decided{name: name, state: s})
 	}
 	spread(len(out), decideAtOnce, func(first, end int) {
-		for _, d := range out[first:end] {
-			r.route(d)
+		for i := range out[first:end] {
+			r.route(&out[first+i])
 		}
 	})
 	return out

@@ -128,6 +128,9 @@ func (r *Route) PortName() PortName {
 	return PortName{r.Service.Name, r.Port.Name, r.Port.Protocol}
 }
 
+// Alone reports whether the route is the only one with its choice.
+func (r *Route) Alone() bool { return r.Service.External == nil && r.Port.NodePort == 0 }
+
 // Local reports whether clients outside of the cluster get endpoints on this node
 // only, and keep their address. There are none on localhost.
 func (r *Route) Local() bool {

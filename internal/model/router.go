@@ -67,8 +67,9 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 		r.winners = make(map[Frontend]*Route, len(states))
 		touched = nil
 	}
-	for _, d := range r.decide(states) {
-		r.set(d, touched)
+	all := r.decide(states)
+	for i := range all {
+		r.set(&all[i], touched)
 	}
 	return r.settleAll(touched)
 }

@@ -31,7 +31,16 @@ func Diff(current, desired *nft.Ruleset) *Plan { return DiffOutdated(current, de
 
 // DiffOutdated redeclares the tables of the outdated families in any case.
 func DiffOutdated(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
-	p := &Plan{}
+	return (&Plan{}).diff(current, desired, outdated)
+}
+
+// DiffAgain is like [Diff], in the memory of a plan that is no longer in use.
+func (p *Plan) DiffAgain(current, desired *nft.Ruleset) *Plan {
+	*p = Plan{Changes: p.Changes[:0]}
+	return p.diff(current, desired, nil)
+}
+
+func (p *Plan) diff(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
 	for _, f := range model.Families {
 		cur, want := current.Table(f), desired.Table(f)
 		switch {

@@ -51,8 +51,8 @@ type composer struct {
 	other *model.Route
 }
 
-func newComposer(r *model.Routing, frontends int) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout, frontends)}
+func newComposer(r *model.Routing) *composer {
+	return &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout)}
 }
 
 // layoutKey identifies a layout: the frontends of a service port share their choice, and
@@ -142,16 +142,22 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 	case scheduler == model.SourceHash:
 		key.scheduler = scheduler
 	}
-	l, ok := c.layouts[key]
+	alone := r.Alone()
+	if !alone {
+		if l, ok := c.layouts[key]; ok {
+			return l
+		}
+	}
+	var l layout
 	switch {
-	case ok:
-		return l
 	case scheduler.IsMaglev():
 		l = maglevLayout(r.Service, inside, outside)
 	default:
 		l = newLayout(c.node, r.PortName(), scheduler, inside, outside)
 	}
-	c.layouts[key] = l
+	if !alone {
+		c.layouts[key] = l
+	}
 	return l
 }
 

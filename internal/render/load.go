@@ -15,17 +15,48 @@ import (
 // of 1.24 s for 600,000), and both sides less memory.
 const loadStep = 8192
 
+// heldParts is how many parts of a load are in use at the same time: see [Load].
+const heldParts = 3
+
+// spareElements is the memory of the elements of earlier parts of a load.
+type spareElements struct {
+	parts [heldParts]map[model.Family]map[string][]nft.Element
+	n     int
+}
+
+// begin begins another part.
+func (s *spareElements) begin() { s.n = (s.n + 1) % heldParts }
+
+// next returns empty elements for a table of the part, by the name of the set.
+func (s *spareElements) next(f model.Family) map[string][]nft.Element {
+	if s.parts[s.n] == nil {
+		s.parts[s.n] = make(map[model.Family]map[string][]nft.Element)
+	}
+	elements := s.parts[s.n][f]
+	if elements == nil {
+		elements = make(map[string][]nft.Element)
+		s.parts[s.n][f] = elements
+	}
+	for set := range elements {
+		elements[set] = elements[set][:0]
+	}
+	return elements
+}
+
 // Load returns the state for some routes of a node, and the changes from nothing to it
 // in parts. Packets see nothing of them before the last one, which adds the base chains.
-// The state is complete when all parts have been taken.
+// The state is complete when all parts have been taken. When a part is made, the third one
+// before it is no longer valid: its memory is used again.
 func Load(r *model.Routing, routes []model.RouteChange) (*State, iter.Seq[nft.Delta]) {
 	s := newState(r)
 	return s, func(yield func(nft.Delta) bool) {
 		part, rest := s.cutLoad(routes)
 		s.loading = len(rest) > 0
 		for yield(s.Change(part, r.NodePortAddresses)) && len(rest) > 0 {
+			s.spare.begin()
 			part, rest = s.cutLoad(rest)
 		}
+		s.spare = spareElements{}
 		if s.loading {
 			s.loading = false
 			yield(s.hooks())

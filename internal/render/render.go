@@ -82,8 +82,8 @@ func (p *part) reserve(changes []model.RouteChange, byDefault model.Scheduler) {
 			endpoints += slotsOf(r, byDefault)
 		}
 	}
-	p.elements[nft.ServicesMap] = make([]nft.Element, 0, len(changes))
-	p.elements[nft.EndpointsMap] = make([]nft.Element, 0, endpoints)
+	p.elements[nft.ServicesMap] = slices.Grow(p.elements[nft.ServicesMap], len(changes))
+	p.elements[nft.EndpointsMap] = slices.Grow(p.elements[nft.EndpointsMap], endpoints)
 }
 
 // take adds the elements of a frontend, except those that frontends share: see

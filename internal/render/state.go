@@ -19,6 +19,7 @@ type State struct {
 	last   *change
 	// loading means that there are no base chains yet.
 	loading bool
+	spare   spareElements
 	resized uint64 // how often sizes have changed
 }
 
@@ -104,7 +105,9 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 			continue
 		}
 		u := t.begin()
-		u.after.isLoaded = s.loading
+		if s.loading {
+			u.after.isLoaded, u.after.elements = true, s.spare.next(f)
+		}
 		t.change(s.base, own, u)
 		c.take(f, u)
 	}
@@ -313,7 +316,14 @@ func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
 // count adds a fragment n times: once or, to remove it, -1 times.
 func (t *table) count(f *fragment, n int32, u *update) {
 	for i := range f.elements {
-		if m := &f.elements[i]; shared(m.set) {
+		m := &f.elements[i]
+		switch {
+		case !shared(m.set):
+		case u.after.isLoaded:
+			if count(t.elements, nil, sharedKey(m), n) == n { // the first one that needs it
+				u.after.elements[m.set] = append(u.after.elements[m.set], m.Element)
+			}
+		default:
 			count(t.elements, u.elements, sharedKey(m), n)
 		}
 	}
@@ -355,7 +365,7 @@ func (t *table) use(r *model.Routing, changes []model.RouteChange) {
 	if t.beside = len(changes) > 0; !t.beside {
 		return
 	}
-	composer := newComposer(r, len(changes))
+	composer := newComposer(r)
 	var f fragment
 	for i := range changes {
 		if now := changes[i].New; now != nil {
@@ -372,7 +382,7 @@ const usualElements = 16
 
 // change counts what changes of routes change, and collects it.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
-	composer := newComposer(r, len(changes))
+	composer := newComposer(r)
 	u.after.reserve(changes, r.Scheduler)
 	f := fragment{elements: make([]member, 0, usualElements)}
 	take := func(of model.Frontend, r, other *model.Route, n int32, to *part) {
@@ -393,8 +403,10 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	if !t.exists {
 		elements, lanes = t.elements, t.lanes
 	}
-	u.before.share(elements, u.elements)
-	u.after.share(elements, t.elements)
+	if !u.after.isLoaded {
+		u.before.share(elements, u.elements)
+		u.after.share(elements, t.elements)
+	}
 	touched := slices.AppendSeq(make([]laneUse, 0, len(lanes)), maps.Keys(lanes))
 	slices.SortFunc(touched, laneUse.compare)
 	for _, l := range touched {

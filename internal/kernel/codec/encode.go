@@ -3,6 +3,7 @@ package codec
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/mdlayher/netlink"
@@ -98,8 +99,14 @@ type part struct {
 }
 
 // Encode returns the transaction for a plan.
-func Encode(p *plan.Plan) (*Transaction, error) {
+func Encode(p *plan.Plan) (*Transaction, error) { return EncodeAgain(p, nil) }
+
+// EncodeAgain is like [Encode], in the memory of a transaction that is no longer in use.
+func EncodeAgain(p *plan.Plan, spare *Transaction) (*Transaction, error) {
 	e := &encoder{deletions: ElementList{Verb: unix.NFT_MSG_DELSETELEM}, additions: ElementList{Verb: unix.NFT_MSG_NEWSETELEM}}
+	if spare != nil {
+		e.spare = slices.DeleteFunc(spare.Messages, func(m Message) bool { return len(m.Parts) == 0 })
+	}
 	for i := range p.Changes {
 		if err := e.change(&p.Changes[i]); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", p.Changes[i].Text(), err)
@@ -119,6 +126,8 @@ type encoder struct {
 	family               model.Family
 	deletions, additions ElementList
 	nextID               uint32 // of a new set, for NFTA_SET_ID
+	// spare are lists of elements whose memory can be used.
+	spare []Message
 }
 
 func (e *encoder) change(c *plan.Change) error {

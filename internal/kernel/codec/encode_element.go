@@ -57,14 +57,21 @@ func (e *encoder) element(c *plan.Change) {
 func (e *encoder) flushLists() {
 	for _, l := range []*ElementList{&e.deletions, &e.additions} {
 		if len(l.parts) > 0 {
-			e.messages = append(e.messages, l.Message())
+			m := Message{}
+			if last := len(e.spare) - 1; last >= 0 {
+				m, e.spare = e.spare[last], e.spare[:last]
+			}
+			e.messages = append(e.messages, l.message(m.Data, m.Parts))
 		}
 	}
 }
 
-func (l *ElementList) Message() Message {
+func (l *ElementList) Message() Message { return l.message(nil, nil) }
+
+// message returns the message in the memory of another one, and begins the next.
+func (l *ElementList) message(data []byte, parts []part) Message {
 	l.data.End(l.list)
-	m := Message{Type: l.Verb, Data: slices.Clone(l.data), Set: l.set, Parts: slices.Clone(l.parts)}
+	m := Message{Type: l.Verb, Data: append(data[:0], l.data...), Set: l.set, Parts: append(parts[:0], l.parts...)}
 	if l.Verb == unix.NFT_MSG_NEWSETELEM {
 		m.Flags = netlink.Create
 	}
