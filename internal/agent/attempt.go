@@ -116,10 +116,9 @@ func (a *Agent) resumed(s *Sync) {
 	s.Plan, a.compared = &plan.Plan{}, time.Now()
 }
 
-// loadGC is the value of GOGC during the first sync and a load, which leave little on the heap
-// and much garbage: the collector runs half as often. With 400 the peak of memory is half as
-// high again, for little time. A limit of memory (GOMEMLIMIT) still holds.
-const loadGC = 200
+// loadGC is the value of GOGC during the first sync and a load, of which most stays on the heap:
+// what the collector finds is hardly worth the time. A limit of memory (GOMEMLIMIT) still holds.
+const loadGC = 400
 
 // generous lets the collector run less often until the function that it returns is called.
 func generous() (end func()) {

@@ -234,7 +234,7 @@ func (n PortName) String() string {
 	if n.Port == "" {
 		return n.Service.String()
 	}
-	return n.Service.String() + ":" + n.Port
+	return n.Service.Namespace + "/" + n.Service.Name + ":" + n.Port
 }
 
 // Compare orders by service, port name, then protocol.

@@ -51,7 +51,8 @@ func newLayout(node string, port model.PortName, scheduler model.Scheduler, insi
 		if scheduler == model.SourceHash {
 			all = hashed(in, keep, scale)
 		} else {
-			all = weighted(shuffle(node, port, in, keep), scale)
+			var few [fewEndpoints]model.Endpoint
+			all = weighted(shuffle(few[:0], node, port, in, keep), scale)
 		}
 		return all[:min(len(all), maxSlots)]
 	}
@@ -74,14 +75,18 @@ func not(f func(model.Endpoint) bool) func(model.Endpoint) bool {
 	return func(e model.Endpoint) bool { return !f(e) }
 }
 
-// shuffle orders endpoints by a hash of node, service port and endpoint: otherwise
-// a thousand nodes would start with the same endpoint.
-func shuffle(node string, port model.PortName, endpoints []model.Endpoint, keep func(model.Endpoint) bool) []model.Endpoint {
+// fewEndpoints is as many as most Services have: they are ordered without an allocation.
+const fewEndpoints = 8
+
+// shuffle appends endpoints in the order of a hash of node, service port and endpoint:
+// otherwise a thousand nodes would start with the same endpoint.
+func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints []model.Endpoint, keep func(model.Endpoint) bool) []model.Endpoint {
 	type ranked struct {
 		rank     uint64
 		endpoint model.Endpoint
 	}
-	order := make([]ranked, 0, len(endpoints))
+	var few [fewEndpoints]ranked
+	order := slices.Grow(few[:0], len(endpoints))
 	start := hash(node, port.Service.Namespace, port.Service.Name, port.Port)
 	var text [64]byte // longer than any address
 	for _, e := range endpoints {
@@ -92,9 +97,8 @@ func shuffle(node string, port model.PortName, endpoints []model.Endpoint, keep 
 	slices.SortFunc(order, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.endpoint.Address().Compare(b.endpoint.Address()))
 	})
-	out := make([]model.Endpoint, len(order))
-	for i, r := range order {
-		out[i] = r.endpoint
+	for _, r := range order {
+		out = append(out, r.endpoint)
 	}
 	return out
 }
