@@ -27,7 +27,9 @@ const (
 	askAtOnce = 128
 	// maxAnswer is more than the kernel says about one element. An error repeats the
 	// question behind what is read of it.
-	maxAnswer = 4 << 10
+	maxAnswer = 2 << 10
+	// answersAtOnce is how many answers one system call receives.
+	answersAtOnce = 32
 )
 
 // isWorthAsking reports whether a set of the kernel may be read by the keys of the
@@ -99,13 +101,13 @@ type Inquiry struct {
 	header  int              // length of what all questions begin with
 	data    codec.Attributes // of a question
 	message []byte
-	answer  []byte
+	answers *inbox
 	serial  uint32
 }
 
 func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *Inquiry {
 	data := codec.InSet(s.Name, f)
-	return &Inquiry{wanted: wanted, decoder: codec.NewElementDecoder(s, f), data: data, header: len(data), answer: make([]byte, maxAnswer)}
+	return &Inquiry{wanted: wanted, decoder: codec.NewElementDecoder(s, f), data: data, header: len(data), answers: newInbox(answersAtOnce, maxAnswer)}
 }
 
 // NewInquiry returns an inquiry about a set.
@@ -160,11 +162,13 @@ func (q *Inquiry) ask(fd int) error {
 	for question := q.question(q.wanted[q.next:][:n]); errors.Is(err, unix.EINTR); {
 		err = unix.Sendto(fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	}
-	for ; n > 0 && err == nil; n-- {
-		var length int
-		if length, err = unix.Read(fd, q.answer); err == nil {
-			err = q.take(q.answer[:length])
+	for n > 0 && err == nil {
+		var received int
+		received, err = q.answers.receive(fd, n)
+		for i := 0; i < received && err == nil; i++ {
+			err = q.take(q.answers.datagram(i))
 		}
+		n -= received
 	}
 	if !errors.Is(err, errMissing) {
 		return err
