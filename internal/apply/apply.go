@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -328,8 +329,10 @@ func (u *update) commitPrepared(prepared kernel.Prepared) error {
 	if u.generation != kernel.AnyGeneration {
 		u.generation++ // by this transaction
 	}
-	u.log.Debug("transaction committed", "changes", len(p.Changes), "messages", size.Messages,
-		"bytes", size.Bytes, "duration", took)
+	if u.log.Enabled(context.Background(), slog.LevelDebug) { // the values take allocations
+		u.log.Debug("transaction committed", "changes", len(p.Changes), "messages", size.Messages,
+			"bytes", size.Bytes, "duration", took)
+	}
 	return nil
 }
 

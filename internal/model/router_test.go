@@ -290,8 +290,14 @@ func TestManyAtOnce(t *testing.T) {
 	broken := ServiceName{"default", "service-5"}
 	states[broken] = ServiceState{states[broken].Service, []*EndpointSlice{nil}}
 	together, inTurn := NewRouter(), NewRouter()
-	if n, routes := len(together.SetServices(states)), len(together.Routes()); n != routes || routes != len(states)-1+99 {
+	changes := together.SetServices(states)
+	if n, routes := len(changes), len(together.Routes()); n != routes || routes != len(states)-1+99 {
 		t.Errorf("%d changes, %d routes", n, routes)
+	}
+	for _, c := range changes {
+		if c.Old != nil || c.New == nil || c.New != together.winner(c.Frontend) {
+			t.Errorf("change %+v, want one to %+v", c, together.winner(c.Frontend))
+		}
 	}
 	for name, s := range states {
 		inTurn.SetServices(map[ServiceName]ServiceState{name: s})
