@@ -148,6 +148,8 @@ manifests: ## check manifests, chart, alerts and packages with kustomize, Helm, 
 	scripts/install-packages systemd-analyze:systemd dpkg-deb:dpkg lintian:lintian rpm:rpm
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd deploy/check && NO_SKIP=$(NO_SKIP) ../../scripts/test
+	cd tools/release && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
+	cd tools/release && NO_SKIP=$(NO_SKIP) ../../scripts/test .
 
 .PHONY: cover
 cover: ## run the tests and print the coverage by function
@@ -212,7 +214,7 @@ install: $(BINARY) ## install the program, its systemd unit, manual pages and co
 	scripts/share '$(abspath $(BINARY))' '$(abspath $(DESTDIR)$(PREFIX)/share)'
 
 .PHONY: image
-image: ## build the container image (needs Docker)
+image: ## build the container image with Docker; "make release" needs none
 	docker build -f deploy/Dockerfile --build-arg VERSION=$(VERSION) -t nftproxy:$(VERSION) .
 
 .PHONY: packages
@@ -220,8 +222,13 @@ packages: build ## build packages (.deb, .rpm) of bin/nftproxy in dist/
 	arch=$$(go env GOARCH) && install -D $(BINARY) dist/nftproxy-linux-$$arch && ARCHITECTURES=$$arch scripts/packages '$(VERSION)' dist
 
 .PHONY: release
-release: ## build programs and packages for amd64 and arm64, with bills of materials (SBOM) and checksums, in dist/
+release: ## build programs, packages, image and chart for amd64 and arm64, with bills of materials (SBOM) and checksums, in dist/
 	scripts/release '$(VERSION)' dist
+
+.PHONY: release-try
+release-try: ## build a release twice, publish it to a registry of its own, verify, run and install it, and see changed ones refused (5 minutes, and 10 to compile cosign the first time); needs root and Debian
+	scripts/install-packages jq:jq git:git qemu-aarch64-static:qemu-user-static
+	scripts/release-try
 
 .PHONY: reproducible
 reproducible: ## build the committed source twice, from scratch, and compare byte for byte (minutes); ARCHITECTURES=amd64
