@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -120,8 +121,12 @@ type loaded struct {
 	register int
 }
 
-// loads is the inverse of load.
-var loads = map[model.Family]map[any]loaded{model.IPv4: loadsOf(model.IPv4), model.IPv6: loadsOf(model.IPv6)}
+// loads is the inverse of load, made when the first rule is decoded: most commands read
+// none.
+var loads = map[model.Family]func() map[any]loaded{
+	model.IPv4: sync.OnceValue(func() map[any]loaded { return loadsOf(model.IPv4) }),
+	model.IPv6: sync.OnceValue(func() map[any]loaded { return loadsOf(model.IPv6) }),
+}
 
 func loadsOf(f model.Family) map[any]loaded {
 	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, destinationType, icmpType, inputInterface, inputIndex, outputInterface}
@@ -138,7 +143,7 @@ func loadsOf(f model.Family) map[any]loaded {
 }
 
 func (s *symbolic) load(e any) error {
-	l, ok := loads[s.family][e]
+	l, ok := loads[s.family]()[e]
 	if !ok {
 		return errForeign
 	}
