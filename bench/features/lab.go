@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/bench/flow"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -20,9 +21,9 @@ type lab struct {
 	*feature
 	*netlab.Lab
 	to      netip.AddrPort
-	servers *listeners
-	daemon  *exec.Cmd // nil: nftproxy has only written the rules
-	costs   []cost    // one for each round
+	servers *flow.Servers
+	daemon  *exec.Cmd   // nil: nftproxy has only written the rules
+	costs   []flow.Cost // one for each round
 }
 
 // newLab makes a laboratory, and connects once.
@@ -36,12 +37,11 @@ func (p *plan) newLab(f *feature) (l *lab, err error) {
 	if l.Lab, err = netlab.New(endpoints + 1); err != nil {
 		return l, err
 	}
-	// More than one address has ports for, if connection tracking keeps closed ones.
-	if err := l.client().Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("1024 65535"), 0) }); err != nil {
+	if err := flow.AllPorts(l.client()); err != nil {
 		return l, err
 	}
 	pods := l.Pods[:endpoints]
-	if l.servers, err = listen(pods, p.family); err != nil {
+	if l.servers, err = flow.Listen(model.TCP, pods, p.family, serverPort); err != nil {
 		return l, err
 	}
 	var addresses []netip.Addr
@@ -72,17 +72,17 @@ func (l *lab) client() *netlab.Host {
 }
 
 // connect makes a number of connections, and returns the mean cost of one.
-func (l *lab) connect(n int) (cost, error) {
+func (l *lab) connect(n int) (flow.Cost, error) {
 	before, err := l.daemonTime()
 	if err != nil {
-		return cost{}, err
+		return flow.Cost{}, err
 	}
-	c, err := l.servers.connect(l.client(), l.to, n)
+	c, err := l.servers.Open(l.client(), l.to, n)
 	if err != nil {
 		return c, err
 	}
 	after, err := l.daemonTime()
-	c.processor += (after - before) / time.Duration(n)
+	c.Processor += (after - before) / time.Duration(n)
 	return c, err
 }
 
@@ -109,7 +109,7 @@ func (l *lab) close() error {
 		_ = l.daemon.Wait() // the error says that it was killed
 	}
 	if l.servers != nil {
-		err = l.servers.close()
+		err = l.servers.Close()
 	}
 	if l.Lab != nil {
 		err = errors.Join(err, l.Lab.Close())

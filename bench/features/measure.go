@@ -131,9 +131,9 @@ func (p *plan) add(labs []*lab, all map[string]*found) {
 		}
 		f := all[l.name]
 		for round, c := range l.costs {
-			own, of := c.processor.Seconds(), base.costs[round].processor.Seconds()
+			own, of := c.Processor.Seconds(), base.costs[round].Processor.Seconds()
 			f.costs = append(f.costs, own)
-			f.rates = append(f.rates, 1/c.wall.Seconds())
+			f.rates = append(f.rates, 1/c.Wall.Seconds())
 			f.ratios = append(f.ratios, own/of)
 			f.added = append(f.added, own-of)
 		}
