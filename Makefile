@@ -258,6 +258,11 @@ bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy;
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench DataPath -benchtime 1x -timeout 90m ./datapath
 
+.PHONY: bench-flows
+bench-flows: ## measure what a new flow costs over TCP and UDP, with affinity, limits and counters, for nftproxy and kube-proxy (6 minutes); FLOW_SERVICES=1,1000,30000, RESULTS=FILE.json saves
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) FLOW_SERVICES=$(FLOW_SERVICES) go test -run '^$$' -bench '^BenchmarkFlows$$' -benchtime 1x -timeout 90m ./datapath
+
 .PHONY: bench-balancers
 bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minutes); BALANCERS=nftproxy,HAProxy MEASURE=failover, RUNS=5, MACHINE=1 in a virtual machine, with IPVS and keepalived, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables haproxy:haproxy nftlb:nftlb $(if $(MACHINE),qemu-system-x86_64:qemu-system-x86)
@@ -268,6 +273,10 @@ bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minute
 bench-features: build ## measure what each optional feature costs a new connection (4 minutes); FEATURES=ROW,ROW selects, SERVICES=1000, RUNS=5, RESULTS=FILE.json saves
 	go run ./bench/features -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),1000) -runs $(or $(RUNS),5) $(if $(FEATURES),-only '$(FEATURES)') \
 		$(if $(RESULTS),-o $(RESULTS))
+
+.PHONY: bench-program
+bench-program: ## measure the size of the program by parts, and what its start costs; RUNS=20, RESULTS=FILE.json saves
+	go run ./scripts/size -version '$(VERSION)' -runs $(or $(RUNS),20) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-checks
 bench-checks: build ## measure what health checks of ENDPOINTS=1000,10000 cost the daemon, with INTERVALS=5s,2s (6 minutes); ROUNDS=6, RUNS=3, RESULTS=FILE.json saves

@@ -74,11 +74,11 @@ func TestTableOfSoaks(t *testing.T) {
 	}
 	got := report.Tables([]*results.File{run(500_000, 0), run(400_000, 1)})["soak"]
 	const want = `
-| date, services    |   time | changes | disturbances | requests | lost | memory at first | at last | heap at first | at last | files at first | at last |
-|-------------------|-------:|--------:|-------------:|---------:|-----:|----------------:|--------:|--------------:|--------:|---------------:|--------:|
-| 2026-02-03, 2,000 | 10 min |  20,000 |           50 |  500,000 |    0 |          50 MiB |  51 MiB |        20 MiB |  20 MiB |             15 |      16 |
-| 2026-02-03, 2,000 | 10 min |  20,000 |           50 |  400,000 |    1 |          50 MiB |  51 MiB |        20 MiB |  20 MiB |             15 |      16 |
-| all               | 20 min |  40,000 |          100 |  900,000 |    1 |                 |         |               |         |                |         |
+| date, services    |   time | changes | restarts and other disturbances | requests | lost | memory at first | at last | heap at first | at last | files at first | at last |
+|-------------------|-------:|--------:|--------------------------------:|---------:|-----:|----------------:|--------:|--------------:|--------:|---------------:|--------:|
+| 2026-02-03, 2,000 | 10 min |  20,000 |                              50 |  500,000 |    0 |          50 MiB |  51 MiB |        20 MiB |  20 MiB |             15 |      16 |
+| 2026-02-03, 2,000 | 10 min |  20,000 |                              50 |  400,000 |    1 |          50 MiB |  51 MiB |        20 MiB |  20 MiB |             15 |      16 |
+| all               | 20 min |  40,000 |                             100 |  900,000 |    1 |                 |         |               |         |                |         |
 `
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -40,7 +40,7 @@ func (t Tree) Earlier(files []*results.File) (out []Earlier) {
 var commits = regexp.MustCompile(`^(v\d+\.\d+\.\d+\S*-g)?[0-9a-f]{7,40}$|^v\d+\.\d+\.\d+$`)
 
 // withoutRules are the tables whose figures do not depend on rules.
-var withoutRules = map[string]bool{"watchers": true, "watchers-compared": true, "watchers-memory": true}
+var withoutRules = map[string]bool{"watchers": true, "watchers-compared": true, "watchers-memory": true, "program": true, "init": true}
 
 // earlierMark is the list of accepted earlier figures of a page, which people read as
 // the exceptions.

@@ -10,7 +10,7 @@ import (
 // soakTable has all long runs, and their sums: runs that were made one after the
 // other count together.
 func soakTable(files []*results.File) *grid {
-	g := &grid{head: []string{"date, services", "time", "changes", "disturbances", "requests", "lost",
+	g := &grid{head: []string{"date, services", "time", "changes", "restarts and other disturbances", "requests", "lost",
 		"memory at first", "at last", "heap at first", "at last", "files at first", "at last"}}
 	var sum results.Soak
 	for _, f := range files {

@@ -19,12 +19,15 @@ var builders = map[string]func([]*results.File) *grid{
 	"growth":  growthTable,
 	"compare": compareTable,
 	"rates":   ratesTable,
+	"flows":   flowsTable,
 	"rest":    restTable,
 	"churn":   churnTable,
 	"period":  periodTable,
 	"soak":    soakTable,
 	"process": processTable,
 
+	"program":  programTable,
+	"init":     initTable,
 	"features": featuresTable,
 	"checks":   checksTable,
 

@@ -71,6 +71,10 @@ type Record struct {
 	// Cost is the processor time of one operation, in seconds, for all processes that
 	// take part in it.
 	Cost *Distribution `json:"cost,omitempty"`
+	// Part is a part of the program itself, which the scenario names.
+	Part *Part `json:"part,omitempty"`
+	// Counted is set if nftproxy counts the connections to each frontend and endpoint.
+	Counted bool `json:"counted,omitempty"`
 	// Added is how much more than a baseline Cost is, in seconds, each computed from one
 	// round.
 	Added *Distribution `json:"added,omitempty"`
@@ -179,6 +183,17 @@ const (
 	// operations.
 	FeatureConnection Operation = "connection by feature"
 
+	// ProgramSize is no action: it is the size of a part of the program.
+	ProgramSize Operation = "size of the program"
+	// ProgramStart is a start of the program that does nothing else, and ProgramInit the
+	// initialization of a package in it.
+	ProgramStart Operation = "start of the program"
+	ProgramInit  Operation = "initialization"
+
+	// NewFlow is a new TCP connection, or the first datagrams from a port of UDP. Its
+	// ratios name programs in place of operations.
+	NewFlow Operation = "new flow"
+
 	// HealthChecks is no action: it is what the process does while endpoints are checked.
 	// Its PerSecond are checks.
 	HealthChecks Operation = "health checks"
@@ -236,6 +251,19 @@ type Memory struct {
 	// Started is VmRSS after the start, before any change; zero: not known.
 	Started uint64 `json:"started,omitempty"`
 }
+
+// Part is a part of a program, in bytes.
+type Part struct {
+	File int64 `json:"file,omitempty"` // the whole file
+	Code int64 `json:"code,omitempty"`
+	Data int64 `json:"data,omitempty"`
+}
+
+// Scenarios of ProgramSize that are not parts, but all of it.
+const (
+	StrippedProgram = "the program, stripped"
+	WholeProgram    = "the program with symbols"
+)
 
 // Failover is what the failure of one of three servers costs. Seconds of the record
 // is when the last request began that failed, after the failure.

@@ -107,13 +107,18 @@ func (r *row) measure(ctx context.Context, file string, quick bool, runs string)
 	}
 	fmt.Printf("%s: make %s %s (%s)\n", r.name, r.target, variables, r.takes)
 	began := time.Now()
-	// The shell takes quotes off.
-	cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf("exec make %s %s RESULTS=%s", r.target, variables+runsOf(runs), file))
+	// The shell takes quotes off. Some targets add to a file that is there.
+	fresh := file + ".new"
+	defer os.Remove(fresh)
+	cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf("exec make %s %s RESULTS=%s", r.target, variables+runsOf(runs), fresh))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("make %s: %w", r.target, err)
 	}
-	if _, err := results.Read(file); err != nil {
+	if _, err := results.Read(fresh); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, file); err != nil {
 		return err
 	}
 	fmt.Printf("%s: done after %v\n", r.name, time.Since(began).Round(time.Second))

@@ -144,11 +144,16 @@ func withNftproxy(b *testing.B, services int) *dataPath {
 // the API server, which would take processor time from the clients.
 func withKubeProxy(b *testing.B, services int) *dataPath {
 	b.Helper()
+	return throughKubeProxy(b, services, withEndpoint)
+}
+
+func throughKubeProxy(b *testing.B, services int, make func(endpoint netip.Addr, services int) objects) *dataPath {
+	b.Helper()
 	// All Services of a namespace wait in one queue for its quotas.
 	c := testbed.NewCluster(b, dataPathClients+1, "--disable-admission-plugins", "ResourceQuota")
 	c.StopEcho(c.Pods[dataPathClients])
 	p := newDataPath(b, results.KubeProxy, services, c.Lab)
-	withEndpoint(p.to.Addr(), services).create(b, c)
+	make(p.to.Addr(), services).create(b, c)
 	proxy := testbed.Start(b, c.Node, testbed.KubeProxy, "--proxy-mode", "nftables", "--kubeconfig", c.Kubeconfig(testbed.ProxyUser),
 		"--hostname-override", testbed.NodeName, "--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0")
 	p.to = testbed.LoadTarget(services / 2)

@@ -32,22 +32,29 @@ func withEndpoint(endpoint netip.Addr, services int) objects {
 		if i == services/2 {
 			to = endpoint
 		}
-		slice := testbed.LoadSlice(i, []netip.Addr{to})
-		slice.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
-		slice.Namespace = testbed.Namespace
-		o.slices = append(o.slices, slice)
-		o.services = append(o.services, &corev1.Service{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-			ObjectMeta: metav1.ObjectMeta{Name: testbed.LoadName(i), Namespace: testbed.Namespace},
-			Spec: corev1.ServiceSpec{
-				ClusterIP:  testbed.ClusterIP(i).String(),
-				ClusterIPs: []string{testbed.ClusterIP(i).String()},
-				IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-				Ports:      []corev1.ServicePort{{Name: "http", Port: testbed.ServicePort, TargetPort: intstr.FromInt32(testbed.EchoPort)}},
-			},
-		})
+		o.add(to)
 	}
 	return o
+}
+
+// add adds a Service with an endpoint, and returns it with its slice.
+func (o *objects) add(to netip.Addr) (*corev1.Service, *discoveryv1.EndpointSlice) {
+	i := len(o.services)
+	slice := testbed.LoadSlice(i, []netip.Addr{to})
+	slice.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
+	slice.Namespace = testbed.Namespace
+	service := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: testbed.LoadName(i), Namespace: testbed.Namespace},
+		Spec: corev1.ServiceSpec{
+			ClusterIP:  testbed.ClusterIP(i).String(),
+			ClusterIPs: []string{testbed.ClusterIP(i).String()},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []corev1.ServicePort{{Name: "http", Port: testbed.ServicePort, TargetPort: intstr.FromInt32(testbed.EchoPort)}},
+		},
+	}
+	o.slices, o.services = append(o.slices, slice), append(o.services, service)
+	return service, slice
 }
 
 // write writes the objects into a file as kubectl would.

@@ -35,12 +35,14 @@ func spread(rounds []float64) string {
 
 // ratio returns the median of the ratios of rounds: what slows down a round
 // slows down all variants.
-func ratio(rounds, base []float64) float64 {
-	ratios := make([]float64, len(rounds))
+func ratio(rounds, base []float64) float64 { return results.Median(ratios(rounds, base)...) }
+
+func ratios(rounds, base []float64) []float64 {
+	out := make([]float64, len(rounds))
 	for i := range rounds {
-		ratios[i] = rounds[i] / base[i]
+		out[i] = rounds[i] / base[i]
 	}
-	return results.Median(ratios...)
+	return out
 }
 
 // writeDataPaths writes the figures to the file that RESULTS names.
