@@ -12,7 +12,7 @@ import (
 
 // Whole returns a copy of the document whose Lists are parsed as a whole.
 func (d *Document) Whole() *Document {
-	return &Document{Place: d.Place, Convert: d.Convert, text: d.text, json: d.json, whole: true}
+	return &Document{Place: d.Place, Convert: d.Convert, text: d.text, json: d.json, whole: true, parser: d.parser}
 }
 
 // IsCut reports whether the items of a YAML List have not been parsed yet.

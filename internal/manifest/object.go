@@ -19,7 +19,8 @@ type Object struct {
 	Place
 	doc      *Document
 	base     int          // is added to the lines of root
-	root     *yaml.Node   // nil until it is asked for, if the document is JSON
+	block    *block       // nil: it was read by the YAML parser, or the document is JSON
+	root     *yaml.Node   // nil until it is asked for, if the document is JSON or a block
 	text     []byte       // JSON; nil until it is asked for, if the document is YAML
 	nodes    []*yaml.Node // items of a List that was parsed as a whole
 	chunks   []chunk      // items that were cut out of a List
@@ -45,6 +46,9 @@ func (d *Document) Parse() (*Object, *Error) {
 	}
 	if err := tooLarge(d.text, false); err != nil {
 		return nil, &Error{Place: d.Place, Err: err}
+	}
+	if o := d.block(d.text, d.Line-1, 0); o != nil {
+		return o, nil
 	}
 	root, err := parseYAML(d.text)
 	switch {
@@ -77,11 +81,26 @@ func (d *Document) object(root *yaml.Node, base, item int) *Object {
 	return o
 }
 
+// block returns the object of a text, or of its one entry, if that can be read as a block.
+func (d *Document) block(text []byte, base, item int) *Object {
+	if d.parser || d.Convert != nil {
+		return nil
+	}
+	b := readBlock(text, item > 0)
+	if b == nil {
+		return nil
+	}
+	o := &Object{Place: d.Place, doc: d, block: b, base: base}
+	o.Item, o.Line = item, base+int(b.nodes[0].line)
+	return o
+}
+
 // json returns the object as JSON.
 func (o *Object) json() []byte {
 	if o.text == nil {
+		root := o.tree()
 		c := &converter{Object: o}
-		text, err := stdjson.Marshal(c.value(o.root))
+		text, err := stdjson.Marshal(c.value(root))
 		if o.doc.Convert != nil && !o.tooMany {
 			text, err = o.doc.Convert(o.doc.text)
 		}
@@ -101,6 +120,13 @@ var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
 // tree returns the object as YAML, for the lines of its fields.
 func (o *Object) tree() *yaml.Node {
+	if o.root == nil && o.block != nil {
+		root, err := parseYAML(o.block.text)
+		if err == nil && o.block.entry {
+			root = root.Content[0]
+		}
+		o.root = root
+	}
 	if o.root == nil {
 		text := surrogates.ReplaceAll(bytes.ReplaceAll(o.text, []byte("\t"), []byte(" ")), []byte("?"))
 		if o.root, _ = parseYAML(text); o.root == nil {
@@ -114,7 +140,7 @@ func (o *Object) tree() *yaml.Node {
 // it is empty for objects. It does not quote text: a file that was named by mistake
 // may hold secrets.
 func (o *Object) Shown() string {
-	if bytes.HasPrefix(o.text, []byte("{")) {
+	if o.block != nil || bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
 	}
 	switch n := o.tree(); {
@@ -135,7 +161,9 @@ func (o *Object) Type() (kind, apiVersion string) {
 
 // single returns the value of a field that has a single one.
 func (o *Object) single(name string) string {
-	if o.root != nil {
+	if o.block != nil {
+		return o.block.single(name)
+	} else if o.root != nil {
 		if i := index(o.root, name); i >= 0 && !isNull(resolve(o.root.Content[i+1])) {
 			return resolve(o.root.Content[i+1]).Value
 		}
@@ -201,6 +229,9 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 	if err != nil {
 		return nil, &Error{Place: item.Place, Err: err}
 	}
+	if item := o.doc.block(c.text, c.line-1, i+1); item != nil {
+		return item, nil
+	}
 	root, err := parseYAML(c.text)
 	switch {
 	case err == nil && root != nil && root.Kind == yaml.SequenceNode && len(root.Content) == 1:
@@ -218,6 +249,11 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 // Error returns the error for a problem with a field, with the line of the field, or of
 // the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {
+	if o.block != nil && o.root == nil {
+		at := o.Place
+		at.Line = o.FieldLine(f.Field)
+		return &Error{Place: at, Err: f}
+	}
 	key, _ := o.find(f.Field)
 	if o.short {
 		copied := *f
@@ -230,6 +266,9 @@ func (o *Object) Error(f *FieldError) *Error {
 // FieldLine returns the line of a field, or of the closest one around it that exists.
 // In JSON it is the line of the object: to find a field there, the text is parsed again.
 func (o *Object) FieldLine(path string) int {
+	if o.block != nil {
+		return o.base + o.block.lineOf(path)
+	}
 	if o.root == nil {
 		return o.Line
 	}

@@ -28,6 +28,7 @@ type Document struct {
 	text     []byte
 	json     bool  // text is one JSON value
 	whole    bool  // the items of a List are not cut out
+	parser   bool  // read by the YAML parser in any case
 	broken   error // of JSON
 	repeated atomic.Int64
 }
