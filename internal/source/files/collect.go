@@ -71,7 +71,7 @@ func (f *content) emptiness() error {
 	switch {
 	case len(f.objects) > 0:
 		return nil
-	case len(f.data) == 0:
+	case f.blank:
 		what = "the file is empty"
 	case f.documents > 0:
 		what = "its list has no items"

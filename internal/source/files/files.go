@@ -95,6 +95,18 @@ type file struct {
 	name string
 	data []byte
 	err  error // why it cannot be read
+	// path, if not empty, is read when the file is parsed, and forgotten then.
+	path string
+}
+
+// opened returns the file with its content.
+func (f file) opened() file {
+	if f.path != "" && f.err == nil {
+		if f.data, f.err = manifest.ReadFile(f.path); f.err != nil {
+			f.err = explainPath(f.err)
+		}
+	}
+	return f
 }
 
 // Load reads all files. The error is of type [manifest.Errors] and lists all problems; the
@@ -138,11 +150,7 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 			problems = append(problems, problem(arg.name, err))
 		}
 		for _, name := range names {
-			data, err := f.content(name, inDir, &seen)
-			if err != nil {
-				err = explainPath(err)
-			}
-			in := file{displayName(name), data, err}
+			in := f.file(name, inDir, &seen)
 			if r := f.inForce(in); r != nil {
 				var used bool
 				var warning *manifest.Error
@@ -206,23 +214,39 @@ func isManifest(path string) bool {
 
 func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// content reads a file that has not been read yet under another name. Files of
-// a directory must be regular ones: a pipe would never end.
-func (f *Reader) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, error) {
+// file returns a file that is not known yet under another name. Its content is read now only
+// if it is compared: all files together may be large.
+func (f *Reader) file(name string, inDir bool, seen *[]os.FileInfo) file {
+	in := file{name: displayName(name)}
 	if name == standardInput {
-		return f.readStdin()
+		in.data, in.err = f.readStdin()
+	} else if in.err = mayRead(name, inDir, seen); in.err == nil {
+		in.path = name
 	}
+	if f.Isolation != nil || f.InForce != nil {
+		in = in.opened()
+		in.path = ""
+	}
+	if in.err != nil {
+		in.err = explainPath(in.err)
+	}
+	return in
+}
+
+// mayRead returns why a file is not to be read. Files of a directory must be regular ones: a
+// pipe would never end.
+func mayRead(name string, inDir bool, seen *[]os.FileInfo) error {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case inDir && !info.Mode().IsRegular():
-		return nil, errors.New("is not a regular file: move it out of the directory")
+		return errors.New("is not a regular file: move it out of the directory")
 	case slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
-		return nil, errors.New("is read already under another name: give each file once")
+		return errors.New("is read already under another name: give each file once")
 	}
 	*seen = append(*seen, info)
-	return manifest.ReadFile(name)
+	return nil
 }
 
 func (f *Reader) readStdin() ([]byte, error) {

@@ -46,7 +46,8 @@ type object struct {
 // content is the content of a file.
 type content struct {
 	file
-	documents int // that are not empty
+	documents int  // that are not empty
+	blank     bool // the file is empty
 	objects   []*object
 	err       error
 }
@@ -54,13 +55,17 @@ type content struct {
 // parse reads the objects of a file on all processors: nearly all of the time of
 // Load goes here.
 func (f *Reader) parse(in file) content {
-	if in.err != nil {
+	if in = in.opened(); in.err != nil {
 		return content{file: in, err: in.err}
 	}
 	docs, err := manifest.Split(in.name, in.data)
 	objects := make([][]*object, len(docs))
 	parallel(len(docs), func(i int) { objects[i] = f.known.objects(docs[i], f.document) })
-	return content{in, len(docs), slices.Concat(objects...), err}
+	out := content{in, len(docs), len(in.data) == 0, slices.Concat(objects...), err}
+	if in.path != "" {
+		out.data = nil
+	}
+	return out
 }
 
 func (f *Reader) parseAll(files []file) []content {
