@@ -146,14 +146,14 @@ const (
 func plainKindOf(text []byte) plainKind {
 	switch c := text[0]; {
 	case c >= '0' && c <= '9':
-		if isAddress(text) {
+		if isInteger(text) {
+			return plainInteger
+		}
+		if isNoNumber(text) {
 			return plainText
 		}
-	case strings.IndexByte("+-.~nNtTfF", c) < 0:
+	case strings.IndexByte("+-.~nNtTfF", c) < 0, len(text) > len("false") && c >= 'A' && c <= 'z':
 		return plainText
-	}
-	if isInteger(text) {
-		return plainInteger
 	}
 	n := yaml.Node{Kind: yaml.ScalarNode, Value: string(text)}
 	switch n.ShortTag() {
@@ -170,18 +170,19 @@ func plainKindOf(text []byte) plainKind {
 	return plainOther
 }
 
-// isAddress reports whether a text has nothing but digits and several points, and so is no
-// number.
-func isAddress(text []byte) bool {
-	points := 0
+// isNoNumber reports whether a text that begins with a digit has more points or signs than any
+// number: it is an address or a UID, for example. A time may have three signs.
+func isNoNumber(text []byte) bool {
+	points, signs := 0, 0
 	for _, c := range text {
-		if c == '.' {
+		switch c {
+		case '.':
 			points++
-		} else if c < '0' || c > '9' {
-			return false
+		case '-', '+':
+			signs++
 		}
 	}
-	return points > 1
+	return points > 1 && signs == 0 || signs > 3
 }
 
 // isInteger reports whether a text is a short whole number without a sign.

@@ -186,7 +186,7 @@ func TestBlock(t *testing.T) {
 		{"text: größer\nnames:\n  a: \"日本\" # ü\n", asBlock},
 		{"truth: true\nsmall: 12\nlarge: -5\nfraction: 1.5\npointer: 7\nnumber: 3\nbytes: YQ==\nany: 2\nraw: {}\n", asBlock},
 		{"text: 10.96.0.1\ntexts:\n- 1.2\n- 1e3\n- 0x10\n- 08\n- 1_000\n- 2026-01-31\n- 2026-01-31T12:00:00Z\n- yes\n- no\n- on\n- y\n- .inf\n- +1\n- 1.2.3\n- 1:2\n- Null\n- TRUE\n- False\n- 12345678901\n- 0\n- -\n", byParser},
-		{"texts:\n- 1.2\n- 1e3\n- 0x10\n- 08\n- 1_000\n- 2026-01-31\n- 2026-01-31T12:00:00Z\n- yes\n- no\n- on\n- y\n- .inf\n- +1\n- 1.2.3\n- 1:2\n- Null\n- TRUE\n- False\n- 12345678901\n- 0\n- -1\n", asBlock},
+		{"texts:\n- 1.2\n- 1e3\n- 0x10\n- 08\n- 1_000\n- 2026-01-31\n- 2026-01-31T12:00:00Z\n- yes\n- no\n- on\n- y\n- .inf\n- +1\n- 1.2.3\n- 1:2\n- Null\n- TRUE\n- False\n- 12345678901\n- 0\n- -1\n- 0c1d7a52-3f0b-4b9c-8f1e-000000000000\n- 2026-1-1T1:1:1.0-01:00\n- 0x1.8p1.\n- nothing\n- falsehood\n", asBlock},
 		{"text: 2026-01-31\ntruth: True\nsmall: 300\n", asBlock},
 		{"time: 2026-01-31T12:00:00Z\ninner:\n  time: \"2026-01-31T12:00:00Z\"\n  either: 80\n  inner:\n    either: http\n    time: null\n", asBlock},
 		{"text: a\ntext: b\nnames:\n  a: b\n  a: c\nraw:\n  a: 1\n  a: 2\n", asBlock},
