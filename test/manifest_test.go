@@ -83,6 +83,9 @@ endpoints:
 {{- range .Endpoints}}
 - addresses: ["{{.Address $family}}"]
   nodeName: {{.NodeName}}
+{{- with .In}}
+  zone: {{.}}
+{{- end}}
   conditions: { {{- .Conditions -}} }
 {{- if or .Zone .Node}}
   hints:

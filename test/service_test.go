@@ -43,6 +43,7 @@ type service struct {
 
 	Labels       map[string]string
 	Annotations  map[string]string
+	In           map[*netlab.Host]string // zones of endpoints
 	Zones        map[*netlab.Host]string // that endpoints are meant for
 	Nodes        map[*netlab.Host]string // that endpoints are meant for
 	Weights      map[*netlab.Host]int    // in one list for all endpoints
@@ -62,6 +63,7 @@ type slice struct {
 type endpoint struct {
 	*netlab.Host
 	Conditions string
+	In         string // its zone; empty: unknown
 	Zone, Node string // hints; empty: none
 }
 
@@ -76,7 +78,7 @@ func (s service) endpoints() []endpoint {
 		{s.Dead, "ready: false, serving: false, terminating: false"},
 	} {
 		for _, h := range group.hosts {
-			all = append(all, endpoint{h, group.conditions, s.Zones[h], s.Nodes[h]})
+			all = append(all, endpoint{h, group.conditions, s.In[h], s.Zones[h], s.Nodes[h]})
 		}
 	}
 	return all

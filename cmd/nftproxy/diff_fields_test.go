@@ -106,6 +106,7 @@ items:
       nftproxy.dev/health-check: "{http: /healthz, interval: 5s}"
       nftproxy.dev/on-failure: close
       nftproxy.dev/endpoints-from: default/kubernetes
+      nftproxy.dev/zone-floor: 40%
       nftproxy.dev/ports: 5000-5099/tcp
       nftproxy.dev/source-ranges: 192.0.2.0/24
       nftproxy.dev/denied-sources: 192.0.2.128/25
@@ -134,7 +135,7 @@ items:
   addressType: IPv4
   ports: [{name: http, port: 8080}]
   endpoints:
-  - {addresses: [10.0.0.4], nodeName: node-1, conditions: {ready: true}}
+  - {addresses: [10.0.0.4], nodeName: node-1, zone: zone-a, conditions: {ready: true}}
   - {addresses: [10.0.0.5]}
   - {addresses: [10.0.0.6]}
   - {addresses: [10.0.0.7], conditions: {ready: false}}

@@ -102,6 +102,20 @@ type DescribedPort struct {
 	NodePort  uint16              `json:"nodePort,omitempty"`
 	Frontends []DescribedFrontend `json:"frontends"`
 	Endpoints []DescribedEndpoint `json:"endpoints,omitempty"`
+	// ZoneFloors says how the zone floor applies in each family; absent without one.
+	ZoneFloors []ZoneFloor `json:"zoneFloors,omitempty"`
+}
+
+// ZoneFloor is how the zone floor of a Service applies to the clients of the node.
+type ZoneFloor struct {
+	Family string `json:"family"`
+	Counts bool   `json:"counts"` // the node has a zone, and nothing takes precedence
+	// Endpoints are the ready ones of the zone, and Of those of all zones.
+	Endpoints int `json:"endpoints"`
+	Of        int `json:"of"`
+	// Elsewhere is the part of the connections that other zones get, from 0 to 1.
+	Elsewhere float64 `json:"elsewhere"`
+	Rule      string  `json:"rule"` // in words, with the reason
 }
 
 // DescribedFrontend is an address that clients dial.

@@ -116,8 +116,8 @@ func TestOwnSlotsAreCounted(t *testing.T) {
 	s.Services[0].AffinityTimeout = 0
 	for i := range s.Slices {
 		hosts := s.Slices[i].Hosts
-		hosts[0].Place = model.NewPlace("node", []string{"b"}, nil)
-		hosts[1].Place = model.NewPlace("another", []string{"a"}, nil)
+		hosts[0].Place = model.NewPlace("node", "", []string{"b"}, nil)
+		hosts[1].Place = model.NewPlace("another", "", []string{"a"}, nil)
 	}
 	mustApply(t, c.applier, c.rulesOf(s, model.Config{EndpointCounters: true}))
 	seen := make(map[use]uint64)

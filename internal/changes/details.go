@@ -30,6 +30,7 @@ func (s *subject) details() []Detail {
 		return out
 	}
 	out = append(out, s.endpoints()...)
+	out = append(out, s.zones()...)
 	if !s.edits.changed[s.name] {
 		return append(out, s.settings()...)
 	}

@@ -8,12 +8,19 @@ type Side struct {
 	Routing  *model.Routing
 }
 
+// node returns this node.
+func (s *Side) node() *model.Node {
+	node, _ := s.Snapshot.Node(s.Routing.NodeName)
+	return node
+}
+
 // Objects compares two inputs: what clients notice, and what else the objects of a Service
 // say, which may matter later. The cost grows with the number of routes.
 func Objects(before, after Side) []Service {
 	c := newComparison()
 	c.stateBefore, c.stateAfter = conditions(before.Snapshot), conditions(after.Snapshot)
 	c.edits = newEdits(before.Snapshot, after.Snapshot)
+	c.edits.nodeBefore, c.edits.nodeAfter = before.node(), after.node()
 	was, is := before.Routing.Routes, after.Routing.Routes
 	for len(was) > 0 || len(is) > 0 {
 		change := model.RouteChange{}

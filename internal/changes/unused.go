@@ -14,8 +14,9 @@ import (
 // edits are changes of objects that the rules of this node do not show: settings that no rule
 // has, and endpoints that take no connections now.
 type edits struct {
-	before, after map[model.ServiceName]model.ServiceState
-	changed       map[model.ServiceName]bool // those in both that are not the same
+	before, after         map[model.ServiceName]model.ServiceState
+	changed               map[model.ServiceName]bool // those in both that are not the same
+	nodeBefore, nodeAfter *model.Node                // this one
 	// usedBefore and usedAfter are the endpoints that take connections, of the ports of
 	// changed Services.
 	usedBefore, usedAfter usage
@@ -120,6 +121,7 @@ func portOrNone(port uint16) string {
 type standing struct {
 	condition        // why it takes no connections; empty: it does
 	weight, priority int
+	zone             string // empty: unknown
 }
 
 // standings returns the endpoints of a service port by address. Those in used take
@@ -128,7 +130,7 @@ func standings(port model.PortName, of model.ServiceState, used map[address]bool
 	out := make(map[address]standing)
 	for _, f := range model.Families {
 		for _, e := range model.Endpoints(port, f, of.Slices) {
-			s := standing{weight: max(1, int(e.Host.Weight)), priority: int(e.Host.Priority)}
+			s := standing{weight: max(1, int(e.Host.Weight)), priority: int(e.Host.Priority), zone: e.Host.Place.Zone()}
 			if !used[e.Address()] {
 				s.condition = conditionOf(e.Host)
 			}
@@ -139,7 +141,7 @@ func standings(port model.PortName, of model.ServiceState, used map[address]bool
 }
 
 // unused describes endpoints that take no connections before and after the change, and the
-// weights and priorities of all.
+// weights, priorities and zones of all.
 func (s *subject) unused() (out []Detail) {
 	e := s.edits
 	details := make(map[model.PortName][]Detail)
@@ -204,7 +206,7 @@ func (c standingChange) details() (out []Detail) {
 	if len(priorities) > 0 {
 		out = append(out, Detail{Kind: KindWeights, Text: "priority of " + shorten(priorities), Added: priorities})
 	}
-	return out
+	return append(out, c.zones()...)
 }
 
 // addresses returns the addresses of all endpoints, sorted.

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -31,7 +32,11 @@ func (r *Result) AddObjects(router *model.Router) {
 	if r.Outside() {
 		policy = f.ExternalPolicy
 	}
-	for _, o := range slices.Concat(model.LeftOut(view.Service, model.Endpoints(f.Port, family, view.Slices), view.Node, policy), model.NotCandidates(f.Port, family, view.Slices)) {
+	endpoints := model.Endpoints(f.Port, family, view.Slices)
+	if rule := model.NewSelection(view.Service, endpoints, view.Node, policy).Zone(); rule != nil {
+		r.addZoneRule(rule.String())
+	}
+	for _, o := range slices.Concat(model.LeftOut(view.Service, endpoints, view.Node, policy), model.NotCandidates(f.Port, family, view.Slices)) {
 		r.LeftOut = append(r.LeftOut, Omission{o.Endpoint, terminal.Printable(o.Reason)})
 	}
 	router.Rivals(route, func(o *model.Route) {
@@ -44,6 +49,11 @@ func (r *Result) AddObjects(router *model.Router) {
 	} else if len(view.Slices) == 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", view.Service.Name.Name, view.Service.Name.Namespace))
 	}
+}
+
+// addZoneRule says which zones take connections, and why.
+func (r *Result) addZoneRule(rule string) {
+	r.Notes = append(r.Notes, setting.ZoneFloor.Label+": "+terminal.Printable(rule))
 }
 
 // emptySlot is why a connection falls out of its lane.

@@ -32,7 +32,7 @@ func randomEndpoints(r *rand.Rand) []model.Endpoint {
 			Address:     a,
 			Ready:       r.IntN(3) > 0,
 			Serving:     r.IntN(2) == 0,
-			Place:       model.NewPlace([]string{"", "n1", "n2"}[r.IntN(3)], hints("za", "zb"), hints("n1", "n2")),
+			Place:       model.NewPlace([]string{"", "n1", "n2"}[r.IntN(3)], "", hints("za", "zb"), hints("n1", "n2")),
 			Terminating: r.IntN(2) == 0,
 			Drain:       r.IntN(5) == 0,
 			Failing:     r.IntN(3) == 0,
@@ -98,14 +98,14 @@ func TestLeftOutReasons(t *testing.T) {
 		{"terminating beside ready", model.Host{Serving: true, Terminating: true}, []model.Host{ready}, model.PolicyCluster, "terminating, and others are ready"},
 		{"terminating alone", model.Host{Serving: true, Terminating: true}, nil, model.PolicyCluster, ""},
 		{"terminated", model.Host{Terminating: true}, nil, model.PolicyCluster, "terminating, and no longer serving"},
-		{"other zone", model.Host{Ready: true, Place: model.NewPlace("", []string{"zb", "zc"}, nil)}, []model.Host{{Ready: true, Place: model.NewPlace("", []string{"za"}, nil)}}, model.PolicyCluster,
+		{"other zone", model.Host{Ready: true, Place: model.NewPlace("", "", []string{"zb", "zc"}, nil)}, []model.Host{{Ready: true, Place: model.NewPlace("", "", []string{"za"}, nil)}}, model.PolicyCluster,
 			"its topology hints are for zone zb, zc, this is za"},
-		{"other node by hints", model.Host{Ready: true, Place: model.NewPlace("", nil, []string{"n2"})}, []model.Host{{Ready: true, Place: model.NewPlace("", nil, []string{"n1"})}}, model.PolicyCluster,
+		{"other node by hints", model.Host{Ready: true, Place: model.NewPlace("", "", nil, []string{"n2"})}, []model.Host{{Ready: true, Place: model.NewPlace("", "", nil, []string{"n1"})}}, model.PolicyCluster,
 			"its topology hints are for node n2, this is n1"},
 		{"other node", model.Host{Ready: true, Place: model.OnNode("n2")}, nil, model.PolicyLocal, "policy Local, and it is on node n2"},
 		{"no node", model.Host{Ready: true}, nil, model.PolicyLocal, "policy Local, and its node is not known"},
 		// Hints do not count for policy Local.
-		{"hints and policy Local", model.Host{Ready: true, Place: model.NewPlace("n1", []string{"zb"}, nil)}, []model.Host{{Ready: true, Place: model.NewPlace("", []string{"za"}, nil)}}, model.PolicyLocal, ""},
+		{"hints and policy Local", model.Host{Ready: true, Place: model.NewPlace("n1", "", []string{"zb"}, nil)}, []model.Host{{Ready: true, Place: model.NewPlace("", "", []string{"za"}, nil)}}, model.PolicyLocal, ""},
 	} {
 		var endpoints []model.Endpoint
 		for i, h := range append([]model.Host{c.host}, c.others...) {

@@ -30,6 +30,11 @@ func (r *Result) AddDescription(d *api.Description) {
 				r.AddOmission(e.Address, e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))
 			}
 		}
+		for _, z := range p.ZoneFloors {
+			if z.Family == model.FamilyOf(r.Packet.Destination).String() {
+				r.addZoneRule(z.Rule)
+			}
+		}
 		for j := range p.Frontends {
 			if f := &p.Frontends[j]; p.Frontend(f) == r.Packet.Frontend() {
 				for _, loser := range f.AlsoClaimed {

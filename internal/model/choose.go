@@ -41,7 +41,7 @@ func Choose(s *Service, endpoints []Endpoint, node *Node) *Choice {
 	cluster := NewSelection(s, endpoints, node, PolicyCluster)
 	local := NewSelection(s, endpoints, node, PolicyLocal)
 	return &Choice{
-		Cluster: filter(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen }),
+		Cluster: cluster.share(filter(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen })),
 		Local:   filter(endpoints, func(h *Host) bool { return local.Excludes(h) == Chosen }),
 		Serving: filter(endpoints, func(h *Host) bool { return h.Serving && !cluster.fails(h) }),
 		Known:   len(endpoints),
@@ -109,6 +109,7 @@ const (
 	OtherNode                     // policy Local, and it is on another node
 	ForOtherNode                  // its topology hints name other nodes only
 	ForOtherZone                  // its topology hints name other zones only
+	InOtherZone                   // and the zone of the node has enough endpoints
 	NotReady                      // and not terminating either
 	NotServing                    // terminating, and no longer serving
 	Failing                       // its health check fails
@@ -125,33 +126,42 @@ type Selection struct {
 	ready          bool  // only ready endpoints count: there is one
 	priority       uint8 // of the endpoints that count
 	byNode, byZone bool  // which kind of topology hint counts
+	zone           *ZoneRule
 }
 
 // NewSelection returns the selection from these endpoints of a port of a Service. Those
 // that fail their health check count only if otherwise there would be none at all, and
 // the check does not want to reject then (3.22). After that, only the first priority counts that has an endpoint (3.23). A kind of
 // hint counts with policy Cluster only, if every ready endpoint that is left has it and
-// at least one names this node or its zone (3.10 to 3.13); node hints come first.
+// at least one names this node or its zone (3.10 to 3.13); node hints come first. Then a
+// zone floor may decide how many connections stay in the zone (3.61).
 func NewSelection(s *Service, endpoints []Endpoint, node *Node, p Policy) Selection {
 	out := Selection{node: node, policy: p, checked: true}
 	if reject := s.Check != nil && s.Check.AllFailing == RejectAll; !out.settle(endpoints) && !reject {
 		out.checked = false
 		out.settle(endpoints)
 	}
-	if p != PolicyCluster || !out.ready {
-		return out
+	if p == PolicyCluster && out.ready {
+		out.hint(endpoints)
 	}
-	byNode, byZone := hints{here: node.Name}, hints{here: node.Zone}
+	if floor := s.Extra().ZoneFloor; floor > 0 {
+		out.zone = newZoneRule(floor, &out, endpoints)
+	}
+	return out
+}
+
+// hint decides which kind of topology hint counts.
+func (s *Selection) hint(endpoints []Endpoint) {
+	byNode, byZone := hints{here: s.node.Name}, hints{here: s.node.Zone}
 	for _, e := range endpoints {
-		if out.excludesHost(e.Host) == Chosen {
+		if s.excludesHost(e.Host) == Chosen {
 			place := e.Host.Place.get()
 			byNode.add(place.forNodes)
 			byZone.add(place.forZones)
 		}
 	}
-	out.byNode = byNode.count()
-	out.byZone = byZone.count() && !out.byNode
-	return out
+	s.byNode = byNode.count()
+	s.byZone = byZone.count() && !s.byNode
 }
 
 // settle decides which condition and priority endpoints need, and reports whether any
@@ -193,6 +203,10 @@ func (s Selection) Excludes(h *Host) Exclusion {
 	switch {
 	case s.byNode && !h.Place.get().forNodes.has(s.node.Name):
 		return ForOtherNode
+	case s.zone.Counts() && (s.zone.Spills() || s.inZone(h)):
+		return Chosen
+	case s.zone.Counts() && !s.zone.byHints:
+		return InOtherZone
 	case s.byZone && !h.Place.get().forZones.has(s.node.Zone):
 		return ForOtherZone
 	}

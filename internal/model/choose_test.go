@@ -11,8 +11,8 @@ import (
 
 // endpoints reads a short notation: names separated by blanks, each with
 // attributes in parentheses: R ready, ST serving and terminating, U unusable;
-// zone and node hints as z:NAME and n:NAME; @NODE where the endpoint is; f: its health
-// check fails; p and a digit: its priority.
+// zone and node hints as z:NAME and n:NAME; @NODE and in:ZONE where the endpoint is; f: its
+// health check fails; p and a digit: its priority; w:NUMBER its weight; d: it is drained.
 //
 //	R1(z:za,n:n1) ST2(@n1) U3
 func endpoints(t *testing.T, text string) []Endpoint {
@@ -32,12 +32,18 @@ func endpoints(t *testing.T, text string) []Endpoint {
 		default:
 			t.Fatalf("unknown endpoint %q", name)
 		}
-		var node string
+		var node, zone string
 		var zones, nodes []string
 		for _, a := range strings.Split(attributes, ",") {
 			switch kind, value, _ := strings.Cut(a, ":"); {
 			case kind == "z":
 				zones = append(zones, value)
+			case kind == "in":
+				zone = value
+			case kind == "w":
+				fmt.Sscan(value, &h.Weight)
+			case a == "d":
+				h.Drain = true
 			case kind == "n":
 				nodes = append(nodes, value)
 			case strings.HasPrefix(a, "@"):
@@ -48,8 +54,8 @@ func endpoints(t *testing.T, text string) []Endpoint {
 				h.Failing = true
 			}
 		}
-		h.Place = NewPlace(node, zones, nodes)
-		out = append(out, Endpoint{h, 80})
+		h.Place = NewPlace(node, zone, zones, nodes)
+		out = append(out, Endpoint{Host: h, Port: 80})
 	}
 	return out
 }

@@ -21,6 +21,6 @@ func (c *RouteChange) Differs() bool {
 // same reports whether two decisions have the same effect.
 func (d Decision) same(o Decision) bool {
 	return d.Verdict == o.Verdict && slices.EqualFunc(d.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
-		return a.sameAddress(b) && a.Host.Weight == b.Host.Weight
+		return a.sameAddress(b) && a.Weight() == b.Weight()
 	})
 }

@@ -11,7 +11,7 @@ func TestDiffers(t *testing.T) {
 	route := func() *Route {
 		hosts := []Host{{Address: netip.MustParseAddr("10.128.0.1"), Ready: true}, {Address: netip.MustParseAddr("10.128.0.2"), Ready: true}}
 		s := &Service{Name: ServiceName{"shop", "web"}, Ports: []ServicePort{{Name: "http", Port: 80}}}
-		endpoints := []Endpoint{{&hosts[0], 8080}, {&hosts[1], 8080}}
+		endpoints := []Endpoint{{Host: &hosts[0], Port: 8080}, {Host: &hosts[1], Port: 8080}}
 		return &Route{Frontend: Frontend{netip.MustParseAddr("192.0.2.1"), TCP, 80, 0}, Kind: ExternalIP, Service: s, Port: &s.Ports[0],
 			Choice: &Choice{Cluster: endpoints, Local: endpoints[:1], Serving: endpoints}}
 	}
@@ -32,6 +32,7 @@ func TestDiffers(t *testing.T) {
 		"address":       func(r *Route) { r.Choice.Cluster[1].Host.Address = netip.MustParseAddr("10.128.0.3") },
 		"endpoint port": func(r *Route) { r.Choice.Cluster[1].Port++ },
 		"weight":        func(r *Route) { r.Choice.Cluster[1].Host.Weight = 2 },
+		"zone share":    func(r *Route) { r.Choice.Cluster[1].Share = 3 },
 		"no endpoint":   func(r *Route) { r.Choice = &Choice{} },
 	} {
 		changed := route()

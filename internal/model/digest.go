@@ -134,6 +134,7 @@ func (w *digester) host(h *Host) {
 	w.address(h.Address)
 	at := h.Place.get()
 	w.text(at.node)
+	w.text(at.zone)
 	w.text(string(at.forZones))
 	w.text(string(at.forNodes))
 	w.b = append(w.b, bit(h.Ready)|bit(h.Serving)<<1|bit(h.Terminating)<<2|bit(h.Drain)<<3|bit(h.Failing)<<4,

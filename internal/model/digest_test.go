@@ -24,7 +24,7 @@ func full() ServiceState {
 			Extras: &Extras{
 				EndpointsFrom: &name, Limits: Limits{1, 2, Rate{3, 4, PerHour}, Rate{5, 6, PerMinute}},
 				Ranges: []PortRange{{port, 5, 6, true}}, Sources: &Sources{true, []netip.Prefix{prefix}, []netip.Prefix{prefix}},
-				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251,
+				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251, ZoneFloor: 30,
 			},
 			Check: &Check{
 				Type: CheckHTTP, Port: 1, Interval: 2, Timeout: 3, Rise: 4, Fall: 5, AllFailing: RejectAll, Send: "a", Expect: "b",
@@ -34,7 +34,7 @@ func full() ServiceState {
 		},
 		[]*EndpointSlice{{
 			"shop", "cart-1", "cart", IPv4, []EndpointPort{{"http", TCP, 8080}},
-			[]Host{{address, NewPlace("node-1", []string{"a"}, []string{"b"}), true, true, true, true, true, 1, 2}},
+			[]Host{{address, NewPlace("node-1", "a", []string{"a"}, []string{"b"}), true, true, true, true, true, 1, 2}},
 		}},
 	}
 }
@@ -60,9 +60,10 @@ func eachChange(t *testing.T, path string, v reflect.Value, f func(path string))
 		set(netip.PrefixFrom(was.Addr(), was.Bits()-1))
 		return
 	case Place:
-		set(NewPlace("node-2", was.ForZones(), was.ForNodes()))
-		set(NewPlace("node-1", nil, was.ForNodes()))
-		set(NewPlace("node-1", was.ForZones(), nil))
+		set(NewPlace("node-2", was.Zone(), was.ForZones(), was.ForNodes()))
+		set(NewPlace("node-1", "b", was.ForZones(), was.ForNodes()))
+		set(NewPlace("node-1", was.Zone(), nil, was.ForNodes()))
+		set(NewPlace("node-1", was.Zone(), was.ForZones(), nil))
 		return
 	}
 	switch v.Kind() {

@@ -62,7 +62,12 @@ func (h *Host) DrainedByOperator() bool { return h.Drain && h.Weight > 0 }
 type Endpoint struct {
 	Host *Host
 	Port uint16
+	// Share replaces the weight of the host where a zone floor decides (3.62); zero: it does not.
+	Share uint32
 }
+
+// Weight returns the share of new connections relative to other endpoints of a choice.
+func (e Endpoint) Weight() int { return int(cmp.Or(e.Share, uint32(e.Host.Weight), 1)) }
 
 // Address returns where the endpoint answers.
 func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }
@@ -140,7 +145,7 @@ func (all slicePorts) endpoints(port string, protocol Protocol, f Family) []Endp
 	out := make([]Endpoint, 0, total)
 	for _, p := range all[:n] {
 		for i := range p.slice.Hosts {
-			out = append(out, Endpoint{&p.slice.Hosts[i], p.port.Port})
+			out = append(out, Endpoint{Host: &p.slice.Hosts[i], Port: p.port.Port})
 		}
 	}
 	slices.SortFunc(out, compareEndpoints)

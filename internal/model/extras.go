@@ -19,6 +19,9 @@ type Extras struct {
 	Description string
 	// MaglevSize is one of [MaglevSizes]; zero: [DefaultMaglevSize].
 	MaglevSize uint32
+	// ZoneFloor is the share of all ready endpoints, in percent, from which on the endpoints
+	// of a zone serve its clients alone (3.61); zero: none.
+	ZoneFloor uint32
 }
 
 // OnFailure is the treatment of established TCP connections to an endpoint that fails its

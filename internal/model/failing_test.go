@@ -116,7 +116,7 @@ func TestDrainedKeepConnections(t *testing.T) {
 		{Ready: true, Serving: true, Failing: true, Drain: true}, {Failing: true, Drain: true},
 	} {
 		h.Address = netip.AddrFrom4([4]byte{10, 128, 0, byte(i)})
-		all = append(all, Endpoint{&h, 80})
+		all = append(all, Endpoint{Host: &h, Port: 80})
 	}
 	for _, c := range []struct {
 		onFailure OnFailure

@@ -37,20 +37,23 @@ func FuzzChoose(f *testing.F) {
 			hosts = append(hosts, Host{
 				Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(hosts))}),
 				Ready:   r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
-				Failing: r.IntN(2) == 0, Priority: uint8(max(0, r.IntN(5)-2)),
-				Place: NewPlace(pick(r, "n1", "n2", ""), hint(r, "za", "zb", ""), hint(r, "n1", "n2", "")),
+				Failing: r.IntN(2) == 0, Priority: uint8(max(0, r.IntN(5)-2)), Weight: uint16(r.IntN(3)),
+				Place: NewPlace(pick(r, "n1", "n2", ""), pick(r, "za", "zb", ""), hint(r, "za", "zb", ""), hint(r, "n1", "n2", "")),
 			})
 		}
 		var all []Endpoint
 		for i := range hosts {
-			all = append(all, Endpoint{&hosts[i], 80})
+			all = append(all, Endpoint{Host: &hosts[i], Port: 80})
 		}
 		before := slices.Clone(all)
-		s := &Service{}
+		s := &Service{Extras: &Extras{}}
 		if r.IntN(2) == 0 {
 			s.Check = &Check{AllFailing: AllFailing(r.IntN(2))}
 		}
-		got, want := Choose(s, all, node), choose(all, node, s.Check != nil && s.Check.AllFailing == RejectAll)
+		if r.IntN(2) == 0 {
+			s.Extras.ZoneFloor = uint32(1 + r.IntN(100))
+		}
+		got, want := Choose(s, all, node), choose(all, node, s.Check != nil && s.Check.AllFailing == RejectAll, s.Extras.ZoneFloor)
 		if fmt.Sprint(addresses(got.Cluster), addresses(got.Local), addresses(got.Serving)) != fmt.Sprint(addresses(want.Cluster), addresses(want.Local), addresses(want.Serving)) {
 			t.Errorf("node %+v, hosts %+v: chosen are %v %v %v, want %v %v %v", *node, hosts,
 				addresses(got.Cluster), addresses(got.Local), addresses(got.Serving), addresses(want.Cluster), addresses(want.Local), addresses(want.Serving))
@@ -86,11 +89,11 @@ func addresses(all []Endpoint) []string {
 
 // choose is section 3, written set by set. Drained endpoints are as if they were not
 // listed, but serve the connections they have (3.21).
-func choose(all []Endpoint, node *Node, reject bool) *Choice {
+func choose(all []Endpoint, node *Node, reject bool, floor uint32) *Choice {
 	c := &Choice{}
 	listed := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return e.Host.Drain })
 	local := slices.DeleteFunc(slices.Clone(listed), func(e Endpoint) bool { return !isHere(e, node) })
-	c.Cluster = hinted(group(listed, reject), node)
+	c.Cluster = hinted(group(listed, reject), node, floor)
 	c.Local = group(local, reject) // 3.7
 	passes := slices.ContainsFunc(listed, func(e Endpoint) bool {
 		return !e.Host.Failing && (e.Host.Ready || e.Host.Serving && e.Host.Terminating)
@@ -126,8 +129,8 @@ func group(all []Endpoint, reject bool) []Endpoint {
 	return nil
 }
 
-// hinted applies the topology hints to a group.
-func hinted(all []Endpoint, node *Node) []Endpoint {
+// hinted applies the topology hints and the zone floor to a group.
+func hinted(all []Endpoint, node *Node, floor uint32) []Endpoint {
 	nodeHints, zoneHints := true, true // every one has such a hint
 	thisNode, thisZone := false, false // some one names it
 	for _, e := range all {
@@ -136,12 +139,27 @@ func hinted(all []Endpoint, node *Node) []Endpoint {
 		thisNode = thisNode || node.Name != "" && slices.Contains(e.Host.Place.ForNodes(), node.Name)
 		thisZone = thisZone || node.Zone != "" && slices.Contains(e.Host.Place.ForZones(), node.Zone)
 	}
+	isOwn := func(e Endpoint) bool { // 3.61
+		if zoneHints && thisZone {
+			return slices.Contains(e.Host.Place.ForZones(), node.Zone)
+		}
+		return e.Host.Place.Zone() == node.Zone || isHere(e, node)
+	}
+	own, total := 0, 0
+	for _, e := range all {
+		weight := int(max(1, e.Host.Weight))
+		if total += weight; isOwn(e) {
+			own += weight
+		}
+	}
 	return slices.DeleteFunc(all, func(e Endpoint) bool {
 		switch {
 		case !e.Host.Ready: // 3.5
 			return false
 		case nodeHints && thisNode: // 3.11
 			return !slices.Contains(e.Host.Place.ForNodes(), node.Name)
+		case floor > 0 && node.Zone != "":
+			return !isOwn(e) && 100*own >= int(floor)*total
 		case zoneHints && thisZone: // 3.12
 			return !slices.Contains(e.Host.Place.ForZones(), node.Zone)
 		}
@@ -222,7 +240,7 @@ func someSlice(r *rand.Rand) *EndpointSlice {
 		s.Hosts = append(s.Hosts, Host{
 			Address: a, Ready: r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
 			Failing: r.IntN(3) == 0, Priority: uint8(r.IntN(2)),
-			Place: NewPlace(pick(r, "n1", ""), hint(r, "za", "zb"), hint(r, "n1", "n2")), Weight: uint16(r.IntN(3)),
+			Place: NewPlace(pick(r, "n1", ""), pick(r, "za", ""), hint(r, "za", "zb"), hint(r, "n1", "n2")), Weight: uint16(r.IntN(3)),
 		})
 	}
 	return s

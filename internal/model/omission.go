@@ -40,6 +40,11 @@ func (s Selection) Reason(h *Host) string {
 		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.Place.ForNodes(), ", "), s.node.Name)
 	case ForOtherZone:
 		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.Place.ForZones(), ", "), s.node.Zone)
+	case InOtherZone:
+		if zone := h.Place.Zone(); zone != "" {
+			return fmt.Sprintf("in zone %s; %s", zone, s.zone)
+		}
+		return fmt.Sprintf("in no zone; %s", s.zone)
 	case StandsBy:
 		return fmt.Sprintf("stands by: endpoints of priority %d are usable", s.priority)
 	}

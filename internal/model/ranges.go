@@ -146,7 +146,7 @@ func hostsOf(ss []*EndpointSlice, f Family) []Endpoint {
 	for _, s := range ss {
 		for i := range s.Hosts {
 			if s.Family == f {
-				out = append(out, Endpoint{&s.Hosts[i], 0})
+				out = append(out, Endpoint{Host: &s.Hosts[i]})
 			}
 		}
 	}

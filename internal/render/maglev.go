@@ -82,7 +82,7 @@ func takers(endpoints []model.Endpoint, size uint32) []taker {
 	out := make([]taker, len(all))
 	weights := make(map[netip.AddrPort]int, len(all))
 	for _, e := range endpoints {
-		weights[e.Address()] = weightOf(e)
+		weights[e.Address()] = e.Weight()
 	}
 	for i, s := range all {
 		out[i] = taker{

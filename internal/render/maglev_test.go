@@ -65,11 +65,11 @@ func TestMaglevTakesItsShare(t *testing.T) {
 		total := 0
 		for i := range endpoints {
 			endpoints[i].Port += uint16(i) // some are on one host
-			total += weightOf(endpoints[i])
+			total += endpoints[i].Weight()
 		}
 		got := shares(maglev(endpoints, 1021))
 		for _, e := range endpoints {
-			want := 1021 * float64(weightOf(e)) / float64(total)
+			want := 1021 * float64(e.Weight()) / float64(total)
 			if n := got[e.Address()]; math.Abs(float64(n)-want) > float64(len(endpoints)) || n == 0 {
 				t.Errorf("%s: %s has %d slots, want about %.1f", text, e.Address(), n, want)
 			}

@@ -15,7 +15,7 @@ type span struct{ first, count int }
 // layout places the endpoints of a frontend in slots, so that those for clients inside
 // of the cluster and those for clients outside are each a span. Both start at slot 1 if
 // clients outside have some of the endpoints inside, which come first. If they have
-// others, too, they have slots of their own.
+// others, too, or with shares of a zone floor inside, they have slots of their own.
 type layout struct {
 	slots           []netip.AddrPort // from firstSlot on
 	own             []netip.AddrPort // from ownSlots on
@@ -61,7 +61,8 @@ func newLayout(node string, port model.PortName, scheduler model.Scheduler, insi
 		slots := spread(inside, all)
 		return layout{slots: slots, inside: span{firstSlot, len(slots)}}
 	}
-	if slices.ContainsFunc(outside, not(isIn(inside))) {
+	shares := slices.ContainsFunc(inside, func(e model.Endpoint) bool { return e.Share > 0 })
+	if shares || slices.ContainsFunc(outside, not(isIn(inside))) {
 		slots, own := spread(inside, all), spread(outside, all)
 		return layout{slots, own, span{firstSlot, len(slots)}, span{ownSlots, len(own)}}
 	}
@@ -103,15 +104,13 @@ func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints [
 	return out
 }
 
-func weightOf(e model.Endpoint) int { return int(cmp.Or(e.Host.Weight, 1)) }
-
 // commonWeight returns the greatest common divisor of all weights, so that equal
 // weights need one slot each.
 func commonWeight(lists ...[]model.Endpoint) int {
 	unit := 0
 	for _, endpoints := range lists {
 		for _, e := range endpoints {
-			a, b := unit, weightOf(e)
+			a, b := unit, e.Weight()
 			for b != 0 {
 				a, b = b, a%b
 			}
@@ -151,8 +150,9 @@ func newScale(inside, outside []model.Endpoint) scale {
 	return s
 }
 
-// maxWeight is more than any weight.
-const maxWeight = 1 << 16
+// maxWeight is more than any weight: of a host, times a factor of up to
+// [model.ZoneShares].
+const maxWeight = 1 << 23
 
 // slotsFor returns the most slots for a number of endpoints with unequal weights. Each
 // slot is an element for each frontend, and a change of an endpoint changes all of its
@@ -163,7 +163,7 @@ func slotsFor(endpoints int) int {
 
 // slots returns how many slots an endpoint takes, at least one.
 func (s scale) slots(e model.Endpoint) int {
-	return max(1, (weightOf(e)/s.unit+s.divisor/2)/s.divisor)
+	return max(1, (e.Weight()/s.unit+s.divisor/2)/s.divisor)
 }
 
 func (s scale) total(endpoints []model.Endpoint) int {

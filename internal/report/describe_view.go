@@ -109,6 +109,7 @@ func portOf(v *model.View, claims []model.ViewedClaim, all []*served.Frontend) a
 	for _, f := range model.Families {
 		if same := byFamily[f]; len(same) > 0 {
 			p.Endpoints = append(p.Endpoints, endpointsOf(v, same, f)...)
+			p.ZoneFloors = append(p.ZoneFloors, zoneFloorOf(v, same, f)...)
 		}
 	}
 	return p
@@ -163,6 +164,26 @@ func endpointsOf(v *model.View, frontends []*served.Frontend, f model.Family) []
 		}
 	}
 	return out
+}
+
+// zoneFloorOf says how the zone floor applies to a service port in a family: to its first
+// frontend with policy Cluster, or to none. There may be none.
+func zoneFloorOf(v *model.View, frontends []*served.Frontend, f model.Family) []api.ZoneFloor {
+	policy := model.PolicyLocal
+	for _, s := range frontends {
+		if s.InternalPolicy == model.PolicyCluster || s.ExternalPolicy == model.PolicyCluster {
+			policy = model.PolicyCluster
+		}
+	}
+	rule := model.NewSelection(v.Service, model.Endpoints(frontends[0].Port, f, v.Slices), v.Node, policy).Zone()
+	if rule == nil {
+		return nil
+	}
+	out := api.ZoneFloor{Family: f.String(), Counts: rule.Counts(), Endpoints: rule.Own.Endpoints, Of: rule.All.Endpoints, Rule: rule.String()}
+	if out.Counts {
+		out.Elsewhere = rule.Elsewhere()
+	}
+	return []api.ZoneFloor{out}
 }
 
 func endpointOf(e model.Endpoint, f model.Family) api.DescribedEndpoint {

@@ -82,6 +82,17 @@ func sizes() string {
 	return "use " + listed(texts, "or")
 }
 
+var readFloor = number("is not a share of the endpoints: use 1% to 100%, without a fraction",
+	func(n int64) bool { return 1 <= n && n <= 100 }, func(v *Values) *uint32 { return &v.ZoneFloor })
+
+// parseFloor reads a percentage, with its sign or without.
+func parseFloor(v *Values, value any) string {
+	if text, ok := value.(string); ok {
+		value = strings.TrimSuffix(strings.TrimSpace(text), "%")
+	}
+	return readFloor(v, value)
+}
+
 func connections(at func(*Values) *uint32) func(*Values, any) string {
 	return number(fmt.Sprintf("is not a number of connections: use 1 to %d", budget.Connections),
 		func(n int64) bool { return 1 <= n && n <= budget.Connections }, at)

@@ -13,7 +13,7 @@ import (
 
 // All are the settings, in the order of pages and reports.
 var All = []*Setting{
-	Description, Ports, Scheduler, MaglevSize, Affinity, AllowedClients, DeniedClients, ClientAddresses,
+	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
 	Check, OnFailure, EndpointsFrom,
 }
@@ -27,6 +27,9 @@ type Stated struct {
 	// OnFailure is keep or close; absent: as the configuration of the node says.
 	OnFailure     string `json:"onFailure,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
+	// ZoneFloor is the share of all ready endpoints from which on the endpoints of a zone
+	// serve its clients alone.
+	ZoneFloor string `json:"zoneFloor,omitempty"`
 }
 
 var Description = &Setting{
@@ -89,6 +92,21 @@ var MaglevSize = &Setting{
 	Schema:      map[string]any{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize},
 	Parse:       number("is not the size of a table: "+sizes(), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
 	Text:        func(v *Values) string { return numberText(v.MaglevSize) },
+}
+
+var ZoneFloor = &Setting{ // backends of a Balance have no zones
+	Label: "zone floor", Kind: "zoneFloor", Annotation: Domain + "zone-floor",
+	Meaning:  "share of all ready endpoints from which on the endpoints in the zone of a node serve its clients alone; below it, endpoints of other zones get the rest",
+	More:     ", 1% to 100% ([zones](annotations.md#zones), [3.61](behaviour.md#s3.61))",
+	Examples: []string{"33%", "25"}, Default: "none",
+	Parse: parseFloor,
+	Text: func(v *Values) string {
+		if v.ZoneFloor == 0 {
+			return ""
+		}
+		return numberText(v.ZoneFloor) + "%"
+	},
+	stated: func(s *Stated) *string { return &s.ZoneFloor },
 }
 
 var Affinity = &Setting{

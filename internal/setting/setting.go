@@ -31,7 +31,7 @@ type Setting struct {
 	// Annotation is the annotation of a Service; empty: Kubernetes has a field for the setting.
 	Annotation string
 	// Field is the field of a Balance, with a dot if it is in another one; empty: the field
-	// listen has the setting.
+	// listen has the setting, or a Balance has nothing that it could be about.
 	Field string
 	// Meaning is one sentence, and More what pages add to it, in Markdown.
 	Meaning, More string

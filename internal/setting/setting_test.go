@@ -132,3 +132,16 @@ func TestShortTime(t *testing.T) {
 		}
 	}
 }
+
+// TestZoneFloorValues: 3.61, percentages from 1 to 100, with the sign or without.
+func TestZoneFloorValues(t *testing.T) {
+	for text, want := range map[string]uint32{
+		"1%": 1, "100%": 100, "25": 25, " 33 % ": 33, "0": 0, "0%": 0, "101%": 0, "-1": 0, "33.3%": 0, "4294967301": 0, "18446744073709551617%": 0, "%": 0, "": 0, "25%%": 0, "x": 0, "1e1": 0, "+5": 0,
+	} {
+		var v Values
+		problem := ZoneFloor.Parse(&v, text)
+		if v.ZoneFloor != want || (problem == "") != (want > 0) {
+			t.Errorf("%q: %d, %q, want %d", text, v.ZoneFloor, problem, want)
+		}
+	}
+}

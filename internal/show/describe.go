@@ -194,6 +194,7 @@ func (p *describePrinter) port(s *api.Description, port *api.DescribedPort) {
 	p.Line("%s%s %s", name, port.Protocol, portNumbers(port))
 	p.WriteString("\n")
 	p.Table("  ", frontendRows(port))
+	p.zoneFloors(port)
 	if len(port.Endpoints) == 0 {
 		p.Line("  no endpoints")
 		return
@@ -204,6 +205,25 @@ func (p *describePrinter) port(s *api.Description, port *api.DescribedPort) {
 	p.Table("  ", rows[:min(len(rows), 1+maxEndpoints)])
 	if more > 0 {
 		p.Line("  and %d more: -o json lists all", more)
+	}
+}
+
+// zoneFloors says how the zone floor applies, once if it does in the same way in both families.
+func (p *describePrinter) zoneFloors(port *api.DescribedPort) {
+	all := port.ZoneFloors
+	if len(all) == 0 {
+		return
+	}
+	p.WriteString("\n")
+	if len(all) == 2 && all[0].Rule == all[1].Rule {
+		all = all[:1]
+	}
+	for _, z := range all {
+		family := ""
+		if len(all) > 1 {
+			family = z.Family + ": "
+		}
+		p.Line("  %s%s", family, z.Rule)
 	}
 }
 

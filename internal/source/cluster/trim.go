@@ -58,7 +58,7 @@ var (
 	unread = map[string]cuts{
 		"Service": {1: unreadMetadata, 2: {2: nil /* selector */}, 3: {2: nil /* conditions */}},
 		"EndpointSlice": {1: unreadMetadata, 2: {
-			3: nil /* hostname */, 4: nil /* targetRef */, 5: nil /* deprecatedTopology */, 7: nil /* zone */}},
+			3: nil /* hostname */, 4: nil /* targetRef */, 5: nil /* deprecatedTopology */}},
 		"Node": {1: unreadMetadata, 3: {
 			1: nil /* capacity */, 2: nil /* allocatable */, 4: nil /* conditions */, 7: nil /* nodeInfo */, 8: nil, /* images */
 			9: nil /* volumesInUse */, 10: nil /* volumesAttached */}},

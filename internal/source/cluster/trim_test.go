@@ -76,7 +76,7 @@ func trimSlice(s *discoveryv1.EndpointSlice) {
 	trimMetadata(&s.ObjectMeta)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		e.Hostname, e.TargetRef, e.DeprecatedTopology, e.Zone = nil, nil, nil, nil
+		e.Hostname, e.TargetRef, e.DeprecatedTopology = nil, nil, nil
 	}
 }
 

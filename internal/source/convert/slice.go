@@ -131,7 +131,7 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 			forNodes = append(forNodes, n.Name)
 		}
 	}
-	h.Place = model.NewPlace(valueOr(in.NodeName, ""), forZones, forNodes)
+	h.Place = model.NewPlace(valueOr(in.NodeName, ""), valueOr(in.Zone, ""), forZones, forNodes)
 	return h, true
 }
 

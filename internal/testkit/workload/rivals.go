@@ -113,6 +113,9 @@ func farmService(i int, b [Traits]byte) *model.Service {
 		}
 	}
 	s.Extras = &model.Extras{Ranges: portRanges(int(b[2] >> 4)), Limits: limits(b[23]), Sources: sources(b[24]), MaglevSize: model.MaglevSizes[0]}
+	if b[25]/8%8 == 7 {
+		s.Extras.ZoneFloor = 60
+	}
 	if b[25]%8 > 5 { // seldom: such a frontend has hundreds of elements
 		s.Scheduler = model.Maglev + model.Scheduler(b[25]%2)
 	}
@@ -159,7 +162,7 @@ func rivalSlice(i, n int, b [5]byte, hints byte) *model.EndpointSlice {
 		case 3:
 			nodes = []string{"node-2"}
 		}
-		host.Place = model.NewPlace([]string{"node-1", "node-2", ""}[state>>3%3], zones, nodes)
+		host.Place = model.NewPlace([]string{"node-1", "node-2", ""}[state>>3%3], []string{"", "za", "zb"}[(h+int(hints))%3], zones, nodes)
 		s.Hosts = append(s.Hosts, host)
 	}
 	return s

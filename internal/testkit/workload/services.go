@@ -110,7 +110,7 @@ func Sticky(policy model.Policy, timeout time.Duration, endpoints string) *nft.R
 			node, zone = "node-1", rest
 		}
 		if h.Place = model.OnNode(node); zone != "" {
-			h.Place = model.NewPlace(node, []string{zone}, nil)
+			h.Place = model.NewPlace(node, zone, []string{zone}, nil)
 		}
 		slice.Hosts = append(slice.Hosts, h)
 	}
