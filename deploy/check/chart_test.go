@@ -33,6 +33,12 @@ func TestChartRefuses(t *testing.T) {
 			"set it to 0.0.0.0:10249"},
 		"no metrics for Prometheus": {values{"apiServer": server, "podMonitor": values{"enabled": true}, "config": values{"metricsBindAddress": "0.0.0.0:0"}},
 			"set it to 0.0.0.0:10249"},
+		"a page without its server":      {values{"apiServer": server, "web": true, "config": values{"metricsBindAddress": "127.0.0.1:0"}}, "web: config.metricsBindAddress has port 0"},
+		"an unknown scheduler":           {values{"apiServer": server, "scheduler": "wrr"}, "scheduler"},
+		"an address in place of a range": {values{"apiServer": server, "loadBalancerCIDRs": []any{"192.0.2.1"}}, "loadBalancerCIDRs"},
+		"a number without unit":          {values{"apiServer": server, "startJitter": "30"}, "startJitter"},
+		"a relative directory":           {values{"apiServer": server, "drainDirectory": "drains"}, "drainDirectory"},
+		"a mistyped part of a dashboard": {values{"apiServer": server, "dashboard": values{"folder": "a"}}, "folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, "nftproxy", c.values)

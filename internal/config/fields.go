@@ -12,6 +12,9 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
+// InFile reports whether kube-proxy's configuration file has a field for a flag.
+func InFile(flag string) bool { return fields()[flag] != "" }
+
 // fields returns the field of the file that means the same, by flag.
 var fields = sync.OnceValue(func() map[string]string {
 	f := NewFlags(pflag.NewFlagSet("", pflag.ContinueOnError))

@@ -44,12 +44,11 @@ func (c *Config) RuleSettings() map[string]string {
 func (f *Flags) Follow(settings map[string]string) (taken, unknown []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		g, value := f.set.Lookup(name), settings[name]
-		_, inFile := fields()[name]
 		switch {
 		case g == nil:
 			unknown = append(unknown, "--"+name)
 			continue
-		case g.Changed || inFile && f.ConfigFile != "" || textOf(g.Value) == value:
+		case g.Changed || InFile(name) && f.ConfigFile != "" || textOf(g.Value) == value:
 			continue
 		}
 		if err := setText(g.Value, value); err != nil {

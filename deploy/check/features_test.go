@@ -1,0 +1,106 @@
+package check
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestChartFlags: each value gives its flag to the container that serves, and to no other
+// (14.26).
+func TestChartFlags(t *testing.T) {
+	plain := daemonSet(t, values{}).Spec.Template.Spec
+	for _, c := range []struct {
+		given values
+		want  string
+	}{
+		{values{"serviceMetrics": true}, "--service-metrics"},
+		{values{"endpointMetrics": true}, "--endpoint-metrics"},
+		{values{"web": true}, "--web"},
+		{values{"allowedHosts": []any{"*.example.com", "proxy"}}, "--allowed-hosts=*.example.com,proxy"},
+		{values{"scheduler": "maglev"}, "--scheduler=maglev"},
+		{values{"affinitySize": 20000000}, "--affinity-size=20000000"},
+		{values{"answerPing": true}, "--answer-ping"},
+		{values{"loadBalancerCIDRs": []any{"203.0.113.0/24", "2001:db8::/64"}}, "--load-balancer-cidrs=203.0.113.0/24,2001:db8::/64"},
+		{values{"healthChecks": true}, "--health-checks"},
+		{values{"conntrackTCPCleanup": true}, "--conntrack-tcp-cleanup"},
+		{values{"announceNFTables": true}, "--announce-nftables"},
+		{values{"tableOwner": false}, "--no-table-owner"},
+		{values{"startJitter": "1m30s"}, "--start-jitter=1m30s"},
+		{values{"drainDirectory": "/srv/drains/"}, "--drain-file=/srv/drains/drain.yaml"},
+	} {
+		pod := daemonSet(t, c.given).Spec.Template.Spec
+		want := append(slices.Clone(plain.Containers[0].Args), c.want)
+		if diff := cmp.Diff(want, pod.Containers[0].Args); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", c.given, diff)
+		}
+		if diff := cmp.Diff(plain.InitContainers, pod.InitContainers); diff != "" {
+			t.Errorf("%v: the init container is another one (-want +got):\n%s", c.given, diff)
+		}
+	}
+}
+
+// TestChartDirectories: pods mount a directory of the node only if a value names it, at the
+// path that it has on the node (14.27).
+func TestChartDirectories(t *testing.T) {
+	pod := daemonSet(t, values{"drainDirectory": "/var/lib/nftproxy", "runtimeDirectory": "/run/nftproxy"}).Spec.Template.Spec
+	if init := pod.InitContainers[0]; len(init.VolumeMounts) != 1 {
+		t.Errorf("the init container mounts %+v", init.VolumeMounts)
+	}
+	proxy, create := pod.Containers[0], corev1.HostPathDirectoryOrCreate
+	for name, path := range map[string]string{"drain": "/var/lib/nftproxy", "runtime": "/run/nftproxy"} {
+		volume := corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &create}}}
+		if at := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == name }); at < 0 || !cmp.Equal(pod.Volumes[at], volume) {
+			t.Errorf("volumes %+v, want %+v", pod.Volumes, volume)
+		}
+		if want := (corev1.VolumeMount{Name: name, MountPath: path}); !slices.Contains(proxy.VolumeMounts, want) {
+			t.Errorf("mounts %+v, want %+v", proxy.VolumeMounts, want)
+		}
+	}
+	if want := (corev1.EnvVar{Name: "RUNTIME_DIRECTORY", Value: "/run/nftproxy"}); !slices.Contains(proxy.Env, want) {
+		t.Errorf("variables %+v, want %+v", proxy.Env, want)
+	}
+}
+
+// TestChartDashboard: the ConfigMap has the dashboard of deploy/grafana, and the label by
+// which Grafana's sidecar finds it (14.28).
+func TestChartDashboard(t *testing.T) {
+	all := decoded(t, helmManifests(t, "svc-proxy", values{"apiServer": server, "dashboard": values{
+		"enabled": true, "namespace": "monitoring", "annotations": values{"grafana_folder": "Network"}}}))
+	content, err := yaml.Marshal(all["ConfigMap svc-proxy-dashboard"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m corev1.ConfigMap
+	if err := yaml.UnmarshalStrict(content, &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Namespace != "monitoring" || m.Labels["grafana_dashboard"] != "1" || m.Annotations["grafana_folder"] != "Network" {
+		t.Errorf("metadata %+v", m.ObjectMeta)
+	}
+	file, err := os.ReadFile("../grafana/nftproxy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := json.Unmarshal([]byte(m.Data["nftproxy.json"]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(file, &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the dashboard (-want +got):\n%s", diff)
+	}
+	for _, given := range []values{{"apiServer": server}, {"checkOnly": true, "dashboard": values{"enabled": true}}} {
+		if text := helmManifests(t, "nftproxy", given); strings.Contains(text, "-dashboard") {
+			t.Errorf("%v makes a dashboard", given)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+{{/* The flags of the values that kube-proxy's configuration has no field for. Each one
+has a value of its own; a test of cmd/nftproxy compares this list with the program. */}}
+{{- define "nftproxy.features" -}}
+{{- if .Values.serviceMetrics }}
+- --service-metrics
+{{- end }}
+{{- if .Values.endpointMetrics }}
+- --endpoint-metrics
+{{- end }}
+{{- if .Values.web }}
+{{- if not (include "nftproxy.port" .Values.config.metricsBindAddress) }}
+{{- fail "web: config.metricsBindAddress has port 0, which disables the server of the page: set it to 127.0.0.1:10249" }}
+{{- end }}
+- --web
+{{- end }}
+{{- with .Values.allowedHosts }}
+- {{ printf "--allowed-hosts=%s" (join "," .) | quote }}
+{{- end }}
+{{- with .Values.scheduler }}
+- --scheduler={{ . }}
+{{- end }}
+{{- with .Values.affinitySize }}
+- --affinity-size={{ int64 . }}
+{{- end }}
+{{- if .Values.answerPing }}
+- --answer-ping
+{{- end }}
+{{- with .Values.loadBalancerCIDRs }}
+- --load-balancer-cidrs={{ join "," . }}
+{{- end }}
+{{- if .Values.healthChecks }}
+- --health-checks
+{{- end }}
+{{- if .Values.conntrackTCPCleanup }}
+- --conntrack-tcp-cleanup
+{{- end }}
+{{- if .Values.announceNFTables }}
+- --announce-nftables
+{{- end }}
+{{- if not .Values.tableOwner }}
+- --no-table-owner
+{{- end }}
+{{- with .Values.startJitter }}
+- --start-jitter={{ . }}
+{{- end }}
+{{- with .Values.drainDirectory }}
+- {{ printf "--drain-file=%s/drain.yaml" (trimSuffix "/" .) | quote }}
+{{- end }}
+{{- end }}
