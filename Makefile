@@ -131,11 +131,8 @@ e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes th
 E2E_TOOLS := go.etcd.io/etcd/server/v3 $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kube-proxy kubeadm kubectl)
 
 .PHONY: upgrade
-upgrade: build ## upgrade a node from another version to this one and back, under load; FROM=COMMIT
-	@test -n '$(FROM)' || { echo "name the other version: make upgrade FROM=COMMIT"; exit 2; }
-	dir=$$(mktemp -d) && trap 'git worktree remove --force "$$dir/source"; rm -rf "$$dir"' EXIT && \
-		git worktree add --quiet --detach "$$dir/source" '$(FROM)' && \
-		go -C "$$dir/source" build -ldflags "-X 'main.version=$(FROM)'" -o "$$dir/nftproxy" ./cmd/nftproxy && go run ./test/releases "$$dir/nftproxy" $(BINARY)
+upgrade: build ## upgrade a node from each of the last two releases to this version and back, under load (a minute each); FROM=COMMIT from another one
+	scripts/upgrade $(BINARY) '$(FROM)'
 
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run
