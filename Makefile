@@ -104,6 +104,10 @@ screenshots: ## take the pictures of terminals and of the page of --web in docs/
 fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
 	FUZZTIME=$(FUZZTIME) FUZZ='$(FUZZ)' scripts/fuzz
 
+.PHONY: scorecard
+scorecard: ## judge the repository by OpenSSF Scorecard, with the checks that need no Internet (compiles it: minutes the first time)
+	cd scripts/scorecard && go vet . && go mod tidy -diff && go run . ../..
+
 .PHONY: test-kernels
 test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS, PACKAGES and TESTS select some
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
