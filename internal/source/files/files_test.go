@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -244,5 +245,28 @@ func write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSpecialFiles: a pipe among the files is an error, and reading it does not block. A link
+// to one is the same.
+func TestSpecialFiles(t *testing.T) {
+	for name, place := range map[string]func(path string) error{
+		"pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"link to a pipe": func(path string) error {
+			return errors.Join(syscall.Mkfifo(path+".fifo", 0o600), os.Symlink(path+".fifo", path))
+		},
+		"link to a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "a.yaml")
+			if err := place(path); err != nil {
+				t.Fatal(err)
+			}
+			in, err := (&Reader{Paths: []string{filepath.Dir(path)}}).Load()
+			if err == nil || in != nil || !strings.Contains(err.Error(), path+": is not a regular file") {
+				t.Errorf("Load() = %v, %v", in, err)
+			}
+		})
 	}
 }
