@@ -107,7 +107,7 @@ fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a 
 .PHONY: scorecard
 scorecard: ## judge the last commit by OpenSSF Scorecard, with the checks that need no Internet (compiles it: minutes the first time)
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive HEAD | tar -x -C "$$dir" && \
-		cd scripts/scorecard && go vet . && go mod tidy -diff && go run . "$$dir"
+		cd tools/scorecard && go vet . && go mod tidy -diff && go run . "$$dir"
 
 .PHONY: test-kernels
 test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS, PACKAGES and TESTS select some

@@ -24,15 +24,16 @@ type workflow struct {
 	}
 }
 
-// TestActionsArePinned: a workflow names an action by the commit, which cannot change.
+// TestActionsArePinned: a workflow, also the one for users, names an action by the commit, which
+// cannot change.
 func TestActionsArePinned(t *testing.T) {
-	files, err := filepath.Glob(workflows + "*.yaml")
+	files, err := filepath.Glob(workflows + "*.y*ml")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%d workflows, %v", len(files), err)
 	}
-	pinned := regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
-	commits := make(map[string]string) // by action and version
-	for _, file := range files {
+	pinned := regexp.MustCompile(`^[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
+	commits := make(map[string]string) // by repository and version
+	for _, file := range append(files, "../docs/ci/github.yaml") {
 		for _, m := range regexp.MustCompile(`(?m)\buses: (.*)$`).FindAllStringSubmatch(string(read(t, file)), -1) {
 			if !pinned.MatchString(m[1]) {
 				t.Errorf("%s: %q is not OWNER/ACTION@COMMIT # VERSION", file, m[1])
@@ -40,6 +41,7 @@ func TestActionsArePinned(t *testing.T) {
 			}
 			at, version, _ := strings.Cut(m[1], " # ")
 			action, commit, _ := strings.Cut(at, "@")
+			action = regexp.MustCompile(`^[^/]+/[^/]+`).FindString(action) // it may be a folder below
 			if other := commits[action+version]; other != "" && other != commit {
 				t.Errorf("%s: %s %s is commit %s, and elsewhere %s", file, action, version, commit, other)
 			}

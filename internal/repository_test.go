@@ -42,34 +42,6 @@ func content(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestActions: every workflow, also the one for users, names its actions by the full hash of
-// a commit, and all of them the same one.
-func TestActions(t *testing.T) {
-	workflows, err := filepath.Glob("../.github/workflows/*.y*ml")
-	if err != nil || len(workflows) < 2 {
-		t.Fatalf("workflows %v, %v", workflows, err)
-	}
-	uses := regexp.MustCompile(`(?m)^\s*(?:- )?uses:\s*(\S+?)@(\S+)`)
-	commit := regexp.MustCompile(`^[0-9a-f]{40}$`)
-	commits := make(map[string]string)
-	for _, w := range append(workflows, "../docs/ci/github.yaml") {
-		found := uses.FindAllStringSubmatch(content(t, strings.TrimPrefix(w, "../")), -1)
-		if len(found) == 0 {
-			t.Errorf("%s has no action", w)
-		}
-		for _, m := range found {
-			action := regexp.MustCompile(`^[^/]+/[^/]+`).FindString(m[1]) // its repository
-			if !commit.MatchString(m[2]) {
-				t.Errorf("%s: action %s is not pinned by a commit: %s", w, m[1], m[2])
-			}
-			if other := commits[action]; other != "" && other != m[2] {
-				t.Errorf("%s: action %s is %s, and %s elsewhere", w, m[1], m[2], other)
-			}
-			commits[action] = m[2]
-		}
-	}
-}
-
 // TestUpdates: dependabot looks into every module, every workflow and every Dockerfile.
 func TestUpdates(t *testing.T) {
 	var config struct {

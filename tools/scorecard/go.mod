@@ -1,4 +1,4 @@
-module github.com/nftproxy/nftproxy/scripts/scorecard
+module github.com/nftproxy/nftproxy/tools/scorecard
 
 go 1.26.6
 
