@@ -114,6 +114,11 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
 	go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(if $(TESTS),-tests '$(TESTS)') $(KERNELS)
 
+.PHONY: test-arm64
+test-arm64: ## run tests that need no kernel in an emulator of arm64: bytes for the kernel, golden files, maps and hashes (2 minutes)
+	scripts/install-packages qemu-aarch64-static:qemu-user-static git:git
+	scripts/test-arm64
+
 .PHONY: test-package
 test-package: ## install, use, upgrade and remove the .deb in an emulated Debian 13 with systemd (5 minutes); needs root and Debian
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs
