@@ -79,6 +79,6 @@ func (c benchConfig) bench(ctx context.Context, out io.Writer) (*results.File, e
 		}
 		file.Records = append(file.Records, found...)
 	}
-	file.Date = time.Now().UTC().Truncate(time.Second)
+	file.Date, file.Load = time.Now().UTC().Truncate(time.Second), results.Load()
 	return file, nil
 }

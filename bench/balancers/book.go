@@ -122,7 +122,7 @@ func (k *book) write(path string) error {
 	if err != nil {
 		return err
 	}
-	f := results.File{Machine: m, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Versions: map[string]string{}}
+	f := results.File{Machine: m, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(), Versions: map[string]string{}}
 	for _, b := range k.plan.balancers {
 		if v := b.version(); v != "" {
 			f.Versions[nameOfProgram(b)] = v

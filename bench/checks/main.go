@@ -96,7 +96,7 @@ func (p *plan) write(path string, records []results.Record) error {
 	if err != nil || len(words) < 2 {
 		return fmt.Errorf("ask %s for its version: got %q, %w", p.nftproxy, version, err)
 	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules,
+	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
 		Versions: map[string]string{string(results.Nftproxy): words[1]}, Records: records}
 	return file.Write(path)
 }

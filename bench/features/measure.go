@@ -167,7 +167,7 @@ func (p *plan) write(path, version string, all map[string]*found) error {
 	if err != nil {
 		return err
 	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules,
+	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
 		Versions: map[string]string{string(results.Nftproxy): version}}
 	for _, f := range p.features {
 		r := all[f.name]

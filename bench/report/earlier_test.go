@@ -17,7 +17,7 @@ func measured(version, layout, kubernetes string) *results.File {
 		return results.Record{Program: p, Services: 1000, Endpoints: 4, Operation: results.ColdStart, From: results.FromProcess, Seconds: took(d)}
 	}
 	return &results.File{
-		Machine: results.Machine{CPU: "Fast 1"}, Date: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), Layout: layout,
+		Machine: results.Machine{CPU: "Fast 1"}, Date: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), Layout: layout, Load: 1.234,
 		Versions: map[string]string{"nftproxy": version, "kube-proxy": kubernetes},
 		Records:  []results.Record{start(results.KubeProxy, 3*time.Second), start(results.Nftproxy, time.Second)},
 	}
@@ -77,7 +77,7 @@ func TestAcceptance(t *testing.T) {
 |-------------------------------------------|-----------:|---------:|----------------------:|
 | 1,000 × 4, cold start, from process start |      3.0 s |    1.0 s |                   3.0 |
 
-Measured: 2026-02-03, Fast 1, nftproxy 0123abc, rules bbbb, Kubernetes 1.36.3.
+Measured: 2026-02-03, Fast 1, nftproxy 0123abc, rules bbbb, Kubernetes 1.36.3, load 1.2.
 
 <!-- /bench -->
 text

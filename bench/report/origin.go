@@ -13,10 +13,11 @@ import (
 // Origin is where figures come from: a file of results.
 type Origin struct {
 	Date       string
-	Machine    string // model of the processor
-	Version    string // of nftproxy
-	Kubernetes string // version of kube-proxy and the API server; empty: not among the programs
-	Layout     string // of the rules of nftproxy
+	Machine    string  // model of the processor
+	Version    string  // of nftproxy
+	Kubernetes string  // version of kube-proxy and the API server; empty: not among the programs
+	Layout     string  // of the rules of nftproxy
+	Load       float64 // average of the machine; 0: not known
 }
 
 // unknown stands for the layout of files that do not have it.
@@ -25,7 +26,7 @@ const unknown = "unknown"
 func originOf(f *results.File) Origin {
 	return Origin{
 		Date: f.Date.Format(time.DateOnly), Machine: f.Machine.CPU, Version: cmp.Or(f.Versions[string(results.Nftproxy)], unknown),
-		Kubernetes: strings.TrimPrefix(f.Versions[string(results.KubeProxy)], "v"), Layout: cmp.Or(f.Layout, unknown),
+		Kubernetes: strings.TrimPrefix(f.Versions[string(results.KubeProxy)], "v"), Layout: cmp.Or(f.Layout, unknown), Load: f.Load,
 	}
 }
 
@@ -54,6 +55,9 @@ func caption(origins []Origin) string {
 		of := []string{o.Date, o.Machine, "nftproxy " + o.Version, "rules " + o.Layout}
 		if o.Kubernetes != "" {
 			of = append(of, "Kubernetes "+o.Kubernetes)
+		}
+		if o.Load > 0 {
+			of = append(of, "load "+significant(o.Load))
 		}
 		all = append(all, strings.Join(of, ", "))
 	}

@@ -36,6 +36,16 @@ func ThisMachine() (Machine, error) {
 	}, err
 }
 
+// Load returns the load average of the last minute, or zero if the kernel does not say it.
+func Load() (average float64) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	_, _ = fmt.Sscan(string(text), &average) // zero if it is malformed
+	return average
+}
+
 // cpuModel returns the name that the first processor gives itself, or the
 // architecture where it gives none.
 func cpuModel() (string, error) {

@@ -20,7 +20,10 @@ type File struct {
 	Versions map[string]string `json:"versions"`
 	// Layout identifies the rules of nftproxy, as package layout computes it; empty: not
 	// known.
-	Layout  string   `json:"layout,omitempty"`
+	Layout string `json:"layout,omitempty"`
+	// Load is the load average of the machine at the end of the run, that of the benchmark
+	// included; zero: not known.
+	Load    float64  `json:"load,omitempty"`
 	Records []Record `json:"records"`
 }
 

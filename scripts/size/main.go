@@ -93,7 +93,7 @@ func write(path, program, version string, records []results.Record) error {
 	if err != nil {
 		return err
 	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules,
+	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
 		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}
 	return file.Write(path)
 }

@@ -135,7 +135,7 @@ func (r *ComparisonReport) Write(t testing.TB) {
 	if path == "" {
 		return
 	}
-	r.File.Date = time.Now().UTC().Truncate(time.Second)
+	r.File.Date, r.File.Load = time.Now().UTC().Truncate(time.Second), results.Load()
 	if err := r.File.Write(path); err != nil {
 		t.Fatal(err)
 	}
