@@ -265,9 +265,9 @@ const ackLength = unix.NLMSG_HDRLEN + unix.SizeofNlMsgerr
 // receiveAck receives the acknowledgement of the last message, if that is all that is on
 // the socket: the usual end of a transaction. It reports whether it was.
 func (c *Conn) receiveAck(last uint32) (done bool, err error) {
-	var b [ackLength + unix.NLMSG_ALIGNTO]byte
+	b := &c.ack
 	controlErr := c.raw.Control(func(fd uintptr) {
-		n, _, recvErr := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		n, recvErr := peek(int(fd), b[:])
 		if recvErr != nil || n != ackLength {
 			return // the next question to the socket says why
 		}

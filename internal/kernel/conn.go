@@ -28,6 +28,7 @@ type Conn struct {
 	Sent      func([]byte)         // if set, is called with each batch, which must not be kept
 	sequence  uint32               // of the next message in a batch
 	batch     []byte               // the memory of the last one
+	ack       [ackLength]byte      // the memory of an acknowledgement
 	owns      bool                 // the tables that it adds
 	namespace *os.File             // of the network
 	// lacksDestroy means that the kernel is older than 6.3.

@@ -37,6 +37,14 @@ func (r *Router) decide(states map[ServiceName]ServiceState) []decided {
 // spread calls do for the numbers below n, in parts of a size, several of them on several
 // processors.
 func spread(n, size int, do func(first, end int)) {
+	if n <= size {
+		do(0, n)
+		return
+	}
+	spreadWide(n, size, do)
+}
+
+func spreadWide(n, size int, do func(first, end int)) {
 	var next atomic.Int64
 	work := func() {
 		for {

@@ -23,6 +23,9 @@ const (
 	ElementCatchAll = 0x2 // NFT_SET_ELEM_CATCHALL
 )
 
+// usualList is enough for a few elements, in bytes.
+const usualList = 256
+
 // ElementList is a message of elements under construction. Its memory is reused
 // for the next message.
 type ElementList struct {
@@ -82,7 +85,8 @@ func (l *ElementList) message(data []byte, parts []part) Message {
 func (l *ElementList) Append(s *nft.Set, f model.Family, el *nft.Element) {
 	if len(l.data) == 0 {
 		l.set = s
-		l.data = append(l.data, Begin(f)...)
+		l.data = slices.Grow(l.data, usualList)
+		l.data = append(l.data, FamilyNumber(f), unix.NFNETLINK_V0, 0, 0)
 		l.data.Text(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
 		l.data.Text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		l.list = l.data.Start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | Nested)
