@@ -2,9 +2,12 @@ package manifest
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // block is an object in the block style that kubectl and most authors write. It is read
@@ -14,6 +17,8 @@ type block struct {
 	text  []byte
 	entry bool        // text is the one entry of a list
 	nodes []blockNode // in the order of the text; the first one is the object itself
+	// In the file, gap lines that text lacks are at the offset gapAt.
+	gapAt, gap int
 }
 
 // blockNode is a value: a field of an object, or an entry of a list. The values inside
@@ -322,4 +327,27 @@ func (b *block) fieldOf(i int, path string) (found int, rest string) {
 		}
 	}
 	return found, rest
+}
+
+// cut notes that lines are missing at an offset of the text, after a line.
+func (b *block) cut(offset, line, lines int) {
+	b.gapAt, b.gap = offset, lines
+	for i := range b.nodes {
+		if int(b.nodes[i].line) > line {
+			b.nodes[i].line += int32(lines)
+		}
+	}
+}
+
+// tree returns the block as the YAML parser reads it; nil: it does not.
+func (b *block) tree() *yaml.Node {
+	text := slices.Concat(b.text[:b.gapAt], bytes.Repeat([]byte("\n"), b.gap), b.text[b.gapAt:])
+	root, err := parseYAML(text)
+	if err != nil || root == nil {
+		return nil
+	}
+	if b.entry {
+		return root.Content[0]
+	}
+	return root
 }

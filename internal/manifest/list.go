@@ -62,6 +62,10 @@ func (d *Document) cutYAML() *Object {
 	case tooLarge(d.text[:before], false) != nil || tooLarge(d.text[start+end:], false) != nil:
 		return nil
 	}
+	if o := d.cutBlock(before, start, start+end, line); o != nil {
+		o.chunks = items
+		return o
+	}
 	root, err := parseYAML(without(d.text, before, start+end, " []"))
 	if err != nil || root == nil || root.Style&yaml.FlowStyle != 0 {
 		return nil
@@ -72,6 +76,17 @@ func (d *Document) cutYAML() *Object {
 	}
 	o := d.object(root, d.Line-1, 0)
 	o.chunks = items
+	return o
+}
+
+// cutBlock reads a List without its items as a block. Its field "items" ends at before, in a
+// line, and its items are between start and end.
+func (d *Document) cutBlock(before, start, end, line int) *Object {
+	o := d.block(slices.Concat(d.text[:before], []byte(" []\n"), d.text[end:]), d.Line-1, 0)
+	if o == nil || o.block.lineOf("items") != line {
+		return nil
+	}
+	o.block.cut(before+len(" []\n"), line, bytes.Count(d.text[start:end], []byte("\n")))
 	return o
 }
 
@@ -99,9 +114,11 @@ func without(text []byte, start, end int, replacement string) []byte {
 // of it, and where it ends.
 func (c chunk) entries() (items []chunk, end int) {
 	indent, start, pos, first := -1, 0, 0, c.line
-	for text := range bytes.Lines(c.text) {
-		if len(items) > budget.FileObjects {
-			break
+	for ; pos < len(c.text) && len(items) <= budget.FileObjects; c.line++ {
+		text := c.text[pos : pos+lineLength(c.text[pos:])]
+		if len(items) > 0 && isDeeper(text, indent) { // nearly all lines
+			pos += len(text)
+			continue
 		}
 		content := bytes.TrimLeft(text, " ")
 		spaces := len(text) - len(content)
@@ -122,10 +139,30 @@ func (c chunk) entries() (items []chunk, end int) {
 			}
 		}
 		pos += len(text)
-		c.line++
 	}
 	if len(items) > 0 {
 		items[len(items)-1].text = c.text[start:pos]
 	}
 	return items, pos
+}
+
+// lineLength returns the length of the first line of a text, with its end.
+func lineLength(text []byte) int {
+	if i := bytes.IndexByte(text, '\n'); i >= 0 {
+		return i + 1
+	}
+	return len(text)
+}
+
+// isDeeper reports whether a line begins with more spaces than a number of them.
+func isDeeper(line []byte, spaces int) bool {
+	if len(line) <= spaces {
+		return false
+	}
+	for _, c := range line[:spaces+1] {
+		if c != ' ' {
+			return false
+		}
+	}
+	return true
 }

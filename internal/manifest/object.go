@@ -121,11 +121,7 @@ var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 // tree returns the object as YAML, for the lines of its fields.
 func (o *Object) tree() *yaml.Node {
 	if o.root == nil && o.block != nil {
-		root, err := parseYAML(o.block.text)
-		if err == nil && o.block.entry {
-			root = root.Content[0]
-		}
-		o.root = root
+		o.root = o.block.tree()
 	}
 	if o.root == nil {
 		text := surrogates.ReplaceAll(bytes.ReplaceAll(o.text, []byte("\t"), []byte(" ")), []byte("?"))
@@ -211,6 +207,25 @@ func (o *Object) Items() (int, *Error) {
 	root.Content[i+1] = &yaml.Node{Kind: yaml.SequenceNode}
 	o.root = &root
 	return len(o.nodes), nil
+}
+
+// ItemPlace returns where an item of a List begins, counted from 0, with the comments in front
+// of it.
+func (o *Object) ItemPlace(i int) Place {
+	at := o.Place
+	if at.Item = i + 1; o.chunks != nil {
+		at.Line = o.chunks[i].line
+	}
+	return at
+}
+
+// ItemSum returns a hash of the text of an item, and of others; zero: the item has no text of
+// its own, or counts with others for a limit of the document.
+func (o *Object) ItemSum(i int, others ...string) Sum {
+	if o.chunks == nil || !o.doc.json && bytes.IndexByte(o.chunks[i].text, '*') >= 0 {
+		return Sum{}
+	}
+	return sum(o.chunks[i].text, others...)
 }
 
 // ItemAt returns an item of a List, counted from 0; nil without a problem: it cannot be parsed

@@ -9,10 +9,10 @@ package manifest
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
@@ -35,8 +35,25 @@ type Document struct {
 
 var errManyObjects = fmt.Errorf("holds more than %d objects: split it into several files", budget.FileObjects)
 
+// Sum is a hash of a text that only this process can compute: nobody can search for another
+// text with the same one.
+type Sum [2]uint64
+
+var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// sum returns the hash of a text after others.
+func sum(text []byte, others ...string) (s Sum) {
+	for i, seed := range sumSeeds {
+		s[i] = maphash.Bytes(seed, text)
+		for _, other := range others {
+			s[i] = s[i]*31 + maphash.String(seed, other)
+		}
+	}
+	return s
+}
+
 // Sum returns a hash of the content.
-func (d *Document) Sum() [sha256.Size]byte { return sha256.Sum256(d.text) }
+func (d *Document) Sum() Sum { return sum(d.text) }
 
 // Split returns the documents of a file that are not empty. JSON values may
 // follow each other without a marker.
@@ -65,6 +82,28 @@ type chunk struct {
 // chunks cuts a file at the lines "---" and "...". YAML allows no other use of
 // these lines, and JSON none at all.
 func chunks(data []byte) []chunk {
+	var out []chunk
+	start, pos, line, startLine := 0, 0, 0, 1
+	for pos < len(data) && len(out) <= 2*budget.FileObjects { // with empty ones between them
+		line++
+		end := pos + lineLength(data[pos:])
+		switch text := data[pos:end]; {
+		case text[0] == '%':
+			return directiveChunks(data)
+		case text[0] == '-' && isMarker(text, "---"):
+			out = append(out, chunk{data[start:pos], startLine})
+			start, startLine = pos, line
+		case text[0] == '.' && isMarker(text, "..."):
+			out = append(out, chunk{data[start:pos], startLine})
+			start, startLine = end, line+1
+		}
+		pos = end
+	}
+	return append(out, chunk{data[start:], startLine})
+}
+
+// directiveChunks is chunks for a file with directives, most likely.
+func directiveChunks(data []byte) []chunk {
 	var out []chunk
 	start, pos, line, startLine := 0, 0, 0, 1
 	directives := false // nothing but directives so far: "---" still belongs to them

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -27,18 +30,13 @@ func marshal(tb testing.TB, v any) []byte {
 // inputs returns the same objects in each of the forms that files have.
 func inputs(tb testing.TB, n int) map[string][]byte {
 	tb.Helper()
-	objects := sourcetest.ManyObjects(n)
-	var documents bytes.Buffer
-	for _, o := range objects {
-		documents.WriteString("---\n")
-		documents.Write(marshal(tb, o))
-	}
-	list := map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": objects}
+	texts := sourcetest.ManyTexts(n)
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": sourcetest.ManyObjects(n)}
 	jsonList, err := json.MarshalIndent(list, "", "    ")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return map[string][]byte{"documents.yaml": documents.Bytes(), "list.yaml": marshal(tb, list), "list.json": jsonList}
+	return map[string][]byte{"documents.yaml": sourcetest.DocumentsOf(texts), "list.yaml": sourcetest.ListOf(texts), "list.json": jsonList}
 }
 
 func BenchmarkLoad(b *testing.B) {
@@ -114,4 +112,62 @@ func BenchmarkLoadDirectory(b *testing.B) {
 			load(b, f)
 		}
 	})
+}
+
+// BenchmarkEdit reads a file of 10,000 Services again in which one has changed, or has a line
+// more, and reports the memory that stays in use for it.
+func BenchmarkEdit(b *testing.B) {
+	const n = 10_000
+	for form, file := range map[string]func([]string) []byte{"documents": sourcetest.DocumentsOf, "list": sourcetest.ListOf} {
+		for edit, text := range map[string]string{"one-value": "  resourceVersion: \"%06d\"\n", "one-line": "  resourceVersion: \"%06d\"\n  generation: 1\n"} {
+			b.Run(form+"-"+edit, func(b *testing.B) {
+				path := filepath.Join(b.TempDir(), "services.yaml")
+				f := &Reader{Paths: []string{path}, follows: true}
+				texts := sourcetest.ManyTexts(n)
+				load := func() time.Duration {
+					if err := os.WriteFile(path, file(texts), 0o600); err != nil {
+						b.Fatal(err)
+					}
+					runtime.GC()
+					b.StartTimer()
+					before := cpuTime(b)
+					in, err := f.Load()
+					taken := cpuTime(b) - before
+					b.StopTimer()
+					if err != nil || len(in.Snapshot.Services) != n {
+						b.Fatal(err)
+					}
+					return taken
+				}
+				before := heap()
+				load()
+				kept, original, cpu := heap()-before, texts[n], time.Duration(0)
+				b.ResetTimer()
+				for i := range b.N {
+					texts[n] = strings.Replace(original, "  resourceVersion: \"123456\"\n", fmt.Sprintf(text, i), 1)
+					cpu += load()
+				}
+				b.ReportMetric(float64(kept)/1e6, "MB-kept")
+				b.ReportMetric(cpu.Seconds()*1e3/float64(b.N), "cpu-ms/op")
+				runtime.KeepAlive(f)
+			})
+		}
+	}
+}
+
+// cpuTime returns the time of the CPU that this process has taken.
+func cpuTime(b *testing.B) time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// heap returns how much of the heap is in use.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -29,13 +29,16 @@ type collector struct {
 }
 
 func newCollector(problems, warnings manifest.Errors) *collector {
-	return &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}
+	return &collector{problems: problems, warnings: warnings, skipped: make(map[string]int)}
 }
 
 // add adds the objects of one path.
 func (c *collector) add(arg argument, files []content) {
 	usable, total, before := len(files) == 0, 0, len(c.problems)
 	for _, f := range files {
+		if c.seen == nil {
+			c.seen = make(map[model.Object]*object, len(f.objects))
+		}
 		for _, o := range f.objects {
 			usable = usable || o.other == ""
 			c.object(o)
@@ -151,7 +154,7 @@ func (c *collector) finish() (*Input, error) {
 	orphans := c.review()
 	in := &Input{
 		Snapshot: &c.snapshot, Warnings: c.warnings, Objects: make(map[string]int),
-		Places: make(map[model.Object]manifest.Place, len(c.seen)),
+		Places: make(map[model.Object]manifest.Place, len(c.snapshot.Services)),
 	}
 	for _, o := range c.objects {
 		if o.other == "" {
@@ -169,6 +172,9 @@ func (c *collector) finish() (*Input, error) {
 
 // mergeLegacy adds the Endpoints objects of Services that have no slices.
 func (c *collector) mergeLegacy() {
+	if len(c.legacy) == 0 {
+		return
+	}
 	sliced := make(map[model.ServiceName]bool)
 	for _, s := range c.snapshot.Slices {
 		sliced[s.ServiceName()] = true

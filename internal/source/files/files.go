@@ -120,6 +120,7 @@ func (f *Reader) Load() (*Input, error) {
 	args, problems, warnings := f.read()
 	if f.follows {
 		f.known.begin()
+		defer f.known.end()
 	}
 	if f.Isolation != nil && len(problems) == 0 {
 		return f.isolate(args, warnings)

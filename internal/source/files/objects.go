@@ -34,6 +34,7 @@ type object struct {
 	cidrs     []netip.Prefix
 	problems  manifest.Errors
 	warnings  manifest.Errors
+	found     int // warnings of the object alone; those of the review follow
 	// fromServer is set if the object was read from an API server, and selects if the
 	// Service has a selector.
 	fromServer, selects bool
@@ -59,9 +60,14 @@ func (f *Reader) parse(in file) content {
 		return content{file: in, err: in.err}
 	}
 	docs, err := manifest.Split(in.name, in.data)
-	objects := make([][]*object, len(docs))
-	parallel(len(docs), func(i int) { objects[i] = f.known.objects(docs[i], f.document) })
-	out := content{in, len(docs), len(in.data) == 0, slices.Concat(objects...), err}
+	parts := make([]part, len(docs))
+	for i, d := range docs {
+		if parts[i].place = d.Place; f.follows {
+			parts[i].sum = d.Sum()
+		}
+	}
+	objects := f.known.objects(listKey{file: in.name}, parts, func(i int) []*object { return f.document(docs[i]) })
+	out := content{in, len(docs), len(in.data) == 0, objects, err}
 	if in.path != "" {
 		out.data = nil
 	}
@@ -113,15 +119,7 @@ func (f *Reader) document(d *manifest.Document) []*object {
 	if err != nil {
 		return []*object{failed(err)}
 	}
-	out := make([]*object, n)
-	parallel(n, func(i int) {
-		switch item, err := m.ItemAt(i); {
-		case err != nil:
-			out[i] = failed(err)
-		case item != nil:
-			out[i] = f.item(item, itemKind, t)
-		}
-	})
+	out := f.items(m, n, itemKind, t)
 	if slices.Contains(out, nil) {
 		return f.document(d.Whole())
 	}
@@ -129,6 +127,25 @@ func (f *Reader) document(d *manifest.Document) []*object {
 		out = slices.Insert(out, 0, &object{Place: m.Place, problems: problems})
 	}
 	return out
+}
+
+// items reads the n items of a list; nil for those that cannot be read without the others.
+func (f *Reader) items(m *manifest.Object, n int, kind string, list metav1.TypeMeta) []*object {
+	parts := make([]part, n)
+	for i := range parts {
+		if parts[i].place = m.ItemPlace(i); f.follows {
+			parts[i].sum = m.ItemSum(i, list.Kind, list.APIVersion)
+		}
+	}
+	return f.known.objects(listKey{m.File, m.Document}, parts, func(i int) []*object {
+		switch item, err := m.ItemAt(i); {
+		case err != nil:
+			return []*object{failed(err)}
+		case item != nil:
+			return []*object{f.item(item, kind, list)}
+		}
+		return []*object{nil}
+	})
 }
 
 // failed returns an object that has only a problem.
@@ -208,6 +225,7 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 		} else if meant := misspelt(t.Kind, t.APIVersion); meant != "" {
 			o.warnings = manifest.Errors{m.Error(&manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
 				Problem: "is not read" + suggest.DidYouMean([]string{meant})})}
+			o.found = 1
 		}
 		return o
 	}
@@ -230,6 +248,7 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	}
 	o.report(m, found)
 	o.locate(m)
+	o.found = len(o.warnings)
 	return o
 }
 

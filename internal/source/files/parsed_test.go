@@ -2,10 +2,17 @@ package files
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // A change of one file costs that file: what was read from the others is used again,
@@ -50,8 +57,8 @@ func TestUnchangedFileIsNotParsedAgain(t *testing.T) {
 	}
 }
 
-// The same holds for the documents of a file, as long as they stay where they are: their
-// lines are in messages.
+// The same holds for the documents of a file, also where others move them: messages have the
+// lines of today.
 func TestUnchangedDocumentIsNotParsedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "services.yaml")
 	f := &Reader{Paths: []string{path}, follows: true}
@@ -74,7 +81,119 @@ func TestUnchangedDocumentIsNotParsedAgain(t *testing.T) {
 	if first.Snapshot.Services[1] != second.Snapshot.Services[1] || first.Snapshot.Services[0] == second.Snapshot.Services[0] {
 		t.Error("the unchanged document was parsed again, or the changed one was not")
 	}
-	if in := third; in.Snapshot.Services[1] == second.Snapshot.Services[1] || !strings.Contains(in.Warnings.Lines()[2], "(line 5)") {
-		t.Errorf("a document that moved was not parsed again: %q", in.Warnings.Lines())
+	if in := third; in.Snapshot.Services[1] != second.Snapshot.Services[1] || !strings.Contains(in.Warnings.Lines()[2], "(line 5)") {
+		t.Errorf("a document that moved was parsed again, or has another line: %q", in.Warnings.Lines())
+	}
+}
+
+// edits returns texts of a file, each made of the one before by an edit.
+func edits(list bool, n int) (texts []string) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var objects []string
+	for i := range 12 {
+		objects = append(objects, editedObject(r, i))
+	}
+	for i := range n {
+		switch at := r.IntN(len(objects)); r.IntN(6) {
+		case 0:
+			objects = slices.Insert(objects, at, editedObject(r, 100+i))
+		case 1:
+			objects = slices.Delete(objects, at, at+1)
+		case 2:
+			objects[at] += "# a comment\n"
+		case 3:
+			objects[at] = strings.Replace(objects[at], "10.96.0.", "10.97.0.", 1)
+		case 4:
+			objects[at], objects[0] = objects[0], objects[at]
+		case 5: // a problem, or none: defined twice
+			objects = append(objects, objects[at])
+			texts = append(texts, fileOf(list, objects))
+			objects = objects[:len(objects)-1]
+		}
+		texts = append(texts, fileOf(list, objects))
+	}
+	return texts
+}
+
+// editedObject returns a Service with some warnings.
+func editedObject(r *rand.Rand, i int) string {
+	text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata:\n  name: s%d\nspec:\n  clusterIP: 10.96.0.%d\n", i, i)
+	if r.IntN(2) == 0 {
+		text += "  type: LoadBalancer\n"
+	}
+	if r.IntN(2) == 0 {
+		text += "  selector: {a: b}\n"
+	}
+	if r.IntN(9) == 0 {
+		text += "  externalTrafficPolicy: &a Cluster\n  internalTrafficPolicy: *a\n"
+	}
+	return text + "  ports:\n  - port: 80\n"
+}
+
+func fileOf(list bool, objects []string) string {
+	if !list {
+		return "---\n" + strings.Join(objects, "---\n")
+	}
+	text := "apiVersion: v1\nitems:\n"
+	for _, o := range objects {
+		text += "- " + strings.ReplaceAll(strings.TrimSuffix(o, "\n"), "\n", "\n  ") + "\n"
+	}
+	return text + "kind: List\n"
+}
+
+// TestEdits: a file that is read again after an edit gives what it gives when it is read for the
+// first time.
+func TestEdits(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "services.yaml")
+		follower := &Reader{Paths: []string{path}, follows: true}
+		problems := 0
+		for i, text := range edits(list, 150) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := follower.Load()
+			want, wantErr := (&Reader{Paths: []string{path}}).Load()
+			if diff := cmp.Diff(fmt.Sprint(wantErr), fmt.Sprint(err)); diff != "" {
+				t.Fatalf("edit %d of a list %v: (-first +again):\n%s", i, list, diff)
+			}
+			if err != nil {
+				problems++
+				continue
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("edit %d of a list %v gives\n%q\n%v\nwant\n%q\n%v", i, list, got.Warnings.Lines(), got.Places, want.Warnings.Lines(), want.Places)
+			}
+		}
+		if problems == 0 {
+			t.Error("no edit had a problem")
+		}
+	}
+}
+
+// TestItemIsNotParsedAgain: of a List, only the items that an edit concerns are parsed.
+func TestItemIsNotParsedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "services.yaml")
+	f := &Reader{Paths: []string{path}, follows: true}
+	r := rand.New(rand.NewPCG(1, 2))
+	objects := []string{editedObject(r, 1), editedObject(r, 2), editedObject(r, 3)}
+	load := func() []*model.Service {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(fileOf(true, objects)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in, err := f.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in.Snapshot.Services
+	}
+	before := load()
+	same := load() // the whole file is
+	objects[1] += "# moves the others\n"
+	objects = append(objects, editedObject(r, 4))
+	after := load()
+	if before[0] != same[0] || before[0] != after[0] || before[2] != after[2] || before[1] == after[1] {
+		t.Errorf("Services %p, then %p and %p", before, same, after)
 	}
 }

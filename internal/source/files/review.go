@@ -27,7 +27,8 @@ type review struct {
 
 // review adds warnings to the objects, and returns those about the whole input.
 func (c *collector) review() manifest.Errors {
-	r := review{make(map[model.ServiceName]*object), make(map[model.ServiceName][]*object)}
+	n := len(c.snapshot.Services)
+	r := review{make(map[model.ServiceName]*object, n), make(map[model.ServiceName][]*object, n)}
 	for _, o := range c.objects {
 		switch o.id.Kind {
 		case "Service":
@@ -112,7 +113,10 @@ func (r *review) service(o *object) {
 		r.noSlice(o)
 		return
 	}
-	filled := slices.DeleteFunc(slices.Clone(all), func(o *object) bool { return !o.hasHosts() })
+	filled := all
+	if slices.ContainsFunc(all, func(o *object) bool { return !o.hasHosts() }) {
+		filled = slices.DeleteFunc(slices.Clone(all), func(o *object) bool { return !o.hasHosts() })
+	}
 	if len(filled) == 0 {
 		return // scaled to zero
 	}
