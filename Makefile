@@ -184,6 +184,11 @@ conformance-packages:
 	scripts/install-packages runc:runc /usr/lib/cni/ptp:containernetworking-plugins busybox:busybox iptables:iptables nft:nftables \
 		conntrack:conntrack nc.openbsd:netcat-openbsd dig:bind9-dnsutils host:bind9-host iperf:iperf curl:curl wget:wget ip:iproute2
 
+.PHONY: parity
+parity: ## compare flags, configuration, gates, metrics, events and packets with kube-proxy's, and write docs/parity.md (3 minutes); needs root
+	scripts/install-packages nft:nftables
+	cd e2e && PAGE=$(abspath docs/parity.md) go test -count=1 -v -run '^TestParity$$' ./parity
+
 .PHONY: neighbours
 neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
 	scripts/install-packages nft:nftables iptables-nft:iptables ip:iproute2 dbus-daemon:dbus firewalld:firewalld ufw:ufw containerd:containerd dockerd:docker.io \

@@ -75,6 +75,7 @@ func TestPages(t *testing.T) {
 			"kube-proxy in any mode | " + Minor() + ", mode `nftables` |",
 		},
 		"docs/behaviour.md": {"kube-proxy " + Minor()},
+		"docs/parity.md":    {"# Kubernetes " + Kubernetes[1:] + " beside nftproxy", "kube-proxy " + Kubernetes + " in mode"},
 	} {
 		content, err := os.ReadFile(filepath.Join(root, page))
 		if err != nil {
