@@ -53,13 +53,23 @@ func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error
 	if err != nil {
 		return err
 	}
-	if err := n.list(c, family, p, f); err != nil {
+	if err := n.list(c, family, p, flowsOf(p, f)); err != nil {
 		return errors.Join(fmt.Errorf("list connections: %w", explain(err)), c.Close())
 	}
 	return c.Close()
 }
 
-func (n Netlink) list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) error {
+// flowsOf decodes messages and calls f with the flows of a protocol.
+func flowsOf(p model.Protocol, f func(Flow)) func(message []byte) {
+	return func(message []byte) {
+		if flow, ok := decode(message); ok && flow.Protocol == p {
+			f(flow)
+		}
+	}
+}
+
+// list calls f with the messages of a dump.
+func (n Netlink) list(c *netlink.Conn, family model.Family, p model.Protocol, f func([]byte)) error {
 	request := netlink.Message{
 		Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
 		Data:   append(header(family), filter(p, n.From)...),
@@ -78,9 +88,7 @@ func (n Netlink) list(c *netlink.Conn, family model.Family, p model.Protocol, f 
 			netlinkio.Renew(c)
 		}
 		interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
-		if flow, ok := decode(m.Data); ok && flow.Protocol == p {
-			f(flow)
-		}
+		f(m.Data)
 	}
 	if interrupted {
 		return unix.EINTR
@@ -109,29 +117,39 @@ func (Netlink) Delete(flows []Flow) (deleted int, err error) {
 	return deleted, errors.Join(err, c.Close())
 }
 
-// deleteFlows deletes a batch of flows. The kernel answers every refused message,
-// and always the last one.
+// deleteFlows deletes a batch of flows.
 func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	sent, err := c.SendMessages(deletions(flows))
 	if err != nil {
 		return 0, err
 	}
-	deleted = len(flows)
-	var refused error
+	refused, err := refusals(c, sent)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range refused {
+		if !errors.Is(r, unix.ENOENT) {
+			return len(flows) - len(refused), r
+		}
+	}
+	return len(flows) - len(refused), nil
+}
+
+// refusals receives the answers to messages, of which the last one asks for one: the
+// kernel answers every refused message, and that one always.
+func refusals(c *netlink.Conn, sent []netlink.Message) (refused []*netlink.OpError, err error) {
 	for last := sent[len(sent)-1].Header.Sequence; ; {
 		netlinkio.Renew(c)
 		_, err := c.Receive()
 		var answer *netlink.OpError
 		switch {
 		case err == nil: // to the last one
-			return deleted, refused
+			return refused, nil
 		case !errors.As(err, &answer) || answer.Sequence == 0: // the socket failed
-			return 0, err
-		case !errors.Is(err, unix.ENOENT) && refused == nil:
-			refused = err
+			return nil, err
 		}
-		if deleted--; answer.Sequence == last {
-			return deleted, refused
+		if refused = append(refused, answer); answer.Sequence == last {
+			return refused, nil
 		}
 	}
 }

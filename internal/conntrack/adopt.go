@@ -1,0 +1,278 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"golang.org/x/sys/unix"
+)
+
+// More attributes of <linux/netfilter/nfnetlink_conntrack.h>.
+const (
+	ctaStatus         = 3
+	ctaNATSource      = 6
+	ctaTimeout        = 7
+	ctaMark           = 8
+	ctaNATDestination = 13
+
+	ctaNATv4Min = 1
+	ctaNATv4Max = 2
+	ctaNATProto = 3
+	ctaNATv6Min = 4
+	ctaNATv6Max = 5
+
+	ctaProtoNATPortMin = 1
+	ctaProtoNATPortMax = 2
+
+	ctaTCPScaleOriginal = 2
+	ctaTCPScaleReply    = 3
+	ctaTCPFlagsOriginal = 4
+	ctaTCPFlagsReply    = 5
+)
+
+// Status of an entry, of <linux/netfilter/nf_conntrack_common.h>.
+const (
+	seenReply     = 1 << 1
+	assured       = 1 << 2
+	confirmed     = 1 << 3
+	translatesDst = 1 << 5
+)
+
+// beLiberal accepts packets outside of the window: connection tracking has not seen those
+// of an adopted connection (IP_CT_TCP_FLAG_BE_LIBERAL).
+const beLiberal = 1 << 3
+
+const newEntry = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK << 8)
+
+// adoption is a flow that IPVS translates, and what its entry is made of again.
+type adoption struct {
+	Flow
+	client                netip.AddrPort
+	status, timeout, mark uint32
+	tcp                   []byte // attributes of its state, for another entry
+}
+
+// Adoption is the TCP and UDP flows that IPVS translates, for connection tracking to
+// translate them instead: each to the same endpoint, and from the same source. They then
+// need no virtual server, and what they dialled need not be an address of this machine.
+//
+// IPVS must record its flows in connection tracking (net.ipv4.vs.conntrack), as kube-proxy
+// has it do. When IPVS forgets a flow, it deletes the entry of connection tracking as well,
+// so that the new one can only be made after that (ip_vs_conn_drop_conntrack of the kernel).
+type Adoption struct {
+	takes   func(p model.Protocol, dialled netip.AddrPort) bool
+	pending []adoption
+	// Adopted is how many flows have their new entry.
+	Adopted int
+}
+
+// ListAdoption lists the flows, of which takes selects some by what was dialled.
+func ListAdoption(takes func(p model.Protocol, dialled netip.AddrPort) bool) (*Adoption, error) {
+	a := &Adoption{takes: takes}
+	var err error
+	a.pending, err = untranslated(takes)
+	return a, err
+}
+
+// Pending returns how many flows have no new entry yet.
+func (a *Adoption) Pending() int { return len(a.pending) }
+
+// Restore makes the new entries of flows whose old one is gone.
+func (a *Adoption) Restore() error {
+	made, left, err := replace(a.pending, false)
+	a.Adopted += made
+	a.pending = left
+	return err
+}
+
+// Finish replaces the entries of flows that IPVS no longer knows or does not forget. A
+// packet between the deletion of an entry and its replacement, which are one system call,
+// begins a new connection. A client that has begun one before keeps that.
+func (a *Adoption) Finish() error {
+	rest, listErr := untranslated(a.takes)
+	made, _, err := replace(rest, true)
+	a.Adopted += made
+	a.pending = nil
+	return errors.Join(listErr, err)
+}
+
+// untranslated lists flows. A dump that other changes interrupted is repeated.
+func untranslated(takes func(model.Protocol, netip.AddrPort) bool) (found []adoption, err error) {
+	c, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range model.Families {
+		for _, p := range []model.Protocol{model.TCP, model.UDP} {
+			before := found
+			interrupted := func(err error) bool { return errors.Is(err, unix.EINTR) }
+			err = errors.Join(err, netlinkio.Retry(interrupted, func() error {
+				found = before
+				return Netlink{}.list(c, f, p, func(message []byte) {
+					if a, ok := decodeAdoption(message); ok && a.Protocol == p && takes(p, a.Dialled) {
+						found = append(found, a)
+					}
+				})
+			}))
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("list connections of IPVS: %w", explain(err))
+	}
+	return found, errors.Join(err, c.Close())
+}
+
+// replace makes new entries, with old ones deleted before if these are to be replaced. It
+// returns how many were made, and the flows that still have another entry.
+func replace(flows []adoption, old bool) (made int, left []adoption, err error) {
+	if len(flows) == 0 {
+		return 0, nil, nil
+	}
+	c, err := dial()
+	if err != nil {
+		return 0, flows, err
+	}
+	for some := range slices.Chunk(flows, batch/2) {
+		others, replaceErr := replaceSome(c, some, old)
+		made += len(some) - len(others)
+		left = append(left, others...)
+		if replaceErr != nil {
+			err = fmt.Errorf("take over connections of IPVS: %w", explain(replaceErr))
+			break
+		}
+	}
+	return made, left, errors.Join(err, c.Close())
+}
+
+func replaceSome(c *netlink.Conn, flows []adoption, old bool) (left []adoption, err error) {
+	var messages []netlink.Message
+	for i := range flows {
+		h := header(model.FamilyOf(flows[i].Dialled.Addr()))
+		if old {
+			messages = append(messages, netlink.Message{Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request}, Data: slices.Concat(h, flows[i].Flow.encode())})
+		}
+		messages = append(messages, netlink.Message{Header: netlink.Header{Type: newEntry, Flags: netlink.Request | netlink.Create | netlink.Excl}, Data: slices.Concat(h, flows[i].encode())})
+	}
+	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+	sent, err := c.SendMessages(messages)
+	if err != nil {
+		return flows, err
+	}
+	refused, err := refusals(c, sent)
+	if err != nil {
+		return flows, err
+	}
+	each := len(messages) / len(flows)
+	for _, r := range refused {
+		i := slices.IndexFunc(sent, func(m netlink.Message) bool { return m.Header.Sequence == uint32(r.Sequence) })
+		switch {
+		case errors.Is(r, unix.EEXIST) && i >= 0:
+			left = append(left, flows[i/each])
+		case !errors.Is(r, unix.ENOENT): // it has ended before its deletion
+			err = errors.Join(err, r)
+		}
+	}
+	return left, err
+}
+
+// decodeAdoption decodes a message of a dump. It returns false unless IPVS translates the
+// flow: it goes to another address than the one that was dialled, and connection tracking
+// does not translate that.
+func decodeAdoption(message []byte) (a adoption, ok bool) {
+	if a.Flow, ok = decode(message); !ok || a.Closing || a.Answers == a.Dialled {
+		return a, false
+	}
+	var err error
+	attributes := netlinkio.ReadMessage(message, &err)
+	for attributes.Next() {
+		switch attributes.Type {
+		case ctaTupleOrig:
+			original := decodeTuple(attributes.Nested())
+			a.client = original.source()
+		case ctaStatus:
+			a.status = number(attributes.Data)
+		case ctaTimeout:
+			a.timeout = number(attributes.Data)
+		case ctaMark:
+			a.mark = number(attributes.Data)
+		case ctaProtoInfo:
+			for p := attributes.Nested(); p.Next(); {
+				if p.Type == ctaProtoInfoTCP {
+					a.tcp = liberal(p.Nested())
+				}
+			}
+		}
+	}
+	return a, err == nil && a.status&translatesDst == 0
+}
+
+// liberal copies the state of a TCP connection, with flags that accept packets outside of
+// the window.
+func liberal(state netlinkio.Attributes) (out []byte) {
+	for state.Next() {
+		switch state.Type {
+		case ctaProtoInfoState, ctaTCPScaleOriginal, ctaTCPScaleReply:
+			out = append(out, attribute(state.Type, state.Data)...)
+		case ctaTCPFlagsOriginal, ctaTCPFlagsReply:
+			if len(state.Data) > 0 {
+				flags := state.Data[0] | beLiberal
+				out = append(out, attribute(state.Type, []byte{flags, flags})...)
+			}
+		}
+	}
+	return out
+}
+
+// encode encodes the entry to make. The kernel translates one whose two tuples mirror each
+// other.
+func (a *adoption) encode() []byte {
+	out := slices.Concat(
+		nested(ctaTupleOrig, a.tuple(a.client, a.Dialled)...),
+		nested(ctaTupleReply, a.tuple(a.Dialled, a.client)...),
+		nested(ctaNATDestination, translation(a.Answers)...),
+		attribute(ctaStatus, number32(confirmed|a.status&(seenReply|assured))),
+		attribute(ctaTimeout, number32(max(a.timeout, 1))))
+	if a.Returns != a.client {
+		out = append(out, nested(ctaNATSource, translation(a.Returns)...)...)
+	}
+	if a.mark != 0 {
+		out = append(out, attribute(ctaMark, number32(a.mark))...)
+	}
+	if a.tcp != nil {
+		out = append(out, nested(ctaProtoInfo, nested(ctaProtoInfoTCP, a.tcp))...)
+	}
+	return out
+}
+
+// tuple encodes one direction.
+func (a *adoption) tuple(from, to netip.AddrPort) [][]byte {
+	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
+	if from.Addr().Is6() {
+		source, destination = ctaIPv6Source, ctaIPv6Destination
+	}
+	return [][]byte{
+		nested(ctaTupleIP, attribute(source, from.Addr().AsSlice()), attribute(destination, to.Addr().AsSlice())),
+		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(a.Protocol)}),
+			attribute(ctaProtoSourcePort, number16(from.Port())), attribute(ctaProtoDestinationPort, number16(to.Port()))),
+	}
+}
+
+// translation encodes one to an address and port.
+func translation(to netip.AddrPort) [][]byte {
+	least, most := uint16(ctaNATv4Min), uint16(ctaNATv4Max)
+	if to.Addr().Is6() {
+		least, most = ctaNATv6Min, ctaNATv6Max
+	}
+	return [][]byte{
+		attribute(least, to.Addr().AsSlice()), attribute(most, to.Addr().AsSlice()),
+		nested(ctaNATProto, attribute(ctaProtoNATPortMin, number16(to.Port())), attribute(ctaProtoNATPortMax, number16(to.Port()))),
+	}
+}
+
+func number32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
