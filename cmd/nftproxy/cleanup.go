@@ -28,9 +28,10 @@ connections continue. While "nftproxy run" owns the tables, this fails and
 changes nothing: stop it first.
 
 With --kube-proxy, also remove what kube-proxy left, in whichever mode it ran:
-its nftables tables, iptables chains, ipsets and the interface of IPVS. Rules
-of the kubelet and of other programs stay. Rules of iptables-legacy are reported
-only: "kube-proxy --cleanup" from the image of kube-proxy removes them.
+its nftables tables, iptables chains, ipsets, and its virtual servers and the
+interface of IPVS. What belongs to the kubelet and other programs stays. Rules of
+iptables-legacy are reported only: "kube-proxy --cleanup" from the image of
+kube-proxy removes them.
 
 Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 		Example: `  nftproxy cleanup

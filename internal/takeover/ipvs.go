@@ -2,16 +2,19 @@ package takeover
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // IPVSInterface has the addresses of Services in IPVS mode.
@@ -26,21 +29,46 @@ var ipsetNames = []string{
 	"NODE-PORT-SCTP-HASH", "NODE-PORT-LOCAL-SCTP-HASH",
 }
 
-// ipvsInterface removes the interface and reports whether it existed.
-func (r *report) ipvsInterface() bool {
+// ipvs removes the virtual servers of kube-proxy, and then the interface. It reports whether
+// the ipsets may go, too: the next attempt recognises virtual servers by the addresses of the
+// interface and the NodePorts in the ipsets.
+func (r *report) ipvs(s system) (gone bool) {
 	link, err := netlink.LinkByName(IPVSInterface)
 	var absent netlink.LinkNotFoundError
 	if errors.As(err, &absent) {
-		return false
+		return true
+	}
+	var services map[netip.Addr]bool
+	if err == nil {
+		services, err = addressesOf(link)
+	}
+	if err == nil {
+		err = r.virtualServers(s, services)
 	}
 	if err == nil {
 		err = netlink.LinkDel(link)
 	}
 	if err == nil {
 		r.gone("interface %s", IPVSInterface)
+		r.ownConnections(services)
 	}
 	r.left(err, "interface %s", IPVSInterface)
-	return true
+	return err == nil
+}
+
+// addressesOf returns the addresses of an interface.
+func addressesOf(link netlink.Link) (map[netip.Addr]bool, error) {
+	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list its addresses: %w", err)
+	}
+	addresses := map[netip.Addr]bool{}
+	for _, a := range list {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			addresses[ip.Unmap()] = true
+		}
+	}
+	return addresses, nil
 }
 
 func (r *report) ipsets(ctx context.Context, s system) {
@@ -89,25 +117,36 @@ func destroyUnused(ctx context.Context, name string) error {
 // destroyIPSet removes a set that no rule refers to. Without the flag EXCL the
 // kernel reports success for a set that does not exist.
 func destroyIPSet(name string) error {
-	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_DESTROY, unix.NLM_F_ACK|unix.NLM_F_EXCL)
-	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
-	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
-	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
-	_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+	_, err := askIPSet(nl.IPSET_CMD_DESTROY, unix.NLM_F_ACK|unix.NLM_F_EXCL, name)
 	return err
 }
 
-var service = regexp.MustCompile(`(?m)^(TCP|UDP|SCTP|FWM) `)
+// askIPSet sends a request about a set, and returns the messages of the answer.
+func askIPSet(command, flags int, name string) ([][]byte, error) {
+	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|command, flags)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+	return r.Execute(unix.NETLINK_NETFILTER, 0)
+}
 
-// virtualServices reports the remaining virtual services of IPVS. The kernel does not
-// record which program added them.
-func (r *report) virtualServices(s system) {
-	list, err := os.ReadFile(filepath.Join(s.root, "proc/thread-self/net/ip_vs"))
-	if errors.Is(err, os.ErrNotExist) {
-		return
+// portsOf returns the ports of the entries of a set. The library for ipsets prints a line
+// for every attribute that it does not know.
+func portsOf(name string) (ports []uint16, err error) {
+	messages, err := askIPSet(nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, name)
+	for _, m := range messages {
+		for a := netlinkio.ReadMessage(m, &err); a.Next(); {
+			if a.Type != nl.IPSET_ATTR_ADT {
+				continue
+			}
+			for entries := a.Nested(); entries.Next(); {
+				for e := entries.Nested(); e.Next(); {
+					if e.Type == nl.IPSET_ATTR_PORT && len(e.Data) == 2 {
+						ports = append(ports, binary.BigEndian.Uint16(e.Data))
+					}
+				}
+			}
+		}
 	}
-	if n := len(service.FindAll(list, -1)); err == nil && n > 0 {
-		err = fmt.Errorf("%d are left: if nothing else on this node uses IPVS, run \"ipvsadm -C\"", n)
-	}
-	r.left(err, "virtual services of IPVS")
+	return ports, err
 }

@@ -1,7 +1,7 @@
 // Package takeover removes kube-proxy's leftovers of any mode from a node: nftables
-// tables, iptables chains in nf_tables, and the interface and ipsets of IPVS. It
-// only reports rules of iptables-legacy and virtual services of IPVS. Rules of the
-// kubelet and of other programs stay.
+// tables, iptables chains in nf_tables, and the virtual servers, interface and ipsets of
+// IPVS. It only reports rules of iptables-legacy. Rules of the kubelet, and rules and
+// virtual servers of other programs stay.
 //
 // It is for a node whose own rules are active. The first matching NAT rule translates
 // a connection, and later rules do not see it, so the rules of both proxies can
@@ -23,7 +23,8 @@ import (
 // Remove removes kube-proxy's leftovers from the network namespace of the calling thread, and
 // continues after a failure (12.59). It returns descriptions of the removed parts, and an
 // error that lists the ones that are left, why, and the remedy. m replaces the tables of
-// nftables mode. Established connections continue, except through IPVS.
+// nftables mode. Established connections continue, except those of this machine itself to
+// addresses that IPVS mode gave it.
 func Remove(ctx context.Context, m Marker) (removed []string, err error) {
 	return system{root: "/"}.remove(ctx, m)
 }
@@ -37,10 +38,8 @@ func (s system) remove(ctx context.Context, m Marker) ([]string, error) {
 	for _, f := range families {
 		r.legacy(s, f)
 	}
-	wasIPVS := r.ipvsInterface()
-	r.ipsets(ctx, s) // the rules referred to them
-	if wasIPVS {
-		r.virtualServices(s)
+	if r.ipvs(s) {
+		r.ipsets(ctx, s) // the rules referred to them
 	}
 	return r.removed, errors.Join(r.errs...)
 }

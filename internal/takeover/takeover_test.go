@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/vishvananda/netlink"
 )
@@ -303,40 +308,193 @@ func TestIPSetInUse(t *testing.T) {
 	}
 }
 
-// Virtual services of IPVS are not removed: the kernel does not know whose they
-// are.
-func TestVirtualServices(t *testing.T) {
-	const head = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n"
-	for _, c := range []struct{ name, list, want string }{
-		{"no IPVS", "", ""},
-		{"none", head, ""},
-		{"some", head + "TCP  0A60000A:0050 rr \n  -> 0A800002:1F90      Masq    1      0          0\nUDP  [fd00:0010:0096:0000:0000:0000:0000:0010]:0035 rr \n", "2 are left"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := system{root: t.TempDir()}
-			if c.list != "" {
-				dir := filepath.Join(s.root, "proc/thread-self/net")
-				if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "ip_vs"), []byte(c.list), 0o644)); err != nil {
-					t.Fatal(err)
-				}
+// 12.59: a virtual server is kube-proxy's if its address is one of a Service, or its port
+// is a NodePort of the protocol. Those of other programs, and those of packet marks, stay.
+func TestVirtualServersOfKubeProxy(t *testing.T) {
+	const list = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A60000A:0050 rr
+  -> 0A800002:1F90      Masq    1      0          0
+UDP  [fd00:0010:0096:0000:0000:0000:0000:000a]:0035 rr persistent 10800
+SCTP 0A60000A:0050 wrr
+SCTP C0000201:7918 mh  (mh-port)
+TCP  C0000201:7918 rr
+TCP  C0000201:01BB rr
+TCP  C6336407:0050 rr
+FWM  0000000A rr
+`
+	n := newNode(t)
+	n.do(func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: IPVSInterface}}); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(IPVSInterface)
+		if err != nil {
+			return err
+		}
+		for _, a := range []string{"10.96.0.10/32", "fd00:10:96::a/128"} {
+			address, err := netlink.ParseAddr(a)
+			if err != nil {
+				return err
 			}
-			n := newNode(t)
-			for _, was := range []bool{true, false} {
-				var err error
-				n.do(func() error {
-					if was {
-						if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: IPVSInterface}}); err != nil {
-							return err
-						}
-					}
-					_, err = s.remove(context.Background(), NoMarker)
-					return nil
-				})
-				// Without the interface they are not kube-proxy's.
-				if got := fmt.Sprint(err); (err != nil) != (c.want != "" && was) || err != nil && !strings.Contains(got, c.want) {
-					t.Errorf("interface %v: %v", was, err)
-				}
+			if err := netlink.AddrAdd(link, address); err != nil {
+				return err
 			}
-		})
+		}
+		if err := netlink.IpsetCreate("KUBE-NODE-PORT-SCTP-HASH", "hash:ip,port", netlink.IpsetCreateOptions{}); err != nil {
+			return err
+		}
+		port, protocol := uint16(31000), uint8(model.SCTP)
+		if err := netlink.IpsetAdd("KUBE-NODE-PORT-SCTP-HASH", &netlink.IPSetEntry{IP: net.IPv4(192, 0, 2, 1), Port: &port, Protocol: &protocol}); err != nil {
+			return err
+		}
+		services, err := addressesOf(link)
+		if err != nil {
+			return err
+		}
+		known, err := kubeProxyServers(services)
+		if err != nil {
+			return err
+		}
+		own := []string{}
+		for _, v := range parseServers(list) {
+			if known.has(v) {
+				own = append(own, fmt.Sprint(v.protocol, " ", v.to))
+			}
+		}
+		if want := []string{"tcp 10.96.0.10:80", "udp [fd00:10:96::a]:53", "sctp 10.96.0.10:80", "sctp 192.0.2.1:31000"}; !slices.Equal(own, want) {
+			t.Errorf("recognised %q, want %q", own, want)
+		}
+		return nil
+	})
+}
+
+// 12.89: connections are recognised by the virtual server that was dialled.
+func TestConnectionsOfIPVS(t *testing.T) {
+	const list = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+TCP C0000202 4E21 0A60000A 0050 0A800002 1F90 ESTABLISHED     899
+UDP 2001:0db8:0000:0000:0000:0000:0000:0002 4E22 fd00:0010:0096:0000:0000:0000:0000:000a 0035 fd00:0010:0128:0000:0000:0000:0000:0002 0035 UDP             299
+TCP C0000202 0000 0A60000B 0050 0A800002 1F90 NONE            10799
+`
+	got := parseConnections(list)
+	if want := []virtualServer{{model.TCP, netip.MustParseAddrPort("10.96.0.10:80")}, {model.UDP, netip.MustParseAddrPort("[fd00:10:96::a]:53")}}; !slices.Equal(got, want) {
+		t.Errorf("read %v, want %v", got, want)
+	}
+}
+
+// 12.59: a kernel without IPVS has no virtual servers, and a list that cannot be read keeps
+// the interface and the ipsets, by which they are recognised.
+func TestVirtualServersUnreadable(t *testing.T) {
+	s := system{root: t.TempDir()}
+	file := filepath.Join(s.root, "proc/thread-self/net/ip_vs")
+	// A directory instead of the file.
+	if err := errors.Join(os.MkdirAll(file, 0o755), os.MkdirAll(filepath.Join(s.root, "sys/module/ip_set"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.do(func() error {
+		return errors.Join(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: IPVSInterface}}),
+			netlink.IpsetCreate("KUBE-NODE-PORT-SCTP-HASH", "hash:ip,port", netlink.IpsetCreateOptions{}))
+	})
+	remove := func() (removed []string, err error) {
+		n.do(func() error { removed, err = s.remove(context.Background(), NoMarker); return nil })
+		return removed, err
+	}
+	if removed, err := remove(); len(removed) > 0 || err == nil || !strings.Contains(err.Error(), "list virtual servers") {
+		t.Errorf("removed %q, %v", removed, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := remove(); len(removed) != 2 || err != nil {
+		t.Errorf("once it can be read: %q, %v", removed, err)
+	}
+}
+
+// 12.89: a connection of the machine from an address of the interface ends, and its program
+// learns that. Others stay.
+func TestOwnConnections(t *testing.T) {
+	n := newNode(t)
+	n.run("", "ip", "link", "set", "lo", "up")
+	n.run("", "ip", "link", "add", IPVSInterface, "up", "type", "bridge")
+	for i, addresses := range [][2]string{{"10.96.0.10", "127.0.0.1"}, {"fd00:10:96::a", "::1"}} {
+		lost, kept := net.ParseIP(addresses[0]), net.ParseIP(addresses[1])
+		n.run("", "ip", "address", "add", addresses[0], "dev", IPVSInterface, "nodad")
+		l, err := n.Listen("tcp", net.JoinHostPort(addresses[1], "8080"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var connections []net.Conn
+		for _, from := range []net.IP{lost, kept} {
+			n.do(func() error {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
+				c, err := d.Dial("tcp", l.Addr().String())
+				connections = append(connections, c)
+				return err
+			})
+		}
+		removed, err := n.remove()
+		if want := []string{"interface " + IPVSInterface, "1 connection of this machine from addresses of " + IPVSInterface}; err != nil || !slices.Equal(removed, want) {
+			t.Errorf("removed %q, %v, want %q", removed, err, want)
+		}
+		if _, err := connections[0].Write([]byte("?")); err == nil {
+			if _, err = connections[0].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNABORTED) {
+				t.Errorf("%s: %v, want ECONNABORTED", lost, err)
+			}
+		}
+		if _, err := connections[1].Write([]byte("?")); err != nil {
+			t.Errorf("%s: %v", kept, err)
+		}
+		if i == 0 {
+			n.run("", "ip", "link", "add", IPVSInterface, "up", "type", "bridge")
+		}
+	}
+}
+
+// 12.89: while connections have no entry, their packets are dropped, and new connections
+// pass. The table ends with the guard.
+func TestGuard(t *testing.T) {
+	s := newSite(t)
+	s.apply()
+	flow := s.open(s.lab.Pods[1])[0] // from the client, over IPv4
+	s.run("add table inet track; add chain inet track pre { type filter hook prerouting priority 0; }; add rule inet track pre ct state new counter", "nft", "-f", "-")
+	var end func() error
+	s.do(func() (err error) { end, err = guard(); return err })
+	s.do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	answered := make(chan error, 1)
+	go func() {
+		a, err := flow.Ask()
+		if err == nil && a.Name != s.lab.Pods[1].Name {
+			err = fmt.Errorf("answer of %s", a.Name)
+		}
+		answered <- err
+	}()
+	if a, err := s.lab.Client.Ask("tcp", vip[model.IPv4], 0); err != nil {
+		t.Errorf("a new connection: %v, %v", a, err)
+	}
+	counted := func() bool { // the packet was dropped
+		return !strings.Contains(s.run("", "nft", "list", "chain", "inet", guardTable, "prerouting"), "counter packets 0 ")
+	}
+	netlab.Eventually(t, 20*time.Second, func() error {
+		if !counted() {
+			return errors.New("no packet was dropped")
+		}
+		return nil
+	})
+	select {
+	case err := <-answered:
+		t.Errorf("answered behind the guard: %v", err)
+	default:
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if tables := s.run("", "nft", "list", "tables"); strings.Contains(tables, guardTable) {
+		t.Errorf("left:\n%s", tables)
+	}
+	if err := <-answered; err == nil {
+		t.Error("a new entry translates a packet from the middle of a connection as before: the test shows nothing")
 	}
 }
