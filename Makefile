@@ -124,12 +124,17 @@ test-package: ## install, use, upgrade and remove the .deb in an emulated Debian
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs
 	go run ./test/packages
 
+.PHONY: test-ipvs
+test-ipvs: ## leave kube-proxy's mode ipvs for nftproxy and return, under load, in an emulated machine whose kernel has IPVS; SCHEDULERS=rr,wrr,lc,sh,mh, RESULTS=FILE.json PAGE=docs/ipvs.md write; needs root and Debian
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86 nft:nftables
+	cd e2e && SCHEDULERS=$(SCHEDULERS) RESULTS=$(abspath $(RESULTS)) PAGE=$(abspath $(PAGE)) go test -count=1 -v -timeout 90m -run '^TestLeaveIPVS$$' ./ipvs
+
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables nsenter:util-linux $(BROWSER)
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
-	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes)
+	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes -e '/ipvs$$')
 
 # The browser that looks at the page of --web.
 BROWSER := /usr/lib/chromium/chromium-headless-shell:chromium-headless-shell

@@ -30,7 +30,7 @@ func TestMigration(t *testing.T) {
 		"helm install nftproxy deploy/helm/nftproxy -n kube-system -f values.yaml":                    "instead of kustomize",
 		"kubectl -n kube-system patch daemonset kube-proxy --patch-file take-over.yaml":               "TestMigrationInDaemonSetOfKubeadm",
 		"kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE": "TestMigrationInDaemonSetOfKubeadm",
-		"ssh root@NODE iptables -t nat -S KUBE-SERVICES # in the modes iptables and ipvs: the same":   "kube-proxy is in mode nftables",
+		"ssh root@NODE iptables -t nat -S KUBE-SERVICES # in the mode iptables: the same":             "kube-proxy is in mode nftables",
 	})
 }
 

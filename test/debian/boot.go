@@ -37,6 +37,15 @@ func (s System) BootCounting(ctx context.Context, initrd, argument, answers stri
 func (s System) boot(ctx context.Context, initrd, argument, answers string, out io.Writer, options ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, machineTimeout)
 	defer cancel()
+	cmd := s.Command(ctx, initrd, argument, answers, options...)
+	cmd.Stdout, cmd.Stderr = out, out
+	fmt.Fprintf(out, "booting the kernel of Debian %s\n", s.Codename)
+	return errors.Join(cmd.Run(), ctx.Err())
+}
+
+// Command returns the command of a virtual machine, for those who run it in a network
+// namespace or with more options of qemu. Its output is that of the console.
+func (s System) Command(ctx context.Context, initrd, argument, answers string, options ...string) *exec.Cmd {
 	// Software emulation, also where the processor could do it: the same
 	// everywhere. The processors take turns in one thread: with a thread each,
 	// one can meet a breakpoint that another has long removed from the code of
@@ -46,9 +55,7 @@ func (s System) boot(ctx context.Context, initrd, argument, answers string, out 
 		"-kernel", filepath.Join(s.dir, "vmlinuz"), "-initrd", initrd,
 		"-append", "console=ttyS0 loglevel=4 panic=-1 -- "+argument)
 	cmd.Args = append(cmd.Args, options...)
-	cmd.Stdout, cmd.Stderr = out, out
-	fmt.Fprintf(out, "booting the kernel of Debian %s\n", s.Codename)
-	return errors.Join(cmd.Run(), ctx.Err())
+	return cmd
 }
 
 // Init is the first process of a virtual machine. It runs this program with an
