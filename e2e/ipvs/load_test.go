@@ -62,7 +62,7 @@ func fresh(kind string, targets []target) *client {
 }
 
 // kept makes requests over connections that were opened before. A broken one is not asked
-// again.
+// again; a socket of UDP is broken if the next datagram has no answer, either.
 func kept(kind string, flows []*flow) *client {
 	open := flows
 	return &client{kind: kind, alive: len(flows), step: func(i int, c *report.Count) bool {
@@ -72,6 +72,9 @@ func kept(kind string, flows []*flow) *client {
 		f := open[i]
 		a, err := f.Ask()
 		note(c, f.target, err)
+		if err != nil && f.network == "udp" {
+			a, err = f.Ask()
+		}
 		switch {
 		case err != nil:
 			c.Broken++

@@ -15,6 +15,8 @@ import (
 // Names that the check of the results knows.
 const (
 	takeOver = "nftproxy starts and takes over"
+	cleanUp  = "nftproxy cleanup"
+	openUDP  = "UDP sockets in use"
 	ownOpen  = "open TCP connections of the node itself"
 	ownNew   = "new TCP connections of the node itself"
 )
@@ -78,7 +80,7 @@ func (n *node) move(scheduler string) ([]report.Phase, error) {
 		do   func() error
 	}{
 		{"nftproxy is stopped, kube-proxy starts", func() error { return errors.Join(n.stop(), n.startKubeProxy()) }},
-		{"nftproxy cleanup", func() error { return n.script(nftproxyFile + " cleanup") }},
+		{cleanUp, func() error { return n.script(nftproxyFile + " cleanup") }},
 		{"kube-proxy serves again", func() error { return n.settled(scheduler) }},
 	} {
 		if err := l.phase(step.name, step.do); err != nil {
@@ -115,7 +117,7 @@ func (n *node) load() ([]*client, error) {
 		targets []target
 	}{
 		{"open TCP connections", slices.Concat(outside, n.clusterIPs(n.Pods[0], "tcp"))},
-		{"UDP sockets in use", slices.Concat(n.frontends("udp"), n.clusterIPs(n.Pods[0], "udp"))},
+		{openUDP, slices.Concat(n.frontends("udp"), n.clusterIPs(n.Pods[0], "udp"))},
 		{ownOpen, fromNode},
 	} {
 		flows, err := open(k.targets)
