@@ -263,7 +263,7 @@ bench-sweep: ## the same with 100 to SWEEP=100000 Services of 4 endpoints
 
 .PHONY: bench-tables
 bench-tables: build ## measure all that docs/performance.md shows and that is of an earlier source (hours), and write its tables and plots; TABLES=NAME,KIND selects (TABLES=? lists), RUNS=3 repeats, QUICK=1 tries each row in a minute
-	go run ./bench/tables $(if $(filter ?,$(TABLES)),-list,$(if $(TABLES),-only '$(TABLES)')) $(if $(QUICK),-quick) $(if $(RUNS),-runs $(RUNS))
+	VERSION='$(VERSION)' go run ./bench/tables $(if $(filter ?,$(TABLES)),-list,$(if $(TABLES),-only '$(TABLES)')) $(if $(QUICK),-quick) $(if $(RUNS),-runs $(RUNS))
 
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json; ACCEPT=TABLE,TABLE WHY=REASON keeps figures of an earlier source

@@ -110,7 +110,7 @@ func (r *row) measure(ctx context.Context, file string, quick bool, runs string)
 	// The shell takes quotes off. Some targets add to a file that is there.
 	fresh := file + ".new"
 	defer os.Remove(fresh)
-	cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf("exec make %s %s RESULTS=%s", r.target, variables+runsOf(runs), fresh))
+	cmd := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf("exec make %s %s RESULTS=%s", r.target, variables+runsOf(runs)+version(), fresh))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("make %s: %w", r.target, err)
@@ -123,6 +123,16 @@ func (r *row) measure(ctx context.Context, file string, quick bool, runs string)
 	}
 	fmt.Printf("%s: done after %v\n", r.name, time.Since(began).Round(time.Second))
 	return nil
+}
+
+// version returns the variable for the version that the source had at first: the results of
+// a row before make it dirty.
+func version() string {
+	v := os.Getenv("VERSION")
+	if v == "" {
+		return ""
+	}
+	return " VERSION=" + v
 }
 
 // runsOf returns variables for another number of runs; make takes the last one.

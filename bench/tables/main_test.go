@@ -58,7 +58,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 // makefile measures in no time: it counts how often.
 const makefile = `.PHONY: bench bench-sweep
 bench bench-sweep:
-	echo $@ $(RUNS) $(SCENARIO) >> measured
+	echo $@ $(RUNS) $(VERSION) >> measured
 	test ! -e broken
 	printf '{"versions": {"nftproxy": "%s"}}' $$(git rev-parse --short HEAD) > $(RESULTS)
 
@@ -99,11 +99,12 @@ func TestMeasure(t *testing.T) {
 	if out, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	t.Setenv("VERSION", "v1")
 	write("Makefile", makefile)
 	write("cmd/main.go", "package main")
 	write("bench/main.go", "package main")
 	commit()
-	measured("bench 3;bench-sweep 3;bench-report;")
+	measured("bench 3 v1;bench-sweep 3 v1;bench-report;")
 	measured("bench-report;")
 	write("cmd/main_test.go", "package main")
 	write("docs/page.md", "changed")
@@ -112,15 +113,15 @@ func TestMeasure(t *testing.T) {
 	write("cmd/main.go", "package main // changed")
 	write("broken", "")
 	commit()
-	measured("bench 7;bench-sweep 7;bench-report;", "-runs", "7")
+	measured("bench 7 v1;bench-sweep 7 v1;bench-report;", "-runs", "7")
 	if err := os.Remove("broken"); err != nil {
 		t.Fatal(err)
 	}
 	commit()
-	measured("bench 3;bench-sweep 3;bench-report;")
+	measured("bench 3 v1;bench-sweep 3 v1;bench-report;")
 	write("bench/main.go", "package main // changed")
 	commit()
-	measured("bench 3;bench-sweep 3;bench-report;")
+	measured("bench 3 v1;bench-sweep 3 v1;bench-report;")
 }
 
 // TestChoose: rows are chosen by name or kind, in their order.

@@ -77,13 +77,18 @@ func build(dir string) (err error) {
 	return nil
 }
 
-// commit returns the name of the source that is tested: results name it.
+// commit returns the name of the source that is tested: results name it. Results that were
+// written meanwhile do not change the source.
 func commit() string {
-	out, err := exec.Command("git", "-C", root, "describe", "--tags", "--always", "--dirty").Output()
+	out, err := exec.Command("git", "-C", root, "describe", "--tags", "--always").Output()
 	if err != nil {
 		return "(devel)" // no repository, such as an archive of the source
 	}
-	return strings.TrimSpace(string(out))
+	name := strings.TrimSpace(string(out))
+	if exec.Command("git", "-C", filepath.Join(root, ".."), "diff", "--quiet", "HEAD", "--", ":(exclude)docs").Run() != nil {
+		name += "-dirty"
+	}
+	return name
 }
 
 // BuildTool builds a tool of a module in the directory tools.
