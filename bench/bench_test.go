@@ -34,7 +34,7 @@ func TestEverything(t *testing.T) {
 	c := benchConfig{
 		scenarios: []scenario{{Services: 50, Endpoints: 4}, {Name: "AM", Services: 60, Endpoints: 2, Exposed: true}},
 		runs:      2, repeats: repeats{Each: 5, Random: 40},
-		versions: map[string]string{"nftproxy": "v1"},
+		versions: map[string]string{"nftproxy": "v1.0.0"},
 	}
 	var printed strings.Builder
 	file, err := c.bench(context.Background(), &printed)

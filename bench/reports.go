@@ -67,7 +67,7 @@ func tableCommand(args []string) error {
 		printTables(report.Tables(files))
 		return nil
 	}
-	current, err := tree.Of(".")
+	current, err := tree.Of()
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	current, err := tree.Of("../..")
+	current, err := tree.Of()
 	if err != nil {
 		t.Fatal(err)
 	}

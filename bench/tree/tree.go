@@ -4,11 +4,8 @@ package tree
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/bench/layout"
@@ -16,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/testkit/release"
 )
 
 // Layout returns the layout of the rules that this source writes.
@@ -35,28 +33,11 @@ func Layout() (string, error) {
 	return layout.Digest(rules.Bytes()), nil
 }
 
-// Of returns the layout, and the version of Kubernetes that the tree below root pins for all
-// comparisons.
-func Of(root string) (report.Tree, error) {
+// Of returns the layout, and the version of Kubernetes that all comparisons are of.
+func Of() (report.Tree, error) {
 	rules, err := Layout()
 	if err != nil {
 		return report.Tree{}, err
 	}
-	file := filepath.Join(root, "e2e", "tools", "go.mod")
-	text, err := exec.Command("go", "mod", "edit", "-json", file).Output()
-	if err != nil {
-		return report.Tree{}, fmt.Errorf("read %s: %w", file, err)
-	}
-	var module struct {
-		Require []struct{ Path, Version string }
-	}
-	if err := json.Unmarshal(text, &module); err != nil {
-		return report.Tree{}, fmt.Errorf("read %s: %w", file, err)
-	}
-	for _, r := range module.Require {
-		if r.Path == "k8s.io/kubernetes" {
-			return report.Tree{Layout: rules, Kubernetes: strings.TrimPrefix(r.Version, "v")}, nil
-		}
-	}
-	return report.Tree{}, fmt.Errorf("%s does not require k8s.io/kubernetes", file)
+	return report.Tree{Layout: rules, Kubernetes: strings.TrimPrefix(release.Kubernetes, "v")}, nil
 }

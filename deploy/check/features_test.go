@@ -59,7 +59,7 @@ func TestChartDirectories(t *testing.T) {
 		if at := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == name }); at < 0 || !cmp.Equal(pod.Volumes[at], volume) {
 			t.Errorf("volumes %+v, want %+v", pod.Volumes, volume)
 		}
-		if want := (corev1.VolumeMount{Name: name, MountPath: path}); !slices.Contains(proxy.VolumeMounts, want) {
+		if want := (corev1.VolumeMount{Name: name, MountPath: path}); !slices.ContainsFunc(proxy.VolumeMounts, func(m corev1.VolumeMount) bool { return cmp.Equal(m, want) }) {
 			t.Errorf("mounts %+v, want %+v", proxy.VolumeMounts, want)
 		}
 	}

@@ -71,8 +71,8 @@ func TestPages(t *testing.T) {
 	for page, texts := range map[string][]string{
 		"docs/migration.md": {
 			"for the chart | " + Minor() + " ([its own network tests](conformance.md)) |",
-			"`nftables` with kube-proxy " + Minor() + " on nodes;",
-			"kube-proxy in any mode | " + Minor() + ", mode `nftables` |",
+			"`nftables` with kube-proxy " + Minor() + " on nodes,",
+			"kube-proxy in any mode | " + Minor() + ", modes `nftables` and `ipvs` |",
 		},
 		"docs/behaviour.md": {"kube-proxy " + Minor()},
 		"docs/parity.md":    {"# Kubernetes " + Kubernetes[1:] + " beside nftproxy", "kube-proxy " + Kubernetes + " in mode"},
