@@ -37,7 +37,10 @@ func (w *work) dataPages() (out []serve.Page) {
 	if w.Config.Own.Web {
 		out = append(out, serve.Page{Path: web.Path, Handler: web.Handler(), About: "connections, changes and problems at present, as a page"})
 	}
-	out = append(out, w.status.Pages()...)
+	for _, p := range w.status.Pages() {
+		p.Handler = w.memory.noting(p.Handler)
+		out = append(out, p)
+	}
 	return append(out,
 		serve.Page{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
 		serve.Page{Path: "/metrics/slis", Handler: w.metrics.SLIs()})

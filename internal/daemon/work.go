@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -52,6 +50,7 @@ type work struct {
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
 	systemd    *systemd.Notifier
+	memory     *spareMemory
 }
 
 // sockets are the connections to nf_tables.
@@ -63,7 +62,7 @@ type sockets struct {
 }
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
-	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log)}
+	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log), memory: newSpareMemory()}
 	w.node.Families = families
 	if d.Events != nil {
 		w.events = events.New(ctx, d.Events, w.node.NodeName, d.Log)
@@ -250,20 +249,9 @@ func (w *work) synced(s *agent.Sync) {
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
 	if s.Compared {
 		go freeMemory()
+	} else {
+		w.memory.note()
 	}
-}
-
-// settledGC is the value of GOGC after the first sync: changes create little garbage,
-// so memory matters more than the collector's CPU time.
-const settledGC = 50
-
-// freeMemory returns memory to the OS: a comparison needs several times the
-// steady-state heap and is rare.
-func freeMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(settledGC)
-	}
-	debug.FreeOSMemory()
 }
 
 // profileTime limits the duration of a requested profile.
@@ -274,6 +262,7 @@ const profileTime = 10 * time.Minute
 func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait func()) {
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
+	all.Go(func() { w.memory.run(ctx) })
 	if w.localhost != nil {
 		all.Go(func() { w.localhost.Run(ctx) })
 	}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// settledGC is the value of GOGC after the first sync: changes create little garbage,
+// so memory matters more than the collector's CPU time.
+const settledGC = 50
+
+// freeMemory returns memory to the OS: a comparison needs several times the
+// steady-state heap and is rare.
+func freeMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(settledGC)
+	}
+	debug.FreeOSMemory()
+}
+
+// spareTime is how long memory stays after work that may have needed much, for more such work.
+const spareTime = 30 * time.Second
+
+// spareMemory returns memory to the OS that a file which was read again, or a long answer, has
+// needed: the runtime itself keeps it for minutes. The heap is looked at once after such work;
+// nothing happens at rest.
+type spareMemory struct {
+	noted chan struct{}
+	after func(time.Duration) <-chan time.Time
+	heap  func() int64 // bytes that it has of the OS
+	free  func()
+	least int64 // the heap after the last return
+}
+
+func newSpareMemory() *spareMemory {
+	return &spareMemory{noted: make(chan struct{}, 1), after: time.After, heap: heapSize, free: debug.FreeOSMemory}
+}
+
+// note says that there was work.
+func (m *spareMemory) note() {
+	select {
+	case m.noted <- struct{}{}:
+	default: // the heap will be looked at
+	}
+}
+
+// noting returns a handler whose answers are such work.
+func (m *spareMemory) noting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer m.note()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// run returns spare memory until ctx is done.
+func (m *spareMemory) run(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return // the user decides
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.noted:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.after(spareTime):
+		}
+		if m.heap() > spareFrom(m.least) {
+			m.free()
+			m.least = m.heap()
+		}
+	}
+}
+
+// spareFrom returns the size from which on a collection is worth its time.
+func spareFrom(least int64) int64 { return least*13/10 + 4<<20 }
+
+// heapSize returns how many bytes the heap has of the OS.
+func heapSize() (sum int64) {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	for _, s := range samples {
+		sum += int64(s.Value.Uint64())
+	}
+	return sum
+}
