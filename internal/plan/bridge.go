@@ -20,17 +20,9 @@ import (
 //
 // The argument of change is the table as it is by then.
 func (p *Plan) bridge(cur, want *nft.Table, change func(cur *nft.Table)) {
-	there := *cur
-	there.Chains = slices.Clone(cur.Chains)
-	for i, c := range cur.Chains {
-		if lenient := withoutRefusals(cur, c); len(lenient.Rules) < len(c.Rules) {
-			there.Chains[i] = lenient
-			p.Changes = append(p.Changes,
-				Change{Verb: Replace, Family: want.Family, Chain: lenient, OldRules: c.Rules, passing: prepare})
-		}
-	}
+	there := p.relent(cur)
 	first := len(p.Changes)
-	change(&there)
+	change(there)
 	for i := range p.Changes[first:] {
 		c := &p.Changes[first+i]
 		if c.Chain == nil || c.Verb == Add || c.fills {
@@ -46,6 +38,23 @@ func (p *Plan) bridge(cur, want *nft.Table, change func(cur *nft.Table)) {
 			Change{Verb: Replace, Family: want.Family, Chain: c, passing: turn},
 			Change{Verb: Delete, Family: want.Family, Chain: c, OldRules: c.Rules, passing: tidy})
 	}
+}
+
+// relent lets a table refuse nothing for lack of a frontend, in the transaction before the
+// others, and returns the table as it is by then. The kernel gives chains their new rules
+// one after the other: where a table ends, a packet may pass a chain that translates no
+// more, and then one that still refuses.
+func (p *Plan) relent(cur *nft.Table) *nft.Table {
+	there := *cur
+	there.Chains = slices.Clone(cur.Chains)
+	for i, c := range cur.Chains {
+		if lenient := withoutRefusals(cur, c); len(lenient.Rules) < len(c.Rules) {
+			there.Chains[i] = lenient
+			p.Changes = append(p.Changes,
+				Change{Verb: Replace, Family: cur.Family, Chain: lenient, OldRules: c.Rules, passing: prepare})
+		}
+	}
+	return &there
 }
 
 // since sets the old rules of a chain to those from before a bridge. The change is

@@ -57,6 +57,29 @@ func TestBridge(t *testing.T) {
 	}
 }
 
+// TestTheEndRefusesNothing: before tables end, they stop to refuse addresses without a
+// frontend: a packet may pass chains that are empty already, and then others.
+func TestTheEndRefusesNothing(t *testing.T) {
+	current := workload.Clone(workload.Sample())
+	refused := len(current.Tables[0].Chain("unserved").Rules)
+	p := plan.Diff(current, &nft.Ruleset{})
+	states := carryOut(t, current, p)
+	if len(states) != 2 || len(states[1].Tables) > 0 {
+		t.Fatalf("%d transactions, want 2; %d tables are left", len(states), len(states[len(states)-1].Tables))
+	}
+	for _, table := range states[0].Tables {
+		if left := len(table.Chain("unserved").Rules); refused == 0 || left > 0 {
+			t.Errorf("%s: %d of %d rules refuse until the end", table.Family, left, refused)
+		}
+		if table.Set(nft.ServicesMap) == nil || len(table.Chain("prerouting").Rules) == 0 {
+			t.Errorf("%s does not translate until the end", table.Family)
+		}
+	}
+	if got := p.Summary(); !strings.Contains(got, "0 to change, 2 to delete") {
+		t.Errorf("the plan is %q", got)
+	}
+}
+
 // TestRefusalsThatStay: the bridge keeps foreign rules, and rules that are not about
 // our addresses.
 func TestRefusalsThatStay(t *testing.T) {

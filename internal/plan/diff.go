@@ -47,6 +47,7 @@ func (p *Plan) diff(current, desired *nft.Ruleset, outdated []model.Family) *Pla
 		case cur == nil && want == nil:
 			continue
 		case want == nil:
+			p.relent(cur)
 			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
 			continue
 		case cur == nil:

@@ -2,7 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -38,7 +37,7 @@ func Insert(page string, r Results) (string, error) {
 	before, rest, found := strings.Cut(page, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return "", errors.New("no place for the tables: " + begin)
+		return "", fmt.Errorf("a page without %q and %q has no place for the tables", begin, end)
 	}
 	return before + begin + "\n" + Tables(r) + "\n" + end + after, nil
 }
