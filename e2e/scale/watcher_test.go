@@ -2,6 +2,7 @@ package scale
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -146,10 +147,13 @@ func (f *fleet) follow(ctx context.Context, via http.RoundTripper, r request, ve
 		return err
 	}
 	defer answer.Body.Close()
-	body := bufio.NewReader(answer.Body)
 	upToDate := version != ""
 	if upToDate {
 		ready()
+	}
+	body, err := events(answer)
+	if err != nil {
+		return err
 	}
 	for {
 		e, err := readEvent(body)
@@ -163,6 +167,19 @@ func (f *fleet) follow(ctx context.Context, via http.RoundTripper, r request, ve
 			f.slices <- time.Now()
 		}
 	}
+}
+
+// events returns the messages of a watch. From Kubernetes 1.37 on a stream of events may be
+// compressed, as other answers.
+func events(answer *http.Response) (*bufio.Reader, error) {
+	if answer.Header.Get("Content-Encoding") != "gzip" {
+		return bufio.NewReader(answer.Body), nil
+	}
+	plain, err := gzip.NewReader(answer.Body)
+	if err != nil {
+		return nil, fmt.Errorf("decompress events: %w", err)
+	}
+	return bufio.NewReader(plain), nil
 }
 
 // list reads all objects that a request is about.
@@ -186,7 +203,7 @@ func (f *fleet) send(ctx context.Context, via http.RoundTripper, r request, url 
 		request.Header.Set("Accept", r.header.Get("Accept"))
 		request.Header.Set("User-Agent", r.header.Get("User-Agent"))
 		if !f.plain {
-			// Set here, so that nothing is decompressed.
+			// Set here, so that only events are decompressed.
 			request.Header.Set("Accept-Encoding", r.header.Get("Accept-Encoding"))
 		}
 		answer, err := via.RoundTrip(request)
