@@ -11,24 +11,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"os"
-	"os/signal"
+
+	"github.com/nftproxy/nftproxy/bench/command"
 )
 
 // jobCommand makes the program do one job; see [runJob].
 const jobCommand = "measure"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("bench", run) }
 
 func run(ctx context.Context, args []string) error {
 	command := ""

@@ -11,29 +11,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/nftproxy/nftproxy/bench/command"
 	"github.com/nftproxy/nftproxy/bench/layout"
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := measureCommand(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "checks:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("checks", measureCommand) }
 
 func measureCommand(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("checks", flag.ContinueOnError)
@@ -91,12 +81,11 @@ func (p *plan) write(path string, records []results.Record) error {
 	if err != nil {
 		return err
 	}
-	version, err := exec.Command(p.nftproxy, "--version").Output()
-	words := strings.Fields(string(version))
-	if err != nil || len(words) < 2 {
-		return fmt.Errorf("ask %s for its version: got %q, %w", p.nftproxy, version, err)
+	version, err := command.Version(p.nftproxy)
+	if err != nil {
+		return err
 	}
 	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
-		Versions: map[string]string{string(results.Nftproxy): words[1]}, Records: records}
+		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}
 	return file.Write(path)
 }

@@ -2,26 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/signal"
-	"strings"
-	"syscall"
 
+	"github.com/nftproxy/nftproxy/bench/command"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := measureCommand(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "features:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("features", measureCommand) }
 
 func measureCommand(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("features", flag.ContinueOnError)
@@ -56,15 +45,9 @@ func measureCommand(ctx context.Context, args []string) error {
 	if *out == "" {
 		return nil
 	}
-	return p.write(*out, p.version(), all)
-}
-
-// version returns what the program that is measured calls itself.
-func (p *plan) version() string {
-	out, _ := exec.Command(p.nftproxy, "--version").Output()
-	words := strings.Fields(string(out))
-	if len(words) < 2 {
-		return "unknown"
+	version, err := command.Version(p.nftproxy)
+	if err != nil {
+		return err
 	}
-	return words[1]
+	return p.write(*out, version, all)
 }
