@@ -249,9 +249,8 @@ func (w *work) synced(s *agent.Sync) {
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
 	if s.Compared {
 		go freeMemory()
-	} else {
-		w.memory.note()
 	}
+	w.memory.note()
 }
 
 // profileTime limits the duration of a requested profile.
