@@ -68,7 +68,7 @@ func TestZoneFloor(t *testing.T) {
 }
 
 // 3.63: with policy Local, clients outside of the cluster have the endpoints of the node
-// alike, and pods those of the zone floor.
+// alike, and pods have the ones of the zone floor.
 func TestZoneFloorAndLocalPolicy(t *testing.T) {
 	c := newWideCluster(t, 3, 2)
 	zones := map[*netlab.Host]string{c.Pods[0]: nodeZone, c.Remote[0]: "zone-b", c.Remote[1]: "zone-b"}

@@ -9,5 +9,5 @@
 // laboratories again, with other hash tables in the kernel.
 //
 // One thread is client and server of a connection: it never waits, and its processor time
-// is that of the packets on their whole way. It needs root.
+// is what the packets take on their whole way. It needs root.
 package main

@@ -1,6 +1,6 @@
 // Package flow measures what a new flow costs: a TCP connection, or the first datagrams of
 // a client's port. One thread is client and server: it never waits, and its processor time
-// is that of the packets on their whole way.
+// is what the packets take on their whole way.
 package flow
 
 import (

@@ -15,7 +15,7 @@ import (
 // tablesOf matches the marked tables of a page, of this package and of others.
 var tablesOf = regexp.MustCompile(`(?s)<!-- bench:([a-z-]+) -->\n(.*?)<!-- /bench -->`)
 
-// TestPages: no marked table of a page is empty; those of the results in the repository are
+// TestPages: no marked table of a page is empty; the tables of the results in the repository are
 // what these give today; and what is of other rules than the source writes, or of another
 // Kubernetes than e2e/tools pins, is in the page's list of accepted figures.
 func TestPages(t *testing.T) {

@@ -21,8 +21,8 @@ type File struct {
 	// Layout identifies the rules of nftproxy, as package layout computes it; empty: not
 	// known.
 	Layout string `json:"layout,omitempty"`
-	// Load is the load average of the machine at the end of the run, that of the benchmark
-	// included; zero: not known.
+	// Load is the load average of the machine at the end of the run, with the
+	// benchmark itself; zero: not known.
 	Load    float64  `json:"load,omitempty"`
 	Records []Record `json:"records"`
 }

@@ -110,7 +110,7 @@ func newFlowPath(b *testing.B, p *dataPath) *flowPath {
 	return f
 }
 
-// flowPort is that of the servers; another one has a server that echoes.
+// flowPort is the port of the servers; another one has a server that echoes.
 const flowPort = testbed.EchoPort + 1
 
 // ofKinds returns Services, and one of each kind beside them.

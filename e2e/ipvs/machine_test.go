@@ -120,7 +120,7 @@ func createWeb(c *testbed.Cluster) testbed.Service {
 	return web
 }
 
-// kubeconfig returns that of the proxies. qemu forwards an address of its user network to
+// kubeconfig returns the kubeconfig of the proxies. qemu forwards an address of its user network to
 // the loopback interface.
 func kubeconfig(c *testbed.Cluster) string {
 	c.T.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/debian"
 )
 
-// The test program is also that of the virtual machine.
+// The virtual machine runs the same test program.
 const (
 	guestCommand  = "guest"  // its first process
 	insideCommand = "inside" // what that starts

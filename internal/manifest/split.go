@@ -35,8 +35,8 @@ type Document struct {
 
 var errManyObjects = fmt.Errorf("holds more than %d objects: split it into several files", budget.FileObjects)
 
-// Sum is a hash of a text that only this process can compute: nobody can search for another
-// text with the same one.
+// Sum is a hash of a text that only this process can compute, so that its author cannot search
+// for another text with the same one.
 type Sum [2]uint64
 
 var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}

@@ -44,7 +44,7 @@ func (s System) boot(ctx context.Context, initrd, argument, answers string, out 
 }
 
 // Command returns the command of a virtual machine, for those who run it in a network
-// namespace or with more options of qemu. Its output is that of the console.
+// namespace or with more options of qemu. Its output is the console's.
 func (s System) Command(ctx context.Context, initrd, argument, answers string, options ...string) *exec.Cmd {
 	// Software emulation, also where the processor could do it: the same
 	// everywhere. The processors take turns in one thread: with a thread each,

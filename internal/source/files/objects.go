@@ -34,7 +34,7 @@ type object struct {
 	cidrs     []netip.Prefix
 	problems  manifest.Errors
 	warnings  manifest.Errors
-	found     int // warnings of the object alone; those of the review follow
+	found     int // warnings of the object alone; the review adds others
 	// fromServer is set if the object was read from an API server, and selects if the
 	// Service has a selector.
 	fromServer, selects bool
