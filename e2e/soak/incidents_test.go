@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -196,7 +197,7 @@ func (s *soak) meddle() string {
 		s.T.Errorf("%s: %v, %s", e.name, err, out)
 	}
 	begin := time.Now()
-	netlab.Eventually(s.T, 2*time.Minute, func() error {
+	testbed.Eventually(s.T, func() error {
 		if strings.Count(s.proxy.Log.String(), said) == before {
 			return fmt.Errorf("%s: not repaired", e.name)
 		}
@@ -217,7 +218,7 @@ func (s *soak) repaired(name, script string) {
 	begin := time.Now()
 	for _, j := range s.served {
 		for _, to := range s.dialled(j) {
-			netlab.Eventually(s.T, 2*time.Minute, func() error { return s.answersOrRefuses(j, to) })
+			s.answersOrRefuses(j, to)
 		}
 	}
 	s.repairs[name] = append(s.repairs[name], time.Since(begin))
@@ -226,12 +227,30 @@ func (s *soak) repaired(name, script string) {
 	}
 }
 
-func (s *soak) answersOrRefuses(j *servedService, to testbed.Target) error {
-	if len(j.pods) == 0 {
-		return testbed.WantRefused(s.Client, to.Network, to.To)
-	}
-	_, err := s.Client.Ask(to.Network, to.To, 50*time.Millisecond)
-	return err
+// answersOrRefuses waits until a service does what it must at a target.
+func (s *soak) answersOrRefuses(j *servedService, to testbed.Target) {
+	s.T.Helper()
+	wait := patience(50 * time.Millisecond)
+	testbed.Eventually(s.T, func() error {
+		answer, err := s.Client.Ask(to.Network, to.To, wait.next())
+		if len(j.pods) == 0 && !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("%s at %s: got %v, %v, want ECONNREFUSED", j.Name, to, answer, err)
+		}
+		if len(j.pods) > 0 && err != nil {
+			return fmt.Errorf("%s at %s: %w", j.Name, to, err)
+		}
+		return nil
+	})
+}
+
+// patience is how long the next attempt may take. It is short at first, because nothing comes
+// while rules are missing, and grows, because answers take longer on a busy machine.
+type patience time.Duration
+
+func (p *patience) next() time.Duration {
+	now := time.Duration(*p)
+	*p = patience(min(2*now, testbed.Strict))
+	return now
 }
 
 // nft runs the nft command on the node and returns what it says.

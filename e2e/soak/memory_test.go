@@ -2,8 +2,10 @@ package soak
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -69,28 +71,41 @@ func (s *soak) sampleOf(host *netlab.Host, p *testbed.Process) (x sample) {
 			x.anonymous = uint64(n) << 10
 		}
 	}
-	client := http.Client{Timeout: testbed.Patience, Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}
-	for range 2 { // what is pooled goes with the second collection
-		r, err := client.Get("http://" + testbed.MetricsServer + "/debug/pprof/heap?gc=1")
-		if err != nil {
-			s.T.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		r.Body.Close()
-	}
-	err = host.Do(func() error {
-		heap, err := testbed.ReadMetric(testbed.MetricsServer, "go_memstats_heap_alloc_bytes ")
-		if err != nil {
+	collectGarbage(s.T, testbed.MetricsServer, host.DialContext)
+	testbed.Eventually(s.T, func() error {
+		return host.Do(func() error {
+			heap, err := testbed.ReadMetric(testbed.MetricsServer, "go_memstats_heap_alloc_bytes ")
+			if err != nil {
+				return err
+			}
+			goroutines, err := testbed.ReadMetric(testbed.MetricsServer, "go_goroutines ")
+			x.heap, x.goroutine = uint64(heap), int(goroutines)
 			return err
-		}
-		goroutines, err := testbed.ReadMetric(testbed.MetricsServer, "go_goroutines ")
-		x.heap, x.goroutine = uint64(heap), int(goroutines)
-		return err
+		})
 	})
-	if err != nil {
-		s.T.Fatal(err)
-	}
 	return x
+}
+
+// collectGarbage lets nftproxy collect its garbage, twice: what is pooled goes with the second
+// collection. On a busy machine a connection may take longer than either end waits: the request
+// is then made again, over another one.
+func collectGarbage(t netlab.Test, server string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	t.Helper()
+	client := http.Client{Timeout: testbed.Patience, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	for range 2 {
+		netlab.Eventually(t, testbed.Patience, func() error {
+			r, err := client.Get("http://" + server + "/debug/pprof/heap?gc=1")
+			if err != nil {
+				return err
+			}
+			defer r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				return fmt.Errorf("heap profile: %s", r.Status)
+			}
+			_, err = io.Copy(io.Discard, r.Body)
+			return err
+		})
+	}
 }
 
 // filesOf returns how many files a process has open, without the listening

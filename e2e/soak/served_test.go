@@ -87,7 +87,7 @@ func (s *soak) becomesServed() {
 	s.T.Helper()
 	for _, j := range s.served {
 		for _, to := range s.dialled(j) {
-			testbed.Eventually(s.T, func() error { return s.answersOrRefuses(j, to) })
+			s.answersOrRefuses(j, to)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (s *soak) scaleServed(r random) {
 // writeSlice writes the endpoints of a family; removed ones may stay as
 // terminating.
 func (s *soak) writeSlice(to testbed.Service, f model.Family, pods []*netlab.Host, terminate bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), testbed.Strict)
+	ctx, cancel := context.WithTimeout(context.Background(), writeWait)
 	defer cancel()
 	api := s.API.DiscoveryV1().EndpointSlices(testbed.Namespace)
 	slice := testbed.EndpointSlice(to, f, pods)
@@ -159,8 +159,9 @@ func (s *soak) changeServed() time.Duration {
 	s.probed++
 	pod := s.Pods[s.probed%2]
 	testbed.Eventually(s.T, func() error { return s.writeSlice(s.probe, model.IPv4, []*netlab.Host{pod}, false) })
+	wait := patience(testbed.Silence)
 	testbed.Eventually(s.T, func() error {
-		answer, err := s.Client.Ask("tcp", s.probe.Frontend(model.IPv4), testbed.Silence)
+		answer, err := s.Client.Ask("tcp", s.probe.Frontend(model.IPv4), wait.next())
 		if err != nil || answer.Name != pod.Name {
 			return fmt.Errorf("the probe: got %v, %v, want an answer of %s", answer, err, pod.Name)
 		}

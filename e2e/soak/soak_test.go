@@ -107,7 +107,7 @@ func newSoak(t *testing.T) *soak {
 		"--service-cluster-ip-range", soakCIDRs)
 	config := rest.CopyConfig(s.Config)
 	config.WarningHandler = rest.NoWarnings{} // about deprecated fields
-	config.Timeout = 10 * time.Second
+	config.Timeout = writeWait
 	s.API = s.ClientFor(config)
 	return s
 }

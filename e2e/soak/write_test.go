@@ -19,8 +19,13 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// soakWriters change objects at the same time.
-const soakWriters = 8
+const (
+	// soakWriters change objects at the same time.
+	soakWriters = 8
+	// writeWait is how long a request to the API server may take: on a busy machine it answers
+	// late, and it does not answer at all while it is stopped.
+	writeWait = 30 * time.Second
+)
 
 // changes are the random writes to the API server.
 type changes struct {
@@ -168,7 +173,7 @@ func (w *writer) change() {
 }
 
 func (w *writer) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 10*time.Second)
+	return context.WithTimeout(context.Background(), writeWait)
 }
 
 // create creates a Service with its EndpointSlices.
