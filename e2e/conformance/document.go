@@ -37,7 +37,8 @@ func rewrite(document string, runs []*result) error {
 // runsTable has a line for each run.
 func runsTable(runs []*result) string {
 	var text strings.Builder
-	text.WriteString("| proxy | cluster | date | kernel, cores | passed | of these when repeated | failed | skipped | minutes |\n|---|---|---|---|--:|--:|--:|--:|--:|\n")
+	text.WriteString("| proxy | tests of | cluster | date | kernel, cores | passed | of these when repeated | failed | skipped | minutes |\n" +
+		"|---|---|---|---|---|--:|--:|--:|--:|--:|\n")
 	for _, r := range runs {
 		ran, failures := 0, r.count(failed)
 		for _, o := range r.Tests {
@@ -45,8 +46,8 @@ func runsTable(runs []*result) string {
 				ran++ // begun, and skipped by the test itself
 			}
 		}
-		fmt.Fprintf(&text, "| %s %s | %d nodes, %s | %s | Linux %s, %d | %d | %d | %d | %d | %.0f |\n", r.Proxy, r.Version, r.Nodes, r.Families,
-			r.Date, r.Kernel, r.Cores, r.count(passed), r.repeated(), failures, ran, r.Minutes)
+		fmt.Fprintf(&text, "| %s %s | Kubernetes %s | %d nodes, %s | %s | Linux %s, %d | %d | %d | %d | %d | %.0f |\n", r.Proxy, r.Version, r.Kubernetes,
+			r.Nodes, r.Families, r.Date, r.Kernel, r.Cores, r.count(passed), r.repeated(), failures, ran, r.Minutes)
 	}
 	return text.String()
 }
@@ -61,7 +62,7 @@ func testsTable(runs []*result) string {
 	var text strings.Builder
 	text.WriteString("| test |")
 	for _, r := range runs {
-		fmt.Fprintf(&text, " %s, %s |", r.Proxy, r.Families)
+		fmt.Fprintf(&text, " %s, %s, %s |", r.Proxy, r.Families, r.Kubernetes)
 	}
 	text.WriteString("\n|---|" + strings.Repeat("---|", len(runs)) + "\n")
 	for _, name := range names(runs, func(r *result, o outcome) bool { return !r.omitted(o) }) {

@@ -31,15 +31,16 @@ const (
 
 // result is a run of the tests in one cluster.
 type result struct {
-	Proxy    kubelets.Proxy     `json:"proxy"`
-	Version  string             `json:"version"`
-	Families kubelets.Families  `json:"families"`
-	Nodes    int                `json:"nodes"`
-	Date     string             `json:"date"`
-	Kernel   string             `json:"kernel"`
-	Cores    int                `json:"cores"`
-	Minutes  float64            `json:"minutes"`
-	Tests    map[string]outcome `json:"tests"` // by the name that Kubernetes gives them
+	Proxy      kubelets.Proxy     `json:"proxy"`
+	Version    string             `json:"version"`    // of the proxy
+	Kubernetes string             `json:"kubernetes"` // the release of the tests and of the cluster
+	Families   kubelets.Families  `json:"families"`
+	Nodes      int                `json:"nodes"`
+	Date       string             `json:"date"`
+	Kernel     string             `json:"kernel"`
+	Cores      int                `json:"cores"`
+	Minutes    float64            `json:"minutes"`
+	Tests      map[string]outcome `json:"tests"` // by the name that Kubernetes gives them
 }
 
 // readReport reads the report of ginkgo about tests without those that were left
@@ -112,7 +113,7 @@ func (r *result) describe(c *kubelets.Cluster, proxy kubelets.Proxy, took time.D
 	if machine, err := results.ThisMachine(); err == nil {
 		r.Kernel, r.Cores = machine.Kernel, machine.Cores
 	}
-	r.Version = kubelets.KubernetesVersion
+	r.Kubernetes, r.Version = kubelets.KubernetesVersion, kubelets.KubernetesVersion
 	if proxy == kubelets.NFTProxy {
 		r.Version = c.Programs.NFTProxyVersion()
 	}
@@ -150,8 +151,8 @@ func (r *result) failed() (names []string) {
 
 // print summarizes the run.
 func (r *result) print(w io.Writer) {
-	fmt.Fprintf(w, "%s %s, %s: %d passed (%d when repeated), %d failed, %d skipped, %.1f minutes\n", r.Proxy, r.Version, r.Families,
-		r.count(passed), r.repeated(), r.count(failed), r.count(skipped), r.Minutes)
+	fmt.Fprintf(w, "%s %s, %s, tests of %s: %d passed (%d when repeated), %d failed, %d skipped, %.1f minutes\n", r.Proxy, r.Version,
+		r.Families, r.Kubernetes, r.count(passed), r.repeated(), r.count(failed), r.count(skipped), r.Minutes)
 	for _, f := range r.failed() {
 		fmt.Fprintf(w, "  FAILED %s\n", f)
 	}

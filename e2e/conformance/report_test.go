@@ -68,7 +68,8 @@ func TestReadReportOfBrokenSuite(t *testing.T) {
 	}
 }
 
-// A run takes the place of an earlier one in the same cluster, and leaves others.
+// A run takes the place of an earlier one in the same cluster, and leaves others,
+// which can have been made with another release of Kubernetes.
 func TestSave(t *testing.T) {
 	document := filepath.Join(t.TempDir(), "page.md")
 	page := "<!-- bench:runs -->\n<!-- /bench -->\n<!-- bench:tests -->\n<!-- /bench -->\n<!-- bench:omitted -->\n<!-- /bench -->\n"
@@ -79,11 +80,13 @@ func TestSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Proxy, r.Version, r.Families, r.Nodes, r.Date, r.Kernel, r.Cores = kubelets.NFTProxy, "v1", kubelets.IPv4, 3, "2026-01-02", "6.1", 2
+	r.Proxy, r.Version, r.Kubernetes, r.Families, r.Nodes = kubelets.NFTProxy, "v1", "v1.10.0", kubelets.IPv4, 3
+	r.Date, r.Kernel, r.Cores = "2026-01-02", "6.1", 2
 	before := *r
 	before.Tests = map[string]outcome{"[sig-network] gone": {State: passed}}
 	other := *r
-	other.Proxy, other.Tests = kubelets.KubeProxy, map[string]outcome{"[sig-network] Services break": {State: passed, Seconds: 2}}
+	other.Proxy, other.Version, other.Kubernetes = kubelets.KubeProxy, "v1.9.3", "v1.9.3"
+	other.Tests = map[string]outcome{"[sig-network] Services break": {State: passed, Seconds: 2}}
 	for _, x := range []*result{&before, &other, r} {
 		if err := x.save(document); err != nil {
 			t.Fatal(err)
@@ -95,15 +98,15 @@ func TestSave(t *testing.T) {
 	}
 	want := `<!-- bench:runs -->
 
-| proxy | cluster | date | kernel, cores | passed | of these when repeated | failed | skipped | minutes |
-|---|---|---|---|--:|--:|--:|--:|--:|
-| nftproxy v1 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 2 | 1 | 2 | 1 | 0 |
-| kube-proxy v1 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 1 | 0 | 0 | 0 | 0 |
+| proxy | tests of | cluster | date | kernel, cores | passed | of these when repeated | failed | skipped | minutes |
+|---|---|---|---|---|--:|--:|--:|--:|--:|
+| nftproxy v1 | Kubernetes v1.10.0 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 2 | 1 | 2 | 1 | 0 |
+| kube-proxy v1.9.3 | Kubernetes v1.9.3 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 1 | 0 | 0 | 0 | 0 |
 
 <!-- /bench -->
 <!-- bench:tests -->
 
-| test | nftproxy, ipv4 | kube-proxy, ipv4 |
+| test | nftproxy, ipv4, v1.10.0 | kube-proxy, ipv4, v1.9.3 |
 |---|---|---|
 | Nodes need six | skipped: Requires 6 nodes | - |
 | Services break | **failed**: failed: no \| answer | passed, 2 s |

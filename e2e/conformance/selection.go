@@ -20,7 +20,7 @@ type omissions []omission
 // and those that have nothing to do with a service proxy.
 var leftOut = omissions{
 	{regexp.MustCompile(`NetworkPolicy|Network Policy`), "network policies are the CNI plugin's"},
-	{regexp.MustCompile(`\[Feature:Ingress\]|\[Provider:GCE\]|\[Feature:KubeProxyDaemonSetMigration\]|\[Feature:KubeProxyNFAcct\]`), "needs Google's cloud, or kube-proxy's own DaemonSet"},
+	{regexp.MustCompile(`\[Feature:Ingress\]|\[Provider:gce\]|\[Feature:KubeProxyDaemonSetMigration\]|\[Feature:KubeProxyNFAcct\]`), "needs Google's cloud, or kube-proxy's own DaemonSet"},
 	{regexp.MustCompile(`\[Feature:SCTPConnectivity\]`), "the kernel has no SCTP sockets"},
 	{regexp.MustCompile(`\[Feature:Networking-(IPv4|IPv6|DNS|Performance)\]|\[Feature:PerformanceDNS\]|configMap nameserver`), "needs the Internet, or measures something else"},
 	{regexp.MustCompile(`\[Disruptive\]`), "needs SSH to the nodes"},
