@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -116,15 +118,12 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 		return f
 	}
 	warned, notes := in.Warnings.Split()
-	f.Warnings, f.Notes = findingsOf(warned), append(findingsOf(notes), unchecked(in)...)
-	balances := make(map[model.Object]bool)
-	for _, s := range in.Snapshot.Services {
-		balances[s.Object()] = s.Balance
-	}
+	places := sync.OnceValue(in.Places)
+	f.Warnings, f.Notes = findingsOf(warned), append(findingsOf(notes), unchecked(in, places)...)
 	for _, n := range model.Resolve(in.Snapshot, model.Config{}).Notices {
 		if n.Reason == model.Conflict { // the others depend on the node
-			found := newFinding(&manifest.Error{Place: in.Places[n.Object], Object: n.Object.String(), Err: errors.New(n.Message)})
-			if balances[n.Object] { // none of which can have been there before another
+			found := newFinding(&manifest.Error{Place: places()[n.Object], Object: n.Object.String(), Err: errors.New(n.Message)})
+			if n.Object.Kind == balance.Kind { // none of which can have been there before another
 				f.Problems = append(f.Problems, found)
 			} else {
 				f.Warnings = append(f.Warnings, found)
@@ -138,7 +137,7 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 }
 
 // unchecked returns a note for each Balance that has several servers and no health check.
-func unchecked(in *files.Input) (notes []finding) {
+func unchecked(in *files.Input, places func() map[model.Object]manifest.Place) (notes []finding) {
 	servers := make(map[model.ServiceName]map[netip.Addr]bool)
 	for _, s := range in.Snapshot.Services {
 		if s.Balance && s.Check == nil {
@@ -154,7 +153,7 @@ func unchecked(in *files.Input) (notes []finding) {
 	}
 	for _, s := range in.Snapshot.Services {
 		if len(servers[s.Name]) > 1 {
-			notes = append(notes, newFinding(&manifest.Error{Place: in.Places[s.Object()], Object: s.Object().String(), Note: true,
+			notes = append(notes, newFinding(&manifest.Error{Place: places()[s.Object()], Object: s.Object().String(), Note: true,
 				Err: &manifest.FieldError{Field: "check", Problem: "missing: a dead server keeps its share of the connections; " + checkFor(s)}}))
 		}
 	}

@@ -21,7 +21,7 @@ import (
 type warnings struct {
 	strict bool // they are errors
 	count  int
-	places map[model.Object]manifest.Place // of the Services in files
+	places func() map[model.Object]manifest.Place // of the Services in files
 }
 
 func (w *warnings) addFlag(c *cobra.Command) {
@@ -41,9 +41,13 @@ func (w *warnings) input(log *slog.Logger, in *files.Input) {
 // notices logs what cannot be served as the objects ask.
 func (w *warnings) notices(log *slog.Logger, all []model.Notice) {
 	w.count += len(all)
+	places := map[model.Object]manifest.Place{}
+	if len(all) > 0 && w.places != nil {
+		places = w.places()
+	}
 	for _, n := range all[:min(len(all), manifest.MaxShown)] {
 		attrs := []any{"object", n.Object}
-		if at, ok := w.places[n.Object]; ok {
+		if at, ok := places[n.Object]; ok {
 			attrs = append(attrs, "at", at)
 		}
 		log.Warn(n.Message, attrs...)

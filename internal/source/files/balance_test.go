@@ -142,7 +142,7 @@ func TestBalanceNames(t *testing.T) {
 		t.Fatalf("%v, %v", in, err)
 	}
 	want := "map[Balance web:standard input: document 1 (line 1) Balance shop/web:standard input: document 2 (line 6)]"
-	if got := fmt.Sprint(in.Places); got != want {
+	if got := fmt.Sprint(in.Places()); got != want {
 		t.Errorf("places %s, want %s", got, want)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -21,128 +23,214 @@ const maxNamed = 5
 type collector struct {
 	problems manifest.Errors
 	warnings manifest.Errors
-	objects  []*object
+	contents []content
 	skipped  map[string]int // objects of other kinds, by kind
-	seen     map[model.Object]*object
+	seen     identities
 	snapshot model.Snapshot
 	legacy   []*model.EndpointSlice // from Endpoints objects
+	found    []int                  // objects of each of the kinds
 }
 
-func newCollector(problems, warnings manifest.Errors) *collector {
-	return &collector{problems: problems, warnings: warnings, skipped: make(map[string]int)}
+// group is the content of the files for which an argument stands.
+type group struct {
+	argument
+	files []content
+}
+
+// collect returns the objects of all groups, with the problems that are known before.
+func collect(problems, warnings manifest.Errors, groups []group) *collector {
+	c := collectOnce(problems, warnings, groups, identities{})
+	if c.seen.doubt { // nearly always, two objects have one name
+		c = collectOnce(problems, warnings, groups, identities{exact: make(map[model.Object]located)})
+	}
+	c.seen = identities{}
+	return c
+}
+
+func collectOnce(problems, warnings manifest.Errors, groups []group, seen identities) *collector {
+	c := &collector{
+		problems: slices.Clip(problems), warnings: slices.Clip(warnings), seen: seen,
+		skipped: make(map[string]int), found: make([]int, len(kinds)),
+	}
+	for _, g := range groups {
+		c.add(g)
+	}
+	return c
+}
+
+// located is an object and the place of its part.
+type located struct {
+	*object
+	at manifest.Place
+}
+
+// place returns where the object is.
+func (l located) place() manifest.Place {
+	l.at.Line += int(l.line)
+	return l.at
+}
+
+// identities are the objects that a collector has seen.
+type identities struct {
+	seed   maphash.Seed
+	hashes map[uint64]struct{} // of their references
+	doubt  bool                // two hashes were the same
+	// exact has the references themselves; nil: hashes suffice, which take a fraction of
+	// the memory.
+	exact map[model.Object]located
+}
+
+// again notes a reference, and reports whether its hash is known.
+func (s *identities) again(id model.Object) bool {
+	if s.hashes == nil {
+		s.seed, s.hashes = maphash.MakeSeed(), make(map[uint64]struct{})
+	}
+	hash := uint64(0)
+	for _, text := range [...]string{id.Kind, id.Namespace, id.Name} {
+		hash = bits.RotateLeft64(hash, 21) ^ maphash.String(s.seed, text)
+	}
+	_, known := s.hashes[hash]
+	s.hashes[hash] = struct{}{}
+	return known
 }
 
 // add adds the objects of one path.
-func (c *collector) add(arg argument, files []content) {
-	usable, total, before := len(files) == 0, 0, len(c.problems)
-	for _, f := range files {
-		if c.seen == nil {
-			c.seen = make(map[model.Object]*object, len(f.objects))
-		}
-		for _, o := range f.objects {
-			usable = usable || o.other == ""
-			c.object(o)
-		}
-		total += len(f.objects)
-		if err := cmp.Or(f.err, f.emptiness()); err != nil {
+func (c *collector) add(g group) {
+	usable, total, before := len(g.files) == 0, 0, len(c.problems)
+	for i := range g.files {
+		f := &g.files[i]
+		of := 0
+		f.each(func(o *object, at manifest.Place) {
+			of++
+			usable = usable || o.details().other == ""
+			c.object(located{o, at})
+		})
+		total += of
+		if err := cmp.Or(f.err, f.emptiness(of)); err != nil {
 			c.problems = append(c.problems, problem(f.name, err))
 		}
 	}
+	c.contents = append(c.contents, g.files...)
 	if !usable && len(c.problems) == before {
-		c.problems = append(c.problems, misspeltKinds(files)...)
+		c.problems = append(c.problems, misspeltKinds(g.files)...)
 	}
 	if !usable && len(c.problems) == before {
-		c.problems = append(c.problems, problem(arg.name, fmt.Errorf(
+		c.problems = append(c.problems, problem(g.name, fmt.Errorf(
 			"no %s in it, only %s of other kinds: %s", knownKinds, terminal.Count(total, "object"), howToFill)))
+	}
+}
+
+// each calls f with each object.
+func (c *collector) each(f func(located)) {
+	for i := range c.contents {
+		c.contents[i].each(func(o *object, at manifest.Place) { f(located{o, at}) })
 	}
 }
 
 // misspeltKinds returns the warnings about kinds, which are errors if there is
 // nothing else.
 func misspeltKinds(files []content) (out manifest.Errors) {
-	for _, f := range files {
-		for _, o := range f.objects {
-			out = append(out, o.warnings...)
-		}
+	for i := range files {
+		files[i].each(func(o *object, at manifest.Place) { out = append(out, o.details().warnings.movedTo(at).all...) })
 	}
 	return out
 }
 
 // emptiness returns an error if a file has no objects.
-func (f *content) emptiness() error {
+func (c *content) emptiness(objects int) error {
 	what := "it has comments or empty documents only"
 	switch {
-	case len(f.objects) > 0:
+	case objects > 0:
 		return nil
-	case f.blank:
+	case c.blank:
 		what = "the file is empty"
-	case f.documents > 0:
+	case len(c.docs.all) > 0:
 		what = "its list has no items"
 	}
 	return fmt.Errorf("no objects: %s: %s", what, howToFill)
 }
 
-func (c *collector) object(o *object) {
-	c.problems = append(c.problems, o.problems...)
-	c.objects = append(c.objects, o)
+func (c *collector) object(o located) {
+	d := o.details()
+	c.problems = append(c.problems, d.problems...)
 	switch {
-	case o.other != "" && len(o.warnings) == 0: // else the kind is misspelt
-		c.skipped[o.other]++
+	case d.other != "" && len(d.warnings.all) == 0: // else the kind is misspelt
+		c.skipped[d.other]++
 		return
-	case o.other != "":
-		return
-	}
-	if o.id.Name == "" {
+	case d.other != "":
 		return
 	}
-	if !c.unique(o) {
+	if o.kind >= 0 {
+		c.found[o.kind]++
+	}
+	if o.id().Name == "" || !c.unique(o) {
 		return
 	}
 	s := &c.snapshot
-	if o.id.Kind == "Endpoints" {
-		c.legacy = append(c.legacy, o.slices...)
+	if o.is("Endpoints") {
+		c.legacy = append(c.legacy, o.slices()...)
 		return
 	}
 	if o.service != nil {
 		s.Services = append(s.Services, o.service)
 	}
-	if o.node != nil {
-		s.Nodes = append(s.Nodes, o.node)
+	if d.node != nil {
+		s.Nodes = append(s.Nodes, d.node)
 	}
-	s.Slices = append(s.Slices, o.slices...)
-	s.ServiceCIDRs = append(s.ServiceCIDRs, o.cidrs...)
+	s.Slices = append(s.Slices, o.slices()...)
+	s.ServiceCIDRs = append(s.ServiceCIDRs, d.cidrs...)
+}
+
+// eachName calls f with the references that no other object may have, until it returns false.
+func (o *object) eachName(f func(model.Object) bool) {
+	if !f(o.id()) || !o.is(balance.Kind) || o.service == nil || !f(o.service.Name.Object()) {
+		return
+	}
+	for _, s := range o.slices() {
+		if !f(model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}) {
+			return
+		}
+	}
 }
 
 // unique reports whether an object is the first of its name, or adds the problem.
-func (c *collector) unique(o *object) bool {
-	ids := []model.Object{o.id}
-	if o.id.Kind == balance.Kind && o.service != nil {
-		ids = append(ids, o.service.Name.Object())
-		for _, s := range o.slices {
-			ids = append(ids, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
-		}
+func (c *collector) unique(o located) bool {
+	if c.seen.exact == nil {
+		o.eachName(func(id model.Object) bool {
+			c.seen.doubt = c.seen.again(id) || c.seen.doubt
+			return true
+		})
+		return true
 	}
-	for _, id := range ids {
-		first, taken := c.seen[id]
-		if !taken {
-			continue
+	problem := ""
+	o.eachName(func(id model.Object) bool {
+		if first, taken := c.seen.exact[id]; taken {
+			problem = twice(o, first, id)
 		}
-		problem := fmt.Sprintf("has the name of %s in %s: rename one of them", first.id, first.Place)
-		switch {
-		case first.id == o.id:
-			problem = "is defined twice, first in " + first.String() + ": remove one of them"
-		case id != o.id && id.Kind == "EndpointSlice":
-			problem = fmt.Sprintf("stands for %s, which is in %s, too: rename one of them", id, first.Place)
-		case id.Kind == "EndpointSlice":
-			problem = fmt.Sprintf("has the name of one for which %s in %s stands: rename one of them", first.id, first.Place)
-		}
-		c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: errors.New(problem)})
+		return problem == ""
+	})
+	if problem != "" {
+		c.problems = append(c.problems, &manifest.Error{Place: o.place(), Object: o.id().String(), Err: errors.New(problem)})
 		return false
 	}
-	for _, id := range ids {
-		c.seen[id] = o
-	}
+	o.eachName(func(id model.Object) bool {
+		c.seen.exact[id] = o
+		return true
+	})
 	return true
+}
+
+// twice returns the problem with an object that has a reference of an earlier one.
+func twice(o, first located, id model.Object) string {
+	switch {
+	case first.id() == o.id():
+		return "is defined twice, first in " + first.place().String() + ": remove one of them"
+	case id != o.id() && id.Kind == "EndpointSlice":
+		return fmt.Sprintf("stands for %s, which is in %s, too: rename one of them", id, first.place())
+	case id.Kind == "EndpointSlice":
+		return fmt.Sprintf("has the name of one for which %s in %s stands: rename one of them", first.id(), first.place())
+	}
+	return fmt.Sprintf("has the name of %s in %s: rename one of them", first.id(), first.place())
 }
 
 // finish returns the input, or all problems.
@@ -151,23 +239,37 @@ func (c *collector) finish() (*Input, error) {
 		return nil, c.problems
 	}
 	c.mergeLegacy()
-	orphans := c.review()
-	in := &Input{
-		Snapshot: &c.snapshot, Warnings: c.warnings, Objects: make(map[string]int),
-		Places: make(map[model.Object]manifest.Place, len(c.snapshot.Services)),
-	}
-	for _, o := range c.objects {
-		if o.other == "" {
-			in.Objects[o.id.Kind]++
-		}
-		in.Warnings = append(in.Warnings, o.warnings...)
-		in.Manifests = append(in.Manifests, o.manifests...)
-		if o.service != nil {
-			in.Places[o.id] = o.Place
+	reviewed, orphans := c.review()
+	in := &Input{Snapshot: &c.snapshot, Warnings: c.warnings, Objects: make(map[string]int), contents: c.contents}
+	for i, n := range c.found {
+		if n > 0 {
+			in.Objects[kinds[i].name] = n
 		}
 	}
+	c.each(func(o located) {
+		if o.rare != nil {
+			in.Warnings = append(in.Warnings, o.rare.warnings.movedTo(o.at).all...)
+			in.Manifests = append(in.Manifests, o.rare.manifests...)
+		}
+		if len(reviewed) > 0 {
+			in.Warnings = append(in.Warnings, reviewed[o.object]...)
+		}
+	})
 	in.Warnings = slices.Concat(in.Warnings, orphans, c.skippedKinds())
 	return in, nil
+}
+
+// Places returns where the Services are defined.
+func (in *Input) Places() map[model.Object]manifest.Place {
+	places := make(map[model.Object]manifest.Place, len(in.Snapshot.Services))
+	for i := range in.contents {
+		in.contents[i].each(func(o *object, at manifest.Place) {
+			if o.service != nil {
+				places[o.id()] = located{o, at}.place()
+			}
+		})
+	}
+	return places
 }
 
 // mergeLegacy adds the Endpoints objects of Services that have no slices.

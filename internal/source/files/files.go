@@ -71,13 +71,13 @@ type Input struct {
 	// Manifests are all objects that are read, in the order of the input, with the objects
 	// of each Balance in its place: types of Kubernetes, or JSON as given.
 	Manifests []any
-	// Places is where the Services are defined.
-	Places map[model.Object]manifest.Place
 	// Unused are the problems of files that are not used as they are, with an
 	// [Isolation]; nil: all are.
 	Unused manifest.Errors
 	// LeftOut are the files without any content in use.
 	LeftOut []string
+
+	contents []content // of all files
 }
 
 // problem returns a problem with a whole file.
@@ -125,11 +125,11 @@ func (f *Reader) Load() (*Input, error) {
 	if f.Isolation != nil && len(problems) == 0 {
 		return f.isolate(args, warnings)
 	}
-	c := newCollector(problems, warnings)
+	var groups []group
 	for _, a := range args {
-		c.add(a, f.parseAll(a.files))
+		groups = append(groups, group{a, f.parseAll(a.files)})
 	}
-	return c.finish()
+	return collect(problems, warnings, groups).finish()
 }
 
 // read reads the files of all paths.

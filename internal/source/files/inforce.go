@@ -61,11 +61,12 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 		Kind       string            `json:"kind"`
 		Items      []json.RawMessage `json:"items"`
 	}{"v1", "List", []json.RawMessage{}}
-	for _, o := range (&Reader{ProxyName: proxyName, keepGiven: true}).parse(in).objects {
-		if o.given != nil {
-			list.Items = append(list.Items, o.given)
+	c := (&Reader{ProxyName: proxyName, keepGiven: true}).parse(in)
+	c.each(func(o *object, _ manifest.Place) {
+		if given := o.details().given; given != nil {
+			list.Items = append(list.Items, given)
 		}
-	}
+	})
 	text, _ := json.Marshal(list) // of JSON
 	return text
 }

@@ -57,12 +57,13 @@ func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*Input, err
 	for {
 		// Of two files with the same object, the one that had it before is used.
 		slices.SortStableFunc(used, func(a, b *isolated) int { return f.Isolation.novelty(a) - f.Isolation.novelty(b) })
-		c := newCollector(nil, slices.Clone(warnings))
+		var groups []group
 		for _, u := range used {
 			if u.advice != leftOut {
-				c.add(argument{u.name, []file{u.file}}, []content{u.content})
+				groups = append(groups, group{argument{u.name, []file{u.file}}, []content{u.content}})
 			}
 		}
+		c := collect(nil, warnings, groups)
 		in, err := c.finish()
 		if err == nil {
 			in.Unused, in.LeftOut = unused, leftOutOf(used)

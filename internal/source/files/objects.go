@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,37 +17,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// object is one object of a file, converted.
-type object struct {
-	manifest.Place
-	id      model.Object // without a name, only the kind is known
-	other   string       // the kind of an object that is skipped
-	service *model.Service
-	slices  []*model.EndpointSlice
-	node    *model.Node
-	// manifests are the objects of Kubernetes that it consists of, if these are kept.
-	manifests []any
-	given     json.RawMessage // the object, if these are kept
-	cidrs     []netip.Prefix
-	problems  manifest.Errors
-	warnings  manifest.Errors
-	found     int // warnings of the object alone; the review adds others
-	// fromServer is set if the object was read from an API server, and selects if the
-	// Service has a selector.
-	fromServer, selects bool
-	// portLines are the lines of the ports, and linkLine is the line of the selector of a
-	// Service or of the label of a slice, for warnings after all objects are known.
-	portLines []int
-	linkLine  int
-}
-
 // content is the content of a file.
 type content struct {
 	file
-	documents int  // that are not empty
-	blank     bool // the file is empty
-	objects   []*object
-	err       error
+	blank bool  // the file is empty
+	docs  parts // that are not empty
+	err   error
 }
 
 // parse reads the objects of a file on all processors: nearly all of the time of
@@ -60,14 +32,15 @@ func (f *Reader) parse(in file) content {
 		return content{file: in, err: in.err}
 	}
 	docs, err := manifest.Split(in.name, in.data)
-	parts := make([]part, len(docs))
+	out := content{file: in, blank: len(in.data) == 0, docs: parts{all: make([]part, len(docs))}, err: err}
 	for i, d := range docs {
-		if parts[i].place = d.Place; f.follows {
-			parts[i].sum = d.Sum()
+		if out.docs.all[i].line = int32(d.Line); f.follows {
+			out.docs.all[i].sum = d.Sum()
 		}
 	}
-	objects := f.known.objects(listKey{file: in.name}, parts, func(i int) []*object { return f.document(docs[i]) })
-	out := content{in, len(docs), len(in.data) == 0, objects, err}
+	before := f.known.of(in.name)
+	out.docs.fill(&before, func(p *part, i int) { f.document(p, docs[i], before.items(docs[i].Document)) })
+	f.known.keep(in.name, out.docs)
 	if in.path != "" {
 		out.data = nil
 	}
@@ -76,81 +49,85 @@ func (f *Reader) parse(in file) content {
 
 func (f *Reader) parseAll(files []file) []content {
 	out := make([]content, len(files))
-	parallel(len(files), func(i int) { out[i] = f.parse(files[i]) })
+	spread(len(files), 1, func(i, _ int) { out[i] = f.parse(files[i]) })
 	return out
 }
 
-// parallel calls f for each number below n.
-func parallel(n int, f func(i int)) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), n) {
-		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // document reads an object, or the items of a List or of a typed one such as
-// ServiceList.
-func (f *Reader) document(d *manifest.Document) []*object {
+// ServiceList. The items that the List had before may be nil.
+func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 	m, err := d.Parse()
 	if err != nil {
-		return []*object{failed(err)}
+		p.only = failed(err)
+		return
 	}
 	if m == nil {
-		return nil
+		return
 	}
 	t, err := typeOf(m, metav1.TypeMeta{})
 	if err != nil {
-		return []*object{failed(err)}
+		p.only = failed(err)
+		return
 	}
 	itemKind, isList := listed(t)
 	switch {
 	case !isList && m.IsCut(): // its items have to be correct YAML, too
-		return f.document(d.Whole())
+		f.document(p, d.Whole(), nil)
+		return
 	case !isList:
-		return []*object{f.object(m, t)}
+		p.only = f.object(m, t, d.Place)
+		return
 	}
 	n, err := m.Items()
 	if err != nil {
-		return []*object{failed(err)}
+		p.only = failed(err)
+		return
 	}
-	out := f.items(m, n, itemKind, t)
-	if slices.Contains(out, nil) {
-		return f.document(d.Whole())
+	if p.list = f.items(m, n, items{itemKind, t, d.Place}, before); p.list == nil {
+		f.document(p, d.Whole(), nil)
+		return
 	}
 	if problems := checkList(m, t); len(problems) > 0 {
-		out = slices.Insert(out, 0, &object{Place: m.Place, problems: problems})
+		p.list.head = (&draft{problems: problems}).object(m.Place)
+	}
+}
+
+// items says of what a list is.
+type items struct {
+	kind string // empty if the list is not typed
+	list metav1.TypeMeta
+	at   manifest.Place // of its document
+}
+
+// items reads the n items of a list; nil: some cannot be read without the others.
+func (f *Reader) items(m *manifest.Object, n int, of items, before *parts) *parts {
+	out := &parts{isList: true, all: make([]part, n)}
+	for i := range out.all {
+		p := &out.all[i]
+		if p.line = int32(m.ItemPlace(i).Line - of.at.Line); f.follows {
+			p.sum = m.ItemSum(i, of.list.Kind, of.list.APIVersion)
+		}
+	}
+	var whole atomic.Bool
+	out.fill(before, func(p *part, i int) {
+		switch item, err := m.ItemAt(i); {
+		case err != nil:
+			p.only = failed(err)
+		case item != nil:
+			p.only = f.item(item, of, m.ItemPlace(i))
+		default:
+			whole.Store(true)
+		}
+	})
+	if whole.Load() {
+		return nil
 	}
 	return out
 }
 
-// items reads the n items of a list; nil for those that cannot be read without the others.
-func (f *Reader) items(m *manifest.Object, n int, kind string, list metav1.TypeMeta) []*object {
-	parts := make([]part, n)
-	for i := range parts {
-		if parts[i].place = m.ItemPlace(i); f.follows {
-			parts[i].sum = m.ItemSum(i, list.Kind, list.APIVersion)
-		}
-	}
-	return f.known.objects(listKey{m.File, m.Document}, parts, func(i int) []*object {
-		switch item, err := m.ItemAt(i); {
-		case err != nil:
-			return []*object{failed(err)}
-		case item != nil:
-			return []*object{f.item(item, kind, list)}
-		}
-		return []*object{nil}
-	})
-}
-
 // failed returns an object that has only a problem.
 func failed(problem *manifest.Error) *object {
-	return &object{Place: problem.Place, problems: manifest.Errors{problem}}
+	return (&draft{Place: problem.Place, problems: manifest.Errors{problem}}).object(problem.Place)
 }
 
 // typeOf reads the type of an object, by default from the typed list around it.
@@ -195,44 +172,44 @@ func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 	return problems
 }
 
-// item reads an item of a list; kind is empty if the list is not typed.
-func (f *Reader) item(m *manifest.Object, kind string, list metav1.TypeMeta) *object {
+// item reads an item of a list, which begins at a place.
+func (f *Reader) item(m *manifest.Object, of items, at manifest.Place) *object {
 	defaults := metav1.TypeMeta{}
-	if kind != "" {
-		defaults = metav1.TypeMeta{Kind: kind, APIVersion: list.APIVersion}
+	if of.kind != "" {
+		defaults = metav1.TypeMeta{Kind: of.kind, APIVersion: of.list.APIVersion}
 	}
 	t, err := typeOf(m, defaults)
 	if err != nil {
 		return failed(err)
 	}
 	problem := &manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
-	if _, isList := listed(t); kind != "" && t.Kind != kind {
-		problem.Problem = "cannot be in a " + list.Kind + ": use kind List for objects of several kinds"
+	if _, isList := listed(t); of.kind != "" && t.Kind != of.kind {
+		problem.Problem = "cannot be in a " + of.list.Kind + ": use kind List for objects of several kinds"
 	} else if isList {
 		problem.Problem = "cannot be inside a list: put its items into the outer one"
 	} else {
-		return f.object(m, t)
+		return f.object(m, t, at)
 	}
 	return failed(m.Error(problem))
 }
 
-func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
+// object reads an object of a document, or of an item, that begins at a place.
+func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta, at manifest.Place) *object {
 	k, known := findKind(t.Kind)
 	if !known || foreign(t.APIVersion) {
-		o := &object{Place: m.Place, other: t.Kind}
+		o := &draft{Place: m.Place, other: t.Kind}
 		if known { // without the version the message would be confusing
 			o.other += " of " + t.APIVersion
 		} else if meant := misspelt(t.Kind, t.APIVersion); meant != "" {
 			o.warnings = manifest.Errors{m.Error(&manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
 				Problem: "is not read" + suggest.DidYouMean([]string{meant})})}
-			o.found = 1
 		}
-		return o
+		return o.object(at)
 	}
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
 		return failed(m.Error(problem))
 	}
-	o := &object{Place: m.Place, id: model.Object{Kind: k.name}}
+	o := &draft{Place: m.Place, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)
 	o.id.Name, o.fromServer = meta.GetName(), isFromServer(meta)
 	if !k.cluster && o.id.Name != "" {
@@ -248,12 +225,11 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	}
 	o.report(m, found)
 	o.locate(m)
-	o.found = len(o.warnings)
-	return o
+	return o.object(at)
 }
 
 // locate notes the lines of the fields that link a Service and its slices.
-func (o *object) locate(m *manifest.Object) {
+func (o *draft) locate(m *manifest.Object) {
 	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
 	case o.id.Kind == balance.Kind:
@@ -273,7 +249,7 @@ func (o *object) locate(m *manifest.Object) {
 
 // report adds the findings of the conversion to the problems of decoding, but not findings
 // that only follow from these: a field that could not be read is not missing.
-func (o *object) report(m *manifest.Object, found []*manifest.FieldError) {
+func (o *draft) report(m *manifest.Object, found []*manifest.FieldError) {
 	unread := o.problems
 	for _, f := range found {
 		switch {

@@ -1,103 +1,115 @@
 package files
 
 import (
-	"slices"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
-
-// maxKept is how many documents and items are kept at most: each takes some 300 bytes, and the
-// others of the input are parsed again with every change.
-const maxKept = 100_000
 
 // documents keeps what was read from the documents of files, and from the items of Lists, so
 // that a change of a file costs the objects that it concerns. It keeps sums in place of texts.
 // Its zero value keeps nothing.
 type documents struct {
 	mu          sync.Mutex
-	before, now map[listKey][]part // by the last load, and by this one
-	kept        int                // parts in now
+	before, now map[string]parts // by name of the file: by the last load, and by this one
 }
 
-// listKey identifies the documents of a file, or the items of a List in it. Sums are only
-// compared below one key: at worst, the author of a file confuses texts of his own.
-type listKey struct {
-	file     string
-	document int // the List; zero: the documents
+// parts are the documents of a file, or the items of a List. Sums are only compared between
+// parts of one file or List: at worst, the author of a file confuses texts of his own.
+type parts struct {
+	isList bool
+	head   *object // has the problems of the List itself; nil: there are none
+	all    []part
 }
 
-// part is a document, or an item.
+// part is a document, or an item. Nearly all have one object.
 type part struct {
-	sum     manifest.Sum // zero: the part is not known again
-	place   manifest.Place
-	objects []*object
+	sum  manifest.Sum // zero: the part is not known again
+	only *object
+	list *parts // the items, if it is a List
+	// line is where it begins: in the file, or after the line of the document that is the List.
+	line int32
 }
 
 // begin begins a load.
-func (d *documents) begin() {
-	d.before, d.now, d.kept = d.now, make(map[listKey][]part, len(d.now)), 0
-}
+func (d *documents) begin() { d.before, d.now = d.now, make(map[string]parts, len(d.now)) }
 
 // end ends it, and forgets what it did not use.
 func (d *documents) end() { d.before = nil }
 
-// objects returns the objects of parts whose sums and places are known: the ones of the last
-// load where the text is the same, otherwise the result of read. It is safe for concurrent use.
-func (d *documents) objects(key listKey, parts []part, read func(i int) []*object) []*object {
-	d.mu.Lock()
-	before, keeps := d.before[key], d.now != nil
-	d.mu.Unlock()
-	same := match(before, parts)
-	parallel(len(parts), func(i int) {
-		if j := same[i]; j >= 0 {
-			parts[i].objects = before[j].objectsAt(parts[i].place)
-			return
-		}
-		parts[i].objects = read(i)
-	})
-	total := 0
-	for i := range parts {
-		total += len(parts[i].objects)
-	}
-	out := make([]*object, 0, total)
-	for i := range parts {
-		out = append(out, parts[i].objects...)
-		unused := func(o *object) bool { return o == nil || len(o.problems) > 0 }
-		if parts[i].sum == (manifest.Sum{}) || slices.ContainsFunc(parts[i].objects, unused) {
-			parts[i] = part{}
-		}
-	}
-	if keeps {
-		d.keep(key, parts)
-		d.carry(key, before, parts, same)
-	}
-	return out
-}
-
-// keep notes parts for the next load.
-func (d *documents) keep(key listKey, parts []part) {
+// of returns what the last load has read of a file. Like keep, it is safe for concurrent use.
+func (d *documents) of(file string) parts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if parts = parts[:min(len(parts), max(0, maxKept-d.kept))]; len(parts) > 0 {
-		d.now[key] = parts
-		d.kept += len(parts)
+	return d.before[file]
+}
+
+// keep notes the documents of a file for the next load.
+func (d *documents) keep(file string, docs parts) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now != nil && len(docs.all) > 0 {
+		d.now[file] = docs
 	}
 }
 
-// carry notes the items of Lists that are the same.
-func (d *documents) carry(key listKey, before, parts []part, same []int) {
-	for i, j := range same {
-		if key.document > 0 || j < 0 || len(parts[i].objects) < 2 {
-			continue
+// items returns the items of the document with a number, if it is a List.
+func (p *parts) items(document int) *parts {
+	if i := document - 1; i < len(p.all) && p.all[i].list != nil {
+		return p.all[i].list
+	}
+	return new(parts)
+}
+
+// fill gives parts whose sums and lines are known their objects: the ones of the last load where
+// the text is the same, otherwise the ones that read finds, which is called on all processors.
+func (p *parts) fill(before *parts, read func(to *part, i int)) {
+	same := match(before.all, p.all)
+	spread(len(p.all), packAtOnce, func(first, end int) {
+		fresh := make([]*part, 0, end-first)
+		for i := first; i < end; i++ {
+			to := &p.all[i]
+			if j := same[i]; j >= 0 {
+				to.only, to.list = before.all[j].only, before.all[j].list
+				continue
+			}
+			if read(to, i); to.hasProblems() {
+				to.sum = manifest.Sum{}
+			}
+			fresh = append(fresh, to)
 		}
-		d.mu.Lock()
-		items := d.before[listKey{key.file, before[j].place.Document}]
-		d.mu.Unlock()
-		if items != nil {
-			d.keep(listKey{key.file, parts[i].place.Document}, moved(items, before[j].place, parts[i].place))
+		pack(fresh)
+	})
+}
+
+// hasProblems reports whether an object of a part has one.
+func (p *part) hasProblems() bool {
+	if p.list == nil {
+		return p.only != nil && p.only.hasProblems()
+	}
+	for i := range p.list.all {
+		if p.list.all[i].hasProblems() {
+			return true
 		}
 	}
+	return p.list.head != nil
+}
+
+// spread calls do for the numbers below n, in parts of a size, several of them on several
+// processors.
+func spread(n, size int, do func(first, end int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), (n+size-1)/size) {
+		wg.Go(func() {
+			for first := int(next.Add(int64(size))) - size; first < n; first = int(next.Add(int64(size))) - size {
+				do(first, min(first+size, n))
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // match returns for each part the one with the same text before, or -1. Nearly always there is
@@ -128,60 +140,29 @@ func match(before, now []part) []int {
 
 func (p *part) is(sum manifest.Sum) bool { return p.sum == sum && sum != manifest.Sum{} }
 
-// objectsAt returns the objects of a part that may be elsewhere now: what they hold of their place
-// is copied and changed. Warnings that the last review has added are gone.
-func (p *part) objectsAt(place manifest.Place) []*object {
-	for _, o := range p.objects {
-		o.warnings = o.warnings[:o.found:o.found]
-	}
-	if p.place == place {
-		return p.objects
-	}
-	out := make([]*object, len(p.objects))
-	for i, o := range p.objects {
-		out[i] = o.moved(p.place, place)
-	}
-	return out
+// each calls do with each object, and the place of its part.
+func (c *content) each(do func(o *object, at manifest.Place)) {
+	c.docs.each(manifest.Place{File: c.name}, do)
 }
 
-// moved returns an object of a part that was at from and is at to.
-func (o *object) moved(from, to manifest.Place) *object {
-	own := *o
-	own.Place = movedPlace(o.Place, from, to)
-	own.warnings = slices.Clone(o.warnings)
-	for i, w := range own.warnings {
-		copied := *w
-		copied.Place = movedPlace(w.Place, from, to)
-		own.warnings[i] = &copied
+// each is [content.each] for the documents of a file, or for the items of the List at a place.
+func (p *parts) each(around manifest.Place, f func(o *object, at manifest.Place)) {
+	if p.head != nil {
+		f(p.head, around)
 	}
-	own.portLines = slices.Clone(o.portLines)
-	for i := range own.portLines {
-		own.portLines[i] += to.Line - from.Line
-	}
-	if own.linkLine > 0 {
-		own.linkLine += to.Line - from.Line
-	}
-	return &own
-}
-
-func movedPlace(p, from, to manifest.Place) manifest.Place {
-	p.Document = to.Document
-	p.Item += to.Item - from.Item
-	p.Line += to.Line - from.Line
-	return p
-}
-
-// moved returns the items of a List that was at from and is at to.
-func moved(items []part, from, to manifest.Place) []part {
-	if from == to {
-		return items
-	}
-	out := slices.Clone(items)
-	for i := range out {
-		if out[i].objects != nil {
-			place := movedPlace(out[i].place, from, to)
-			out[i].objects, out[i].place = out[i].objectsAt(place), place
+	at := around
+	for i := range p.all {
+		one := &p.all[i]
+		if at.Line = around.Line + int(one.line); p.isList {
+			at.Item = i + 1
+		} else {
+			at.Document = i + 1
+		}
+		switch {
+		case one.only != nil:
+			f(one.only, at)
+		case one.list != nil:
+			one.list.each(at, f)
 		}
 	}
-	return out
 }

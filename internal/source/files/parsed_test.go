@@ -2,6 +2,7 @@ package files
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -161,8 +162,10 @@ func TestEdits(t *testing.T) {
 				problems++
 				continue
 			}
-			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("edit %d of a list %v gives\n%q\n%v\nwant\n%q\n%v", i, list, got.Warnings.Lines(), got.Places, want.Warnings.Lines(), want.Places)
+			gotPlaces, wantPlaces := got.Places(), want.Places()
+			got.contents, want.contents = nil, nil // of which one has sums
+			if !reflect.DeepEqual(got, want) || !maps.Equal(gotPlaces, wantPlaces) {
+				t.Fatalf("edit %d of a list %v gives\n%q\n%v\nwant\n%q\n%v", i, list, got.Warnings.Lines(), gotPlaces, want.Warnings.Lines(), wantPlaces)
 			}
 		}
 		if problems == 0 {

@@ -23,51 +23,69 @@ import (
 type review struct {
 	services map[model.ServiceName]*object   // all of them, served or not
 	slices   map[model.ServiceName][]*object // by the Service that they belong to
+	warnings map[*object]manifest.Errors     // that it has found
 }
 
-// review adds warnings to the objects, and returns those about the whole input.
-func (c *collector) review() manifest.Errors {
+// review returns warnings about objects, and those about the whole input.
+func (c *collector) review() (map[*object]manifest.Errors, manifest.Errors) {
 	n := len(c.snapshot.Services)
-	r := review{make(map[model.ServiceName]*object, n), make(map[model.ServiceName][]*object, n)}
-	for _, o := range c.objects {
-		switch o.id.Kind {
-		case "Service":
-			r.services[model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}] = o
-		case balance.Kind: // reviews itself
-			if o.service != nil {
-				r.services[o.service.Name] = o
-			}
-		case "EndpointSlice":
-			r.add(o)
+	r := review{make(map[model.ServiceName]*object, n), make(map[model.ServiceName][]*object, n), make(map[*object]manifest.Errors)}
+	c.each(func(o located) { r.note(o.object) })
+	c.each(func(o located) {
+		if name, ok := o.serviceOf(); ok && o.is("Endpoints") && len(r.slices[name]) == 0 { // (2.5)
+			r.slices[name] = append(r.slices[name], o.object)
 		}
-	}
-	for _, o := range c.objects {
-		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[o.slices[0].ServiceName()]) == 0 { // (2.5)
-			r.add(o)
-		}
-	}
-	var orphans []*object
-	for _, o := range c.objects {
-		switch {
-		case o.id.Kind == balance.Kind:
-		case o.service != nil:
-			r.service(o)
-		case len(o.slices) > 0 && r.services[o.slices[0].ServiceName()] == nil:
+	})
+	var orphans []located
+	c.each(func(o located) {
+		if r.look(o) {
 			orphans = append(orphans, o)
-		case len(o.slices) > 0 && !o.fromServer:
-			r.unusedPorts(o)
+		}
+	})
+	return r.warnings, r.orphans(orphans)
+}
+
+// note notes an object of which others may depend.
+func (r *review) note(o *object) {
+	switch {
+	case o.is("Service"):
+		id := o.id()
+		r.services[model.ServiceName{Namespace: id.Namespace, Name: id.Name}] = o
+	case o.is(balance.Kind): // reviews itself
+		if o.service != nil {
+			r.services[o.service.Name] = o
+		}
+	case o.is("EndpointSlice"):
+		if name, ok := o.serviceOf(); ok {
+			r.slices[name] = append(r.slices[name], o)
 		}
 	}
-	return r.orphans(orphans)
+}
+
+// look reviews one object, and reports whether it belongs to a Service that is not in the
+// input.
+func (r *review) look(o located) (orphan bool) {
+	name, sliced := o.serviceOf()
+	switch {
+	case o.is(balance.Kind):
+	case o.service != nil:
+		r.service(o)
+	case sliced && r.services[name] == nil:
+		return true
+	case sliced && !o.fromServer:
+		r.unusedPorts(o)
+	}
+	return false
 }
 
 // orphans warns of each slice whose Service is not in the input, or of all of them
 // together: there may be as many as slices.
-func (r *review) orphans(all []*object) manifest.Errors {
+func (r *review) orphans(all []located) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
-			missing = append(missing, terminal.Printable(o.slices[0].ServiceName().String()))
+			name, _ := o.serviceOf()
+			missing = append(missing, terminal.Printable(name.String()))
 		}
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
@@ -80,34 +98,24 @@ func (r *review) orphans(all []*object) manifest.Errors {
 	return nil
 }
 
-func (r *review) add(o *object) {
-	if len(o.slices) > 0 {
-		n := o.slices[0].ServiceName()
-		r.slices[n] = append(r.slices[n], o)
+// warn adds a warning about a field; a negative line, which counts from the line of the part,
+// stands for the line of the object.
+func (r *review) warn(o located, line int32, field, problem string) {
+	at := o.place()
+	if line >= 0 {
+		at.Line = o.at.Line + int(line)
 	}
-}
-
-// warn adds a warning about a field; line zero stands for the line of the object.
-func (o *object) warn(line int, field, problem string) {
-	at := o.Place
-	if line > 0 {
-		at.Line = line
-	}
-	o.warnings = append(o.warnings, &manifest.Error{Place: at, Object: o.id.String(),
+	r.warnings[o.object] = append(r.warnings[o.object], &manifest.Error{Place: at, Object: o.id().String(),
 		Err: &manifest.FieldError{Field: field, Problem: problem, Warning: true}})
 }
 
 // warnPort adds a warning about a port.
-func (o *object) warnPort(i int, field, problem string) {
-	line := 0
-	if i < len(o.portLines) {
-		line = o.portLines[i]
-	}
-	o.warn(line, fmt.Sprintf("%s[%d]", field, i), problem)
+func (r *review) warnPort(o located, i int, field, problem string) {
+	r.warn(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
 // service warns of ports without endpoints.
-func (r *review) service(o *object) {
+func (r *review) service(o located) {
 	all := r.slices[o.service.Name]
 	if len(all) == 0 {
 		r.noSlice(o)
@@ -122,26 +130,26 @@ func (r *review) service(o *object) {
 	}
 	for i, p := range o.service.Ports {
 		if !slices.ContainsFunc(filled, func(s *object) bool { return s.hasPort(p) }) {
-			o.warnPort(i, "spec.ports", portWithout(p, filled))
+			r.warnPort(o, i, "spec.ports", portWithout(p, filled))
 		}
 	}
 }
 
 // noSlice warns of a Service to which no slice belongs. An API server makes one for
 // each Service with a selector.
-func (r *review) noSlice(o *object) {
+func (r *review) noSlice(o located) {
 	label := fmt.Sprintf("the label %s: %s", discoveryv1.LabelServiceName, o.service.Name.Name)
 	switch {
 	case o.fromServer, o.service.Extra().EndpointsFrom != nil:
 	case o.selects:
-		o.warn(o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
+		r.warn(o, o.link, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
 	default:
-		o.warn(0, "", "has no endpoints: add an EndpointSlice with "+label)
+		r.warn(o, -1, "", "has no endpoints: add an EndpointSlice with "+label)
 	}
 }
 
 func (o *object) hasHosts() bool {
-	return slices.ContainsFunc(o.slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
+	return slices.ContainsFunc(o.slices(), func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
 }
 
 func (o *object) hasPort(p model.ServicePort) bool {
@@ -150,7 +158,7 @@ func (o *object) hasPort(p model.ServicePort) bool {
 
 // ports returns the ports of a slice, or of all subsets of an Endpoints object.
 func (o *object) ports() (out []model.EndpointPort) {
-	for _, s := range o.slices {
+	for _, s := range o.slices() {
 		for _, p := range s.Ports {
 			if !slices.Contains(out, p) {
 				out = append(out, p)
@@ -171,7 +179,7 @@ func portWithout(p model.ServicePort, filled []*object) string {
 		for _, e := range o.ports() {
 			if e.Name == p.Name {
 				return begin + fmt.Sprintf("%s has it with protocol %s, not %s: write \"protocol: %[3]s\" in its ports",
-					o.id, protocolName(e.Protocol), protocolName(p.Protocol))
+					o.id(), protocolName(e.Protocol), protocolName(p.Protocol))
 			}
 		}
 	}
@@ -185,34 +193,35 @@ func portWithout(p model.ServicePort, filled []*object) string {
 	advice := ": give the port the same name in both"
 	switch similar := suggest.Similar(p.Name, names); {
 	case len(names) == 0:
-		return begin + slice.id.String() + " has no ports: name the port there, too"
+		return begin + slice.id().String() + " has no ports: name the port there, too"
 	case p.Name == "":
 		advice = ": name the port of the Service, too"
 	case len(similar) > 0:
 		advice = fmt.Sprintf(" (did you mean %s?)", p.Name)
 	}
-	return begin + fmt.Sprintf("%s has ports: %s", slice.id, strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
+	return begin + fmt.Sprintf("%s has ports: %s", slice.id(), strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
 }
 
 func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) }
 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
-func (r *review) unusedPorts(o *object) {
-	of := r.services[o.slices[0].ServiceName()]
+func (r *review) unusedPorts(o located) {
+	name, _ := o.serviceOf()
+	of := r.services[name]
 	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
 		return
 	}
 	for i, e := range o.ports() {
 		if !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return p.Name == e.Name && p.Protocol == e.Protocol }) {
-			o.warnPort(i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
+			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id()))
 		}
 	}
 }
 
 // orphan warns of a slice whose Service is not in the input.
-func (r *review) orphan(o *object) {
-	n := o.slices[0].ServiceName()
+func (r *review) orphan(o located) {
+	n, _ := o.serviceOf()
 	var here, elsewhere []string
 	for s := range r.services {
 		switch {
@@ -229,12 +238,12 @@ func (r *review) orphan(o *object) {
 	} else if len(elsewhere) > 0 {
 		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
 	}
-	o.warn(o.linkLine, serviceField(o), problem)
+	r.warn(o, o.link, serviceField(o.object), problem)
 }
 
 // serviceField returns the field that names the Service of an object.
 func serviceField(o *object) string {
-	if o.id.Kind == "Endpoints" {
+	if o.is("Endpoints") {
 		return "metadata.name"
 	}
 	return "metadata.labels[" + discoveryv1.LabelServiceName + "]"
