@@ -182,7 +182,7 @@ conformance: conformance-packages ## run Kubernetes' SIG Network tests on real k
 conformance-smoke: conformance-packages ## run a dozen of these tests in one cluster (3 minutes); IF_CACHED=1 only if nothing has to be compiled for them
 	cd e2e && go run ./conformance -families dual-ipv6 $(if $(IF_CACHED),-if-cached) -focus '$(CONFORMANCE_SMOKE)'
 
-CONFORMANCE_SMOKE := Services should (serve a basic endpoint|serve multiport|be able to create a functioning NodePort|preserve source pod|be able to switch session affinity for NodePort)|Granular Checks: Services should function for (pod|node)-Service|Conntrack should be able to preserve UDP traffic when server pod cycles for a (ClusterIP|NodePort) service$$|HostPort validates|DNS should provide DNS for services
+CONFORMANCE_SMOKE := LocalhostNodePorts|Services should (serve a basic endpoint|serve multiport|be able to create a functioning NodePort|preserve source pod|be able to switch session affinity for NodePort)|Granular Checks: Services should function for (pod|node)-Service|Conntrack should be able to preserve UDP traffic when server pod cycles for a (ClusterIP|NodePort) service$$|HostPort validates|DNS should provide DNS for services
 
 .PHONY: conformance-packages
 conformance-packages:

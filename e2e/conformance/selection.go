@@ -20,7 +20,7 @@ type omissions []omission
 // and those that have nothing to do with a service proxy.
 var leftOut = omissions{
 	{regexp.MustCompile(`NetworkPolicy|Network Policy`), "network policies are the CNI plugin's"},
-	{regexp.MustCompile(`\[Feature:Ingress\]|\[Provider:gce\]|\[Feature:KubeProxyDaemonSetMigration\]|\[Feature:KubeProxyNFAcct\]`), "needs Google's cloud, or kube-proxy's own DaemonSet"},
+	{regexp.MustCompile(`\[Provider:gce\]|\[Feature:KubeProxyNFAcct\]`), "needs Google's cloud, or kube-proxy's own DaemonSet"},
 	{regexp.MustCompile(`\[Feature:SCTPConnectivity\]`), "the kernel has no SCTP sockets"},
 	{regexp.MustCompile(`\[Feature:Networking-(IPv4|IPv6|DNS|Performance)\]|\[Feature:PerformanceDNS\]|configMap nameserver`), "needs the Internet, or measures something else"},
 	{regexp.MustCompile(`\[Disruptive\]`), "needs SSH to the nodes"},
@@ -76,7 +76,7 @@ func (o omissions) reason(test string) string {
 func elsewhere(families kubelets.Families) string {
 	const (
 		dualStack = `\[Feature:IPv6DualStack\]`
-		noPackets = `Ingress API|IngressClass API|EndpointSlice API|CIDRs|Endpoints should|EndpointsController|EndpointSliceMirroring|` +
+		noPackets = `Ingress API|IngressClass |EndpointSlice API|CIDRs|Endpoints should|EndpointsController|EndpointSliceMirroring|` +
 			`API operations|should find a service|should complete a service status|should delete a collection of services|` +
 			`should test the lifecycle of an Endpoint|should check NodePort out-of-range|should prevent NodePort collisions|` +
 			`should provide secure master service|Service API|spec.Hostname|ServiceCIDR|endpoints latency`
