@@ -72,7 +72,7 @@ func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 	itemKind, isList := listed(t)
 	switch {
 	case !isList && m.IsCut(): // its items have to be correct YAML, too
-		f.document(p, d.Whole(), nil)
+		f.document(p, d.Whole(), new(parts))
 		return
 	case !isList:
 		p.only = f.object(m, t, d.Place)
@@ -84,7 +84,7 @@ func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 		return
 	}
 	if p.list = f.items(m, n, items{itemKind, t, d.Place}, before); p.list == nil {
-		f.document(p, d.Whole(), nil)
+		f.document(p, d.Whole(), new(parts))
 		return
 	}
 	if problems := checkList(m, t); len(problems) > 0 {

@@ -200,3 +200,31 @@ func TestItemIsNotParsedAgain(t *testing.T) {
 		t.Errorf("Services %p, then %p and %p", before, same, after)
 	}
 }
+
+// TestListWithAlias: a List of which an item needs another one is read as a whole.
+func TestListWithAlias(t *testing.T) {
+	const text = `apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Service
+  metadata: {name: a}
+  spec: {clusterIP: 10.96.0.1, ports: &ports [{port: 80}]}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: b}
+  spec: {clusterIP: 10.96.0.2, ports: *ports}
+`
+	for _, follows := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "services.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := &Reader{Paths: []string{path}, follows: follows}
+		for range 2 {
+			if in, err := f.Load(); err != nil || len(in.Snapshot.Services) != 2 || len(in.Snapshot.Services[1].Ports) != 1 {
+				t.Errorf("follows %v: %+v, %v", follows, in, err)
+			}
+		}
+	}
+}
