@@ -61,6 +61,8 @@ type Own struct {
 	AnswerPing        bool     // answer echo requests to addresses of Services
 	LoadBalancerCIDRs []string // ranges of external addresses in which nothing else is served
 	AllowedHosts      []string // names by which clients may call the metrics server
+	Observe           string   // level of the connections that are counted and logged
+	ObserveGroup      uint32   // of NFLOG
 	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
 }
 

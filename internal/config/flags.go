@@ -32,7 +32,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
 		kube:        defaults(),
-		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true},
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup},
 		healthzPort: healthzPort,
 		metricsPort: metricsPort,
 	}
@@ -58,8 +58,13 @@ func (f *Flags) AddRules() {
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
 	f.truth(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external IPs and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs, only external IPs and load balancer addresses in its ranges")
 	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", f.own.LoadBalancerCIDRs, "`ranges` of load balancer addresses and external IPs; packets to their unused ports are refused, and packets to unused addresses dropped, instead of looping between router and node; addresses of this node are left alone")
+	f.text(&f.own.Observe, Observe, "`level` of the connections that the rules count and log: off; refusals: those that they refuse, with the reason; failures: in addition, samples of those that endpoints may not answer")
+	f.set.Uint32Var(&f.own.ObserveGroup, "observe-group", f.own.ObserveGroup, "`number` of the NFLOG group to which the rules send the headers of these connections")
 	f.text(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
 }
+
+// Observe is the name of the flag for the connections that the rules count and log.
+const Observe = "observe"
 
 // AddCluster adds the connection to the API server.
 func (f *Flags) AddCluster() {

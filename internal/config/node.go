@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -21,7 +22,7 @@ func (c *Config) readNode() []error {
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	n.AnswerPing = c.Own.AnswerPing
 	n.Counters, n.EndpointCounters = c.Own.ServiceMetrics || c.Own.EndpointMetrics, c.Own.EndpointMetrics
-	var errs [7]error
+	var errs [8]error
 	n.NodeName, errs[0] = c.nodeName()
 	n.BindAddress, errs[1] = c.bindAddress()
 	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
@@ -32,7 +33,23 @@ func (c *Config) readNode() []error {
 		errs[5] = ownProblem("scheduler", err)
 	}
 	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
+	n.Observe, errs[7] = c.observe()
 	return errs[:]
+}
+
+// observe returns which connections the rules count and log (16.1).
+func (c *Config) observe() (model.Observe, error) {
+	level, err := model.ParseObserveLevel(c.Own.Observe)
+	switch group := c.Own.ObserveGroup; {
+	case err != nil:
+		return model.Observe{}, ownProblem(Observe, err)
+	case group == 0 || group > math.MaxUint16:
+		return model.Observe{}, ownProblem("observe-group", fmt.Errorf("%d is not from 1 to %d", group, math.MaxUint16))
+	case level == model.ObserveOff:
+		return model.Observe{}, nil
+	default:
+		return model.Observe{Level: level, Group: uint16(group)}, nil
+	}
 }
 
 // loadBalancerCIDRs returns ranges that have no address of a pod in common, which would

@@ -33,6 +33,7 @@ func (c *Config) RuleSettings() map[string]string {
 	f.set.VisitAll(func(g *pflag.Flag) { out[g.Name] = textOf(g.Value) })
 	delete(out, "config")
 	out[hostnameOverride] = c.Node.NodeName
+	out[Observe] = c.Node.Observe.Level.String()              // a kernel without NFLOG turns it off
 	out[ServiceMetrics] = strconv.FormatBool(c.Node.Counters) // the counters of endpoints imply them
 	return out
 }

@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 	for _, args := range [][]string{
 		nil,
 		{"--nodeport-addresses=10.0.0.0/8,localhost", "--load-balancer-cidrs=192.0.2.0/24,198.51.100.0/24", "--scheduler=maglev", "--hostname-override=Node-1"},
-		{"--feature-gates=AllowServiceExternalIPs=false", "--cluster-cidr=10.1.0.0/16,fd00::/64", "--affinity-size=7", "--health-checks"},
+		{"--feature-gates=AllowServiceExternalIPs=false", "--cluster-cidr=10.1.0.0/16,fd00::/64", "--affinity-size=7", "--health-checks", "--observe=refusals", "--observe-group=7"},
 		{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=br0", "--bind-address=10.0.0.1", "--endpoint-metrics"},
 		{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth", "--masquerade-all", "--answer-ping", "--service-metrics"},
 	} {

@@ -78,6 +78,33 @@ func TestOwnSettings(t *testing.T) {
 	}
 }
 
+// TestObserve: 16.1. Each level has its rules, and off has no group.
+func TestObserve(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want model.Observe
+	}{
+		{nil, model.Observe{}},
+		{[]string{"--observe=off", "--observe-group=5"}, model.Observe{}},
+		{[]string{"--observe=refusals"}, model.Observe{Level: model.ObserveRefusals, Group: 28272}},
+		{[]string{"--observe=failures", "--observe-group=65535"}, model.Observe{Level: model.ObserveFailures, Group: 65535}},
+	} {
+		if got, err := load(t, c.args...); err != nil || got.Node.Observe != c.want {
+			t.Errorf("%v: %+v, %v, want %+v", c.args, got.Node.Observe, err, c.want)
+		}
+	}
+	for flag, want := range map[string]string{
+		"--observe=all":         `--observe: unknown level "all": use off, refusals or failures`,
+		"--observe=":            `--observe: unknown level "": use off, refusals or failures`,
+		"--observe-group=0":     "--observe-group: 0 is not from 1 to 65535",
+		"--observe-group=65536": "--observe-group: 65536 is not from 1 to 65535",
+	} {
+		if _, err := load(t, flag); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", flag, err, want)
+		}
+	}
+}
+
 // TestDrainFile: commands run in other directories than the daemon.
 func TestDrainFile(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -43,6 +43,7 @@ type Config struct {
 	AffinityCapacity uint32   // remembered clients for each family; zero: [DefaultAffinityCapacity]
 	Counters         bool     // count the connections to each frontend
 	EndpointCounters bool     // count the connections to each endpoint of a frontend
+	Observe          Observe  // count and log refused connections
 }
 
 // DefaultAffinityCapacity is a million clients for each family.
@@ -72,13 +73,14 @@ type Routing struct {
 	NodePortAddresses []netip.Addr
 	Localhost         []netip.Addr        // where a listener serves NodePorts of TCP
 	Detectors         map[Family]Detector // of pods
-	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are as configured, or the
-	// defaults.
+	// MasqueradeAll, Scheduler, AffinityCapacity, the counters and Observe are as configured,
+	// or the defaults.
 	MasqueradeAll    bool
 	Scheduler        Scheduler
 	AffinityCapacity uint32
 	Counters         bool
 	EndpointCounters bool
+	Observe          Observe
 	HealthChecks     []HealthCheck           // sorted by name (10.15)
 	WithoutLocal     map[Family]WithoutLocal // numbers of service ports (11.8)
 	Notices          []Notice                // about objects that cannot be served as they ask

@@ -311,6 +311,7 @@ func (r *Router) Base() *Routing {
 		AffinityCapacity:  cmp.Or(r.base.config.AffinityCapacity, DefaultAffinityCapacity),
 		Counters:          r.base.config.Counters,
 		EndpointCounters:  r.base.config.EndpointCounters,
+		Observe:           r.base.config.Observe,
 		HealthChecks:      r.HealthChecks(),
 		WithoutLocal:      r.WithoutLocal(),
 		Notices:           r.Notices(),

@@ -144,7 +144,7 @@ var (
 	// Words before a number that make it something else.
 	version = regexp.MustCompile(`(?i)(kernels?|linux|nft|go|version)\s+$`)
 	// Words after it that do.
-	unit = regexp.MustCompile(`^\s*(s|ms|µs|ns|MB|GB|seconds?|times|x|%)\b`)
+	unit = regexp.MustCompile(`^\s*((s|ms|µs|ns|MB|GB|seconds?|times|x)\b|%)`)
 )
 
 // numbersIn returns the numbers of statements that a text names: words such as
@@ -168,9 +168,9 @@ func TestNumbersIn(t *testing.T) {
 		"the text of 4.19. Then 8.4: more":            "4.19 8.4",
 		"10.0.0.1:80, 1.2.3.4, 1.2.3.4/8, 5.6/16":     "",
 		"before kernel 6.2 and Linux 5.13, nft 1.1.3": "",
-		"it took 1.5 s, 2.5ms, 3.5 times, 7.5%":       "",
+		"1.5 s, 2.5ms, 3.5 times, 7.5%, 8.5 %, 9.5 %": "",
 		"9.12, 15.1 and 12.61":                        "9.12 15.1 12.61",
-		"v1.2, 1.20b, 16.1, 1.100, 0.5, 1.0, P12":     "",
+		"v1.2, 1.20b, 17.1, 1.100, 0.5, 1.0, P12":     "",
 	} {
 		if got := strings.Join(numbersIn(text), " "); got != want {
 			t.Errorf("numbers in %q: %q, want %q", text, got, want)

@@ -7,6 +7,12 @@ has a value of its own; a test of cmd/nftproxy compares this list with the progr
 {{- if .Values.endpointMetrics }}
 - --endpoint-metrics
 {{- end }}
+{{- with .Values.observe }}
+- --observe={{ . }}
+{{- end }}
+{{- with .Values.observeGroup }}
+- --observe-group={{ int64 . }}
+{{- end }}
 {{- if .Values.web }}
 {{- if not (include "nftproxy.port" .Values.config.metricsBindAddress) }}
 {{- fail "web: config.metricsBindAddress has port 0, which disables the server of the page: set it to 127.0.0.1:10249" }}

@@ -1,0 +1,43 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ObserveLevel is what the rules count and log of connections. Each level includes the ones
+// before it.
+type ObserveLevel uint8
+
+const (
+	ObserveOff      ObserveLevel = iota
+	ObserveRefusals              // connections that the rules refuse, with the reason
+	ObserveFailures              // samples of connections that endpoints may not answer
+)
+
+// ObserveLevels are the names of the levels, in their order.
+var ObserveLevels = []string{"off", "refusals", "failures"}
+
+func (l ObserveLevel) String() string { return ObserveLevels[l] }
+
+// ParseObserveLevel parses the name of a level.
+func ParseObserveLevel(name string) (ObserveLevel, error) {
+	i := slices.Index(ObserveLevels, name)
+	if i < 0 {
+		return ObserveOff, fmt.Errorf("unknown level %q: use off, refusals or failures", name)
+	}
+	return ObserveLevel(i), nil
+}
+
+// DefaultObserveGroup is the group of NFLOG to which the rules send packets.
+const DefaultObserveGroup = 28272
+
+// Observe is a level and a group of NFLOG. The zero value is off; with this level the group
+// is zero, because no rule depends on it. It is comparable.
+type Observe struct {
+	Level ObserveLevel
+	Group uint16
+}
+
+// Refusals reports whether refused connections are counted and logged.
+func (o Observe) Refusals() bool { return o.Level >= ObserveRefusals }
