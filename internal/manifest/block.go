@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -73,8 +74,7 @@ func readBlock(text []byte, entry bool) *block {
 	if !isBlockText(text) {
 		return nil
 	}
-	lines := bytes.Count(text, []byte("\n"))
-	r := &blockReader{block: block{text: text, entry: entry, nodes: make([]blockNode, 1, lines+lines/4+8)}}
+	r := &blockReader{block: block{text: text, entry: entry, nodes: newNodes(text)}}
 	if isMarker(text, "---") && !r.skipMarker() {
 		return nil
 	}
@@ -87,6 +87,28 @@ func readBlock(text []byte, entry bool) *block {
 	}
 	r.nodes[0].next = int32(len(r.nodes))
 	return &r.block
+}
+
+// spareNodes are the nodes of blocks that are no longer used.
+var spareNodes = sync.Pool{New: func() any { return new([]blockNode) }}
+
+// newNodes returns one node, and room for the others of a text.
+func newNodes(text []byte) []blockNode {
+	spare := spareNodes.Get().(*[]blockNode)
+	lines := bytes.Count(text, []byte("\n"))
+	if n := lines + lines/4 + 8; cap(*spare) < n {
+		return make([]blockNode, 1, n)
+	}
+	return append((*spare)[:0], blockNode{})
+}
+
+// release gives the nodes to the next block that is read.
+func (b *block) release() {
+	const most = 1000 // an object of many lines must not keep memory for the small ones
+	if nodes := b.nodes; cap(nodes) <= most {
+		spareNodes.Put(&nodes)
+	}
+	b.nodes = nil
 }
 
 // isBlockText reports whether a text has no characters but those that mean the same in every
@@ -299,10 +321,13 @@ func (b *block) lineOf(path string) int {
 // entryOf returns the entry of a list with which a path begins, and the rest of the path; -1:
 // there is none.
 func (b *block) entryOf(i int, path string) (int, string) {
-	number, rest, _ := strings.Cut(path, "]")
 	n := &b.nodes[i]
+	if n.kind != blockList {
+		return -1, ""
+	}
+	number, rest, _ := strings.Cut(path, "]")
 	at, err := strconv.Atoi(number)
-	if err != nil || at < 0 || n.kind != blockList {
+	if err != nil || at < 0 {
 		return -1, ""
 	}
 	for j := i + 1; j < int(n.next); j = int(b.nodes[j].next) {

@@ -28,7 +28,7 @@ func (o *Object) cutJSON() {
 		return
 	}
 	start := int(d.InputOffset())
-	items, rest := chunk{o.text, o.Line}.values(d)
+	items, rest := chunk{text: o.text, line: o.Line}.values(d)
 	if len(items) > 0 {
 		o.text, o.chunks = without(o.text, start, len(o.text)-len(rest.text), ""), items
 	}
@@ -53,7 +53,7 @@ func (d *Document) cutYAML() *Object {
 		}
 		line++
 	}
-	items, end := chunk{d.text[start:], d.Line + line}.entries()
+	items, end := chunk{d.text[start:], d.Line + line, d.start + start}.entries()
 	switch {
 	case len(items) == 0:
 		return nil
@@ -132,10 +132,10 @@ func (c chunk) entries() (items []chunk, end int) {
 			}
 			switch {
 			case isEntry && len(items) == 0:
-				items = append(items, chunk{line: first})
+				items = append(items, chunk{line: first, start: c.start})
 			case isEntry:
 				items[len(items)-1].text = c.text[start:pos]
-				items, start = append(items, chunk{line: c.line}), pos
+				items, start = append(items, chunk{line: c.line, start: c.start + pos}), pos
 			}
 		}
 		pos += len(text)

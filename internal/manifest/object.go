@@ -261,6 +261,15 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 	return nil, &Error{Place: item.Place, Err: err}
 }
 
+// Release ends the use of an object, and takes the memory for its content for the next one. Values
+// and errors that it has returned stay valid.
+func (o *Object) Release() {
+	if o.block != nil {
+		o.block.release()
+	}
+	*o = Object{}
+}
+
 // Error returns the error for a problem with a field, with the line of the field, or of
 // the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {

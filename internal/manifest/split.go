@@ -26,6 +26,7 @@ type Document struct {
 	Convert func([]byte) ([]byte, error)
 
 	text     []byte
+	start    int   // of text in the file, unless it is JSON
 	json     bool  // text is one JSON value
 	whole    bool  // the items of a List are not cut out
 	parser   bool  // read by the YAML parser in any case
@@ -41,6 +42,9 @@ type Sum [2]uint64
 
 var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
+// SumOf returns the hash of a text.
+func SumOf(text []byte) Sum { return sum(text) }
+
 // sum returns the hash of a text after others.
 func sum(text []byte, others ...string) (s Sum) {
 	for i, seed := range sumSeeds {
@@ -53,7 +57,7 @@ func sum(text []byte, others ...string) (s Sum) {
 }
 
 // Sum returns a hash of the content.
-func (d *Document) Sum() Sum { return sum(d.text) }
+func (d *Document) Sum() Sum { return SumOf(d.text) }
 
 // Split returns the documents of a file that are not empty. JSON values may
 // follow each other without a marker.
@@ -62,7 +66,9 @@ func Split(file string, data []byte) ([]*Document, error) {
 		return nil, errors.New("the text is UTF-16: save it as UTF-8")
 	}
 	var docs []*Document
-	for _, c := range chunks(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
+	text := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	for _, c := range chunks(text) {
+		c.start += len(data) - len(text)
 		if docs = append(docs, c.documents()...); len(docs) > budget.FileObjects {
 			return nil, errManyObjects
 		}
@@ -73,10 +79,11 @@ func Split(file string, data []byte) ([]*Document, error) {
 	return docs, nil
 }
 
-// chunk is a part of a file that begins at a line, counted from 1.
+// chunk is a part of a text that begins at a line, counted from 1.
 type chunk struct {
-	text []byte
-	line int
+	text  []byte
+	line  int
+	start int // in the text around it
 }
 
 // chunks cuts a file at the lines "---" and "...". YAML allows no other use of
@@ -91,15 +98,15 @@ func chunks(data []byte) []chunk {
 		case text[0] == '%':
 			return directiveChunks(data)
 		case text[0] == '-' && isMarker(text, "---"):
-			out = append(out, chunk{data[start:pos], startLine})
+			out = append(out, chunk{data[start:pos], startLine, start})
 			start, startLine = pos, line
 		case text[0] == '.' && isMarker(text, "..."):
-			out = append(out, chunk{data[start:pos], startLine})
+			out = append(out, chunk{data[start:pos], startLine, start})
 			start, startLine = end, line+1
 		}
 		pos = end
 	}
-	return append(out, chunk{data[start:], startLine})
+	return append(out, chunk{data[start:], startLine, start})
 }
 
 // directiveChunks is chunks for a file with directives, most likely.
@@ -115,16 +122,16 @@ func directiveChunks(data []byte) []chunk {
 		first, end := pos == start, pos+len(text)
 		switch {
 		case isMarker(text, "---") && !directives:
-			out = append(out, chunk{data[start:pos], startLine})
+			out = append(out, chunk{data[start:pos], startLine, start})
 			start, startLine = pos, line
 		case isMarker(text, "..."):
-			out = append(out, chunk{data[start:pos], startLine})
+			out = append(out, chunk{data[start:pos], startLine, start})
 			start, startLine = end, line+1
 		}
 		directives = (directives || first) && text[0] == '%' || directives && isEmpty(text)
 		pos = end
 	}
-	return append(out, chunk{data[start:], startLine})
+	return append(out, chunk{data[start:], startLine, start})
 }
 
 func isMarker(line []byte, marker string) bool {
@@ -145,7 +152,7 @@ func isEmpty(text []byte) bool {
 // documents returns one YAML document, or any number of JSON values; none if the
 // chunk is empty.
 func (c chunk) documents() (docs []*Document) {
-	yaml := &Document{Place: Place{Line: c.line}, text: c.text}
+	yaml := &Document{Place: Place{Line: c.line}, text: c.text, start: c.start}
 	text := c
 	if isMarker(c.text, "---") {
 		text.text = c.text[len("---"):]
@@ -189,8 +196,8 @@ func (c chunk) values(d *json.Decoder) (values []chunk, rest chunk) {
 	for len(values) <= budget.FileObjects && d.More() && d.Decode(&value) == nil {
 		end := int(d.InputOffset())
 		advance(end - len(value))
-		values = append(values, chunk{c.text[pos:end], c.line})
+		values = append(values, chunk{text: c.text[pos:end], line: c.line})
 		advance(end)
 	}
-	return values, chunk{c.text[pos:], c.line}
+	return values, chunk{text: c.text[pos:], line: c.line}
 }

@@ -58,6 +58,7 @@ type Reader struct {
 	// follows reports that Load will be called again.
 	follows bool
 	known   documents
+	blocks  int // size of blocks for tests; zero: the default
 }
 
 // Input is the content of the files.
@@ -95,8 +96,10 @@ type file struct {
 	name string
 	data []byte
 	err  error // why it cannot be read
-	// path, if not empty, is read when the file is parsed, and forgotten then.
+	// path, if not empty, is read when the file is parsed, and forgotten then. It has about
+	// size bytes.
 	path string
+	size int64
 }
 
 // opened returns the file with its content.
@@ -221,7 +224,7 @@ func (f *Reader) file(name string, inDir bool, seen *[]os.FileInfo) file {
 	in := file{name: displayName(name)}
 	if name == standardInput {
 		in.data, in.err = f.readStdin()
-	} else if in.err = mayRead(name, inDir, seen); in.err == nil {
+	} else if in.size, in.err = mayRead(name, inDir, seen); in.err == nil {
 		in.path = name
 	}
 	if f.Isolation != nil || f.InForce != nil {
@@ -234,20 +237,20 @@ func (f *Reader) file(name string, inDir bool, seen *[]os.FileInfo) file {
 	return in
 }
 
-// mayRead returns why a file is not to be read. Files of a directory must be regular ones: a
-// pipe would never end.
-func mayRead(name string, inDir bool, seen *[]os.FileInfo) error {
+// mayRead returns the size of a file, or why it is not to be read. Files of a directory must be
+// regular ones: a pipe would never end.
+func mayRead(name string, inDir bool, seen *[]os.FileInfo) (size int64, err error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case inDir && !info.Mode().IsRegular():
-		return errors.New("is not a regular file: move it out of the directory")
+		return 0, errors.New("is not a regular file: move it out of the directory")
 	case slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
-		return errors.New("is read already under another name: give each file once")
+		return 0, errors.New("is read already under another name: give each file once")
 	}
 	*seen = append(*seen, info)
-	return nil
+	return info.Size(), nil
 }
 
 func (f *Reader) readStdin() ([]byte, error) {

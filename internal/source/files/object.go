@@ -93,7 +93,8 @@ func (o *draft) object(at manifest.Place) *object {
 		rare.id = o.id
 	}
 	if !rare.empty() {
-		out.rare = &rare
+		kept := rare // else it is on the heap in any case
+		out.rare = &kept
 	}
 	return out
 }

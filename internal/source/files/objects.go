@@ -23,11 +23,15 @@ type content struct {
 	blank bool  // the file is empty
 	docs  parts // that are not empty
 	err   error
+	edit  *edit // nil: all of it was read
 }
 
 // parse reads the objects of a file on all processors: nearly all of the time of
 // Load goes here.
 func (f *Reader) parse(in file) content {
+	if out, ok := f.reread(in); ok {
+		return out
+	}
 	if in = in.opened(); in.err != nil {
 		return content{file: in, err: in.err}
 	}
@@ -39,22 +43,41 @@ func (f *Reader) parse(in file) content {
 		}
 	}
 	before := f.known.of(in.name)
-	out.docs.fill(&before, func(p *part, i int) { f.document(p, docs[i], before.items(docs[i].Document)) })
-	f.known.keep(in.name, out.docs)
+	out.docs.fill(&before.docs, func(p *part, i int) { f.document(p, docs[i], before.docs.items(docs[i].Document)) })
+	if f.follows {
+		k := &known{docs: out.docs}
+		if in.path != "" && err == nil && !slices.ContainsFunc(out.docs.all, func(p part) bool { return p.hasProblems() }) {
+			k.layout = f.layoutOf(in.data, docs, &out.docs)
+		}
+		f.known.keep(in.name, k)
+	}
 	if in.path != "" {
 		out.data = nil
 	}
 	return out
 }
 
+// largeFile is the size in bytes from which on a file is parsed while no other one is: its
+// objects occupy all processors, and the text is in memory.
+const largeFile = 1 << 20
+
 func (f *Reader) parseAll(files []file) []content {
 	out := make([]content, len(files))
-	spread(len(files), 1, func(i, _ int) { out[i] = f.parse(files[i]) })
+	spread(len(files), 1, func(i, _ int) {
+		if files[i].size < largeFile {
+			out[i] = f.parse(files[i])
+		}
+	})
+	for i, in := range files {
+		if in.size >= largeFile {
+			out[i] = f.parse(in)
+		}
+	}
 	return out
 }
 
 // document reads an object, or the items of a List or of a typed one such as
-// ServiceList. The items that the List had before may be nil.
+// ServiceList, of which some may be the ones before.
 func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 	m, err := d.Parse()
 	if err != nil {
@@ -76,6 +99,7 @@ func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 		return
 	case !isList:
 		p.only = f.object(m, t, d.Place)
+		m.Release()
 		return
 	}
 	n, err := m.Items()
@@ -83,12 +107,15 @@ func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 		p.only = failed(err)
 		return
 	}
-	if p.list = f.items(m, n, items{itemKind, t, d.Place}, before); p.list == nil {
+	if p.list = f.items(m, n, items{kind: itemKind, list: t, line: d.Line}, before); p.list == nil {
 		f.document(p, d.Whole(), new(parts))
 		return
 	}
 	if problems := checkList(m, t); len(problems) > 0 {
 		p.list.head = (&draft{problems: problems}).object(m.Place)
+	}
+	if f.follows {
+		p.list.of.starts, p.list.of.end, p.list.of.indent = m.ItemStarts()
 	}
 }
 
@@ -96,15 +123,19 @@ func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 type items struct {
 	kind string // empty if the list is not typed
 	list metav1.TypeMeta
-	at   manifest.Place // of its document
+	line int // of its document
+	// starts is where the items begin in the file, end where the last one ends, and indent the
+	// spaces in front of them, if the file is read again: see [layout].
+	starts      []int
+	end, indent int
 }
 
 // items reads the n items of a list; nil: some cannot be read without the others.
 func (f *Reader) items(m *manifest.Object, n int, of items, before *parts) *parts {
-	out := &parts{isList: true, all: make([]part, n)}
+	out := &parts{of: &of, all: make([]part, n)}
 	for i := range out.all {
 		p := &out.all[i]
-		if p.line = int32(m.ItemPlace(i).Line - of.at.Line); f.follows {
+		if p.line = int32(m.ItemPlace(i).Line - of.line); f.follows {
 			p.sum = m.ItemSum(i, of.list.Kind, of.list.APIVersion)
 		}
 	}
@@ -115,6 +146,7 @@ func (f *Reader) items(m *manifest.Object, n int, of items, before *parts) *part
 			p.only = failed(err)
 		case item != nil:
 			p.only = f.item(item, of, m.ItemPlace(i))
+			item.Release()
 		default:
 			whole.Store(true)
 		}

@@ -13,15 +13,21 @@ import (
 // Its zero value keeps nothing.
 type documents struct {
 	mu          sync.Mutex
-	before, now map[string]parts // by name of the file: by the last load, and by this one
+	before, now map[string]*known // by name of the file: by the last load, and by this one
+}
+
+// known is what was read of a file.
+type known struct {
+	docs   parts
+	layout layout
 }
 
 // parts are the documents of a file, or the items of a List. Sums are only compared between
 // parts of one file or List: at worst, the author of a file confuses texts of his own.
 type parts struct {
-	isList bool
-	head   *object // has the problems of the List itself; nil: there are none
-	all    []part
+	of   *items  // nil: documents
+	head *object // has the problems of the List itself; nil: there are none
+	all  []part
 }
 
 // part is a document, or an item. Nearly all have one object.
@@ -34,24 +40,27 @@ type part struct {
 }
 
 // begin begins a load.
-func (d *documents) begin() { d.before, d.now = d.now, make(map[string]parts, len(d.now)) }
+func (d *documents) begin() { d.before, d.now = d.now, make(map[string]*known, len(d.now)) }
 
 // end ends it, and forgets what it did not use.
 func (d *documents) end() { d.before = nil }
 
 // of returns what the last load has read of a file. Like keep, it is safe for concurrent use.
-func (d *documents) of(file string) parts {
+func (d *documents) of(file string) *known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.before[file]
+	if k := d.before[file]; k != nil {
+		return k
+	}
+	return new(known)
 }
 
-// keep notes the documents of a file for the next load.
-func (d *documents) keep(file string, docs parts) {
+// keep notes what was read of a file for the next load.
+func (d *documents) keep(file string, k *known) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now != nil && len(docs.all) > 0 {
-		d.now[file] = docs
+	if d.now != nil && len(k.docs.all) > 0 {
+		d.now[file] = k
 	}
 }
 
@@ -153,7 +162,7 @@ func (p *parts) each(around manifest.Place, f func(o *object, at manifest.Place)
 	at := around
 	for i := range p.all {
 		one := &p.all[i]
-		if at.Line = around.Line + int(one.line); p.isList {
+		if at.Line = around.Line + int(one.line); p.of != nil {
 			at.Item = i + 1
 		} else {
 			at.Document = i + 1

@@ -142,35 +142,83 @@ func fileOf(list bool, objects []string) string {
 	return text + "kind: List\n"
 }
 
+// strayLines are what an edit by hand may leave somewhere.
+var strayLines = []string{
+	"---\n", "--- # next\n", "...\n", "# a comment\n", "\n", "  \n", "%YAML 1.2\n", "- a: b\n", "  - a: b\n", "-\n", "kind: List\n",
+	"\r", "a\tb\n", "a: \u2028\n", "\x00", "\xef\xbb\xbf", "*a\n", "- kind: Pod\n  apiVersion: v1\n", "---\nkind: Pod\napiVersion: v1\n",
+}
+
+// withStrayLine returns a text with such a line, or without its last line end.
+func withStrayLine(r *rand.Rand, text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	at := r.IntN(len(lines) + 1)
+	switch r.IntN(8) {
+	case 0:
+		return strings.TrimSuffix(text, "\n")
+	case 1:
+		at = 0
+	case 2:
+		at = len(lines)
+	}
+	return strings.Join(slices.Insert(lines, at, strayLines[r.IntN(len(strayLines))]), "")
+}
+
 // TestEdits: a file that is read again after an edit gives what it gives when it is read for the
-// first time.
+// first time, however large the blocks are that are compared.
 func TestEdits(t *testing.T) {
 	for _, list := range []bool{false, true} {
-		path := filepath.Join(t.TempDir(), "services.yaml")
-		follower := &Reader{Paths: []string{path}, follows: true}
-		problems := 0
-		for i, text := range edits(list, 150) {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			got, err := follower.Load()
-			want, wantErr := (&Reader{Paths: []string{path}}).Load()
-			if diff := cmp.Diff(fmt.Sprint(wantErr), fmt.Sprint(err)); diff != "" {
-				t.Fatalf("edit %d of a list %v: (-first +again):\n%s", i, list, diff)
-			}
-			if err != nil {
-				problems++
-				continue
-			}
-			gotPlaces, wantPlaces := got.Places(), want.Places()
-			got.contents, want.contents = nil, nil // of which one has sums
-			if !reflect.DeepEqual(got, want) || !maps.Equal(gotPlaces, wantPlaces) {
-				t.Fatalf("edit %d of a list %v gives\n%q\n%v\nwant\n%q\n%v", i, list, got.Warnings.Lines(), gotPlaces, want.Warnings.Lines(), wantPlaces)
-			}
+		for _, blocks := range []int{1, 200, 1000, 0} {
+			t.Run(fmt.Sprintf("list %v blocks %d", list, blocks), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "services.yaml")
+				e := edited{t: t, path: path, again: &Reader{Paths: []string{path}, follows: true, blocks: blocks}}
+				r := rand.New(rand.NewPCG(3, uint64(blocks)))
+				for _, text := range edits(list, 150) {
+					e.to(text)
+					if r.IntN(2) == 0 {
+						e.to(withStrayLine(r, text))
+					}
+				}
+				t.Logf("%d edits, %d with problems, %d of blocks", e.edits, e.problems, e.ofBlocks)
+				if e.problems == 0 || blocks > 0 && e.ofBlocks < e.edits/5 {
+					t.Errorf("of %d edits, %d had a problem, and of %d only some blocks were read", e.edits, e.problems, e.ofBlocks)
+				}
+			})
 		}
-		if problems == 0 {
-			t.Error("no edit had a problem")
-		}
+	}
+}
+
+// edited is a file that is edited.
+type edited struct {
+	t     *testing.T
+	path  string
+	again *Reader
+	// ofBlocks are the edits of which the reader did not read the whole file.
+	edits, problems, ofBlocks int
+}
+
+// to edits the file, and compares what the reader gives with what another one does.
+func (e *edited) to(text string) {
+	e.t.Helper()
+	e.edits++
+	if err := os.WriteFile(e.path, []byte(text), 0o600); err != nil {
+		e.t.Fatal(err)
+	}
+	got, err := e.again.Load()
+	want, wantErr := (&Reader{Paths: []string{e.path}}).Load()
+	if diff := cmp.Diff(fmt.Sprint(wantErr), fmt.Sprint(err)); diff != "" {
+		e.t.Fatalf("edit %d (-first +again):\n%s\n%s", e.edits, diff, text)
+	}
+	if err != nil {
+		e.problems++
+		return
+	}
+	if got.contents[0].edit != nil {
+		e.ofBlocks++
+	}
+	gotPlaces, wantPlaces := got.Places(), want.Places()
+	got.contents, want.contents = nil, nil // of which one has sums
+	if !reflect.DeepEqual(got, want) || !maps.Equal(gotPlaces, wantPlaces) {
+		e.t.Fatalf("edit %d gives\n%q\n%v\nwant\n%q\n%v\n%s", e.edits, got.Warnings.Lines(), gotPlaces, want.Warnings.Lines(), wantPlaces, text)
 	}
 }
 
