@@ -234,13 +234,17 @@ func twice(o, first located, id model.Object) string {
 }
 
 // finish returns the input, or all problems.
-func (c *collector) finish() (*Input, error) {
+func (c *collector) finish() (*loaded, error) {
 	if len(c.problems) > 0 {
 		return nil, c.problems
 	}
 	c.mergeLegacy()
-	reviewed, orphans := c.review()
+	reviewed, orphans, alone := c.review()
 	in := &Input{Snapshot: &c.snapshot, Warnings: c.warnings, Objects: make(map[string]int), contents: c.contents}
+	x := &index{reviewed: reviewed, skipped: c.skippedKinds(), whole: alone > 0 || len(c.legacy) > 0}
+	for i := range c.contents {
+		x.files = append(x.files, c.contents[i].name)
+	}
 	for i, n := range c.found {
 		if n > 0 {
 			in.Objects[kinds[i].name] = n
@@ -252,11 +256,11 @@ func (c *collector) finish() (*Input, error) {
 			in.Manifests = append(in.Manifests, o.rare.manifests...)
 		}
 		if len(reviewed) > 0 {
-			in.Warnings = append(in.Warnings, reviewed[o.object]...)
+			in.Warnings = append(in.Warnings, reviewed[o.object].all...)
 		}
 	})
-	in.Warnings = slices.Concat(in.Warnings, orphans, c.skippedKinds())
-	return in, nil
+	in.Warnings = slices.Concat(in.Warnings, orphans, x.skipped)
+	return &loaded{Input: in, index: x}, nil
 }
 
 // Places returns where the Services are defined.

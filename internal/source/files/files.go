@@ -120,6 +120,24 @@ func (f file) opened() file {
 // Endpoints objects are used only for Services without EndpointSlices, because
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Reader) Load() (*Input, error) {
+	in, err := f.load(nil)
+	if err != nil {
+		return nil, err
+	}
+	return in.Input, nil
+}
+
+// loaded is an input with what a follower needs.
+type loaded struct {
+	*Input
+	index *index // of the input, without states
+	// update has the changes if only parts of the files were read: the input has nothing but
+	// warnings then, and the index is the one that was known.
+	update *model.Update
+}
+
+// load is [Reader.Load] for a follower, which may have an index of the input before.
+func (f *Reader) load(known *index) (*loaded, error) {
 	args, problems, warnings := f.read()
 	if f.follows {
 		f.known.begin()
@@ -129,8 +147,15 @@ func (f *Reader) Load() (*Input, error) {
 		return f.isolate(args, warnings)
 	}
 	var groups []group
+	var contents []content
 	for _, a := range args {
-		groups = append(groups, group{a, f.parseAll(a.files)})
+		g := group{a, f.parseAll(a.files)}
+		groups, contents = append(groups, g), append(contents, g.files...)
+	}
+	if known != nil && len(problems) == 0 {
+		if u, more, ok := known.again(contents); ok {
+			return &loaded{&Input{Warnings: append(warnings, more...)}, known, u}, nil
+		}
 	}
 	return collect(problems, warnings, groups).finish()
 }

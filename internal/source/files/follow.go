@@ -22,9 +22,10 @@ type followed struct {
 	watch    func(ctx context.Context, changed func()) error
 	nodeName string
 	node     atomic.Pointer[model.Node]
-	before   map[model.ServiceName]model.ServiceState // loaded last
-	warned   []string                                 // by the input loaded last
-	unused   string                                   // problems of files that were logged last
+	index    *index        // of the input loaded last; nil: none was
+	nodes    *model.Update // its Nodes and ServiceCIDRs
+	warned   []string      // by it
+	unused   string        // problems of files that were logged last
 	// missing are the files that were left out when the source was read first, and since.
 	missing []string
 	state   stateKeeper
@@ -74,8 +75,11 @@ func (f *followed) AwaitNode(context.Context) error { return nil }
 func (f *followed) Await(context.Context) error { return nil }
 
 func (f *followed) Load() (*model.Update, error) {
-	input, err := f.files.Load()
+	input, err := f.files.load(f.index)
 	if err != nil {
+		if f.index != nil {
+			f.index.whole = true // the next edit is not all that has changed since
+		}
 		f.state.set(err, nil, time.Now())
 		f.retry(err)
 		return nil, err
@@ -85,31 +89,46 @@ func (f *followed) Load() (*model.Update, error) {
 		unused = input.Unused
 	}
 	f.logUnused(input.Unused)
-	f.state.set(unused, input, time.Now())
+	f.state.set(unused, input.Input, time.Now())
 	f.retry(unused)
 	f.logNew(input.Warnings.Lines())
-	s := input.Snapshot
-	n, _ := s.Node(f.nodeName)
+	u := input.update
+	if u == nil {
+		u = f.loaded(input)
+	}
+	u.Nodes, u.ServiceCIDRs, u.Partial = f.nodes.Nodes, f.nodes.ServiceCIDRs, len(f.missing) > 0
+	return u, nil
+}
+
+// loaded returns the changes of an input of which all objects were checked.
+func (f *followed) loaded(input *loaded) *model.Update {
+	n, _ := input.Snapshot.Node(f.nodeName)
 	f.node.Store(n)
-	var u *model.Update
-	first := f.before == nil
-	u, f.before = s.Since(f.before)
-	if first {
+	var states map[model.ServiceName]model.ServiceState
+	if f.index == nil {
 		f.missing = input.LeftOut
+	} else {
+		states = f.index.states
 	}
 	f.missing = slices.DeleteFunc(slices.Clone(f.missing), func(file string) bool { return !slices.Contains(input.LeftOut, file) })
-	u.Partial = len(f.missing) > 0
-	return u, nil
+	var u *model.Update
+	f.index = input.index
+	u, f.index.states = input.Snapshot.Since(states)
+	f.nodes = &model.Update{Nodes: u.Nodes, ServiceCIDRs: u.ServiceCIDRs}
+	return u
 }
 
 // Lookup implements [source.Source].
 func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	if f.index == nil {
+		return nil
+	}
 	if names == nil {
-		return f.before
+		return f.index.states
 	}
 	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	for _, name := range names {
-		if s, ok := f.before[name]; ok {
+		if s, ok := f.index.states[name]; ok {
 			out[name] = s
 		}
 	}

@@ -44,7 +44,7 @@ type isolated struct {
 }
 
 // isolate loads files. Each may have mistakes.
-func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*Input, error) {
+func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*loaded, error) {
 	var files []file
 	for _, a := range args {
 		files = append(files, a.files...)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
@@ -56,4 +57,43 @@ func memory() (m runtime.MemStats) {
 	}
 	runtime.ReadMemStats(&m)
 	return m
+}
+
+// TestEditAllocates: the memory that an edit of a file takes depends on the edit, not on the file.
+func TestEditAllocates(t *testing.T) {
+	for form, file := range map[string]func([]string) []byte{"documents": sourcetest.DocumentsOf, "list": sourcetest.ListOf} {
+		for name, text := range map[string]string{"value": "  resourceVersion: \"7\"\n", "line": "  resourceVersion: \"123456\"\n  generation: 1\n"} {
+			t.Run(form+"-"+name, func(t *testing.T) {
+				small, large := allocated(t, file, text, 500), allocated(t, file, text, 5000)
+				t.Logf("%d bytes with 500 Services, %d bytes with 5,000", small, large)
+				if large > 160_000 || large > small+small/4 {
+					t.Errorf("an edit takes %d bytes with 500 Services, %d bytes with 5,000: more than 160,000, or more than of the edit", small, large)
+				}
+			})
+		}
+	}
+}
+
+// allocated returns how many bytes reading a file takes after an edit in its middle.
+func allocated(t *testing.T, file func([]string) []byte, text string, services int) uint64 {
+	t.Helper()
+	texts := sourcetest.ManyTexts(services)
+	s, path := follow(t, file(texts))
+	if _, err := s.Load(); err != nil {
+		t.Fatal(err)
+	}
+	texts[services] = strings.Replace(texts[services], "  resourceVersion: \"123456\"\n", text, 1)
+	texts[services] = strings.Replace(texts[services], "clusterIP: 10.96", "clusterIP: 10.97", 1)
+	texts[services] = strings.Replace(texts[services], "- 10.96", "- 10.97", 1)
+	if err := os.WriteFile(path, file(texts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := memory().TotalAlloc
+	u, err := s.Load()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if err != nil || len(u.Services) != 1 {
+		t.Fatal(u, err)
+	}
+	return m.TotalAlloc - before
 }

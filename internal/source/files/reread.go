@@ -307,22 +307,30 @@ func (l *layout) replace(r *region, by fresh) {
 	l.blocks = slices.Replace(l.blocks, r.first, r.last, by.blocks...)
 }
 
-// differences returns the objects that are not in both of two lists of parts.
+// differences returns the objects that are not in both of two lists of parts; all of them, if the
+// order of the others has changed.
 func differences(before, now []part) *edit {
-	has := func(all []part) map[*object]bool {
-		out := make(map[*object]bool, len(all))
-		for i := range all {
-			out[all[i].only] = true
-		}
-		return out
+	removed, kept := separate(before, now)
+	added, still := separate(now, before)
+	if !slices.Equal(kept, still) {
+		return &edit{slices.Concat(removed, kept), slices.Concat(added, still)}
 	}
-	missing := func(all []part, in map[*object]bool) (out []*object) {
-		for i := range all {
-			if o := all[i].only; o != nil && !in[o] {
-				out = append(out, o)
-			}
-		}
-		return out
+	return &edit{removed, added}
+}
+
+// separate returns the objects of parts that others do not have, and those that they have.
+func separate(all, others []part) (only, both []*object) {
+	in := make(map[*object]struct{}, len(others))
+	for i := range others {
+		in[others[i].only] = struct{}{}
 	}
-	return &edit{removed: missing(before, has(now)), added: missing(now, has(before))}
+	for i := range all {
+		o := all[i].only
+		if _, ok := in[o]; ok && o != nil {
+			both = append(both, o)
+		} else if o != nil {
+			only = append(only, o)
+		}
+	}
+	return only, both
 }

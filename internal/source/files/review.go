@@ -23,13 +23,17 @@ import (
 type review struct {
 	services map[model.ServiceName]*object   // all of them, served or not
 	slices   map[model.ServiceName][]*object // by the Service that they belong to
-	warnings map[*object]manifest.Errors     // that it has found
+	warnings map[*object]noted               // that it has found
 }
 
-// review returns warnings about objects, and those about the whole input.
-func (c *collector) review() (map[*object]manifest.Errors, manifest.Errors) {
-	n := len(c.snapshot.Services)
-	r := review{make(map[model.ServiceName]*object, n), make(map[model.ServiceName][]*object, n), make(map[*object]manifest.Errors)}
+func newReview(services int) *review {
+	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]noted)}
+}
+
+// review returns warnings about objects, those about the whole input, and how many slices have no
+// Service.
+func (c *collector) review() (map[*object]noted, manifest.Errors, int) {
+	r := newReview(len(c.snapshot.Services))
 	c.each(func(o located) { r.note(o.object) })
 	c.each(func(o located) {
 		if name, ok := o.serviceOf(); ok && o.is("Endpoints") && len(r.slices[name]) == 0 { // (2.5)
@@ -42,7 +46,7 @@ func (c *collector) review() (map[*object]manifest.Errors, manifest.Errors) {
 			orphans = append(orphans, o)
 		}
 	})
-	return r.warnings, r.orphans(orphans)
+	return r.warnings, r.orphans(orphans), len(orphans)
 }
 
 // note notes an object of which others may depend.
@@ -105,8 +109,9 @@ func (r *review) warn(o located, line int32, field, problem string) {
 	if line >= 0 {
 		at.Line = o.at.Line + int(line)
 	}
-	r.warnings[o.object] = append(r.warnings[o.object], &manifest.Error{Place: at, Object: o.id().String(),
+	all := append(r.warnings[o.object].all, &manifest.Error{Place: at, Object: o.id().String(),
 		Err: &manifest.FieldError{Field: field, Problem: problem, Warning: true}})
+	r.warnings[o.object] = noted{o.at, all}
 }
 
 // warnPort adds a warning about a port.

@@ -1,0 +1,104 @@
+package files
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// slicedObjects returns texts of a Service and of its slices. It has warnings if they do not fit.
+func slicedObjects(r *rand.Rand, i int) (texts []string) {
+	port := []string{"http", "http", "http", "htp"}[r.IntN(4)]
+	if r.IntN(60) > 0 {
+		texts = append(texts, fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata:\n  name: s%d\nspec:\n  clusterIP: 10.96.0.%d\n  ports:\n  - name: http\n    port: 80\n", i, i))
+	}
+	for j := range r.IntN(3) {
+		texts = append(texts, fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: s%d-%d\n  labels:\n    kubernetes.io/service-name: s%d\naddressType: IPv4\nports:\n- name: %s\n  port: 8080\nendpoints:\n- addresses:\n  - 10.128.%d.%d\n", i, j, i, port, i, j))
+	}
+	if r.IntN(8) == 0 {
+		texts = append(texts, fmt.Sprintf("kind: Balance\nname: b%d\nlisten: 203.0.113.%d:80\nbackends:\n- 10.129.0.%d\n", i, i, i))
+	}
+	return texts
+}
+
+// slicedEdits returns texts of a file, each made of the one before by an edit.
+func slicedEdits(r *rand.Rand, list bool, n int) (texts []string) {
+	objects := []string{"apiVersion: v1\nkind: Node\nmetadata:\n  name: node-1\n"}
+	for i := range 12 {
+		objects = append(objects, slicedObjects(r, i)...)
+	}
+	for i := range n {
+		at := r.IntN(len(objects))
+		switch r.IntN(7) {
+		case 0, 1:
+			objects = slices.Insert(objects, at, slicedObjects(r, 20+i%200)...)
+		case 2:
+			texts = append(texts, fileOf(list, slices.Delete(slices.Clone(objects), at, at+1)))
+		case 3:
+			objects[at] += "# a comment\n"
+		case 4:
+			objects[at] = strings.Replace(objects[at], "port: 80", "port: 81", 1)
+		case 5:
+			objects[at], objects[0] = objects[0], objects[at]
+		case 6:
+			extra := []string{"kind: Pod\napiVersion: v1\n", "apiVersion: v1\nkind: Endpoints\nmetadata:\n  name: s1\nsubsets:\n- addresses:\n  - ip: 10.130.0.1\n  ports:\n  - port: 8080\n", objects[at]}[r.IntN(3)]
+			texts = append(texts, fileOf(list, append(slices.Clone(objects), extra)))
+		}
+		texts = append(texts, fileOf(list, objects))
+	}
+	return texts
+}
+
+// TestFollowEdits: after each edit, a follower has the states, the changes and the warnings of a
+// reader that reads all for the first time.
+func TestFollowEdits(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		for _, blocks := range []int{1, 300, 0} {
+			t.Run(fmt.Sprintf("list %v blocks %d", list, blocks), func(t *testing.T) {
+				texts := slicedEdits(rand.New(rand.NewPCG(5, uint64(blocks))), list, 200)
+				s, path := follow(t, []byte(texts[0]))
+				s.files.blocks = blocks
+				states, warned, alone, failed := map[model.ServiceName]model.ServiceState{}, 0, 0, 0
+				for i, text := range texts {
+					if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					indexed := s.index
+					u, err := s.Load()
+					want, wantErr := (&Reader{Paths: []string{path}}).Load()
+					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+						t.Fatalf("edit %d: %v, want %v", i, err, wantErr)
+					}
+					if err != nil {
+						failed++
+						continue
+					}
+					if s.index == indexed {
+						alone++
+					}
+					changes, now := want.Snapshot.Since(states)
+					states = maps.Clone(now)
+					if !reflect.DeepEqual(u.Services, changes.Services) || !reflect.DeepEqual(u.Nodes, changes.Nodes) || !reflect.DeepEqual(s.Lookup(nil), now) {
+						t.Fatalf("edit %d gives %v, want %v, and states %v, want %v\n%s", i, u.Services, changes.Services, s.Lookup(nil), now, text)
+					}
+					problems, _ := want.Warnings.Split()
+					if got := s.State().Warnings; !slices.Equal(got, problems.Lines()) {
+						t.Fatalf("edit %d warns of\n%q, want\n%q", i, got, problems.Lines())
+					}
+					warned += len(problems)
+				}
+				t.Logf("%d texts, %d problems, %d warnings, %d of the index", len(texts), failed, warned, alone)
+				if failed == 0 || warned == 0 || blocks == 1 && alone < len(texts)/8 {
+					t.Errorf("%d texts, %d problems, %d warnings, %d of the index", len(texts), failed, warned, alone)
+				}
+			})
+		}
+	}
+}
