@@ -95,7 +95,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 	if len(o.files) == 0 {
 		return errors.New("no input: name a file with -f, or - for standard input")
 	}
-	thrifty()
+	defer thrifty()()
 	input, err := (&files.Reader{Paths: o.files, Stdin: c.InOrStdin()}).Load()
 	var problems manifest.Errors
 	if err != nil && !errors.As(err, &problems) {
@@ -117,11 +117,14 @@ func (o *validateOptions) run(c *cobra.Command) error {
 // where memory is scarce: in a job of a pipeline.
 const thriftyGC = 30
 
-// thrifty lets the collector run more often, unless the user has decided.
-func thrifty() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(thriftyGC)
+// thrifty lets the collector run more often until the function that it returns is called, unless
+// the user has decided.
+func thrifty() (end func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
 	}
+	before := debug.SetGCPercent(thriftyGC)
+	return func() { debug.SetGCPercent(before) }
 }
 
 // find returns the findings about an input, or about its problems.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+)
+
+func init() {
+	// The system's own figure for a child would begin with what its parent has used.
+	standIns["nftproxy with its peak"] = func(args []string) int {
+		code := run(args, os.Stdin, os.Stdout, os.Stderr)
+		status, err := os.ReadFile("/proc/self/status")
+		peak := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+		if err != nil || peak == nil {
+			return 1
+		}
+		fmt.Printf("peak %s\n", peak[1])
+		return code
+	}
+}
+
+// TestValidateMemory limits the memory that validate needs for each object, at most and with all
+// that the system has given: what it needs in any case is the difference to a small input.
+func TestValidateMemory(t *testing.T) {
+	const few, many = 1000, 20_000 // Services, each with a slice
+	perObject := (validatePeak(t, many) - validatePeak(t, few)) / (2 * (many - few))
+	t.Logf("%d bytes for an object", perObject)
+	if perObject > 1200 {
+		t.Errorf("an object needs %d bytes, more than 1,200", perObject)
+	}
+}
+
+// validatePeak returns the most bytes that were resident.
+func validatePeak(t *testing.T, services int) int {
+	t.Helper()
+	dir, texts := t.TempDir(), sourcetest.ManyTexts(services)
+	for i, files := 0, 4; i < files; i++ {
+		part := texts[i*len(texts)/files : (i+1)*len(texts)/files]
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), sourcetest.ListOf(part), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(os.Args[0], "validate", "-f", dir)
+	cmd.Env = append(os.Environ(), standFor+"=nftproxy with its peak", "GOGC=")
+	out, err := cmd.CombinedOutput()
+	_, peak, found := strings.Cut(strings.TrimSpace(string(out)), "\npeak ")
+	kb, badNumber := strconv.Atoi(peak)
+	if err != nil || !found || badNumber != nil || !strings.Contains(string(out), ": valid\n") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return kb << 10
+}
