@@ -1,10 +1,9 @@
 package model
 
 import (
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
+
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // decided is the state of a Service with what follows from it and from the node,
@@ -26,41 +25,12 @@ func (r *Router) decide(states map[ServiceName]ServiceState) []decided {
 	for name, s := range states {
 		out = append(out, decided{name: name, state: s})
 	}
-	spread(len(out), decideAtOnce, func(first, end int) {
+	parallel.Spread(len(out), decideAtOnce, func(first, end int) {
 		for i := range out[first:end] {
 			r.route(&out[first+i])
 		}
 	})
 	return out
-}
-
-// spread calls do for the numbers below n, in parts of a size, several of them on several
-// processors.
-func spread(n, size int, do func(first, end int)) {
-	if n <= size {
-		do(0, n)
-		return
-	}
-	spreadWide(n, size, do)
-}
-
-func spreadWide(n, size int, do func(first, end int)) {
-	var next atomic.Int64
-	work := func() {
-		for {
-			first := int(next.Add(int64(size))) - size
-			if first >= n {
-				return
-			}
-			do(first, min(first+size, n))
-		}
-	}
-	var others sync.WaitGroup
-	for range min((n-1)/size, runtime.GOMAXPROCS(0)-1) {
-		others.Go(work)
-	}
-	work()
-	others.Wait()
 }
 
 // decideAgain decides about a Service as it is.

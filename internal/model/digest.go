@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Digest returns a hash of all that the routing follows from: the settings, the node, and
@@ -26,7 +28,7 @@ func (r *Router) Digest(key []byte) ([]byte, error) {
 	}
 	var sum digest
 	var guard sync.Mutex
-	spread(len(all), decideAtOnce, func(first, end int) {
+	parallel.Spread(len(all), decideAtOnce, func(first, end int) {
 		w, part := digester{key: key}, digest{}
 		for _, s := range all[first:end] {
 			part.add(w.state(&s.state))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -63,7 +64,7 @@ const largeFile = 1 << 20
 
 func (f *Reader) parseAll(files []file) []content {
 	out := make([]content, len(files))
-	spread(len(files), 1, func(i, _ int) {
+	parallel.Spread(len(files), 1, func(i, _ int) {
 		if files[i].size < largeFile {
 			out[i] = f.parse(files[i])
 		}

@@ -1,11 +1,10 @@
 package files
 
 import (
-	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // documents keeps what was read from the documents of files, and from the items of Lists, so
@@ -76,7 +75,7 @@ func (p *parts) items(document int) *parts {
 // the text is the same, otherwise the ones that read finds, which is called on all processors.
 func (p *parts) fill(before *parts, read func(to *part, i int)) {
 	same := match(before.all, p.all)
-	spread(len(p.all), packAtOnce, func(first, end int) {
+	parallel.Spread(len(p.all), packAtOnce, func(first, end int) {
 		fresh := make([]*part, 0, end-first)
 		for i := first; i < end; i++ {
 			to := &p.all[i]
@@ -104,21 +103,6 @@ func (p *part) hasProblems() bool {
 		}
 	}
 	return p.list.head != nil
-}
-
-// spread calls do for the numbers below n, in parts of a size, several of them on several
-// processors.
-func spread(n, size int, do func(first, end int)) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), (n+size-1)/size) {
-		wg.Go(func() {
-			for first := int(next.Add(int64(size))) - size; first < n; first = int(next.Add(int64(size))) - size {
-				do(first, min(first+size, n))
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // match returns for each part the one with the same text before, or -1. Nearly always there is
