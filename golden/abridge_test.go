@@ -12,6 +12,7 @@ const (
 	skeletonPath = "skeleton.txtar" // shown whole
 	optionalPath = "skeleton-optional.txtar"
 	rangesPath   = "skeleton-ranges.txtar"
+	refusalsPath = "skeleton-refusals.txtar"
 )
 
 // skeleton is what cases need not show: empty sets, and chains, of every ruleset and of some.
@@ -29,7 +30,16 @@ type part struct {
 func readSkeleton(t *testing.T) *skeleton {
 	t.Helper()
 	whole := func(path string) []*table { return split(t, text(t, read(t, path).phases[0].rules)) }
-	return &skeleton{whole(skeletonPath), []part{{"skeleton-optional", whole(optionalPath)}, {"skeleton-ranges", whole(rangesPath)}}}
+	s := &skeleton{constant: whole(skeletonPath)}
+	for _, path := range []string{optionalPath, rangesPath, refusalsPath} { // in this order
+		s.optional = append(s.optional, part{strings.TrimSuffix(path, ".txtar"), whole(path)})
+	}
+	return s
+}
+
+// unobserved returns the skeleton of rulesets that do not observe refused connections.
+func (s *skeleton) unobserved() *skeleton {
+	return &skeleton{s.constant, s.optional[:2]}
 }
 
 // show returns what a case shows of its ruleset.
@@ -39,8 +49,11 @@ func (s *skeleton) show(t *testing.T, c *testCase) string {
 	switch c.path {
 	case skeletonPath:
 		return whole
-	case optionalPath, rangesPath:
-		s = &skeleton{constant: s.constant}
+	case optionalPath, rangesPath, refusalsPath:
+		return (&skeleton{constant: s.constant}).abridge(split(t, whole))
+	}
+	if !c.phases[0].flags.Observe.Refusals() {
+		s = s.unobserved()
 	}
 	return s.abridge(split(t, whole))
 }

@@ -24,8 +24,8 @@
 // in another form: "+3" stands before the third line of a set or chain if the skeleton
 // lacks it, "=3" if the skeleton has another line in its place, and "-3" before the third
 // line of the skeleton if it is missing. What only some rulesets need is in
-// skeleton-optional.txtar and skeleton-ranges.txtar: the others name it, "as in the
-// skeleton". "chain output of skeleton-ranges" is one of every ruleset, in the form of that
+// skeleton-optional.txtar, skeleton-ranges.txtar and skeleton-refusals.txtar: the others
+// name it, "as in the skeleton". "chain output of skeleton-ranges" is one of every ruleset, in the form of that
 // case. A line with "to" has the endpoints of several slots; for a table of Maglev, a sum
 // of its elements, and the number of slots of each endpoint. "each of set limited" stands
 // for the elements of that set, with the following text behind each. Nothing is lost:

@@ -30,6 +30,13 @@ func parseFlags(t *testing.T, text string) flags {
 	f.StringVar(&c.PodInterface, "pod-bridge-interface", "", "")
 	f.StringVar(&c.PodInterface, "pod-interface-name-prefix", "", "")
 	f.BoolVar(&c.AnswerPing, "answer-ping", false, "")
+	f.Func("observe", "", func(s string) (err error) {
+		c.Observe.Level, err = model.ParseObserveLevel(s)
+		if c.Observe.Group = 0; c.Observe.Refusals() {
+			c.Observe.Group = model.DefaultObserveGroup
+		}
+		return err
+	})
 	list(f, "load-balancer-cidrs", netip.ParsePrefix, &c.LoadBalancerCIDRs)
 	f.Func("affinity-size", "", func(s string) error {
 		n, err := strconv.ParseUint(s, 10, 32)

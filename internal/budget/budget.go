@@ -42,6 +42,7 @@ const (
 	Connections     = 50_000
 	ClientLimits    = 1000
 	LimitedClients  = 1 << 16
+	CountedRefusals = 1 << 16
 	WeightSlots     = 4096
 	WeightSlotsEach = 16
 	MaglevSlots     = 16_384
@@ -68,6 +69,9 @@ const (
 // EndpointSeries limits counts: each endpoint of a service port is a series of Prometheus,
 // with a name that ends with the endpoint.
 const EndpointSeries = 2_000
+
+// RefusalSeries limits series likewise: any client can make one, for each Service.
+const RefusalSeries = 2_000
 
 // Outcome is what happens beyond a limit.
 type Outcome string

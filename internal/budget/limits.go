@@ -40,6 +40,8 @@ var Limits = []Limit{
 		"each value is a chain and a set in the kernel ([4.94](behaviour.md#s4.94))"},
 	{"LimitedClients", "clients that a limit per client remembers", "a value", LimitedClients, "clients", FirstCount,
 		"others are not limited"},
+	{"CountedRefusals", "frontends whose refused connections are counted (`--observe`)", "a reason and an IP family", CountedRefusals, "frontends", FirstCount,
+		"others are refused without being counted"},
 	{"WeightSlots", "slots of endpoints with unequal weights, unless there are more than 1,024 endpoints", "a frontend", WeightSlots, "slots", Smaller,
 		"ratios are rounded ([slots](ruleset.md#lanes))"},
 	{"WeightSlotsEach", "the same, for each endpoint, if there are more than 32", "a frontend", WeightSlotsEach, "slots", Smaller, "as above"},
@@ -59,4 +61,6 @@ var Limits = []Limit{
 
 	{"EndpointSeries", "endpoints with a series of their own (`--endpoint-metrics`)", "a node", EndpointSeries, "series", FirstCount,
 		"in the order of the Services' names; `nftproxy_endpoint_connections_omitted` counts the service ports without series"},
+	{"RefusalSeries", "reasons and Services with a series of refused connections (`--observe`)", "a node", RefusalSeries, "series", FirstCount,
+		"others are counted together, without a Service"},
 }

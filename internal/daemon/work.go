@@ -318,20 +318,26 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 }
 
 // checkKernel returns an error for each feature that is missing. Without those that only
-// connection limits need, Services are served without limits.
+// connection limits need, Services are served without limits, and without those of refused
+// connections, these are not observed.
 func (d *Daemon) checkKernel(families []model.Family) error {
-	problems, err := preflight.Check(families)
+	node := &d.Config.Node
+	problems, err := preflight.Check(families, node.Observe.Level != model.ObserveOff)
 	if err != nil {
 		return fmt.Errorf("ask the kernel for its features: %w", err)
 	}
 	var errs []error
 	for _, p := range problems {
-		if p.Limits {
-			d.Config.Node.NoLimits = true
+		switch {
+		case p.Limits:
+			node.NoLimits = true
 			d.Log.Warn("this kernel cannot limit connections", "problem", p.String())
-			continue
+		case p.Observe:
+			node.Observe = model.Observe{}
+			d.Log.Warn("this kernel cannot count and log refused connections: --observe has no effect", "problem", p.String())
+		default:
+			errs = append(errs, errors.New(p.String()))
 		}
-		errs = append(errs, errors.New(p.String()))
 	}
 	return errors.Join(errs...)
 }

@@ -115,6 +115,9 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 			break
 		}
 		b.stop(Reject, "")
+	case nft.CountRefused:
+		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s counts the connection", st.Set))
+	case nft.Within, nft.Log: // they change nothing for the packet
 	default:
 		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}

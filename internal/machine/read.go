@@ -64,7 +64,7 @@ func (f *Facts) readFeatures() error {
 	if err != nil {
 		return err
 	}
-	problems, err := preflight.Check(families)
+	problems, err := preflight.Check(families, false)
 	if err != nil {
 		return err
 	}

@@ -74,6 +74,15 @@ func (a *Attributes) Uint32() uint32 {
 	return binary.BigEndian.Uint32(a.Data)
 }
 
+// Uint16 is Uint32 for shorter numbers.
+func (a *Attributes) Uint16() uint16 {
+	if len(a.Data) != 2 {
+		a.Fail(errLength)
+		return 0
+	}
+	return binary.BigEndian.Uint16(a.Data)
+}
+
 // Text returns the current attribute up to its NUL.
 func (a *Attributes) Text() []byte {
 	text, _, _ := bytes.Cut(a.Data, []byte{0})

@@ -208,6 +208,12 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case OverLimit:
 		return s.json(f)
+	case CountRefused:
+		return s.json(f)
+	case Within:
+		return object{"limit": rateJSON(s.Rate, false)}
+	case Log:
+		return object{"log": object{"prefix": s.Prefix, "group": s.Group, "snaplen": s.Snaplen}}
 	case VerdictMap:
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 	case Classify:

@@ -40,18 +40,37 @@ func (l Limit) Text() string {
 	switch r := l.Rate; {
 	case r.Amount == 0:
 		return fmt.Sprintf("ct count over %d", l.Connections)
-	case r.Burst == defaultBurst:
-		return fmt.Sprintf("limit rate over %d/%s", r.Amount, r.Unit)
 	default:
-		return fmt.Sprintf("limit rate over %d/%s burst %d packets", r.Amount, r.Unit, r.Burst)
+		return rateText(r, true)
 	}
+}
+
+// rateText returns the match of packets within a rate, or over it, as nft prints it.
+func rateText(r model.Rate, over bool) string {
+	text := "limit rate "
+	if over {
+		text += "over "
+	}
+	text += fmt.Sprintf("%d/%s", r.Amount, r.Unit)
+	if r.Burst == defaultBurst {
+		return text
+	}
+	return text + fmt.Sprintf(" burst %d packets", r.Burst)
+}
+
+func rateJSON(r model.Rate, over bool) object {
+	out := object{"rate": r.Amount, "burst": r.Burst, "per": r.Unit.String()}
+	if over {
+		out["inv"] = true
+	}
+	return out
 }
 
 func (l Limit) json() object {
 	if l.Rate.Amount == 0 {
 		return object{"ct count": object{"val": l.Connections, "inv": true}}
 	}
-	return object{"limit": object{"rate": l.Rate.Amount, "burst": l.Rate.Burst, "per": l.Rate.Unit.String(), "inv": true}}
+	return object{"limit": rateJSON(l.Rate, true)}
 }
 
 // A value holds the amount of its limit in place of a class, so that no element becomes

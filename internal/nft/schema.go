@@ -15,6 +15,7 @@ const (
 	Clients                       // addresses of clients, as objects list them
 	Bindings                      // clients with their endpoints, which packets write
 	Arrivals                      // connections, which packets write
+	Refusals                      // counters of refused connections, which packets write
 )
 
 // Row has the facts about a set that hold for every ruleset. All columns are
@@ -120,6 +121,12 @@ var Schema = []Row{
 	// compares the protocol.
 	{Name: ArrivalsMap, Key: []Datatype{Address, Source, ClientPort, Port}, Data: class, Contents: Arrivals},
 	{Name: BindersMap, Key: class, Data: verdict, Contents: Lanes, Early: true},
+
+	{Name: refusedPrefix, Key: frontendKey, Contents: Refusals, Ranged: true},
+	{Name: RefusalOf(UnknownPort, OfPort), Key: address, Contents: Refusals},
+	{Name: RefusalOf(PingRefused, OfPort), Key: address, Contents: Refusals},
+	{Name: RefusalOf(UnusedAddress, OfPort), Key: frontendKey[:2], Contents: Refusals},
+	{Name: RefusalOf(InvalidDestination, OfPort), Key: frontendKey[:2], Contents: Refusals},
 }
 
 // place is where a set is in the schema.

@@ -238,6 +238,8 @@ func SetOf(s Statement) (name string, key Concat) {
 		return s.Map, s.Key
 	case OverLimit:
 		return s.Set, s.Key
+	case CountRefused:
+		return s.Set, s.Key
 	}
 	return "", nil
 }

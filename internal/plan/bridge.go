@@ -118,7 +118,8 @@ func refusesAddress(t *nft.Table, r nft.Rule) bool {
 		return false
 	}
 	v, _ := r[1].(nft.Verdict)
-	return v.Action == nft.Drop || v.Action == nft.Goto && refuses(t.Chain(v.Chain))
+	_, refusal := v.Refuses()
+	return refusal || v.Action == nft.Goto && refuses(t.Chain(v.Chain))
 }
 
 func refuses(c *nft.Chain) bool {

@@ -58,9 +58,23 @@ func TestBridge(t *testing.T) {
 }
 
 // TestTheEndRefusesNothing: before tables end, they stop to refuse addresses without a
-// frontend: a packet may pass chains that are empty already, and then others.
+// frontend, whether refused connections are counted or not: a packet may pass chains that
+// are empty already, and then others.
 func TestTheEndRefusesNothing(t *testing.T) {
-	current := workload.Clone(workload.Sample())
+	observed := workload.Clone(workload.Sample())
+	for _, table := range observed.Tables {
+		rules := table.Chain("unserved").Rules
+		for i, r := range rules {
+			rules[i] = append(r[:len(r)-1:len(r)-1], nft.Verdict{Action: nft.Goto, Chain: nft.RefusalOf(nft.UnknownPort, nft.OfPort)})
+		}
+	}
+	for _, current := range []*nft.Ruleset{workload.Clone(workload.Sample()), observed} {
+		testEnd(t, current)
+	}
+}
+
+func testEnd(t *testing.T, current *nft.Ruleset) {
+	t.Helper()
 	refused := len(current.Tables[0].Chain("unserved").Rules)
 	p := plan.Diff(current, &nft.Ruleset{})
 	states := carryOut(t, current, p)
@@ -89,6 +103,7 @@ func TestRefusalsThatStay(t *testing.T) {
 	for name, rules := range map[string][]nft.Rule{
 		"a set of the rule":        {{nft.InSet{Key: set.Key, Set: "__set0"}, drop}},
 		"a foreign statement":      {{nft.Foreign{Description: "log"}}, {set, drop}},
+		"a reason that is none":    {{set, nft.Verdict{Action: nft.Goto, Chain: "refused-for-fun"}}},
 		"addresses not of ours":    {{nft.InSet{Key: set.Key, Set: set.Set, Not: true}, drop}},
 		"clients":                  {{nft.InSet{Key: nft.Concat{nft.SourceAddress}, Set: set.Set}, drop}},
 		"a chain that serves":      {{set, nft.Verdict{Action: nft.Goto, Chain: "dispatch"}}},

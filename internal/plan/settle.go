@@ -127,7 +127,8 @@ func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
 // Drops reports whether connections to the frontend of an element in a map of classes or
 // verdicts are dropped.
 func (l *Lanes) Drops(e *nft.Element) bool {
-	return cmp.Or(e.Value.Verdict, l.Verdict(e.Value.Class)).Action == nft.Drop
+	rejects, refuses := cmp.Or(e.Value.Verdict, l.Verdict(e.Value.Class)).Refuses()
+	return refuses && !rejects
 }
 
 // Of returns the slots that a map of classes, or of verdicts, leads to for a frontend,

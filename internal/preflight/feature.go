@@ -30,6 +30,7 @@ var (
 	dynamicMaps        = feature{"maps that packets fill", setModule}
 	rateLimits         = feature{"connection rate limits", Remedy{Module: "nft_limit", Option: "NFT_LIMIT", Since: "5.7"}}
 	connectionLimits   = feature{"connection limits", Remedy{Module: "nft_connlimit", Option: "NFT_CONNLIMIT", Since: "5.7"}}
+	refusals           = feature{"counters and logs of refused connections", Remedy{Module: "nft_log and nfnetlink_log", Option: "NFT_LOG and CONFIG_NETFILTER_NETLINK_LOG", Since: "5.11"}}
 	counters           = feature{"counters of set elements", Remedy{Module: "nft_counter", Option: "NFT_COUNTER", Since: "5.7"}}
 )
 
@@ -58,7 +59,7 @@ func (m *missing) add(r kernel.Refusal) {
 		return
 	}
 	keyword := nft.FamilyKeyword(m.family)
-	p := Problem{Feature: fmt.Sprintf("%s (%s)", f.name, keyword), Answer: r.Err, Limits: f == rateLimits || f == connectionLimits, Remedy: f.remedy}
+	p := Problem{Feature: fmt.Sprintf("%s (%s)", f.name, keyword), Answer: r.Err, Limits: f == rateLimits || f == connectionLimits, Observe: f == refusals, Remedy: f.remedy}
 	if m.family == model.IPv6 {
 		own := strings.NewReplacer("ipv4", "ipv6", "IPV4", "IPV6")
 		p.Module, p.Option = own.Replace(p.Module), own.Replace(p.Option)
@@ -82,6 +83,10 @@ func featureOf(r kernel.Refusal) (feature, bool) {
 	case unix.NFT_MSG_NEWSET:
 		return setFeature(r.Set)
 	case unix.NFT_MSG_NEWRULE:
+		// Old kernels answer without the expression that they do not know.
+		if _, _, refuses := nft.ReasonOf(r.Chain.Name); refuses && r.Expression != "ct" && r.Expression != "reject" {
+			return refusals, true
+		}
 		if f, ok := byExpression[r.Expression]; ok {
 			return f, true
 		}

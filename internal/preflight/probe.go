@@ -11,7 +11,7 @@ import (
 
 // probes returns rulesets of a family that together have every feature that Services
 // and the configuration can need.
-func probes(f model.Family) []*nft.Ruleset {
+func probes(f model.Family, observe bool) []*nft.Ruleset {
 	all, some := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/24")
 	if f == model.IPv6 {
 		all, some = netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::/120")
@@ -48,6 +48,9 @@ func probes(f model.Family) []*nft.Ruleset {
 	} {
 		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
 		c.AnswerPing, c.LoadBalancerCIDRs = true, []netip.Prefix{some}
+		if observe {
+			c.Observe = model.Observe{Level: model.ObserveFailures, Group: model.DefaultObserveGroup}
+		}
 		out = append(out, apart(render.Render(model.Resolve(s, c))))
 	}
 	return out

@@ -81,9 +81,9 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 	}
 	out := []*nft.Chain{remember}
 	for _, name := range bindings {
-		out = append(out, recall(name, nft.OfPort))
+		out = append(out, recall(name, nft.OfPort, r.Observe))
 		if r.Wildcards {
-			out = append(out, recall(name, nft.OfNode))
+			out = append(out, recall(name, nft.OfNode, r.Observe))
 		}
 	}
 	// early-postrouting leads there, too.
@@ -99,11 +99,11 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 //	meta priority set ip daddr . meta l4proto . th dport map @affinity-timeouts
 //	  update @affinity-arrivals { ip daddr . ip saddr . th sport . th dport timeout 1s : meta priority }
 //	  dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-func recall(bindings string, s nft.Shape) *nft.Chain {
+func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 	frontend := dialled[s]
 	var rules []nft.Rule
 	if s == nft.OfNode {
-		rules = offNode()
+		rules = offNode(observe)
 	}
 	return &nft.Chain{Name: nft.RecallChain(bindings, s), Rules: append(rules, nft.Rule{
 		nft.Classify{Key: frontend, Map: nft.TimeoutsOf(bindings)},
@@ -120,7 +120,7 @@ func recall(bindings string, s nft.Shape) *nft.Chain {
 //	  update @affinity { ct original ... . ct original ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src } accept
 //	meta l4proto tcp ct original ... @affinity-endpoints accept
 //	meta l4proto tcp delete @affinity { ... } drop
-func binder(a nft.Affinity) *nft.Chain {
+func binder(a nft.Affinity, observe model.Observe) *nft.Chain {
 	frontend := original[a.Shape]
 	client := append(frontend[:3:3], nft.OriginalSource)
 	protocol, accept := nft.ProtocolIs{Protocol: a.Protocol}, nft.Verdict{Action: nft.Accept}
@@ -130,7 +130,7 @@ func binder(a nft.Affinity) *nft.Chain {
 		{protocol, valid, nft.Remember{Map: a.Bindings(), Key: client, Timeout: a.Timeout}, accept},
 		// The map is full: the client is still served.
 		{protocol, valid, accept},
-		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, nft.Verdict{Action: nft.Drop}},
+		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, refusal(observe, nft.AffinityReleased, nft.OfPort)},
 	}}
 }
 

@@ -44,6 +44,7 @@ func (u laneUse) compare(o laneUse) int {
 type composer struct {
 	node      string // name
 	scheduler model.Scheduler
+	observe   model.Observe
 	balancers []netip.Prefix       // of the configuration, sorted and without overlaps
 	layouts   map[layoutKey]layout // of service ports: their frontends share them
 	part      *fragment            // under construction
@@ -52,7 +53,7 @@ type composer struct {
 }
 
 func newComposer(r *model.Routing) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout)}
+	return &composer{node: r.NodeName, scheduler: r.Scheduler, observe: r.Observe, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout)}
 }
 
 // layoutKey identifies a layout: the frontends of a service port share their choice, and
@@ -171,11 +172,11 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 	ranged := r.Frontend.IsRange()
 	switch {
 	case v == model.Reject && ranged:
-		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}}
+		return nft.Value{Verdict: refusal(c.observe, nft.NoEndpoints, nft.OfRange)}
 	case v == model.Reject:
 		return nft.Value{Class: refused}
 	case v == model.Drop && ranged:
-		return nft.Value{Verdict: nft.Verdict{Action: nft.Drop}}
+		return nft.Value{Verdict: refusal(c.observe, nft.NoLocalEndpoints, nft.OfRange)}
 	case v == model.Drop:
 		return nft.Value{Class: dropped}
 	}

@@ -102,10 +102,10 @@ func (u laneUse) element(chain *nft.Chain) nft.Element {
 }
 
 // fixedLanes are the elements of the map of lanes that are always there.
-func fixedLanes() []nft.Element {
+func fixedLanes(observe model.Observe) []nft.Element {
 	return []nft.Element{
-		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}}},
-		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Drop}}},
+		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: refusal(observe, nft.NoEndpoints, nft.OfPort)}},
+		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: refusal(observe, nft.NoLocalEndpoints, nft.OfPort)}},
 	}
 }
 
@@ -204,12 +204,12 @@ func (u laneUse) name() string {
 // endpoint. That lookup is in a separate chain, because the kernel walks all elements
 // of a map for each added rule that refers to it (0.25 s with a million bindings,
 // measured on 6.18).
-func (u laneUse) chain() *nft.Chain {
+func (u laneUse) chain(observe model.Observe) *nft.Chain {
 	switch {
 	case u.isLimit():
-		return u.limits.chain()
+		return u.limits.chain(observe)
 	case u.isBinder():
-		return binder(u.binds)
+		return binder(u.binds, observe)
 	case u.bindings == "":
 		return u.lane.chain()
 	}

@@ -49,10 +49,10 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 		for count := range 20 {
 			u := laneUse{lane: laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings: bindings}
 			u.lane.shape = nft.Shapes[count%2]
-			if !nft.IsLane(u.chain().Rules) || !nft.IsLane(u.plain().chain().Rules) {
+			if !nft.IsLane(u.chain(model.Observe{}).Rules) || !nft.IsLane(u.plain().chain(model.Observe{}).Rules) {
 				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
 			}
-			for _, r := range u.chain().Rules {
+			for _, r := range u.chain(model.Observe{}).Rules {
 				if d, ok := r[len(r)-1].(nft.DNAT); ok {
 					t.Errorf("%s looks clients up in %s by itself", u.name(), d.Map)
 				}
@@ -61,7 +61,7 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 	}
 	for _, local := range []bool{false, true} {
 		u := laneUse{binds: nft.Affinity{Timeout: time.Hour, Protocol: model.UDP, Local: local, Shape: nft.OfNode}}
-		if !nft.IsLane(u.chain().Rules) {
+		if !nft.IsLane(u.chain(model.Observe{}).Rules) {
 			t.Errorf("%s is not recognised as a chain that frontends share", u.name())
 		}
 	}

@@ -53,10 +53,10 @@ func (l clientLimit) suffix() string {
 //
 //	update @clients-of-rate-10-second-20 { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
 //	  ip daddr . meta l4proto . th dport @over-client-rate drop
-func (l clientLimit) chain() *nft.Chain {
+func (l clientLimit) chain(observe model.Observe) *nft.Chain {
 	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{{
 		nft.OverLimit{Set: l.clients(), Key: append(dialled[l.shape][:3:3], nft.SourceAddress), Limit: l.value},
-		to(l.shape, nft.OverSet(l.kind)), nft.Verdict{Action: nft.Drop},
+		to(l.shape, nft.OverSet(l.kind)), refusal(observe, nft.OverReason(l.kind), l.shape),
 	}}}
 }
 
@@ -153,7 +153,7 @@ func limitSets(of nft.Shape, o options) (out []*nft.Set) {
 //
 //	ip daddr . meta l4proto . th dport vmap @client-rates
 //	ip daddr . meta l4proto . th dport @rate-limits ip daddr . meta l4proto . th dport @over-rate drop
-func limitChains(o options) []*nft.Chain {
+func limitChains(observe model.Observe, o options) []*nft.Chain {
 	var out []*nft.Chain
 	for _, s := range nft.Shapes {
 		chain := &nft.Chain{Name: s.Chain(nft.LimitChain)}
@@ -161,7 +161,7 @@ func limitChains(o options) []*nft.Chain {
 			in := to(s, frontendsOf(kind))
 			rule := nft.Rule{nft.VerdictMap{Key: in.Key, Map: in.Set}}
 			if !isOfClients(kind) {
-				rule = nft.Rule{in, to(s, nft.OverSet(kind)), nft.Verdict{Action: nft.Drop}}
+				rule = nft.Rule{in, to(s, nft.OverSet(kind)), refusal(observe, nft.OverReason(kind), s)}
 			}
 			chain.Rules = append(chain.Rules, rule)
 		}

@@ -47,7 +47,7 @@ func toOthers(r *model.Routing, o options, address nft.Field, chain string, more
 	}
 	if r.Wildcards {
 		own := chain
-		if chain == outputChain && len(guards(nft.OfNode, o)) == 0 {
+		if chain == outputChain && len(guards(nft.OfNode, r.Observe, o)) == 0 {
 			own = nft.DispatchChain
 		}
 		rules = append(rules, toNode(address, verdict(nft.OfNode, own, more || o.has(ranged))))
@@ -76,7 +76,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	}
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(nft.OfNode, nft.LocalServicesMap)...)
-	guards, next := guards(nft.OfNode, o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nft.OfNode.Chain(nft.DispatchChain)}}
+	guards, next := guards(nft.OfNode, r.Observe, o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nft.OfNode.Chain(nft.DispatchChain)}}
 	var output []*nft.Chain
 	if len(guards) > 0 {
 		output = []*nft.Chain{{Name: nft.OfNode.Chain(outputChain), Rules: append(guards[:len(guards):len(guards)], next)}}
@@ -86,7 +86,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		masquerade = append(masquerade, leave(nft.OfNode)...)
 	}
 	return append(output, []*nft.Chain{
-		chooseOnNode(),
+		chooseOnNode(r.Observe),
 		dispatch(nft.OfNode),
 		{Name: nft.OfNode.Chain(preroutingChain), Rules: append(guards[:len(guards):len(guards)], local, next)},
 		// A frontend with the address and port of a NodePort has policy Local here:
@@ -97,9 +97,9 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 
 // chooseOnNode returns the counterpart of choose. A packet from the network whose
 // destination is the unspecified address finds the element of a NodePort in dispatch.
-func chooseOnNode() *nft.Chain {
+func chooseOnNode(observe model.Observe) *nft.Chain {
 	c := choose(nft.OfNode)
-	c.Rules = append(offNode(), c.Rules...)
+	c.Rules = append(offNode(observe), c.Rules...)
 	return c
 }
 
@@ -107,8 +107,9 @@ func chooseOnNode() *nft.Chain {
 // translate connections to NodePorts, so that others do not pass it.
 //
 //	ip daddr != @node-addresses drop
-func offNode() []nft.Rule {
-	return []nft.Rule{{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.NodeAddressesSet, Not: true}, nft.Verdict{Action: nft.Drop}}}
+func offNode(observe model.Observe) []nft.Rule {
+	elsewhere := nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.NodeAddressesSet, Not: true}
+	return []nft.Rule{{elsewhere, refusal(observe, nft.InvalidDestination, nft.OfPort)}}
 }
 
 // leave ends the hook for frontends of a shape that keep the addresses of clients.

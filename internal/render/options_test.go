@@ -11,7 +11,7 @@ import (
 // TestUsedOptions: the options in use have one order. A change compares those before and
 // after it, and where they differ it compares all chains.
 func TestUsedOptions(t *testing.T) {
-	used := newTable(model.IPv4)
+	used := newTable(model.IPv4, model.Observe{})
 	shapes := []nft.Shape{nft.OfPort, nft.OfRange}
 	for _, shape := range shapes {
 		used.options[option{kind: allowing, shape: shape}] = 1

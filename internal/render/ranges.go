@@ -81,7 +81,7 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	find := func(chain string) []nft.Rule { return []nft.Rule{numbered(dialled[nft.OfPort], chain)} }
 	local, _ := notFromPod(f, r)
 	local = append(local, verdict(nft.RangeLocalServicesMap)...)
-	guards, dispatch := guards(nft.OfRange, o), verdict(nft.RangeServicesMap)
+	guards, dispatch := guards(nft.OfRange, r.Observe, o), verdict(nft.RangeServicesMap)
 	return append(rangeMasquerading(),
 		&nft.Chain{Name: nft.OfRange.Chain(preroutingChain), Rules: find(arrivesChain)},
 		&nft.Chain{Name: nft.OfRange.Chain(arrivesChain), Rules: append(guards[:len(guards):len(guards)], local, dispatch)},

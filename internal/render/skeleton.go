@@ -34,14 +34,15 @@ func from(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: original[s]
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.OfPort), dispatch(nft.OfPort)},
-		limitChains(o),
-		clientChains(f, o),
+		limitChains(r.Observe, o),
+		clientChains(f, r.Observe, o),
 		nodeChains(f, r, o),
 		rangeChains(f, r, o),
 		echoChains(f, r),
 		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
 		unserved(r),
 		affinityChains(r, o.bindings()),
+		refusalChains(r, o),
 		[]*nft.Chain{declassify(f, o), postrouting(f, r, o)})
 }
 
@@ -64,7 +65,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 	for _, p := range o.of(self) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
-	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity))
+	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o))
 }
 
 // declared returns empty sets.
@@ -128,18 +129,19 @@ func classify(s nft.Shape, services string) nft.Rule {
 // behind all foreign nat chains, so another program can serve one of these addresses: packets
 // that it has translated do not reach the chains, whether it started before nftproxy or after.
 func unserved(r *model.Routing) []*nft.Chain {
-	to, refuse := nft.Concat{nft.DestinationAddress}, nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
+	to := nft.Concat{nft.DestinationAddress}
+	refuse, drop := refusal(r.Observe, nft.UnknownPort, nft.OfPort), refusal(r.Observe, nft.UnusedAddress, nft.OfPort)
 	rules := []nft.Rule{
 		// An undefined port of a ClusterIP, or another protocol (4.23).
 		{nft.InSet{Key: to, Set: nft.ClusterIPsSet}, refuse},
 		// An address of a service CIDR without a Service (4.24).
-		{nft.InSet{Key: to, Set: nft.ServiceCIDRsSet}, nft.Verdict{Action: nft.Drop}},
+		{nft.InSet{Key: to, Set: nft.ServiceCIDRsSet}, drop},
 	}
 	if len(r.LoadBalancerCIDRs) > 0 {
 		// The same for external addresses (4.71), except those of this node (4.72).
 		rules = append(rules,
 			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal{}, refuse},
-			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.DestinationNotLocal{}, nft.Verdict{Action: nft.Drop}})
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.DestinationNotLocal{}, drop})
 	}
 	return []*nft.Chain{
 		{Name: nft.UnservedChain, Rules: rules},
@@ -159,7 +161,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(nft.OfPort, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: preroutingChain, Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(guards(nft.OfPort, o), []nft.Rule{local}, toDispatch(r, o, preroutingChain, toEcho(f, r, echoPreroutingChain)))}
+		Rules: slices.Concat(guards(nft.OfPort, r.Observe, o), []nft.Rule{local}, toDispatch(r, o, preroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -188,7 +190,7 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 	// port can be the port of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: outputChain, Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, guards(nft.OfPort, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
+		Rules: slices.Concat([]nft.Rule{answers}, guards(nft.OfPort, r.Observe, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
 // declassify clears the slot that a packet still has, before another program can translate

@@ -25,13 +25,14 @@ type clientList struct {
 	chain     string     // that checks its ranges
 	length    optionKind // a length of ranges in it
 	set       func(bits uint8) string
-	found     nft.Action // for a client that is in it
-	missing   nft.Action // for one that is not; none: continue with the next rule
+	reason    nft.Reason
+	// refusesFound means that clients in it are refused, and not the others.
+	refusesFound bool
 }
 
 var (
-	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, nft.Return, nft.Drop}
-	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, nft.Drop, nft.NoAction}
+	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, nft.NotAllowed, false}
+	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, nft.Denied, true}
 	clientLists = []clientList{allowList, denyList} // in the order in which they are checked
 )
 
@@ -163,7 +164,7 @@ func guardSets(of nft.Shape, o options) (out []*nft.Set) {
 //	ip daddr . meta l4proto . th dport @allow-frontends jump allow
 //	ip daddr . meta l4proto . th dport @deny-frontends jump deny
 //	ip daddr . meta l4proto . th dport @limited jump limits
-func guards(s nft.Shape, o options) (rules []nft.Rule) {
+func guards(s nft.Shape, observe model.Observe, o options) (rules []nft.Rule) {
 	if s != nft.OfNode {
 		client := append(dialled[s][:3:3], nft.SourceAddress)
 		if s == nft.OfRange { // the sources have the intervals of the ports
@@ -172,7 +173,7 @@ func guards(s nft.Shape, o options) (rules []nft.Rule) {
 		rules = append(rules, nft.Rule{
 			to(s, nft.FirewalledSet),
 			nft.InSet{Key: client, Set: s.Set(nft.SourceRangesSet), Not: true},
-			nft.Verdict{Action: nft.Drop},
+			refusal(observe, nft.SourceRanges, s),
 		})
 	}
 	for _, l := range o.lists(s) {
@@ -189,16 +190,20 @@ func guards(s nft.Shape, o options) (rules []nft.Rule) {
 //	ip daddr . meta l4proto . th dport . ip saddr @allowed-32 return
 //	ip daddr . meta l4proto . th dport . ip saddr & 255.255.255.0 @allowed-24 return
 //	drop
-func clientChains(f model.Family, o options) (out []*nft.Chain) {
+func clientChains(f model.Family, observe model.Observe, o options) (out []*nft.Chain) {
 	for _, s := range nft.Shapes {
 		for _, l := range o.lists(s) {
 			c := &nft.Chain{Name: s.Chain(l.chain)}
+			refuse, found := refusal(observe, l.reason, s), nft.Verdict{Action: nft.Return}
+			if l.refusesFound {
+				found = refuse
+			}
 			for _, bits := range o.lengths(l, s) {
 				client := append(dialled[s][:3:3], nft.Networks(f, bits))
-				c.Rules = append(c.Rules, nft.Rule{nft.InSet{Key: client, Set: s.Set(l.set(bits))}, nft.Verdict{Action: l.found}})
+				c.Rules = append(c.Rules, nft.Rule{nft.InSet{Key: client, Set: s.Set(l.set(bits))}, found})
 			}
-			if l.missing != nft.NoAction {
-				c.Rules = append(c.Rules, nft.Rule{nft.Verdict{Action: l.missing}})
+			if !l.refusesFound {
+				c.Rules = append(c.Rules, nft.Rule{refuse})
 			}
 			out = append(out, c)
 		}

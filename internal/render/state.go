@@ -37,6 +37,7 @@ type table struct {
 	chains   map[laneUse]*nft.Chain
 	declared declaration
 	family   model.Family
+	observe  model.Observe
 	exists   bool // in the rules
 	beside   bool // exists also without frontends, beside those that are left out
 }
@@ -80,15 +81,15 @@ func newState(r *model.Routing) *State {
 	base.Routes, base.Echoes, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil
 	s := &State{base: &base, tables: make(map[model.Family]*table), last: &change{}}
 	for _, f := range model.Families {
-		s.tables[f] = newTable(f)
+		s.tables[f] = newTable(f, r.Observe)
 	}
 	return s
 }
 
-func newTable(f model.Family) *table {
+func newTable(f model.Family, observe model.Observe) *table {
 	return &table{
-		family: f,
-		lanes:  make(map[laneUse]int32), options: make(map[option]int32), elements: make(map[sharedElement]int32),
+		family: f, observe: observe,
+		lanes: make(map[laneUse]int32), options: make(map[option]int32), elements: make(map[sharedElement]int32),
 		sizes: make(map[string]int), chains: make(map[laneUse]*nft.Chain),
 	}
 }
@@ -185,7 +186,7 @@ func (c *change) take(f model.Family, u *update) {
 	if !u.exists {
 		had = nil
 		u.after.elements[nft.ServiceCIDRsSet], u.after.elements[nft.LoadBalancerCIDRsSet] = services, balancers
-		u.after.elements[nft.LanesMap] = append(u.after.elements[nft.LanesMap], fixedLanes()...)
+		u.after.elements[nft.LanesMap] = append(u.after.elements[nft.LanesMap], fixedLanes(base.Observe)...)
 	}
 	if !t.exists {
 		t.dropIdle(u)
@@ -258,7 +259,7 @@ func (t *table) begin() *update {
 
 func (t *table) restore(u *update) {
 	if !u.exists {
-		*t = *newTable(t.family)
+		*t = *newTable(t.family, t.observe)
 		return
 	}
 	for l, n := range u.lanes {
@@ -459,7 +460,7 @@ func (t *table) changeLane(l laneUse, u *update) {
 func (t *table) chain(l laneUse) *nft.Chain {
 	c, ok := t.chains[l]
 	if !ok {
-		c = l.chain()
+		c = l.chain(t.observe)
 		t.chains[l] = c
 	}
 	return c
@@ -544,7 +545,7 @@ type SetSize struct {
 // classes returns the number of elements in a map that leads to chains.
 func (t *table) classes(leads string) (n int) {
 	if leads == nft.LanesMap {
-		n = len(fixedLanes())
+		n = len(fixedLanes(t.observe))
 	}
 	for l := range t.lanes {
 		if l.hasClass() && l.leads() == leads {

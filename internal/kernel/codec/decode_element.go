@@ -78,6 +78,8 @@ func (d *ElementDecoder) element(a netlinkio.Attributes, e *Element) {
 			case d.Set.Limits != nft.NoLimits:
 				e.Value = decodeLimit(a.Nested(), d.Set.Limits)
 			}
+		case elementExpressions:
+			e.decodeExpressions(a.Nested())
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {
 				e.Comment = d.comment(text[:len(text)-1]) // without the NUL
@@ -150,6 +152,16 @@ func (d *ElementDecoder) chain(name []byte) string {
 		d.chains[known] = known
 	}
 	return known
+}
+
+// decodeExpressions reads the counter of an element with several expressions.
+func (e *Element) decodeExpressions(list netlinkio.Attributes) {
+	for list.Next() {
+		x := list.Nested()
+		if ExpressionName(x) == counterExpression {
+			e.decodeCounter(list.Nested())
+		}
+	}
 }
 
 func (e *Element) decodeCounter(a netlinkio.Attributes) {

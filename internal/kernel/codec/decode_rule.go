@@ -113,6 +113,10 @@ func (s *symbolic) execute(name string, data []byte) error {
 		return execute(s, data, (*symbolic).masquerade)
 	case "reject":
 		return execute(s, data, (*symbolic).reject)
+	case "limit":
+		return execute(s, data, (*symbolic).within)
+	case "log":
+		return s.log(data)
 	case "immediate":
 		return s.immediate(data)
 	}
@@ -267,9 +271,14 @@ func (s *symbolic) key(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// dynset decodes [nft.Remember], [nft.Note], [nft.Forget] and [nft.OverLimit].
+// dynset decodes [nft.Remember], [nft.Note], [nft.Forget], [nft.OverLimit] and
+// [nft.CountRefused].
 func (s *symbolic) dynset(e *expr.Dynset) error {
-	if len(e.Exprs) > 0 {
+	switch len(e.Exprs) {
+	case 0:
+	case 2:
+		return s.countRefused(e)
+	default:
 		return s.overLimit(e)
 	}
 	at := registerIndex(e.SrcRegData)

@@ -19,8 +19,9 @@ import (
 const maxList = 60 << 10
 
 const (
-	elementKeyEnd   = 10  // NFTA_SET_ELEM_KEY_END
-	ElementCatchAll = 0x2 // NFT_SET_ELEM_CATCHALL
+	elementKeyEnd      = 10  // NFTA_SET_ELEM_KEY_END
+	elementExpressions = 11  // NFTA_SET_ELEM_EXPRESSIONS, since kernel 5.11
+	ElementCatchAll    = 0x2 // NFT_SET_ELEM_CATCHALL
 )
 
 // usualList is enough for a few elements, in bytes.

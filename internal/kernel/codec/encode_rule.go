@@ -111,6 +111,12 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return dynset(s.Map, s.Key, nft.RememberedEndpoint, dynsetDelete, 0, f)
 	case nft.OverLimit:
 		return overLimit(s, f)
+	case nft.CountRefused:
+		return countRefused(s, f)
+	case nft.Within:
+		return []expr.Any{rateExpr(s.Rate, false)}
+	case nft.Log:
+		return []expr.Any{log(s)}
 	case nft.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Refuse:

@@ -25,10 +25,24 @@ func limitExpr(l nft.Limit) expr.Any {
 	if l.Rate.Amount == 0 {
 		return &expr.Connlimit{Count: l.Connections, Flags: expr.NFT_CONNLIMIT_F_INV}
 	}
+	return rateExpr(l.Rate, true)
+}
+
+// rateExpr returns the expression that matches what is within a rate, or exceeds it.
+func rateExpr(r model.Rate, over bool) *expr.Limit {
 	return &expr.Limit{
-		Type: expr.LimitTypePkts, Rate: uint64(l.Rate.Amount), Over: true,
-		Unit: expr.LimitTime(l.Rate.Unit.Duration() / time.Second), Burst: l.Rate.Burst,
+		Type: expr.LimitTypePkts, Rate: uint64(r.Amount), Over: over,
+		Unit: expr.LimitTime(r.Unit.Duration() / time.Second), Burst: r.Burst,
 	}
+}
+
+// rateOf is the inverse of rateExpr; false: we never write it.
+func rateOf(e *expr.Limit, over bool) (r model.Rate, ok bool) {
+	unit, ok := units[e.Unit]
+	if !ok || e.Over != over || e.Type != expr.LimitTypePkts || e.Rate == 0 || e.Rate > nft.MaxRate {
+		return model.Rate{}, false
+	}
+	return model.Rate{Amount: uint32(e.Rate), Burst: e.Burst, Unit: unit}, true
 }
 
 // limitOf is the inverse of limitExpr. Of a limit that we never write it returns the zero
@@ -42,11 +56,7 @@ func limitOf(e expr.Any) nft.Limit {
 			return nft.Limit{}
 		}
 	case *expr.Limit:
-		unit, ok := units[e.Unit]
-		l.Rate = model.Rate{Amount: uint32(e.Rate), Burst: e.Burst, Unit: unit}
-		if !ok || !e.Over || e.Type != expr.LimitTypePkts || e.Rate == 0 || e.Rate > nft.MaxRate {
-			return nft.Limit{}
-		}
+		l.Rate, _ = rateOf(e, true)
 	}
 	return l
 }

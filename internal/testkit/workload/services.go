@@ -21,6 +21,7 @@ func Sample() *nft.Ruleset {
 	for range 40 {
 		w.Step()
 	}
+	w.Config.Observe = model.Observe{}
 	w.Cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
 	return w.Render()
 }

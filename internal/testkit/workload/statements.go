@@ -24,6 +24,8 @@ func Statements(f model.Family) map[string]nft.Rule {
 	rate := nft.Limit{Rate: model.Rate{Amount: 10, Burst: 30, Unit: model.PerMinute}}
 	return map[string]nft.Rule{
 		"CameIn":              {nft.CameIn{}, accept},
+		"CountRefused":        {nft.CountRefused{Set: "refusals", Key: dialled, Rate: rate.Rate}},
+		"Log":                 {nft.Log{Prefix: "some", Group: 65535, Snaplen: 64}},
 		"Classify":            {nft.Classify{Key: dialled, Map: "classes"}, nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: "lanes"}},
 		"Declassify":          {nft.Declassify{}, accept},
 		"Choose":              {nft.Choose{Slots: nft.Slots{Count: 3, First: 1}}, accept},
@@ -47,6 +49,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"SourceIsLocal":       {nft.SourceIsLocal{}, accept},
 		"SourceNotIn":         {nft.SourceNotIn{Prefix: some}, accept},
 		"Verdict":             {nft.Verdict{Action: nft.Goto, Chain: "empty"}},
+		"Within":              {nft.Within{Rate: rate.Rate}, accept},
 		"VerdictMap":          {nft.VerdictMap{Key: dialled, Map: "verdicts"}},
 		"DNATTo":              {nft.DNATTo{Address: some.Addr().Next()}},
 		"DestinationNotLocal": {nft.DestinationNotLocal{}, accept},
@@ -73,6 +76,7 @@ func StatementTable(f model.Family, rules map[string]nft.Rule) *nft.Table {
 			{Name: "arrivals", Key: []nft.Datatype{nft.Address, nft.Source, nft.ClientPort, nft.Port}, Data: []nft.Datatype{nft.ClassID}, Dynamic: true, Size: 10},
 			{Name: "rates", Key: append(frontend[:3:3], nft.Source), Dynamic: true, Size: 10},
 			{Name: "counts", Key: append(frontend[:3:3], nft.Source), Dynamic: true, Timeless: true, Size: 10},
+			{Name: "refusals", Key: frontend, Dynamic: true, Timeless: true, Size: 10},
 		},
 		Chains: []*nft.Chain{{Name: "empty"}},
 	}

@@ -19,6 +19,7 @@ const WorldSize = 12
 type World struct {
 	R        *rand.Rand
 	lists    *rand.Rand // for lists of clients, of their own so that they change nothing else
+	observe  *rand.Rand // likewise for refused connections
 	services map[int]*model.Service
 	slices   map[int][]*model.EndpointSlice
 	Cidrs    []netip.Prefix
@@ -29,6 +30,7 @@ func NewWorld(seed uint64) *World {
 	return &World{
 		R:        rand.New(rand.NewPCG(seed, 0)),
 		lists:    rand.New(rand.NewPCG(seed, 1)),
+		observe:  rand.New(rand.NewPCG(seed, 2)),
 		services: make(map[int]*model.Service),
 		slices:   make(map[int][]*model.EndpointSlice),
 		Config:   model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}},
@@ -48,6 +50,10 @@ func (w *World) Step() *nft.Ruleset {
 		w.Config.EndpointCounters = w.R.IntN(4) == 0
 		w.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("127.0.0.0/8")}[:3*w.R.IntN(2)]
 		w.Config.AnswerPing = w.R.IntN(2) == 0
+		w.Config.Observe = model.Observe{Level: model.ObserveRefusals, Group: 7}
+		if w.observe.IntN(2) == 0 {
+			w.Config.Observe = model.Observe{}
+		}
 		w.Config.LoadBalancerCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}[:2*w.R.IntN(2)]
 		w.Move()
 	case 0:

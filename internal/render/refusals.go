@@ -1,0 +1,110 @@
+package render
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Every connection that the rules refuse ends with a verdict that [refusal] returns. While
+// refusals are observed, it leads to a chain for the reason, which counts the connection
+// in a dynamic set, logs samples, and refuses it. The elements of these sets are state, like
+// bindings of clients. Connections that are served do not pass these chains.
+//
+// The first of the limits belongs to the element, so that a flood of one frontend leaves room
+// for the others in the log. The last rule refuses also when the set is full.
+
+// refusal returns the verdict for connections to frontends of a shape that are refused for
+// a reason.
+func refusal(observe model.Observe, r nft.Reason, s nft.Shape) nft.Verdict {
+	if observe.Refusals() {
+		return nft.Verdict{Action: nft.Goto, Chain: nft.RefusalOf(r, s)}
+	}
+	return ending(r)
+}
+
+// ending returns the verdict that refuses a connection.
+func ending(r nft.Reason) nft.Verdict {
+	if nft.Reasons[r].Rejects {
+		return nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
+	}
+	return nft.Verdict{Action: nft.Drop}
+}
+
+// refusals calls do for each reason that frontends of a shape can have in the table.
+func refusals(r *model.Routing, o options, do func(nft.Reason, nft.Shape)) {
+	if !r.Observe.Refusals() {
+		return
+	}
+	for _, s := range []nft.Shape{nft.OfPort, nft.OfRange} {
+		if s == nft.OfRange && !o.has(ranged) {
+			continue
+		}
+		for reason, row := range nft.Reasons {
+			if reason := nft.Reason(reason); (s == nft.OfPort || row.CountedBy == nft.ByFrontend) && o.canRefuse(r, reason, s) {
+				do(reason, s)
+			}
+		}
+	}
+}
+
+// canRefuse reports whether a rule of the table refuses connections to frontends of a shape
+// for a reason that depends on an option or a setting.
+func (o options) canRefuse(r *model.Routing, reason nft.Reason, s nft.Shape) bool {
+	switch reason {
+	case nft.NotAllowed, nft.Denied:
+		return slices.ContainsFunc(o.lists(s), func(l clientList) bool { return l.reason == reason })
+	case nft.OverRate, nft.OverClientRate, nft.OverConnections, nft.OverClientConnections:
+		return slices.ContainsFunc(o.limits(s), func(k model.LimitKind) bool { return nft.OverReason(k) == reason })
+	case nft.AffinityReleased: // ranges have no affinity
+		return s == nft.OfPort && o.has(sticky)
+	case nft.InvalidDestination:
+		return r.Wildcards
+	case nft.PingRefused:
+		return len(r.AnswerFrom) > 0
+	}
+	return true
+}
+
+// refusalSets returns the empty sets of counters.
+func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
+	refusals(r, o, func(reason nft.Reason, s nft.Shape) {
+		set := nft.Declare(nft.RefusalOf(reason, s))
+		set.Dynamic, set.Timeless, set.Size = true, true, budget.CountedRefusals
+		out = append(out, set)
+	})
+	return out
+}
+
+// refusalChains returns the chains that count and refuse.
+//
+//	update @refused-denied { ip daddr . meta l4proto . th dport counter limit rate 10/second burst 10 packets }
+//	  limit rate 500/second burst 500 packets log prefix "denied" group 28272 snaplen 96
+//	drop
+func refusalChains(r *model.Routing, o options) (out []*nft.Chain) {
+	refusals(r, o, func(reason nft.Reason, s nft.Shape) {
+		c := &nft.Chain{Name: nft.RefusalOf(reason, s)}
+		count := func(key nft.Concat, before ...nft.Statement) {
+			c.Rules = append(c.Rules, append(before,
+				nft.CountRefused{Set: c.Name, Key: key, Rate: nft.SampleRate}, nft.Within{Rate: nft.LogRate},
+				nft.Log{Prefix: reason.String(), Group: r.Observe.Group, Snaplen: nft.Snaplen}))
+		}
+		switch by := nft.Reasons[reason].CountedBy; {
+		case by == nft.ByAddress:
+			count(nft.Concat{nft.DestinationAddress})
+		case by == nft.ByProtocol:
+			count(nft.Concat{nft.AnyDestination, nft.TransportProtocol})
+		case reason == nft.AffinityReleased: // behind DNAT
+			for _, p := range model.Protocols { // nft requires it before "proto-dst"
+				count(original[s], nft.ProtocolIs{Protocol: p})
+			}
+		default:
+			count(dialled[s])
+		}
+		c.Rules = append(c.Rules, nft.Rule{ending(reason)})
+		out = append(out, c)
+	})
+	return out
+}
