@@ -22,7 +22,7 @@ type incident func(*soak) (what string)
 func (s *soak) harmless() []incident {
 	all := []incident{(*soak).meddle, (*soak).meddle, (*soak).meddle, (*soak).pauseProxy, (*soak).pauseServer}
 	if s.services <= mostRestarts {
-		all = append(all, (*soak).replaceServer)
+		all = append(all, (*soak).replaceServer, (*soak).loseServer)
 	}
 	return all
 }
@@ -93,7 +93,7 @@ func (s *soak) restartProxy(shared bool) {
 	s.T.Helper()
 	s.proxy.Stop(s.T)
 	s.launch(shared)
-	s.HasSynced(s.Node, s.proxy)
+	s.hasSynced(s.Node, s.proxy)
 }
 
 func (s *soak) endProxy() string {
@@ -105,7 +105,7 @@ func (s *soak) killProxy() string {
 	s.proxy.Kill()
 	time.Sleep(time.Duration(s.IntN(2000)) * time.Millisecond)
 	s.launch(s.shared)
-	s.HasSynced(s.Node, s.proxy)
+	s.hasSynced(s.Node, s.proxy)
 	return "SIGKILL of nftproxy"
 }
 
@@ -115,22 +115,72 @@ func (s *soak) startWithoutServer() string {
 	s.proxy.Kill()
 	s.launch(s.shared)
 	time.Sleep(time.Duration(s.IntN(1000)) * time.Millisecond)
-	s.StartServer()
-	s.HasSynced(s.Node, s.proxy)
+	s.startServer()
+	s.hasSynced(s.Node, s.proxy)
 	return "SIGKILL of nftproxy and of the API server"
 }
 
 func (s *soak) replaceServer() string {
 	if s.oneIn(2) {
 		s.Server.Kill()
-		s.StartServer()
+		s.startServer()
 		return "SIGKILL of the API server"
 	}
 	s.Server.Signal(s.T, syscall.SIGTERM)
 	time.Sleep(2 * time.Second) // it waits for open connections, for a minute
 	s.Server.Kill()
-	s.StartServer()
+	s.startServer()
 	return "SIGTERM of the API server"
+}
+
+// startServer starts the API server and waits until it is ready.
+func (s *soak) startServer() {
+	s.T.Helper()
+	s.LaunchServer()
+	s.awaitServer()
+}
+
+func (s *soak) awaitServer() {
+	s.T.Helper()
+	testbed.Eventually(s.T, func() error {
+		s.keepServer()
+		return s.ServerReady()
+	})
+}
+
+// loseServer ends the API server, which only a change notices.
+func (s *soak) loseServer() string {
+	if err := s.Server.Cmd.Process.Kill(); err != nil {
+		s.T.Error(err)
+	}
+	testbed.Eventually(s.T, func() error {
+		if !s.Server.Ended(s.T) {
+			return errors.New("the API server runs")
+		}
+		return nil
+	})
+	return "the API server ends by itself"
+}
+
+// keepServer starts the API server again if it has ended by itself, as the kubelet does: it gives
+// up if it has not compared all Services with their addresses a minute after its start, which
+// takes longer on a busy machine.
+func (s *soak) keepServer() {
+	s.T.Helper()
+	if s.Server.Ended(s.T) {
+		s.T.Logf("%v: the API server has ended by itself", time.Since(s.began).Round(time.Second))
+		s.Server.Kill()
+		s.LaunchServer()
+	}
+}
+
+// hasSynced waits until an nftproxy has compared its rules with the kernel.
+func (s *soak) hasSynced(host *netlab.Host, p *testbed.Process) {
+	s.T.Helper()
+	testbed.Eventually(s.T, func() error {
+		s.keepServer()
+		return s.Synced(host, p)
+	})
 }
 
 func (s *soak) pauseProxy() string {

@@ -24,13 +24,14 @@ func (s *soak) checkRules() {
 	empty := testbed.NewLab(s.T, 0)
 	s.lendServer(empty.Node)
 	fresh := s.StartProxyOn(empty.Node)
-	s.HasSynced(empty.Node, fresh)
+	s.hasSynced(empty.Node, fresh)
 	want := readTables(s.listing(empty.Node))
 	s.sameRules("at rest", want, true)
 	s.T.Logf("a new nftproxy on another node:\n%+v", s.sampleOf(empty.Node, fresh))
 
 	s.restartProxy(false)
 	s.sameRules("after a restart", want, false)
+	s.awaitServer()
 	s.Run(exec.Command(testbed.NFTProxy.Path, "diff", "--kubeconfig", s.Kubeconfig(testbed.ProxyUser), "--hostname-override", testbed.NodeName, "--cluster-cidr", testbed.ClusterCIDRs))
 }
 

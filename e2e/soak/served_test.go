@@ -158,7 +158,10 @@ func (s *soak) changeServed() time.Duration {
 	begin := time.Now()
 	s.probed++
 	pod := s.Pods[s.probed%2]
-	testbed.Eventually(s.T, func() error { return s.writeSlice(s.probe, model.IPv4, []*netlab.Host{pod}, false) })
+	testbed.Eventually(s.T, func() error {
+		s.keepServer()
+		return s.writeSlice(s.probe, model.IPv4, []*netlab.Host{pod}, false)
+	})
 	wait := patience(testbed.Silence)
 	testbed.Eventually(s.T, func() error {
 		answer, err := s.Client.Ask("tcp", s.probe.Frontend(model.IPv4), wait.next())

@@ -62,7 +62,7 @@ func TestSoak(t *testing.T) {
 	s.Unready = []string{"poststarthook/start-service-ip-repair-controllers"}
 	s.populate()
 	s.launch(false)
-	s.HasSynced(s.Node, s.proxy)
+	s.hasSynced(s.Node, s.proxy)
 	s.becomesServed()
 	s.began = time.Now()
 	s.startLoad()
@@ -143,6 +143,7 @@ func (s *soak) populate() {
 	}
 	some := min(s.services, anyKinds)
 	for i := range some {
+		s.keepServer()
 		numbers <- i
 	}
 	close(numbers)

@@ -163,9 +163,18 @@ func (c *Cluster) Kubeconfig(user string, groups ...string) string {
 // StartServer starts the API server and waits until it is ready.
 func (c *Cluster) StartServer() {
 	c.T.Helper()
-	c.Server = c.startServer("6443")
-	Eventually(c.T, func() error { return Ready(c.T, c.API, c.Unready...) })
+	c.LaunchServer()
+	Eventually(c.T, c.ServerReady)
 }
+
+// LaunchServer starts the API server and does not wait for it.
+func (c *Cluster) LaunchServer() {
+	c.T.Helper()
+	c.Server = c.startServer("6443")
+}
+
+// ServerReady returns nil if the API server is ready.
+func (c *Cluster) ServerReady() error { return Ready(c.T, c.API, c.Unready...) }
 
 // StartSecondServer starts another API server with the same etcd, waits until it
 // is ready, and returns a client of it.
@@ -337,15 +346,19 @@ func (c *Cluster) StartProxyOn(host *netlab.Host, flags ...string) *Process {
 // kernel.
 func (c *Cluster) HasSynced(host *netlab.Host, p *Process) {
 	c.T.Helper()
+	Eventually(c.T, func() error { return c.Synced(host, p) })
+}
+
+// Synced returns nil if it has.
+func (c *Cluster) Synced(host *netlab.Host, p *Process) error {
+	c.T.Helper()
 	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
-	Eventually(c.T, func() error {
-		p.CPU(c.T) // it runs
-		return host.Do(func() error {
-			v, err := ReadMetric(MetricsServer, metric)
-			if err == nil && v == 0 {
-				err = fmt.Errorf("no sync yet")
-			}
-			return err
-		})
+	p.CPU(c.T) // it runs
+	return host.Do(func() error {
+		v, err := ReadMetric(MetricsServer, metric)
+		if err == nil && v == 0 {
+			err = fmt.Errorf("no sync yet")
+		}
+		return err
 	})
 }

@@ -20,16 +20,28 @@ const tick = 10 * time.Millisecond
 // idleCPU is the most processor time that an idle proxy uses in the time of calm.
 const idleCPU = 4 * tick
 
-// CPU returns the processor time that a process has used, with that of those
-// that it has started and waited for.
-func (p *Process) CPU(t testing.TB) time.Duration {
+// Ended reports whether a process has ended and was not waited for.
+func (p *Process) Ended(t testing.TB) bool {
+	t.Helper()
+	return p.stat(t)[0] == "Z"
+}
+
+// stat returns the fields of /proc/PID/stat from the state on.
+func (p *Process) stat(t testing.TB) []string {
 	t.Helper()
 	stat, err := os.ReadFile(p.ProcFile("stat"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The name, which ends with the last parenthesis, is field 2.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+}
+
+// CPU returns the processor time that a process has used, with that of those
+// that it has started and waited for.
+func (p *Process) CPU(t testing.TB) time.Duration {
+	t.Helper()
+	fields := p.stat(t)
 	if fields[0] == "Z" {
 		t.Fatalf("%s has ended", p.Name)
 	}
