@@ -50,7 +50,9 @@ func (c *Cluster) addNode(index int) (*Node, error) {
 		"containerd.toml":                     containerdConfig,
 		"kubelet.yaml":                        n.kubeletConfig(),
 		"upper/etc/cni/net.d/10-ptp.conflist": n.cniConfig(),
-		"upper/etc/resolv.conf":               "nameserver " + c.Families.first(control4, control6) + "\n",
+		// The machine's own can lack ::1.
+		"upper/etc/hosts":       "127.0.0.1 localhost\n::1 localhost\n",
+		"upper/etc/resolv.conf": "nameserver " + c.Families.first(control4, control6) + "\n",
 	} {
 		file = filepath.Join(n.dir, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
