@@ -3,7 +3,6 @@ package migrate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,11 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 )
 
 // Client reads and changes the objects of a migration, as an operator.
@@ -32,28 +30,14 @@ type Target struct {
 
 func (t Target) String() string { return t.Namespace + "/" + t.DaemonSet }
 
-// Access finds an API server as kubectl does: by the file, else by the environment
-// variable KUBECONFIG, else by ~/.kube/config, else by the service account of a pod.
-type Access struct{ Kubeconfig, Context, UserAgent string }
+// Access finds the API server.
+type Access struct{ kubectl.Access }
 
 // Client returns a client. It does not connect yet.
 func (a Access) Client(t Target) (*Client, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.Kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context}).ClientConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no API server: name a file with --kubeconfig, or set KUBECONFIG")
-	case err != nil:
-		return nil, fmt.Errorf("find API server: %w", err)
-	}
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, metav1.Unversioned) // errors
-	config.UserAgent, config.GroupVersion = a.UserAgent, &schema.GroupVersion{}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	api, err := rest.RESTClientFor(config)
+	api, err := a.REST()
 	if err != nil {
-		return nil, fmt.Errorf("prepare client of the API server: %w", err)
+		return nil, err
 	}
 	return &Client{api, t}, nil
 }
@@ -92,19 +76,7 @@ func (c *Client) get(ctx context.Context, path string, into any, options ...stri
 	for i := 0; i < len(options); i += 2 {
 		r.Param(options[i], options[i+1])
 	}
-	return answer(r.Do(ctx), into)
-}
-
-// answer reads the answer to a request, or the error that the API server gives.
-func answer(r rest.Result, into any) error {
-	if err := r.Error(); err != nil {
-		return err
-	}
-	body, err := r.Raw()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
+	return kubectl.Answer(r.Do(ctx), into)
 }
 
 // read returns kube-proxy's DaemonSet.
@@ -137,7 +109,7 @@ func (c *Client) patch(ctx context.Context, p Patch, dry bool) (affinity, error)
 		r.Param("dryRun", metav1.DryRunAll)
 	}
 	var d daemon
-	if err := answer(r.Do(ctx), &d); err != nil {
+	if err := kubectl.Answer(r.Do(ctx), &d); err != nil {
 		return affinity{}, err
 	}
 	return parseAffinity(d.Spec.Template.Spec.Affinity)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 )
 
 // connect returns a client of a server.
@@ -20,7 +22,7 @@ func connect(t *testing.T, answer http.HandlerFunc) *Client {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Access{Kubeconfig: file}.Client(Target{"kube-system", "kube-proxy", label})
+	c, err := Access{kubectl.Access{Kubeconfig: file}}.Client(Target{"kube-system", "kube-proxy", label})
 	if err != nil {
 		t.Fatal(err)
 	}
