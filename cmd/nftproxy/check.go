@@ -144,7 +144,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 func useOf(cfg *config.Config) machine.Use {
 	use := machine.Use{
 		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, PodRanges: cfg.Node.ClusterCIDRs,
-		Ranges: machine.Ranges{LoadBalancers: cfg.Node.LoadBalancerCIDRs},
+		Ranges: machine.Ranges{LoadBalancers: cfg.Node.LoadBalancerCIDRs}, ObserveGroup: cfg.Node.Observe.Group,
 	}
 	for _, p := range use.PodRanges {
 		use.Families = append(use.Families, model.FamilyOf(p.Addr()))

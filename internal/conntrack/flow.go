@@ -150,10 +150,21 @@ func (f *Flow) ends() []byte {
 // decode decodes a message of a dump. It returns false unless that is a flow with
 // ports, or one of echo requests, in the default zone.
 func decode(message []byte) (Flow, bool) {
-	var f Flow
-	var original, reply tuple
 	var err error
-	a := netlinkio.ReadMessage(message, &err)
+	f, ok := flowOf(netlinkio.ReadMessage(message, &err))
+	return f, ok && err == nil
+}
+
+// FlowOf decodes the attributes of an entry, which messages of nflog have as well. It returns
+// false unless that is a flow with ports, or one of echo requests, in the default zone.
+func FlowOf(attributes []byte) (Flow, bool) {
+	var err error
+	f, ok := flowOf(netlinkio.Read(attributes, &err))
+	return f, ok && err == nil
+}
+
+func flowOf(a netlinkio.Attributes) (f Flow, ok bool) {
+	var original, reply tuple
 	for a.Next() {
 		switch a.Type {
 		case ctaTupleOrig:
@@ -168,7 +179,7 @@ func decode(message []byte) (Flow, bool) {
 			return Flow{}, false
 		}
 	}
-	if err != nil || !original.complete() || !reply.complete() || original.protocol != reply.protocol || original.to.BitLen() != reply.from.BitLen() {
+	if !original.complete() || !reply.complete() || original.protocol != reply.protocol || original.to.BitLen() != reply.from.BitLen() {
 		return Flow{}, false
 	}
 	f.Protocol, f.Client, f.Dialled = original.protocol, original.from, original.destination()

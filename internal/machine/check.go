@@ -27,6 +27,8 @@ type Use struct {
 	// ones that another program announces; nil: not known.
 	Addresses iter.Seq[netip.Addr]
 	Ranges    Ranges
+	// ObserveGroup is the group of nflog to which the rules log; zero: they do not.
+	ObserveGroup uint16
 }
 
 // Pages that findings refer to.
@@ -39,6 +41,7 @@ const (
 	pageMigration  = "docs/migration.md"
 	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
 	pageOwnership  = "docs/ruleset.md#table-ownership"
+	pageObserve    = "docs/observe.md#beside-other-programs"
 	pageUntried    = "docs/compatibility.md#what-was-not-tried"
 )
 
@@ -70,6 +73,7 @@ var checks = []check{
 	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
 	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
 	{"other-proxies", []Group{Links}, false, otherProxies},
+	{"observe-group", nil, false, observeGroup},
 	{"neighbours", []Group{NFTables, Links}, false, neighbours},
 }
 
@@ -109,7 +113,7 @@ func Serving(f *Facts, u Use) []Finding {
 func (c check) run(f *Facts, u Use) []Finding {
 	for _, g := range c.needs {
 		if err := f.Hidden[g]; err != nil {
-			return []Finding{{Check: c.name, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %v", g.words(), err), Remedy: g.remedy()}}
+			return []Finding{g.unseen(c.name, err)}
 		}
 	}
 	found := c.ask(f, u)
@@ -119,16 +123,20 @@ func (c check) run(f *Facts, u Use) []Finding {
 	return found
 }
 
+func (g Group) unseen(check string, err error) Finding {
+	return Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %v", g.words(), err), Remedy: g.remedy()}
+}
+
 func (g Group) words() string {
 	return map[Group]string{
 		Features: "the features of the kernel", Settings: "settings below /proc/sys", Links: "network interfaces",
-		Routes: "routes", Neighbours: "for which addresses the machine answers", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes",
+		Routes: "routes", Neighbours: "for which addresses the machine answers", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes", LogGroups: "the readers of nflog",
 	}[g]
 }
 
 func (g Group) remedy() string {
 	switch g {
-	case Features, NFTables, IPTables:
+	case Features, NFTables, IPTables, LogGroups:
 		return "run as root"
 	}
 	return ""

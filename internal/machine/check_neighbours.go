@@ -35,6 +35,25 @@ func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 	return ok("no other proxy runs here")
 }
 
+// observeGroup looks for another reader of the group to which the rules log.
+func observeGroup(f *Facts, u Use) []Finding {
+	by, taken := f.LogReaders[u.ObserveGroup]
+	switch {
+	case u.ObserveGroup == 0:
+		return nil
+	case f.Hidden[LogGroups] != nil: // which does not matter without a group
+		return []Finding{LogGroups.unseen("", f.Hidden[LogGroups])}
+	case !taken:
+		return ok("no other program reads group %d of nflog", u.ObserveGroup)
+	}
+	who := "another program"
+	if by.PID != 0 {
+		who = "process " + by.String()
+	}
+	return []Finding{{Level: Warning, Documentation: pageObserve, Message: fmt.Sprintf("%s reads group %d of nflog: refused connections are not observed", who, u.ObserveGroup),
+		Remedy: "choose another group with --observe-group"}}
+}
+
 // kubeProxyRules looks for what kube-proxy has written, in any mode.
 func kubeProxyRules(f *Facts, u Use) []Finding {
 	var found []string

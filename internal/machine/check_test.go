@@ -83,6 +83,26 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// TestObserveGroup: 17.8. A reader of another group does not matter.
+func TestObserveGroup(t *testing.T) {
+	f := clean()
+	f.LogReaders = map[uint16]host.Process{5: {PID: 9, Name: "ulogd"}, 7: {}}
+	for group, want := range map[uint16]string{
+		0: "", 6: "no other program reads group 6 of nflog",
+		5: `process 9 ("ulogd") reads group 5 of nflog: refused connections are not observed: choose another group with --observe-group`,
+		7: "another program reads group 7",
+	} {
+		found := worst(f, Use{ObserveGroup: group}, "observe-group")
+		if (found.Message == "") != (want == "") || !strings.Contains(found.String(), want) {
+			t.Errorf("group %d: %s, want %q", group, found, want)
+		}
+	}
+	f.Hidden = map[Group]error{LogGroups: errors.New("not permitted")}
+	if found := worst(f, Use{ObserveGroup: 6}, "observe-group"); found.Level != Unseen || !strings.Contains(found.String(), "cannot read the readers of nflog: not permitted: run as root") {
+		t.Errorf("without access: %s", found)
+	}
+}
+
 // TestServing has problems only, and none of what does not concern packets.
 func TestServing(t *testing.T) {
 	f := clean()

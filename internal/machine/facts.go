@@ -44,6 +44,9 @@ type Facts struct {
 	// AllProcesses reports that all processes of the machine are visible.
 	AllProcesses bool
 
+	// LogReaders are the processes that read groups of nflog, without nftproxy.
+	LogReaders map[uint16]host.Process
+
 	// Hidden are the groups of facts that could not be read, and why.
 	Hidden map[Group]error
 }
@@ -60,6 +63,7 @@ const (
 	NFTables   Group = "nftables"
 	IPTables   Group = "iptables-legacy"
 	ProcessSet Group = "processes"
+	LogGroups  Group = "nflog"
 )
 
 // Forwarding has the settings about forwarding in a family.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/nflog"
 )
 
 // programs are the names of processes that matter.
@@ -36,6 +37,25 @@ func (f *Facts) readProcesses() error {
 		case programs[p.Name] && pid != os.Getpid() && isHere(pid) && !isNFTproxy(pid):
 			f.Processes = append(f.Processes, p)
 		}
+	}
+	return nil
+}
+
+// readLogGroups looks for programs that read groups of nflog.
+func (f *Facts) readLogGroups() error {
+	ports, err := nflog.Ports()
+	if err != nil {
+		return err
+	}
+	for group, port := range ports {
+		p := host.ProcessOf(port)
+		if p.PID != 0 && isNFTproxy(p.PID) {
+			continue
+		}
+		if f.LogReaders == nil {
+			f.LogReaders = make(map[uint16]host.Process)
+		}
+		f.LogReaders[group] = p
 	}
 	return nil
 }

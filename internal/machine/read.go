@@ -28,6 +28,7 @@ func Read() *Facts {
 	f.group(Features, f.readFeatures)
 	f.group(Routes, f.readUplinks)
 	f.group(ProcessSet, f.readProcesses)
+	f.group(LogGroups, f.readLogGroups)
 	return f
 }
 

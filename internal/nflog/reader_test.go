@@ -1,0 +1,242 @@
+package nflog_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+)
+
+const (
+	group    = 28272
+	patience = time.Minute
+)
+
+// rules log to the group what is sent to port 9 of the machine, and drop it. The counter has
+// all packets.
+const rules = `
+ip addr add 192.0.2.1/32 dev lo
+ip -6 addr add 2001:db8::1/128 dev lo nodad
+ip link set lo up
+nft -f - <<END
+table inet t {
+	chain input {
+		type filter hook input priority 0
+		meta l4proto { tcp, udp } th dport 9 counter log prefix "denied" group ` + "28272" + ` drop
+	}
+}
+END`
+
+func namespace(t testing.TB) *netlab.Namespace {
+	t.Helper()
+	n := netlab.TestNamespace(t)
+	n.TestScript(t, rules)
+	return n
+}
+
+func open(t testing.TB, n *netlab.Namespace, group uint16) (r *nflog.Reader) {
+	t.Helper()
+	if err := n.Do(func() (err error) { r, err = nflog.Open(group); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// send sends UDP packets to port 9 of an address, and returns their source.
+func send(t testing.TB, n *netlab.Namespace, to string, packets int) (from netip.AddrPort) {
+	t.Helper()
+	err := n.Do(func() error {
+		c, err := net.Dial("udp", net.JoinHostPort(to, "9"))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		from = c.LocalAddr().(*net.UDPAddr).AddrPort()
+		for range packets {
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from
+}
+
+// dial begins a TCP connection to port 9 of an address, which is dropped.
+func dial(t testing.TB, n *netlab.Namespace, to string) {
+	t.Helper()
+	err := n.Do(func() error {
+		_, err := net.DialTimeout("tcp", net.JoinHostPort(to, "9"), 10*time.Millisecond)
+		return err
+	})
+	if err == nil {
+		t.Fatal("a dropped connection is open")
+	}
+}
+
+// TestKernelEvents reads what rules log, of both families, with the addresses and ports of the
+// packets.
+func TestKernelEvents(t *testing.T) {
+	n := namespace(t)
+	r := open(t, n, group)
+	var want []string
+	for _, to := range []string{"192.0.2.1", "2001:db8::1"} {
+		from := send(t, n, to, 1)
+		want = append(want, fmt.Sprintf("denied %d %s %s", model.UDP, from, netip.AddrPortFrom(netip.MustParseAddr(to), 9)))
+		dial(t, n, to)
+		want = append(want, fmt.Sprintf("denied %d %s", model.TCP, netip.AddrPortFrom(netip.MustParseAddr(to), 9)))
+	}
+	var got []string
+	read(t, r, func() bool { return len(got) >= len(want) }, func(e *nflog.Event) {
+		text := fmt.Sprintf("%s %d %s %s", e.Prefix, e.Protocol, e.Client(), e.Dialled())
+		if e.Protocol == model.TCP { // whose source port is not known
+			text = fmt.Sprintf("%s %d %s", e.Prefix, e.Protocol, e.Dialled())
+		}
+		if !slices.Contains(got, text) { // TCP is sent again
+			got = append(got, text)
+		}
+	})
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
+	}
+	if r.Lost() != 0 {
+		t.Errorf("%d packets are lost", r.Lost())
+	}
+}
+
+// read reads until there is enough.
+func read(t testing.TB, r *nflog.Reader, enough func() bool, f func(*nflog.Event)) {
+	t.Helper()
+	stop := time.AfterFunc(patience, func() { r.Close() })
+	defer stop.Stop()
+	for !enough() {
+		if err := r.Read(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKernelSlowReader: packets go on while the reader does not read, and it learns how many
+// it has lost.
+func TestKernelSlowReader(t *testing.T) {
+	n := namespace(t)
+	r := open(t, n, group)
+	const packets = 40_000
+	send(t, n, "192.0.2.1", 1)
+	got := 0
+	count := func(*nflog.Event) { got++ }
+	read(t, r, func() bool { return got == 1 }, count)
+	send(t, n, "192.0.2.1", packets)
+	if out := n.NFT(t, "list", "table", "inet", "t"); !strings.Contains(out, fmt.Sprintf("counter packets %d ", packets+1)) {
+		t.Errorf("not all packets have passed the rule:\n%s", out)
+	}
+	sent := uint64(packets + 1)
+	// A packet whose message is not dropped shows the loss of the ones before.
+	for read := uint64(0); read < sent; read = uint64(got) + r.Lost() {
+		stop := time.AfterFunc(time.Second, func() { send(t, n, "192.0.2.1", 1); sent++ })
+		if err := r.Read(count); err != nil {
+			t.Fatal(err)
+		}
+		if !stop.Stop() {
+			continue
+		}
+	}
+	if uint64(got)+r.Lost() != sent || r.Lost() == 0 || got < 1000 {
+		t.Errorf("of %d packets, %d were read and %d are lost", sent, got, r.Lost())
+	}
+	t.Logf("of %d packets, %d were read and %d are lost", sent, got, r.Lost())
+}
+
+// TestKernelTaken: a group has one reader. The error names the other one, and groups do not
+// disturb each other.
+func TestKernelTaken(t *testing.T) {
+	n := namespace(t)
+	first := open(t, n, group)
+	second := open(t, n, group+1)
+	var taken *nflog.TakenError
+	err := n.Do(func() error { _, err := nflog.Open(group); return err })
+	if !errors.As(err, &taken) || taken.Group != group || taken.By.PID != os.Getpid() || taken.Port == 0 {
+		t.Errorf("opened twice: %v", err)
+	}
+	got := 0
+	send(t, n, "192.0.2.1", 3)
+	read(t, first, func() bool { return got == 3 }, func(*nflog.Event) { got++ })
+	if err := errors.Join(first.Close(), second.Close()); err != nil {
+		t.Fatal(err)
+	}
+	netlab.Eventually(t, patience, func() error { // the kernel ends it in the background
+		return n.Do(func() error {
+			if ports, err := nflog.Ports(); err != nil || ports[group] != 0 {
+				return fmt.Errorf("after its end: %v, %w", ports, err)
+			}
+			return nil
+		})
+	})
+	open(t, n, group)
+}
+
+// TestKernelClose: Close ends a Read that waits.
+func TestKernelClose(t *testing.T) {
+	r := open(t, namespace(t), group)
+	done := make(chan error)
+	go func() { done <- r.Read(func(*nflog.Event) { t.Error("a packet") }) }()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("a closed reader reads")
+		}
+	case <-time.After(patience):
+		t.Fatal("a closed reader waits")
+	}
+}
+
+// TestLoggers: reading a group does not make nflog the logger of the kernel's other messages.
+func TestLoggers(t *testing.T) {
+	n := namespace(t)
+	loggers := func() string {
+		out, err := n.Output("cat", "/proc/net/netfilter/nf_log")
+		if err != nil {
+			t.Fatal(err, out)
+		}
+		return out
+	}
+	before := loggers()
+	open(t, n, group)
+	if after := loggers(); after != before {
+		t.Errorf("loggers before:\n%safter:\n%s", before, after)
+	}
+}
+
+// BenchmarkRead reads packets that are there already, or that come while it reads.
+func BenchmarkRead(b *testing.B) {
+	n := namespace(b)
+	r := open(b, n, group)
+	const packets = 4000 // which have room
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		send(b, n, "192.0.2.1", packets)
+		got := 0
+		b.StartTimer()
+		read(b, r, func() bool { return got == packets }, func(*nflog.Event) { got++ })
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/packets, "ns/event")
+}
