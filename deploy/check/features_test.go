@@ -24,6 +24,7 @@ func TestChartFlags(t *testing.T) {
 		{values{"endpointMetrics": true}, "--endpoint-metrics"},
 		{values{"observe": "refusals"}, "--observe=refusals"},
 		{values{"observeGroup": 65535}, "--observe-group=65535"},
+		{values{"logConnections": "refused"}, "--log-connections=refused"},
 		{values{"web": true}, "--web"},
 		{values{"allowedHosts": []any{"*.example.com", "proxy"}}, "--allowed-hosts=*.example.com,proxy"},
 		{values{"scheduler": "maglev"}, "--scheduler=maglev"},

@@ -67,6 +67,30 @@ func (a *Agent) Owner(f model.Frontend) (model.Frontend, bool) {
 	return route.Frontend, true
 }
 
+// PortOf returns the service port of a frontend, as [Agent.Owner] finds it; false: there is
+// none. It is safe for concurrent use.
+func (a *Agent) PortOf(f model.Frontend) (model.PortName, bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	route := a.router.Serves(f)
+	if route == nil {
+		return model.PortName{}, false
+	}
+	return route.PortName(), true
+}
+
+// Holder returns a Service that has an address; false: there is none. It is safe for
+// concurrent use; its cost grows with the number of routes.
+func (a *Agent) Holder(address netip.Addr) (name model.ServiceName, ok bool) {
+	for r := range a.Routes {
+		if r.Frontend.Address == address {
+			name, ok = r.Service.Name, true
+			break
+		}
+	}
+	return name, ok
+}
+
 // BehindLocalhost returns where the listener of a NodePort on localhost connects to; false:
 // connections that it would make are not forwarded. It is safe for concurrent use.
 func (a *Agent) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {

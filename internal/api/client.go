@@ -83,6 +83,11 @@ func (c *Client) Drains(ctx context.Context, q DrainQuery) (*Drains, error) {
 	return get[Drains](ctx, c, DrainPath, q.values())
 }
 
+// Observe asks for connections that were refused. With q.Wait the answer may take that long.
+func (c *Client) Observe(ctx context.Context, q *ObserveQuery) (*Observed, error) {
+	return get[Observed](ctx, c, ObservePath, q.values())
+}
+
 // Basis asks for the facts, besides the objects, that decide over the rules.
 func (c *Client) Basis(ctx context.Context) (*Basis, error) {
 	return get[Basis](ctx, c, BasisPath, nil)

@@ -31,6 +31,7 @@ type Sample struct {
 	Problems     []Problem    `json:"problems,omitempty"` // some of them
 	ProblemCount int          `json:"problemCount"`
 	Syncs        Syncs        `json:"syncs"`
+	Observe      *Observing   `json:"observe,omitempty"` // of refused connections; absent: they are not logged (--observe)
 	Changes      []Change     `json:"changes,omitempty"` // newest first
 
 	Totals Totals `json:"totals"`

@@ -29,6 +29,7 @@ const (
 	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
 	EndpointDrained   = "EndpointDrained"   // by the operator
 	LocalhostPort     = "LocalhostPort"     // a NodePort cannot be served on localhost
+	NotObserved       = "NotObserved"       // refused connections
 	NoEndpoints       = "NoEndpoints"       // connections are rejected
 	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
 	CheckFailing      = "CheckFailing"      // health checks of endpoints
@@ -65,6 +66,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.NoPingAddress), "no address of the node from which pings to Services can be answered"},
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
+	{NotObserved, "what the rules log about refused connections is not read; the rules are not affected"},
 	{InputWarning, "the source has objects that do not work as written"},
 	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},

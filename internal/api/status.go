@@ -60,6 +60,9 @@ type Status struct {
 	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
 	Localhost []netip.Addr `json:"localhostAddresses,omitempty"`
 	Affinity  []Affinity   `json:"affinity,omitempty"`
+	// Observe is about reading the connections that the rules refuse; absent: they do not log any
+	// (--observe).
+	Observe *Observing `json:"observe,omitempty"`
 	// Problems are sorted by urgency, then object. ProblemCounts are their numbers by
 	// reason.
 	Problems      []Problem      `json:"problems,omitempty"`

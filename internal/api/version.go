@@ -19,6 +19,7 @@ const (
 	LivePath     = "/live"     // [Sample]
 	DrainPath    = "/drain"    // [Drains]
 	BasisPath    = "/basis"    // [Basis]
+	ObservePath  = "/observe"  // [Observed]
 )
 
 // Version is the field of a document that has its version. It is always written as

@@ -63,6 +63,7 @@ type Own struct {
 	AllowedHosts      []string // names by which clients may call the metrics server
 	Observe           string   // level of the connections that are counted and logged
 	ObserveGroup      uint32   // of NFLOG
+	LogConnections    string   // which of them have a line in the log
 	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
 }
 

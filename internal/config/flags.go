@@ -32,7 +32,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
 		kube:        defaults(),
-		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup},
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff},
 		healthzPort: healthzPort,
 		metricsPort: metricsPort,
 	}
@@ -65,6 +65,13 @@ func (f *Flags) AddRules() {
 
 // Observe is the name of the flag for the connections that the rules count and log.
 const Observe = "observe"
+
+const (
+	logConnections = "log-connections"
+	logOff         = "off"
+	// LogRefused is the value of --log-connections for refused connections.
+	LogRefused = "refused"
+)
 
 // AddCluster adds the connection to the API server.
 func (f *Flags) AddCluster() {
@@ -127,6 +134,7 @@ func (f *Flags) AddDaemon() {
 	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top, the page of --web and metrics")
 	f.AddHealthChecks("check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
+	f.text(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, or refused, which needs --observe")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
 	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")

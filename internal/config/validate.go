@@ -11,6 +11,8 @@ import (
 	"time"
 
 	utilnet "k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // validate checks everything, fills c.Node and returns all problems (12.5,
@@ -54,7 +56,21 @@ func (c *Config) check() []error {
 	if c.Own.AffinitySize == 0 {
 		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
 	}
-	return append(problems, c.checkAllowedHosts())
+	return append(problems, c.checkAllowedHosts(), c.checkLogConnections())
+}
+
+// checkLogConnections accepts values that are not without effect (17.9).
+func (c *Config) checkLogConnections() error {
+	switch c.Own.LogConnections {
+	case logOff:
+		return nil
+	case LogRefused:
+		if c.Own.Observe == model.ObserveOff.String() {
+			return ownProblem(logConnections, errors.New("refused connections are known with --observe=refusals only"))
+		}
+		return nil
+	}
+	return ownProblem(logConnections, fmt.Errorf("unknown value %q: use off or refused", c.Own.LogConnections))
 }
 
 // checkAllowedHosts accepts host names, and "*." before one. A name that no request can

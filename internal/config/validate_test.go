@@ -105,6 +105,21 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// TestLogConnections: 17.9, refused connections are logged only if they are observed.
+func TestLogConnections(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                      "",
+		"--log-connections=off": "",
+		"--log-connections=refused --observe=refusals": "",
+		"--log-connections=refused":                    "--log-connections: refused connections are known with --observe=refusals only",
+		"--log-connections=all":                        `--log-connections: unknown value "all": use off or refused`,
+	} {
+		if _, err := load(t, strings.Fields(args)...); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
 // TestDrainFile: commands run in other directories than the daemon.
 func TestDrainFile(t *testing.T) {
 	t.Chdir(t.TempDir())

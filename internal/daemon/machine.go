@@ -60,6 +60,11 @@ func (w *work) problems() (out []api.Problem) {
 	for _, f := range w.machine.Problems() {
 		out = append(out, report.OfMachine(f.Reason(), f.String()))
 	}
+	if w.traffic != nil {
+		if s := w.traffic.State(); s.Err != nil {
+			out = append(out, report.OfMachine(api.NotObserved, s.Err.Error()))
+		}
+	}
 	if w.localhost != nil {
 		for _, text := range w.localhost.Problems() {
 			out = append(out, report.OfMachine(api.LocalhostPort, text))

@@ -28,6 +28,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/systemd"
 	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -51,6 +52,7 @@ type work struct {
 	machine    *machine.Monitor
 	systemd    *systemd.Notifier
 	memory     *spareMemory
+	traffic    *traffic.Collector // nil: the rules log nothing
 }
 
 // sockets are the connections to nf_tables.
@@ -78,6 +80,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
+	w.traffic = w.newTraffic()
 	if w.drains != nil {
 		w.drains.Notify(w.agent.Changed)
 	}
@@ -125,7 +128,7 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 }
 
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
-	w.status = report.New(report.Config{
+	c := report.Config{
 		Version: w.Version, Source: w.Source.String(), Reads: w.reads, State: w.agent.State, Routing: w.agent.Routing,
 		SourceState: func() (time.Time, []string, error) {
 			s := w.Source.State()
@@ -133,8 +136,12 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
 		Problems: w.problems, Notes: w.notes, Drains: w.drains, Basis: w.basis, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
-		Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
-	})
+		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
+	}
+	if w.traffic != nil {
+		c.Traffic = w.traffic
+	}
+	w.status = report.New(c)
 	w.health = &health.Proxy{
 		Families:   families,
 		SyncPeriod: w.Config.SyncPeriod(),
@@ -184,6 +191,9 @@ func (w *work) follow() {
 	}
 	if w.drains != nil {
 		w.metrics.FollowDrains(w.drains.Counts)
+	}
+	if w.traffic != nil {
+		w.metrics.FollowTraffic(w.traffic.State)
 	}
 	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
@@ -264,6 +274,9 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	all.Go(func() { w.memory.run(ctx) })
 	if w.localhost != nil {
 		all.Go(func() { w.localhost.Run(ctx) })
+	}
+	if w.traffic != nil {
+		all.Go(func() { w.traffic.Run(ctx) })
 	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, site *serve.Site, timeout time.Duration, reason string) {

@@ -32,6 +32,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // everything has seen something of each sort. There is one in the process: the
@@ -49,6 +50,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 		}
 	})
 	s.FollowDrains(func() (int, bool) { return 2, true })
+	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]report.ServiceCount, error) {
 		return []report.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil

@@ -100,7 +100,7 @@ func feedOf(n *fakeCounters) *feed {
 func get(t *testing.T, f *feed, query string) (*api.Sample, int) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	handler(slog.New(slog.DiscardHandler), f.limit, f.answer).ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
+	handler(slog.New(slog.DiscardHandler), f.limit, atOnce(f.answer)).ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%s: %d %s", query, w.Code, w.Body)
 	}
@@ -281,7 +281,7 @@ func TestFeedRefuses(t *testing.T) {
 	ask := func(query string, status int, want string) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		handler(slog.New(slog.DiscardHandler), f.limit, f.answer).ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
+		handler(slog.New(slog.DiscardHandler), f.limit, atOnce(f.answer)).ServeHTTP(w, httptest.NewRequest("GET", api.LivePath+query, nil))
 		if w.Code != status || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%.50s: %d %s, want %d with %q", query, w.Code, w.Body, status, want)
 		}
@@ -310,7 +310,7 @@ func TestManyReaders(t *testing.T) {
 	codes := make(chan int)
 	ask := func() {
 		w := httptest.NewRecorder()
-		handler(slog.New(slog.DiscardHandler), f.limit, f.answer).ServeHTTP(w, httptest.NewRequest("GET", api.LivePath, nil))
+		handler(slog.New(slog.DiscardHandler), f.limit, atOnce(f.answer)).ServeHTTP(w, httptest.NewRequest("GET", api.LivePath, nil))
 		codes <- w.Code
 	}
 	for range 5 {

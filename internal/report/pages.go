@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -27,8 +28,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) newPages() []serve.Page {
-	page := func(path, about string, limit *serve.Answers, answer answer) serve.Page {
-		return serve.Page{Path: path, Handler: handler(s.config.Log, limit, answer), About: about}
+	page := func(path, about string, limit *serve.Answers, answer func(url.Values) (any, error)) serve.Page {
+		return serve.Page{Path: path, Handler: handler(s.config.Log, limit, atOnce(answer)), About: about}
 	}
 	few := serve.NewAnswers(maxAnswers, writeTimeout)
 	return []serve.Page{
@@ -38,12 +39,31 @@ func (s *Server) newPages() []serve.Page {
 		page(api.BasisPath, "the facts that decide over the rules besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
 			serve.NewAnswers(maxAnswers, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
+		{Path: api.ObservePath, Handler: s.observePage(), About: "connections that were refused, and why, as JSON (nftproxy observe)"},
 	}
 }
 
-// answer returns the document that a query asks for. The error is a [queryError], an
-// [api.UnknownError], or else a failure of this process.
-type answer func(url.Values) (document any, err error)
+// observePage answers requests that wait for events apart from those that do not.
+func (s *Server) observePage() http.Handler {
+	once := handler(s.config.Log, serve.NewAnswers(maxAnswers, writeTimeout), s.answerObserved)
+	follow := handler(s.config.Log, serve.NewAnswers(maxFollowers, followTimeout), s.answerObserved)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("wait") {
+			follow.ServeHTTP(w, r)
+			return
+		}
+		once.ServeHTTP(w, r)
+	})
+}
+
+// answer returns the document that a query asks for; the context ends when the client is gone.
+// The error is a [queryError], an [api.UnknownError], or else a failure of this process.
+type answer func(context.Context, url.Values) (document any, err error)
+
+// atOnce returns an answer that waits for nothing.
+func atOnce(f func(url.Values) (any, error)) answer {
+	return func(_ context.Context, v url.Values) (any, error) { return f(v) }
+}
 
 // queryError is a mistake in a query.
 type queryError struct{ error }
@@ -59,7 +79,7 @@ func handler(log *slog.Logger, limit *serve.Answers, answer answer) http.Handler
 			}
 			defer done()
 		}
-		document, err := answer(r.URL.Query())
+		document, err := answer(r.Context(), r.URL.Query())
 		var unknown *api.UnknownError
 		switch malformed := (queryError{}); {
 		case errors.As(err, &malformed):

@@ -42,7 +42,12 @@ type Config struct {
 	// Drains has the drained endpoints; nil: there are none.
 	Drains *drain.Follower
 	// Basis returns the facts, besides the objects, that decide over the rules.
-	Basis   func() *api.Basis
+	Basis func() *api.Basis
+	// Observe is what the rules log, and Traffic has it; nil: nothing is read. Node is the name
+	// of this node.
+	Observe model.ObserveLevel
+	Traffic Traffic
+	Node    string
 	Counted bool // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool
@@ -171,6 +176,7 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 		r.addChecks(now, s.config.Checks, s.config.View)
 	}
 	r.RulesChanged = s.history.interference(now)
+	r.Observe = s.observing(now)
 	return r
 }
 

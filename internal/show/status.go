@@ -198,6 +198,9 @@ func (p *statusPrinter) totals(r *api.Status) {
 	for _, a := range r.Affinity {
 		p.Fact("affinity", "%s: %s of %d clients remembered", a.Name(), a.Count(), a.Size)
 	}
+	if o := r.Observe; o != nil {
+		p.Fact("observed", "%s", observedText(o))
+	}
 	if c := r.EndpointChecks; c != nil {
 		p.Fact("checks", "%s", checksText(c))
 	}
@@ -273,6 +276,17 @@ func (p *statusPrinter) more(indent string, n int) {
 	if n > 0 {
 		p.Line("%s    and %d more: nftproxy status --problems", indent, n)
 	}
+}
+
+func observedText(o *api.Observing) string {
+	text := fmt.Sprintf("%s, %s", o.Level, terminal.Count(int(o.Events), "event"))
+	if o.Lost > 0 {
+		text += fmt.Sprintf(", %d lost", o.Lost)
+	}
+	if o.Error != "" {
+		text += "; not read now"
+	}
+	return text + ": nftproxy observe"
 }
 
 func checksText(c *api.EndpointChecks) string {

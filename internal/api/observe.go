@@ -1,0 +1,265 @@
+package api
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// Observed is the answer to "GET /observe": connections that the rules have refused. The
+// names of the JSON fields are stable; unknown fields are left out.
+type Observed struct {
+	APIVersion Version `json:"apiVersion"`
+	// Time is of the answer. Instance differs after a restart, with which numbers begin again.
+	Time     time.Time `json:"time"`
+	Instance string    `json:"instance"`
+	Node     string    `json:"node,omitempty"`
+	// Level is what the rules log: off, refusals or failures (--observe). With off there are no
+	// events.
+	Level string `json:"level"`
+	// Error is why events are not read, since Since.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Total is the number of events since the start of the process, and Lost of those that the
+	// kernel has dropped because they were not read fast enough. Rules log samples: at most 10 a
+	// second of a frontend and a reason, and 500 of a reason.
+	Total uint64 `json:"total"`
+	Lost  uint64 `json:"lost"`
+	// Next is the number to ask with (after) for the events that follow, and Missed how many of
+	// those that were asked for are no longer kept.
+	Next   uint64 `json:"next"`
+	Missed uint64 `json:"missed,omitempty"`
+	// Events are those that match the query, oldest first.
+	Events []Observation `json:"events"`
+	// Minutes is the time that Refused and Reasons are about. Refused has the largest sums, and
+	// Reasons the number of all events by reason, with any filter.
+	Minutes float64           `json:"minutes"`
+	Refused []RefusedClient   `json:"refused,omitempty"`
+	Reasons map[string]uint64 `json:"reasons,omitempty"`
+	// Meanings explain the reasons that the answer has.
+	Meanings []Meaning `json:"meanings,omitempty"`
+}
+
+// Meaning explains a reason.
+type Meaning struct {
+	Reason string `json:"reason"`
+	Ends   string `json:"ends"`   // rejected or dropped
+	Text   string `json:"text"`   // why
+	Advice string `json:"advice"` // what to do
+}
+
+// AddMeanings explains the reasons that the document has.
+func (o *Observed) AddMeanings() {
+	has := func(name string) bool {
+		return o.Reasons[name] > 0 || slices.ContainsFunc(o.Events, func(e Observation) bool { return e.Reason == name }) ||
+			slices.ContainsFunc(o.Refused, func(r RefusedClient) bool { return r.Reason == name })
+	}
+	for i := range model.Refusals {
+		if r := &model.Refusals[i]; has(r.Name) {
+			o.Meanings = append(o.Meanings, Meaning{r.Name, r.Ends(), r.Text, r.Advice})
+		}
+	}
+}
+
+// Observing is the state of reading what the rules log.
+type Observing struct {
+	Level  string `json:"level"`  // refusals or failures
+	Events uint64 `json:"events"` // since the start of the process
+	Lost   uint64 `json:"lost"`   // of those that the kernel has dropped because they were not read fast enough
+	// Error is why events are not read, since Since.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// OutcomeRefused is the outcome of a connection that the rules have refused.
+const OutcomeRefused = "refused"
+
+// Observation is an event: a packet that the rules have refused.
+type Observation struct {
+	Number  uint64    `json:"number"` // rises by one
+	Time    time.Time `json:"time"`   // when it was read, at most a tenth of a second later
+	Outcome string    `json:"outcome"`
+	// Reason is one word. Ends is rejected or dropped; absent: a rule of another program has
+	// logged the packet, and reason is its text.
+	Reason   string `json:"reason"`
+	Ends     string `json:"ends,omitempty"`
+	Protocol string `json:"protocol"`
+	Client   string `json:"client"`        // with its port, if it is known
+	Pod      string `json:"pod,omitempty"` // namespace/name of the client, with --pods
+	Frontend string `json:"frontend"`      // that the client dialled
+	// Namespace, Service and Port name the service port; Port is absent if the address is of the
+	// Service, and the port is not.
+	Namespace string `json:"namespace,omitempty"`
+	Service   string `json:"service,omitempty"`
+	Port      string `json:"port,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"` // if it was chosen already
+}
+
+// RefusedClient sums up the events of a client, a reason and a service port.
+type RefusedClient struct {
+	Client    string    `json:"client"`
+	Pod       string    `json:"pod,omitempty"`
+	Reason    string    `json:"reason"`
+	Protocol  string    `json:"protocol"`
+	Namespace string    `json:"namespace,omitempty"`
+	Service   string    `json:"service,omitempty"`
+	Port      string    `json:"port,omitempty"`
+	Frontend  string    `json:"frontend,omitempty"` // if no Service has it
+	Events    uint64    `json:"events"`             // at least
+	Last      time.Time `json:"last"`
+}
+
+// ServiceText returns "namespace/name:port"; empty: there is no Service.
+func (o *Observation) ServiceText() string { return serviceText(o.Namespace, o.Service, o.Port) }
+
+// ServiceText returns "namespace/name:port"; empty: there is no Service.
+func (r *RefusedClient) ServiceText() string { return serviceText(r.Namespace, r.Service, r.Port) }
+
+func serviceText(namespace, name, port string) string {
+	if name == "" {
+		return ""
+	}
+	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}.String()
+}
+
+// ObserveQuery is a question about events. The zero value asks for none.
+type ObserveQuery struct {
+	Filter                // of Services: Namespace and Names
+	Reasons []string      // none: all
+	Client  netip.Prefix  // invalid: all
+	Within  time.Duration // only events of that time; zero: all
+	After   uint64        // the number of an event: only later ones, the oldest first; zero: the newest ones
+	Limit   int           // most events
+	Wait    time.Duration // for an event, if there is none
+	Top     int           // most sums
+}
+
+const (
+	maxReasons = 50
+	// MaxObserved is the most events, and the most sums, of an answer.
+	MaxObserved = 1000
+	// MaxWait is the longest Wait.
+	MaxWait = 20 * time.Second
+)
+
+// values returns the query of a URL.
+func (q *ObserveQuery) values() url.Values {
+	v := q.Filter.query()
+	if len(q.Reasons) > 0 {
+		v["reason"] = q.Reasons
+	}
+	if q.Client.IsValid() {
+		v.Set("client", q.Client.String())
+	}
+	for name, d := range map[string]time.Duration{"since": q.Within, "wait": q.Wait} {
+		if d > 0 {
+			v.Set(name, d.String())
+		}
+	}
+	if q.After > 0 {
+		v.Set("after", strconv.FormatUint(q.After, 10))
+	}
+	v.Set("limit", strconv.Itoa(q.Limit))
+	v.Set("top", strconv.Itoa(q.Top))
+	return v
+}
+
+const (
+	defaultObserved = 100
+	defaultSums     = 20
+)
+
+// ParseObserveQuery returns the query of a URL.
+func ParseObserveQuery(v url.Values) (q ObserveQuery, err error) {
+	filter, err := ParseFilter(url.Values{"namespace": v["namespace"], "service": v["service"]})
+	if err != nil {
+		return q, err
+	}
+	q = ObserveQuery{Filter: *filter, Reasons: v["reason"], Limit: defaultObserved, Top: defaultSums}
+	if len(q.Reasons) > maxReasons {
+		return q, fmt.Errorf("reason: %d names, at most %d are allowed", len(q.Reasons), maxReasons)
+	}
+	for _, r := range q.Reasons {
+		if err := CheckReason(r); err != nil {
+			return q, fmt.Errorf("reason: %w", err)
+		}
+	}
+	if text := v.Get("client"); text != "" {
+		if q.Client, err = ParseClients(text); err != nil {
+			return q, fmt.Errorf("client: %w", err)
+		}
+	}
+	if text := v.Get("after"); text != "" {
+		if q.After, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return q, fmt.Errorf("after: %q is not the number of an event", text)
+		}
+	}
+	return q, q.parseLimits(v)
+}
+
+// parseLimits reads numbers and times.
+func (q *ObserveQuery) parseLimits(v url.Values) error {
+	for name, to := range map[string]*int{"limit": &q.Limit, "top": &q.Top} {
+		if text := v.Get(name); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 || n > MaxObserved {
+				return fmt.Errorf("%s: %q is not a number from 0 to %d", name, text, MaxObserved)
+			}
+			*to = n
+		}
+	}
+	for name, to := range map[string]*time.Duration{"since": &q.Within, "wait": &q.Wait} {
+		if text := v.Get(name); text != "" {
+			d, err := time.ParseDuration(text)
+			if err != nil || d < 0 {
+				return fmt.Errorf("%s: %q is not a time such as 5m", name, text)
+			}
+			*to = d
+		}
+	}
+	if q.Wait > MaxWait {
+		return fmt.Errorf("wait: %s is longer than %s", q.Wait, MaxWait)
+	}
+	return nil
+}
+
+// ParseClients parses a range of clients, or an address.
+func ParseClients(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is neither an address nor a range: write for example 10.1.2.3 or 10.0.0.0/8", text)
+	}
+	return p.Masked(), nil
+}
+
+// CheckReason returns an error for a name that is not of a reason.
+func CheckReason(name string) error {
+	if model.RefusalOf(name) != nil {
+		return nil
+	}
+	return fmt.Errorf("%q is not a reason%s", name, suggest.DidYouMean(suggest.Similar(name, model.RefusalNames())))
+}
+
+// MatchesReason reports whether the query selects a reason.
+func (q *ObserveQuery) MatchesReason(reason string) bool {
+	return len(q.Reasons) == 0 || slices.Contains(q.Reasons, reason)
+}
+
+// MatchesClient reports whether the query selects a client.
+func (q *ObserveQuery) MatchesClient(a netip.Addr) bool {
+	return !q.Client.IsValid() || q.Client.Contains(a)
+}
+
+// MatchesService reports whether the query selects a Service; the zero value is no Service.
+func (q *ObserveQuery) MatchesService(s model.ServiceName) bool {
+	return !q.Selects() || s.Name != "" && q.Matches(s)
+}

@@ -1,0 +1,113 @@
+package report
+
+import (
+	"context"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/traffic"
+)
+
+// Traffic is the part of [traffic.Collector] that a server needs.
+type Traffic interface {
+	Await(context.Context, traffic.Query) traffic.Selection
+	Sums(time.Time, int, func(*traffic.Refused) bool) ([]traffic.Sum, map[string]uint64)
+	State() traffic.State
+}
+
+const (
+	// maxFollowers is how many requests may wait for events at the same time. They are apart
+	// from others, so that a follower keeps nobody else from an answer.
+	maxFollowers  = 8
+	followTimeout = api.MaxWait + writeTimeout
+)
+
+// answerObserved answers with an [api.Observed].
+func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, error) {
+	q, err := api.ParseObserveQuery(values)
+	if err != nil {
+		return nil, queryError{err}
+	}
+	return s.observations(ctx, &q), nil
+}
+
+func (s *Server) observations(ctx context.Context, q *api.ObserveQuery) *api.Observed {
+	out := &api.Observed{Time: time.Now(), Instance: s.live.instance, Node: s.config.Node, Level: s.config.Observe.String(), Events: []api.Observation{}, Minutes: traffic.Window.Minutes()}
+	if s.config.Traffic == nil {
+		return out
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.Wait)
+	defer cancel()
+	found := s.config.Traffic.Await(ctx, traffic.Query{After: q.After, Limit: q.Limit, Match: matcher(q, time.Now())})
+	now := time.Now()
+	out.Time, out.Next, out.Missed = now, found.Next, found.Missed
+	state := s.observing(now)
+	out.Error, out.Since, out.Total, out.Lost = state.Error, state.Since, state.Events, state.Lost
+	for i := range found.Events {
+		out.Events = append(out.Events, observation(&found.Events[i], now))
+	}
+	if q.Top > 0 {
+		s.addSums(out, q, now)
+	}
+	out.AddMeanings()
+	return out
+}
+
+// observing returns the state of reading events, or nil.
+func (s *Server) observing(now time.Time) *api.Observing {
+	if s.config.Traffic == nil {
+		return nil
+	}
+	state := s.config.Traffic.State()
+	o := &api.Observing{Level: s.config.Observe.String(), Lost: state.Lost, Events: state.Total()}
+	if state.Err != nil {
+		o.Error, o.Since = state.Err.Error(), onClock(now, state.Since)
+	}
+	return o
+}
+
+// matcher returns what a query selects.
+func matcher(q *api.ObserveQuery, now time.Time) func(*traffic.Event) bool {
+	return func(e *traffic.Event) bool {
+		return (q.Within == 0 || now.Sub(e.Time) <= q.Within) && q.MatchesReason(e.Reason) && q.MatchesClient(e.Client.Addr()) &&
+			q.MatchesService(e.Service.Service)
+	}
+}
+
+func observation(e *traffic.Event, now time.Time) api.Observation {
+	o := api.Observation{
+		Number: e.Number, Time: onClock(now, e.Time), Outcome: api.OutcomeRefused, Reason: e.Reason,
+		Protocol: e.Protocol.String(), Client: traffic.EndText(e.Client), Frontend: traffic.EndText(e.Dialled),
+		Namespace: e.Service.Service.Namespace, Service: e.Service.Service.Name, Port: e.Service.Port,
+	}
+	if r := model.RefusalOf(e.Reason); r != nil {
+		o.Ends = r.Ends()
+	}
+	if e.Endpoint.IsValid() {
+		o.Endpoint = traffic.EndText(e.Endpoint)
+	}
+	return o
+}
+
+// addSums adds who was refused by what in the last minutes.
+func (s *Server) addSums(out *api.Observed, q *api.ObserveQuery, now time.Time) {
+	sums, reasons := s.config.Traffic.Sums(now, q.Top, func(r *traffic.Refused) bool {
+		return q.MatchesReason(r.Reason) && q.MatchesClient(r.Client) && q.MatchesService(r.Service.Service)
+	})
+	out.Reasons = reasons
+	for i := range sums {
+		r := &sums[i]
+		c := api.RefusedClient{
+			Client: r.Client.String(), Reason: r.Reason, Protocol: r.Protocol.String(),
+			Namespace: r.Service.Service.Namespace, Service: r.Service.Service.Name, Port: r.Service.Port,
+			Events: r.Events, Last: onClock(now, r.Last),
+		}
+		if r.Dialled != (netip.AddrPort{}) {
+			c.Frontend = traffic.EndText(r.Dialled)
+		}
+		out.Refused = append(out.Refused, c)
+	}
+}

@@ -1,0 +1,210 @@
+package traffic
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
+)
+
+// Source is the part of [nflog.Reader] that a collector needs.
+type Source interface {
+	Read(func(*nflog.Event)) error
+	Lost() uint64
+	Close() error
+}
+
+// Config has what a [Collector] needs.
+type Config struct {
+	// Open begins to read what rules log.
+	Open func() (Source, error)
+	// Named returns the service port of a frontend; false: none has it. Holder returns the
+	// Service that has an address; its cost may grow with the number of Services.
+	Named  func(model.Frontend) (model.PortName, bool)
+	Holder func(netip.Addr) (model.ServiceName, bool)
+	Log    *slog.Logger
+	// Connections, if set, gets a line for each event.
+	Connections *slog.Logger
+}
+
+// State is the state of a collector.
+type State struct {
+	// Err is why nothing is read, since Since; nil: events are read, or that has not begun.
+	Err    error
+	Since  time.Time
+	Events map[string]uint64 // since the start of the process, by reason
+	Lost   uint64            // messages that the kernel has dropped
+}
+
+// Total returns the number of all events.
+func (s *State) Total() (n uint64) {
+	for _, events := range s.Events {
+		n += events
+	}
+	return n
+}
+
+// Collector reads what rules log into a [Log].
+type Collector struct {
+	*Log
+	config  Config
+	holders holders
+
+	state sync.Mutex
+	now   State
+	from  Source // nil: none
+}
+
+// NewCollector returns a collector that reads nothing yet.
+func NewCollector(c Config) *Collector {
+	return &Collector{Log: NewLog(), config: c, holders: holders{find: c.Holder}, now: State{Events: make(map[string]uint64)}}
+}
+
+// State returns the present state. It is safe for concurrent use.
+func (c *Collector) State() State {
+	c.state.Lock()
+	defer c.state.Unlock()
+	s := c.now
+	s.Events = maps.Clone(s.Events)
+	if c.from != nil {
+		s.Lost += c.from.Lost()
+	}
+	return s
+}
+
+const (
+	firstPause = time.Second // before another attempt to read; doubles
+	maxPause   = time.Minute
+)
+
+// Run reads until ctx ends. After an error it tries again.
+func (c *Collector) Run(ctx context.Context) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		begun, err := c.read(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if begun {
+			pause = firstPause
+		}
+		c.failed(err, pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// failed records an error, and logs it unless it is the one before.
+func (c *Collector) failed(err error, pause time.Duration) {
+	c.state.Lock()
+	defer c.state.Unlock()
+	if c.now.Err == nil || c.now.Err.Error() != err.Error() {
+		c.config.Log.Error("refused connections are not observed", "error", err, "retry", pause)
+		c.now.Since = time.Now()
+	}
+	c.now.Err = err
+}
+
+// read reads until there is an error, or ctx ends. begun reports that it could open the source.
+func (c *Collector) read(ctx context.Context) (begun bool, err error) {
+	from, err := c.config.Open()
+	if err != nil {
+		return false, err
+	}
+	c.begin(from)
+	defer c.end(from)
+	stop := context.AfterFunc(ctx, func() { _ = from.Close() }) // ends Read
+	defer stop()
+	for {
+		if err := from.Read(c.take); err != nil {
+			return true, err
+		}
+	}
+}
+
+func (c *Collector) begin(from Source) {
+	c.state.Lock()
+	defer c.state.Unlock()
+	if c.now.Err != nil {
+		c.config.Log.Info("refused connections are observed again")
+	}
+	c.from, c.now.Err, c.now.Since = from, nil, time.Now()
+}
+
+func (c *Collector) end(from Source) {
+	_ = from.Close() // it is of no more use
+	c.state.Lock()
+	defer c.state.Unlock()
+	c.from, c.now.Lost = nil, c.now.Lost+from.Lost()
+}
+
+// take adds an event.
+func (c *Collector) take(n *nflog.Event) {
+	e := Event{Time: time.Now(), Protocol: n.Protocol, Client: n.Client(), Dialled: n.Dialled()}
+	if r := model.RefusalOf(string(n.Prefix)); r != nil {
+		e.Reason = r.Name
+	} else {
+		e.Reason = string(n.Prefix[:min(len(n.Prefix), foreignReason)])
+	}
+	if to, ok := n.Endpoint(); ok {
+		e.Endpoint = to
+	}
+	e.Service = c.serviceOf(&e)
+	c.Add(&e)
+	c.count(e.Reason)
+	if c.config.Connections != nil {
+		logEvent(c.config.Connections, &e)
+	}
+}
+
+func (c *Collector) count(reason string) {
+	c.state.Lock()
+	defer c.state.Unlock()
+	c.now.Events[counted(reason)]++
+}
+
+// serviceOf names the service port of an event, or the Service that has its address.
+func (c *Collector) serviceOf(e *Event) model.PortName {
+	f := model.Frontend{Address: e.Dialled.Addr(), Protocol: e.Protocol, Port: e.Dialled.Port()}
+	if name, ok := c.config.Named(f); ok {
+		return name
+	}
+	if e.Reason != unknownPort && e.Reason != pingRefused {
+		return model.PortName{}
+	}
+	name, _ := c.holders.of(f.Address, e.Time)
+	return model.PortName{Service: name}
+}
+
+// Reasons of packets to an address of a Service that are not to one of its ports.
+const (
+	unknownPort = "unknown-port"
+	pingRefused = "ping-refused"
+)
+
+// logEvent logs an event as a line.
+func logEvent(log *slog.Logger, e *Event) {
+	attributes := []any{"reason", e.Reason, "protocol", e.Protocol.String(), "client", EndText(e.Client), "to", EndText(e.Dialled)}
+	if e.Service.Service.Name != "" {
+		attributes = append(attributes, "service", e.Service.String())
+	}
+	if e.Endpoint.IsValid() {
+		attributes = append(attributes, "endpoint", e.Endpoint.String())
+	}
+	log.Info("connection refused", attributes...)
+}
+
+// EndText returns one end of a connection; without a port, if it has none, the address.
+func EndText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
+}
