@@ -36,6 +36,8 @@ var flagValues = map[string][]string{
 	"diff output":           {"text", "json", "markdown"},
 	"elements":              {"auto", "always", "never"},
 	"protocol":              {"tcp", "udp", "sctp"},
+	"reason":                reasonValues(),
+	"log-connections":       {"off", "refused"},
 	"new check":             append(slices.Clone(model.CheckTypes[:]), noCheck),
 }
 

@@ -27,7 +27,7 @@ type group struct {
 // "Other commands".
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
-	{"See what is going on", []string{"status", "describe", "explain", "top"}},
+	{"See what is going on", []string{"status", "describe", "explain", "top", "observe"}},
 	{"Maintenance", []string{"drain", "undrain"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
@@ -48,7 +48,7 @@ var flagGroups = []group{
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
 		"conntrack-tcp-cleanup", "oom-score-adj", "manage-sysctl"}},
 	{"Output", []string{"output", "elements", "quiet", "color"}},
-	{"Log", []string{"v", "logging-format"}},
+	{"Log", []string{"v", "logging-format", "log-connections"}},
 	{"Other", []string{"version", "help"}},
 }
 

@@ -25,32 +25,41 @@ var passing = []struct {
 	{regexp.MustCompile(`source     files \S+`), "source     files shop.yaml"},
 	{regexp.MustCompile(`testdata/`), ""},
 	{regexp.MustCompile(`nftproxy started, \S+ ago`), "nftproxy started, 2h3m ago"},
+	{regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d  (\S+):\d+ ->`), "12:00:03  $1:40962 ->"},
+	{regexp.MustCompile(`(?m)\d+s ago$`), "3s ago"},
 }
 
 // TestInspectPage runs the sessions of docs/inspect.md: with a file, else with a daemon.
 // With -update it writes their output.
 func TestInspectPage(t *testing.T) {
-	page, err := os.ReadFile(inspectPage)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ns := netlab.TestLab(t, 0).Node.Namespace
 	startCommand(t, ns, asNftproxy(t, "run", "-f", shop, "--hostname-override", "node-1", "--healthz-bind-address", ""))
 	eventually(t, "the daemon", func() bool { return strings.HasPrefix(ask(t, ns, "status").stdout, "healthy") })
+	replay(t, inspectPage, 4, func(args string) result {
+		words := strings.Fields(args)
+		if !strings.Contains(args, " -f ") {
+			return ask(t, ns, words...)
+		}
+		for i, w := range words {
+			words[i] = strings.Replace(w, "shop.yaml", shop, 1)
+		}
+		return execute("", words...)
+	})
+}
+
+// replay runs the sessions of a page, which are so many at least, and compares their output.
+// With -update it writes it.
+func replay(t *testing.T, path string, least int, run func(args string) result) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n := 0
 	written := session.ReplaceAllStringFunc(string(page), func(block string) string {
 		n++
 		args := session.FindStringSubmatch(block)[1]
-		words := strings.Fields(args)
-		var r result
-		if strings.Contains(args, " -f ") {
-			for i, w := range words {
-				words[i] = strings.Replace(w, "shop.yaml", shop, 1)
-			}
-			r = execute("", words...)
-		} else {
-			r = ask(t, ns, words...)
-		}
+		r := run(args)
 		if r.code != 0 {
 			t.Fatalf("%s: code %d, %s", args, r.code, r.stderr)
 		}
@@ -59,16 +68,16 @@ func TestInspectPage(t *testing.T) {
 		}
 		return "```console\n$ nftproxy " + args + "\n" + r.stdout + "```"
 	})
-	if n < 4 {
+	if n < least {
 		t.Errorf("%d sessions", n)
 	}
 	if written == string(page) {
 		return
 	}
 	if flag.Lookup("update").Value.String() != "true" {
-		t.Fatalf("the page differs from what the commands print: go test ./cmd/nftproxy -run TestInspectPage -update\n%s", written)
+		t.Fatalf("%s differs from what the commands print: go test ./cmd/nftproxy -run Page -update\n%s", path, written)
 	}
-	if err := os.WriteFile(inspectPage, []byte(written), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(written), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -102,6 +102,7 @@ Others answer questions:
   nftproxy describe shop/web          one Service: its endpoints, shares and options
   nftproxy explain 10.96.0.10:80      which rules a connection meets, and where it goes
   nftproxy top                        connections per second, changes, problems
+  nftproxy observe                    which connections were refused, and why
   nftproxy check                      whether this machine is ready to serve
 
 Before maintenance of a server:
@@ -126,7 +127,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

@@ -43,7 +43,7 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.write(t, 3)
-	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--endpoint-metrics", "--web")
+	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--endpoint-metrics", "--web", "--observe=refusals")
 	n.daemon.Dir, n.daemon.Stderr = filepath.Dir(n.file), &n.log
 	if err := n.Node.Start(n.daemon); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,7 @@ func TestPage(t *testing.T) {
 	b.numbersChange(t)
 	b.filters(t)
 	b.showsDetail(t)
+	b.showsRefused(t, n)
 	n.change(t)
 	b.waitFor(t, "the change", `[...document.querySelectorAll('#changes tbody tr')].some(r => r.textContent.includes('shop/search'))`)
 	if file := os.Getenv("SCREENSHOT"); file != "" {
@@ -96,6 +98,39 @@ func (b *tab) showsDetail(t *testing.T) {
 	}
 	b.do(t, chromedp.Click(`#detail a`))
 	b.waitFor(t, "the detail closes", `document.querySelector('#detail').hidden`)
+}
+
+// showsRefused has a client refused, and looks for it in both lists; filters select.
+func (b *tab) showsRefused(t *testing.T, n *node) {
+	t.Helper()
+	n.Node.TestScript(t, `nft -f - <<END
+table inet refusing {
+	chain prerouting {
+		type filter hook prerouting priority -150
+		ip daddr 10.96.0.10 tcp dport 82 log prefix "denied" group 28272 drop
+	}
+}
+END`)
+	for _, to := range []string{"10.96.0.10:81", "10.96.0.10:82"} {
+		if _, err := n.Client.Ask("tcp", netip.MustParseAddrPort(to), 20*time.Millisecond); err == nil {
+			t.Errorf("%s answers", to)
+		}
+	}
+	const events, sums = `[...document.querySelectorAll('#events tbody tr')]`, `[...document.querySelectorAll('#sums tbody tr')]`
+	client := n.Client.IPv4.String()
+	b.waitFor(t, "both events", events+`.length >= 2 && `+events+`.every(r => r.cells[1].textContent.startsWith('`+client+`:')) && `+
+		events+`.some(r => r.cells[5].textContent === 'unknown-port' && r.cells[4].textContent === 'rejected' && r.cells[3].textContent === 'shop/web')`)
+	b.waitFor(t, "sums", sums+`.length >= 2 && `+sums+`.every(r => r.cells[0].textContent === '`+client+`')`)
+	set := func(id, value string) {
+		b.evaluate(t, fmt.Sprintf(`{ const input = document.getElementById(%q); input.value = %q; input.dispatchEvent(new Event('input')); }`, id, value))
+	}
+	set("reason", "denied")
+	b.waitFor(t, "one reason, with advice", events+`.length >= 1 && `+events+`.every(r => r.cells[5].textContent === 'denied') && document.querySelector('#advice').textContent.includes('denied-sources')`)
+	set("client", "198.51.100.0/24")
+	b.waitFor(t, "no event of other clients", events+`.length === 0 && `+sums+`.length === 0 && !document.querySelector('#refused').hidden`)
+	set("client", "")
+	set("reason", "")
+	b.waitFor(t, "all events again", events+`.length >= 2`)
 }
 
 // isNarrow: on a phone nothing is wider than the screen, except what scrolls by itself.

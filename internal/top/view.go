@@ -83,6 +83,9 @@ func (m *Model) head() []string {
 		m.traffic(),
 		m.latency(),
 	}
+	if o := s.Observe; o != nil {
+		lines = append(lines, m.refused(o))
+	}
 	return append(append(lines, m.problems()...), "")
 }
 
@@ -124,6 +127,19 @@ func (m *Model) latency() string {
 		text += ", " + bad.Styled(thousands(s.Failed)+" failed")
 	}
 	return text + fmt.Sprintf("  last %s  p50 %s  p90 %s  p99 %s  max %s", seconds(s.Last), seconds(s.P50), seconds(s.P90), seconds(s.P99), seconds(s.Max))
+}
+
+// refused returns how many refused connections were observed.
+func (m *Model) refused(o *api.Observing) string {
+	rate, known := 0.0, false
+	if b := m.before; b != nil && b.Observe != nil && b.Instance == m.now.Instance && m.now.Uptime > b.Uptime {
+		rate, known = float64(o.Events-b.Observe.Events)/(m.now.Uptime-b.Uptime), true
+	}
+	text := fmt.Sprintf("refused  %s events/s, %s in all, of samples", perSecond(rate, known), thousands(o.Events))
+	if o.Lost > 0 {
+		text += ", " + warning.Styled(thousands(o.Lost)+" lost")
+	}
+	return text + faint.Styled("  nftproxy observe -f shows them")
 }
 
 // problems returns the lines that need attention.

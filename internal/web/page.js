@@ -95,8 +95,9 @@
     return decimal.format(s) + ' s';
   }
 
-  function age(from) {
-    const s = Math.max(0, (Date.parse(now.time) - Date.parse(from)) / 1000);
+  const age = (from) => ageText(Math.max(0, (Date.parse(now.time) - Date.parse(from)) / 1000));
+
+  function ageText(s) {
     if (s < 60) return integer.format(s) + ' s';
     if (s < 3600) return integer.format(s / 60) + ' min';
     if (s < 172800) return integer.format(s / 3600) + ' h';
@@ -228,6 +229,36 @@
     byId('changes').tBodies[0].replaceChildren(...lines);
   }
 
+  const serviceOf = (o) => o.service ? o.namespace + '/' + o.service + (o.port ? ':' + o.port : '') : '';
+  const ago = (at, from) => ageText(Math.max(0, (Date.parse(at) - Date.parse(from)) / 1000)) + ' ago';
+
+  // drawRefused draws the answer of ../observe; the section is hidden where nothing is observed.
+  function drawRefused(o) {
+    byId('refused').hidden = !o || o.level === 'off';
+    if (!o || o.level === 'off') return;
+    const problem = o.error ? 'events are not read: ' + o.error : o.lost ? integer.format(o.lost) + ' events are lost: they were not read fast enough' : '';
+    text('refusedText', problem || plural(o.total, 'event') + ', which are samples', problem ? 'warn' : '');
+    byId('sums').tBodies[0].replaceChildren(...(o.refused ?? []).map((r) => element('tr', null, cell(r.client),
+      cell(serviceOf(r) || r.frontend + '/' + r.protocol), cell(r.reason), cell(integer.format(r.events), 'n'), cell(ago(o.time, r.last)))));
+    byId('events').tBodies[0].replaceChildren(...[...o.events].reverse().map((e) => element('tr', null, cell(ago(o.time, e.time)), cell(e.client),
+      cell(e.frontend + '/' + e.protocol), cell(serviceOf(e)), cell(e.ends ?? ''), cell(e.reason))));
+    const choice = byId('reason'), known = new Set([...choice.options].map((option) => option.value));
+    for (const r of o.meanings ?? []) if (!known.has(r.reason)) choice.append(element('option', {value: r.reason}, r.reason));
+    const chosen = (o.meanings ?? []).find((r) => r.reason === choice.value);
+    text('advice', chosen ? chosen.text + '; ' + chosen.advice + '.' : '');
+  }
+
+  // askRefused asks for refused connections, with each other sample.
+  async function askRefused(number) {
+    const query = new URLSearchParams({limit: 50, top: 20, ...(byId('reason').value && {reason: byId('reason').value}), ...(byId('client').value && {client: byId('client').value})});
+    try {
+      const response = await fetch('../observe?' + query, {cache: 'no-store', signal: AbortSignal.timeout(patience)});
+      if (number !== asked) return;
+      if (response.ok) drawRefused(await response.json());
+      else text('refusedText', (await response.text()).trim() || response.statusText, 'bad');
+    } catch { /* the other question shows it */ }
+  }
+
   const verdict = (d) => d.verdict === 'forward' ? countText(d.endpoints) : d.verdict + 's';
 
   // dataTable returns a table that scrolls by itself. Columns from the third on are numbers.
@@ -304,10 +335,11 @@
       error = 'nftproxy does not answer: ' + e.message;
     }
     draw(error);
+    if (!error && now.observe) askRefused(number);
     if (!paused) timer = setTimeout(ask, period);
   }
 
-  byId('filter').addEventListener('input', ask);
+  for (const id of ['filter', 'reason', 'client']) byId(id).addEventListener('input', ask);
   byId('pause').addEventListener('click', () => {
     paused = !paused;
     byId('pause').setAttribute('aria-pressed', String(paused));
@@ -330,7 +362,7 @@
     else if (!paused) ask();
   });
   document.addEventListener('keydown', (e) => {
-    if (e.key === '/' && e.target !== byId('filter')) {
+    if (e.key === '/' && e.target.tagName !== 'INPUT') {
       e.preventDefault();
       byId('filter').focus();
     }

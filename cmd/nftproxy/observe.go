@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+type observeOptions struct {
+	daemon                   daemonFinder
+	query                    api.ObserveQuery
+	client, output           string
+	last                     int
+	refused, follow, summary bool
+	withPods                 bool
+	access                   kubectl.Access
+	pods                     *kubectl.Pods // nil: clients are not named
+	colour                   colourFlag
+	paint                    bool
+}
+
+func observeCommand() *cobra.Command {
+	var o observeOptions
+	c := &cobra.Command{
+		Use:   "observe [NAME...]",
+		Short: "Show the connections that were refused: who, where and why",
+		Long: `Show connections that the rules have refused on this node, one line for each: the
+time, the client, the address that it dialled, the Service, how it ended, and why. The
+first line of each reason is followed by what to do.
+
+NAME selects Services: namespace/name, or name in any namespace, where * stands for any
+characters. --reason, --client and --since select as well.
+
+The running nftproxy has the last 4,096 events, if it was started with
+--observe=refusals. Rules log samples: of each frontend and reason at most 10 a second,
+of each reason 500. "nftproxy status" and metrics have exact numbers. If events are lost
+or no longer kept, a line says how many.
+
+--summary shows who was refused by what in the last minutes.
+
+--pods names the pods of clients. The command asks the API server for that, with the access
+of kubectl and the permission to list pods; the daemon needs none.
+
+Exit code: 0 printed, or ended by a signal; 2 no daemon answers, it does not observe
+connections, or another error.`,
+		Example: `  nftproxy observe
+  nftproxy observe shop/web -f
+  nftproxy observe --reason denied --client 10.0.0.0/8 --last 50
+  nftproxy observe --since 5m 'kube-system/*'
+  nftproxy observe --summary --pods
+  nftproxy observe -o json | jq -r '.events[] | "\(.client) \(.frontend) \(.reason)"'
+  nftproxy observe -f -o json | jq -r .client`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.query.Names = args
+			return o.run(c)
+		},
+		ValidArgsFunction: completeServices,
+	}
+	f := c.Flags()
+	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
+	f.BoolVar(&o.refused, "refused", false, "only refused connections; others are not observed yet")
+	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
+	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
+	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")
+	f.IntVar(&o.last, "last", 20, "`number` of events to show")
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with events as they come")
+	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json; with --follow, an object in each line")
+	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
+	f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
+	config.AddContext(f, &o.access.Context)
+	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
+	o.colour.add(f)
+	o.daemon.addAddress(f)
+	o.daemon.addConfig(c)
+	return c
+}
+
+// check completes the query, or returns all mistakes.
+func (o *observeOptions) check(c *cobra.Command) error {
+	var errs []error
+	for _, r := range o.query.Reasons {
+		if err := api.CheckReason(r); err != nil {
+			errs = append(errs, fmt.Errorf("--reason: %w", err))
+		}
+	}
+	if o.client != "" {
+		var err error
+		if o.query.Client, err = api.ParseClients(o.client); err != nil {
+			errs = append(errs, fmt.Errorf("--client: %w", err))
+		}
+	}
+	if o.last < 0 || o.last > api.MaxObserved {
+		errs = append(errs, fmt.Errorf("--last: %d is not a number from 0 to %d", o.last, api.MaxObserved))
+	}
+	if o.query.Within < 0 {
+		errs = append(errs, fmt.Errorf("--since: %s is negative", o.query.Within))
+	}
+	if o.follow && o.summary {
+		errs = append(errs, errors.New("--follow and --summary exclude each other"))
+	}
+	if o.withPods {
+		var err error
+		o.access.UserAgent = "nftproxy/" + version
+		if o.pods, err = kubectl.NewPods(o.access); err != nil {
+			errs = append(errs, fmt.Errorf("--pods: %w", err))
+		}
+	}
+	if o.query.Within > 0 && !c.Flags().Changed("last") {
+		o.last = api.MaxObserved
+	}
+	var err error
+	o.paint, err = o.colour.paints(c.OutOrStdout())
+	return errors.Join(append(errs, err, checkOutput(o.output, "text"), o.query.Check())...)
+}
+
+func (o *observeOptions) run(c *cobra.Command) error {
+	if err := o.check(c); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	o.query.Limit = o.last
+	if o.summary {
+		o.query.Limit, o.query.Top = 0, maxRows
+	}
+	var client *api.Client
+	var first *api.Observed
+	err := o.daemon.ask(func(asked *api.Client) (err error) {
+		client = api.NewClient(asked.Address()) // which outlasts the call
+		first, err = client.Observe(ctx, &o.query)
+		return err
+	})
+	switch {
+	case errors.Is(err, api.ErrNoDaemon):
+		return fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
+	case err != nil:
+		return err
+	case first.Level == model.ObserveOff.String():
+		return fmt.Errorf("the nftproxy at %s does not observe connections: start it with --observe=refusals", client.Address())
+	}
+	defer client.Close()
+	if !o.follow {
+		o.name(c, first)
+		return o.print(c.OutOrStdout(), first)
+	}
+	return o.watch(ctx, c, client, first)
+}
+
+// name adds the pods of clients. After an error it names no more.
+func (o *observeOptions) name(c *cobra.Command, r *api.Observed) {
+	if o.pods == nil {
+		return
+	}
+	podOf := func(client string) (name string) {
+		at, err := netip.ParseAddr(client)
+		if err != nil {
+			end, _ := netip.ParseAddrPort(client) // without an address no pod is found
+			at = end.Addr()
+		}
+		if o.pods == nil || !at.IsValid() {
+			return ""
+		}
+		if name, err = o.pods.At(c.Context(), at); err != nil {
+			fmt.Fprintln(c.ErrOrStderr(), "warning: clients are not named:", terminal.Printable(err.Error()))
+			o.pods = nil
+		}
+		return name
+	}
+	for i := range r.Events {
+		r.Events[i].Pod = podOf(r.Events[i].Client)
+	}
+	for i := range r.Refused {
+		r.Refused[i].Pod = podOf(r.Refused[i].Client)
+	}
+}
+
+// print writes an answer.
+func (o *observeOptions) print(w io.Writer, r *api.Observed) error {
+	switch {
+	case o.output == "json":
+		return terminal.JSON(w, r)
+	case o.summary:
+		return show.Refused(w, r, o.paint)
+	}
+	printer := show.NewObserver(w, o.paint)
+	return errors.Join(printer.Add(r), printer.Totals(r))
+}
+
+// retryPause is the time between attempts to reach a daemon that has ended.
+const retryPause = time.Second
+
+// watch writes events as they come, until ctx ends. A daemon that does not answer is asked
+// again: it may be starting.
+func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *api.Client, answer *api.Observed) error {
+	w := c.OutOrStdout()
+	write := show.NewObserver(w, o.paint).Add
+	if o.output == "json" {
+		write = func(r *api.Observed) error { return writeEvents(w, r.Events) }
+	}
+	q := o.query
+	q.Limit, q.Within, q.Wait, q.Top = api.MaxObserved, 0, api.MaxWait, 0
+	for {
+		o.name(c, answer)
+		if err := write(answer); err != nil {
+			return err
+		}
+		q.After = answer.Next
+		next, err := client.Observe(ctx, &q)
+		for errors.Is(err, api.ErrNoDaemon) && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryPause):
+				next, err = client.Observe(ctx, &q)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		answer = next
+	}
+}
+
+// writeEvents writes each event as an object in a line.
+func writeEvents(w io.Writer, all []api.Observation) error {
+	e := json.NewEncoder(w)
+	for i := range all {
+		if err := e.Encode(&all[i]); err != nil {
+			return fmt.Errorf("write event: %w", err)
+		}
+	}
+	return nil
+}
+
+// reasonValues are the reasons with their meaning, for completion.
+func reasonValues() []string {
+	values := make([]string, len(model.Refusals))
+	for i, r := range model.Refusals {
+		values[i] = r.Name + "\t" + r.Text
+	}
+	return values
+}

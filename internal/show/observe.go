@@ -1,0 +1,146 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Observer prints events as they come: a line for each, and what to do below the first one of
+// each reason.
+type Observer struct {
+	p         *terminal.Printer
+	explained map[string]bool
+	last      *api.Observed
+}
+
+// NewObserver returns an observer that writes to w.
+func NewObserver(w io.Writer, paint bool) *Observer {
+	o := &Observer{p: terminal.NewPrinter(w, ""), explained: make(map[string]bool)}
+	o.p.Colours = paint
+	return o
+}
+
+// Add writes the events of an answer, after what is missing before them.
+func (o *Observer) Add(r *api.Observed) error {
+	o.gaps(r)
+	for i := range r.Events {
+		o.event(&r.Events[i], r.Time)
+	}
+	o.last = r
+	return o.p.Flush()
+}
+
+// gaps writes what has happened since the last answer: events that are lost, and a restart.
+func (o *Observer) gaps(r *api.Observed) {
+	last := o.last
+	if last == nil {
+		return
+	}
+	if last.Instance != r.Instance {
+		o.p.Painted(terminal.Yellow, "nftproxy has started again; events in between are not known")
+		last = &api.Observed{}
+	}
+	if r.Missed > 0 {
+		o.p.Painted(terminal.Yellow, "%s no longer kept: there were too many at once", are(r.Missed))
+	}
+	if r.Lost > last.Lost {
+		o.p.Painted(terminal.Yellow, "%s lost: the kernel has dropped them, because they were not read fast enough", are(r.Lost-last.Lost))
+	}
+	if r.Error != last.Error && r.Error != "" {
+		o.p.Painted(terminal.Red, "events are not read: %s", r.Error)
+	}
+}
+
+func are(n uint64) string {
+	if n == 1 {
+		return "1 event is"
+	}
+	return terminal.Count(int(n), "event") + " are"
+}
+
+func (o *Observer) event(e *api.Observation, now time.Time) {
+	at, text := eventTime(e.Time, now), fmt.Sprintf("logged by a rule of another program: %q", e.Reason)
+	reason := model.RefusalOf(e.Reason)
+	if reason != nil {
+		text = fmt.Sprintf("%s, %s: %s", e.Ends, e.Reason, reason.Text)
+	}
+	client := e.Client
+	if e.Pod != "" {
+		client += " (" + e.Pod + ")"
+	}
+	to := e.Frontend + "/" + e.Protocol
+	if s := e.ServiceText(); s != "" {
+		to += " (" + s + ")"
+	}
+	o.p.Line("%s  %s -> %s  %s", at, client, to, text)
+	if reason != nil && !o.explained[e.Reason] {
+		o.explained[e.Reason] = true
+		o.p.Line("%s  %s", strings.Repeat(" ", len(at)), reason.Advice)
+	}
+}
+
+// eventTime returns the local time, with the date unless that is today.
+func eventTime(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
+
+// Totals writes how many events there were, and why others are missing.
+func (o *Observer) Totals(r *api.Observed) error {
+	if len(r.Events) == 0 {
+		o.p.Line("no event matches")
+	}
+	text := terminal.Count(int(r.Total), "event") + " since nftproxy started"
+	if r.Lost > 0 {
+		text += fmt.Sprintf("; %d lost, because they were not read fast enough", r.Lost)
+	}
+	o.p.Line("%s", text)
+	if r.Error != "" {
+		o.p.Painted(terminal.Red, "for %s, events are not read: %s", r.Time.Sub(r.Since).Round(time.Second), r.Error)
+	}
+	return o.p.Flush()
+}
+
+// Refused writes who was refused by what in the last minutes.
+func Refused(w io.Writer, r *api.Observed, paint bool) error {
+	p := terminal.NewPrinter(w, "")
+	p.Colours = paint
+	p.Line("refused in the last %.0f minutes, of the samples that the rules log:", r.Minutes)
+	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
+		text := ""
+		if known := model.RefusalOf(reason); known != nil {
+			text = ": " + known.Text + "; " + known.Advice
+		}
+		p.Line("  %d %s%s", r.Reasons[reason], reason, text)
+	}
+	if len(r.Refused) == 0 {
+		p.Line("  no event matches")
+		return p.Flush()
+	}
+	rows := [][]string{{"EVENTS", "CLIENT", "TO", "REASON", "LAST"}}
+	for i := range r.Refused {
+		c := &r.Refused[i]
+		client, to := c.Client, c.ServiceText()
+		if c.Pod != "" {
+			client += " (" + c.Pod + ")"
+		}
+		if to == "" {
+			to = c.Frontend + "/" + c.Protocol
+		}
+		rows = append(rows, []string{fmt.Sprint(c.Events), client, to, c.Reason, r.Time.Sub(c.Last).Round(time.Second).String() + " ago"})
+	}
+	p.WriteString("\n")
+	p.Table("", rows)
+	return p.Flush()
+}
