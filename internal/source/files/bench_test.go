@@ -115,41 +115,41 @@ func BenchmarkLoadDirectory(b *testing.B) {
 }
 
 // BenchmarkEdit reads a file of 10,000 Services again in which one has changed, or has a line
-// more, and reports the memory that stays in use for it.
+// more, as a follower does, and reports the memory that stays in use for it.
 func BenchmarkEdit(b *testing.B) {
 	const n = 10_000
 	for form, file := range map[string]func([]string) []byte{"documents": sourcetest.DocumentsOf, "list": sourcetest.ListOf} {
 		for edit, text := range map[string]string{"one-value": "  resourceVersion: \"%06d\"\n", "one-line": "  resourceVersion: \"%06d\"\n  generation: 1\n"} {
 			b.Run(form+"-"+edit, func(b *testing.B) {
-				path := filepath.Join(b.TempDir(), "services.yaml")
-				f := &Reader{Paths: []string{path}, follows: true}
 				texts := sourcetest.ManyTexts(n)
-				load := func() time.Duration {
-					if err := os.WriteFile(path, file(texts), 0o600); err != nil {
-						b.Fatal(err)
-					}
-					runtime.GC()
+				before := heap()
+				s, path := follow(b, file(texts))
+				load := func(changed int) time.Duration {
 					b.StartTimer()
-					before := cpuTime(b)
-					in, err := f.Load()
-					taken := cpuTime(b) - before
+					start := cpuTime(b)
+					u, err := s.Load()
+					taken := cpuTime(b) - start
 					b.StopTimer()
-					if err != nil || len(in.Snapshot.Services) != n {
-						b.Fatal(err)
+					if err != nil || len(u.Services) != changed {
+						b.Fatal(len(u.Services), err)
 					}
 					return taken
 				}
-				before := heap()
-				load()
+				load(n)
 				kept, original, cpu := heap()-before, texts[n], time.Duration(0)
 				b.ResetTimer()
 				for i := range b.N {
 					texts[n] = strings.Replace(original, "  resourceVersion: \"123456\"\n", fmt.Sprintf(text, i), 1)
-					cpu += load()
+					texts[n] = strings.ReplaceAll(texts[n], " 10.96.", fmt.Sprintf(" 10.%d.", 97+i%2))
+					if err := os.WriteFile(path, file(texts), 0o600); err != nil {
+						b.Fatal(err)
+					}
+					runtime.GC()
+					cpu += load(1)
 				}
 				b.ReportMetric(float64(kept)/1e6, "MB-kept")
 				b.ReportMetric(cpu.Seconds()*1e3/float64(b.N), "cpu-ms/op")
-				runtime.KeepAlive(f)
+				runtime.KeepAlive(s)
 			})
 		}
 	}
