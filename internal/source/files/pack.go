@@ -11,11 +11,14 @@ import (
 // memory is kept for the others when one of them is replaced.
 const packAtOnce = 256
 
+// packFrom is how many objects are packed at least: an edit makes few.
+const packFrom = 8
+
 // pack moves the objects of parts that were read now, and what they hold, into memory that has
 // nothing else. Otherwise they stay where they were made, between ten times as much that
 // is no longer used, and keep its pages from the system.
 func pack(fresh []*part) {
-	if len(fresh) < packAtOnce/2 { // of an edit
+	if len(fresh) < packFrom {
 		return
 	}
 	var s packed
