@@ -151,19 +151,14 @@ func (f *Flow) ends() []byte {
 // ports, or one of echo requests, in the default zone.
 func decode(message []byte) (Flow, bool) {
 	var err error
-	f, ok := flowOf(netlinkio.ReadMessage(message, &err))
+	f, ok := FlowOf(netlinkio.ReadMessage(message, &err))
 	return f, ok && err == nil
 }
 
 // FlowOf decodes the attributes of an entry, which messages of nflog have as well. It returns
-// false unless that is a flow with ports, or one of echo requests, in the default zone.
-func FlowOf(attributes []byte) (Flow, bool) {
-	var err error
-	f, ok := flowOf(netlinkio.Read(attributes, &err))
-	return f, ok && err == nil
-}
-
-func flowOf(a netlinkio.Attributes) (f Flow, ok bool) {
+// false unless that is a flow with ports, or one of echo requests, in the default zone, as far
+// as the attributes have no error.
+func FlowOf(a netlinkio.Attributes) (f Flow, ok bool) {
 	var original, reply tuple
 	for a.Next() {
 		switch a.Type {

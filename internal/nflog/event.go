@@ -24,6 +24,9 @@ type Event struct {
 	// packet is tracked in the default zone.
 	Flow    conntrack.Flow
 	Tracked bool
+
+	// Errors of the message, and of its connection: variables would be allocated for each.
+	malformed, malformedFlow error
 }
 
 // Client returns the client of the connection.
@@ -63,8 +66,7 @@ const (
 // group. It returns false for packets that are not IP, and for malformed messages.
 func (e *Event) decode(family byte, attributes []byte) (sequence uint32, ok bool) {
 	*e = Event{}
-	var err error
-	a := netlinkio.Read(attributes, &err)
+	a := netlinkio.Read(attributes, &e.malformed)
 	for a.Next() {
 		switch a.Type {
 		case nfulaPrefix:
@@ -74,10 +76,11 @@ func (e *Event) decode(family byte, attributes []byte) (sequence uint32, ok bool
 		case nfulaPayload:
 			ok = e.packet(family, a.Data)
 		case nfulaCT:
-			e.Flow, e.Tracked = conntrack.FlowOf(a.Data)
+			e.Flow, e.Tracked = conntrack.FlowOf(netlinkio.Read(a.Data, &e.malformedFlow))
+			e.Tracked = e.Tracked && e.malformedFlow == nil
 		}
 	}
-	return sequence, ok && err == nil
+	return sequence, ok && e.malformed == nil
 }
 
 const (

@@ -33,7 +33,7 @@ const (
 
 // Messages and attributes of <linux/netfilter/nfnetlink_log.h>.
 const (
-	packetMessage = unix.NFNL_SUBSYS_ULOG<<8 | 0
+	packetMessage = unix.NFNL_SUBSYS_ULOG << 8 // NFULNL_MSG_PACKET is 0
 	configMessage = unix.NFNL_SUBSYS_ULOG<<8 | 1
 
 	cfgCommand   = 1

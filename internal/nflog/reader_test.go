@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -131,6 +133,37 @@ func read(t testing.TB, r *nflog.Reader, enough func() bool, f func(*nflog.Event
 	}
 }
 
+// TestKernelConnections: behind a translation, an event has the address that the client dialled
+// and the endpoint, if the kernel adds connections.
+func TestKernelConnections(t *testing.T) {
+	n := namespace(t)
+	n.TestScript(t, `
+ip route add 10.96.0.0/16 dev lo
+nft -f - <<END
+table ip translate {
+	chain output {
+		type nat hook output priority -100
+		ip daddr 10.96.0.10 udp dport 9 dnat to 192.0.2.1
+	}
+}
+END`)
+	r := open(t, n, group)
+	from := send(t, n, "10.96.0.10", 1)
+	text := ""
+	read(t, r, func() bool { return text != "" }, func(e *nflog.Event) {
+		endpoint, known := e.Endpoint()
+		text = fmt.Sprintf("%s %s %s %t", e.Client(), e.Dialled(), endpoint, known)
+	})
+	want := fmt.Sprintf("%s 10.96.0.10:9 192.0.2.1:9 true", from)
+	if !r.Connections {
+		want = fmt.Sprintf("%s 192.0.2.1:9 invalid AddrPort false", from)
+	}
+	if text != want {
+		t.Errorf("%s, want %s (connections: %t)", text, want, r.Connections)
+	}
+	t.Logf("connections: %t", r.Connections)
+}
+
 // TestKernelSlowReader: packets go on while the reader does not read, and it learns how many
 // it has lost.
 func TestKernelSlowReader(t *testing.T) {
@@ -225,18 +258,32 @@ func TestLoggers(t *testing.T) {
 	}
 }
 
-// BenchmarkRead reads packets that are there already, or that come while it reads.
+// BenchmarkRead measures the processor time for each packet that is there already, in the
+// process and in the kernel on its behalf. The wait for the last ones does not count.
 func BenchmarkRead(b *testing.B) {
 	n := namespace(b)
 	r := open(b, n, group)
 	const packets = 4000 // which have room
+	var used time.Duration
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
 		send(b, n, "192.0.2.1", packets)
 		got := 0
+		before := processorTime(b)
 		b.StartTimer()
 		read(b, r, func() bool { return got == packets }, func(*nflog.Event) { got++ })
+		used += processorTime(b) - before
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/packets, "ns/event")
+	b.ReportMetric(float64(used.Nanoseconds())/float64(b.N)/packets, "cpu-ns/event")
+}
+
+// processorTime returns the time that this process has used.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
