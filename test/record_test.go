@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,8 +17,15 @@ import (
 const resumed = "the kernel still holds these rules"
 
 // TestRestartWithoutReading: 13.30. A daemon that ends leaves a record of the rules, with
-// which the next one starts; it uses the record only if nothing else can be in the kernel.
+// which the next one starts; it uses the record only if nothing else can be in the kernel,
+// also where other programs can change the rules.
 func TestRestartWithoutReading(t *testing.T) {
+	for mode, flags := range map[string][]string{"owned": nil, "not owned": {"--no-table-owner"}} {
+		t.Run(mode, func(t *testing.T) { restartsWithoutReading(t, flags) })
+	}
+}
+
+func restartsWithoutReading(t *testing.T, flags []string) {
 	edit := func(f func(text []byte) []byte) func(*testing.T, *cluster, string) {
 		return func(t *testing.T, _ *cluster, record string) {
 			t.Helper()
@@ -29,6 +37,9 @@ func TestRestartWithoutReading(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	older := func(text []byte) []byte { // than the start of the machine
+		return bytes.Replace(text, []byte(`"Made":`), []byte(`"Made":-9999`), 1)
 	}
 	for name, c := range map[string]struct {
 		between func(t *testing.T, c *cluster, record string) // the two daemons
@@ -65,6 +76,17 @@ func TestRestartWithoutReading(t *testing.T) {
 		"another namespace": {edit(func(text []byte) []byte {
 			return bytes.Replace(text, []byte(`"Namespace":`), []byte(`"Namespace":1`), 1)
 		}), false},
+		"an old record": {edit(older), false},
+		"a record of the future": {edit(func(text []byte) []byte {
+			return bytes.Replace(text, []byte(`"Made":`), []byte(`"Made":9999`), 1)
+		}), false},
+		"as many transactions as there are generations": {func(t *testing.T, c *cluster, record string) {
+			c.nft("flush", "map", "ip", "nftproxy", "endpoints")
+			edit(func(text []byte) []byte {
+				now := fmt.Appendf(nil, `"Generation":%d`, c.Node.TestGeneration(t))
+				return older(regexp.MustCompile(`"Generation":\d+`).ReplaceAll(text, now))
+			})(t, c, record)
+		}, false},
 		"no record": {func(t *testing.T, _ *cluster, record string) {
 			if err := os.Remove(record); err != nil {
 				t.Error(err)
@@ -73,6 +95,7 @@ func TestRestartWithoutReading(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, 3)
+			cl.flags = append(cl.flags[:len(cl.flags):len(cl.flags)], flags...)
 			record := filepath.Join(t.TempDir(), "rules.json")
 			keep := func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+filepath.Dir(record)) }
 			web := service{Name: "web", N: 1, Pods: cl.Pods[:1]}
@@ -82,12 +105,12 @@ func TestRestartWithoutReading(t *testing.T) {
 			web.Pods = cl.Pods[1:2]
 			cl.write(web)
 			cl.answersFrom(web, "pod-1")
+			cl.nft("add", "table", "ip", "neighbour") // is seen, and not ours
 			first.stop(t)
 			c.between(t, cl, record)
 
-			resumes := c.resumes && strings.Contains(first.log.String(), "ownsTables=true") // not before kernel 6.9
 			next := cl.start(keep)
-			if resumes {
+			if c.resumes {
 				eventually(t, func() error {
 					if !strings.Contains(next.log.String(), resumed) {
 						return fmt.Errorf("the daemon does not use the record")
@@ -104,8 +127,8 @@ func TestRestartWithoutReading(t *testing.T) {
 			web.Pods = cl.Pods[2:]
 			cl.write(web)
 			cl.answersFrom(web, "pod-2")
-			if uses := strings.Contains(next.log.String(), resumed); uses != resumes {
-				t.Errorf("uses the record: %t, want %t", uses, resumes)
+			if uses := strings.Contains(next.log.String(), resumed); uses != c.resumes {
+				t.Errorf("uses the record: %t, want %t", uses, c.resumes)
 			}
 			if _, err := os.Stat(record); err == nil {
 				t.Error("the record is still there while a daemon runs")

@@ -17,12 +17,12 @@ import (
 // Record identifies what the kernel held when a process ended. The next one need not read
 // it back if the kernel's generation is still the same, and if its own rules are the same.
 //
-// What could be wrong with that: a generation has 32 bits, so 4,294,967,296 transactions
-// between two runs would look like none. A record of another boot or of another network
-// namespace is not used: see [kernel.Identity].
+// A record of another boot or of another network namespace is not used: see
+// [kernel.Identity]. A generation has 32 bits: [kernel.Moment] says how long none comes back.
 type Record struct {
 	Kernel     kernel.Identity
 	Generation uint32
+	Made       kernel.Moment
 	Rules      []byte      // a hash, with the endpoints in their slots
 	Slots      []placement // of the frontends whose endpoints are not in the order of the renderer
 }

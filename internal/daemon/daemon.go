@@ -172,12 +172,14 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 		return err
 	}
 	if !owns {
-		w.watch(ctx, rules)
+		if w.watch(rules); w.watched != nil {
+			defer w.watched.end()
+		}
 	}
 	w.forward(ctx, changes)
 	w.events.Starting()
 	err = w.agent.Run(ctx)
-	d.leaveRecord(w.agent, rules)
+	w.leaveRecord(rules)
 	return err
 }
 

@@ -20,23 +20,28 @@ import (
 // no other program makes a transaction, and is therefore removed when it is read.
 const recordName = "rules.json"
 
-// reclaim takes over the tables of an earlier process, and returns its record if they have
-// not changed since; nil: they may have.
-func (d *Daemon) reclaim(rules *kernel.Conn) *agent.Record {
+// lastRecord returns the record of the last run if it is about this kernel, and its generation
+// still stands for the same rules; nil: there is none.
+func (d *Daemon) lastRecord(rules *kernel.Conn) *agent.Record {
 	r, err := d.takeRecord()
 	if err == nil && r != nil {
 		var here kernel.Identity
-		if here, err = rules.Identity(); err == nil && here == r.Kernel {
-			var unchanged bool
-			if unchanged, err = rules.Reclaim(r.Generation); unchanged {
-				return r.known()
-			}
+		var now kernel.Moment
+		if here, err = rules.Identity(); err == nil {
+			now, err = kernel.Now()
+		}
+		if err == nil && here == r.Kernel && r.Made.Distinguishes(now) {
+			return r.known()
 		}
 	}
+	d.unused(err)
+	return nil
+}
+
+func (d *Daemon) unused(err error) {
 	if err != nil {
 		d.Log.Debug("the record of the last run is not used", "error", err)
 	}
-	return nil
 }
 
 // record is what is in the file.
@@ -84,39 +89,67 @@ func (d *Daemon) takeRecord() (*record, error) {
 	return r, json.Unmarshal(data, r)
 }
 
-// leaveRecord writes the record for the next run. Only the owner of the tables knows what
-// they hold without reading them.
-func (d *Daemon) leaveRecord(a *agent.Agent, rules *kernel.Conn) {
-	if d.RuntimeDirectory == "" {
+// leaveRecord writes the record for the next run, if the process knows what the tables hold
+// without reading them: as their owner, or because it has seen all transactions of other
+// programs.
+func (w *work) leaveRecord(rules *kernel.Conn) {
+	if w.RuntimeDirectory == "" {
 		return
 	}
-	if err := d.writeRecord(a, rules); err != nil {
-		d.Log.Debug("no record of the rules is left: the next start reads them back", "error", err)
+	if err := w.writeRecord(rules); err != nil {
+		w.Log.Debug("no record of the rules is left: the next start reads them back", "error", err)
 	}
 }
 
-func (d *Daemon) writeRecord(a *agent.Agent, rules *kernel.Conn) error {
-	owns, err := rules.IsOwner()
-	if err != nil || !owns {
+var errUnsure = errors.New("the kernel may hold something else")
+
+func (w *work) writeRecord(rules *kernel.Conn) error {
+	now, err := kernel.Now() // before the generation is read
+	if err != nil {
 		return err
 	}
-	known := a.Record()
+	if w.watched != nil { // what it has reported counts below
+		if err := w.watched.stop(); err != nil {
+			return err
+		}
+	}
+	known := w.agent.Record()
 	if known == nil {
-		return errors.New("the kernel may hold something else")
+		return errUnsure
 	}
 	r := record{Record: *known}
+	r.Made = now
 	if r.Program, err = program(); err != nil {
 		return err
 	}
 	if r.Kernel, err = rules.Identity(); err != nil {
 		return err
 	}
-	if r.Generation, err = rules.Generation(); err != nil {
+	if r.Generation, err = w.lastGeneration(rules); err != nil {
 		return err
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(d.RuntimeDirectory, recordName), data, 0o600)
+	return atomicfile.Write(filepath.Join(w.RuntimeDirectory, recordName), data, 0o600)
+}
+
+// lastGeneration returns the generation in which the kernel holds what the agent knows.
+func (w *work) lastGeneration(rules *kernel.Conn) (uint32, error) {
+	if w.watched != nil {
+		generation, changed, err := w.watched.Rest(rules)
+		if err == nil && changed {
+			err = errUnsure
+		}
+		return generation, err
+	}
+	owns, err := rules.IsOwner()
+	if err == nil && !owns {
+		err = errUnsure
+	}
+	if err != nil {
+		return 0, err
+	}
+	return rules.Generation()
 }

@@ -50,6 +50,7 @@ type work struct {
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
+	watched    *guard // of the rules; nil: no other program can change them, or there is no watch
 	systemd    *systemd.Notifier
 	memory     *spareMemory
 	traffic    *traffic.Collector // nil: the rules log nothing

@@ -220,10 +220,13 @@ func (c *Conn) discard() error {
 	return nil
 }
 
-func (c *Conn) readable() (bool, error) {
+func (c *Conn) readable() (bool, error) { return readable(c.raw) }
+
+// readable reports whether there is a datagram on a socket.
+func readable(raw syscall.RawConn) (bool, error) {
 	var n int
 	pollErr := error(unix.EINTR)
-	controlErr := c.raw.Control(func(fd uintptr) {
+	controlErr := raw.Control(func(fd uintptr) {
 		for fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}; errors.Is(pollErr, unix.EINTR); {
 			n, pollErr = unix.Poll(fds, 0)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -140,6 +141,31 @@ func (c *Conn) Identity() (Identity, error) {
 		i.Namespace, sockErr = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	})
 	return i, errors.Join(err, os.NewSyscallError("getsockopt", sockErr))
+}
+
+// Moment is the time since the start of the machine, including the time that it was suspended.
+// No program can set this clock.
+type Moment time.Duration
+
+// generations is how long a generation stands for one content of the rules. It comes back
+// after 4,294,967,295 transactions, and the kernel carries out those of a network namespace one
+// after the other (commit_mutex of struct nftables_pernet): each would have to take less
+// than a microsecond. One that changes a single element takes more than 50 (BenchmarkTransaction).
+const generations = time.Hour
+
+// Now returns the moment.
+func Now() (Moment, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0, os.NewSyscallError("clock_gettime", err)
+	}
+	return Moment(t.Nano()), nil
+}
+
+// Distinguishes reports whether a generation that was read at the moment, and is the same
+// later, stands for the same rules.
+func (m Moment) Distinguishes(later Moment) bool {
+	return m > 0 && m <= later && time.Duration(later-m) <= generations
 }
 
 // OwnedByOther returns the table of ours that belongs to another process, if there is

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,5 +38,32 @@ func TestUnseenOwner(t *testing.T) {
 	}
 	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "not visible here") {
 		t.Error(text)
+	}
+}
+
+// TestMoment: 13.30. A generation stands for the same rules for less time than 32 bits of
+// transactions take.
+func TestMoment(t *testing.T) {
+	const day = Moment(24 * time.Hour)
+	hour := Moment(time.Hour)
+	for name, c := range map[string]struct {
+		made, later Moment
+		want        bool
+	}{
+		"the same moment":           {day, day, true},
+		"an hour later":             {day, day + hour, true},
+		"more than an hour later":   {day, day + hour + 1, false},
+		"of the future":             {day + 1, day, false},
+		"before the machine starts": {-1, 0, false},
+		"unknown":                   {0, hour / 2, false},
+	} {
+		if got := c.made.Distinguishes(c.later); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+	before, beforeErr := Now()
+	after, afterErr := Now()
+	if beforeErr != nil || afterErr != nil || !before.Distinguishes(after) {
+		t.Errorf("%d and then %d, %v, %v", before, after, beforeErr, afterErr)
 	}
 }

@@ -47,6 +47,7 @@ type Watcher struct {
 	ask    *Conn                     // about sets
 	seen   map[model.Family]*touched // by the current transaction
 	missed atomic.Bool               // something may have happened while the watch was off
+	ends   atomic.Bool               // Next is to return
 }
 
 // touched collects what happens to one table.
@@ -134,32 +135,85 @@ func asLoaded(v uint32) uint32 {
 // Close ends the watch, and makes Next return.
 func (w *Watcher) Close() error { return errors.Join(w.nl.Close(), w.ask.Close()) }
 
+// ErrStopped is the error of Next after Stop.
+var ErrStopped = errors.New("watch rules: stopped")
+
+// Stop makes Next return. The watch goes on, for [Watcher.Rest].
+func (w *Watcher) Stop() {
+	w.ends.Store(true)
+	_ = w.nl.SetReadDeadline(time.Now()) // wakes Next
+}
+
 // Next waits for the next transaction of another program that changes our tables.
 // Bindings of clients are state, which is not reported.
 func (w *Watcher) Next() (Intervention, error) {
 	for {
-		messages, err := w.nl.Receive()
+		i, err := w.receive()
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if err := w.nl.SetReadDeadline(time.Time{}); err != nil {
-				return Intervention{}, fmt.Errorf("watch rules: %w", err)
-			}
-			if w.missed.Swap(false) {
-				return Intervention{Missed: true}, nil
-			}
-			continue
-		case errors.Is(err, unix.ENOBUFS):
-			clear(w.seen)
-			return Intervention{Missed: true}, nil
 		case err != nil:
-			return Intervention{}, fmt.Errorf("watch rules: %w", err)
-		}
-		for _, m := range messages {
-			if i := w.take(m); i != nil { // the end of a transaction has its own datagram
-				return *i, nil
-			}
+			return Intervention{}, err
+		case i != nil:
+			return *i, nil
+		case w.ends.Load():
+			return Intervention{}, ErrStopped
 		}
 	}
+}
+
+// Rest returns a generation, and reports whether another program may have changed our tables
+// before it without a report of Next, which must have returned after Stop.
+func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
+	if generation, err = own.Generation(); err != nil {
+		return 0, false, err
+	}
+	// The kernel sends the messages about a transaction before it begins another one, also one
+	// that it undoes.
+	if err := own.tryTable(unix.NFT_TABLE_F_DORMANT); err != nil {
+		return 0, false, fmt.Errorf("watch rules: await the last transaction: %w", err)
+	}
+	raw, err := w.nl.SyscallConn()
+	if err != nil {
+		return 0, false, fmt.Errorf("watch rules: use netlink socket: %w", err)
+	}
+	for {
+		more, err := readable(raw)
+		if err != nil || !more {
+			return generation, changed || w.missed.Load(), err
+		}
+		netlinkio.Renew(w.nl)
+		i, err := w.receive()
+		if err != nil {
+			return 0, false, err
+		}
+		changed = changed || i != nil
+	}
+}
+
+// receive waits for a datagram, or for the deadline. It returns the transaction that the
+// datagram completes if that has changed our tables; nil: none.
+func (w *Watcher) receive() (*Intervention, error) {
+	messages, err := w.nl.Receive()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if err := w.nl.SetReadDeadline(time.Time{}); err != nil {
+			return nil, fmt.Errorf("watch rules: %w", err)
+		}
+		if w.missed.Swap(false) {
+			return &Intervention{Missed: true}, nil
+		}
+		return nil, nil
+	case errors.Is(err, unix.ENOBUFS):
+		clear(w.seen)
+		return &Intervention{Missed: true}, nil
+	case err != nil:
+		return nil, fmt.Errorf("watch rules: %w", err)
+	}
+	for _, m := range messages {
+		if i := w.take(m); i != nil { // the end of a transaction has its own datagram
+			return i, nil
+		}
+	}
+	return nil, nil
 }
 
 // take records the contents of a message. The last one of a transaction yields an
