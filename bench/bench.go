@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
@@ -18,6 +19,7 @@ type benchConfig struct {
 	runs      int
 	repeats   repeats
 	versions  map[string]string
+	place     string // of the results, if it is no real machine
 }
 
 // benchCommand measures, prints tables, and writes a file if one is asked for.
@@ -26,6 +28,9 @@ func benchCommand(ctx context.Context, args []string) error {
 	names := flags.String("scenario", "base,A,AM,B,C,D", "`names`, separated by commas; also sizes such as 300x4")
 	limit := flags.Int("sweep", 0, "measure growing numbers of services of 4 endpoints up to `N`, instead of scenarios")
 	runs := flags.Int("runs", 1, "`times` that everything is measured")
+	starts := flags.Bool("starts", false, "measure starts only")
+	kernels := flags.String("kernels", "", "measure on these `kernels` of Debian, separated by commas, in virtual machines that count instructions")
+	place := flags.String("place", "", "name of the machine in the results, if it is not a real one")
 	version := flags.String("version", "unknown", "`version` of the code that is measured")
 	output := flags.String("o", "", "also write the results to a `file`")
 	if err := flags.Parse(args); err != nil {
@@ -34,9 +39,15 @@ func benchCommand(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 || *runs < 1 {
 		return fmt.Errorf("usage: bench [flags], with -runs of at least 1; or bench plot, bench table")
 	}
+	if *kernels != "" {
+		return measureOn(ctx, strings.Split(*kernels, ","), guestArguments(flags), *output)
+	}
 	c := benchConfig{
-		scenarios: sweepScenarios(*limit), runs: *runs, repeats: usualRepeats,
+		scenarios: sweepScenarios(*limit), runs: *runs, repeats: usualRepeats, place: *place,
 		versions: map[string]string{string(results.Nftproxy): *version},
+	}
+	if *starts {
+		c.repeats = repeats{}
 	}
 	if *limit == 0 {
 		var err error
@@ -73,6 +84,9 @@ func (c benchConfig) bench(ctx context.Context, out io.Writer) (*results.File, e
 			all = append(all, found)
 		}
 		found := records(s, all)
+		for i := range found {
+			found[i].Place = c.place
+		}
 		fmt.Fprintf(out, "\n%s\n", s)
 		if err := printRecords(out, found); err != nil {
 			return nil, err

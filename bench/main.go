@@ -1,12 +1,13 @@
 // Command bench measures what nftproxy costs, on the real kernel, and makes
 // tables and plots of what was found.
 //
-//	bench [-scenario base,A,...] [-sweep N] [-runs N] [-o FILE.json]
+//	bench [-scenario base,A,...] [-sweep N] [-runs N] [-starts] [-kernels 6.1,6.12] [-o FILE.json]
 //	bench plot DIRECTORY FILE.json [FILE.json ...]
 //	bench table [-w PAGE.md ...] [-accept TABLE,TABLE -why REASON] FILE.json [FILE.json ...]
 //	bench stamp NFTPROXY FILE.json [FILE.json ...]
 //
-// To measure needs root: it makes network namespaces.
+// To measure needs root: it makes network namespaces. With -kernels it measures in virtual
+// machines: see the package guest.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os"
 
 	"github.com/nftproxy/nftproxy/bench/command"
+	"github.com/nftproxy/nftproxy/bench/guest"
 )
 
 // jobCommand makes the program do one job; see [runJob].
@@ -22,6 +24,9 @@ const jobCommand = "measure"
 func main() { command.Main("bench", run) }
 
 func run(ctx context.Context, args []string) error {
+	if done, err := guest.Serve(args, func(args []string) error { return benchCommand(ctx, args) }); done {
+		return err
+	}
 	command := ""
 	if len(args) > 0 {
 		command = args[0]

@@ -63,8 +63,7 @@ func measure(s scenario, n repeats) (found []series, err error) {
 		m.coldStart,
 		m.resume,
 		m.restart,
-		func() error { return m.changes(min(n.Each, s.Services/4)) },
-		func() error { return m.randomChanges(n.Random) },
+		func() error { return m.allChanges(n) },
 		m.memory,
 		m.stop,
 		func() error { return m.checkGeneration(first) },
@@ -172,6 +171,17 @@ func (m *measurer) start(op results.Operation, check func(i int, o outcome) erro
 	m.node.next = nil
 	debug.FreeOSMemory()
 	return err
+}
+
+// allChanges makes changes of each kind, and of mixed kinds.
+func (m *measurer) allChanges(n repeats) error {
+	if n == (repeats{}) {
+		return nil
+	}
+	if err := m.changes(min(n.Each, m.world.Services/4)); err != nil {
+		return err
+	}
+	return m.randomChanges(n.Random)
 }
 
 // changes makes n changes of each kind, each of another service.

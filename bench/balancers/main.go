@@ -13,27 +13,27 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nftproxy/nftproxy/test/debian"
+	"github.com/nftproxy/nftproxy/bench/guest"
 )
 
 // children are the commands of the processes that the program starts.
 var children = map[string]func([]string) error{
-	"serve": serveCommand, "load": loadCommand, "pace": paceCommand, "watch": watchCommand, insideOf: insideCommand,
+	"serve": serveCommand, "load": loadCommand, "pace": paceCommand, "watch": watchCommand,
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	args := os.Args[1:]
-	if slices.Equal(args, []string{guestCommand}) {
-		debian.Init(insideOf)
-		return
-	}
 	run := func(args []string) error { return measureCommand(ctx, args) }
+	done, err := guest.Serve(args, run)
 	if len(args) > 0 && children[args[0]] != nil {
 		run, args = children[args[0]], args[1:]
 	}
-	if err := run(args); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if !done {
+		err = run(args)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "balancers:", err)
 		os.Exit(1)
 	}

@@ -51,7 +51,7 @@ func curves(files []*results.File, op results.Operation, value func(*results.Rec
 	values := make(map[subject]map[int]float64)
 	for r := range records(files) {
 		v, ok := value(r)
-		if !ok || r.Operation != op || r.Endpoints != curveEndpoints || r.Scenario == exposed || r.Scenario == results.Unobserved {
+		if !ok || r.Place != "" || r.Operation != op || r.Endpoints != curveEndpoints || r.Scenario == exposed || r.Scenario == results.Unobserved {
 			continue
 		}
 		who := subject{r.Program, r.From}

@@ -17,6 +17,7 @@ var builders = map[string]func([]*results.File) *grid{
 	"memory":  memoryTable,
 	"details": detailsTable,
 	"growth":  growthTable,
+	"kernels": kernelsTable,
 	"compare": compareTable,
 	"rates":   ratesTable,
 	"flows":   flowsTable,

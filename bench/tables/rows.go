@@ -28,6 +28,7 @@ var rows = []row{
 	{"sweep", alone, "sweep.json", "bench-sweep", "RUNS=3", "RUNS=1 SWEEP=100", "2 minutes", own},
 	{"features", alone, "features.json", "bench-features", "RUNS=5", "RUNS=1 SERVICES=60 FEATURES='session affinity'", "4 minutes", []string{"bench/features", "bench/flow"}},
 	{"million", alone, "scenario-e.json", "bench", "RUNS=1 SCENARIO=E", "RUNS=1 SCENARIO=50x1", "2 minutes", own},
+	{"kernels", alone, "kernels.json", "bench-kernels", "", "KERNELS=6.1 SCENARIO=60x4", "20 minutes", append([]string{"bench/guest", "test/debian"}, own...)},
 	{"checks", alone, "checks.json", "bench-checks", "", "ENDPOINTS=40 INTERVALS=100ms ROUNDS=2 RUNS=1", "9 minutes", []string{"bench/checks"}},
 	{"flows", beside, "flows.json", "bench-flows", "", "FLOW_SERVICES=1", "6 minutes", []string{"e2e/datapath", "bench/flow"}},
 	{"datapath", beside, "datapath.json", "bench-datapath", "", "DATAPATH_SERVICES=60", "15 minutes", []string{"e2e/datapath"}},

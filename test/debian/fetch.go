@@ -39,6 +39,9 @@ type Set struct {
 	Packages []string
 }
 
+// Userland is what the tests of this repository run.
+var Userland = Set{Packages: []string{"nftables", "iptables", "util-linux"}}
+
 // System is a Debian release, unpacked.
 type System struct {
 	Release
@@ -47,6 +50,15 @@ type System struct {
 
 // Root is the directory of its files.
 func (s System) Root() string { return filepath.Join(s.dir, "root") }
+
+// ReleaseOf returns the release with a kernel, such as 6.12.
+func ReleaseOf(kernel string) (Release, error) {
+	i := slices.IndexFunc(Releases, func(r Release) bool { return r.Kernel == kernel })
+	if i < 0 {
+		return Release{}, fmt.Errorf("no kernel %q; there are %v", kernel, Releases)
+	}
+	return Releases[i], nil
+}
 
 // Unpack unpacks packages of a release into the cache of the user, or finds them
 // unpacked there.

@@ -17,9 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/debian"
 )
 
-// userland is what the tests run.
-var userland = debian.Set{Packages: []string{"nftables", "iptables", "util-linux"}}
-
 func main() {
 	args := os.Args[1:]
 	switch {
@@ -92,7 +89,7 @@ func run(args []string) error {
 // did.
 func (s *suite) runOn(ctx context.Context, r debian.Release, out io.Writer) ([]result, error) {
 	steps := stopwatch{time.Now(), out}
-	system, err := debian.Unpack(ctx, r, userland)
+	system, err := debian.Unpack(ctx, r, debian.Userland)
 	if err != nil {
 		return nil, fmt.Errorf("unpack Debian %s: %w", r.Codename, err)
 	}
@@ -116,11 +113,11 @@ func selectReleases(kernels []string) ([]debian.Release, error) {
 	}
 	var selected []debian.Release
 	for _, k := range kernels {
-		i := slices.IndexFunc(debian.Releases, func(r debian.Release) bool { return r.Kernel == k })
-		if i < 0 {
-			return nil, fmt.Errorf("no kernel %q; there are %v", k, debian.Releases)
+		r, err := debian.ReleaseOf(k)
+		if err != nil {
+			return nil, err
 		}
-		selected = append(selected, debian.Releases[i])
+		selected = append(selected, r)
 	}
 	return selected, nil
 }
