@@ -62,7 +62,7 @@ func TestFollowEdits(t *testing.T) {
 	for _, list := range []bool{false, true} {
 		for _, blocks := range []int{1, 300, 0} {
 			t.Run(fmt.Sprintf("list %v blocks %d", list, blocks), func(t *testing.T) {
-				texts := slicedEdits(rand.New(rand.NewPCG(5, uint64(blocks))), list, 200)
+				texts := slicedEdits(rand.New(rand.NewPCG(5, uint64(blocks))), list, 100)
 				s, path := follow(t, []byte(texts[0]))
 				s.files.blocks = blocks
 				states, warned, alone, failed := map[model.ServiceName]model.ServiceState{}, 0, 0, 0

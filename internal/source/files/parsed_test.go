@@ -172,7 +172,7 @@ func TestEdits(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "services.yaml")
 				e := edited{t: t, path: path, again: &Reader{Paths: []string{path}, follows: true, blocks: blocks}}
 				r := rand.New(rand.NewPCG(3, uint64(blocks)))
-				for _, text := range edits(list, 150) {
+				for _, text := range edits(list, 80) {
 					e.to(text)
 					if r.IntN(2) == 0 {
 						e.to(withStrayLine(r, text))
@@ -184,6 +184,20 @@ func TestEdits(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestEditsOfComments: a block may have no document, and the lines of the next ones are right.
+func TestEditsOfComments(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "services.yaml")
+	e := edited{t: t, path: path, again: &Reader{Paths: []string{path}, follows: true, blocks: 1}}
+	r := rand.New(rand.NewPCG(1, 2))
+	objects := []string{editedObject(r, 1), editedObject(r, 2), editedObject(r, 3), editedObject(r, 4)}
+	for _, second := range []string{objects[1], "# none\n", "# none\n# of these\n", editedObject(r, 5), "", objects[1]} {
+		e.to(fileOf(false, []string{objects[0], second, objects[2], objects[3]}))
+	}
+	if e.ofBlocks != e.edits-1 {
+		t.Errorf("of %d edits, %d were of blocks", e.edits, e.ofBlocks)
 	}
 }
 

@@ -24,7 +24,7 @@ func (f *Reader) blockSize() int {
 type layout struct {
 	list   *parts // nil: blocks have documents
 	blocks []block
-	// end is the line after the last part, as lines of parts count.
+	// end is the line after the last block, as lines of parts count.
 	end int32
 	// ended reports that the last line ends with a line feed.
 	ended bool
@@ -35,6 +35,7 @@ type layout struct {
 type block struct {
 	sum   manifest.Sum
 	size  int32
+	line  int32 // where it begins, as lines of parts count
 	first int32 // the number of its first part
 }
 
@@ -50,8 +51,8 @@ func (f *Reader) layoutOf(data []byte, docs []*manifest.Document, read *parts) (
 	if list := read.all[0].list; len(docs) == 1 && list != nil {
 		return f.layoutOfList(l, data, list)
 	}
+	l.end = 1
 	l.cutDocuments(f.blockSize(), docs, data, 0)
-	l.end = int32(bytes.Count(data, []byte("\n")) + 1)
 	return l
 }
 
@@ -68,7 +69,8 @@ func (l *layout) cutDocuments(size int, docs []*manifest.Document, data []byte, 
 }
 
 func (l *layout) add(text []byte, first int) {
-	l.blocks = append(l.blocks, block{manifest.SumOf(text), int32(len(text)), int32(first)})
+	l.blocks = append(l.blocks, block{manifest.SumOf(text), int32(len(text)), l.end, int32(first)})
+	l.end += int32(bytes.Count(text, []byte("\n")))
 }
 
 // layoutOfList returns the layout of a file that is a List.
@@ -77,11 +79,10 @@ func (f *Reader) layoutOfList(l layout, data []byte, list *parts) layout {
 	if list.of.starts = nil; len(starts) < 2 || list.head != nil {
 		return layout{}
 	}
-	l.list = list
+	l.list, l.end = list, int32(1-list.of.line)
 	l.add(data[:starts[0]], 0)
 	l.cutItems(f.blockSize(), data[:end], starts, 0)
 	l.add(data[end:], len(starts))
-	l.end = int32(bytes.Count(data[:end], []byte("\n")) + 1 - list.of.line)
 	return l
 }
 
@@ -226,16 +227,13 @@ func (f *Reader) region(k *known, name string, r *region) (out fresh, ok bool) {
 	if r.first == len(l.blocks) && !l.ended || r.last < len(l.blocks) && !out.ended {
 		return out, false
 	}
-	begin := l.lineOf(before, out.from)
-	if r.first == 0 {
-		begin = 1
-	}
+	begin := l.lineOf(r.first)
 	if l.list != nil {
 		ok = f.itemsOf(&out, l.list, name, text, begin)
 	} else {
 		ok = f.documentsOf(&out, before, name, text, begin)
 	}
-	out.lines = int32(bytes.Count(text, []byte("\n"))) - (l.lineOf(before, out.to) - begin)
+	out.lines = int32(bytes.Count(text, []byte("\n"))) - (l.lineOf(r.last) - begin)
 	return out, ok && !slices.ContainsFunc(out.parts, func(p part) bool { return p.sum == manifest.Sum{} })
 }
 
@@ -247,12 +245,12 @@ func (l *layout) partOf(block, parts int) int {
 	return int(l.blocks[block].first)
 }
 
-// lineOf returns the line of a part, or after the last part the end.
-func (l *layout) lineOf(parts []part, i int) int32 {
-	if i == len(parts) {
+// lineOf returns the line of a block, or after the last block the end.
+func (l *layout) lineOf(block int) int32 {
+	if block == len(l.blocks) {
 		return l.end
 	}
-	return parts[i].line
+	return l.blocks[block].line
 }
 
 // itemsOf reads a region of a List that begins at a line.
@@ -268,7 +266,7 @@ func (f *Reader) itemsOf(to *fresh, list *parts, name string, text []byte, begin
 		return false
 	}
 	starts, _, _ := m.ItemStarts()
-	var l layout
+	l := layout{end: begin}
 	l.cutItems(f.blockSize(), text, starts, to.from)
 	to.parts, to.blocks = read.all, l.blocks
 	return true
@@ -287,7 +285,7 @@ func (f *Reader) documentsOf(to *fresh, before []part, name string, text []byte,
 		read.all[i].sum, read.all[i].line = d.Sum(), begin+int32(d.Line)-1
 	}
 	read.fill(&parts{all: before[to.from:to.to]}, func(p *part, i int) { f.document(p, docs[i], new(parts)) })
-	var l layout
+	l := layout{end: begin}
 	if len(text) > 0 {
 		l.cutDocuments(f.blockSize(), docs, text, to.from)
 	}
@@ -300,6 +298,7 @@ func (l *layout) replace(r *region, by fresh) {
 	more := int32(len(by.parts) - (by.to - by.from))
 	for i := r.last; i < len(l.blocks); i++ {
 		l.blocks[i].first += more
+		l.blocks[i].line += by.lines
 	}
 	if l.end += by.lines; r.last == len(l.blocks) {
 		l.ended = by.ended
