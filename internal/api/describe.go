@@ -32,6 +32,9 @@ type Description struct {
 	AllowedSources []netip.Prefix `json:"allowedSources,omitzero"`
 	DeniedSources  []netip.Prefix `json:"deniedSources,omitempty"`
 	Limits         []Limit        `json:"limits,omitempty"`
+	// Refused are connections that the rules refused, by reason; absent without --observe, and
+	// if there are none.
+	Refused map[string]uint64 `json:"refused,omitempty"`
 	// ClientAddresses is keep or masquerade; absent: that depends on the kind of frontend
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`

@@ -70,6 +70,9 @@ type Status struct {
 	// Notes are facts that operators should know, but need not change.
 	Notes   []Problem `json:"notes,omitempty"`
 	Counted bool      `json:"counted"` // connections are counted (--service-metrics)
+	// Refused are connections that the rules refused, by reason; absent without --observe, and
+	// if there are none.
+	Refused map[string]uint64 `json:"refused,omitempty"`
 	// Omitted is the number of frontends that are not listed, because they are too many.
 	Omitted int `json:"omittedFrontends,omitempty"`
 	// ServicePorts are sorted by name. They are the last field, with a line for each, because

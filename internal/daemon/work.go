@@ -64,6 +64,17 @@ type sockets struct {
 	scrapes *kernel.Conn
 }
 
+// forgetRefusals removes the counters of refused connections to frontends that are gone, when
+// the rules are compared.
+func (w *work) forgetRefusals(s *agent.Sync, rules *kernel.Conn) {
+	if s.Cause != agent.Check || s.Err != nil {
+		return
+	}
+	if err := (counters.Reader{Conn: rules}).ForgetRefusals(report.GoneRefusals(s.Router.Routing())); err != nil {
+		w.Log.Debug("counters of refused connections to frontends that are gone remain", "error", err)
+	}
+}
+
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
 	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log), memory: newSpareMemory()}
 	w.node.Families = families
@@ -94,6 +105,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		w.takeover = newKubeProxyCleanup(m, d.Log)
 	}
 	w.follow()
+	if w.node.Observe.Refusals() {
+		w.agent.Observers = append(w.agent.Observers, func(a *agent.Sync) { w.forgetRefusals(a, s.rules) })
+	}
 	w.checks.work.Store(w)
 	return w
 }
@@ -101,7 +115,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 func (w *work) newAgent(s sockets) *agent.Agent {
 	applier := apply.New(s.rules, w.Log)
 	applier.Observe, applier.Postponed = w.metrics.Committed, w.metrics.Postponed
-	if w.node.Counters {
+	if w.node.Counters || w.node.Observe.Refusals() {
 		applier.Committing = func(p *plan.Plan) func(error) {
 			return w.status.Committing(p, counters.Reader{Conn: s.rules}.LastCounts)
 		}
@@ -184,6 +198,9 @@ func (w *work) follow() {
 		w.metrics.FollowEndpoints(w.status.EndpointTotals)
 	}
 	w.metrics.FollowLimits(w.status.LimitCounts)
+	if w.node.Observe.Refusals() {
+		w.metrics.FollowRefusals(w.status.RefusalCounts)
+	}
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)

@@ -61,6 +61,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowLimits(func() ([]report.LimitCount, error) {
 		return []report.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Dropped: 1}}, nil
 	})
+	s.FollowRefusals(func() ([]report.RefusalCount, error) { return []report.RefusalCount{{Refused: 1}}, nil })
 	s.FollowMachine(func() (problems, warnings map[string]int) {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
 	},

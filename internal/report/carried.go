@@ -37,8 +37,9 @@ func newCarried() carried {
 // Committing reads the counts that a plan ends, with [counters.Reader.LastCounts], and adds them
 // to the counts of the process if the plan is committed: see [apply.Applier.Committing].
 func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
+	refusals := s.endingRefusals(p)
 	if !endsCounts(p) {
-		return func(error) {}
+		return refusals
 	}
 	c := &s.carried
 	c.mu.Lock()
@@ -47,6 +48,7 @@ func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counter
 		s.log.Warn("connections of changed endpoints are not counted", "error", err)
 	}
 	return func(err error) {
+		refusals(err)
 		defer c.mu.Unlock()
 		if err != nil {
 			return

@@ -16,12 +16,15 @@ type counterCache struct {
 	kernel  KernelReader
 	routing func() *model.Routing // nil before the first successful sync
 	counted bool                  // the rules count connections
-	log     *slog.Logger
+	// countsRefusals means that the rules count refused connections.
+	countsRefusals bool
+	log            *slog.Logger
 
-	reading sync.Mutex // guards the kernel connection, counts and limits
-	counts  counts
-	limits  limitCounts
-	carried carried
+	reading  sync.Mutex // guards the kernel connection, counts, limits and refusals
+	counts   counts
+	limits   limitCounts
+	refusals refusalCounts
+	carried  carried
 }
 
 // counts sums up the kernel's counters. These are reset when the verdict of their

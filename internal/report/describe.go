@@ -72,6 +72,11 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 	if err := addLimitDrops(d, s.config.Kernel.LimitDrops); err != nil {
 		return err
 	}
+	if s.countsRefusals {
+		if err := addRefusals(d, s.config.Kernel.Refusals); err != nil {
+			return err
+		}
+	}
 	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
 		return nil
 	}

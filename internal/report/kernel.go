@@ -59,6 +59,9 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 			}
 		}
 	}
+	if r.Refused, err = refusedInKernel(k, rs); err != nil {
+		return nil, nil, err
+	}
 	r.fill(all, filter)
 	r.addProblems(time.Now())
 	return &r.Status, r.addresses, nil
@@ -73,6 +76,24 @@ func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
 		connections[c.Frontend] += c.Connections
 	}
 	return connections, err
+}
+
+// countsRefusals reports whether tables count refused connections.
+func countsRefusals(rs *nft.Ruleset) bool {
+	return slices.ContainsFunc(rs.Tables, func(t *nft.Table) bool { return t.Set(nft.RefusalOf(nft.NoEndpoints, nft.OfPort)) != nil })
+}
+
+// refusedInKernel returns the refused connections by reason; nil: they are not counted.
+func refusedInKernel(k KernelReader, rs *nft.Ruleset) (map[string]uint64, error) {
+	if !countsRefusals(rs) {
+		return nil, nil
+	}
+	all, err := k.Refusals()
+	out := make(map[string]uint64)
+	for _, n := range all {
+		out[n.Reason.String()] += n.Packets
+	}
+	return out, err
 }
 
 // DescribeKernel describes a Service from our tables, or returns nil if there are none.
@@ -99,6 +120,11 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	}
 	if err := addLimitDrops(d, k.LimitDrops); err != nil {
 		return nil, err
+	}
+	if countsRefusals(rs) {
+		if err := addRefusals(d, k.Refusals); err != nil {
+			return nil, err
+		}
 	}
 	if d.AffinitySeconds > 0 {
 		err = addClients(d, k.Bindings)

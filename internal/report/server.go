@@ -61,6 +61,7 @@ type KernelReader interface {
 	FrontendCounts() ([]counters.Frontend, error)
 	EndpointCounts([]model.Frontend) ([]counters.Endpoint, error)
 	LimitDrops() ([]counters.Limit, error)
+	Refusals() ([]counters.Refusal, error)
 }
 
 // Server answers with the documents of the api in a running daemon. It is safe for concurrent
@@ -84,7 +85,7 @@ const (
 func New(c Config) *Server {
 	s := &Server{config: c}
 	s.counterCache = counterCache{
-		kernel: c.Kernel, counted: c.Counted, log: c.Log, counts: newCounts(), carried: newCarried(),
+		kernel: c.Kernel, counted: c.Counted, countsRefusals: c.Observe >= model.ObserveRefusals, log: c.Log, counts: newCounts(), carried: newCarried(),
 		routing: func() *model.Routing { _, routing := s.observed(); return routing },
 	}
 	s.live = newFeed(&s.config, s, &s.history)
@@ -127,9 +128,11 @@ func (s *Server) report(filter *api.Filter) (*report, error) {
 	}
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
+	refused, err := s.refused()
+	if err := errors.Join(err, r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
 		return nil, err
 	}
+	r.Refused = refused
 	r.addRouting(routing, s.counts.frontends, filter)
 	r.addProblems(now)
 	return r, nil

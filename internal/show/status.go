@@ -201,6 +201,9 @@ func (p *statusPrinter) totals(r *api.Status) {
 	if o := r.Observe; o != nil {
 		p.Fact("observed", "%s", observedText(o))
 	}
+	if len(r.Refused) > 0 {
+		p.Fact("refused", "%s", refused(r.Refused))
+	}
 	if c := r.EndpointChecks; c != nil {
 		p.Fact("checks", "%s", checksText(c))
 	}
