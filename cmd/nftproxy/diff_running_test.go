@@ -40,6 +40,8 @@ var ruleOptions = map[string]ruleOption{
 	"affinity-size":             {[]string{"--affinity-size=1000"}, "--affinity-size=2000"},
 	"answer-ping":               {[]string{"--answer-ping"}, "--answer-ping=false"},
 	"load-balancer-cidrs":       {[]string{"--load-balancer-cidrs=198.51.100.0/24"}, "--load-balancer-cidrs="},
+	"observe":                   {[]string{"--observe=refusals"}, "--observe=off"},
+	"observe-group":             {[]string{"--observe=refusals", "--observe-group=7"}, "--observe-group=8"},
 	"service-proxy-name":        {[]string{"--service-proxy-name=other"}, "--service-proxy-name="},
 	"service-metrics":           {[]string{"--service-metrics"}, "--service-metrics=false"},
 	"endpoint-metrics":          {[]string{"--endpoint-metrics"}, "--endpoint-metrics=false"},
@@ -52,7 +54,7 @@ var ruleOptions = map[string]ruleOption{
 // input, of servers, of the process, and those that are accepted without effect.
 // "health-checks" is about an API server (TestDiffBesideCluster).
 var otherOptions = strings.Fields(`
-	filename kubeconfig context master kube-api-qps kube-api-burst kube-api-content-type start-jitter health-checks observe observe-group log-connections
+	filename kubeconfig context master kube-api-qps kube-api-burst kube-api-content-type start-jitter health-checks log-connections
 	healthz-bind-address healthz-port metrics-bind-address metrics-port allowed-hosts bind-address-hard-fail web profiling
 	min-sync-period sync-period iptables-sync-period iptables-min-sync-period no-table-owner take-over announce-nftables
 	manage-sysctl oom-score-adj conntrack-tcp-cleanup conntrack-max-per-core conntrack-min conntrack-tcp-timeout-established
