@@ -22,10 +22,14 @@ const observedInput = busyInput + `
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: closed, namespace: shop, annotations: {nftproxy.dev/denied-sources: 192.0.2.0/24}}
+metadata:
+  name: closed
+  namespace: shop
+  annotations: {nftproxy.dev/denied-sources: "192.0.2.0/24, 2001:db8::/64", nftproxy.dev/ports: 9000-9009}
 spec:
-  clusterIP: 10.96.0.12
-  ports: [{name: http, port: 80}]
+  type: NodePort
+  clusterIPs: [10.96.0.12, "fd00:96::12"]
+  ports: [{name: http, port: 80, nodePort: 30080}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -227,6 +231,33 @@ func TestObservePage(t *testing.T) {
 		})
 	}
 	replay(t, "../../docs/observe.md", 2, func(args string) result { return ask(t, o.Node.Namespace, strings.Fields(args)...) })
+}
+
+// TestObserveFrontends: 17.2. Frontends of each kind are named: over IPv6, of NodePorts and of ranges
+// of ports. A port that no Service has is named with the Service at the address.
+func TestObserveFrontends(t *testing.T) {
+	o := newObserved(t, "--nodeport-addresses=all")
+	node := o.Node.IPv4.String()
+	for _, to := range []string{"[fd00:96::12]:80", node + ":30080", "10.96.0.12:9007"} {
+		o.dial(t, to)
+	}
+	err := o.Client.Do(func() error {
+		c, err := net.Dial("udp", "10.96.0.12:9008")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write([]byte("x"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.await(t, "observe shop/closed",
+		o.Client.IPv6.String()+"]:", " -> [fd00:96::12]:80/tcp (shop/closed:http)  dropped, denied",
+		" -> "+node+":30080/tcp (shop/closed:http)  dropped, denied",
+		" -> 10.96.0.12:9007/tcp (shop/closed:9000-9009/tcp)  dropped, denied",
+		" -> 10.96.0.12:9008/udp (shop/closed)  rejected, unknown-port")
 }
 
 // TestObserveStopped: 17.5. While the daemon is stopped, and more is logged than the buffer of its
