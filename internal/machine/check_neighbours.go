@@ -130,16 +130,12 @@ type neighbour struct {
 	note    string // what to know about it
 }
 
-// hasChain reports whether a chain has a name with one of these prefixes.
-func hasChain(prefixes ...string) func(*Facts) bool {
+// writes reports whether a chain belongs to a program of [writers] by its name.
+func writes(name string) func(*Facts) bool {
+	i := slices.IndexFunc(writers, func(w writer) bool { return w.name == name })
 	return func(f *Facts) bool {
-		return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(nil, prefixes...) })
+		return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(writers[i].tables, writers[i].prefixes...) })
 	}
-}
-
-// hasTable reports whether a table with one of these names has chains.
-func hasTable(tables ...string) func(*Facts) bool {
-	return func(f *Facts) bool { return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(tables) }) }
 }
 
 func either(all ...func(*Facts) bool) func(*Facts) bool {
@@ -155,17 +151,17 @@ func runs(program string) func(*Facts) bool {
 }
 
 var allNeighbours = []neighbour{
-	{"Docker", either(runs("dockerd"), hasChain("DOCKER"), hasTable("docker-bridges")), "it may set the policy of FORWARD to DROP when it starts"},
-	{"Podman", either(hasTable("netavark"), hasChain("NETAVARK")), "nothing to set"},
-	{"firewalld", either(runs("firewalld"), hasTable("firewalld")), "health checks from outside need firewall-cmd --add-port=10256/tcp"},
-	{"ufw", hasChain("ufw"), "endpoints in the host network need ufw allow PORT"},
+	{"Docker", either(runs("dockerd"), writes("Docker")), "it may set the policy of FORWARD to DROP when it starts"},
+	{"Podman", writes("Podman"), "nothing to set"},
+	{"firewalld", either(runs("firewalld"), writes("firewalld")), "health checks from outside need firewall-cmd --add-port=10256/tcp"},
+	{"ufw", writes("ufw"), "endpoints in the host network need ufw allow PORT"},
 	{"NodeLocal DNSCache", hasNodeLocalDNS, "nothing to set"},
-	{"host ports of CNI plugins", either(hasChain("CNI-HOSTPORT", "CNI-DN-"), hasTable("cni_hostport")), "a NodePort wins over a host port of the same number"},
-	{"Istio", hasChain("ISTIO", "istio"), "nothing to set"},
-	{"Calico", hasChain("cali-"), "nftablesMode: Auto may need --announce-nftables"},
-	{"flannel", either(hasChain("FLANNEL"), hasTable("flannel-ipv4", "flannel-ipv6")), "nothing to set"},
-	{"kindnet", hasTable("kindnet", "kindnetd"), "nothing to set"},
-	{"Tailscale", hasChain("ts-forward", "ts-postrouting"), "nothing to set"},
+	{hostPorts, writes(hostPorts), "a NodePort wins over a host port of the same number"},
+	{"Istio", writes("Istio"), "nothing to set"},
+	{"Calico", writes("Calico"), "nftablesMode: Auto may need --announce-nftables"},
+	{"flannel", writes("flannel"), "nothing to set"},
+	{"kindnet", writes("kindnet"), "nothing to set"},
+	{"Tailscale", writes("Tailscale"), "nothing to set"},
 }
 
 // neighbours names programs that nftproxy was tried beside.
