@@ -126,9 +126,7 @@ func (p *describePrinter) settings(s *api.Description) {
 	}
 	p.clients(s)
 	p.limits(s)
-	if len(s.Refused) > 0 {
-		p.Fact("refused", "%s", refused(s.Refused))
-	}
+	p.refused(s)
 	if s.ClientAddresses != "" {
 		p.Fact(setting.ClientAddresses.Label, "%s", setting.ClientAddresses.Told(s.ClientAddresses))
 	}
@@ -431,18 +429,6 @@ func ranges(all []netip.Prefix) string {
 		texts[i] = p.String()
 	}
 	return terminal.List(texts, maxRanges)
-}
-
-// refused returns for example "12 denied, 3 no-endpoints", the largest number first.
-func refused(counts map[string]uint64) string {
-	reasons := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-	texts := make([]string, len(reasons))
-	for i, r := range reasons {
-		texts[i] = fmt.Sprintf("%d %s", counts[r], r)
-	}
-	return strings.Join(texts, ", ")
 }
 
 func (p *describePrinter) limits(s *api.Description) {
