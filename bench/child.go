@@ -87,9 +87,10 @@ func records(s scenario, runs [][]series) []results.Record {
 
 // bases are the operations that others are compared with in each run.
 var bases = map[results.Operation]results.Operation{
-	results.ColdStart: results.KernelAlone,
-	results.Restart:   results.ColdStart,
-	results.Resume:    results.ColdStart,
+	results.ColdStart:       results.KernelAlone,
+	results.Restart:         results.ColdStart,
+	results.Resume:          results.ColdStart,
+	results.ReplaceEndpoint: results.KernelAloneReplace,
 }
 
 // ratios returns how many times longer an operation takes than another one in the

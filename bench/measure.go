@@ -178,7 +178,8 @@ func (m *measurer) allChanges(n repeats) error {
 	if n == (repeats{}) {
 		return nil
 	}
-	if err := m.changes(min(n.Each, m.world.Services/4)); err != nil {
+	each := min(n.Each, m.world.Services/4)
+	if err := errors.Join(m.kernelAloneReplaces(each), m.changes(each)); err != nil {
 		return err
 	}
 	return m.randomChanges(n.Random)

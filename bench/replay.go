@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/bench/results"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -31,6 +32,60 @@ func (m *measurer) kernelAlone() error {
 		m.found = append(m.found, s)
 		return err
 	})
+}
+
+// kernelAloneReplaces measures the share of the kernel in a replaced endpoint. It records the
+// batches of n of them, and those that put the endpoints back. Then it sends the same bytes
+// again, to the same rules.
+func (m *measurer) kernelAloneReplaces(n int) error {
+	batches, err := m.recordReplaces(n)
+	if err != nil {
+		return fmt.Errorf("record replaced endpoints: %w", err)
+	}
+	to, err := newSender(m.ns)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	s := series{Operation: results.KernelAloneReplace, Work: &results.Work{}}
+	for _, change := range batches {
+		var took time.Duration
+		for _, b := range change {
+			one, err := to.send(b)
+			if err != nil {
+				return fmt.Errorf("replay a replaced endpoint: %w", err)
+			}
+			took += one
+			m.transactions++
+			s.Work.Transactions += 1 / float64(len(batches))
+			s.Work.NetlinkBytes += float64(len(b)) / float64(len(batches))
+		}
+		s.Seconds = append(s.Seconds, took.Seconds())
+	}
+	m.found = append(m.found, s)
+	return nil
+}
+
+// recordReplaces replaces n endpoints, each of another service, and puts each back. It returns
+// the batches of each change.
+func (m *measurer) recordReplaces(n int) (batches [][][]byte, err error) {
+	var sent [][]byte
+	m.node.conn.Sent = func(batch []byte) { sent = append(sent, slices.Clone(batch)) }
+	defer func() { m.node.conn.Sent = nil }()
+	c := newChanger(m.world)
+	for _, i := range c.choose(n) {
+		before := c.services[serviceName(i)]
+		for _, u := range []*model.Update{c.replaceEndpoint(i), c.set(i, before)} {
+			sent = nil
+			o, _, err := m.node.change(u)
+			if err != nil {
+				return nil, err
+			}
+			m.transactions += o.transactions
+			batches = append(batches, sent)
+		}
+	}
+	return batches, nil
 }
 
 // recordStart returns the batches of a start in a new namespace.
@@ -67,33 +122,56 @@ func (m *measurer) closeOthers() {
 // replay sends batches to a namespace, and returns how long the kernel took to carry
 // them out.
 func replay(ns *netlab.Namespace, batches [][]byte) (took time.Duration, err error) {
-	fd := -1
-	if err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-		return os.NewSyscallError("socket", err)
-	}); err != nil {
+	s, err := newSender(ns)
+	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
-	answer := make([]byte, 1<<16)
+	defer s.close()
 	for i, b := range batches {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, len(b)); err != nil {
-			return 0, os.NewSyscallError("setsockopt", err)
-		}
-		begin := time.Now()
-		if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-			return 0, os.NewSyscallError("sendto", err)
-		}
-		n, _, err := unix.Recvfrom(fd, answer, 0)
+		one, err := s.send(b)
 		if err != nil {
-			return 0, os.NewSyscallError("recvfrom", err)
-		}
-		took += time.Since(begin)
-		if err := acknowledged(answer[:n]); err != nil {
 			return 0, fmt.Errorf("replay batch %d of %d: %w", i+1, len(batches), err)
 		}
+		took += one
 	}
 	return took, nil
+}
+
+// sender is a netlink socket with nothing around it.
+type sender struct {
+	fd     int
+	room   int // for a batch, in bytes
+	answer []byte
+}
+
+func newSender(ns *netlab.Namespace) (*sender, error) {
+	s := &sender{fd: -1, answer: make([]byte, 1<<16)}
+	return s, ns.Do(func() (err error) {
+		s.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		return os.NewSyscallError("socket", err)
+	})
+}
+
+func (s *sender) close() { _ = unix.Close(s.fd) }
+
+// send sends a batch, and returns how long that took up to the kernel's answer.
+func (s *sender) send(batch []byte) (took time.Duration, err error) {
+	if s.room < len(batch) {
+		s.room = len(batch)
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, s.room); err != nil {
+			return 0, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	begin := time.Now()
+	if err := unix.Sendto(s.fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, os.NewSyscallError("sendto", err)
+	}
+	n, _, err := unix.Recvfrom(s.fd, s.answer, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("recvfrom", err)
+	}
+	took = time.Since(begin)
+	return took, acknowledged(s.answer[:n])
 }
 
 // acknowledged returns the error of the first answer to a batch. Only the last

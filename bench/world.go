@@ -32,10 +32,20 @@ type world struct {
 	services  map[model.ServiceName]model.ServiceState
 	names     []string // of the nodes
 	addresses int      // of pods that were given out
+	// The source gives the same objects while they do not change.
+	nodes []*model.Node
+	cidrs []netip.Prefix
 }
 
 func newWorld(s scenario) *world {
-	w := &world{scenario: s, services: make(map[model.ServiceName]model.ServiceState, s.Services)}
+	w := &world{
+		scenario: s, services: make(map[model.ServiceName]model.ServiceState, s.Services),
+		nodes: []*model.Node{{
+			Name: nodeName, Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1")},
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")},
+		}},
+		cidrs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
+	}
 	for i := range nodes {
 		w.names = append(w.names, fmt.Sprintf("node-%d", i))
 	}
@@ -94,14 +104,7 @@ func address(a, b byte, n int) netip.Addr {
 
 // update returns an update with the present state of some services.
 func (w *world) update(services map[model.ServiceName]model.ServiceState) *model.Update {
-	return &model.Update{
-		Services: services,
-		Nodes: []*model.Node{{
-			Name: nodeName, Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1")},
-			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")},
-		}},
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
-	}
+	return &model.Update{Services: services, Nodes: w.nodes, ServiceCIDRs: w.cidrs}
 }
 
 // snapshot returns all that is known.

@@ -151,6 +151,28 @@ func TestStartTable(t *testing.T) {
 	}
 }
 
+// TestChangeTable takes the ratio from the result file, too.
+func TestChangeTable(t *testing.T) {
+	of := func(op results.Operation, d time.Duration, ratios map[results.Operation]*results.Distribution) results.Record {
+		return results.Record{
+			Program: results.Nftproxy, Scenario: "A", Services: 10000, Endpoints: 4, Operation: op, From: results.FromSnapshot,
+			Seconds: took(d), Work: &results.Work{Allocations: 70}, Ratios: ratios,
+		}
+	}
+	ratios := map[results.Operation]*results.Distribution{results.KernelAloneReplace: results.Values([]float64{5.04})}
+	got := report.Tables([]*results.File{{Records: []results.Record{
+		of(results.KernelAloneReplace, 6*time.Microsecond, nil), of(results.ReplaceEndpoint, 31*time.Microsecond, ratios),
+	}}})["change"]
+	want := `
+| services × endpoints | kernel alone | replace an endpoint | / kernel alone | allocations |
+|----------------------|-------------:|--------------------:|---------------:|------------:|
+| A: 10,000 × 4        |       6.0 µs |               31 µs |            5.0 |          70 |
+`
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestProcessTable takes the ratios from the result file: they come from single runs.
 func TestProcessTable(t *testing.T) {
 	of := func(program results.Program, op results.Operation, d time.Duration, ratio float64) results.Record {

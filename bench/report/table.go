@@ -14,6 +14,7 @@ var builders = map[string]func([]*results.File) *grid{
 	machines:  func(files []*results.File) *grid { return machineTable(about(files, false)) },
 	"times":   timesTable,
 	"start":   startTable,
+	"change":  changeTable,
 	"memory":  memoryTable,
 	"details": detailsTable,
 	"growth":  growthTable,
@@ -183,6 +184,21 @@ func startTable(files []*results.File) *grid {
 			row[7], row[8] = Seconds(resume.Seconds.P50), fmt.Sprintf("%.2f", resume.Ratios[results.ColdStart].P50)
 		}
 		g.add(row...)
+	}
+	return g
+}
+
+// changeTable compares a changed endpoint with what the kernel itself needs for it.
+func changeTable(files []*results.File) *grid {
+	all, last := scenes(files)
+	g := &grid{head: []string{"services × endpoints", "kernel alone", "replace an endpoint", "/ kernel alone", "allocations"}}
+	for _, s := range all {
+		alone, whole := last[place{s, results.KernelAloneReplace}], last[place{s, results.ReplaceEndpoint}]
+		if alone == nil || whole == nil || whole.Ratios[results.KernelAloneReplace] == nil || whole.Work == nil {
+			continue
+		}
+		g.add(s.String(), Seconds(alone.Seconds.P50), Seconds(whole.Seconds.P50),
+			fmt.Sprintf("%.1f", whole.Ratios[results.KernelAloneReplace].P50), Count(whole.Work.Allocations))
 	}
 	return g
 }

@@ -107,6 +107,8 @@ const (
 	// KernelAlone is what the kernel needs for the bytes of a cold start: they
 	// are recorded and sent again.
 	KernelAlone Operation = "kernel alone"
+	// KernelAloneReplace is the same for a replaced endpoint.
+	KernelAloneReplace Operation = "kernel alone, replace an endpoint"
 	// ColdStart is the first sync of a node without rules.
 	ColdStart Operation = "cold start"
 	// Restart is the first sync of a process that finds the rules as they
