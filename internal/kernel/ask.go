@@ -141,30 +141,25 @@ func (q *Inquiry) run(c *Conn) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	var failure error
-	err := c.raw.Control(func(fd uintptr) {
-		for q.next < len(q.wanted) && failure == nil {
-			failure = q.ask(int(fd))
-		}
-	})
-	c.note(failure)
+	var err error
+	for q.next < len(q.wanted) && err == nil {
+		err = q.ask(c.socket)
+	}
+	c.note(err)
 	if !q.differs {
 		q.found = q.wanted
 	}
-	return errors.Join(failure, err)
+	return err
 }
 
 // ask sends one question and reads its answers, which are on the socket when the
 // question is sent: the kernel answers while it is being sent.
-func (q *Inquiry) ask(fd int) error {
+func (q *Inquiry) ask(s *socket) error {
 	n := min(askAtOnce, len(q.wanted)-q.next)
-	err := error(unix.EINTR)
-	for question := q.question(q.wanted[q.next:][:n]); errors.Is(err, unix.EINTR); {
-		err = unix.Sendto(fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-	}
+	err := s.write(q.question(q.wanted[q.next:][:n]))
 	for n > 0 && err == nil {
 		var received int
-		received, err = q.answers.receive(fd, n)
+		received, err = s.receiveMany(q.answers, n)
 		for i := 0; i < received && err == nil; i++ {
 			err = q.take(q.answers.datagram(i))
 		}

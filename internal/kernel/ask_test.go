@@ -230,7 +230,7 @@ func TestAskWhileChanged(t *testing.T) {
 func TestAskWithoutRoom(t *testing.T) {
 	s, desired := newSandbox(t), workload.Scenario(200, 4, 0)
 	s.apply(t, desired)
-	if err := s.nl.SetReadBuffer(1); err != nil {
+	if err := s.socket.resize(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	e := &elements{

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -136,9 +135,9 @@ func (c *Conn) sendBatch(t *codec.Transaction, size codec.Size, generation uint3
 // from first on. Only the last one of ours asks for an acknowledgement, which
 // arrives after everything is done. The result is valid until the next call.
 func (c *Conn) batchOf(t *codec.Transaction, generation, first uint32) []byte {
-	header := codec.Attributes{unix.AF_UNSPEC, unix.NFNETLINK_V0}
-	header = binary.BigEndian.AppendUint16(header, unix.NFNL_SUBSYS_NFTABLES)
-	begin := slices.Clone(header)
+	header := [netlinkio.HeaderLength]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
+	var room [16]byte
+	begin := codec.Attributes(append(room[:0], header[:]...))
 	begin.Uint32(unix.NFNL_BATCH_GENID, generation)
 
 	size := t.Size()
@@ -153,7 +152,7 @@ func (c *Conn) batchOf(t *codec.Transaction, generation, first uint32) []byte {
 		first++
 		b = appendMessage(b, messageType(m.Type), flags, first, m.Data)
 	}
-	b = appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
+	b = appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header[:])
 	if cap(b) <= keptBatch {
 		c.batch = b
 	}
@@ -191,15 +190,7 @@ func (c *Conn) write(batch []byte) error {
 	if c.Sent != nil {
 		c.Sent(batch)
 	}
-	sendErr := error(unix.EINTR)
-	if err := c.raw.Control(func(fd uintptr) {
-		for errors.Is(sendErr, unix.EINTR) {
-			sendErr = unix.Sendto(int(fd), batch, 0, &c.kernel)
-		}
-	}); err != nil {
-		return err
-	}
-	return os.NewSyscallError("sendto", sendErr)
+	return c.socket.write(batch)
 }
 
 // growBuffers makes room for a batch, which must be sent in one piece, and for an
@@ -210,7 +201,7 @@ func (c *Conn) growBuffers(s codec.Size) error {
 	if c.room >= room {
 		return nil
 	}
-	have, err := c.nl.WriteBuffer()
+	have, err := c.socket.room()
 	if err != nil {
 		return err
 	}
@@ -218,7 +209,7 @@ func (c *Conn) growBuffers(s codec.Size) error {
 		return nil
 	}
 	c.room = 0
-	return errors.Join(c.nl.SetWriteBuffer(room), c.nl.SetReadBuffer(room))
+	return c.socket.grow(room)
 }
 
 // ErrNoAnswer means that it is unknown whether the kernel committed a transaction.
@@ -228,20 +219,10 @@ var ErrNoAnswer = errors.New("commit: the kernel's answer is lost")
 // which has the number of the last message. The kernel processes a batch while it
 // is being sent, so all answers are on the socket already.
 func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
-	if done, err := c.receiveAck(last); done || err != nil {
-		return nil, err
+	if c.acknowledged(last) {
+		return nil, nil
 	}
-	for { // the answers come in the order of the messages
-		ready, err := c.readable()
-		switch {
-		case err != nil:
-			return answers, fmt.Errorf("commit: poll socket: %w", err)
-		case !ready && len(answers) == 0:
-			return nil, ErrNoAnswer
-		case !ready:
-			return answers, nil
-		}
-		netlinkio.Renew(c.nl) // a large batch takes long
+	for c.socket.ready() { // the answers come in the order of the messages
 		replies, err := c.nl.Receive()
 		switch {
 		case isAnswer(err):
@@ -256,28 +237,26 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 			return answers, nil
 		}
 	}
+	if len(answers) == 0 {
+		return nil, ErrNoAnswer
+	}
+	return answers, nil
 }
 
 // ackLength is the length of an acknowledgement (struct nlmsgerr of linux/netlink.h): of
 // a message that was carried out the kernel repeats the header alone.
 const ackLength = unix.NLMSG_HDRLEN + unix.SizeofNlMsgerr
 
-// receiveAck receives the acknowledgement of the last message, if that is all that is on
+// acknowledged takes the acknowledgement of the last message, if that is all that is on
 // the socket: the usual end of a transaction. It reports whether it was.
-func (c *Conn) receiveAck(last uint32) (done bool, err error) {
-	b := &c.ack
-	controlErr := c.raw.Control(func(fd uintptr) {
-		n, recvErr := peek(int(fd), b[:])
-		if recvErr != nil || n != ackLength {
-			return // the next question to the socket says why
-		}
-		h := netlink.Header{Type: netlink.HeaderType(binary.NativeEndian.Uint16(b[4:])), Sequence: binary.NativeEndian.Uint32(b[8:])}
-		if h.Type == netlink.Error && h.Sequence == last && binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]) == 0 {
-			done = true
-			_, err = unix.Read(int(fd), b[:]) // the socket does not block
-		}
-	})
-	return done, errors.Join(controlErr, err)
+func (c *Conn) acknowledged(last uint32) bool {
+	b := c.socket.peek()
+	if len(b) != ackLength || netlink.HeaderType(binary.NativeEndian.Uint16(b[4:])) != netlink.Error ||
+		binary.NativeEndian.Uint32(b[8:]) != last || binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]) != 0 {
+		return false
+	}
+	_, _ = c.socket.receive() // the same, which is no error
+	return true
 }
 
 // blame names the refused object, by the index of the message and, within a list of

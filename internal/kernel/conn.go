@@ -21,16 +21,14 @@ import (
 // that opened it. It is not safe for concurrent use.
 type Conn struct {
 	nl        *netlink.Conn
-	raw       syscall.RawConn      // the same socket
-	kernel    unix.SockaddrNetlink // where its messages go
-	room      int                  // for a batch in the socket's buffers, in bytes; zero: unknown
-	Log       *slog.Logger         // of transactions that the kernel refuses; may be nil
-	Sent      func([]byte)         // if set, is called with each batch, which must not be kept
-	sequence  uint32               // of the next message in a batch
-	batch     []byte               // the memory of the last one
-	ack       [ackLength]byte      // the memory of an acknowledgement
-	owns      bool                 // the tables that it adds
-	namespace *os.File             // of the network
+	socket    *socket      // of nl
+	room      int          // for a batch in the socket's buffers, in bytes; zero: unknown
+	Log       *slog.Logger // of transactions that the kernel refuses; may be nil
+	Sent      func([]byte) // if set, is called with each batch, which must not be kept
+	sequence  uint32       // of the next message in a batch
+	batch     []byte       // the memory of the last one
+	owns      bool         // the tables that it adds
+	namespace *os.File     // of the network
 	// lacksDestroy means that the kernel is older than 6.3.
 	lacksDestroy bool
 	dirty        bool     // parts of an earlier answer may be left on the socket
@@ -66,21 +64,11 @@ func openNamespace() (*os.File, error) {
 // open connects in the namespace of the calling thread, or in another one. It
 // takes ownership of the file.
 func open(namespace *os.File, other int) (*Conn, error) {
-	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer, NetNS: other})
+	socket, nl, err := dialSocket(other)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open netlink socket: %w", err), namespace.Close())
+		return nil, errors.Join(err, namespace.Close())
 	}
-	// The kernel then explains errors in words. It also sends the refused message
-	// back; with the option against that (CapAcknowledge) the netlink library
-	// would lose the explanation.
-	if err := nl.SetOption(netlink.ExtendedAcknowledge, true); err != nil {
-		return nil, errors.Join(fmt.Errorf("set netlink option: %w", err), nl.Close(), namespace.Close())
-	}
-	raw, err := nl.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("use netlink socket: %w", err), nl.Close(), namespace.Close())
-	}
-	return &Conn{nl: nl, raw: raw, kernel: unix.SockaddrNetlink{Family: unix.AF_NETLINK}, namespace: namespace}, nil
+	return &Conn{nl: nl, socket: socket, namespace: namespace}, nil
 }
 
 // withSibling asks a question over a separate connection to the same network
@@ -158,7 +146,6 @@ func messageType(typ uint16) netlink.HeaderType {
 }
 
 func (c *Conn) prepare() error {
-	netlinkio.Renew(c.nl)
 	if !c.dirty {
 		return nil
 	}
@@ -192,22 +179,15 @@ func (c *Conn) drain() error {
 	if _, err := c.nl.Send(question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
 		return err
 	}
-	for failures := 0; ; {
-		ready, err := c.readable()
-		if err != nil {
-			return err
-		}
-		if !ready {
-			c.dirty = false
-			return nil
-		}
-		netlinkio.Renew(c.nl)
+	for failures := 0; c.socket.ready(); {
 		if err := c.discard(); err != nil && !isAnswer(err) {
 			if failures++; failures == maxFailures {
 				return err
 			}
 		}
 	}
+	c.dirty = false
+	return nil
 }
 
 func (c *Conn) discard() error {
@@ -215,12 +195,9 @@ func (c *Conn) discard() error {
 		if err != nil {
 			return err
 		}
-		netlinkio.Renew(c.nl)
 	}
 	return nil
 }
-
-func (c *Conn) readable() (bool, error) { return readable(c.raw) }
 
 // readable reports whether there is a datagram on a socket.
 func readable(raw syscall.RawConn) (bool, error) {

@@ -23,16 +23,12 @@ func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
 	if _, err := s.nl.Send(q); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := s.nl.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range datagrams {
-		var receiveErr error
-		if err := raw.Control(func(fd uintptr) {
-			_, _, receiveErr = unix.Recvfrom(int(fd), make([]byte, receiveBuffer), unix.MSG_DONTWAIT)
-		}); err != nil || receiveErr != nil {
-			t.Fatal(err, receiveErr)
+		if !s.socket.ready() {
+			t.Fatal("the kernel does not answer")
+		}
+		if _, err := s.socket.receive(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	s.note(unix.ENOBUFS)

@@ -136,11 +136,8 @@ func (c *Conn) Identity() (Identity, error) {
 		return Identity{}, err
 	}
 	i := Identity{Boot: strings.TrimSpace(string(boot))}
-	var sockErr error
-	err = c.raw.Control(func(fd uintptr) {
-		i.Namespace, sockErr = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	})
-	return i, errors.Join(err, os.NewSyscallError("getsockopt", sockErr))
+	i.Namespace, err = c.socket.cookie()
+	return i, err
 }
 
 // Moment is the time since the start of the machine, including the time that it was suspended.

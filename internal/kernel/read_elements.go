@@ -14,7 +14,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
@@ -190,7 +189,6 @@ func (c *Conn) EachElement(s *nft.Set, f model.Family, each func(*codec.Element)
 			c.note(err)
 			return err
 		}
-		netlinkio.Renew(c.nl)
 	}
 	return nil
 }

@@ -6,17 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peek returns the next datagram, as far as it has room, and leaves it on the socket; EAGAIN if
-// there is none. It returns its whole length.
-func peek(fd int, b []byte) (length int, err error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
-		unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
-}
-
 // inbox receives several datagrams with one system call: the answers to a question are many
 // and small.
 type inbox struct {
