@@ -13,7 +13,7 @@ import (
 // changeBudget is how often the change of one endpoint of a plain Service may allocate, from
 // the notice of the source to the kernel's answer, without what the log writes. A setting
 // that the Service does not use must not add to it.
-const changeBudget = 105
+const changeBudget = 60
 
 // newChange returns an agent that has applied Services, and a function that replaces an
 // endpoint of one of them and waits for the kernel's answer.

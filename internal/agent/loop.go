@@ -58,6 +58,7 @@ type loop struct {
 	retry, due, repair, crowding, beats <-chan time.Time
 
 	check    *time.Timer
+	checked  time.Time     // the comparison that check follows; zero: it has fired
 	wait     time.Duration // before the next retry
 	last     time.Time     // end of the last sync
 	dueAt    time.Time
@@ -117,7 +118,10 @@ func (l *loop) run(cause Cause) {
 		l.wait = min(2*l.wait, l.SyncPeriod)
 		return
 	}
-	l.check.Reset(syncCheck - time.Since(l.compared))
+	if l.checked != l.compared { // not after each change: a timer that moves wakes a thread
+		l.check.Reset(syncCheck - time.Since(l.compared))
+		l.checked = l.compared
+	}
 	l.watchAffinity()
 }
 
@@ -130,6 +134,7 @@ func (l *loop) watchAffinity() {
 
 // checkAll compares all rules and addresses (13.10).
 func (l *loop) checkAll() {
+	l.checked = time.Time{}
 	if l.Interfaces != nil {
 		l.Interfaces.Expire()
 	}

@@ -69,6 +69,10 @@ func orderOf(proposed, applied []nft.Element) []uint32 {
 	for i := range first {
 		order[i] = uint32(i)
 	}
+	if len(proposed) <= fewSlots {
+		orderFew(order, proposed, applied, first)
+		return order
+	}
 	// The first position of each endpoint, and the next one of the same, plus one.
 	position, next := make(map[netip.AddrPort]uint32, len(proposed)-first), make([]uint32, len(proposed))
 	for i := len(proposed) - 1; i >= first; i-- {
@@ -81,6 +85,22 @@ func orderOf(proposed, applied []nft.Element) []uint32 {
 		position[e] = next[order[i]]
 	}
 	return order
+}
+
+// fewSlots is as many as are compared one by one.
+const fewSlots = 16
+
+// orderFew does the same from a position on, without a map.
+func orderFew(order []uint32, proposed, applied []nft.Element, first int) {
+	var taken [fewSlots]bool
+	for i := first; i < len(applied); i++ {
+		for j := first; j < len(proposed); j++ {
+			if !taken[j] && proposed[j].Value.Endpoint == applied[i].Value.Endpoint {
+				order[i], taken[j] = uint32(j), true
+				break
+			}
+		}
+	}
 }
 
 // place changes a rendered ruleset so that the endpoints have the slots that they have
@@ -103,9 +123,10 @@ func (s slots) placeMap(m *nft.Set) (ok bool) {
 			ok = ok && order == nil
 			return
 		}
-		proposed := make([]netip.AddrPort, len(group))
+		var few [fewSlots]netip.AddrPort
+		proposed := few[:0]
 		for i := range group {
-			proposed[i] = group[i].Value.Endpoint
+			proposed = append(proposed, group[i].Value.Endpoint)
 		}
 		for i, position := range order {
 			group[i].Value.Endpoint = proposed[position]

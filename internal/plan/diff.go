@@ -61,6 +61,7 @@ func (p *Plan) diff(current, desired *nft.Ruleset, outdated []model.Family) *Pla
 		default:
 			diffTable(p, cur, want)
 		}
+		p.services = slices.Grow(p.services, 2*len(nft.ServiceMaps))
 		for _, services := range nft.ServiceMaps {
 			p.services = append(p.services, want.Set(services), cur.Set(services))
 		}

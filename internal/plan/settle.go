@@ -53,6 +53,7 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 	out := *desired
 	out.Elements = make([]nft.Element, 0, len(desired.Elements))
 	cur, want := current.Elements, desired.Elements
+	var memory [4]uint32
 	for len(want) > 0 {
 		var group, before []nft.Element
 		group, want = CutFrontend(want)
@@ -63,7 +64,7 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = CutFrontend(cur)
 		}
-		borders, hashed := l.borders(desired, frontend)
+		borders, hashed := l.borders(desired, frontend, memory[:])
 		if hashed {
 			out.Elements = append(out.Elements, group...)
 			continue
@@ -82,47 +83,86 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 
 // Lanes holds the slots that the lanes of a table choose from.
 type Lanes struct {
-	table    *nft.Table
-	Slots    map[string]nft.Slots // by the name of the chain
-	goTo     map[string]string    // chains that continue in another one
+	table *nft.Table
+	// Of a table with many lanes; nil: it has few, which are searched one by one.
+	choices  map[string]choice // by the name of the chain
 	verdicts map[nft.Class]nft.Verdict
 }
 
+// choice is what a lane does: it chooses one of some slots, or continues in another lane.
+type choice struct {
+	slots nft.Slots
+	isEnd bool
+	goTo  string
+}
+
+// fewLanes is as many as the part of a table has that most changes affect.
+const fewLanes = 8
+
 // NewLanes returns the lanes of a table.
 func NewLanes(t *nft.Table) *Lanes {
-	l := &Lanes{t, make(map[string]nft.Slots), make(map[string]string), make(map[nft.Class]nft.Verdict)}
-	if s := t.Set(nft.LanesMap); s != nil {
-		for i := range s.Elements {
-			l.verdicts[nft.Class(s.Elements[i].Key.Slot)] = s.Elements[i].Value.Verdict
-		}
+	l := &Lanes{table: t}
+	lanes := t.Set(nft.LanesMap)
+	if len(t.Chains) <= fewLanes && (lanes == nil || len(lanes.Elements) <= fewLanes) {
+		return l
 	}
+	l.choices, l.verdicts = make(map[string]choice, len(t.Chains)), make(map[nft.Class]nft.Verdict)
 	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			for _, s := range r {
-				l.add(c.Name, s)
-			}
+		l.choices[c.Name] = choiceOf(c)
+	}
+	if lanes != nil {
+		for i := range lanes.Elements {
+			l.verdicts[nft.Class(lanes.Elements[i].Key.Slot)] = lanes.Elements[i].Value.Verdict
 		}
 	}
 	return l
 }
 
-func (l *Lanes) add(chain string, s nft.Statement) {
-	switch s := s.(type) {
-	case nft.DNAT:
-		if slots, ok := s.Slots(); ok {
-			l.Slots[chain] = slots
-		}
-	case nft.Choose:
-		l.Slots[chain] = s.Slots
-	case nft.Verdict:
-		if s.Action == nft.Goto {
-			l.goTo[chain] = s.Chain
+func choiceOf(c *nft.Chain) (out choice) {
+	for _, r := range c.Rules {
+		for _, s := range r {
+			switch s := s.(type) {
+			case nft.DNAT:
+				if slots, ok := s.Slots(); ok {
+					out.slots, out.isEnd = slots, true
+				}
+			case nft.Choose:
+				out.slots, out.isEnd = s.Slots, true
+			case nft.Verdict:
+				if s.Action == nft.Goto {
+					out.goTo = s.Chain
+				}
+			}
 		}
 	}
+	return out
+}
+
+// choice returns what a lane does; nothing without it.
+func (l *Lanes) choice(name string) choice {
+	if l.choices != nil {
+		return l.choices[name]
+	}
+	if c := l.table.Chain(name); c != nil {
+		return choiceOf(c)
+	}
+	return choice{}
 }
 
 // Verdict returns the verdict on connections to frontends of a class.
-func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
+func (l *Lanes) Verdict(c nft.Class) nft.Verdict {
+	if l.verdicts != nil {
+		return l.verdicts[c]
+	}
+	if lanes := l.table.Set(nft.LanesMap); lanes != nil {
+		for i := range lanes.Elements {
+			if e := &lanes.Elements[i]; nft.Class(e.Key.Slot) == c {
+				return e.Value.Verdict
+			}
+		}
+	}
+	return nft.Verdict{}
+}
 
 // Drops reports whether connections to the frontend of an element in a map of classes or
 // verdicts are dropped.
@@ -146,20 +186,23 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	if slices.Equal(s.Data, []nft.Datatype{nft.ClassID}) {
 		lane = l.Verdict(e.Value.Class).Chain
 	}
-	if slots, ok := l.Slots[lane]; ok {
-		return slots, true
+	c := l.choice(lane)
+	if !c.isEnd { // it is a sticky one
+		c = l.choice(c.goTo)
 	}
-	return l.Slots[l.goTo[lane]], true // it is a sticky one
+	return c.slots, true
 }
 
 // borders returns the slots of a frontend in a map of endpoints at which a lane starts
 // or ends, in ascending order. An endpoint must not move across one. It reports whether
 // a lane chooses by a hash of the client.
-func (l *Lanes) borders(endpoints *nft.Set, f model.Frontend) (out []uint32, hashed bool) {
-	names := []string{nft.ServicesMap, nft.LocalServicesMap}
+// The memory is used for the result.
+func (l *Lanes) borders(endpoints *nft.Set, f model.Frontend, memory []uint32) (out []uint32, hashed bool) {
+	names := [...]string{nft.ServicesMap, nft.LocalServicesMap}
 	if endpoints.HasRanges() {
-		names = []string{nft.RangeServicesMap, nft.RangeLocalServicesMap}
+		names = [...]string{nft.RangeServicesMap, nft.RangeLocalServicesMap}
 	}
+	out = memory[:0]
 	for _, name := range names {
 		if slots, ok := l.Of(name, f); ok {
 			out = append(out, slots.First, slots.First+slots.Count)
@@ -187,6 +230,9 @@ func appendSettled(out, before, group []nft.Element) []nft.Element {
 	if stays(before, group, first) {
 		return append(out, group...)
 	}
+	if len(group) <= fewSlots {
+		return appendFewSettled(out, before, group)
+	}
 	wanted := make(map[netip.AddrPort]int, len(group)) // how many slots it takes
 	for _, e := range group {
 		wanted[e.Value.Endpoint]++
@@ -212,6 +258,41 @@ func appendSettled(out, before, group []nft.Element) []nft.Element {
 			next++
 		}
 		out[start+next].Value = e.Value
+		next++
+	}
+	return out
+}
+
+// fewSlots is as many as are compared one by one.
+const fewSlots = 16
+
+// appendFewSettled does the same for a few slots, without a map.
+func appendFewSettled(out, before, group []nft.Element) []nft.Element {
+	first, start := int(group[0].Key.Slot), len(out)
+	out = append(out, group...)
+	var settled, placed [fewSlots]bool
+	for i := range before {
+		slot := int(before[i].Key.Slot) - first
+		if slot < 0 || slot >= len(group) {
+			continue
+		}
+		for j := len(group) - 1; j >= 0; j-- { // of equal ones the first remain, as above
+			if !placed[j] && group[j].Value.Endpoint == before[i].Value.Endpoint {
+				settled[slot], placed[j] = true, true
+				out[start+slot].Value = before[i].Value
+				break
+			}
+		}
+	}
+	next := 0
+	for j := range group {
+		if placed[j] {
+			continue
+		}
+		for settled[next] {
+			next++
+		}
+		out[start+next].Value = group[j].Value
 		next++
 	}
 	return out

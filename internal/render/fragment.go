@@ -46,14 +46,24 @@ type composer struct {
 	scheduler model.Scheduler
 	observe   model.Observe
 	balancers []netip.Prefix       // of the configuration, sorted and without overlaps
-	layouts   map[layoutKey]layout // of service ports: their frontends share them
+	layouts   map[layoutKey]layout // of service ports: their frontends share them; nil: none
 	part      *fragment            // under construction
+	memory    fragment             // of the fragments of a change
 	// other is the route of the same frontend on the other side of a change; nil: none.
 	other *model.Route
 }
 
 func newComposer(r *model.Routing) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, observe: r.Observe, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout)}
+	return &composer{node: r.NodeName, scheduler: r.Scheduler, observe: r.Observe, balancers: r.LoadBalancerCIDRs,
+		memory: fragment{elements: make([]member, 0, usualElements)}}
+}
+
+// reset forgets what a change has needed.
+func (c *composer) reset() {
+	c.layouts, c.part, c.other = nil, nil, nil
+	if cap(c.memory.elements) > usualElements {
+		c.memory.elements = make([]member, 0, usualElements)
+	}
 }
 
 // layoutKey identifies a layout: the frontends of a service port share their choice, and
@@ -157,6 +167,9 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 		l = newLayout(c.node, r.PortName(), scheduler, inside, outside)
 	}
 	if !alone {
+		if c.layouts == nil {
+			c.layouts = make(map[layoutKey]layout)
+		}
 		c.layouts[key] = l
 	}
 	return l

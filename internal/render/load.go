@@ -20,27 +20,28 @@ const heldParts = 3
 
 // spareElements is the memory of the elements of earlier parts of a load.
 type spareElements struct {
-	parts [heldParts]map[model.Family]map[string][]nft.Element
+	parts [heldParts]map[model.Family]contents
 	n     int
 }
 
 // begin begins another part.
 func (s *spareElements) begin() { s.n = (s.n + 1) % heldParts }
 
-// next returns empty elements for a table of the part, by the name of the set.
-func (s *spareElements) next(f model.Family) map[string][]nft.Element {
+// next returns empty elements for a table of the part.
+func (s *spareElements) next(f model.Family) contents {
+	all := s.parts[s.n][f]
+	for i := range all {
+		all[i].elements = all[i].elements[:0]
+	}
+	return all
+}
+
+// keep keeps the memory of the elements of a table of the part.
+func (s *spareElements) keep(f model.Family, all contents) {
 	if s.parts[s.n] == nil {
-		s.parts[s.n] = make(map[model.Family]map[string][]nft.Element)
+		s.parts[s.n] = make(map[model.Family]contents)
 	}
-	elements := s.parts[s.n][f]
-	if elements == nil {
-		elements = make(map[string][]nft.Element)
-		s.parts[s.n][f] = elements
-	}
-	for set := range elements {
-		elements[set] = elements[set][:0]
-	}
-	return elements
+	s.parts[s.n][f] = all
 }
 
 // Load returns the state for some routes of a node, and the changes from nothing to it
@@ -50,26 +51,56 @@ func (s *spareElements) next(f model.Family) map[string][]nft.Element {
 func Load(r *model.Routing, routes []model.RouteChange) (*State, iter.Seq[nft.Delta]) {
 	s := newState(r)
 	return s, func(yield func(nft.Delta) bool) {
-		part, rest := s.cutLoad(routes)
-		s.loading = len(rest) > 0
-		for yield(s.Change(part, r.NodePortAddresses)) && len(rest) > 0 {
-			s.spare.begin()
-			part, rest = s.cutLoad(rest)
+		if part, rest := s.cutLoad(routes); len(rest) == 0 {
+			yield(s.Change(part, r.NodePortAddresses))
+			s.endLoad(r)
+			return
 		}
-		s.spare = spareElements{}
-		if s.loading {
-			s.loading = false
-			yield(s.hooks())
-		}
-		s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
+		s.load(r, func(yield func([]model.RouteChange) bool) { yield(routes) }, yield)
 	}
+}
+
+// Fill is like [Load] for routes that become known while parts are made. Later changes may be about
+// the frontends of earlier ones. All changes are taken in any case.
+func Fill(r *model.Routing, changes iter.Seq[[]model.RouteChange]) (*State, iter.Seq[nft.Delta]) {
+	s := newState(r)
+	return s, func(yield func(nft.Delta) bool) { s.load(r, changes, yield) }
+}
+
+func (s *State) load(r *model.Routing, changes iter.Seq[[]model.RouteChange], yield func(nft.Delta) bool) {
+	s.loading = true
+	defer s.endLoad(r)
+	parts := 0
+	for all := range changes {
+		for part, rest := s.cutLoad(all); len(part) > 0; part, rest = s.cutLoad(rest) {
+			parts++
+			s.again = slices.ContainsFunc(part, func(c model.RouteChange) bool { return c.Old != nil })
+			if !yield(s.Change(part, r.NodePortAddresses)) {
+				return
+			}
+			s.spare.begin()
+		}
+	}
+	if parts == 0 && !yield(s.Change(nil, r.NodePortAddresses)) { // there may be tables without a route
+		return
+	}
+	s.loading = false
+	yield(s.hooks())
+}
+
+func (s *State) endLoad(r *model.Routing) {
+	s.loading, s.again, s.spare = false, false, spareElements{}
+	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
 }
 
 // cutLoad splits off the routes of one part.
 func (s *State) cutLoad(routes []model.RouteChange) (part, rest []model.RouteChange) {
 	elements := 0
 	for i := range routes {
-		if elements += 2 + slotsOf(routes[i].New, s.base.Scheduler); elements > loadStep {
+		if r := routes[i].New; r != nil {
+			elements += slotsOf(r, s.base.Scheduler)
+		}
+		if elements += 2; elements > loadStep {
 			return routes[:i+1], routes[i+1:]
 		}
 	}
@@ -107,9 +138,10 @@ func (s *State) hooks() nft.Delta {
 			continue
 		}
 		used := t.used()
-		after := t.rules(newPart(), s.base, used, true)
+		sets := t.declare(s.base, used)
+		after := t.rules(newPart(), nil, sets, chains(f, s.base, used))
 		after.Chains = slices.DeleteFunc(after.Chains, func(c *nft.Chain) bool { return c.Hook == nft.NoHook })
-		d.Before.Tables = append(d.Before.Tables, t.rules(newPart(), s.base, used, false))
+		d.Before.Tables = append(d.Before.Tables, t.rules(newPart(), nil, sets, nil))
 		d.After.Tables = append(d.After.Tables, after)
 	}
 	return d

@@ -57,33 +57,95 @@ func StartHolding(r *model.Routing, held []Part) (*State, nft.Delta) {
 
 // part is the part of a table that a change affects, before or after it.
 type part struct {
-	elements map[string][]nft.Element // by the name of the set
+	elements contents
 	lanes    []*nft.Chain
 	clients  []*nft.Set // of limits, which belong to a lane
 	// isLoaded means that there is nothing before the part: its elements are not compared,
 	// and need no order. None is there twice, since each frontend has its own.
 	isLoaded bool
-	// Most changes concern a lane, and the common one.
-	few [2]*nft.Chain
+	// Most changes are small, and concern a lane, and the common one.
+	few      [2]*nft.Chain
+	fewSets  [4]setContents
+	reserved []nft.Element // memory for the elements of several sets
+}
+
+// contents are the elements of sets.
+type contents []setContents
+
+type setContents struct {
+	set      string
+	elements []nft.Element
+}
+
+// of returns the elements of a set.
+func (c contents) of(set string) []nft.Element {
+	for i := range c {
+		if c[i].set == set {
+			return c[i].elements
+		}
+	}
+	return nil
 }
 
 func newPart() *part {
-	p := &part{elements: make(map[string][]nft.Element)}
-	p.lanes = p.few[:0]
+	p := &part{}
+	p.lanes, p.elements = p.few[:0], p.fewSets[:0]
 	return p
 }
 
-// reserve makes room for most elements of the new routes. byDefault is the scheduler of
-// the node.
-func (p *part) reserve(changes []model.RouteChange, byDefault model.Scheduler) {
-	endpoints := 0
+// in returns the elements of a set, to be changed at once.
+func (p *part) in(set string) *[]nft.Element {
+	for i := range p.elements {
+		if p.elements[i].set == set {
+			return &p.elements[i].elements
+		}
+	}
+	p.elements = append(p.elements, setContents{set: set})
+	return &p.elements[len(p.elements)-1].elements
+}
+
+// room returns the elements of a set, to be changed at once, with room for n more.
+func (p *part) room(set string, n int) *[]nft.Element {
+	all, used := p.in(set), len(p.reserved)
+	if *all == nil && n <= cap(p.reserved)-used {
+		p.reserved = p.reserved[:used+n]
+		*all = p.reserved[used : used : used+n]
+	} else {
+		*all = slices.Grow(*all, n)
+	}
+	return all
+}
+
+// add adds an element to a set.
+func (p *part) add(set string, e nft.Element) {
+	all := p.room(set, 1)
+	*all = append(*all, e)
+}
+
+// usualElements is as many elements as most frontends have, and elementsBeside as many of these
+// as are not of endpoints.
+const (
+	usualElements  = 16
+	elementsBeside = 4
+)
+
+// reserve makes room for most elements of some routes. byDefault is the scheduler of the node.
+func (p *part) reserve(changes []model.RouteChange, route func(*model.RouteChange) *model.Route, byDefault model.Scheduler) {
+	n, endpoints := 0, 0
 	for i := range changes {
-		if r := changes[i].New; r != nil {
+		if r := route(&changes[i]); r != nil {
+			n++
 			endpoints += slotsOf(r, byDefault)
 		}
 	}
-	p.elements[nft.ServicesMap] = slices.Grow(p.elements[nft.ServicesMap], len(changes))
-	p.elements[nft.EndpointsMap] = slices.Grow(p.elements[nft.EndpointsMap], endpoints)
+	switch {
+	case n == 0:
+	case p.isLoaded:
+		p.room(nft.ServicesMap, n)
+		p.room(nft.EndpointsMap, endpoints)
+	default:
+		p.reserved = make([]nft.Element, 0, endpoints+elementsBeside*n)
+	}
 }
 
 // take adds the elements of a frontend, except those that frontends share: see
@@ -96,11 +158,10 @@ func (p *part) take(f *fragment) {
 			n++
 		}
 		if !shared(set) {
-			all := slices.Grow(p.elements[set], n)
+			all := p.room(set, n)
 			for i := range rest[:n] {
-				all = append(all, rest[i].Element)
+				*all = append(*all, rest[i].Element)
 			}
-			p.elements[set] = all
 		}
 		rest = rest[n:]
 	}
@@ -108,13 +169,13 @@ func (p *part) take(f *fragment) {
 
 // lane adds the chain of a lane, or one that binds or limits clients, and the element that
 // leads there, or the set that it needs.
-func (p *part) lane(l laneUse, chain *nft.Chain) {
+func (p *part) lane(l *laneUse, chain *nft.Chain) {
 	p.lanes = append(p.lanes, chain)
 	if l.isLimit() {
 		p.clients = append(p.clients, l.limits.set())
 	}
 	if l.hasClass() {
-		p.elements[l.leads()] = append(p.elements[l.leads()], l.element(chain))
+		p.add(l.leads(), l.element(chain))
 	}
 }
 

@@ -27,8 +27,7 @@ const (
 // usualList is enough for a few elements, in bytes.
 const usualList = 256
 
-// ElementList is a message of elements under construction. Its memory is reused
-// for the next message.
+// ElementList is a message of elements under construction.
 type ElementList struct {
 	Verb    uint16
 	set     *nft.Set
@@ -36,6 +35,8 @@ type ElementList struct {
 	list    int        // offset of the attribute that holds the elements
 	parts   []part
 	timeout time.Duration // of the elements that are appended next
+	// The length of the last message, and its parts: the next one may be as long.
+	lastData, lastParts int
 }
 
 // element appends a change of one element to the open lists. The deletions of
@@ -47,11 +48,11 @@ func (e *encoder) element(c *plan.Change) {
 		e.set, e.family = c.Set, c.Family
 	}
 	if c.Old != nil {
-		e.deletions.Append(c.Set, c.Family, c.Old)
+		e.open(&e.deletions).Append(c.Set, c.Family, c.Old)
 	}
 	if c.New != nil {
 		e.additions.timeout = c.Timeout
-		e.additions.Append(c.Set, c.Family, c.New)
+		e.open(&e.additions).Append(c.Set, c.Family, c.New)
 	}
 	if len(e.deletions.data) > maxList || len(e.additions.data) > maxList {
 		e.flushLists()
@@ -59,34 +60,39 @@ func (e *encoder) element(c *plan.Change) {
 }
 
 func (e *encoder) flushLists() {
-	for _, l := range []*ElementList{&e.deletions, &e.additions} {
+	for _, l := range [...]*ElementList{&e.deletions, &e.additions} {
 		if len(l.parts) > 0 {
-			m := Message{}
-			if last := len(e.spare) - 1; last >= 0 {
-				m, e.spare = e.spare[last], e.spare[:last]
-			}
-			e.messages = append(e.messages, l.message(m.Data, m.Parts))
+			e.messages = append(e.messages, l.Message())
 		}
 	}
 }
 
-func (l *ElementList) Message() Message { return l.message(nil, nil) }
+// open returns a list, in the memory of a message that is no longer in use if there is one.
+func (e *encoder) open(l *ElementList) *ElementList {
+	if last := len(e.spare) - 1; last >= 0 && l.data == nil {
+		l.data, l.parts = e.spare[last].Data[:0], e.spare[last].Parts[:0]
+		e.spare = e.spare[:last]
+	}
+	return l
+}
 
-// message returns the message in the memory of another one, and begins the next.
-func (l *ElementList) message(data []byte, parts []part) Message {
+// Message returns the message, and begins the next.
+func (l *ElementList) Message() Message {
 	l.data.End(l.list)
-	m := Message{Type: l.Verb, Data: append(data[:0], l.data...), Set: l.set, Parts: append(parts[:0], l.parts...)}
+	m := Message{Type: l.Verb, Data: l.data, Set: l.set, Parts: l.parts}
 	if l.Verb == unix.NFT_MSG_NEWSETELEM {
 		m.Flags = netlink.Create
 	}
-	l.data, l.parts = l.data[:0], l.parts[:0]
+	l.lastData, l.lastParts = len(m.Data), len(m.Parts)
+	l.data, l.parts = nil, nil
 	return m
 }
 
 func (l *ElementList) Append(s *nft.Set, f model.Family, el *nft.Element) {
 	if len(l.data) == 0 {
 		l.set = s
-		l.data = slices.Grow(l.data, usualList)
+		l.data = slices.Grow(l.data, max(usualList, l.lastData))
+		l.parts = slices.Grow(l.parts, l.lastParts)
 		l.data = append(l.data, FamilyNumber(f), unix.NFNETLINK_V0, 0, 0)
 		l.data.Text(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
 		l.data.Text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)

@@ -1,0 +1,248 @@
+package render
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// update is the effect of a change on one table, and the previous counts, for Undo.
+type update struct {
+	table         *table
+	before, after *part
+
+	lanes    []*laneState // that the change concerns
+	options  map[option]int32
+	elements map[sharedElement]int32
+	used     options // all
+	exists   bool
+	few      [4]*laneState
+}
+
+// touch notes that the change concerns a lane.
+func (u *update) touch(l *laneState) {
+	if l.touched != u.table.changes {
+		l.touched, l.before = u.table.changes, l.frontends
+		u.lanes = append(u.lanes, l)
+	}
+}
+
+// resizes reports whether a set has another number of elements afterwards.
+func (u *update) resizes() bool {
+	differs := func(p, other *part) bool {
+		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.of(c.set)) })
+	}
+	return differs(u.before, u.after) || differs(u.after, u.before)
+}
+
+// begin begins an update. Without a table before all counts were zero.
+func (t *table) begin() *update {
+	u := &update{table: t, before: newPart(), after: newPart(), used: t.used(), exists: t.exists}
+	t.changes++
+	u.lanes = u.few[:0]
+	if t.exists {
+		if len(t.noted) <= usualElements && t.noted != nil {
+			clear(t.noted)
+		} else {
+			t.noted = make(map[sharedElement]int32)
+		}
+		u.elements = t.noted
+	}
+	return u
+}
+
+func (t *table) restore(u *update) {
+	if !u.exists {
+		*t = *newTable(t.family, t.observe)
+		return
+	}
+	for _, l := range u.lanes {
+		if l.frontends = l.before; l.before == absent {
+			delete(t.lanes, l.use)
+		} else {
+			t.lanes[l.use] = l
+		}
+	}
+	restore(t.options, u.options)
+	restore(t.elements, u.elements)
+	t.resize(u.after, u.before)
+	t.exists = true
+}
+
+// frontends returns the number of frontends.
+func (t *table) frontends() (n int) {
+	for _, services := range nft.ServiceMaps {
+		n += t.sizes[services]
+	}
+	return n
+}
+
+// resize follows the sizes of the sets that routes fill.
+func (t *table) resize(before, after *part) {
+	for i := range before.elements {
+		c := &before.elements[i]
+		if now := len(after.elements.of(c.set)); now != len(c.elements) {
+			t.sizes[c.set] += now - len(c.elements)
+		}
+	}
+	for i := range after.elements {
+		if c := &after.elements[i]; len(before.elements.of(c.set)) == 0 && len(c.elements) > 0 {
+			t.sizes[c.set] += len(c.elements)
+		}
+	}
+}
+
+func restore[K comparable](counts, was map[K]int32) {
+	for k, n := range was {
+		if counts[k] = n; n == 0 {
+			delete(counts, k)
+		}
+	}
+}
+
+// count adds n to a number, and keeps the number before the change in was, if that is not
+// nil.
+func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
+	before := counts[k]
+	if _, known := was[k]; !known && was != nil {
+		was[k] = before
+	}
+	if now = before + n; now == 0 {
+		delete(counts, k)
+	} else {
+		counts[k] = now
+	}
+	return now
+}
+
+// count adds a fragment n times: once or, to remove it, -1 times.
+func (t *table) count(f *fragment, n int32, u *update) {
+	for i := range f.elements {
+		m := &f.elements[i]
+		switch {
+		case !shared(m.set):
+		case u.after.isLoaded:
+			if count(t.elements, nil, sharedKey(m), n) == n { // the first one that needs it
+				u.after.add(m.set, m.Element)
+			}
+		default:
+			count(t.elements, u.elements, sharedKey(m), n)
+		}
+	}
+	for _, l := range f.lanes {
+		t.countLane(l, n, u)
+		if l.bindings != "" {
+			t.countLane(l.plain(), n, u)
+		}
+	}
+	if len(f.options) > 0 && u.exists && u.options == nil {
+		u.options = make(map[option]int32)
+	}
+	for _, o := range f.options {
+		count(t.options, u.options, o, n)
+	}
+}
+
+func (t *table) countLane(use laneUse, n int32, u *update) {
+	l := t.lanes[use]
+	if l == nil {
+		l = &laneState{use: use, frontends: absent, chain: use.chain(t.observe)}
+		t.lanes[use] = l
+	}
+	u.touch(l)
+	l.frontends = max(l.frontends, 0) + n
+}
+
+// change counts what changes of routes change, and collects it.
+func (t *table) change(c *composer, changes []model.RouteChange, u *update) {
+	u.before.reserve(changes, func(c *model.RouteChange) *model.Route { return c.Old }, c.scheduler)
+	u.after.reserve(changes, func(c *model.RouteChange) *model.Route { return c.New }, c.scheduler)
+	take := func(of model.Frontend, r, other *model.Route, n int32, to *part) {
+		if r != nil {
+			c.other = other
+			c.compose(of, r, &c.memory)
+			t.count(&c.memory, n, u)
+			to.take(&c.memory)
+		}
+	}
+	for i := range changes {
+		take(changes[i].Frontend, changes[i].Old, changes[i].New, -1, u.before)
+	}
+	for i := range changes {
+		take(changes[i].Frontend, changes[i].New, changes[i].Old, 1, u.after)
+	}
+	elements := u.elements
+	if !t.exists {
+		elements = t.elements
+	}
+	if !u.after.isLoaded {
+		u.before.share(elements, u.elements)
+		u.after.share(elements, t.elements)
+	}
+	sortLanes(u.lanes)
+	for _, l := range u.lanes {
+		t.changeLane(l, u)
+	}
+	if len(u.options) == 0 {
+		return
+	}
+	for _, l := range t.idle() {
+		if l.touched != t.changes && !t.recalls(&l.use) {
+			u.touch(l)
+			t.changeLane(l, u)
+		}
+	}
+}
+
+// recalls reports whether the chain exists in which a lane looks up clients, or the map
+// in which the lane of a range looks up endpoints, or clients are bound.
+func (t *table) recalls(l *laneUse) bool {
+	bindings := l.bindings
+	switch {
+	case l.isLimit(): // what clients did counts from the time when the limit is set (4.90)
+		return false
+	case l.lane.shape == nft.OfRange:
+		return t.used().has(ranged)
+	case l.isBinder():
+		bindings = l.binds.Bindings()
+	}
+	return bindings == "" || t.options[option{kind: sticky, bindings: bindings}] > 0
+}
+
+// changeLane adds the chain of a lane where it was, and where it is to be. A lane
+// that nothing uses any more stays, idle, as long as its destination.
+func (t *table) changeLane(l *laneState, u *update) {
+	there, used := l.before != absent, l.frontends > 0
+	if there {
+		u.before.lane(&l.use, l.chain)
+	}
+	if used || there && t.recalls(&l.use) {
+		u.after.lane(&l.use, l.chain)
+	} else {
+		delete(t.lanes, l.use)
+	}
+}
+
+// idle returns the lanes without a frontend, sorted.
+func (t *table) idle() []*laneState {
+	var out []*laneState
+	for _, l := range t.lanes {
+		if l.frontends == 0 {
+			out = append(out, l)
+		}
+	}
+	sortLanes(out)
+	return out
+}
+
+func sortLanes(all []*laneState) {
+	slices.SortFunc(all, func(a, b *laneState) int { return a.use.compare(b.use) })
+}
+
+func (t *table) dropIdle(u *update) {
+	for _, l := range t.idle() {
+		u.touch(l)
+		delete(t.lanes, l.use)
+	}
+}
