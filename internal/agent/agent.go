@@ -282,8 +282,8 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
-// take updates the router from the source and the interfaces. It reports whether
-// rules that all routes share change.
+// take updates the router from the source and the interfaces, except for Services that
+// [Agent.fill] is to take. It reports whether rules that all routes share change.
 func (a *Agent) take(s *Sync) (base bool) {
 	u := a.update
 	if u != nil {
@@ -301,18 +301,24 @@ func (a *Agent) take(s *Sync) (base bool) {
 			c.InterfaceAddresses = a.Interfaces.Addresses()
 		}
 	}
+	fills := a.fills(s)
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	before := a.router.NodePortAddresses()
 	changes, base := a.router.Configure(c, a.nodes, a.cidrs)
 	s.Moved = !slices.Equal(before, a.router.NodePortAddresses())
-	if u != nil {
+	if u != nil && !fills {
 		changes = model.JoinChanges(changes, a.router.SetServices(u.Services))
 		a.update = nil
 	}
+	a.follows(s, changes)
+	return base
+}
+
+// follows adds changes of routes to those that the kernel does not have yet.
+func (a *Agent) follows(s *Sync, changes []model.RouteChange) {
 	a.pending = model.JoinChanges(a.pending, a.quarantine.follow(changes))
 	s.Routes = a.pending
-	return base
 }
 
 // hasRanges reports whether a Service asks for ranges of ports.

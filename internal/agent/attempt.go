@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"iter"
 	"os"
 	"runtime/debug"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -83,6 +86,7 @@ func (a *Agent) compare(s *Sync) (err error) {
 		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)
 		a.blame(s, err)
 	}
+	a.route(s)
 	for {
 		if err = a.compareOnce(s); err == nil || !a.blame(s, err) {
 			return err
@@ -132,15 +136,71 @@ func generous() (end func()) {
 // load applies all of the router's routes to a kernel without our tables.
 func (a *Agent) load(s *Sync) (err error) {
 	defer generous()()
+	rules, parts := a.parts(s)
+	if s.Plan, err = a.Applier.Load(parts); err != nil {
+		a.route(s)
+		return err
+	}
+	a.rules, a.compared = rules, time.Now()
+	return nil
+}
+
+// parts returns the state after a load, and the parts of it.
+func (a *Agent) parts(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
+	if a.update != nil {
+		return a.fill(s)
+	}
 	base, routes := a.router.Base(), s.Routes
 	if a.rules != nil { // the changes are not all
 		base = a.wanted()
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
-	if s.Plan, err = a.Applier.Load(paced(parts, len(routes), a.beat, a.Log)); err != nil {
-		return err
+	return rules, paced(parts, len(routes), a.beat, a.Log)
+}
+
+// fillFrom is how many Services a start has at least that decides about some of them while the
+// kernel takes the rules of others.
+const fillFrom = 1000
+
+// fillStep is about how many elements are decided about together.
+const fillStep = 4096
+
+// fills reports whether Services wait for [Agent.fill]: at a start with many of them, and none of our
+// tables in the kernel.
+func (a *Agent) fills(s *Sync) bool {
+	if s.Cause != Start || a.update == nil || len(a.update.Services) < fillFrom {
+		return false
 	}
-	a.rules, a.compared = rules, time.Now()
-	return nil
+	empty, err := a.Applier.Empty()
+	return err == nil && empty
+}
+
+// fill gives the router its Services while they are loaded, and returns the state after that, and
+// its parts. The routes of the sync are known when all parts have been taken.
+func (a *Agent) fill(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
+	services := a.update.Services
+	rules, parts := render.Fill(a.router.Base(), func(yield func([]model.RouteChange) bool) {
+		a.routing.Lock()
+		defer a.routing.Unlock()
+		changes := a.router.Fill(services, fillStep, func(part []model.RouteChange) bool {
+			a.routing.Unlock()
+			defer a.routing.Lock()
+			return yield(part)
+		})
+		a.update = nil
+		a.follows(s, changes)
+	})
+	return rules, paced(parts, frontendsOf(services), a.beat, a.Log)
+}
+
+// route gives the router the Services that wait for [Agent.fill].
+func (a *Agent) route(s *Sync) {
+	if a.update == nil {
+		return
+	}
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	a.follows(s, a.router.SetServices(a.update.Services))
+	a.update = nil
 }

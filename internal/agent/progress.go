@@ -47,3 +47,18 @@ func paced(parts iter.Seq[nft.Delta], total int, beat func(), log *slog.Logger) 
 		}
 	}
 }
+
+// frontendsOf returns about how many frontends some Services have, before that is decided.
+func frontendsOf(states map[model.ServiceName]model.ServiceState) (n int) {
+	for _, s := range states {
+		if s.Service == nil {
+			continue
+		}
+		addresses := len(s.Service.ClusterIPs)
+		if e := s.Service.External; e != nil {
+			addresses += len(e.LoadBalancerIPs) + len(e.ExternalIPs)
+		}
+		n += addresses * len(s.Service.Ports)
+	}
+	return n
+}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"runtime"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/parallel"
@@ -25,12 +26,21 @@ func (r *Router) decide(states map[ServiceName]ServiceState) []decided {
 	for name, s := range states {
 		out = append(out, decided{name: name, state: s})
 	}
-	parallel.Spread(len(out), decideAtOnce, func(first, end int) {
-		for i := range out[first:end] {
-			r.route(&out[first+i])
+	r.routeAll(out, runtime.GOMAXPROCS(0))
+	return out
+}
+
+// routeAll decides about some Services, on so many processors if there are many.
+func (r *Router) routeAll(all []decided, processors int) {
+	if len(all) == 1 { // the rule
+		r.route(&all[0])
+		return
+	}
+	parallel.SpreadOver(processors, len(all), decideAtOnce, func(first, end int) {
+		for i := range all[first:end] {
+			r.route(&all[first+i])
 		}
 	})
-	return out
 }
 
 // decideAgain decides about a Service as it is.

@@ -77,12 +77,17 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 // settleAll decides between Services after changes, and returns the frontends that have
 // changed. touched are those that may have, with their routes before; nil: there were none.
 func (r *Router) settleAll(touched map[Frontend]*Route) []RouteChange {
-	r.settleLimits(touched)
-	r.settleSlots(touched)
-	r.settleRanges(touched)
+	r.settleClaims(touched)
 	out := r.changes(touched)
 	r.refresh(out)
 	return out
+}
+
+// settleClaims decides between Services that share a budget, or ask for ranges that overlap.
+func (r *Router) settleClaims(touched map[Frontend]*Route) {
+	r.settleLimits(touched)
+	r.settleSlots(touched)
+	r.settleRanges(touched)
 }
 
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {

@@ -10,16 +10,21 @@ import (
 // Spread calls do for the numbers below n, in parts of a size, several of them on several
 // processors. It takes no memory if there is one part.
 func Spread(n, size int, do func(first, end int)) {
+	SpreadOver(runtime.GOMAXPROCS(0), n, size, do)
+}
+
+// SpreadOver is like [Spread] on at most so many processors.
+func SpreadOver(processors, n, size int, do func(first, end int)) {
 	if n <= size {
 		if n > 0 {
 			do(0, n)
 		}
 		return
 	}
-	spread(n, size, do)
+	spread(processors, n, size, do)
 }
 
-func spread(n, size int, do func(first, end int)) {
+func spread(processors, n, size int, do func(first, end int)) {
 	var next atomic.Int64
 	work := func() {
 		for {
@@ -31,7 +36,7 @@ func spread(n, size int, do func(first, end int)) {
 		}
 	}
 	var others sync.WaitGroup
-	for range min((n-1)/size, runtime.GOMAXPROCS(0)-1) {
+	for range min((n-1)/size, processors-1) {
 		others.Go(work)
 	}
 	work()

@@ -1,0 +1,61 @@
+package model
+
+import "runtime"
+
+// Fill sets the state of all Services of a router that has none, as [Router.SetServices] does,
+// in parts. It calls each for the frontends that a part changes, until that returns false: what
+// these follow from is complete at that time, but for rivals of a later part, which
+// changes their frontends again. A part has about so many endpoints, and two more for each
+// Service. Fill decides on all processors but one, which is busy with the parts. It returns the
+// frontends of all parts, each once and in no order.
+func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([]RouteChange) bool) []RouteChange {
+	r.services = make(map[ServiceName]*routed, len(states))
+	r.winners = make(map[Frontend]*Route, len(states))
+	var part, last []decided
+	room, wanted := size, true
+	set := func(settle bool) {
+		touched := make(map[Frontend]*Route, len(part))
+		r.routeAll(part, max(runtime.GOMAXPROCS(0)-1, 1))
+		for i := range part {
+			r.set(&part[i], touched)
+		}
+		if settle {
+			r.settleClaims(touched)
+		}
+		if wanted && len(touched) > 0 {
+			wanted = each(r.changes(touched))
+		}
+		part, room = part[:0], size
+	}
+	for name, s := range states {
+		d := decided{name: name, state: s}
+		if s.sharesBudgets(r.base.config.Scheduler) {
+			last = append(last, d)
+			continue
+		}
+		part = append(part, d)
+		if room -= 2 + s.hosts(); room <= 0 {
+			set(false)
+		}
+	}
+	set(false)
+	part = last
+	set(true)
+	all := r.allAdded()
+	r.refresh(all)
+	return all
+}
+
+// sharesBudgets reports whether other Services decide about parts of the rules of this one, so
+// that all must be known before: see settleLimits, settleSlots and settleRanges.
+func (s *ServiceState) sharesBudgets(byDefault Scheduler) bool {
+	return s.Service != nil && (s.Service.Extras != nil || s.Service.slotAsk(byDefault) != slotAsk{})
+}
+
+// hosts returns the number of endpoints in the slices.
+func (s *ServiceState) hosts() (n int) {
+	for _, slice := range s.Slices {
+		n += len(slice.Hosts)
+	}
+	return n
+}
