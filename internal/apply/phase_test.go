@@ -168,7 +168,7 @@ func (b *between) lane(frontend nft.Key, v nft.Verdict) int {
 	if v.Action == nft.NoAction {
 		b.t.Errorf("%s leads nowhere", frontend.Frontend())
 	}
-	if name == "" || name == nft.RefuseChain {
+	if _, refuses := v.Refuses(); refuses || name == "" {
 		return 0
 	}
 	lane := b.before.Chain(name)
