@@ -108,6 +108,7 @@ func (m *Model) helpLines() []string {
   CONN/S             new connections per second, including rejected and dropped ones
   CONNECTIONS        new connections since nftproxy started
   ENDPOINTS          distinct endpoints that get connections; !: some frontend has none
+  refused            events of refused connections, which are samples (--observe)
   CHANGES            added (+), changed (~) and deleted (-) objects of the rules, and the
                      duration of the sync`
 	return strings.Split(text, "\n")
