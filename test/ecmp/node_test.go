@@ -32,8 +32,10 @@ type setting struct {
 	// kubernetes: the nodes are those of a cluster, with a server on each, and have a
 	// Service. Otherwise they have a Balance.
 	kubernetes bool
-	local      bool // externalTrafficPolicy: Local
-	keep       bool // client addresses
+	local      bool  // externalTrafficPolicy: Local
+	affinity   bool  // sessionAffinity: ClientIP
+	endpoints  []int // of a Service, by server; none: one on each server
+	keep       bool  // client addresses
 	answers    way
 	backends   int  // of a Balance, in each family; 0: one on each server
 	strict     bool // nf_conntrack_tcp_loose is 0
@@ -79,18 +81,24 @@ func (l *lab) serveOn(s setting) {
 // apply has nftproxy write its rules on all nodes.
 func (l *lab) apply(s setting) {
 	l.t.Helper()
+	for _, n := range l.nodes {
+		l.applyTo(n, s)
+	}
+}
+
+// applyTo has nftproxy write its rules on a node.
+func (l *lab) applyTo(n *netlab.Host, s setting) {
+	l.t.Helper()
 	file := filepath.Join(l.t.TempDir(), "objects.yaml")
 	if err := os.WriteFile(file, []byte(s.objects()), 0o644); err != nil {
 		l.t.Fatal(err)
 	}
-	for _, n := range l.nodes {
-		args := []string{"apply", "-q", "-f", file, "--hostname-override", n.Name}
-		if s.kubernetes {
-			args = append(args, "--cluster-cidr", "10.1.0.0/24,fd00:10:1::/64")
-		}
-		if out, err := n.Output(binary, args...); err != nil {
-			l.t.Fatalf("nftproxy %v: %v\n%s", args, err, out)
-		}
+	args := []string{"apply", "-q", "-f", file, "--hostname-override", n.Name}
+	if s.kubernetes {
+		args = append(args, "--cluster-cidr", "10.1.0.0/24,fd00:10:1::/64")
+	}
+	if out, err := n.Output(binary, args...); err != nil {
+		l.t.Fatalf("nftproxy %v: %v\n%s", args, err, out)
 	}
 }
 
@@ -171,7 +179,10 @@ func (s *setting) objects() string {
 		return s.balance("web", servicePort, serverPort, "", addresses) + s.balance("web-udp", servicePort, serverPort, "/udp", addresses) +
 			s.balance("bulk", bulkPort, bulkServerPort, "", addresses)
 	}
-	policy, kept := "Cluster", ""
+	policy, kept, affinity := "Cluster", "", "None"
+	if s.affinity {
+		affinity = "ClientIP"
+	}
 	if s.local {
 		policy = "Local"
 	}
@@ -180,13 +191,17 @@ func (s *setting) objects() string {
 	}
 	text := fmt.Sprintf(`---
 {kind: Service, apiVersion: v1, metadata: {name: web, annotations: {nftproxy.dev/scheduler: %s%s}},
- spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, externalTrafficPolicy: %s, clusterIPs: [10.96.0.1, 'fd00:10:96::1'], clusterIP: 10.96.0.1, ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack,
+ spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, externalTrafficPolicy: %s, sessionAffinity: %s, clusterIPs: [10.96.0.1, 'fd00:10:96::1'], clusterIP: 10.96.0.1, ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack,
  ports: [{name: tcp, port: 80}, {name: udp, protocol: UDP, port: 80}]}, status: {loadBalancer: {ingress: [{ip: 198.51.100.10}, {ip: '2001:db8:64::10'}]}}}
-`, s.scheduler, kept, policy)
+`, s.scheduler, kept, policy, affinity)
+	on := s.endpoints
+	if on == nil {
+		on = all
+	}
 	for family, format := range []string{networks["back"].v4, networks["back"].v6} {
 		var endpoints []string
-		for i := range nodes {
-			endpoints = append(endpoints, fmt.Sprintf("{addresses: ['%s'], nodeName: node-%d, conditions: {ready: true}}", fmt.Sprintf(format, firstServer+i), i+1))
+		for _, n := range on {
+			endpoints = append(endpoints, fmt.Sprintf("{addresses: ['%s'], nodeName: node-%d, conditions: {ready: true}}", fmt.Sprintf(format, firstServer+n-1), n))
 		}
 		text += fmt.Sprintf(`---
 {kind: EndpointSlice, apiVersion: discovery.k8s.io/v1, metadata: {name: web-%d, labels: {kubernetes.io/service-name: web}}, addressType: %s,

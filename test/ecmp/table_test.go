@@ -52,8 +52,9 @@ func BenchmarkPage(b *testing.B) {
 	tables := make(map[string]string)
 	b.Run("events", func(b *testing.B) { eventTables(b, tables) })
 	b.Run("changes", func(b *testing.B) { changesTable(b, tables) })
+	b.Run("affinity", func(b *testing.B) { affinityTable(b, tables) })
 	b.Run("path MTU", func(b *testing.B) { pathMTU(b, tables) })
-	if page := os.Getenv("PAGE"); page != "" && len(tables) == 4 && !b.Failed() {
+	if page := os.Getenv("PAGE"); page != "" && len(tables) == 5 && !b.Failed() {
 		if err := report.RewriteFile(page, tables); err != nil {
 			b.Error(err)
 		}
@@ -134,6 +135,18 @@ func changesTable(b *testing.B, tables map[string]string) {
 		})
 	}
 	tables["changed"] = strings.Join(rows, "\n")
+}
+
+// affinityTable measures whether the nodes bind a client to the same endpoint.
+func affinityTable(b *testing.B, tables map[string]string) {
+	rows := []string{"| scheduler | clients with one endpoint, of those whose connections pass both nodes | after a node has lost its bindings |\n|---|---|---|"}
+	for _, c := range affinities {
+		b.Run(c.scheduler, func(b *testing.B) {
+			before, after := c.check(b)
+			rows = append(rows, fmt.Sprintf("| `%s` | %v | %v |", c.scheduler, before, after))
+		})
+	}
+	tables["affinity"] = strings.Join(rows, "\n")
 }
 
 // movesTable says how many flows each event moves to another node.
