@@ -122,11 +122,13 @@ func (p *part) add(set string, e nft.Element) {
 	*all = append(*all, e)
 }
 
-// usualElements is as many elements as most frontends have, and elementsBeside as many of these
-// as are not of endpoints.
 const (
+	// usualElements is as many elements as most frontends have, and elementsBeside as many of these
+	// as are not of endpoints.
 	usualElements  = 16
 	elementsBeside = 4
+	// fewRoutes is as many as share the memory of their elements.
+	fewRoutes = 8
 )
 
 // reserve makes room for most elements of some routes. byDefault is the scheduler of the node.
@@ -140,7 +142,7 @@ func (p *part) reserve(changes []model.RouteChange, route func(*model.RouteChang
 	}
 	switch {
 	case n == 0:
-	case p.isLoaded:
+	case p.isLoaded || n > fewRoutes:
 		p.room(nft.ServicesMap, n)
 		p.room(nft.EndpointsMap, endpoints)
 	default:
