@@ -29,6 +29,9 @@ func ParseObserveLevel(name string) (ObserveLevel, error) {
 	return ObserveLevel(i), nil
 }
 
+// SamplePrefix begins the log messages about samples of connections that are served.
+const SamplePrefix = "sample"
+
 // DefaultObserveGroup is the group of NFLOG to which the rules send packets.
 const DefaultObserveGroup = 28272
 
@@ -41,3 +44,6 @@ type Observe struct {
 
 // Refusals reports whether refused connections are counted and logged.
 func (o Observe) Refusals() bool { return o.Level >= ObserveRefusals }
+
+// Failures reports whether samples of served connections are logged.
+func (o Observe) Failures() bool { return o.Level >= ObserveFailures }

@@ -67,6 +67,9 @@ const (
 	// in RangePortEndpointsMap one port.
 	RangeEndpointsMap     = "range-endpoints"
 	RangePortEndpointsMap = "range-port-endpoints"
+	// SampledSet is dynamic. It holds the frontends whose connections were logged within the
+	// last second.
+	SampledSet = "sampled"
 )
 
 // SlotMaps are the maps of endpoints in numbered slots.

@@ -122,6 +122,7 @@ var Schema = []Row{
 	{Name: ArrivalsMap, Key: []Datatype{Address, Source, ClientPort, Port}, Data: class, Contents: Arrivals},
 	{Name: BindersMap, Key: class, Data: verdict, Contents: Lanes, Early: true},
 
+	{Name: SampledSet, Key: frontendKey},
 	{Name: refusedPrefix, Key: frontendKey, Contents: Refusals, Ranged: true},
 	{Name: RefusalOf(UnknownPort, OfPort), Key: address, Contents: Refusals},
 	{Name: RefusalOf(PingRefused, OfPort), Key: address, Contents: Refusals},

@@ -43,7 +43,8 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		unserved(r),
 		affinityChains(r, o.bindings()),
 		refusalChains(r, o),
-		[]*nft.Chain{declassify(f, o), postrouting(f, r, o)})
+		sampleChains(r),
+		[]*nft.Chain{declassify(f, r, o), postrouting(f, r, o)})
 }
 
 // sets returns the sets and maps of a table, empty.
@@ -65,7 +66,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 	for _, p := range o.of(self) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
-	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o))
+	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r))
 }
 
 // declared returns empty sets.
@@ -203,9 +204,9 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 //	ip daddr . meta l4proto . th dport @self-frontends meta priority set none
 //	ct status ! dnat accept
 //	meta priority set none
-func declassify(f model.Family, o options) *nft.Chain {
+func declassify(f model.Family, r *model.Routing, o options) *nft.Chain {
 	accept := nft.Verdict{Action: nft.Accept}
-	var rules []nft.Rule
+	rules := toSample(r)
 	if o.has(sticky) { // whose connections have the class of their affinity
 		rules = append(rules, nft.Rule{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}})
 	}
