@@ -134,6 +134,18 @@ func (f *Flow) encode() []byte {
 		attribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
 }
 
+// encode encodes the tuple of a connection's first packet.
+func (c *Connection) encode() []byte {
+	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
+	if c.Dialled.Addr().Is6() {
+		source, destination = ctaIPv6Source, ctaIPv6Destination
+	}
+	return nested(ctaTupleOrig,
+		nested(ctaTupleIP, attribute(source, c.Client.Addr().AsSlice()), attribute(destination, c.Dialled.Addr().AsSlice())),
+		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(c.Protocol)}),
+			attribute(ctaProtoSourcePort, number16(c.Client.Port())), attribute(ctaProtoDestinationPort, number16(c.Dialled.Port()))))
+}
+
 // ends encodes the ports of answers, or the type, code and identifier of echo replies.
 func (f *Flow) ends() []byte {
 	switch f.Protocol {
