@@ -16,6 +16,8 @@ import (
 type Source interface {
 	Read(func(*nflog.Event)) error
 	Lost() uint64
+	// Tracks reports whether events have the connection of their packet.
+	Tracks() bool
 	Close() error
 }
 
@@ -28,6 +30,8 @@ type Config struct {
 	Named  func(model.Frontend) (model.PortName, bool)
 	Holder func(netip.Addr) (model.ServiceName, bool)
 	Log    *slog.Logger
+	// Samples, if set, gets the samples of connections that are served.
+	Samples *Samples
 	// Connections, if set, gets a line for each event.
 	Connections *slog.Logger
 }
@@ -38,7 +42,14 @@ type State struct {
 	Err    error
 	Since  time.Time
 	Events map[string]uint64 // since the start of the process, by reason
-	Lost   uint64            // messages that the kernel has dropped
+	Lost   uint64            // messages that the kernel has dropped, samples included
+}
+
+// Untracked reports that samples cannot be judged, because the kernel does not add connections.
+func (c *Collector) Untracked() bool {
+	c.state.Lock()
+	defer c.state.Unlock()
+	return c.config.Samples != nil && c.from != nil && !c.from.Tracks()
 }
 
 // Total returns the number of all events.
@@ -147,6 +158,11 @@ func (c *Collector) end(from Source) {
 
 // take adds an event.
 func (c *Collector) take(n *nflog.Event) {
+	if string(n.Prefix) == model.SamplePrefix && c.config.Samples != nil {
+		port, _ := c.config.Named(model.Frontend{Address: n.Dialled().Addr(), Protocol: n.Protocol, Port: n.Dialled().Port()})
+		c.config.Samples.add(n, port)
+		return
+	}
 	e := Event{Time: time.Now(), Protocol: n.Protocol, Client: n.Client(), Dialled: n.Dialled()}
 	if r := model.RefusalOf(string(n.Prefix)); r != nil {
 		e.Reason = r.Name

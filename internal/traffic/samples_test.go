@@ -1,0 +1,130 @@
+package traffic
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+func samplePort(name string) model.PortName {
+	return model.PortName{Service: model.ServiceName{Namespace: "shop", Name: name}, Port: "http"}
+}
+
+// samplesOf returns a collection whose kernel answers with the given outcomes, in turn.
+func samplesOf(t *testing.T, now time.Time, port model.PortName, endpoint string, outcomes ...conntrack.Outcome) *Samples {
+	t.Helper()
+	s := NewSamples(nil, nil)
+	fill(s, now, port, endpoint, outcomes...)
+	return s
+}
+
+func fill(s *Samples, now time.Time, port model.PortName, endpoint string, outcomes ...conntrack.Outcome) {
+	for _, o := range outcomes {
+		s.count(&sample{at: now, of: served{port, netip.MustParseAddrPort(endpoint)}}, o)
+	}
+}
+
+const (
+	answered   = conntrack.Answered
+	refused    = conntrack.Refused
+	unanswered = conntrack.Unanswered
+)
+
+// TestFailures: 17.12. An endpoint fails with three samples, nine in ten of which were not
+// answered, until three in a row are.
+func TestFailures(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		outcomes []conntrack.Outcome
+		want     bool
+		outcome  conntrack.Outcome
+	}{
+		"none":                  {},
+		"too few":               {outcomes: []conntrack.Outcome{refused, refused}},
+		"refused":               {outcomes: []conntrack.Outcome{refused, refused, refused}, want: true, outcome: refused},
+		"unanswered":            {outcomes: []conntrack.Outcome{unanswered, refused, unanswered}, want: true, outcome: unanswered},
+		"some are answered":     {outcomes: []conntrack.Outcome{refused, answered, refused, answered, refused}},
+		"one in ten":            {outcomes: slices.Concat([]conntrack.Outcome{answered}, slices.Repeat([]conntrack.Outcome{refused}, 9)), want: true, outcome: refused},
+		"one in nine":           {outcomes: slices.Concat([]conntrack.Outcome{answered}, slices.Repeat([]conntrack.Outcome{refused}, 8))},
+		"it answers again":      {outcomes: slices.Concat(slices.Repeat([]conntrack.Outcome{unanswered}, 90), []conntrack.Outcome{answered, answered, answered})},
+		"not yet":               {outcomes: slices.Concat(slices.Repeat([]conntrack.Outcome{unanswered}, 90), []conntrack.Outcome{answered, answered}), want: true, outcome: unanswered},
+		"it fails once more":    {outcomes: slices.Concat(slices.Repeat([]conntrack.Outcome{unanswered}, 90), []conntrack.Outcome{answered, answered, answered, unanswered}), want: true, outcome: unanswered},
+		"counters have a limit": {outcomes: slices.Repeat([]conntrack.Outcome{refused}, 1<<17), want: true, outcome: refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := samplesOf(t, now, samplePort("web"), "10.1.2.2:8081", c.outcomes...).Failures(now)
+			if (len(got) == 1) != c.want || c.want && got[0].Outcome != c.outcome {
+				t.Errorf("failures %+v, want one: %v, %s", got, c.want, c.outcome)
+			}
+		})
+	}
+}
+
+// TestFailuresEnd: a minute after the last sample nothing fails, and nothing is kept.
+func TestFailuresEnd(t *testing.T) {
+	now := time.Now()
+	s := samplesOf(t, now, samplePort("web"), "10.1.2.2:8081", refused, refused, refused)
+	if got := s.Failures(now.Add(45 * time.Second)); len(got) != 1 {
+		t.Errorf("after 45 s: %+v", got)
+	}
+	later := now.Add(time.Minute + partTime)
+	if got := s.Failures(later); len(got) != 0 {
+		t.Errorf("after a minute: %+v", got)
+	}
+	fill(s, later, samplePort("other"), "10.1.2.3:80", answered)
+	if len(s.counts) != 1 {
+		t.Errorf("%d counts are kept", len(s.counts))
+	}
+	if got := s.Totals(); got["refused"] != 3 || got["answered"] != 1 {
+		t.Errorf("totals %v", got)
+	}
+}
+
+// TestFailuresTogether: endpoints of the same service ports are one failure, and so is an
+// endpoint of several.
+func TestFailuresTogether(t *testing.T) {
+	now := time.Now()
+	s := samplesOf(t, now, samplePort("web"), "10.1.2.2:8081", refused, refused, refused)
+	fill(s, now, samplePort("web"), "10.1.2.3:8081", refused, refused, refused, refused)
+	for _, name := range []string{"b", "a"} {
+		fill(s, now, samplePort(name), "10.1.2.9:80", unanswered, unanswered, unanswered)
+	}
+	got := s.Failures(now)
+	if len(got) != 2 {
+		t.Fatalf("%d failures, want 2: %+v", len(got), got)
+	}
+	if f := got[0]; f.Outcome != unanswered || len(f.Endpoints) != 1 || !slices.Equal(f.Ports, []model.PortName{samplePort("a"), samplePort("b")}) || f.Samples != 6 {
+		t.Errorf("the endpoint of two Services: %+v", f)
+	}
+	if f := got[1]; f.Outcome != refused || len(f.Endpoints) != 2 || f.Endpoints[0].String() != "10.1.2.2:8081" || f.Failed != 7 {
+		t.Errorf("the Service of two endpoints: %+v", f)
+	}
+}
+
+// TestSamplesWait: a sample is judged when the endpoint had its time to answer, and not lost
+// for others if the kernel does not answer.
+func TestSamplesWait(t *testing.T) {
+	now := time.Now()
+	var asked [][]conntrack.Connection
+	var err error
+	s := NewSamples(func(c []conntrack.Connection) ([]conntrack.Outcome, error) {
+		asked = append(asked, c)
+		return make([]conntrack.Outcome, len(c)), err
+	}, slog.New(slog.DiscardHandler))
+	s.waiting = []sample{{at: now.Add(-patience)}, {at: now.Add(-patience / 2)}}
+	if !s.judge(now) || len(asked) != 1 || len(asked[0]) != 1 {
+		t.Fatalf("asked %v, want the first one", asked)
+	}
+	if err = errors.New("no memory"); !s.judge(now) || len(asked) != 1 {
+		t.Fatalf("asked %v although none is due", asked)
+	}
+	if s.judge(now.Add(patience)) || len(asked) != 2 {
+		t.Fatalf("asked %v, want the second one", asked)
+	}
+}
