@@ -17,22 +17,24 @@ type Problem struct {
 
 // Reasons of problems. The reasons of [model.Notice] come in addition.
 const (
-	SourceUnusable    = "SourceUnusable"    // now
-	InputWarning      = "InputWarning"      // objects are used, but not as their author may expect
-	NotSynced         = "NotSynced"         // the first sync is still to come
-	SyncFailed        = "SyncFailed"        // the last one
-	ChangesPending    = "ChangesPending"    // for too long
-	AffinityFull      = "AffinityFull"      // nearly
-	RulesChanged      = "RulesChanged"      // by another program, and repaired
-	DrainFileUnusable = "DrainFileUnusable" // its last list is in force
-	DrainsUnknown     = "DrainsUnknown"     // the same, without a last list
-	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
-	EndpointDrained   = "EndpointDrained"   // by the operator
-	LocalhostPort     = "LocalhostPort"     // a NodePort cannot be served on localhost
-	NotObserved       = "NotObserved"       // refused connections
-	NoEndpoints       = "NoEndpoints"       // connections are rejected
-	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
-	CheckFailing      = "CheckFailing"      // health checks of endpoints
+	SourceUnusable        = "SourceUnusable"     // now
+	InputWarning          = "InputWarning"       // objects are used, but not as their author may expect
+	NotSynced             = "NotSynced"          // the first sync is still to come
+	SyncFailed            = "SyncFailed"         // the last one
+	ChangesPending        = "ChangesPending"     // for too long
+	AffinityFull          = "AffinityFull"       // nearly
+	RulesChanged          = "RulesChanged"       // by another program, and repaired
+	DrainFileUnusable     = "DrainFileUnusable"  // its last list is in force
+	DrainsUnknown         = "DrainsUnknown"      // the same, without a last list
+	SettingChanged        = "SettingChanged"     // of the kernel, by nftproxy
+	EndpointDrained       = "EndpointDrained"    // by the operator
+	LocalhostPort         = "LocalhostPort"      // a NodePort cannot be served on localhost
+	NotObserved           = "NotObserved"        // refused connections
+	NoEndpoints           = "NoEndpoints"        // connections are rejected
+	NoLocalEndpoints      = "NoLocalEndpoints"   // connections are dropped
+	CheckFailing          = "CheckFailing"       // health checks of endpoints
+	ConnectionsRefused    = "ConnectionsRefused" // by endpoints
+	ConnectionsUnanswered = "ConnectionsUnanswered"
 
 	// Of the machine: machine.Finding has them.
 	ForwardingOff      = "ForwardingOff"
@@ -66,13 +68,15 @@ var classes = []struct{ reason, text string }{
 	{string(model.NoPingAddress), "no address of the node from which pings to Services can be answered"},
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
-	{NotObserved, "what the rules log about refused connections is not read; the rules are not affected"},
+	{NotObserved, "what the rules log about connections is not read; the rules are not affected"},
 	{InputWarning, "the source has objects that do not work as written"},
 	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},
+	{ConnectionsRefused, "endpoints refuse connections: nothing listens on their port"},
+	{ConnectionsUnanswered, "endpoints do not answer: they, or a filter in front of them, drop the packets, or the answers do not return through this node"},
 	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},
 	{string(model.ManyLimits), "limits per client do not apply: older Services have too many different values"},
 	{string(model.ManySlots), "tables of the scheduler maglev are smaller than asked for, or replaced by source-hash: their slots have a budget"},

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -63,6 +64,14 @@ func (w *work) problems() (out []api.Problem) {
 	if w.traffic != nil {
 		if s := w.traffic.State(); s.Err != nil {
 			out = append(out, report.OfMachine(api.NotObserved, s.Err.Error()))
+		}
+	}
+	if w.samples != nil {
+		if w.traffic.Untracked() {
+			out = append(out, report.OfMachine(api.NotObserved, "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals"))
+		}
+		for _, f := range w.samples.Failures(time.Now()) {
+			out = append(out, report.OfFailure(&f))
 		}
 	}
 	if w.localhost != nil {

@@ -54,6 +54,7 @@ type work struct {
 	systemd    *systemd.Notifier
 	memory     *spareMemory
 	traffic    *traffic.Collector // nil: the rules log nothing
+	samples    *traffic.Samples   // nil: they log no samples
 }
 
 // sockets are the connections to nf_tables.
@@ -92,6 +93,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
+	w.samples = w.newSamples()
 	w.traffic = w.newTraffic()
 	if w.drains != nil {
 		w.drains.Notify(w.agent.Changed)
@@ -213,6 +215,9 @@ func (w *work) follow() {
 	if w.traffic != nil {
 		w.metrics.FollowTraffic(w.traffic.State)
 	}
+	if w.samples != nil {
+		w.metrics.FollowSamples(w.samples.Totals)
+	}
 	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
@@ -295,6 +300,9 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	}
 	if w.traffic != nil {
 		all.Go(func() { w.traffic.Run(ctx) })
+	}
+	if w.samples != nil {
+		all.Go(func() { w.samples.Run(ctx) })
 	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, site *serve.Site, timeout time.Duration, reason string) {

@@ -43,3 +43,24 @@ func (c *trafficCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n), reason)
 	}
 }
+
+// FollowSamples exports how many samples of connections endpoints have answered. It is called
+// at most once.
+func (s *Set) FollowSamples(totals func() map[string]uint64) {
+	s.registry.MustRegister(&sampleCollector{totals})
+}
+
+var sampledConnections = prometheus.NewDesc("nftproxy_sampled_connections_total",
+	"Samples of TCP connections to Services, by what their endpoint did within two seconds: answered, refused or unanswered.", []string{"outcome"}, nil)
+
+type sampleCollector struct{ totals func() map[string]uint64 }
+
+// Describe implements [prometheus.Collector].
+func (c *sampleCollector) Describe(out chan<- *prometheus.Desc) { out <- sampledConnections }
+
+// Collect implements [prometheus.Collector].
+func (c *sampleCollector) Collect(out chan<- prometheus.Metric) {
+	for outcome, n := range c.totals() {
+		out <- prometheus.MustNewConstMetric(sampledConnections, prometheus.CounterValue, float64(n), outcome)
+	}
+}
