@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -86,12 +87,16 @@ func (s spec) name() string {
 	return strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
 }
 
+// directories are those of the machine that ran the tests, in front of the name of a file.
+var directories = regexp.MustCompile(`(^|[\s=])/\S*/`)
+
 // outcome is false for tests of which nothing is to be told: those of others.
 func (s spec) outcome(left omissions) (outcome, bool) {
 	if !strings.Contains(s.name(), "[sig-network]") {
 		return outcome{}, false
 	}
 	message, _, _ := strings.Cut(strings.TrimSpace(s.Failure.Message), "\n")
+	message = directories.ReplaceAllString(message, "$1")
 	o := outcome{State: s.State, Seconds: s.RunTime.Round(time.Second / 10).Seconds(), Reason: message}
 	switch {
 	case s.State == passed:

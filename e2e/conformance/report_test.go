@@ -15,7 +15,7 @@ const ginkgoReport = `[{"SpecReports": [
 	{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "serve [Conformance]",
 	 "State": "passed", "RunTime": 12340000000},
 	{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "break",
-	 "State": "failed", "RunTime": 1000000000, "Failure": {"Message": "no | answer\nmore"}},
+	 "State": "failed", "RunTime": 1000000000, "Failure": {"Message": "no | answer from /root/.cache/x/kubectl --kubeconfig=/tmp/y/admin\nmore"}},
 	{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "hang",
 	 "State": "timedout", "Failure": {"Message": "A suite timeout occurred"}},
 	{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "flake",
@@ -45,7 +45,7 @@ func TestReadReport(t *testing.T) {
 	}
 	want := map[string]outcome{
 		"[sig-network] Services serve [Conformance]": {State: passed, Seconds: 12.3},
-		"[sig-network] Services break":               {State: failed, Seconds: 1, Reason: "failed: no | answer"},
+		"[sig-network] Services break":               {State: failed, Seconds: 1, Reason: "failed: no | answer from kubectl --kubeconfig=admin"},
 		"[sig-network] Services hang":                {State: failed, Reason: "timedout: A suite timeout occurred"},
 		"[sig-network] Services flake":               {State: passed, Seconds: 3, Again: true},
 		"[sig-network] Nodes need six":               {State: skipped, Reason: "Requires 6 nodes"},
@@ -109,7 +109,7 @@ func TestSave(t *testing.T) {
 | test | nftproxy, ipv4, v1.10.0 | kube-proxy, ipv4, v1.9.3 |
 |---|---|---|
 | Nodes need six | skipped: Requires 6 nodes | - |
-| Services break | **failed**: failed: no \| answer | passed, 2 s |
+| Services break | **failed**: failed: no \| answer from kubectl --kubeconfig=admin | passed, 2 s |
 | Services flake | passed when repeated, 3 s | - |
 | Services hang | **failed**: timedout: A suite timeout occurred | - |
 | Services serve [Conformance] | passed, 12 s | - |
