@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -211,6 +212,10 @@ type batch struct {
 // ginkgo runs tests by the program that Kubernetes runs them with.
 func (s settings) ginkgo(ctx context.Context, c *kubelets.Cluster, b batch) (*result, error) {
 	report := b.name + ".json"
+	// If ginkgo is killed it writes none, and the one of an earlier run is not this run's.
+	if err := os.Remove(filepath.Join(c.Logs, report)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	cmd := c.ControlCommand(ctx, c.Programs.Path("ginkgo"),
 		fmt.Sprintf("--procs=%d", b.processes), "--no-color", "--keep-going", "--silence-skips", "--succinct", "--flake-attempts=2",
 		"--timeout="+s.limit.String(), "--poll-progress-after=20m", "--output-dir="+c.Logs, "--json-report="+report,

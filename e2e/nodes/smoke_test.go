@@ -2,8 +2,6 @@ package nodes
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,13 +11,7 @@ import (
 // smoke runs the smoke test of the migration guide, as an operator would.
 func (c *cluster) smoke(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	bin := t.TempDir()
-	if err := os.Symlink(c.Programs.Path("kubectl"), filepath.Join(bin, "kubectl")); err != nil {
-		t.Fatal(err)
-	}
-	cmd := c.ControlCommand(t.Context(), "../../deploy/smoke/run", args...)
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "OUTSIDE=1")
-	out, err := c.output(cmd)
+	out, err := c.Smoke(t.Context(), args...)
 	fmt.Fprintf(t.Output(), "deploy/smoke/run %s\n%s\n", strings.Join(args, " "), out)
 	return out, err
 }

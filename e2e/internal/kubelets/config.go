@@ -11,6 +11,9 @@ root = "/var/lib/containerd"
 state = "/run/containerd"
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
+[plugins."io.containerd.cri.v1.images".registry]
+  # The default is a list of two directories, of which containerd 2.4 reads neither.
+  config_path = "/etc/containerd/certs.d"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "` + pauseImage + `"
 [plugins."io.containerd.cri.v1.runtime"]

@@ -1,6 +1,7 @@
 package kubelets
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -142,4 +143,22 @@ func (c *Cluster) ControlCommand(ctx context.Context, name string, args ...strin
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "HOME="+c.Dir)
 	return cmd
+}
+
+// Smoke runs the smoke test of the migration guide as an operator would, with
+// arguments of deploy/smoke/run, and returns what it prints.
+func (c *Cluster) Smoke(ctx context.Context, args ...string) (string, error) {
+	bin, err := os.MkdirTemp(c.Dir, "bin-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Symlink(c.Programs.Path("kubectl"), filepath.Join(bin, "kubectl")); err != nil {
+		return "", err
+	}
+	cmd := c.ControlCommand(ctx, filepath.Join(c.Programs.module, "../deploy/smoke/run"), args...)
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "OUTSIDE=1")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = c.Control.Run(cmd)
+	return out.String(), err
 }

@@ -75,7 +75,12 @@ func TestPages(t *testing.T) {
 			"kube-proxy in any mode | " + Minor() + ", modes `nftables` and `ipvs` |",
 		},
 		"docs/behaviour.md": {"kube-proxy " + Minor()},
-		"docs/parity.md":    {"# Kubernetes " + Kubernetes[1:] + " beside nftproxy", "kube-proxy " + Kubernetes + " in mode"},
+		"docs/conformance.md": {
+			"| Kubernetes " + Kubernetes + " | 3 nodes, ipv4 |",
+			"| Kubernetes " + Kubernetes + " | 3 nodes, ipv6 |",
+			"| Kubernetes " + Kubernetes + " | 3 nodes, dual |",
+		},
+		"docs/parity.md": {"# Kubernetes " + Kubernetes[1:] + " beside nftproxy", "kube-proxy " + Kubernetes + " in mode"},
 	} {
 		content, err := os.ReadFile(filepath.Join(root, page))
 		if err != nil {
