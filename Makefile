@@ -134,7 +134,7 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables nsenter:util-linux $(BROWSER)
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
-	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes -e '/ipvs$$')
+	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes -e '/\(ipvs\|release\)$$')
 
 # The browser that looks at the page of --web.
 BROWSER := /usr/lib/chromium/chromium-headless-shell:chromium-headless-shell
@@ -243,7 +243,7 @@ release: ## build programs, packages, image and chart for amd64 and arm64, with 
 	scripts/release '$(VERSION)' dist
 
 .PHONY: release-try
-release-try: ## build a release twice, publish it to a registry of its own, verify, run and install it, and see changed ones refused (5 minutes, and 10 to compile cosign the first time); needs root and Debian
+release-try: conformance-packages ## build a release twice, publish it to a registry of its own, verify, run and install it, also in a cluster of real kubelets, and see changed ones refused (10 minutes, and 20 to compile cosign and Kubernetes the first time); needs root and Debian
 	scripts/install-packages jq:jq git:git qemu-aarch64-static:qemu-user-static
 	scripts/release-try
 

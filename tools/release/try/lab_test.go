@@ -47,15 +47,7 @@ func publish(t *testing.T) *lab {
 	l.version = "v" + strings.TrimSpace(l.read(filepath.Join(top, "VERSION")))
 	// No key has a password, no configuration of the user is used, and no key of a public service is fetched.
 	l.env = append(os.Environ(), "COSIGN_PASSWORD=", "CGO_ENABLED=0", "DOCKER_CONFIG="+work, "HELM_REGISTRY_CONFIG="+work+"/helm.json")
-	l.write("none.json", `{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json"}`)
-	l.write("root.json", `{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`)
-	cosign := strings.TrimSpace(l.must("go", "-C", "..", "tool", "-n", "cosign"))
-	if err := os.Symlink(cosign, filepath.Join(work, "cosign")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"release", "stranger"} {
-		l.must(filepath.Join(work, "cosign"), "generate-key-pair", "--output-key-prefix", filepath.Join(work, name))
-	}
+	l.must(top+"/scripts/try-signer", work, "release", "stranger")
 	l.must("cp", "-r", *distFlag, l.dist)
 	l.must(top+"/scripts/publish", append([]string{l.dist, l.address}, l.signer("release")...)...)
 	return l
