@@ -27,7 +27,7 @@ type group struct {
 // "Other commands".
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
-	{"See what is going on", []string{"status", "describe", "explain", "top", "observe"}},
+	{"See what is going on", []string{"status", "describe", "explain", "trace", "top", "observe"}},
 	{"Maintenance", []string{"drain", "undrain"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }

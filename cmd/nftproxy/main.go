@@ -57,7 +57,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated):
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer):
 		return exitFailed
 	case errors.Is(err, errInvalid):
 		return exitError
@@ -101,6 +101,7 @@ Others answer questions:
   nftproxy status                     what is wrong, and what this node serves
   nftproxy describe shop/web          one Service: its endpoints, shares and options
   nftproxy explain 10.96.0.10:80      which rules a connection meets, and where it goes
+  nftproxy trace shop/web             what the rules of all programs do with a real connection
   nftproxy top                        connections per second, changes, problems
   nftproxy observe                    which connections were refused, and why
   nftproxy check                      whether this machine is ready to serve
@@ -127,7 +128,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

@@ -141,7 +141,7 @@ func capabilities(t *testing.T, pid int) string {
 func TestNoCapability(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
-	for _, args := range []string{"run -f FILE", "apply -f FILE", "diff -f FILE", "cleanup", "explain tcp 10.96.0.10:80", "status"} {
+	for _, args := range []string{"run -f FILE", "apply -f FILE", "diff -f FILE", "cleanup", "explain tcp 10.96.0.10:80", "trace 10.96.0.10:80", "status"} {
 		p := startConfined(t, ns, "-all", strings.Fields(strings.ReplaceAll(args, "FILE", path))...)
 		p.ends(t, failure(strings.Fields(args)[0]))
 		const want = "permission denied: run as root, or with the capability CAP_NET_ADMIN\n"

@@ -264,3 +264,24 @@ func (p *printer) skipped(r *Result) {
 		p.Line("  rules for other protocols are not listed: --full lists these %d, too", n)
 	}
 }
+
+// Summary returns the answer in one line: "forwarded to 10.128.0.2:8080 or 10.128.0.3:8080".
+func (r *Result) Summary() string {
+	var ends []string
+	for i := range r.Outcomes {
+		o := &r.Outcomes[i]
+		text := o.end()
+		if o.Masquerade != "" {
+			text += " (masqueraded)"
+		}
+		ends = append(ends, text)
+	}
+	heading := ""
+	if r.Outcomes[0].Endpoint.IsValid() {
+		heading = "forwarded to "
+	}
+	if more := len(ends) - maxListed; more > 0 {
+		return heading + strings.Join(ends[:maxListed], ", ") + fmt.Sprintf(" or %d more", more)
+	}
+	return heading + strings.Join(ends, " or ")
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/trace"
+	"github.com/nftproxy/nftproxy/internal/xtables"
+)
+
+// errNoAnswer ends trace with exit code 1. The output says what happened.
+var errNoAnswer = errors.New("the connection was not answered")
+
+type traceOptions struct {
+	from, output        string
+	kubeconfig, context string
+	fromNode, probe     bool
+	timeout             time.Duration
+	brief, quiet        bool
+	colour              colourFlag
+}
+
+func traceCommand() *cobra.Command {
+	var o traceOptions
+	c := &cobra.Command{
+		Use:   "trace [PROTO] ADDR:PORT | [PROTO] NAMESPACE/NAME[:PORT]",
+		Short: "Follow a real connection through the rules of all programs",
+		Long: `Wait for the next connection to a frontend, and follow its first packet and the
+first answer through all tables of nf_tables, also those of other programs:
+which rule of which program dropped, rejected, translated or marked it, and
+whether the endpoint answered. The result is compared with what "nftproxy
+explain" predicts.
+
+The destination is named as for explain: a Service, or an address and a port as
+clients dial it. PROTO is tcp, udp or sctp, and tcp if it is left out.
+
+--from waits for the connections of one client: an address, or a pod of this node
+as NAMESPACE/NAME, which the API server is asked for. --from-node waits for those
+that the node itself opens, and --probe opens one.
+
+The kernel's trace of nf_tables is on while this runs, for at most 20 packets per
+second to the frontend. The table for that, nftproxy-trace-NUMBER, belongs to this
+process: the kernel deletes it when the process ends in any way. Nothing else is
+changed. The texts of rules of other programs are there if nft or iptables-nft is
+installed; rules of iptables-legacy are not in the kernel's trace. It needs
+CAP_NET_ADMIN and kernel 5.12.
+
+Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
+		Example: `  nftproxy trace shop/web                          # the next connection to it
+  nftproxy trace shop/web --from 203.0.113.7
+  nftproxy trace shop/web --from shop/cart-5d8f7   # a pod of this node
+  nftproxy trace 192.0.2.1:30080 --probe           # a connection of the node
+  nftproxy trace udp kube-system/kube-dns --timeout 2m
+  nftproxy trace 10.96.0.10:80 --probe -o json | jq -r .text`,
+		Args: explainArguments,
+		RunE: func(c *cobra.Command, args []string) error {
+			protocol, target := split(args)
+			return o.run(c, protocol, target)
+		},
+		ValidArgsFunction: completeExplain,
+	}
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "`client`: its address, or a pod of this node as NAMESPACE/NAME (default: any)")
+	f.BoolVar(&o.fromNode, "from-node", false, "only connections that this node opens itself")
+	f.BoolVar(&o.probe, "probe", false, "open a connection from this node")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "`time` to wait for a connection")
+	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that the packets have met")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the API server, for --from (default: the service account of the pod)")
+	config.AddContext(f, &o.context)
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
+	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
+	return c
+}
+
+func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
+	paint, errColour := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(errColour, checkOutput(o.output, "text"), o.check()); err != nil {
+		return err
+	}
+	q, err := o.question(protocol, target)
+	if err != nil {
+		return err
+	}
+	if q.packet.Source, err = o.client(c.Context(), q.packet.Destination); err != nil {
+		return err
+	}
+	report, err := o.follow(c, q)
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		err = report.JSON(c.OutOrStdout())
+	} else {
+		err = report.Print(c.OutOrStdout(), o.brief, paint)
+	}
+	if err == nil && report.Outcome != trace.Answered {
+		return errNoAnswer
+	}
+	return err
+}
+
+func (o *traceOptions) check() error {
+	switch {
+	case o.from != "" && (o.fromNode || o.probe):
+		return errors.New("--from: excludes --from-node and --probe: these are about connections of the node itself")
+	case o.timeout <= 0:
+		return fmt.Errorf("--timeout: %s is not a time to wait: give for example 30s", o.timeout)
+	}
+	return nil
+}
+
+func (o *traceOptions) question(protocol, target string) (q question, err error) {
+	if q.name, q.byName = explain.ParseName(protocol, target); q.byName {
+		if protocol != "" {
+			q.packet.Protocol, err = explain.ParseProtocol(protocol)
+		}
+	} else {
+		q.packet, err = explain.Parse(protocol, target)
+	}
+	p := q.packet.Protocol
+	switch {
+	case err != nil:
+		return q, err
+	case p != 0 && !slices.Contains(model.Protocols[:], p):
+		return q, fmt.Errorf("%q: connections of tcp, udp and sctp can be followed", protocol)
+	case o.probe && p == model.SCTP:
+		return q, errors.New("--probe: opens connections of tcp and udp: for sctp, wait for one")
+	}
+	return q, nil
+}
+
+// follow turns the trace on, waits, and says what happened.
+func (o *traceOptions) follow(c *cobra.Command, q question) (*trace.Report, error) {
+	remarks, err := o.resolve(&q)
+	if err != nil {
+		return nil, err
+	}
+	m := trace.Match{Protocol: q.packet.Protocol, Frontend: netip.AddrPortFrom(q.packet.Destination, q.packet.Port), Client: q.packet.Source, FromNode: o.fromNode || o.probe}
+	session, err := trace.Open(m)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close() // the kernel deletes the table in any case
+	timeout := o.timeout
+	if o.probe {
+		timeout = min(timeout, trace.Patience)
+		go trace.Probe(m)
+	} else if !o.quiet {
+		fmt.Fprintf(c.ErrOrStderr(), "waiting up to %s for a connection to %s %s\n", o.timeout, m.Protocol, m.Frontend)
+	}
+	connection, err := session.Follow(c.Context(), timeout)
+	if err != nil {
+		return nil, fmt.Errorf("follow a connection: %w", err)
+	}
+	report, err := reportOn(connection, m)
+	if err != nil {
+		return nil, err
+	}
+	report.Notes = append(report.Notes, remarks...)
+	report.Notes = append(report.Notes, legacyNotes(model.FamilyOf(m.Frontend.Addr()))...)
+	return report, nil
+}
+
+// resolve sets the destination of a question by name.
+func (o *traceOptions) resolve(q *question) (remarks []string, err error) {
+	if !q.byName {
+		return nil, nil
+	}
+	err = withKernel(func(conn *kernel.Conn) error {
+		rs, _, err := conn.Read()
+		if err != nil {
+			return err
+		}
+		remarks, err = q.resolve(servedIn(rs))
+		return err
+	})
+	if err == nil && o.probe && q.packet.Protocol == model.SCTP {
+		err = errors.New("--probe: opens connections of tcp and udp: for sctp, wait for one")
+	}
+	return remarks, err
+}
+
+// reportOn says what happened, and compares it with the prediction of explain.
+func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err error) {
+	err = withKernel(func(conn *kernel.Conn) error {
+		rs, _, err := conn.Read()
+		if err != nil {
+			return err
+		}
+		rules, err := trace.NewRules(textsOf(rs))
+		if err != nil {
+			return fmt.Errorf("list chains: %w", err)
+		}
+		report = trace.NewReport(c, m, rules)
+		local, err := host.InterfaceAddresses()
+		if err != nil {
+			return err
+		}
+		p := packetOf(c, m)
+		t := rs.Table(model.FamilyOf(p.Destination))
+		if t != nil && p.Source.IsValid() {
+			if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
+				return err
+			}
+		}
+		result := explain.Explain(t, p, local)
+		addMachine(result)
+		report.Compare(c, result)
+		return nil
+	})
+	return report, err
+}
+
+// packetOf returns the first packet in the words of explain.
+func packetOf(c *trace.Connection, m trace.Match) explain.Packet {
+	p := explain.Packet{Destination: m.Frontend.Addr(), Protocol: m.Protocol, Port: m.Frontend.Port(), Source: m.Client, FromNode: m.FromNode}
+	if first := c.Packet(); first != nil {
+		p.Source, p.Interface, p.FromNode = first.Source.Addr(), first.Interface(), first.In == 0
+	}
+	if !p.Source.IsValid() {
+		p.FromNode, p.Source = true, routedSource(p.Destination)
+	}
+	return p
+}
+
+// textsOf returns a function that returns the texts of the rules of a chain.
+func textsOf(rs *nft.Ruleset) func(trace.Place) []string {
+	return func(p trace.Place) (out []string) {
+		for _, f := range model.Families {
+			t := rs.Table(f)
+			if t == nil || nft.FamilyKeyword(f) != p.Family.String() {
+				continue
+			}
+			if chain := t.Chain(p.Chain); chain != nil {
+				for _, rule := range chain.Rules {
+					out = append(out, rule.Text(f))
+				}
+			}
+		}
+		return out
+	}
+}
+
+// legacyNotes names the tables of iptables-legacy, which the kernel's trace does not show.
+func legacyNotes(f model.Family) (notes []string) {
+	family := xtables.IPv4
+	if f == model.IPv6 {
+		family = xtables.IPv6
+	}
+	names, err := xtables.Tables("/", family)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		notes = append(notes, fmt.Sprintf("%stables-legacy has rules in its table %s, which no trace shows", family, name))
+	}
+	return notes
+}
