@@ -400,3 +400,38 @@ func TestRefusalsInViews(t *testing.T) {
 	flood.check(t)
 	d.stop(t)
 }
+
+// TestForgetRefusals: 16.6. Counters of frontends that are gone are removed, and no others.
+func TestForgetRefusals(t *testing.T) {
+	c := newCluster(t, 1)
+	c.flags = slices.Concat(clusterCIDR, []string{"--observe=refusals"})
+	gone, stays := service{Name: "gone", N: 1, Annotations: map[string]string{"nftproxy.dev/ports": "8000-8099"}}, service{Name: "stays", N: 2}
+	c.apply(gone, stays)
+	for _, family := range model.Families {
+		c.dialRefused(t, "tcp", gone.clusterIP(family), c.Pods)
+		c.dialRefused(t, "tcp", netip.AddrPortFrom(gone.clusterIP(family).Addr(), 8050), c.Pods)
+		c.dialRefused(t, "udp", stays.clusterIP(family), c.Pods)
+	}
+	isGone := func(n *counters.Refusal) bool {
+		return slices.ContainsFunc(model.Families[:], func(f model.Family) bool { return n.Dialled.Address == gone.clusterIP(f).Addr() })
+	}
+	var before []counters.Refusal
+	for _, n := range c.refusals(t) {
+		if !isGone(&n) {
+			before = append(before, n)
+		}
+	}
+	err := c.Node.Do(func() error {
+		conn, err := kernel.Open()
+		if err != nil {
+			return err
+		}
+		return errors.Join(counters.Reader{Conn: conn}.ForgetRefusals(isGone), conn.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := c.refusals(t); !slices.Equal(after, before) || len(before) != 2 {
+		t.Errorf("counters %+v, want %+v", after, before)
+	}
+}

@@ -120,7 +120,7 @@ func (s service) backupList(f model.Family) string {
 }
 
 // renderInput returns the input of the program for some services.
-func renderInput(t *testing.T, node *netlab.Host, services []service) string {
+func renderInput(t testing.TB, node *netlab.Host, services []service) string {
 	t.Helper()
 	var out strings.Builder
 	err := manifest.Execute(&out, map[string]any{"Node": node, "Zone": nodeZone, "Services": services,

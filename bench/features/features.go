@@ -100,6 +100,7 @@ var features = []feature{
 
 	{name: "pings are answered", beside: plain, flags: []string{"--answer-ping"}},
 	{name: "pings are answered beside NodePorts", beside: plainNode, dial: nodePort, flags: []string{"--answer-ping"}},
+	{name: "refusals counted and logged", beside: plain, flags: []string{"--observe=refusals"}},
 	{name: "ranges of load balancers", beside: plainLB, dial: loadBalancer, flags: []string{"--load-balancer-cidrs=198.18.0.0/15,2001:db8:18::/48"}},
 
 	{name: sourceHash, beside: plain, own: hashed},

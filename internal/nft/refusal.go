@@ -37,30 +37,29 @@ const (
 	ByProtocol                  // and the unspecified address: clients could fill a set with others
 )
 
-// ReasonRow has the facts about a reason.
+// ReasonRow has the facts about a reason. [model.Refusals] has the words for it.
 type ReasonRow struct {
 	Name      string // also the prefix of log messages
 	Rejects   bool   // the client gets an answer
 	CountedBy CountedBy
-	Meaning   string
 }
 
 // Reasons has the rows of all reasons.
 var Reasons = [...]ReasonRow{
-	NoEndpoints:           {"no-endpoints", true, ByFrontend, "no endpoint of the Service can take connections"},
-	NoLocalEndpoints:      {"no-local-endpoints", false, ByFrontend, "the Service wants endpoints of this node, which has none"},
-	UnknownPort:           {"unknown-port", true, ByAddress, "no Service has this port or protocol of the address"},
-	UnusedAddress:         {"unused-address", false, ByProtocol, "no Service has this address of a service CIDR or of --load-balancer-cidrs"},
-	SourceRanges:          {"source-ranges", false, ByFrontend, "the source is in none of spec.loadBalancerSourceRanges"},
-	NotAllowed:            {"not-allowed", false, ByFrontend, NotAdmitted},
-	Denied:                {"denied", false, ByFrontend, IsDenied},
-	OverRate:              {"rate", false, ByFrontend, "the Service has more new connections than its limit"},
-	OverClientRate:        {"client-rate", false, ByFrontend, "the client has more new connections than the limit of the Service"},
-	OverConnections:       {"connections", false, ByFrontend, "the Service has as many connections as its limit"},
-	OverClientConnections: {"client-connections", false, ByFrontend, "the client has as many connections as the limit of the Service"},
-	AffinityReleased:      {"affinity-released", false, ByFrontend, "the client was bound to an endpoint that has left; its next packet gets another one"},
-	InvalidDestination:    {"invalid-destination", false, ByProtocol, "the packet has a destination that serves no NodePorts"},
-	PingRefused:           {"ping-refused", false, ByAddress, "the Service does not answer echo requests of this client"},
+	NoEndpoints:           {"no-endpoints", true, ByFrontend},
+	NoLocalEndpoints:      {"no-local-endpoints", false, ByFrontend},
+	UnknownPort:           {"unknown-port", true, ByAddress},
+	UnusedAddress:         {"unused-address", false, ByProtocol},
+	SourceRanges:          {"source-ranges", false, ByFrontend},
+	NotAllowed:            {"not-allowed", false, ByFrontend},
+	Denied:                {"denied", false, ByFrontend},
+	OverRate:              {"rate", false, ByFrontend},
+	OverClientRate:        {"client-rate", false, ByFrontend},
+	OverConnections:       {"connections", false, ByFrontend},
+	OverClientConnections: {"client-connections", false, ByFrontend},
+	AffinityReleased:      {"affinity-released", false, ByFrontend},
+	InvalidDestination:    {"invalid-destination", false, ByProtocol},
+	PingRefused:           {"ping-refused", false, ByAddress},
 }
 
 func (r Reason) String() string { return Reasons[r].Name }
