@@ -71,7 +71,18 @@ type Reader struct {
 
 // Open begins to read a group in the network namespace of the calling thread. It needs
 // CAP_NET_ADMIN. The error is a [TakenError] if another socket reads the group.
-func Open(group uint16) (*Reader, error) {
+//
+// Each attempt has a socket of its own, so that a late answer to one, for which the kernel has
+// loaded modules, is not taken for the answer to the next.
+func Open(group uint16) (r *Reader, err error) {
+	err = netlinkio.Retry(netlinkio.Fades, func() error {
+		r, err = open(group)
+		return err
+	})
+	return r, err
+}
+
+func open(group uint16) (*Reader, error) {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: datagram})
 	if err != nil {
 		return nil, fmt.Errorf("read nflog group %d: open netlink socket: %w", group, err)
@@ -127,14 +138,12 @@ func (r *Reader) bind(group, flags uint16) error {
 		return fmt.Errorf("encode settings: %w", err)
 	}
 	header := be.AppendUint16([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}, group)
-	return netlinkio.Retry(netlinkio.Fades, func() error {
-		netlinkio.Renew(r.nl)
-		_, err := r.nl.Execute(netlink.Message{
-			Header: netlink.Header{Type: configMessage, Flags: netlink.Request | netlink.Acknowledge},
-			Data:   append(header, attributes...),
-		})
-		return err
+	netlinkio.Renew(r.nl)
+	_, err = r.nl.Execute(netlink.Message{
+		Header: netlink.Header{Type: configMessage, Flags: netlink.Request | netlink.Acknowledge},
+		Data:   append(header, attributes...),
 	})
+	return err
 }
 
 // Close ends reading. A Read that waits returns an error.
