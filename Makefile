@@ -273,7 +273,7 @@ bench-report: ## generate plots and tables from docs/performance/*.json; ACCEPT=
 .PHONY: bench-kernels
 bench-kernels: ## measure starts on Debian's kernels, in virtual machines that count instructions (20 minutes); KERNELS=6.1, SCENARIO=1000x4, RESULTS=FILE.json saves
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
-	CGO_ENABLED=0 go run ./bench -version '$(VERSION)' -starts -kernels $(subst $() ,$(comma),$(or $(KERNELS),6.1 6.12)) -scenario $(or $(SCENARIO),1000x4$(comma)3000x4$(comma)10000x4$(comma)30000x4) $(if $(RESULTS),-o $(RESULTS))
+	CGO_ENABLED=0 go run ./bench -version '$(VERSION)' -starts -kernels $(subst $() ,$(comma),$(or $(KERNELS),6.1 6.12)) -scenario $(or $(SCENARIO),1000x4$(comma)3000x4$(comma)10000x4) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves

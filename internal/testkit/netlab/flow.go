@@ -57,16 +57,20 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 }
 
 func (h *Host) dialFrom(port uint16, network string, to netip.AddrPort, wait time.Duration) (net.Conn, error) {
+	return h.dial(context.Background(), h.dialer(port, network, to, wait), network, to.String())
+}
+
+// dialer has no time limit for datagrams: nothing is sent, and a busy machine may take seconds
+// for the system calls.
+func (h *Host) dialer(port uint16, network string, to netip.AddrPort, wait time.Duration) net.Dialer {
 	from := netip.AddrPortFrom(netip.Addr{}, port)
 	if h.alias {
 		from = netip.AddrPortFrom(h.Address(model.FamilyOf(to.Addr())), port)
 	}
-	d := net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
 	if network == "udp" {
-		d.LocalAddr = net.UDPAddrFromAddrPort(from)
-		d.Timeout = timeout // nothing is sent, so no wait
+		return net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}
 	}
-	return h.dial(context.Background(), d, network, to.String())
+	return net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
 }
 
 // At returns the host as one whose next flow is opened from a port.
