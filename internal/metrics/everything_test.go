@@ -51,6 +51,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	})
 	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
+	s.FollowSamples(func() map[string]uint64 { return map[string]uint64{"answered": 9, "refused": 1, "unanswered": 0} })
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]report.ServiceCount, error) {
 		return []report.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
