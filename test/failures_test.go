@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/preflight"
 )
 
 // dial opens connections to a Service over both families, one after the other, until stop is
@@ -25,10 +26,14 @@ func (w *ward) dial(s service) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// tracks reports whether the kernel adds connections to the packets that rules log.
+// tracks reports whether the kernel adds connections to the packets that rules log. It has the
+// kernel load all modules, which takes an emulated machine longer than a daemon may take to start.
 func (w *ward) tracks() (tracks bool) {
 	w.t.Helper()
 	err := w.Node.Do(func() error {
+		if _, err := preflight.Check(model.Families[:], true); err != nil {
+			return err
+		}
 		r, err := nflog.Open(9)
 		if err != nil {
 			return err
