@@ -107,8 +107,11 @@ func (x *table) newEntry(f Flow, z zone) netlink.Message {
 		e.Nested(ctaProtoInfo, func(e *netlink.AttributeEncoder) error {
 			e.Nested(ctaProtoInfoTCP, func(e *netlink.AttributeEncoder) error {
 				state := uint8(established)
-				if f.Closing {
+				switch {
+				case f.Closing:
 					state = tcpLastAck + 1 // TIME_WAIT
+				case f.Opening:
+					state = tcpSynSent
 				}
 				e.Uint8(ctaProtoInfoState, state)
 				return nil

@@ -1,9 +1,11 @@
 package conntrack
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -44,31 +46,60 @@ func (Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Outcome, len(connections))
-	for i := range connections {
-		if out[i], err = outcomeOf(c, &connections[i]); err != nil {
-			return nil, errors.Join(fmt.Errorf("look up connection: %w", explain(err)), c.Close())
-		}
+	out, err := outcomesOf(c, connections)
+	if err != nil {
+		err = fmt.Errorf("look up connection: %w", explain(err))
 	}
-	return out, c.Close()
+	return out, errors.Join(err, c.Close())
 }
 
-func outcomeOf(c *netlink.Conn, of *Connection) (Outcome, error) {
-	netlinkio.Renew(c)
-	answers, err := c.Execute(netlink.Message{
-		Header: netlink.Header{Type: getEntry, Flags: netlink.Request},
-		Data:   append(header(model.FamilyOf(of.Dialled.Addr())), of.encode()...),
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return Refused, nil
-	}
+func outcomesOf(c *netlink.Conn, connections []Connection) ([]Outcome, error) {
+	raw, err := c.SyscallConn()
 	if err != nil {
+		return nil, err
+	}
+	out, buffer := make([]Outcome, len(connections)), make([]byte, receiveBuffer)
+	for i := range connections {
+		of := &connections[i]
+		netlinkio.Renew(c)
+		asked, err := c.Send(netlink.Message{
+			Header: netlink.Header{Type: getEntry, Flags: netlink.Request},
+			Data:   append(header(model.FamilyOf(of.Dialled.Addr())), of.encode()...),
+		})
+		if err != nil {
+			return nil, err
+		}
+		if out[i], err = outcome(raw, buffer, asked.Header.Sequence); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// outcome receives the answer to a request. It does not use [netlink.Conn.Receive]: an entry has
+// the flag of a list, and without an end of the list that would wait for further messages.
+func outcome(raw syscall.RawConn, buffer []byte, sequence uint32) (Outcome, error) {
+	var n int
+	var failed error
+	err := raw.Read(func(fd uintptr) bool {
+		n, _, failed = unix.Recvfrom(int(fd), buffer, 0)
+		return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
+	})
+	if err := errors.Join(err, failed); err != nil {
 		return 0, err
 	}
-	for _, m := range answers {
-		if flow, ok := decode(m.Data); ok && flow.Opening {
-			return Unanswered, nil
+	b := buffer[:n]
+	if len(b) < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint32(b[8:]) != sequence {
+		return 0, errors.New("the kernel has answered something else")
+	}
+	if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
+		if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:]))); errno != unix.ENOENT {
+			return 0, errno
 		}
+		return Refused, nil
+	}
+	if flow, ok := decode(b[unix.SizeofNlMsghdr:]); ok && flow.Opening {
+		return Unanswered, nil
 	}
 	return Answered, nil
 }
