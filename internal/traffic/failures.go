@@ -10,12 +10,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// An endpoint fails if so many of its samples of the last minute were not answered, and so
-// large a share of all of them. As many answered ones in a row end that.
+// An endpoint fails if so many samples in a row were not answered; the lower number is enough if
+// no other sample of the last minute was. One answer ends that.
 const (
+	failuresInRow  = 5
 	fewestFailures = 3
-	failingShare   = 90 // percent
-	answersToEnd   = 3
 )
 
 // Failure is what endpoints that fail in the same way have in common: they serve the same
@@ -59,7 +58,7 @@ func (s *Samples) failing(now time.Time) map[netip.AddrPort]*Failure {
 	for of, c := range s.counts {
 		counts, all := c.sum(now)
 		failed := all - counts[conntrack.Answered]
-		if failed < fewestFailures || failed*100 < all*failingShare || c.answered >= answersToEnd {
+		if failed < fewestFailures || c.failed < min(failuresInRow, all) {
 			continue
 		}
 		f := out[of.Endpoint]

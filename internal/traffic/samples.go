@@ -178,7 +178,7 @@ type outcomeCounts struct {
 		number int64 // of the part since 1970
 		counts [conntrack.Outcomes]uint16
 	}
-	answered int // samples since the last one that was not
+	failed int // samples since the last one that was answered
 }
 
 func (c *outcomeCounts) add(at time.Time, o conntrack.Outcome) {
@@ -190,8 +190,8 @@ func (c *outcomeCounts) add(at time.Time, o conntrack.Outcome) {
 	if p.counts[o] < ^uint16(0) {
 		p.counts[o]++
 	}
-	if c.answered++; o != conntrack.Answered {
-		c.answered = 0
+	if c.failed++; o == conntrack.Answered {
+		c.failed = 0
 	}
 }
 
