@@ -377,6 +377,9 @@ func TestRefusalsInViews(t *testing.T) {
 		c.flags = flags
 		d = c.start()
 		eventually(t, func() error {
+			if a, err := get(c.Node, "GET", metricsAddress, "/status", ""); err != nil || !strings.Contains(a.body, `"lastSync"`) {
+				return fmt.Errorf("it has not synced yet: %v", err) // status fails before
+			}
 			chain := strings.Contains(c.nft("list", "tables"), "nftproxy") && strings.Contains(c.nft("list", "chains"), "chain refused-no-endpoints")
 			if want := len(flags) > len(plain); chain != want {
 				return fmt.Errorf("refusals are observed: %t, want %t", chain, want)

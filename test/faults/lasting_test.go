@@ -16,7 +16,7 @@ var lastingFaults = []struct {
 	{fault{"sendto", "error=EMSGSIZE:when=1+"}, "raise net.core.wmem_max"},
 	{fault{"sendto", "error=ENOMEM:when=1+"}, "cannot allocate memory"},
 	{fault{"sendto", "error=ENOBUFS:when=1+"}, "no buffer space available"},
-	{fault{"recvmsg", "error=ENOBUFS:when=1+"}, "no buffer space available"},
+	{fault{"recvfrom", "error=ENOBUFS:when=1+"}, "no buffer space available"},
 }
 
 // TestLastingFaults: while nothing can be changed the rules keep serving, and
