@@ -124,26 +124,28 @@ func filter(p model.Protocol, from netip.Addr) []byte {
 // encode encodes the identity of a flow for its deletion. Without the tuple, the
 // kernel would delete all entries.
 func (f *Flow) encode() []byte {
-	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
-	if f.Answers.Addr().Is6() {
-		source, destination = ctaIPv6Source, ctaIPv6Destination
-	}
-	return append(nested(ctaTupleReply,
-		nested(ctaTupleIP, attribute(source, f.Answers.Addr().AsSlice()), attribute(destination, f.Returns.Addr().AsSlice())),
-		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(f.Protocol)}), f.ends())),
+	return append(encodeTuple(ctaTupleReply, f.Answers.Addr(), f.Returns.Addr(), f.Protocol, f.ends()),
 		attribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
 }
 
 // encode encodes the tuple of a connection's first packet.
 func (c *Connection) encode() []byte {
+	return encodeTuple(ctaTupleOrig, c.Client.Addr(), c.Dialled.Addr(), c.Protocol, encodePorts(c.Client.Port(), c.Dialled.Port()))
+}
+
+// encodeTuple encodes one direction of an entry. ends are its ports, or what ICMP has instead.
+func encodeTuple(kind uint16, from, to netip.Addr, p model.Protocol, ends []byte) []byte {
 	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
-	if c.Dialled.Addr().Is6() {
+	if from.Is6() {
 		source, destination = ctaIPv6Source, ctaIPv6Destination
 	}
-	return nested(ctaTupleOrig,
-		nested(ctaTupleIP, attribute(source, c.Client.Addr().AsSlice()), attribute(destination, c.Dialled.Addr().AsSlice())),
-		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(c.Protocol)}),
-			attribute(ctaProtoSourcePort, number16(c.Client.Port())), attribute(ctaProtoDestinationPort, number16(c.Dialled.Port()))))
+	return nested(kind,
+		nested(ctaTupleIP, attribute(source, from.AsSlice()), attribute(destination, to.AsSlice())),
+		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(p)}), ends))
+}
+
+func encodePorts(from, to uint16) []byte {
+	return append(attribute(ctaProtoSourcePort, number16(from)), attribute(ctaProtoDestinationPort, number16(to))...)
 }
 
 // ends encodes the ports of answers, or the type, code and identifier of echo replies.
@@ -156,7 +158,7 @@ func (f *Flow) ends() []byte {
 		return slices.Concat(attribute(ctaProtoICMPv6ID, number16(f.Returns.Port())),
 			attribute(ctaProtoICMPv6Type, []byte{icmpv6EchoReply}), attribute(ctaProtoICMPv6Code, []byte{0}))
 	}
-	return append(attribute(ctaProtoSourcePort, number16(f.Answers.Port())), attribute(ctaProtoDestinationPort, number16(f.Returns.Port()))...)
+	return encodePorts(f.Answers.Port(), f.Returns.Port())
 }
 
 // decode decodes a message of a dump. It returns false unless that is a flow with

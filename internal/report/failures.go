@@ -23,14 +23,13 @@ func OfFailure(f *traffic.Failure) api.Problem {
 		p.Reason, p.Message = api.ConnectionsUnanswered, fmt.Sprintf("%s did not answer %s", who, share)
 	}
 	services := servicesOf(f.Ports)
-	switch {
-	case len(services) == 1:
-		p.Object = services[0].Object().String()
-		if len(f.Ports) == 1 {
-			p.Message += portText(f.Ports[0].Port)
-		}
-	default:
+	if len(services) > 1 {
 		p.Message += fmt.Sprintf(", to %s and %d more", services[0].Object(), len(services)-1)
+		return p
+	}
+	p.Object = services[0].Object().String()
+	if len(f.Ports) == 1 {
+		p.Message += portText(f.Ports[0].Port)
 	}
 	return p
 }

@@ -159,7 +159,7 @@ func (c *Collector) end(from Source) {
 // take adds an event.
 func (c *Collector) take(n *nflog.Event) {
 	if string(n.Prefix) == model.SamplePrefix && c.config.Samples != nil {
-		port, _ := c.config.Named(model.Frontend{Address: n.Dialled().Addr(), Protocol: n.Protocol, Port: n.Dialled().Port()})
+		port, _ := c.portOf(n.Protocol, n.Dialled())
 		c.config.Samples.add(n, port)
 		return
 	}
@@ -186,16 +186,20 @@ func (c *Collector) count(reason string) {
 	c.now.Events[counted(reason)]++
 }
 
+// portOf returns the service port that a client has dialled.
+func (c *Collector) portOf(p model.Protocol, dialled netip.AddrPort) (model.PortName, bool) {
+	return c.config.Named(model.Frontend{Address: dialled.Addr(), Protocol: p, Port: dialled.Port()})
+}
+
 // serviceOf names the service port of an event, or the Service that has its address.
 func (c *Collector) serviceOf(e *Event) model.PortName {
-	f := model.Frontend{Address: e.Dialled.Addr(), Protocol: e.Protocol, Port: e.Dialled.Port()}
-	if name, ok := c.config.Named(f); ok {
+	if name, ok := c.portOf(e.Protocol, e.Dialled); ok {
 		return name
 	}
 	if e.Reason != unknownPort && e.Reason != pingRefused {
 		return model.PortName{}
 	}
-	name, _ := c.holders.of(f.Address, e.Time)
+	name, _ := c.holders.of(e.Dialled.Addr(), e.Time)
 	return model.PortName{Service: name}
 }
 
