@@ -48,7 +48,8 @@ type Samples struct {
 	counts  map[served]*outcomeCounts
 	totals  [conntrack.Outcomes]uint64
 	more    chan struct{} // has an element if samples wait
-	failed  bool          // the last question to the kernel
+
+	failed bool // the last question to the kernel; only Run uses it
 }
 
 // NewSamples returns a collection without samples.
@@ -104,20 +105,25 @@ func (s *Samples) judge(now time.Time) (others bool) {
 		connections[i] = due[i].Connection
 	}
 	var outcomes []conntrack.Outcome
-	var err error
 	if len(due) > 0 {
-		outcomes, err = s.outcomes(connections)
+		outcomes = s.ask(connections)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil && !s.failed {
-		s.log.Error("the outcome of connections is not known", "error", err)
-	}
-	s.failed = err != nil
 	for i := range outcomes {
 		s.count(&due[i], outcomes[i])
 	}
 	return len(s.waiting) > 0
+}
+
+// ask asks the kernel, and logs the first of several errors in a row.
+func (s *Samples) ask(connections []conntrack.Connection) []conntrack.Outcome {
+	outcomes, err := s.outcomes(connections)
+	if err != nil && !s.failed {
+		s.log.Error("the outcome of connections is not known", "error", err)
+	}
+	s.failed = err != nil
+	return outcomes
 }
 
 // due removes the samples that have waited long enough, and returns them.
