@@ -30,7 +30,7 @@ const (
 	found     = "/tmp/results.json"
 )
 
-// Machine is what a program needs in a virtual machine.
+// Machine describes a virtual machine for a program.
 type Machine struct {
 	Release  debian.Release
 	Packages debian.Set

@@ -301,7 +301,7 @@ func TestObserveStopped(t *testing.T) {
 		return nil
 	})
 	if out := o.command(t, 0, "status"); !strings.Contains(out, " lost") {
-		t.Errorf("the status does not tell of losses:\n%s", out)
+		t.Errorf("the status has no losses:\n%s", out)
 	}
 }
 

@@ -87,7 +87,7 @@ func (s spec) name() string {
 	return strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
 }
 
-// directories are those of the machine that ran the tests, in front of the name of a file.
+// directories matches the directories of the test machine in front of a file name.
 var directories = regexp.MustCompile(`(^|[\s=])/\S*/`)
 
 // outcome is false for tests of which nothing is to be told: those of others.

@@ -20,7 +20,7 @@ type Traffic interface {
 
 const (
 	// maxFollowers is how many requests may wait for events at the same time. They are apart
-	// from others, so that a follower keeps nobody else from an answer.
+	// from others, so that followers do not hold up other clients.
 	maxFollowers  = 8
 	followTimeout = api.MaxWait + writeTimeout
 )

@@ -43,8 +43,8 @@ type Config struct {
 	Drains *drain.Follower
 	// Basis returns the facts, besides the objects, that decide over the rules.
 	Basis func() *api.Basis
-	// Observe is what the rules log, and Traffic has it; nil: nothing is read. Node is the name
-	// of this node.
+	// Observe is the level of what the rules log, and Traffic reads it; nil: nothing is read.
+	// Node is the name of this node.
 	Observe model.ObserveLevel
 	Traffic Traffic
 	Node    string

@@ -43,7 +43,7 @@ type Query struct {
 	Match func(*Event) bool // nil: all
 }
 
-// Selection is what the log has for a query.
+// Selection answers a query.
 type Selection struct {
 	Events []Event // oldest first
 	// Next is the number to ask with for the events that follow.

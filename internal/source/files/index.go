@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
 
-// index is what a follower knows of the input that it has read last, so that an edit costs the
+// index describes the input that a follower has read last, so that an edit costs the
 // Services that it concerns. The checks of the whole input walk over all objects then, without
 // memory for each. Its zero value knows nothing.
 type index struct {
