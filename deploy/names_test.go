@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// metric matches the names of the families of metrics that we have.
-	metric = regexp.MustCompile(`\b(kubeproxy|nftproxy|rest_client)_[a-z_]+\b`)
+	// metric matches the names of the families of metrics that we have, and of recording rules.
+	metric = regexp.MustCompile(`\b([a-z_]+:)?(kubeproxy|nftproxy|rest_client)_[a-z_]+\b(:[a-z0-9_]+)?`)
 	// series are what the name of a histogram can have behind it.
 	series = regexp.MustCompile(`_(bucket|sum|count)$`)
 )

@@ -28,7 +28,7 @@ func TestRunbooks(t *testing.T) {
 		name, text, _ := strings.Cut(section, "\n")
 		books[name] = text
 	}
-	for _, rule := range file.Groups[0].Rules {
+	for _, rule := range file.Groups[0].Rules { // the other group records
 		if got, want := rule.Annotations["runbook_url"], runbooks+strings.ToLower(rule.Alert); got != want {
 			t.Errorf("%s has the runbook %q, want %s", rule.Alert, got, want)
 		}

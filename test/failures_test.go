@@ -64,7 +64,7 @@ func TestFailuresAreNamed(t *testing.T) {
 	w.answered(web, w.Pods...)
 	stop := w.dial(web)
 	defer func() { stop() }()
-	w.page("/metrics", "\nnftproxy_sampled_connections_total{outcome=\"answered\"} ")
+	w.page("/metrics", "\nnftproxy_sampled_connections_total{namespace=\"default\",outcome=\"answered\",service=\"web\"} ")
 	w.has([]string{"status"}, "healthy\n")
 
 	w.kill(w.Pods...)
@@ -76,5 +76,7 @@ func TestFailuresAreNamed(t *testing.T) {
 	w.silence(w.Pods[1])
 	w.has([]string{"status"}, "ConnectionsUnanswered: endpoints do not answer: ",
 		"Service default/web: 2 endpoints, "+w.Pods[1].IPv4.String()+":8080 and others, did not answer ")
-	w.page("/metrics", "\nnftproxy_sampled_connections_total{outcome=\"refused\"} ", "\nnftproxy_sampled_connections_total{outcome=\"unanswered\"} ")
+	for _, outcome := range []string{"refused", "unanswered"} {
+		w.page("/metrics", "\nnftproxy_sampled_connections_total{namespace=\"default\",outcome=\""+outcome+"\",service=\"web\"} ")
+	}
 }

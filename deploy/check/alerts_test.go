@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,6 +37,11 @@ var alertCases = map[string]struct {
 		nftproxy_rejected_objects{job="nftproxy"} 0x180
 		nftproxy_machine_problems{job="nftproxy", instance="n1", check="forwarding"} 0x180
 		nftproxy_health_check_failing_endpoints{job="nftproxy", instance="n1", namespace="shop", service="web"} 0x180
+		nftproxy_sampled_connections_total{job="nftproxy", instance="n1", namespace="shop", service="web", outcome="answered"} 0+96x180
+		nftproxy_sampled_connections_total{job="nftproxy", instance="n1", namespace="shop", service="web", outcome="refused"} 0+4x180
+		nftproxy_refused_connections_total{job="nftproxy", instance="n1", namespace="shop", service="web", reason="denied"} 0+60x180
+		nftproxy_refused_connections_total{job="nftproxy", instance="n1", namespace="shop", service="web", reason="no-endpoints"} 30x180
+		nftproxy_observe_up{job="nftproxy", instance="n1"} 1x180
 		nftproxy_conntrack_entries{job="nftproxy", instance="n1"} 90x180
 		nftproxy_conntrack_entries_limit{job="nftproxy", instance="n1"} 100x180
 		process_start_time_seconds{job="nftproxy", instance="n1"} 0x60 1x60 2x60
@@ -103,6 +109,23 @@ var alertCases = map[string]struct {
 		map[string]int{"NftproxyHealthChecksFail": 11 + 5}},
 	"an endpoint that returns": {`load 1m
 		nftproxy_health_check_failing_endpoints{job="nftproxy", instance="n1", namespace="shop", service="web"} 0x10 1x4 0x165`, nil},
+	"endpoints that refuse connections": {`load 1m
+		nftproxy_sampled_connections_total{job="nftproxy", namespace="shop", service="web", outcome="answered"} 0+90x180
+		nftproxy_sampled_connections_total{job="nftproxy", namespace="shop", service="web", outcome="refused"} 0+10x180`,
+		map[string]int{"NftproxyConnectionsFail": 2 + 5}},
+	"a few of a few": {`load 1m
+		nftproxy_sampled_connections_total{job="nftproxy", namespace="shop", service="web", outcome="answered"} 0+1x180
+		nftproxy_sampled_connections_total{job="nftproxy", namespace="shop", service="web", outcome="unanswered"} 0+1x180`, nil},
+	"a Service without endpoints that clients dial": {`load 1m
+		nftproxy_refused_connections_total{job="nftproxy", namespace="shop", service="web", reason="no-endpoints"} 0+1x180`,
+		map[string]int{"NftproxyNoEndpoints": 1 + 10}},
+	"clients that are denied": {`load 1m
+		nftproxy_refused_connections_total{job="nftproxy", namespace="shop", service="web", reason="denied"} 0+6000x180`,
+		map[string]int{"NftproxyClientsRefused": 1 + 15}},
+	"refusals that are not read": {`load 1m
+		up{job="nftproxy", instance="n1"} 1x180
+		nftproxy_observe_up{job="nftproxy", instance="n1"} 1x10 0x170`,
+		map[string]int{"NftproxyNotObserved": 11 + 10}},
 	"restarts": {`load 1m
 		process_start_time_seconds{job="nftproxy", instance="n1"} 0x10 1x10 2x10 3x10 4x136`,
 		map[string]int{"NftproxyRestarts": 44}},
@@ -168,16 +191,60 @@ func fires(t *testing.T, series string) map[string]int {
 	return first
 }
 
+// TestRecordingRules: shares and rates, each of its own labels.
+func TestRecordingRules(t *testing.T) {
+	storage := promqltest.LoadedStorage(t, `load 1m
+		nftproxy_sampled_connections_total{job="nftproxy", instance="n1", namespace="shop", service="web", outcome="answered"} 0+45x30
+		nftproxy_sampled_connections_total{job="nftproxy", instance="n2", namespace="shop", service="web", outcome="answered"} 0+45x30
+		nftproxy_sampled_connections_total{job="nftproxy", instance="n2", namespace="shop", service="web", outcome="unanswered"} 0+10x30
+		nftproxy_sampled_connections_total{job="nftproxy", instance="n2", namespace="shop", service="idle", outcome="answered"} 7x30
+		nftproxy_refused_connections_total{job="nftproxy", instance="n1", namespace="shop", service="web", reason="denied"} 0+60x30
+		nftproxy_refused_connections_total{job="nftproxy", instance="n2", namespace="shop", service="api", reason="denied"} 0+120x30
+		nftproxy_refused_connections_total{job="nftproxy", instance="n2", namespace="", service="", reason="unused-address"} 0+30x30`)
+	defer storage.Close()
+	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 0, 100_000), storage)
+	got := make(map[string]float64)
+	for _, group := range groups(t) {
+		for _, rule := range group.Rules() {
+			if _, ok := rule.(*rules.RecordingRule); !ok {
+				continue
+			}
+			series, err := rule.Eval(context.Background(), 0, time.Unix(20*60, 0), query, &url.URL{}, 0)
+			if err != nil {
+				t.Fatalf("%s: %v", rule.Name(), err)
+			}
+			for _, s := range series {
+				got[s.Metric.String()] = math.Round(s.F*1000) / 1000
+			}
+		}
+	}
+	want := map[string]float64{
+		`{__name__="namespace_service:nftproxy_sampled_connections:answered_ratio5m", job="nftproxy", namespace="shop", service="web"}`: 0.9,
+		`{__name__="reason:nftproxy_refused_connections:rate5m", job="nftproxy", reason="denied"}`:                                      3,
+		`{__name__="reason:nftproxy_refused_connections:rate5m", job="nftproxy", reason="unused-address"}`:                              0.5,
+		`{__name__="namespace_service:nftproxy_refused_connections:rate5m", job="nftproxy", namespace="shop", service="web"}`:           1,
+		`{__name__="namespace_service:nftproxy_refused_connections:rate5m", job="nftproxy", namespace="shop", service="api"}`:           2,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+}
+
 func alertingRules(t *testing.T) []*rules.AlertingRule {
+	t.Helper()
+	var out []*rules.AlertingRule
+	for _, g := range groups(t) {
+		out = append(out, g.AlertingRules()...)
+	}
+	return out
+}
+
+func groups(t *testing.T) map[string]*rules.Group {
 	t.Helper()
 	manager := rules.NewManager(&rules.ManagerOptions{Parser: parser.NewParser(parser.Options{})})
 	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, "../prometheus/alerts.yaml")
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	var out []*rules.AlertingRule
-	for _, g := range groups {
-		out = append(out, g.AlertingRules()...)
-	}
-	return out
+	return groups
 }

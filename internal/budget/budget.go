@@ -73,6 +73,9 @@ const EndpointSeries = 2_000
 // RefusalSeries limits series likewise: any client can make one, for each Service.
 const RefusalSeries = 2_000
 
+// SampledServices limits the Services with series of samples, three each.
+const SampledServices = 1_000
+
 // Outcome is what happens beyond a limit.
 type Outcome string
 

@@ -63,4 +63,6 @@ var Limits = []Limit{
 		"in the order of the Services' names; `nftproxy_endpoint_connections_omitted` counts the service ports without series"},
 	{"RefusalSeries", "reasons and Services with a series of refused connections (`--observe`)", "a node", RefusalSeries, "series", FirstCount,
 		"others are counted together, without a Service"},
+	{"SampledServices", "Services with series of samples (`--observe=failures`)", "a node", SampledServices, "Services", FirstCount,
+		"since the start; others are counted together, without a Service"},
 }

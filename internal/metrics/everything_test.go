@@ -23,6 +23,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/localhost"
@@ -51,7 +52,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	})
 	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
-	s.FollowSamples(func() map[string]uint64 { return map[string]uint64{"answered": 9, "refused": 1, "unanswered": 0} })
+	s.FollowSamples(func() []traffic.SampleTotal {
+		return []traffic.SampleTotal{{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Outcomes: [conntrack.Outcomes]uint64{conntrack.Answered: 9, conntrack.Refused: 1}}}
+	})
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]report.ServiceCount, error) {
 		return []report.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil

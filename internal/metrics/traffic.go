@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -46,21 +47,24 @@ func (c *trafficCollector) Collect(out chan<- prometheus.Metric) {
 
 // FollowSamples exports how many samples of connections endpoints have answered. It is called
 // at most once.
-func (s *Set) FollowSamples(totals func() map[string]uint64) {
+func (s *Set) FollowSamples(totals func() []traffic.SampleTotal) {
 	s.registry.MustRegister(&sampleCollector{totals})
 }
 
 var sampledConnections = prometheus.NewDesc("nftproxy_sampled_connections_total",
-	"Samples of TCP connections to Services, by what their endpoint did within two seconds: answered, refused or unanswered.", []string{"outcome"}, nil)
+	"Samples of TCP connections to a Service, by what their endpoint did within two seconds: answered, refused or unanswered.",
+	[]string{"namespace", "service", "outcome"}, nil)
 
-type sampleCollector struct{ totals func() map[string]uint64 }
+type sampleCollector struct{ totals func() []traffic.SampleTotal }
 
 // Describe implements [prometheus.Collector].
 func (c *sampleCollector) Describe(out chan<- *prometheus.Desc) { out <- sampledConnections }
 
 // Collect implements [prometheus.Collector].
 func (c *sampleCollector) Collect(out chan<- prometheus.Metric) {
-	for outcome, n := range c.totals() {
-		out <- prometheus.MustNewConstMetric(sampledConnections, prometheus.CounterValue, float64(n), outcome)
+	for _, t := range c.totals() {
+		for o, n := range t.Outcomes {
+			out <- prometheus.MustNewConstMetric(sampledConnections, prometheus.CounterValue, float64(n), t.Service.Namespace, t.Service.Name, conntrack.Outcome(o).String())
+		}
 	}
 }

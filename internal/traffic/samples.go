@@ -46,7 +46,7 @@ type Samples struct {
 	mu      sync.Mutex
 	waiting []sample // oldest first
 	counts  map[served]*outcomeCounts
-	totals  [conntrack.Outcomes]uint64
+	totals  totals
 	more    chan struct{} // has an element if samples wait
 
 	failed bool // the last question to the kernel; only Run uses it
@@ -54,7 +54,7 @@ type Samples struct {
 
 // NewSamples returns a collection without samples.
 func NewSamples(outcomes func([]conntrack.Connection) ([]conntrack.Outcome, error), log *slog.Logger) *Samples {
-	return &Samples{outcomes: outcomes, log: log, counts: make(map[served]*outcomeCounts), more: make(chan struct{}, 1)}
+	return &Samples{outcomes: outcomes, log: log, counts: make(map[served]*outcomeCounts), totals: make(totals), more: make(chan struct{}, 1)}
 }
 
 // add adds the first packet of a connection to a service port. Packets to frontends of other
@@ -142,7 +142,7 @@ func (s *Samples) due(now time.Time) []sample {
 }
 
 func (s *Samples) count(of *sample, o conntrack.Outcome) {
-	s.totals[o]++
+	s.totals.add(of.of.Port.Service, o)
 	c := s.counts[of.of]
 	if c == nil {
 		s.forget(of.at)
@@ -159,17 +159,6 @@ func (s *Samples) count(of *sample, o conntrack.Outcome) {
 // so there are few.
 func (s *Samples) forget(now time.Time) {
 	maps.DeleteFunc(s.counts, func(_ served, c *outcomeCounts) bool { _, all := c.sum(now); return all == 0 })
-}
-
-// Totals returns the number of samples since the start of the process, by outcome.
-func (s *Samples) Totals() map[string]uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make(map[string]uint64)
-	for o, n := range s.totals {
-		out[conntrack.Outcome(o).String()] = n
-	}
-	return out
 }
 
 // parts of a minute, in each of which outcomes are counted together.

@@ -2,12 +2,14 @@ package traffic
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -79,8 +81,12 @@ func TestFailuresEnd(t *testing.T) {
 	if len(s.counts) != 1 {
 		t.Errorf("%d counts are kept", len(s.counts))
 	}
-	if got := s.Totals(); got["refused"] != 3 || got["answered"] != 1 {
-		t.Errorf("totals %v", got)
+	want := []SampleTotal{
+		{Service: samplePort("other").Service, Outcomes: [conntrack.Outcomes]uint64{answered: 1}},
+		{Service: samplePort("web").Service, Outcomes: [conntrack.Outcomes]uint64{refused: 3}},
+	}
+	if got := s.Totals(); !slices.Equal(got, want) {
+		t.Errorf("totals %v, want %v", got, want)
 	}
 }
 
@@ -124,5 +130,18 @@ func TestSamplesWait(t *testing.T) {
 	}
 	if s.judge(now.Add(patience)) || len(asked) != 2 {
 		t.Fatalf("asked %v, want the second one", asked)
+	}
+}
+
+// TestTotalsAreFew: Services beyond a limit are counted together.
+func TestTotalsAreFew(t *testing.T) {
+	now := time.Now()
+	s := NewSamples(nil, nil)
+	for i := range budget.SampledServices + 2 {
+		fill(s, now, samplePort(fmt.Sprint("web-", i)), "10.1.2.2:8081", answered)
+	}
+	got := s.Totals()
+	if len(got) != budget.SampledServices+1 || got[0].Service.Name != "" || got[0].Outcomes[answered] != 2 {
+		t.Errorf("%d totals, the first %+v, want 2 samples without a Service", len(got), got[0])
 	}
 }

@@ -1,0 +1,43 @@
+package traffic
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// SampleTotal is the number of samples of a Service since the start of the process, by outcome.
+type SampleTotal struct {
+	Service  model.ServiceName // without a name: Services beyond [budget.SampledServices]
+	Outcomes [conntrack.Outcomes]uint64
+}
+
+// totals are the samples by Service. A Service that is gone keeps its numbers: a counter that
+// begins again at zero is none.
+type totals map[model.ServiceName]*[conntrack.Outcomes]uint64
+
+func (t totals) add(of model.ServiceName, o conntrack.Outcome) {
+	if t[of] == nil {
+		if len(t) >= budget.SampledServices {
+			of = model.ServiceName{}
+		}
+		if t[of] == nil {
+			t[of] = new([conntrack.Outcomes]uint64)
+		}
+	}
+	t[of][o]++
+}
+
+// Totals returns the samples since the start of the process, sorted by Service.
+func (s *Samples) Totals() []SampleTotal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []SampleTotal
+	for _, name := range slices.SortedFunc(maps.Keys(s.totals), model.ServiceName.Compare) {
+		out = append(out, SampleTotal{name, *s.totals[name]})
+	}
+	return out
+}
