@@ -28,6 +28,7 @@ type group struct {
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "trace", "top", "observe"}},
+	{"All nodes of a cluster", []string{clusterName}},
 	{"Maintenance", []string{"drain", "undrain"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
@@ -37,6 +38,7 @@ var commandGroups = []group{
 var flagGroups = []group{
 	{"Input", []string{"filename", "diff from", "isolate-files", "config", "strict", "service-proxy-name"}},
 	{"API server", []string{"kubeconfig", "context", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
+	{"Nodes", []string{"selector", "agent-namespace", "agent-selector", "agent-port", "via", "parallel", "timeout"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Clients", newFlags(aboutClients...)},

@@ -30,10 +30,13 @@ func main() {
 
 // arguments returns the arguments of a command line. Under the name kube-proxy
 // the program is "nftproxy run", so that a link of that name takes its place in
-// an image (14.9).
+// an image (14.9). Under the name kubectl-nftproxy it is "nftproxy cluster".
 func arguments(argv []string) []string {
-	if filepath.Base(argv[0]) == "kube-proxy" {
+	switch filepath.Base(argv[0]) {
+	case "kube-proxy":
 		return append([]string{runName}, argv[1:]...)
+	case pluginName:
+		return append([]string{clusterName}, argv[1:]...)
 	}
 	return argv[1:]
 }
@@ -57,7 +60,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer):
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer), errors.Is(err, errNodesWrong):
 		return exitFailed
 	case errors.Is(err, errInvalid):
 		return exitError
@@ -110,6 +113,10 @@ Before maintenance of a server:
 
   nftproxy drain 10.128.0.2           no new connections to it; how many are still open
 
+All nodes of a cluster at once, also as "kubectl nftproxy":
+
+  nftproxy cluster status             which nodes need attention, the worst first
+
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
 
@@ -128,7 +135,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

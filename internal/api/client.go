@@ -30,15 +30,26 @@ const (
 // Client asks the daemon at an address. It keeps a connection open.
 type Client struct {
 	address netip.AddrPort
+	name    string // in messages
 	http    http.Client
 }
 
 // NewClient returns a client of the daemon at an address.
 func NewClient(address netip.AddrPort) *Client {
-	return &Client{address, http.Client{
-		Timeout: answerTimeout,
-		// Without a proxy from the environment: the daemon is on this machine.
-		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, MaxIdleConns: 1},
+	// Without a proxy from the environment: the daemon is on this machine.
+	return newClient(address, address.String(), &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, MaxIdleConns: 1})
+}
+
+// NewClientThrough returns a client of a daemon that a transport reaches. The daemon listens on
+// that port of a loopback address, and has a name in messages. The caller closes the transport.
+func NewClientThrough(transport http.RoundTripper, port uint16, name string) *Client {
+	return newClient(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), name, transport)
+}
+
+func newClient(address netip.AddrPort, name string, transport http.RoundTripper) *Client {
+	return &Client{address, name, http.Client{
+		Timeout:       answerTimeout,
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -109,13 +120,16 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, answer 
 		target += "?" + query.Encode()
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if c.name != c.address.String() { // of another machine
+		target = c.name + strings.TrimPrefix(target, "http://"+c.address.String())
+	}
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", target, err)
 	}
 	response, err := c.http.Do(request)
 	var failed *url.Error
 	if errors.As(err, &failed) {
-		return fmt.Errorf("%w at %s (%w)", ErrNoDaemon, c.address, failed.Err)
+		return fmt.Errorf("%w at %s (%w)", ErrNoDaemon, c.name, failed.Err)
 	}
 	defer response.Body.Close()
 	if isRefusal(response) {
@@ -133,7 +147,7 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, answer 
 	case http.StatusTooManyRequests:
 		return fmt.Errorf("ask %s: too many requests: try again", target)
 	default:
-		return fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, c.address, response.Status, path)
+		return fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, c.name, response.Status, path)
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer); err != nil {
 		return fmt.Errorf("ask %s: read answer: %w", target, err)

@@ -2,6 +2,7 @@
 package kubectl
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,8 +19,8 @@ import (
 // variable KUBECONFIG, else by ~/.kube/config, else by the service account of a pod.
 type Access struct{ Kubeconfig, Context, UserAgent string }
 
-// REST returns a client for absolute paths. It does not connect yet.
-func (a Access) REST() (rest.Interface, error) {
+// Config returns how to reach the API server. Callers may change it.
+func (a Access) Config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context}).ClientConfig()
@@ -29,9 +30,25 @@ func (a Access) REST() (rest.Interface, error) {
 	case err != nil:
 		return nil, fmt.Errorf("find API server: %w", err)
 	}
+	config.UserAgent = a.UserAgent
+	return config, nil
+}
+
+// REST returns a client for absolute paths. It does not connect yet.
+func (a Access) REST() (rest.Interface, error) {
+	config, err := a.Config()
+	if err != nil {
+		return nil, err
+	}
+	return REST(config)
+}
+
+// REST returns a client for absolute paths of the API server of a configuration, which it
+// completes.
+func REST(config *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned) // errors
-	config.UserAgent, config.GroupVersion = a.UserAgent, &schema.GroupVersion{}
+	config.GroupVersion = &schema.GroupVersion{}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	api, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -50,4 +67,50 @@ func Answer(r rest.Result, into any) error {
 		return err
 	}
 	return json.Unmarshal(body, into)
+}
+
+// Formats of answers.
+const (
+	// JSON has whole objects.
+	JSON = runtime.ContentTypeJSON
+	// Metadata has the names and labels of objects, without what they specify, which may
+	// have secrets.
+	Metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+)
+
+// pageSize limits the objects in an answer.
+const pageSize = "500"
+
+// Query selects objects.
+type Query struct {
+	Path    string // for example "/api/v1/nodes"
+	Format  string // empty: [JSON]
+	Options map[string]string
+}
+
+// List calls each with the pages of a list. what names the objects in errors.
+func List[T any](ctx context.Context, api rest.Interface, what string, q Query, each func([]T)) (metav1.ListMeta, error) {
+	for next := ""; ; {
+		var page struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []T             `json:"items"`
+		}
+		if q.Format == "" {
+			q.Format = JSON
+		}
+		r := api.Get().AbsPath(q.Path).SetHeader("Accept", q.Format).Param("limit", pageSize)
+		for name, value := range q.Options {
+			r.Param(name, value)
+		}
+		if next != "" {
+			r.Param("continue", next)
+		}
+		if err := Answer(r.Do(ctx), &page); err != nil {
+			return page.Metadata, fmt.Errorf("list %s: %w", what, err)
+		}
+		each(page.Items)
+		if next = page.Metadata.Continue; next == "" {
+			return page.Metadata, nil
+		}
+	}
 }

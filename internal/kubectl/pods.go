@@ -24,12 +24,8 @@ func NewPods(a Access) (*Pods, error) {
 	return &Pods{api: api, known: make(map[netip.Addr]string)}, nil
 }
 
-const (
-	// metadataOnly asks for names without the specifications of pods, which may have secrets.
-	metadataOnly = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-	// maxPods is how many addresses are remembered.
-	maxPods = 4096
-)
+// maxPods is how many addresses are remembered.
+const maxPods = 4096
 
 // At returns "namespace/name" of the pod that has an address; empty: none has it, or several,
 // which have the address of their node. Each address is asked for once.
@@ -42,7 +38,7 @@ func (p *Pods) At(ctx context.Context, a netip.Addr) (string, error) {
 			Metadata struct{ Namespace, Name string }
 		}
 	}
-	request := p.api.Get().AbsPath("/api/v1/pods").SetHeader("Accept", metadataOnly).Param("fieldSelector", "status.podIP="+a.String()).Param("limit", "2")
+	request := p.api.Get().AbsPath("/api/v1/pods").SetHeader("Accept", Metadata).Param("fieldSelector", "status.podIP="+a.String()).Param("limit", "2")
 	if err := Answer(request.Do(ctx), &list); err != nil {
 		return "", fmt.Errorf("look for the pod with the address %s: %w", a, err)
 	}

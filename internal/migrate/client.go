@@ -115,33 +115,14 @@ func (c *Client) patch(ctx context.Context, p Patch, dry bool) (affinity, error)
 	return parseAffinity(d.Spec.Template.Spec.Affinity)
 }
 
-// pageSize limits the objects in an answer.
-const pageSize = "500"
-
-// objects calls each with the pages of a list.
-func objects[T any](ctx context.Context, c *Client, what, path string, each func([]T), options ...string) error {
-	for next := ""; ; {
-		var page struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []T             `json:"items"`
-		}
-		if err := c.get(ctx, path, &page, append(slices.Clone(options), "limit", pageSize, "continue", next)...); err != nil {
-			return fmt.Errorf("list %s: %w", what, err)
-		}
-		each(page.Items)
-		if next = page.Metadata.Continue; next == "" {
-			return nil
-		}
-	}
-}
-
 // labelled returns the names of the nodes with the label.
 func (c *Client) labelled(ctx context.Context) (names []string, err error) {
-	err = objects(ctx, c, "nodes", "/api/v1/nodes", func(nodes []corev1.Node) {
+	q := kubectl.Query{Path: "/api/v1/nodes", Options: map[string]string{"labelSelector": c.Label.String()}}
+	_, err = kubectl.List(ctx, c.api, "nodes", q, func(nodes []corev1.Node) {
 		for _, n := range nodes {
 			names = append(names, n.Name)
 		}
-	}, "labelSelector", c.Label.String())
+	})
 	slices.Sort(names)
 	return names, err
 }

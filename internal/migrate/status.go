@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -94,7 +95,7 @@ func (c *Client) Status(ctx context.Context, nftproxy string) (*Status, error) {
 
 // nodes lists the nodes by name.
 func (c *Client) nodes(ctx context.Context, s *Status) error {
-	err := objects(ctx, c, "nodes", "/api/v1/nodes", func(page []corev1.Node) {
+	_, err := kubectl.List(ctx, c.api, "nodes", kubectl.Query{Path: "/api/v1/nodes"}, func(page []corev1.Node) {
 		for _, n := range page {
 			s.Nodes = append(s.Nodes, Node{Name: n.Name, Label: n.Labels[c.Label.Key] == c.Label.Value,
 				KubeProxy: None, NFTProxy: None, windows: n.Labels[corev1.LabelOSStable] == "windows"})
@@ -115,14 +116,16 @@ func (c *Client) daemonSet(ctx context.Context, name string, s *Status, field fu
 	} else if err != nil {
 		return nil, fmt.Errorf("read DaemonSet %s/%s: %w", c.Namespace, name, err)
 	}
-	return &d, objects(ctx, c, "pods", "/api/v1/namespaces/"+c.Namespace+"/pods", func(pods []corev1.Pod) {
+	q := kubectl.Query{Path: "/api/v1/namespaces/" + c.Namespace + "/pods", Options: map[string]string{"labelSelector": metav1.FormatLabelSelector(&d.Spec.Selector)}}
+	_, err := kubectl.List(ctx, c.api, "pods", q, func(pods []corev1.Pod) {
 		for _, p := range pods {
 			i, found := slices.BinarySearchFunc(s.Nodes, Node{Name: p.Spec.NodeName}, compareNames)
 			if owner := metav1.GetControllerOf(&p); found && owner != nil && owner.Kind == "DaemonSet" && owner.Name == name {
 				*field(&s.Nodes[i]) = stateOf(&p)
 			}
 		}
-	}, "labelSelector", metav1.FormatLabelSelector(&d.Spec.Selector))
+	})
+	return &d, err
 }
 
 func stateOf(p *corev1.Pod) Pod {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+)
+
+const (
+	clusterName = "cluster"
+	// pluginName is the name under which kubectl finds the program: "kubectl nftproxy".
+	pluginName = "kubectl-nftproxy"
+)
+
+func clusterCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   clusterName,
+		Short: "Ask the nftproxy of every node, through the API server",
+		Long: `Ask the nftproxy of every node of a cluster, and judge the answers together. Run this
+where kubectl runs: under the name kubectl-nftproxy, in a directory of PATH, the program
+is the plug-in of kubectl, and "kubectl nftproxy status" is "nftproxy cluster status".
+
+The nodes are reached as "kubectl port-forward" does it, with the access of kubectl.
+Nothing has to listen on the network for that. docs/kubectl.md lists the permissions.`,
+		Example: `  nftproxy cluster status --context staging
+  kubectl nftproxy status`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(clusterStatusCommand())
+	return c
+}
+
+// fleetOptions are the flags of all commands below cluster.
+type fleetOptions struct {
+	fleet.Options
+	nodes  []string // names; none: all
+	labels string   // of the nodes
+}
+
+func (o *fleetOptions) addFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
+	config.AddContext(f, &o.Context)
+	f.StringVarP(&o.labels, "selector", "l", "", "`labels` of the nodes, as for kubectl get nodes")
+	f.StringVar(&o.Namespace, "agent-namespace", "", "`namespace` of the pods of nftproxy (default: all)")
+	f.StringVar(&o.Pods, "agent-selector", fleet.DefaultPods, "`labels` of the pods of nftproxy")
+	f.Uint16Var(&o.Port, "agent-port", fleet.DefaultPort, "`port` of their metrics server")
+	f.StringVar(&o.Way, "via", fleet.PortForward, "`way` to the nodes: port-forward, or proxy, for which the metrics server must listen on the address of the node")
+	f.IntVar(&o.Parallel, "parallel", fleet.DefaultParallel, "`number` of nodes that are asked at the same time")
+	f.DurationVar(&o.Timeout, "timeout", fleet.DefaultTimeout, "`time` in which a node has to answer")
+	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
+}
+
+// open returns the fleet.
+func (o *fleetOptions) open() (*fleet.Fleet, error) {
+	switch {
+	case o.Parallel < 1:
+		return nil, fmt.Errorf("--parallel: %d is not a positive number", o.Parallel)
+	case o.Timeout <= 0:
+		return nil, fmt.Errorf("--timeout: %s is not positive", o.Timeout)
+	case o.Port == 0:
+		return nil, fmt.Errorf("--agent-port: 0 is not a port")
+	case !slices.Contains(fleet.Ways, o.Way):
+		return nil, fmt.Errorf("--via: unknown way %q: use %s", o.Way, strings.Join(fleet.Ways, " or "))
+	}
+	o.UserAgent = "kubectl-nftproxy/" + version
+	return fleet.Open(o.Options)
+}
+
+// members are the nodes that a command is about, and their agents.
+type members struct {
+	nodes  []fleet.Node // that exist
+	agents []fleet.Agent
+	all    bool // no node is left out
+}
+
+// members lists the nodes that the flags select, and their agents.
+func (o *fleetOptions) members(c *cobra.Command, f *fleet.Fleet) (m members, err error) {
+	meterOf(c).Start(func() string { return "listing the nodes" })
+	m.all = o.labels == "" && len(o.nodes) == 0
+	if m.nodes, err = f.Nodes(c.Context(), o.labels, o.nodes); err != nil {
+		return m, err
+	}
+	for _, name := range o.nodes {
+		if !fleet.Known(m.nodes, name) {
+			return m, fmt.Errorf("there is no node %q%s", name, o.selected())
+		}
+	}
+	if m.agents, err = f.Agents(c.Context()); err != nil {
+		return m, err
+	}
+	found := len(m.agents)
+	if !m.all {
+		m.agents = slices.DeleteFunc(m.agents, func(a fleet.Agent) bool { return !fleet.Known(m.nodes, a.Node) })
+	}
+	if found == 0 {
+		return m, fmt.Errorf("no pod of nftproxy has the labels %s%s: name others with --agent-selector and --agent-namespace", o.Pods, o.where())
+	}
+	return m, nil
+}
+
+func (o *fleetOptions) selected() string {
+	if o.labels == "" {
+		return ""
+	}
+	return " with the labels " + o.labels
+}
+
+func (o *fleetOptions) where() string {
+	if o.Namespace == "" {
+		return ""
+	}
+	return " in the namespace " + o.Namespace
+}
+
+// progress shows how many of n nodes have answered.
+func progress(c *cobra.Command, n int) func(int) {
+	return func(done int) {
+		text := fmt.Sprintf("%d of %d nodes have answered", done, n)
+		meterOf(c).Start(func() string { return text })
+	}
+}
+
+// headOf is a filter for the part of a status that does not grow with the frontends.
+var headOf = api.Filter{Rows: 1}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// errNodesWrong ends cluster status with exit code 1. The output shows the nodes.
+var errNodesWrong = errors.New("nodes need attention")
+
+type fleetStatusOptions struct {
+	fleetOptions
+	output string
+	all    bool
+	watch  bool
+	every  time.Duration
+	colour colourFlag
+	paint  bool
+}
+
+func clusterStatusCommand() *cobra.Command {
+	var o fleetStatusOptions
+	c := &cobra.Command{
+		Use:   "status [NODE...]",
+		Short: "Show which nodes need attention, the worst first",
+		Long: `Ask the nftproxy of every node, or of the nodes that are named, for its status, and
+show the nodes that need attention first:
+
+  no answer   it does not answer, for example because its process is stopped; the
+              rules on the node stay as they were
+  no agent    no pod of nftproxy is on a node that a DaemonSet of it selects
+  unhealthy   the last sync failed, or the source cannot be used
+  behind      changes of the API server are not in the rules
+  no node     nftproxy runs on a machine without a Node object
+  problems    nftproxy reports problems of the machine
+
+Problems of Services are listed once, with the number of nodes. The same program is on
+all nodes, unless a line "mixed versions" says otherwise.
+
+Exit code: 0 all nodes are ok, or have only problems that "nftproxy status" also
+reports with exit code 0; 1 another node needs attention; 2 error.`,
+		Example: `  kubectl nftproxy status
+  kubectl nftproxy status node-7
+  kubectl nftproxy status -l topology.kubernetes.io/zone=a --watch
+  kubectl nftproxy status -o json | jq -r '.nodes[] | select(.verdict != "ok").name'`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.nodes = args
+			return o.run(c)
+		},
+	}
+	o.addFlags(c)
+	f := c.Flags()
+	f.BoolVarP(&o.all, "all", "A", false, "list all nodes and problems, regardless of how many there are")
+	f.BoolVarP(&o.watch, "watch", "w", false, "ask again and again")
+	f.DurationVar(&o.every, "every", 10*time.Second, "with --watch: `time` between two questions")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
+	return c
+}
+
+func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
+	o.paint, err = o.colour.paints(c.OutOrStdout())
+	if o.every <= 0 {
+		err = errors.Join(err, fmt.Errorf("--every: %s is not positive", o.every))
+	}
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+		return err
+	}
+	f, err := o.open()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	c.SetContext(ctx)
+	for {
+		r, err := o.ask(c, f)
+		if err == nil {
+			err = o.print(c.OutOrStdout(), r)
+		}
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return err
+		case !o.watch && r.Wrong() > 0:
+			return errNodesWrong
+		case !o.watch:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.every):
+		}
+	}
+}
+
+// ask asks all agents once.
+func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Report, error) {
+	defer meterOf(c).Stop()
+	start := time.Now()
+	m, err := o.members(c, f)
+	if err != nil {
+		return nil, err
+	}
+	answers := fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), func(ctx context.Context, client *api.Client) (*api.Status, error) {
+		return client.Status(ctx, &headOf)
+	})
+	r := fleet.Judge(time.Now(), m.nodes, answers, m.all)
+	r.Seconds = time.Since(start).Seconds()
+	return r, c.Context().Err()
+}
+
+func (o *fleetStatusOptions) print(w io.Writer, r *fleet.Report) error {
+	if o.output == "json" {
+		return terminal.JSON(w, r)
+	}
+	return r.Print(w, o.all, o.paint)
+}

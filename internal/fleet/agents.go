@@ -1,0 +1,96 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/kubectl"
+)
+
+// Agent is a pod in which nftproxy runs for a node.
+type Agent struct {
+	Node, Namespace, Pod string
+	// State is why the pod may not answer; empty: it runs and is ready.
+	State string
+}
+
+// String returns the node with the pod, for messages.
+func (a *Agent) String() string { return a.Node + " (pod " + a.Namespace + "/" + a.Pod + ")" }
+
+// Node is a Node object that should have an agent, or has one.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	// Wanted reports whether a DaemonSet of agents selects the node.
+	Wanted bool
+}
+
+// pod has the fields of a pod that matter here.
+type pod struct {
+	Metadata struct {
+		Namespace, Name   string
+		DeletionTimestamp string
+	}
+	Spec   struct{ NodeName string }
+	Status struct {
+		Phase             corev1.PodPhase
+		Conditions        []struct{ Type, Status, Reason string }
+		ContainerStatuses []struct {
+			State struct {
+				Waiting    *struct{ Reason string }
+				Terminated *struct{ Reason string }
+			}
+		}
+	}
+}
+
+// Agents lists the agents that are on a node, sorted by its name. A node has two while a pod
+// is replaced.
+func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
+	path := "/api/v1/pods"
+	if f.Namespace != "" {
+		path = "/api/v1/namespaces/" + f.Namespace + "/pods"
+	}
+	var agents []Agent
+	q := kubectl.Query{Path: path, Options: map[string]string{"labelSelector": f.Pods}}
+	_, err := kubectl.List(ctx, f.API, "pods of nftproxy", q, func(pods []pod) {
+		for i := range pods {
+			p := &pods[i]
+			if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+				continue
+			}
+			agents = append(agents, Agent{p.Spec.NodeName, p.Metadata.Namespace, p.Metadata.Name, p.state()})
+		}
+	})
+	slices.SortFunc(agents, func(a, b Agent) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
+	})
+	return agents, err
+}
+
+// state returns why a pod may not answer.
+func (p *pod) state() string {
+	if p.Metadata.DeletionTimestamp != "" {
+		return "the pod is ending"
+	}
+	for i := range p.Status.ContainerStatuses {
+		switch s := &p.Status.ContainerStatuses[i].State; {
+		case s.Waiting != nil:
+			return "the pod waits: " + s.Waiting.Reason
+		case s.Terminated != nil:
+			return "the pod has ended: " + s.Terminated.Reason
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == string(corev1.PodReady) && c.Status != string(corev1.ConditionTrue) {
+			return "the pod is not ready"
+		}
+	}
+	if p.Status.Phase == corev1.PodPending {
+		return "the pod is pending"
+	}
+	return ""
+}

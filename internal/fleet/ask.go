@@ -1,0 +1,82 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+)
+
+// Answer is what an agent answers.
+type Answer[D any] struct {
+	Agent Agent
+	// Document is nil after an error.
+	Document *D
+	Err      error
+	Asked    time.Time
+	Took     time.Duration
+}
+
+// ErrSilent means that an agent accepts connections, or its kubelet, and does not answer in
+// time, for example because the process is stopped.
+var ErrSilent = errors.New("no answer")
+
+// Ask asks all of the agents for a document, at most Parallel at the same time. It calls done
+// with the number of answers so far after each one. Answers are in the order of the agents; an
+// agent that does not answer in time has [ErrSilent].
+func Ask[D any](ctx context.Context, f *Fleet, agents []Agent, done func(int), ask func(context.Context, *api.Client) (*D, error)) []Answer[D] {
+	answers := make([]Answer[D], len(agents))
+	next := make(chan int)
+	var mu sync.Mutex
+	count := 0
+	var workers sync.WaitGroup
+	for range min(max(f.Parallel, 1), len(agents)) {
+		workers.Go(func() {
+			for i := range next {
+				answers[i] = AskOne(ctx, f, agents[i], ask)
+				mu.Lock()
+				count++
+				done(count)
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range agents {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return answers
+}
+
+// AskOne asks one agent for a document.
+func AskOne[D any](ctx context.Context, f *Fleet, a Agent, ask func(context.Context, *api.Client) (*D, error)) Answer[D] {
+	out := Answer[D]{Agent: a, Asked: time.Now()}
+	limited, cancel := context.WithTimeout(ctx, f.Timeout)
+	defer cancel()
+	client, end, err := f.Client(&a)
+	if err == nil {
+		out.Document, err = ask(limited, client)
+		end()
+	}
+	if err != nil {
+		out.Document = nil
+		if limited.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w within %s", ErrSilent, f.Timeout)
+		}
+	}
+	out.Err, out.Took = err, time.Since(out.Asked)
+	return out
+}
+
+// Client returns a client of an agent, and what ends its connection.
+func (f *Fleet) Client(a *Agent) (*api.Client, func(), error) {
+	transport, end, err := f.Transport.To(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	return api.NewClientThrough(transport, f.Port, a.String()), end, nil
+}

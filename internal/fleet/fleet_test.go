@@ -1,0 +1,136 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
+)
+
+// agent answers with a status.
+func agent(node string, s api.Status) fleetlab.Agent {
+	s.From, s.Node = api.FromDaemon, node
+	return fleetlab.Agent{Node: node, Pod: "nftproxy-" + node, Answers: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != api.StatusPath {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = s.WriteJSON(w)
+	})}
+}
+
+func open(t testing.TB, s *fleetlab.Server, way string, timeout time.Duration) *fleet.Fleet {
+	t.Helper()
+	f, err := fleet.Open(fleet.Options{
+		Access: kubectl.Access{Kubeconfig: s.Kubeconfig(t), UserAgent: "test"}, Pods: fleet.DefaultPods, Port: fleetlab.Port,
+		Way: way, Parallel: fleet.DefaultParallel, Timeout: timeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func status(ctx context.Context, c *api.Client) (*api.Status, error) {
+	return c.Status(ctx, &api.Filter{Rows: 1})
+}
+
+// judged asks all agents and judges their answers.
+func judged(t testing.TB, f *fleet.Fleet) *fleet.Report {
+	t.Helper()
+	nodes, err := f.Nodes(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents, err := f.Agents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet.Judge(time.Now(), nodes, fleet.Ask(t.Context(), f, agents, func(int) {}, status), true)
+}
+
+var healthy = api.Status{Healthy: true, Version: "1"}
+
+// TestVerdicts: 18.1, 18.2. Each node gets the verdict that its agent deserves, the worst first, over
+// both ways.
+func TestVerdicts(t *testing.T) {
+	sick := healthy
+	sick.Healthy, sick.LastSync = false, &api.Sync{Error: "no buffer space"}
+	late := healthy
+	late.PendingSince = time.Now().Add(-time.Minute)
+	cut := healthy
+	cut.Problems = []api.Problem{{Object: "Machine", Reason: api.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: "Service shop/web", Reason: api.NoEndpoints, Message: "none"}}
+	gone := agent("g", healthy)
+	gone.NoNode = true
+	nothing := agent("n", healthy)
+	nothing.Answers = nil
+	s := fleetlab.New(t, []fleetlab.Agent{
+		agent("good", healthy), agent("cut", cut), agent("late", late), agent("sick", sick), gone, nothing,
+		{Node: "stopped", Pod: "nftproxy-stopped", Silent: true}, {Node: "empty"}, {Node: "windows", Labels: map[string]string{"kubernetes.io/os": "windows"}},
+	})
+	want := []string{"n: no answer", "stopped: no answer", "empty: no agent", "sick: unhealthy", "late: behind", "g: no node", "cut: problems", "good: ok"}
+	reasons := []string{"connection refused", "no answer within 2s: is the process stopped?", "no pod", "no buffer space", "changes wait for 1m", "no Node object", "net.ipv4.ip_forward is 0", ""}
+	for _, way := range fleet.Ways {
+		t.Run(way, func(t *testing.T) {
+			r := judged(t, open(t, s, way, 2*time.Second))
+			if len(r.Nodes) != len(want) {
+				t.Fatalf("%d nodes: %+v", len(r.Nodes), r.Nodes)
+			}
+			for i := range r.Nodes {
+				n := &r.Nodes[i]
+				if got := n.Name + ": " + string(n.Verdict); got != want[i] || !strings.Contains(n.Reason, reasons[i]) {
+					t.Errorf("%s (%s), want %s (%s)", got, n.Reason, want[i], reasons[i])
+				}
+			}
+			if r.Wrong() != 6 || len(r.Services) != 1 || r.Services[0].Node != "cut" {
+				t.Errorf("%d wrong, problems of Services %+v", r.Wrong(), r.Services)
+			}
+		})
+	}
+}
+
+// TestAnswerInTime: 18.1. One stopped agent does not delay the answers of the others.
+func TestAnswerInTime(t *testing.T) {
+	const timeout = 3 * time.Second
+	agents := []fleetlab.Agent{{Node: "stopped", Pod: "nftproxy-stopped", Silent: true}}
+	for i := range 40 {
+		agents = append(agents, agent(fmt.Sprint("n", i), healthy))
+	}
+	f := open(t, fleetlab.New(t, agents), fleet.PortForward, timeout)
+	all, err := f.Agents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range fleet.Ask(t.Context(), f, all, func(int) {}, status) {
+		switch silent := errors.Is(a.Err, fleet.ErrSilent); {
+		case a.Agent.Node == "stopped" && (!silent || a.Took < timeout):
+			t.Errorf("%s after %s: %v", a.Agent.Node, a.Took, a.Err)
+		case a.Agent.Node != "stopped" && a.Err != nil && !silent:
+			t.Errorf("%s: %v", a.Agent.Node, a.Err)
+		}
+	}
+}
+
+// TestForbidden: 18.4. The error names the permission that is missing.
+func TestForbidden(t *testing.T) {
+	s := fleetlab.New(t, []fleetlab.Agent{agent("n", healthy)})
+	s.Forbidden = []string{"portforward"}
+	f := open(t, s, fleet.PortForward, 5*time.Second)
+	r := judged(t, f)
+	if len(r.Nodes) != 1 || r.Nodes[0].Verdict != fleet.NoAnswer || !strings.Contains(r.Nodes[0].Reason, "portforward is forbidden") {
+		t.Errorf("%+v", r.Nodes)
+	}
+	s.Forbidden = []string{"/nodes"}
+	if _, err := f.Nodes(t.Context(), "", nil); err == nil || !strings.Contains(err.Error(), "list nodes: /nodes is forbidden") {
+		t.Errorf("without the permission: %v", err)
+	}
+}

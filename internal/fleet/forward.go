@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// forwarder reaches agents through the subresource "portforward" of their pods.
+type forwarder struct {
+	config *rest.Config
+	api    rest.Interface
+	port   uint16
+}
+
+// To implements [Transport].
+func (f *forwarder) To(a *Agent) (http.RoundTripper, func(), error) {
+	target := f.api.Post().AbsPath("/api/v1/namespaces", a.Namespace, "pods", a.Pod, "portforward").URL()
+	dialer, err := f.dialer(target)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare client of the API server: %w", err)
+	}
+	transport := &http.Transport{MaxIdleConns: 1, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return f.dial(ctx, dialer)
+	}}
+	return transport, transport.CloseIdleConnections, nil
+}
+
+// dialer returns what opens a connection as kubectl does: over a WebSocket, else over SPDY, which
+// older API servers want.
+func (f *forwarder) dialer(target *url.URL) (httpstream.Dialer, error) {
+	first, err := portforward.NewSPDYOverWebsocketDialerForStreaming(target, f.config)
+	if err != nil {
+		return nil, err
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(f.config)
+	if err != nil {
+		return nil, err
+	}
+	second := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, target)
+	return portforward.NewFallbackDialerForStreaming(first, second, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	}), nil
+}
+
+// dial opens a connection to the port. Dialers of client-go take no context: one that ends too
+// late is closed.
+func (f *forwarder) dial(ctx context.Context, dialer httpstream.Dialer) (net.Conn, error) {
+	type dialled struct {
+		conn httpstream.Connection
+		err  error
+	}
+	done := make(chan dialled, 1)
+	go func() {
+		conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
+		done <- dialled{conn, err}
+	}()
+	select {
+	case <-ctx.Done():
+		go func() {
+			if d := <-done; d.err == nil {
+				_ = d.conn.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	case d := <-done:
+		if d.err != nil {
+			return nil, d.err
+		}
+		stream, err := f.open(d.conn)
+		if err != nil {
+			_ = d.conn.Close()
+		}
+		return stream, err
+	}
+}
+
+// open opens the two streams of a connection to the port.
+func (f *forwarder) open(conn httpstream.Connection) (net.Conn, error) {
+	headers := http.Header{}
+	headers.Set(corev1.StreamType, corev1.StreamTypeError)
+	headers.Set(corev1.PortHeader, strconv.Itoa(int(f.port)))
+	headers.Set(corev1.PortForwardRequestIDHeader, "0")
+	failures, err := conn.CreateStream(headers)
+	if err != nil {
+		return nil, fmt.Errorf("open stream of errors: %w", err)
+	}
+	_ = failures.Close() // nothing is written there
+	headers.Set(corev1.StreamType, corev1.StreamTypeData)
+	data, err := conn.CreateStream(headers)
+	if err != nil {
+		return nil, fmt.Errorf("open stream of data: %w", err)
+	}
+	s := &stream{Stream: data, conn: conn, failed: make(chan error, 1)}
+	go func() {
+		message, _ := io.ReadAll(io.LimitReader(failures, maxStatus)) // it ends with the connection
+		if len(message) > 0 {
+			s.failed <- errors.New(lastPart(string(message)))
+			_ = conn.Close()
+		}
+		close(s.failed)
+	}()
+	return s, nil
+}
+
+// lastPart returns the end of a message of a kubelet, which says why, after the names of pods
+// and sandboxes.
+func lastPart(message string) string {
+	message = strings.TrimSpace(message)
+	if i := strings.LastIndex(message, ": failed to "); i >= 0 {
+		message = message[i+2:]
+	}
+	return message
+}
+
+// stream is a connection to a port of a pod.
+type stream struct {
+	httpstream.Stream
+	conn   httpstream.Connection
+	failed chan error
+}
+
+// Read implements [net.Conn]. At the end the kubelet says why there is no connection.
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.Stream.Read(p)
+	if err != nil && n == 0 {
+		select {
+		case failed, ok := <-s.failed:
+			if ok {
+				return 0, failed
+			}
+		case <-time.After(time.Second): // a kubelet that says nothing
+		}
+	}
+	return n, err
+}
+
+// Close implements [net.Conn].
+func (s *stream) Close() error {
+	s.Stream.Reset() //nolint:errcheck // the connection ends with it
+	return s.conn.Close()
+}
+
+// LocalAddr implements [net.Conn].
+func (s *stream) LocalAddr() net.Addr { return &net.UnixAddr{Name: "port-forward"} }
+
+// RemoteAddr implements [net.Conn].
+func (s *stream) RemoteAddr() net.Addr { return &net.UnixAddr{Name: "port-forward"} }
+
+// SetDeadline implements [net.Conn]: requests have deadlines of their own.
+func (s *stream) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline implements [net.Conn].
+func (s *stream) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline implements [net.Conn].
+func (s *stream) SetWriteDeadline(time.Time) error { return nil }
