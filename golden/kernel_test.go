@@ -56,6 +56,12 @@ func (s *sandbox) nft(t *testing.T, stdin string, args ...string) string {
 	return out.String()
 }
 
+// list returns the listing of all rules.
+func (s *sandbox) list(t *testing.T, options ...string) string {
+	t.Helper()
+	return netlab.Listing(func(args ...string) string { return s.nft(t, "", args...) }, append(options, "list", "ruleset")...)
+}
+
 // apply commits a ruleset and proves that the kernel has it then.
 func (s *sandbox) apply(t *testing.T, rs *nft.Ruleset) *plan.Plan {
 	t.Helper()
@@ -109,7 +115,7 @@ func TestKernel(t *testing.T) {
 		rs := c.phases[0].rules
 		byNetlink := newSandbox(t)
 		byNetlink.apply(t, rs)
-		listing := byNetlink.nft(t, "", "list", "ruleset")
+		listing := byNetlink.list(t)
 		if !loads(t, byNetlink, rs) {
 			return
 		}
@@ -117,7 +123,7 @@ func TestKernel(t *testing.T) {
 		byText := newSandbox(t)
 		byText.nft(t, text(t, rs), "-c", "-f", "-")
 		byText.nft(t, text(t, rs), "-f", "-")
-		if got := byText.nft(t, "", "list", "ruleset"); got != listing {
+		if got := byText.list(t); got != listing {
 			t.Errorf("listing of what netlink wrote differs from that of what nft loaded (-nft +netlink):\n%s", cmp.Diff(got, listing))
 		}
 		byText.nft(t, text(t, rs), "-f", "-") // loading again replaces
@@ -131,7 +137,7 @@ func TestKernel(t *testing.T) {
 		}
 		reloaded := newSandbox(t)
 		reloaded.nft(t, listing, "-f", "-")
-		if got := reloaded.nft(t, "", "list", "ruleset"); got != listing {
+		if got := reloaded.list(t); got != listing {
 			t.Errorf("the listing, loaded again, lists differently:\n%s", cmp.Diff(listing, got))
 		}
 	})
@@ -156,7 +162,7 @@ func TestJSON(t *testing.T) {
 		if err := rs.JSON(&own); err != nil {
 			t.Fatal(err)
 		}
-		want := normalize(t, []byte(s.nft(t, "", "-j", "list", "ruleset")))
+		want := normalize(t, []byte(s.list(t, "-j")))
 		if diff := cmp.Diff(want, normalize(t, own.Bytes())); diff != "" {
 			t.Errorf("JSON differs from that of nft (-nft +ours):\n%s", diff)
 		}
@@ -259,7 +265,7 @@ func TestChange(t *testing.T) {
 		}
 		s.apply(t, c.phases[0].rules)
 		s.apply(t, &nft.Ruleset{})
-		if rest := s.nft(t, "", "list", "ruleset"); rest != "" {
+		if rest := s.list(t); rest != "" {
 			t.Errorf("an empty ruleset leaves:\n%s", rest)
 		}
 	})

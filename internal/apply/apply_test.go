@@ -78,6 +78,12 @@ func TestFaults(t *testing.T) {
 // TestUnreadable: without knowing what is there nothing is written, and what was
 // known is known no longer.
 func TestUnreadable(t *testing.T) {
+	for _, reason := range []error{unix.ENOBUFS, kernel.ErrInconsistent, kernel.ErrChanged} {
+		t.Run(reason.Error(), func(t *testing.T) { unreadable(t, reason) })
+	}
+}
+
+func unreadable(t *testing.T, reason error) {
 	k := newFake()
 	a := New(k, slog.New(slog.DiscardHandler))
 	mustApply(t, a, workload.Scaled(2))
@@ -87,10 +93,10 @@ func TestUnreadable(t *testing.T) {
 		if times--; times < 0 {
 			return nil
 		}
-		return unix.ENOBUFS
+		return reason
 	}
 	for range 3 {
-		if _, err := a.Apply(nft.FromNothing(workload.Scaled(3))); !errors.Is(err, unix.ENOBUFS) || k.commits > 0 {
+		if _, err := a.Apply(nft.FromNothing(workload.Scaled(3))); !errors.Is(err, reason) || k.commits > 0 {
 			t.Errorf("error %v, %d commits", err, k.commits)
 		}
 		if _, err := a.Apply(nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}); err != errUnknown {

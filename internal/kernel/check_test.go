@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 // nil.
 func (s *sandbox) check(t *testing.T, name string, desired *nft.Ruleset, e *nft.Element, want error) {
 	t.Helper()
-	listing := s.nft(t, "list", "ruleset")
+	listing := s.listing(t)
 	generation, err := s.Generation()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func (s *sandbox) check(t *testing.T, name string, desired *nft.Ruleset, e *nft.
 			t.Errorf("%s: refused because of its content: %t", name, RefusesContent(err))
 		}
 	}
-	if now := s.nft(t, "list", "ruleset"); now != listing {
+	if now := s.listing(t); now != listing {
 		t.Errorf("%s: a trial has changed the rules:\n%s", name, now)
 	}
 	if after, err := s.Generation(); err != nil || after != generation {

@@ -20,8 +20,9 @@ var (
 	ErrChanged = errors.New("the ruleset keeps changing")
 	// ErrInconsistent means that a dump left out elements or repeated some. The
 	// kernel resizes the hash table of a set some time after the elements were
-	// added, and does not change the generation then (seen on 6.18,
-	// TestReadAfterLoad).
+	// added, and does not change the generation then. Each datagram of a dump goes on
+	// behind as many elements as were walked, which are others by then: those that it
+	// leaves out are as many as those that it repeats (TestResizedDuringListing).
 	ErrInconsistent = errors.New("elements are missing or duplicated")
 )
 

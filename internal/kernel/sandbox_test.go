@@ -38,6 +38,12 @@ func (s *sandbox) nft(t testing.TB, args ...string) string {
 	return s.ns.NFT(t, args...)
 }
 
+// listing returns nft's listing of all rules.
+func (s *sandbox) listing(t testing.TB) string {
+	t.Helper()
+	return netlab.Listing(func(args ...string) string { return s.nft(t, args...) }, "list", "ruleset")
+}
+
 // apply commits a ruleset and checks that the kernel then holds it.
 func (s *sandbox) apply(t testing.TB, desired *nft.Ruleset) {
 	t.Helper()

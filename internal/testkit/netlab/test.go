@@ -96,3 +96,21 @@ func (n *Namespace) NFT(t testing.TB, args ...string) string {
 	}
 	return out.String()
 }
+
+// resizable is the length of a listing, in bytes, from which it may need more than one datagram.
+const resizable = 8 << 10
+
+// Listing returns what nft lists, of rules that do not change. The kernel resizes the hash tables
+// of sets some time after elements were added. What is listed meanwhile lacks elements and has
+// others twice, which nft does not notice: a long listing is the result when it comes twice.
+func Listing(nft func(args ...string) string, args ...string) string {
+	last := nft(args...)
+	for len(last) >= resizable {
+		now := nft(args...)
+		if now == last {
+			break
+		}
+		last = now
+	}
+	return last
+}
