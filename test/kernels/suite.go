@@ -31,6 +31,7 @@ type suite struct {
 	programs string // directory of PACKAGE.test and nftproxy
 	packages []string
 	tests    string // a regular expression; empty: all
+	golden   bool   // run the golden tests on this machine, too
 }
 
 // buildSuite compiles the tests of those packages that make network namespaces
