@@ -42,6 +42,7 @@ const (
 	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
 	pageOwnership  = "docs/ruleset.md#table-ownership"
 	pageObserve    = "docs/observe.md#beside-other-programs"
+	pageFlowTables = "docs/compatibility.md#flow-tables"
 	pageUntried    = "docs/compatibility.md#what-was-not-tried"
 )
 

@@ -290,9 +290,14 @@ func noTrack(f *Facts, _ Use) []Finding {
 }
 
 func flowTablesFound(f *Facts, _ Use) []Finding {
-	if len(f.FlowTables) == 0 {
-		return ok("no flow tables")
+	switch {
+	case len(f.HardwareFlowTables) > 0:
+		return []Finding{{Level: Warning, Documentation: pageFlowTables,
+			Message: fmt.Sprintf("flow tables with hardware offload (%s) were not tried beside nftproxy: connections may stay with endpoints that are gone", names(f.HardwareFlowTables)),
+			Remedy:  "remove the flag offload from them, or try whether datagrams move when their endpoint leaves"}}
+	case len(f.FlowTables) > 0:
+		return []Finding{{Level: OK, Documentation: pageFlowTables,
+			Message: fmt.Sprintf("connections in flow tables (%s) follow endpoints and lists of clients as others do", names(f.FlowTables))}}
 	}
-	return []Finding{{Level: Warning, Documentation: pageUntried,
-		Message: fmt.Sprintf("flow tables (%s) were not tried beside nftproxy: connections in them may stay with endpoints that are gone", names(f.FlowTables))}}
+	return ok("no flow tables")
 }

@@ -58,7 +58,10 @@ func TestFacts(t *testing.T) {
 		}, Warning, "net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge cni0"},
 		{"no table owner", "table-owner", func(f *Facts) { f.Ownership = false }, OK, "from kernel 6.9 on they cannot"},
 		{"nftproxy runs", "table-owner", func(f *Facts) { f.Owner = host.Process{PID: 7, Name: "nftproxy"} }, OK, `belong to process 7 ("nftproxy")`},
-		{"flow tables", "flow-tables", func(f *Facts) { f.FlowTables = []string{"inet f a", "b", "c", "d", "e", "f", "g"} }, Warning, "(inet f a, b, c, d, e and 2 more)"},
+		{"flow tables", "flow-tables", func(f *Facts) { f.FlowTables = []string{"inet f a", "b", "c", "d", "e", "f", "g"} }, OK, "(inet f a, b, c, d, e and 2 more) follow endpoints"},
+		{"a flow table in hardware", "flow-tables", func(f *Facts) {
+			f.FlowTables, f.HardwareFlowTables = []string{"inet f a", "inet f b"}, []string{"inet f b"}
+		}, Warning, "(inet f b) were not tried"},
 		{"invisible processes", "kube-proxy", func(f *Facts) { f.AllProcesses = false }, Unseen, "hostPID"},
 		{"kube-proxy", "kube-proxy", func(f *Facts) { f.Processes = []host.Process{{PID: 9, Name: "kube-proxy"}} }, Warning, `process 9 ("kube-proxy")`},
 		{"no access", "nat-chains", func(f *Facts) { f.Hidden = map[Group]error{NFTables: errors.New("not permitted")} }, Unseen, "cannot read the rules of nf_tables: not permitted: run as root"},
@@ -169,7 +172,7 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages := []string{pageBeside, pageStandalone, pageMachine, pageMigration, pageKernels, pageOwnership, pageUntried}
+	pages := []string{pageBeside, pageStandalone, pageMachine, pageMigration, pageKernels, pageOwnership, pageFlowTables, pageUntried}
 	pages = append(pages, regexp.MustCompile(`docs/[a-z]+\.md#[a-z-]+`).FindAllString(string(code), -1)...)
 	for _, page := range pages {
 		file, anchor, _ := strings.Cut(page, "#")

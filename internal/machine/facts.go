@@ -35,6 +35,8 @@ type Facts struct {
 
 	Chains     []Chain  // of nf_tables, without ours
 	FlowTables []string // names with family and table
+	// HardwareFlowTables are those of them that network devices may take connections from.
+	HardwareFlowTables []string
 
 	Owner host.Process // of our tables, if they have one that is visible
 

@@ -18,7 +18,7 @@ import (
 // that may translate or exempt packets before ours.
 func (f *Facts) readNFTables() {
 	err := netlinkio.Retry(raced, func() error {
-		f.Chains, f.FlowTables = nil, nil
+		f.Chains = nil
 		conn, err := nftables.New()
 		if err != nil {
 			return err
@@ -30,8 +30,7 @@ func (f *Facts) readNFTables() {
 		for _, k := range r.order {
 			f.Chains = append(f.Chains, *r.chains[k])
 		}
-		f.FlowTables, err = flowTables(conn)
-		return err
+		return f.readFlowTables(conn)
 	})
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -44,21 +43,26 @@ func (f *Facts) readNFTables() {
 // raced reports whether another program has changed the rules in between.
 func raced(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) }
 
-func flowTables(conn *nftables.Conn) (names []string, err error) {
+func (f *Facts) readFlowTables(conn *nftables.Conn) error {
+	f.FlowTables, f.HardwareFlowTables = nil, nil
 	tables, err := conn.ListTables()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, t := range tables {
 		found, err := conn.ListFlowtables(t)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, flow := range found {
-			names = append(names, familyName(t.Family)+" "+t.Name+" "+flow.Name)
+			name := familyName(t.Family) + " " + t.Name + " " + flow.Name
+			f.FlowTables = append(f.FlowTables, name)
+			if flow.Flags&nftables.FlowtableFlagsHWOffload != 0 {
+				f.HardwareFlowTables = append(f.HardwareFlowTables, name)
+			}
 		}
 	}
-	return names, nil
+	return nil
 }
 
 type chainKey struct {
