@@ -158,6 +158,15 @@ type DescribedEndpoint struct {
 	// Open are the connections through the frontends that are open now, if they were
 	// counted.
 	Open *int `json:"openConnections,omitempty"`
+	// Sampled has the outcomes of the last minute, absent without samples.
+	Sampled *Sampled `json:"sampled,omitempty"`
+}
+
+// Sampled are the outcomes of sampled connections.
+type Sampled struct {
+	Answered   int `json:"answered"`
+	Refused    int `json:"refused"`
+	Unanswered int `json:"unanswered"`
 }
 
 // Checked is the result of a health check.

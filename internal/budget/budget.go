@@ -31,6 +31,7 @@ const (
 	ConflictAddresses = 20
 	EventNotices      = 20
 	HealthEvents      = 20
+	FailureEvents     = 20
 	HealthLines       = 20
 	ObjectLines       = 200
 )

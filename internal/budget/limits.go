@@ -28,6 +28,7 @@ var Limits = []Limit{
 	{"ConflictAddresses", "addresses with such ports or ranges that are reported", "a Service", ConflictAddresses, "addresses", FirstCount, ""},
 	{"EventNotices", "notices that become events", "a sync", EventNotices, "events", FirstCount, "`status` has all"},
 	{"HealthEvents", "endpoints that change their health and become events", "10 ms", HealthEvents, "events", FirstCount, ""},
+	{"FailureEvents", "Services whose endpoints begin or cease to fail samples and become events", "5 s", FailureEvents, "events", FirstCount, "others follow"},
 	{"HealthLines", "endpoints that change their health and are logged by name", "a second", HealthLines, "lines", FirstCount, ""},
 	{"ObjectLines", "lines of the log about objects, at once and in an hour", "each part of nftproxy that reports them", ObjectLines, "lines", FirstCount,
 		"`status` lists all problems"},

@@ -1,9 +1,14 @@
 package daemon
 
 import (
+	"context"
+	"time"
+
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -35,4 +40,36 @@ func (w *work) newTraffic() *traffic.Collector {
 		c.Connections = w.Log
 	}
 	return traffic.NewCollector(c)
+}
+
+// failureTime is how often failing endpoints are looked for, for events.
+const failureTime = 5 * time.Second
+
+// followFailures writes events about endpoints that fail sampled connections, until ctx ends.
+func (w *work) followFailures(ctx context.Context) {
+	tick := time.NewTicker(failureTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			w.events.Failures(failureEvents(w.samples.Failures(now)))
+		}
+	}
+}
+
+// failureEvents returns what failures mean for each Service.
+func failureEvents(all []traffic.Failure) map[events.Failure]string {
+	out := make(map[events.Failure]string, len(all))
+	for i := range all {
+		p := report.OfFailure(&all[i])
+		for _, port := range all[i].Ports {
+			f := events.Failure{Service: port.Service, Reason: string(p.Reason)}
+			if out[f] == "" { // the status has the others
+				out[f] = p.Message
+			}
+		}
+	}
+	return out
 }

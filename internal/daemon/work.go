@@ -158,6 +158,9 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	if w.traffic != nil {
 		c.Traffic = w.traffic
 	}
+	if w.samples != nil {
+		c.Sampled = w.samples.Of
+	}
 	w.status = report.New(c)
 	w.health = &health.Proxy{
 		Families:   families,
@@ -303,6 +306,9 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	}
 	if w.samples != nil {
 		all.Go(func() { w.samples.Run(ctx) })
+		if w.Events != nil {
+			all.Go(func() { w.followFailures(ctx) })
+		}
 	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, site *serve.Site, timeout time.Duration, reason string) {

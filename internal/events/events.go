@@ -3,9 +3,12 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +47,13 @@ type Recorder struct {
 	queue   chan<- *eventsv1.Event // nil: goes nowhere
 	node    string
 	noticed map[model.Notice]bool // the last set
+	failed  map[Failure]string    // the last set
+}
+
+// Failure is what the endpoints of a Service have in common that fail in the same way.
+type Failure struct {
+	Service model.ServiceName
+	Reason  string
 }
 
 // Connect returns the client that writes events. It is called for each attempt: the
@@ -116,6 +126,41 @@ func (r *Recorder) Notices(notices []model.Notice) {
 		}
 	}
 	r.noticed = now
+}
+
+// Failures reports, of the Services whose endpoints fail sampled connections, those that are
+// new since the last call, with a message, and those that are gone. Calls must not overlap.
+func (r *Recorder) Failures(now map[Failure]string) {
+	written := 0
+	write := func(f Failure, severity, reason, note string) bool {
+		if written++; written > budget.FailureEvents {
+			return false
+		}
+		r.record(f.Service.Object(), severity, reason, "Sample", "node "+r.node+": "+note)
+		return true
+	}
+	if r.failed == nil {
+		r.failed = make(map[Failure]string)
+	}
+	for _, f := range sorted(now) {
+		if _, known := r.failed[f]; !known && write(f, corev1.EventTypeWarning, f.Reason, now[f]) {
+			r.failed[f] = now[f]
+		}
+	}
+	for _, f := range sorted(r.failed) {
+		if _, remains := now[f]; !remains && write(f, corev1.EventTypeNormal, f.Reason+"Over", over+r.failed[f]) {
+			delete(r.failed, f)
+		}
+	}
+}
+
+// over begins the note of a failure that is over.
+const over = "over, as the last samples were answered or a minute had none: "
+
+func sorted(all map[Failure]string) []Failure {
+	return slices.SortedFunc(maps.Keys(all), func(a, b Failure) int {
+		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason))
+	})
 }
 
 func (r *Recorder) nodeObject() model.Object { return model.Object{Kind: "Node", Name: r.node} }

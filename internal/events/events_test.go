@@ -196,6 +196,59 @@ func TestNoticesOnce(t *testing.T) {
 	tell(0, many...)
 }
 
+// TestFailures: 17.14. A failure makes an event when it begins and one when it is over, and
+// those beyond the limit follow with the next calls.
+func TestFailures(t *testing.T) {
+	s := newServer(t)
+	r := s.recorder(t, "node-1")
+	web := Failure{model.ServiceName{Namespace: "shop", Name: "web"}, "ConnectionsRefused"}
+	r.Failures(map[Failure]string{web: "10.1.2.2:8081 refused 5 of 5"})
+	r.Failures(map[Failure]string{web: "10.1.2.2:8081 refused 9 of 9"})
+	r.Failures(nil)
+	r.Failures(nil)
+	r.Failures(map[Failure]string{web: "10.1.2.2:8081 refused 3 of 3"})
+	for _, want := range []eventsv1.Event{
+		{Type: "Warning", Reason: "ConnectionsRefused", Note: "node node-1: 10.1.2.2:8081 refused 5 of 5"},
+		{Type: "Normal", Reason: "ConnectionsRefusedOver", Note: "node node-1: " + over + "10.1.2.2:8081 refused 5 of 5"},
+	} {
+		got := (<-s.requests).event
+		if got.Type != want.Type || got.Reason != want.Reason || got.Note != want.Note || got.Regarding.Name != "web" || got.Action != "Sample" {
+			t.Errorf("event %+v, want %+v", got, want)
+		}
+	}
+	if again := <-s.requests; again.method != http.MethodPatch || again.event.Series == nil || again.event.Series.Count != 2 {
+		t.Errorf("%s %+v, want a count at the first event", again.method, again.event.Series)
+	}
+}
+
+// TestManyFailures: events beyond the limit come with the next calls.
+func TestManyFailures(t *testing.T) {
+	s := newServer(t)
+	r := s.recorder(t, "node-1")
+	many := make(map[Failure]string)
+	for i := range budget.FailureEvents + 1 {
+		many[Failure{model.ServiceName{Namespace: "shop", Name: fmt.Sprintf("web-%02d", i)}, "ConnectionsRefused"}] = "refused"
+	}
+	for range 3 {
+		r.Failures(many)
+	}
+	r.HealthCheckFailed(model.ServiceName{Namespace: "default", Name: "end"}, errors.New("end"))
+	seen := make(map[string]bool)
+	for {
+		name := (<-s.requests).event.Regarding.Name
+		if name == "end" {
+			break
+		}
+		if seen[name] {
+			t.Errorf("a second event of %s", name)
+		}
+		seen[name] = true
+	}
+	if len(seen) != len(many) {
+		t.Errorf("events of %d Services, want %d", len(seen), len(many))
+	}
+}
+
 // TestNoServer: the zero Recorder does nothing.
 func TestNoServer(t *testing.T) {
 	var r Recorder

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -39,6 +40,9 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	}
 	now := time.Now()
 	d.Changed = s.history.of(name, now)
+	if s.config.Sampled != nil {
+		addSamples(d, v.Service.Name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return s.config.Sampled(p, e, now) })
+	}
 	switch last, good := s.history.state(); {
 	case last != nil && last.Error != "":
 		d.Unsynced = "the last sync failed, so that the kernel may serve an earlier state: nftproxy status"

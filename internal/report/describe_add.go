@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -165,4 +166,20 @@ func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, er
 		}
 	}
 	return nil
+}
+
+// addSamples adds the outcomes of sampled connections to each endpoint.
+func addSamples(s *api.Description, name model.ServiceName, read func(model.PortName, netip.AddrPort) [conntrack.Outcomes]int) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range p.Endpoints {
+			at, err := netip.ParseAddrPort(p.Endpoints[j].Address)
+			if err != nil {
+				continue // it has no port
+			}
+			if n := read(model.PortName{Service: name, Port: p.Name}, at); n != [conntrack.Outcomes]int{} {
+				p.Endpoints[j].Sampled = &api.Sampled{Answered: n[conntrack.Answered], Refused: n[conntrack.Refused], Unanswered: n[conntrack.Unanswered]}
+			}
+		}
+	}
 }

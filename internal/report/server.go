@@ -3,11 +3,13 @@ package report
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
@@ -48,6 +50,9 @@ type Config struct {
 	Observe model.ObserveLevel
 	Traffic Traffic
 	Node    string
+	// Sampled returns the outcomes of the sampled connections of a minute to an endpoint of a
+	// service port; nil: there are no samples.
+	Sampled func(model.PortName, netip.AddrPort, time.Time) [conntrack.Outcomes]int
 	Counted bool // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool

@@ -284,8 +284,9 @@ func endpointRows(p *api.DescribedPort) [][]string {
 	left := has(func(e *api.DescribedEndpoint) bool { return leftOut(e) != "" })
 	counted := has(func(e *api.DescribedEndpoint) bool { return e.Connections != nil })
 	opened := has(func(e *api.DescribedEndpoint) bool { return e.Open != nil })
+	failed := has(func(e *api.DescribedEndpoint) bool { return sampledText(e.Sampled) != "" })
 	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"CHECK", checked}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
-		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"OPEN", opened}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
+		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"OPEN", opened}, cell{"CLIENTS", bound}, cell{"FAILED SAMPLES", failed}, cell{"LEFT OUT", left})}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
 		other, clients, connections, open := "", "", "", ""
@@ -302,9 +303,24 @@ func endpointRows(p *api.DescribedPort) [][]string {
 			clients = strconv.Itoa(*e.Clients)
 		}
 		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{hintsText(e), hints}, cell{e.State, state}, cell{checkedText(e.Checked), checked}, cell{weightText(e), state}, cell{shareText(e.Inside), !outside},
-			cell{shareText(e.Inside), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{leftOut(e), left}))
+			cell{shareText(e.Inside), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{sampledText(e.Sampled), failed}, cell{leftOut(e), left}))
 	}
 	return rows
+}
+
+// sampledText says how many sampled connections have failed; empty: none.
+func sampledText(s *api.Sampled) string {
+	if s == nil || s.Refused+s.Unanswered == 0 {
+		return ""
+	}
+	all := s.Answered + s.Refused + s.Unanswered
+	switch {
+	case s.Unanswered == 0:
+		return fmt.Sprintf("%d of %d refused", s.Refused, all)
+	case s.Refused == 0:
+		return fmt.Sprintf("%d of %d unanswered", s.Unanswered, all)
+	}
+	return fmt.Sprintf("%d refused and %d unanswered of %d", s.Refused, s.Unanswered, all)
 }
 
 func checkedText(c *api.Checked) string {

@@ -2,7 +2,9 @@ package traffic
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
@@ -40,4 +42,14 @@ func (s *Samples) Totals() []SampleTotal {
 		out = append(out, SampleTotal{name, *s.totals[name]})
 	}
 	return out
+}
+
+// Of returns the outcomes of the last minute of an endpoint of a service port.
+func (s *Samples) Of(port model.PortName, endpoint netip.AddrPort, now time.Time) (counts [conntrack.Outcomes]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.counts[served{port, endpoint}]; c != nil {
+		counts, _ = c.sum(now)
+	}
+	return counts
 }
