@@ -43,7 +43,7 @@ var walls = []wall{
 	},
 	{
 		why:    "only the ways in and out of a cluster know Kubernetes' types",
-		except: []string{"source", "config", "events", "migrate", "kubectl", "fleet", "metrics", "daemon", "testkit"},
+		except: []string{"source", "config", "condition", "events", "migrate", "kubectl", "fleet", "metrics", "daemon", "testkit"},
 		not:    []string{"k8s.io/"},
 	},
 	{

@@ -44,7 +44,7 @@ var flagGroups = []group{
 	{"Clients", newFlags(aboutClients...)},
 	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates")},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
-	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
+	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "node-condition", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Refused connections", []string{"observe", "observe-group"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
@@ -169,6 +170,9 @@ func (o *runOptions) usable() error {
 func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 	from := o.origin(d.Config)
 	if !from.cluster {
+		if d.Config.Own.NodeCondition {
+			d.Log.Warn("setting has no effect", "flag", "--node-condition", "because", "there is no API server")
+		}
 		o.settings.WithoutCluster(d.Config)
 		d.Source, err = o.follow(c, d)
 		return err
@@ -185,6 +189,9 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 	}
 	// Events have a client of their own because each client has a rate limit.
 	d.Events = api.DeferredGroup(d.Log, eventsv1.SchemeGroupVersion, &eventsv1.Event{})
+	if d.Config.Own.NodeCondition {
+		d.Condition = api.DeferredGroup(d.Log, corev1.SchemeGroupVersion, &corev1.Node{})
+	}
 	return nil
 }
 

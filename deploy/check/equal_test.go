@@ -106,6 +106,7 @@ func typed(t *testing.T, text string) map[string]any {
 		}
 		into, known := map[string]any{
 			"ServiceAccount":     &corev1.ServiceAccount{},
+			"ClusterRole":        &rbacv1.ClusterRole{},
 			"ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
 			"ConfigMap":          &corev1.ConfigMap{},
 			"DaemonSet":          &appsv1.DaemonSet{},

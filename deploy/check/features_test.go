@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -36,6 +37,7 @@ func TestChartFlags(t *testing.T) {
 		{values{"announceNFTables": true}, "--announce-nftables"},
 		{values{"tableOwner": false}, "--no-table-owner"},
 		{values{"startJitter": "1m30s"}, "--start-jitter=1m30s"},
+		{values{"nodeCondition": true}, "--node-condition"},
 		{values{"drainDirectory": "/srv/drains/"}, "--drain-file=/srv/drains/drain.yaml"},
 	} {
 		pod := daemonSet(t, c.given).Spec.Template.Spec
@@ -46,6 +48,40 @@ func TestChartFlags(t *testing.T) {
 		if diff := cmp.Diff(plain.InitContainers, pod.InitContainers); diff != "" {
 			t.Errorf("%v: the init container is another one (-want +got):\n%s", c.given, diff)
 		}
+	}
+}
+
+// TestChartNodeCondition: 14.29. The value adds one right, and nothing has it without the value.
+func TestChartNodeCondition(t *testing.T) {
+	given := values{"apiServer": server}
+	plain := decoded(t, helmManifests(t, "svc-proxy", given))
+	given["nodeCondition"] = true
+	all := decoded(t, helmManifests(t, "svc-proxy", given))
+	const name = "svc-proxy-node-condition"
+	for key := range all {
+		if _, known := plain[key]; !known && key != "ClusterRole "+name && key != "ClusterRoleBinding "+name {
+			t.Errorf("the value adds %s", key)
+		}
+	}
+	var role rbacv1.ClusterRole
+	var binding rbacv1.ClusterRoleBinding
+	for key, into := range map[string]any{"ClusterRole " + name: &role, "ClusterRoleBinding " + name: &binding} {
+		content, err := yaml.Marshal(all[key])
+		if err == nil {
+			err = yaml.UnmarshalStrict(content, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}}}, role.Rules); diff != "" {
+		t.Errorf("the role (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}, binding.RoleRef); diff != "" {
+		t.Errorf("the binding (-want +got):\n%s", diff)
+	}
+	if s := binding.Subjects; len(s) != 1 || s[0].Kind != rbacv1.ServiceAccountKind || s[0].Name != "svc-proxy" || s[0].Namespace == "" {
+		t.Errorf("subjects %+v", s)
 	}
 }
 

@@ -62,6 +62,7 @@ type Own struct {
 	LoadBalancerCIDRs []string // ranges of external addresses in which nothing else is served
 	AllowedHosts      []string // names by which clients may call the metrics server
 	Observe           string   // level of the connections that are counted and logged
+	NodeCondition     bool     // keep a condition of the Node up to date
 	ObserveGroup      uint32   // of NFLOG
 	LogConnections    string   // which of them have a line in the log
 	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none

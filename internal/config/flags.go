@@ -134,6 +134,7 @@ func (f *Flags) AddDaemon() {
 	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top, the page of --web and metrics")
 	f.AddHealthChecks("check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
+	f.truth(&f.own.NodeCondition, "node-condition", "keep the condition nftproxy.dev/ServicesProgrammed of the Node up to date, by which other programs keep pods off nodes without rules; needs permission to patch nodes/status")
 	f.text(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, or refused, which needs --observe")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")

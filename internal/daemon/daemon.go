@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/condition"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -33,9 +34,11 @@ type Daemon struct {
 	Source source.Source
 	// Cluster is the API server that the source reads, and Joined the source if that reads
 	// files, too; nil: there is none.
-	Cluster      *cluster.Cluster
-	Joined       *join.Joined
-	Events       events.Connect // nil: there is no API server
+	Cluster *cluster.Cluster
+	Joined  *join.Joined
+	Events  events.Connect // nil: there is no API server
+	// Condition writes the condition of the Node; nil: the Node gets none.
+	Condition    condition.Connect
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log

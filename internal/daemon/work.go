@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/condition"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -55,6 +56,7 @@ type work struct {
 	memory     *spareMemory
 	traffic    *traffic.Collector // nil: the rules log nothing
 	samples    *traffic.Samples   // nil: they log no samples
+	condition  *condition.Keeper  // nil: the Node gets no condition
 }
 
 // sockets are the connections to nf_tables.
@@ -226,6 +228,7 @@ func (w *work) follow() {
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.replaced)
 	}
+	w.followCondition()
 	w.agent.Observers = append(w.agent.Observers, w.notify) // the others have seen the rules
 }
 
@@ -309,6 +312,9 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		if w.Events != nil {
 			all.Go(func() { w.followFailures(ctx) })
 		}
+	}
+	if w.condition != nil {
+		all.Go(func() { w.condition.Run(ctx) })
 	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, site *serve.Site, timeout time.Duration, reason string) {

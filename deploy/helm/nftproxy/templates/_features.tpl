@@ -52,6 +52,9 @@ has a value of its own; a test of cmd/nftproxy compares this list with the progr
 {{- with .Values.startJitter }}
 - --start-jitter={{ . }}
 {{- end }}
+{{- if .Values.nodeCondition }}
+- --node-condition
+{{- end }}
 {{- with .Values.drainDirectory }}
 - {{ printf "--drain-file=%s/drain.yaml" (trimSuffix "/" .) | quote }}
 {{- end }}

@@ -1,0 +1,182 @@
+// Package condition keeps a condition of this node's Node object up to date, by which other
+// programs keep pods off nodes without rules.
+package condition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Type is the type of the condition.
+const Type corev1.NodeConditionType = "nftproxy.dev/ServicesProgrammed"
+
+// State is what the condition says. A change of any field is written.
+type State struct {
+	True            bool
+	Reason, Message string
+}
+
+// Connect returns a client of the core group. It is called for each attempt: the kubeconfig of
+// a new node may not exist yet.
+type Connect func() (rest.Interface, error)
+
+// Config has the parts of a [Keeper].
+type Config struct {
+	Connect Connect
+	Node    string
+	// State returns what the condition is to say; ok is false if that is unknown, and the
+	// condition stays as it is.
+	State func() (now State, ok bool)
+	Log   *slog.Logger
+}
+
+const (
+	// poll is how often State is asked without a call of Changed: a sync that hangs
+	// reports nothing.
+	poll = 5 * time.Second
+	// recheck is how often the Node is read although nothing changed, up to a quarter
+	// later: it may have been made anew, or another program may have written it.
+	recheck = 5 * time.Minute
+	// pause is the time between two writes, after the first ones: a start writes two.
+	pause  = 10 * time.Second
+	writes = 3
+	// firstRetry is the time to the attempt after one that failed. It doubles up to recheck.
+	firstRetry = 10 * time.Second
+	// attemptTime is how long the API server has for its answers.
+	attemptTime = 10 * time.Second
+)
+
+// Keeper writes the condition while [Keeper.Run] runs.
+type Keeper struct {
+	Config
+	changed chan struct{}
+	limit   flowcontrol.RateLimiter
+
+	last  State     // that the Node has, if known
+	known bool      // else it is read
+	next  time.Time // the earliest attempt, and the next read
+	retry time.Duration
+}
+
+// New returns a keeper that has written nothing.
+func New(c Config) *Keeper {
+	return &Keeper{Config: c, changed: make(chan struct{}, 1), limit: flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), writes)}
+}
+
+// Changed asks for State soon. It does not block and is safe for concurrent use.
+func (k *Keeper) Changed() {
+	select {
+	case k.changed <- struct{}{}:
+	default: // it will be asked
+	}
+}
+
+// Run writes changes until ctx ends, and leaves the condition as it is: the rules stay, too
+// (10.30).
+func (k *Keeper) Run(ctx context.Context) {
+	ticks := time.NewTicker(poll)
+	defer ticks.Stop()
+	for {
+		k.keep(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		case <-k.changed:
+		}
+	}
+}
+
+// keep makes an attempt if one is due.
+func (k *Keeper) keep(ctx context.Context) {
+	state, ok := k.State()
+	due := !time.Now().Before(k.next)
+	if !ok || k.retry > 0 && !due || k.known && state == k.last && !due || !k.limit.TryAccept() {
+		return
+	}
+	err := k.reconcile(ctx, state)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && k.retry == 0 {
+		k.Log.Warn("cannot write the condition of the Node; check that the API server is reachable and allows this node to get nodes and to patch nodes/status (--node-condition)",
+			"node", k.Node, "error", err)
+	}
+	if err == nil && k.retry > 0 {
+		k.Log.Info("the condition of the Node is written again", "node", k.Node)
+	}
+	after := recheck
+	if err != nil {
+		after = min(cmp.Or(k.retry, firstRetry), recheck)
+		k.retry = 2 * after
+	} else {
+		k.retry = 0
+	}
+	k.last, k.known, k.next = state, err == nil, time.Now().Add(wait.Jitter(after, 0.25))
+}
+
+// reconcile reads the Node, and writes the condition if it says something else: a restart
+// must not count as a transition, and the Node is sent to all that watch it.
+func (k *Keeper) reconcile(ctx context.Context, want State) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	client, err := k.Connect()
+	if err != nil {
+		return err
+	}
+	// As JSON: the protobuf decoder of this client may leave conditions out. And the latest
+	// state: one from before the last patch would keep the next one from being made.
+	const accept, asJSON = "Accept", "application/json"
+	answer := client.Get().Resource("nodes").Name(k.Node).SetHeader(accept, asJSON).Do(ctx)
+	err = answer.Error() // its other methods leave out what the API server says
+	var node struct {
+		Status struct{ Conditions []corev1.NodeCondition }
+	}
+	if err == nil {
+		body, _ := answer.Raw()
+		err = json.Unmarshal(body, &node)
+	}
+	if err != nil {
+		return fmt.Errorf("get Node %s: %w", k.Node, err)
+	}
+	patch := patchOf(node.Status.Conditions, want, metav1.Now())
+	if patch == nil {
+		return nil
+	}
+	err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(k.Node).SubResource("status").SetHeader(accept, asJSON).Body(patch).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("patch status of Node %s: %w", k.Node, err)
+	}
+	return nil
+}
+
+// patchOf returns the patch that leads from the conditions of a Node to a state, or nil. It
+// changes the condition of [Type] alone.
+func patchOf(has []corev1.NodeCondition, want State, now metav1.Time) []byte {
+	c := corev1.NodeCondition{Type: Type, Status: corev1.ConditionFalse, Reason: want.Reason, Message: want.Message, LastHeartbeatTime: now, LastTransitionTime: now}
+	if want.True {
+		c.Status = corev1.ConditionTrue
+	}
+	for _, old := range has {
+		switch {
+		case old.Type != Type:
+		case old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message:
+			return nil
+		case old.Status == c.Status:
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	body, _ := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{c}}}) // these types cannot fail
+	return body
+}

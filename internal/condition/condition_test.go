@@ -1,0 +1,209 @@
+package condition
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/rest"
+)
+
+// server has one Node, and counts the requests. It merges patches as an API server does.
+type server struct {
+	t       *testing.T
+	node    corev1.Node
+	asked   []string // methods, with the path of patches
+	refuses int      // so many requests
+}
+
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := func(code int, body []byte) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+	}
+	if s.refuses > 0 {
+		s.refuses--
+		s.asked = append(s.asked, "refused")
+		return answer(http.StatusForbidden, []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"nodes is forbidden","reason":"Forbidden","code":403}`))
+	}
+	s.asked = append(s.asked, r.Method)
+	want := "/api/v1/nodes/node-1"
+	before, _ := json.Marshal(s.node)
+	if r.Method == http.MethodPatch {
+		want += "/status"
+		patch, _ := io.ReadAll(r.Body)
+		after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Node{})
+		if err != nil {
+			s.t.Errorf("patch %s: %v", patch, err)
+		}
+		s.node = corev1.Node{}
+		if err := json.Unmarshal(after, &s.node); err != nil {
+			s.t.Error(err)
+		}
+		before = after
+	}
+	if r.URL.Path != want {
+		s.t.Errorf("%s %s, want %s", r.Method, r.URL.Path, want)
+	}
+	return answer(http.StatusOK, before)
+}
+
+func (s *server) connect() (rest.Interface, error) {
+	c := &rest.Config{Host: "http://server", Transport: s, APIPath: "/api", QPS: -1}
+	c.GroupVersion = &corev1.SchemeGroupVersion
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned) // errors
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientFor(c)
+}
+
+// ours returns the condition, or the zero one.
+func (s *server) ours() corev1.NodeCondition {
+	for _, c := range s.node.Status.Conditions {
+		if c.Type == Type {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// lab runs a keeper with a state that a test sets.
+type lab struct {
+	*server
+	*Keeper
+	log   bytes.Buffer
+	state State
+	ok    bool
+}
+
+func run(t *testing.T, f func(t *testing.T, l *lab)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lab{server: &server{t: t}, ok: true}
+		l.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		l.Keeper = New(Config{
+			Connect: l.connect, Node: "node-1", Log: slog.New(slog.NewTextHandler(&l.log, nil)),
+			State: func() (State, bool) { return l.state, l.ok },
+		})
+		go l.Run(t.Context())
+		f(t, l)
+	})
+}
+
+func (l *lab) set(s State) {
+	l.state = s
+	l.Changed()
+	synctest.Wait()
+}
+
+var yes, no = State{true, "RulesApplied", "they follow"}, State{false, "NotSynced", "not yet"}
+
+// TestChanges: 10.27, 10.29. A change is written at once, and nothing else of the Node; what
+// the Node already says is not.
+func TestChanges(t *testing.T) {
+	run(t, func(t *testing.T, l *lab) {
+		l.set(no)
+		first := l.ours()
+		if first.Status != corev1.ConditionFalse || first.Reason != no.Reason || first.Message != no.Message || first.LastTransitionTime.IsZero() {
+			t.Errorf("the Node has %+v", first)
+		}
+		time.Sleep(2 * time.Second)
+		l.set(State{false, "ChangesPending", "for too long"})
+		if c := l.ours(); c.Reason != "ChangesPending" || !c.LastTransitionTime.Equal(&first.LastTransitionTime) || !c.LastHeartbeatTime.After(first.LastHeartbeatTime.Time) {
+			t.Errorf("another reason is a transition: %+v, before %+v", c, first)
+		}
+		l.set(yes)
+		if c := l.ours(); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.After(first.LastTransitionTime.Time) {
+			t.Errorf("another status is no transition: %+v, before %+v", c, first)
+		}
+		if all := l.node.Status.Conditions; len(all) != 2 || !slices.ContainsFunc(all, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }) {
+			t.Errorf("conditions %+v", all)
+		}
+		l.ok = false
+		l.set(no)
+		if c := l.ours(); c.Status != corev1.ConditionTrue {
+			t.Errorf("an unknown state is written: %+v", c)
+		}
+		if l.log.Len() > 0 {
+			t.Error(l.log.String())
+		}
+	})
+}
+
+// TestRestart: 10.29. A process that finds its state on the Node writes nothing.
+func TestRestart(t *testing.T) {
+	run(t, func(t *testing.T, l *lab) {
+		l.node.Status.Conditions = append(l.node.Status.Conditions, corev1.NodeCondition{Type: Type, Status: corev1.ConditionTrue, Reason: yes.Reason, Message: yes.Message})
+		l.set(yes)
+		time.Sleep(time.Hour)
+		if n := len(l.asked); slices.Contains(l.asked, http.MethodPatch) || n < 9 || n > 13 {
+			t.Errorf("in an hour the API server was asked %v", l.asked)
+		}
+	})
+}
+
+// TestFlapping: 10.29. A state that changes every second costs few writes, and the last one is
+// written.
+func TestFlapping(t *testing.T) {
+	run(t, func(t *testing.T, l *lab) {
+		for i := range 600 {
+			l.set([]State{yes, no}[i%2])
+			time.Sleep(time.Second)
+		}
+		if n := len(l.asked); n > 2*(600/10+writes) {
+			t.Errorf("%d requests in ten minutes", n)
+		}
+		l.set(yes)
+		time.Sleep(2 * pause)
+		if c := l.ours(); c.Status != corev1.ConditionTrue {
+			t.Errorf("the last state is not written: %+v", c)
+		}
+	})
+}
+
+// TestOthers: 10.29. What another program did to the condition is repaired.
+func TestOthers(t *testing.T) {
+	run(t, func(t *testing.T, l *lab) {
+		l.set(yes)
+		l.node.Status.Conditions = l.node.Status.Conditions[:1] // a Node that was made anew
+		time.Sleep(2 * recheck)
+		if c := l.ours(); c.Status != corev1.ConditionTrue {
+			t.Errorf("the Node has %+v", l.node.Status.Conditions)
+		}
+	})
+}
+
+// TestRefused: 10.29. Attempts that fail become rare, are logged once, and end with success.
+func TestRefused(t *testing.T) {
+	run(t, func(t *testing.T, l *lab) {
+		l.refuses = 1000
+		l.set(yes)
+		time.Sleep(time.Hour)
+		if n := len(l.asked); n < 10 || n > 20 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+		if text := l.log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "nodes/status") || !strings.Contains(text, "nodes is forbidden") {
+			t.Errorf("log: %s", text)
+		}
+		l.refuses = 0
+		time.Sleep(2 * recheck)
+		if c := l.ours(); c.Status != corev1.ConditionTrue {
+			t.Errorf("the Node has %+v", c)
+		}
+		if text := l.log.String(); strings.Count(text, "level=") != 2 || !strings.Contains(text, "written again") {
+			t.Error(fmt.Sprint("log: ", text))
+		}
+	})
+}
