@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
@@ -30,6 +31,7 @@ var flagValues = map[string][]string{
 	"kube-api-content-type": {"application/vnd.kubernetes.protobuf", "application/json"},
 	"feature-gates":         {"AllowServiceExternalIPs=false", "ComponentFlagz=false", "ComponentStatusz=false"},
 	"color":                 {"auto", "always", "never"},
+	"via":                   fleet.Ways,
 	"version":               {"true", "raw"},
 	"output":                {"text", "json"},
 	"render output":         {"nft", "json"},
@@ -65,7 +67,8 @@ func addCompletion(root *cobra.Command) {
 // flagCompletion returns nil for flags that take files.
 func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
-	switch values, ok := flagValues[c.Name()+" "+f.Name]; {
+	path := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") // commands below others have names of these
+	switch values, ok := flagValues[path+" "+f.Name]; {
 	case kind == "file":
 		return nil
 	case ok:

@@ -14,9 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
@@ -123,15 +123,12 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 		return nil, err
 	}
 	r := new(outcome)
-	return r, withApplier(log, func(a *apply.Applier) (err error) {
-		var current, wanted *nft.Ruleset
-		a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
+	return r, withKernel(func(conn *kernel.Conn) (err error) {
+		conn.Log = log
 		o.phase(c, "rendering %d frontends", len(side.Routing.Routes))
 		rules := render.Render(side.Routing)
 		o.phase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
-		if r.plan, _, err = a.Plan(rules); err == nil {
-			r.services = changes.Count(changes.Rules(current, wanted, r.plan, side.Snapshot), r.plan)
-		}
+		r.plan, r.services, err = report.Compare(conn, log, rules, side.Snapshot)
 		return err
 	})
 }

@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
@@ -53,4 +58,73 @@ func TestClusterStatus(t *testing.T) {
 	if code, _, stderr := plugin(t, s, "status", "n9"); code != exitError || !strings.Contains(stderr, `there is no node "n9"`) {
 		t.Errorf("a node that does not exist: code %d, %s", code, stderr)
 	}
+}
+
+// observes answers with events whose times are seconds of a minute.
+func observes(node string, lost uint64, seconds ...int) fleetlab.Agent {
+	r := api.Observed{Level: "refusals", Instance: node, Time: time.Now(), Lost: lost}
+	for i, s := range seconds {
+		r.Next = uint64(i + 1)
+		r.Events = append(r.Events, api.Observation{Number: r.Next, Time: time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC), Outcome: api.OutcomeRefused, Reason: "denied", Ends: "dropped",
+			Protocol: "tcp", Client: fmt.Sprintf("10.0.0.%d", s), Frontend: "10.96.0.1:80", Namespace: "shop", Service: "web"})
+	}
+	a := onNode(node, "1", "a")
+	a.Answers = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		answer := r
+		if q.URL.Query().Has("after") {
+			answer.Events, answer.Lost = nil, lost+3
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+	return a
+}
+
+// TestClusterObserve: 18.7. The events of all nodes are in the order of their times, nodes that do
+// not observe are named, and so are losses while the command follows.
+func TestClusterObserve(t *testing.T) {
+	off := observes("n3", 0)
+	off.Answers = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(api.Observed{Level: "off"})
+	})
+	s := fleetlab.New(t, []fleetlab.Agent{observes("n1", 1, 1, 4, 5), observes("n2", 0, 2, 3, 6), off})
+	code, stdout, stderr := plugin(t, s, "observe", "shop/web", "-o", "json")
+	var got []string
+	for line := range strings.Lines(stdout) {
+		var e api.Observation
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Node+" "+e.Client)
+	}
+	want := []string{"n1 10.0.0.1", "n2 10.0.0.2", "n2 10.0.0.3", "n1 10.0.0.4", "n1 10.0.0.5", "n2 10.0.0.6"}
+	if code != 0 || !slices.Equal(got, want) || stderr != "n3: does not observe connections: --observe=refusals\n" {
+		t.Errorf("code %d, %q, %s", code, got, stderr)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	root, out := rootCommand(), &signalling{text: "n1: 3 events are lost", found: cancel}
+	root.SetArgs([]string{clusterName, "observe", "-f", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetOut(out)
+	root.SetErr(io.Discard)
+	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err != nil || !strings.Contains(out.String(), "n2  10.0.0.2 -> 10.96.0.1:80/tcp (shop/web)  dropped, denied") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// signalling is a buffer that calls found once it has a text.
+type signalling struct {
+	bytes.Buffer
+	text  string
+	found func()
+}
+
+func (s *signalling) Write(p []byte) (int, error) {
+	n, err := s.Buffer.Write(p)
+	if strings.Contains(s.String(), s.text) {
+		s.found()
+	}
+	return n, err
 }

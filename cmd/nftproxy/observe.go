@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
@@ -72,13 +73,7 @@ connections, or another error.`,
 		ValidArgsFunction: completeServices,
 	}
 	f := c.Flags()
-	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
-	f.BoolVar(&o.refused, "refused", false, "only refused connections; others are not observed yet")
-	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
-	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
-	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")
-	f.IntVar(&o.last, "last", 20, "`number` of events to show")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on with events as they come")
+	o.addQuery(f)
 	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json; with --follow, an object in each line")
 	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
@@ -89,6 +84,17 @@ connections, or another error.`,
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
 	return c
+}
+
+// addQuery adds what selects events.
+func (o *observeOptions) addQuery(f *pflag.FlagSet) {
+	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
+	f.BoolVar(&o.refused, "refused", false, "only refused connections; others are not observed yet")
+	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
+	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
+	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")
+	f.IntVar(&o.last, "last", 20, "`number` of events to show")
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with events as they come")
 }
 
 // check completes the query, or returns all mistakes.

@@ -34,6 +34,13 @@ func (a *Agent) ServiceCIDRs() []netip.Prefix {
 	return a.router.ServiceCIDRs()
 }
 
+// HasRanges reports whether a Service asks for ranges of ports. It is safe for concurrent use.
+func (a *Agent) HasRanges() bool {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.HasRanges()
+}
+
 // View returns the state of a Service, or nil if there is none. It is safe for concurrent use.
 func (a *Agent) View(name model.ServiceName) *model.View {
 	a.routing.RLock()

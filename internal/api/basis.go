@@ -22,6 +22,8 @@ type Basis struct {
 	Settings map[string]string `json:"settings"`
 	Families []string          `json:"families"`           // of the machine
 	NoLimits bool              `json:"noLimits,omitempty"` // the kernel cannot limit connections
+	// InterfaceAddresses are those of the machine, if rules depend on them.
+	InterfaceAddresses []netip.Addr `json:"interfaceAddresses,omitempty"`
 	// Files and Cluster report where the objects come from.
 	Files   bool `json:"files"`
 	Cluster bool `json:"cluster"`

@@ -99,6 +99,16 @@ func (c *Client) Observe(ctx context.Context, q *ObserveQuery) (*Observed, error
 	return get[Observed](ctx, c, ObservePath, q.values())
 }
 
+// Compare asks for what differs between the kernel and the rules that are wanted, and for the
+// digests of these, or for the elements of one Service, as namespace/name.
+func (c *Client) Compare(ctx context.Context, service string) (*Comparison, error) {
+	query := url.Values{"digests": {"true"}}
+	if service != "" {
+		query = url.Values{"service": {service}}
+	}
+	return get[Comparison](ctx, c, ComparePath, query)
+}
+
 // Basis asks for the facts, besides the objects, that decide over the rules.
 func (c *Client) Basis(ctx context.Context) (*Basis, error) {
 	return get[Basis](ctx, c, BasisPath, nil)

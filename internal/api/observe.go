@@ -82,8 +82,9 @@ const OutcomeRefused = "refused"
 
 // Observation is an event: a packet that the rules have refused.
 type Observation struct {
-	Number  uint64    `json:"number"` // rises by one
-	Time    time.Time `json:"time"`   // when it was read, at most a tenth of a second later
+	Number  uint64    `json:"number"`         // rises by one
+	Time    time.Time `json:"time"`           // when it was read, at most a tenth of a second later
+	Node    string    `json:"node,omitempty"` // on which it was, if several were asked
 	Outcome string    `json:"outcome"`
 	// Reason is one word. Ends is rejected or dropped; absent: a rule of another program has
 	// logged the packet, and reason is its text.

@@ -22,8 +22,10 @@ type Status struct {
 	// Without a daemon it is true.
 	Healthy bool   `json:"healthy"`
 	Node    string `json:"node,omitempty"`
-	Version string `json:"version,omitempty"`
-	Source  string `json:"source,omitempty"` // of the objects
+	// Time is when the report was made, by the clock of the node.
+	Time    time.Time `json:"time,omitzero"`
+	Version string    `json:"version,omitempty"`
+	Source  string    `json:"source,omitempty"` // of the objects
 	// SourceError is why the source cannot be used now; what was read before stays in
 	// use.
 	SourceError *SourceError `json:"sourceError,omitempty"`
@@ -236,4 +238,6 @@ type Interference struct {
 	Last    time.Time `json:"last"`
 	Process string    `json:"process,omitempty"` // of the last one, as far as it is known
 	Changes int       `json:"changes"`           // that the last repair took
+	// Differences are the first changes of the last repair.
+	Differences []Difference `json:"differences,omitempty"`
 }

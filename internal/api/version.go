@@ -20,6 +20,7 @@ const (
 	DrainPath    = "/drain"    // [Drains]
 	BasisPath    = "/basis"    // [Basis]
 	ObservePath  = "/observe"  // [Observed]
+	ComparePath  = "/compare"  // [Comparison]
 )
 
 // Version is the field of a document that has its version. It is always written as

@@ -10,6 +10,9 @@ func (w *work) basis() *api.Basis {
 		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil,
 		NoLimits: w.node.NoLimits, Failing: w.checks.Failing(), Drained: []api.Drained{},
 	}
+	if w.node.NeedsInterfaces() || w.agent.HasRanges() {
+		b.InterfaceAddresses = w.interfaces.Addresses()
+	}
 	for _, f := range w.node.Families {
 		b.Families = append(b.Families, f.String())
 	}

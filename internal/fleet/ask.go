@@ -28,6 +28,11 @@ var ErrSilent = errors.New("no answer")
 // with the number of answers so far after each one. Answers are in the order of the agents; an
 // agent that does not answer in time has [ErrSilent].
 func Ask[D any](ctx context.Context, f *Fleet, agents []Agent, done func(int), ask func(context.Context, *api.Client) (*D, error)) []Answer[D] {
+	return AskEach(ctx, f, agents, done, func(ctx context.Context, _ *Agent, client *api.Client) (*D, error) { return ask(ctx, client) })
+}
+
+// AskEach is [Ask] with questions that depend on the agent.
+func AskEach[D any](ctx context.Context, f *Fleet, agents []Agent, done func(int), ask func(context.Context, *Agent, *api.Client) (*D, error)) []Answer[D] {
 	answers := make([]Answer[D], len(agents))
 	next := make(chan int)
 	var mu sync.Mutex
@@ -36,7 +41,7 @@ func Ask[D any](ctx context.Context, f *Fleet, agents []Agent, done func(int), a
 	for range min(max(f.Parallel, 1), len(agents)) {
 		workers.Go(func() {
 			for i := range next {
-				answers[i] = AskOne(ctx, f, agents[i], ask)
+				answers[i] = AskOne(ctx, f, agents[i], func(ctx context.Context, client *api.Client) (*D, error) { return ask(ctx, &agents[i], client) })
 				mu.Lock()
 				count++
 				done(count)

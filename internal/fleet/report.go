@@ -169,13 +169,17 @@ func judge(a *Answer[api.Status], known bool) NodeReport {
 	return n
 }
 
-// pendingFor returns how long changes wait for a sync. The clock of the node may differ from
-// this one: the document has no time of its own, so that a later time of the node is taken.
+// pendingFor returns how long changes wait for a sync, by the clock of the node if its version
+// says the time.
 func pendingFor(a *Answer[api.Status]) time.Duration {
+	now := a.Document.Time
+	if now.IsZero() {
+		now = a.Asked
+	}
 	if a.Document.PendingSince.IsZero() {
 		return 0
 	}
-	return max(0, a.Asked.Sub(a.Document.PendingSince))
+	return max(0, now.Sub(a.Document.PendingSince))
 }
 
 func unhealthy(s *api.Status) string {

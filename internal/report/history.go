@@ -24,6 +24,7 @@ const (
 	maxChanges  = 100 // that are remembered
 	maxTimes    = 256 // durations of syncs that are remembered
 	maxNames    = 5   // Services that a change names
+	maxRepaired = 5   // changes of a repair that are remembered
 	maxErrorLen = 500 // bytes of an error
 	// maxRoutes limits the changed routes whose Services are named: to collect these
 	// must not delay a sync.
@@ -200,6 +201,7 @@ func (h *history) addRepair(s *agent.Sync) {
 	c := &h.repairs
 	c.Times++
 	c.Last, c.Changes, c.Process = s.Started, len(s.Plan.Changes), ""
+	c.Differences = differences(s.Plan, maxRepaired)
 	for _, i := range s.Interventions {
 		if !i.Missed {
 			c.Process = i.By.String()

@@ -38,6 +38,8 @@ func (s *Server) newPages() []serve.Page {
 		page(api.DrainPath, "endpoints that are drained on this machine, as JSON (nftproxy drain)", nil, s.answerDrains),
 		page(api.BasisPath, "the facts that decide over the rules besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
 			serve.NewAnswers(maxAnswers, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
+		{Path: api.ComparePath, Handler: handler(s.config.Log, serve.NewAnswers(maxAnswers, writeTimeout), s.comparer.answer),
+			About: "what the kernel holds beside the rules that are wanted, as JSON (nftproxy cluster diff)"},
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
 		{Path: api.ObservePath, Handler: s.observePage(), About: "connections that were refused, and why, as JSON (nftproxy observe)"},
 	}

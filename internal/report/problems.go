@@ -74,6 +74,13 @@ func interferenceText(c *api.Interference, now time.Time) string {
 	if c.Times > 1 {
 		text += fmt.Sprintf("; %d times since the start", c.Times)
 	}
+	if len(c.Differences) > 0 {
+		d := &c.Differences[0]
+		text += "; first: " + d.Change
+		if d.Service != "" {
+			text += " of Service " + d.Service
+		}
+	}
 	return text
 }
 

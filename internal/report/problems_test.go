@@ -172,7 +172,7 @@ func TestProblemsOfTheNode(t *testing.T) {
 	want := []string{
 		"SyncFailed: Rules: no memory",
 		"ChangesPending: Rules: for 2m0s",
-		`RulesChanged: Rules: by process 7 ("nft"), 0s ago; the repair took 3 changes; 2 times since the start`,
+		`RulesChanged: Rules: by process 7 ("nft"), 0s ago; the repair took 3 changes; 2 times since the start; first: add table ip nftproxy`,
 		"AffinityFull: Affinity map of IPv4: 95 of 100 clients are remembered",
 		"ForwardingOff: Machine: a remedy",
 	}

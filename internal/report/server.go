@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/served"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	Drains *drain.Follower
 	// Basis returns the facts, besides the objects, that decide over the rules.
 	Basis func() *api.Basis
+	// Compare returns what would make the kernel hold rules.
+	Compare func(*nft.Ruleset) (*plan.Plan, error)
 	// Observe is the level of what the rules log, and Traffic reads it; nil: nothing is read.
 	// Node is the name of this node.
 	Observe model.ObserveLevel
@@ -75,8 +78,9 @@ type Server struct {
 	config Config
 	pages  []serve.Page
 
-	history history
-	live    *feed
+	history  history
+	live     *feed
+	comparer *comparer
 
 	counterCache
 }
@@ -94,6 +98,7 @@ func New(c Config) *Server {
 		routing: func() *model.Routing { _, routing := s.observed(); return routing },
 	}
 	s.live = newFeed(&s.config, s, &s.history)
+	s.comparer = &comparer{config: &s.config, every: api.CompareEvery}
 	s.pages = s.newPages()
 	return s
 }
@@ -160,7 +165,7 @@ func (s *Server) Summary(routing *model.Routing) *api.Status {
 func (s *Server) head(now time.Time, last *api.Sync) *report {
 	state := s.config.State()
 	r := &report{Status: api.Status{
-		From: api.FromDaemon, Healthy: last != nil && last.Error == "",
+		From: api.FromDaemon, Time: now, Healthy: last != nil && last.Error == "",
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
 	}}

@@ -18,44 +18,72 @@ import (
 type Observer struct {
 	p         *terminal.Printer
 	explained map[string]bool
-	last      *api.Observed
+	last      map[string]*api.Observed // by node
+}
+
+// Observed is the answer of a node. Without a name it is this one.
+type Observed struct {
+	Node string
+	*api.Observed
 }
 
 // NewObserver returns an observer that writes to w.
 func NewObserver(w io.Writer, paint bool) *Observer {
-	o := &Observer{p: terminal.NewPrinter(w, ""), explained: make(map[string]bool)}
+	o := &Observer{p: terminal.NewPrinter(w, ""), explained: make(map[string]bool), last: make(map[string]*api.Observed)}
 	o.p.Colours = paint
 	return o
 }
 
 // Add writes the events of an answer, after what is missing before them.
-func (o *Observer) Add(r *api.Observed) error {
-	o.gaps(r)
-	for i := range r.Events {
-		o.event(&r.Events[i], r.Time)
+func (o *Observer) Add(r *api.Observed) error { return o.AddAll([]Observed{{"", r}}) }
+
+// AddAll writes the events of several nodes in the order of their times, after what is missing
+// before them.
+func (o *Observer) AddAll(all []Observed) error {
+	var events []*api.Observation
+	now := time.Time{}
+	for _, r := range all {
+		o.gaps(r)
+		o.last[r.Node] = r.Observed
+		for i := range r.Events {
+			events = append(events, &r.Events[i])
+		}
+		if now.Before(r.Time) {
+			now = r.Time
+		}
 	}
-	o.last = r
+	slices.SortStableFunc(events, func(a, b *api.Observation) int { return a.Time.Compare(b.Time) })
+	for _, e := range events {
+		o.event(e, now)
+	}
 	return o.p.Flush()
 }
 
 // gaps writes what has happened since the last answer: events that are lost, and a restart.
-func (o *Observer) gaps(r *api.Observed) {
-	last := o.last
+func (o *Observer) gaps(r Observed) {
+	last := o.last[r.Node]
 	if last == nil {
 		return
 	}
+	line := func(c terminal.Colour, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if r.Node != "" {
+			text = r.Node + ": " + text
+		}
+		o.p.Painted(c, "%s", text)
+	}
 	if last.Instance != r.Instance {
-		o.p.Painted(terminal.Yellow, "nftproxy has started again; events in between are not known")
+		line(terminal.Yellow, "nftproxy has started again; events in between are not known")
 		last = &api.Observed{}
 	}
 	if r.Missed > 0 {
-		o.p.Painted(terminal.Yellow, "%s no longer kept: there were too many at once", are(r.Missed))
+		line(terminal.Yellow, "%s no longer kept: there were too many at once", are(r.Missed))
 	}
 	if r.Lost > last.Lost {
-		o.p.Painted(terminal.Yellow, "%s lost: the kernel has dropped them, because they were not read fast enough", are(r.Lost-last.Lost))
+		line(terminal.Yellow, "%s lost: the kernel has dropped them, because they were not read fast enough", are(r.Lost-last.Lost))
 	}
 	if r.Error != last.Error && r.Error != "" {
-		o.p.Painted(terminal.Red, "events are not read: %s", r.Error)
+		line(terminal.Red, "events are not read: %s", r.Error)
 	}
 }
 
@@ -80,7 +108,11 @@ func (o *Observer) event(e *api.Observation, now time.Time) {
 	if s := e.ServiceText(); s != "" {
 		to += " (" + s + ")"
 	}
-	o.p.Line("%s  %s -> %s  %s", at, client, to, text)
+	on := ""
+	if e.Node != "" {
+		on = e.Node + "  "
+	}
+	o.p.Line("%s  %s%s -> %s  %s", at, on, client, to, text)
 	if reason != nil && !o.explained[e.Reason] {
 		o.explained[e.Reason] = true
 		o.p.Line("%s  %s", strings.Repeat(" ", len(at)), reason.Advice)

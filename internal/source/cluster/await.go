@@ -121,6 +121,20 @@ func (c *Cluster) Read(ctx context.Context) (*model.Snapshot, error) {
 	return c.Snapshot()
 }
 
+// ReadNode reads the Node alone.
+func (c *Cluster) ReadNode(ctx context.Context) (*model.Node, error) {
+	limited, cancel := context.WithTimeout(ctx, readTimeout)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	begun := time.Now()
+	running.Go(func() { c.RunNode(limited) })
+	if err := c.nodes.wait(limited); err != nil {
+		return nil, c.unread(ctx, time.Since(begun).Round(time.Second), err)
+	}
+	return c.Node(), nil
+}
+
 // unread returns why Read has not read all objects. err is the error of the context that
 // limits it, and ctx the one that does not.
 func (c *Cluster) unread(ctx context.Context, took time.Duration, err error) error {

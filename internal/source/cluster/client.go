@@ -51,6 +51,14 @@ func (a Access) Client(log *slog.Logger) (*Client, error) {
 	return c, prepare()
 }
 
+// ClientOf returns a client for a configuration, which it completes. It does not connect yet.
+func ClientOf(config *rest.Config, selectors bool) (*Client, error) {
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c, prepare := newClient(func() (*rest.Config, error) { return config, nil }, selectors)
+	return c, prepare()
+}
+
 // Deferred returns a client that reads the kubeconfig when it is used first, and again
 // until that succeeds: the file may not exist yet.
 func (a Access) Deferred(log *slog.Logger) *Client {

@@ -1,0 +1,134 @@
+package nodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+)
+
+// viewer may do what deploy/kubectl/viewer.yaml says.
+const viewer = "viewer"
+
+// allowViewer gives the viewer the permissions of the page, and returns the kubeconfig.
+func (c *cluster) allowViewer(t *testing.T) string {
+	t.Helper()
+	c.kubectl(t, "apply", "-f", "../../deploy/kubectl/viewer.yaml")
+	if err := c.Apply(t.Context(), `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: nftproxy-viewer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: nftproxy-viewer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+viewer+`}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: nftproxy-viewer, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: nftproxy-viewer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+viewer+`}]
+`); err != nil {
+		t.Fatal(err)
+	}
+	file, err := c.UserConfig(viewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// plugin runs a command of the plug-in as kubectl does, where kubectl runs, and returns its
+// document and exit code.
+func (c *cluster) plugin(t *testing.T, kubeconfig string, document any, args ...string) (code int) {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "kubectl-nftproxy")
+	if err := os.Symlink(c.Programs.Path("nftproxy"), link); err != nil {
+		t.Fatal(err)
+	}
+	cmd := c.ControlCommand(t.Context(), link, append(args, "--kubeconfig", kubeconfig, "-o", "json")...)
+	out, err := c.output(cmd)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+	if err := json.Unmarshal([]byte(out), document); err != nil {
+		t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// verdictsOf returns the verdicts by node.
+func verdictsOf(r *fleet.Report) map[string]fleet.Verdict {
+	out := make(map[string]fleet.Verdict)
+	for _, n := range r.Nodes {
+		out[n.Name] = n.Verdict
+	}
+	return out
+}
+
+// TestPlugin: 18.1, 18.2, 18.4, 18.6. With the permissions of the page, over real kubelets, a stopped process and an
+// element that was changed by hand are named, each with its node, and nothing else.
+func TestPlugin(t *testing.T) {
+	c := on(t, kubelets.NFTProxy)
+	c.kubectl(t, "-n", "kube-system", "patch", "daemonset", "nftproxy", "--type=json",
+		"-p", `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--no-table-owner"}]`) // else the kernel refuses the change by hand
+	t.Cleanup(func() {
+		if _, err := c.Kubectl(context.Background(), "-n", "kube-system", "rollout", "undo", "daemonset/nftproxy"); err != nil {
+			t.Error(err)
+		}
+	})
+	c.kubectl(t, "-n", "kube-system", "rollout", "status", "daemonset/nftproxy", "--timeout=120s")
+	config := c.allowViewer(t)
+	eventually(t, func() error {
+		r := new(fleet.Report)
+		if code := c.plugin(t, config, r, "status"); code != 0 || r.Verdicts[fleet.NoAnswer]+r.Wrong() > 0 || len(r.Nodes) != c.Nodes {
+			return fmt.Errorf("code %d: %+v", code, r.Nodes)
+		}
+		return nil
+	})
+	d := new(fleet.Differences)
+	if code := c.plugin(t, config, d, "diff"); code != 0 || len(d.Nodes) != c.Nodes || d.Nodes[0].Services < 3 {
+		t.Errorf("nothing was changed: code %d, %+v", code, d)
+	}
+
+	stopped, changed := c.NodeList[0], c.NodeList[1]
+	const process = "$(pgrep -o -f '^/usr/local/bin/nftproxy run')"
+	address := strings.TrimSpace(c.kubectl(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"))
+	family := "ip"
+	if strings.Contains(address, ":") {
+		family = "ip6"
+	}
+	onNode(t, stopped, "sh", "-ec", "kill -STOP "+process)
+	t.Cleanup(func() { onNode(t, stopped, "sh", "-ec", "kill -CONT "+process) })
+	onNode(t, changed, "nft", fmt.Sprintf("delete element %s nftproxy services { %s . tcp . 80 }", family, address))
+	begin := time.Now()
+	eventually(t, func() error {
+		r := new(fleet.Report)
+		asked := time.Now()
+		code := c.plugin(t, config, r, "status")
+		got := verdictsOf(r)
+		if code != 1 || len(got) != c.Nodes || r.Nodes[0].Name != stopped.Name || got[stopped.Name] != fleet.NoAnswer || got[changed.Name] != fleet.Problems ||
+			got[c.NodeList[2].Name] != fleet.Good {
+			return fmt.Errorf("code %d: %+v", code, r.Nodes)
+		}
+		for _, n := range r.Nodes {
+			if n.Name == changed.Name && (len(n.Problems) != 1 || !strings.Contains(n.Reason, "RulesChanged") || !strings.Contains(n.Reason, address+" . tcp . 80") ||
+				!strings.Contains(n.Reason, "of Service default/web")) {
+				return fmt.Errorf("%+v", n)
+			}
+		}
+		fmt.Fprintf(t.Output(), "named %v after the changes, in a run of %v\n", time.Since(begin), time.Since(asked))
+		return nil
+	})
+	if code := c.plugin(t, config, d, "diff", c.NodeList[1].Name, c.NodeList[2].Name); code != 0 || len(d.Nodes) != 2 {
+		t.Errorf("after the repair: code %d, %+v", code, d)
+	}
+}

@@ -1,0 +1,95 @@
+package changes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// digestSize is how many bytes of a SHA-256 a digest has: 64 bits tell rules apart that nobody
+// forges.
+const digestSize = 8
+
+// Digests returns what identifies the rules of each Service, as namespace/name; "" are all others,
+// with the chains. The rules are as rendered, with endpoints in the order of the renderer.
+func Digests(r *nft.Ruleset) map[string]string {
+	sums := make(map[string]hash.Hash)
+	add := func(service, text string) {
+		h := sums[service]
+		if h == nil {
+			h = sha256.New()
+			sums[service] = h
+		}
+		h.Write([]byte(text))
+		h.Write([]byte{'\n'})
+	}
+	eachElement(r, add)
+	for _, t := range r.Tables {
+		for _, c := range t.Chains {
+			add("", c.Name)
+			for _, rule := range c.Rules {
+				add("", rule.Text(t.Family))
+			}
+		}
+	}
+	out := make(map[string]string, len(sums))
+	for service, h := range sums {
+		out[service] = hex.EncodeToString(h.Sum(nil)[:digestSize])
+	}
+	return out
+}
+
+// ElementsOf returns the elements of a Service, as namespace/name, each with its set.
+func ElementsOf(r *nft.Ruleset, service string) (out []string) {
+	eachElement(r, func(of, text string) {
+		if of == service {
+			out = append(out, text)
+		}
+	})
+	return out
+}
+
+// eachElement calls f with the Service of each element, "" if it is of none alone, and its text.
+// What packets write is left out.
+func eachElement(r *nft.Ruleset, f func(service, text string)) {
+	for _, t := range r.Tables {
+		names := servicesOf(t)
+		for _, s := range t.Sets {
+			if s.Dynamic {
+				continue
+			}
+			prefix := s.Keyword() + " " + nft.FamilyKeyword(t.Family) + " " + nft.TableName + " " + s.Name + " "
+			for i := range s.Elements {
+				e := &s.Elements[i]
+				f(serviceOf(t, s, e, names), prefix+s.ElementText(&nft.Element{Key: e.Key, Value: e.Value}))
+			}
+		}
+	}
+}
+
+// servicesOf returns the Services of the frontends of a table.
+func servicesOf(t *nft.Table) map[model.Frontend]string {
+	out := make(map[model.Frontend]string)
+	for _, name := range nft.ServiceMaps {
+		s := t.Set(name)
+		if s == nil {
+			continue
+		}
+		for i := range s.Elements {
+			e := &s.Elements[i]
+			port, _ := nft.ParseComment(e.Comment)
+			out[t.FrontendOf(s, e.Key)] = port.Service.String()
+		}
+	}
+	return out
+}
+
+func serviceOf(t *nft.Table, s *nft.Set, e *nft.Element, names map[model.Frontend]string) string {
+	if !ofFrontend(s) {
+		return ""
+	}
+	return names[t.FrontendOf(s, e.Key)]
+}

@@ -1,0 +1,160 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// Planner returns a function that compares rules with the kernel, through a connection of its
+// own: the one of the agent is in use.
+func Planner(log *slog.Logger) func(*nft.Ruleset) (*plan.Plan, error) {
+	return func(rules *nft.Ruleset) (*plan.Plan, error) {
+		conn, err := kernel.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = conn.Close() }() // nothing was written
+		p, _, err := apply.New(conn, log).Plan(rules)
+		return p, err
+	}
+}
+
+// Compare returns what would make the kernel hold rules, and what of that clients of each
+// Service notice. The objects behind the rules may be nil.
+func Compare(conn *kernel.Conn, log *slog.Logger, rules *nft.Ruleset, objects *model.Snapshot) (*plan.Plan, []changes.Service, error) {
+	a := apply.New(conn, log)
+	var current, wanted *nft.Ruleset
+	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
+	p, _, err := a.Plan(rules)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, changes.Count(changes.Rules(current, wanted, p, objects), p), nil
+}
+
+const (
+	// maxDifferences is how many are named.
+	maxDifferences = 50
+	// settleAttempts is how often a comparison begins again because the rules change.
+	settleAttempts = 5
+	settlePause    = 200 * time.Millisecond
+)
+
+// comparer compares the kernel with what the agent wants, for requests. It is safe for
+// concurrent use.
+type comparer struct {
+	config *Config
+	every  time.Duration
+
+	mu   sync.Mutex // held during a comparison
+	last *api.Comparison
+}
+
+// answer answers with an [api.Comparison].
+func (c *comparer) answer(ctx context.Context, query url.Values) (any, error) {
+	service := query.Get("service")
+	if namespace, name, ok := strings.Cut(service, "/"); service != "" && (!ok || namespace == "" || name == "") {
+		return nil, queryError{fmt.Errorf("service: %q is not namespace/name", service)}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.last
+	if out == nil || time.Since(out.Compared) >= c.every || out.Unsettled != "" {
+		var err error
+		if out, err = c.compare(ctx); err != nil {
+			return nil, err
+		}
+		c.last = out
+	}
+	answer := *out
+	if query.Get("digests") != "true" && service == "" {
+		return &answer, nil
+	}
+	rules := render.Render(c.config.Routing())
+	if service != "" {
+		answer.Elements = changes.ElementsOf(rules, service)
+	} else {
+		answer.Digests = changes.Digests(rules)
+	}
+	return &answer, nil
+}
+
+// compare compares the kernel with the rules that the agent has applied. It begins again while
+// these change.
+func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
+	for attempt := 0; ; attempt++ {
+		before := c.config.State()
+		if before.Pending.IsZero() {
+			routing := c.config.Routing()
+			p, err := c.config.Compare(render.Render(routing))
+			if err != nil {
+				return nil, err
+			}
+			if c.rests(before) {
+				return c.compared(p, routing), nil
+			}
+		}
+		if attempt == settleAttempts {
+			return &api.Comparison{Version: c.config.Version, Unsettled: "changes are being applied", Differences: []api.Difference{}}, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(settlePause):
+		}
+	}
+}
+
+// rests reports whether the rules have not changed since a state.
+func (c *comparer) rests(before agent.State) bool {
+	now := c.config.State()
+	return now.Pending.IsZero() && now.LastSync.Equal(before.LastSync)
+}
+
+// compared names the differences, but of Services that the kernel serves as before.
+func (c *comparer) compared(p *plan.Plan, routing *model.Routing) *api.Comparison {
+	quarantined := make(map[string]bool)
+	for _, n := range routing.Notices {
+		if n.Reason == model.Quarantined {
+			quarantined[n.Object.Namespace+"/"+n.Object.Name] = true
+		}
+	}
+	out := &api.Comparison{Version: c.config.Version, Compared: time.Now(), Differences: []api.Difference{}}
+	for _, d := range differences(p, len(p.Changes)) {
+		if quarantined[d.Service] {
+			continue
+		}
+		if out.Count++; len(out.Differences) < maxDifferences {
+			out.Differences = append(out.Differences, d)
+		}
+	}
+	return out
+}
+
+// differences returns the first changes of a plan with the Services that they belong to.
+func differences(p *plan.Plan, most int) []api.Difference {
+	out := make([]api.Difference, min(len(p.Changes), most))
+	for i := range out {
+		out[i].Change = p.Changes[i].Text()
+		if comment := p.ServicePort(&p.Changes[i]); comment != "" {
+			port, _ := nft.ParseComment(comment)
+			out[i].Service, out[i].Port = port.Service.String(), port.Port
+		}
+	}
+	return out
+}

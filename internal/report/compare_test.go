@@ -1,0 +1,96 @@
+package report_test
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/report"
+)
+
+// compares returns a client of a server that compares the kernel of a node, in a state.
+func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	server := report.New(report.Config{
+		Version: "v1", Kernel: counters.Reader{Conn: n.kernel}, Log: log, State: state, Routing: func() *model.Routing { return n.routing },
+		Compare: func(rules *nft.Ruleset) (p *plan.Plan, err error) {
+			err = n.Node.Do(func() (err error) { p, err = report.Planner(log)(rules); return err })
+			return p, err
+		},
+	})
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	return api.NewClient(netip.MustParseAddrPort(web.Listener.Addr().String()))
+}
+
+// TestCompare: 18.5. One element that is changed by hand is named with its Service, and nothing
+// else differs.
+func TestCompare(t *testing.T) {
+	n := newNode(t, 3)
+	n.sync(t, n.snapshot(), model.Config{})
+	rest := func() agent.State { return agent.State{LastSync: time.Unix(2000, 0)} }
+	before, err := n.compares(t, rest).Compare(t.Context(), "")
+	if err != nil || before.Count != 0 || before.Unsettled != "" || before.Compared.IsZero() {
+		t.Fatalf("as applied: %+v, %v", before, err)
+	}
+	if got := before.Digests["default/web"]; got == "" || got != changes.Digests(render.Render(n.routing))["default/web"] {
+		t.Errorf("digests %v", before.Digests)
+	}
+	if out, err := n.Node.Output("nft", "delete element ip nftproxy services { 10.96.0.10 . tcp . 80 }"); err != nil {
+		t.Fatal(err, out)
+	}
+	after, err := n.compares(t, rest).Compare(t.Context(), "default/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Count != 1 || after.Differences[0].Service != "default/web" || after.Differences[0].Port != "http" ||
+		!strings.HasPrefix(after.Differences[0].Change, "add element { 10.96.0.10 . tcp . 80 ") {
+		t.Errorf("%+v", after)
+	}
+	if len(after.Elements) < 5 || !strings.Contains(strings.Join(after.Elements, "\n"), "map ip nftproxy services 10.96.0.10 . tcp . 80 : ") {
+		t.Errorf("elements of the Service: %q", after.Elements)
+	}
+}
+
+// TestCompareDuringChanges: 18.5. While changes wait, nothing is said to differ.
+func TestCompareDuringChanges(t *testing.T) {
+	n := newNode(t, 1)
+	n.routing = model.Resolve(n.snapshot(), model.Config{NodeName: "node"}) // the kernel has no rules
+	c, err := n.compares(t, func() agent.State { return agent.State{Pending: time.Unix(1, 0)} }).Compare(t.Context(), "")
+	if err != nil || c.Unsettled == "" || c.Count != 0 || !c.Compared.IsZero() {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := n.compares(t, nil).Compare(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "namespace/name") {
+		t.Errorf("without a namespace: %v", err)
+	}
+}
+
+// TestCompareSeldom: 18.5. Many requests read the kernel once.
+func TestCompareSeldom(t *testing.T) {
+	reads, start := 0, time.Now()
+	_, address := serveRouting(t, &model.Routing{}, report.Config{Compare: func(*nft.Ruleset) (*plan.Plan, error) {
+		reads++
+		return &plan.Plan{}, nil
+	}})
+	client := api.NewClient(address)
+	for range 5 {
+		if c, err := client.Compare(t.Context(), ""); err != nil || c.Compared.IsZero() {
+			t.Fatalf("%+v, %v", c, err)
+		}
+	}
+	if took := time.Since(start); reads > 1+int(took/api.CompareEvery) {
+		t.Errorf("the kernel was read %d times", reads)
+	}
+}
