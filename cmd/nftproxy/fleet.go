@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 )
@@ -127,6 +126,3 @@ func progress(c *cobra.Command, n int) func(int) {
 		meterOf(c).Start(func() string { return text })
 	}
 }
-
-// headOf is a filter for the part of a status that does not grow with the frontends.
-var headOf = api.Filter{Rows: 1}

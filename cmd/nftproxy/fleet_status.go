@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -41,7 +42,8 @@ show the nodes that need attention first:
               rules on the node stay as they were
   no agent    no pod of nftproxy is on a node that a DaemonSet of it selects
   unhealthy   the last sync failed, or the source cannot be used
-  behind      changes of the API server are not in the rules
+  behind      it has not seen the object of the API server that changed last, nor two
+              seconds later, or changes wait for more than 10 s
   no node     nftproxy runs on a machine without a Node object
   problems    nftproxy reports problems of the machine
 
@@ -113,12 +115,47 @@ func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Repor
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), func(ctx context.Context, client *api.Client) (*api.Status, error) {
-		return client.Status(ctx, &headOf)
-	})
-	r := fleet.Judge(time.Now(), m.nodes, answers, m.all)
+	newest, unknown := f.Newest(c.Context())
+	answers := fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), headOfStatus)
+	if err := askAgain(c, f, answers, newest); err != nil {
+		return nil, err
+	}
+	r := fleet.Judge(time.Now(), m.nodes, answers, newest, m.all)
+	if unknown != nil {
+		r.NewestError = unknown.Error()
+	}
 	r.Seconds = time.Since(start).Seconds()
 	return r, c.Context().Err()
+}
+
+// lagPause is the time in which objects reach a node that is not behind.
+const lagPause = 2 * time.Second
+
+// askAgain asks the agents again that have not seen the newest objects, after a while: these may
+// be on the way.
+func askAgain(c *cobra.Command, f *fleet.Fleet, answers []fleet.Answer[api.Status], newest map[string]fleet.Newest) error {
+	var lagging []fleet.Agent
+	for i := range answers {
+		if s := answers[i].Document; s != nil && fleet.Lags(s, newest) != "" {
+			lagging = append(lagging, answers[i].Agent)
+		}
+	}
+	if len(lagging) == 0 {
+		return nil
+	}
+	if err := pause(c.Context(), lagPause); err != nil {
+		return err
+	}
+	for _, again := range fleet.Ask(c.Context(), f, lagging, progress(c, len(lagging)), headOfStatus) {
+		i := slices.IndexFunc(answers, func(a fleet.Answer[api.Status]) bool { return a.Agent == again.Agent })
+		answers[i] = again
+	}
+	return nil
+}
+
+// headOfStatus asks for the part of a status that does not grow with the frontends.
+func headOfStatus(ctx context.Context, client *api.Client) (*api.Status, error) {
+	return client.Status(ctx, &api.Filter{Rows: 1})
 }
 
 func (o *fleetStatusOptions) print(w io.Writer, r *fleet.Report) error {

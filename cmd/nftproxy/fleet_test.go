@@ -44,10 +44,10 @@ func TestClusterStatus(t *testing.T) {
 		code  int
 		lines []string
 	}{
-		{[]string{"n1", "--color", "never"}, 0, []string{"1 node: 1 ok", "", "NODE  VERDICT  LAST SYNC  VERSION  SOURCE  REASON", "n1    ok                  1"}},
+		{[]string{"n1", "--color", "never"}, 0, []string{"1 node: 1 ok", "", "NODE  VERDICT  BEHIND  LAST SYNC  VERSION  SOURCE  REASON", "n1    ok                          1"}},
 		{[]string{"-l", "zone=a"}, 0, []string{"2 nodes: 2 ok", "mixed versions: 1 on 1 node, 2 on 1 node"}},
-		{[]string{"n3", "--timeout", "1s"}, exitFailed, []string{"1 node: 1 no answer", "", "NODE  VERDICT    LAST SYNC  VERSION  SOURCE  REASON",
-			"n3    no answer                              no answer within 1s: is the process stopped?"}},
+		{[]string{"n3", "--timeout", "1s"}, exitFailed, []string{"1 node: 1 no answer", "", "NODE  VERDICT    BEHIND  LAST SYNC  VERSION  SOURCE  REASON",
+			"n3    no answer                                      no answer within 1s: is the process stopped?"}},
 	} {
 		code, stdout, stderr := plugin(t, s, append([]string{"status"}, c.args...)...)
 		lines := strings.Split(strings.TrimRight(stdout, "\n"), "\n")

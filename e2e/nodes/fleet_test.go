@@ -74,7 +74,7 @@ func verdictsOf(r *fleet.Report) map[string]fleet.Verdict {
 	return out
 }
 
-// TestPlugin: 18.1, 18.2, 18.4, 18.6. With the permissions of the page, over real kubelets, a stopped process and an
+// TestPlugin: 18.1, 18.2, 18.4, 18.6, 18.8. With the permissions of the page, over real kubelets, a stopped process and an
 // element that was changed by hand are named, each with its node, and nothing else.
 func TestPlugin(t *testing.T) {
 	c := on(t, kubelets.NFTProxy)
@@ -89,8 +89,9 @@ func TestPlugin(t *testing.T) {
 	config := c.allowViewer(t)
 	eventually(t, func() error {
 		r := new(fleet.Report)
-		if code := c.plugin(t, config, r, "status"); code != 0 || r.Verdicts[fleet.NoAnswer]+r.Wrong() > 0 || len(r.Nodes) != c.Nodes {
-			return fmt.Errorf("code %d: %+v", code, r.Nodes)
+		if code := c.plugin(t, config, r, "status"); code != 0 || r.Verdicts[fleet.NoAnswer]+r.Wrong() > 0 || len(r.Nodes) != c.Nodes || r.NewestError != "" ||
+			r.Nodes[0].Seen["services"] == "" || r.Nodes[0].Seen["endpointslices"] == "" {
+			return fmt.Errorf("code %d: %+v", code, r)
 		}
 		return nil
 	})

@@ -35,6 +35,9 @@ type Status struct {
 	LastSync     *Sync     `json:"lastSync,omitempty"`
 	LastSuccess  time.Time `json:"lastSuccess,omitzero"`  // end of the last successful sync
 	PendingSince time.Time `json:"pendingSince,omitzero"` // time of the oldest unserved change
+	// Seen are the newest resourceVersions that were received from the API server, of services
+	// and endpointslices. With no change pending, the rules have all of them.
+	Seen map[string]string `json:"seen,omitempty"`
 	// PostponedUntil is when the source is read for the first time (--start-jitter);
 	// zero: it is read already.
 	PostponedUntil time.Time `json:"postponedUntil,omitzero"`

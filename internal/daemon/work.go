@@ -163,6 +163,9 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	if w.samples != nil {
 		c.Sampled = w.samples.Of
 	}
+	if w.Cluster != nil {
+		c.Seen = w.Cluster.Seen
+	}
 	w.status = report.New(c)
 	w.health = &health.Proxy{
 		Families:   families,

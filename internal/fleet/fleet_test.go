@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func judged(t testing.TB, f *fleet.Fleet) *fleet.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fleet.Judge(time.Now(), nodes, fleet.Ask(t.Context(), f, agents, func(int) {}, status), true)
+	return fleet.Judge(time.Now(), nodes, fleet.Ask(t.Context(), f, agents, func(int) {}, status), nil, true)
 }
 
 var healthy = api.Status{Healthy: true, Version: "1"}
@@ -117,6 +119,106 @@ func TestAnswerInTime(t *testing.T) {
 		case a.Agent.Node != "stopped" && a.Err != nil && !silent:
 			t.Errorf("%s: %v", a.Agent.Node, a.Err)
 		}
+	}
+}
+
+// slice is an EndpointSlice that changed at a time.
+func slice(name, version string, at time.Time) any {
+	return map[string]any{"metadata": map[string]any{"namespace": "shop", "name": name, "resourceVersion": version, "creationTimestamp": "2026-01-01T00:00:00Z",
+		"managedFields": []any{map[string]any{"time": at.Format(time.RFC3339)}}}}
+}
+
+// TestBehind: 18.8. A node is behind that has not seen the object that changed last, for as long as the
+// object is changed; resourceVersions are numbers, and nodes that do not say theirs are not behind.
+func TestBehind(t *testing.T) {
+	seen := func(version string) api.Status {
+		s := healthy
+		s.Seen = map[string]string{"services": "5", "endpointslices": version}
+		return s
+	}
+	s := fleetlab.New(t, []fleetlab.Agent{agent("at", seen("1002")), agent("before", seen("999")), agent("past", seen("20000")), agent("silent", healthy)})
+	now := time.Now()
+	s.Slices = func() []any {
+		return []any{slice("old", "998", now.Add(-time.Hour)), slice("new", "1002", now.Add(-30*time.Second)), slice("other", "1000", now)}
+	}
+	f := open(t, s, fleet.PortForward, 20*time.Second)
+	newest, err := f.Newest(t.Context())
+	if err != nil || len(newest) != 1 || newest["endpointslices"].Object != "shop/new" {
+		t.Fatalf("%+v, %v", newest, err)
+	}
+	agents, err := f.Agents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := f.Nodes(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := fleet.Judge(now, nodes, fleet.Ask(t.Context(), f, agents, func(int) {}, status), newest, true)
+	if r.Verdicts[fleet.Behind] != 1 || r.Verdicts[fleet.Good] != 3 || r.Nodes[0].Name != "before" || int(r.Nodes[0].BehindSeconds) != 30 ||
+		!strings.Contains(r.Nodes[0].Reason, "endpointslices up to resourceVersion 999, and shop/new has 1002") {
+		t.Errorf("%+v", r.Nodes)
+	}
+}
+
+// TestThousandNodes: 18.9. A thousand nodes are asked with bounded memory, while the objects change, and none
+// is judged to be anything else than what it is. Agents and API server are in this process, and so is their memory.
+func TestThousandNodes(t *testing.T) {
+	const n, stopped = 1000, 17
+	var version atomic.Int64
+	version.Store(1000)
+	agents := make([]fleetlab.Agent, n)
+	for i := range agents {
+		node := fmt.Sprintf("n%04d", i)
+		agents[i] = agent(node, healthy)
+		agents[i].Answers = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := healthy
+			now := fmt.Sprint(version.Load()) // as a node that follows
+			s.Seen = map[string]string{"services": now, "endpointslices": now}
+			w.Header().Set("Content-Type", "application/json")
+			_ = s.WriteJSON(w)
+		})
+	}
+	agents[stopped].Silent = true
+	s := fleetlab.New(t, agents)
+	s.Slices = func() []any { return []any{slice("web", fmt.Sprint(version.Load()), time.Now())} }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			version.Add(1)
+			time.Sleep(10 * time.Millisecond) // 100 changes a second
+		}
+	}()
+	f := open(t, s, fleet.PortForward, 20*time.Second)
+	start := time.Now()
+	nodes, err := f.Nodes(t.Context(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, err := f.Newest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := f.Agents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, answered := 0, time.Duration(0)
+	done := func(done int) {
+		if most = max(most, done); done == n-1 {
+			answered = time.Since(start)
+		}
+	}
+	r := fleet.Judge(time.Now(), nodes, fleet.Ask(t.Context(), f, all, done, status), newest, true)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	fmt.Fprintf(t.Output(), "%d nodes but the stopped one in %v, %d MiB of the process, changes %d\n", n, answered, m.Sys>>20, version.Load()-1000)
+	if len(r.Nodes) != n || most != n || r.Nodes[0].Verdict != fleet.NoAnswer || r.Nodes[0].Name != "n0017" || r.Verdicts[fleet.Good] != n-1 {
+		t.Errorf("%d nodes, %d answers, verdicts %v, first %+v", len(r.Nodes), most, r.Verdicts, r.Nodes[0])
+	}
+	if m.Sys > 400<<20 {
+		t.Errorf("%d MiB for both sides", m.Sys>>20)
 	}
 }
 

@@ -80,7 +80,7 @@ func nodesOf(s *ServiceProblem) string {
 }
 
 func (r *Report) table(p *terminal.Printer, all bool) {
-	rows := [][]string{{"NODE", "VERDICT", "LAST SYNC", "VERSION", "SOURCE", "REASON"}}
+	rows := [][]string{{"NODE", "VERDICT", "BEHIND", "LAST SYNC", "VERSION", "SOURCE", "REASON"}}
 	good := 0
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
@@ -93,7 +93,14 @@ func (r *Report) table(p *terminal.Printer, all bool) {
 		if !n.LastSuccess.IsZero() {
 			synced = r.Asked.Sub(n.LastSuccess).Round(time.Second).String() + " ago"
 		}
-		rows = append(rows, []string{n.Name, string(n.Verdict), synced, n.Version, n.Source, short(n.Reason, all)})
+		behind := ""
+		if n.BehindSeconds > 0 {
+			behind = time.Duration(n.BehindSeconds * float64(time.Second)).Round(time.Second).String()
+		}
+		rows = append(rows, []string{n.Name, string(n.Verdict), behind, synced, n.Version, n.Source, short(n.Reason, all)})
+	}
+	if r.NewestError != "" {
+		p.Painted(terminal.Yellow, "whether nodes have seen the newest objects is not known: %s", r.NewestError)
 	}
 	p.Line("")
 	p.Table("", rows)

@@ -42,6 +42,10 @@ type Report struct {
 	Verdicts   map[Verdict]int `json:"verdicts"`
 	// Versions of nftproxy, with the number of nodes.
 	Versions map[string]int `json:"versions"`
+	// Newest are the objects that changed last when the nodes were asked; absent: they cannot be
+	// listed, because of NewestError.
+	Newest      map[string]Newest `json:"newest,omitempty"`
+	NewestError string            `json:"newestError,omitempty"`
 	// Services are problems of Services, with the number of nodes.
 	Services []ServiceProblem `json:"services,omitempty"`
 	Nodes    []NodeReport     `json:"nodes"` // the worst first
@@ -53,12 +57,14 @@ type NodeReport struct {
 	Verdict Verdict `json:"verdict"`
 	Pod     string  `json:"pod,omitempty"` // namespace/name of the agent
 	// Reason is why the verdict is not ok.
-	Reason        string        `json:"reason,omitempty"`
-	BehindSeconds float64       `json:"behindSeconds,omitempty"`
-	Version       string        `json:"version,omitempty"`
-	Source        string        `json:"source,omitempty"`
-	LastSuccess   time.Time     `json:"lastSuccess,omitzero"` // end of the last successful sync
-	Problems      []api.Problem `json:"problems,omitempty"`   // without these of Services
+	Reason        string  `json:"reason,omitempty"`
+	BehindSeconds float64 `json:"behindSeconds,omitempty"`
+	// Seen are the newest resourceVersions that the agent has received.
+	Seen        map[string]string `json:"seen,omitempty"`
+	Version     string            `json:"version,omitempty"`
+	Source      string            `json:"source,omitempty"`
+	LastSuccess time.Time         `json:"lastSuccess,omitzero"` // end of the last successful sync
+	Problems    []api.Problem     `json:"problems,omitempty"`   // without these of Services
 }
 
 // ServiceProblem is a problem of a Service on some nodes.
@@ -81,10 +87,10 @@ func (r *Report) Wrong() (n int) {
 // maxPending is how long changes may wait for a sync before a node is behind.
 const maxPending = 10 * time.Second
 
-// Judge judges the answers of agents, at a time. Nodes that are not listed have no agent only
-// if they should have one; with all, the list of nodes is complete.
-func Judge(now time.Time, nodes []Node, answers []Answer[api.Status], all bool) *Report {
-	r := &Report{Asked: now, Verdicts: make(map[Verdict]int), Versions: make(map[string]int)}
+// Judge judges the answers of agents, at a time. newest are objects that changed before they were
+// asked; nil: not known. With all, the list of nodes is complete.
+func Judge(now time.Time, nodes []Node, answers []Answer[api.Status], newest map[string]Newest, all bool) *Report {
+	r := &Report{Asked: now, Newest: newest, Verdicts: make(map[Verdict]int), Versions: make(map[string]int)}
 	services := make(map[[2]string]*ServiceProblem)
 	seen := make(map[string]bool)
 	for i := range answers {
@@ -98,6 +104,9 @@ func Judge(now time.Time, nodes []Node, answers []Answer[api.Status], all bool) 
 		}
 		seen[a.Agent.Node] = true
 		n := judge(a, known)
+		if a.Document != nil {
+			n.lag(now, a.Document, newest)
+		}
 		if a.Document != nil {
 			r.Versions[n.Version]++
 			collect(services, n.Name, a.Document)
@@ -167,6 +176,21 @@ func judge(a *Answer[api.Status], known bool) NodeReport {
 		n.Verdict, n.Reason = Problems, n.Problems[0].Reason+": "+n.Problems[0].Message
 	}
 	return n
+}
+
+// lag makes a node that has not seen the newest object one that is behind.
+func (n *NodeReport) lag(now time.Time, s *api.Status, newest map[string]Newest) {
+	n.Seen = s.Seen
+	kind := Lags(s, newest)
+	if kind == "" || n.Verdict.rank() <= Behind.rank() {
+		return
+	}
+	n.Verdict = Behind
+	of := newest[kind]
+	n.Reason = fmt.Sprintf("it has seen %s up to resourceVersion %s, and %s has %s", kind, s.Seen[kind], of.Object, of.ResourceVersion)
+	if !of.Changed.IsZero() {
+		n.BehindSeconds = max(0, now.Sub(of.Changed).Seconds())
+	}
 }
 
 // pendingFor returns how long changes wait for a sync, by the clock of the node if its version

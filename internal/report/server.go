@@ -27,6 +27,9 @@ type Config struct {
 	// SourceState returns why the source cannot be used and since when, or nil, and
 	// the warnings about its objects. Nil: the state is unknown.
 	SourceState func() (since time.Time, warnings []string, err error)
+	// Seen returns the newest resourceVersions of the API server that were seen; nil: there is
+	// no API server.
+	Seen func() map[string]string
 	// Reads is when the source is read for the first time, if that was postponed.
 	Reads   time.Time
 	State   func() agent.State
@@ -170,6 +173,9 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
 	}}
 	r.addSource(now, s.config.SourceState)
+	if s.config.Seen != nil {
+		r.Seen = s.config.Seen()
+	}
 	if now.Before(s.config.Reads) {
 		r.PostponedUntil = onClock(now, s.config.Reads)
 	}

@@ -151,6 +151,14 @@ func (c *Cluster) reflectors() []*cache.Reflector {
 	}
 }
 
+// Seen returns the newest resourceVersion of each kind of objects of Services that was seen, by the
+// names of the kinds in URLs.
+func (c *Cluster) Seen() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return map[string]string{"services": c.services.version, "endpointslices": c.slices.version}
+}
+
 // Node returns the Node as it was seen last, also if it is gone since (10.11),
 // or nil.
 func (c *Cluster) Node() *model.Node {

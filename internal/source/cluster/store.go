@@ -28,6 +28,7 @@ type store[O metav1.Object, V any] struct {
 	stamp func(O) time.Time
 
 	objects  map[cache.ObjectName]*V
+	version  string        // the newest resourceVersion that was seen
 	complete bool          // listed once
 	listed   chan struct{} // closed then
 }
@@ -111,6 +112,14 @@ func (s *store[O, V]) Add(o any) error {
 	return nil
 }
 
+// UpdateResourceVersion implements [cache.ResourceVersionUpdater]: all events up to a version
+// have been stored.
+func (s *store[O, V]) UpdateResourceVersion(version string) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	s.version = version
+}
+
 // put stores an object and reports whether that changes anything. If not, the old
 // value stays, because readers already share it. The caller holds the lock.
 func (s *store[O, V]) put(c converted[V]) bool {
@@ -155,8 +164,8 @@ func (s *store[O, V]) Delete(o any) error {
 	return nil
 }
 
-// Replace stores a complete list of objects and removes all others.
-func (s *store[O, V]) Replace(list []any, _ string) error {
+// Replace stores a complete list of objects, of a resourceVersion, and removes all others.
+func (s *store[O, V]) Replace(list []any, version string) error {
 	all := make(map[cache.ObjectName]converted[V], len(list))
 	for _, o := range list {
 		c, err := s.read(o)
@@ -167,6 +176,7 @@ func (s *store[O, V]) Replace(list []any, _ string) error {
 		all[c.name] = c
 	}
 	s.cluster.change(func() bool {
+		s.version = version
 		if len(s.objects) == 0 {
 			s.objects = make(map[cache.ObjectName]*V, len(all))
 		}

@@ -39,6 +39,8 @@ type Server struct {
 	agents map[string]*Agent // by pod
 	list   []Agent
 	ended  chan struct{}
+	// Services and Slices are the items of the lists of Services and EndpointSlices.
+	Services, Slices func() []any
 	// Others answers what the cluster does not; nil: 404.
 	Others http.Handler
 	// Forbidden are parts of paths that are answered with 403.
@@ -88,6 +90,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.pods(w)
 	case strings.HasPrefix(r.URL.Path, "/apis/apps/v1/") && strings.HasSuffix(r.URL.Path, "/daemonsets"):
 		answer(w, []any{map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}}}}}})
+	case r.URL.Path == "/api/v1/services":
+		answer(w, s.items(s.Services))
+	case r.URL.Path == "/apis/discovery.k8s.io/v1/endpointslices":
+		answer(w, s.items(s.Slices))
 	case rest == "portforward":
 		s.forward(w, r, s.agents[pod])
 	case strings.HasPrefix(rest, "proxy/"):
@@ -98,6 +104,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "there is no "+r.URL.Path)
 	}
+}
+
+func (s *Server) items(list func() []any) []any {
+	if list == nil {
+		return []any{}
+	}
+	return list()
 }
 
 // nodes answers with the Nodes that have a label, which the selector names as key=value.
