@@ -76,6 +76,9 @@ func restartsWithoutReading(t *testing.T, flags []string) {
 		"another namespace": {edit(func(text []byte) []byte {
 			return bytes.Replace(text, []byte(`"Namespace":`), []byte(`"Namespace":1`), 1)
 		}), false},
+		"another time namespace": {edit(func(text []byte) []byte {
+			return bytes.Replace(text, []byte(`"Clock":"`), []byte(`"Clock":"0`), 1)
+		}), false},
 		"an old record": {edit(older), false},
 		"a record of the future": {edit(func(text []byte) []byte {
 			return bytes.Replace(text, []byte(`"Made":`), []byte(`"Made":9999`), 1)

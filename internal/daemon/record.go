@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,7 +45,7 @@ func (d *Daemon) unused(err error) {
 // record is what is in the file.
 type record struct {
 	agent.Record
-	Program []byte // a hash of it: another one may make other rules of the same objects
+	Program []byte // its identity: another one may make other rules of the same objects
 }
 
 // known returns what the record says to this program.
@@ -56,20 +54,6 @@ func (r *record) known() *agent.Record {
 		r.Objects = nil
 	}
 	return &r.Record
-}
-
-// program returns a hash of the program that runs.
-func program() ([]byte, error) {
-	f, err := os.Open("/proc/self/exe") // the same file also when another one has its name
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return nil, err
-	}
-	return h.Sum(nil), nil
 }
 
 // takeRecord returns the record of the last run, and removes it; nil: there is none.

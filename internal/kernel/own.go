@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -126,6 +127,7 @@ func takeOver(f model.Family) codec.Message {
 // Identity identifies the nf_tables of a network namespace, as long as the machine runs.
 type Identity struct {
 	Boot      string // changes with each start of the machine
+	Clock     string // the time namespace of this process: each has its own offset for [Now]
 	Namespace uint64 // no two network namespaces have the same, also one after the other
 }
 
@@ -136,12 +138,26 @@ func (c *Conn) Identity() (Identity, error) {
 		return Identity{}, err
 	}
 	i := Identity{Boot: strings.TrimSpace(string(boot))}
+	if i.Clock, err = clock(); err != nil {
+		return Identity{}, err
+	}
 	i.Namespace, err = c.socket.cookie()
 	return i, err
 }
 
+// clock returns the time namespace of this process, empty if this kernel has none (they came
+// with 5.6).
+func clock() (string, error) {
+	namespace, err := os.Readlink("/proc/self/ns/time")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return namespace, err
+}
+
 // Moment is the time since the start of the machine, including the time that it was suspended.
-// No program can set this clock.
+// No program can set this clock, except for the processes of a time namespace, when it is
+// made: [Identity] has the namespace.
 type Moment time.Duration
 
 // generations is how long a generation stands for one content of the rules. It comes back

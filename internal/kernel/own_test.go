@@ -2,6 +2,9 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +68,41 @@ func TestMoment(t *testing.T) {
 	after, afterErr := Now()
 	if beforeErr != nil || afterErr != nil || !before.Distinguishes(after) {
 		t.Errorf("%d and then %d, %v, %v", before, after, beforeErr, afterErr)
+	}
+}
+
+// TestClock: 13.30. In another time namespace the clock shows another moment, and a record has
+// another identity.
+func TestClock(t *testing.T) {
+	const there = "TEST_CLOCK_THERE"
+	namespace, err := clock()
+	now, nowErr := Now()
+	if err := errors.Join(err, nowErr); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv(there) != "" {
+		fmt.Printf("there %s %d\n", namespace, now)
+		return
+	}
+	if again, err := clock(); err != nil || again != namespace {
+		t.Errorf("%q and then %q, %v", namespace, again, err)
+	}
+	cmd := exec.Command("unshare", "--time", "--boottime", "86400", "--fork", os.Args[0], "-test.run", "^TestClock$")
+	cmd.Env = append(os.Environ(), there+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var other string
+	var later Moment
+	if _, err := fmt.Sscanf(string(out), "there %s %d", &other, &later); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if other == namespace || other == "" || later < now+Moment(24*time.Hour) || now.Distinguishes(later) {
+		t.Errorf("the clock of %s shows %d, the one of %s %d", namespace, now, other, later)
+	}
+	s := newSandbox(t)
+	if i, err := s.Identity(); err != nil || i.Clock != namespace {
+		t.Errorf("identity %+v, %v, want the clock %s", i, err, namespace)
 	}
 }
