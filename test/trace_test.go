@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -74,6 +76,7 @@ var tracedConnections = []traced{
 	{name: "docker", from: outside, code: 1, script: "iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER; iptables-nft -A DOCKER-USER -p tcp --dport 8080 -j DROP\n"},
 	{name: "docker-policy", from: outside, code: 1, script: "iptables-nft -N DOCKER; iptables-nft -A FORWARD -o docker0 -j DOCKER; iptables-nft -P FORWARD DROP\n"},
 	{name: "iptables-reject", from: outside, code: 1, script: "iptables-nft -A FORWARD -p tcp --dport 8080 -m comment --comment 'cali:abc' -j REJECT --reject-with tcp-reset\n"},
+	{name: "iptables-legacy", from: outside, code: 1, script: "iptables-legacy -A FORWARD -p tcp --dport 8080 -j DROP\n"},
 	{name: "answer-dropped", from: outside, code: 1, script: nftChain("ip", "fw", "filter hook forward priority 0", "ct direction reply drop;")},
 	{name: "no-forwarding", from: outside, code: 1, script: "echo 0 >/proc/sys/net/ipv4/ip_forward\n"},
 	{name: "other-client", from: outside, code: 1, args: []string{"--from", "192.0.2.77", "--timeout", "1s"}},
@@ -243,5 +246,42 @@ func TestTraceLeavesNothing(t *testing.T) {
 			})
 			d.stop(t)
 		})
+	}
+}
+
+// 12.94: the connection of a pod, whose address the API server knows, is followed, and not those
+// of others.
+func TestTraceFromPod(t *testing.T) {
+	c := newCluster(t, 2)
+	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
+	c.apply(web)
+	pod := fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","spec":{"nodeName":"node"},"status":{"hostIPs":[{"ip":%q}],"podIPs":[{"ip":%q},{"ip":%q}]}}`,
+		c.Node.IPv4, c.Pods[1].IPv4, c.Pods[1].IPv6)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/namespaces/shop/pods/cart", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, pod)
+	})
+	var listener net.Listener
+	if err := c.Node.Do(func() (err error) { listener, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = http.Serve(listener, mux) }()
+	t.Cleanup(func() { listener.Close() })
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://" + listener.Addr().String() + "'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range model.Families {
+		to := web.clusterIP(family)
+		w := c.startTrace("trace", "tcp", to.String(), "--from", "shop/cart", "--kubeconfig", kubeconfig)
+		for _, from := range []*netlab.Host{c.Client, c.Pods[1]} {
+			_, _ = from.Ask("tcp", to, silence)
+		}
+		got, want := w.ends(0), " from "+netip.AddrPortFrom(c.Pods[1].Address(family), 0).String()
+		if !strings.Contains(got, strings.TrimSuffix(want, "0")) || !strings.Contains(got, "answered") {
+			t.Errorf("%s: trace prints\n%s\nwant%s", family, got, want)
+		}
 	}
 }
