@@ -57,10 +57,7 @@ func (s *apiServer) wasRead(kind string) bool {
 // startAPI starts a server on the loopback interface of a namespace.
 func startAPI(t *testing.T, ns *netlab.Namespace, manifests string) *apiServer {
 	t.Helper()
-	s := &apiServer{objects: make(map[string]map[string]object), watchers: make(map[chan object]string), read: make(map[string]bool)}
-	for _, path := range collections {
-		s.objects[path] = make(map[string]object)
-	}
+	s := newAPI(t, manifests)
 	server := httptest.NewUnstartedServer(s)
 	if err := ns.Do(func() (err error) {
 		lo, err := netlink.LinkByName("lo")
@@ -79,6 +76,16 @@ func startAPI(t *testing.T, ns *netlab.Namespace, manifests string) *apiServer {
 	server.Start()
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	s.url = server.URL
+	return s
+}
+
+// newAPI returns a server that does not listen yet.
+func newAPI(t *testing.T, manifests string) *apiServer {
+	t.Helper()
+	s := &apiServer{objects: make(map[string]map[string]object), watchers: make(map[chan object]string), read: make(map[string]bool)}
+	for _, path := range collections {
+		s.objects[path] = make(map[string]object)
+	}
 	s.set(t, manifests)
 	return s
 }

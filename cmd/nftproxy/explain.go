@@ -245,7 +245,12 @@ func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Res
 	if err != nil {
 		return nil, err
 	}
-	router := snapshot.Route(cfg.Node)
+	return explainObjects(q, snapshot, cfg.Node)
+}
+
+// explainObjects traces through the rules that objects lead to on a node.
+func explainObjects(q question, snapshot *model.Snapshot, node model.Config) (*explain.Result, error) {
+	router := snapshot.Route(node)
 	routing := router.Routing()
 	var all []served.Named
 	for i := range routing.Routes {
@@ -255,7 +260,7 @@ func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Res
 	if err != nil {
 		return nil, err
 	}
-	p, local := q.packet, explain.LocalAddresses(snapshot, cfg.Node)
+	p, local := q.packet, explain.LocalAddresses(snapshot, node)
 	if !p.Source.IsValid() {
 		p = p.SentBy(local)
 	}

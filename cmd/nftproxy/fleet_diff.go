@@ -96,9 +96,11 @@ func askHeld(ctx context.Context, client *api.Client) (*held, error) {
 	if h.comparison, err = client.Compare(ctx, ""); err != nil {
 		return nil, err
 	}
-	h.basis, err = client.Basis(ctx)
+	h.basis, err = askBasis(ctx, client)
 	return h, err
 }
+
+func askBasis(ctx context.Context, client *api.Client) (*api.Basis, error) { return client.Basis(ctx) }
 
 // compareNodes compares all nodes, in the order of the agents.
 func compareNodes(c *cobra.Command, f *fleet.Fleet, agents []fleet.Agent) (*fleet.Differences, error) {
@@ -195,6 +197,9 @@ const maxDetailed = 10
 
 // addObjects names the elements of the Services that differ.
 func addObjects(ctx context.Context, f *fleet.Fleet, a fleet.Agent, out *fleet.NodeDifferences, services map[string][2]string, rules *nft.Ruleset) error {
+	if len(services) > 1 {
+		delete(services, "") // shared elements differ where Services do
+	}
 	for n, service := range slices.Sorted(maps.Keys(services)) {
 		switch {
 		case service == "":

@@ -97,7 +97,7 @@ var numbers = map[int][][2]int{
 	15: {{1, 11}},
 	16: {{1, 7}},
 	17: {{1, 15}},
-	18: {{1, 9}},
+	18: {{1, 10}},
 }
 
 func TestReferenceIsComplete(t *testing.T) {

@@ -30,6 +30,9 @@ type Agent struct {
 	Labels map[string]string // of the Node
 }
 
+// kinds are the lists of objects of Services.
+var kinds = map[string]bool{"/api/v1/services": true, "/apis/discovery.k8s.io/v1/endpointslices": true, "/apis/networking.k8s.io/v1/servicecidrs": true}
+
 // Port is the port of the agents.
 const Port = 10249
 
@@ -41,8 +44,9 @@ type Server struct {
 	ended  chan struct{}
 	// Services and Slices are the items of the lists of Services and EndpointSlices.
 	Services, Slices func() []any
-	// Others answers what the cluster does not; nil: 404.
-	Others http.Handler
+	// Objects, if set, answers for Services, EndpointSlices and ServiceCIDRs, and for Nodes
+	// whose metadata alone is not enough.
+	Objects http.Handler
 	// Forbidden are parts of paths that are answered with 403.
 	Forbidden []string
 }
@@ -83,11 +87,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	pod, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/kube-system/pods/"), "/")
+	metadata := strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList")
 	switch {
+	case s.Objects != nil && (kinds[r.URL.Path] || r.URL.Path == "/api/v1/nodes" && !metadata):
+		s.Objects.ServeHTTP(w, r)
 	case r.URL.Path == "/api/v1/nodes":
 		s.nodes(w, r.URL.Query().Get("labelSelector"))
-	case r.URL.Path == "/api/v1/pods" || r.URL.Path == "/api/v1/namespaces/kube-system/pods":
-		s.pods(w)
+	case r.URL.Path == "/api/v1/pods" || strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") && strings.HasSuffix(r.URL.Path, "/pods"):
+		s.pods(w, r.URL.Query().Get("fieldSelector"))
 	case strings.HasPrefix(r.URL.Path, "/apis/apps/v1/") && strings.HasSuffix(r.URL.Path, "/daemonsets"):
 		answer(w, []any{map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}}}}}})
 	case r.URL.Path == "/api/v1/services":
@@ -99,8 +106,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(rest, "proxy/"):
 		name, _, _ := strings.Cut(pod, ":")
 		s.proxy(w, r, s.agents[name], strings.TrimPrefix(rest, "proxy"))
-	case s.Others != nil:
-		s.Others.ServeHTTP(w, r)
 	default:
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "there is no "+r.URL.Path)
 	}
@@ -131,13 +136,15 @@ func (s *Server) nodes(w http.ResponseWriter, selector string) {
 	answer(w, items)
 }
 
-func (s *Server) pods(w http.ResponseWriter) {
+// pods answers with the pods of agents, or with the one that a field selects by its name.
+func (s *Server) pods(w http.ResponseWriter, selector string) {
 	var items []any
+	name, one := strings.CutPrefix(selector, "metadata.name=")
 	for i := range s.list {
-		if a := &s.list[i]; a.Pod != "" {
+		if a := &s.list[i]; a.Pod != "" && (!one || a.Pod == name) {
 			items = append(items, map[string]any{
 				"metadata": map[string]any{"namespace": "kube-system", "name": a.Pod},
-				"spec":     map[string]any{"nodeName": a.Node},
+				"spec":     map[string]any{"nodeName": a.Node, "hostNetwork": true},
 				"status":   map[string]any{"phase": "Running", "conditions": []any{map[string]string{"type": "Ready", "status": "True"}}},
 			})
 		}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+type fleetDescribeOptions struct {
+	fleetOptions
+	output string
+	colour colourFlag
+}
+
+func clusterDescribeCommand() *cobra.Command {
+	var o fleetDescribeOptions
+	c := &cobra.Command{
+		Use:   "describe NAMESPACE/NAME",
+		Short: "Show how all nodes serve a Service, and which differ",
+		Long: `Ask the nftproxy of every node, or of the nodes of --node and -l, how it serves a Service, and
+describe it once for all nodes that serve it in the same way. Nodes differ where traffic
+policies, zones or health checks say so, and where they should not.
+
+Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 error.`,
+		Example: `  kubectl nftproxy describe shop/web
+  kubectl nftproxy describe shop/web -o json | jq -r '.[] | "\(.nodes | length) \(.nodes[0])"'`,
+		Args: describeArguments,
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
+	}
+	o.addFlags(c)
+	c.Flags().StringSliceVar(&o.nodes, "node", nil, "only these `nodes`")
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(c.Flags())
+	return c
+}
+
+func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
+	paint, err := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+		return err
+	}
+	f, err := o.open()
+	if err != nil {
+		return err
+	}
+	m, err := o.members(c, f)
+	if err != nil {
+		return err
+	}
+	groups := fleet.Group(fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), func(ctx context.Context, client *api.Client) (*api.Description, error) {
+		return client.Describe(ctx, service)
+	}))
+	meterOf(c).Stop()
+	if o.output == "json" {
+		err = terminal.JSON(c.OutOrStdout(), groups)
+	} else {
+		err = printServed(c.OutOrStdout(), groups, paint)
+	}
+	for i := range groups {
+		if err == nil && groups[i].Error != "" {
+			return errNodesWrong
+		}
+	}
+	return err
+}
+
+// printServed describes a Service once for each group of nodes.
+func printServed(w io.Writer, groups []fleet.Served, paint bool) error {
+	for i := range groups {
+		g := &groups[i]
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, terminal.Printable(g.Title()))
+		if g.Error != "" {
+			fmt.Fprintln(w, terminal.Red.Paint(terminal.Printable(g.Error), paint))
+			continue
+		}
+		if err := show.Description(w, g.Description, time.Now(), paint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
