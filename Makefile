@@ -119,6 +119,15 @@ test-arm64: ## run tests that need no kernel in an emulator of arm64: bytes for 
 	scripts/install-packages qemu-aarch64-static:qemu-user-static git:git
 	scripts/test-arm64
 
+# Packets of both families, TCP and UDP: all kinds of addresses, optional features, affinity, a
+# table of maglev, changes of the rules below open flows, and restarts of the process.
+ARM64_TESTS := ^Test(Features|Affinity|AffinityOutlivesDaemon|RulesOutliveDaemon|FlowsSurviveUpdates|Maglev)$$
+
+.PHONY: test-arm64-machine
+test-arm64-machine: ## send packets through an emulated arm64 machine with Debian's kernel 6.12; KERNELS=6.1, TESTS selects others; needs root, Debian and qemu
+	scripts/install-packages qemu-system-aarch64:qemu-system-arm qemu-aarch64-static:qemu-user-static
+	go run ./test/kernels -arch arm64 -packages '^test$$' -tests '$(or $(TESTS),$(ARM64_TESTS))' $(or $(KERNELS),6.12)
+
 .PHONY: test-package
 test-package: ## install, use, upgrade and remove the .deb in an emulated Debian 13 with systemd (5 minutes); needs root and Debian
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +41,7 @@ func measureOn(ctx context.Context, kernels, args []string, out string) error {
 }
 
 func measureOne(ctx context.Context, kernel string, args []string) (*results.File, error) {
-	release, err := debian.ReleaseOf(kernel)
+	release, err := debian.ReleaseOf(kernel, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}

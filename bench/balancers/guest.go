@@ -19,7 +19,7 @@ const (
 // measureInMachine runs this program with arguments in a virtual machine that is
 // emulated in software, and writes the results to a file.
 func measureInMachine(ctx context.Context, args []string, out string) error {
-	m := guest.Machine{Release: debian.Releases[len(debian.Releases)-1], Packages: packages, Programs: map[string]string{guestProgram: nftproxyPath}}
+	m := guest.Machine{Release: debian.Newest(), Packages: packages, Programs: map[string]string{guestProgram: nftproxyPath}}
 	found, err := m.Measure(ctx, append(args, "-nftproxy", guestProgram, "-place", virtualPlace))
 	if err != nil || out == "" {
 		return err

@@ -113,7 +113,7 @@ func report(measure func(args []string) error) error {
 		return err
 	}
 	defer in.Close()
-	port, err := os.OpenFile(debian.AnswersPort, os.O_WRONLY, 0)
+	port, err := os.OpenFile(debian.AnswersPort(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func kubeconfig(c *testbed.Cluster) string {
 func boot(c *testbed.Cluster, o order) []byte {
 	t := c.T
 	t.Helper()
-	system, err := debian.Unpack(t.Context(), debian.Releases[len(debian.Releases)-1], packages)
+	system, err := debian.Unpack(t.Context(), debian.Newest(), packages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func answer(r report.Results) error {
 	if err != nil {
 		return err
 	}
-	port, err := os.OpenFile(debian.AnswersPort, os.O_WRONLY, 0)
+	port, err := os.OpenFile(debian.AnswersPort(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

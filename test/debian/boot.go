@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -17,9 +19,26 @@ import (
 
 const machineTimeout = time.Hour
 
-// AnswersPort is the device in the virtual machine that is written to the file of
+// machine is what qemu emulates of an architecture.
+type machine struct {
+	qemu      []string // program and arguments
+	console   string   // device for standard input and output
+	answers   string   // device that is written to the file of answers
+	emulator  string   // of single programs, on other machines
+	libraries string   // directory of libraries
+	loader    string   // of programs, there
+}
+
+var machines = map[string]machine{
+	"amd64": {[]string{"qemu-system-x86_64", "-device", "isa-serial,chardev=console", "-device", "isa-serial,chardev=answers"},
+		"ttyS0", "ttyS1", "qemu-x86_64-static", "x86_64-linux-gnu", "ld-linux-x86-64.so.2"},
+	"arm64": {[]string{"qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a72", "-serial", "chardev:console", "-device", "pci-serial,chardev=answers"},
+		"ttyAMA0", "ttyS0", "qemu-aarch64-static", "aarch64-linux-gnu", "ld-linux-aarch64.so.1"},
+}
+
+// AnswersPort returns the device in the virtual machine that is written to the file of
 // answers.
-const AnswersPort = "/dev/ttyS1"
+func AnswersPort() string { return "/dev/" + machines[runtime.GOARCH].answers }
 
 // Boot runs a virtual machine of two processors to its end. Its first process is
 // /init of the initial file system, with an argument.
@@ -50,12 +69,12 @@ func (s System) Command(ctx context.Context, initrd, argument, answers string, o
 	// everywhere. The processors take turns in one thread: with a thread each,
 	// one can meet a breakpoint that another has long removed from the code of
 	// the kernel, and the kernel panics (qemu 7.2, once in an hour).
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=single", "-m", "3G",
-		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-serial", "file:"+answers,
+	m := machines[s.Arch]
+	args := slices.Concat(m.qemu[1:], []string{"-accel", "tcg,thread=single", "-m", "3G",
+		"-nodefaults", "-display", "none", "-no-reboot", "-chardev", "stdio,id=console", "-chardev", "file,id=answers,path=" + answers,
 		"-kernel", filepath.Join(s.dir, "vmlinuz"), "-initrd", initrd,
-		"-append", "console=ttyS0 loglevel=4 panic=-1 -- "+argument)
-	cmd.Args = append(cmd.Args, options...)
-	return cmd
+		"-append", "console=" + m.console + " loglevel=4 panic=-1 -- " + argument}, options)
+	return exec.CommandContext(ctx, m.qemu[0], args...)
 }
 
 // Init is the first process of a virtual machine. It runs this program with an

@@ -7,15 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 )
 
 const (
-	kernelPackage = "linux-image-cloud-amd64"
-	keyring       = "/usr/share/keyrings/debian-archive-keyring.gpg"
-	maxAge        = 7 * 24 * time.Hour // of unpacked packages
+	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	maxAge  = 7 * 24 * time.Hour // of unpacked packages
 )
 
 // base is in every set of packages: a shell, and the loader of kernel modules with
@@ -26,11 +26,19 @@ var base = []string{"busybox-static", "kmod", "liblzma5"}
 // caches are not used.
 const layout = "1"
 
-// Release is a Debian release and the kernel series that it has.
-type Release struct{ Kernel, Codename string }
+// Release is a Debian release for an architecture, and the kernel series that it has.
+type Release struct{ Kernel, Codename, Arch string }
 
-// Releases are those that can be unpacked, the oldest first.
-var Releases = []Release{{"6.1", "bookworm"}, {"6.12", "trixie"}}
+// Releases returns those that can be unpacked for an architecture, the oldest first.
+func Releases(arch string) []Release {
+	return []Release{{"6.1", "bookworm", arch}, {"6.12", "trixie", arch}}
+}
+
+// Newest returns the newest one, for the architecture of this machine.
+func Newest() Release {
+	all := Releases(runtime.GOARCH)
+	return all[len(all)-1]
+}
 
 // Set is packages that are unpacked together, besides a kernel and a shell. Its name
 // is part of that of the cache: give other packages another name.
@@ -51,13 +59,21 @@ type System struct {
 // Root is the directory of its files.
 func (s System) Root() string { return filepath.Join(s.dir, "root") }
 
-// ReleaseOf returns the release with a kernel, such as 6.12.
-func ReleaseOf(kernel string) (Release, error) {
-	i := slices.IndexFunc(Releases, func(r Release) bool { return r.Kernel == kernel })
+// ReleaseOf returns the release with a kernel, such as 6.12, for an architecture.
+func ReleaseOf(kernel, arch string) (Release, error) {
+	all := Releases(arch)
+	i := slices.IndexFunc(all, func(r Release) bool { return r.Kernel == kernel })
 	if i < 0 {
-		return Release{}, fmt.Errorf("no kernel %q; there are %v", kernel, Releases)
+		return Release{}, fmt.Errorf("no kernel %q; there are %v", kernel, all)
 	}
-	return Releases[i], nil
+	return all[i], nil
+}
+
+// Libraries is the directory of its libraries, and the path of the loader that belongs to them.
+func (s System) Libraries() (dir, loader string) {
+	m := machines[s.Arch]
+	dir = filepath.Join(s.Root(), "usr/lib", m.libraries)
+	return dir, filepath.Join(dir, m.loader)
 }
 
 // Unpack unpacks packages of a release into the cache of the user, or finds them
@@ -68,7 +84,11 @@ func Unpack(ctx context.Context, r Release, set Set) (System, error) {
 		return System{}, fmt.Errorf("find a place for Debian's packages: %w", err)
 	}
 	cache = filepath.Join(cache, "nftproxy-kernels")
-	s := System{r, filepath.Join(cache, r.Codename+set.Name+"-"+layout)}
+	name := r.Codename + set.Name + "-" + layout
+	if r.Arch != "amd64" {
+		name += "-" + r.Arch
+	}
+	s := System{r, filepath.Join(cache, name)}
 	if i, err := os.Stat(filepath.Join(s.dir, "vmlinuz")); err == nil && time.Since(i.ModTime()) < maxAge {
 		return s, nil
 	}
@@ -100,7 +120,7 @@ func fetch(ctx context.Context, r Release, set Set, dir string) error {
 			"-o", "Dir::Etc::sourcelist=" + dir + "/debian.sources",
 			"-o", "Dir::Etc::sourceparts=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null",
 			"-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
-			"-o", "APT::Sandbox::User=root", "-o", "APT::Architecture=amd64", "-qq",
+			"-o", "APT::Sandbox::User=root", "-o", "APT::Architecture=" + r.Arch, "-o", "APT::Architectures=" + r.Arch, "-qq",
 		}
 		cmd := exec.CommandContext(ctx, program, append(options, args...)...)
 		cmd.Dir = filepath.Join(dir, "archives")
@@ -124,6 +144,7 @@ func fetch(ctx context.Context, r Release, set Set, dir string) error {
 		return err
 	}
 	// Without what the kernel depends on, which are the tools that install it.
+	kernelPackage := "linux-image-cloud-" + r.Arch
 	depends, err := apt("apt-cache", "depends", "--important", kernelPackage)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,7 +36,8 @@ func install(ctx context.Context, s System) error {
 			return err
 		}
 	}
-	for _, d := range []string{"archives", "lists", "root/usr/share/doc", "root/usr/share/man", "root/usr/share/locale", "root/usr/lib/x86_64-linux-gnu/gconv"} {
+	for _, d := range []string{"archives", "lists", "root/usr/share/doc", "root/usr/share/man", "root/usr/share/locale",
+		"root/usr/lib/" + machines[s.Arch].libraries + "/gconv"} {
 		if err := os.RemoveAll(filepath.Join(s.dir, d)); err != nil {
 			return err
 		}
@@ -79,16 +81,35 @@ func installKernel(ctx context.Context, s System) error {
 	if err := keepOnly(modules, "net", "lib", "crypto", "arch", "drivers/net"); err != nil {
 		return err
 	}
-	depmod := exec.CommandContext(ctx, "/sbin/depmod", version)
-	depmod.SysProcAttr = &syscall.SysProcAttr{Chroot: s.Root()}
-	depmod.Dir = "/"
-	if _, err := output(depmod); err != nil {
+	if err := depmod(ctx, s, version); err != nil {
 		return err
 	}
 	// The time of the package is not that of the installation.
 	now := time.Now()
 	return errors.Join(os.Chtimes(images[0], now, now), os.Rename(images[0], filepath.Join(s.dir, "vmlinuz")),
 		os.RemoveAll(filepath.Join(s.Root(), "boot")))
+}
+
+// depmod runs depmod of the release, in an emulator if this machine has another architecture.
+func depmod(ctx context.Context, s System, version string) error {
+	cmd := exec.CommandContext(ctx, "/sbin/depmod", version)
+	if s.Arch != runtime.GOARCH {
+		emulator, err := exec.LookPath(machines[s.Arch].emulator)
+		if err != nil {
+			return err
+		}
+		const inside = "/emulator"
+		if _, err := output(exec.CommandContext(ctx, "cp", emulator, filepath.Join(s.Root(), inside))); err != nil {
+			return err
+		}
+		defer os.Remove(filepath.Join(s.Root(), inside))
+		// kmod is what its first argument names.
+		cmd = exec.CommandContext(ctx, inside, "-0", "depmod", "/bin/kmod", version)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: s.Root()}
+	cmd.Dir = "/"
+	_, err := output(cmd)
+	return err
 }
 
 // keepOnly removes the files that are in none of some directories.

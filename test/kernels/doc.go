@@ -15,6 +15,8 @@
 // The program is its own first process in the virtual machine. A machine that
 // does not report on each package is a failure, and so is a skipped test.
 //
-// It needs root, qemu and a Debian machine, whose mirror it uses, of the
-// architecture amd64.
+// With -arch arm64 it does so for that architecture. On a machine of another architecture the
+// golden tests are left out.
+//
+// It needs root, qemu and a Debian machine, whose mirror it uses.
 package main

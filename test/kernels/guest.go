@@ -25,7 +25,7 @@ func runJobs() error {
 	if err := json.Unmarshal(list, &jobs); err != nil {
 		return err
 	}
-	port, err := os.OpenFile(debian.AnswersPort, os.O_WRONLY, 0)
+	port, err := os.OpenFile(debian.AnswersPort(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

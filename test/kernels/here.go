@@ -20,7 +20,8 @@ func (s *suite) runHere(ctx context.Context, sys debian.System, out io.Writer) (
 	}
 	nft := filepath.Join(bin, "nft")
 	// The libraries of the release need the loader that they came with.
-	script := fmt.Sprintf("#!/bin/sh\nexec '%[1]s/usr/lib64/ld-linux-x86-64.so.2' --library-path '%[1]s/usr/lib/x86_64-linux-gnu' '%[1]s/usr/sbin/nft' \"$@\"\n", sys.Root())
+	libraries, loader := sys.Libraries()
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' --library-path '%s' '%s/usr/sbin/nft' \"$@\"\n", loader, libraries, sys.Root())
 	// A program that the other machine starts meanwhile would inherit the file while it is
 	// open for writing, and the kernel refuses to run such a file (ETXTBSY).
 	syscall.ForkLock.RLock()

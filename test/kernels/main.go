@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -37,43 +38,60 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// run runs everything for the kernels that are named, or for all.
-func run(args []string) error {
+// options are what the command line selects.
+type options struct {
+	packages *regexp.Regexp
+	tests    string
+	arch     string
+	golden   bool // run the golden tests on this machine, too
+	releases []debian.Release
+}
+
+func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("kernels", flag.ContinueOnError)
 	packages := flags.String("packages", "", "in virtual machines, test only packages that match a `regexp`")
-	tests := flags.String("tests", "", "in virtual machines, run only tests that match a `regexp`")
-	golden := flags.Bool("golden", true, "run the golden tests on this machine, with the nft of each release")
+	flags.StringVar(&o.tests, "tests", "", "in virtual machines, run only tests that match a `regexp`")
+	flags.StringVar(&o.arch, "arch", runtime.GOARCH, "architecture of the virtual machines: amd64 or arm64")
+	flags.BoolVar(&o.golden, "golden", true, "run the golden tests on this machine, with the nft of each release, if it has that architecture")
 	if err := flags.Parse(args); err != nil {
-		return err
+		return o, err
 	}
-	selection, err := regexp.Compile(*packages)
+	if o.arch != "amd64" && o.arch != "arm64" {
+		return o, fmt.Errorf("no architecture %q; there are amd64 and arm64", o.arch)
+	}
+	if o.packages, err = regexp.Compile(*packages); err != nil {
+		return o, err
+	}
+	o.golden = o.golden && o.arch == runtime.GOARCH
+	o.releases, err = selectReleases(o.arch, flags.Args())
+	return o, err
+}
+
+// run runs everything for the kernels that are named, or for all.
+func run(args []string) error {
+	o, err := parse(args)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	selected, err := selectReleases(flags.Args())
-	if err != nil {
-		return err
-	}
 	work, err := os.MkdirTemp("", "nftproxy-kernels-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
 	began := time.Now()
-	s, err := buildSuite(ctx, work, selection)
+	s, err := buildSuite(ctx, work, o)
 	if err != nil {
 		return err
 	}
-	s.tests, s.golden = *tests, *golden
 	fmt.Printf("%.1f s to build the tests\n", time.Since(began).Seconds())
 
 	// In parallel: an emulated machine keeps no more than one processor busy.
-	results, errs := make([][]result, len(selected)), make([]error, len(selected))
+	results, errs := make([][]result, len(o.releases)), make([]error, len(o.releases))
 	var shared sync.Mutex
 	var releases sync.WaitGroup
-	for i, r := range selected {
+	for i, r := range o.releases {
 		out := &lines{prefix: r.Kernel + ": ", out: os.Stdout, shared: &shared}
 		releases.Go(func() {
 			results[i], errs[i] = s.runOn(ctx, r, out)
@@ -112,13 +130,13 @@ func (s *suite) runOn(ctx context.Context, r debian.Release, out io.Writer) ([]r
 	return append(results, booted...), err
 }
 
-func selectReleases(kernels []string) ([]debian.Release, error) {
+func selectReleases(arch string, kernels []string) ([]debian.Release, error) {
 	if len(kernels) == 0 {
-		return debian.Releases, nil
+		return debian.Releases(arch), nil
 	}
 	var selected []debian.Release
 	for _, k := range kernels {
-		r, err := debian.ReleaseOf(k)
+		r, err := debian.ReleaseOf(k, arch)
 		if err != nil {
 			return nil, err
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -29,15 +28,17 @@ var unfit = []string{module + "test/faults", module + "test/pair", module + "tes
 type suite struct {
 	work     string // a directory for temporary files
 	programs string // directory of PACKAGE.test and nftproxy
+	init     string // this program, for the virtual machine
 	packages []string
 	tests    string // a regular expression; empty: all
 	golden   bool   // run the golden tests on this machine, too
 }
 
-// buildSuite compiles the tests of those packages that make network namespaces
-// and are selected, and of the golden cases, for a system that has no C library.
-func buildSuite(ctx context.Context, work string, selected *regexp.Regexp) (*suite, error) {
-	s := &suite{work: work, programs: filepath.Join(work, "tests")}
+// buildSuite compiles the tests of those packages that make network namespaces and are
+// selected, for a system of an architecture that has no C library, and those of the golden
+// cases if they are to run on this machine.
+func buildSuite(ctx context.Context, work string, o options) (*suite, error) {
+	s := &suite{work: work, tests: o.tests, golden: o.golden, programs: filepath.Join(work, "tests"), init: filepath.Join(work, "init")}
 	if err := os.Mkdir(s.programs, 0o755); err != nil {
 		return nil, err
 	}
@@ -49,21 +50,26 @@ func buildSuite(ctx context.Context, work string, selected *regexp.Regexp) (*sui
 	}
 	for line := range strings.Lines(list) {
 		words := strings.Fields(line)
-		if slices.Contains(words, netlab) && !slices.Contains(unfit, words[0]) && selected.MatchString(strings.TrimPrefix(words[0], module)) {
+		if slices.Contains(words, netlab) && !slices.Contains(unfit, words[0]) && o.packages.MatchString(strings.TrimPrefix(words[0], module)) {
 			s.packages = append(s.packages, words[0])
 		}
 	}
 	if len(s.packages) == 0 {
 		return nil, errors.New("no package that is selected has tests that use the kernel; run this at the top of the repository")
 	}
+	tests := slices.Clone(s.packages)
+	if s.golden {
+		tests = append(tests, "./golden")
+	}
 	// Without symbols, which only debuggers read: the files go to memory.
 	build := [][]string{
-		append([]string{"test", "-c", "-tags=" + guestTag, "-ldflags=-s -w", "-o", s.programs + "/", "./golden"}, s.packages...),
+		append([]string{"test", "-c", "-tags=" + guestTag, "-ldflags=-s -w", "-o", s.programs + "/"}, tests...),
 		{"build", "-ldflags=-s -w", "-o", s.programs + "/", "./cmd/nftproxy"},
+		{"build", "-ldflags=-s -w", "-o", s.init, "./test/kernels"},
 	}
 	for _, args := range build {
 		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+o.arch)
 		if _, err := output(cmd); err != nil {
 			return nil, err
 		}
