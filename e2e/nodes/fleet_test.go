@@ -74,7 +74,7 @@ func verdictsOf(r *fleet.Report) map[string]fleet.Verdict {
 	return out
 }
 
-// TestPlugin: 18.1, 18.2, 18.4, 18.6, 18.8. With the permissions of the page, over real kubelets, a stopped process and an
+// TestPlugin: 18.1, 18.2, 18.4, 18.6, 18.8, 18.10. With the permissions of the page, over real kubelets, a stopped process and an
 // element that was changed by hand are named, each with its node, and nothing else.
 func TestPlugin(t *testing.T) {
 	c := on(t, kubelets.NFTProxy)
@@ -99,6 +99,8 @@ func TestPlugin(t *testing.T) {
 	if code := c.plugin(t, config, d, "diff"); code != 0 || len(d.Nodes) != c.Nodes || d.Nodes[0].Services < 3 {
 		t.Errorf("nothing was changed: code %d, %+v", code, d)
 	}
+
+	c.traces(t, config)
 
 	stopped, changed := c.NodeList[0], c.NodeList[1]
 	const process = "$(pgrep -o -f '^/usr/local/bin/nftproxy run')"
@@ -131,5 +133,27 @@ func TestPlugin(t *testing.T) {
 	})
 	if code := c.plugin(t, config, d, "diff", c.NodeList[1].Name, c.NodeList[2].Name); code != 0 || len(d.Nodes) != 2 {
 		t.Errorf("after the repair: code %d, %+v", code, d)
+	}
+}
+
+// traces explains a connection of a pod, and describes its Service on all nodes.
+func (c *cluster) traces(t *testing.T, config string) {
+	t.Helper()
+	pod, node, _ := strings.Cut(strings.TrimSpace(c.kubectl(t, "get", "pods", "-l", "app=web", "-o", `jsonpath={.items[0].metadata.name} {.items[0].spec.nodeName}`)), " ")
+	var traced struct {
+		Service  string
+		Notes    []string
+		Outcomes []struct {
+			Endpoint string
+			Share    float64
+		}
+	}
+	if code := c.plugin(t, config, &traced, "explain", "tcp", "default/web:http", "--from", "pod/default/"+pod); code != 0 || traced.Service != "default/web:http" ||
+		len(traced.Outcomes) < 3 || !strings.Contains(strings.Join(traced.Notes, "; "), "on node "+node) {
+		t.Errorf("code %d, from %s on %s: %+v", code, pod, node, traced)
+	}
+	var served []fleet.Served
+	if code := c.plugin(t, config, &served, "describe", "default/web"); code != 0 || len(served) == 0 || len(served[0].Nodes)*len(served) != c.Nodes {
+		t.Errorf("code %d: %+v", code, served)
 	}
 }
