@@ -102,9 +102,9 @@ func (c *Client) Observe(ctx context.Context, q *ObserveQuery) (*Observed, error
 // Compare asks for what differs between the kernel and the rules that are wanted, and for the
 // digests of these, or for the elements of one Service, as namespace/name.
 func (c *Client) Compare(ctx context.Context, service string) (*Comparison, error) {
-	query := url.Values{"digests": {"true"}}
+	query := url.Values{}
 	if service != "" {
-		query = url.Values{"service": {service}}
+		query.Set("service", service)
 	}
 	return get[Comparison](ctx, c, ComparePath, query)
 }

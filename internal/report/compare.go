@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,16 +83,18 @@ func (c *comparer) answer(ctx context.Context, query url.Values) (any, error) {
 		c.last = out
 	}
 	answer := *out
-	if query.Get("digests") != "true" && service == "" {
+	if service == "" {
 		return &answer, nil
 	}
-	rules := render.Render(c.config.Routing())
-	if service != "" {
-		answer.Elements = changes.ElementsOf(rules, service)
-	} else {
-		answer.Digests = changes.Digests(rules)
-	}
+	answer.Digests, answer.Elements = nil, changes.ElementsOf(rulesFor(c.config.Routing(), service), service)
 	return &answer, nil
+}
+
+// rulesFor returns the rules of one Service: those of all would cost each request much.
+func rulesFor(routing *model.Routing, service string) *nft.Ruleset {
+	own := *routing
+	own.Routes = slices.DeleteFunc(slices.Clone(routing.Routes), func(r model.Route) bool { return r.Service.Name.String() != service })
+	return render.Render(&own)
 }
 
 // compare compares the kernel with the rules that the agent has applied. It begins again while
@@ -101,12 +104,15 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 		before := c.config.State()
 		if before.Pending.IsZero() {
 			routing := c.config.Routing()
-			p, err := c.config.Compare(render.Render(routing))
+			rules := render.Render(routing)
+			p, err := c.config.Compare(rules)
 			if err != nil {
 				return nil, err
 			}
 			if c.rests(before) {
-				return c.compared(p, routing), nil
+				out := c.compared(p, routing)
+				out.Digests = changes.Digests(rules)
+				return out, nil
 			}
 		}
 		if attempt == settleAttempts {
