@@ -1,0 +1,94 @@
+package deploy_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestKrew: the manifest for krew names archives with their checksums, and each has the program
+// under the name that kubectl looks for.
+func TestKrew(t *testing.T) {
+	dir := t.TempDir()
+	programs := []string{"nftproxy-linux-amd64", "nftproxy-linux-arm64"}
+	for _, p := range programs {
+		if err := os.WriteFile(filepath.Join(dir, p), []byte("program "+p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("../scripts/krew", append([]string{"v1.2.3", dir}, programs...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "kubectl-nftproxy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		Metadata struct{ Name string }
+		Spec     struct {
+			Version   string
+			Platforms []struct {
+				Selector         struct{ MatchLabels map[string]string }
+				URI, SHA256, Bin string
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, new(map[string]any)); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &manifest); err != nil || manifest.Metadata.Name != "nftproxy" || manifest.Spec.Version != "v1.2.3" || len(manifest.Spec.Platforms) != 2 {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for i, p := range manifest.Spec.Platforms {
+		if !strings.HasSuffix(programs[i], "-"+p.Selector.MatchLabels["arch"]) || p.Selector.MatchLabels["os"] != "linux" {
+			t.Errorf("%s is for %v", programs[i], p.Selector.MatchLabels)
+		}
+		archive, err := os.ReadFile(filepath.Join(dir, filepath.Base(p.URI)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != p.SHA256 || !strings.Contains(p.URI, "/releases/download/v1.2.3/") {
+			t.Errorf("%s: other checksum or address than %+v", programs[i], p)
+		}
+		if files := contents(t, archive); files[p.Bin] != "program "+programs[i] || files["LICENSE"] == "" || len(files) != 2 {
+			t.Errorf("%s has %v", p.URI, slices.Sorted(maps.Keys(files)))
+		}
+	}
+}
+
+// contents returns the files of an archive that others may read.
+func contents(t *testing.T, archive []byte) map[string]string {
+	t.Helper()
+	unpacked, err := gzip.NewReader(strings.NewReader(string(archive)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]string)
+	for r := tar.NewReader(unpacked); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Mode&0o044 == 0o044 {
+			files[h.Name] = string(data)
+		}
+	}
+}
