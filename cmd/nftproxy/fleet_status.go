@@ -115,6 +115,16 @@ func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Repor
 	if err != nil {
 		return nil, err
 	}
+	r, err := judged(c, f, &m)
+	if err != nil {
+		return nil, err
+	}
+	r.Seconds = time.Since(start).Seconds()
+	return r, c.Context().Err()
+}
+
+// judged asks the agents for their status, and judges the answers.
+func judged(c *cobra.Command, f *fleet.Fleet, m *members) (*fleet.Report, error) {
 	newest, unknown := f.Newest(c.Context())
 	answers := fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), headOfStatus)
 	if err := askAgain(c, f, answers, newest); err != nil {
@@ -124,8 +134,7 @@ func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Repor
 	if unknown != nil {
 		r.NewestError = unknown.Error()
 	}
-	r.Seconds = time.Since(start).Seconds()
-	return r, c.Context().Err()
+	return r, nil
 }
 
 // lagPause is the time in which objects reach a node that is not behind.

@@ -30,7 +30,7 @@ var commandGroups = []group{
 	{"See what is going on", []string{"status", "describe", "explain", "trace", "top", "observe"}},
 	{"All nodes of a cluster", []string{clusterName}},
 	{"Maintenance", []string{"drain", "undrain"}},
-	{"Before and after", []string{"check", "migrate", "cleanup"}},
+	{"Before and after", []string{"check", "migrate", "cleanup", "bundle"}},
 }
 
 // flagGroups are the flags that several commands have, and the flags of run. All

@@ -155,7 +155,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
 		Problems: w.problems, Notes: w.notes, Drains: w.drains, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
-		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Log: w.Log,
+		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Rules: scrapes.Read, Log: w.Log,
 	}
 	if w.traffic != nil {
 		c.Traffic = w.traffic

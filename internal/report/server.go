@@ -63,7 +63,9 @@ type Config struct {
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool
 	Kernel           KernelReader // used by this server only
-	Log              *slog.Logger
+	// Rules reads the tables of the kernel, also for this server only; nil: no page lists them.
+	Rules func() (*nft.Ruleset, uint32, error)
+	Log   *slog.Logger
 }
 
 // KernelReader is the part of [counters.Reader] that a server needs.

@@ -47,6 +47,9 @@ type Server struct {
 	// Objects, if set, answers for Services, EndpointSlices and ServiceCIDRs, and for Nodes
 	// whose metadata alone is not enough.
 	Objects http.Handler
+	// Others answers for all that is not listed here, and for Services and EndpointSlices;
+	// nil: 404.
+	Others http.Handler
 	// Forbidden are parts of paths that are answered with 403.
 	Forbidden []string
 }
@@ -96,16 +99,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/api/v1/pods" || strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") && strings.HasSuffix(r.URL.Path, "/pods"):
 		s.pods(w, r.URL.Query().Get("fieldSelector"))
 	case strings.HasPrefix(r.URL.Path, "/apis/apps/v1/") && strings.HasSuffix(r.URL.Path, "/daemonsets"):
-		answer(w, []any{map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}}}}}})
-	case r.URL.Path == "/api/v1/services":
+		answer(w, []any{map[string]any{"metadata": map[string]string{"namespace": "kube-system", "name": "nftproxy"}, "spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+			"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}, "volumes": []any{map[string]any{"configMap": map[string]string{"name": "nftproxy-config"}}},
+		}}}}})
+	case r.URL.Path == "/api/v1/services" && s.Others == nil:
 		answer(w, s.items(s.Services))
-	case r.URL.Path == "/apis/discovery.k8s.io/v1/endpointslices":
+	case r.URL.Path == "/apis/discovery.k8s.io/v1/endpointslices" && s.Others == nil:
 		answer(w, s.items(s.Slices))
 	case rest == "portforward":
 		s.forward(w, r, s.agents[pod])
 	case strings.HasPrefix(rest, "proxy/"):
 		name, _, _ := strings.Cut(pod, ":")
 		s.proxy(w, r, s.agents[name], strings.TrimPrefix(rest, "proxy"))
+	case s.Others != nil:
+		s.Others.ServeHTTP(w, r)
 	default:
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, "there is no "+r.URL.Path)
 	}

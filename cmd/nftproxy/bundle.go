@@ -1,0 +1,354 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/bundle"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// bundleOptions are the flags of both commands that make an archive.
+type bundleOptions struct {
+	file       string
+	pseudonyms bool
+	node, all  int // MiB
+	names      *bundle.Pseudonyms
+}
+
+func (o *bundleOptions) addFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.file, "file", "", "`file` to write; \"-\": standard output (default: nftproxy-bundle-TIME.tar.gz in this directory)")
+	f.BoolVar(&o.pseudonyms, "pseudonyms", false, "replace addresses and names, each one by the same pseudonym everywhere; FILE.names.json, which is not part of the archive, says what they stand for")
+	f.IntVar(&o.node, "max-node-size", bundle.DefaultLimits.Group>>20, "`MiB` of the files of one node before compression")
+	f.IntVar(&o.all, "max-size", bundle.DefaultLimits.Whole>>20, "`MiB` of all files before compression")
+	_ = c.MarkFlagFilename("file") // fails only for an unknown flag
+}
+
+// check returns an error for values that cannot be.
+func (o *bundleOptions) check() error {
+	var errs []error
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"max-node-size", o.node}, {"max-size", o.all}} {
+		if f.value < 1 || f.value > 1<<20 {
+			errs = append(errs, fmt.Errorf("--%s: %d MiB: use 1 to %d", f.name, f.value, 1<<20))
+		}
+	}
+	if o.file == "-" && o.pseudonyms {
+		errs = append(errs, errors.New("--pseudonyms: the names are written beside the archive: name a file with --file"))
+	}
+	return errors.Join(errs...)
+}
+
+// filter removes secrets, and replaces addresses and names if that is asked for.
+func (o *bundleOptions) filter(text string, isJSON bool) string {
+	without, replace := bundle.WithoutSecrets, o.names.Text
+	if isJSON {
+		without, replace = bundle.WithoutSecretsJSON, o.names.JSON
+	}
+	if text = without(text); o.names == nil {
+		return text
+	}
+	return replace(text)
+}
+
+// write makes the archive, which fill fills, and reports it.
+func (o *bundleOptions) write(c *cobra.Command, about string, fill func(*bundle.Archive) error) (err error) {
+	now := time.Now()
+	if o.file == "" {
+		o.file = "nftproxy-bundle-" + now.Format("20060102-150405") + ".tar.gz"
+	}
+	if o.pseudonyms {
+		o.names = bundle.NewPseudonyms()
+	}
+	out, size := c.OutOrStdout(), func() int64 { return 0 }
+	if o.file != "-" {
+		f, failed := os.OpenFile(o.file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // not readable for others
+		if failed != nil {
+			return fmt.Errorf("write archive: %w", failed)
+		}
+		defer func() {
+			if err != nil {
+				_ = os.Remove(o.file)
+			}
+		}()
+		defer f.Close()
+		out = f
+		size = func() int64 {
+			at, _ := f.Seek(0, io.SeekCurrent)
+			return at
+		}
+	}
+	limits := bundle.Limits{File: min(bundle.DefaultLimits.File, o.node<<20), Group: o.node << 20, Whole: o.all << 20}
+	root := "nftproxy-bundle-" + now.Format("20060102-150405")
+	a := bundle.New(out, root, fmt.Sprintf("%s\nMade by nftproxy %s at %s.\n", about, version, now.UTC().Format(time.RFC3339)), limits, o.filter)
+	err = fill(a)
+	meterOf(c).Stop()
+	if err = errors.Join(err, a.Close()); err != nil {
+		return fmt.Errorf("write archive: %w", err)
+	}
+	return o.report(c, a, size())
+}
+
+// report says where the archive is and what it lacks, and writes the names.
+func (o *bundleOptions) report(c *cobra.Command, a *bundle.Archive, size int64) error {
+	if o.file == "-" {
+		return nil
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s: %.1f MB; %d files are cut, %d are missing: see contents.txt in it\n", o.file, float64(size)/1e6, a.Cut, a.Missing)
+	if o.names == nil {
+		return nil
+	}
+	names := o.file + ".names.json"
+	table, err := json.MarshalIndent(o.names.Table(), "", " ")
+	if err == nil {
+		err = os.WriteFile(names, append(table, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write names: %w", err)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s says what the pseudonyms stand for: keep it to yourself\n", names)
+	return nil
+}
+
+// agentPages are the documents of a node. Several depend on options of the daemon.
+var agentPages = []struct{ path, file string }{
+	{api.BasisPath, "basis.json"},
+	{api.LivePath, "live.json"},
+	{api.ComparePath, "compare.json"},
+	{api.ObservePath, "observe.json"},
+	{api.DrainPath, "drain.json"},
+	{"/configz", "configz.json"},
+	{"/flagz", "flagz.txt"},
+	{"/statusz", "statusz.txt"},
+	{"/metrics", "metrics.txt"},
+	{report.RulesPath, "rules.txt"},
+}
+
+// maxDescribed is how many Services with problems are described for each node.
+const maxDescribed = 20
+
+// collected is what a node has answered.
+type collected struct {
+	Files []collectedFile
+	// Services are those with problems.
+	Services []model.ServiceName
+}
+
+type collectedFile struct {
+	name    string
+	content []byte
+	err     error
+}
+
+// collect asks a daemon for its documents. Its error is that of the status: then nothing else is
+// asked for.
+func collect(ctx context.Context, client *api.Client) (*collected, error) {
+	var out collected
+	page := func(path, file string) []byte {
+		content, err := client.Page(ctx, path)
+		out.Files = append(out.Files, collectedFile{file, content, err})
+		return content
+	}
+	content, err := client.Page(ctx, api.StatusPath)
+	if err != nil {
+		return nil, err
+	}
+	out.Files = append(out.Files, collectedFile{"status.json", content, nil})
+	var status api.Status
+	if err := json.Unmarshal(content, &status); err == nil {
+		out.Services = troubled(&status)
+	}
+	for _, p := range agentPages {
+		page(p.path, p.file)
+	}
+	for i, s := range out.Services {
+		if i == maxDescribed {
+			break
+		}
+		page(api.DescribePath+"?"+url.Values{"service": {s.String()}}.Encode(), "describe/"+s.Namespace+"/"+s.Name+".json")
+	}
+	return &out, nil
+}
+
+// troubled returns the Services that have problems.
+func troubled(s *api.Status) (out []model.ServiceName) {
+	seen := make(map[model.ServiceName]bool)
+	for _, p := range s.Problems {
+		kind, name, _ := strings.Cut(p.Object, " ")
+		namespace, name, isService := strings.Cut(name, "/")
+		if n := (model.ServiceName{Namespace: namespace, Name: name}); kind == n.Object().Kind && isService && !seen[n] {
+			seen[n] = true
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// add adds what a node has answered.
+func (n *collected) add(a *bundle.Archive, group string) {
+	for _, f := range n.Files {
+		if f.err != nil {
+			a.Lack(group, f.name, f.err)
+			continue
+		}
+		a.Add(group, f.name, f.content, bundle.Head)
+	}
+}
+
+// nameStatus has the names of a status replaced.
+func (o *bundleOptions) nameStatus(s *api.Status) {
+	if o.names == nil {
+		return
+	}
+	o.names.Name("node", s.Node)
+	for _, p := range s.ServicePorts {
+		o.names.Name("namespace", p.Namespace)
+		o.names.Name("service", p.Name)
+	}
+	for _, n := range troubled(s) {
+		o.names.Name("namespace", n.Namespace)
+		o.names.Name("service", n.Name)
+	}
+}
+
+type machineBundleOptions struct {
+	bundleOptions
+	daemon daemonFinder
+}
+
+func bundleCommand() *cobra.Command {
+	var o machineBundleOptions
+	c := &cobra.Command{
+		Use:   "bundle",
+		Short: "Collect what a support case needs in one file",
+		Long: `Write one archive (tar.gz) about nftproxy on this machine: its status and other
+documents, Services with problems, metrics, settings, the rules, the log, what "nftproxy
+check" says, and facts of the kernel. "nftproxy cluster bundle" does so for all nodes of
+a cluster.
+
+Passwords, keys and tokens are removed from every file. With --pseudonyms, addresses and
+names are replaced as well, each one by the same pseudonym everywhere, and addresses of a
+range by addresses of one range. Free text, such as descriptions of Services and messages
+of health checks, stays: read the archive before you send it.
+
+The size is limited. contents.txt in the archive lists its files, which of them are cut,
+and which are missing, with the reason.
+
+Exit code: 0 written, also if files are missing; 2 error.`,
+		Example: `  nftproxy bundle
+  nftproxy bundle --pseudonyms --file case-17.tar.gz`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	o.addFlags(c)
+	o.daemon.addAddress(c.Flags())
+	o.daemon.addConfig(c)
+	return c
+}
+
+// machineGroup is the directory of the archive about this machine.
+const machineGroup = "machine"
+
+func (o *machineBundleOptions) run(c *cobra.Command) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	return o.write(c, "About nftproxy on one machine.", func(a *bundle.Archive) error {
+		meterOf(c).Start(func() string { return "asking the running nftproxy" })
+		var got *collected
+		err := o.daemon.ask(func(client *api.Client) (err error) {
+			got, err = collect(c.Context(), client)
+			return err
+		})
+		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
+			return err
+		}
+		o.nameMachine(got)
+		if got == nil {
+			a.Lack(machineGroup, "status.json", err)
+			o.addRules(a)
+		} else {
+			got.add(a, machineGroup)
+		}
+		meterOf(c).Start(func() string { return "looking at the machine" })
+		addCheck(c, a)
+		addFacts(c.Context(), a)
+		return nil
+	})
+}
+
+// nameMachine has the names of the machine and of its Services replaced.
+func (o *machineBundleOptions) nameMachine(got *collected) {
+	if o.names == nil {
+		return
+	}
+	if host, err := os.Hostname(); err == nil {
+		o.names.Name("node", host)
+	}
+	if got == nil {
+		return
+	}
+	var s api.Status
+	if err := json.Unmarshal(got.Files[0].content, &s); err == nil {
+		o.nameStatus(&s)
+	}
+}
+
+// addRules adds the rules of the kernel where no daemon answers, which have names of Services.
+func (o *machineBundleOptions) addRules(a *bundle.Archive) {
+	var text bytes.Buffer
+	err := withKernel(func(conn *kernel.Conn) error {
+		rules, _, err := conn.Read()
+		if err != nil {
+			return err
+		}
+		for _, t := range rules.Tables {
+			if o.names == nil {
+				break
+			}
+			for of := range served.Read(t).Names() {
+				o.names.Name("namespace", of.Port.Service.Namespace)
+				o.names.Name("service", of.Port.Service.Name)
+			}
+		}
+		return rules.Text(&text)
+	})
+	if err != nil {
+		a.Lack(machineGroup, "rules.txt", err)
+		return
+	}
+	a.Add(machineGroup, "rules.txt", text.Bytes(), bundle.Head)
+}
+
+// addCheck adds what "nftproxy check" says.
+func addCheck(c *cobra.Command, a *bundle.Archive) {
+	var text, log bytes.Buffer
+	check := checkCommand()
+	check.SetArgs([]string{"--output", "json"})
+	check.SetOut(&text)
+	check.SetErr(&log)
+	check.SilenceUsage, check.SilenceErrors = true, true
+	if err := check.ExecuteContext(c.Context()); err != nil && !errors.Is(err, errNotReady) {
+		a.Lack(machineGroup, "check.json", fmt.Errorf("%w %s", err, terminal.Printable(log.String())))
+		return
+	}
+	a.Add(machineGroup, "check.json", text.Bytes(), bundle.Head)
+}

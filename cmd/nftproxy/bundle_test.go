@@ -1,0 +1,243 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
+)
+
+// unpacked returns the files of an archive, by their paths without the first directory.
+func unpacked(t *testing.T, path string) map[string]string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gz, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for r := tar.NewReader(gz); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		out[name] = string(text)
+	}
+}
+
+const (
+	secretToken = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJl"
+	secretWord  = "hunter22"
+)
+
+// private are the addresses and names of the cluster of [bundled].
+var private = regexp.MustCompile(`(?i)10\.244\.[0-9.]+|10-244|fd00:1[0-9a-f:]*|192\.0\.2\.\d+|203\.0\.113|shop|cart|rack7|billing|corp\.example`)
+
+// bundled is a cluster in which everything has addresses, names and secrets, and in which
+// asking for a Secret is a mistake.
+func bundled(t *testing.T) *fleetlab.Server {
+	onNode := func(node string) fleetlab.Agent {
+		pages := http.NewServeMux()
+		pages.HandleFunc(api.StatusPath, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			s := &api.Status{From: api.FromDaemon, Healthy: true, Version: "1.2.3", Node: node, Source: "https://192.0.2.9:6443"}
+			s.Problems = []api.Problem{{Object: "Service shop/cart", Reason: api.NoEndpoints, Message: "10.244.7.9:80: it has no endpoints"}}
+			_ = s.WriteJSON(w)
+		})
+		pages.HandleFunc("/flagz", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, "kubeconfig=/etc/kubeconfig\nmaster=https://admin:%s@api.corp.example:6443\nhostname-override=%s\n", secretWord, node)
+		})
+		pages.HandleFunc("/rules", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "table ip nftproxy {\n 10.244.7.9 . tcp . 80 comment \"shop/cart:http\"\n}\ntable ip6 nftproxy {\n fd00:10:244::9 . tcp . 80\n}\n")
+		})
+		pages.HandleFunc(api.DescribePath, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.URL.Query().Get("service"); got != "shop/cart" {
+				t.Errorf("describes %q", got)
+			}
+			fmt.Fprint(w, `{"namespace":"shop","name":"cart","endpointSlices":["cart-x2b"],"ports":[{"endpoints":[{"address":"10.244.1.5:8080"}]}]}`)
+		})
+		return fleetlab.Agent{Node: node, Pod: "nftproxy-" + node[:2], Answers: pages}
+	}
+	silent := fleetlab.Agent{Node: "n3.rack7", Pod: "nftproxy-n3", Silent: true}
+	s := fleetlab.New(t, []fleetlab.Agent{onNode("n1.rack7"), onNode("n2.rack7"), silent})
+	names := func(w http.ResponseWriter, names ...string) {
+		var items []any
+		for _, n := range names {
+			items = append(items, map[string]any{"metadata": map[string]string{"name": n}})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"items": items})
+	}
+	s.Others = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch path := r.URL.Path; {
+		case strings.Contains(path, "secret"):
+			t.Errorf("asks for %s", path)
+		case path == "/api/v1/namespaces":
+			names(w, "shop", "default", "kube-system")
+		case path == "/api/v1/services":
+			names(w, "cart", "billing")
+		case path == "/apis/discovery.k8s.io/v1/endpointslices":
+			names(w, "cart-x2b")
+		case path == "/api/v1/namespaces/shop/services/cart":
+			fmt.Fprintf(w, `{"kind":"Service","metadata":{"name":"cart","namespace":"shop","labels":{"team":"billing"},"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"%s","nftproxy.dev/scheduler":"maglev"},"managedFields":[{}]},"spec":{"clusterIP":"10.244.7.9","selector":{"app":"billing"}}}`, secretWord)
+		case path == "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices":
+			fmt.Fprint(w, `{"items":[{"metadata":{"name":"cart-x2b","namespace":"shop"},"endpoints":[{"addresses":["10.244.1.5"],"nodeName":"n1.rack7","targetRef":{"name":"billing-7d"}}]}]}`)
+		case path == "/api/v1/namespaces/kube-system/configmaps/nftproxy-config":
+			fmt.Fprintf(w, `{"kind":"ConfigMap","metadata":{"name":"nftproxy-config"},"data":{"kubeconfig.conf":"users:\n- user:\n    token: %s\n    password: %s\nserver: https://192.0.2.9:6443"}}`, secretToken, secretWord)
+		case strings.HasSuffix(path, "/log"):
+			if r.URL.Query().Get("previous") == "true" {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			fmt.Fprintf(w, "2026-11-26T10:00:00Z level=WARN msg=\"list Services\" error=\"Get https://192.0.2.9:6443: Authorization: Bearer %s\" node=ip-10-244-0-7 object=\"Service shop/billing\"\nfd00:10:244::9: refused\n", secretToken)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	return s
+}
+
+// TestClusterBundle: 18.20, 18.21. The archive has each part, worst nodes first, and says which
+// are missing; no part has a secret.
+func TestClusterBundle(t *testing.T) {
+	s, file := bundled(t), filepath.Join(t.TempDir(), "case.tar.gz")
+	code, stdout, stderr := plugin(t, s, "bundle", "--timeout", "2s", "--file", file)
+	if code != 0 || !strings.Contains(stdout, file) || stderr != "" {
+		t.Fatalf("code %d: %s%s", code, stdout, stderr)
+	}
+	files := unpacked(t, file)
+	for name, want := range map[string]string{
+		"cluster/status.json": `"no answer"`, "cluster/nodes.json": `"n1.rack7"`, "cluster/daemonsets.json": "nftproxy-config", "cluster/configmap-nftproxy-config.json": "192.0.2.9",
+		"cluster/objects/shop/cart.json": "nftproxy.dev/scheduler", "cluster/objects/shop/cart-slices.json": "10.244.1.5",
+		"nodes/n1.rack7/status.json": `"1.2.3"`, "nodes/n2.rack7/rules.txt": "table ip6 nftproxy", "nodes/n1.rack7/flagz.txt": "hostname-override", "nodes/n1.rack7/describe/shop/cart.json": "cart-x2b",
+		"nodes/n3.rack7/log.txt": "list Services", "contents.txt": "nodes/n3.rack7/status.json  missing: no answer within 2s",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s lacks %q:\n%s", name, want, files[name])
+		}
+	}
+	contents := files["contents.txt"]
+	if strings.Index(contents, "nodes/n3.rack7") > strings.Index(contents, "nodes/n1.rack7") {
+		t.Errorf("the worst node is not the first one:\n%s", contents)
+	}
+	for name, text := range files {
+		if strings.Contains(text, secretToken) || strings.Contains(text, secretWord) || strings.Contains(text, "last-applied") {
+			t.Errorf("%s has a secret:\n%s", name, text)
+		}
+		if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
+			t.Errorf("%s is not JSON:\n%s", name, text)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: others can read the archive", info, err)
+	}
+	if code, _, stderr := plugin(t, s, "bundle", "--file", file); code != exitError || !strings.Contains(stderr, "exists") {
+		t.Errorf("a file that exists: code %d: %s", code, stderr)
+	}
+}
+
+// TestClusterBundlePseudonyms: 18.22. No address and no name of the cluster is in the archive, and
+// the file beside it says what they were.
+func TestClusterBundlePseudonyms(t *testing.T) {
+	s, file := bundled(t), filepath.Join(t.TempDir(), "case.tar.gz")
+	if code, stdout, stderr := plugin(t, s, "bundle", "--timeout", "2s", "--file", file, "--pseudonyms"); code != 0 || strings.Contains(stdout, "rack7") {
+		t.Fatalf("code %d: %s%s", code, stdout, stderr)
+	}
+	files := unpacked(t, file)
+	if len(files) < 15 {
+		t.Errorf("%d files", len(files))
+	}
+	for name, text := range files {
+		if found := private.FindAllString(name+"\n"+text, 3); found != nil {
+			t.Errorf("%s has %q:\n%s", name, found, text)
+		}
+		if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
+			t.Errorf("%s is not JSON:\n%s", name, text)
+		}
+	}
+	table, err := os.ReadFile(file + ".names.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names map[string]string
+	if err := json.Unmarshal(table, &names); err != nil {
+		t.Fatal(err)
+	}
+	known := make(map[string]bool)
+	for _, n := range names {
+		known[n] = true
+	}
+	for _, want := range []string{"n1.rack7", "shop", "cart", "billing", "10.244.7.9", "fd00:10:244::9", "api.corp.example"} {
+		if !known[want] {
+			t.Errorf("the names lack %s: %v", want, names)
+		}
+	}
+
+	s.Forbidden = []string{"/endpointslices"}
+	other := filepath.Join(t.TempDir(), "case.tar.gz")
+	if code, _, stderr := plugin(t, s, "bundle", "--file", other, "--pseudonyms"); code != exitError || !strings.Contains(stderr, "find the names to replace") {
+		t.Errorf("without the names: code %d: %s", code, stderr)
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("an archive is left after an error")
+	}
+}
+
+// TestClusterBundleSize: 18.23. The size of all files is bounded, and contents.txt names nodes
+// that found no room.
+func TestClusterBundleSize(t *testing.T) {
+	page := strings.Repeat("0123456789abcde\n", 1<<16) // 1 MiB
+	var agents []fleetlab.Agent
+	for i := range 4 {
+		a := fleetlab.Agent{Node: fmt.Sprint("n", i), Pod: fmt.Sprint("nftproxy-n", i)}
+		a.Answers = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == api.StatusPath {
+				w.Header().Set("Content-Type", "application/json")
+				_ = (&api.Status{From: api.FromDaemon, Healthy: true}).WriteJSON(w)
+				return
+			}
+			_, _ = io.WriteString(w, page)
+		})
+		agents = append(agents, a)
+	}
+	file := filepath.Join(t.TempDir(), "case.tar.gz")
+	code, stdout, stderr := plugin(t, fleetlab.New(t, agents), "bundle", "--file", file, "--max-node-size", "2", "--max-size", "5", "--parallel", "1")
+	if code != 0 || strings.Contains(stdout, " 0 files are cut") {
+		t.Fatalf("code %d: %s%s", code, stdout, stderr)
+	}
+	files, sum, nodes := unpacked(t, file), 0, make(map[string]int)
+	for name, text := range files {
+		if parts := strings.Split(name, "/"); parts[0] == "nodes" {
+			nodes[parts[1]] += len(text)
+		}
+		if name != "contents.txt" {
+			sum += len(text)
+		}
+	}
+	if sum > 5<<20 || nodes["n0"] > 2<<20 || nodes["n0"] < 1<<20 {
+		t.Errorf("%d bytes, of nodes %v", sum, nodes)
+	}
+	if !strings.Contains(files["contents.txt"], "the archive is full") || !strings.Contains(files["contents.txt"], "cut: the first") {
+		t.Error(files["contents.txt"])
+	}
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/bundle"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+type fleetBundleOptions struct {
+	fleetOptions
+	bundleOptions
+	fleet *fleet.Fleet
+}
+
+func clusterBundleCommand() *cobra.Command {
+	var o fleetBundleOptions
+	c := &cobra.Command{
+		Use:   "bundle [NODE...]",
+		Short: "Collect what a support case needs in one file",
+		Long: `Write one archive (tar.gz) about all nodes, or the nodes that are named: what "cluster
+status" says, and of each node, the worst first, the status and other documents, Services
+with problems, metrics, settings, the rules and the log. With it come the Node objects, the
+DaemonSets of nftproxy with their ConfigMaps, and the Services with problems with their
+EndpointSlices.
+
+Secrets are not read. Passwords, keys and tokens are removed from every file. With
+--pseudonyms, addresses and names are replaced as well, each one by the same pseudonym
+everywhere, and addresses of a range by addresses of one range. Free text, such as
+descriptions of Services and messages of health checks, stays: read the archive before you
+send it.
+
+The size is limited. contents.txt in the archive lists its files, which of them are cut,
+and which are missing, with the reason. docs/kubectl.md lists the permissions.
+
+Exit code: 0 written, also if files are missing; 2 error.`,
+		Example: `  kubectl nftproxy bundle
+  kubectl nftproxy bundle node-7 --pseudonyms --file case-17.tar.gz`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.nodes = args
+			return o.run(c)
+		},
+	}
+	o.fleetOptions.addFlags(c)
+	o.Timeout = 30 * time.Second // for several documents
+	c.Flags().Lookup("timeout").DefValue = o.Timeout.String()
+	o.bundleOptions.addFlags(c)
+	return c
+}
+
+// clusterGroup is the directory of the archive about the cluster.
+const clusterGroup = "cluster"
+
+func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.fleet, err = o.open(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	c.SetContext(ctx)
+	return o.write(c, "About nftproxy in a cluster.", func(a *bundle.Archive) error { return o.fill(c, a) })
+}
+
+func (o *fleetBundleOptions) fill(c *cobra.Command, a *bundle.Archive) error {
+	m, err := o.members(c, o.fleet)
+	if err == nil {
+		err = o.nameObjects(c, &m)
+	}
+	if err != nil {
+		return err
+	}
+	r, err := judged(c, o.fleet, &m)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	a.Add(clusterGroup, "status.json", text, bundle.Head)
+	o.addObjects(c, a, r)
+	o.addNodes(c, a, worstFirst(m.agents, r))
+	return c.Context().Err()
+}
+
+// worstFirst sorts agents as the nodes of a report.
+func worstFirst(agents []fleet.Agent, r *fleet.Report) []fleet.Agent {
+	rank := make(map[string]int)
+	for i := range r.Nodes {
+		rank[r.Nodes[i].Name] = i
+	}
+	out := slices.Clone(agents)
+	slices.SortStableFunc(out, func(a, b fleet.Agent) int { return cmp.Compare(rank[a.Node], rank[b.Node]) })
+	return out
+}
+
+// nameObjects has the names of objects replaced, if that is asked for. An incomplete list would
+// leave names in the archive.
+func (o *fleetBundleOptions) nameObjects(c *cobra.Command, m *members) error {
+	if o.names == nil {
+		return nil
+	}
+	for i := range m.agents {
+		o.names.Name("node", m.agents[i].Node)
+		o.names.Name("pod", m.agents[i].Pod)
+	}
+	for _, k := range []struct{ kind, path string }{
+		{"node", "/api/v1/nodes"}, {"namespace", "/api/v1/namespaces"}, {"service", "/api/v1/services"}, {"slice", "/apis/discovery.k8s.io/v1/endpointslices"},
+	} {
+		q := kubectl.Query{Path: k.path, Format: kubectl.Metadata}
+		_, err := kubectl.List(c.Context(), o.fleet.API, k.kind+" names", q, func(page []struct{ Metadata struct{ Name string } }) {
+			for i := range page {
+				o.names.Name(k.kind, page[i].Metadata.Name)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("find the names to replace: %w", err)
+		}
+	}
+	return nil
+}
+
+// addNodes adds what agents answer, and their logs, as many at a time as are asked at the same
+// time: answers of all nodes would need much memory.
+func (o *fleetBundleOptions) addNodes(c *cobra.Command, a *bundle.Archive, agents []fleet.Agent) {
+	done := 0
+	for batch := range slices.Chunk(agents, o.Parallel) {
+		if a.Full() {
+			for i := range batch {
+				a.Lack("nodes/"+batch[i].Node, "status.json", errors.New("the archive is full: --max-size, or name nodes"))
+			}
+			continue
+		}
+		answers := fleet.Ask(c.Context(), o.fleet, batch, func(n int) { progress(c, len(agents))(done + n) }, collect)
+		done += len(batch)
+		for i := range answers {
+			group := "nodes/" + answers[i].Agent.Node
+			if err := answers[i].Err; err != nil {
+				a.Lack(group, "status.json", err)
+			} else {
+				answers[i].Document.add(a, group)
+			}
+			o.addLog(c.Context(), a, group, &answers[i].Agent)
+		}
+	}
+}
+
+// addLog adds the log of a pod, and that of its container before.
+func (o *fleetBundleOptions) addLog(ctx context.Context, a *bundle.Archive, group string, agent *fleet.Agent) {
+	for _, l := range []struct{ file, previous string }{{"log.txt", "false"}, {"log-before.txt", "true"}} {
+		content, err := o.fleet.API.Get().AbsPath("/api/v1/namespaces", agent.Namespace, "pods", agent.Pod, "log").
+			Param("tailLines", logLines).Param("limitBytes", strconv.Itoa(o.node<<19)).Param("timestamps", "true").Param("previous", l.previous).DoRaw(ctx)
+		switch {
+		case err == nil:
+			a.Add(group, l.file, content, bundle.Tail)
+		case l.previous == "false": // most containers are the first of their pod
+			a.Lack(group, l.file, fmt.Errorf("log of pod %s/%s: %w", agent.Namespace, agent.Pod, err))
+		}
+	}
+}
+
+// maxObjects is how many Services with problems are in an archive.
+const maxObjects = 100
+
+// addObjects adds the objects concerned.
+func (o *fleetBundleOptions) addObjects(c *cobra.Command, a *bundle.Archive, r *fleet.Report) {
+	meterOf(c).Start(func() string { return "reading objects" })
+	ctx := c.Context()
+	o.addList(ctx, a, "nodes.json", "Node", kubectl.Query{Path: "/api/v1/nodes", Options: map[string]string{"labelSelector": o.labels}})
+	for _, m := range o.addList(ctx, a, "daemonsets.json", "DaemonSet", kubectl.Query{Path: "/apis/apps/v1/daemonsets", Options: map[string]string{"labelSelector": o.Pods}}) {
+		for _, path := range configMapsOf(m) {
+			o.addObject(ctx, a, "configmap-"+path[strings.LastIndexByte(path, '/')+1:]+".json", "ConfigMap", path)
+		}
+	}
+	for i, s := range servicesOf(r) {
+		if i == maxObjects {
+			break
+		}
+		name := "objects/" + s.Namespace + "/" + s.Name
+		o.addObject(ctx, a, name+".json", "Service", "/api/v1/namespaces/"+s.Namespace+"/services/"+s.Name)
+		o.addList(ctx, a, name+"-slices.json", "EndpointSlice", kubectl.Query{
+			Path: "/apis/discovery.k8s.io/v1/namespaces/" + s.Namespace + "/endpointslices", Options: map[string]string{"labelSelector": "kubernetes.io/service-name=" + s.Name},
+		})
+	}
+}
+
+// servicesOf returns the Services with problems.
+func servicesOf(r *fleet.Report) []model.ServiceName {
+	var all api.Status
+	for i := range r.Services {
+		all.Problems = append(all.Problems, r.Services[i].Problem)
+	}
+	return troubled(&all)
+}
+
+// configMapsOf returns the paths of the ConfigMaps that the pods of a DaemonSet mount.
+func configMapsOf(object map[string]any) (paths []string) {
+	content, _ := json.Marshal(object) // it was JSON
+	var set struct {
+		Metadata struct{ Namespace string }
+		Spec     struct {
+			Template struct {
+				Spec struct {
+					Volumes []struct{ ConfigMap *struct{ Name string } }
+				}
+			}
+		}
+	}
+	if json.Unmarshal(content, &set) != nil {
+		return nil
+	}
+	for _, v := range set.Spec.Template.Spec.Volumes {
+		if v.ConfigMap != nil {
+			paths = append(paths, "/api/v1/namespaces/"+set.Metadata.Namespace+"/configmaps/"+v.ConfigMap.Name)
+		}
+	}
+	return paths
+}
+
+// addObject adds one object.
+func (o *fleetBundleOptions) addObject(ctx context.Context, a *bundle.Archive, file, kind, path string) {
+	var object map[string]any
+	err := kubectl.Answer(o.fleet.API.Get().AbsPath(path).SetHeader("Accept", kubectl.JSON).Do(ctx), &object)
+	var content []byte
+	if err == nil {
+		content, err = bundle.Object(kind, object)
+	}
+	if err != nil {
+		a.Lack(clusterGroup, file, err)
+		return
+	}
+	a.Add(clusterGroup, file, content, bundle.Head)
+}
+
+// addList adds a list of objects, and returns them.
+func (o *fleetBundleOptions) addList(ctx context.Context, a *bundle.Archive, file, kind string, q kubectl.Query) (all []map[string]any) {
+	_, err := kubectl.List(ctx, o.fleet.API, kind+" objects", q, func(page []map[string]any) { all = append(all, page...) })
+	out := make([]json.RawMessage, 0, len(all))
+	for _, object := range all {
+		if kind == "Node" && len(o.nodes) > 0 && !slices.Contains(o.nodes, nameOf(object)) {
+			continue
+		}
+		content, failed := bundle.Object(kind, object)
+		err = errors.Join(err, failed)
+		out = append(out, content)
+	}
+	if err != nil {
+		a.Lack(clusterGroup, file, errors.New(terminal.Printable(err.Error())))
+		return all
+	}
+	content, _ := json.MarshalIndent(out, "", " ") // they are JSON
+	a.Add(clusterGroup, file, content, bundle.Head)
+	return all
+}
+
+func nameOf(object map[string]any) string {
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name
+}

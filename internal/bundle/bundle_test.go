@@ -1,0 +1,221 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSecrets: 18.21. Texts that give access are removed from everything that is added.
+func TestSecrets(t *testing.T) {
+	const jwt = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJl"
+	for _, c := range []struct{ text, secret, stays string }{
+		{"Authorization: Bearer " + jwt, jwt, "Authorization"},
+		{"token=" + jwt + " node=n1", jwt, "node=n1"},
+		{"seen " + jwt + " in a log", jwt, "in a log"},
+		{`{"password":"hunter \"22","user":"a"}`, "hunter", `"user":"a"`},
+		{"http://admin:hunter2@10.0.0.1/x", "hunter2", "10.0.0.1/x"},
+		{"kubeadm join --token abcdef.0123456789abcdef", "0123456789abcdef", "kubeadm join"},
+		{"client-key-data: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQo=\nname: x", "LS0tLS1CRUdJTi", "name: x"},
+		{"a\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\nxyz\n-----END EC PRIVATE KEY-----\nb", "MHcCAQEE", "\nb"},
+		{"a\n-----BEGIN CERTIFICATE-----\nMHcCAQEE\nlost", "lost", "a\n"},
+		{"X-Api-Key: 12345\nHost: web", "12345", "Host: web"},
+		{"Cookie: session=abc", "abc", "Cookie"},
+		{"--oidc-client-secret=s3cr3t --v=2", "s3cr3t", "--v=2"},
+	} {
+		got := WithoutSecrets(c.text)
+		if strings.Contains(got, c.secret) || !strings.Contains(got, c.stays) || !strings.Contains(got, removed) {
+			t.Errorf("%q becomes %q", c.text, got)
+		}
+	}
+	if text := `level=INFO msg="rules applied" added=3 object="Service shop/web"`; WithoutSecrets(text) != text {
+		t.Errorf("%q becomes %q", text, WithoutSecrets(text))
+	}
+	got := WithoutSecretsJSON(`{"password":"x y","list":[{"apiToken":"z","n":1.50}],"data":{"file":"users:\n  token: abc\n  name: u"}}`)
+	if !json.Valid([]byte(got)) || strings.Contains(got, "x y") || strings.Contains(got, `"z"`) || strings.Contains(got, "abc") || !strings.Contains(got, "1.50") || !strings.Contains(got, "name: u") {
+		t.Error(got)
+	}
+	if got := WithoutSecretsJSON(`{"token":"abc`); strings.Contains(got, "abc") {
+		t.Error(got)
+	}
+}
+
+// TestPseudonyms: 18.22. All forms in which an address is written are replaced, by the same
+// address, which is in the same networks.
+func TestPseudonyms(t *testing.T) {
+	p := NewPseudonyms()
+	p.Name("node", "ip-10-1-2-3.eu.compute.internal")
+	p.Name("namespace", "shop")
+	p.Name("service", "web")
+	text := `10.1.2.3 10.1.2.3:80 [fd00:10::7]:80 fd00:10::7 from "10.1.2.3". fd00:10::7: refused, ::ffff:10.1.2.3 ip-10-1-2-3
+10.1.0.0/16,fd00:10::/48 ip6 daddr fd00:10::7 . tcp . 80 : 10.1.2.3 http://api.example.com:6443 api.example.com. corp.example
+shop/web web.shop.svc.cluster.local SHOP web-7d9f ip-10-1-2-3.eu.compute.internal 127.0.0.1 ::1 0.0.0.0 12:30:45 kernel 6.12.38
+nftproxy.dev/scheduler discovery.k8s.io/v1 services.yaml runtime.gopanic`
+	got := p.Text(text)
+	for _, leak := range []string{"10.1.2.3", "10-1-2-3", "fd00", "10.1.0.0", "example", "shop", "SHOP", "web", "compute"} {
+		if strings.Contains(got, leak) {
+			t.Errorf("%q is left in\n%s", leak, got)
+		}
+	}
+	four, six := p.address(netip.MustParseAddr("10.1.2.3")), p.address(netip.MustParseAddr("fd00:10::7"))
+	for _, want := range []string{
+		four.String() + " " + four.String() + ":80 [" + six.String() + "]:80 " + six.String() + ` from "` + four.String() + `". ` + six.String() + ": refused, ::ffff:" + four.String(),
+		"daddr " + six.String() + " . tcp . 80 : " + four.String(), "namespace-1/service-1 service-1.namespace-1.svc.cluster.local namespace-1 service-1-7d9f node-1",
+		"127.0.0.1 ::1 0.0.0.0 12:30:45 kernel 6.12.38", "nftproxy.dev/scheduler discovery.k8s.io/v1 services.yaml runtime.gopanic", "http://host-1:6443 host-1",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	for _, prefix := range regexp.MustCompile(`\S+/\d+`).FindAllString(strings.ReplaceAll(got, ",", " "), -1) {
+		n, err := netip.ParsePrefix(prefix)
+		if err == nil && (n != n.Masked() || !n.Contains(four) && !n.Contains(six)) {
+			t.Errorf("%s has neither %s nor %s", prefix, four, six)
+		}
+	}
+	if again := p.Text(text); again != got {
+		t.Errorf("another time:\n%s", again)
+	}
+	table := p.Table()
+	if table[four.String()] != "10.1.2.3" || table["service-1"] != "web" {
+		t.Errorf("table %v", table)
+	}
+	if other := NewPseudonyms().Text(text); other == got {
+		t.Error("two archives have the same pseudonyms")
+	}
+}
+
+// TestPseudonymsOfAddresses: 18.22. Different addresses stay different, and share as many bits
+// as before.
+func TestPseudonymsOfAddresses(t *testing.T) {
+	p, random := NewPseudonyms(), rand.New(rand.NewPCG(1, 2))
+	common := func(a, b netip.Addr) int {
+		for n := a.BitLen(); ; n-- {
+			if netip.PrefixFrom(a, n).Masked().Contains(b) {
+				return n
+			}
+		}
+	}
+	at := func() netip.Addr {
+		return netip.AddrFrom4([4]byte{10, byte(random.IntN(3)), byte(random.IntN(256)), byte(random.IntN(256))})
+	}
+	for range 300 {
+		a, b := at(), at()
+		if got := common(p.address(a), p.address(b)); got != common(a, b) {
+			t.Errorf("%s and %s share %d bits, and their pseudonyms %d", a, b, common(a, b), got)
+		}
+	}
+}
+
+// TestPseudonymsInJSON: 18.22. Names of fields stay, also if an object has such a name, and
+// names of maps that are data do not.
+func TestPseudonymsInJSON(t *testing.T) {
+	p := NewPseudonyms()
+	p.Name("service", "status")
+	p.Name("namespace", "shop")
+	got := p.JSON(`{"status":{"status":"shop/status","192.0.2.7":1.50,"shop/status":9007199254740993},"list":["192.0.2.7"]}` + "\n" + `{"a":"shop"}`)
+	a := p.address(netip.MustParseAddr("192.0.2.7")).String()
+	for _, want := range []string{`"status": {`, `"status": "namespace-1/service-1"`, `"` + a + `": 1.50`, `"namespace-1/service-1": 9007199254740993`, `"a": "namespace-1"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s is not in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "shop") || strings.Contains(got, "192.0.2.7") {
+		t.Error(got)
+	}
+}
+
+// unpack returns the files of an archive by name.
+func unpack(t *testing.T, archive []byte) map[string]string {
+	t.Helper()
+	gz, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for r := tar.NewReader(gz); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[h.Name] = string(content)
+	}
+}
+
+// TestLimits: 18.23. Files, nodes and the whole have a size, and contents.txt has what was cut
+// and what is missing.
+func TestLimits(t *testing.T) {
+	var b bytes.Buffer
+	a := New(&b, "bundle", "nftproxy 1.2.3", Limits{File: 100, Group: 150, Whole: 260}, func(text string, _ bool) string { return WithoutSecrets(text) })
+	line := "0123456 89\n"
+	a.Add("nodes/n1", "log.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), Tail)
+	a.Add("nodes/n1", "rules.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), Head)
+	a.Add("nodes/n2", "short.txt", []byte("token: abc\n"), Head)
+	a.Lack("nodes/n2", "status.json", errors.New("no answer\nwithin 5s"))
+	for i := range 9 {
+		a.Add("nodes/n3", fmt.Sprintf("f%d.txt", i), []byte(strings.Repeat(line, 5)), Head)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, sum := unpack(t, b.Bytes()), 0
+	for name, text := range files {
+		if name != "bundle/contents.txt" {
+			sum += len(text)
+		}
+		if strings.Contains(text, "abc") || strings.HasPrefix(text, "\n") || len(text) > len(line) && !strings.HasSuffix(text, "\n") {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+	log, rules := files["bundle/nodes/n1/log.txt"], files["bundle/nodes/n1/rules.txt"]
+	if len(log) > 100 || strings.Contains(log, "first") || !strings.HasSuffix(log, "last\n") {
+		t.Errorf("the log is %q", log)
+	}
+	if len(log)+len(rules) > 150 || len(rules) == 0 || !strings.HasPrefix(rules, "first") {
+		t.Errorf("the rules are %q", rules)
+	}
+	if sum > 260 {
+		t.Errorf("%d bytes", sum)
+	}
+	contents := files["bundle/contents.txt"]
+	for _, want := range []string{"nftproxy 1.2.3", "nodes/n1/log.txt  cut: the last", "nodes/n1/rules.txt  cut: the first", "nodes/n2/status.json  missing: no answer; within 5s", fmt.Sprintf("%d files are cut, 1 are missing", a.Cut)} {
+		if !strings.Contains(contents, want) {
+			t.Errorf("%q is not in\n%s", want, contents)
+		}
+	}
+}
+
+// TestObject: 18.21. Objects have what matters here, and Secrets are refused, whatever they are
+// said to be.
+func TestObject(t *testing.T) {
+	var o map[string]any
+	text := `{"kind":"DaemonSet","metadata":{"labels":{"team":"x","k8s-app":"nftproxy"},"annotations":{"note":"x"},"managedFields":[]},"spec":{"containers":[{"env":[{"name":"A","value":"x"}]}]}}`
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Object("DaemonSet", o)
+	if err != nil || strings.Contains(string(got), `"x"`) || strings.Contains(string(got), "managed") || !strings.Contains(string(got), `"A"`) || !strings.Contains(string(got), "k8s-app") {
+		t.Errorf("%v: %s", err, got)
+	}
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		if got, err := Object(kind, map[string]any{"kind": "Secret", "data": map[string]any{"a": "b"}}); err == nil {
+			t.Errorf("a Secret as %s: %s", kind, got)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package report
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// TestRulesPage: 11.30. The tables of the kernel are listed as nft does, unless they are large.
+func TestRulesPage(t *testing.T) {
+	routing := services(3)
+	rules := render.Render(routing)
+	var want strings.Builder
+	if err := rules.Text(&want); err != nil {
+		t.Fatal(err)
+	}
+	var failure error
+	s := New(Config{
+		Log: slog.New(slog.DiscardHandler), State: func() agent.State { return agent.State{} },
+		Routing: func() *model.Routing { return routing },
+		Rules:   func() (*nft.Ruleset, uint32, error) { return rules, 1, failure },
+	})
+	get := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", RulesPath, nil))
+		return w
+	}
+	s.Observe(&agent.Sync{})
+	if w := get(); w.Code != http.StatusOK || w.Body.String() != want.String() || !strings.Contains(want.String(), "table ip nftproxy") {
+		t.Errorf("%d: %s\nwant %s", w.Code, w.Body, &want)
+	}
+	routing = services(maxRules + 1)
+	if w := get(); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "use nft list table") {
+		t.Errorf("too many frontends: %d: %s", w.Code, w.Body)
+	}
+	routing, failure = services(1), errors.New("kernel is away")
+	if w := get(); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "kernel is away") {
+		t.Errorf("without an answer of the kernel: %d: %s", w.Code, w.Body)
+	}
+}
