@@ -20,6 +20,7 @@ func TestVersion(t *testing.T) {
 		{"Dockerfile", `VERSION=v(\S+)`},
 		{"Dockerfile", `nftproxy:v(\S+)`},
 		{"../docs/verify.md", `(?m)^VERSION=(\S+)$`},
+		{"../docs/kubectl.md", `/releases/download/v([^/]+)/`},
 		// The section below Unreleased.
 		{"../CHANGELOG.md", `(?m)^## ([0-9]\S+) - 20[0-9]{2}-[0-9]{2}-[0-9]{2}$`},
 	} {

@@ -128,3 +128,21 @@ func (s *signalling) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// TestClusterStatusWatch: 18.3. With --watch the nodes are asked again, until the command ends.
+func TestClusterStatusWatch(t *testing.T) {
+	s := fleetlab.New(t, []fleetlab.Agent{onNode("n1", "1", "a")})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	root, out := rootCommand(), &signalling{text: "1 node: 1 ok\n"}
+	out.found = func() {
+		if strings.Count(out.String(), "1 node: 1 ok\n") == 3 {
+			cancel()
+		}
+	}
+	root.SetArgs([]string{clusterName, "status", "--watch", "--every", "1ms", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetOut(out)
+	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err != nil || strings.Count(out.String(), "1 node: 1 ok\n") < 3 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

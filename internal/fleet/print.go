@@ -14,7 +14,7 @@ import (
 const (
 	maxGood     = 20 // nodes without a problem
 	maxServices = 5
-	maxReason   = 120 // characters
+	maxReason   = 240 // characters
 )
 
 // Print writes a report as text, the worst nodes first. With all, no list is cut.
@@ -109,7 +109,7 @@ func (r *Report) table(p *terminal.Printer, all bool) {
 	}
 }
 
-// short cuts a text after its first line.
+// short cuts a long text.
 func short(text string, all bool) string {
 	if runes := []rune(text); !all && len(runes) > maxReason {
 		return string(runes[:maxReason]) + "..."

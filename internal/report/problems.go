@@ -76,10 +76,11 @@ func interferenceText(c *api.Interference, now time.Time) string {
 	}
 	if len(c.Differences) > 0 {
 		d := &c.Differences[0]
-		text += "; first: " + d.Change
+		of := ""
 		if d.Service != "" {
-			text += " of Service " + d.Service
+			of = ", of Service " + d.Service
 		}
+		text += "; first" + of + ": " + d.Change
 	}
 	return text
 }
