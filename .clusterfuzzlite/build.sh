@@ -3,6 +3,10 @@
 # $OUT/PACKAGE_TARGET. There is no list of targets to keep.
 # COMPILE names another tool: "COMPILE=scripts/fuzz-compile OUT=DIRECTORY" builds the same
 # targets on a machine without that image.
+#
+# The tool of the image needs the module github.com/AdamKorcz/go-118-fuzz-build of its own commit
+# in go.mod, and compiles all test files of a package with the "testing" of that module. It fails
+# where one of them uses what that has not: b.Loop, t.Context, testing/synctest.
 set -euo pipefail
 
 compile=${COMPILE:-compile_native_go_fuzzer_v2}
