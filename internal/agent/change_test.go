@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -17,7 +19,7 @@ const changeBudget = 60
 
 // newChange returns an agent that has applied Services, and a function that replaces an
 // endpoint of one of them and waits for the kernel's answer.
-func newChange(tb testing.TB) (change func()) {
+func newChange(tb testing.TB, services, endpoints int) (change func()) {
 	tb.Helper()
 	w := newWorkshop(tb, netlab.TestNamespace(tb))
 	w.Log = slog.New(slog.DiscardHandler)
@@ -25,7 +27,7 @@ func newChange(tb testing.TB) (change func()) {
 	w.Node = model.Config{NodeName: "node-1"}
 	var last *Sync
 	w.Observers = []func(*Sync){func(s *Sync) { last = s }}
-	all, name := workload.Services(1000, 4), workload.ServiceName(7)
+	all, name := workload.Services(services, endpoints), workload.ServiceName(7)
 	states := workload.ReplaceEndpoint(all[name])
 	next := &model.Update{Services: all, Nodes: nodes}
 	w.Load = func() (*model.Update, error) { return next, nil }
@@ -49,16 +51,40 @@ func newChange(tb testing.TB) (change func()) {
 
 // TestChangeBudget: 13.15. It counts allocations, which do not depend on the machine.
 func TestChangeBudget(t *testing.T) {
-	if n := testing.AllocsPerRun(200, newChange(t)); n > changeBudget {
+	if n := testing.AllocsPerRun(200, newChange(t, 1000, 4)); n > changeBudget {
 		t.Errorf("a changed endpoint allocates %.0f times, more than %d: what does it compute that it does not need?", n, changeBudget)
+	}
+}
+
+// changeBytes is how many bytes such a change of a Service with 50 endpoints may take: its
+// elements before and after, and not the memory to make them.
+const changeBytes = 52 << 10
+
+// TestChangeBytes: the memory that a change needs for a moment is kept for the next one.
+func TestChangeBytes(t *testing.T) {
+	change := newChange(t, 100, 50)
+	change()
+	const changes = 200
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range changes {
+		change()
+	}
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) / changes; n > changeBytes {
+		t.Errorf("a changed endpoint of 50 takes %d bytes, more than %d", n, changeBytes)
 	}
 }
 
 // BenchmarkChange is the cost of one changed endpoint.
 func BenchmarkChange(b *testing.B) {
-	change := newChange(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		change()
+	for _, size := range [][2]int{{1000, 4}, {1000, 50}} {
+		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) {
+			change := newChange(b, size[0], size[1])
+			b.ReportAllocs()
+			for b.Loop() {
+				change()
+			}
+		})
 	}
 }

@@ -58,10 +58,14 @@ func newComposer(r *model.Routing) *composer {
 		memory: fragment{elements: make([]member, 0, usualElements)}}
 }
 
+// keptElements is the most elements of a frontend whose memory is kept for the next change,
+// some ten kilobytes: as many as a Service of a hundred endpoints has.
+const keptElements = 128
+
 // reset forgets what a change has needed.
 func (c *composer) reset() {
 	c.layouts, c.part, c.other = nil, nil, nil
-	if cap(c.memory.elements) > usualElements {
+	if cap(c.memory.elements) > keptElements {
 		c.memory.elements = make([]member, 0, usualElements)
 	}
 }

@@ -96,7 +96,10 @@ func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints [
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), a.endpoint.Address().Compare(b.endpoint.Address()))
+		if a.rank != b.rank { // nearly always
+			return cmp.Compare(a.rank, b.rank)
+		}
+		return a.endpoint.Address().Compare(b.endpoint.Address())
 	})
 	for _, r := range order {
 		out = append(out, r.endpoint)
