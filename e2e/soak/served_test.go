@@ -164,6 +164,7 @@ func (s *soak) changeServed() time.Duration {
 	})
 	wait := patience(testbed.Silence)
 	testbed.Eventually(s.T, func() error {
+		s.keepServer() // it may end before nftproxy hears of the change
 		answer, err := s.Client.Ask("tcp", s.probe.Frontend(model.IPv4), wait.next())
 		if err != nil || answer.Name != pod.Name {
 			return fmt.Errorf("the probe: got %v, %v, want an answer of %s", answer, err, pod.Name)
