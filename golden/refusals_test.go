@@ -2,6 +2,7 @@ package golden
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -111,6 +112,18 @@ func unobserve(t *testing.T, table *nft.Table) {
 			}
 		}
 	}
-	table.Sets = slices.DeleteFunc(table.Sets, func(s *nft.Set) bool { _, _, ok := nft.ReasonOf(s.Name); return ok })
-	table.Chains = slices.DeleteFunc(table.Chains, func(c *nft.Chain) bool { _, _, ok := nft.ReasonOf(c.Name); return ok })
+	table.Sets = slices.DeleteFunc(table.Sets, func(s *nft.Set) bool {
+		_, _, ok := nft.ReasonOf(s.Name)
+		return ok || strings.HasPrefix(s.Name, nft.ObservedSet)
+	})
+	table.Chains = slices.DeleteFunc(table.Chains, func(c *nft.Chain) bool {
+		_, _, ok := nft.ReasonOf(c.Name)
+		return ok || watches(c)
+	})
+}
+
+// watches reports whether a chain only logs connections, and removes the jumps to such a chain.
+func watches(c *nft.Chain) bool {
+	c.Rules = slices.DeleteFunc(slices.Clone(c.Rules), func(r nft.Rule) bool { return r[0] == nft.Statement(nft.Verdict{Action: nft.Jump, Chain: "watch"}) })
+	return c.Filter || c.Name == "watch" || c.Name == "watch-input"
 }

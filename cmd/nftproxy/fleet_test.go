@@ -65,7 +65,7 @@ func observes(node string, lost uint64, seconds ...int) fleetlab.Agent {
 	r := api.Observed{Level: "refusals", Instance: node, Time: time.Now(), Lost: lost}
 	for i, s := range seconds {
 		r.Next = uint64(i + 1)
-		r.Events = append(r.Events, api.Observation{Number: r.Next, Time: time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC), Outcome: api.OutcomeRefused, Reason: "denied", Ends: "dropped",
+		r.Events = append(r.Events, api.Observation{Number: r.Next, Time: time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC), Outcome: "refused", Reason: "denied", Ends: "dropped",
 			Protocol: "tcp", Client: fmt.Sprintf("10.0.0.%d", s), Frontend: "10.96.0.1:80", Namespace: "shop", Service: "web"})
 	}
 	a := onNode(node, "1", "a")

@@ -57,10 +57,10 @@ var flagGroups = []group{
 // aboutClients are the settings that new shows apart from the others.
 var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.Limits, setting.Affinity}
 
-// balancing are the flags for the other settings. All but the scheduler are of new alone.
+// balancing are the flags for the other settings. All but the scheduler and observe are of new alone.
 func balancing() []string {
 	others := slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool {
-		return s == setting.Scheduler || slices.Contains(aboutClients, s)
+		return s == setting.Scheduler || s == setting.Observe || slices.Contains(aboutClients, s)
 	})
 	return append([]string{setting.Scheduler.Flag()}, newFlags(others...)...)
 }

@@ -23,32 +23,39 @@ import (
 )
 
 type observeOptions struct {
-	daemon                   daemonFinder
-	query                    api.ObserveQuery
-	client, output           string
-	last                     int
-	refused, follow, summary bool
-	withPods                 bool
-	access                   kubectl.Access
-	pods                     *kubectl.Pods // nil: clients are not named
-	colour                   colourFlag
-	paint                    bool
+	daemon          daemonFinder
+	query           api.ObserveQuery
+	client, output  string
+	last            int
+	refused, failed bool
+	follow, summary bool
+	withPods        bool
+	access          kubectl.Access
+	pods            *kubectl.Pods // nil: clients are not named
+	colour          colourFlag
+	paint           bool
 }
 
 func observeCommand() *cobra.Command {
 	var o observeOptions
 	c := &cobra.Command{
 		Use:   "observe [NAME...]",
-		Short: "Show the connections that were refused: who, where and why",
+		Short: "Show the connections that were refused, or served: who, where and why",
 		Long: `Show connections that the rules have refused on this node, one line for each: the
 time, the client, the address that it dialled, the Service, how it ended, and why. The
 first line of each reason is followed by what to do.
 
+Connections to endpoints are there as well, with the endpoint, their outcome, who has
+ended them, how long they have lasted and, if the kernel counts them, their bytes: of all
+Services with --observe=connections, and of Services with the annotation
+nftproxy.dev/observe: connections. A connection has a line when it has ended, and another
+one before that if it is open for 2 seconds.
+
 NAME selects Services: namespace/name, or name in any namespace, where * stands for any
 characters. --reason, --client and --since select as well.
 
-The running nftproxy has the last 4,096 events, if it was started with
---observe=refusals. Rules log samples: of each frontend and reason at most 10 a second,
+The running nftproxy has the last 4,096 events, if it was started with --observe. Of
+refused connections rules log samples: of each frontend and reason at most 10 a second,
 of each reason 500. "nftproxy status" and metrics have exact numbers. If events are lost
 or no longer kept, a line says how many.
 
@@ -61,6 +68,7 @@ Exit code: 0 printed, or ended by a signal; 2 no daemon answers, it does not obs
 connections, or another error.`,
 		Example: `  nftproxy observe
   nftproxy observe shop/web -f
+  nftproxy observe shop/web --failed
   nftproxy observe --reason denied --client 10.0.0.0/8 --last 50
   nftproxy observe --since 5m 'kube-system/*'
   nftproxy observe --summary --pods
@@ -89,7 +97,8 @@ connections, or another error.`,
 // addQuery adds what selects events.
 func (o *observeOptions) addQuery(f *pflag.FlagSet) {
 	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
-	f.BoolVar(&o.refused, "refused", false, "only refused connections; others are not observed yet")
+	f.BoolVar(&o.refused, "refused", false, "only connections that the rules have refused")
+	f.BoolVar(&o.failed, "failed", false, "only connections without an answer: refused by rules or by their endpoint, or not answered")
 	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
 	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
 	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")
@@ -116,6 +125,12 @@ func (o *observeOptions) check(c *cobra.Command) error {
 	}
 	if o.query.Within < 0 {
 		errs = append(errs, fmt.Errorf("--since: %s is negative", o.query.Within))
+	}
+	switch {
+	case o.refused:
+		o.query.Outcomes = []string{model.RefusedByRules.String()}
+	case o.failed:
+		o.query.Outcomes = []string{model.RefusedByRules.String(), model.RefusedByEndpoint.String(), model.NoAnswer.String()}
 	}
 	if o.follow && o.summary {
 		errs = append(errs, errors.New("--follow and --summary exclude each other"))
@@ -258,9 +273,10 @@ func writeEvents(w io.Writer, all []api.Observation) error {
 
 // reasonValues are the reasons with their meaning, for completion.
 func reasonValues() []string {
-	values := make([]string, len(model.Refusals))
-	for i, r := range model.Refusals {
-		values[i] = r.Name + "\t" + r.Text
+	var values []string
+	for _, name := range model.ReasonNames() {
+		text, _, _ := model.ReasonText(name)
+		values = append(values, name+"\t"+text)
 	}
 	return values
 }

@@ -129,6 +129,7 @@ func (o *options) warnOf(log *slog.Logger, unknown []string, from origin) {
 // like gives the configuration of the machine the settings of the running nftproxy.
 func (r *running) like(n *model.Config) {
 	n.NoLimits = r.basis.NoLimits
+	n.Observe.Untracked = r.basis.UntrackedLogs && n.Observe.Refusals()
 	for _, f := range model.Families {
 		if r.basis.Serves(f) {
 			n.Families = append(n.Families, f)

@@ -24,6 +24,8 @@ type Basis struct {
 	NoLimits bool              `json:"noLimits,omitempty"` // the kernel cannot limit connections
 	// InterfaceAddresses are those of the machine, if rules depend on them.
 	InterfaceAddresses []netip.Addr `json:"interfaceAddresses,omitempty"`
+	// UntrackedLogs reports that the kernel adds no connection to what rules log.
+	UntrackedLogs bool `json:"untrackedLogs,omitempty"`
 	// Files and Cluster report where the objects come from.
 	Files   bool `json:"files"`
 	Cluster bool `json:"cluster"`

@@ -12,15 +12,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// Observed is the answer to "GET /observe": connections that the rules have refused. The
-// names of the JSON fields are stable; unknown fields are left out.
+// Observed is the answer to "GET /observe": connections that the rules have refused, and
+// those of observed Services. The names of the JSON fields are stable; unknown fields are left out.
 type Observed struct {
 	APIVersion Version `json:"apiVersion"`
 	// Time is of the answer. Instance differs after a restart, with which numbers begin again.
 	Time     time.Time `json:"time"`
 	Instance string    `json:"instance"`
 	Node     string    `json:"node,omitempty"`
-	// Level is what the rules log: off, refusals or failures (--observe). With off there are no
+	// Level is what the rules log: off, refusals, failures or connections (--observe). With off there are no
 	// events.
 	Level string `json:"level"`
 	// Error is why events are not read, since Since.
@@ -31,6 +31,8 @@ type Observed struct {
 	// second of a frontend and a reason, and 500 of a reason.
 	Total uint64 `json:"total"`
 	Lost  uint64 `json:"lost"`
+	// Skipped is the number of connections that were not followed, because too many were open.
+	Skipped uint64 `json:"skipped,omitempty"`
 	// Next is the number to ask with (after) for the events that follow, and Missed how many of
 	// those that were asked for are no longer kept.
 	Next   uint64 `json:"next"`
@@ -49,9 +51,9 @@ type Observed struct {
 // Meaning explains a reason.
 type Meaning struct {
 	Reason string `json:"reason"`
-	Ends   string `json:"ends"`   // rejected or dropped
+	Ends   string `json:"ends"`   // rejected or dropped; empty: no rule has refused the connection
 	Text   string `json:"text"`   // why
-	Advice string `json:"advice"` // what to do
+	Advice string `json:"advice"` // what to do; empty: nothing
 }
 
 // AddMeanings explains the reasons that the document has.
@@ -65,29 +67,35 @@ func (o *Observed) AddMeanings() {
 			o.Meanings = append(o.Meanings, Meaning{r.Name, r.Ends(), r.Text, r.Advice})
 		}
 	}
+	for i := range model.Courses {
+		if c := &model.Courses[i]; has(c.Name) {
+			o.Meanings = append(o.Meanings, Meaning{Reason: c.Name, Text: c.Text, Advice: c.Advice})
+		}
+	}
 }
 
 // Observing is the state of reading what the rules log.
 type Observing struct {
-	Level  string `json:"level"`  // refusals or failures
+	Level  string `json:"level"`  // refusals, failures or connections
 	Events uint64 `json:"events"` // since the start of the process
 	Lost   uint64 `json:"lost"`   // of those that the kernel has dropped because they were not read fast enough
+	// Skipped is the number of connections that were not followed, because too many were open.
+	Skipped uint64 `json:"skipped,omitempty"`
 	// Error is why events are not read, since Since.
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 }
 
-// OutcomeRefused is the outcome of a connection that the rules have refused.
-const OutcomeRefused = "refused"
-
-// Observation is an event: a packet that the rules have refused.
+// Observation is an event: a packet that the rules have refused, or a connection to an endpoint.
 type Observation struct {
-	Number  uint64    `json:"number"`         // rises by one
-	Time    time.Time `json:"time"`           // when it was read, at most a tenth of a second later
-	Node    string    `json:"node,omitempty"` // on which it was, if several were asked
-	Outcome string    `json:"outcome"`
-	// Reason is one word. Ends is rejected or dropped; absent: a rule of another program has
-	// logged the packet, and reason is its text.
+	Number uint64    `json:"number"`         // rises by one
+	Time   time.Time `json:"time"`           // when it was read, at most a tenth of a second later
+	Node   string    `json:"node,omitempty"` // on which it was, if several were asked
+	// Outcome is refused (by rules), endpoint-refused, unanswered or served.
+	Outcome string `json:"outcome"`
+	// Reason is one word: why, or how the connection went on. Ends is rejected or dropped; absent
+	// with the outcome refused: a rule of another program has logged the packet, and reason is
+	// its text.
 	Reason   string `json:"reason"`
 	Ends     string `json:"ends,omitempty"`
 	Protocol string `json:"protocol"`
@@ -100,6 +108,12 @@ type Observation struct {
 	Service   string `json:"service,omitempty"`
 	Port      string `json:"port,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"` // if it was chosen already
+	// Seconds is how long a connection to an endpoint has lasted, from its first packet. Sent and
+	// Received are bytes of the client and of the endpoint, with the headers of IP; absent: the
+	// kernel does not count them (net.netfilter.nf_conntrack_acct).
+	Seconds  float64 `json:"seconds,omitempty"`
+	Sent     *uint64 `json:"sent,omitempty"`
+	Received *uint64 `json:"received,omitempty"`
 }
 
 // RefusedClient sums up the events of a client, a reason and a service port.
@@ -131,14 +145,15 @@ func serviceText(namespace, name, port string) string {
 
 // ObserveQuery is a question about events. The zero value asks for none.
 type ObserveQuery struct {
-	Filter                // of Services: Namespace and Names
-	Reasons []string      // none: all
-	Client  netip.Prefix  // invalid: all
-	Within  time.Duration // only events of that time; zero: all
-	After   uint64        // the number of an event: only later ones, the oldest first; zero: the newest ones
-	Limit   int           // most events
-	Wait    time.Duration // for an event, if there is none
-	Top     int           // most sums
+	Filter                 // of Services: Namespace and Names
+	Reasons  []string      // none: all
+	Outcomes []string      // none: all
+	Client   netip.Prefix  // invalid: all
+	Within   time.Duration // only events of that time; zero: all
+	After    uint64        // the number of an event: only later ones, the oldest first; zero: the newest ones
+	Limit    int           // most events
+	Wait     time.Duration // for an event, if there is none
+	Top      int           // most sums
 }
 
 const (
@@ -154,6 +169,9 @@ func (q *ObserveQuery) values() url.Values {
 	v := q.Filter.query()
 	if len(q.Reasons) > 0 {
 		v["reason"] = q.Reasons
+	}
+	if len(q.Outcomes) > 0 {
+		v["outcome"] = q.Outcomes
 	}
 	if q.Client.IsValid() {
 		v.Set("client", q.Client.String())
@@ -182,13 +200,18 @@ func ParseObserveQuery(v url.Values) (q ObserveQuery, err error) {
 	if err != nil {
 		return q, err
 	}
-	q = ObserveQuery{Filter: *filter, Reasons: v["reason"], Limit: defaultObserved, Top: defaultSums}
+	q = ObserveQuery{Filter: *filter, Reasons: v["reason"], Outcomes: v["outcome"], Limit: defaultObserved, Top: defaultSums}
 	if len(q.Reasons) > maxReasons {
 		return q, fmt.Errorf("reason: %d names, at most %d are allowed", len(q.Reasons), maxReasons)
 	}
 	for _, r := range q.Reasons {
 		if err := CheckReason(r); err != nil {
 			return q, fmt.Errorf("reason: %w", err)
+		}
+	}
+	for _, o := range q.Outcomes {
+		if !slices.Contains(model.OutcomeNames, o) {
+			return q, fmt.Errorf("outcome: %q is unknown: %s", o, suggest.OneOf(model.OutcomeNames...))
 		}
 	}
 	if text := v.Get("client"); text != "" {
@@ -244,15 +267,20 @@ func ParseClients(text string) (netip.Prefix, error) {
 
 // CheckReason returns an error for a name that is not of a reason.
 func CheckReason(name string) error {
-	if model.RefusalOf(name) != nil {
+	if _, _, ok := model.ReasonText(name); ok {
 		return nil
 	}
-	return fmt.Errorf("%q is not a reason%s", name, suggest.DidYouMean(suggest.Similar(name, model.RefusalNames())))
+	return fmt.Errorf("%q is not a reason%s", name, suggest.DidYouMean(suggest.Similar(name, model.ReasonNames())))
 }
 
 // MatchesReason reports whether the query selects a reason.
 func (q *ObserveQuery) MatchesReason(reason string) bool {
 	return len(q.Reasons) == 0 || slices.Contains(q.Reasons, reason)
+}
+
+// MatchesOutcome reports whether the query selects an outcome.
+func (q *ObserveQuery) MatchesOutcome(o model.Outcome) bool {
+	return len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, o.String())
 }
 
 // MatchesClient reports whether the query selects a client.

@@ -58,7 +58,7 @@ func (f *Flags) AddRules() {
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
 	f.truth(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external IPs and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs, only external IPs and load balancer addresses in its ranges")
 	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", f.own.LoadBalancerCIDRs, "`ranges` of load balancer addresses and external IPs; packets to their unused ports are refused, and packets to unused addresses dropped, instead of looping between router and node; addresses of this node are left alone")
-	f.text(&f.own.Observe, Observe, "`level` of the connections that the rules count and log: off; refusals: those that they refuse, with the reason; failures: in addition, samples of those that endpoints may not answer")
+	f.text(&f.own.Observe, Observe, "`level` of the connections that the rules count and log: off; refusals: those that they refuse, with the reason; failures: in addition, samples of those that endpoints may not answer; connections: in addition all, with their outcome")
 	f.set.Uint32Var(&f.own.ObserveGroup, "observe-group", f.own.ObserveGroup, "`number` of the NFLOG group to which the rules send the headers of these connections")
 	f.text(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
 }
@@ -69,8 +69,11 @@ const Observe = "observe"
 const (
 	logConnections = "log-connections"
 	logOff         = "off"
-	// LogRefused is the value of --log-connections for refused connections.
+	// Values of --log-connections: connections that rules have refused; these, and those that
+	// endpoints have refused or not answered; all.
 	LogRefused = "refused"
+	LogFailed  = "failed"
+	LogAll     = "all"
 )
 
 // AddCluster adds the connection to the API server.
@@ -135,7 +138,7 @@ func (f *Flags) AddDaemon() {
 	f.AddHealthChecks("check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
 	f.truth(&f.own.NodeCondition, "node-condition", "keep the condition nftproxy.dev/ServicesProgrammed of the Node up to date, by which other programs keep pods off nodes without rules; needs permission to patch nodes/status")
-	f.text(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, or refused, which needs --observe")
+	f.text(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, refused, failed (refused, or not answered by their endpoint) or all; only connections that --observe shows")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
 	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")

@@ -64,13 +64,13 @@ func (c *Config) checkLogConnections() error {
 	switch c.Own.LogConnections {
 	case logOff:
 		return nil
-	case LogRefused:
+	case LogRefused, LogFailed, LogAll:
 		if c.Own.Observe == model.ObserveOff.String() {
-			return ownProblem(logConnections, errors.New("refused connections are known with --observe=refusals only"))
+			return ownProblem(logConnections, fmt.Errorf("%s connections are known with --observe only", c.Own.LogConnections))
 		}
 		return nil
 	}
-	return ownProblem(logConnections, fmt.Errorf("unknown value %q: use off or refused", c.Own.LogConnections))
+	return ownProblem(logConnections, fmt.Errorf("unknown value %q: use off, refused, failed or all", c.Own.LogConnections))
 }
 
 // checkAllowedHosts accepts host names, and "*." before one. A name that no request can

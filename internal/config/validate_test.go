@@ -94,8 +94,8 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	for flag, want := range map[string]string{
-		"--observe=all":         `--observe: unknown level "all": use off, refusals or failures`,
-		"--observe=":            `--observe: unknown level "": use off, refusals or failures`,
+		"--observe=all":         `--observe: unknown level "all": use off, refusals, failures or connections`,
+		"--observe=":            `--observe: unknown level "": use off, refusals, failures or connections`,
 		"--observe-group=0":     "--observe-group: 0 is not from 1 to 65535",
 		"--observe-group=65536": "--observe-group: 65536 is not from 1 to 65535",
 	} {
@@ -111,8 +111,10 @@ func TestLogConnections(t *testing.T) {
 		"":                      "",
 		"--log-connections=off": "",
 		"--log-connections=refused --observe=refusals": "",
-		"--log-connections=refused":                    "--log-connections: refused connections are known with --observe=refusals only",
-		"--log-connections=all":                        `--log-connections: unknown value "all": use off or refused`,
+		"--log-connections=refused":                    "--log-connections: refused connections are known with --observe only",
+		"--log-connections=all":                        "--log-connections: all connections are known with --observe only",
+		"--log-connections=failed --observe=refusals":  "",
+		"--log-connections=served":                     `--log-connections: unknown value "served": use off, refused, failed or all`,
 	} {
 		if _, err := load(t, strings.Fields(args)...); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

@@ -39,26 +39,61 @@ const Outcomes = 3
 
 func (o Outcome) String() string { return [Outcomes]string{"answered", "refused", "unanswered"}[o] }
 
+// Entry is what connection tracking knows about a connection.
+type Entry struct {
+	Flow
+	Replied bool // the endpoint has answered
+	// Counted reports that the kernel counts bytes (net.netfilter.nf_conntrack_acct): those of the
+	// client, and those of the endpoint, with the headers of IP.
+	Counted        bool
+	Sent, Received uint64
+}
+
+// Outcome returns the outcome of a TCP connection; nil: it has no entry.
+func (e *Entry) Outcome() Outcome {
+	switch {
+	case e == nil:
+		return Refused
+	case e.Opening:
+		return Unanswered
+	}
+	return Answered
+}
+
 // OutcomesOf returns the outcomes of TCP connections, each with one request to the kernel. An
 // entry that another program has deleted counts as refused.
-func (Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
+func (n Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
+	entries, err := n.EntriesOf(connections)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Outcome, len(entries))
+	for i, e := range entries {
+		out[i] = e.Outcome()
+	}
+	return out, nil
+}
+
+// EntriesOf returns the entries of connections, each with one request to the kernel; nil: there
+// is none.
+func (Netlink) EntriesOf(connections []Connection) ([]*Entry, error) {
 	c, err := dial()
 	if err != nil {
 		return nil, err
 	}
-	out, err := outcomesOf(c, connections)
+	out, err := entriesOf(c, connections)
 	if err != nil {
 		err = fmt.Errorf("look up connection: %w", explain(err))
 	}
 	return out, errors.Join(err, c.Close())
 }
 
-func outcomesOf(c *netlink.Conn, connections []Connection) ([]Outcome, error) {
+func entriesOf(c *netlink.Conn, connections []Connection) ([]*Entry, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	out, buffer := make([]Outcome, len(connections)), make([]byte, receiveBuffer)
+	out, buffer := make([]*Entry, len(connections)), make([]byte, receiveBuffer)
 	for i := range connections {
 		of := &connections[i]
 		netlinkio.Renew(c)
@@ -69,16 +104,16 @@ func outcomesOf(c *netlink.Conn, connections []Connection) ([]Outcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out[i], err = outcome(raw, buffer, asked.Header.Sequence); err != nil {
+		if out[i], err = receiveEntry(raw, buffer, asked.Header.Sequence); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// outcome receives the answer to a request. It does not use [netlink.Conn.Receive]: an entry has
+// receiveEntry receives the answer to a request. It does not use [netlink.Conn.Receive]: an entry has
 // the flag of a list, and without an end of the list that would wait for further messages.
-func outcome(raw syscall.RawConn, buffer []byte, sequence uint32) (Outcome, error) {
+func receiveEntry(raw syscall.RawConn, buffer []byte, sequence uint32) (*Entry, error) {
 	var n int
 	var failed error
 	err := raw.Read(func(fd uintptr) bool {
@@ -86,20 +121,56 @@ func outcome(raw syscall.RawConn, buffer []byte, sequence uint32) (Outcome, erro
 		return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return 0, err
+		return nil, err
 	}
 	b := buffer[:n]
 	if len(b) < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint32(b[8:]) != sequence {
-		return 0, errors.New("the kernel has answered something else")
+		return nil, errors.New("the kernel has answered something else")
 	}
+	message := b[unix.SizeofNlMsghdr:]
 	if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR {
-		if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:]))); errno != unix.ENOENT {
-			return 0, errno
+		if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(message))); errno != unix.ENOENT {
+			return nil, errno
 		}
-		return Refused, nil
+		return nil, nil
 	}
-	if flow, ok := decode(b[unix.SizeofNlMsghdr:]); ok && flow.Opening {
-		return Unanswered, nil
+	return decodeEntry(message), nil
+}
+
+// Attributes of an entry that [Flow] does not have, and IPS_SEEN_REPLY of nf_conntrack_common.h.
+const (
+	ctaCountersOrig  = 9
+	ctaCountersReply = 10
+
+	ctaCountersBytes = 2
+
+	statusReplied = 1 << 1
+)
+
+// decodeEntry decodes a message about an entry. The zone has been asked for; an entry without
+// ports is one that has answered.
+func decodeEntry(message []byte) *Entry {
+	e := &Entry{}
+	var err error
+	e.Flow, _ = decode(message)
+	for a := netlinkio.ReadMessage(message, &err); a.Next(); {
+		switch a.Type {
+		case ctaStatus:
+			e.Replied = number(a.Data)&statusReplied != 0
+		case ctaCountersOrig:
+			e.Sent, e.Counted = bytesOf(a.Nested()), true
+		case ctaCountersReply:
+			e.Received = bytesOf(a.Nested())
+		}
 	}
-	return Answered, nil
+	return e
+}
+
+func bytesOf(a netlinkio.Attributes) uint64 {
+	for a.Next() {
+		if a.Type == ctaCountersBytes && len(a.Data) == 8 {
+			return binary.BigEndian.Uint64(a.Data)
+		}
+	}
+	return 0
 }

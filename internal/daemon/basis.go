@@ -8,7 +8,7 @@ func (w *work) basis() *api.Basis {
 	b := &api.Basis{
 		Version: api.BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
 		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil,
-		NoLimits: w.node.NoLimits, Failing: w.checks.Failing(), Drained: []api.Drained{},
+		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: w.checks.Failing(), Drained: []api.Drained{},
 	}
 	if w.node.NeedsInterfaces() || w.agent.HasRanges() {
 		b.InterfaceAddresses = w.interfaces.Addresses()

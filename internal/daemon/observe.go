@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/traffic"
@@ -36,9 +37,8 @@ func (w *work) newTraffic() *traffic.Collector {
 		},
 		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Log: w.Log,
 	}
-	if w.Config.Own.LogConnections == config.LogRefused {
-		c.Connections = w.Log
-	}
+	c.Connections = traffic.NewConnections(conntrack.Netlink{}.EntriesOf, w.Log)
+	c.Logged = logged(w.Config.Own.LogConnections)
 	return traffic.NewCollector(c)
 }
 
@@ -72,4 +72,17 @@ func failureEvents(all []traffic.Failure) map[events.Failure]string {
 		}
 	}
 	return out
+}
+
+// logged returns which outcomes have a line in the log; nil: none.
+func logged(value string) func(model.Outcome) bool {
+	switch value {
+	case config.LogRefused:
+		return func(o model.Outcome) bool { return o == model.RefusedByRules }
+	case config.LogFailed:
+		return model.Outcome.Failed
+	case config.LogAll:
+		return func(model.Outcome) bool { return true }
+	}
+	return nil
 }

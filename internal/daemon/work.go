@@ -23,6 +23,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -392,6 +393,13 @@ func (d *Daemon) checkKernel(families []model.Family) error {
 		default:
 			errs = append(errs, errors.New(p.String()))
 		}
+	}
+	if node.Observe.Refusals() {
+		tracks, err := nflog.Tracks()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		node.Observe.Untracked = !tracks
 	}
 	return errors.Join(errs...)
 }

@@ -23,6 +23,9 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return b.unless(b.translated, "the destination was rewritten")
 	case nft.IsAnswer:
 		return b.unless(true, "the client opens the connection")
+	case nft.EndsTCP:
+		b.step.otherProtocol = b.Protocol != model.TCP
+		return b.unless(true, "the client opens the connection")
 	case nft.SourceIsLocal:
 		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
 	case nft.DestinationNotLocal:

@@ -118,7 +118,7 @@ func (tr *tracer) second(p *state) nft.Hook {
 }
 
 func (tr *tracer) hook(p state, h nft.Hook) []state {
-	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h })
+	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h || c.Filter })
 	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
 	p.settled = false
 	out := []state{p}

@@ -22,6 +22,8 @@ type Extras struct {
 	// ZoneFloor is the share of all ready endpoints, in percent, from which on the endpoints
 	// of a zone serve its clients alone (3.61); zero: none.
 	ZoneFloor uint32
+	// Observe reports that the connections of the Service are logged, if the node observes any.
+	Observe bool
 }
 
 // OnFailure is the treatment of established TCP connections to an endpoint that fails its

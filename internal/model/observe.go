@@ -13,10 +13,11 @@ const (
 	ObserveOff      ObserveLevel = iota
 	ObserveRefusals              // connections that the rules refuse, with the reason
 	ObserveFailures              // samples of connections that endpoints may not answer
+	ObserveServed                // all connections, with their outcome
 )
 
 // ObserveLevels are the names of the levels, in their order.
-var ObserveLevels = []string{"off", "refusals", "failures"}
+var ObserveLevels = []string{"off", "refusals", "failures", "connections"}
 
 func (l ObserveLevel) String() string { return ObserveLevels[l] }
 
@@ -24,13 +25,18 @@ func (l ObserveLevel) String() string { return ObserveLevels[l] }
 func ParseObserveLevel(name string) (ObserveLevel, error) {
 	i := slices.Index(ObserveLevels, name)
 	if i < 0 {
-		return ObserveOff, fmt.Errorf("unknown level %q: use off, refusals or failures", name)
+		return ObserveOff, fmt.Errorf("unknown level %q: use off, refusals, failures or connections", name)
 	}
 	return ObserveLevel(i), nil
 }
 
-// SamplePrefix begins the log messages about samples of connections that are served.
-const SamplePrefix = "sample"
+// Prefixes of the log messages about connections that are served.
+const (
+	SamplePrefix     = "sample"
+	ConnectionPrefix = "connection" // the first packet, behind the translation of its destination
+	DialledPrefix    = "dialled"    // the same before it
+	EndPrefix        = "end"        // of a TCP connection, from either side
+)
 
 // DefaultObserveGroup is the group of NFLOG to which the rules send packets.
 const DefaultObserveGroup = 28272
@@ -40,6 +46,8 @@ const DefaultObserveGroup = 28272
 type Observe struct {
 	Level ObserveLevel
 	Group uint16
+	// Untracked means that the kernel adds no connection to what rules log.
+	Untracked bool
 }
 
 // Refusals reports whether refused connections are counted and logged.
@@ -47,3 +55,7 @@ func (o Observe) Refusals() bool { return o.Level >= ObserveRefusals }
 
 // Failures reports whether samples of served connections are logged.
 func (o Observe) Failures() bool { return o.Level >= ObserveFailures }
+
+// Connections reports whether all connections are logged, and not only those of Services with
+// this setting.
+func (o Observe) Connections() bool { return o.Level >= ObserveServed }

@@ -20,6 +20,8 @@ type Event struct {
 	// Source and Destination are of the packet; their ports are 0 if it has none, or if they
 	// are not in its first bytes.
 	Source, Destination netip.AddrPort
+	// Reset reports a TCP segment that resets its connection.
+	Reset bool
 	// Flow is the connection of the packet, if Tracked: if the kernel adds it, and if the
 	// packet is tracked in the default zone.
 	Flow    conntrack.Flow
@@ -106,9 +108,15 @@ func (e *Event) packet(family byte, b []byte) bool {
 		return false
 	}
 	fromPort, toPort := ports(e.Protocol, rest)
+	e.Reset = e.Protocol == model.TCP && len(rest) > tcpFlags && rest[tcpFlags]&tcpReset != 0
 	e.Source, e.Destination = netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort)
 	return true
 }
+
+const (
+	tcpFlags = 13 // offset in the header
+	tcpReset = 1 << 2
+)
 
 // ports returns the ports of a packet, from the bytes behind its IP header.
 func ports(p model.Protocol, b []byte) (from, to uint16) {

@@ -82,6 +82,30 @@ func Open(group uint16) (r *Reader, err error) {
 	return r, err
 }
 
+// Tracks reports whether the kernel can add the connection to logged packets. It needs
+// CAP_NET_ADMIN. It binds no group.
+func Tracks() (bool, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return false, fmt.Errorf("open netlink socket: %w", err)
+	}
+	defer nl.Close()
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Uint16(cfgFlags, flagConntrack)
+	err = netlinkio.Retry(netlinkio.Fades, func() error { return configure(nl, unbound, e) })
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP): // the kernel checks this before it looks for the group
+		return false, nil
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.EPERM), err == nil:
+		return true, nil
+	}
+	return false, fmt.Errorf("ask for the abilities of nflog: %w", err)
+}
+
+// unbound is a group that a socket need not have bound.
+const unbound = 65535
+
 func open(group uint16) (*Reader, error) {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: datagram})
 	if err != nil {
@@ -133,13 +157,18 @@ func (r *Reader) bind(group, flags uint16) error {
 	e.Uint32(cfgTimeout, uint32(flushTime/(10*time.Millisecond)))
 	e.Uint32(cfgThreshold, batch)
 	e.Uint16(cfgFlags, flags)
-	attributes, err := e.Encode()
+	return configure(r.nl, group, e)
+}
+
+// configure sends settings of a group.
+func configure(nl *netlink.Conn, group uint16, settings *netlink.AttributeEncoder) error {
+	attributes, err := settings.Encode()
 	if err != nil {
 		return fmt.Errorf("encode settings: %w", err)
 	}
-	header := be.AppendUint16([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}, group)
-	netlinkio.Renew(r.nl)
-	_, err = r.nl.Execute(netlink.Message{
+	header := binary.BigEndian.AppendUint16([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}, group)
+	netlinkio.Renew(nl)
+	_, err = nl.Execute(netlink.Message{
 		Header: netlink.Header{Type: configMessage, Flags: netlink.Request | netlink.Acknowledge},
 		Data:   append(header, attributes...),
 	})

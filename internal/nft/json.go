@@ -43,7 +43,7 @@ func (t *Table) objects() []object {
 	for _, c := range t.Chains {
 		o := object{"family": family, "table": TableName, "name": c.Name}
 		if c.Hook != NoHook {
-			o["type"], o["hook"], o["prio"], o["policy"] = "nat", c.Hook.String(), c.Priority, "accept"
+			o["type"], o["hook"], o["prio"], o["policy"] = c.Type(), c.Hook.String(), c.Priority, "accept"
 		}
 		out = append(out, object{"chain": o})
 	}
@@ -177,6 +177,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("!", object{"ct": object{"key": "status"}}, "dnat")
 	case IsAnswer:
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
+	case EndsTCP:
+		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, []string{"fin", "rst"})
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case DestinationNotLocal:

@@ -70,6 +70,10 @@ const (
 	// SampledSet is dynamic. It holds the frontends whose connections were logged within the
 	// last second.
 	SampledSet = "sampled"
+	// ObservedSet holds the frontends whose connections are logged, and ObservedAddressesSet the
+	// addresses of ranges of ports.
+	ObservedSet          = "observed"
+	ObservedAddressesSet = "observed-addresses"
 )
 
 // SlotMaps are the maps of endpoints in numbered slots.

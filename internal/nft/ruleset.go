@@ -310,17 +310,32 @@ const (
 	PrioritySNAT  = 99 // right before foreign chains that translate sources
 )
 
-// Chain is a chain of rules. A base chain has type nat and policy accept.
+// PriorityTranslated is of chains with type filter, in prerouting and output: right behind the
+// kernel's translation of destinations. There, packets of a connection have the addresses of
+// its client and its endpoint, in both directions.
+const PriorityTranslated = -99
+
+// Chain is a chain of rules. A base chain has policy accept and type nat, which sees the first
+// packet of a connection; with Filter it has type filter, which sees all packets.
 type Chain struct {
 	Name     string
 	Hook     Hook
+	Filter   bool
 	Priority int32 // of a base chain
 	Rules    []Rule
 }
 
+// Type returns the type of a base chain.
+func (c *Chain) Type() string {
+	if c.Filter {
+		return "filter"
+	}
+	return "nat"
+}
+
 // Same reports whether two chains have equal declarations.
 func (c *Chain) Same(o *Chain) bool {
-	return c.Name == o.Name && c.Hook == o.Hook && c.Priority == o.Priority
+	return c.Name == o.Name && c.Hook == o.Hook && c.Filter == o.Filter && c.Priority == o.Priority
 }
 
 // Rule is a list of statements that are evaluated in order until one does not

@@ -123,6 +123,8 @@ var Schema = []Row{
 	{Name: BindersMap, Key: class, Data: verdict, Contents: Lanes, Early: true},
 
 	{Name: SampledSet, Key: frontendKey},
+	{Name: ObservedSet, Key: frontendKey, Passing: true},
+	{Name: ObservedAddressesSet, Key: address, Contents: Shared, Passing: true},
 	{Name: refusedPrefix, Key: frontendKey, Contents: Refusals, Ranged: true},
 	{Name: RefusalOf(UnknownPort, OfPort), Key: address, Contents: Refusals},
 	{Name: RefusalOf(PingRefused, OfPort), Key: address, Contents: Refusals},

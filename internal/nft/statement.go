@@ -42,6 +42,11 @@ type IsAnswer struct{}
 
 func (IsAnswer) Text(model.Family) string { return "ct direction reply" }
 
+// EndsTCP matches TCP segments with which a side ends or resets the connection.
+type EndsTCP struct{}
+
+func (EndsTCP) Text(model.Family) string { return "tcp flags fin,rst" }
+
 // SourceIsLocal matches packets from an address of this node.
 type SourceIsLocal struct{}
 

@@ -232,7 +232,7 @@ func (c *Chain) print(p *printer, f model.Family) {
 
 // HookText returns the declaration of a base chain.
 func (c *Chain) HookText() string {
-	return fmt.Sprintf("type nat hook %s priority %d; policy accept;", c.Hook, c.Priority)
+	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", c.Type(), c.Hook, c.Priority)
 }
 
 // printer writes indented lines. A bufio.Writer keeps the first error.

@@ -49,7 +49,7 @@ func probes(f model.Family, observe bool) []*nft.Ruleset {
 		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
 		c.AnswerPing, c.LoadBalancerCIDRs = true, []netip.Prefix{some}
 		if observe {
-			c.Observe = model.Observe{Level: model.ObserveFailures, Group: model.DefaultObserveGroup}
+			c.Observe = model.Observe{Level: model.ObserveServed, Group: model.DefaultObserveGroup, Untracked: true}
 		}
 		out = append(out, apart(render.Render(model.Resolve(s, c))))
 	}
@@ -73,7 +73,7 @@ func apart(rules *nft.Ruleset) *nft.Ruleset {
 		for _, c := range t.Chains {
 			parts.Chains = append(parts.Chains, &nft.Chain{Name: c.Name, Rules: c.Rules})
 			if c.Hook != nft.NoHook {
-				parts.Chains = append(parts.Chains, &nft.Chain{Name: c.Name + "-hook", Hook: c.Hook, Priority: c.Priority})
+				parts.Chains = append(parts.Chains, &nft.Chain{Name: c.Name + "-hook", Hook: c.Hook, Filter: c.Filter, Priority: c.Priority})
 			}
 		}
 		out.Tables = append(out.Tables, parts)

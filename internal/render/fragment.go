@@ -119,6 +119,7 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	c.masquerading(r)
 	c.sources(r)
 	c.limits(r)
+	c.observes(r)
 	c.hairpins(r.Frontend, inside.Endpoints)
 	c.hairpins(r.Frontend, outside.Endpoints)
 	c.selves(r.Frontend, inside.Endpoints, outside.Endpoints)

@@ -24,6 +24,7 @@ const (
 	limiting                               // connection limits
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
 	self                                   // frontends that are their own endpoint
+	observed                               // frontends whose connections are logged
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
@@ -110,6 +111,11 @@ func optionOf(set string) (o option, ok bool) {
 		return option{kind: ranged}, true
 	case id.Name == nft.SelfFrontendsSet:
 		return option{kind: self, shape: id.Shape}, true
+	}
+	for _, s := range []nft.Shape{nft.OfPort, nft.OfRange} {
+		if set == observedSet(s) {
+			return option{kind: observed, shape: s}, true
+		}
 	}
 	for _, l := range clientLists {
 		if id.Name == l.frontends {

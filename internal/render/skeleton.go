@@ -44,6 +44,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		affinityChains(r, o.bindings()),
 		refusalChains(r, o),
 		sampleChains(r),
+		watchChains(r, o),
 		[]*nft.Chain{declassify(f, r, o), postrouting(f, r, o)})
 }
 
@@ -66,7 +67,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 	for _, p := range o.of(self) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
-	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r))
+	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r), watchSets(o))
 }
 
 // declared returns empty sets.
@@ -206,7 +207,7 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 //	meta priority set none
 func declassify(f model.Family, r *model.Routing, o options) *nft.Chain {
 	accept := nft.Verdict{Action: nft.Accept}
-	rules := toSample(r)
+	rules := append(toSample(r), toWatch(o)...)
 	if o.has(sticky) { // whose connections have the class of their affinity
 		rules = append(rules, nft.Rule{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}})
 	}

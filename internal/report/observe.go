@@ -45,7 +45,7 @@ func (s *Server) observations(ctx context.Context, q *api.ObserveQuery) *api.Obs
 	now := time.Now()
 	out.Time, out.Next, out.Missed = now, found.Next, found.Missed
 	state := s.observing(now)
-	out.Error, out.Since, out.Total, out.Lost = state.Error, state.Since, state.Events, state.Lost
+	out.Error, out.Since, out.Total, out.Lost, out.Skipped = state.Error, state.Since, state.Events, state.Lost, state.Skipped
 	for i := range found.Events {
 		out.Events = append(out.Events, observation(&found.Events[i], now))
 	}
@@ -62,7 +62,7 @@ func (s *Server) observing(now time.Time) *api.Observing {
 		return nil
 	}
 	state := s.config.Traffic.State()
-	o := &api.Observing{Level: s.config.Observe.String(), Lost: state.Lost, Events: state.Total()}
+	o := &api.Observing{Level: s.config.Observe.String(), Lost: state.Lost, Skipped: state.Skipped, Events: state.Total()}
 	if state.Err != nil {
 		o.Error, o.Since = state.Err.Error(), onClock(now, state.Since)
 	}
@@ -72,14 +72,14 @@ func (s *Server) observing(now time.Time) *api.Observing {
 // matcher returns what a query selects.
 func matcher(q *api.ObserveQuery, now time.Time) func(*traffic.Event) bool {
 	return func(e *traffic.Event) bool {
-		return (q.Within == 0 || now.Sub(e.Time) <= q.Within) && q.MatchesReason(e.Reason) && q.MatchesClient(e.Client.Addr()) &&
+		return (q.Within == 0 || now.Sub(e.Time) <= q.Within) && q.MatchesReason(e.Reason) && q.MatchesOutcome(e.Outcome) && q.MatchesClient(e.Client.Addr()) &&
 			q.MatchesService(e.Service.Service)
 	}
 }
 
 func observation(e *traffic.Event, now time.Time) api.Observation {
 	o := api.Observation{
-		Number: e.Number, Time: onClock(now, e.Time), Outcome: api.OutcomeRefused, Reason: e.Reason,
+		Number: e.Number, Time: onClock(now, e.Time), Outcome: e.Outcome.String(), Reason: e.Reason,
 		Protocol: e.Protocol.String(), Client: traffic.EndText(e.Client), Frontend: traffic.EndText(e.Dialled),
 		Namespace: e.Service.Service.Namespace, Service: e.Service.Service.Name, Port: e.Service.Port,
 	}
@@ -88,6 +88,12 @@ func observation(e *traffic.Event, now time.Time) api.Observation {
 	}
 	if e.Endpoint.IsValid() {
 		o.Endpoint = traffic.EndText(e.Endpoint)
+	}
+	if e.Outcome != model.RefusedByRules {
+		o.Seconds = e.Duration.Round(time.Millisecond).Seconds()
+	}
+	if e.Counted {
+		o.Sent, o.Received = &e.Sent, &e.Received
 	}
 	return o
 }

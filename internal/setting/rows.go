@@ -9,13 +9,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // All are the settings, in the order of pages and reports.
 var All = []*Setting{
 	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	Check, OnFailure, EndpointsFrom,
+	Check, OnFailure, EndpointsFrom, Observe,
 }
 
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
@@ -30,6 +31,8 @@ type Stated struct {
 	// ZoneFloor is the share of all ready endpoints from which on the endpoints of a zone
 	// serve its clients alone.
 	ZoneFloor string `json:"zoneFloor,omitempty"`
+	// Observe is connections; absent: as the configuration of the node says.
+	Observe string `json:"observe,omitempty"`
 }
 
 var Description = &Setting{
@@ -258,6 +261,30 @@ var EndpointsFrom = &Setting{
 		return v.EndpointsFrom.String()
 	},
 	stated: func(s *Stated) *string { return &s.EndpointsFrom },
+}
+
+// observeConnections is the value of [Observe].
+const observeConnections = "connections"
+
+var Observe = &Setting{
+	Label: "observe", Kind: "observe", Annotation: Domain + "observe", Field: "observe",
+	Meaning: "which connections nftproxy observe shows besides refused ones: connections are those of the Service, with their outcome; only on nodes that observe refused ones (--observe)",
+	More:    " ([connections](observe.md#connections), [16.8](behaviour.md#s16.8))",
+	Value:   "word", Words: []string{observeConnections}, Default: "none",
+	Parse: func(v *Values, value any) string {
+		if value != observeConnections {
+			return "is unknown: " + suggest.OneOf(observeConnections)
+		}
+		v.Observe = true
+		return ""
+	},
+	Text: func(v *Values) string {
+		if !v.Observe {
+			return ""
+		}
+		return observeConnections
+	},
+	stated: func(s *Stated) *string { return &s.Observe },
 }
 
 func rangesText(all []netip.Prefix) string {

@@ -96,9 +96,12 @@ func are(n uint64) string {
 
 func (o *Observer) event(e *api.Observation, now time.Time) {
 	at, text := eventTime(e.Time, now), fmt.Sprintf("logged by a rule of another program: %q", e.Reason)
-	reason := model.RefusalOf(e.Reason)
-	if reason != nil {
-		text = fmt.Sprintf("%s, %s: %s", e.Ends, e.Reason, reason.Text)
+	why, advice, known := model.ReasonText(e.Reason)
+	switch {
+	case e.Ends != "" && known:
+		text = fmt.Sprintf("%s, %s: %s", e.Ends, e.Reason, why)
+	case known:
+		text = fmt.Sprintf("%s: %s%s", e.Reason, why, extent(e))
 	}
 	client := e.Client
 	if e.Pod != "" {
@@ -108,15 +111,30 @@ func (o *Observer) event(e *api.Observation, now time.Time) {
 	if s := e.ServiceText(); s != "" {
 		to += " (" + s + ")"
 	}
+	if e.Endpoint != "" {
+		to += " -> " + e.Endpoint
+	}
 	on := ""
 	if e.Node != "" {
 		on = e.Node + "  "
 	}
 	o.p.Line("%s  %s%s -> %s  %s", at, on, client, to, text)
-	if reason != nil && !o.explained[e.Reason] {
+	if advice != "" && !o.explained[e.Reason] {
 		o.explained[e.Reason] = true
-		o.p.Line("%s  %s", strings.Repeat(" ", len(at)), reason.Advice)
+		o.p.Line("%s  %s", strings.Repeat(" ", len(at)), advice)
 	}
+}
+
+// extent returns how long a connection that was served has lasted, and what it has carried.
+func extent(e *api.Observation) string {
+	if e.Outcome != model.Served.String() {
+		return ""
+	}
+	text := fmt.Sprintf("; %s", time.Duration(e.Seconds*float64(time.Second)).Round(time.Millisecond))
+	if e.Sent != nil && e.Received != nil {
+		text += fmt.Sprintf(", %s sent, %s received", terminal.Count(int(*e.Sent), "byte"), terminal.Count(int(*e.Received), "byte"))
+	}
+	return text
 }
 
 // eventTime returns the local time, with the date unless that is today.
@@ -138,6 +156,9 @@ func (o *Observer) Totals(r *api.Observed) error {
 		text += fmt.Sprintf("; %d lost, because they were not read fast enough", r.Lost)
 	}
 	o.p.Line("%s", text)
+	if r.Skipped > 0 {
+		o.p.Painted(terminal.Yellow, "%s not followed: too many were open at the same time", terminal.Count(int(r.Skipped), "connection"))
+	}
 	if r.Error != "" {
 		o.p.Painted(terminal.Red, "for %s, events are not read: %s", r.Time.Sub(r.Since).Round(time.Second), r.Error)
 	}
@@ -151,8 +172,8 @@ func Refused(w io.Writer, r *api.Observed, paint bool) error {
 	p.Line("refused in the last %.0f minutes, of the samples that the rules log:", r.Minutes)
 	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
 		text := ""
-		if known := model.RefusalOf(reason); known != nil {
-			text = ": " + known.Text + "; " + known.Advice
+		if why, advice, ok := model.ReasonText(reason); ok {
+			text = ": " + why + "; " + advice
 		}
 		p.Line("  %d %s%s", r.Reasons[reason], reason, text)
 	}

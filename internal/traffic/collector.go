@@ -32,8 +32,10 @@ type Config struct {
 	Log    *slog.Logger
 	// Samples, if set, gets the samples of connections that are served.
 	Samples *Samples
-	// Connections, if set, gets a line for each event.
-	Connections *slog.Logger
+	// Connections, if set, follows connections that are served.
+	Connections *Connections
+	// Logged selects the events that get a line in the log; nil: none.
+	Logged func(model.Outcome) bool
 }
 
 // State is the state of a collector.
@@ -43,6 +45,8 @@ type State struct {
 	Since  time.Time
 	Events map[string]uint64 // since the start of the process, by reason
 	Lost   uint64            // messages that the kernel has dropped, samples included
+	// Skipped are connections that were not followed, because too many were open.
+	Skipped uint64
 }
 
 // Untracked reports that samples cannot be judged, because the kernel does not add connections.
@@ -85,6 +89,9 @@ func (c *Collector) State() State {
 	if c.from != nil {
 		s.Lost += c.from.Lost()
 	}
+	if c.config.Connections != nil {
+		s.Skipped = c.config.Connections.Skipped()
+	}
 	return s
 }
 
@@ -95,6 +102,11 @@ const (
 
 // Run reads until ctx ends. After an error it tries again.
 func (c *Collector) Run(ctx context.Context) {
+	if c.config.Connections != nil {
+		var following sync.WaitGroup
+		following.Go(func() { c.config.Connections.Run(ctx, c.emit) })
+		defer following.Wait()
+	}
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		begun, err := c.read(ctx)
 		if ctx.Err() != nil {
@@ -158,9 +170,7 @@ func (c *Collector) end(from Source) {
 
 // take adds an event.
 func (c *Collector) take(n *nflog.Event) {
-	if string(n.Prefix) == model.SamplePrefix && c.config.Samples != nil {
-		port, _ := c.portOf(n.Protocol, n.Dialled())
-		c.config.Samples.add(n, port)
+	if c.served(n) {
 		return
 	}
 	e := Event{Time: time.Now(), Protocol: n.Protocol, Client: n.Client(), Dialled: n.Dialled()}
@@ -173,11 +183,41 @@ func (c *Collector) take(n *nflog.Event) {
 		e.Endpoint = to
 	}
 	e.Service = c.serviceOf(&e)
-	c.Add(&e)
+	c.emit(&e)
+}
+
+// emit adds an event, counts and logs it.
+func (c *Collector) emit(e *Event) {
+	c.Add(e)
 	c.count(e.Reason)
-	if c.config.Connections != nil {
-		logEvent(c.config.Connections, &e)
+	if c.config.Logged != nil && c.config.Logged(e.Outcome) {
+		logEvent(c.config.Log, e)
 	}
+}
+
+// served takes a message about a connection that is served, and reports whether it is one.
+func (c *Collector) served(n *nflog.Event) bool {
+	samples, connections := c.config.Samples, c.config.Connections
+	switch prefix := string(n.Prefix); {
+	case prefix == model.SamplePrefix && samples != nil:
+		port, _ := c.portOf(n.Protocol, n.Dialled())
+		samples.add(n, port)
+	case connections == nil:
+		return false
+	case prefix == model.DialledPrefix:
+		connections.dial(n)
+	case prefix == model.ConnectionPrefix:
+		if to, ok := connections.dialledBy(n); ok {
+			if port, ok := c.portOf(n.Protocol, to); ok { // else of another program
+				connections.begin(n, to, port)
+			}
+		}
+	case prefix == model.EndPrefix:
+		connections.end(n)
+	default:
+		return false
+	}
+	return true
 }
 
 func (c *Collector) count(reason string) {
@@ -209,6 +249,11 @@ const (
 	pingRefused = "ping-refused"
 )
 
+var logMessages = [...]string{
+	model.RefusedByRules: "connection refused", model.RefusedByEndpoint: "connection refused by the endpoint",
+	model.NoAnswer: "connection not answered", model.Served: "connection served",
+}
+
 // logEvent logs an event as a line.
 func logEvent(log *slog.Logger, e *Event) {
 	attributes := []any{"reason", e.Reason, "protocol", e.Protocol.String(), "client", EndText(e.Client), "to", EndText(e.Dialled)}
@@ -218,7 +263,13 @@ func logEvent(log *slog.Logger, e *Event) {
 	if e.Endpoint.IsValid() {
 		attributes = append(attributes, "endpoint", e.Endpoint.String())
 	}
-	log.Info("connection refused", attributes...)
+	if e.Outcome != model.RefusedByRules {
+		attributes = append(attributes, "duration", e.Duration.Round(time.Millisecond))
+	}
+	if e.Counted {
+		attributes = append(attributes, "sent", e.Sent, "received", e.Received)
+	}
+	log.Info(logMessages[e.Outcome], attributes...)
 }
 
 // EndText returns one end of a connection; without a port, if it has none, the address.

@@ -88,7 +88,7 @@ func newFixture() *fixture {
 			f.searches++
 			return web, a == netip.MustParseAddr("10.96.0.10")
 		},
-		Log: log, Connections: log,
+		Log: log, Logged: func(model.Outcome) bool { return true },
 	})
 	return f
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Event is a packet that the rules have refused.
+// Event is a packet that the rules have refused, or a connection to an endpoint.
 type Event struct {
 	Number   uint64 // rises by one, from 1
 	Time     time.Time
-	Reason   string // the name of a [model.Refusal], or what another rule logs
+	Outcome  model.Outcome
+	Reason   string // the name of a [model.Refusal] or [model.Course], or what another rule logs
 	Protocol model.Protocol
 	Client   netip.AddrPort // its port is 0 if it is not known
 	Dialled  netip.AddrPort
@@ -23,6 +24,11 @@ type Event struct {
 	// Service is the one that has the dialled address and port; of an unknown port the one that
 	// has the address. The zero value: there is none, or it is not known.
 	Service model.PortName
+	// Duration is how long the connection has lasted, from its first packet. Sent and Received
+	// are bytes of the client and of the endpoint, if Counted.
+	Duration       time.Duration
+	Counted        bool
+	Sent, Received uint64
 }
 
 const (

@@ -27,7 +27,9 @@ func (l *Log) Add(e *Event) {
 	l.last++
 	e.Number = l.last
 	l.ring[e.Number%Capacity] = *e
-	l.minuteOf(e.Time).add(e)
+	if e.Outcome.Failed() {
+		l.minuteOf(e.Time).add(e)
+	}
 	if l.more != nil {
 		close(l.more)
 		l.more = nil

@@ -97,7 +97,7 @@ func (m *minute) add(e *Event) {
 const other = "other"
 
 func counted(reason string) string {
-	if model.RefusalOf(reason) == nil {
+	if _, _, ok := model.ReasonText(reason); !ok {
 		return other
 	}
 	return reason

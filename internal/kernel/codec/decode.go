@@ -25,7 +25,11 @@ func DecodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
 		case unix.NFTA_CHAIN_HOOK:
 			decodeHook(a.Nested(), c)
 		case unix.NFTA_CHAIN_TYPE:
-			if string(a.Text()) != "nat" {
+			switch string(a.Text()) {
+			case "nat":
+			case "filter":
+				c.Filter = true
+			default:
 				c.Hook = nft.ForeignHook
 			}
 		case unix.NFTA_CHAIN_POLICY:

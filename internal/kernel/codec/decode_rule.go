@@ -186,6 +186,8 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 		return nft.SourceNotIn{Prefix: p}, err
 	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusDNAT)) && zero && equal:
 		return nft.NotTranslated{}, nil
+	case o == tcpFlags && bytes.Equal(s.mask, []byte{tcpFin | tcpReset}) && unequal && bytes.Equal(e.Data, []byte{0}):
+		return s.endsTCP()
 	case masked:
 	case oneIn(o).Of > 0 && equal && zero:
 		return oneIn(o), nil
@@ -219,6 +221,17 @@ func (s *symbolic) echoRequest(data []byte) (nft.Statement, error) {
 	}
 	s.rule = s.rule[:last]
 	return nft.IsEchoRequest{}, nil
+}
+
+// endsTCP returns the statement that ends with a comparison of flags, and takes back the match
+// of the protocol that it begins with.
+func (s *symbolic) endsTCP() (nft.Statement, error) {
+	last := len(s.rule) - 1
+	if last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: model.TCP}) {
+		return nil, errForeign
+	}
+	s.rule = s.rule[:last]
+	return nft.EndsTCP{}, nil
 }
 
 // interfaceOf is the inverse of interfaceName.

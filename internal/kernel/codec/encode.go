@@ -215,7 +215,7 @@ func newChain(c *plan.Change) Message {
 	a.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Chain.Priority))
 	end()
 	a.Uint32(unix.NFTA_CHAIN_POLICY, netfilterAccept)
-	a.Text(unix.NFTA_CHAIN_TYPE, "nat")
+	a.Text(unix.NFTA_CHAIN_TYPE, c.Chain.Type())
 	m.Data = a
 	return m
 }

@@ -24,6 +24,9 @@ const (
 	icmpPortUnreachable   = 3
 	icmp6PortUnreachable  = 4
 
+	tcpFin   = 1 << 0
+	tcpReset = 1 << 2
+
 	icmpEchoRequest  = 8   // ICMP_ECHO of linux/icmp.h
 	icmp6EchoRequest = 128 // ICMPV6_ECHO_REQUEST of linux/icmpv6.h
 )
@@ -56,6 +59,14 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{load(connectionStatus, f, 0), bitwise(hostOrder(statusDNAT)), compare(expr.CmpOpEq, hostOrder(0))}
 	case nft.IsAnswer:
 		return []expr.Any{load(connectionDirection, f, 0), compare(expr.CmpOpEq, []byte{directionReply})}
+	case nft.EndsTCP:
+		// [ meta load l4proto => reg 1 ]
+		// [ cmp eq reg 1 0x00000006 ]
+		// [ payload load 1b @ transport header + 13 => reg 1 ]
+		// [ bitwise reg 1 = ( reg 1 & 0x00000005 ) ^ 0x00000000 ]
+		// [ cmp neq reg 1 0x00000000 ]
+		return append(expressions(nft.ProtocolIs{Protocol: model.TCP}, f),
+			load(tcpFlags, f, 0), bitwise([]byte{tcpFin | tcpReset}), compare(expr.CmpOpNeq, []byte{0}))
 	case nft.SourceIsLocal:
 		return []expr.Any{load(sourceType, f, 0), compare(expr.CmpOpEq, hostOrder(unix.RTN_LOCAL))}
 	case nft.DestinationNotLocal:

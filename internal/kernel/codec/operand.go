@@ -23,6 +23,7 @@ const (
 	sourceType          matched = "fib saddr type"
 	destinationType     matched = "fib daddr type"
 	icmpType            matched = "icmp type"
+	tcpFlags            matched = "tcp flags"
 	inputInterface      matched = "iifname"
 	inputIndex          matched = "iif"
 	outputInterface     matched = "oifname"
@@ -107,6 +108,8 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 		return &expr.Fib{Register: r, ResultADDRTYPE: true, FlagDADDR: true}
 	case icmpType:
 		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}
+	case tcpFlags:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1}
 	case inputInterface:
 		return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: r}
 	case inputIndex:
@@ -129,7 +132,7 @@ var loads = map[model.Family]func() map[any]loaded{
 }
 
 func loadsOf(f model.Family) map[any]loaded {
-	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, destinationType, icmpType, inputInterface, inputIndex, outputInterface}
+	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, destinationType, icmpType, tcpFlags, inputInterface, inputIndex, outputInterface}
 	for o := nft.SourceAddress; o <= nft.OriginalClientPort; o++ {
 		all = append(all, o)
 	}

@@ -46,6 +46,7 @@ type Balance struct {
 	Limits          *Limits                `json:"limits,omitempty"`
 	Check           any                    `json:"check,omitempty"`
 	OnFailure       string                 `json:"onFailure,omitempty"`
+	Observe         string                 `json:"observe,omitempty"`
 }
 
 // Backend is a server of a Balance. It may be written as its address alone.

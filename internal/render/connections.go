@@ -1,0 +1,118 @@
+package render
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// The connections of a Service that somebody looks at are logged: the first packet behind
+// the translation of its destination, and the TCP segments that end the connection or reset it,
+// from both sides. Where the kernel adds no connection to these messages, the first packet is
+// also logged before its translation, with the address that the client has dialled.
+//
+// The sets of frontends, and the chains, are there only while a frontend is observed: the rules
+// for the end of a connection see all packets of the node. Ranges of ports are observed by
+// their address, because their number is in no packet behind the translation.
+
+const watchChain = "watch"
+
+// observes lists a frontend whose connections are logged.
+func (c *composer) observes(r *model.Route) {
+	if !c.observe.Connections() && !(c.observe.Refusals() && r.Service.Extra().Observe) {
+		return
+	}
+	c.use(option{kind: observed, shape: nft.ShapeOf(r.Frontend).InSets()})
+	if r.Frontend.IsRange() {
+		c.add(nft.ObservedAddressesSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
+		return
+	}
+	c.add(nft.ObservedSet, nft.Element{Key: nft.FrontendKey(r.Frontend)})
+}
+
+// watches reports whether frontends of a shape can be observed.
+func (o options) watches(r *model.Routing, s nft.Shape) bool {
+	return slices.Contains(o, option{kind: observed, shape: s.InSets()}) && (s != nft.OfNode || r.Wildcards)
+}
+
+func watchSets(o options) (out []*nft.Set) {
+	for _, p := range o.of(observed) {
+		out = append(out, nft.Declare(observedSet(p.shape)))
+	}
+	return out
+}
+
+func observedSet(s nft.Shape) string {
+	if s == nft.OfRange {
+		return nft.ObservedAddressesSet
+	}
+	return nft.ObservedSet
+}
+
+// watchKeys are the keys of observed frontends by their shape: before the translation of the
+// destination, and behind it.
+var (
+	watchDialled  = [...]nft.Concat{nft.OfPort: dialled[nft.OfPort], nft.OfNode: dialled[nft.OfNode], nft.OfRange: {nft.DestinationAddress}}
+	watchOriginal = [...]nft.Concat{nft.OfPort: original[nft.OfPort], nft.OfNode: original[nft.OfNode], nft.OfRange: {nft.OriginalDestination}}
+)
+
+// watchChains returns the chains that log first packets and ends of connections.
+//
+//	ct status ! dnat return
+//	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96
+//	meta l4proto udp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96
+//
+//	tcp flags fin,rst ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "end" group 28272 snaplen 96
+func watchChains(r *model.Routing, o options) []*nft.Chain {
+	if !o.has(observed) {
+		return nil
+	}
+	first := &nft.Chain{Name: watchChain, Rules: []nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Return}}}}
+	var ends []nft.Rule
+	for _, s := range nft.Shapes {
+		if !o.watches(r, s) {
+			continue
+		}
+		in := nft.InSet{Key: watchOriginal[s], Set: observedSet(s)}
+		for _, p := range model.Protocols { // nft requires it before "proto-dst"
+			first.Rules = append(first.Rules, nft.Rule{nft.ProtocolIs{Protocol: p}, in, observedLog(r, model.ConnectionPrefix)})
+		}
+		ends = append(ends, nft.Rule{nft.EndsTCP{}, in, observedLog(r, model.EndPrefix)})
+	}
+	return slices.Concat([]*nft.Chain{
+		first,
+		{Name: "watch-input", Hook: nft.Input, Priority: nft.PriorityEarly, Rules: toWatch(o)},
+		{Name: "ends-prerouting", Hook: nft.Prerouting, Filter: true, Priority: nft.PriorityTranslated, Rules: ends},
+		{Name: "ends-output", Hook: nft.Output, Filter: true, Priority: nft.PriorityTranslated, Rules: ends},
+	}, dialledChains(r, o))
+}
+
+// dialledChains returns the chains that log what clients have dialled.
+func dialledChains(r *model.Routing, o options) []*nft.Chain {
+	if !r.Observe.Untracked {
+		return nil
+	}
+	var rules []nft.Rule
+	for _, s := range nft.Shapes {
+		if o.watches(r, s) {
+			rules = append(rules, nft.Rule{nft.InSet{Key: watchDialled[s], Set: observedSet(s)}, observedLog(r, model.DialledPrefix)})
+		}
+	}
+	return []*nft.Chain{
+		{Name: "dialled-prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT - 1, Rules: rules},
+		{Name: "dialled-output", Hook: nft.Output, Priority: nft.PriorityDNAT - 1, Rules: rules},
+	}
+}
+
+func observedLog(r *model.Routing, prefix string) nft.Log {
+	return nft.Log{Prefix: prefix, Group: r.Observe.Group, Snaplen: nft.Snaplen}
+}
+
+// toWatch returns the rule that leads to the chain of first packets.
+func toWatch(o options) []nft.Rule {
+	if !o.has(observed) {
+		return nil
+	}
+	return []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: watchChain}}}
+}

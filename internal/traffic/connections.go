@@ -1,0 +1,263 @@
+package traffic
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
+)
+
+const (
+	// MaxFollowed is how many connections are followed at the same time.
+	MaxFollowed = 16 << 10
+	// search is how often the entries of open connections are looked for.
+	search = time.Minute
+	// dialledTime is how long the packet before the translation of its destination is kept.
+	dialledTime = 10 * time.Second
+)
+
+// ends identifies a connection by its client and endpoint, which all of its messages have. It
+// is comparable.
+type ends struct {
+	protocol         model.Protocol
+	client, endpoint netip.AddrPort
+}
+
+// followed is a connection whose end is not known yet.
+type followed struct {
+	conntrack.Connection
+	endpoint netip.AddrPort
+	port     model.PortName
+	begun    time.Time
+	ended    time.Time // zero: not yet
+	how      string    // it ended: a course
+	told     bool      // that it was answered
+	searched time.Time
+}
+
+// dialledFrom identifies the first packet of a connection before its translation. It is
+// comparable.
+type dialledFrom struct {
+	protocol model.Protocol
+	client   netip.AddrPort
+}
+
+type dialled struct {
+	to netip.AddrPort
+	at time.Time
+}
+
+// Connections follows connections to endpoints, from the first packet to the outcome and the
+// end. It is safe for concurrent use.
+type Connections struct {
+	// entries asks the kernel.
+	entries func([]conntrack.Connection) ([]*conntrack.Entry, error)
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	open    map[ends]*followed
+	dialled map[dialledFrom]dialled
+	skipped uint64
+	more    chan struct{} // has an element if connections are open
+
+	failed bool // the last question to the kernel; only Run uses it
+}
+
+// NewConnections returns a collection without connections.
+func NewConnections(entries func([]conntrack.Connection) ([]*conntrack.Entry, error), log *slog.Logger) *Connections {
+	return &Connections{entries: entries, log: log, open: make(map[ends]*followed), dialled: make(map[dialledFrom]dialled), more: make(chan struct{}, 1)}
+}
+
+// Skipped returns how many connections were not followed, because too many were open.
+func (s *Connections) Skipped() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.skipped
+}
+
+// dial notes what a client has dialled.
+func (s *Connections) dial(n *nflog.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if len(s.dialled) >= MaxFollowed {
+		maps.DeleteFunc(s.dialled, func(_ dialledFrom, d dialled) bool { return now.Sub(d.at) > dialledTime })
+	}
+	if len(s.dialled) < MaxFollowed {
+		s.dialled[dialledFrom{n.Protocol, n.Source}] = dialled{n.Destination, now}
+	}
+}
+
+// dialledBy returns what the client of a first packet has dialled, and forgets it.
+func (s *Connections) dialledBy(n *nflog.Event) (netip.AddrPort, bool) {
+	if n.Tracked {
+		return n.Dialled(), true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := dialledFrom{n.Protocol, n.Source}
+	d, ok := s.dialled[from]
+	delete(s.dialled, from)
+	return d.to, ok
+}
+
+// begin follows the connection of a first packet, which is to its endpoint.
+func (s *Connections) begin(n *nflog.Event, to netip.AddrPort, port model.PortName) {
+	key := ends{n.Protocol, n.Source, n.Destination}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[key] == nil && len(s.open) >= MaxFollowed {
+		s.skipped++
+		return
+	}
+	s.open[key] = &followed{
+		Connection: conntrack.Connection{Protocol: n.Protocol, Client: n.Source, Dialled: to},
+		endpoint:   n.Destination, port: port, begun: time.Now(),
+	}
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// end notes a segment that ends a connection. The first one counts, and a reset more than that.
+func (s *Connections) end(n *nflog.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byClient := true
+	c := s.open[ends{n.Protocol, n.Source, n.Destination}]
+	if c == nil {
+		byClient = false
+		c = s.open[ends{n.Protocol, n.Destination, n.Source}]
+	}
+	if c == nil || !c.ended.IsZero() {
+		return
+	}
+	c.ended = time.Now()
+	switch {
+	case byClient && n.Reset:
+		c.how = model.ClientReset
+	case byClient:
+		c.how = model.ClientClosed
+	case n.Reset:
+		c.how = model.ServerReset
+	default:
+		c.how = model.ServerClosed
+	}
+}
+
+// Run finds outcomes until ctx ends, and calls emit for each. It sleeps while no connection is
+// open.
+func (s *Connections) Run(ctx context.Context, emit func(*Event)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.more:
+		}
+		for s.judge(time.Now(), emit) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(judging):
+			}
+		}
+	}
+}
+
+// judge emits what is known of the connections that have ended, or were open for long enough,
+// and reports whether others are open.
+func (s *Connections) judge(now time.Time, emit func(*Event)) (others bool) {
+	due := s.due(now)
+	if len(due) > 0 {
+		connections := make([]conntrack.Connection, len(due))
+		for i, c := range due {
+			connections[i] = c.Connection
+		}
+		entries, err := s.entries(connections)
+		if err != nil {
+			if !s.failed {
+				s.log.Error("the outcome of connections is not known", "error", err)
+			}
+			entries = nil
+		}
+		s.failed = err != nil
+		for i, e := range entries {
+			if told := s.tell(due[i], e, now); told != nil {
+				emit(told)
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open) > 0
+}
+
+// due returns the connections to ask about, oldest first. Those that have ended are no longer
+// followed. An end is looked at some time later, so that it is the end for both sides.
+func (s *Connections) due(now time.Time) (out []*followed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, c := range s.open {
+		switch {
+		case !c.ended.IsZero() && now.Sub(c.ended) >= judging/2:
+			delete(s.open, key)
+		case c.ended.IsZero() && !c.told && now.Sub(c.begun) >= patience:
+		case c.ended.IsZero() && c.told && now.Sub(c.searched) >= search:
+		default:
+			continue
+		}
+		c.searched = now
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *followed) int { return a.begun.Compare(b.begun) })
+	return out
+}
+
+// tell returns what is new about a connection, with its entry; nil: nothing.
+func (s *Connections) tell(c *followed, entry *conntrack.Entry, now time.Time) *Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := &Event{Time: now, Protocol: c.Protocol, Client: c.Client, Dialled: c.Dialled, Endpoint: c.endpoint, Service: c.port}
+	switch ended := !c.ended.IsZero(); {
+	case ended && c.how == model.ServerReset && entry == nil && !c.told: // the kernel has removed the entry
+		e.Reason = model.EndpointRefused
+	case ended && c.how == model.ClientReset && !c.told && (entry == nil || !entry.Replied): // it has given up
+		e.Reason = model.Unanswered
+	case ended:
+		e.Reason = c.how
+	case c.told && entry != nil:
+		return nil
+	case c.told:
+		e.Reason = model.Expired
+	case entry == nil || !entry.Replied:
+		e.Reason = model.Unanswered
+	default:
+		e.Reason, c.told = model.AnsweredOpen, true
+	}
+	e.Outcome, e.Duration = model.CourseOf(e.Reason).Outcome, now.Sub(c.begun)
+	if !c.ended.IsZero() {
+		e.Time, e.Duration = c.ended, c.ended.Sub(c.begun)
+	}
+	if entry != nil {
+		e.Counted, e.Sent, e.Received = entry.Counted, entry.Sent, entry.Received
+	}
+	if !c.told || e.Reason == model.Expired || c.Protocol != model.TCP {
+		s.forget(c)
+	}
+	return e
+}
+
+// forget removes a connection, unless another one has taken its place.
+func (s *Connections) forget(c *followed) {
+	if key := (ends{c.Protocol, c.Client, c.endpoint}); s.open[key] == c {
+		delete(s.open, key)
+	}
+}
