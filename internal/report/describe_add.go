@@ -172,12 +172,15 @@ func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, er
 func addSamples(s *api.Description, name model.ServiceName, read func(model.PortName, netip.AddrPort) [conntrack.Outcomes]int) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
+		if p.Protocol != model.TCP.String() {
+			continue // has no samples
+		}
 		for j := range p.Endpoints {
 			at, err := netip.ParseAddrPort(p.Endpoints[j].Address)
 			if err != nil {
 				continue // it has no port
 			}
-			if n := read(model.PortName{Service: name, Port: p.Name}, at); n != [conntrack.Outcomes]int{} {
+			if n := read(model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}, at); n != [conntrack.Outcomes]int{} {
 				p.Endpoints[j].Sampled = &api.Sampled{Answered: n[conntrack.Answered], Refused: n[conntrack.Refused], Unanswered: n[conntrack.Unanswered]}
 			}
 		}

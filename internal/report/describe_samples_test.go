@@ -13,12 +13,13 @@ import (
 // says nothing about them.
 func TestAddSamples(t *testing.T) {
 	d := &api.Description{Ports: []api.DescribedPort{
-		{Name: "http", Endpoints: []api.DescribedEndpoint{{Address: "10.1.2.2:8080"}, {Address: "10.1.2.3"}}},
-		{Name: "admin", Endpoints: []api.DescribedEndpoint{{Address: "10.1.2.2:8080"}}},
+		{Name: "http", Protocol: "tcp", Endpoints: []api.DescribedEndpoint{{Address: "10.1.2.2:8080"}, {Address: "10.1.2.3"}}},
+		{Name: "http", Protocol: "udp", Endpoints: []api.DescribedEndpoint{{Address: "10.1.2.2:8080"}}},
+		{Name: "admin", Protocol: "tcp", Endpoints: []api.DescribedEndpoint{{Address: "10.1.2.2:8080"}}},
 	}}
 	name := model.ServiceName{Namespace: "shop", Name: "web"}
 	addSamples(d, name, func(p model.PortName, e netip.AddrPort) (out [conntrack.Outcomes]int) {
-		if p == (model.PortName{Service: name, Port: "http"}) && e.String() == "10.1.2.2:8080" {
+		if p == (model.PortName{Service: name, Port: "http", Protocol: model.TCP}) && e.String() == "10.1.2.2:8080" {
 			out[conntrack.Refused], out[conntrack.Answered] = 2, 7
 		}
 		return out
@@ -26,7 +27,7 @@ func TestAddSamples(t *testing.T) {
 	if got := d.Ports[0].Endpoints[0].Sampled; got == nil || *got != (api.Sampled{Answered: 7, Refused: 2}) {
 		t.Errorf("samples %+v, want 7 answered and 2 refused", got)
 	}
-	if d.Ports[0].Endpoints[1].Sampled != nil || d.Ports[1].Endpoints[0].Sampled != nil {
+	if d.Ports[0].Endpoints[1].Sampled != nil || d.Ports[1].Endpoints[0].Sampled != nil || d.Ports[2].Endpoints[0].Sampled != nil {
 		t.Errorf("endpoints without samples have some: %+v", d)
 	}
 }
