@@ -28,7 +28,10 @@ type balanced struct {
 func (b *balanced) startAt() *process {
 	b.t.Helper()
 	p := startCommand(b.t, b.Node.Namespace, asNftproxy(b.t, "run", "-f", b.path, "--drain-file", b.file, "--metrics-bind-address", "127.0.0.1:7011", "--endpoint-metrics"))
-	eventually(b.t, "the first sync", func() bool { return len(b.describe().Ports[0].Endpoints) > 0 })
+	eventually(b.t, "the first sync", func() bool { // before it listens, the kernel has the Service
+		d := b.describe()
+		return d.From == api.FromDaemon && len(d.Ports[0].Endpoints) > 0
+	})
 	return p
 }
 
