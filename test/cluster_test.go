@@ -157,6 +157,13 @@ func (c *cluster) nft(args ...string) string {
 	return c.mustRun(0, exec.Command("nft", args...))
 }
 
+// set sets a sysctl of the node.
+func (c *cluster) set(name, value string) {
+	c.t.Helper()
+	path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
+	c.mustRun(0, exec.Command("/bin/sh", "-c", "echo "+value+" >"+path))
+}
+
 // nftLoad loads a script on the node.
 func (c *cluster) nftLoad(script string) {
 	c.t.Helper()

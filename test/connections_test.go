@@ -44,29 +44,23 @@ func newWatched(t *testing.T, annotations map[string]string, flags ...string) *w
 	w.kill(w.Pods[1:3]...)
 	w.endOnPod(w.Pods[1])
 	w.silence(w.Pods[3])
-	w.sysctl("net.netfilter.nf_conntrack_acct=1")
 	w.write(w.web, w.ending, w.dead, w.mute)
 	w.start()
 	w.page("/metrics", "\nnftproxy_observe_up 1\n")
+	w.set("net.netfilter.nf_conntrack_acct", "1") // there since the rules have loaded the module
 	w.answered(w.web, w.Pods[0])
 	return w
-}
-
-func (w *watched) sysctl(setting string) {
-	w.t.Helper()
-	if err := w.Node.Run(exec.Command("sysctl", "-qw", setting)); err != nil {
-		w.t.Fatal(err)
-	}
 }
 
 // endOnPod starts a server that answers the line "close" or "reset" by doing so.
 func (w *watched) endOnPod(pod *netlab.Host) {
 	w.t.Helper()
 	for _, f := range model.Families {
-		l, err := pod.Listen("tcp", netip.AddrPortFrom(pod.Address(f), echoPort).String())
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		var l net.Listener
+		eventually(w.t, func() (err error) { // a server that waits for a client leaves the port a moment after Close
+			l, err = pod.Listen("tcp", netip.AddrPortFrom(pod.Address(f), echoPort).String())
+			return err
+		})
 		w.t.Cleanup(func() { l.Close() })
 		go func() {
 			for {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -94,13 +93,6 @@ func (c *cluster) offload(rules string) {
 	}
 	c.nftLoad(fmt.Sprintf(rules, strings.Join(devices, ", ")) + forwarded)
 	c.set("net.netfilter.nf_conntrack_acct", "1") // for "ct packets"
-}
-
-// set sets a sysctl of the node.
-func (c *cluster) set(name, value string) {
-	c.t.Helper()
-	path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
-	c.mustRun(0, exec.Command("/bin/sh", "-c", "echo "+value+" >"+path))
 }
 
 var packetsOf = regexp.MustCompile(`packets (\d+)`)
