@@ -1,11 +1,8 @@
 package deploy_test
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -15,6 +12,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
 // TestKrew: the manifest for krew names archives with their checksums, and each has the program
@@ -70,25 +69,11 @@ func TestKrew(t *testing.T) {
 // contents returns the files of an archive that others may read.
 func contents(t *testing.T, archive []byte) map[string]string {
 	t.Helper()
-	unpacked, err := gzip.NewReader(strings.NewReader(string(archive)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	files := make(map[string]string)
-	for r := tar.NewReader(unpacked); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h.Mode&0o044 == 0o044 {
-			files[h.Name] = string(data)
+	for name, f := range tarball.Read(t, archive) {
+		if f.Mode&0o044 == 0o044 {
+			files[name] = f.Content
 		}
 	}
+	return files
 }

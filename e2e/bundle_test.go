@@ -1,11 +1,7 @@
 package e2e
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
 // pretendPod makes the pod in which nftproxy would run on the node, without a kubelet.
@@ -46,29 +43,15 @@ func (c *cluster) pretendPod() {
 // unpack returns the files of an archive in one text, each after its name.
 func unpack(t *testing.T, path string) string {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	gz, err := gzip.NewReader(f)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	for r := tar.NewReader(gz); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out.String()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&out, "\n== %s\n", h.Name)
-		if _, err := io.Copy(&out, r); err != nil {
-			t.Fatal(err)
-		}
+	for name, f := range tarball.Read(t, content) {
+		fmt.Fprintf(&out, "\n== %s\n%s", name, f.Content)
 	}
+	return out.String()
 }
 
 // TestBundle: 18.20 to 18.22. From a real API server the archive has the documents of a node, a Service

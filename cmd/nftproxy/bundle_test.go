@@ -1,11 +1,7 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
 // unpacked returns the files of an archive, by their paths without the first directory.
@@ -26,23 +23,12 @@ func unpacked(t *testing.T, path string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gz, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := make(map[string]string)
-	for r := tar.NewReader(gz); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, name, _ := strings.Cut(h.Name, "/")
-		out[name] = string(text)
+	for path, f := range tarball.Read(t, content) {
+		_, name, _ := strings.Cut(path, "/")
+		out[name] = f.Content
 	}
+	return out
 }
 
 const (

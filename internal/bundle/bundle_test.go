@@ -1,18 +1,17 @@
 package bundle
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
 // TestSecrets: 18.21. Texts that give access are removed from everything that is added.
@@ -134,30 +133,6 @@ func TestPseudonymsInJSON(t *testing.T) {
 	}
 }
 
-// unpack returns the files of an archive by name.
-func unpack(t *testing.T, archive []byte) map[string]string {
-	t.Helper()
-	gz, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make(map[string]string)
-	for r := tar.NewReader(gz); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out[h.Name] = string(content)
-	}
-}
-
 // TestLimits: 18.23. Files, nodes and the whole have a size, and contents.txt has what was cut
 // and what is missing.
 func TestLimits(t *testing.T) {
@@ -174,8 +149,9 @@ func TestLimits(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files, sum := unpack(t, b.Bytes()), 0
-	for name, text := range files {
+	files, sum := tarball.Read(t, b.Bytes()), 0
+	for name, f := range files {
+		text := f.Content
 		if name != "bundle/contents.txt" {
 			sum += len(text)
 		}
@@ -183,7 +159,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
-	log, rules := files["bundle/nodes/n1/log.txt"], files["bundle/nodes/n1/rules.txt"]
+	log, rules := files["bundle/nodes/n1/log.txt"].Content, files["bundle/nodes/n1/rules.txt"].Content
 	if len(log) > 100 || strings.Contains(log, "first") || !strings.HasSuffix(log, "last\n") {
 		t.Errorf("the log is %q", log)
 	}
@@ -193,7 +169,7 @@ func TestLimits(t *testing.T) {
 	if sum > 260 {
 		t.Errorf("%d bytes", sum)
 	}
-	contents := files["bundle/contents.txt"]
+	contents := files["bundle/contents.txt"].Content
 	for _, want := range []string{"nftproxy 1.2.3", "nodes/n1/log.txt  cut: the last", "nodes/n1/rules.txt  cut: the first", "nodes/n2/status.json  missing: no answer; within 5s", fmt.Sprintf("%d files are cut, 1 are missing", a.Cut)} {
 		if !strings.Contains(contents, want) {
 			t.Errorf("%q is not in\n%s", want, contents)
