@@ -73,6 +73,16 @@ func (o *fleetOptions) open() (*fleet.Fleet, error) {
 	return fleet.Open(o.Options)
 }
 
+// reach returns the fleet, and the nodes that the flags select.
+func (o *fleetOptions) reach(c *cobra.Command) (*fleet.Fleet, members, error) {
+	f, err := o.open()
+	if err != nil {
+		return nil, members{}, err
+	}
+	m, err := o.members(c, f)
+	return f, m, err
+}
+
 // members are the nodes that a command is about, and their agents.
 type members struct {
 	nodes  []fleet.Node // that exist

@@ -48,11 +48,7 @@ func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
 	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
-	f, err := o.open()
-	if err != nil {
-		return err
-	}
-	m, err := o.members(c, f)
+	f, m, err := o.reach(c)
 	if err != nil {
 		return err
 	}

@@ -60,11 +60,7 @@ func (o *fleetDiffOptions) run(c *cobra.Command) error {
 	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
-	f, err := o.open()
-	if err != nil {
-		return err
-	}
-	m, err := o.members(c, f)
+	f, m, err := o.reach(c)
 	if err != nil {
 		return err
 	}

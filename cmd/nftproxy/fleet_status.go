@@ -99,10 +99,8 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 		case !o.watch:
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, o.every) != nil {
 			return nil
-		case <-time.After(o.every):
 		}
 	}
 }
