@@ -145,7 +145,7 @@ var agentPages = []struct{ path, file string }{
 // maxDescribed is how many Services with problems are described for each node.
 const maxDescribed = 20
 
-// collected is what a node has answered.
+// collected holds the answers of a node.
 type collected struct {
 	Files []collectedFile
 	// Services are those with problems.
@@ -158,8 +158,8 @@ type collectedFile struct {
 	err     error
 }
 
-// collect asks a daemon for its documents. Its error is that of the status: then nothing else is
-// asked for.
+// collect asks a daemon for its documents. Without a status it returns the error, and asks for
+// nothing else.
 func collect(ctx context.Context, client *api.Client) (*collected, error) {
 	var out collected
 	page := func(path, file string) []byte {

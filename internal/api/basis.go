@@ -22,7 +22,7 @@ type Basis struct {
 	Settings map[string]string `json:"settings"`
 	Families []string          `json:"families"`           // of the machine
 	NoLimits bool              `json:"noLimits,omitempty"` // the kernel cannot limit connections
-	// InterfaceAddresses are those of the machine, if rules depend on them.
+	// InterfaceAddresses are the addresses of the machine, if rules depend on them.
 	InterfaceAddresses []netip.Addr `json:"interfaceAddresses,omitempty"`
 	// UntrackedLogs reports that the kernel adds no connection to what rules log.
 	UntrackedLogs bool `json:"untrackedLogs,omitempty"`

@@ -19,7 +19,7 @@ type Comparison struct {
 	// Digests identify the wanted rules by Service, as namespace/name; "" are the rules that
 	// Services share. Only the same version of nftproxy makes the same ones.
 	Digests map[string]string `json:"digests,omitempty"`
-	// Elements are those of the Service that was asked for, as nft prints them.
+	// Elements of the requested Service, as nft prints them.
 	Elements []string `json:"elements,omitempty"`
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// digestSize is how many bytes of a SHA-256 a digest has: 64 bits tell rules apart that nobody
-// forges.
+// digestSize is how many bytes of a SHA-256 a digest has: 64 bits distinguish rules that are not
+// forged.
 const digestSize = 8
 
 // Digests returns what identifies the rules of each Service, as namespace/name; "" are all others,

@@ -43,8 +43,8 @@ func (o Outcome) String() string { return [Outcomes]string{"answered", "refused"
 type Entry struct {
 	Flow
 	Replied bool // the endpoint has answered
-	// Counted reports that the kernel counts bytes (net.netfilter.nf_conntrack_acct): those of the
-	// client, and those of the endpoint, with the headers of IP.
+	// Counted reports that the kernel counts bytes (net.netfilter.nf_conntrack_acct). The client has
+	// sent the first number, with headers of IP, and received the second one.
 	Counted        bool
 	Sent, Received uint64
 }

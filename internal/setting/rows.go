@@ -268,7 +268,7 @@ const observeConnections = "connections"
 
 var Observe = &Setting{
 	Label: "observe", Kind: "observe", Annotation: Domain + "observe", Field: "observe",
-	Meaning: "which connections nftproxy observe shows besides refused ones: connections are those of the Service, with their outcome; only on nodes that observe refused ones (--observe)",
+	Meaning: "which connections nftproxy observe shows besides refused ones: connections stands for all of the Service, with their outcome; only on nodes that observe refused ones (--observe)",
 	More:    " ([connections](observe.md#connections), [16.8](behaviour.md#s16.8))",
 	Value:   "word", Words: []string{observeConnections}, Default: "none",
 	Parse: func(v *Values, value any) string {
