@@ -195,16 +195,12 @@ func (o *newOptions) text(args []string) string {
 	return b.String()
 }
 
-// yamlText returns a text as YAML for any place.
+// yamlText is [balance.Quoted] for a text that may be missing.
 func yamlText(text string) string {
 	if text == "" {
 		return ""
 	}
-	out, err := yaml.Marshal(text)
-	if err != nil || strings.ContainsAny(text, "[]{},\n") || strings.HasSuffix(text, ":") {
-		return fmt.Sprintf("%q", text)
-	}
-	return strings.TrimSpace(string(out))
+	return balance.Quoted(text)
 }
 
 // oneOrMore returns texts as YAML, a list if there are several.

@@ -1,0 +1,125 @@
+package balance
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+)
+
+// Text returns b as a document for people to edit: the fields that are given, in the order
+// of the struct, each on a line of its own, and a line for each backend.
+func (b *Balance) Text() (string, error) {
+	var out strings.Builder
+	v := reflect.ValueOf(b).Elem()
+	for i := range v.NumField() {
+		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		value := v.Field(i).Interface()
+		switch list := value.(type) {
+		case manifest.List[Backend]:
+			for i, s := range list {
+				text, err := flow(s.short())
+				if err != nil {
+					return "", fmt.Errorf("backends[%d]: %w", i, err)
+				}
+				if i == 0 {
+					fmt.Fprintf(&out, "%s:\n", name)
+				}
+				fmt.Fprintf(&out, "- %s\n", text)
+			}
+			continue
+		case manifest.List[string]:
+			if len(list) == 1 {
+				value = list[0]
+			}
+		case *metav1.Duration:
+			if list != nil {
+				value = Duration(list.Duration)
+			}
+		}
+		if k := v.Field(i).Kind(); v.Field(i).IsZero() && (options == "omitempty" || k == reflect.Slice) {
+			continue
+		}
+		text, err := flow(value)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Fprintf(&out, "%s: %s\n", name, text)
+	}
+	return out.String(), nil
+}
+
+// short returns the address of a backend that has nothing else.
+func (b Backend) short() any {
+	if b == (Backend{Address: b.Address}) {
+		return b.Address
+	}
+	return b
+}
+
+// Duration returns d as a text for files: 10m, not 10m0s; empty: zero.
+func Duration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// flow returns a value as YAML on one line.
+func flow(value any) (string, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "", err
+	}
+	var doc yaml.Node // of JSON, which keeps the order of fields
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return "", err
+	}
+	return inline(doc.Content[0]), nil
+}
+
+func inline(n *yaml.Node) string {
+	var parts []string
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			part := Quoted(n.Content[i].Value)
+			if value := n.Content[i+1]; value.ShortTag() != "!!null" {
+				part += ": " + inline(value)
+			}
+			parts = append(parts, part)
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case yaml.SequenceNode:
+		for _, item := range n.Content {
+			parts = append(parts, inline(item))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	if n.ShortTag() == "!!str" {
+		return Quoted(n.Value)
+	}
+	return n.Value
+}
+
+// Quoted returns a text as YAML for any place, in quotes if it needs them.
+func Quoted(text string) string {
+	out, err := yaml.Marshal(text)
+	if err != nil || text == "" || strings.ContainsAny(text, "[]{},\n") || strings.HasSuffix(text, ":") {
+		return strconv.Quote(text)
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,97 @@
+package importer
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+)
+
+// check is a health check of another program.
+type check struct {
+	kind         string // of nftproxy; empty: tcp
+	tls          bool
+	port         int
+	interval     time.Duration
+	timeout      time.Duration
+	rise, fall   int
+	target       string // path, or name that is asked for
+	method, host string
+	status, body string
+	bodyMatches  string
+	query        string
+	send, expect string
+}
+
+// value returns the field check of a Balance.
+func (c check) value() any {
+	var out fields
+	switch {
+	case c.kind == "http" && c.tls:
+		out.add("https", cmp.Or(c.target, "/"))
+	case c.kind == "http":
+		out.add("http", cmp.Or(c.target, "/"))
+	case c.target != "":
+		out.add(c.kind, c.target)
+	default:
+		out = append(out, field{cmp.Or(c.kind, "tcp"), nil})
+	}
+	for _, f := range []struct{ name, text string }{
+		{"method", c.method}, {"host", c.host}, {"status", c.status}, {"body", c.body}, {"bodyMatches", c.bodyMatches},
+		{"query", c.query}, {"send", c.send}, {"expect", c.expect},
+	} {
+		out.add(f.name, f.text)
+	}
+	if c.interval > 0 { // a longer timeout is an error
+		c.timeout = min(c.timeout, c.interval)
+	} else if c.timeout > 0 {
+		c.interval = c.timeout
+	}
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"port", c.port}, {"rise", c.rise}, {"fall", c.fall}} {
+		if f.n > 0 {
+			out = append(out, field{f.name, f.n})
+		}
+	}
+	out.add("interval", balance.Duration(c.interval))
+	out.add("timeout", balance.Duration(c.timeout))
+	if len(out) == 1 && out[0].value == nil {
+		return out[0].name
+	}
+	return out
+}
+
+// fields is a mapping that keeps its order.
+type fields []field
+
+type field struct {
+	name  string
+	value any
+}
+
+// add adds a field that is given.
+func (f *fields) add(name, text string) {
+	if text != "" {
+		*f = append(*f, field{name, text})
+	}
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (f fields) MarshalJSON() ([]byte, error) {
+	var out bytes.Buffer
+	for i, one := range f {
+		text, err := json.Marshal(one.value)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteByte("{,"[min(i, 1)])
+		name, _ := json.Marshal(one.name) // always possible
+		out.Write(append(append(name, ':'), text...))
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}

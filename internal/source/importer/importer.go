@@ -1,0 +1,203 @@
+// Package importer turns the configuration of another load balancer into Balances: a
+// haproxy.cfg, a keepalived.conf with virtual servers, or what "ipvsadm -S -n" prints. A
+// line that nftproxy has no equivalent for becomes a comment with the reason.
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// Options say how a configuration is read.
+type Options struct {
+	// Format is HAProxy, Keepalived or IPVS; empty: recognized by the text.
+	Format string
+	// Addresses stand for the wildcards that a configuration listens on.
+	Addresses []netip.Addr
+}
+
+// The formats.
+const (
+	HAProxy    = "haproxy"
+	Keepalived = "keepalived"
+	IPVS       = "ipvsadm"
+)
+
+// Formats are all of them.
+var Formats = []string{HAProxy, Keepalived, IPVS}
+
+// Config is what has been read.
+type Config struct {
+	Balances []*Balance
+	Notes    []Note // of lines that belong to no Balance
+}
+
+// Balance is one with its origin.
+type Balance struct {
+	balance.Balance
+	Origin  string // for example "frontend web, line 12"
+	Notes   []Note
+	Problem string // why it is only a comment in the text; empty: it is not
+}
+
+// Note is a line without an equivalent.
+type Note struct {
+	Line int
+	Text string // the line; empty: the remark is about the Balance
+	Why  string
+}
+
+func (b *Balance) note(line int, text, format string, args ...any) {
+	b.Notes = append(b.Notes, Note{line, text, fmt.Sprintf(format, args...)})
+}
+
+// Parse reads the text of a configuration.
+func Parse(text string, o Options) (*Config, error) {
+	if o.Format == "" {
+		o.Format = recognize(text)
+	}
+	var c *Config
+	var err error
+	switch o.Format {
+	case HAProxy:
+		c, err = readHAProxy(text, o)
+	case Keepalived:
+		c, err = readKeepalived(text)
+	case IPVS:
+		c, err = readIPVS(text)
+	case "":
+		return nil, errors.New("is of no known format: it has no section of HAProxy, no virtual_server of keepalived, and no line of ipvsadm -S -n")
+	default:
+		return nil, fmt.Errorf("%q is not a format: %s", o.Format, suggest.OneOf(Formats...))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Balances) == 0 {
+		return nil, fmt.Errorf("has nothing that balances connections: as a configuration of %s, it has no %s", o.Format, entries[o.Format])
+	}
+	c.rename()
+	c.once()
+	return c, nil
+}
+
+// entries are what each format calls a Balance.
+var entries = map[string]string{
+	HAProxy: "frontend or listen section", Keepalived: "virtual_server", IPVS: "line with -A",
+}
+
+// recognize returns the format of a text; empty: unknown.
+func recognize(text string) string {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		switch words[0] {
+		case "global", "defaults", "frontend", "backend", "listen":
+			return HAProxy
+		case "global_defs", "virtual_server", "virtual_server_group", "vrrp_instance", "vrrp_sync_group", "vrrp_script":
+			return Keepalived
+		case "-A", "-a", "--add-service", "--add-server":
+			return IPVS
+		}
+	}
+	return ""
+}
+
+// rename gives each Balance a name of its own that is valid.
+func (c *Config) rename() {
+	used := make(map[string]bool)
+	for _, b := range c.Balances {
+		name, n := b.Name, 1
+		for used[name] {
+			n++
+			suffix := "-" + strconv.Itoa(n)
+			name = strings.TrimRight(b.Name[:min(len(b.Name), maxName-len(suffix))], "-") + suffix
+		}
+		used[name] = true
+		b.Name = name
+	}
+}
+
+// once leaves an address and port to the first Balance that has it.
+func (c *Config) once() {
+	first := make(map[string]*Balance)
+	for _, b := range c.Balances {
+		for _, entry := range b.Listen {
+			key := strings.Join(b.Protocol, ",") + " " + entry
+			if other := first[key]; other == nil {
+				first[key] = b
+			} else if other != b && b.Problem == "" {
+				b.Problem = fmt.Sprintf("%s is an address of %s, too (%s)", entry, other.Name, other.Origin)
+			}
+		}
+	}
+}
+
+// maxName is the length of a DNS label (RFC 1035, section 2.3.4).
+const maxName = 63
+
+// nameOf returns a text as the name of a Balance.
+func nameOf(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(text) {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			b.WriteRune(r)
+		} else if s := b.String(); s != "" && s[len(s)-1] != '-' {
+			b.WriteByte('-')
+		}
+	}
+	name := strings.Trim(b.String(), "-")
+	if name == "" {
+		return "balance"
+	}
+	return strings.Trim(name[:min(len(name), maxName)], "-")
+}
+
+// maxWeight is that of a backend.
+const maxWeight = 100
+
+// weights sets those of the servers. Where one is too large, they are in the same
+// proportion, which counts among the servers and among the backups.
+func (b *Balance) weights(of []int) {
+	backup := func(i int) bool { return b.Backends[i].Backup || b.Backends[i].Priority != nil }
+	for _, spare := range []bool{false, true} {
+		most, divisor := 0, 0
+		for i, w := range of {
+			if backup(i) == spare {
+				most, divisor = max(most, w), gcd(divisor, w)
+			}
+		}
+		if most <= maxWeight {
+			divisor = 1
+		}
+		for i, w := range of {
+			if backup(i) != spare {
+				continue
+			}
+			if w /= max(divisor, 1); most/max(divisor, 1) > maxWeight && w > 0 {
+				w = max(1, (w*maxWeight*divisor+most/2)/most)
+			}
+			if scaled := int32(w); scaled != 1 {
+				b.Backends[i].Weight = &scaled
+			}
+		}
+		if most > maxWeight {
+			b.note(0, "", "weights are in the proportion of the originals, which go up to %d: a Balance has at most %d", most, maxWeight)
+		}
+	}
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

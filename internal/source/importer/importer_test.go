@@ -1,0 +1,220 @@
+package importer
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+)
+
+var update = flag.Bool("update", false, "write the expected files")
+
+// TestFiles: each configuration becomes the file beside it, which is valid.
+func TestFiles(t *testing.T) {
+	for _, name := range []string{"haproxy.cfg", "keepalived.conf", "ipvsadm.save"} {
+		t.Run(name, func(t *testing.T) {
+			input, err := os.ReadFile(filepath.Join("testdata", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := imported(t, string(input), Options{})
+			golden := filepath.Join("testdata", strings.TrimSuffix(name, filepath.Ext(name))+".yaml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || got != string(want) {
+				t.Errorf("%v, got\n%s", err, got)
+			}
+			valid(t, got)
+		})
+	}
+}
+
+// imported returns the text of a configuration.
+func imported(t *testing.T, input string, o Options) string {
+	t.Helper()
+	c, err := Parse(input, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.Text("it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// valid reports a text that is no file for nftproxy run -f.
+func valid(t *testing.T, text string) {
+	t.Helper()
+	if !strings.Contains(text, "\n---\n") {
+		return // comments only
+	}
+	if _, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load(); err != nil {
+		t.Errorf("the file is not valid: %v\n%s", err, text)
+	}
+}
+
+// TestHAProxyLines: what lines of HAProxy become.
+func TestHAProxyLines(t *testing.T) {
+	for lines, want := range map[string]string{
+		"":                                 "- 10.0.0.1:80\n",
+		"balance random(2)":                "scheduler: random\n",
+		"balance source":                   "scheduler: source-hash\n",
+		"balance url_param id":             "(it looks into connections: round robin is used)",
+		"bind 192.0.2.2:80":                `listen: [192.0.2.1:80, 192.0.2.2:80]`,
+		"bind 192.0.2.2:81":                "name: x-2\nlisten: 192.0.2.2:81\n",
+		"bind 192.0.2.1:90-99":             "listen: [192.0.2.1:80, 192.0.2.1:90-99]",
+		"bind /run/x.sock":                 "(/run/x.sock is no address and port)",
+		"bind 192.0.2.2:80 interface eth1": "(no equivalent of interface)",
+		"bind 192.0.2.2:80 accept-proxy":   "(no equivalent of accept-proxy)",
+		"bind :80":                         "# Not used: it listens on all addresses of the machine",
+		"disabled":                         "# Not used: it is disabled",
+		"server b 10.0.0.2:80 weight 3 maxconn 9": "(no equivalent of maxconn)",
+		"server b 10.0.0.2:80 send-proxy-v2":      "(no equivalent of send-proxy-v2: turn it off at the server, too)",
+		"server b 10.0.0.2:80 ssl verify none":    "# Not used: it starts TLS to its servers",
+		"server b 10.0.0.2:+10":                   "(a port relative to that of the client",
+		"server b /run/b":                         "(/run/b is no address)",
+		"server b fd00::2:80":                     `- "[fd00::2]:80"`,
+		"server b":                                "(it has no address)",
+		"server b 10.0.0.2:80 check":              "# some servers had no check: all have one here",
+		"server-template w 1-3 x.example:80":      "(write the servers out)",
+		"option allbackups\nserver b 10.0.0.2:80 backup\nserver c 10.0.0.3:80 backup": "- {address: 10.0.0.3:80, backup: true}",
+		"rate-limit sessions 100":                                                           "limits: {rate: 100/second}",
+		"source 0.0.0.0 usesrc clientip":                                                    "clientAddresses: keep",
+		"source 10.0.0.9":                                                                   "(connections to servers come from the address that the machine's routes choose)",
+		"stick on req.ssl_sni":                                                              "(affinity goes by the address of the client)",
+		"tcp-request connection reject if { src 192.0.2.64/26 }":                            "deny: 192.0.2.64/26\n",
+		"tcp-request connection reject unless { src 192.0.2.64/26 }":                        "clients: 192.0.2.64/26\n",
+		"acl a src 192.0.2.7\ntcp-request connection reject if a":                           "deny: 192.0.2.7\n",
+		"acl a src 192.0.2.7\ntcp-request connection reject if ! a":                         "clients: 192.0.2.7\n",
+		"acl a src 192.0.2.7\ntcp-request connection reject if a { dst_port 80 }":           "(only lists of client addresses are used: clients and deny)",
+		"tcp-request connection reject if":                                                  "(only lists of client addresses are used: clients and deny)",
+		"tcp-request connection reject if !":                                                "(only lists of client addresses are used: clients and deny)",
+		"tcp-request connection accept if { src 192.0.2.7 }\ntcp-request connection reject": "(only lists of client addresses",
+		"acl a src -f /etc/list":                                                            "(connections have no content: only lists of client addresses are used)",
+		"option tcp-check\ntcp-check send PING\ntcp-check expect string PONG\ntcp-check connect port 99\nserver b 10.0.0.2:80 check": "check: {tcp, send: PING, expect: PONG, port: 99}",
+		"option httpchk OPTIONS /x\nserver b 10.0.0.2:80 check inter 500":                                                            "check: {http: /x, interval: 500ms}",
+		"option httpchk HEAD /x HTTP/1.1\\r\\nHost:\\ a.example\nserver b 10.0.0.2:80 check":                                         "check: {http: /x, method: HEAD, host: ",
+		"hold your horses": "3: hold your horses  (no equivalent)",
+	} {
+		input := "listen x\nbind 192.0.2.1:80\n" + lines + "\nserver a 10.0.0.1:80\n"
+		got := imported(t, input, Options{})
+		if !strings.Contains(got, want) {
+			t.Errorf("%s:\n%s\nhas no %s", lines, got, want)
+		}
+		valid(t, got)
+	}
+}
+
+// TestWeights: weights that are too large keep their proportion.
+func TestWeights(t *testing.T) {
+	for _, c := range []struct{ of, want []int32 }{
+		{[]int32{1, 1}, []int32{1, 1}},
+		{[]int32{100, 50}, []int32{100, 50}},
+		{[]int32{200, 100, 0}, []int32{2, 1, 0}},
+		{[]int32{256, 1}, []int32{100, 1}},
+		{[]int32{255, 101}, []int32{100, 40}},
+		{nil, nil},
+	} {
+		b := Balance{Balance: balance.Balance{Backends: make([]balance.Backend, len(c.of))}}
+		var of []int
+		for _, w := range c.of {
+			of = append(of, int(w))
+		}
+		b.weights(of)
+		for i, server := range b.Backends {
+			got := int32(1)
+			if server.Weight != nil {
+				got = *server.Weight
+			}
+			if got != c.want[i] {
+				t.Errorf("%v: weight %d is %d, want %d", c.of, i, got, c.want[i])
+			}
+		}
+	}
+}
+
+// TestWildcards: --address stands for all addresses of the machine.
+func TestWildcards(t *testing.T) {
+	o := Options{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}
+	got := imported(t, "listen x\nbind *:80\nbind :::81\nserver a 10.0.0.1:80\n", o)
+	if want := `listen: [192.0.2.1:80, 192.0.2.1:81, "[2001:db8::1]:80", "[2001:db8::1]:81"]`; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant %s", got, want)
+	}
+}
+
+// TestConflicts: a second Balance with an address and port is a comment.
+func TestConflicts(t *testing.T) {
+	const one = "bind 192.0.2.1:80\nserver a 10.0.0.1:80\n"
+	got := imported(t, "listen x\n"+one+"listen x\n"+one, Options{})
+	if valid(t, got); !strings.Contains(got, "# Not used: ") || !strings.Contains(got, "#   name: x-2\n") {
+		t.Error(got)
+	}
+}
+
+// TestComments: no text of a configuration leaves its comment.
+func TestComments(t *testing.T) {
+	got := imported(t, "listen x\nbind 192.0.2.1:80\nserver a 10.0.0.1:80\nlog \u2028kind: Balance\u0085\x1b[31m\r\v\n", Options{})
+	for line := range strings.Lines(got) {
+		if strings.HasPrefix(line, "# 4: ") && strings.Contains(line, `\u2028kind: Balance\u0085\x1b[31m`) {
+			return
+		}
+	}
+	t.Errorf("%q", got)
+}
+
+// TestErrors: what cannot be read names the line.
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"hello":                                  "is of no known format",
+		"global\n":                               "as a configuration of haproxy, it has no frontend or listen section",
+		"global\nlog \"a\n":                      `line 2: a text in " has no end`,
+		"log x\nlisten y\n":                      `line 1: "log" is before the first section`,
+		"virtual_server 192.0.2.1 80 {\n":        `line 1: the block "virtual_server 192.0.2.1 80" has no end`,
+		"virtual_server 192.0.2.1 80 {\n}\n}":    "line 3: no block begins before this }",
+		"global_defs\n{{":                        "line 2: ",
+		"vrrp_instance a {\n}\n":                 "it has no virtual_server",
+		"-A -t 192.0.2.1:80\n-A -t 192.0.2.1:80": "line 2: -t 192.0.2.1:80 is added a second time",
+		"-a -t 192.0.2.1:80 -r 10.0.0.1:80":      "line 1: no line before adds -t 192.0.2.1:80",
+		"-A -s rr":                               "line 1: \"-A -s rr\" is no line of ipvsadm -S -n",
+	} {
+		if _, err := Parse(text, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	if _, err := Parse("", Options{Format: "nginx"}); err == nil || !strings.Contains(err.Error(), `"nginx" is not a format: use`) {
+		t.Error(err)
+	}
+}
+
+// FuzzParse: whatever the text, the file is valid.
+func FuzzParse(f *testing.F) {
+	names, _ := filepath.Glob("testdata/*")
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(t *testing.T, input string) {
+		c, err := Parse(input, Options{})
+		if err != nil {
+			return
+		}
+		text, err := c.Text("it")
+		if err != nil {
+			t.Fatal(err)
+		}
+		valid(t, text)
+	})
+}

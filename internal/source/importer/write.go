@@ -1,0 +1,111 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Text returns the Balances as a file for nftproxy run -f. A Balance that is no valid one
+// is there as a comment with its problem.
+func (c *Config) Text(name string) (string, error) {
+	for {
+		text, first, err := c.write(name)
+		if err != nil || len(first) == 0 {
+			return text, err
+		}
+		in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+		var problems manifest.Errors
+		if err == nil {
+			for _, w := range in.Warnings {
+				if b := at(first, w.Line); b != nil {
+					b.note(0, "", "warning: %s", w.Err)
+				}
+			}
+			text, _, err = c.write(name)
+			return text, err
+		} else if !errors.As(err, &problems) {
+			return "", err
+		}
+		found := false
+		for _, p := range problems {
+			if b := at(first, p.Line); b != nil && b.Problem == "" {
+				b.Problem, found = p.Err.Error(), true
+			}
+		}
+		if !found {
+			return "", fmt.Errorf("read what was written: %w", err)
+		}
+	}
+}
+
+// place is where a Balance begins in the text.
+type place struct {
+	line int
+	*Balance
+}
+
+// at returns the Balance that a line belongs to.
+func at(places []place, line int) (found *Balance) {
+	for _, p := range places {
+		if p.line <= line {
+			found = p.Balance
+		}
+	}
+	return found
+}
+
+// write returns the text, and where it has Balances that are no comments.
+func (c *Config) write(name string) (string, []place, error) {
+	var out strings.Builder
+	var places []place
+	comment(&out, "Balances of "+name+". Lines without an equivalent are comments, with their number in it.")
+	writeNotes(&out, c.Notes)
+	if !slices.ContainsFunc(c.Balances, func(b *Balance) bool { return b.Problem == "" }) {
+		comment(&out, "No Balance of it can be used as it is.")
+	}
+	for _, b := range c.Balances {
+		text, err := b.Balance.Text()
+		if err != nil {
+			return "", nil, fmt.Errorf("%s: %w", b.Origin, err)
+		}
+		if b.Problem == "" {
+			places = append(places, place{strings.Count(out.String(), "\n") + 1, b})
+			out.WriteString("---\n")
+		} else {
+			out.WriteString("#\n")
+		}
+		comment(&out, b.Origin)
+		writeNotes(&out, b.Notes)
+		if b.Problem == "" {
+			out.WriteString(text)
+			continue
+		}
+		comment(&out, "Not used: "+b.Problem)
+		for line := range strings.Lines(text) {
+			comment(&out, "  "+strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return out.String(), places, nil
+}
+
+func writeNotes(out *strings.Builder, notes []Note) {
+	for _, n := range notes {
+		switch {
+		case n.Text == "":
+			comment(out, n.Why)
+		default:
+			comment(out, fmt.Sprintf("%d: %s  (%s)", n.Line, n.Text, n.Why))
+		}
+	}
+}
+
+// comment writes a line whose text cannot end it.
+func comment(out *strings.Builder, text string) {
+	out.WriteString("# " + terminal.Printable(text) + "\n")
+}
