@@ -26,7 +26,7 @@ type group struct {
 // commandGroups are the commands in the help of the program. Others follow as
 // "Other commands".
 var commandGroups = []group{
-	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
+	{"From files or a cluster to rules", []string{"new", "import", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "trace", "top", "observe"}},
 	{"All nodes of a cluster", []string{clusterName}},
 	{"Maintenance", []string{"drain", "undrain"}},
