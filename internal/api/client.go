@@ -73,12 +73,16 @@ func (c *Client) Describe(ctx context.Context, service string) (*Description, er
 
 // Serving asks whether the daemon serves a Service, at a lower cost than Describe.
 func (c *Client) Serving(ctx context.Context, service string) (Serving, error) {
-	query := url.Values{"service": {service}, "counts": {"false"}} // it is asked every second or so
-	d, err := get[Description](ctx, c, DescribePath, query)
+	d, err := c.DescribeRules(ctx, service) // it is asked every second or so
 	if err != nil {
 		return Serving{}, err
 	}
 	return d.Serving(), nil
+}
+
+// DescribeRules is Describe without what packets have left in the kernel, which costs less.
+func (c *Client) DescribeRules(ctx context.Context, service string) (*Description, error) {
+	return get[Description](ctx, c, DescribePath, url.Values{"service": {service}, "counts": {"false"}})
 }
 
 // Sample asks for live data. The answer is waited for only briefly, because a view waits.

@@ -94,6 +94,12 @@ type HealthCheck struct {
 type LastChange struct {
 	Time time.Time `json:"time,omitzero"`
 	What string    `json:"what"`
+	// AgeSeconds is the time since the kernel has the change, by a clock that is never set;
+	// absent without a time, and from versions before 0.2.0.
+	AgeSeconds float64 `json:"ageSeconds,omitempty"`
+	// OnlyEndpoint is the endpoint that takes the connections to the ClusterIP after the change,
+	// with the port; absent: there is none, or more than one.
+	OnlyEndpoint string `json:"onlyEndpoint,omitempty"`
 }
 
 // DescribedPort is a service port.

@@ -147,8 +147,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestServingUnsynced: 11.24, without a successful sync it is not known what the kernel
-// serves, and counters are read only for those who want them.
+// TestServingUnsynced: 11.22, 11.24, without a successful sync it is not known what the kernel
+// serves, and whether a name is wrong; counters are read only for those who want them.
 func TestServingUnsynced(t *testing.T) {
 	router := checkedService(nil, model.UseAll)
 	reads := &countedReads{}
@@ -159,6 +159,7 @@ func TestServingUnsynced(t *testing.T) {
 	web := httptest.NewServer(mux)
 	defer web.Close()
 	at := netip.MustParseAddrPort(web.Listener.Addr().String())
+	synced := false
 	for _, c := range []struct {
 		sync *agent.Sync
 		want string
@@ -174,6 +175,10 @@ func TestServingUnsynced(t *testing.T) {
 		got, err := api.NewClient(at).Serving(t.Context(), "web")
 		if err != nil || (got.Unsynced == "") != (c.want == "") || !strings.HasPrefix(got.Unsynced, c.want) || !got.Serves {
 			t.Errorf("%v, %+v, want %q", err, got, c.want)
+		}
+		synced = synced || c.sync != nil && c.sync.Err == nil
+		if _, err := api.NewClient(at).Describe(t.Context(), "wbe"); err == nil || strings.HasPrefix(err.Error(), "not synced yet: ") == synced {
+			t.Errorf("an unknown name, synced %t: %v", synced, err)
 		}
 	}
 	if reads.n > 0 {

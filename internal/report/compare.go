@@ -116,7 +116,11 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 			}
 		}
 		if attempt == settleAttempts {
-			return &api.Comparison{Version: c.config.Version, Unsettled: "changes are being applied", Differences: []api.Difference{}}, nil
+			why := "changes are being applied"
+			if before.LastSync.IsZero() {
+				why = "not synced yet"
+			}
+			return &api.Comparison{Version: c.config.Version, Unsettled: why, Differences: []api.Difference{}}, nil
 		}
 		select {
 		case <-ctx.Done():

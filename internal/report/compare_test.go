@@ -68,9 +68,14 @@ func TestCompare(t *testing.T) {
 func TestCompareDuringChanges(t *testing.T) {
 	n := newNode(t, 1)
 	n.routing = model.Resolve(n.snapshot(), model.Config{NodeName: "node"}) // the kernel has no rules
-	c, err := n.compares(t, func() agent.State { return agent.State{Pending: time.Unix(1, 0)} }).Compare(t.Context(), "")
-	if err != nil || c.Unsettled == "" || c.Count != 0 || !c.Compared.IsZero() {
-		t.Errorf("%+v, %v", c, err)
+	for want, state := range map[string]agent.State{
+		"not synced yet":            {Pending: time.Unix(1, 0)},
+		"changes are being applied": {Pending: time.Unix(3000, 0), LastSync: time.Unix(2000, 0)},
+	} {
+		c, err := n.compares(t, func() agent.State { return state }).Compare(t.Context(), "")
+		if err != nil || c.Unsettled != want || c.Count != 0 || !c.Compared.IsZero() {
+			t.Errorf("%s: %+v, %v", want, c, err)
+		}
 	}
 	if _, err := n.compares(t, nil).Compare(t.Context(), "web"); err == nil || !strings.Contains(err.Error(), "namespace/name") {
 		t.Errorf("without a namespace: %v", err)

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"time"
@@ -23,7 +25,7 @@ func (s *Server) answerDescription(query url.Values) (any, error) {
 func (s *Server) describe(question string, counts bool) (*api.Description, error) {
 	name, err := Resolve(question, s.config.Names())
 	if err != nil {
-		return nil, err
+		return nil, s.notSynced(err)
 	}
 	v := s.config.View(name)
 	if v == nil { // deleted in between
@@ -56,6 +58,16 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 		return d, nil
 	}
 	return d, s.addCounts(d, v)
+}
+
+// notSynced returns the error about a name that no Service has: before the first sync, it may
+// have one.
+func (s *Server) notSynced(err error) error {
+	var unknown *api.UnknownError
+	if _, synced := s.history.state(); synced || !errors.As(err, &unknown) || unknown.Message != "" {
+		return err
+	}
+	return &api.UnknownError{Message: fmt.Sprintf("not synced yet: Service %q is not known so far", unknown.Name)}
 }
 
 // addCounts adds what packets have left in the kernel.

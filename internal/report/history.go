@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -51,8 +52,10 @@ type history struct {
 }
 
 type changed struct {
-	at   time.Time
+	at   time.Time // start of the sync
+	took time.Duration
 	what string
+	only netip.AddrPort // the endpoint of the ClusterIP; zero: none, or more than one
 }
 
 // observe records a sync.
@@ -119,9 +122,25 @@ func (h *history) addServices(s *agent.Sync) {
 		if !ok {
 			text = fmt.Sprintf("changed, together with %d other Services", len(names)-1)
 		}
-		h.services[name] = changed{s.Started, text}
+		h.services[name] = changed{at: s.Started, took: s.Duration, what: text}
 	}
+	h.addEndpoints(s)
 	h.forget()
+}
+
+// addEndpoints adds the endpoint of Services that have one.
+func (h *history) addEndpoints(s *agent.Sync) {
+	for i := range s.Routes {
+		r := s.Routes[i].New
+		if r == nil || r.Choice == nil || r.Kind != model.ClusterIP || len(r.Choice.Cluster) != 1 {
+			continue
+		}
+		if c, ok := h.services[r.Service.Name]; ok && c.at.Equal(s.Started) {
+			e := &r.Choice.Cluster[0]
+			c.only = netip.AddrPortFrom(e.Host.Address, e.Port)
+			h.services[r.Service.Name] = c
+		}
+	}
 }
 
 // forget removes the oldest half if there are too many.
@@ -184,7 +203,11 @@ func (h *history) of(name model.ServiceName, now time.Time) *api.LastChange {
 	c, ok := h.services[name]
 	switch {
 	case ok:
-		return &api.LastChange{Time: onClock(now, c.at), What: c.what}
+		out := &api.LastChange{Time: onClock(now, c.at), What: c.what, AgeSeconds: now.Sub(c.at.Add(c.took)).Seconds()}
+		if c.only.IsValid() {
+			out.OnlyEndpoint = c.only.String()
+		}
+		return out
 	case h.started.IsZero():
 		return nil
 	case h.oldest.IsZero():

@@ -49,8 +49,14 @@ func TestHistory(t *testing.T) {
 		t.Errorf("after a failure: %+v", c)
 	}
 	h.observe(syncOf(now.Add(-time.Minute), change(1)))
-	if c := h.of(name(1), now); now.Sub(c.Time) != time.Minute || c.What != "1 endpoint replaced (10.128.0.2:8080 → 10.128.0.3:8080)" {
+	if c := h.of(name(1), now); now.Sub(c.Time) != time.Minute || c.What != "1 endpoint replaced (10.128.0.2:8080 → 10.128.0.3:8080)" || c.OnlyEndpoint != "" {
 		t.Errorf("after a change: %+v", c)
+	}
+	lone := syncOf(now.Add(-time.Second), model.RouteChange{Frontend: route(1).Frontend, Old: route(1, 3), New: route(1, 7)})
+	lone.Duration = 250 * time.Millisecond
+	h.observe(lone)
+	if c := h.of(name(1), now); c.OnlyEndpoint != "10.128.0.7:8080" || c.AgeSeconds != 0.75 {
+		t.Errorf("with one endpoint, 0.75 s after the kernel has it: %+v", c)
 	}
 	var many []model.RouteChange
 	for i := range maxDetailed + 1 {

@@ -14,6 +14,8 @@ func (m *Model) detailLines() []string {
 	switch {
 	case m.described != m.detail:
 		return []string{bold.Styled(printable(m.detail)), "", "  asking"}
+	case d == nil && m.now.LastSuccess.IsZero():
+		return []string{bold.Styled(printable(m.detail)), "", "  this node has not synced yet"}
 	case d == nil:
 		return []string{bold.Styled(printable(m.detail)), "", "  this node serves no Service of that name"}
 	}
