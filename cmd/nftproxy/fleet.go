@@ -32,7 +32,7 @@ Nothing has to listen on the network for that. docs/kubectl.md lists the permiss
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(clusterStatusCommand(), clusterDiffCommand(), clusterDescribeCommand(), clusterExplainCommand(), clusterObserveCommand(), clusterBundleCommand())
+	c.AddCommand(clusterStatusCommand(), clusterDiffCommand(), clusterDescribeCommand(), clusterExplainCommand(), clusterObserveCommand(), clusterConvergeCommand(), clusterBundleCommand())
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
@@ -144,5 +145,46 @@ func TestClusterStatusWatch(t *testing.T) {
 	root.SetOut(out)
 	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err != nil || strings.Count(out.String(), "1 node: 1 ok\n") < 3 {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestClusterConverge: 18.12 to 18.15. The command prints what was measured, says which nodes were not by its exit code, and
+// when it is interrupted that nothing remains.
+func TestClusterConverge(t *testing.T) {
+	store := &fleetlab.Store{}
+	follow := fleetlab.Agent{Node: "n1", Pod: "nftproxy-n1", Answers: store.Follows(0, nil, nil, nil)}
+	s := fleetlab.New(t, []fleetlab.Agent{follow, {Node: "n2"}})
+	s.Others = store
+	code, stdout, stderr := plugin(t, s, "converge", "n1", "--rounds", "2", "--color", "never")
+	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "1 of 1 node measured in 2 rounds\nfrom the answer of the API server") || !strings.Contains(stdout, "\nSLOWEST NODES") {
+		t.Errorf("code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = plugin(t, s, "converge", "--rounds", "2", "-o", "json")
+	var r fleet.Convergence
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitFailed || stderr != "" || r.Rounds != 2 || len(r.Nodes) != 2 || r.Nodes[0].Name != "n2" || len(r.Nodes[1].Seconds) != 2 {
+		t.Errorf("code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	for _, args := range [][]string{{"--rounds", "0"}, {"--rounds", "251"}, {"--wait", "0s"}, {"n9"}} {
+		if code, _, stderr := plugin(t, s, append([]string{"converge"}, args...)...); code != exitError || !strings.Contains(stderr, args[0]) {
+			t.Errorf("%q: code %d, %s", args, code, stderr)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	store.Wrote = func(method, _ string) {
+		if method == http.MethodPatch {
+			cancel()
+		}
+	}
+	root := rootCommand()
+	root.SetArgs([]string{clusterName, "converge", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetOut(io.Discard)
+	err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard)))
+	if err == nil || err.Error() != "interrupted after 0 rounds; all objects of this run are removed" || len(store.Paths()) > 0 {
+		t.Errorf("interrupted: %v; %q remain", err, store.Paths())
+	}
+	store.Wrote, store.Denied = nil, []string{"create services"}
+	if code, _, stderr := plugin(t, s, "converge"); code != exitError || !strings.Contains(stderr, "permissions are missing: create services; the ClusterRole nftproxy-converge") {
+		t.Errorf("without a permission: code %d, %s", code, stderr)
 	}
 }

@@ -65,10 +65,12 @@ func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 			agents = append(agents, Agent{p.Spec.NodeName, p.Metadata.Namespace, p.Metadata.Name, p.state()})
 		}
 	})
-	slices.SortFunc(agents, func(a, b Agent) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
-	})
+	slices.SortFunc(agents, compareAgents)
 	return agents, err
+}
+
+func compareAgents(a, b Agent) int {
+	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
 }
 
 // state returns why a pod may not answer.

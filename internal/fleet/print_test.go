@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 )
 
-// TestDocumentedOutput: 18.2, 18.6. The page shows what the commands print.
+// TestDocumentedOutput: 18.2, 18.6, 18.12. The page shows what the commands print.
 func TestDocumentedOutput(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	node := func(name string, verdict fleet.Verdict, reason string) fleet.NodeReport {
@@ -39,18 +39,38 @@ func TestDocumentedOutput(t *testing.T) {
 		{Name: "node-3", Services: 214},
 		{Name: "node-7", Services: 214, KernelCount: 1, Kernel: []api.Difference{{Service: "shop/web", Change: `add element { 10.96.0.10 . tcp . 80 comment "shop/web:http" : 6:104 } of map ip nftproxy services`}}},
 	}}
+	times := func(name string, p50, most, excess float64) fleet.NodeTimes {
+		return fleet.NodeTimes{Name: name, Seconds: make([]float64, 5), P50: p50, Max: most, Excess: excess}
+	}
+	convergence := fleet.Convergence{
+		Rounds: 5,
+		Times:  fleet.Distribution{Count: 30, P50: 0.0031, P90: 0.0088, P99: 0.212, Max: 0.212},
+		Excess: fleet.Distribution{Count: 30, P50: 0.0024, Max: 0.0061},
+		Histogram: []fleet.Bucket{{UpTo: 0.002, Count: 4}, {UpTo: 0.005, Count: 17}, {UpTo: 0.010, Count: 7}, {UpTo: 0.020, Count: 1}, {UpTo: 0.050}, {UpTo: 0.1},
+			{UpTo: 0.2}, {UpTo: 0.5, Count: 1}},
+		Nodes: []fleet.NodeTimes{
+			{Name: "node-3", Reason: "no answer within 30s: is the process stopped?"},
+			{Name: "node-8", Seconds: make([]float64, 1), P50: 0.0029, Max: 0.0029, Excess: 0.0022, Reason: "round 2: behind: changes wait for 31s"},
+			times("node-5", 0.0088, 0.212, 0.0061), times("node-1", 0.0034, 0.0173, 0.0027), times("node-7", 0.0031, 0.0079, 0.0029),
+			times("node-2", 0.0028, 0.0061, 0.0020), times("node-6", 0.0030, 0.0052, 0.0023), times("node-4", 0.0022, 0.0031, 0.0019),
+		},
+		Uncovered: []string{"node-9"},
+	}
 	page, err := os.ReadFile("../../docs/kubectl.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status, diff strings.Builder
+	var status, diff, converge strings.Builder
+	if err := convergence.Print(&converge, false, false); err != nil {
+		t.Fatal(err)
+	}
 	if err := report.Print(&status, true, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := differences.Print(&diff, false); err != nil {
 		t.Fatal(err)
 	}
-	for command, want := range map[string]string{"status": status.String(), "diff": diff.String()} {
+	for command, want := range map[string]string{"status": status.String(), "diff": diff.String(), "converge": converge.String()} {
 		if !strings.Contains(string(page), "```\n"+want+"```\n") {
 			t.Errorf("docs/kubectl.md does not show what %s prints:\n%s", command, want)
 		}

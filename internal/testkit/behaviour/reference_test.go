@@ -97,7 +97,7 @@ var numbers = map[int][][2]int{
 	15: {{1, 11}},
 	16: {{1, 8}},
 	17: {{1, 18}},
-	18: {{1, 10}, {20, 23}},
+	18: {{1, 15}, {20, 23}},
 }
 
 func TestReferenceIsComplete(t *testing.T) {

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+type fleetConvergeOptions struct {
+	fleetOptions
+	fleet.ConvergeOptions
+	output string
+	all    bool
+	colour colourFlag
+}
+
+func clusterConvergeCommand() *cobra.Command {
+	var o fleetConvergeOptions
+	c := &cobra.Command{
+		Use:   "converge [NODE...]",
+		Short: "Measure how fast a change reaches the kernel of every node",
+		Long: `Change an EndpointSlice, and measure for each node, or the nodes that are named, the time
+from the API server's answer until the kernel of the node has the change. No clocks of
+nodes have to agree: a node says for how long its kernel has had the change. By how much a
+time can be too long is printed: the time that the node took to answer.
+
+The slice is of a Service without traffic, in a namespace of its own, and its endpoints
+have addresses for documentation. All of it is removed at the end, also after SIGINT or
+SIGTERM. What a run has left that was killed, a later run removes.
+
+A node that does not have a change in time (--wait) is named with the reason, and is not
+asked in later rounds. Nodes that kube-proxy serves cannot be measured.
+
+This command writes objects: it needs more permissions than "cluster status".
+docs/kubectl.md lists them.
+
+Exit code: 0 all nodes were measured in all rounds, 1 others were not, 2 error, or
+interrupted.`,
+		Example: `  kubectl nftproxy converge
+  kubectl nftproxy converge node-7 --rounds 20
+  kubectl nftproxy converge -o json | jq -r '.nodes[] | "\(.max) \(.name)"'`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.nodes = args
+			return o.run(c)
+		},
+	}
+	o.addFlags(c)
+	f := c.Flags()
+	f.IntVar(&o.Rounds, "rounds", 5, fmt.Sprintf("`number` of changes that are measured, up to %d", fleet.MaxRounds))
+	f.DurationVar(&o.Wait, "wait", 30*time.Second, "`time` in which a node has to have a change")
+	f.StringVar(&o.ProxyName, "service-proxy-name", "", "`name` of the nftproxy that is measured, for nodes where it has one")
+	f.BoolVarP(&o.all, "all", "A", false, "list all nodes, regardless of how many there are")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
+	return c
+}
+
+func (o *fleetConvergeOptions) run(c *cobra.Command) error {
+	paint, err := o.colour.paints(c.OutOrStdout())
+	if o.Rounds < 1 || o.Rounds > fleet.MaxRounds {
+		err = errors.Join(err, fmt.Errorf("--rounds: %d is not a number from 1 to %d", o.Rounds, fleet.MaxRounds))
+	}
+	if o.Wait <= 0 {
+		err = errors.Join(err, fmt.Errorf("--wait: %s is not positive", o.Wait))
+	}
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the command at once
+	c.SetContext(ctx)
+	f, m, err := o.reach(c)
+	if err != nil {
+		return err
+	}
+	return o.measure(c, f, &m, paint)
+}
+
+// measure measures, and prints the result, also of some of the rounds.
+func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *members, paint bool) error {
+	o.Progress = func(round, have int) {
+		text := fmt.Sprintf("round %d of %d: %d of %d nodes have the change", round, o.Rounds, have, len(m.agents))
+		if round == 0 {
+			text = fmt.Sprintf("%d of %d nodes have the Service", have, len(m.agents))
+		}
+		meterOf(c).Start(func() string { return text })
+	}
+	meterOf(c).Start(func() string { return "creating the Service" })
+	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions)
+	meterOf(c).Stop()
+	if errors.Is(err, context.Canceled) && !errors.Is(err, fleet.ErrNotRemoved) {
+		err = fmt.Errorf("interrupted after %s; all objects of this run are removed", terminal.Count(r.Rounds, "round"))
+	}
+	if err != nil && r.Rounds == 0 {
+		return err
+	}
+	if o.output == "json" {
+		err = errors.Join(terminal.JSON(c.OutOrStdout(), r), err)
+	} else {
+		err = errors.Join(r.Print(c.OutOrStdout(), o.all, paint), err)
+	}
+	if err != nil {
+		return err
+	}
+	if !r.Complete() {
+		return errNodesWrong
+	}
+	return nil
+}
