@@ -167,10 +167,12 @@ func TestChartNotes(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		"defaults":         {values{}, []string{"serves all Services.", "rollout status daemonset/nftproxy", "clusterCIDR is empty"}, "leaves all others"},
+		"defaults":         {values{}, []string{"serves all Services.", "rollout status daemonset/nftproxy", "clusterCIDR is empty", "  kubectl nftproxy status\n"}, "leaves all others"},
 		"a range":          {values{"config": values{"clusterCIDR": "10.128.0.0/9"}}, nil, "clusterCIDR is empty"},
 		"another detector": {values{"config": values{"detectLocalMode": "NodeCIDR"}}, nil, "clusterCIDR is empty"},
 		"a canary":         {values{"serviceProxyName": "canary"}, []string{"service-proxy-name: canary"}, "serves all Services"},
+		"another port":     {values{"config": values{"metricsBindAddress": "0.0.0.0:9249"}}, []string{"  kubectl nftproxy status --agent-port 9249\n"}, "--agent-selector"},
+		"no metrics":       {values{"config": values{"metricsBindAddress": "127.0.0.1:0"}}, nil, "kubectl nftproxy status"},
 		"some nodes":       {values{"nodeSelector": values{"a": "b"}}, []string{"on the selected nodes"}, "leaves all others"},
 	} {
 		t.Run(name, func(t *testing.T) {
