@@ -187,6 +187,7 @@ type update struct {
 	*Applier
 	delta         nft.Delta
 	before, after *nft.Ruleset
+	moved         []placement // of exchanges, if not as rendered
 	generation    uint32
 	planned       *plan.Plan
 	todo          []*plan.Plan // transactions
@@ -212,6 +213,9 @@ func (u *update) attempt(n int) (final bool, err error) {
 			return true, errUnknown
 		}
 		u.before, u.after = u.delta.Before, plan.Settle(u.delta.Before, u.delta.After)
+		if !u.exchange() {
+			return true, errUnknown
+		}
 		u.planned = plan.Diff(u.before, u.after)
 		if len(u.delta.Keep) > 0 {
 			u.planned = u.planned.KeepingShared()
@@ -388,5 +392,8 @@ func (u *update) end() {
 		u.remains = len(u.todo) > 0
 	}
 	u.slots.follow(u.before, u.delta.After, u.after)
+	for _, m := range u.moved { // after what became of their frontends otherwise
+		u.slots[m.Frontend] = m.Order
+	}
 	u.known, u.failed = true, &plan.Plan{}
 }

@@ -37,6 +37,9 @@ func (s slots) follow(before, rendered, applied *nft.Ruleset) {
 func (s slots) note(proposed, settled *nft.Set) {
 	rest := settled.Elements
 	eachFrontend(proposed, func(f model.FrontendID, group []nft.Element) {
+		for settled.FrontendID(rest[0].Key) != f { // of an exchange
+			rest = rest[1:]
+		}
 		if order := orderOf(group, rest[:len(group)]); order != nil {
 			s[f] = order
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
@@ -58,5 +59,7 @@ func endpointsOf(numbers []int) []nft.Element {
 }
 
 func rulesetOf(endpoints []nft.Element) *nft.Ruleset {
-	return &nft.Ruleset{Tables: []*nft.Table{{Sets: []*nft.Set{{Name: nft.EndpointsMap, Elements: endpoints}}}}}
+	set := nft.Declare(nft.EndpointsMap)
+	set.Elements = endpoints
+	return &nft.Ruleset{Tables: []*nft.Table{{Family: model.IPv4, Sets: []*nft.Set{set}}}}
 }

@@ -17,6 +17,9 @@ const TableName = "nftproxy"
 // the elements, sets and chains that differ, and the ones that a comparison needs.
 type Delta struct {
 	Before, After *Ruleset
+	// Exchanges are further changes of endpoints, of frontends of which the rulesets have none. The
+	// rulesets have the map of them.
+	Exchanges []Exchange
 	// Complete means that After is all that is wanted. Then Before is empty, and the
 	// contents of the kernel take its place.
 	Complete bool

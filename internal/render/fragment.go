@@ -51,6 +51,14 @@ type composer struct {
 	memory    fragment             // of the fragments of a change
 	// other is the route of the same frontend on the other side of a change; nil: none.
 	other *model.Route
+	// exchange is what the change of the frontend replaces of its endpoints, if the others are left
+	// out; comes means that the side after it is made.
+	exchange *exchange
+	comes    bool
+
+	exchanges bool        // may be made
+	pairs     []*exchange // of all changes under way; nil: all elements are made
+	paired    map[exchangeKey]*exchange
 }
 
 func newComposer(r *model.Routing) *composer {
@@ -62,9 +70,15 @@ func newComposer(r *model.Routing) *composer {
 // some ten kilobytes: as many as a Service of a hundred endpoints has.
 const keptElements = 128
 
+// keptPairs is the most changes of which the same is kept.
+const keptPairs = 32
+
 // reset forgets what a change has needed.
 func (c *composer) reset() {
-	c.layouts, c.part, c.other = nil, nil, nil
+	c.layouts, c.part, c.other, c.exchange, c.paired = nil, nil, nil, nil, nil
+	if clear(c.pairs); cap(c.pairs) > keptPairs {
+		c.pairs = nil
+	}
 	if cap(c.memory.elements) > keptElements {
 		c.memory.elements = make([]member, 0, usualElements)
 	}
@@ -120,7 +134,7 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	c.sources(r)
 	c.limits(r)
 	c.observes(r)
-	c.hairpins(r.Frontend, inside.Endpoints)
+	c.hairpins(r.Frontend, c.listed(inside.Endpoints))
 	c.hairpins(r.Frontend, outside.Endpoints)
 	c.selves(r.Frontend, inside.Endpoints, outside.Endpoints)
 }
@@ -150,6 +164,9 @@ func (c *composer) slots(set string, key nft.Key, first uint32, endpoints []neti
 }
 
 func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layout {
+	if c.exchange != nil {
+		return layout{inside: span{firstSlot, len(inside)}}
+	}
 	scheduler := c.schedulerOf(r)
 	key := layoutKey{choice: r.Choice, inside: r.InsidePolicy(), local: r.Local(), scheduler: model.RoundRobin}
 	switch {
@@ -209,7 +226,7 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 	use.lane.shape, use.lane.onePort = nft.ShapeOf(r.Frontend), onePort
 	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
-		c.affinity(r.Frontend, a, l.endpoints(s))
+		c.affinity(r.Frontend, a, c.bound(l, s))
 	}
 	c.useLane(use)
 	if ranged {
@@ -251,12 +268,18 @@ func (c *composer) selves(f model.Frontend, inside, outside []model.Endpoint) {
 	}
 }
 
-// hairpins lists the endpoints that may connect to themselves through a frontend:
-// endpoints on this node (4.19) and ones without a node, which on a machine without
-// Kubernetes are all. Endpoints of a range may do so with all ports.
+// mayCallItself reports whether an endpoint may connect to itself through a frontend of a
+// node: one on this node (4.19), or without a node, which on a machine without Kubernetes are all.
+func mayCallItself(node string, e model.Endpoint) bool {
+	on := e.Host.Place.Node()
+	return on == "" || on == node
+}
+
+// hairpins lists the endpoints that may connect to themselves through a frontend. Endpoints
+// of a range may do so with all ports.
 func (c *composer) hairpins(f model.Frontend, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
-		if node := e.Host.Place.Node(); node == "" || node == c.node {
+		if mayCallItself(c.node, e) {
 			a := e.Host.Address
 			key := nft.Key{Source: a, Address: a, Protocol: f.Protocol}
 			if !f.IsRange() {

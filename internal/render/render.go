@@ -63,6 +63,8 @@ type part struct {
 	// isLoaded means that there is nothing before the part: its elements are not compared,
 	// and need no order. None is there twice, since each frontend has its own.
 	isLoaded bool
+	// exchanges means that a change has the map of endpoints in any case: see [nft.Delta].
+	exchanges bool
 	// Most changes are small, and concern a lane, and the common one.
 	few      [2]*nft.Chain
 	fewSets  [4]setContents
@@ -91,6 +93,11 @@ func newPart() *part {
 	p := &part{}
 	p.lanes, p.elements = p.few[:0], p.fewSets[:0]
 	return p
+}
+
+// needs reports whether a change has a set, which is in this part or in the one on the other side.
+func (p *part) needs(set string, other *part) bool {
+	return len(p.elements.of(set))+len(other.elements.of(set)) > 0 || p.exchanges && set == nft.EndpointsMap
 }
 
 // in returns the elements of a set, to be changed at once.
@@ -131,14 +138,21 @@ const (
 	fewRoutes = 8
 )
 
-// reserve makes room for most elements of some routes. byDefault is the scheduler of the node.
-func (p *part) reserve(changes []model.RouteChange, route func(*model.RouteChange) *model.Route, byDefault model.Scheduler) {
+// reserve makes room for most elements of one side of changes that are paired.
+func (p *part) reserve(c *composer, changes []model.RouteChange, side func(*model.RouteChange) *model.Route) {
 	n, endpoints := 0, 0
 	for i := range changes {
-		if r := route(&changes[i]); r != nil {
-			n++
-			endpoints += slotsOf(r, byDefault)
+		r := side(&changes[i])
+		switch {
+		case r == nil:
+			continue
+		case c.pairs[i] == nil:
+			endpoints += slotsOf(r, c.scheduler)
+		default:
+			endpoints += len(c.pairs[i].out)
+			p.exchanges = true
 		}
+		n++
 	}
 	switch {
 	case n == 0:
@@ -147,6 +161,9 @@ func (p *part) reserve(changes []model.RouteChange, route func(*model.RouteChang
 		p.room(nft.EndpointsMap, endpoints)
 	default:
 		p.reserved = make([]nft.Element, 0, endpoints+elementsBeside*n)
+		if p.exchanges {
+			p.room(nft.EndpointsMap, endpoints)
+		}
 	}
 }
 

@@ -88,11 +88,10 @@ func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints [
 	}
 	var few [fewEndpoints]ranked
 	order := slices.Grow(few[:0], len(endpoints))
-	start := hash(node, port.Service.Namespace, port.Service.Name, port.Port)
-	var text [64]byte // longer than any address
+	start := rankHash(node, port)
 	for _, e := range endpoints {
 		if keep(e) {
-			order = append(order, ranked{add(start, e.Address().AppendTo(text[:0])).sum(), e})
+			order = append(order, ranked{rank(start, e), e})
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {
@@ -105,6 +104,17 @@ func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints [
 		out = append(out, r.endpoint)
 	}
 	return out
+}
+
+// rankHash returns the begin of the hashes by which the endpoints of a service port are ordered on a
+// node.
+func rankHash(node string, port model.PortName) hasher {
+	return hash(node, port.Service.Namespace, port.Service.Name, port.Port)
+}
+
+func rank(start hasher, e model.Endpoint) uint64 {
+	var text [64]byte // longer than any address
+	return add(start, e.Address().AppendTo(text[:0])).sum()
 }
 
 // commonWeight returns the greatest common divisor of all weights, so that equal

@@ -126,6 +126,7 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 				u.after.elements = spare
 			}
 		}
+		s.composer.exchanges = u.exists && !s.loading
 		t.change(s.composer, own, u)
 		if u.after.isLoaded {
 			s.spare.keep(f, u.after.elements)
@@ -199,6 +200,11 @@ func (c *change) take(f model.Family, u *update) {
 		*u.after.in(nft.NodeAddressesSet) = came
 	}
 	c.updates = append(c.updates, u)
+	if c.delta.Exchanges == nil { // the rule, without an allocation
+		c.delta.Exchanges = u.exchanges
+	} else {
+		c.delta.Exchanges = append(c.delta.Exchanges, u.exchanges...)
+	}
 	if t.exists == u.exists && u.before.isEmpty() && u.after.isEmpty() {
 		return
 	}
@@ -296,19 +302,18 @@ func (t *table) declare(r *model.Routing, o options) []nft.Set {
 func (t *table) rules(p, other *part, sets []nft.Set, skeleton []*nft.Chain) *nft.Table {
 	n := len(sets)
 	if other != nil {
-		n = min(n, len(p.elements)+len(other.elements))
+		n = min(n, len(p.elements)+len(other.elements)+1)
 	}
 	own := make([]nft.Set, 0, n)
 	out := &nft.Table{Family: t.family, Sets: make([]*nft.Set, 0, n+len(p.clients)), Chains: p.lanes}
 	for i := range sets {
-		elements := p.elements.of(sets[i].Name)
-		if other != nil && len(elements)+len(other.elements.of(sets[i].Name)) == 0 {
+		if other != nil && !p.needs(sets[i].Name, other) {
 			continue
 		}
 		own = append(own, sets[i])
 		s := &own[len(own)-1]
 		out.Sets = append(out.Sets, s)
-		if s.Elements = elements; p.isLoaded && !s.Interval {
+		if s.Elements = p.elements.of(s.Name); p.isLoaded && !s.Interval {
 			continue
 		}
 		s.Sort()

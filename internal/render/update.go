@@ -18,6 +18,8 @@ type update struct {
 	used     options // all
 	exists   bool
 	few      [4]*laneState
+
+	exchanges []nft.Exchange
 }
 
 // touch notes that the change concerns a lane.
@@ -156,21 +158,22 @@ func (t *table) countLane(use laneUse, n int32, u *update) {
 
 // change counts what changes of routes change, and collects it.
 func (t *table) change(c *composer, changes []model.RouteChange, u *update) {
-	u.before.reserve(changes, func(c *model.RouteChange) *model.Route { return c.Old }, c.scheduler)
-	u.after.reserve(changes, func(c *model.RouteChange) *model.Route { return c.New }, c.scheduler)
-	take := func(of model.Frontend, r, other *model.Route, n int32, to *part) {
+	c.pair(changes, u)
+	u.before.reserve(c, changes, func(c *model.RouteChange) *model.Route { return c.Old })
+	u.after.reserve(c, changes, func(c *model.RouteChange) *model.Route { return c.New })
+	take := func(i int, r, other *model.Route, n int32, to *part) {
 		if r != nil {
-			c.other = other
-			c.compose(of, r, &c.memory)
+			c.other, c.exchange, c.comes = other, c.pairs[i], n > 0
+			c.compose(changes[i].Frontend, r, &c.memory)
 			t.count(&c.memory, n, u)
 			to.take(&c.memory)
 		}
 	}
 	for i := range changes {
-		take(changes[i].Frontend, changes[i].Old, changes[i].New, -1, u.before)
+		take(i, changes[i].Old, changes[i].New, -1, u.before)
 	}
 	for i := range changes {
-		take(changes[i].Frontend, changes[i].New, changes[i].Old, 1, u.after)
+		take(i, changes[i].New, changes[i].Old, 1, u.after)
 	}
 	elements := u.elements
 	if !t.exists {
