@@ -143,7 +143,9 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables nsenter:util-linux $(BROWSER)
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
-	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes -e '/\(ipvs\|release\)$$')
+	cd e2e && programs=$$(mktemp -d) && trap 'rm -rf "$$programs"' EXIT && go run ./programs "$$programs" && \
+		E2E_PROGRAMS=$$programs NFTPROXY=$$programs/nftproxy PARALLEL=2 TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test \
+		$$(go list ./... | grep -v -e /neighbours -e /nodes -e '/\(ipvs\|release\)$$')
 
 # The browser that looks at the page of --web.
 BROWSER := /usr/lib/chromium/chromium-headless-shell:chromium-headless-shell

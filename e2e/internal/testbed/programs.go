@@ -36,43 +36,74 @@ var (
 // root is the directory of the module.
 var root string
 
+// programsVariable in the environment names a directory of Build, so that "make e2e" builds once for
+// all packages.
+const programsVariable = "E2E_PROGRAMS"
+
 // Run builds the programs and runs the tests.
 func Run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		return fail("these tests make network namespaces and load nftables rules: run them as root")
 	}
-	dir, err := os.MkdirTemp("", "nftproxy-e2e-")
-	if err != nil {
-		return fail("make directory for the program: %v", err)
+	dir := os.Getenv(programsVariable)
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "nftproxy-e2e-"); err != nil {
+			return fail("make directory for the program: %v", err)
+		}
+		defer os.RemoveAll(dir)
+		if err := Build(dir); err != nil {
+			return fail("%v", err)
+		}
 	}
-	defer os.RemoveAll(dir)
-	if err := build(dir); err != nil {
+	if err := use(dir); err != nil {
 		return fail("%v", err)
 	}
 	return m.Run()
 }
 
-// build builds the programs. NFTPROXY names a program to test instead, such as
-// a released one.
-func build(dir string) (err error) {
+// programs are what Build makes.
+var programs = []*Program{&NFTProxy, &Reflectors, &etcd, &apiserver, &ControllerManager, &KubeProxy, &Kubeadm, &kubectl}
+
+// Build makes the programs, or links to them, in a directory.
+func Build(dir string) (err error) {
 	if root, err = GoCommand("list", "-m", "-f", "{{.Dir}}"); err != nil {
 		return fmt.Errorf("find the module: %w", err)
 	}
-	if NFTProxy.Path = os.Getenv("NFTPROXY"); NFTProxy.Path == "" {
-		NFTProxy.Path = filepath.Join(dir, NFTProxy.Name)
-		// In its own module, with the dependencies that it is released with.
-		if _, err := GoCommand("-C", filepath.Join(root, ".."), "build", "-ldflags", "-X main.version="+commit(), "-o", NFTProxy.Path, "./cmd/nftproxy"); err != nil {
-			return fmt.Errorf("build nftproxy: %w", err)
+	for _, p := range programs {
+		file := filepath.Join(dir, p.Name)
+		switch p {
+		case &NFTProxy:
+			// In its own module, with the dependencies that it is released with.
+			_, err = GoCommand("-C", filepath.Join(root, ".."), "build", "-ldflags", "-X main.version="+commit(), "-o", file, "./cmd/nftproxy")
+		case &Reflectors:
+			_, err = GoCommand("-C", root, "build", "-o", file, "./compare/reflectors")
+		default:
+			var path string
+			if path, err = GoCommand("-C", filepath.Join(root, "tools"), "tool", "-n", p.tool); err == nil {
+				err = os.Symlink(path, file)
+			}
 		}
-	}
-	Reflectors.Path = filepath.Join(dir, Reflectors.Name)
-	if _, err := GoCommand("-C", root, "build", "-o", Reflectors.Path, "./compare/reflectors"); err != nil {
-		return fmt.Errorf("build reflectors: %w", err)
-	}
-	for _, p := range []*Program{&etcd, &apiserver, &ControllerManager, &KubeProxy, &Kubeadm, &kubectl} {
-		if p.Path, err = GoCommand("-C", filepath.Join(root, "tools"), "tool", "-n", p.tool); err != nil {
+		if err != nil {
 			return fmt.Errorf("build %s: %w", p.Name, err)
 		}
+	}
+	return nil
+}
+
+// use takes the programs from a directory of Build. NFTPROXY names a program to test instead, such
+// as a released one.
+func use(dir string) (err error) {
+	if root, err = GoCommand("list", "-m", "-f", "{{.Dir}}"); err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	for _, p := range programs {
+		if p.Path, err = filepath.EvalSymlinks(filepath.Join(dir, p.Name)); err != nil {
+			return err
+		}
+	}
+	if path := os.Getenv("NFTPROXY"); path != "" {
+		NFTProxy.Path = path
 	}
 	return nil
 }
