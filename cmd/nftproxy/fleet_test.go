@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -186,5 +189,61 @@ func TestClusterConverge(t *testing.T) {
 	store.Wrote, store.Denied = nil, []string{"create services"}
 	if code, _, stderr := plugin(t, s, "converge"); code != exitError || !strings.Contains(stderr, "permissions are missing: create services; the ClusterRole nftproxy-converge") {
 		t.Errorf("without a permission: code %d, %s", code, stderr)
+	}
+}
+
+// TestClusterConvergeSignals: 18.14. A process that SIGINT or SIGTERM ends in the middle of a round leaves nothing, and what
+// one leaves that SIGKILL ends is removed by a run when the other one would have ended.
+func TestClusterConvergeSignals(t *testing.T) {
+	store := &fleetlab.Store{}
+	s := fleetlab.New(t, []fleetlab.Agent{{Node: "n1", Pod: "nftproxy-n1", Answers: store.Follows(time.Hour, nil, nil, nil)}}) // a round does not end
+	s.Others = store
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		begun := make(chan struct{}, 1)
+		store.Wrote = func(method, path string) {
+			if method == http.MethodPost && strings.HasSuffix(path, "/endpointslices") {
+				begun <- struct{}{}
+			}
+		}
+		p := &process{Cmd: asNftproxy(t, clusterName, "converge", "--kubeconfig", s.Kubeconfig(t))}
+		p.Env = append(os.Environ(), beProgram+"=1")
+		p.Stdout, p.Stderr = &p.output, &p.log
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- p.Wait() }()
+		select {
+		case <-begun:
+		case err := <-ended:
+			t.Fatalf("%v\n%s", err, p.log.String())
+		}
+		if err := p.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		switch code, left := p.ProcessState.ExitCode(), store.Paths(); {
+		case signal == syscall.SIGKILL:
+			if len(left) != 3 {
+				t.Errorf("after %v: %q", signal, left)
+			}
+		case code != exitError || len(left) > 0 || p.log.String() != "nftproxy: interrupted after 0 rounds; all objects of this run are removed\n":
+			t.Errorf("%v: code %d, %q remain\n%s", signal, code, left, p.log.String())
+		}
+	}
+	store.Wrote = nil
+	at := store.Paths()[0]
+	for _, created := range []time.Time{time.Now(), time.Now().Add(-time.Hour)} {
+		store.Put(at, map[string]any{"metadata": map[string]any{"name": path.Base(at), "creationTimestamp": created.UTC().Format(time.RFC3339),
+			"labels": map[string]any{fleet.LabelConverge: "true"}, "annotations": map[string]any{"nftproxy.dev/converge-seconds": "270"}}})
+		var r fleet.Convergence
+		code, stdout, stderr := plugin(t, s, "converge", "--rounds", "1", "--wait", "100ms", "-o", "json")
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitFailed {
+			t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
+		}
+		old := time.Since(created) > time.Minute
+		if left := store.Paths(); (len(left) == 0) != old || slices.Contains(r.Removed, path.Base(at)) != old || (len(r.Others) == 0) != old {
+			t.Errorf("of a run that began at %v: %q remain; removed %q, others %+v", created, left, r.Removed, r.Others)
+		}
 	}
 }

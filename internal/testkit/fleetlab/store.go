@@ -126,13 +126,20 @@ func (s *Store) write(method, at string, object map[string]any) int {
 			s.objects[at]["metadata"].(map[string]any)["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
 			return http.StatusOK
 		}
-		delete(s.objects, at)
+		s.remove(at)
 	case http.MethodGet:
 		if at != namespaces {
 			return http.StatusNotFound
 		}
 	}
 	return http.StatusOK
+}
+
+// remove removes an object, and what is in it if it is a namespace.
+func (s *Store) remove(at string) {
+	maps.DeleteFunc(s.objects, func(other string, _ map[string]any) bool {
+		return other == at || path.Dir(at) == namespaces && strings.Contains(other, "/namespaces/"+path.Base(at)+"/")
+	})
 }
 
 // note remembers the endpoint of a slice.
@@ -156,7 +163,7 @@ func (s *Store) list() (items []any) {
 		}
 		if object["metadata"].(map[string]any)["deletionTimestamp"] != nil {
 			if s.Ending--; s.Ending < 0 {
-				delete(s.objects, at)
+				s.remove(at)
 				continue
 			}
 		}
