@@ -49,12 +49,12 @@ var walls = []wall{
 	{
 		why: "only what acts on the kernel, or reports on what it holds, reaches it",
 		except: []string{"kernel", "apply", "agent", "preflight", "machine", "report", "metrics", "daemon", "takeover", "trace",
-			"testkit"},
+			"fastpath", "testkit"},
 		not: []string{module + "kernel", "github.com/google/nftables/expr"},
 	},
 	{
 		why:      "the way to the kernel does not depend on the ways in, nor on who looks",
-		packages: []string{"kernel", "apply", "agent", "preflight", "conntrack", "host", "takeover", "xtables"},
+		packages: []string{"kernel", "apply", "agent", "preflight", "conntrack", "fastpath", "host", "takeover", "xtables"},
 		not:      []string{module + "source", module + "config", module + "report", module + "api", module + "changes", module + "daemon"},
 	},
 	{

@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -50,6 +51,9 @@ func (f *Facts) readFlowTables(conn *nftables.Conn) error {
 		return err
 	}
 	for _, t := range tables {
+		if t.Name == fastpath.TableName { // ours
+			continue
+		}
 		found, err := conn.ListFlowtables(t)
 		if err != nil {
 			return err
@@ -91,7 +95,7 @@ func (r *rules) read() error {
 	}
 	r.done = make(map[chainKey]bool)
 	for _, c := range all {
-		if c.Table.Name == nft.TableName && (c.Table.Family == nftables.TableFamilyIPv4 || c.Table.Family == nftables.TableFamilyIPv6) {
+		if c.Table.Name == nft.TableName && (c.Table.Family == nftables.TableFamilyIPv4 || c.Table.Family == nftables.TableFamilyIPv6) || c.Table.Name == fastpath.TableName {
 			continue
 		}
 		k := chainKey{c.Table.Family, c.Table.Name, c.Name}

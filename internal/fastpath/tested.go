@@ -1,0 +1,100 @@
+package fastpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// markerName is the name of an empty table. It says that the kernel has passed the test since
+// it started, for a process that may not make network namespaces, as in a container.
+const markerName = "nftproxy-fast-path-tested"
+
+// Test runs [SelfTest] and leaves the result in the kernel, for [Tested] of another process.
+func Test(ctx context.Context) error {
+	tested := SelfTest(ctx)
+	conn, err := nftables.New()
+	if err != nil {
+		return errors.Join(tested, err)
+	}
+	marker := conn.AddTable(&nftables.Table{Name: markerName, Family: nftables.TableFamilyINet})
+	if tested != nil {
+		conn.DelTable(marker)
+	}
+	if err := conn.Flush(); err != nil {
+		return errors.Join(tested, fmt.Errorf("note the result of the test: %w", err))
+	}
+	return tested
+}
+
+// Tested returns nil if the kernel passes [SelfTest], now or, if this process may not make
+// network namespaces, before in [Test].
+func Tested(ctx context.Context) error {
+	err := SelfTest(ctx)
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	switch marked, listErr := isMarked(); {
+	case listErr != nil:
+		return errors.Join(err, listErr)
+	case marked:
+		return nil
+	}
+	return fmt.Errorf("%w: it needs the capability CAP_SYS_ADMIN, or \"nftproxy run --init-only\" with it before", err)
+}
+
+func isMarked() (bool, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	return has(conn, markerName)
+}
+
+// has reports whether the kernel has a table.
+func has(conn *nftables.Conn, name string) (bool, error) {
+	all, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return false, fmt.Errorf("list tables: %w", err)
+	}
+	return slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == name }), nil
+}
+
+// Takes reports whether established connections to a frontend take the fast path of this
+// machine now.
+func Takes(f model.Frontend) (bool, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	if there, err := has(conn, TableName); err != nil || !there {
+		return false, err
+	}
+	s := &nftables.Set{Table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}, Name: setName(model.FamilyOf(f.Address))}
+	switch _, err := conn.FindSetElements(s, []nftables.SetElement{{Key: key(f)}}); {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for %s in table %s: %w", f, TableName, err)
+	}
+	return true, nil
+}
+
+// RemoveMarker removes what [Test] has left.
+func RemoveMarker() (removed bool, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	if there, err := has(conn, markerName); err != nil || !there {
+		return false, err
+	}
+	conn.DelTable(&nftables.Table{Name: markerName, Family: nftables.TableFamilyINet})
+	return true, conn.Flush()
+}
