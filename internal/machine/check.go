@@ -27,6 +27,8 @@ type Use struct {
 	// ones that another program announces; nil: not known.
 	Addresses iter.Seq[netip.Addr]
 	Ranges    Ranges
+	// FastPath tests the kernel for --fast-path; nil: that is off.
+	FastPath func() error
 	// ObserveGroup is the group of nflog to which the rules log; zero: they do not.
 	ObserveGroup uint16
 }
@@ -43,6 +45,7 @@ const (
 	pageOwnership  = "docs/ruleset.md#table-ownership"
 	pageObserve    = "docs/observe.md#beside-other-programs"
 	pageFlowTables = "docs/compatibility.md#flow-tables"
+	pageFastPath   = "docs/fast-path.md"
 	pageUntried    = "docs/compatibility.md#what-was-not-tried"
 )
 
@@ -71,6 +74,7 @@ var checks = []check{
 	{"nat-chains", []Group{NFTables}, false, natChains},
 	{"notrack", []Group{NFTables}, false, noTrack},
 	{"flow-tables", []Group{NFTables}, false, flowTablesFound},
+	{"fast-path", nil, false, fastPath},
 	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
 	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
 	{"other-proxies", []Group{Links}, false, otherProxies},

@@ -301,3 +301,19 @@ func flowTablesFound(f *Facts, _ Use) []Finding {
 	}
 	return ok("no flow tables")
 }
+
+// fastPath tests the kernel, which takes a second.
+func fastPath(f *Facts, u Use) []Finding {
+	if u.FastPath == nil {
+		return nil
+	}
+	if err := u.FastPath(); err != nil {
+		return []Finding{{Level: Warning, Documentation: pageFastPath,
+			Message: fmt.Sprintf("--fast-path has no effect: %v", err), Remedy: "use another kernel, or leave the flag out"}}
+	}
+	if len(f.FlowTables) > 0 {
+		return []Finding{{Level: OK, Documentation: pageFastPath,
+			Message: fmt.Sprintf("the kernel passes the test; connections that another flow table (%s) takes first stay there", names(f.FlowTables))}}
+	}
+	return []Finding{{Level: OK, Documentation: pageFastPath, Message: "the kernel passes the test: established connections skip the rules of all programs"}}
+}

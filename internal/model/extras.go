@@ -24,6 +24,8 @@ type Extras struct {
 	ZoneFloor uint32
 	// Observe reports that the connections of the Service are logged, if the node observes any.
 	Observe bool
+	// FastPath says whether established connections may go to a flow table of the kernel.
+	FastPath FastPathUse
 }
 
 // OnFailure is the treatment of established TCP connections to an endpoint that fails its

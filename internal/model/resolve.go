@@ -44,6 +44,7 @@ type Config struct {
 	Counters         bool     // count the connections to each frontend
 	EndpointCounters bool     // count the connections to each endpoint of a frontend
 	Observe          Observe  // count and log refused connections
+	FastPath         FastPath // of established connections
 }
 
 // DefaultAffinityCapacity is a million clients for each family.
