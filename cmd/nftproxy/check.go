@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -56,6 +57,7 @@ could not be made, 2 error.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
+	o.settings.AddFastPath()
 	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
@@ -103,6 +105,9 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 		return machine.Use{}, err
 	}
 	use := useOf(cfg)
+	if cfg.Node.FastPath.Level != model.FastPathOff {
+		use.FastPath = func() error { return fastpath.Tested(c.Context()) }
+	}
 	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
 	use.Cluster = o.origin(cfg).cluster
 	if len(o.files) == 0 {

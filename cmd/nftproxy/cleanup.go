@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -66,7 +67,11 @@ func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 		return err
 	}
 	removed, err := takeover.RemoveMarkers()
-	return errors.Join(printRemoved(c, removed), err)
+	tested, testErr := fastpath.RemoveMarker()
+	if tested {
+		removed = append(removed, "the result of the test for --fast-path")
+	}
+	return errors.Join(printRemoved(c, removed), err, testErr)
 }
 
 // removeTables removes our tables and prints that.

@@ -54,7 +54,7 @@ var ruleOptions = map[string]ruleOption{
 // input, of servers, of the process, and those that are accepted without effect.
 // "health-checks" is about an API server (TestDiffBesideCluster).
 var otherOptions = strings.Fields(`
-	filename kubeconfig context master kube-api-qps kube-api-burst kube-api-content-type start-jitter health-checks log-connections
+	filename kubeconfig context master kube-api-qps kube-api-burst kube-api-content-type start-jitter health-checks log-connections fast-path
 	healthz-bind-address healthz-port metrics-bind-address metrics-port allowed-hosts bind-address-hard-fail node-condition web profiling
 	min-sync-period sync-period iptables-sync-period iptables-min-sync-period no-table-owner take-over announce-nftables
 	manage-sysctl oom-score-adj conntrack-tcp-cleanup conntrack-max-per-core conntrack-min conntrack-tcp-timeout-established

@@ -72,6 +72,7 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	}
 	o.addFlags(c)
 	o.daemon.addAddress(c.Flags())
+	o.settings.AddFastPath()
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")
 	f.StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
@@ -268,6 +269,7 @@ func explainObjects(q question, snapshot *model.Snapshot, node model.Config) (*e
 	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
 	result.Asked = asked
 	result.AddObjects(router)
+	addFastPath(result, routing, &node)
 	result.Notes = append(result.Notes, remarks...)
 	return result, nil
 }
@@ -309,6 +311,9 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 	}
 	addMachine(result)
 	o.addRunning(c, result)
+	if result.Frontend != (model.Frontend{}) {
+		result.Notes = append(result.Notes, fastPathNotes(result.Frontend)...)
+	}
 	result.Notes = append(result.Notes, remarks...)
 	return result, nil
 }

@@ -42,7 +42,7 @@ var flagGroups = []group{
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Clients", newFlags(aboutClients...)},
-	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates")},
+	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates", "fast-path")},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "node-condition", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Refused connections", []string{"observe", "observe-group"}},
@@ -57,10 +57,10 @@ var flagGroups = []group{
 // aboutClients are the settings that new shows apart from the others.
 var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.Limits, setting.Affinity}
 
-// balancing are the flags for the other settings. All but the scheduler and observe are of new alone.
+// balancing are the flags for the other settings. All but the scheduler, observe and fast-path are of new alone.
 func balancing() []string {
 	others := slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool {
-		return s == setting.Scheduler || s == setting.Observe || slices.Contains(aboutClients, s)
+		return s == setting.Scheduler || s == setting.Observe || s == setting.FastPath || slices.Contains(aboutClients, s)
 	})
 	return append([]string{setting.Scheduler.Flag()}, newFlags(others...)...)
 }

@@ -170,6 +170,7 @@ func (o *traceOptions) follow(c *cobra.Command, q question) (*trace.Report, erro
 		return nil, err
 	}
 	report.Notes = append(report.Notes, remarks...)
+	report.Notes = append(report.Notes, fastPathNotes(q.packet.Frontend())...)
 	report.Notes = append(report.Notes, legacyNotes(model.FamilyOf(m.Frontend.Addr()))...)
 	return report, nil
 }

@@ -30,6 +30,7 @@ const (
 	EndpointDrained       = "EndpointDrained"    // by the operator
 	LocalhostPort         = "LocalhostPort"      // a NodePort cannot be served on localhost
 	NotObserved           = "NotObserved"        // refused connections
+	NoFastPath            = "NoFastPath"         // connections stay with the rules
 	NoEndpoints           = "NoEndpoints"        // connections are rejected
 	NoLocalEndpoints      = "NoLocalEndpoints"   // connections are dropped
 	CheckFailing          = "CheckFailing"       // health checks of endpoints
@@ -69,6 +70,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
 	{NotObserved, "what the rules log about connections is not read; the rules are not affected"},
+	{NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},
 	{InputWarning, "the source has objects that do not work as written"},
 	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},

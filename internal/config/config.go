@@ -65,6 +65,7 @@ type Own struct {
 	NodeCondition     bool     // keep a condition of the Node up to date
 	ObserveGroup      uint32   // of NFLOG
 	LogConnections    string   // which of them have a line in the log
+	FastPath          string   // which established connections go past the rules
 	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
 }
 

@@ -32,7 +32,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
 		kube:        defaults(),
-		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff},
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, FastPath: model.FastPathOff.String()},
 		healthzPort: healthzPort,
 		metricsPort: metricsPort,
 	}
@@ -65,6 +65,9 @@ func (f *Flags) AddRules() {
 
 // Observe is the name of the flag for the connections that the rules count and log.
 const Observe = "observe"
+
+// FastPath is the name of the flag for connections that go past the rules.
+const FastPath = "fast-path"
 
 const (
 	logConnections = "log-connections"
@@ -145,9 +148,15 @@ func (f *Flags) AddDaemon() {
 	f.truth(&f.own.NoTableOwner, "no-table-owner", "let other programs change nftproxy's tables; such changes are repaired")
 	f.period(&f.own.StartJitter, "start-jitter", "maximum random `time` before Services and EndpointSlices are read, if rules of an earlier run are in the kernel; spreads the load of restarts on the API server")
 	f.truth(&f.own.ManageSysctl, "manage-sysctl", "turn on forwarding of the kernel where endpoints are on other machines or in pods; never turns it off")
+	f.AddFastPath()
 	f.AddDrain()
 	f.addConntrack()
 	f.hidden(f.addIgnored)
+}
+
+// AddFastPath adds which connections go past the rules, with its usage.
+func (f *Flags) AddFastPath() {
+	f.text(&f.own.FastPath, FastPath, "`level` of the established connections that skip the rules of all programs, by way of a flow table of the kernel: off; services: those to Services that ask for it (nftproxy.dev/fast-path: use); all: those to all Services that do not avoid it; hardware: the same, by network cards that offer it")
 }
 
 // DrainFile is the name of the flag that [Flags.AddDrain] adds.

@@ -22,7 +22,7 @@ func (c *Config) readNode() []error {
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	n.AnswerPing = c.Own.AnswerPing
 	n.Counters, n.EndpointCounters = c.Own.ServiceMetrics || c.Own.EndpointMetrics, c.Own.EndpointMetrics
-	var errs [8]error
+	var errs [9]error
 	n.NodeName, errs[0] = c.nodeName()
 	n.BindAddress, errs[1] = c.bindAddress()
 	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
@@ -34,6 +34,7 @@ func (c *Config) readNode() []error {
 	}
 	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
 	n.Observe, errs[7] = c.observe()
+	n.FastPath, errs[8] = c.fastPath()
 	return errs[:]
 }
 
@@ -50,6 +51,15 @@ func (c *Config) observe() (model.Observe, error) {
 	default:
 		return model.Observe{Level: level, Group: uint16(group)}, nil
 	}
+}
+
+// fastPath returns which established connections go past the rules (9.29).
+func (c *Config) fastPath() (model.FastPath, error) {
+	level, err := model.ParseFastPathLevel(c.Own.FastPath)
+	if err != nil {
+		return model.FastPath{}, ownProblem(FastPath, err)
+	}
+	return model.FastPath{Level: level, Closes: c.Own.ConntrackTCPCleanup}, nil
 }
 
 // loadBalancerCIDRs returns ranges that have no address of a pod in common, which would

@@ -105,6 +105,26 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// TestFastPath: 9.29, which connections skip the rules, and whether those of TCP end.
+func TestFastPath(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want model.FastPath
+	}{
+		{nil, model.FastPath{}},
+		{[]string{"--fast-path=services"}, model.FastPath{Level: model.FastPathServices}},
+		{[]string{"--fast-path=all", "--conntrack-tcp-cleanup"}, model.FastPath{Level: model.FastPathAll, Closes: true}},
+	} {
+		if got, err := load(t, c.args...); err != nil || got.Node.FastPath != c.want {
+			t.Errorf("%v: %+v, %v, want %+v", c.args, got.Node.FastPath, err, c.want)
+		}
+	}
+	const want = `--fast-path: unknown level "on": use off, services, all or hardware`
+	if _, err := load(t, "--fast-path=on"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
 // TestLogConnections: 17.9, refused connections are logged only if they are observed.
 func TestLogConnections(t *testing.T) {
 	for args, want := range map[string]string{

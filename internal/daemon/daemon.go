@@ -67,6 +67,9 @@ func (d *Daemon) Init(ctx context.Context) error {
 		go d.Cluster.RunNode(ctx)
 	}
 	_, err := d.prepare(ctx)
+	if err == nil {
+		d.testFastPath(ctx)
+	}
 	return err
 }
 

@@ -74,6 +74,11 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfFailure(&f))
 		}
 	}
+	if w.fast != nil {
+		if err := w.fast.State().Err; err != nil {
+			out = append(out, report.OfMachine(api.NoFastPath, err.Error()))
+		}
+	}
 	if w.localhost != nil {
 		for _, text := range w.localhost.Problems() {
 			out = append(out, report.OfMachine(api.LocalhostPort, text))

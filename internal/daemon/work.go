@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -58,6 +59,7 @@ type work struct {
 	traffic    *traffic.Collector // nil: the rules log nothing
 	samples    *traffic.Samples   // nil: they log no samples
 	condition  *condition.Keeper  // nil: the Node gets no condition
+	fast       *fastpath.Manager  // nil: all packets pass the rules
 }
 
 // sockets are the connections to nf_tables.
@@ -98,6 +100,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.agent = w.newAgent(s)
 	w.samples = w.newSamples()
 	w.traffic = w.newTraffic()
+	w.fast = w.newFastPath()
 	if w.drains != nil {
 		w.drains.Notify(w.agent.Changed)
 	}
@@ -290,6 +293,9 @@ func (w *work) synced(s *agent.Sync) {
 		w.localhost.Update(s.Routes)
 	}
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
+	if w.fast != nil {
+		w.fast.Change(s.Routes)
+	}
 	if s.Compared {
 		go freeMemory()
 	}
@@ -316,6 +322,9 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		if w.Events != nil {
 			all.Go(func() { w.followFailures(ctx) })
 		}
+	}
+	if w.fast != nil {
+		all.Go(func() { w.fast.Run(ctx) })
 	}
 	if w.condition != nil {
 		all.Go(func() { w.condition.Run(ctx) })

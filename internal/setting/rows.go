@@ -16,7 +16,7 @@ import (
 var All = []*Setting{
 	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	Check, OnFailure, EndpointsFrom, Observe,
+	Check, OnFailure, EndpointsFrom, Observe, FastPath,
 }
 
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
@@ -33,6 +33,8 @@ type Stated struct {
 	ZoneFloor string `json:"zoneFloor,omitempty"`
 	// Observe is connections; absent: as the configuration of the node says.
 	Observe string `json:"observe,omitempty"`
+	// FastPath is use or avoid; absent: as the configuration of the node says.
+	FastPath string `json:"fastPath,omitempty"`
 }
 
 var Description = &Setting{
@@ -285,6 +287,21 @@ var Observe = &Setting{
 		return observeConnections
 	},
 	stated: func(s *Stated) *string { return &s.Observe },
+}
+
+var FastPath = &Setting{
+	Label: "fast path", Kind: "fastPath", Annotation: Domain + "fast-path", Field: "fastPath",
+	Meaning: "whether established connections may go past the rules of all programs, through a flow table of the kernel: use or avoid; by default as --fast-path of nftproxy run says, which off overrules",
+	More:    " ([what they skip](fast-path.md), [9.29](behaviour.md#s9.29))",
+	Value:   "word", Words: model.FastPathUses, Default: "default",
+	Connections: "they return to the rules, or leave them",
+	Parse:       word(model.FastPathUses, func(v *Values) *model.FastPathUse { return &v.FastPath }),
+	Text:        func(v *Values) string { return wordText(model.FastPathUses, v.FastPath) },
+	stated:      func(s *Stated) *string { return &s.FastPath },
+	sentences: map[string]string{
+		model.UseFastPath.String():   "established connections may go past the rules, if --fast-path is not off",
+		model.AvoidFastPath.String(): "established connections stay with the rules",
+	},
 }
 
 func rangesText(all []netip.Prefix) string {

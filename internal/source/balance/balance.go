@@ -47,6 +47,7 @@ type Balance struct {
 	Check           any                    `json:"check,omitempty"`
 	OnFailure       string                 `json:"onFailure,omitempty"`
 	Observe         string                 `json:"observe,omitempty"`
+	FastPath        string                 `json:"fastPath,omitempty"`
 }
 
 // Backend is a server of a Balance. It may be written as its address alone.

@@ -16,6 +16,9 @@ has a value of its own; a test of cmd/nftproxy compares this list with the progr
 {{- with .Values.logConnections }}
 - --log-connections={{ . }}
 {{- end }}
+{{- with .Values.fastPath }}
+- --fast-path={{ . }}
+{{- end }}
 {{- if .Values.web }}
 {{- if not (include "nftproxy.port" .Values.config.metricsBindAddress) }}
 {{- fail "web: config.metricsBindAddress has port 0, which disables the server of the page: set it to 127.0.0.1:10249" }}
