@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/fastpath"
 )
 
 // service is what a balancer is to serve.
@@ -61,7 +64,7 @@ type way struct {
 
 // allBalancers are in the order of the tables.
 func allBalancers() []balancer {
-	return []balancer{direct{}, byHand{}, nftproxy{}, nftproxy{directory: true}, nftlb{},
+	return []balancer{direct{}, byHand{}, nftproxy{}, nftproxy{directory: true}, nftproxy{fast: true}, nftlb{},
 		haproxy{}, haproxy{redispatch: true}, haproxy{splice: true}, ipvs{}, ipvs{keepalived: true}}
 }
 
@@ -94,6 +97,11 @@ func selectBalancers(names string) ([]balancer, error) {
 func missing(b balancer) error {
 	if p := b.program(); p != "" {
 		if _, err := exec.LookPath(p); err != nil {
+			return fmt.Errorf("%s: %w", b.name(), err)
+		}
+	}
+	if n, ok := b.(nftproxy); ok && n.fast {
+		if err := fastpath.SelfTest(context.Background()); err != nil {
 			return fmt.Errorf("%s: %w", b.name(), err)
 		}
 	}

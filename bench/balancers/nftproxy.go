@@ -5,25 +5,37 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/fastpath"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // nftproxyPath is the program that is measured.
 var nftproxyPath = "bin/nftproxy"
 
 // nftproxy follows one file with all services, or a directory with a file for each.
-type nftproxy struct{ directory bool }
+type nftproxy struct {
+	directory bool
+	fast      bool // established connections take the fast path
+}
 
 func (n nftproxy) name() string {
-	if n.directory {
+	switch {
+	case n.directory:
 		return "nftproxy with a file each"
+	case n.fast:
+		return "nftproxy with its fast path"
 	}
 	return "nftproxy"
 }
 func (nftproxy) program() string { return nftproxyPath }
 func (nftproxy) version() string { return version(1, nftproxyPath, "--version") }
 func (n nftproxy) measures() []string {
-	if n.directory {
+	switch {
+	case n.directory:
 		return []string{"services"}
+	case n.fast:
+		return []string{"traffic"}
 	}
 	return measures
 }
@@ -46,9 +58,18 @@ func (n nftproxy) start(r *room, s setting) (running, error) {
 	} else if err := r.write("services.yaml", n.all(s)); err != nil {
 		return nil, err
 	}
-	c, err := r.daemon(r.Node, nftproxyPath, "run", "-f", input, "--hostname-override", "node", "--cluster-cidr", inside)
+	args := []string{"run", "-f", input, "--hostname-override", "node", "--cluster-cidr", inside}
+	if n.fast {
+		args = append(args, "--fast-path=all")
+	}
+	c, err := r.daemon(r.Node, nftproxyPath, args...)
 	if err != nil {
 		return nil, err
+	}
+	if n.fast {
+		if err := r.awaitFastPath(s); err != nil {
+			return nil, err
+		}
 	}
 	return process{[]*child{c}, []way{{n.wayName(), func(s setting, i, _ int, _ netip.AddrPort) error {
 		if n.directory {
@@ -56,6 +77,24 @@ func (n nftproxy) start(r *room, s setting) (running, error) {
 		}
 		return r.write("services.yaml", n.all(s))
 	}}}}, nil
+}
+
+// awaitFastPath waits until the kernel has passed its test, and takes connections.
+func (r *room) awaitFastPath(s setting) error {
+	return eventually(func() error {
+		return r.Node.Do(func() error {
+			for _, own := range s.services {
+				f := model.Frontend{Address: own.to.Addr(), Protocol: model.TCP, Port: own.to.Port()}
+				switch takes, err := fastpath.Takes(f); {
+				case err != nil:
+					return err
+				case !takes:
+					return fmt.Errorf("connections to %s do not take the fast path", f)
+				}
+			}
+			return nil
+		})
+	})
 }
 
 func (n nftproxy) wayName() string {
