@@ -67,6 +67,9 @@ const (
 	DrainOffered = 1_000
 )
 
+// Changes of servers that no file has.
+const RuntimeChanges = 1_000
+
 // EndpointSeries limits counts: each endpoint of a service port is a series of Prometheus,
 // with a name that ends with the endpoint.
 const EndpointSeries = 2_000

@@ -60,6 +60,8 @@ var Limits = []Limit{
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},
 	{"DrainOffered", "endpoints that the shell is offered", "`nftproxy drain` and the Tab key", DrainOffered, "endpoints", FirstCount, ""},
 
+	{"RuntimeChanges", "servers that `nftproxy set`, `add` and `remove` have changed", "a machine", RuntimeChanges, "servers", Refused, "the command"},
+
 	{"EndpointSeries", "endpoints with a series of their own (`--endpoint-metrics`)", "a node", EndpointSeries, "series", FirstCount,
 		"in the order of the Services' names; `nftproxy_endpoint_connections_omitted` counts the service ports without series"},
 	{"RefusalSeries", "reasons and Services with a series of refused connections (`--observe`)", "a node", RefusalSeries, "series", FirstCount,

@@ -1,0 +1,172 @@
+// Package control changes servers of Balances while nftproxy runs: their weight, a server
+// more or less. Commands ask for that over a unix socket. A change is temporary: the file of
+// the Balance does not have it, and an edit of the same server in the file ends it. The list
+// of changes outlasts restarts in a file of its own.
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Server identifies a server of a Balance.
+type Server struct {
+	Address netip.Addr
+	// Port is where the server takes all connections; zero: it keeps the ports of clients, or
+	// has several.
+	Port uint16
+}
+
+// String returns the address, with the port if there is one.
+func (s Server) String() string { return drain.Target{Address: s.Address, Port: s.Port}.Endpoint() }
+
+func (s Server) compare(o Server) int {
+	return cmp.Or(s.Address.Compare(o.Address), cmp.Compare(s.Port, o.Port))
+}
+
+// absent stands for the weight of a server that is not there.
+const absent = -1
+
+// Change is a change of one server of a Balance.
+type Change struct {
+	Server
+	Weight int // now; absent: the server is removed
+	File   int // in the file when the change was made; absent: the file has no such server
+	Since  time.Time
+	By     string // user and process
+}
+
+// Text returns for example "weight 3, in the file 1".
+func (c Change) Text() string {
+	switch {
+	case c.File == absent:
+		return "added with weight " + fmt.Sprint(c.Weight)
+	case c.Weight == absent:
+		return fmt.Sprintf("removed, in the file weight %d", c.File)
+	}
+	return fmt.Sprintf("weight %d, in the file %d", c.Weight, c.File)
+}
+
+// weightText returns a weight in words.
+func weightText(weight int) string {
+	if weight == absent {
+		return "absent"
+	}
+	return fmt.Sprintf("weight %d", weight)
+}
+
+// List are changes by Balance, sorted by server. A list that is in use does not change.
+type List map[model.ServiceName][]Change
+
+// Len returns the number of changes.
+func (l List) Len() (n int) {
+	for _, all := range l {
+		n += len(all)
+	}
+	return n
+}
+
+// Names returns the Balances, sorted.
+func (l List) Names() []model.ServiceName {
+	var names []model.ServiceName
+	for name := range l {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, model.ServiceName.Compare)
+	return names
+}
+
+// Report returns the changes as a report.
+func (l List) Report() []api.RuntimeChange {
+	out := []api.RuntimeChange{}
+	for _, name := range l.Names() {
+		for _, c := range l[name] {
+			out = append(out, c.report(name))
+		}
+	}
+	return out
+}
+
+func (c Change) report(name model.ServiceName) api.RuntimeChange {
+	r := api.RuntimeChange{Balance: name.String(), Server: c.String(), Since: c.Since, By: c.By}
+	if c.Weight != absent {
+		r.Weight = &c.Weight
+	}
+	if c.File != absent {
+		r.FileWeight = &c.File
+	}
+	return r
+}
+
+// FromReport returns the list of a report.
+func FromReport(all []api.RuntimeChange) (List, error) {
+	out := make(List)
+	for i := range all {
+		if field, err := out.add(&all[i]); err != nil {
+			return nil, fmt.Errorf("changes[%d].%s: %w", i, field, err)
+		}
+	}
+	return out, nil
+}
+
+// add adds a change of a report. The error is about a field.
+func (l List) add(r *api.RuntimeChange) (field string, err error) {
+	name, err := drain.ParseService(r.Balance)
+	if err != nil {
+		return "balance", err
+	}
+	t, err := drain.ParseEndpoint(r.Server)
+	if err != nil {
+		return "server", err
+	}
+	c := Change{Server: Server{t.Address, t.Port}, Weight: absent, File: absent, Since: r.Since, By: r.By}
+	for _, w := range []struct {
+		field string
+		from  *int
+		to    *int
+	}{{"weight", r.Weight, &c.Weight}, {"fileWeight", r.FileWeight, &c.File}} {
+		if w.from == nil {
+			continue
+		}
+		if err := checkWeight(*w.from); err != nil {
+			return w.field, err
+		}
+		*w.to = *w.from
+	}
+	if c.Weight == c.File {
+		return "weight", fmt.Errorf("changes nothing: it is as in fileWeight")
+	}
+	i, found := slices.BinarySearchFunc(l[name], c, func(a, b Change) int { return a.compare(b.Server) })
+	if found {
+		return "server", fmt.Errorf("%s of %s is changed already by an entry above: remove one of them", c.Server, name)
+	}
+	l[name] = slices.Insert(l[name], i, c)
+	return "", nil
+}
+
+// MaxWeight is the highest weight of a server.
+const MaxWeight = 100
+
+func checkWeight(w int) error {
+	if w < 0 || w > MaxWeight {
+		return fmt.Errorf("%d is not a weight: use 0 to %d", w, MaxWeight)
+	}
+	return nil
+}
+
+// Texts returns the changes as text, such as "default/web 10.1.1.2: weight 3, in the file 1".
+func (l List) Texts() (out []string) {
+	for _, name := range l.Names() {
+		for _, c := range l[name] {
+			out = append(out, fmt.Sprintf("%s %s: %s", name, c.Server, c.Text()))
+		}
+	}
+	return out
+}

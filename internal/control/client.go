@@ -1,0 +1,74 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+)
+
+// ErrNoSocket means that no nftproxy answers on a control socket.
+var ErrNoSocket = errors.New("no running nftproxy has a control socket")
+
+// maxAnswer limits an answer, in bytes.
+const maxAnswer = 16 << 20
+
+// Client asks the nftproxy behind a control socket. It keeps a connection open.
+type Client struct {
+	path string
+	http http.Client
+}
+
+// NewClient returns a client of the nftproxy at a socket.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return &Client{path, http.Client{Timeout: answerTimeout, Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1}}}
+}
+
+// Close closes the connection.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Do sends a request. The error of an answer is the error.
+func (c *Client) Do(ctx context.Context, request *api.Control) (*api.Controlled, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://nftproxy"+api.ControlPath, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	defer response.Body.Close()
+	answer := new(api.Controlled)
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer); err != nil {
+		return nil, fmt.Errorf("ask nftproxy at %s: read answer: %w", c.path, err)
+	}
+	if answer.Error != "" {
+		return nil, errors.New(answer.Error)
+	}
+	return answer, nil
+}
+
+func (c *Client) failed(err error) error {
+	switch inner := (*net.OpError)(nil); {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("ask nftproxy at %s: %w: run this as root", c.path, fs.ErrPermission)
+	case errors.As(err, &inner) && inner.Op == "dial":
+		return fmt.Errorf("%w at %s (%w): its systemd unit has one, and \"nftproxy run --control-socket %s\"", ErrNoSocket, c.path, inner.Err, c.path)
+	}
+	return fmt.Errorf("ask nftproxy at %s: %w", c.path, err)
+}

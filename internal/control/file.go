@@ -1,0 +1,149 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
+	"github.com/nftproxy/nftproxy/internal/manifest"
+)
+
+// kind is the kind of the object in the file of changes.
+const kind = "RuntimeChanges"
+
+// header begins the file.
+const header = `# Changes of servers by "nftproxy set", "add" and "remove". nftproxy writes this file;
+# "nftproxy undo" ends them.
+`
+
+const (
+	filePermissions      = 0o600
+	directoryPermissions = 0o755
+)
+
+// document is the content of the file.
+type document struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind"`
+	Changes    []item `json:"changes"`
+}
+
+type item struct {
+	Balance    string `json:"balance"`
+	Server     string `json:"server"`
+	Weight     *int   `json:"weight,omitempty"`
+	FileWeight *int   `json:"fileWeight,omitempty"`
+	Since      string `json:"since,omitempty"`
+	By         string `json:"by,omitempty"`
+}
+
+// ReadFile reads a file of changes. One that does not exist has none.
+func ReadFile(path string) (List, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return List{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read runtime changes: %w", err)
+	}
+	l, problems := parse(path, data)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return l, nil
+}
+
+func parse(path string, data []byte) (List, manifest.Errors) {
+	whole := func(problem string) manifest.Errors {
+		return manifest.Errors{{Place: manifest.Place{File: path}, Err: errors.New(problem)}}
+	}
+	documents, err := manifest.Split(path, data)
+	if err != nil {
+		return nil, whole(err.Error())
+	}
+	if len(documents) != 1 {
+		return nil, whole("is not a file of runtime changes: it has one document")
+	}
+	o, problem := documents[0].Parse()
+	if problem != nil {
+		return nil, manifest.Errors{problem}
+	}
+	if o == nil {
+		return nil, whole("has no list: it ends too early")
+	}
+	if found, _ := o.Type(); found != kind {
+		return nil, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a file of runtime changes: it begins with \"kind: " + kind + "\""})}
+	}
+	var d document
+	if problems := o.Decode(&d); len(problems) > 0 {
+		return nil, problems
+	}
+	return d.list(o)
+}
+
+func (d *document) list(o *manifest.Object) (List, manifest.Errors) {
+	l := make(List)
+	var problems manifest.Errors
+	for i, it := range d.Changes {
+		field, err := l.addItem(&it)
+		if err != nil {
+			problems = append(problems, o.Error(&manifest.FieldError{Field: fmt.Sprintf("changes[%d].%s", i, field), Problem: err.Error()}))
+		}
+	}
+	return l, problems
+}
+
+func (l List) addItem(it *item) (field string, err error) {
+	r := api.RuntimeChange{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: it.By}
+	if it.Since != "" {
+		if r.Since, err = time.Parse(time.RFC3339, it.Since); err != nil {
+			return "since", fmt.Errorf("%q is not a time: write it like 2026-01-31T12:00:00Z, or omit it", it.Since)
+		}
+	}
+	return l.add(&r)
+}
+
+// text returns the content of the file.
+func (l List) text() string {
+	var b strings.Builder
+	b.WriteString(header + "kind: " + kind + "\nchanges:")
+	if l.Len() == 0 {
+		b.WriteString(" []")
+	}
+	b.WriteString("\n")
+	for _, name := range l.Names() {
+		for _, c := range l[name] {
+			fmt.Fprintf(&b, "- balance: %q\n  server: %q\n", name, c.Server)
+			if c.Weight != absent {
+				fmt.Fprintf(&b, "  weight: %d\n", c.Weight)
+			}
+			if c.File != absent {
+				fmt.Fprintf(&b, "  fileWeight: %d\n", c.File)
+			}
+			if !c.Since.IsZero() {
+				fmt.Fprintf(&b, "  since: %q\n", c.Since.UTC().Format(time.RFC3339))
+			}
+			if c.By != "" {
+				fmt.Fprintf(&b, "  by: %q\n", c.By)
+			}
+		}
+	}
+	return b.String()
+}
+
+// write writes the file.
+func (l List) write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), directoryPermissions); err != nil {
+		return fmt.Errorf("write runtime changes: %w", err)
+	}
+	if err := atomicfile.Write(path, []byte(l.text()), filePermissions); err != nil {
+		return fmt.Errorf("write runtime changes: %w", err)
+	}
+	return nil
+}
