@@ -6,11 +6,31 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write replaces the content of a file, which need not exist. Readers see the old content
 // or the new one, also after a crash or a loss of power.
 func Write(path string, data []byte, permissions fs.FileMode) (err error) {
+	return write(path, data, func(f *os.File) error { return f.Chmod(permissions) })
+}
+
+// Replace is Write for a file that exists, and keeps its owner, group and permissions.
+func Replace(path string, data []byte) error {
+	about, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return write(path, data, func(f *os.File) error {
+		var err error
+		if s, ok := about.Sys().(*syscall.Stat_t); ok {
+			err = f.Chown(int(s.Uid), int(s.Gid))
+		}
+		return errors.Join(err, f.Chmod(about.Mode().Perm()))
+	})
+}
+
+func write(path string, data []byte, own func(*os.File) error) (err error) {
 	folder := filepath.Dir(path)
 	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -22,7 +42,7 @@ func Write(path string, data []byte, permissions fs.FileMode) (err error) {
 		}
 	}()
 	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(permissions), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, own(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {

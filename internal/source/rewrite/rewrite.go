@@ -1,0 +1,222 @@
+// Package rewrite changes the servers of a Balance in the text of its file. Everything else in
+// the file, with comments, order and layout, stays byte for byte.
+package rewrite
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Change is a change of one server of a Balance.
+type Change struct {
+	Balance model.ServiceName
+	Address netip.Addr
+	Port    uint16 // zero: any
+	Weight  *int   // nil: as it is, or 1 for a new server
+	Remove  bool
+	Add     bool // if there is no such server
+	JSON    bool // quote names and texts, as JSON does
+}
+
+// ErrNotFound means that a file does not have the Balance.
+var ErrNotFound = errors.New("the Balance is in none of the files")
+
+// File returns the content of a file after a change. It is the content itself if that has
+// nothing to change.
+func File(text []byte, c Change) ([]byte, error) {
+	documents, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	n := c.find(documents)
+	if n == nil {
+		return nil, ErrNotFound
+	}
+	e := &editor{Change: c, text: text, lines: linesOf(text)}
+	want, err := e.edit(n)
+	if err != nil {
+		return nil, err
+	}
+	out := e.result()
+	if err := c.verify(documents, out, want); err != nil {
+		return nil, fmt.Errorf("cannot be changed without changing the rest of the file (%w): edit it by hand", err)
+	}
+	return out, nil
+}
+
+// parse returns the roots of all documents.
+func parse(text []byte) (out []*yaml.Node, err error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		n := new(yaml.Node)
+		if err := d.Decode(n); errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if len(n.Content) > 0 {
+			out = append(out, n.Content[0])
+		}
+	}
+}
+
+// find returns the mapping of the Balance, which may be an item of a List; nil: there is none.
+func (c *Change) find(documents []*yaml.Node) *yaml.Node {
+	for _, n := range documents {
+		if scalarOf(n, "kind") == "Balance" && scalarOf(n, "name") == c.Balance.Name {
+			namespace := scalarOf(n, "namespace")
+			if namespace == "" {
+				namespace = "default"
+			}
+			if namespace == c.Balance.Namespace {
+				return n
+			}
+		}
+		if _, items := valueOf(n, "items"); items != nil && items.Kind == yaml.SequenceNode {
+			if found := c.find(items.Content); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
+}
+
+// valueOf returns the key and the value of a field of a mapping, or nil.
+func valueOf(n *yaml.Node, name string) (key, value *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i], n.Content[i+1]
+		}
+	}
+	return nil, nil
+}
+
+func scalarOf(n *yaml.Node, name string) string {
+	if _, v := valueOf(n, name); v != nil && v.Kind == yaml.ScalarNode {
+		return v.Value
+	}
+	return ""
+}
+
+// server is an entry of the field backends.
+type server struct {
+	address netip.Addr
+	port    uint16 // zero: none, or several
+	weight  int
+}
+
+// serverOf reads an entry; false: it is none.
+func serverOf(n *yaml.Node) (s server, ok bool) {
+	s.weight = 1
+	text := n.Value
+	if n.Kind == yaml.MappingNode {
+		text = scalarOf(n, "address")
+		if w := scalarOf(n, "weight"); w != "" {
+			s.weight, _ = strconv.Atoi(w) // a wrong one is a mistake that others report
+		}
+		if scalarOf(n, "drain") == "true" {
+			s.weight = 0
+		}
+	} else if n.Kind != yaml.ScalarNode {
+		return s, false
+	}
+	t, err := drain.ParseEndpoint(text)
+	if i := strings.LastIndexByte(text, ':'); err != nil && i > 0 { // a range of ports
+		t, err = drain.ParseEndpoint(text[:i])
+	}
+	if err != nil {
+		return s, false
+	}
+	s.address, s.port = t.Address, t.Port
+	if port, err := strconv.ParseUint(scalarOf(n, "port"), 10, 16); err == nil {
+		s.port = uint16(port)
+	}
+	return s, true
+}
+
+// serversOf returns the entries of the field backends of a Balance.
+func serversOf(backends *yaml.Node) (entries []*yaml.Node, servers []server) {
+	switch {
+	case backends == nil || backends.Tag == "!!null":
+		return nil, nil
+	case backends.Kind == yaml.SequenceNode:
+		entries = backends.Content
+	default:
+		entries = []*yaml.Node{backends}
+	}
+	for _, n := range entries {
+		s, _ := serverOf(n)
+		servers = append(servers, s)
+	}
+	return entries, servers
+}
+
+// matching returns the indices of the servers that a change names. A server without a port has
+// the ports of clients.
+func (c *Change) matching(all []server) (out []int) {
+	for _, exact := range []bool{true, false} {
+		for i, s := range all {
+			same := s.port == c.Port || c.Port == 0 || !exact && s.port == 0
+			if s.address == c.Address && same {
+				out = append(out, i)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// verify returns an error unless a text differs from documents in these servers only.
+func (c *Change) verify(before []*yaml.Node, text []byte, want []server) error {
+	after, err := parse(text)
+	if err != nil {
+		return err
+	}
+	n := c.find(after)
+	if n == nil || len(after) != len(before) {
+		return errors.New("the Balance would be lost")
+	}
+	_, backends := valueOf(n, "backends")
+	if _, got := serversOf(backends); !reflect.DeepEqual(got, want) && len(got)+len(want) > 0 {
+		return fmt.Errorf("the servers would be %v", got)
+	}
+	if !reflect.DeepEqual(c.rest(before), c.rest(after)) {
+		return errors.New("other values would change")
+	}
+	return nil
+}
+
+// rest returns the values of documents without the servers of the Balance.
+func (c *Change) rest(documents []*yaml.Node) (out []any) {
+	n := c.find(documents)
+	_, backends := valueOf(n, "backends")
+	if backends != nil {
+		kept := *backends
+		*backends = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+		defer func() { *backends = kept }()
+	}
+	for _, d := range documents {
+		var v any
+		if d.Decode(&v) != nil {
+			v = nil
+		}
+		out = append(out, v)
+	}
+	return out
+}
