@@ -60,6 +60,9 @@ const (
 	CheckError    = 200
 )
 
+// ChangePrograms is how many programs for changes of Balances run at the same time.
+const ChangePrograms = 8
+
 // Questions about drained endpoints.
 const (
 	DrainTargets = 10_000

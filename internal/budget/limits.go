@@ -56,6 +56,8 @@ var Limits = []Limit{
 	{"CheckHeaders", "headers of HTTP that a check reads", "a check", CheckHeaders, "bytes", Refused, "the check fails"},
 	{"CheckError", "text of a failure", "an endpoint", CheckError, "bytes", Cut, ""},
 
+	{"ChangePrograms", "programs for changes of Balances at the same time (`--on-change`)", "a machine", ChangePrograms, "programs", Wait, ""},
+
 	{"DrainTargets", "endpoints of a question", "`nftproxy drain`", DrainTargets, "endpoints", Refused, "the question"},
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},
 	{"DrainOffered", "endpoints that the shell is offered", "`nftproxy drain` and the Tab key", DrainOffered, "endpoints", FirstCount, ""},

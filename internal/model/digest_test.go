@@ -24,7 +24,7 @@ func full() ServiceState {
 			Extras: &Extras{
 				EndpointsFrom: &name, Limits: Limits{1, 2, Rate{3, 4, PerHour}, Rate{5, 6, PerMinute}},
 				Ranges: []PortRange{{port, 5, 6, true}}, Sources: &Sources{true, []netip.Prefix{prefix}, []netip.Prefix{prefix}},
-				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251, ZoneFloor: 30, Observe: true, FastPath: UseFastPath,
+				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251, ZoneFloor: 30, Observe: true, FastPath: UseFastPath, Announce: "eth0",
 			},
 			Check: &Check{
 				Type: CheckHTTP, Port: 1, Interval: 2, Timeout: 3, Rise: 4, Fall: 5, AllFailing: RejectAll, Send: "a", Expect: "b",

@@ -26,6 +26,8 @@ type Extras struct {
 	Observe bool
 	// FastPath says whether established connections may go to a flow table of the kernel.
 	FastPath FastPathUse
+	// Announce is the interface that has the addresses while a server is usable; empty: none.
+	Announce string
 }
 
 // OnFailure is the treatment of established TCP connections to an endpoint that fails its

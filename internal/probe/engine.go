@@ -129,10 +129,10 @@ func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
 	for {
 		next, batch := e.step(ctx, time.Now())
 		if len(batch) > 0 {
-			changed(namesOf(batch)...)
-			if e.Changed != nil {
+			if e.Changed != nil { // first: what it notes is of the sync that follows
 				e.Changed(batch)
 			}
+			changed(namesOf(batch)...)
 		}
 		timer.Stop()
 		if !next.IsZero() {

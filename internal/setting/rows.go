@@ -16,7 +16,7 @@ import (
 var All = []*Setting{
 	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	Check, OnFailure, EndpointsFrom, Observe, FastPath,
+	Check, OnFailure, Announce, EndpointsFrom, Observe, FastPath,
 }
 
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
@@ -26,7 +26,9 @@ type Stated struct {
 	// Check is how the health of endpoints is checked; absent without a check.
 	Check string `json:"check,omitempty"`
 	// OnFailure is keep or close; absent: as the configuration of the node says.
-	OnFailure     string `json:"onFailure,omitempty"`
+	OnFailure string `json:"onFailure,omitempty"`
+	// Announce is the interface that has the addresses while a server is usable; absent: none.
+	Announce      string `json:"announce,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
 	// ZoneFloor is the share of all ready endpoints from which on the endpoints of a zone
 	// serve its clients alone.
@@ -248,6 +250,33 @@ var OnFailure = &Setting{
 		model.KeepOnFailure.String():  "established TCP connections to an endpoint that fails or leaves are kept",
 		model.CloseOnFailure.String(): "established TCP connections to an endpoint that fails or leaves are closed",
 	},
+}
+
+// Announce has no annotation: authors of objects in an API server give no node an address.
+var Announce = &Setting{
+	Label: "announced on", Kind: "announce", Field: "announce",
+	Meaning: "interface that has the addresses while a server is usable, announced by gratuitous ARP and unsolicited neighbour advertisements; without it, the machine must receive the packets in another way",
+	More:    " ([addresses by health](standalone.md#addresses-by-health), [10.33](behaviour.md#s10.33))",
+	Value:   "interface", Examples: []string{"eth0"}, Default: "none",
+	Schema: map[string]any{"type": "string", "pattern": `^[^/\s]{1,15}$`},
+	Parse:  parseLink,
+	Text:   func(v *Values) string { return v.Announce },
+	stated: func(s *Stated) *string { return &s.Announce },
+}
+
+// maxLinkName is the length of the name of an interface (IFNAMSIZ of linux/if.h, without its end).
+const maxLinkName = 15
+
+func parseLink(v *Values, value any) string {
+	text, _ := value.(string)
+	bad := func(r rune) bool {
+		return r == '/' || r > unicode.MaxASCII || !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	}
+	if text == "" || len(text) > maxLinkName || text == "." || text == ".." || strings.ContainsFunc(text, bad) {
+		return "is not the name of an interface: \"ip link\" lists those of this machine"
+	}
+	v.Announce = strings.Clone(text)
+	return ""
 }
 
 var EndpointsFrom = &Setting{

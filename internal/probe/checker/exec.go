@@ -28,22 +28,28 @@ type execCheck struct {
 const leftBehind = 100 * time.Millisecond
 
 func (c execCheck) run(ctx context.Context) error {
-	var out firstLine
-	cmd := exec.Command(c.Command[0], c.Command[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "/", &out, &out, leftBehind
-	cmd.Env = []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	return RunProgram(ctx, c.Command, []string{
 		"NFTPROXY_ADDRESS=" + c.Address.Addr().String(),
 		fmt.Sprintf("NFTPROXY_PORT=%d", c.Address.Port()),
 		"NFTPROXY_SERVICE=" + c.Service.String(),
-	}
+	})
+}
+
+// RunProgram runs a program with its arguments, in the root directory and with no variables but PATH
+// and these, until ctx ends: then it is killed, with its process group. The error is nil if its exit
+// code is 0.
+func RunProgram(ctx context.Context, command, env []string) error {
+	var out firstLine
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "/", &out, &out, leftBehind
+	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, env...)
 	// The kernel kills the program when the thread that started it ends, which is with the
 	// process at the latest: also if that is killed.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		return in("start "+c.Command[0], err)
+		return in("start "+command[0], err)
 	}
 	// The daemon's protection from the OOM killer is not for programs that it runs.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("0"), 0)
@@ -52,15 +58,15 @@ func (c execCheck) run(ctx context.Context) error {
 	var exit *exec.ExitError
 	switch {
 	case killed:
-		return in(c.Command[0], context.Cause(ctx))
+		return in(command[0], context.Cause(ctx))
 	case errors.As(err, &exit) && exit.Exited():
-		return in(c.Command[0], fmt.Errorf("exit code %d%s", exit.ExitCode(), out.suffix()))
+		return in(command[0], fmt.Errorf("exit code %d%s", exit.ExitCode(), out.suffix()))
 	case exit != nil:
-		return in(c.Command[0], fmt.Errorf("%s%s", exit.Error(), out.suffix()))
+		return in(command[0], fmt.Errorf("%s%s", exit.Error(), out.suffix()))
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil // of a child
 	}
-	return in(c.Command[0], err)
+	return in(command[0], err)
 }
 
 // wait returns when a process has ended, and kills it with all of its process group when

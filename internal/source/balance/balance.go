@@ -48,6 +48,7 @@ type Balance struct {
 	OnFailure       string                 `json:"onFailure,omitempty"`
 	Observe         string                 `json:"observe,omitempty"`
 	FastPath        string                 `json:"fastPath,omitempty"`
+	Announce        string                 `json:"announce,omitempty"`
 }
 
 // Backend is a server of a Balance. It may be written as its address alone.

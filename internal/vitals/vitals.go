@@ -1,0 +1,288 @@
+// Package vitals acts on whether Balances have a usable server: it keeps a file for each of them,
+// for keepalived and others, runs a program when that changes, and has addresses on interfaces
+// while it is so.
+package vitals
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// State is how many servers of a Balance are usable.
+type State struct {
+	Usable, Servers int
+	// Link is the interface that has the addresses while a server is usable; empty: none.
+	Link      string
+	Addresses []netip.Addr
+}
+
+// serves reports whether a server is usable.
+func (s State) serves() bool { return s.Usable > 0 }
+
+// Config says what to do.
+type Config struct {
+	// Directory has a file for each Balance; empty: there are no files. It belongs to this
+	// package: other files of its form are removed.
+	Directory string
+	Program   string // is run at the start, and when a Balance gains or loses its last usable server
+	// Assess returns the state of a Balance; false: there is none of this name.
+	Assess func(model.ServiceName) (State, bool)
+	// Run runs a program with these variables; its error says why it failed.
+	Run   func(ctx context.Context, program string, env []string) error
+	Links Links
+	Log   *slog.Logger
+}
+
+// Actor acts on states. Its methods are safe for concurrent use.
+type Actor struct {
+	Config
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pending map[model.ServiceName]struct{}
+	synced  map[model.ServiceName]struct{} // pending ones that the rules have
+
+	// The following are of Run.
+	known     map[model.ServiceName]bool // whether a server is usable
+	addresses addresses
+	programs  sync.WaitGroup
+	slots     chan struct{} // one for each program that runs
+
+	hooks sync.Mutex
+	wants map[model.ServiceName]told // what a program is to be told; it runs for these
+}
+
+// told is what a program is told.
+type told struct{ usable, servers int }
+
+// New returns an actor.
+func New(c Config) *Actor {
+	return &Actor{
+		Config: c, wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), addresses: newAddresses(),
+		known: make(map[model.ServiceName]bool), slots: make(chan struct{}, budget.ChangePrograms), wants: make(map[model.ServiceName]told),
+	}
+}
+
+// Note notes Services whose servers have changed: the next sync has it in the rules.
+func (a *Actor) Note(names ...model.ServiceName) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range names {
+		a.pending[name] = struct{}{}
+	}
+}
+
+// Synced requests to act on the Services that were noted so far, and on others.
+func (a *Actor) Synced(names ...model.ServiceName) {
+	a.Note(names...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.pending) == 0 {
+		return
+	}
+	if a.synced == nil {
+		a.synced = a.pending
+	} else {
+		maps.Copy(a.synced, a.pending)
+	}
+	a.pending = make(map[model.ServiceName]struct{})
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run acts until ctx ends. It kills the programs that still run.
+func (a *Actor) Run(ctx context.Context) {
+	defer a.programs.Wait()
+	if err := a.prepare(); err != nil {
+		a.Log.Error("files about Balances cannot be written", "directory", a.Directory, "error", err)
+	}
+	for first := true; ; first = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-a.again():
+			a.retry()
+			continue
+		}
+		a.mu.Lock()
+		names := a.synced
+		a.synced = nil
+		a.mu.Unlock()
+		for name := range names {
+			a.act(ctx, name)
+		}
+		if first {
+			a.sweep()
+		}
+	}
+}
+
+// again returns a channel that has a value after a pause, if something has failed.
+func (a *Actor) again() <-chan time.Time {
+	if len(a.addresses.failed) == 0 {
+		return nil
+	}
+	return time.After(retryPause)
+}
+
+// act acts on the state of one Balance.
+func (a *Actor) act(ctx context.Context, name model.ServiceName) {
+	state, exists := a.Assess(name)
+	a.hold(name, state)
+	before, known := a.known[name]
+	switch {
+	case !exists && !known:
+		return
+	case !exists:
+		delete(a.known, name)
+		a.remove(a.path(name))
+		return
+	case known && before == state.serves():
+		return
+	}
+	a.known[name] = state.serves()
+	if known {
+		a.Log.Info("a Balance has changed its state", "object", name.BalanceObject().String(), "usable", state.Usable, "servers", state.Servers)
+	}
+	a.write(name, state)
+	if a.Program != "" {
+		a.tell(ctx, name, state)
+	}
+}
+
+const (
+	directoryPermissions = 0o755
+	filePermissions      = 0o644
+	// separator is in no name of a namespace or Balance.
+	separator = "_"
+)
+
+func (a *Actor) prepare() error {
+	if a.Directory == "" {
+		return nil
+	}
+	return os.MkdirAll(a.Directory, directoryPermissions)
+}
+
+// path returns the file of a Balance.
+func (a *Actor) path(name model.ServiceName) string {
+	return filepath.Join(a.Directory, name.Namespace+separator+name.Name)
+}
+
+// write writes the file of a Balance: 0 while a server is usable, else 1. keepalived takes a value
+// other than 0, with weight 0, for a fault.
+func (a *Actor) write(name model.ServiceName, s State) {
+	if a.Directory == "" {
+		return
+	}
+	text := "1\n"
+	if s.serves() {
+		text = "0\n"
+	}
+	path := a.path(name)
+	draft := filepath.Join(a.Directory, "."+filepath.Base(path)) // readers see one value or the other
+	err := os.WriteFile(draft, []byte(text), filePermissions)
+	if err == nil {
+		err = os.Rename(draft, path)
+	}
+	if err != nil {
+		a.Log.Error("the file about a Balance cannot be written", "object", name.BalanceObject().String(), "error", err)
+	}
+}
+
+func (a *Actor) remove(path string) {
+	if a.Directory == "" {
+		return
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
+	}
+}
+
+// sweep removes the files of Balances that an earlier run has known.
+func (a *Actor) sweep() {
+	if a.Directory == "" {
+		return
+	}
+	entries, err := os.ReadDir(a.Directory)
+	if err != nil {
+		return // writing it has the error
+	}
+	for _, e := range entries {
+		namespace, name, form := strings.Cut(e.Name(), separator)
+		if _, known := a.known[model.ServiceName{Namespace: namespace, Name: name}]; form && !known && e.Type() == fs.FileMode(0) {
+			a.remove(filepath.Join(a.Directory, e.Name()))
+		}
+	}
+}
+
+// programTimeout is how long a program may run.
+const programTimeout = 30 * time.Second
+
+// tell runs the program for a state. While it runs for a Balance, it is not started again for the
+// same one: it gets the last state afterwards.
+func (a *Actor) tell(ctx context.Context, name model.ServiceName, s State) {
+	a.hooks.Lock()
+	defer a.hooks.Unlock()
+	_, running := a.wants[name]
+	if a.wants[name] = (told{s.Usable, s.Servers}); running {
+		return
+	}
+	a.programs.Go(func() {
+		for last := (told{-1, 0}); ; {
+			a.hooks.Lock()
+			now := a.wants[name]
+			if now == last || ctx.Err() != nil {
+				delete(a.wants, name)
+				a.hooks.Unlock()
+				return
+			}
+			a.hooks.Unlock()
+			a.run(ctx, name, now)
+			last = now
+		}
+	})
+}
+
+// run runs the program once.
+func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return
+	}
+	state := "unusable"
+	if now.usable > 0 {
+		state = "usable"
+	}
+	env := []string{"NFTPROXY_SERVICE=" + name.String(), "NFTPROXY_STATE=" + state, fmt.Sprintf("NFTPROXY_USABLE=%d", now.usable), fmt.Sprintf("NFTPROXY_SERVERS=%d", now.servers)}
+	limited, cancel := context.WithTimeoutCause(ctx, programTimeout, fmt.Errorf("not finished after %s", programTimeout))
+	defer cancel()
+	err := a.Config.Run(limited, a.Program, env)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.Log.Error("the program for a change of a Balance failed", "object", name.BalanceObject().String(), "state", state, "error", err)
+	default:
+		a.Log.Info("the program for a change of a Balance ran", "object", name.BalanceObject().String(), "state", state)
+	}
+}

@@ -1,0 +1,252 @@
+package vitals
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// actorLab is an actor with states that a test sets.
+type actorLab struct {
+	*testing.T
+	*Actor
+	mu     sync.Mutex
+	states map[string]State
+	ran    []string // environment of each run, without the counts
+	hold   chan struct{}
+	fail   error
+	log    bytes.Buffer
+}
+
+// eventually calls a function until it returns nil.
+func eventually(t *testing.T, done func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := done()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func nameOf(text string) model.ServiceName {
+	return model.ServiceName{Namespace: "default", Name: text}
+}
+
+func start(t *testing.T, dir string, states map[string]State) (l *actorLab, stop func()) {
+	t.Helper()
+	l = &actorLab{T: t, states: states}
+	l.Actor = New(Config{
+		Directory: dir, Program: "/bin/true", Log: slog.New(slog.NewTextHandler(&l.log, nil)),
+		Assess: func(n model.ServiceName) (State, bool) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			s, ok := l.states[n.Name]
+			return s, ok
+		},
+		Run: func(ctx context.Context, _ string, env []string) error {
+			l.mu.Lock()
+			l.ran = append(l.ran, strings.TrimPrefix(env[0], "NFTPROXY_SERVICE=default/")+" "+strings.TrimPrefix(env[1], "NFTPROXY_STATE="))
+			hold := l.hold
+			l.mu.Unlock()
+			if hold != nil {
+				select {
+				case <-hold:
+				case <-ctx.Done():
+				}
+			}
+			return l.fail
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { l.Actor.Run(ctx) })
+	return l, func() { cancel(); all.Wait() }
+}
+
+// sync sets a state, and tells the actor as a sync does.
+func (l *actorLab) sync(name string, s *State) {
+	l.mu.Lock()
+	if s == nil {
+		delete(l.states, name)
+	} else {
+		l.states[name] = *s
+	}
+	l.mu.Unlock()
+	l.Note(nameOf(name))
+	l.Synced()
+}
+
+func (l *actorLab) runs() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.ran)
+}
+
+// has waits until the files have these contents, and the program has run so often.
+func (l *actorLab) has(files string, runs int) {
+	l.Helper()
+	eventually(l.T, func() error {
+		var got []string
+		entries, _ := os.ReadDir(l.Directory)
+		for _, e := range entries {
+			text, _ := os.ReadFile(filepath.Join(l.Directory, e.Name()))
+			got = append(got, e.Name()+"="+strings.TrimSpace(string(text)))
+		}
+		if s := strings.Join(got, " "); s != files || len(l.runs()) != runs {
+			return errors.New(s + "; " + strings.Join(l.runs(), ", "))
+		}
+		return nil
+	})
+}
+
+// TestActor: 10.31, 10.32. Each gain and loss of the last usable server writes the file and runs the
+// program, and no other change does.
+func TestActor(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "health")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []string{"default_old", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, old), []byte("0"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, stop := start(t, dir, map[string]State{"web": {Usable: 2, Servers: 2}})
+	l.Note(nameOf("web"))
+	if len(l.runs()) > 0 {
+		t.Error("it acts before the rules are there")
+	}
+	l.Synced(nameOf("db")) // a Service
+	l.has("default_web=0 other=0", 1)
+	l.sync("web", &State{Usable: 1, Servers: 2})
+	l.sync("web", &State{Usable: 0, Servers: 2})
+	l.has("default_web=1 other=0", 2)
+	l.sync("web", &State{Usable: 1, Servers: 2})
+	l.has("default_web=0 other=0", 3)
+	l.sync("dns", &State{Usable: 0, Servers: 1})
+	l.has("default_dns=1 default_web=0 other=0", 4)
+	l.sync("dns", nil)
+	l.has("default_web=0 other=0", 4)
+	stop()
+	if want := []string{"web usable", "web unusable", "web usable", "dns unusable"}; !slices.Equal(l.ran, want) {
+		t.Errorf("the program ran for %q, want %q", l.ran, want)
+	}
+}
+
+// TestPrograms: one program runs for a Balance at a time, and the last state counts; a failure is
+// logged, and the end of the process ends a program.
+func TestPrograms(t *testing.T) {
+	l, stop := start(t, "", map[string]State{"web": {Usable: 1, Servers: 1}})
+	l.mu.Lock()
+	l.hold, l.fail = make(chan struct{}), errors.New("exit code 3")
+	l.mu.Unlock()
+	l.Synced(nameOf("web"))
+	l.has("", 1)
+	for range 10 {
+		l.sync("web", &State{Usable: 0, Servers: 1})
+		l.sync("web", &State{Usable: 1, Servers: 1})
+	}
+	l.sync("web", &State{Usable: 0, Servers: 1})
+	eventually(t, func() error {
+		l.hooks.Lock()
+		defer l.hooks.Unlock()
+		if l.wants[nameOf("web")].usable > 0 {
+			return errors.New("the last state is not known")
+		}
+		return nil
+	})
+	if n := len(l.runs()); n != 1 {
+		t.Errorf("%d programs run at the same time", n)
+	}
+	l.hold <- struct{}{}
+	l.has("", 2)
+	stop()
+	if got := l.runs(); got[1] != "web unusable" || !strings.Contains(l.log.String(), "exit code 3") {
+		t.Errorf("%q; log: %s", got, &l.log)
+	}
+}
+
+// TestNoActor: where nothing is to be done, there is nothing to note.
+func TestNoActor(t *testing.T) {
+	(*Actor)(nil).Note(nameOf("web"))
+}
+
+// links are interfaces that a test sets.
+type links struct {
+	missing string
+	has     map[place]bool
+	calls   []string
+}
+
+func (l *links) Announce(link string, a netip.Addr) (bool, error) { return l.set("+", link, a, true) }
+func (l *links) Withdraw(link string, a netip.Addr) (bool, error) { return l.set("-", link, a, false) }
+
+func (l *links) set(sign, link string, a netip.Addr, want bool) (bool, error) {
+	l.calls = append(l.calls, sign+a.String()+"@"+link)
+	if link == l.missing {
+		return false, errors.New("find interface " + link)
+	}
+	p := place{link, a}
+	changed := l.has[p] != want
+	l.has[p] = want
+	return changed, nil
+}
+
+// TestAddresses: 10.33. An interface has an address while one of the Balances that ask for it has a
+// usable server.
+func TestAddresses(t *testing.T) {
+	l := &links{has: make(map[place]bool)}
+	var log bytes.Buffer
+	a := New(Config{Links: l, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	vip, other := netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8::10")
+	for _, step := range []struct {
+		name  string
+		state State
+		calls string
+	}{
+		{"web", State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{vip, other}}, "+203.0.113.10@eth0 +2001:db8::10@eth0"},
+		{"web", State{Usable: 2, Link: "eth0", Addresses: []netip.Addr{vip, other}}, ""},
+		{"dns", State{Link: "eth0", Addresses: []netip.Addr{vip}}, ""},
+		{"dns", State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{vip}}, ""},
+		{"web", State{Link: "eth0", Addresses: []netip.Addr{vip, other}}, "-2001:db8::10@eth0"},
+		{"dns", State{Link: "eth0", Addresses: []netip.Addr{vip}}, "-203.0.113.10@eth0"},
+		{"web", State{Usable: 1, Link: "eth1", Addresses: []netip.Addr{vip}}, "+203.0.113.10@eth1"},
+		{"web", State{Usable: 1}, "-203.0.113.10@eth1"},
+		{"none", State{Usable: 1}, ""},
+		{"idle", State{Link: "eth0", Addresses: []netip.Addr{other}}, ""}, // it is known to be withdrawn
+		{"dns", State{}, ""},
+		{"idle", State{}, ""},
+		{"new", State{Link: "eth2", Addresses: []netip.Addr{other}}, "-2001:db8::10@eth2"}, // of an earlier run
+	} {
+		l.calls = nil
+		a.hold(nameOf(step.name), step.state)
+		if got := strings.Join(l.calls, " "); got != step.calls {
+			t.Errorf("%s %+v: %s, want %s", step.name, step.state, got, step.calls)
+		}
+	}
+	l.missing = "eth3"
+	a.hold(nameOf("web"), State{Usable: 1, Link: "eth3", Addresses: []netip.Addr{vip}})
+	a.retry()
+	if a.again() == nil || strings.Count(log.String(), "cannot be announced") != 1 {
+		t.Errorf("a missing interface is not tried again, or logged more than once: %s", &log)
+	}
+	l.missing = ""
+	if a.retry(); !l.has[place{"eth3", vip}] || a.again() != nil {
+		t.Error("an interface that returns has no address")
+	}
+}
