@@ -18,14 +18,18 @@ const chartTemplates = "../../deploy/helm/nftproxy/templates"
 // notInChart are the flags of run that neither a value of the chart nor a field of its
 // value "config" sets, with the reason.
 var notInChart = map[string]string{
-	"filename":        "the objects come from the API server",
-	"isolate-files":   "the objects come from the API server",
-	"context":         "the kubeconfig of the chart has one context",
-	"manage-sysctl":   "/proc/sys is read-only in the container; kubelets and CNI plugins turn forwarding on",
-	"version":         "the process prints something and exits",
-	"help":            "the process prints something and exits",
-	"write-config-to": "the process writes a file and exits",
-	"cleanup":         "the process removes the rules and exits",
+	"filename":         "the objects come from the API server",
+	"isolate-files":    "the objects come from the API server",
+	"context":          "the kubeconfig of the chart has one context",
+	"manage-sysctl":    "/proc/sys is read-only in the container; kubelets and CNI plugins turn forwarding on",
+	"version":          "the process prints something and exits",
+	"help":             "the process prints something and exits",
+	"write-config-to":  "the process writes a file and exits",
+	"changes-file":     "runtime changes are of Balances in files",
+	"control-socket":   "runtime changes are of Balances in files",
+	"health-directory": "it is about Balances in files",
+	"on-change":        "it is about Balances in files",
+	"cleanup":          "the process removes the rules and exits",
 }
 
 // TestChartFlags: a value of the chart sets each flag of run, except those with a reason

@@ -29,7 +29,7 @@ var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"new", "import", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "trace", "top", "observe"}},
 	{"All nodes of a cluster", []string{clusterName}},
-	{"Maintenance", []string{"drain", "undrain"}},
+	{"Maintenance", []string{"drain", "undrain", "set", "add", "remove", "disable", "enable", "undo"}},
 	{"Before and after", []string{"check", "migrate", "cleanup", "bundle"}},
 }
 
@@ -44,6 +44,7 @@ var flagGroups = []group{
 	{"Clients", newFlags(aboutClients...)},
 	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates", "fast-path")},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
+	{"Balances", []string{"control-socket", "changes-file", "health-directory", "on-change"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "node-condition", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Refused connections", []string{"observe", "observe-group"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -31,6 +32,7 @@ type options struct {
 	quiet    bool          // no output but errors
 	here     bool          // the rules are for this machine
 	drains   drain.List    // endpoints that are drained on this machine
+	changes  control.List  // servers that commands have changed on this machine
 	warnings warnings
 	running  running // nftproxy here
 
@@ -87,6 +89,7 @@ func (o *options) addIsolation(c *cobra.Command, usage string) {
 func (o *options) addHere(c *cobra.Command) {
 	const asRunning, asKernel = " (default: as the running nftproxy)", " (default: if the rules in the kernel do)"
 	o.settings.AddDrain()
+	o.settings.AddChanges()
 	o.settings.AddCounters("count the connections to each frontend"+asKernel, "count the connections to each endpoint as well"+asKernel)
 	o.settings.AddHealthChecks("admit health checks also for Services of an API server that have no selector and ask for them" + asRunning)
 	o.addIsolation(c, "an invalid file stands for what the running nftproxy serves of it, or is skipped"+asRunning)
@@ -178,6 +181,9 @@ func (o *options) prepareHere(cfg *config.Config, log *slog.Logger) (err error) 
 	} else if err := o.takeCounters(&cfg.Node); err != nil {
 		return err
 	}
+	if o.changes, err = o.changed(cfg.Own.ChangesFile); err != nil {
+		return err
+	}
 	o.drains, err = o.drained(log, cfg.Own.DrainFile)
 	return err
 }
@@ -188,6 +194,7 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 		return side, err
 	}
 	if o.here {
+		side.Snapshot = o.withChanges(log, side.Snapshot)
 		side.Snapshot = o.marked(log, side.Snapshot)
 	}
 	side.Snapshot = o.drains.EditSnapshot(side.Snapshot)

@@ -204,6 +204,11 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 		reader.Isolation = files.NewIsolation(keptFiles())
 		d.Isolation = reader.Isolation
 	}
+	for _, path := range reader.Paths {
+		if abs, err := filepath.Abs(path); err == nil && path != "-" {
+			d.Sources = append(d.Sources, abs)
+		}
+	}
 	watcher, err := files.NewWatcher(reader.Paths...) // before the files are read, so that no change is lost
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (s *server) set(t *testing.T, up bool) {
 	}(s.l)
 }
 
-const announced = `
+const announcedBalance = `
 kind: Balance
 name: web
 listen: 203.0.113.10:80
@@ -62,7 +62,7 @@ func TestStatusServes(t *testing.T) {
 	first, second := &server{pod: lab.Pods[0]}, &server{pod: lab.Pods[1]}
 	first.set(t, true)
 	second.set(t, true)
-	file := writeFile(t, strings.NewReplacer("FIRST", first.pod.IPv4.String(), "SECOND", second.pod.IPv4.String()).Replace(announced))
+	file := writeFile(t, strings.NewReplacer("FIRST", first.pod.IPv4.String(), "SECOND", second.pod.IPv4.String()).Replace(announcedBalance))
 	daemon := func() *process {
 		return startCommand(t, ns, asNftproxy(t, "run", "-f", file, "--healthz-bind-address", ""))
 	}

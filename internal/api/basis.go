@@ -33,6 +33,8 @@ type Basis struct {
 	Failing []FailingCheck `json:"failing"`
 	// Drained is the list in force of endpoints that are drained.
 	Drained []Drained `json:"drained"`
+	// Changes are the changes of servers in force that no file has.
+	Changes []RuntimeChange `json:"changes,omitempty"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
 	Isolates bool      `json:"isolates,omitempty"`

@@ -7,11 +7,12 @@ const ControlPath = "/control"
 
 // Control is a request to a control socket. The names of the JSON fields are stable.
 type Control struct {
-	Action  string `json:"action"`            // one of [ControlActions]
-	Balance string `json:"balance,omitempty"` // name, or namespace/name; empty: all, to list or undo
-	Server  string `json:"server,omitempty"`  // address, or address with port; empty: all, to undo
-	Weight  *int   `json:"weight,omitempty"`
-	Force   bool   `json:"force,omitempty"` // also the last server that takes connections
+	APIVersion Version `json:"apiVersion"`        // absent: this one
+	Action     string  `json:"action"`            // set, add, remove, disable, enable, undo or list
+	Balance    string  `json:"balance,omitempty"` // name, or namespace/name; empty: all, to list or undo
+	Server     string  `json:"server,omitempty"`  // address, or address with port; empty: all, to undo
+	Weight     *int    `json:"weight,omitempty"`
+	Force      bool    `json:"force,omitempty"` // also the last server that takes connections
 }
 
 // The actions of a [Control].

@@ -51,6 +51,8 @@ type Description struct {
 	// objects.
 	Notices  []string `json:"notices,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Runtime are changes of servers by commands, which no file has.
+	Runtime []RuntimeChange `json:"runtimeChanges,omitempty"`
 	// Unsynced is why the rules in the kernel may not be those that are described; absent:
 	// they are.
 	Unsynced string `json:"unsynced,omitempty"`

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "add new fields to docs/api.md")
 const page = "../../docs/api.md"
 
 // documents are the answers of pages and commands.
-var documents = []any{api.Status{}, api.Description{}, api.Serving{}, api.Sample{}, api.Drains{}, api.Basis{}, api.DrainResult{}, api.Observed{}, api.Comparison{}}
+var documents = []any{api.Status{}, api.Description{}, api.Serving{}, api.Sample{}, api.Drains{}, api.Basis{}, api.DrainResult{}, api.Controlled{}, api.Control{}, api.Observed{}, api.Comparison{}}
 
 // TestPage: 11.26, docs/api.md lists the fields that the documents have. With -update it adds
 // those that are new. A field of a version stays, with its type.

@@ -28,6 +28,8 @@ const (
 	DrainsUnknown         = "DrainsUnknown"      // the same, without a last list
 	SettingChanged        = "SettingChanged"     // of the kernel, by nftproxy
 	EndpointDrained       = "EndpointDrained"    // by the operator
+	ServerChanged         = "ServerChanged"      // by a command, of a server of a Balance
+	ChangesUnusable       = "ChangesUnusable"    // the file with these
 	LocalhostPort         = "LocalhostPort"      // a NodePort cannot be served on localhost
 	NotObserved           = "NotObserved"        // refused connections
 	NoFastPath            = "NoFastPath"         // connections stay with the rules
@@ -73,6 +75,7 @@ var classes = []struct{ reason, text string }{
 	{NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},
 	{InputWarning, "the source has objects that do not work as written"},
 	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
+	{ChangesUnusable, "the file with changes of servers cannot be used: the files of the Balances alone count"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
@@ -84,6 +87,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.ManySlots), "tables of the scheduler maglev are smaller than asked for, or replaced by source-hash: their slots have a budget"},
 	{string(model.SmallTable), "the shares of endpoints differ: the table of the scheduler maglev has few slots for them"},
 	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
+	{ServerChanged, "the file of the Balance has another value: an edit of this server there, or \"nftproxy undo\", ends the change"},
 	{EndpointDrained, "the operator keeps new connections away"},
 	{string(model.Conflict), "another Service has the same address and port"},
 }

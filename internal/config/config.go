@@ -67,10 +67,27 @@ type Own struct {
 	LogConnections    string   // which of them have a line in the log
 	FastPath          string   // which established connections go past the rules
 	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
+	ChangesFile       string   // with the servers that commands have changed; empty: none
+	// ControlSocket is where commands change servers; empty: in the runtime directory, if
+	// there is one; [NoControlSocket]: nowhere.
+	ControlSocket string
+	// HealthDirectory has a file for each Balance; empty: none.
+	HealthDirectory string
+	OnChange        string // program that runs when a Balance gains or loses its last usable server; empty: none
 }
 
 // DefaultDrainFile is where drained endpoints are kept.
 const DefaultDrainFile = "/var/lib/nftproxy/drain.yaml"
+
+// DefaultChangesFile is where changed servers are kept.
+const DefaultChangesFile = "/var/lib/nftproxy/changes.yaml"
+
+// DefaultControlSocket is where commands look for the control socket: in the runtime directory of
+// the systemd unit.
+const DefaultControlSocket = "/run/nftproxy/control.sock"
+
+// NoControlSocket stands for no control socket.
+const NoControlSocket = "none"
 
 // Remark is a warning about a setting without effect, or with an unexpected one.
 type Remark struct {

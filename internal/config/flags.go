@@ -150,6 +150,10 @@ func (f *Flags) AddDaemon() {
 	f.truth(&f.own.ManageSysctl, "manage-sysctl", "turn on forwarding of the kernel where endpoints are on other machines or in pods; never turns it off")
 	f.AddFastPath()
 	f.AddDrain()
+	f.AddChanges()
+	f.text(&f.own.ControlSocket, controlSocket, "unix `socket` on which \"nftproxy set\", \"add\" and others change servers of Balances; none: no socket (default: control.sock in the runtime directory of systemd)")
+	f.text(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
+	f.text(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
 	f.addConntrack()
 	f.hidden(f.addIgnored)
 }
@@ -167,6 +171,23 @@ const DrainFile = "drain-file"
 func (f *Flags) AddDrain() {
 	f.own.DrainFile = DefaultDrainFile
 	f.text(&f.own.DrainFile, DrainFile, "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
+}
+
+// Names of flags whose values are paths.
+const (
+	controlSocket   = "control-socket"
+	healthDirectory = "health-directory"
+	onChange        = "on-change"
+)
+
+// ChangesFile is the name of the flag that [Flags.AddChanges] adds.
+const ChangesFile = "changes-file"
+
+// AddChanges adds the file with changed servers, for commands that are about the rules of this
+// machine.
+func (f *Flags) AddChanges() {
+	f.own.ChangesFile = DefaultChangesFile
+	f.text(&f.own.ChangesFile, ChangesFile, "`file` with the servers that \"nftproxy set\", \"add\" and \"remove\" have changed on this machine; empty: none")
 }
 
 func (f *Flags) addConntrack() {

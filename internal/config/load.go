@@ -22,17 +22,30 @@ func (f *Flags) Load() (*Config, error) {
 		return nil, err
 	}
 	c.remarkIgnored(f)
-	if c.Own.DrainFile != "" { // commands look for it from other directories
-		var err error
-		if c.Own.DrainFile, err = filepath.Abs(c.Own.DrainFile); err != nil {
-			problems = append(problems, ownProblem("drain-file", err))
-		}
-	}
+	problems = append(problems, c.makeAbsolute()...)
 	problems = append(problems, c.validate()...)
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// makeAbsolute makes the paths of files absolute: commands look for them from other directories.
+func (c *Config) makeAbsolute() (problems []error) {
+	paths := map[string]*string{DrainFile: &c.Own.DrainFile, ChangesFile: &c.Own.ChangesFile, healthDirectory: &c.Own.HealthDirectory, onChange: &c.Own.OnChange}
+	if c.Own.ControlSocket != NoControlSocket {
+		paths[controlSocket] = &c.Own.ControlSocket
+	}
+	for flag, path := range paths {
+		if *path == "" {
+			continue
+		}
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			problems = append(problems, ownProblem(flag, err))
+		}
+	}
+	return problems
 }
 
 // useFlags reads the settings from the flags. Unlike in a file, zero means zero

@@ -104,7 +104,7 @@ func (r *reader) do(t *testing.T, line string) string {
 	return print(edited)
 }
 
-// TestRequests walks through the changes of a Balance (9.30).
+// TestRequests walks through the changes of a Balance (9.37).
 func TestRequests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "changes.yaml")
 	r := newReader(t, path, balance(8080, []uint16{80, 443}, "10.1.1.2", "10.1.1.3"))
@@ -145,7 +145,7 @@ func TestRequests(t *testing.T) {
 }
 
 // TestFileWins: an edit of a changed server in the file ends the change, also over a restart;
-// other edits do not (9.31).
+// other edits do not (9.38).
 func TestFileWins(t *testing.T) {
 	before := balance(8080, []uint16{80}, "10.1.1.2", "10.1.1.3", "10.1.1.4")
 	path := filepath.Join(t.TempDir(), "changes.yaml")

@@ -19,6 +19,9 @@ func (w *work) basis() *api.Basis {
 	if w.drains != nil {
 		b.Drained = w.drains.List().Report()
 	}
+	if w.changed != nil {
+		b.Changes = w.changed.List().Report()
+	}
 	if w.Isolation != nil {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}

@@ -21,12 +21,16 @@ type checks struct {
 	work atomic.Pointer[work]
 }
 
-// addEditors makes the health checks that Services ask for, and the list of drained
-// endpoints, a part of the source.
+// addEditors makes changed servers, the health checks that Services ask for, and the list of
+// drained endpoints a part of the source.
 func (d *Daemon) addEditors() {
 	c := &d.checks
 	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log})
-	editors := []source.Editor{c}
+	var editors []source.Editor
+	if d.changed != nil { // first: the others see its servers
+		editors = append(editors, d.changed)
+	}
+	editors = append(editors, c)
 	if d.drains != nil {
 		editors = append(editors, d.drains)
 	}
@@ -76,6 +80,7 @@ func (c *checks) changed(all []probe.Transition) {
 	}
 	for i := range all {
 		w.metrics.HealthChanged(all[i].Healthy)
+		w.vitals.Note(all[i].Service)
 	}
 	if !w.Config.Own.HealthChecks {
 		return // they are of Services of files

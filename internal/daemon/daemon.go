@@ -8,12 +8,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/condition"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -52,11 +54,17 @@ type Daemon struct {
 	StateDirectory string
 	// Isolation is the one of the source; nil: a mistake in a file concerns all of them.
 	Isolation *files.Isolation
-	Log       *slog.Logger
+	// Sources are the absolute paths of the files that the source reads.
+	Sources []string
+	Log     *slog.Logger
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none
 	checks checks
+
+	changed         *control.Store  // nil: commands change no servers
+	socket          *control.Socket // nil: none
+	controlListener net.Listener    // of socket
 }
 
 // Init performs the preparations that need more privileges than serving (12.60).
@@ -96,6 +104,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		go func() { cancel(watch.run(ctx)) }()
 	}
 	d.followDrains()
+	if d.openControl(); d.controlListener != nil {
+		defer d.controlListener.Close()
+	}
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.Cluster != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/web"
 )
@@ -15,6 +16,7 @@ func (w *work) healthSite() *serve.Site {
 	return serve.NewSite(w.guard(), []serve.Page{
 		{Path: "/healthz", Public: true, Handler: w.health},
 		{Path: "/livez", Public: true, Handler: w.health},
+		{Path: "/healthz/{namespace}/{name}", Public: true, Handler: &health.Balances{Usable: w.serving}},
 	})
 }
 

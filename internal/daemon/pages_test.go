@@ -14,7 +14,7 @@ import (
 )
 
 // publicPages answer requests by any name: they say no more than whether the node serves.
-var publicPages = []string{"health /healthz", "health /livez", "metrics /healthz"}
+var publicPages = []string{"health /healthz", "health /healthz/{namespace}/{name}", "health /livez", "metrics /healthz"}
 
 // TestEveryPageIsGuarded: 11.14. What answers requests of other sites is listed above, and
 // nothing else does.

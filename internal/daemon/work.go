@@ -32,6 +32,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/systemd"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/traffic"
+	"github.com/nftproxy/nftproxy/internal/vitals"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -60,6 +61,9 @@ type work struct {
 	samples    *traffic.Samples   // nil: they log no samples
 	condition  *condition.Keeper  // nil: the Node gets no condition
 	fast       *fastpath.Manager  // nil: all packets pass the rules
+	control    *controller        // nil: there is no control socket
+	vitals     *vitals.Actor      // nil: nothing acts on the states of Balances
+	assessed   bool               // vitals has seen all Services
 }
 
 // sockets are the connections to nf_tables.
@@ -158,7 +162,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
-		Problems: w.problems, Notes: w.notes, Drains: w.drains, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
+		Problems: w.problems, Notes: w.notes, Drains: w.drains, Changes: w.changed, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
 		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Rules: scrapes.Read, Log: w.Log,
 	}
 	if w.traffic != nil {
@@ -236,6 +240,13 @@ func (w *work) follow() {
 		w.agent.Observers = append(w.agent.Observers, w.replaced)
 	}
 	w.followCondition()
+	if w.vitals = w.newVitals(); w.vitals != nil {
+		w.agent.Observers = append(w.agent.Observers, w.followVitals)
+	}
+	if w.socket != nil {
+		w.control = &controller{work: w, synced: make(chan struct{})}
+		w.agent.Observers = append(w.agent.Observers, w.control.observe)
+	}
 	w.agent.Observers = append(w.agent.Observers, w.notify) // the others have seen the rules
 }
 
@@ -325,6 +336,12 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	}
 	if w.fast != nil {
 		all.Go(func() { w.fast.Run(ctx) })
+	}
+	if w.vitals != nil {
+		all.Go(func() { w.vitals.Run(ctx) })
+	}
+	if w.control != nil {
+		all.Go(func() { w.serveControl(ctx, w.control, w.controlListener) })
 	}
 	if w.condition != nil {
 		all.Go(func() { w.condition.Run(ctx) })

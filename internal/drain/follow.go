@@ -29,6 +29,7 @@ type Follower struct {
 	announced List      // the same, once a sync of it is requested
 	at        time.Time // of that request; zero: before the first sync
 	problem   *Problem
+	changed   func(...model.ServiceName) // nil before Run
 }
 
 // Problem is why a drain file cannot be used.
@@ -76,13 +77,10 @@ const pollPause = 5 * time.Second
 
 // Run follows the file until ctx ends.
 func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	again := func() {
-		if f.read() {
-			changed() // of any Service
-			f.announce()
-		}
-	}
-	err := f.watch(ctx, again)
+	f.mu.Lock()
+	f.changed = changed
+	f.mu.Unlock()
+	err := f.watch(ctx, f.Reread)
 	if err == nil || ctx.Err() != nil {
 		return
 	}
@@ -94,9 +92,41 @@ func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) 
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			again()
+			f.Reread()
 		}
 	}
+}
+
+// Reread reads the file at once, after it was written by this process.
+func (f *Follower) Reread() {
+	before := f.List()
+	if !f.read() {
+		return
+	}
+	f.mu.Lock()
+	changed := f.changed
+	f.mu.Unlock()
+	if changed != nil {
+		changed(concerned(before, f.List())...)
+	}
+	f.announce()
+}
+
+// concerned returns the Services of entries that only one of two lists has; none: it may be any
+// Service.
+func concerned(a, b List) (names []model.ServiceName) {
+	for _, d := range [][2]List{{a, b}, {b, a}} {
+		for _, e := range d[0] {
+			switch {
+			case slices.Contains(d[1], e):
+			case e.Service == (model.ServiceName{}):
+				return nil
+			default:
+				names = append(names, e.Service)
+			}
+		}
+	}
+	return names
 }
 
 // announce makes the list known to those who wait until it is in the kernel.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -39,6 +40,9 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	if s.config.SourceState != nil {
 		_, warnings, _ := s.config.SourceState()
 		addWarnings(d, warnings)
+	}
+	if s.config.Changes != nil {
+		d.Runtime = control.List{name: s.config.Changes.List()[name]}.Report()
 	}
 	now := time.Now()
 	d.Changed = s.history.of(name, now)

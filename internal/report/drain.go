@@ -31,14 +31,15 @@ func (s *Server) answerDrains(query url.Values) (any, error) {
 		}
 		targets = append(targets, t)
 	}
-	answer := s.drains(targets)
+	answer := s.Drains(targets)
 	if begin, asked := query["begin"]; asked {
 		answer.Endpoints = endpointsLike(begin[0], s.config.Names(), s.config.View)
 	}
 	return answer, nil
 }
 
-func (s *Server) drains(targets []drain.Target) *api.Drains {
+// Drains returns the drained endpoints, and the effect of draining others.
+func (s *Server) Drains(targets []drain.Target) *api.Drains {
 	answer := &api.Drains{Drained: []api.Drained{}}
 	var latest drain.List
 	if s.config.Drains != nil {

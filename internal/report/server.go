@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
@@ -47,6 +48,8 @@ type Config struct {
 	Bindings func(model.Family, int) ([]*nft.Set, error)
 	// Drains has the drained endpoints; nil: there are none.
 	Drains *drain.Follower
+	// Changes has the changes of servers that no file has; nil: there are none.
+	Changes *control.Store
 	// Basis returns the facts, besides the objects, that decide over the rules.
 	Basis func() *api.Basis
 	// Compare returns what would make the kernel hold rules.
@@ -187,6 +190,7 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 		r.LastSync = &sync
 	}
 	r.Problems, r.Notes = s.drainProblems(), s.drainNotes()
+	s.addChanges(r)
 	if s.config.Problems != nil {
 		r.Problems = append(r.Problems, s.config.Problems()...)
 	}

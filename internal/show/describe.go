@@ -23,6 +23,7 @@ func Description(w io.Writer, s *api.Description, now time.Time, paint bool) err
 	p.Colours, p.Width = paint, len(setting.ClientAddresses.Label)
 	p.heading(s)
 	p.settings(s)
+	p.runtime(s.Runtime)
 	p.remarks(s, now)
 	for i := range s.Ports {
 		p.port(s, &s.Ports[i])

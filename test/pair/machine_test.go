@@ -20,6 +20,8 @@ type machine struct {
 	l   *lab
 	dir string // of its files
 
+	flags []string // of nftproxy
+
 	keepalived, conntrackd, nftproxy *process
 }
 
@@ -153,7 +155,7 @@ func (p *process) stop() {
 
 func (m *machine) startNFTProxy() {
 	m.l.t.Helper()
-	m.nftproxy = m.start(binary, "run", "-f", filepath.Join(m.dir, "web.yaml"), "--hostname-override", "machine-"+m.Name)
+	m.nftproxy = m.start(binary, append([]string{"run", "-f", filepath.Join(m.dir, "web.yaml"), "--hostname-override", "machine-" + m.Name}, m.flags...)...)
 	netlab.Eventually(m.l.t, patience, func() error {
 		_, err := m.Output("nft", "list", "map", "ip6", "nftproxy", "endpoints")
 		return err

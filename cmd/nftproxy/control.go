@@ -1,0 +1,330 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/source/rewrite"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// controlOptions are those of the commands that change servers of Balances.
+type controlOptions struct {
+	action, socket, output string
+	files                  []string
+	write, force, all      bool
+}
+
+const (
+	controlAbout = `
+The running nftproxy makes the change: it takes effect in milliseconds, without a
+change of the file, and is in force when the command ends. It outlasts restarts.
+"nftproxy status", "describe" and "diff" show it. "nftproxy undo" ends it, and so
+does an edit of the same server in the file; edits of other servers do not.
+With --write, the file gets the change: comments, order and layout stay.
+`
+	controlExit = `
+A change that is made already changes nothing and is no error: -o json says whether
+something has changed.
+
+Exit code: 0 done, or nothing to do; 2 error, and nothing has changed.`
+)
+
+func setCommand() *cobra.Command {
+	return controlCommand(api.ControlSet, &cobra.Command{
+		Use:   "set [BALANCE SERVER weight=N]",
+		Short: "Change the weight of a server of a Balance, or list such changes",
+		Long: `Change the share of new connections that a server of a Balance gets: the weight,
+0 to 100, relative to the other servers. SERVER is an address, or an address with a
+port. Without arguments, list the changes that no file has.
+` + controlAbout + controlExit,
+		Example: `  nftproxy set web 10.1.1.2 weight=3
+  nftproxy set shop/web '[fd00::2]:8080' weight=0
+  nftproxy set web 10.1.1.2 weight=3 --write
+  nftproxy set web 10.1.1.2 weight=3 -o json | jq .changed
+  nftproxy set`,
+	})
+}
+
+func addCommand() *cobra.Command {
+	return controlCommand(api.ControlAdd, &cobra.Command{
+		Use:   "add BALANCE SERVER [weight=N]",
+		Short: "Add a server to a Balance",
+		Long: `Add a server to a Balance. Without a port, it serves the ports that clients use. A
+server that is there gets the weight, if one is given. Health checks begin at once:
+the server takes connections as one in the file would.
+` + controlAbout + controlExit,
+		Example: `  nftproxy add web 10.1.1.4:8080
+  nftproxy add shop/web 10.1.1.4:8080 weight=2
+  nftproxy add web 10.1.1.4:8080 --write`,
+	})
+}
+
+func removeCommand() *cobra.Command {
+	return controlCommand(api.ControlRemove, &cobra.Command{
+		Use:   "remove BALANCE SERVER",
+		Short: "Remove a server from a Balance",
+		Long: `Remove a server from a Balance. Established connections are treated as those to a
+server that leaves the file: see onFailure. "nftproxy disable" keeps the server, and
+its connections. The last server that takes connections stays, unless --force is given.
+` + controlAbout + controlExit,
+		Example: `  nftproxy remove web 10.1.1.2
+  nftproxy remove web 10.1.1.2:8080 --write`,
+	})
+}
+
+const drainedAbout = `
+The server is an entry of the list of "nftproxy drain" for this Balance alone: the list
+outlasts restarts and edits of the file, and "nftproxy drain" shows it.
+`
+
+func disableCommand() *cobra.Command {
+	return controlCommand(api.ControlDisable, &cobra.Command{
+		Use:   "disable BALANCE SERVER",
+		Short: "Keep new connections of a Balance away from a server",
+		Long: `Keep new connections of one Balance or Service away from a server. Established
+connections stay. The last server that takes connections stays enabled, unless --force
+is given. "nftproxy drain" does it for all Balances, and waits for connections.
+` + drainedAbout + controlExit,
+		Example: `  nftproxy disable web 10.1.1.2
+  nftproxy enable web 10.1.1.2`,
+	})
+}
+
+func enableCommand() *cobra.Command {
+	return controlCommand(api.ControlEnable, &cobra.Command{
+		Use:   "enable BALANCE SERVER",
+		Short: "Let a disabled server take new connections of a Balance again",
+		Long: `End what "nftproxy disable" or "nftproxy drain --service" began.
+` + drainedAbout + controlExit,
+		Example: `  nftproxy enable web 10.1.1.2
+  nftproxy enable shop/web '[fd00::2]:8080'`,
+	})
+}
+
+func undoChangesCommand() *cobra.Command {
+	return controlCommand(api.ControlUndo, &cobra.Command{
+		Use:   "undo BALANCE [SERVER] | --all",
+		Short: "End changes of servers, so that the file alone counts",
+		Long: `End what "nftproxy set", "add" and "remove" have changed: of a server, of a Balance,
+or of all. Disabled servers stay disabled: "nftproxy enable" ends that.
+` + controlExit,
+		Example: `  nftproxy undo web 10.1.1.2
+  nftproxy undo web
+  nftproxy undo --all`,
+	})
+}
+
+func controlCommand(action string, c *cobra.Command) *cobra.Command {
+	o := &controlOptions{action: action}
+	f := c.Flags()
+	f.StringVar(&o.socket, "control-socket", config.DefaultControlSocket, "unix `socket` of the running nftproxy")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	switch action {
+	case api.ControlSet, api.ControlAdd, api.ControlRemove:
+		f.BoolVar(&o.write, "write", false, "also write the change into the file of the Balance")
+		f.StringArrayVarP(&o.files, "filename", "f", nil, "with --write: `file` or directory with the Balance (default: the ones of the running nftproxy)")
+		_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
+	case api.ControlUndo:
+		f.BoolVar(&o.all, "all", false, "all changes, also if the file with them cannot be used")
+	}
+	switch action {
+	case api.ControlSet, api.ControlRemove, api.ControlDisable:
+		f.BoolVar(&o.force, "force", false, "also the last server that takes connections")
+	}
+	_ = c.MarkFlagFilename("control-socket")
+	c.ValidArgsFunction = completeServer
+	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
+	return c
+}
+
+// completeServer completes a Balance, and then a server.
+func completeServer(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return completeServices(c, args, begin)
+	case 1:
+		return completeEndpoints(c, nil, begin)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (o *controlOptions) run(c *cobra.Command, args []string) error {
+	request, err := o.request(args)
+	if err := errors.Join(err, checkOutput(o.output, "text"), o.checkFlags()); err != nil {
+		return err
+	}
+	client := control.NewClient(o.socket)
+	defer client.Close()
+	answer, err := client.Do(c.Context(), request)
+	switch {
+	case err == nil && o.write:
+		if err = o.writeFile(request, answer, answer.Sources); err == nil {
+			err = awaitFile(c.Context(), client, request, answer)
+		}
+	case errors.Is(err, control.ErrNoSocket) && o.write && len(o.files) > 0:
+		answer = &api.Controlled{Balance: request.Balance, Changes: []api.RuntimeChange{}}
+		err = o.writeFile(request, answer, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		return terminal.JSON(c.OutOrStdout(), answer)
+	}
+	return show.Controlled(c.OutOrStdout(), request, answer)
+}
+
+func (o *controlOptions) checkFlags() error {
+	if len(o.files) > 0 && !o.write {
+		return errors.New("-f names the file to write: add --write")
+	}
+	return nil
+}
+
+// request reads the arguments.
+func (o *controlOptions) request(args []string) (*api.Control, error) {
+	r := &api.Control{Action: o.action, Force: o.force}
+	switch {
+	case o.action == api.ControlSet && len(args) == 0 && !o.write:
+		r.Action = api.ControlList
+		return r, nil
+	case o.all && len(args) == 0:
+		return r, nil
+	case o.all:
+		return nil, errors.New("--all is for undo without a Balance")
+	case len(args) == 0 && o.action == api.ControlUndo:
+		return nil, errors.New("name a Balance, or all of them with --all")
+	case len(args) < 2 && o.action != api.ControlUndo:
+		return nil, fmt.Errorf("name a Balance and a server: nftproxy %s web 10.1.1.2", o.action)
+	}
+	r.Balance = args[0]
+	if len(args) > 1 {
+		r.Server = args[1]
+		if _, err := drain.ParseEndpoint(r.Server); err != nil {
+			return nil, fmt.Errorf("server: %w", err)
+		}
+	}
+	return r, o.settings(r, args[min(len(args), 2):])
+}
+
+// settings reads arguments like weight=3.
+func (o *controlOptions) settings(r *api.Control, args []string) error {
+	for _, a := range args {
+		name, value, _ := strings.Cut(a, "=")
+		switch {
+		case o.action != api.ControlSet && o.action != api.ControlAdd:
+			return fmt.Errorf("%q is one argument too many", a)
+		case name != "weight":
+			return fmt.Errorf("%q is not a setting of a server: write weight=3%s", name, suggest.DidYouMean(suggest.Similar(name, []string{"weight"})))
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 0 || n > control.MaxWeight {
+			return fmt.Errorf("weight: %q is not a weight: use 0 to %d", value, control.MaxWeight)
+		}
+		r.Weight = &n
+	}
+	if o.action == api.ControlSet && r.Weight == nil {
+		return errors.New("weight: missing: write for example weight=3")
+	}
+	return nil
+}
+
+// writeFile makes the change in the file of the Balance.
+func (o *controlOptions) writeFile(r *api.Control, answer *api.Controlled, sources []string) error {
+	paths := sources
+	if len(o.files) > 0 {
+		paths = o.files
+	}
+	if len(paths) == 0 {
+		return errors.New("--write: the running nftproxy reads no file that can be written: name one with -f")
+	}
+	name, err := drain.ParseService(cmp.Or(answer.Balance, r.Balance))
+	if err != nil {
+		return err
+	}
+	t, err := drain.ParseEndpoint(r.Server)
+	if err != nil {
+		return err
+	}
+	change := rewrite.Change{Balance: name, Address: t.Address, Port: t.Port, Weight: r.Weight, Add: o.action == api.ControlAdd, Remove: o.action == api.ControlRemove}
+	path, changed, err := rewrite.Write(paths, change, checkContent)
+	if err != nil {
+		if answer.Changed {
+			err = fmt.Errorf("the running nftproxy has the change, and \"nftproxy undo %s %s\" ends it: %w", answer.Balance, r.Server, err)
+		}
+		return err
+	}
+	answer.Balance = name.String()
+	if answer.File, err = filepath.Abs(path); err != nil {
+		answer.File = path
+	}
+	answer.Changed = answer.Changed || changed
+	return nil
+}
+
+// fileTimeout is how long the running nftproxy may take to read a file that was written, and
+// filePause the time between two questions.
+const (
+	fileTimeout = 10 * time.Second
+	filePause   = 5 * time.Millisecond
+)
+
+// awaitFile waits until the running nftproxy has read the file that was written, so that the next
+// command finds the server as it is there: the temporary change has ended then.
+func awaitFile(ctx context.Context, client *control.Client, r *api.Control, answer *api.Controlled) error {
+	reads := func(source string) bool {
+		return answer.File == source || strings.HasPrefix(answer.File, strings.TrimSuffix(source, "/")+"/")
+	}
+	if !slices.ContainsFunc(answer.Sources, reads) {
+		return nil
+	}
+	for deadline := time.Now().Add(fileTimeout); ; {
+		list, err := client.Do(ctx, &api.Control{Action: api.ControlList, Balance: answer.Balance})
+		if err != nil {
+			return err
+		}
+		answer.Changes = list.Changes
+		if !slices.ContainsFunc(list.Changes, func(c api.RuntimeChange) bool { return names(r.Server, c.Server) }) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is written, but the running nftproxy has not read it after %s: see \"nftproxy status\"", answer.File, fileTimeout)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(filePause):
+		}
+	}
+}
+
+// names reports whether an argument stands for a server.
+func names(argument, server string) bool {
+	a, errA := drain.ParseEndpoint(argument)
+	s, errS := drain.ParseEndpoint(server)
+	return errA == nil && errS == nil && a.Address == s.Address && (a.Port == 0 || a.Port == s.Port)
+}
+
+// checkContent returns an error if the content of a file would not be valid.
+func checkContent(_ string, content []byte) error {
+	_, err := (&files.Reader{Paths: []string{"-"}, Stdin: bytes.NewReader(content)}).Load()
+	return err
+}

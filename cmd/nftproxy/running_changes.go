@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// changed returns the servers that commands have changed here: as the running nftproxy says,
+// unless a flag names a file, or else as the file has them.
+func (o *options) changed(file string) (control.List, error) {
+	if b := o.running.basis; b != nil && !o.settings.Given(config.ChangesFile) {
+		l, err := control.FromReport(b.Changes)
+		if err != nil {
+			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
+		}
+		return l, nil
+	}
+	if file == "" {
+		return nil, nil
+	}
+	return control.ReadFile(file)
+}
+
+// withChanges returns the snapshot with the servers that commands have changed, as far as the
+// input has them as they were.
+func (o *options) withChanges(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
+	s, held := o.changes.EditSnapshot(s)
+	if n := held.Len(); n > 0 {
+		log.Warn(fmt.Sprintf("the rules have %s that no file has (%s): \"nftproxy undo\" ends them",
+			terminal.Count(n, "runtime change"), terminal.List(held.Texts(), namedEndpoints)))
+	}
+	return s
+}

@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
+)
+
+// controlSocketName is the name of the control socket in the runtime directory.
+const controlSocketName = "control.sock"
+
+// controlTime is how long a request may wait until the rules have its change.
+const controlTime = 15 * time.Second
+
+// openControl opens the changes of servers, and the socket on which commands change more. Both
+// are for files: without a socket and changes of an earlier run there is neither.
+func (d *Daemon) openControl() {
+	own := &d.Config.Own
+	if d.Cluster != nil && d.Joined == nil || own.ChangesFile == "" {
+		return
+	}
+	path := own.ControlSocket
+	if path == "" && d.RuntimeDirectory != "" {
+		path = filepath.Join(d.RuntimeDirectory, controlSocketName)
+	}
+	if path != "" && path != config.NoControlSocket {
+		d.socket = &control.Socket{Path: path, Log: d.Log}
+		l, err := d.socket.Listen()
+		if err != nil {
+			d.Log.Error("servers cannot be changed by commands", "error", err)
+			d.socket = nil
+		}
+		d.controlListener = l
+	}
+	if _, err := os.Stat(own.ChangesFile); d.socket == nil && errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	d.changed = control.Open(own.ChangesFile, d.isDrained, d.Log)
+}
+
+// isDrained reports whether the operator drains a server of a Balance.
+func (d *Daemon) isDrained(name model.ServiceName, s control.Server) bool {
+	return d.drains != nil && d.drains.List().Includes(drain.Target{Address: s.Address, Port: s.Port, Service: name})
+}
+
+// controller serves the requests of the control socket.
+type controller struct {
+	*work
+	drained sync.Mutex // one drain at a time
+
+	mu     sync.Mutex
+	synced chan struct{} // closed at the end of a sync
+}
+
+// serveControl serves the control socket until ctx ends.
+func (w *work) serveControl(ctx context.Context, c *controller, l net.Listener) {
+	w.socket.Answer = c.answer
+	if err := w.socket.Run(ctx, l); err != nil {
+		w.Log.Error("servers cannot be changed by commands any more", "error", err)
+	}
+}
+
+// observe is an observer of syncs.
+func (c *controller) observe(*agent.Sync) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.synced)
+	c.synced = make(chan struct{})
+}
+
+// answer serves a request. A mistake changes nothing.
+func (c *controller) answer(ctx context.Context, r *api.Control, peer control.Peer) *api.Controlled {
+	ctx, cancel := context.WithTimeout(ctx, controlTime)
+	defer cancel()
+	name, err := c.resolve(r)
+	if err != nil {
+		return &api.Controlled{Error: err.Error()}
+	}
+	out := &api.Controlled{}
+	if r.Balance != "" {
+		out.Balance = name.String()
+	}
+	if r.Action == api.ControlList {
+		return c.complete(out, name)
+	}
+	out.Steps, err = c.serve(ctx, name, r, peer)
+	if out.Changed = len(out.Steps) > 0; out.Changed {
+		for _, s := range out.Steps {
+			c.Log.Info("runtime change", "command", r.Action, "object", objectOf(name), "server", s.Server, "old", s.Old, "new", s.New,
+				"uid", peer.UID, "pid", peer.PID)
+		}
+		err = errors.Join(err, c.await(ctx, time.Now()))
+	}
+	if err != nil {
+		return &api.Controlled{Error: err.Error()}
+	}
+	return c.complete(out, name)
+}
+
+// objectOf returns the object of a name for the log.
+func objectOf(name model.ServiceName) string {
+	if name == (model.ServiceName{}) {
+		return "all Balances"
+	}
+	return name.BalanceObject().String()
+}
+
+// resolve returns the Balance of a request. Changes of one that no file has can be undone.
+func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error) {
+	if r.Balance == "" {
+		if r.Action != api.ControlList && (r.Action != api.ControlUndo || r.Server != "") {
+			return name, errors.New("balance: missing: write its name")
+		}
+		return name, nil
+	}
+	if name, err = report.Resolve(r.Balance, c.agent.Names()); err == nil {
+		return name, nil
+	}
+	if of, other := report.Resolve(r.Balance, c.changed.List().Names()); other == nil {
+		return of, nil
+	}
+	return name, fmt.Errorf("balance: %w", err)
+}
+
+// serve makes the change that a request asks for.
+func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.Control, peer control.Peer) ([]api.ControlStep, error) {
+	if r.Action == api.ControlUndo && r.Balance == "" {
+		return c.undoAll()
+	}
+	request, err := control.ParseRequest(r, peer.String())
+	if err != nil {
+		return nil, err
+	}
+	switch r.Action {
+	case api.ControlDisable, api.ControlEnable:
+		return c.drain(ctx, name, request)
+	}
+	return c.changed.Do(ctx, name, request)
+}
+
+func (c *controller) undoAll() (steps []api.ControlStep, err error) {
+	ended, err := c.changed.UndoAll()
+	for _, name := range ended.Names() {
+		for _, change := range ended[name] {
+			steps = append(steps, api.ControlStep{Server: name.String() + " " + change.Server.String(), Old: change.Text(), New: "as in the file"})
+		}
+	}
+	return steps, err
+}
+
+// drain keeps new connections away from a server, or ends that, in the list that "nftproxy
+// drain" has.
+func (c *controller) drain(ctx context.Context, name model.ServiceName, r control.Request) ([]api.ControlStep, error) {
+	if c.drains == nil {
+		return nil, errors.New("nftproxy follows no drain file: start it with --drain-file")
+	}
+	c.drained.Lock()
+	defer c.drained.Unlock()
+	t := drain.Target{Address: r.Server.Address, Port: r.Server.Port, Service: name}
+	list, err := c.drains.File().Read()
+	if err != nil {
+		return nil, err
+	}
+	enable, is := r.Action == api.ControlEnable, list.Includes(t)
+	if enable && !hasEntry(list, t) {
+		if is {
+			return nil, fmt.Errorf("server: %s is drained in all Balances: \"nftproxy undrain %s\" ends that", t.Endpoint(), t.Address)
+		}
+		return nil, c.knows(t)
+	}
+	if !enable && is {
+		return nil, nil
+	}
+	u := &drain.Update{File: c.drains.File(), Targets: []drain.Target{t}, Undo: enable, Force: r.Force, Ask: c.askDrains}
+	if _, err := u.Write(ctx); err != nil {
+		return nil, err
+	}
+	c.drains.Reread()
+	step := api.ControlStep{Server: t.Endpoint(), Old: "enabled", New: "disabled"}
+	if enable {
+		step.Old, step.New = step.New, step.Old
+	}
+	return []api.ControlStep{step}, nil
+}
+
+// hasEntry reports whether a list has an entry that a target includes.
+func hasEntry(l drain.List, t drain.Target) bool {
+	_, err := l.Without(t)
+	return err == nil
+}
+
+// knows returns an error if the Balance of a target does not have it.
+func (c *controller) knows(t drain.Target) error {
+	answer := c.status.Drains([]drain.Target{t})
+	if len(answer.Asked) == 1 && len(answer.Asked[0].Services) == 0 {
+		return fmt.Errorf("server: %s has no server %s", t.Service, t.Endpoint())
+	}
+	return nil
+}
+
+func (c *controller) askDrains(_ context.Context, targets []drain.Target) (*api.Drains, error) {
+	return c.status.Drains(targets), nil
+}
+
+// await waits until the rules have what was requested before a time.
+func (c *controller) await(ctx context.Context, requested time.Time) error {
+	for {
+		c.mu.Lock()
+		synced := c.synced
+		c.mu.Unlock()
+		state := c.agent.State()
+		if !state.LastSync.IsZero() && (state.Pending.IsZero() || state.Pending.After(requested)) {
+			return nil
+		}
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return fmt.Errorf("the change is kept, but the rules do not have it after %s: see \"nftproxy status\"", controlTime)
+		}
+	}
+}
+
+// complete adds the changes in force, of a Balance or of all.
+func (c *controller) complete(out *api.Controlled, name model.ServiceName) *api.Controlled {
+	list := c.changed.List()
+	if name != (model.ServiceName{}) {
+		list = control.List{name: list[name]}
+	}
+	out.Changes, out.Sources = list.Report(), c.Sources
+	return out
+}

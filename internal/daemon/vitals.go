@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/vitals"
+)
+
+// newVitals returns what acts on the states of Balances; nil: there are none. Programs run as root:
+// only the operator, who starts nftproxy, names one.
+func (w *work) newVitals() *vitals.Actor {
+	if w.Cluster != nil && w.Joined == nil {
+		return nil
+	}
+	own := &w.Config.Own
+	return vitals.New(vitals.Config{
+		Directory: own.HealthDirectory, Program: own.OnChange, Assess: w.vital, Links: links{}, Log: w.Log,
+		Run: func(ctx context.Context, program string, env []string) error {
+			return checker.RunProgram(ctx, []string{program}, env)
+		},
+	})
+}
+
+// links are the interfaces of this machine.
+type links struct{}
+
+// Announce implements [vitals.Links].
+func (links) Announce(link string, a netip.Addr) (bool, error) { return host.Announce(link, a) }
+
+// Withdraw implements [vitals.Links].
+func (links) Withdraw(link string, a netip.Addr) (bool, error) { return host.Withdraw(link, a) }
+
+// followVitals notes the Balances that a sync changes. All of them are new in the first one.
+func (w *work) followVitals(s *agent.Sync) {
+	if s.Err != nil {
+		return
+	}
+	found := make(map[model.ServiceName]struct{})
+	note := func(r *model.Route) bool {
+		if r != nil && w.isVital(r.Service) {
+			found[r.Service.Name] = struct{}{}
+		}
+		return true
+	}
+	if !w.assessed {
+		w.assessed = true
+		w.agent.Routes(note)
+	}
+	for i := range s.Routes {
+		note(s.Routes[i].Old)
+		note(s.Routes[i].New)
+	}
+	w.vitals.Synced(slices.Collect(maps.Keys(found))...)
+}
+
+// isVital reports whether something is to be done about the state of a Service.
+func (w *work) isVital(s *model.Service) bool {
+	own := &w.Config.Own
+	return s.Balance && (own.HealthDirectory != "" || own.OnChange != "" || s.Extra().Announce != "")
+}
+
+// vital is assess for Balances about which something is to be done.
+func (w *work) vital(name model.ServiceName) (vitals.State, bool) {
+	if v := w.agent.View(name); v == nil || !w.isVital(v.Service) {
+		return vitals.State{}, false
+	}
+	return w.assess(name)
+}
+
+// assess returns how many servers of a Balance are usable; false: there is no Balance.
+func (w *work) assess(name model.ServiceName) (vitals.State, bool) {
+	v := w.agent.View(name)
+	if v == nil || !v.Service.Balance {
+		return vitals.State{}, false
+	}
+	v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return w.checks.Result(name, a) }
+	s := report.FromView(v).Serving()
+	state := vitals.State{Usable: s.Usable, Servers: s.Servers, Link: v.Service.Extra().Announce}
+	if state.Link != "" && v.Service.External != nil {
+		state.Addresses = v.Service.External.LoadBalancerIPs
+	}
+	return state, true
+}
+
+// serving answers whether a Balance has a usable server, for /healthz/NAMESPACE/NAME; known is false
+// if there is none of this name.
+func (w *work) serving(name model.ServiceName) (usable, known bool) {
+	s, known := w.assess(name)
+	return s.Usable > 0 && !w.agent.State().LastSync.IsZero(), known
+}
