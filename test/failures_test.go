@@ -2,13 +2,17 @@ package test
 
 import (
 	"context"
+	"errors"
+	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/preflight"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // dial opens connections to a Service over both families, one after the other, until stop is
@@ -80,4 +84,51 @@ func TestFailuresAreNamed(t *testing.T) {
 	for _, outcome := range []string{"refused", "unanswered"} {
 		w.page("/metrics", "\nnftproxy_sampled_connections_total{namespace=\"default\",outcome=\""+outcome+"\",service=\"web\"} ")
 	}
+}
+
+// TestPassiveCheck: 3.66, 3.67. A server that stops listening is left out by what its clients met,
+// and gets connections again after a time.
+func TestPassiveCheck(t *testing.T) {
+	w := newWard(t, 2)
+	web := service{Name: "web", N: 1, Pods: w.Pods, Annotations: map[string]string{"nftproxy.dev/health-check": "{passive: 2 of 3, interval: 1h}"}}
+	w.write(web)
+	tracks := w.tracks()
+	d := w.start()
+	w.page("/metrics", "\n")
+	w.has([]string{"status"}, "NotObserved: ", "Service default/web: its passive health check learns nothing: start nftproxy with --observe=failures")
+	if !tracks { // 17.13
+		return
+	}
+	d.stop(t)
+	w.flags = slices.Concat(clusterCIDR, []string{"--observe=failures", "--observe-group=9"})
+	w.start()
+	w.page("/metrics", "\nnftproxy_observe_up 1\n")
+	w.answered(web, w.Pods...)
+	w.fails(web, w.Pods[0], ": passive: 2 of the last 3 sampled connections failed, the last one was refused, for ")
+	w.answered(web, w.Pods[1])
+
+	w.revive(w.Pods[0])
+	web.Annotations["nftproxy.dev/health-check"] = "{passive: 2 of 3, interval: 1s}" // another check
+	w.write(web)
+	w.answered(web, w.Pods...)
+	w.fails(web, w.Pods[0], ": passive: ", " refused, for ")
+	w.revive(w.Pods[0])
+	// Each trial that has failed has doubled the time until the next one.
+	netlab.Eventually(t, 4*patience, func() error {
+		out := w.mustRun(0, exec.Command(binary, "status"))
+		if !strings.HasPrefix(out, "healthy\n") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	w.answered(web, w.Pods...)
+}
+
+// fails stops a server, and has clients dial the Service until the status says that a check fails.
+func (w *ward) fails(s service, pod *netlab.Host, texts ...string) {
+	w.t.Helper()
+	w.kill(pod)
+	stop := w.dial(s)
+	defer stop()
+	w.has([]string{"status"}, append(texts, "CheckFailing: ")...)
 }

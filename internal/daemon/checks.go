@@ -2,10 +2,14 @@ package daemon
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -89,4 +93,21 @@ func (c *checks) changed(all []probe.Transition) {
 	for _, t := range all[:min(len(all), budget.HealthEvents)] {
 		w.events.EndpointHealth(t.Service, t.Address, t.Healthy, t.Message)
 	}
+}
+
+// sampled takes the outcome of a sampled connection to an endpoint.
+func (c *checks) sampled(to netip.AddrPort, o conntrack.Outcome, at time.Time) {
+	failure := ""
+	if o != conntrack.Answered {
+		failure = o.String()
+	}
+	c.Sampled(to, failure, at)
+}
+
+// unsampled returns a problem for each Service whose passive check learns nothing.
+func (c *checks) unsampled() (out []api.Problem) {
+	for _, name := range c.Passive() {
+		out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NotObserved, Message: "its passive health check learns nothing: start nftproxy with --observe=failures"})
+	}
+	return out
 }

@@ -66,7 +66,9 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfMachine(api.NotObserved, s.Err.Error()))
 		}
 	}
-	if w.samples != nil {
+	if w.samples == nil {
+		out = append(out, w.checks.unsampled()...)
+	} else {
 		if w.traffic.Untracked() {
 			out = append(out, report.OfMachine(api.NotObserved, "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals"))
 		}

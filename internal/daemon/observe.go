@@ -18,7 +18,9 @@ func (w *work) newSamples() *traffic.Samples {
 	if !w.node.Observe.Failures() {
 		return nil
 	}
-	return traffic.NewSamples(conntrack.Netlink{}.OutcomesOf, w.Log)
+	s := traffic.NewSamples(conntrack.Netlink{}.OutcomesOf, w.Log)
+	s.Judged = w.checks.sampled
+	return s
 }
 
 // newTraffic returns the reader of what the rules log; nil: they log nothing.

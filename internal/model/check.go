@@ -10,20 +10,21 @@ import (
 type CheckType uint8
 
 const (
-	CheckTCP   CheckType = iota + 1 // a connection, and perhaps an exchange of text
-	CheckHTTP                       // a request over HTTP/1.1
-	CheckHTTPS                      // the same over TLS
-	CheckGRPC                       // grpc.health.v1.Health
-	CheckUDP                        // a datagram, and its answer
-	CheckDNS                        // a DNS query
-	CheckExec                       // the exit code of a program
+	CheckTCP     CheckType = iota + 1 // a connection, and perhaps an exchange of text
+	CheckHTTP                         // a request over HTTP/1.1
+	CheckHTTPS                        // the same over TLS
+	CheckGRPC                         // grpc.health.v1.Health
+	CheckUDP                          // a datagram, and its answer
+	CheckDNS                          // a DNS query
+	CheckExec                         // the exit code of a program
+	CheckPassive                      // nothing is sent: what connections of clients met counts
 )
 
 // CheckTypes lists the types by name, in the order of the documentation.
-var CheckTypes = [...]string{"tcp", "http", "https", "grpc", "udp", "dns", "exec"}
+var CheckTypes = [...]string{"tcp", "http", "https", "grpc", "udp", "dns", "exec", "passive"}
 
 func (t CheckType) String() string {
-	if t < CheckTCP || t > CheckExec {
+	if t < CheckTCP || t > CheckPassive {
 		return fmt.Sprintf("CheckType(%d)", uint8(t))
 	}
 	return CheckTypes[t-CheckTCP]
@@ -84,6 +85,10 @@ type Check struct {
 	Rcodes []string // of CheckDNS: the accepted response codes
 
 	Command []string // of CheckExec: the program, by its path, and its arguments
+
+	// Failures and Of are of CheckPassive: so many of the last sampled connections fail. Then
+	// Interval is how long the endpoint is left out the first time.
+	Failures, Of int
 }
 
 // Defaults of a [Check]. With them, an endpoint that refuses connections takes none after
@@ -93,6 +98,14 @@ const (
 	DefaultCheckTimeout  = time.Second // or the interval, if that is shorter
 	DefaultCheckRise     = 2
 	DefaultCheckFall     = 3
+)
+
+// Defaults and limits of a check of type CheckPassive.
+const (
+	DefaultPassiveInterval = 10 * time.Second
+	DefaultPassiveFailures = 5
+	DefaultPassiveOf       = 10
+	MaxPassiveOf           = 64
 )
 
 // DefaultCheckStatus are the accepted status codes of HTTP, and DefaultCheckRcodes the
@@ -155,6 +168,8 @@ func (c *Check) What() string {
 		text += " " + c.Name
 	case c.Echo:
 		text += " echo"
+	case c.Type == CheckPassive:
+		text += fmt.Sprintf(" %d of %d", c.Failures, c.Of)
 	}
 	if c.Port != 0 {
 		text += fmt.Sprintf(" on port %d", c.Port)
@@ -164,6 +179,9 @@ func (c *Check) What() string {
 
 // String returns for example "http GET /healthz every 2s, timeout 1s, rise 2, fall 3".
 func (c *Check) String() string {
+	if c.Type == CheckPassive {
+		return fmt.Sprintf("%s, left out for %s at first", c.What(), short(c.Interval))
+	}
 	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d", c.What(), c.Interval, c.Timeout, c.Rise, c.Fall)
 }
 
@@ -177,6 +195,9 @@ type CheckSetting struct {
 // interval first. With
 // [Check.What] they say all about the check.
 func (c *Check) Settings() []CheckSetting {
+	if c.Type == CheckPassive { // its failures are what it is about
+		return []CheckSetting{{"interval", short(c.Interval), short(c.Interval)}}
+	}
 	usualTimeout := min(DefaultCheckTimeout, c.Interval)
 	out := []CheckSetting{
 		{"interval", short(c.Interval), short(c.Interval)}, // which each text has

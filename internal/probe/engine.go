@@ -85,6 +85,7 @@ type Engine struct {
 	services map[model.ServiceName]*service
 	targets  map[targetKey]*target
 	specs    map[string]*spec
+	passive  map[netip.AddrPort][]*target // of them, the ones whose check is passive
 	// frontends are the frontends of Services with a check: at the start, Serves knows none.
 	frontends map[model.Frontend]model.ServiceName
 	queue     queue
@@ -118,6 +119,7 @@ func NewEngine(c Config) *Engine {
 // empty makes new maps: those that are emptied keep their largest size.
 func (e *Engine) empty() {
 	e.services, e.targets, e.specs = make(map[model.ServiceName]*service), make(map[targetKey]*target), make(map[string]*spec)
+	e.passive = make(map[netip.AddrPort][]*target)
 	e.frontends = make(map[model.Frontend]model.ServiceName)
 }
 

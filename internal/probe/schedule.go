@@ -97,6 +97,10 @@ func (e *Engine) poolOf(t *target) *pool {
 
 // dueNow starts the check of a target, or ends the wait for one that hangs.
 func (e *Engine) dueNow(ctx context.Context, t *target, now time.Time) {
+	if t.spec.check.Type == model.CheckPassive {
+		e.tryAgain(t, now)
+		return
+	}
 	e.unschedule(t)
 	if t.state == running {
 		t.state = hanging

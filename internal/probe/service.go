@@ -71,6 +71,9 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		spec.uses++ // so that it is not forgotten between its former targets and its new ones
 		e.follow(s, targetsOf(state, spec))
 		e.drop(spec)
+		if spec.check.Type == model.CheckPassive {
+			e.spare(s, time.Now())
+		}
 	}
 	return s.mark(state)
 }

@@ -47,6 +47,8 @@ type target struct {
 	since    time.Time
 	checked  time.Time
 	message  string
+
+	passive passive
 }
 
 func (t *target) result() Result {
@@ -130,6 +132,10 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 	t := e.targets[k]
 	if t == nil {
 		t = &target{targetKey: k, at: notQueued, healthy: true}
+		if k.spec.check.Type == model.CheckPassive {
+			before, t.tried = nil, true // there is nothing to wait for
+			e.watch(t, true)
+		}
 		if before != nil {
 			t.healthy, t.since, t.checked, t.message = before.healthy, before.since, before.checked, before.message
 		}
@@ -138,8 +144,10 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 		}
 		e.targets[k] = t
 		k.spec.uses++
-		e.unknown++
-		e.schedule(t, now)
+		if !t.tried {
+			e.unknown++
+			e.schedule(t, now)
+		}
 	}
 	t.users = append(t.users, s)
 	if !t.healthy {
@@ -167,6 +175,9 @@ func (e *Engine) release(t *target, s *service) {
 		e.unschedule(t)
 	}
 	e.learned(t)
+	if t.spec.check.Type == model.CheckPassive {
+		e.watch(t, false)
+	}
 	if !t.healthy {
 		e.failing--
 	}

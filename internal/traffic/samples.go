@@ -42,6 +42,8 @@ type Samples struct {
 	// outcomes asks the kernel.
 	outcomes func([]conntrack.Connection) ([]conntrack.Outcome, error)
 	log      *slog.Logger
+	// Judged, if set before Run, receives each outcome with the time of the sample.
+	Judged func(netip.AddrPort, conntrack.Outcome, time.Time)
 
 	mu      sync.Mutex
 	waiting []sample // oldest first
@@ -107,6 +109,11 @@ func (s *Samples) judge(now time.Time) (others bool) {
 	var outcomes []conntrack.Outcome
 	if len(due) > 0 {
 		outcomes = s.ask(connections)
+	}
+	for i := range outcomes {
+		if s.Judged != nil {
+			s.Judged(due[i].of.Endpoint, outcomes[i], due[i].at)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -76,8 +76,8 @@ func backendProperties() jsonSchema {
 var checkDescriptions = map[string]string{
 	"tcp": "the server accepts a connection; the value is empty", "http": "path that is asked for, like /healthz, over HTTP", "https": "the same over HTTPS",
 	"grpc": "service that the gRPC health protocol is asked about; empty: the server as a whole", "udp": "the server answers what is sent to it; or the value is echo: it answers the same",
-	"dns": "name that the server is asked for", "exec": "program and its arguments, which exits with 0 if the server is healthy",
-	"interval": "time between the starts of two checks, 100ms to 1h; by default 2s", "timeout": "time for one check as a whole, 10ms to 1m; by default 1s, or the interval if that is shorter",
+	"dns": "name that the server is asked for", "passive": "what share of the last sampled connections of clients has to fail, like 5 of 10", "exec": "program and its arguments, which exits with 0 if the server is healthy",
+	"interval": "time between the starts of two checks, 100ms to 1h; by default 2s. Of passive how long a server is left out at first, from 1s; by default 10s", "timeout": "time for one check as a whole, 10ms to 1m; by default 1s, or the interval if that is shorter",
 	"send": "text to send (tcp, udp)", "sendHex": "the same in hexadecimal", "expect": "text that the answer has to contain within its first 64 KiB (tcp, udp)", "expectHex": "the same in hexadecimal",
 	"method": "method of HTTP; by default GET", "host": "header Host or :authority, and the name in TLS (http, https, grpc); by default the address",
 	"status": "status, range or list of these that is expected of HTTP; by default 200-399", "body": "text in the first 64 KiB of the body (http, https)", "bodyMatches": "regular expression for the same",

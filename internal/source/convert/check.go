@@ -42,7 +42,14 @@ func (c *serviceConverter) check(m *metav1.ObjectMeta, refused string) *model.Ch
 // fits returns the check of a Service, or none if it fits none of the ports.
 func (c *serviceConverter) fits(check *model.Check, ports []model.ServicePort) *model.Check {
 	fits := func(p model.ServicePort) bool { return check.Type.Fits(p.Protocol) }
-	if check == nil || check.Port != 0 || len(ports) == 0 || slices.ContainsFunc(ports, fits) {
+	if check == nil || len(ports) == 0 || slices.ContainsFunc(ports, fits) {
+		return check
+	}
+	if check.Type == model.CheckPassive { // which sees only what clients dial
+		c.Add(c.place(setting.Check), nil, "is of type passive, which counts connections of TCP, and no port is of TCP: use another type")
+		return nil
+	}
+	if check.Port != 0 {
 		return check
 	}
 	c.fitsNone(check)

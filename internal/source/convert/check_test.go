@@ -34,6 +34,9 @@ func TestCheckAnnotation(t *testing.T) {
 		{"no port of the protocol", `{metadata: {annotations: {nftproxy.dev/health-check: http}}, spec: {ports: [{port: 53, protocol: UDP}]}}`,
 			simple + "Ports [{Name: Protocol:udp Port:53 NodePort:0}]",
 			[]string{field + `: is of type http, which fits none of the ports: name the port of the endpoints to check, such as {http, port: 8080}`}},
+		{"nothing to count", `{metadata: {annotations: {nftproxy.dev/health-check: "{passive, port: 53}"}}, spec: {ports: [{port: 53, protocol: UDP}]}}`,
+			simple + "Ports [{Name: Protocol:udp Port:53 NodePort:0}]",
+			[]string{field + `: is of type passive, which counts connections of TCP, and no port is of TCP: use another type`}},
 		{"a port beside the Service's", `{metadata: {annotations: {nftproxy.dev/health-check: "{http, port: 8080}"}}, spec: {ports: [{port: 53, protocol: UDP}]}}`,
 			simple + "Ports [{Name: Protocol:udp Port:53 NodePort:0}]\nCheck http GET / on port 8080 every 2s, timeout 1s, rise 2, fall 3", nil},
 	}, func(s *corev1.Service) (any, []*manifest.FieldError) { return anyOf(Service(s, "")) })
@@ -44,7 +47,7 @@ func TestCheckAnnotation(t *testing.T) {
 func FuzzParseCheck(f *testing.F) {
 	for _, text := range []string{"tcp", "{http: /healthz, status: 200-399, body: ok, interval: 2s, timeout: 1s, rise: 2, fall: 3, port: 8080}",
 		"{https, status: [200, 204], bodyMatches: ^a+$, verify: true, host: a.b}", "{grpc: a.B, tls: true}", `{udp, sendHex: "00 ff", expectHex: "ff"}`,
-		"{udp: echo}", "{dns: a.b, query: SOA, rcode: [NOERROR]}", "{exec: [/bin/true, x]}", "{tcp, send: a, expect: b, whenAllFail: reject}", "&a [*a]", "{? [x] : y}", "{<<: {tcp}}"} {
+		"{udp: echo}", "{passive: 3 of 4, interval: 1s}", "{dns: a.b, query: SOA, rcode: [NOERROR]}", "{exec: [/bin/true, x]}", "{tcp, send: a, expect: b, whenAllFail: reject}", "&a [*a]", "{? [x] : y}", "{<<: {tcp}}"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -74,11 +77,13 @@ func checkCheck(t *testing.T, c *model.Check) {
 		t.Errorf("timing %v", c)
 	case c.Rise < 1 || c.Fall < 1 || c.Rise > healthcheck.MaxCount || c.Fall > healthcheck.MaxCount:
 		t.Errorf("counts %v", c)
-	case c.Type < model.CheckTCP || c.Type > model.CheckExec || c.AllFailing > model.RejectAll:
+	case c.Type < model.CheckTCP || c.Type > model.CheckPassive || c.AllFailing > model.RejectAll:
 		t.Errorf("type %v", c)
 	case (c.HTTP != nil) != (c.Type == model.CheckHTTP || c.Type == model.CheckHTTPS), (c.Query != "") != (c.Type == model.CheckDNS),
 		(len(c.Command) > 0) != (c.Type == model.CheckExec), c.Type == model.CheckUDP && c.Send == "" && !c.Echo:
 		t.Errorf("fields %+v", c)
+	case (c.Of > 0) != (c.Type == model.CheckPassive), c.Of > 0 && c.Failures < 2, c.Failures > c.Of, c.Of > model.MaxPassiveOf:
+		t.Errorf("share %v", c)
 	case c.HTTP != nil && (len(c.HTTP.Status) == 0 || !strings.HasPrefix(c.HTTP.Path, "/")):
 		t.Errorf("request %+v", c.HTTP)
 	}

@@ -40,6 +40,7 @@ var (
 	ofHTTP = []model.CheckType{model.CheckHTTP, model.CheckHTTPS}
 	ofGRPC = []model.CheckType{model.CheckGRPC}
 	ofDNS  = []model.CheckType{model.CheckDNS}
+	active = []model.CheckType{model.CheckTCP, model.CheckHTTP, model.CheckHTTPS, model.CheckGRPC, model.CheckUDP, model.CheckDNS, model.CheckExec}
 )
 
 // checkFields are the fields of health checks, except those that name the type.
@@ -48,12 +49,12 @@ var checkFields = map[string]checkField{
 	"interval": {nil, func(p *parser, name string, v any) {
 		p.Interval = p.duration(name, v, MinInterval, MaxInterval)
 	}},
-	"timeout": {nil, func(p *parser, name string, v any) {
+	"timeout": {active, func(p *parser, name string, v any) {
 		p.Timeout = p.duration(name, v, MinTimeout, MaxTimeout)
 	}},
-	"rise": {nil, func(p *parser, name string, v any) { p.Rise = p.number(name, v, 1, MaxCount) }},
-	"fall": {nil, func(p *parser, name string, v any) { p.Fall = p.number(name, v, 1, MaxCount) }},
-	"whenAllFail": {nil, func(p *parser, name string, v any) {
+	"rise": {active, func(p *parser, name string, v any) { p.Rise = p.number(name, v, 1, MaxCount) }},
+	"fall": {active, func(p *parser, name string, v any) { p.Fall = p.number(name, v, 1, MaxCount) }},
+	"whenAllFail": {active, func(p *parser, name string, v any) {
 		words := []string{model.UseAll.String(), model.RejectAll.String()}
 		p.AllFailing = model.AllFailing(max(0, slices.Index(words, p.oneOf(name, v, words...))))
 	}},
@@ -104,6 +105,8 @@ var parseTarget = map[model.CheckType]func(p *parser, name string, value any){
 	},
 	model.CheckDNS:  (*parser).domain,
 	model.CheckExec: (*parser).command,
+
+	model.CheckPassive: (*parser).share,
 }
 
 func (p *parser) number(name string, value any, lowest, highest int64) int {
@@ -316,4 +319,19 @@ func (p *parser) command(name string, value any) {
 	case !filepath.IsAbs(p.Command[0]):
 		p.problem(name, p.Command[0], "is not an absolute path: begin with /, because there is no shell and no PATH to search")
 	}
+}
+
+// share reads how many failures of how many connections make an endpoint fail.
+func (p *parser) share(name string, value any) {
+	if value == nil || value == "" {
+		return
+	}
+	text, _ := value.(string)
+	failures, of, found := strings.Cut(text, " of ")
+	n, errN := strconv.Atoi(failures)
+	m, errM := strconv.Atoi(of)
+	if !found || errN != nil || errM != nil || n < 2 || n > m || m > model.MaxPassiveOf {
+		p.problem(name, value, fmt.Sprintf("is not usable: write for example 5 of 10, from 2 of 2 to %d of %d", model.MaxPassiveOf, model.MaxPassiveOf))
+	}
+	p.Failures, p.Of = n, m
 }

@@ -204,6 +204,8 @@ func (p *parser) defaults() {
 	switch p.Type {
 	case model.CheckHTTP, model.CheckHTTPS:
 		p.HTTP = &model.HTTPCheck{Method: "GET", Path: "/", Status: []model.StatusRange{model.DefaultCheckStatus}}
+	case model.CheckPassive:
+		p.Interval, p.Failures, p.Of = model.DefaultPassiveInterval, model.DefaultPassiveFailures, model.DefaultPassiveOf
 	case model.CheckDNS:
 		p.Name, p.Query, p.Rcodes = ".", "NS", model.DefaultCheckRcodes
 	}
@@ -239,6 +241,8 @@ func (p *parser) complete() {
 		p.problem("timeout", p.Timeout, fmt.Sprintf("is longer than the interval, %s: %s", p.Interval, remedy))
 	}
 	switch {
+	case p.Type == model.CheckPassive && p.Interval < time.Second:
+		p.problem("interval", p.Interval, "is too short for a passive check: use 1s to 1h")
 	case p.Type == model.CheckTCP && p.Send != "" && p.Expect == "":
 		p.problem("send", nil, "needs expect: without an answer, it does not matter what is sent")
 	case p.Type == model.CheckUDP && p.Send == "" && !p.Echo:

@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
-const everyType = `use "tcp", "http", "https", "grpc", "udp", "dns" or "exec"`
+const everyType = `use "tcp", "http", "https", "grpc", "udp", "dns", "exec" or "passive"`
 
 // TestParseCheck: 3.30, each form of a health check, as it is printed, and each mistake,
 // with its remedy.
@@ -38,6 +38,11 @@ func TestParseCheck(t *testing.T) {
 		{`{dns: example.com., query: SOA, rcode: [NOERROR]}`, "dns example.com. SOA" + times},
 		{`{exec: /usr/bin/true}`, "exec /usr/bin/true" + times},
 		{`{exec: [/bin/sh, -c, 'test -e "$X"']}`, "exec /bin/sh" + times},
+		{`passive`, "passive 5 of 10, left out for 10s at first"},
+		{`{passive: 2 of 2, port: 8080, interval: 1m}`, "passive 2 of 2 on port 8080, left out for 1m at first"},
+		{`{passive: 1 of 2}`, `.passive: "1 of 2" is not usable: write for example 5 of 10, from 2 of 2 to 64 of 64`},
+		{`{passive: 5}`, `.passive: 5 is not usable: write for example 5 of 10, from 2 of 2 to 64 of 64`},
+		{`{passive, interval: 500ms}`, `.interval: 500ms is too short for a passive check: use 1s to 1h`},
 		{`{tcp, interval: 500ms}`, "tcp every 500ms, timeout 500ms, rise 2, fall 3"},
 
 		{`tpc`, `"tpc" is not a type of health check (did you mean tcp?): ` + everyType},
