@@ -98,7 +98,7 @@ screenshots: ## take the pictures of terminals and of the page of --web in docs/
 	$(MAKE) build VERSION='$(shell git describe --tags --always)'
 	go run ./scripts/screenshots $(BINARY) docs/images
 	scripts/install-packages nft:nftables nsenter:util-linux $(BROWSER)
-	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
+	cd e2e && SCREENSHOT=$(abspath docs/images) go test -count=1 -run '^TestPage$$' ./web
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression

@@ -33,7 +33,7 @@ type demand struct {
 
 var demands = []demand{
 	{"shop/web", 90, 4}, {"shop/api", 40, 3}, {"shop/cart", 15, 2}, {"shop/search", 6, 3}, {"shop/checkout", 3, 2},
-	{"sre/prometheus", 2, 1}, {"sre/grafana", 1, 1}, {"kube-system/metrics-server", 1, 1}, {"shop/recommendations", 0, 0},
+	{"sre/prometheus", 2, 1}, {"sre/grafana", 1, 1}, {"kube-system/metrics-server", 1, 1}, {"shop/recommendations", 0, 0}, {"shop/reviews", 0, 1},
 }
 
 func newNode(t *testing.T) *node {
@@ -43,7 +43,7 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.write(t, 3)
-	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--endpoint-metrics", "--web", "--observe=refusals")
+	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--endpoint-metrics", "--web", "--observe=connections")
 	n.daemon.Dir, n.daemon.Stderr = filepath.Dir(n.file), &n.log
 	if err := n.Node.Start(n.daemon); err != nil {
 		t.Fatal(err)
@@ -76,11 +76,14 @@ func (n *node) write(t *testing.T, search int) {
 	for i, d := range demands {
 		namespace, name, _ := strings.Cut(d.name, "/")
 		fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {clusterIP: 10.96.0.%d, ports: [{name: http, port: 80}]}\n---\n", name, namespace, 10+i)
-		pods := d.pods
-		if name == "search" {
+		pods, port := d.pods, 8080
+		switch name {
+		case "search":
 			pods = search
+		case "reviews":
+			port = 8081 // where nothing listens
 		}
-		fmt.Fprintf(&b, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-1, namespace: %s, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints:", name, namespace)
+		fmt.Fprintf(&b, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-1, namespace: %s, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: IPv4\nports: [{name: http, port: %[3]d}]\nendpoints:", name, namespace, port)
 		for p := range pods {
 			fmt.Fprintf(&b, "\n- {addresses: [%s], nodeName: node-1}", n.Pods[p].IPv4)
 		}
@@ -103,6 +106,35 @@ func (n *node) write(t *testing.T, search int) {
 func (n *node) change(t *testing.T) {
 	t.Helper()
 	n.write(t, 2)
+}
+
+// fail has a client dial what refuses it: a port without a Service, one that another rule drops, and a server that
+// does not run.
+func (n *node) fail(t *testing.T) {
+	t.Helper()
+	for _, to := range []string{"10.96.0.10:81", "10.96.0.10:82", "10.96.0.19:80"} {
+		if _, err := n.Client.Ask("tcp", netip.MustParseAddrPort(to), 20*time.Millisecond); err == nil {
+			t.Errorf("%s answers", to)
+		}
+	}
+}
+
+// failing has clients refused until stop is called.
+func (n *node) failing(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		pace := time.NewTicker(100 * time.Millisecond)
+		defer pace.Stop()
+		for ctx.Err() == nil {
+			n.fail(t)
+			select {
+			case <-ctx.Done():
+			case <-pace.C:
+			}
+		}
+	})
+	return func() { cancel(); all.Wait() }
 }
 
 // load makes connections until the test ends.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +36,8 @@ const (
 
 // TestPage opens the page in a browser on the node of a daemon with real connections
 // (11.19): numbers appear and change, filter, order and details work, nothing is
-// loaded from elsewhere, and nothing is wrong in the console. SCREENSHOT names a file
-// to write a picture to.
+// loaded from elsewhere, and nothing is wrong in the console. SCREENSHOT names a directory
+// to write pictures to.
 func TestPage(t *testing.T) {
 	n := newNode(t)
 	n.load(t)
@@ -46,11 +45,12 @@ func TestPage(t *testing.T) {
 	b.numbersChange(t)
 	b.filters(t)
 	b.showsDetail(t)
-	b.showsRefused(t, n)
+	b.showsConnections(t, n)
 	n.change(t)
 	b.waitFor(t, "the change", `[...document.querySelectorAll('#changes tbody tr')].some(r => r.textContent.includes('shop/search'))`)
-	if file := os.Getenv("SCREENSHOT"); file != "" {
-		b.picture(t, file)
+	if directory := os.Getenv("SCREENSHOT"); directory != "" {
+		b.picture(t, filepath.Join(directory, "web.png"))
+		b.pictureOfConnections(t, n, filepath.Join(directory, "web-connections.png"))
 	}
 	b.isNarrow(t)
 	b.isDark(t)
@@ -100,10 +100,17 @@ func (b *tab) showsDetail(t *testing.T) {
 	b.waitFor(t, "the detail closes", `document.querySelector('#detail').hidden`)
 }
 
-// showsRefused has a client refused, and looks for it in both lists; filters select.
-func (b *tab) showsRefused(t *testing.T, n *node) {
+// Rows of the lists of observed connections.
+const (
+	events = `[...document.querySelectorAll('#events tbody tr')]`
+	sums   = `[...document.querySelectorAll('#sums tbody tr')]`
+)
+
+// showsConnections has a client refused, and looks for it in both lists, and for those that are
+// served; filters select.
+func (b *tab) showsConnections(t *testing.T, n *node) {
 	t.Helper()
-	n.Node.TestScript(t, `nft -f - <<END
+	n.Node.TestScript(t, `sysctl -qw net.netfilter.nf_conntrack_acct=1; nft -f - <<END
 table inet refusing {
 	chain prerouting {
 		type filter hook prerouting priority -150
@@ -111,26 +118,34 @@ table inet refusing {
 	}
 }
 END`)
-	for _, to := range []string{"10.96.0.10:81", "10.96.0.10:82"} {
-		if _, err := n.Client.Ask("tcp", netip.MustParseAddrPort(to), 20*time.Millisecond); err == nil {
-			t.Errorf("%s answers", to)
-		}
-	}
-	const events, sums = `[...document.querySelectorAll('#events tbody tr')]`, `[...document.querySelectorAll('#sums tbody tr')]`
+	n.fail(t)
 	client := n.Client.IPv4.String()
+	b.set(t, "outcome", "refused")
 	b.waitFor(t, "both events", events+`.length >= 2 && `+events+`.every(r => r.cells[1].textContent.startsWith('`+client+`:')) && `+
-		events+`.some(r => r.cells[5].textContent === 'unknown-port' && r.cells[4].textContent === 'rejected' && r.cells[3].textContent === 'shop/web')`)
+		events+`.some(r => r.cells[6].textContent === 'unknown-port' && r.cells[5].textContent === 'rejected' && r.cells[3].textContent === 'shop/web')`)
 	b.waitFor(t, "sums", sums+`.length >= 2 && `+sums+`.every(r => r.cells[0].textContent === '`+client+`')`)
-	set := func(id, value string) {
-		b.evaluate(t, fmt.Sprintf(`{ const input = document.getElementById(%q); input.value = %q; input.dispatchEvent(new Event('input')); }`, id, value))
-	}
-	set("reason", "denied")
-	b.waitFor(t, "one reason, with advice", events+`.length >= 1 && `+events+`.every(r => r.cells[5].textContent === 'denied') && document.querySelector('#advice').textContent.includes('denied-sources')`)
-	set("client", "198.51.100.0/24")
-	b.waitFor(t, "no event of other clients", events+`.length === 0 && `+sums+`.length === 0 && !document.querySelector('#refused').hidden`)
-	set("client", "")
-	set("reason", "")
-	b.waitFor(t, "all events again", events+`.length >= 2`)
+	b.set(t, "reason", "denied")
+	b.waitFor(t, "one reason, with advice", events+`.length >= 1 && `+events+`.every(r => r.cells[6].textContent === 'denied') && document.querySelector('#advice').textContent.includes('denied-sources')`)
+	b.set(t, "client", "198.51.100.0/24")
+	b.waitFor(t, "no event of other clients", events+`.length === 0 && `+sums+`.length === 0 && !document.querySelector('#observed').hidden`)
+	b.set(t, "client", "")
+	b.set(t, "reason", "")
+	b.set(t, "outcome", "failed")
+	b.waitFor(t, "a connection that the endpoint refuses", events+`.some(r => r.cells[3].textContent === 'shop/reviews:http' && r.cells[4].textContent.endsWith(':8081') && r.cells[6].textContent === 'endpoint-refused') && `+
+		events+`.every(r => r.cells[5].textContent !== 'served')`)
+	b.set(t, "outcome", "served")
+	b.set(t, "of", "shop/c*")
+	b.waitFor(t, "connections with their endpoints, times and bytes", events+`.length >= 2 && `+events+`.every(r => /^shop.c(art|heckout):http$/.test(r.cells[3].textContent) && `+
+		`r.cells[4].textContent.endsWith(':8080') && r.cells[7].textContent.endsWith('s')) && `+events+`.some(r => /^[1-9].*, [1-9]/.test(r.cells[8].textContent))`)
+	b.set(t, "of", "")
+	b.set(t, "outcome", "")
+	b.waitFor(t, "all events again", events+`.length >= 40`)
+}
+
+// set gives a filter a value.
+func (b *tab) set(t *testing.T, id, value string) {
+	t.Helper()
+	b.evaluate(t, fmt.Sprintf(`{ const input = document.getElementById(%q); input.value = %q; input.dispatchEvent(new Event('input')); }`, id, value))
 }
 
 // isNarrow: on a phone nothing is wider than the screen, except what scrolls by itself.
@@ -190,6 +205,25 @@ func (b *tab) picture(t *testing.T, file string) {
 	b.waitFor(t, "a minute of rates", `document.querySelector('#rateGraph polyline').getAttribute('points').split(' ').length >= 45`)
 	b.do(t, chromedp.Click(`//a[text()='shop/web']`))
 	b.waitFor(t, "the rate of a frontend", `parseFloat(document.querySelector('#detailPorts tbody')?.rows[0].cells[2].textContent) > 1`)
+	b.capture(t, file)
+	b.do(t, chromedp.Click(`#detail a`))
+}
+
+// pictureOfConnections writes a picture of observed connections, some of which fail.
+func (b *tab) pictureOfConnections(t *testing.T, n *node, file string) {
+	t.Helper()
+	b.resize(t, 1300, 900, false)
+	defer n.failing(t)()
+	b.set(t, "of", "shop/*")
+	b.waitFor(t, "failures among others", events+`.slice(0, 25).filter(r => r.cells[5].className === 'bad').length >= 2 && `+events+`.length >= 25`)
+	b.evaluate(t, `document.querySelector('#observed').scrollIntoView()`)
+	b.capture(t, file)
+	b.set(t, "of", "")
+}
+
+// capture writes what the screen shows.
+func (b *tab) capture(t *testing.T, file string) {
+	t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +231,6 @@ func (b *tab) picture(t *testing.T, file string) {
 	if err := os.WriteFile(file, png, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.do(t, chromedp.Click(`#detail a`))
 }
 
 // tab is the page in a browser, and what was wrong with it.

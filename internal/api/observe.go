@@ -79,6 +79,15 @@ type Observing struct {
 	Level  string `json:"level"`  // refusals, failures or connections
 	Events uint64 `json:"events"` // since the start of the process
 	Lost   uint64 `json:"lost"`   // of those that the kernel has dropped because they were not read fast enough
+	// Refused are the events of connections that rules have refused, Failed of those that
+	// endpoints have refused or not answered, and Served the others.
+	Refused uint64 `json:"refused"`
+	Failed  uint64 `json:"failed"`
+	Served  uint64 `json:"served"`
+	// Sampled are connections whose outcome was found with the level failures, and SampledFailed
+	// those of them that endpoints have refused or not answered.
+	Sampled       uint64 `json:"sampled,omitempty"`
+	SampledFailed uint64 `json:"sampledFailed,omitempty"`
 	// Skipped is the number of connections that were not followed, because too many were open.
 	Skipped uint64 `json:"skipped,omitempty"`
 	// Error is why events are not read, since Since.

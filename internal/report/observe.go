@@ -63,6 +63,8 @@ func (s *Server) observing(now time.Time) *api.Observing {
 	}
 	state := s.config.Traffic.State()
 	o := &api.Observing{Level: s.config.Observe.String(), Lost: state.Lost, Skipped: state.Skipped, Events: state.Total()}
+	o.Refused, o.Failed, o.Served = state.Outcomes()
+	o.Sampled, o.SampledFailed = state.Sampled, state.SampledFailed
 	if state.Err != nil {
 		o.Error, o.Since = state.Err.Error(), onClock(now, state.Since)
 	}

@@ -84,7 +84,7 @@ func (m *Model) head() []string {
 		m.latency(),
 	}
 	if o := s.Observe; o != nil {
-		lines = append(lines, m.refused(o))
+		lines = append(lines, m.observed(o))
 	}
 	return append(append(lines, m.problems()...), "")
 }
@@ -129,17 +129,36 @@ func (m *Model) latency() string {
 	return text + fmt.Sprintf("  last %s  p50 %s  p90 %s  p99 %s  max %s", seconds(s.Last), seconds(s.P50), seconds(s.P90), seconds(s.P99), seconds(s.Max))
 }
 
-// refused returns how many refused connections were observed.
-func (m *Model) refused(o *api.Observing) string {
-	rate, known := 0.0, false
+// observed returns how many connections were refused, and of observed ones how many failed, and
+// how many were served.
+func (m *Model) observed(o *api.Observing) string {
+	before, known := &api.Observing{}, false
 	if b := m.before; b != nil && b.Observe != nil && b.Instance == m.now.Instance && m.now.Uptime > b.Uptime {
-		rate, known = float64(o.Events-b.Observe.Events)/(m.now.Uptime-b.Uptime), true
+		before, known = b.Observe, true
 	}
-	text := fmt.Sprintf("refused  %s events/s, %s in all, of samples", perSecond(rate, known), thousands(o.Events))
+	rate := func(now, before uint64) string {
+		return perSecond(float64(now-before)/(m.now.Uptime-m.uptimeBefore()), known)
+	}
+	text := "observed  refused " + rate(o.Refused, before.Refused) + "/s"
+	if o.Failed+o.Served > 0 {
+		text += ", failed " + rate(o.Failed, before.Failed) + "/s, served " + rate(o.Served, before.Served) + "/s"
+	}
+	text += ", " + thousands(o.Events) + " in all"
+	if o.Sampled > 0 {
+		text += fmt.Sprintf(", %s of %s failed", thousands(o.SampledFailed), count(int(o.Sampled), "sample"))
+	}
 	if o.Lost > 0 {
 		text += ", " + warning.Styled(thousands(o.Lost)+" lost")
 	}
 	return text + faint.Styled("  nftproxy observe -f shows them")
+}
+
+// uptimeBefore returns the age of the process at the sample before this one, or zero.
+func (m *Model) uptimeBefore() float64 {
+	if m.before == nil {
+		return 0
+	}
+	return m.before.Uptime
 }
 
 // problems returns the lines that need attention.

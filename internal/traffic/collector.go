@@ -47,6 +47,8 @@ type State struct {
 	Lost   uint64            // messages that the kernel has dropped, samples included
 	// Skipped are connections that were not followed, because too many were open.
 	Skipped uint64
+	// Sampled are the samples whose outcome is known, and SampledFailed the ones without an answer.
+	Sampled, SampledFailed uint64
 }
 
 // Untracked reports that samples cannot be judged, because the kernel does not add connections.
@@ -57,11 +59,25 @@ func (c *Collector) Untracked() bool {
 }
 
 // Total returns the number of all events.
-func (s *State) Total() (n uint64) {
-	for _, events := range s.Events {
-		n += events
+func (s *State) Total() uint64 {
+	refused, failed, served := s.Outcomes()
+	return refused + failed + served
+}
+
+// Outcomes returns the events of connections that rules have refused, of those that endpoints
+// have refused or not answered, and of the others.
+func (s *State) Outcomes() (refused, failed, served uint64) {
+	for reason, n := range s.Events {
+		switch c := model.CourseOf(reason); {
+		case c == nil:
+			refused += n
+		case c.Outcome.Failed():
+			failed += n
+		default:
+			served += n
+		}
 	}
-	return n
+	return refused, failed, served
 }
 
 // Collector reads what rules log into a [Log].
@@ -91,6 +107,9 @@ func (c *Collector) State() State {
 	}
 	if c.config.Connections != nil {
 		s.Skipped = c.config.Connections.Skipped()
+	}
+	if c.config.Samples != nil {
+		s.Sampled, s.SampledFailed = c.config.Samples.judged()
 	}
 	return s
 }

@@ -44,6 +44,20 @@ func (s *Samples) Totals() []SampleTotal {
 	return out
 }
 
+// judged returns the number of all samples, and of those without an answer.
+func (s *Samples) judged() (all, failed uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, outcomes := range s.totals {
+		for o, n := range outcomes {
+			if all += n; conntrack.Outcome(o) != conntrack.Answered {
+				failed += n
+			}
+		}
+	}
+	return all, failed
+}
+
 // Of returns the outcomes of the last minute of an endpoint of a service port.
 func (s *Samples) Of(port model.PortName, endpoint netip.AddrPort, now time.Time) (counts [conntrack.Outcomes]int) {
 	s.mu.Lock()

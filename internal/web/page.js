@@ -232,30 +232,49 @@
   const serviceOf = (o) => o.service ? o.namespace + '/' + o.service + (o.port ? ':' + o.port : '') : '';
   const ago = (at, from) => ageText(Math.max(0, (Date.parse(at) - Date.parse(from)) / 1000)) + ' ago';
 
-  // drawRefused draws the answer of ../observe; the section is hidden where nothing is observed.
-  function drawRefused(o) {
-    byId('refused').hidden = !o || o.level === 'off';
+  // problemOf returns what the answer of ../observe lacks.
+  function problemOf(o) {
+    if (o.error) return 'events are not read: ' + o.error;
+    if (o.lost) return integer.format(o.lost) + ' events are lost: they were not read fast enough';
+    return o.skipped ? plural(o.skipped, 'connection') + ' were not followed, because too many were open' : '';
+  }
+
+  function eventRow(o, e) {
+    const bytes = e.sent === undefined ? '' : integer.format(e.sent) + ', ' + integer.format(e.received);
+    const failed = e.outcome !== 'served';
+    return element('tr', null, cell(ago(o.time, e.time)), cell(e.client), cell(e.frontend + '/' + e.protocol), cell(serviceOf(e)), cell(e.endpoint ?? '', 'served'),
+      cell(e.ends || e.outcome, failed ? 'bad' : 'good'), cell(e.reason), cell(e.outcome === 'refused' ? '' : e.seconds ? seconds(e.seconds) : '<1 ms', 'served n'), cell(bytes, 'served n'));
+  }
+
+  // drawObserved draws the answer of ../observe; the section is hidden where nothing is observed.
+  function drawObserved(o) {
+    byId('observed').hidden = !o || o.level === 'off';
     if (!o || o.level === 'off') return;
-    const problem = o.error ? 'events are not read: ' + o.error : o.lost ? integer.format(o.lost) + ' events are lost: they were not read fast enough' : '';
-    text('refusedText', problem || plural(o.total, 'event') + ', which are samples', problem ? 'warn' : '');
+    const problem = problemOf(o), connections = o.events.some((e) => e.outcome !== 'refused');
+    text('observedText', problem || plural(o.total, 'event') + '; refusals are samples', problem ? 'warn' : '');
+    if (connections) text('observedName', 'Refused and observed connections');
+    text('sumsName', 'What refused whom in the last ' + plural(o.minutes, 'minute'));
     byId('sums').tBodies[0].replaceChildren(...(o.refused ?? []).map((r) => element('tr', null, cell(r.client),
       cell(serviceOf(r) || r.frontend + '/' + r.protocol), cell(r.reason), cell(integer.format(r.events), 'n'), cell(ago(o.time, r.last)))));
-    byId('events').tBodies[0].replaceChildren(...[...o.events].reverse().map((e) => element('tr', null, cell(ago(o.time, e.time)), cell(e.client),
-      cell(e.frontend + '/' + e.protocol), cell(serviceOf(e)), cell(e.ends ?? ''), cell(e.reason))));
+    byId('events').classList.toggle('rulesOnly', !connections);
+    byId('events').tBodies[0].replaceChildren(...[...o.events].reverse().map((e) => eventRow(o, e)));
     const choice = byId('reason'), known = new Set([...choice.options].map((option) => option.value));
     for (const r of o.meanings ?? []) if (!known.has(r.reason)) choice.append(element('option', {value: r.reason}, r.reason));
     const chosen = (o.meanings ?? []).find((r) => r.reason === choice.value);
-    text('advice', chosen ? chosen.text + '; ' + chosen.advice + '.' : '');
+    text('advice', chosen ? chosen.text + (chosen.advice ? '; ' + chosen.advice : '') + '.' : '');
   }
 
-  // askRefused asks for refused connections, with each other sample.
-  async function askRefused(number) {
-    const query = new URLSearchParams({limit: 50, top: 20, ...(byId('reason').value && {reason: byId('reason').value}), ...(byId('client').value && {client: byId('client').value})});
+  // askObserved asks for events, with each other sample.
+  async function askObserved(number) {
+    const query = new URLSearchParams({limit: 50, top: 20});
+    for (const [name, id] of [['reason', 'reason'], ['client', 'client'], ['service', 'of']]) if (byId(id).value) query.append(name, byId(id).value);
+    const outcome = byId('outcome').value;
+    for (const o of outcome === 'failed' ? ['refused', 'endpoint-refused', 'unanswered'] : outcome ? [outcome] : []) query.append('outcome', o);
     try {
       const response = await fetch('../observe?' + query, {cache: 'no-store', signal: AbortSignal.timeout(patience)});
       if (number !== asked) return;
-      if (response.ok) drawRefused(await response.json());
-      else text('refusedText', (await response.text()).trim() || response.statusText, 'bad');
+      if (response.ok) drawObserved(await response.json());
+      else text('observedText', (await response.text()).trim() || response.statusText, 'bad');
     } catch { /* the other question shows it */ }
   }
 
@@ -335,11 +354,11 @@
       error = 'nftproxy does not answer: ' + e.message;
     }
     draw(error);
-    if (!error && now.observe) askRefused(number);
+    if (!error && now.observe) askObserved(number);
     if (!paused) timer = setTimeout(ask, period);
   }
 
-  for (const id of ['filter', 'reason', 'client']) byId(id).addEventListener('input', ask);
+  for (const id of ['filter', 'outcome', 'reason', 'client', 'of']) byId(id).addEventListener('input', ask);
   byId('pause').addEventListener('click', () => {
     paused = !paused;
     byId('pause').setAttribute('aria-pressed', String(paused));
