@@ -14,7 +14,7 @@ import (
 // every case that refuses a connection is in the chain of a reason, or leads there. All else is
 // as without (16.4).
 func TestEveryRefusalHasAReason(t *testing.T) {
-	reasons := make(map[nft.Reason]bool)
+	reasons := make(map[model.RefusalReason]bool)
 	for _, path := range casePaths(t) {
 		for _, p := range read(t, path).phases {
 			if p.err != nil {
@@ -33,15 +33,15 @@ func TestEveryRefusalHasAReason(t *testing.T) {
 			}
 		}
 	}
-	for r := range nft.Reasons {
-		if !reasons[nft.Reason(r)] {
-			t.Errorf("no case refuses connections for the reason %s", nft.Reason(r))
+	for r := range model.Refusals {
+		if !reasons[model.RefusalReason(r)] {
+			t.Errorf("no case refuses connections for the reason %s", model.RefusalReason(r))
 		}
 	}
 }
 
 // checkRefusals checks one table, and notes the reasons that rules lead to.
-func checkRefusals(t *testing.T, path string, table *nft.Table, reasons map[nft.Reason]bool) {
+func checkRefusals(t *testing.T, path string, table *nft.Table, reasons map[model.RefusalReason]bool) {
 	t.Helper()
 	led := make(map[string]bool)
 	follow := func(where string, v nft.Verdict) {
@@ -79,7 +79,7 @@ func checkRefusals(t *testing.T, path string, table *nft.Table, reasons map[nft.
 	}
 	for _, c := range table.Chains {
 		r, s, ok := nft.ReasonOf(c.Name)
-		ofEndpoints := s == nft.OfRange && (r == nft.NoEndpoints || r == nft.NoLocalEndpoints) // elements of ranges come and go
+		ofEndpoints := s == nft.OfRange && (r == model.NoEndpoints || r == model.NoLocalEndpoints) // elements of ranges come and go
 		if ok && !led[c.Name] && !ofEndpoints {
 			t.Errorf("%s: nothing leads to chain %s", path, c.Name)
 		}

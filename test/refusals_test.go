@@ -78,7 +78,7 @@ func (c *cluster) refusals(t *testing.T) (out []counters.Refusal) {
 
 // countOf returns the counter of a reason and a frontend, or range of ports, or what stands for
 // it.
-func (c *cluster) countOf(t *testing.T, r nft.Reason, dialled model.Frontend) (n uint64) {
+func (c *cluster) countOf(t *testing.T, r model.RefusalReason, dialled model.Frontend) (n uint64) {
 	t.Helper()
 	for _, o := range c.refusals(t) {
 		if o.Reason == r && o.Dialled == dialled.ID() {
@@ -91,12 +91,12 @@ func (c *cluster) countOf(t *testing.T, r nft.Reason, dialled model.Frontend) (n
 var protocolOf = map[string]model.Protocol{"tcp": model.TCP, "udp": model.UDP}
 
 // counterFor returns what the connections of a network to a frontend are counted by.
-func counterFor(r nft.Reason, network string, to netip.AddrPort) model.Frontend {
+func counterFor(r model.RefusalReason, network string, to netip.AddrPort) model.Frontend {
 	protocol := protocolOf[network]
-	switch nft.Reasons[r].CountedBy {
-	case nft.ByAddress:
+	switch model.Refusals[r].CountedBy {
+	case model.ByAddress:
 		return model.Frontend{Address: to.Addr()}
-	case nft.ByProtocol:
+	case model.ByProtocol:
 		return model.Frontend{Address: model.Wildcard(model.FamilyOf(to.Addr())), Protocol: protocol}
 	}
 	return model.Frontend{Address: to.Addr(), Protocol: protocol, Port: to.Port()}
@@ -138,20 +138,20 @@ func TestRefusals(t *testing.T) {
 	inside := []*netlab.Host{c.Node, c.Pods[0]}
 	all := append(inside, c.Client)
 	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
-		check := func(r nft.Reason, clients []*netlab.Host, to netip.AddrPort) {
+		check := func(r model.RefusalReason, clients []*netlab.Host, to netip.AddrPort) {
 			c.checkRefusal(t, r, network, to, clients)
 			log.has(t, r.String(), protocolOf[network], to, clients...)
 		}
-		check(nft.NoEndpoints, all, s.empty.clusterIP(family))
-		check(nft.NoEndpoints, all, s.empty.loadBalancerIP(family))
-		check(nft.NoEndpoints, all, s.empty.nodePort(c.Node, family))
-		check(nft.NoLocalEndpoints, []*netlab.Host{c.Client}, s.local.externalIP(family))
-		check(nft.NoLocalEndpoints, all, s.inner.clusterIP(family))
-		check(nft.SourceRanges, all, s.ranged.loadBalancerIP(family))
-		check(nft.NotAllowed, all, s.closed.externalIP(family))
-		check(nft.NotAllowed, all, s.closed.nodePort(c.Node, family))
-		check(nft.Denied, all, s.denied.clusterIP(family))
-		check(nft.UnusedAddress, inside, service{N: 99}.clusterIP(family))
+		check(model.NoEndpoints, all, s.empty.clusterIP(family))
+		check(model.NoEndpoints, all, s.empty.loadBalancerIP(family))
+		check(model.NoEndpoints, all, s.empty.nodePort(c.Node, family))
+		check(model.NoLocalEndpoints, []*netlab.Host{c.Client}, s.local.externalIP(family))
+		check(model.NoLocalEndpoints, all, s.inner.clusterIP(family))
+		check(model.SourceRanges, all, s.ranged.loadBalancerIP(family))
+		check(model.NotAllowed, all, s.closed.externalIP(family))
+		check(model.NotAllowed, all, s.closed.nodePort(c.Node, family))
+		check(model.Denied, all, s.denied.clusterIP(family))
+		check(model.UnusedAddress, inside, service{N: 99}.clusterIP(family))
 	})
 	c.checkUnknownPorts(t, s.web, all)
 	c.checkRanges(t, s.media, all)
@@ -167,12 +167,12 @@ func TestRefusals(t *testing.T) {
 
 // checkRefusal has clients dial a frontend until the packets of all have arrived: on a busy
 // machine one may be late, or lost in the laboratory.
-func (c *cluster) checkRefusal(t *testing.T, r nft.Reason, network string, to netip.AddrPort, clients []*netlab.Host) {
+func (c *cluster) checkRefusal(t *testing.T, r model.RefusalReason, network string, to netip.AddrPort, clients []*netlab.Host) {
 	t.Helper()
 	eventually(t, func() error {
 		for _, from := range clients {
 			want := wantSilence
-			if nft.Reasons[r].Rejects {
+			if model.Refusals[r].Rejected {
 				want = wantRefused
 			}
 			if err := want(from, network, to); err != nil {
@@ -200,7 +200,7 @@ func (c *cluster) checkUnknownPorts(t *testing.T, s service, clients []*netlab.H
 				dialled = append(dialled, c.dialRefused(t, network, netip.AddrPortFrom(a, port), clients))
 			}
 		}
-		c.checkSum(t, nft.UnknownPort, model.Frontend{Address: a}, dialled)
+		c.checkSum(t, model.UnknownPort, model.Frontend{Address: a}, dialled)
 	}
 }
 
@@ -220,7 +220,7 @@ func (c *cluster) dialRefused(t *testing.T, network string, to netip.AddrPort, c
 }
 
 // checkSum compares a counter with the packets that arrived at several ports.
-func (c *cluster) checkSum(t *testing.T, r nft.Reason, counter model.Frontend, all []dialled) {
+func (c *cluster) checkSum(t *testing.T, r model.RefusalReason, counter model.Frontend, all []dialled) {
 	t.Helper()
 	eventually(t, func() error { // packets may be late
 		var want uint64
@@ -246,9 +246,9 @@ func (c *cluster) checkRanges(t *testing.T, s service, clients []*netlab.Host) {
 			for _, port := range []uint16{8000, 8050, 8099} {
 				dialled = append(dialled, c.dialRefused(t, network, netip.AddrPortFrom(f.Address, port), clients))
 			}
-			r := nft.NoEndpoints
+			r := model.NoEndpoints
 			if network == "udp" { // no frontend: the range is of TCP
-				r, f = nft.UnknownPort, model.Frontend{Address: f.Address}
+				r, f = model.UnknownPort, model.Frontend{Address: f.Address}
 			}
 			c.checkSum(t, r, f, dialled)
 		}
@@ -266,12 +266,12 @@ func (c *cluster) checkPings(t *testing.T, s service, log *packetLog) {
 			}
 		}
 		eventually(t, func() error {
-			if got := c.countOf(t, nft.PingRefused, model.Frontend{Address: a}); got != 3 {
+			if got := c.countOf(t, model.PingRefused, model.Frontend{Address: a}); got != 3 {
 				return fmt.Errorf("%d echo requests to %s are counted, want 3", got, a)
 			}
 			return nil
 		})
-		log.has(t, nft.PingRefused.String(), model.EchoProtocol(family), netip.AddrPortFrom(a, 0), c.Client)
+		log.has(t, model.PingRefused.String(), model.EchoProtocol(family), netip.AddrPortFrom(a, 0), c.Client)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestRefusalsOfLimits(t *testing.T) {
 				open(t, c.Client, network, to)
 				silent(t, []*netlab.Host{c.Client}, network, to)
 				silent(t, []*netlab.Host{c.Client}, network, to)
-				r := nft.OverReason(kinds[s.Name])
+				r := model.OverReason(kinds[s.Name])
 				want, _ := c.drops(t, kinds[s.Name], network, to)
 				if got := c.countOf(t, r, counterFor(r, network, to)); got != want || got < 2 {
 					t.Errorf("%s: %d connections to %s are counted, and %d dropped", r, got, to, want)
@@ -328,7 +328,7 @@ func TestRefusalOfReleasedClient(t *testing.T) {
 			c.nft("delete", "element", nft.FamilyKeyword(family), nft.TableName, nft.AffinityEndpointsSet, element)
 			served := c.seen(t, network, f.to)
 			silent(t, []*netlab.Host{c.Client}, network, f.to) // TCP may try again meanwhile
-			want, r := c.seen(t, network, f.to)-served, nft.AffinityReleased
+			want, r := c.seen(t, network, f.to)-served, model.AffinityReleased
 			c.nft("add", "element", nft.FamilyKeyword(family), nft.TableName, nft.AffinityEndpointsSet, element)
 			if got := c.countOf(t, r, counterFor(r, network, f.to)); got != want || want == 0 {
 				t.Errorf("%d connections to %s are counted, %d arrived", got, f.to, want)
@@ -349,7 +349,7 @@ func TestRefusalOfNoAddress(t *testing.T) {
 			to := netip.AddrPortFrom(model.Wildcard(family), web.NodePort())
 			c.sendFrame(datagram(netip.AddrPortFrom(c.Client.Address(family), fromUnspecified), to))
 			eventually(t, func() error {
-				if got := c.countOf(t, nft.InvalidDestination, counterFor(nft.InvalidDestination, "udp", to)); got != 1 {
+				if got := c.countOf(t, model.InvalidDestination, counterFor(model.InvalidDestination, "udp", to)); got != 1 {
 					return fmt.Errorf("%d packets are counted, want 1", got)
 				}
 				return nil

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/report"
 )
 
@@ -14,8 +13,8 @@ import (
 func TestRefusedConnections(t *testing.T) {
 	s := newSet()
 	counts := []report.RefusalCount{
-		{Reason: nft.UnusedAddress, Refused: 9},
-		{Reason: nft.Denied, Service: model.ServiceName{Namespace: "shop", Name: "web"}, Refused: 12},
+		{Reason: model.UnusedAddress, Refused: 9},
+		{Reason: model.Denied, Service: model.ServiceName{Namespace: "shop", Name: "web"}, Refused: 12},
 	}
 	want := map[string]float64{
 		`nftproxy_refused_connections_total{namespace="",reason="unused-address",service=""}`: 9,

@@ -2,75 +2,10 @@ package nft
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// Reason is why the rules refuse a connection.
-type Reason uint8
-
-const (
-	NoEndpoints Reason = iota
-	NoLocalEndpoints
-	UnknownPort
-	UnusedAddress
-	SourceRanges
-	NotAllowed
-	Denied
-	OverRate
-	OverClientRate
-	OverConnections
-	OverClientConnections
-	AffinityReleased
-	InvalidDestination
-	PingRefused
-)
-
-// CountedBy is by what the connections that are refused for a reason are counted.
-type CountedBy uint8
-
-const (
-	ByFrontend CountedBy = iota // the address, protocol and port that the client dialled
-	ByAddress                   // the address that the client dialled
-	ByProtocol                  // and the unspecified address: clients could fill a set with others
-)
-
-// ReasonRow has the facts about a reason. [model.Refusals] has the words for it.
-type ReasonRow struct {
-	Name      string // also the prefix of log messages
-	Rejects   bool   // the client gets an answer
-	CountedBy CountedBy
-}
-
-// Reasons has the rows of all reasons.
-var Reasons = [...]ReasonRow{
-	NoEndpoints:           {"no-endpoints", true, ByFrontend},
-	NoLocalEndpoints:      {"no-local-endpoints", false, ByFrontend},
-	UnknownPort:           {"unknown-port", true, ByAddress},
-	UnusedAddress:         {"unused-address", false, ByProtocol},
-	SourceRanges:          {"source-ranges", false, ByFrontend},
-	NotAllowed:            {"not-allowed", false, ByFrontend},
-	Denied:                {"denied", false, ByFrontend},
-	OverRate:              {"rate", false, ByFrontend},
-	OverClientRate:        {"client-rate", false, ByFrontend},
-	OverConnections:       {"connections", false, ByFrontend},
-	OverClientConnections: {"client-connections", false, ByFrontend},
-	AffinityReleased:      {"affinity-released", false, ByFrontend},
-	InvalidDestination:    {"invalid-destination", false, ByProtocol},
-	PingRefused:           {"ping-refused", false, ByAddress},
-}
-
-func (r Reason) String() string { return Reasons[r].Name }
-
-// OverReason returns the reason of what exceeds a kind of limit.
-func OverReason(k model.LimitKind) Reason {
-	return [...]Reason{
-		model.LimitClientRate: OverClientRate, model.LimitRate: OverRate,
-		model.LimitClientConnections: OverClientConnections, model.LimitConnections: OverConnections,
-	}[k]
-}
 
 // refusedPrefix begins the names of the chains and sets of reasons.
 const refusedPrefix = "refused-"
@@ -79,14 +14,14 @@ const refusedPrefix = "refused-"
 // a reason, to frontends of a shape, and of the set of their counters, for example
 // "range-refused-denied". NodePorts with the unspecified address are counted by the address
 // that the client dialled, like frontends with one address.
-func RefusalOf(r Reason, s Shape) string { return s.Set(refusedPrefix + r.String()) }
+func RefusalOf(r model.RefusalReason, s Shape) string { return s.Set(refusedPrefix + r.String()) }
 
 // ReasonOf returns the reason of a chain, or of a set, that [RefusalOf] names.
-func ReasonOf(name string) (r Reason, s Shape, ok bool) {
+func ReasonOf(name string) (r model.RefusalReason, s Shape, ok bool) {
 	for _, s = range []Shape{OfPort, OfRange} {
 		if reason, found := strings.CutPrefix(name, s.prefix()+refusedPrefix); found {
-			i := slices.IndexFunc(Reasons[:], func(r ReasonRow) bool { return r.Name == reason })
-			return Reason(max(i, 0)), s, i >= 0
+			r, ok = model.ReasonOf(reason)
+			return r, s, ok
 		}
 	}
 	return 0, OfPort, false
@@ -102,7 +37,7 @@ func (v Verdict) Refuses() (rejects, ok bool) {
 		return true, true
 	case v.Action == Goto:
 		r, _, ok := ReasonOf(v.Chain)
-		return ok && Reasons[r].Rejects, ok
+		return ok && model.Refusals[r].Rejected, ok
 	}
 	return false, false
 }

@@ -1,6 +1,10 @@
 package nft
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
 
 // Contents is the kind of the elements of a set.
 type Contents uint8
@@ -126,10 +130,10 @@ var Schema = []Row{
 	{Name: ObservedSet, Key: frontendKey, Passing: true},
 	{Name: ObservedAddressesSet, Key: address, Contents: Shared, Passing: true},
 	{Name: refusedPrefix, Key: frontendKey, Contents: Refusals, Ranged: true},
-	{Name: RefusalOf(UnknownPort, OfPort), Key: address, Contents: Refusals},
-	{Name: RefusalOf(PingRefused, OfPort), Key: address, Contents: Refusals},
-	{Name: RefusalOf(UnusedAddress, OfPort), Key: frontendKey[:2], Contents: Refusals},
-	{Name: RefusalOf(InvalidDestination, OfPort), Key: frontendKey[:2], Contents: Refusals},
+	{Name: RefusalOf(model.UnknownPort, OfPort), Key: address, Contents: Refusals},
+	{Name: RefusalOf(model.PingRefused, OfPort), Key: address, Contents: Refusals},
+	{Name: RefusalOf(model.UnusedAddress, OfPort), Key: frontendKey[:2], Contents: Refusals},
+	{Name: RefusalOf(model.InvalidDestination, OfPort), Key: frontendKey[:2], Contents: Refusals},
 }
 
 // place is where a set is in the schema.

@@ -65,7 +65,7 @@ func TestTheEndRefusesNothing(t *testing.T) {
 	for _, table := range observed.Tables {
 		rules := table.Chain("unserved").Rules
 		for i, r := range rules {
-			rules[i] = append(r[:len(r)-1:len(r)-1], nft.Verdict{Action: nft.Goto, Chain: nft.RefusalOf(nft.UnknownPort, nft.OfPort)})
+			rules[i] = append(r[:len(r)-1:len(r)-1], nft.Verdict{Action: nft.Goto, Chain: nft.RefusalOf(model.UnknownPort, nft.OfPort)})
 		}
 	}
 	for _, current := range []*nft.Ruleset{workload.Clone(workload.Sample()), observed} {

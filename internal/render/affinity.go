@@ -130,7 +130,7 @@ func binder(a nft.Affinity, observe model.Observe) *nft.Chain {
 		{protocol, valid, nft.Remember{Map: a.Bindings(), Key: client, Timeout: a.Timeout}, accept},
 		// The map is full: the client is still served.
 		{protocol, valid, accept},
-		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, refusal(observe, nft.AffinityReleased, nft.OfPort)},
+		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, refusal(observe, model.AffinityReleased, nft.OfPort)},
 	}}
 }
 

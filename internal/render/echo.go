@@ -66,7 +66,7 @@ func echoChains(f model.Family, r *model.Routing) []*nft.Chain {
 	if !r.AnswerFrom[f].IsValid() {
 		return nil
 	}
-	to, drop := nft.Concat{nft.DestinationAddress}, refusal(r.Observe, nft.PingRefused, nft.OfPort)
+	to, drop := nft.Concat{nft.DestinationAddress}, refusal(r.Observe, model.PingRefused, nft.OfPort)
 	client := nft.Concat{nft.DestinationAddress, nft.SourceAddress}
 	outside, _ := notFromPod(f, r)
 	return []*nft.Chain{

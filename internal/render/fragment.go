@@ -207,11 +207,11 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 	ranged := r.Frontend.IsRange()
 	switch {
 	case v == model.Reject && ranged:
-		return nft.Value{Verdict: refusal(c.observe, nft.NoEndpoints, nft.OfRange)}
+		return nft.Value{Verdict: refusal(c.observe, model.NoEndpoints, nft.OfRange)}
 	case v == model.Reject:
 		return nft.Value{Class: refused}
 	case v == model.Drop && ranged:
-		return nft.Value{Verdict: refusal(c.observe, nft.NoLocalEndpoints, nft.OfRange)}
+		return nft.Value{Verdict: refusal(c.observe, model.NoLocalEndpoints, nft.OfRange)}
 	case v == model.Drop:
 		return nft.Value{Class: dropped}
 	}

@@ -104,8 +104,8 @@ func (u laneUse) element(chain *nft.Chain) nft.Element {
 // fixedLanes are the elements of the map of lanes that are always there.
 func fixedLanes(observe model.Observe) []nft.Element {
 	return []nft.Element{
-		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: refusal(observe, nft.NoEndpoints, nft.OfPort)}},
-		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: refusal(observe, nft.NoLocalEndpoints, nft.OfPort)}},
+		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: refusal(observe, model.NoEndpoints, nft.OfPort)}},
+		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: refusal(observe, model.NoLocalEndpoints, nft.OfPort)}},
 	}
 }
 

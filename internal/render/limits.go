@@ -56,7 +56,7 @@ func (l clientLimit) suffix() string {
 func (l clientLimit) chain(observe model.Observe) *nft.Chain {
 	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{{
 		nft.OverLimit{Set: l.clients(), Key: append(dialled[l.shape][:3:3], nft.SourceAddress), Limit: l.value},
-		to(l.shape, nft.OverSet(l.kind)), refusal(observe, nft.OverReason(l.kind), l.shape),
+		to(l.shape, nft.OverSet(l.kind)), refusal(observe, model.OverReason(l.kind), l.shape),
 	}}}
 }
 
@@ -161,7 +161,7 @@ func limitChains(observe model.Observe, o options) []*nft.Chain {
 			in := to(s, frontendsOf(kind))
 			rule := nft.Rule{nft.VerdictMap{Key: in.Key, Map: in.Set}}
 			if !isOfClients(kind) {
-				rule = nft.Rule{in, to(s, nft.OverSet(kind)), refusal(observe, nft.OverReason(kind), s)}
+				rule = nft.Rule{in, to(s, nft.OverSet(kind)), refusal(observe, model.OverReason(kind), s)}
 			}
 			chain.Rules = append(chain.Rules, rule)
 		}

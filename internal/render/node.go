@@ -109,7 +109,7 @@ func chooseOnNode(observe model.Observe) *nft.Chain {
 //	ip daddr != @node-addresses drop
 func offNode(observe model.Observe) []nft.Rule {
 	elsewhere := nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.NodeAddressesSet, Not: true}
-	return []nft.Rule{{elsewhere, refusal(observe, nft.InvalidDestination, nft.OfPort)}}
+	return []nft.Rule{{elsewhere, refusal(observe, model.InvalidDestination, nft.OfPort)}}
 }
 
 // leave ends the hook for frontends of a shape that keep the addresses of clients.

@@ -18,7 +18,7 @@ import (
 
 // refusal returns the verdict for connections to frontends of a shape that are refused for
 // a reason.
-func refusal(observe model.Observe, r nft.Reason, s nft.Shape) nft.Verdict {
+func refusal(observe model.Observe, r model.RefusalReason, s nft.Shape) nft.Verdict {
 	if observe.Refusals() {
 		return nft.Verdict{Action: nft.Goto, Chain: nft.RefusalOf(r, s)}
 	}
@@ -26,15 +26,15 @@ func refusal(observe model.Observe, r nft.Reason, s nft.Shape) nft.Verdict {
 }
 
 // ending returns the verdict that refuses a connection.
-func ending(r nft.Reason) nft.Verdict {
-	if nft.Reasons[r].Rejects {
+func ending(r model.RefusalReason) nft.Verdict {
+	if model.Refusals[r].Rejected {
 		return nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
 	}
 	return nft.Verdict{Action: nft.Drop}
 }
 
 // refusals calls do for each reason that frontends of a shape can have in the table.
-func refusals(r *model.Routing, o options, do func(nft.Reason, nft.Shape)) {
+func refusals(r *model.Routing, o options, do func(model.RefusalReason, nft.Shape)) {
 	if !r.Observe.Refusals() {
 		return
 	}
@@ -42,8 +42,8 @@ func refusals(r *model.Routing, o options, do func(nft.Reason, nft.Shape)) {
 		if s == nft.OfRange && !o.has(ranged) {
 			continue
 		}
-		for reason, row := range nft.Reasons {
-			if reason := nft.Reason(reason); (s == nft.OfPort || row.CountedBy == nft.ByFrontend) && o.canRefuse(r, reason, s) {
+		for reason, row := range model.Refusals {
+			if reason := model.RefusalReason(reason); (s == nft.OfPort || row.CountedBy == model.ByFrontend) && o.canRefuse(r, reason, s) {
 				do(reason, s)
 			}
 		}
@@ -52,17 +52,17 @@ func refusals(r *model.Routing, o options, do func(nft.Reason, nft.Shape)) {
 
 // canRefuse reports whether a rule of the table refuses connections to frontends of a shape
 // for a reason that depends on an option or a setting.
-func (o options) canRefuse(r *model.Routing, reason nft.Reason, s nft.Shape) bool {
+func (o options) canRefuse(r *model.Routing, reason model.RefusalReason, s nft.Shape) bool {
 	switch reason {
-	case nft.NotAllowed, nft.Denied:
+	case model.NotAllowed, model.Denied:
 		return slices.ContainsFunc(o.lists(s), func(l clientList) bool { return l.reason == reason })
-	case nft.OverRate, nft.OverClientRate, nft.OverConnections, nft.OverClientConnections:
-		return slices.ContainsFunc(o.limits(s), func(k model.LimitKind) bool { return nft.OverReason(k) == reason })
-	case nft.AffinityReleased: // ranges have no affinity
+	case model.OverRate, model.OverClientRate, model.OverConnections, model.OverClientConnections:
+		return slices.ContainsFunc(o.limits(s), func(k model.LimitKind) bool { return model.OverReason(k) == reason })
+	case model.AffinityReleased: // ranges have no affinity
 		return s == nft.OfPort && o.has(sticky)
-	case nft.InvalidDestination:
+	case model.InvalidDestination:
 		return r.Wildcards
-	case nft.PingRefused:
+	case model.PingRefused:
 		return len(r.AnswerFrom) > 0
 	}
 	return true
@@ -70,7 +70,7 @@ func (o options) canRefuse(r *model.Routing, reason nft.Reason, s nft.Shape) boo
 
 // refusalSets returns the empty sets of counters.
 func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
-	refusals(r, o, func(reason nft.Reason, s nft.Shape) {
+	refusals(r, o, func(reason model.RefusalReason, s nft.Shape) {
 		set := nft.Declare(nft.RefusalOf(reason, s))
 		set.Dynamic, set.Timeless, set.Size = true, true, budget.CountedRefusals
 		out = append(out, set)
@@ -84,19 +84,19 @@ func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
 //	  limit rate 500/second burst 500 packets log prefix "denied" group 28272 snaplen 96
 //	drop
 func refusalChains(r *model.Routing, o options) (out []*nft.Chain) {
-	refusals(r, o, func(reason nft.Reason, s nft.Shape) {
+	refusals(r, o, func(reason model.RefusalReason, s nft.Shape) {
 		c := &nft.Chain{Name: nft.RefusalOf(reason, s)}
 		count := func(key nft.Concat, before ...nft.Statement) {
 			c.Rules = append(c.Rules, append(before,
 				nft.CountRefused{Set: c.Name, Key: key, Rate: nft.SampleRate}, nft.Within{Rate: nft.LogRate},
 				nft.Log{Prefix: reason.String(), Group: r.Observe.Group, Snaplen: nft.Snaplen}))
 		}
-		switch by := nft.Reasons[reason].CountedBy; {
-		case by == nft.ByAddress:
+		switch by := model.Refusals[reason].CountedBy; {
+		case by == model.ByAddress:
 			count(nft.Concat{nft.DestinationAddress})
-		case by == nft.ByProtocol:
+		case by == model.ByProtocol:
 			count(nft.Concat{nft.AnyDestination, nft.TransportProtocol})
-		case reason == nft.AffinityReleased: // behind DNAT
+		case reason == model.AffinityReleased: // behind DNAT
 			for _, p := range model.Protocols { // nft requires it before "proto-dst"
 				count(original[s], nft.ProtocolIs{Protocol: p})
 			}

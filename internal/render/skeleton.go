@@ -132,7 +132,7 @@ func classify(s nft.Shape, services string) nft.Rule {
 // that it has translated do not reach the chains, whether it started before nftproxy or after.
 func unserved(r *model.Routing) []*nft.Chain {
 	to := nft.Concat{nft.DestinationAddress}
-	refuse, drop := refusal(r.Observe, nft.UnknownPort, nft.OfPort), refusal(r.Observe, nft.UnusedAddress, nft.OfPort)
+	refuse, drop := refusal(r.Observe, model.UnknownPort, nft.OfPort), refusal(r.Observe, model.UnusedAddress, nft.OfPort)
 	rules := []nft.Rule{
 		// An undefined port of a ClusterIP, or another protocol (4.23).
 		{nft.InSet{Key: to, Set: nft.ClusterIPsSet}, refuse},

@@ -25,14 +25,14 @@ type clientList struct {
 	chain     string     // that checks its ranges
 	length    optionKind // a length of ranges in it
 	set       func(bits uint8) string
-	reason    nft.Reason
+	reason    model.RefusalReason
 	// refusesFound means that clients in it are refused, and not the others.
 	refusesFound bool
 }
 
 var (
-	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, nft.NotAllowed, false}
-	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, nft.Denied, true}
+	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, model.NotAllowed, false}
+	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, model.Denied, true}
 	clientLists = []clientList{allowList, denyList} // in the order in which they are checked
 )
 
@@ -173,7 +173,7 @@ func guards(s nft.Shape, observe model.Observe, o options) (rules []nft.Rule) {
 		rules = append(rules, nft.Rule{
 			to(s, nft.FirewalledSet),
 			nft.InSet{Key: client, Set: s.Set(nft.SourceRangesSet), Not: true},
-			refusal(observe, nft.SourceRanges, s),
+			refusal(observe, model.SourceRanges, s),
 		})
 	}
 	for _, l := range o.lists(s) {

@@ -80,7 +80,7 @@ func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
 
 // countsRefusals reports whether tables count refused connections.
 func countsRefusals(rs *nft.Ruleset) bool {
-	return slices.ContainsFunc(rs.Tables, func(t *nft.Table) bool { return t.Set(nft.RefusalOf(nft.NoEndpoints, nft.OfPort)) != nil })
+	return slices.ContainsFunc(rs.Tables, func(t *nft.Table) bool { return t.Set(nft.RefusalOf(model.NoEndpoints, nft.OfPort)) != nil })
 }
 
 // refusedInKernel returns the refused connections by reason; nil: they are not counted.

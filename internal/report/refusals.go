@@ -21,14 +21,14 @@ type refusalCounts struct {
 }
 
 type refusalCounter struct {
-	reason  nft.Reason
+	reason  model.RefusalReason
 	dialled model.FrontendID
 }
 
 // refusalOwner is a reason and a Service; without a name: connections to no Service, or to one
 // of those beyond the budget.
 type refusalOwner struct {
-	reason  nft.Reason
+	reason  model.RefusalReason
 	service model.ServiceName
 }
 
@@ -56,10 +56,10 @@ func newRefusalOwners(r *model.Routing) *refusalOwners {
 
 // of returns the Service of a counter; false: its frontend is gone, or it has none.
 func (o *refusalOwners) of(n *counters.Refusal) (name model.ServiceName, ok bool) {
-	switch nft.Reasons[n.Reason].CountedBy {
-	case nft.ByAddress:
+	switch model.Refusals[n.Reason].CountedBy {
+	case model.ByAddress:
 		name, ok = o.addresses[n.Dialled.Address]
-	case nft.ByFrontend:
+	case model.ByFrontend:
 		name, ok = o.frontends[n.Dialled]
 		if !ok && o.wildcards { // a NodePort, counted by the address that the client dialled
 			n := n.Dialled
@@ -91,7 +91,7 @@ func (c *refusalCounts) add(reading []counters.Refusal, owners *refusalOwners) {
 		seen[key] = n.Packets
 		growth := growth(c.seen[key], n.Packets)
 		name, ok := owners.of(n)
-		if !ok && nft.Reasons[n.Reason].CountedBy != nft.ByProtocol || growth == 0 {
+		if !ok && model.Refusals[n.Reason].CountedBy != model.ByProtocol || growth == 0 {
 			continue
 		}
 		owner := refusalOwner{n.Reason, name}
@@ -136,7 +136,7 @@ func endsRefusals(c *plan.Change) bool {
 // RefusalCount is the number of connections to a Service that were refused for a reason. It has
 // no name for connections to no Service.
 type RefusalCount struct {
-	Reason  nft.Reason
+	Reason  model.RefusalReason
 	Service model.ServiceName
 	Refused uint64
 }
@@ -219,7 +219,7 @@ func GoneRefusals(r *model.Routing) func(*counters.Refusal) bool {
 	owners := newRefusalOwners(r)
 	return func(n *counters.Refusal) bool {
 		_, ok := owners.of(n)
-		return !ok && nft.Reasons[n.Reason].CountedBy != nft.ByProtocol
+		return !ok && model.Refusals[n.Reason].CountedBy != model.ByProtocol
 	}
 }
 

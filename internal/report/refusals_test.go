@@ -28,7 +28,7 @@ func tcp(address string, port uint16) model.Frontend {
 	return model.Frontend{Address: netip.MustParseAddr(address), Protocol: model.TCP, Port: port}
 }
 
-func refusals(r nft.Reason, f model.Frontend, n uint64) counters.Refusal {
+func refusals(r model.RefusalReason, f model.Frontend, n uint64) counters.Refusal {
 	return counters.Refusal{Reason: r, Dialled: f.ID(), Packets: n}
 }
 
@@ -42,12 +42,12 @@ func TestRefusalCounts(t *testing.T) {
 	routing := refusable(map[string]model.Frontend{"web": web, "node": node, "range": ports})
 	without := refusable(map[string]model.Frontend{"node": node})
 	reading := []counters.Refusal{
-		refusals(nft.Denied, web, 12), refusals(nft.NoEndpoints, web, 3),
-		refusals(nft.Denied, tcp("192.168.7.1", 30080), 2), refusals(nft.Denied, tcp("192.168.7.2", 30080), 3),
-		refusals(nft.OverRate, ports, 7),
-		refusals(nft.UnknownPort, model.Frontend{Address: web.Address}, 4),
-		refusals(nft.UnusedAddress, model.Frontend{Address: netip.IPv4Unspecified(), Protocol: model.UDP}, 9),
-		refusals(nft.Denied, tcp("10.96.0.9", 80), 100), // of a Service that is gone
+		refusals(model.Denied, web, 12), refusals(model.NoEndpoints, web, 3),
+		refusals(model.Denied, tcp("192.168.7.1", 30080), 2), refusals(model.Denied, tcp("192.168.7.2", 30080), 3),
+		refusals(model.OverRate, ports, 7),
+		refusals(model.UnknownPort, model.Frontend{Address: web.Address}, 4),
+		refusals(model.UnusedAddress, model.Frontend{Address: netip.IPv4Unspecified(), Protocol: model.UDP}, 9),
+		refusals(model.Denied, tcp("10.96.0.9", 80), 100), // of a Service that is gone
 	}
 	want := map[string]uint64{
 		"denied shop/web": 12, "no-endpoints shop/web": 3, "denied shop/node": 5, "rate shop/range": 7, "unknown-port shop/web": 4, "unused-address /": 9,
@@ -71,7 +71,7 @@ func TestRefusalCounts(t *testing.T) {
 	reading[0].Packets, want["denied shop/web"] = 1, 21
 	c.add(reading, newRefusalOwners(routing))
 	check("the kernel's counter starts again")
-	c.forget(&plan.Plan{Changes: []plan.Change{{Verb: plan.Delete, Family: model.IPv4, Set: nft.Declare(nft.RefusalOf(nft.Denied, nft.OfPort))}}})
+	c.forget(&plan.Plan{Changes: []plan.Change{{Verb: plan.Delete, Family: model.IPv4, Set: nft.Declare(nft.RefusalOf(model.Denied, nft.OfPort))}}})
 	reading[0].Packets, want["denied shop/web"] = 5, 26
 	reading[2].Packets, reading[3].Packets = 0, 0
 	c.add(reading, newRefusalOwners(routing))
@@ -89,11 +89,11 @@ func TestRefusalSeries(t *testing.T) {
 	for i := range uint16(budget.RefusalSeries + 10) {
 		f := tcp("10.96.0.1", 1000+i)
 		frontends[fmt.Sprint("s", i)] = f
-		reading = append(reading, refusals(nft.NoEndpoints, f, 1))
+		reading = append(reading, refusals(model.NoEndpoints, f, 1))
 	}
 	var c refusalCounts
 	c.add(reading, newRefusalOwners(refusable(frontends)))
-	if n := c.sums[refusalOwner{reason: nft.NoEndpoints}]; n != 10 || len(c.sums) != budget.RefusalSeries+1 {
+	if n := c.sums[refusalOwner{reason: model.NoEndpoints}]; n != 10 || len(c.sums) != budget.RefusalSeries+1 {
 		t.Errorf("%d series; %d connections without a Service, want 10", len(c.sums), n)
 	}
 }
@@ -106,12 +106,12 @@ func TestGoneRefusals(t *testing.T) {
 		refusal counters.Refusal
 		want    bool
 	}{
-		{refusals(nft.Denied, tcp("10.96.0.1", 80), 1), false},
-		{refusals(nft.Denied, tcp("10.96.0.1", 81), 1), true},
-		{refusals(nft.Denied, tcp("192.168.7.1", 30080), 1), false},
-		{refusals(nft.UnknownPort, model.Frontend{Address: netip.MustParseAddr("10.96.0.1")}, 1), false},
-		{refusals(nft.UnknownPort, model.Frontend{Address: netip.MustParseAddr("10.96.0.2")}, 1), true},
-		{refusals(nft.UnusedAddress, model.Frontend{Address: netip.IPv4Unspecified(), Protocol: model.TCP}, 1), false},
+		{refusals(model.Denied, tcp("10.96.0.1", 80), 1), false},
+		{refusals(model.Denied, tcp("10.96.0.1", 81), 1), true},
+		{refusals(model.Denied, tcp("192.168.7.1", 30080), 1), false},
+		{refusals(model.UnknownPort, model.Frontend{Address: netip.MustParseAddr("10.96.0.1")}, 1), false},
+		{refusals(model.UnknownPort, model.Frontend{Address: netip.MustParseAddr("10.96.0.2")}, 1), true},
+		{refusals(model.UnusedAddress, model.Frontend{Address: netip.IPv4Unspecified(), Protocol: model.TCP}, 1), false},
 	} {
 		if got := gone(&c.refusal); got != c.want {
 			t.Errorf("%s of %+v is gone: %t", c.refusal.Reason, c.refusal.Dialled, got)

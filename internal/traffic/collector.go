@@ -255,18 +255,12 @@ func (c *Collector) serviceOf(e *Event) model.PortName {
 	if name, ok := c.portOf(e.Protocol, e.Dialled); ok {
 		return name
 	}
-	if e.Reason != unknownPort && e.Reason != pingRefused {
-		return model.PortName{}
+	if r, _ := model.ReasonOf(e.Reason); model.Refusals[r].CountedBy != model.ByAddress {
+		return model.PortName{} // the packet is to no address of a Service
 	}
 	name, _ := c.holders.of(e.Dialled.Addr(), e.Time)
 	return model.PortName{Service: name}
 }
-
-// Reasons of packets to an address of a Service that are not to one of its ports.
-const (
-	unknownPort = "unknown-port"
-	pingRefused = "ping-refused"
-)
 
 var logMessages = [...]string{
 	model.RefusedByRules: "connection refused", model.RefusedByEndpoint: "connection refused by the endpoint",

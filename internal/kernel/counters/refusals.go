@@ -16,7 +16,7 @@ import (
 // Refusal counts the first packets of connections that the rules refused for a reason. A client
 // that tries again is counted again.
 type Refusal struct {
-	Reason nft.Reason
+	Reason model.RefusalReason
 	// Dialled is the address, protocol and port that clients dialled, or of a range of ports
 	// its first port. Reasons that are counted by address have neither protocol nor port, and
 	// those that are counted by protocol the unspecified address.
@@ -29,12 +29,12 @@ type Refusal struct {
 func (r Reader) Refusals() ([]Refusal, error) {
 	return kernel.Consistent(r.Conn, "counters of refused connections", func() (out []Refusal, err error) {
 		for _, f := range model.Families {
-			for reason, row := range nft.Reasons {
+			for reason, row := range model.Refusals {
 				for _, s := range []nft.Shape{nft.OfPort, nft.OfRange} {
-					if s == nft.OfRange && row.CountedBy != nft.ByFrontend {
+					if s == nft.OfRange && row.CountedBy != model.ByFrontend {
 						continue
 					}
-					if out, err = r.appendRefusals(out, nft.Reason(reason), s, f); err != nil {
+					if out, err = r.appendRefusals(out, model.RefusalReason(reason), s, f); err != nil {
 						return nil, err
 					}
 				}
@@ -46,7 +46,7 @@ func (r Reader) Refusals() ([]Refusal, error) {
 
 // appendRefusals appends the counters in one set, none if it does not exist. Packets may add
 // elements meanwhile.
-func (r Reader) appendRefusals(out []Refusal, reason nft.Reason, shape nft.Shape, f model.Family) ([]Refusal, error) {
+func (r Reader) appendRefusals(out []Refusal, reason model.RefusalReason, shape nft.Shape, f model.Family) ([]Refusal, error) {
 	s, count, err := r.Set(nft.RefusalOf(reason, shape), f)
 	if errors.Is(err, unix.ENOENT) || err == nil && s.Key == nil {
 		return out, nil
