@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -60,8 +61,7 @@ func (e *Entry) Outcome() Outcome {
 	return Answered
 }
 
-// OutcomesOf returns the outcomes of TCP connections, each with one request to the kernel. An
-// entry that another program has deleted counts as refused.
+// OutcomesOf returns the outcomes of TCP connections. An entry that another program has deleted counts as refused.
 func (n Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
 	entries, err := n.EntriesOf(connections)
 	if err != nil {
@@ -74,8 +74,7 @@ func (n Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
 	return out, nil
 }
 
-// EntriesOf returns the entries of connections, each with one request to the kernel; nil: there
-// is none.
+// EntriesOf returns the entries of connections; nil: there is none.
 func (Netlink) EntriesOf(connections []Connection) ([]*Entry, error) {
 	c, err := dial()
 	if err != nil {
@@ -88,27 +87,42 @@ func (Netlink) EntriesOf(connections []Connection) ([]*Entry, error) {
 	return out, errors.Join(err, c.Close())
 }
 
+// together is how many connections are looked up at once: the answers have room in the buffer
+// of a socket.
+const together = 32
+
 func entriesOf(c *netlink.Conn, connections []Connection) ([]*Entry, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	out, buffer := make([]*Entry, len(connections)), make([]byte, receiveBuffer)
-	for i := range connections {
-		of := &connections[i]
+	out, buffer := make([]*Entry, 0, len(connections)), make([]byte, receiveBuffer)
+	for some := range slices.Chunk(connections, together) {
 		netlinkio.Renew(c)
-		asked, err := c.Send(netlink.Message{
-			Header: netlink.Header{Type: getEntry, Flags: netlink.Request},
-			Data:   append(header(model.FamilyOf(of.Dialled.Addr())), of.encode()...),
-		})
+		asked, err := c.SendMessages(questions(some))
 		if err != nil {
 			return nil, err
 		}
-		if out[i], err = receiveEntry(raw, buffer, asked.Header.Sequence); err != nil {
-			return nil, err
+		for _, q := range asked { // the kernel answers in order
+			netlinkio.Renew(c)
+			e, err := receiveEntry(raw, buffer, q.Header.Sequence)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, e)
 		}
 	}
 	return out, nil
+}
+
+func questions(connections []Connection) []netlink.Message {
+	out := make([]netlink.Message, len(connections))
+	for i := range connections {
+		of := &connections[i]
+		out[i].Header = netlink.Header{Type: getEntry, Flags: netlink.Request}
+		out[i].Data = append(header(model.FamilyOf(of.Dialled.Addr())), of.encode()...)
+	}
+	return out
 }
 
 // receiveEntry receives the answer to a request. It does not use [netlink.Conn.Receive]: an entry has

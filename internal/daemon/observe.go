@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -39,7 +40,7 @@ func (w *work) newTraffic() *traffic.Collector {
 		},
 		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Log: w.Log,
 	}
-	c.Connections = traffic.NewConnections(conntrack.Netlink{}.EntriesOf, w.Log)
+	c.Connections = traffic.NewConnections(conntrack.Netlink{}.EntriesOf, host.System("").CountsBytes, w.Log)
 	c.Logged = logged(w.Config.Own.LogConnections)
 	return traffic.NewCollector(c)
 }

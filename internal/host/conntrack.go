@@ -34,6 +34,13 @@ const (
 	entriesPerBucket = 4       // of a full hash table (9.17)
 )
 
+// CountsBytes reports whether the kernel counts the bytes of connections, or whether that is
+// not known.
+func (s System) CountsBytes() bool {
+	n, err := s.number(sysctls + "nf_conntrack_acct")
+	return err != nil || n != 0
+}
+
 // SetConntrack applies the settings, up to the first failure. The error contains a
 // remedy.
 func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {

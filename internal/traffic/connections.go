@@ -59,7 +59,9 @@ type dialled struct {
 type Connections struct {
 	// entries asks the kernel.
 	entries func([]conntrack.Connection) ([]*conntrack.Entry, error)
-	log     *slog.Logger
+	// counts reports whether entries have bytes.
+	counts func() bool
+	log    *slog.Logger
 
 	mu      sync.Mutex
 	open    map[ends]*followed
@@ -70,9 +72,10 @@ type Connections struct {
 	failed bool // the last question to the kernel; only Run uses it
 }
 
-// NewConnections returns a collection without connections.
-func NewConnections(entries func([]conntrack.Connection) ([]*conntrack.Entry, error), log *slog.Logger) *Connections {
-	return &Connections{entries: entries, log: log, open: make(map[ends]*followed), dialled: make(map[dialledFrom]dialled), more: make(chan struct{}, 1)}
+// NewConnections returns a collection without connections. It asks for entries, of connections that
+// have ended as they should only if counts reports that these have bytes.
+func NewConnections(entries func([]conntrack.Connection) ([]*conntrack.Entry, error), counts func() bool, log *slog.Logger) *Connections {
+	return &Connections{entries: entries, counts: counts, log: log, open: make(map[ends]*followed), dialled: make(map[dialledFrom]dialled), more: make(chan struct{}, 1)}
 }
 
 // Skipped returns how many connections were not followed, because too many were open.
@@ -175,29 +178,48 @@ func (s *Connections) Run(ctx context.Context, emit func(*Event)) {
 // judge emits what is known of the connections that have ended, or were open for long enough,
 // and reports whether others are open.
 func (s *Connections) judge(now time.Time, emit func(*Event)) (others bool) {
-	due := s.due(now)
-	if len(due) > 0 {
-		connections := make([]conntrack.Connection, len(due))
-		for i, c := range due {
-			connections[i] = c.Connection
+	if due := s.due(now); len(due) > 0 {
+		entries, err := s.ask(due)
+		if err != nil && !s.failed {
+			s.log.Error("the outcome of connections is not known", "error", err)
 		}
-		entries, err := s.entries(connections)
-		if err != nil {
-			if !s.failed {
-				s.log.Error("the outcome of connections is not known", "error", err)
-			}
-			entries = nil
-		}
-		s.failed = err != nil
-		for i, e := range entries {
-			if told := s.tell(due[i], e, now); told != nil {
-				emit(told)
+		if s.failed = err != nil; err == nil {
+			for i, c := range due {
+				if told := s.tell(c, entries[i], now); told != nil {
+					emit(told)
+				}
 			}
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open) > 0
+}
+
+// ask returns the entries of connections; nil: there is none, or it would say nothing new.
+func (s *Connections) ask(due []*followed) ([]*conntrack.Entry, error) {
+	connections, at := s.unknown(due, s.counts())
+	out := make([]*conntrack.Entry, len(due))
+	if len(connections) == 0 {
+		return out, nil
+	}
+	found, err := s.entries(connections)
+	for i, e := range found {
+		out[at[i]] = e
+	}
+	return out, err
+}
+
+// unknown returns the connections whose entries say something new, and their places.
+func (s *Connections) unknown(due []*followed, counts bool) (connections []conntrack.Connection, at []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range due {
+		if counts || c.how != model.ClientClosed && c.how != model.ServerClosed {
+			connections, at = append(connections, c.Connection), append(at, i)
+		}
+	}
+	return connections, at
 }
 
 // due returns the connections to ask about, oldest first. Those that have ended are no longer
@@ -249,7 +271,7 @@ func (s *Connections) tell(c *followed, entry *conntrack.Entry, now time.Time) *
 	if entry != nil {
 		e.Counted, e.Sent, e.Received = entry.Counted, entry.Sent, entry.Received
 	}
-	if !c.told || e.Reason == model.Expired || c.Protocol != model.TCP {
+	if !c.told || !c.ended.IsZero() || e.Reason == model.Expired || c.Protocol != model.TCP {
 		s.forget(c)
 	}
 	return e

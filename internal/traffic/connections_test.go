@@ -31,10 +31,11 @@ func logged(toEndpoint, reset bool) *nflog.Event {
 // course is a collection whose kernel answers with one entry, at a time that the test chooses.
 type course struct {
 	*Connections
-	entry *conntrack.Entry
-	err   error
-	asked int
-	told  []string
+	entry  *conntrack.Entry
+	counts bool
+	err    error
+	asked  int
+	told   []string
 }
 
 func newCourse() *course {
@@ -46,7 +47,7 @@ func newCourse() *course {
 			out[i] = c.entry
 		}
 		return out, c.err
-	}, slog.New(slog.DiscardHandler))
+	}, func() bool { return c.counts }, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -124,6 +125,26 @@ func TestLongConnection(t *testing.T) {
 	}
 }
 
+// TestNeedlessQuestions: 17.17. A connection that has ended without a reset is looked up only for its bytes.
+func TestNeedlessQuestions(t *testing.T) {
+	for _, counts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newCourse()
+			f.counts, f.entry = counts, &conntrack.Entry{Replied: true, Counted: true, Sent: 7}
+			f.begin(logged(true, false), frontendEnd, samplePort("web"))
+			other := logged(true, true)
+			other.Source = netip.AddrPortFrom(clientEnd.Addr(), 4712)
+			f.begin(other, frontendEnd, samplePort("web"))
+			f.end(logged(false, false))
+			f.end(other)
+			want := map[bool]int{false: 1, true: 2}[counts]
+			if f.after(judging); fmt.Sprint(f.told) != "[server-closed 0s client-reset 0s]" || f.asked != want {
+				t.Errorf("%s after %d questions, want %d", f.told, f.asked, want)
+			}
+		})
+	}
+}
+
 // TestDialled: 17.18. Without the connection in its message, a packet is joined with the one before its
 // translation, and no packet is joined twice.
 func TestDialled(t *testing.T) {
@@ -169,7 +190,7 @@ func TestFollowedHaveALimit(t *testing.T) {
 func BenchmarkConnection(b *testing.B) {
 	f := newCourse()
 	entry := &conntrack.Entry{Replied: true}
-	f.entries = func(of []conntrack.Connection) ([]*conntrack.Entry, error) {
+	f.Connections.entries = func(of []conntrack.Connection) ([]*conntrack.Entry, error) {
 		out := make([]*conntrack.Entry, len(of))
 		for i := range out {
 			out[i] = entry
