@@ -27,6 +27,7 @@ var passing = []struct {
 	{regexp.MustCompile(`nftproxy started, \S+ ago`), "nftproxy started, 2h3m ago"},
 	{regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d  (\S+):\d+ ->`), "12:00:03  $1:40962 ->"},
 	{regexp.MustCompile(`(?m)\d+s ago$`), "3s ago"},
+	{regexp.MustCompile(`; \S+s, \d+ bytes sent, \d+ bytes received`), "; 1.204s, 532 bytes sent, 12940 bytes received"},
 }
 
 // TestInspectPage runs the sessions of docs/inspect.md: with a file, else with a daemon.

@@ -45,6 +45,46 @@ metadata: {name: kubernetes}
 spec: {cidrs: [10.96.0.0/16]}
 `
 
+// connectionsInput has Services whose connections are observed: one with a server, one whose server does
+// not run, and one without a machine at the address of its endpoint.
+const connectionsInput = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, annotations: {nftproxy.dev/observe: connections}}
+spec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.128.0.2]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: api, namespace: shop, annotations: {nftproxy.dev/observe: connections}}
+spec: {clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: api-1, namespace: shop, labels: {kubernetes.io/service-name: api}}
+addressType: IPv4
+ports: [{name: http, port: 8081}]
+endpoints: [{addresses: [10.128.0.3]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop, annotations: {nftproxy.dev/observe: connections}}
+spec: {clusterIP: 10.96.0.12, ports: [{port: 5432}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}
+addressType: IPv4
+ports: [{port: 5432}]
+endpoints: [{addresses: [10.128.0.99]}]
+`
+
 // foreign logs packets to two groups, as rules of other programs do.
 const foreign = `
 nft -f - <<END
@@ -66,9 +106,14 @@ type observed struct {
 
 func newObserved(t *testing.T, flags ...string) *observed {
 	t.Helper()
+	return newObservedWith(t, observedInput, flags...)
+}
+
+func newObservedWith(t *testing.T, input string, flags ...string) *observed {
+	t.Helper()
 	o := &observed{Lab: netlab.TestLab(t, 2)}
 	o.Node.TestScript(t, foreign)
-	o.daemon = start(t, o.Node.Namespace, append([]string{"nftproxy", "run", "-f", writeFile(t, observedInput), "--cluster-cidr=10.128.0.0/16", "--hostname-override=node-1", "--observe=refusals"}, flags...)...)
+	o.daemon = start(t, o.Node.Namespace, append([]string{"nftproxy", "run", "-f", writeFile(t, input), "--cluster-cidr=10.128.0.0/16", "--hostname-override=node-1", "--observe=refusals"}, flags...)...)
 	eventually(t, "rules and the metrics server", func() bool {
 		return rendered(t, o.Node.Namespace, "10.96.0.10:80") && strings.Contains(o.daemon.log.String(), "msg=listening")
 	})
@@ -205,7 +250,7 @@ func (o *observed) others(t *testing.T) {
 	if out := o.command(t, 0, "status"); !strings.Contains(out, "observed") || !strings.Contains(out, "refusals, ") {
 		t.Errorf("status:\n%s", out)
 	}
-	if out := o.command(t, 0, "top", "--once"); !strings.Contains(out, "refused  ") {
+	if out := o.command(t, 0, "top", "--once"); !strings.Contains(out, "observed  refused ") {
 		t.Errorf("top:\n%s", out)
 	}
 	line := `msg="connection refused" reason=denied protocol=tcp client=` + o.Client.IPv4.String() + ":"
@@ -223,14 +268,39 @@ func TestObservePage(t *testing.T) {
 	o := newObserved(t)
 	for n, to := range []string{"10.96.0.12:80", "10.96.0.12:80", "10.96.0.11:80", "10.96.0.10:81", "10.96.9.9:443"} {
 		o.dial(t, to)
-		netlab.Eventually(t, time.Minute, func() error {
-			if r := o.json(t, ""); len(r.Events) != n+1 {
-				return fmt.Errorf("%d events after %d packets", len(r.Events), n+1)
-			}
-			return nil
-		})
+		o.has(t, n+1)
 	}
-	replay(t, "../../docs/observe.md", 2, func(args string) result { return ask(t, o.Node.Namespace, strings.Fields(args)...) })
+	served := newObservedWith(t, connectionsInput)
+	if err := served.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
+	}
+	served.Node.TestScript(t, "sysctl -qw net.netfilter.nf_conntrack_acct=1")
+	if _, err := served.Client.Ask("tcp", netip.MustParseAddrPort("10.96.0.10:80"), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	served.has(t, 1)
+	for n, to := range []string{"10.96.0.11:80", "10.96.0.12:5432"} {
+		served.dial(t, to)
+		served.has(t, n+2)
+	}
+	replay(t, "../../docs/observe.md", 3, func(args string) result {
+		ns := o.Node.Namespace
+		if args == "observe -n shop" {
+			ns = served.Node.Namespace
+		}
+		return ask(t, ns, strings.Fields(args)...)
+	})
+}
+
+// has waits until there are so many events.
+func (o *observed) has(t *testing.T, events int) {
+	t.Helper()
+	netlab.Eventually(t, time.Minute, func() error {
+		if r := o.json(t, ""); len(r.Events) != events {
+			return fmt.Errorf("%d events, want %d", len(r.Events), events)
+		}
+		return nil
+	})
 }
 
 // TestObserveFrontends: 17.2. Frontends of each kind are named: over IPv6, of NodePorts and of ranges
