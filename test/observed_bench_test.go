@@ -1,0 +1,184 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+)
+
+// BenchmarkObserved measures what it costs to observe the connections of all Services: of a whole
+// connection, and of the daemon that reads what the rules log. Two nodes, one for each level of
+// --observe, take turns, and the ratio is the median of the pairs.
+//
+// One thread has both ends of a connection. The kernel handles the packets in the calls that send
+// them, so that the processor time of the thread is all that a connection costs.
+func BenchmarkObserved(b *testing.B) {
+	const rounds, connections = 60, 200
+	var nodes [2]*observedNode
+	for i, level := range []string{"off", "connections"} {
+		nodes[i] = newObservedNode(b, level)
+	}
+	for _, family := range model.Families {
+		b.Run(family.String(), func(b *testing.B) {
+			var costs [2][]float64
+			var ratios []float64
+			nodes[1].settled()
+			before, opened := nodes[1].processorTime(), nodes[1].opened
+			for b.Loop() {
+				for range rounds {
+					for i, n := range nodes {
+						costs[i] = append(costs[i], float64(n.open(family, connections).Nanoseconds())/connections)
+					}
+					last := len(costs[0]) - 1
+					ratios = append(ratios, costs[1][last]/costs[0][last])
+				}
+			}
+			nodes[1].settled()
+			b.ReportMetric(float64((nodes[1].processorTime()-before).Nanoseconds())/float64(nodes[1].opened-opened), "daemon-ns/connection")
+			median := func(all []float64) float64 { slices.Sort(all); return all[len(all)/2] }
+			b.ReportMetric(median(costs[0]), "ns/off")
+			b.ReportMetric(median(costs[1]), "ns/connections")
+			b.ReportMetric(median(ratios), "ratio")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// observedNode is a node with a Service, whose server ends each connection, and a daemon.
+type observedNode struct {
+	*netlab.Lab
+	b         *testing.B
+	web       service
+	daemon    *exec.Cmd
+	listening map[model.Family]int // descriptors
+	opened    int
+}
+
+func newObservedNode(b *testing.B, level string) *observedNode {
+	lab := netlab.TestLab(b, 1)
+	n := &observedNode{Lab: lab, b: b, web: service{Name: "web", N: 1, Pods: lab.Pods}, listening: make(map[model.Family]int)}
+	file := filepath.Join(b.TempDir(), "services.yaml")
+	n.must(os.WriteFile(file, []byte(renderInput(b, lab.Node, []service{n.web})), 0o644))
+	n.daemon = exec.Command(binary, slices.Concat([]string{"run", "-f", file, "--hostname-override", nodeName, "--observe=" + level}, clusterCIDR)...)
+	n.must(lab.Node.Start(n.daemon))
+	b.Cleanup(func() { _ = n.daemon.Process.Kill(); _ = n.daemon.Wait() })
+	for _, f := range model.Families {
+		fd, address := n.socket(lab.Pods[0], f), socketAddress(netip.AddrPortFrom(lab.Pods[0].Address(f), echoPort))
+		n.must(errors.Join(unix.Bind(fd, address), unix.Listen(fd, 16)))
+		n.listening[f] = fd
+	}
+	netlab.Eventually(b, 4*patience, func() error {
+		for _, f := range model.Families {
+			c, err := lab.Client.DialContext(b.Context(), "tcp", n.web.clusterIP(f).String())
+			if err != nil {
+				return err
+			}
+			fd, _, err := unix.Accept(n.listening[f])
+			n.must(errors.Join(err, unix.Close(fd), c.Close()))
+			n.opened++
+		}
+		return nil
+	})
+	return n
+}
+
+func (n *observedNode) must(err error) {
+	n.b.Helper()
+	if err != nil {
+		n.b.Fatal(err)
+	}
+}
+
+// socket returns the descriptor of a TCP socket of a host. It is closed with the process.
+func (n *observedNode) socket(h *netlab.Host, f model.Family) (fd int) {
+	domain := map[model.Family]int{model.IPv4: unix.AF_INET, model.IPv6: unix.AF_INET6}[f]
+	n.must(h.Do(func() (err error) {
+		fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	}))
+	return fd
+}
+
+func socketAddress(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// open opens and ends connections, and returns the processor time of that, without the one of making
+// sockets, for which the thread has to be in the namespace of the client.
+func (n *observedNode) open(f model.Family, connections int) (all time.Duration) {
+	sockets := make([]int, connections)
+	for i := range sockets {
+		sockets[i] = n.socket(n.Client, f)
+	}
+	to := socketAddress(n.web.clusterIP(f))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := n.threadTime()
+	for _, client := range sockets {
+		err := unix.Connect(client, to)
+		server, _, failed := unix.Accept(n.listening[f])
+		n.must(errors.Join(err, failed, unix.Close(server), unix.Close(client))) // the port of the client is free again
+	}
+	n.opened += connections
+	return n.threadTime() - start
+}
+
+// threadTime returns the processor time of the calling thread.
+func (n *observedNode) threadTime() time.Duration {
+	var t unix.Timespec
+	n.must(unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
+	return time.Duration(t.Nano())
+}
+
+// settled waits until the daemon has all connections.
+func (n *observedNode) settled() {
+	n.b.Helper()
+	netlab.Eventually(n.b, patience, func() error {
+		a, err := get(n.Node, "GET", metricsAddress, "/observe?limit=0&top=0", "")
+		if err != nil {
+			return err
+		}
+		var o api.Observed
+		if err := json.Unmarshal([]byte(a.body), &o); err != nil {
+			return err
+		}
+		if int(o.Total) < n.opened || o.Lost > 0 || o.Skipped > 0 {
+			return fmt.Errorf("%d of %d connections, %d lost, %d skipped", o.Total, n.opened, o.Lost, o.Skipped)
+		}
+		return nil
+	})
+}
+
+// processorTime returns the time that the daemon has used.
+func (n *observedNode) processorTime() (all time.Duration) {
+	n.b.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", n.daemon.Process.Pid))
+	n.must(err)
+	for _, t := range threads {
+		text, err := os.ReadFile(t)
+		n.must(err)
+		used, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		n.must(err)
+		all += time.Duration(used)
+	}
+	return all
+}
