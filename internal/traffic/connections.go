@@ -65,6 +65,7 @@ type Connections struct {
 
 	mu      sync.Mutex
 	open    map[ends]*followed
+	ended   []*followed // which are not open, in the order of their ends
 	dialled map[dialledFrom]dialled
 	skipped uint64
 	more    chan struct{} // has an element if connections are open
@@ -116,7 +117,14 @@ func (s *Connections) begin(n *nflog.Event, to netip.AddrPort, port model.PortNa
 	key := ends{n.Protocol, n.Source, n.Destination}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[key] == nil && len(s.open) >= MaxFollowed {
+	if before := s.open[key]; before != nil { // its end was not seen
+		how := model.Unanswered
+		if before.told {
+			how = model.Expired
+		}
+		s.finish(key, before, how)
+	}
+	if len(s.open)+len(s.ended) >= MaxFollowed {
 		s.skipped++
 		return
 	}
@@ -130,30 +138,30 @@ func (s *Connections) begin(n *nflog.Event, to netip.AddrPort, port model.PortNa
 	}
 }
 
-// end notes a segment that ends a connection. The first one counts, and a reset more than that.
+// end notes a segment that ends a connection. The first one counts, also a reset.
 func (s *Connections) end(n *nflog.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byClient := true
-	c := s.open[ends{n.Protocol, n.Source, n.Destination}]
+	key, closed, reset := ends{n.Protocol, n.Source, n.Destination}, model.ClientClosed, model.ClientReset
+	c := s.open[key]
 	if c == nil {
-		byClient = false
-		c = s.open[ends{n.Protocol, n.Destination, n.Source}]
+		key, closed, reset = ends{n.Protocol, n.Destination, n.Source}, model.ServerClosed, model.ServerReset
+		c = s.open[key]
 	}
-	if c == nil || !c.ended.IsZero() {
-		return
-	}
-	c.ended = time.Now()
 	switch {
-	case byClient && n.Reset:
-		c.how = model.ClientReset
-	case byClient:
-		c.how = model.ClientClosed
+	case c == nil:
 	case n.Reset:
-		c.how = model.ServerReset
+		s.finish(key, c, reset)
 	default:
-		c.how = model.ServerClosed
+		s.finish(key, c, closed)
 	}
+}
+
+// finish notes how a connection has ended. Another one may have its ends from now on.
+func (s *Connections) finish(key ends, c *followed, how string) {
+	c.ended, c.how = time.Now(), how
+	delete(s.open, key)
+	s.ended = append(s.ended, c)
 }
 
 // Run finds outcomes until ctx ends, and calls emit for each. It sleeps while no connection is
@@ -193,7 +201,7 @@ func (s *Connections) judge(now time.Time, emit func(*Event)) (others bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.open) > 0
+	return len(s.open)+len(s.ended) > 0
 }
 
 // ask returns the entries of connections; nil: there is none, or it would say nothing new.
@@ -215,29 +223,37 @@ func (s *Connections) unknown(due []*followed, counts bool) (connections []connt
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range due {
-		if counts || c.how != model.ClientClosed && c.how != model.ServerClosed {
+		switch c.how {
+		case model.Expired, model.Unanswered: // the entry is the one of a later connection
+		case model.ClientClosed, model.ServerClosed:
+			if counts {
+				connections, at = append(connections, c.Connection), append(at, i)
+			}
+		default:
 			connections, at = append(connections, c.Connection), append(at, i)
 		}
 	}
 	return connections, at
 }
 
-// due returns the connections to ask about, oldest first. Those that have ended are no longer
-// followed. An end is looked at some time later, so that it is the end for both sides.
+// due returns the connections to ask about, oldest first. An end is looked at some time later, so that
+// it is the end for both sides.
 func (s *Connections) due(now time.Time) (out []*followed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key, c := range s.open {
-		switch {
-		case !c.ended.IsZero() && now.Sub(c.ended) >= judging/2:
-			delete(s.open, key)
-		case c.ended.IsZero() && !c.told && now.Sub(c.begun) >= patience:
-		case c.ended.IsZero() && c.told && now.Sub(c.searched) >= search:
-		default:
-			continue
+	n := 0
+	for n < len(s.ended) && now.Sub(s.ended[n].ended) >= judging/2 {
+		n++
+	}
+	out = append(out, s.ended[:n]...)
+	if s.ended = slices.Delete(s.ended, 0, n); len(s.ended) == 0 {
+		s.ended = nil // give the memory back
+	}
+	for _, c := range s.open {
+		if !c.told && now.Sub(c.begun) >= patience || c.told && now.Sub(c.searched) >= search {
+			c.searched = now
+			out = append(out, c)
 		}
-		c.searched = now
-		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b *followed) int { return a.begun.Compare(b.begun) })
 	return out

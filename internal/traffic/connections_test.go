@@ -145,6 +145,29 @@ func TestNeedlessQuestions(t *testing.T) {
 	}
 }
 
+// TestPortsAreUsedAgain: 17.17. A connection whose client uses its port again at once has its event, as the
+// later one has, and so has one whose end was not seen.
+func TestPortsAreUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCourse()
+		f.entry = &conntrack.Entry{Replied: true}
+		for _, byClient := range []bool{true, false} {
+			f.begin(logged(true, false), frontendEnd, samplePort("web"))
+			f.end(logged(byClient, false))
+			f.end(logged(!byClient, false))
+		}
+		f.begin(logged(true, false), frontendEnd, samplePort("web"))
+		f.begin(logged(true, false), frontendEnd, samplePort("web"))
+		f.after(patience)
+		f.begin(logged(true, false), frontendEnd, samplePort("web"))
+		f.end(logged(true, true))
+		f.after(judging)
+		if want := "[client-closed 0s server-closed 0s unanswered 0s answered 2s expired 2s client-reset 0s]"; fmt.Sprint(f.told) != want || len(f.open)+len(f.ended) > 0 {
+			t.Errorf("%s, want %s", f.told, want)
+		}
+	})
+}
+
 // TestDialled: 17.18. Without the connection in its message, a packet is joined with the one before its
 // translation, and no packet is joined twice.
 func TestDialled(t *testing.T) {
