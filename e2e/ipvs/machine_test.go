@@ -151,7 +151,7 @@ func boot(c *testbed.Cluster, o order) []byte {
 	if err := writeImage(initrd, system, o); err != nil {
 		t.Fatal("make the initial file system: ", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(o.Schedulers))*time.Hour)
 	defer cancel()
 	machine := system.Command(ctx, initrd, guestCommand, answers, "-smp", "2",
 		"-netdev", "user,id=api", "-device", "virtio-net-pci,netdev=api,romfile=")

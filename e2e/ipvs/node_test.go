@@ -16,8 +16,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-// patience is how long the machine, which is slow, may take for anything.
-const patience = 5 * time.Minute
+// patience is how many attempts a wait has. Each starts programs, as kube-proxy does for each of its
+// chains, ipsets and rules: both take as much longer on a busy machine.
+const patience = 1000
 
 // node is where one proxy runs after the other.
 type node struct {
@@ -160,6 +161,9 @@ func (n *node) startNFTProxy() error {
 		return err
 	}
 	return n.wait("start nftproxy", func() error {
+		if err := n.script("! ip -o link show kube-ipvs0"); err != nil {
+			return err
+		}
 		if !strings.Contains(n.log.String(), "took over from kube-proxy") {
 			return errors.New("it has not taken over")
 		}
@@ -176,18 +180,27 @@ func (n *node) stop() error {
 	return nil
 }
 
+// wait waits until f finds no error. If it does so in vain, it ends the proxy, which then says
+// what it was doing.
 func (n *node) wait(what string, f func() error) error {
-	if err := eventually(f); err != nil {
-		return fmt.Errorf("%s: %w\n%s", what, err, n.log)
+	err := eventually(f)
+	if err == nil {
+		return nil
 	}
-	return nil
+	state, _ := n.output("busybox ps; iptables-save; ip6tables-save; ipset list -t; ip -o address")
+	if killErr := n.proxy.Process.Signal(syscall.SIGQUIT); killErr == nil {
+		_ = n.proxy.Wait()
+	}
+	return fmt.Errorf("%s: %w\n%s\n%s", what, err, n.log, state)
 }
 
+// eventually calls f until it finds no error.
 func eventually(f func() error) (err error) {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for range patience {
 		if err = f(); err == nil {
 			return nil
 		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ var counterparts = map[string]string{"sh": "scheduler=source-hash", "mh": "sched
 func (n *node) spread(scheduler string) error {
 	seen := map[string]bool{}
 	for range 12 {
-		a, err := n.Client.Ask("tcp", n.Web.Frontend(model.IPv4), 0)
+		a, err := n.Client.Ask("tcp", n.Web.Frontend(model.IPv4), limits["tcp"])
 		if err != nil {
 			return err
 		}
