@@ -25,6 +25,8 @@ func full() ServiceState {
 				EndpointsFrom: &name, Limits: Limits{1, 2, Rate{3, 4, PerHour}, Rate{5, 6, PerMinute}},
 				Ranges: []PortRange{{port, 5, 6, true}}, Sources: &Sources{true, []netip.Prefix{prefix}, []netip.Prefix{prefix}},
 				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251, ZoneFloor: 30, Observe: true, FastPath: UseFastPath, Announce: "eth0",
+				Names:     []NamedServer{{"a", "b", true, []EndpointPort{{"http", TCP, 8080}}, 1, 2, true, []NamedAddress{{address, 1, 2, 3}}}},
+				Listeners: []Listener{{"c", "d", []Family{IPv6}}},
 			},
 			Check: &Check{
 				Type: CheckHTTP, Port: 1, Interval: 2, Timeout: 3, Rise: 4, Fall: 5, AllFailing: RejectAll, Send: "a", Expect: "b",

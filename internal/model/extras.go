@@ -28,6 +28,10 @@ type Extras struct {
 	FastPath FastPathUse
 	// Announce is the interface that has the addresses while a server is usable; empty: none.
 	Announce string
+	// Names are servers by names of DNS, of a Service of files.
+	Names []NamedServer
+	// Listeners stand for addresses of the machine, of a Service of files.
+	Listeners []Listener
 }
 
 // OnFailure is the treatment of established TCP connections to an endpoint that fails its

@@ -9,25 +9,21 @@ import (
 )
 
 const (
-	noAddress = "names no address that clients dial: write one, like 203.0.113.10:443; \"ip address\" lists those of this machine"
-	isName    = "is a name, and names are not resolved: write its addresses"
-	isURL     = "is a URL: write "
+	isName = "is a name: listen has addresses of this machine, or an interface; write one"
+	isURL  = "is a URL: write "
 )
 
 // parseListenAddress reads an address of the field listen.
-func parseListenAddress(s string) (netip.Addr, string) {
-	a, problem := parseStrict(s, convert.ParseFrontend)
-	switch {
-	case a.IsUnspecified():
-		return a, noAddress
-	case problem == isName && !strings.Contains(s, "."): // most likely an interface
-		return a, noAddress
+func parseListenAddress(s string) (netip.Addr, string) { return parseStrict(s, convert.ParseFrontend) }
+
+// parseServer reads the address of a backend.
+func parseServer(s string) (netip.Addr, string) {
+	a, problem := parseStrict(s, convert.ParseEndpoint)
+	if problem != "" && a.IsLoopback() {
+		problem = thisMachine
 	}
 	return a, problem
 }
-
-// parseServer reads the address of a backend.
-func parseServer(s string) (netip.Addr, string) { return parseStrict(s, convert.ParseEndpoint) }
 
 // parseStrict reads an address without leading zeros, which Kubernetes' own fields may
 // have: other programs read them as octal.
@@ -75,9 +71,6 @@ func urlProblem(text string) string {
 	host, _, _ := strings.Cut(rest, "/")
 	return isURL + host
 }
-
-// isWildcard reports whether a text stands for all addresses: an empty one, or "*".
-func isWildcard(address string) bool { return address == "" || address == "*" }
 
 // hostBits returns a warning about a range of clients that is written as one of its
 // addresses; empty: it is not.

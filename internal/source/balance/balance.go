@@ -70,6 +70,10 @@ type Expansion struct {
 	Slices  []*discoveryv1.EndpointSlice
 	// settings are those that the annotations of the Service have.
 	settings setting.Values
+	// names are servers by names of DNS, and listeners stand for addresses of interfaces:
+	// Kubernetes has no objects for these.
+	names     []model.NamedServer
+	listeners []model.Listener
 }
 
 // Expand returns the objects, unless there is a problem.
@@ -86,7 +90,7 @@ func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 			return nil, e.All()
 		}
 	}
-	out := &Expansion{Service: e.service(), settings: e.values}
+	out := &Expansion{Service: e.service(), settings: e.values, names: e.names(), listeners: e.listeners()}
 	e.slices(out)
 	return out, e.All()
 }
@@ -131,6 +135,9 @@ func (e *expander) service() *corev1.Service {
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	}
 	for _, l := range e.addresses {
+		if l.wildcard {
+			continue
+		}
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: l.address.String()})
 	}
 	return s
@@ -156,6 +163,9 @@ func (e *expander) slices(out *Expansion) {
 	var order []group
 	members := make(map[group][]server)
 	for _, s := range e.servers {
+		if s.name != "" {
+			continue
+		}
 		g := group{model.FamilyOf(s.address), s.ports}
 		if members[g] == nil {
 			order = append(order, g)

@@ -28,11 +28,12 @@ func (e *expander) clients() {
 		limited[model.FamilyOf(p.Addr())] = true
 	}
 	for _, l := range e.addresses {
-		a := l.address
-		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[model.FamilyOf(a)] {
-			every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[a.Is4()]
-			e.Add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", model.FamilyOf(a), a, every))
-			return
+		for _, f := range l.families() {
+			if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[f] {
+				every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[f == model.IPv4]
+				e.Add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", f, l.where, every))
+				return
+			}
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 type listening struct {
 	index     int
 	text      string
-	address   netip.Addr
+	where     // it is served
 	ports     convert.PortRange
 	protocols []model.Protocol
 }
@@ -105,20 +105,20 @@ func (e *expander) protocols() (out []model.Protocol) {
 
 // join collects the addresses and the ports that they have.
 func (e *expander) join() {
-	owned := make(map[netip.Addr][]balanceRange)
+	owned := make(map[where][]balanceRange)
 	for _, l := range e.entries {
-		if owned[l.address] == nil {
+		if owned[l.where] == nil {
 			e.addresses = append(e.addresses, l)
 		}
 		for _, r := range l.all() {
-			if first, p := overlapped(owned[l.address], r); first != nil {
-				e.Add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.address, first.index))
+			if first, p := overlapped(owned[l.where], r); first != nil {
+				e.Add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.where, first.index))
 				return
 			}
-			owned[l.address] = append(owned[l.address], r)
+			owned[l.where] = append(owned[l.where], r)
 		}
 	}
-	e.listened = slices.Clone(owned[e.entries[0].address])
+	e.listened = slices.Clone(owned[e.entries[0].where])
 	e.samePorts(owned)
 }
 
@@ -135,7 +135,7 @@ func overlapped(all []balanceRange, r balanceRange) (by *balanceRange, at portKe
 }
 
 // samePorts checks that all addresses have the same ports, as addresses of a Service have.
-func (e *expander) samePorts(owned map[netip.Addr][]balanceRange) {
+func (e *expander) samePorts(owned map[where][]balanceRange) {
 	for _, ranges := range owned {
 		slices.SortFunc(ranges, func(a, b balanceRange) int {
 			return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.First, b.First))
@@ -143,14 +143,14 @@ func (e *expander) samePorts(owned map[netip.Addr][]balanceRange) {
 	}
 	first := e.addresses[0]
 	for _, l := range e.addresses[1:] {
-		lacks := func(a, b netip.Addr) bool {
+		lacks := func(a, b where) bool {
 			k, found := lacking(owned[a], owned[b])
 			if found {
 				e.Add(l.field(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
 			}
 			return found
 		}
-		if lacks(l.address, first.address) || lacks(first.address, l.address) {
+		if lacks(l.where, first.where) || lacks(first.where, l.where) {
 			return
 		}
 	}
@@ -238,20 +238,18 @@ func parseListen(text string) (l listening, wrong *misread) {
 		}
 		l.protocols = []model.Protocol{p}
 	}
-	if address, whole := strings.CutSuffix(rest, ":"+convert.AllPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
-		if isWildcard(address) {
-			return l, &misread{text, noAddress}
-		}
-		if l.address, l.ports, wrong = splitPort(address, parseListenAddress); wrong != nil && wrong.problem == noAddress {
+	if l.parseWildcard(rest) {
+		if wrong = l.wildcardPorts(rest); wrong != nil {
 			wrong.text = text
 		}
+		return l, wrong
+	}
+	if address, whole := strings.CutSuffix(rest, ":"+convert.AllPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
+		l.address, l.ports, wrong = splitPort(address, parseListenAddress)
 		l.ports = convert.EveryPort
 		return l, wrong
 	}
 	l.address, l.ports, wrong = splitPort(rest, parseListenAddress)
-	if wrong != nil && wrong.problem == noAddress {
-		wrong.text = text
-	}
 	if wrong == nil && l.ports == (convert.PortRange{}) {
 		wrong = &misread{text, "has no port: write it like " + example(l.address, "443")}
 	}
@@ -297,8 +295,6 @@ func cutPort(text string) (address, port, problem string) {
 		return inside, port, ""
 	case last < 0:
 		return text, "", ""
-	case isWildcard(text[:last]):
-		return "", "", noAddress
 	case strings.Count(text, ":") == 1:
 		if text[last+1:] == "" {
 			return "", "", "has a ':' and no port: add the port, or remove it"

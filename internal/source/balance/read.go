@@ -54,11 +54,12 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	if proxyName != "" {
 		e.Service.Labels = map[string]string{convert.LabelProxyName: proxyName}
 	}
-	service, found := convert.ServiceWith(e.Service, proxyName, &convert.Given{Values: e.settings, Place: placeOf})
+	service, found := convert.ServiceWith(e.Service, proxyName, &convert.Given{Values: e.settings, Place: placeOf, Anywhere: len(e.listeners) > 0})
 	c.Findings = append(c.Findings, found...)
 	if service != nil {
 		service.Balance = true
 		convert.OnNode(service)
+		addNames(service, e.names, e.listeners)
 	}
 	c.Service = service
 	c.Objects = append(c.Objects, e.Service)
@@ -68,6 +69,15 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 		c.Slices = append(c.Slices, slice)
 		c.Objects = append(c.Objects, s)
 	}
+}
+
+// addNames adds servers by names and listeners to a Service.
+func addNames(s *model.Service, names []model.NamedServer, listeners []model.Listener) {
+	if len(names)+len(listeners) == 0 {
+		return
+	}
+	extras := *s.Extra()
+	extras.Names, extras.Listeners, s.Extras = names, listeners, &extras
 }
 
 // numberProblem returns the problem of a number in place of a text: quotes would not be

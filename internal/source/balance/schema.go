@@ -29,15 +29,17 @@ func Schema() []byte {
 }
 
 const (
-	addressPattern  = `(\[[0-9a-fA-F:.]+\]|[0-9.]+)`
-	portPattern     = `[0-9]{1,5}(-[0-9]{1,5})?`
-	protocolPattern = `([tT][cC][pP]|[uU][dD][pP]|[sS][cC][tT][pP])`
-	namePattern     = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+	addressPattern   = `(\[[0-9a-fA-F:.]+\]|[0-9.]+)`
+	portPattern      = `[0-9]{1,5}(-[0-9]{1,5})?`
+	protocolPattern  = `([tT][cC][pP]|[uU][dD][pP]|[sS][cC][tT][pP])`
+	interfacePattern = `[A-Za-z0-9_-]{1,15}(\.[0-9]+)?`
+	hostPattern      = `([A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]*[A-Za-z][A-Za-z0-9_-]*\.?`
+	namePattern      = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
 )
 
 func balanceProperties() jsonSchema {
-	listen := schemaText("address and port, range of ports, or all ports, like 203.0.113.10:443, [2001:db8::10]:443, 203.0.113.10:5000-5099/udp or 203.0.113.10:all",
-		"^"+addressPattern+":("+portPattern+"|"+convert.AllPorts+")(/"+protocolPattern+")?$")
+	listen := schemaText("address and port, range of ports, or all ports, like 203.0.113.10:443, [2001:db8::10]:443, 203.0.113.10:5000-5099/udp or 203.0.113.10:all; without an address, all of this machine, like :443; those of an interface, like eth0:443",
+		"^("+addressPattern+"|[*]?|"+interfacePattern+"):("+portPattern+"|"+convert.AllPorts+")(/"+protocolPattern+")?$")
 	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
 	out := setting.Properties()
 	maps.Copy(out, jsonSchema{
@@ -54,8 +56,8 @@ func balanceProperties() jsonSchema {
 }
 
 func backendAddress() jsonSchema {
-	return schemaText("address, with a port unless it is that of listen, like 10.0.0.2:8443 or [fd00::2]:8443",
-		"^("+addressPattern+"(:"+portPattern+")?|[0-9a-fA-F:.]+)$")
+	return schemaText("address or name of DNS, with a port unless it is that of listen, like 10.0.0.2:8443, [fd00::2]:8443 or app.example.com:8443; a name of SRV records has none, like _https._tcp.example.com",
+		"^("+addressPattern+"(:"+portPattern+")?|[0-9a-fA-F:.]+|"+hostPattern+"(:"+portPattern+")?)$")
 }
 
 func backendProperties() jsonSchema {

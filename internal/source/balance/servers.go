@@ -14,7 +14,9 @@ import (
 // server is a backend.
 type server struct {
 	index            int
-	address          netip.Addr
+	address          netip.Addr        // the zero value: it is a name
+	name             string            // of DNS
+	records          bool              // the name has SRV records
 	ports            convert.PortRange // none: those of the frontend
 	weight, priority int32
 }
@@ -52,6 +54,7 @@ func (e *expander) backends() {
 	}
 	type target struct {
 		address netip.Addr
+		name    string
 		ports   convert.PortRange
 	}
 	seen := make(map[target]server)
@@ -61,7 +64,7 @@ func (e *expander) backends() {
 		if e.Count > before {
 			continue
 		}
-		t := target{s.address, s.ports}
+		t := target{s.address, s.name, s.ports}
 		if first, twice := seen[t]; twice {
 			e.Add(s.field()+".address", e.Backends[i].Address, "is also "+first.field()+": remove one of them, or give one a weight")
 			continue
@@ -83,8 +86,11 @@ func (e *expander) server(i int) server {
 		e.Add(s.field()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
 		return s
 	}
-	var wrong *misread
-	if s.address, s.ports, wrong = e.address(b); wrong != nil {
+	wrong, named := e.named(b, &s)
+	if !named {
+		s.address, s.ports, wrong = e.address(b)
+	}
+	if wrong != nil {
 		e.Add(s.field()+".address", wrong.text, wrong.problem)
 		return s
 	}
@@ -155,13 +161,14 @@ func (e *expander) numbers(b *Backend, s *server) {
 // reviewServers warns of servers and addresses that will not serve.
 func (e *expander) reviewServers() {
 	for _, f := range model.Families {
-		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return model.FamilyOf(l.address) == f })
-		i := slices.IndexFunc(e.servers, func(s server) bool { return model.FamilyOf(s.address) == f })
+		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return l.listens(f) })
+		i := slices.IndexFunc(e.servers, func(s server) bool { return s.name != "" || model.FamilyOf(s.address) == f })
 		switch {
+		case listens >= 0 && e.addresses[listens].wildcard && i < 0: // most machines have both
 		case listens >= 0 && i < 0 && e.BackendsFrom == "" && len(e.servers) > 0:
 			l := e.addresses[listens]
 			e.Warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
-		case listens < 0 && i >= 0:
+		case listens < 0 && i >= 0 && e.servers[i].name == "":
 			s := e.servers[i]
 			e.Warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
 		}
@@ -180,7 +187,7 @@ func (e *expander) reviewServers() {
 func (e *expander) reviewLoops() {
 	own := make(map[netip.Addr]bool)
 	for _, l := range e.addresses {
-		own[l.address] = true
+		own[l.address] = !l.wildcard
 	}
 	for _, s := range e.servers {
 		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.PortRange) }) {

@@ -48,6 +48,9 @@ func ServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Serv
 type Given struct {
 	setting.Values
 	Place func(*setting.Setting) string
+	// Anywhere allows that the Service has no address of its own: it is served on ones of
+	// interfaces.
+	Anywhere bool
 }
 
 // ServiceWith converts a Service with given settings. Its annotations do not count.
@@ -131,7 +134,8 @@ func (c *serviceConverter) balanced() bool {
 	isVIP := func(in corev1.LoadBalancerIngress) bool {
 		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
 	}
-	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(c.ingress, isVIP) {
+	anywhere := c.given != nil && c.given.Anywhere
+	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !anywhere && !slices.ContainsFunc(c.ingress, isVIP) {
 		c.Warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
 		return false
 	}

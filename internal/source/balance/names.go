@@ -1,0 +1,117 @@
+package balance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
+)
+
+const (
+	// maxName and maxLabel are the lengths of names and their labels in DNS (RFC 1035, 2.3.4).
+	maxName  = 253
+	maxLabel = 63
+
+	thisMachine = "stands for this machine itself, where packets of clients do not get: let the server listen on an address of an interface, and write that address"
+)
+
+// nameOf returns the name of DNS in the address of a backend, in lower case; empty: it is an
+// address.
+func nameOf(text string) (name, problem string) {
+	if !looksLikeName(text) {
+		return "", ""
+	}
+	name = strings.ToLower(text)
+	labels := strings.Split(strings.TrimSuffix(name, "."), ".")
+	for _, l := range labels {
+		if l == "" || len(l) > maxLabel || l[0] == '-' || l[len(l)-1] == '-' {
+			return name, "is neither an address nor a name: a name has labels of 1 to 63 letters, digits and '-', between dots"
+		}
+	}
+	last := labels[len(labels)-1]
+	switch {
+	case len(name) > maxName:
+		return name, "is longer than names may be, which have at most 253 characters"
+	case last == "localhost":
+		return name, thisMachine
+	case isNumber(last), len(labels) == 4 && !slices.ContainsFunc(labels[:3], func(l string) bool { return !isNumber(l) }):
+		return name, convert.NotAnAddress + ", or a name like app.example.com"
+	}
+	return name, ""
+}
+
+func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+// isRecordName reports whether a name has SRV records: it begins with a service and a protocol
+// (RFC 2782).
+func isRecordName(name string) bool {
+	labels := strings.SplitN(name, ".", 3)
+	return len(labels) == 3 && strings.HasPrefix(labels[0], "_") && slices.Contains([]string{"_tcp", "_udp", "_sctp"}, labels[1])
+}
+
+// named reads a backend that is a name, with its ports; false: it is an address.
+func (e *expander) named(b *Backend, s *server) (wrong *misread, named bool) {
+	address, port, problem := cutPort(b.Address)
+	if problem != "" {
+		return nil, false
+	}
+	name, problem := nameOf(address)
+	switch {
+	case name == "":
+		return nil, false
+	case problem != "":
+		return &misread{address, problem}, true
+	}
+	s.name = name
+	if port != "" {
+		if s.ports, problem = convert.ParsePorts(port); problem != "" {
+			return &misread{port, problem}, true
+		}
+	}
+	if !isRecordName(name) {
+		return nil, true
+	}
+	return e.record(b, s), true
+}
+
+// record checks a backend with SRV records, which have ports, weights and priorities.
+func (e *expander) record(b *Backend, s *server) *misread {
+	s.records = true
+	given := ""
+	switch {
+	case s.ports != convert.PortRange{} || b.Port != nil:
+		given = "port"
+	case b.Weight != nil:
+		given = "weight"
+	case b.Priority != nil || b.Backup:
+		given = "priority"
+	}
+	if given != "" {
+		return &misread{b.Address, "has SRV records, which say the port, the weight and the priority: leave out the " + given}
+	}
+	if i := slices.IndexFunc(e.listened, func(r balanceRange) bool { return r.Count() > 1 }); i >= 0 {
+		return &misread{b.Address, fmt.Sprintf("has SRV records, which lead to one port, and %s has a range: write single ports", e.listened[i].field())}
+	}
+	return nil
+}
+
+// names returns the servers that are names.
+func (e *expander) names() (out []model.NamedServer) {
+	for _, s := range e.servers {
+		if s.name == "" {
+			continue
+		}
+		n := model.NamedServer{Text: e.Backends[s.index].Address, Name: s.name, Records: s.records, Priority: uint8(s.priority), Weight: uint16(s.weight), Drain: s.weight == 0}
+		for _, p := range e.ports {
+			port := s.port(p)
+			if s.records {
+				port = 0
+			}
+			n.Ports = append(n.Ports, model.EndpointPort{Name: e.portName(p), Protocol: p.protocol, Port: port})
+		}
+		out = append(out, n)
+	}
+	return out
+}
