@@ -35,6 +35,8 @@ type Basis struct {
 	Drained []Drained `json:"drained"`
 	// Changes are the changes of servers in force that no file has.
 	Changes []RuntimeChange `json:"changes,omitempty"`
+	// Names are the addresses that the names of servers have.
+	Names []ResolvedName `json:"names,omitempty"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
 	Isolates bool      `json:"isolates,omitempty"`
@@ -56,6 +58,23 @@ type FailingCheck struct {
 	// Check identifies how it is checked: another Service with the same one has the same
 	// result. Versions of nftproxy need not agree on it.
 	Check string `json:"check"`
+}
+
+// ResolvedName has the addresses that a name of DNS has as a server of a Service. The names of the
+// JSON fields are stable.
+type ResolvedName struct {
+	Namespace string            `json:"namespace"`
+	Service   string            `json:"service"`
+	Name      string            `json:"name"`
+	Addresses []ResolvedAddress `json:"addresses"`
+}
+
+// ResolvedAddress is an address of a name. Addresses of SRV records have the rest.
+type ResolvedAddress struct {
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port,omitempty"`
+	Weight   uint16     `json:"weight,omitempty"`
+	Priority uint8      `json:"priority,omitempty"`
 }
 
 // InForce is a file that is not used as it is (12.82), and the content that is served in its

@@ -147,13 +147,15 @@ type DescribedFrontend struct {
 
 // DescribedEndpoint is a host that answers for the service port.
 type DescribedEndpoint struct {
-	Address string   `json:"address"` // without a port if it has none for the service port
-	Family  string   `json:"family"`
-	Node    string   `json:"node,omitempty"`
-	Zones   []string `json:"forZones,omitempty"` // topology hints
-	Nodes   []string `json:"forNodes,omitempty"`
-	Weight  int      `json:"weight,omitempty"` // absent: not known, or 0
-	State   string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
+	Address string `json:"address"` // without a port if it has none for the service port
+	// Name is the name of DNS that has the address; absent: files name the address.
+	Name   string   `json:"name,omitempty"`
+	Family string   `json:"family"`
+	Node   string   `json:"node,omitempty"`
+	Zones  []string `json:"forZones,omitempty"` // topology hints
+	Nodes  []string `json:"forNodes,omitempty"`
+	Weight int      `json:"weight,omitempty"` // absent: not known, or 0
+	State  string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
 	// Checked is the result of the health check, absent if there is none yet.
 	Checked *Checked `json:"checked,omitempty"`
 	// Inside is for pods and this node, Outside for other clients, if they get others.

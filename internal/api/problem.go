@@ -36,6 +36,8 @@ const (
 	NoEndpoints           = "NoEndpoints"        // connections are rejected
 	NoLocalEndpoints      = "NoLocalEndpoints"   // connections are dropped
 	CheckFailing          = "CheckFailing"       // health checks of endpoints
+	NoListenAddress       = "NoListenAddress"    // a Service listens on an interface without one
+	NameFailing           = "NameFailing"        // a name of servers cannot be looked up, or not used as it is
 	ConnectionsRefused    = "ConnectionsRefused" // by endpoints
 	ConnectionsUnanswered = "ConnectionsUnanswered"
 
@@ -77,9 +79,11 @@ var classes = []struct{ reason, text string }{
 	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
 	{ChangesUnusable, "the file with changes of servers cannot be used: the files of the Balances alone count"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
+	{NoListenAddress, "Services listen on an interface, or a machine, that has no address for them"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},
+	{NameFailing, "names of servers cannot be looked up, or have addresses that are not used"},
 	{ConnectionsRefused, "endpoints refuse connections: nothing listens on their port"},
 	{ConnectionsUnanswered, "endpoints do not answer: they, or a filter in front of them, drop the packets, or the answers do not return through this node"},
 	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},

@@ -63,6 +63,15 @@ const (
 // ChangePrograms is how many programs for changes of Balances run at the same time.
 const ChangePrograms = 8
 
+// Names of servers, which files may have (Balance). A name with the least TTL is one question a
+// second for each family.
+const (
+	Names         = 1000
+	NameAddresses = 64
+	NameAnswer    = 16 << 10
+	NameQueries   = 32
+)
+
 // Questions about drained endpoints.
 const (
 	DrainTargets = 10_000

@@ -57,6 +57,10 @@ var Limits = []Limit{
 	{"CheckError", "text of a failure", "an endpoint", CheckError, "bytes", Cut, ""},
 
 	{"ChangePrograms", "programs for changes of Balances at the same time (`--on-change`)", "a machine", ChangePrograms, "programs", Wait, ""},
+	{"Names", "names of servers that are looked up", "a node", Names, "names", FirstCount, "Services of others have no such servers, and `status` says so"},
+	{"NameAddresses", "addresses, and SRV records", "a name of servers", NameAddresses, "addresses", FirstCount, "in the order of the addresses; `status` counts the others"},
+	{"NameAnswer", "answer of DNS", "a name of servers", NameAnswer, "bytes", Refused, "the last good answer stays"},
+	{"NameQueries", "questions to DNS at the same time", "a node", NameQueries, "questions", Wait, ""},
 
 	{"DrainTargets", "endpoints of a question", "`nftproxy drain`", DrainTargets, "endpoints", Refused, "the question"},
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},

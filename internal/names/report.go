@@ -1,0 +1,176 @@
+package names
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// entries returns all names, sorted.
+func (e *Engine) entries() []*entry {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.SortedFunc(maps.Values(e.names), func(a, b *entry) int { return strings.Compare(a.name, b.name) })
+}
+
+// Status returns what is known about all names, sorted.
+func (e *Engine) Status() (out []Status) {
+	for _, n := range e.entries() {
+		e.mu.Lock()
+		s := n.status
+		s.Name, s.Records, s.Own = n.name, n.key.records, nil
+		s.Addresses = make([]model.NamedAddress, 0, len(n.records))
+		for _, r := range n.records {
+			s.Addresses = append(s.Addresses, r.NamedAddress)
+		}
+		for _, records := range n.own {
+			for a, owner := range records {
+				if s.Own == nil {
+					s.Own = make(map[netip.Addr]model.ServiceName)
+				}
+				s.Own[a.Address] = owner
+			}
+		}
+		s.Services = slices.SortedFunc(maps.Keys(n.users), model.ServiceName.Compare)
+		e.mu.Unlock()
+		out = append(out, s)
+	}
+	return out
+}
+
+// Problems returns what is wrong with names, for the status.
+func (e *Engine) Problems(now time.Time) (out []api.Problem) {
+	for _, s := range e.Status() {
+		if text := s.message(now); text != "" {
+			out = append(out, api.Problem{Object: "Name " + strings.TrimSuffix(s.Name, "."), Reason: api.NameFailing, Message: text + usedBy(s.Services)})
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, s := range e.services {
+		if s.tooMany {
+			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NameFailing,
+				Message: fmt.Sprintf("has names that are not looked up: this node has more than %d", budget.Names)})
+		}
+	}
+	return out
+}
+
+// usedBy names the Services of a name.
+func usedBy(services []model.ServiceName) string {
+	if len(services) == 0 {
+		return ""
+	}
+	text := " (" + services[0].String()
+	if more := len(services) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + ")"
+}
+
+func ownText(own map[netip.Addr]model.ServiceName) string {
+	a := slices.SortedFunc(maps.Keys(own), netip.Addr.Compare)[0]
+	return fmt.Sprintf("its address %s is one that %s serves on this machine, and is left out: connections would come back; let the name have addresses of servers", a, own[a])
+}
+
+// addressTexts joins the first addresses.
+func addressTexts(all []model.NamedAddress) string {
+	const most = 3
+	var texts []string
+	for _, a := range all[:min(len(all), most)] {
+		texts = append(texts, record{NamedAddress: a}.text())
+	}
+	text := strings.Join(texts, ", ")
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Counts returns how many names are followed, and how many of them failed at the last lookup.
+func (e *Engine) Counts() (names, failing int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.names {
+		if n.status.Err != nil {
+			failing++
+		}
+	}
+	return len(e.names), failing
+}
+
+// Report returns the addresses of all names of Services, for plans on this machine.
+func (e *Engine) Report() []api.ResolvedName {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := []api.ResolvedName{}
+	for name, s := range e.services {
+		if s.given.Service == nil {
+			continue
+		}
+		all := e.addresses(name, s.given.Service)
+		for i := range all {
+			n := &s.given.Service.Extra().Names[i]
+			r := api.ResolvedName{Namespace: name.Namespace, Service: name.Name, Name: n.Name}
+			for _, a := range all[i] {
+				r.Addresses = append(r.Addresses, api.ResolvedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
+			}
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b api.ResolvedName) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service), strings.Compare(a.Name, b.Name))
+	})
+	return slices.CompactFunc(out, func(a, b api.ResolvedName) bool {
+		return a.Namespace == b.Namespace && a.Service == b.Service && a.Name == b.Name
+	})
+}
+
+// Mark returns a snapshot as an engine edits it that has these answers, and the names of its
+// Services that have none. A Service that the engine does not know has the answers of another
+// one for the same name.
+func Mark(s *model.Snapshot, answers []api.ResolvedName) (edited *model.Snapshot, unknown []string) {
+	if !slices.ContainsFunc(s.Services, func(s *model.Service) bool { return len(s.Extra().Names) > 0 }) {
+		return s, nil
+	}
+	of := func(service model.ServiceName, n *model.NamedServer) (out []model.NamedAddress) {
+		i := slices.IndexFunc(answers, func(r api.ResolvedName) bool {
+			return r.Name == n.Name && r.Namespace == service.Namespace && r.Service == service.Name
+		})
+		if i < 0 {
+			i = slices.IndexFunc(answers, func(r api.ResolvedName) bool { return r.Name == n.Name })
+		}
+		if i < 0 {
+			unknown = append(unknown, n.Label())
+			return nil
+		}
+		for _, a := range answers[i].Addresses {
+			out = append(out, model.NamedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
+		}
+		return out
+	}
+	out := *s
+	out.Services, out.Slices = slices.Clone(s.Services), slices.Clone(s.Slices)
+	for i, service := range out.Services {
+		named := service.Extra().Names
+		if len(named) == 0 {
+			continue
+		}
+		addresses := make([][]model.NamedAddress, len(named))
+		for j := range named {
+			addresses[j] = of(service.Name, &named[j])
+		}
+		state := model.ServiceState{Service: service}.WithNames(addresses)
+		out.Services[i], out.Slices = state.Service, append(out.Slices, state.Slices...)
+	}
+	slices.Sort(unknown)
+	return &out, slices.Compact(unknown)
+}
