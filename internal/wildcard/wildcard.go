@@ -1,0 +1,158 @@
+// Package wildcard follows the addresses of this machine for Services of files that listen on all
+// of them, or on all of an interface. An [Engine] is an editor of a source.
+package wildcard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Config has the parts of an engine.
+type Config struct {
+	// List returns the addresses of all interfaces, sorted.
+	List func() ([]model.InterfaceAddress, error)
+	// Follow calls changed when an interface may have got or lost an address, until ctx ends.
+	Follow func(ctx context.Context, changed func())
+	Log    *slog.Logger
+}
+
+// Engine gives Services the addresses for which their listeners stand. While no Service has one, it
+// follows nothing. Its methods are safe for concurrent use.
+type Engine struct {
+	Config
+	needed chan struct{} // closed with the first listener
+
+	mu       sync.Mutex // guards what follows
+	services map[model.ServiceName]*service
+	known    []model.InterfaceAddress
+	listed   bool
+	failure  string // last logged
+}
+
+// service is a Service with listeners.
+type service struct {
+	given, edited model.ServiceState
+	stale         bool // edited is out of date
+}
+
+// NewEngine returns an engine without Services.
+func NewEngine(c Config) *Engine {
+	return &Engine{Config: c, needed: make(chan struct{})}
+}
+
+// Edit implements the interface of editors.
+func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if state.Service == nil || len(state.Service.Extra().Listeners) == 0 {
+		delete(e.services, name)
+		return state
+	}
+	if e.services == nil {
+		e.services = make(map[model.ServiceName]*service)
+		close(e.needed)
+	}
+	if !e.listed {
+		e.list()
+	}
+	s := e.services[name]
+	if s == nil {
+		s = &service{stale: true}
+		e.services[name] = s
+	}
+	if s.stale || s.given.Service != state.Service || !slices.Equal(s.given.Slices, state.Slices) {
+		s.given, s.edited, s.stale = state, state.WithListeners(e.known), false
+	}
+	return s.edited
+}
+
+// list lists the addresses, and reports whether they are others. After an error, the known ones
+// stay.
+func (e *Engine) list() bool {
+	all, err := e.List()
+	if err != nil {
+		if e.failure != err.Error() {
+			e.Log.Error("the addresses of this machine cannot be listed; Services stay on the known ones", "error", err)
+		}
+		e.failure = err.Error()
+		return false
+	}
+	differs := e.listed && !slices.Equal(e.known, all)
+	e.known, e.listed, e.failure = all, true, ""
+	return differs
+}
+
+// Run follows the addresses until ctx ends.
+func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-e.needed:
+	}
+	e.Follow(ctx, func() {
+		if names := e.again(); len(names) > 0 {
+			changed(names...)
+		}
+	})
+}
+
+// again lists the addresses again, and returns the Services that get or lose one.
+func (e *Engine) again() (names []model.ServiceName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.services) == 0 || !e.list() {
+		return nil
+	}
+	for name, s := range e.services {
+		s.stale = true
+		names = append(names, name)
+	}
+	return names
+}
+
+// Problems returns the listeners that stand for no address, for the status.
+func (e *Engine) Problems() (out []api.Problem) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range slices.SortedFunc(maps.Keys(e.services), model.ServiceName.Compare) {
+		for _, l := range e.services[name].given.Service.Idle(e.known) {
+			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NoListenAddress, Message: message(l)})
+		}
+	}
+	return out
+}
+
+func message(l model.Listener) string {
+	of := "this machine has"
+	if l.Interface != "" {
+		of = fmt.Sprintf("there is no interface %s, or it has", l.Interface)
+	}
+	return fmt.Sprintf("listen %s: %s no such address", l.Text, of)
+}
+
+// Expand returns a snapshot as an engine edits it on a machine with these addresses.
+func Expand(s *model.Snapshot, all []model.InterfaceAddress) *model.Snapshot {
+	if !Wanted(s) {
+		return s
+	}
+	out := *s
+	out.Services = slices.Clone(s.Services)
+	for i, service := range out.Services {
+		if len(service.Extra().Listeners) > 0 {
+			out.Services[i] = model.ServiceState{Service: service}.WithListeners(all).Service
+		}
+	}
+	return &out
+}
+
+// Wanted reports whether a Service of a snapshot has listeners.
+func Wanted(s *model.Snapshot) bool {
+	return slices.ContainsFunc(s.Services, func(s *model.Service) bool { return len(s.Extra().Listeners) > 0 })
+}
