@@ -62,6 +62,7 @@ type Result = model.CheckResult
 type Transition struct {
 	Service model.ServiceName
 	Address netip.Addr
+	Name    string // of DNS that has the address; empty: none
 	Result
 }
 

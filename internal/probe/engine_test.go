@@ -332,6 +332,31 @@ func TestRackDies(t *testing.T) {
 	})
 }
 
+// TestServerDies: 3.27. A server of many Services that dies, or recovers, is one line of the log.
+func TestServerDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		l.start()
+		for i := range 200 {
+			n := fmt.Sprintf("s%d", i)
+			l.Edit(name(n), serviceOf(n, tcp, "10.0.0.1", "10.0.0.2"))
+		}
+		l.after(10 * time.Second)
+		l.answer("10.0.0.1", silent)
+		l.after(10 * time.Second)
+		log := l.logged()
+		if strings.Count(log, "\n") != 1 || !strings.Contains(log, `msg="endpoint fails its health check" service=default/s0 endpoint=10.0.0.1 services=200`) {
+			t.Errorf("log of a dead server:\n%.2000s", log)
+		}
+		l.answer("10.0.0.1", healthy)
+		l.after(10 * time.Second)
+		log = l.logged()
+		if strings.Count(log, "\n") != 1 || !strings.Contains(log, `msg="endpoint healthy again" service=default/s0 endpoint=10.0.0.1 services=200`) {
+			t.Errorf("log of one that recovers:\n%.2000s", log)
+		}
+	})
+}
+
 // TestTogether: results at the same time are one change.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -30,24 +31,67 @@ func newReport() report {
 	return report{lines: loglimit.Limiter(budget.HealthLines, reportTime)}
 }
 
-// add logs transitions.
+// add logs transitions: those of one address, of all its Services, by one line, because they have
+// one cause.
 func (r *report) add(batch []Transition, now time.Time, log *slog.Logger) {
-	for i := range batch {
-		t := &batch[i]
+	for _, group := range byAddress(batch) {
+		t := group.first
 		switch allowed := r.lines.AllowN(now, 1); {
 		case allowed && t.Healthy:
-			log.Info("endpoint healthy again", "service", t.Service, "endpoint", t.Address)
+			log.Info("endpoint healthy again", group.attributes()...)
 		case allowed:
-			log.Warn("endpoint fails its health check", "service", t.Service, "endpoint", t.Address, "error", t.Message)
+			log.Warn("endpoint fails its health check", append(group.attributes(), "error", t.Message)...)
 		case t.Healthy:
-			r.recovered++
+			r.recovered += group.services
 		default:
-			r.failing++
+			r.failing += group.services
 		}
 	}
 	if r.until.IsZero() && r.failing+r.recovered > 0 {
 		r.until = now.Add(reportTime)
 	}
+}
+
+// group has the transitions of an address to the same health.
+type group struct {
+	first    *Transition
+	services int
+}
+
+// byAddress returns the groups of a batch, in the order of their first transitions.
+func byAddress(batch []Transition) (out []group) {
+	type key struct {
+		address netip.Addr
+		healthy bool
+	}
+	at := make(map[key]int)
+	for i := range batch {
+		t := &batch[i]
+		k := key{t.Address, t.Healthy}
+		n, known := at[k]
+		if !known {
+			n = len(out)
+			at[k], out = n, append(out, group{first: t})
+		}
+		out[n].services++
+		if t.Service.Compare(out[n].first.Service) < 0 {
+			out[n].first = t
+		}
+	}
+	return out
+}
+
+// attributes are for the log.
+func (g *group) attributes() []any {
+	t := g.first
+	out := []any{"service", t.Service, "endpoint", t.Address}
+	if g.services > 1 {
+		out = append(out, "services", g.services)
+	}
+	if t.Name != "" {
+		out = append(out, "name", t.Name)
+	}
+	return out
 }
 
 // end logs how many transitions were not, when the time is over.

@@ -113,7 +113,11 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 		if s.failing--; !healthy {
 			s.failing += 2
 		}
-		e.note(Transition{Service: s.name, Address: t.address.Addr(), Result: t.result()}, now)
+		tr := Transition{Service: s.name, Address: t.address.Addr(), Result: t.result()}
+		if s.state.Service != nil {
+			tr.Name = s.state.Service.NameOf(tr.Address)
+		}
+		e.note(tr, now)
 	}
 }
 
