@@ -30,6 +30,10 @@ var notInChart = map[string]string{
 	"health-directory": "it is about Balances in files",
 	"on-change":        "it is about Balances in files",
 	"cleanup":          "the process removes the rules and exits",
+	"dns-servers":      "only files have names of servers",
+	"dns-timeout":      "only files have names of servers",
+	"dns-min-ttl":      "only files have names of servers",
+	"dns-max-ttl":      "only files have names of servers",
 }
 
 // TestChartFlags: a value of the chart sets each flag of run, except those with a reason

@@ -169,8 +169,8 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{
-		"nam: x", "listen: 203.0.113.10", "listen: 'host:80'", "listen: '[::1]:80/icmp'", "listen: []", "protocol: icmp", "backends: [{port: 80}]", "backends: [{address: 10.0.0.1, wieght: 3}]",
-		"backends: [{address: 10.0.0.1, weight: 101}]", "backends: [{address: 10.0.0.1, weight: '3'}]", "backends: [{address: 10.0.0.1, priority: 10}]", "backends: [host]",
+		"nam: x", "listen: 203.0.113.10", "listen: 'host.example.com:80'", "listen: '[::1]:80/icmp'", "listen: []", "protocol: icmp", "backends: [{port: 80}]", "backends: [{address: 10.0.0.1, wieght: 3}]",
+		"backends: [{address: 10.0.0.1, weight: 101}]", "backends: [{address: 10.0.0.1, weight: '3'}]", "backends: [{address: 10.0.0.1, priority: 10}]", "backends: [host..example.com]",
 		"backends: [{address: 10.0.0.1, port: 0}]", "scheduler: rr", "affinity: 10", "clients: all", "deny: all", "clientAddresses: yes", "onFailure: reset", "check: htttp", "check: {http: /x, intervall: 3s}",
 		"check: {http: /x, tcp: ''}", "backendsFrom: kubernetes", "namespace: A", "name: ''", "apiVersion: v1", "kind: Balancer",
 	} {

@@ -194,8 +194,11 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 		return side, err
 	}
 	if o.here {
-		side.Snapshot = o.withChanges(log, side.Snapshot)
-		side.Snapshot = o.marked(log, side.Snapshot)
+		if side.Snapshot, err = o.placed(log, side.Snapshot); err != nil {
+			return side, err
+		}
+	} else {
+		warnOfPlace(log, side.Snapshot)
 	}
 	side.Snapshot = o.drains.EditSnapshot(side.Snapshot)
 	if o.here && side.Snapshot.HasRanges() { // which addresses of this machine do not get

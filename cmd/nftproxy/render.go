@@ -82,6 +82,12 @@ func (o *options) printObjects(c *cobra.Command) error {
 		return err
 	}
 	o.warnings.input(log, input)
+	for _, s := range input.Snapshot.Services {
+		for _, n := range s.Extra().Names {
+			o.warnings.count++
+			log.Warn("an EndpointSlice has no names: a server is left out", "balance", s.Name, "name", n.Text)
+		}
+	}
 	if err := o.warnings.check(); err != nil {
 		return err
 	}

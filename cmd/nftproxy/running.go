@@ -16,8 +16,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	dns "github.com/nftproxy/nftproxy/internal/names"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/wildcard"
 )
 
 // running has the facts that a plan takes over from the nftproxy that runs here, so that it
@@ -171,6 +173,42 @@ func (o *options) drained(log *slog.Logger, file string) (l drain.List, err erro
 		log.Warn(fmt.Sprintf("%s drains %s on this machine: \"nftproxy drain\" lists them", file, terminal.Count(n, "endpoint")))
 	}
 	return l, nil
+}
+
+// placed returns the snapshot with what this machine and the nftproxy that runs here know besides.
+func (o *options) placed(log *slog.Logger, s *model.Snapshot) (*model.Snapshot, error) {
+	if wildcard.Wanted(s) {
+		all, err := host.AddressesByInterface()
+		if err != nil {
+			return nil, err
+		}
+		s = wildcard.Expand(s, all)
+	}
+	return o.marked(log, o.withChanges(log, o.resolved(log, s))), nil
+}
+
+// warnOfPlace warns of what only a machine knows, where none is.
+func warnOfPlace(log *slog.Logger, s *model.Snapshot) {
+	if _, unknown := dns.Mark(s, nil); len(unknown) > 0 {
+		log.Warn("the addresses of names are known beside a running nftproxy only: here, their servers are left out", "names", strings.Join(unknown, " "))
+	}
+	if wildcard.Wanted(s) {
+		log.Warn("entries of listen that stand for addresses of a machine are left out: here, none is known")
+	}
+}
+
+// resolved returns the snapshot with the addresses of names of servers, as the running nftproxy
+// has them.
+func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
+	var known []api.ResolvedName
+	if b := o.running.basis; b != nil {
+		known = b.Names
+	}
+	s, unknown := dns.Mark(s, known)
+	if len(unknown) > 0 {
+		log.Warn("no running nftproxy knows the addresses of names: here, their servers are left out", "names", strings.Join(unknown, " "))
+	}
+	return s
 }
 
 // marked returns the snapshot with the endpoints that fail their health check.

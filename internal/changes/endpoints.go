@@ -94,10 +94,10 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 		note("replaced ("+shorten(arrows(gone, fresh))+")", Detail{Added: texts(fresh), Removed: texts(gone), Connections: lost})
 	default:
 		if len(fresh) > 0 {
-			note("added ("+shorten(texts(fresh))+")", Detail{Added: texts(fresh)})
+			note("added ("+shorten(named(fresh, s.edits.after[s.name]))+")", Detail{Added: texts(fresh)})
 		}
 		if len(gone) > 0 {
-			note("removed ("+shorten(texts(gone))+")", Detail{Removed: texts(gone), Connections: lost})
+			note("removed ("+shorten(named(gone, s.edits.before[s.name]))+")", Detail{Removed: texts(gone), Connections: lost})
 		}
 	}
 	for _, group := range left {

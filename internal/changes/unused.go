@@ -107,7 +107,7 @@ func (e *edits) fields(name model.ServiceName) (out []Detail) {
 	if old, now := portOrNone(a.HealthCheckNodePort), portOrNone(b.HealthCheckNodePort); old != now {
 		out = append(out, Detail{Kind: KindPolicy, Text: "health check node port " + old + " → " + now, Old: old, New: now})
 	}
-	return out
+	return append(out, nameDetails(a, b)...)
 }
 
 func portOrNone(port uint16) string {

@@ -74,6 +74,12 @@ type Own struct {
 	// HealthDirectory has a file for each Balance; empty: none.
 	HealthDirectory string
 	OnChange        string // program that runs when a Balance gains or loses its last usable server; empty: none
+	// DNSServers are asked for names of servers, each an address with or without a port; none:
+	// those of /etc/resolv.conf.
+	DNSServers []string
+	DNSTimeout time.Duration // of a question to one server
+	// DNSMinTTL and DNSMaxTTL bound the time until a name is looked up again.
+	DNSMinTTL, DNSMaxTTL time.Duration
 }
 
 // DefaultDrainFile is where drained endpoints are kept.

@@ -32,7 +32,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
 		kube:        defaults(),
-		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, FastPath: model.FastPathOff.String()},
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, DNSTimeout: dnsTimeout, DNSMinTTL: dnsMinTTL, DNSMaxTTL: dnsMaxTTL, FastPath: model.FastPathOff.String()},
 		healthzPort: healthzPort,
 		metricsPort: metricsPort,
 	}
@@ -154,6 +154,7 @@ func (f *Flags) AddDaemon() {
 	f.text(&f.own.ControlSocket, controlSocket, "unix `socket` on which \"nftproxy set\", \"add\" and others change servers of Balances; none: no socket (default: control.sock in the runtime directory of systemd)")
 	f.text(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
 	f.text(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
+	f.addDNS()
 	f.addConntrack()
 	f.hidden(f.addIgnored)
 }

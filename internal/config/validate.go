@@ -56,7 +56,7 @@ func (c *Config) check() []error {
 	if c.Own.AffinitySize == 0 {
 		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
 	}
-	return append(problems, c.checkAllowedHosts(), c.checkLogConnections())
+	return append(problems, c.checkAllowedHosts(), c.checkLogConnections(), c.checkDNS())
 }
 
 // checkLogConnections accepts values that are not without effect (17.9).

@@ -22,6 +22,9 @@ func (w *work) basis() *api.Basis {
 	if w.changed != nil {
 		b.Changes = w.changed.List().Report()
 	}
+	if w.names != nil {
+		b.Names = w.names.Report()
+	}
 	if w.Isolation != nil {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}

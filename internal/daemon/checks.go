@@ -25,13 +25,18 @@ type checks struct {
 	work atomic.Pointer[work]
 }
 
-// addEditors makes changed servers, the health checks that Services ask for, and the list of
-// drained endpoints a part of the source.
+// addEditors makes addresses of interfaces, names of servers, changed servers, the health checks
+// that Services ask for, and the list of drained endpoints a part of the source.
 func (d *Daemon) addEditors() {
 	c := &d.checks
 	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log})
 	var editors []source.Editor
-	if d.changed != nil { // first: the others see its servers
+	if d.Cluster == nil || d.Joined != nil { // there are files
+		d.followAddresses()
+		d.followNames()
+		editors = append(editors, d.wildcards, d.names) // the others see what they add
+	}
+	if d.changed != nil { // the others see its servers
 		editors = append(editors, d.changed)
 	}
 	editors = append(editors, c)

@@ -21,10 +21,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/names"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/join"
+	"github.com/nftproxy/nftproxy/internal/wildcard"
 )
 
 // Daemon is the process on a node.
@@ -60,7 +62,10 @@ type Daemon struct {
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none
-	checks checks
+	names  *names.Engine   // nil: the source has no files
+	// wildcards follows the addresses of interfaces; nil: the source has no files.
+	wildcards *wildcard.Engine
+	checks    checks
 
 	changed         *control.Store  // nil: commands change no servers
 	socket          *control.Socket // nil: none

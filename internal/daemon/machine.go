@@ -81,6 +81,10 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfMachine(api.NoFastPath, err.Error()))
 		}
 	}
+	if w.names != nil {
+		out = append(out, w.names.Problems(time.Now())...)
+		out = append(out, w.wildcards.Problems()...)
+	}
 	if w.localhost != nil {
 		for _, text := range w.localhost.Problems() {
 			out = append(out, report.OfMachine(api.LocalhostPort, text))

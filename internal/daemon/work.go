@@ -234,6 +234,10 @@ func (w *work) follow() {
 	if w.samples != nil {
 		w.metrics.FollowSamples(w.samples.Totals)
 	}
+	if w.names != nil {
+		w.metrics.FollowNames(w.names.Counts)
+		w.agent.Observers = append(w.agent.Observers, w.reviewNames)
+	}
 	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {

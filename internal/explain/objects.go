@@ -22,6 +22,9 @@ func (r *Result) AddObjects(router *model.Router) {
 	}
 	r.name(served.NameOf(route))
 	view := router.View(route.Service.Name)
+	for i := range r.Outcomes {
+		r.Outcomes[i].Name = view.Service.NameOf(r.Outcomes[i].Endpoint.Addr())
+	}
 	if route.Frontend.IsRange() && view.Service.AffinityTimeout > 0 {
 		r.Notes = append(r.Notes, "the Service has session affinity, but its ranges of ports use the scheduler source-hash instead")
 	}
@@ -44,7 +47,9 @@ func (r *Result) AddObjects(router *model.Router) {
 	})
 	slices.SortFunc(r.Conflicts, func(a, b Claim) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Kind, b.Kind)) })
 	r.Conflicts = slices.Compact(r.Conflicts)
-	if len(view.Slices) == 0 && view.Service.Balance {
+	if len(view.Slices) == 0 && len(view.Service.Extra().Names) > 0 {
+		r.Notes = append(r.Notes, view.Service.Object().String()+" has servers by name, of which no address is known here")
+	} else if len(view.Slices) == 0 && view.Service.Balance {
 		r.Notes = append(r.Notes, view.Service.Object().String()+" has no backends")
 	} else if len(view.Slices) == 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", view.Service.Name.Name, view.Service.Name.Namespace))

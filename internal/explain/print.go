@@ -85,10 +85,13 @@ func (r *Result) heading() (text string, colour terminal.Colour) {
 
 // end returns the endpoint; without one, the verdict and its reason.
 func (o *Outcome) end() string {
-	if o.Endpoint.IsValid() {
-		return o.Endpoint.String()
+	switch {
+	case !o.Endpoint.IsValid():
+		return o.verdictText()
+	case o.Name != "":
+		return o.Endpoint.String() + " (" + terminal.Printable(o.Name) + ")"
 	}
-	return o.verdictText()
+	return o.Endpoint.String()
 }
 
 func (o *Outcome) verdictText() string {

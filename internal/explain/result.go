@@ -57,6 +57,8 @@ type Outcome struct {
 	Ending
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
+	// Name is the name of DNS that has the address of the endpoint; empty: none, or it is not known.
+	Name string `json:"name,omitempty"`
 	// Scheduler is the name of the one that chose the slot, if there are several, and
 	// TableSize the number of slots of maglev and maglev-port.
 	Scheduler string `json:"scheduler,omitempty"`

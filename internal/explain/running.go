@@ -9,6 +9,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
+// nameEndpoint notes the name of DNS that has an address.
+func (r *Result) nameEndpoint(a netip.Addr, name string) {
+	for i := range r.Outcomes {
+		if r.Outcomes[i].Endpoint.Addr() == a {
+			r.Outcomes[i].Name = name
+		}
+	}
+}
+
 // AddDescription adds the endpoints and claims that a daemon describes.
 func (r *Result) AddDescription(d *api.Description) {
 	_, port, _ := strings.Cut(r.Service, ":")
@@ -23,6 +32,7 @@ func (r *Result) AddDescription(d *api.Description) {
 			continue
 		}
 		for _, e := range p.Endpoints {
+			r.nameEndpoint(e.AddrPort().Addr(), e.Name)
 			if used[e.AddrPort()] && e.Checked != nil && !e.Checked.Healthy {
 				r.Notes = append(r.Notes, fmt.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
 			}

@@ -50,6 +50,8 @@ var everything = sync.OnceValue(func() *metrics.Set {
 			Failures: map[model.Family]uint64{model.IPv6: 9}, Total: map[localhost.Result]uint64{localhost.Forwarded: 5, localhost.Limited: 1},
 		}
 	})
+	s.FollowNames(func() (int, int) { return 3, 1 })
+	s.LookedUp(true)
 	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
 	s.FollowSamples(func() []traffic.SampleTotal {

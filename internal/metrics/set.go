@@ -32,6 +32,7 @@ type Set struct {
 	answers  answerMetrics
 	clean    cleanMetrics
 	checks   checkMetrics
+	lookups  *prometheus.CounterVec // of names
 }
 
 // New returns the metrics of a program of that version that serves these
@@ -57,6 +58,7 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 		answers:  newAnswerMetrics(m),
 		clean:    newCleanMetrics(m),
 		checks:   newCheckMetrics(m),
+		lookups:  m.counter("nftproxy_name_lookups_total", "Lookups of names of servers by result: found, or failed.", "result"),
 	}
 }
 

@@ -122,8 +122,8 @@ func TestForgedAnswers(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: an answer that does not fit into a packet is asked for over TCP. Beyond the
-// budget, addresses are left out, and larger answers are refused.
+// TestManyAddresses: an answer that does not fit into a packet is asked for over TCP (19.7). Beyond
+// the budget, addresses are left out, and larger answers are refused (19.9).
 func TestManyAddresses(t *testing.T) {
 	many := func(n int) (out []string) {
 		for i := range n {
@@ -247,7 +247,7 @@ func TestOwnFrontend(t *testing.T) {
 	e.await(s, "10.1.1.2:8080", "203.0.113.11:8080")
 }
 
-// TestSecondServer: a server that does not answer, or fails, is followed by the next one, which
+// TestSecondServer: 19.7. A server that does not answer, or fails, is followed by the next one, which
 // is asked first from then on.
 func TestSecondServer(t *testing.T) {
 	first, second := newFaulty(t), newFaulty(t)
@@ -278,7 +278,7 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// TestTooManyNames: names beyond the budget are not looked up, and the status names the Services.
+// TestTooManyNames: 19.9. Names beyond the budget are not looked up, and the status names the Services.
 func TestTooManyNames(t *testing.T) {
 	e := NewEngine(Config{})
 	for i := range budget.Names {

@@ -150,6 +150,7 @@ func endpointsOf(v *model.View, frontends []*served.Frontend, f model.Family) []
 	var out []api.DescribedEndpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
+		d.Name = v.Service.NameOf(e.Host.Address)
 		d.Checked = checkedOf(v, e.Host)
 		d.Inside = shareOf(e, first.Inside, v.Reason(inside, e.Host))
 		if other != nil && first.InternalPolicy != other.ExternalPolicy {

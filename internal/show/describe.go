@@ -278,6 +278,7 @@ func endpointRows(p *api.DescribedPort) [][]string {
 	has := func(f func(*api.DescribedEndpoint) bool) bool {
 		return slices.ContainsFunc(p.Endpoints, func(e api.DescribedEndpoint) bool { return f(&e) })
 	}
+	named := has(func(e *api.DescribedEndpoint) bool { return e.Name != "" })
 	node, state := has(func(e *api.DescribedEndpoint) bool { return e.Node != "" }), has(func(e *api.DescribedEndpoint) bool { return e.State != "" })
 	outside, bound := has(func(e *api.DescribedEndpoint) bool { return e.Outside != nil }), has(func(e *api.DescribedEndpoint) bool { return e.Clients != nil })
 	hints := has(func(e *api.DescribedEndpoint) bool { return len(e.Zones)+len(e.Nodes) > 0 })
@@ -286,7 +287,7 @@ func endpointRows(p *api.DescribedPort) [][]string {
 	counted := has(func(e *api.DescribedEndpoint) bool { return e.Connections != nil })
 	opened := has(func(e *api.DescribedEndpoint) bool { return e.Open != nil })
 	failed := has(func(e *api.DescribedEndpoint) bool { return sampledText(e.Sampled) != "" })
-	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"CHECK", checked}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
+	rows := [][]string{row("ENDPOINT", cell{"NAME", named}, cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"CHECK", checked}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
 		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"OPEN", opened}, cell{"CLIENTS", bound}, cell{"FAILED SAMPLES", failed}, cell{"LEFT OUT", left})}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
@@ -303,7 +304,7 @@ func endpointRows(p *api.DescribedPort) [][]string {
 		if e.Clients != nil {
 			clients = strconv.Itoa(*e.Clients)
 		}
-		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{hintsText(e), hints}, cell{e.State, state}, cell{checkedText(e.Checked), checked}, cell{weightText(e), state}, cell{shareText(e.Inside), !outside},
+		rows = append(rows, row(e.Address, cell{e.Name, named}, cell{e.Node, node}, cell{hintsText(e), hints}, cell{e.State, state}, cell{checkedText(e.Checked), checked}, cell{weightText(e), state}, cell{shareText(e.Inside), !outside},
 			cell{shareText(e.Inside), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{sampledText(e.Sampled), failed}, cell{leftOut(e), left}))
 	}
 	return rows
