@@ -50,8 +50,7 @@ func print(s model.ServiceState) string {
 // reader is the reader of a source with one Balance.
 type reader struct {
 	*Store
-	state  model.ServiceState
-	edited string
+	state model.ServiceState
 }
 
 func (r *reader) changed(names ...model.ServiceName) {

@@ -1,6 +1,6 @@
 // Package vitals acts on whether Balances have a usable server: it keeps a file for each of them,
 // for keepalived and others, runs a program when that changes, and has addresses on interfaces
-// while it is so.
+// while there is one.
 package vitals
 
 import (
