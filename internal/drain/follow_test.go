@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -177,6 +178,32 @@ func TestFollowWithoutEarlierList(t *testing.T) {
 		f.read()
 		if p := f.Problem(); p == nil || !p.Unknown {
 			t.Errorf("last list %q, later: %+v", last, p)
+		}
+	}
+}
+
+// TestConcerned: a change of entries for one Service concerns that alone, so that a machine with
+// thousands treats no other again; without a Service, it may be any.
+func TestConcerned(t *testing.T) {
+	entry := func(text string) Entry {
+		target, err := Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Entry{Target: target}
+	}
+	web, db, all := entry("10.1.1.2 shop/web"), entry("10.1.1.2 shop/db"), entry("10.1.1.3")
+	for _, c := range []struct {
+		a, b List
+		want string
+	}{
+		{List{web}, List{web, db}, "[shop/db]"},
+		{List{db, all}, List{web, all}, "[shop/db shop/web]"},
+		{List{web}, List{web, db, all}, "[]"},
+		{List{all}, nil, "[]"},
+	} {
+		if got := fmt.Sprint(concerned(c.a, c.b)); got != c.want {
+			t.Errorf("%v and %v: %s, want %s", c.a, c.b, got, c.want)
 		}
 	}
 }
