@@ -238,12 +238,12 @@ func TestFastPathSkips(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
 	c.startServing(web)
+	c.isFragmented(t, web)
 	flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
 	for _, f := range flows {
 		c.isFast(t, f)
 	}
-	c.isFragmented(t, web)
-	c.nftLoad("table inet policy { chain forward { type filter hook forward priority filter; drop; }; }")
+	c.nftLoad("table inet wall { chain forward { type filter hook forward priority filter; drop; }; }")
 	for _, f := range flows {
 		for range 10 {
 			f.goesOn(t, "a policy drops everything")
