@@ -145,6 +145,9 @@ func (o *statusOptions) run(c *cobra.Command) error {
 		return err
 	}
 	if report.Services == 0 && o.filter.Selects() && !o.filter.Problems {
+		if report.From == api.FromDaemon && report.LastSuccess.IsZero() {
+			return fmt.Errorf("not synced yet: whether a Service matches %s is not known so far", o.selection())
+		}
 		return fmt.Errorf("no Service matches %s%s", o.selection(), suggest.DidYouMean(report.DidYouMean))
 	}
 	if o.output == "json" {

@@ -117,3 +117,17 @@ func TestStatusUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusNotSynced: 11.22. A daemon that answers before its first sync does not make a name look wrong.
+func TestStatusNotSynced(t *testing.T) {
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = (&api.Status{From: api.FromDaemon}).WriteJSON(w)
+	}))
+	defer daemon.Close()
+	var stdout, stderr bytes.Buffer
+	code := run([]string{"status", "shop/web", "--metrics-bind-address", daemon.Listener.Addr().String()}, strings.NewReader(""), &stdout, &stderr)
+	if want := "nftproxy: not synced yet: whether a Service matches \"shop/web\" is not known so far\n"; code != exitError || stderr.String() != want || stdout.Len() > 0 {
+		t.Errorf("code %d: %s%s", code, &stdout, &stderr)
+	}
+}
