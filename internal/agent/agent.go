@@ -308,6 +308,9 @@ func (a *Agent) take(s *Sync) (base bool) {
 	changes, base := a.router.Configure(c, a.nodes, a.cidrs)
 	s.Moved = !slices.Equal(before, a.router.NodePortAddresses())
 	if u != nil && !fills {
+		if r := a.Resume; r != nil && len(r.Objects) > 0 {
+			a.router.DigestSoon(r.Key)
+		}
 		changes = model.JoinChanges(changes, a.router.SetServices(u.Services))
 		a.update = nil
 	}

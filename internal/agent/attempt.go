@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -156,7 +157,7 @@ func (a *Agent) parts(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
-	return rules, paced(parts, len(routes), a.beat, a.Log)
+	return rules, paced(parts, func() int { return len(routes) }, a.beat, a.Log)
 }
 
 // fillFrom is how many Services a start has at least that decides about some of them while the
@@ -177,10 +178,11 @@ func (a *Agent) fills(s *Sync) bool {
 }
 
 // fill gives the router its Services while they are loaded, and returns the state after that, and
-// its parts. The routes of the sync are known when all parts have been taken.
+// its parts. The routes of the sync are known when all parts have been taken. The router decides about
+// a part while the one before is rendered, and the kernel takes the one before that.
 func (a *Agent) fill(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 	services := a.update.Services
-	rules, parts := render.Fill(a.router.Base(), func(yield func([]model.RouteChange) bool) {
+	rules, parts := render.Fill(a.router.Base(), parallel.Ahead(func(yield func([]model.RouteChange) bool) {
 		a.routing.Lock()
 		defer a.routing.Unlock()
 		changes := a.router.Fill(services, fillStep, func(part []model.RouteChange) bool {
@@ -190,8 +192,8 @@ func (a *Agent) fill(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 		})
 		a.update = nil
 		a.follows(s, changes)
-	})
-	return rules, paced(parts, frontendsOf(services), a.beat, a.Log)
+	}))
+	return rules, paced(parts, func() int { return frontendsOf(services) }, a.beat, a.Log)
 }
 
 // route gives the router the Services that wait for [Agent.fill].

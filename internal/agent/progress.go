@@ -26,14 +26,14 @@ func (a *Agent) firstLoad() (*model.Update, error) {
 const loadPace = 5 * time.Second
 
 // paced calls beat for each part of a load, and logs now and then how many frontends
-// the parts have so far.
-func paced(parts iter.Seq[nft.Delta], total int, beat func(), log *slog.Logger) iter.Seq[nft.Delta] {
+// the parts have so far, of how many: total is called for that alone.
+func paced(parts iter.Seq[nft.Delta], total func() int, beat func(), log *slog.Logger) iter.Seq[nft.Delta] {
 	return func(yield func(nft.Delta) bool) {
 		frontends, last := 0, time.Now()
 		for part := range parts {
 			beat()
 			if now := time.Now(); now.Sub(last) >= loadPace {
-				log.Info("loading rules", "frontends", frontends, "of", total)
+				log.Info("loading rules", "frontends", frontends, "of", total())
 				last = now
 			}
 			for _, t := range part.After.Tables {

@@ -2,10 +2,10 @@ package apply
 
 import (
 	"iter"
-	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
@@ -22,7 +22,7 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	// other programs may be busy with tables of their own.
 	u := &update{Applier: a, generation: kernel.AnyGeneration}
 	whole, first := &plan.Plan{}, true
-	for part := range ahead(prepared(parts)) {
+	for part := range parallel.Ahead(prepared(parts)) {
 		if part.Empty() {
 			continue
 		}
@@ -64,36 +64,6 @@ func prepared(parts iter.Seq[nft.Delta]) iter.Seq[kernel.Prepared] {
 				return
 			}
 			n = (n + 1) % held
-		}
-	}
-}
-
-// ahead makes each value while the one before is used.
-func ahead[T any](seq iter.Seq[T]) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		made, done := make(chan T), make(chan struct{})
-		var failure any
-		var all sync.WaitGroup
-		all.Go(func() {
-			defer close(made)
-			defer func() { failure = recover() }()
-			for v := range seq {
-				select {
-				case made <- v:
-				case <-done:
-					return
-				}
-			}
-		})
-		defer all.Wait()
-		defer close(done)
-		for v := range made {
-			if !yield(v) {
-				return
-			}
-		}
-		if failure != nil {
-			panic(failure)
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package model
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,29 +24,70 @@ func (r *Router) Digest(key []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*routed, 0, len(r.services))
-	for _, s := range r.services {
-		all = append(all, s)
-	}
-	var sum digest
-	var guard sync.Mutex
-	parallel.Spread(len(all), decideAtOnce, func(first, end int) {
-		w, part := digester{key: key}, digest{}
-		for _, s := range all[first:end] {
-			part.add(w.state(&s.state))
-		}
-		guard.Lock()
-		defer guard.Unlock()
-		sum.add(part)
-		if err == nil {
-			err = w.err
-		}
-	})
+	services := r.sumOfAll(key)
 	h := sha256.New()
 	h.Write(key)
 	h.Write(shared)
-	h.Write(sum[:])
-	return h.Sum(nil), err
+	h.Write(services.digest[:])
+	return h.Sum(nil), services.err
+}
+
+// DigestSoon announces a [Router.Digest] with a key of all Services that the router, which has none,
+// gets next: these are hashed while it gets them.
+func (r *Router) DigestSoon(key []byte) { r.soon = &announced{key: key} }
+
+// announced is the sum for an announced digest.
+type announced struct {
+	key []byte
+	sum func() sum // waits for it; nil: it was not begun
+}
+
+// sum is a hash of Services with their slices.
+type sum struct {
+	digest digest
+	err    error
+}
+
+// begin begins to hash the Services of a router.
+func (a *announced) begin(all []decided) {
+	states := make([]*ServiceState, 0, len(all))
+	for i := range all {
+		if all[i].state.Service != nil {
+			states = append(states, &all[i].state)
+		}
+	}
+	done := make(chan sum, 1)
+	processors := max(runtime.GOMAXPROCS(0)-1, 1) // the router gets the Services on the other one
+	go func() { done <- sumOf(a.key, states, processors) }()
+	a.sum = sync.OnceValue(func() sum { return <-done })
+}
+
+func (r *Router) sumOfAll(key []byte) sum {
+	if a := r.soon; a != nil && a.sum != nil && bytes.Equal(a.key, key) {
+		return a.sum()
+	}
+	all := make([]*ServiceState, 0, len(r.services))
+	for _, s := range r.services {
+		all = append(all, &s.state)
+	}
+	return sumOf(key, all, runtime.GOMAXPROCS(0))
+}
+
+func sumOf(key []byte, all []*ServiceState, processors int) (out sum) {
+	var guard sync.Mutex
+	parallel.SpreadOver(processors, len(all), decideAtOnce, func(first, end int) {
+		w, part := digester{key: key}, digest{}
+		for _, s := range all[first:end] {
+			part.add(w.state(s))
+		}
+		guard.Lock()
+		defer guard.Unlock()
+		out.digest.add(part)
+		if out.err == nil {
+			out.err = w.err
+		}
+	})
+	return out
 }
 
 type digest [sha256.Size]byte

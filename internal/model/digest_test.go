@@ -147,3 +147,37 @@ func TestDigest(t *testing.T) {
 		t.Error("the key makes no difference")
 	}
 }
+
+// TestDigestSoon: 13.30. An announced digest is the same, also after other Services, and with another
+// key.
+func TestDigestSoon(t *testing.T) {
+	state, other := full(), full()
+	other.Service.Name.Name = "other"
+	key := []byte("key")
+	services := map[ServiceName]ServiceState{state.Service.Name: state, other.Service.Name: other, {Name: "gone"}: {}}
+	digest := func(key []byte, announce, change bool) []byte {
+		r := NewRouter()
+		if announce {
+			r.DigestSoon([]byte("key"))
+		}
+		r.SetServices(services)
+		if change {
+			r.SetServices(map[ServiceName]ServiceState{other.Service.Name: {}})
+		}
+		sum, err := r.Digest(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	for _, change := range []bool{false, true} {
+		for _, key := range [][]byte{key, []byte("another")} {
+			if !bytes.Equal(digest(key, true, change), digest(key, false, change)) {
+				t.Errorf("key %s, changed %t: another digest", key, change)
+			}
+		}
+	}
+	if bytes.Equal(digest(key, true, true), digest(key, true, false)) {
+		t.Error("a change makes no difference")
+	}
+}

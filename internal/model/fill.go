@@ -2,22 +2,28 @@ package model
 
 import "runtime"
 
+// firstFill is how many times smaller than the others the first part of a fill is.
+const firstFill = 8
+
 // Fill sets the state of all Services of a router that has none, as [Router.SetServices] does,
 // in parts. It calls each for the frontends that a part changes, until that returns false: what
 // these follow from is complete at that time, but for rivals of a later part, which
-// changes their frontends again. A part has about so many endpoints, and two more for each
-// Service. Fill decides on all processors but one, which is busy with the parts. It returns the
-// frontends of all parts, each once and in no order.
+// changes their frontends again. A part has at most about so many endpoints, and two more for each
+// Service; the first ones have fewer, so that the first call comes soon. Fill decides on all processors
+// but one, which is busy with the parts. It returns the frontends of all parts, each once and in no
+// order.
 func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([]RouteChange) bool) []RouteChange {
+	r.soon = nil
 	r.services = make(map[ServiceName]*routed, len(states))
 	r.winners = make(map[Frontend]*Route, len(states))
 	var part, last []decided
-	room, wanted := size, true
+	most := max(size/firstFill, 1)
+	room, wanted := most, true
 	set := func(settle bool) {
 		touched := make(map[Frontend]*Route, len(part))
 		r.routeAll(part, max(runtime.GOMAXPROCS(0)-1, 1))
 		for i := range part {
-			r.set(&part[i], touched)
+			r.add(&part[i], touched)
 		}
 		if settle {
 			r.settleClaims(touched)
@@ -25,7 +31,8 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 		if wanted && len(touched) > 0 {
 			wanted = each(r.changes(touched))
 		}
-		part, room = part[:0], size
+		most = min(2*most, size)
+		part, room = part[:0], most
 	}
 	for name, s := range states {
 		d := decided{name: name, state: s}

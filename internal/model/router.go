@@ -43,6 +43,8 @@ type Router struct {
 	reports      reports
 	healthChecks []HealthCheck
 	staleHealth  bool
+
+	soon *announced // nil: no digest is
 }
 
 type routed struct {
@@ -67,9 +69,17 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 		r.winners = make(map[Frontend]*Route, len(states))
 		touched = nil
 	}
-	all := r.decide(states)
+	all, set := r.decide(states), r.set
+	if touched == nil { // it has none of them
+		set = r.add
+	}
+	if r.soon != nil && r.soon.sum == nil && touched == nil {
+		r.soon.begin(all)
+	} else {
+		r.soon = nil
+	}
 	for i := range all {
-		r.set(&all[i], touched)
+		set(&all[i], touched)
 	}
 	return r.settleAll(touched)
 }
@@ -118,6 +128,11 @@ func (r *Router) allAdded() []RouteChange {
 // set sets the state of a Service. It adds the previous routes to touched.
 func (r *Router) set(d *decided, touched map[Frontend]*Route) {
 	r.withdraw(d.name, touched)
+	r.add(d, touched)
+}
+
+// add is like set for a Service that the router does not have.
+func (r *Router) add(d *decided, touched map[Frontend]*Route) {
 	if d.state.Service != nil {
 		r.claim(d, touched)
 	}

@@ -38,6 +38,9 @@ const (
 // newLayout lays out the endpoints of a service port on a node. outside is empty if
 // all clients have the same endpoints.
 func newLayout(node string, port model.PortName, scheduler model.Scheduler, inside, outside []model.Endpoint) layout {
+	if len(inside) == 1 && len(outside) == 0 { // has no other order
+		return layout{slots: []netip.AddrPort{inside[0].Address()}, inside: span{firstSlot, 1}}
+	}
 	isIn := func(list []model.Endpoint) func(model.Endpoint) bool {
 		in := make(map[netip.AddrPort]bool, len(list))
 		for _, e := range list {
