@@ -16,44 +16,44 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 )
 
-// viewer may do what deploy/kubectl/viewer.yaml says.
-const viewer = "viewer"
-
-// allowViewer gives the viewer the permissions of the page, and returns the kubeconfig.
-func (c *cluster) allowViewer(t *testing.T) string {
+// allow gives a user the permissions of files in deploy/kubectl, and returns the kubeconfig. A
+// file has a ClusterRole, and may have a Role, with its name.
+func (c *cluster) allow(t *testing.T, user string, files ...string) string {
 	t.Helper()
-	c.kubectl(t, "apply", "-f", "../../deploy/kubectl/viewer.yaml")
-	if err := c.Apply(t.Context(), `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: nftproxy-viewer}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: nftproxy-viewer}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+viewer+`}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: nftproxy-viewer, namespace: kube-system}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: nftproxy-viewer}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: `+viewer+`}]
-`); err != nil {
-		t.Fatal(err)
+	for _, f := range files {
+		c.kubectl(t, "apply", "-f", "../../deploy/kubectl/"+f+".yaml")
+		c.kubectl(t, "create", "clusterrolebinding", user+"-"+f, "--clusterrole=nftproxy-"+f, "--user="+user)
+		if out := c.kubectl(t, "-n", "kube-system", "get", "role", "nftproxy-"+f, "--ignore-not-found", "-o", "name"); out != "" {
+			c.kubectl(t, "-n", "kube-system", "create", "rolebinding", user+"-"+f, "--role=nftproxy-"+f, "--user="+user)
+		}
+		t.Cleanup(func() {
+			_, err := c.Kubectl(context.Background(), "-n", "kube-system", "delete", "--ignore-not-found", "clusterrolebinding/"+user+"-"+f, "rolebinding/"+user+"-"+f)
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	file, err := c.UserConfig(viewer)
+	file, err := c.UserConfig(user)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-// plugin runs a command of the plug-in as kubectl does, where kubectl runs, and returns its
-// document and exit code.
-func (c *cluster) plugin(t *testing.T, kubeconfig string, document any, args ...string) (code int) {
+// pluginCommand is a command of the plug-in, as kubectl runs it, where kubectl runs.
+func (c *cluster) pluginCommand(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "kubectl-nftproxy")
 	if err := os.Symlink(c.Programs.Path("nftproxy"), link); err != nil {
 		t.Fatal(err)
 	}
-	cmd := c.ControlCommand(t.Context(), link, append(args, "--kubeconfig", kubeconfig, "-o", "json")...)
+	return c.ControlCommand(t.Context(), link, append(args, "--kubeconfig", kubeconfig)...)
+}
+
+// plugin runs a command of the plug-in, and returns its document and exit code.
+func (c *cluster) plugin(t *testing.T, kubeconfig string, document any, args ...string) (code int) {
+	t.Helper()
+	cmd := c.pluginCommand(t, kubeconfig, append(args, "-o", "json")...)
 	out, err := c.output(cmd)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -74,7 +74,7 @@ func verdictsOf(r *fleet.Report) map[string]fleet.Verdict {
 	return out
 }
 
-// TestPlugin: 18.1, 18.2, 18.4, 18.6, 18.8, 18.10. With the permissions of the page, over real kubelets, a stopped process and an
+// TestPlugin: 18.1, 18.2, 18.4, 18.6, 18.8, 18.10, 18.12, 18.14, 18.15, 18.20. With the permissions of the page, over real kubelets, a stopped process and an
 // element that was changed by hand are named, each with its node, and nothing else.
 func TestPlugin(t *testing.T) {
 	c := on(t, kubelets.NFTProxy)
@@ -86,7 +86,7 @@ func TestPlugin(t *testing.T) {
 		}
 	})
 	c.kubectl(t, "-n", "kube-system", "rollout", "status", "daemonset/nftproxy", "--timeout=120s")
-	config := c.allowViewer(t)
+	config := c.allow(t, "viewer", "viewer")
 	eventually(t, func() error {
 		r := new(fleet.Report)
 		if code := c.plugin(t, config, r, "status"); code != 0 || r.Verdicts[fleet.NoAnswer]+r.Wrong() > 0 || len(r.Nodes) != c.Nodes || r.NewestError != "" ||
@@ -101,6 +101,8 @@ func TestPlugin(t *testing.T) {
 	}
 
 	c.traces(t, config)
+	c.converges(t, config)
+	c.collects(t, config)
 
 	stopped, changed := c.NodeList[0], c.NodeList[1]
 	const process = "$(pgrep -o -f '^/usr/local/bin/nftproxy run')"

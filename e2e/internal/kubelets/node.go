@@ -1,6 +1,7 @@
 package kubelets
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -192,6 +193,25 @@ func (n *Node) Output(command string, args ...string) (string, error) {
 		}
 	}
 	return output(n.space, n.command(command, args...))
+}
+
+// Lines starts a command on the node, and calls each with every line that it prints. each runs
+// concurrently with the caller, until the command has ended.
+func (n *Node) Lines(each func(string), command string, args ...string) (*exec.Cmd, error) {
+	cmd := n.command(command, args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.space.Start(cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			each(lines.Text())
+		}
+	}()
+	return cmd, nil
 }
 
 // command finds programs of the cluster, such as containerd's shim, and CNI plugins.
