@@ -23,38 +23,36 @@ import (
 )
 
 // BenchmarkObserved measures what it costs to observe the connections of all Services: of a whole
-// connection, and of the daemon that reads what the rules log. Two nodes, one for each level of
-// --observe, take turns, and the ratio is the median of the pairs.
+// connection, also while the daemon that reads what the rules log is stopped, and of the daemon.
+// Nodes take turns, and each ratio is the median of those to the node that observes nothing.
 //
 // One thread has both ends of a connection. The kernel handles the packets in the calls that send
 // them, so that the processor time of the thread is all that a connection costs.
 func BenchmarkObserved(b *testing.B) {
 	const rounds, connections = 60, 200
-	var nodes [2]*observedNode
-	for i, level := range []string{"off", "connections"} {
-		nodes[i] = newObservedNode(b, level)
-	}
+	off, on, stopped := newObservedNode(b, "off"), newObservedNode(b, "connections"), newObservedNode(b, "connections")
+	stopped.must(stopped.daemon.Process.Signal(unix.SIGSTOP))
 	for _, family := range model.Families {
 		b.Run(family.String(), func(b *testing.B) {
-			var costs [2][]float64
-			var ratios []float64
-			nodes[1].settled()
-			before, opened := nodes[1].processorTime(), nodes[1].opened
+			on.settled()
+			before, opened := on.processorTime(), on.opened
+			var costs []float64
+			ratios := make(map[*observedNode][]float64)
 			for b.Loop() {
 				for range rounds {
-					for i, n := range nodes {
-						costs[i] = append(costs[i], float64(n.open(family, connections).Nanoseconds())/connections)
+					cost := off.open(family, connections)
+					costs = append(costs, float64(cost.Nanoseconds())/connections)
+					for _, n := range []*observedNode{on, stopped} {
+						ratios[n] = append(ratios[n], float64(n.open(family, connections))/float64(cost))
 					}
-					last := len(costs[0]) - 1
-					ratios = append(ratios, costs[1][last]/costs[0][last])
 				}
 			}
-			nodes[1].settled()
-			b.ReportMetric(float64((nodes[1].processorTime()-before).Nanoseconds())/float64(nodes[1].opened-opened), "daemon-ns/connection")
+			on.settled()
 			median := func(all []float64) float64 { slices.Sort(all); return all[len(all)/2] }
-			b.ReportMetric(median(costs[0]), "ns/off")
-			b.ReportMetric(median(costs[1]), "ns/connections")
-			b.ReportMetric(median(ratios), "ratio")
+			b.ReportMetric(float64((on.processorTime()-before).Nanoseconds())/float64(on.opened-opened), "daemon-ns/connection")
+			b.ReportMetric(median(costs), "ns/off")
+			b.ReportMetric(median(ratios[on]), "ratio")
+			b.ReportMetric(median(ratios[stopped]), "ratio-stopped")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
