@@ -36,6 +36,8 @@ var flagValues = map[string][]string{
 	"output":                {"text", "json"},
 	"render output":         {"nft", "json"},
 	"diff output":           {"text", "json", "markdown"},
+	"test output":           {"text", "json", "junit"},
+	"test from":             {"host", "namespace"},
 	"elements":              {"auto", "always", "never"},
 	"protocol":              {"tcp", "udp", "sctp"},
 	"reason":                reasonValues(),

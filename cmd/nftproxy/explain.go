@@ -209,14 +209,7 @@ func (q *question) resolve(all []served.Named) (remarks []string, err error) {
 	if !q.byName {
 		return nil, nil
 	}
-	var names []model.ServiceName
-	for _, s := range all {
-		if !slices.Contains(names[max(0, len(names)-1):], s.Port.Service) {
-			names = append(names, s.Port.Service)
-		}
-	}
-	slices.SortFunc(names, model.ServiceName.Compare)
-	name, err := report.Resolve(q.name.Service, slices.Compact(names))
+	name, err := report.Resolve(q.name.Service, servicesIn(all))
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +227,17 @@ func (q *question) resolve(all []served.Named) (remarks []string, err error) {
 	}
 	q.packet.Destination, q.packet.Protocol, q.packet.Port = to.Destination, to.Protocol, to.Port
 	return remarks, nil
+}
+
+// servicesIn returns the Services of frontends, each once and sorted.
+func servicesIn(all []served.Named) (names []model.ServiceName) {
+	for _, s := range all {
+		if !slices.Contains(names[max(0, len(names)-1):], s.Port.Service) {
+			names = append(names, s.Port.Service)
+		}
+	}
+	slices.SortFunc(names, model.ServiceName.Compare)
+	return slices.Compact(names)
 }
 
 // fromObjects traces through the rules for files or a cluster.

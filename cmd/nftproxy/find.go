@@ -92,12 +92,8 @@ func daemons() []host.Process {
 // metricsAddress returns where a process serves metrics; the zero value if it is not
 // "nftproxy run".
 func metricsAddress(p host.Process) (netip.AddrPort, error) {
-	argv, err := p.Arguments()
-	if err != nil {
-		return netip.AddrPort{}, nil // it has ended
-	}
-	args := arguments(argv)
-	if len(args) == 0 || args[0] != runName {
+	args := runArgumentsOf(p)
+	if args == nil {
 		return netip.AddrPort{}, nil
 	}
 	switch shared, err := p.SharesNetwork(); {
@@ -106,11 +102,8 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 	case !shared:
 		return netip.AddrPort{}, fmt.Errorf("%w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", api.ErrElsewhere, p.PID)
 	}
-	var o runOptions
-	c := &cobra.Command{Use: runName}
-	c.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	o.addRunFlags(c)
-	if err := c.ParseFlags(args[1:]); err != nil {
+	o, err := parseRun(args)
+	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("runs, with flags that this version does not have (%w): name its address with --metrics-bind-address", err)
 	}
 	if o.settings.ConfigFile != "" {
@@ -121,6 +114,49 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 		return address, fmt.Errorf("runs: %w", err)
 	}
 	return address, nil
+}
+
+// runArgumentsOf returns the flags of a process that is "nftproxy run"; nil: it is not, or has
+// ended.
+func runArgumentsOf(p host.Process) []string {
+	argv, err := p.Arguments()
+	if err != nil {
+		return nil
+	}
+	args := arguments(argv)
+	if len(args) == 0 || args[0] != runName {
+		return nil
+	}
+	return args[1:]
+}
+
+// parseRun parses the flags of "nftproxy run".
+func parseRun(args []string) (*runOptions, error) {
+	var o runOptions
+	c := &cobra.Command{Use: runName}
+	c.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
+	o.addRunFlags(c)
+	return &o, c.ParseFlags(args)
+}
+
+// daemonFiles returns the files that the nftproxy reads that runs here; none: it reads an API server,
+// or none runs.
+func daemonFiles() (files []string) {
+	for _, p := range daemons() {
+		args := runArgumentsOf(p)
+		if shared, err := p.SharesNetwork(); args == nil || err != nil || !shared {
+			continue
+		}
+		o, err := parseRun(args)
+		if err != nil || !o.origin(&config.Config{}).files || o.origin(&config.Config{}).cluster || slices.Contains(o.files, "-") {
+			return nil
+		}
+		for _, f := range o.files {
+			files = append(files, p.Path(f))
+		}
+		return files
+	}
+	return nil
 }
 
 // configured returns the address of the metrics server in a configuration.

@@ -27,7 +27,7 @@ type group struct {
 // "Other commands".
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"new", "import", "render", "validate", "diff", "apply", "run"}},
-	{"See what is going on", []string{"status", "describe", "explain", "trace", "top", "observe"}},
+	{"See what is going on", []string{"status", "describe", "explain", "trace", "test", "top", "observe"}},
 	{"All nodes of a cluster", []string{clusterName}},
 	{"Maintenance", []string{"drain", "undrain", "set", "add", "remove", "disable", "enable", "undo"}},
 	{"Before and after", []string{"check", "migrate", "cleanup", "bundle"}},

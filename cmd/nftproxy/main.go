@@ -60,7 +60,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer), errors.Is(err, errNodesWrong), errors.Is(err, errNotImported):
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer), errors.Is(err, errNodesWrong), errors.Is(err, errNotImported), errors.Is(err, errNotPassed):
 		return exitFailed
 	case errors.Is(err, errInvalid):
 		return exitError
@@ -105,6 +105,7 @@ Others answer questions:
   nftproxy describe shop/web          one Service: its endpoints, shares and options
   nftproxy explain 10.96.0.10:80      which rules a connection meets, and where it goes
   nftproxy trace shop/web             what the rules of all programs do with a real connection
+  nftproxy test shop/web              whether connections in every way go where they should
   nftproxy top                        connections per second, changes, problems
   nftproxy observe                    which connections were refused, and why
   nftproxy check                      whether this machine is ready to serve
@@ -135,7 +136,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), importCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), setCommand(), addCommand(), removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), bundleCommand(), versionCommand())
+	root.AddCommand(newCommand(), importCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), testCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), setCommand(), addCommand(), removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), bundleCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

@@ -145,27 +145,30 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 // side is routing, with the objects. Here, what leads to the rules besides the input is as in
 // the running nftproxy, so that both lead to the same rules.
 func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slog.Logger, err error) {
-	var unknown []string
-	if o.here = here; here {
-		if unknown, err = o.followRunning(c.Context()); err != nil {
-			return side, nil, err
-		}
-	}
-	cfg, log, err := o.start(c)
+	cfg, log, err := o.configure(c, here)
 	if err != nil {
 		return side, nil, err
-	}
-	if here {
-		o.warnOf(log, unknown, o.origin(cfg))
-		if err := o.prepareHere(cfg, log); err != nil {
-			return side, nil, err
-		}
 	}
 	side, err = o.sideOf(c, cfg, log)
 	if err == nil {
 		o.running.report(c.Context(), log)
 	}
 	return side, log, err
+}
+
+// configure returns the configuration that leads from the objects to rules, and the log.
+func (o *options) configure(c *cobra.Command, here bool) (cfg *config.Config, log *slog.Logger, err error) {
+	var unknown []string
+	if o.here = here; here {
+		if unknown, err = o.followRunning(c.Context()); err != nil {
+			return nil, nil, err
+		}
+	}
+	if cfg, log, err = o.start(c); err != nil || !here {
+		return cfg, log, err
+	}
+	o.warnOf(log, unknown, o.origin(cfg))
+	return cfg, log, o.prepareHere(cfg, log)
 }
 
 // prepareHere completes the configuration with facts of this machine and settings of the

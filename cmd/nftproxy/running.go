@@ -87,13 +87,8 @@ func owners() (uids []int) {
 // runsHere reports whether an nftproxy runs in this network namespace.
 func runsHere() bool {
 	return slices.ContainsFunc(daemons(), func(p host.Process) bool {
-		argv, err := p.Arguments()
-		if err != nil { // it has ended
-			return false
-		}
-		args := arguments(argv)
 		shared, _ := p.SharesNetwork()
-		return shared && len(args) > 0 && args[0] == runName
+		return shared && runArgumentsOf(p) != nil
 	})
 }
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -25,12 +26,22 @@ const (
 	Answer                     // by this node in place of the Service: an echo request
 )
 
-func (d Disposition) String() string {
-	return [...]string{"not ours", "forward", "reject", "drop", "unknown", "answer"}[d]
-}
+var dispositions = [...]string{"not ours", "forward", "reject", "drop", "unknown", "answer"}
+
+func (d Disposition) String() string { return dispositions[d] }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (d Disposition) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Disposition) UnmarshalText(text []byte) error {
+	i := slices.Index(dispositions[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is not a disposition", text)
+	}
+	*d = Disposition(i)
+	return nil
+}
 
 // Result is the answer for a packet.
 type Result struct {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -103,7 +102,7 @@ func (l *Lab) connectBridged(pod *Host) error {
 
 // veth links the node to a peer and brings both ends up.
 func (l *Lab) veth(name string, peer *Host, peerName string) error {
-	if err := l.Node.Do(func() error { return addVeth(name, peer.handle, peerName) }); err != nil {
+	if err := l.Node.Do(func() error { return addVeth(name, peer.Handle(), peerName) }); err != nil {
 		return err
 	}
 	return peer.Do(func() error { return linkUp(peerName) })
@@ -111,7 +110,7 @@ func (l *Lab) veth(name string, peer *Host, peerName string) error {
 
 // addVeth links the namespace of the calling thread to another one, and brings its
 // own end up.
-func addVeth(name string, peer netns.NsHandle, peerName string) error {
+func addVeth(name string, peer int, peerName string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: peerName, PeerNamespace: netlink.NsFd(peer)}

@@ -3,16 +3,14 @@ package netlab
 import (
 	"fmt"
 	"os/exec"
-	"runtime"
 	"syscall"
 
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/internal/netspace"
 )
 
 // Namespace is a network namespace without a name.
 type Namespace struct {
-	handle netns.NsHandle
+	*netspace.Space
 	starts chan func()
 }
 
@@ -21,10 +19,10 @@ type Namespace struct {
 func NewNamespace() (*Namespace, error) {
 	n := &Namespace{starts: make(chan func())}
 	made := make(chan error)
-	onOwnThread(func() {
+	netspace.OnOwnThread(func() {
 		var err error
-		if n.handle, err = netns.New(); err != nil {
-			made <- fmt.Errorf("create network namespace: %w", err)
+		if n.Space, err = netspace.New(); err != nil {
+			made <- err
 			return
 		}
 		made <- nil
@@ -42,25 +40,7 @@ func NewNamespace() (*Namespace, error) {
 // that are still open keep it alive until they are closed.
 func (n *Namespace) Close() error {
 	close(n.starts)
-	return n.handle.Close()
-}
-
-// Do runs f with its thread in the namespace, and waits for it. Sockets that f
-// makes stay in the namespace; goroutines that f starts are not in it.
-func (n *Namespace) Do(f func() error) error {
-	// What a goroutine that ends early leaves behind, as by t.FailNow.
-	err := fmt.Errorf("function in network namespace did not return")
-	done := make(chan struct{})
-	onOwnThread(func() {
-		defer close(done)
-		if e := netns.Set(n.handle); e != nil {
-			err = fmt.Errorf("enter network namespace: %w", e)
-			return
-		}
-		err = f()
-	})
-	<-done
-	return err
+	return n.Space.Close()
 }
 
 // Start starts cmd in the namespace; the caller waits for it. The process is
@@ -100,24 +80,4 @@ func (n *Namespace) TestScript(t Test, script string, args ...string) {
 	if out, err := n.Output("sh", append([]string{"-ec", script, "sh"}, args...)...); err != nil {
 		t.Fatal(fmt.Sprintf("%s: %v\n%s", script, err, out))
 	}
-}
-
-// onOwnThread runs f in a new goroutine on a thread that ends with it, so that
-// no other goroutine ever runs in the namespace that f enters. The main thread
-// is passed over: it cannot end, and its namespace is the one of /proc/self.
-func onOwnThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		moved := make(chan struct{})
-		onOwnThread(func() {
-			close(moved)
-			f()
-		})
-		<-moved
-		runtime.UnlockOSThread()
-	}()
 }

@@ -23,7 +23,7 @@ func (h *Host) AddPod(name string, v4, v6 netip.Prefix) (*Host, error) {
 // route links a pod, and is its gateway.
 func (h *Host) route(pod *Host, gateway4, gateway6 netip.Addr) error {
 	err := h.Do(func() error {
-		if err := addVeth(pod.Name, pod.handle, "eth0"); err != nil {
+		if err := addVeth(pod.Name, pod.Handle(), "eth0"); err != nil {
 			return err
 		}
 		if err := addAddresses(pod.Name, single(gateway4), single(gateway6)); err != nil {

@@ -59,7 +59,7 @@ func (s *Switch) add(name string, n int, settings ...[2]string) (*Host, error) {
 
 func (s *Switch) plug(h *Host) error {
 	err := s.Do(func() error {
-		if err := addVeth(h.Name, h.handle, uplink); err != nil {
+		if err := addVeth(h.Name, h.Handle(), uplink); err != nil {
 			return err
 		}
 		_, err := join(Bridge, h.Name)
@@ -91,4 +91,4 @@ func NewPod(name string) (*Host, error) { return newHost(name, PodCIDRv4, PodCID
 
 // Path returns a file that other processes can enter the namespace by, for as
 // long as this process has not closed it.
-func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(n.handle)) }
+func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Handle()) }

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// errNotPassed ends test with exit code 1. The output says which cases have failed.
+var errNotPassed = errors.New("not all connections go where they should")
+
+type testOptions struct {
+	options
+	from, clients []string
+	count         int
+	wait          time.Duration
+	output        string
+	colour        colourFlag
+
+	addresses []netip.Addr // of the client in the namespace
+}
+
+func testCommand() *cobra.Command {
+	var o testOptions
+	c := &cobra.Command{
+		Use:   "test NAMESPACE/NAME",
+		Short: "Connect to a Service in every way, and compare with what explain predicts",
+		Long: `Open real connections to each frontend of a Service or Balance, and compare each with
+what "nftproxy explain" predicts: by which endpoint it is answered, with which client
+address, or why it is refused. A client that the Service denies passes if it is refused.
+
+Connections come from this machine itself (host) and from a client beside it
+(namespace), as from another machine: a network namespace with an address of its own. For
+the time of the test, this machine gets an interface nftestNUMBER without an address, and
+a route to the client. The kernel removes all of that when the process ends, however it
+ends. Rules and settings of the machine are not changed.
+
+Over TCP nothing is sent. Over UDP it is one empty datagram for each connection; one that
+an endpoint has got without an answer has passed. Connections of the test count like
+others. Each frontend gets as many as it takes to meet all endpoints: at least 4, at most
+240, and 1 if the Service limits its clients.
+
+What should happen follows from the files of the running nftproxy, or from those that
+-f, --kubeconfig or --config name, with its settings, failing health checks and drained
+endpoints. If none of these is known, it follows from the rules in the kernel: then
+rules that are missing are not noticed. It needs root.
+
+Exit code: 0 all is as predicted; 1 a case has failed; 2 error.`,
+		Example: `  nftproxy test web
+  nftproxy test shop/web --from namespace
+  nftproxy test web --client-address 192.0.2.77       # as a client that is allowed
+  nftproxy test web -f web.yaml -o junit > result.xml
+  nftproxy test web -o json | jq -r '.cases[] | select(.result == "failed").reasons[]'`,
+		Args:              describeArguments,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
+		ValidArgsFunction: completeServices,
+	}
+	o.addFlags(c)
+	o.addHere(c)
+	f := c.Flags()
+	f.StringSliceVar(&o.from, "from", []string{string(conntest.Host), string(conntest.Namespace)}, "`origins` of connections: host, namespace or both")
+	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
+	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
+	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, json or junit")
+	o.colour.add(f)
+	return c
+}
+
+func (o *testOptions) run(c *cobra.Command, name string) error {
+	paint, err := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, o.check()); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	c.SetContext(ctx)
+	start := time.Now()
+	p, err := o.oracle(c, name)
+	if err != nil {
+		return err
+	}
+	results, err := o.try(c, p)
+	meterOf(c).Stop()
+	if err != nil {
+		return err
+	}
+	report := conntest.NewReport(p.service.String(), results, time.Since(start).Seconds())
+	report.Notes = p.notes
+	if err := printTest(c.OutOrStdout(), report, o.output, paint); err != nil {
+		return err
+	}
+	if report.Failed > 0 {
+		return errNotPassed
+	}
+	return nil
+}
+
+// printTest prints the report of a test.
+func printTest(w io.Writer, r *conntest.Report, format string, paint bool) error {
+	switch format {
+	case "json":
+		return r.JSON(w)
+	case "junit":
+		return r.JUnit(w)
+	}
+	return r.Print(w, paint)
+}
+
+func (o *testOptions) check() (err error) {
+	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
+		err = fmt.Errorf("--output: unknown format %q: use text, json or junit", o.output)
+	}
+	for _, f := range o.from {
+		if f != string(conntest.Host) && f != string(conntest.Namespace) {
+			err = errors.Join(err, fmt.Errorf("--from: %q is not an origin: use host, namespace or both", f))
+		}
+	}
+	for _, text := range o.clients {
+		a, wrong := netip.ParseAddr(text)
+		a = a.Unmap()
+		switch {
+		case wrong != nil || a.Zone() != "":
+			err = errors.Join(err, fmt.Errorf("--client-address: %q is not an IP address (no port, no brackets, no zone)", text))
+		case slices.ContainsFunc(o.addresses, func(b netip.Addr) bool { return model.FamilyOf(a) == model.FamilyOf(b) }):
+			err = errors.Join(err, fmt.Errorf("--client-address: %s is a second %s address: give one of each family", a, model.FamilyOf(a)))
+		}
+		o.addresses = append(o.addresses, a)
+	}
+	switch {
+	case len(o.from) == 0:
+		err = errors.Join(err, errors.New("--from: name an origin: host, namespace or both"))
+	case len(o.clients) > 0 && !slices.Contains(o.from, string(conntest.Namespace)):
+		err = errors.Join(err, errors.New("--client-address: is for the client in the namespace, and --from leaves it out"))
+	case o.count < 0:
+		err = errors.Join(err, fmt.Errorf("--count: %d is negative", o.count))
+	case o.wait <= 0:
+		err = errors.Join(err, fmt.Errorf("--wait: %s is not positive", o.wait))
+	}
+	return err
+}
+
+// try opens the connections of all cases.
+func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Result, err error) {
+	probers := map[conntest.Origin]*conntest.Prober{conntest.Host: {Do: conntest.Here, Patience: o.wait}}
+	var room *conntest.Room
+	if slices.Contains(o.from, string(conntest.Namespace)) {
+		if room, err = openRoom(p, o.addresses); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, room.Close()) }()
+		probers[conntest.Namespace] = &conntest.Prober{Do: room.Do, Patience: o.wait}
+	}
+	cases, err := p.cases(o.from, room)
+	if err != nil {
+		return nil, err
+	}
+	results, err = conntest.Run(c.Context(), cases, func(t *conntest.Case) *conntest.Prober { return probers[t.From] }, o.count, func(n int) {
+		text := fmt.Sprintf("%d of %d cases are tried", n, len(cases))
+		meterOf(c).Start(func() string { return text })
+	})
+	if err != nil {
+		return nil, interrupted(c.Context(), err)
+	}
+	for i, r := range results {
+		if r.State == conntest.NotPassed {
+			r.Expected.Notes = p.machineNotes(cases[i])
+		}
+	}
+	return results, nil
+}
+
+// interrupted returns the error of a test that was cancelled by a signal.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted: everything that the test made is removed")
+	}
+	return err
+}
+
+// openRoom makes the client beside the machine, with an address of each family of the frontends.
+func openRoom(p *oracle, addresses []netip.Addr) (*conntest.Room, error) {
+	var families []model.Family
+	for _, f := range model.Families {
+		if slices.ContainsFunc(p.targets, func(t target) bool { return model.FamilyOf(t.to.Addr()) == f }) {
+			families = append(families, f)
+		}
+	}
+	room, err := conntest.OpenRoom(families, addresses)
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		return nil, fmt.Errorf("make the client in a namespace: %w: run this as root, or use --from host", err)
+	case err != nil:
+		return nil, fmt.Errorf("make the client in a namespace: %w", err)
+	}
+	return room, nil
+}

@@ -1,0 +1,89 @@
+package conntest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/explain"
+)
+
+// Outcome is what happened to a connection.
+type Outcome string
+
+// Outcomes of connections.
+const (
+	Answered Outcome = "answered" // a connection of TCP is there, or a datagram had an answer
+	Sent     Outcome = "sent"     // an endpoint has got a datagram, and has not answered
+	Refused  Outcome = "refused"  // by a reset, or because the port is unreachable
+	Silent   Outcome = "no answer"
+	Failed   Outcome = "failed" // the client could not send, for example without a route
+)
+
+// Attempt is one connection.
+type Attempt struct {
+	Outcome Outcome `json:"outcome"`
+	// Endpoint is where the connection went, as far as connection tracking tells; the zero value:
+	// it is not known, or the connection did not leave the rules.
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	// Source is the address that the endpoint sees as the client; the zero Addr: not known.
+	Source netip.Addr `json:"source,omitzero"`
+	Client netip.Addr `json:"client,omitzero"` // its own address
+	Error  string     `json:"error,omitempty"` // of Failed
+}
+
+// mismatch returns why an attempt is not among the predicted outcomes; empty: it is.
+func (c *Case) mismatch(a *Attempt) string {
+	at := ""
+	if a.Endpoint.IsValid() {
+		at = fmt.Sprintf(" at endpoint %s", a.Endpoint)
+	}
+	switch a.Outcome {
+	case Failed:
+		return "the client could not connect: " + a.Error
+	case Refused, Silent:
+		verdict := explain.Reject
+		if a.Outcome == Silent {
+			verdict = explain.Drop
+		}
+		if !a.Endpoint.IsValid() && slices.ContainsFunc(c.Expected.Outcomes, func(e Expected) bool { return e.Verdict == verdict }) {
+			return ""
+		}
+		return string(a.Outcome) + at
+	}
+	return c.misdirected(a)
+}
+
+// misdirected returns why a connection to an endpoint is not as predicted; empty: it is.
+func (c *Case) misdirected(a *Attempt) string {
+	forwards := c.Expected.forwards()
+	if len(forwards) == 0 {
+		return a.where()
+	}
+	if !a.Endpoint.IsValid() { // connection tracking knows nothing of it
+		return ""
+	}
+	i := slices.IndexFunc(forwards, func(e Expected) bool { return e.Endpoint == a.Endpoint })
+	switch {
+	case i < 0:
+		return a.where() + ", which is not an endpoint for this client"
+	case !a.Source.IsValid() || !a.Client.IsValid():
+		return ""
+	case a.Source != a.Client && !forwards[i].Masqueraded:
+		return fmt.Sprintf("endpoint %s sees the client as %s, and its address should be kept", a.Endpoint, a.Source)
+	case a.Source == a.Client && forwards[i].Masqueraded && c.From != Host: // else it may be the address to masquerade with
+		return fmt.Sprintf("endpoint %s sees the client as %s, which should be masqueraded", a.Endpoint, a.Source)
+	}
+	return ""
+}
+
+// where returns what happened and where, such as "answered by 10.1.1.2:8080".
+func (a *Attempt) where() string {
+	switch {
+	case !a.Endpoint.IsValid():
+		return string(a.Outcome)
+	case a.Outcome == Sent:
+		return fmt.Sprintf("sent to %s", a.Endpoint)
+	}
+	return fmt.Sprintf("%s by %s", a.Outcome, a.Endpoint)
+}

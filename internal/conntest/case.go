@@ -1,0 +1,78 @@
+package conntest
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
+)
+
+// Origin is where connections come from.
+type Origin string
+
+// Origins of connections.
+const (
+	Host      Origin = "host"      // the machine itself
+	Namespace Origin = "namespace" // a client beside the machine: see [Room]
+)
+
+// Case is one frontend that clients connect to from one origin.
+type Case struct {
+	Service  string         `json:"service"` // namespace/name:port
+	Kind     string         `json:"kind"`    // of the frontend: ClusterIP, NodePort...
+	Protocol string         `json:"protocol"`
+	Family   string         `json:"family"`
+	To       netip.AddrPort `json:"to"`
+	From     Origin         `json:"from"`
+	Client   netip.Addr     `json:"client,omitzero"` // zero: not known before it connects
+	// Policy is Local if only endpoints of this node may serve the client, else Cluster.
+	Policy string `json:"policy"`
+	// Affinity reports that a client stays with its endpoint, Sources that the Service limits
+	// its clients, Hairpin that the machine of the client is an endpoint.
+	Affinity bool `json:"affinity,omitempty"`
+	Sources  bool `json:"sources,omitempty"`
+	Hairpin  bool `json:"hairpin,omitempty"`
+
+	Expected Prediction `json:"expected"`
+	// Skip is why the case is not tried; empty: it is.
+	Skip string `json:"-"`
+
+	protocol model.Protocol
+}
+
+// New returns the case of a frontend, which is tried at an address and port: a frontend may have
+// the unspecified address, or a range of ports. [Case.Predict] adds the prediction.
+func New(f *served.Frontend, to netip.AddrPort, from Origin) *Case {
+	c := &Case{
+		Service: f.Port.String(), Kind: f.Kind.String(), Protocol: f.Protocol.String(), Family: model.FamilyOf(to.Addr()).String(), To: to,
+		From: from, Policy: model.PolicyCluster.String(), Affinity: f.Affinity > 0, Sources: f.Sources != nil, protocol: f.Protocol,
+	}
+	inside := f.Kind == model.ClusterIP && f.InternalPolicy == model.PolicyLocal
+	if inside || f.Kind != model.ClusterIP && f.ExternalPolicy == model.PolicyLocal {
+		c.Policy = model.PolicyLocal.String()
+	}
+	if f.Protocol == model.SCTP {
+		c.Skip = "connections of sctp are not opened by this test"
+	}
+	return c
+}
+
+// Target returns the frontend in words, such as "ClusterIP tcp 10.96.0.10:80".
+func (c *Case) Target() string { return fmt.Sprintf("%s %s %s", c.Kind, c.Protocol, c.To) }
+
+// Features returns what is special about the case, in words; empty: nothing.
+func (c *Case) Features() (out []string) {
+	for _, f := range []struct {
+		has  bool
+		name string
+	}{
+		{c.Policy == model.PolicyLocal.String(), "policy Local"}, {c.Affinity, "affinity"},
+		{c.Sources, "limited clients"}, {c.Hairpin, "hairpin"},
+	} {
+		if f.has {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}

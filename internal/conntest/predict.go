@@ -1,0 +1,119 @@
+package conntest
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Prediction is what should happen to connections.
+type Prediction struct {
+	Outcomes []Expected `json:"outcomes"` // at least one
+	// AffinitySeconds is how long a client stays with its endpoint; zero: it does not.
+	AffinitySeconds float64  `json:"affinitySeconds,omitempty"`
+	Limits          []string `json:"limits,omitempty"` // on the number of connections
+	Notes           []string `json:"notes,omitempty"`  // of explain: what may stop connections beside the rules
+}
+
+// Expected is one possible result of a connection.
+type Expected struct {
+	Verdict     explain.Disposition `json:"verdict"`
+	Reason      string              `json:"reason,omitempty"` // of everything but Forward
+	Endpoint    netip.AddrPort      `json:"endpoint,omitzero"`
+	Share       float64             `json:"share"` // of all connections
+	Masqueraded bool                `json:"masqueraded,omitempty"`
+}
+
+// Predict adds the prediction of explain. own has the addresses of the machine.
+func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
+	p := Prediction{Notes: r.Notes}
+	for i := range r.Outcomes {
+		o := &r.Outcomes[i]
+		e := Expected{Verdict: o.Verdict, Reason: o.Reason, Endpoint: o.Endpoint, Share: o.Share, Masqueraded: o.Masquerade != ""}
+		if o.List != "" && !strings.Contains(e.Reason, o.List) {
+			e.Reason += " (" + o.List + ")"
+		}
+		p.Outcomes = append(p.Outcomes, e)
+		p.AffinitySeconds = max(p.AffinitySeconds, o.Remember.Seconds())
+		p.Limits = o.Limits
+		c.Hairpin = c.Hairpin || c.From == Host && slices.Contains(own, o.Endpoint.Addr())
+		if o.Verdict == explain.Unknown {
+			c.Skip = "explain cannot predict it: " + o.Reason
+		}
+	}
+	c.Client, c.Expected = r.Packet.Source, p
+}
+
+// forwards returns the outcomes that reach an endpoint.
+func (p *Prediction) forwards() []Expected {
+	return slices.DeleteFunc(slices.Clone(p.Outcomes), func(e Expected) bool { return e.Verdict != explain.Forward })
+}
+
+const (
+	// leastConnections are opened where connections should reach an endpoint.
+	leastConnections = 4
+	// mostConnections limits the connections of a case.
+	mostConnections = 240
+	// certain is how many times an endpoint is due, until it is an error that it had no
+	// connection. If the choice is random, that happens by chance once in e^12 cases (160,000).
+	certain = 12
+)
+
+// connections returns how many connections it takes at most to meet all endpoints, and whether
+// an endpoint that none of them has met is an error.
+func (p *Prediction) connections() (most int, all bool) {
+	forwards := p.forwards()
+	switch {
+	case len(forwards) == 0, len(p.Limits) > 0:
+		return 1, false
+	case p.AffinitySeconds > 0 || len(forwards) == 1 && len(p.Outcomes) == 1:
+		return leastConnections, false
+	}
+	least := 1.0
+	for _, e := range p.Outcomes {
+		least = min(least, e.Share)
+	}
+	needed := int(math.Ceil(certain / least))
+	return max(leastConnections, min(needed, mostConnections)), needed <= mostConnections
+}
+
+// String returns the prediction in words.
+func (p *Prediction) String() string {
+	var parts, endpoints []string
+	for _, e := range p.forwards() {
+		endpoints = append(endpoints, e.Endpoint.String())
+	}
+	switch {
+	case len(endpoints) > 0 && p.AffinitySeconds > 0 && len(endpoints) > 1:
+		parts = append(parts, fmt.Sprintf("the same one of %d endpoints for %s", len(endpoints), time.Duration(p.AffinitySeconds*float64(time.Second))))
+	case len(endpoints) > 2:
+		parts = append(parts, terminal.Count(len(endpoints), "endpoint"))
+	case len(endpoints) > 0:
+		parts = append(parts, strings.Join(endpoints, " or "))
+	}
+	for _, e := range p.Outcomes {
+		if text := e.refusal(); text != "" && !slices.Contains(parts, text) {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, ", or ")
+}
+
+// refusal returns in words why a connection does not reach an endpoint; empty: it does.
+func (e *Expected) refusal() string {
+	switch e.Verdict {
+	case explain.Forward:
+		return ""
+	case explain.Reject:
+		return "refused: " + e.Reason
+	case explain.Drop:
+		return "no answer: " + e.Reason
+	}
+	return e.Verdict.String() + ": " + e.Reason
+}

@@ -1,0 +1,201 @@
+package conntest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const (
+	// Patience is how long a client waits for an answer by default. Its second SYN comes after
+	// one second.
+	Patience = 3 * time.Second
+	// shortPatience is how long it waits for an answer that should not come, and for one to a
+	// datagram, which need not come.
+	shortPatience = time.Second
+	// cancelled is how long it takes at most to notice that the test is cancelled.
+	cancelled = 100 * time.Millisecond
+)
+
+// Prober opens connections, each from a socket of its own.
+type Prober struct {
+	// Do runs a function in the network namespace of the client.
+	Do       func(func() error) error
+	Patience time.Duration // how long to wait for an answer
+}
+
+// Here runs a function in the network namespace of the process.
+func Here(f func() error) error { return f() }
+
+// Open opens a connection for a case, and closes it. Over TCP nothing is sent. Over UDP it is
+// one empty datagram, and an answer is awaited. The error is one of the test itself.
+func (p *Prober) Open(ctx context.Context, c *Case) (a Attempt, err error) {
+	wait := p.Patience
+	if c.protocol == model.UDP || len(c.Expected.forwards()) == 0 {
+		wait = min(wait, shortPatience)
+	}
+	s, err := p.socket(c.protocol, c.To)
+	if err != nil {
+		return a, err
+	}
+	defer s.close()
+	failure := s.try(ctx, wait)
+	if ctx.Err() != nil {
+		return a, ctx.Err()
+	}
+	a.Client = s.local.Addr()
+	entry, err := entryOf(conntrack.Connection{Protocol: c.protocol, Client: s.local, Dialled: c.To})
+	if entry != nil {
+		a.Endpoint, a.Source = entry.Answers, entry.Returns.Addr()
+	}
+	a.set(failure, c.protocol)
+	return a, err
+}
+
+// entryOf returns what connection tracking knows about a connection; nil: nothing.
+func entryOf(of conntrack.Connection) (*conntrack.Entry, error) {
+	if !of.Client.IsValid() {
+		return nil, nil
+	}
+	entries, err := conntrack.Netlink{}.EntriesOf([]conntrack.Connection{of})
+	if err != nil {
+		return nil, err
+	}
+	return entries[0], nil
+}
+
+// set sets the outcome by the error of the socket.
+func (a *Attempt) set(failure error, p model.Protocol) {
+	switch timeout := errors.Is(failure, unix.ETIMEDOUT); {
+	case failure == nil:
+		a.Outcome = Answered
+	case errors.Is(failure, unix.ECONNREFUSED), errors.Is(failure, unix.ECONNRESET):
+		a.Outcome = Refused
+	case timeout && p == model.UDP && a.Endpoint.IsValid():
+		a.Outcome = Sent
+	case timeout, errors.Is(failure, unix.EPERM), a.Endpoint.IsValid():
+		a.Outcome = Silent
+	default:
+		a.Outcome, a.Error = Failed, failure.Error()
+	}
+}
+
+// Refuses returns why an endpoint takes no connections of this machine, in words; empty: it does,
+// or that is not known. Only TCP can tell.
+func (p *Prober) Refuses(ctx context.Context, endpoint netip.AddrPort) string {
+	s, err := p.socket(model.TCP, endpoint)
+	if err != nil {
+		return ""
+	}
+	defer s.close()
+	switch err := s.try(ctx, p.Patience); {
+	case errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Sprintf("endpoint %s refuses connections: does nothing listen there?", endpoint)
+	case err != nil && ctx.Err() == nil:
+		return fmt.Sprintf("endpoint %s cannot be reached from this machine: %v", endpoint, err)
+	}
+	return ""
+}
+
+// socket is a socket that does not block.
+type socket struct {
+	fd       int
+	protocol model.Protocol
+	to       netip.AddrPort
+	local    netip.AddrPort // after try
+}
+
+func (p *Prober) socket(protocol model.Protocol, to netip.AddrPort) (*socket, error) {
+	family, kind := unix.AF_INET, unix.SOCK_STREAM
+	if to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	if protocol == model.UDP {
+		kind = unix.SOCK_DGRAM
+	}
+	s := &socket{protocol: protocol, to: to}
+	err := p.Do(func() (err error) {
+		s.fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
+	}
+	return s, nil
+}
+
+func (s *socket) close() { _ = unix.Close(s.fd) } // it was only read and connected
+
+// try connects, and over UDP awaits an answer to an empty datagram.
+func (s *socket) try(ctx context.Context, wait time.Duration) error {
+	deadline := time.Now().Add(wait)
+	err := unix.Connect(s.fd, address(s.to))
+	if own, failed := unix.Getsockname(s.fd); failed == nil {
+		s.local = addrPort(own)
+	}
+	switch {
+	case s.protocol == model.UDP && err == nil:
+		refused := unix.Send(s.fd, nil, 0)
+		err := s.await(ctx, unix.POLLIN, deadline)
+		// What rules reject or drop on the machine that made it is "not permitted". A rejection follows.
+		if refused != nil && errors.Is(err, unix.ETIMEDOUT) {
+			return refused
+		}
+		return err
+	case errors.Is(err, unix.EINPROGRESS):
+		return s.await(ctx, unix.POLLOUT, deadline)
+	}
+	return err
+}
+
+// await waits until the socket is ready, and returns its error.
+func (s *socket) await(ctx context.Context, events int16, deadline time.Time) error {
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return unix.ETIMEDOUT
+		}
+		fds := []unix.PollFd{{Fd: int32(s.fd), Events: events}}
+		n, err := unix.Poll(fds, int(min(left, cancelled)/time.Millisecond)+1)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return err
+		case n > 0:
+			return s.err()
+		}
+	}
+}
+
+func (s *socket) err() error {
+	n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && n != 0 {
+		err = unix.Errno(n)
+	}
+	return err
+}
+
+func address(to netip.AddrPort) unix.Sockaddr {
+	if to.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())}
+}
+
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr), uint16(s.Port))
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,221 @@
+package conntest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netspace"
+)
+
+// Room is a client beside the machine: a network namespace without a name, a pair of interfaces
+// and addresses that no route of the machine covers, except a default route. The machine gets the
+// interface and a route to each address, and no address. The kernel removes all of that when
+// the process ends, however it ends.
+type Room struct {
+	*netspace.Space
+	Device  string // of the machine, that packets of the client come in from
+	clients map[model.Family]netip.Addr
+}
+
+// Addresses of clients that are used if none are given: of the ranges for benchmarks of network
+// devices (RFC 2544, RFC 5180), which no network uses.
+var freeAddresses = map[model.Family][]string{
+	model.IPv4: {"198.18.255.254", "198.19.255.254", "198.18.254.254"},
+	model.IPv6: {"2001:2:0:ffff::fffe", "2001:2:0:fffe::fffe"},
+}
+
+// Next hops of the client, which no interface has: the machine takes packets by their hardware
+// address.
+var nextHops = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("169.254.1.1"), model.IPv6: netip.MustParseAddr("fe80::1")}
+
+// OpenRoom makes a room whose client has an address of each family: the one that is given, else
+// one that this machine has no route to.
+func OpenRoom(families []model.Family, given []netip.Addr) (*Room, error) {
+	clients, err := clientAddresses(families, given)
+	if err != nil {
+		return nil, err
+	}
+	space, err := netspace.Open()
+	if err != nil {
+		return nil, err
+	}
+	r := &Room{Space: space, Device: fmt.Sprintf("nftest%d", os.Getpid()), clients: clients}
+	if err := r.connect(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// Client returns the address of the client; the zero Addr: it has none of the family.
+func (r *Room) Client(f model.Family) netip.Addr { return r.clients[f] }
+
+// Close removes everything.
+func (r *Room) Close() error {
+	link, err := netlink.LinkByName(r.Device)
+	if err == nil {
+		err = netlink.LinkDel(link) // the other end and the routes go with it
+	} else if errors.As(err, new(netlink.LinkNotFoundError)) {
+		err = nil
+	}
+	return errors.Join(err, r.Space.Close())
+}
+
+func clientAddresses(families []model.Family, given []netip.Addr) (map[model.Family]netip.Addr, error) {
+	out := make(map[model.Family]netip.Addr)
+	for _, f := range families {
+		i := slices.IndexFunc(given, func(a netip.Addr) bool { return model.FamilyOf(a) == f })
+		var err error
+		if i < 0 {
+			out[f], err = freeAddress(f)
+		} else {
+			out[f] = given[i]
+			err = checkFree(given[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func checkFree(a netip.Addr) error {
+	used, err := isRouted(a)
+	if err == nil && used != "" {
+		err = fmt.Errorf("%s cannot be the address of the client: this machine has %s", a, used)
+	}
+	return err
+}
+
+func freeAddress(f model.Family) (netip.Addr, error) {
+	for _, text := range freeAddresses[f] {
+		a := netip.MustParseAddr(text)
+		if used, err := isRouted(a); err != nil || used == "" {
+			return a, err
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("this machine has routes to all of %s: give the client an unused %s address", strings.Join(freeAddresses[f], ", "), f)
+}
+
+// isRouted returns the address or the route of this machine that has an address, in words; empty:
+// it has none but a default route.
+func isRouted(a netip.Addr) (string, error) {
+	family := netlink.FAMILY_V4
+	if a.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return "", fmt.Errorf("list routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		if ones, _ := r.Dst.Mask.Size(); ones > 0 && r.Dst.Contains(a.AsSlice()) {
+			return "a route to " + r.Dst.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// connect makes the interfaces, addresses and routes.
+func (r *Room) connect() error {
+	const peer = "eth0"
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = r.Device
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsFd(r.Handle())}
+	if err := netlink.LinkAdd(pair); err != nil {
+		return fmt.Errorf("add interface %s: %w", r.Device, err)
+	}
+	var inside net.HardwareAddr
+	err := r.Do(func() (err error) {
+		inside, err = up("lo", peer)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	outside, err := up(r.Device)
+	if err != nil {
+		return err
+	}
+	for f := range r.clients {
+		if err := r.Do(func() error { return addClient(peer, r.clients[f], nextHops[f], outside) }); err != nil {
+			return err
+		}
+		if err := addRoute(r.Device, r.clients[f], inside); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// up brings interfaces up, and returns the hardware address of the last one.
+func up(names ...string) (hardware net.HardwareAddr, err error) {
+	for _, name := range names {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("find interface %s: %w", name, err)
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return nil, fmt.Errorf("bring interface %s up: %w", name, err)
+		}
+		hardware = link.Attrs().HardwareAddr
+	}
+	return hardware, nil
+}
+
+// addClient gives an interface an address, and a default route over a next hop.
+func addClient(name string, a, nextHop netip.Addr, hardware net.HardwareAddr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", name, err)
+	}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD}); err != nil {
+		return fmt.Errorf("add address %s: %w", a, err)
+	}
+	if err := addNeighbour(link, nextHop, hardware); err != nil {
+		return err
+	}
+	everything := &net.IPNet{IP: make(net.IP, a.BitLen()/8), Mask: make(net.IPMask, a.BitLen()/8)}
+	err = netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything, Gw: nextHop.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
+	if err != nil {
+		return fmt.Errorf("add default route of the client over %s: %w", nextHop, err)
+	}
+	return nil
+}
+
+// addRoute leads packets for an address to an interface.
+func addRoute(name string, a netip.Addr, hardware net.HardwareAddr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", name, err)
+	}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(a), Scope: netlink.SCOPE_LINK}); err != nil {
+		return fmt.Errorf("add route to %s over interface %s: %w", a, name, err)
+	}
+	return addNeighbour(link, a, hardware)
+}
+
+// addNeighbour spares the first packet a question about the hardware address of the other end,
+// and works without an address that could answer it.
+func addNeighbour(link netlink.Link, a netip.Addr, hardware net.HardwareAddr) error {
+	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: hardware})
+	if err != nil {
+		return fmt.Errorf("add neighbour %s: %w", a, err)
+	}
+	return nil
+}
+
+func single(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}

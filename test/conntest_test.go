@@ -1,0 +1,208 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/joshdk/go-junit"
+
+	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+)
+
+// tested runs test for a Service and returns its report.
+func (c *cluster) tested(status int, name string, args ...string) *conntest.Report {
+	c.t.Helper()
+	return c.reported(status, append(c.command("test").Args[1:], append([]string{name}, args...)...)...)
+}
+
+// reported runs the program and returns the report of its test.
+func (c *cluster) reported(status int, args ...string) *conntest.Report {
+	c.t.Helper()
+	out := c.mustRun(status, exec.Command(binary, append(args, "-o", "json")...))
+	r := &conntest.Report{}
+	if err := json.Unmarshal([]byte(out), r); err != nil {
+		c.t.Fatalf("%v\n%s", err, out)
+	}
+	if r.Passed+r.Failed+r.Skipped != len(r.Cases) || len(r.Cases) == 0 {
+		c.t.Fatalf("counts do not fit the cases:\n%s", out)
+	}
+	return r
+}
+
+// failed returns the names of the cases that have failed.
+func failed(r *conntest.Report) (names []string) {
+	for _, c := range r.Cases {
+		if c.State == conntest.NotPassed {
+			names = append(names, fmt.Sprintf("%s from %s", c.Target(), c.From))
+		}
+	}
+	return names
+}
+
+// 12.96: all frontends of Services of all kinds, from the machine and from a client beside it.
+func TestConnectivity(t *testing.T) {
+	c := newWideCluster(t, 2, 1)
+	all := append(c.Pods[:2:2], c.Remote...)
+	services := []service{
+		{Name: "plain", N: 1, Pods: all},
+		{Name: "none", N: 2},
+		{Name: "affinity", N: 3, Pods: all, Affinity: 600},
+		{Name: "local", N: 4, Pods: all, External: "Local"},
+		{Name: "away", N: 5, Pods: c.Remote, External: "Local", Internal: "Local"},
+		{Name: "ranges", N: 6, Pods: all, SourceRanges: []string{"192.0.2.0/24"}},
+		{Name: "denied", N: 7, Pods: all, Annotations: map[string]string{"nftproxy.dev/denied-sources": "198.18.0.0/15, 2001:2::/48"}},
+		{Name: "hash", N: 8, Pods: all, Annotations: map[string]string{"nftproxy.dev/scheduler": "source-hash"}},
+		{Name: "weights", N: 9, Pods: all, Weights: map[*netlab.Host]int{all[0]: 1, all[1]: 3}},
+		{Name: "limited", N: 10, Pods: all, Annotations: map[string]string{"nftproxy.dev/max-connections": "100"}},
+	}
+	c.apply(services...)
+	before := c.Node.TestGeneration(t)
+	for _, s := range services {
+		r := c.tested(0, s.Name)
+		// 3 protocols, of which SCTP is skipped, 2 families, 4 kinds of frontends, 2 origins.
+		if len(r.Cases) != 48 || r.Skipped != 16 {
+			t.Errorf("%s: %d cases, %d skipped", s.Name, len(r.Cases), r.Skipped)
+		}
+		refusals := 0
+		for _, x := range r.Cases {
+			if x.State != conntest.NotTried && len(x.Endpoints) == 0 {
+				refusals++
+			}
+		}
+		expected := slices.Contains([]string{"none", "away", "ranges", "denied"}, s.Name)
+		if expected != (refusals > 0) {
+			t.Errorf("%s: %d cases without an endpoint", s.Name, refusals)
+		}
+	}
+	if after := c.Node.TestGeneration(t); after != before {
+		t.Errorf("the rules were changed: generation %d, and %d before", after, before)
+	}
+	c.wantNoRoom()
+}
+
+// wantNoRoom waits until nothing is left of a client beside the machine.
+func (c *cluster) wantNoRoom() {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		left := c.mustRun(0, exec.Command("sh", "-c", "ip link; ip route; ip -6 route; ip neigh; ip -6 neigh"))
+		if strings.Contains(left, "nftest") {
+			return fmt.Errorf("something is left:\n%s", left)
+		}
+		return nil
+	})
+}
+
+// 12.97: an element that was deleted by hand fails the cases of its frontend, and no others.
+func TestConnectivityOfMissingElement(t *testing.T) {
+	c := newCluster(t, 2)
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.apply(web)
+	c.tested(0, "web")
+	c.nft("delete", "element", "ip", "nftproxy", "services", "{ 10.96.0.1 . tcp . 80 }")
+	r := c.tested(1, "web")
+	want := []string{"ClusterIP tcp 10.96.0.1:80 from host", "ClusterIP tcp 10.96.0.1:80 from namespace"}
+	if got := failed(r); !slices.Equal(got, want) {
+		t.Errorf("failed: %q, want %q", got, want)
+	}
+}
+
+// 12.98: an endpoint that does not listen is named.
+func TestConnectivityOfDeadEndpoint(t *testing.T) {
+	c := newCluster(t, 1)
+	if err := c.AddRemotePods(1); err != nil { // no server runs there
+		t.Fatal(err)
+	}
+	dead := c.Remote[0]
+	web := service{Name: "web", N: 1, Pods: []*netlab.Host{c.Pods[0], dead}}
+	c.apply(web)
+	r := c.tested(1, "web", "--from", "namespace")
+	for _, x := range r.Cases {
+		endpoint := endpointOf(dead, model.IPv4).String()
+		if x.Family == model.IPv6.String() {
+			endpoint = endpointOf(dead, model.IPv6).String()
+		}
+		if x.Protocol == "sctp" {
+			continue
+		}
+		if x.State != conntest.NotPassed || !strings.Contains(strings.Join(x.Reasons, "\n"), endpoint) {
+			t.Errorf("%s: %s, %q does not name %s", x.Name(), x.State, x.Reasons, endpoint)
+		}
+	}
+}
+
+// 12.96: without flags the files of the running nftproxy say what should happen, else the rules.
+func TestConnectivityWithoutFlags(t *testing.T) {
+	c := newCluster(t, 2)
+	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: 600}
+	d := c.started(web)
+	if r := c.reported(0, "test", "web"); len(r.Notes) > 0 || r.Passed < 32 {
+		t.Errorf("beside nftproxy: %d passed, notes %q", r.Passed, r.Notes)
+	}
+	d.stop(t)
+	if r := c.reported(0, "test", "default/web"); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "from the rules in the kernel") || r.Passed < 32 {
+		t.Errorf("without nftproxy: %d passed, notes %q", r.Passed, r.Notes)
+	}
+}
+
+// 12.96: a client of an address that is given, and the formats.
+func TestConnectivityFormats(t *testing.T) {
+	c := newCluster(t, 1)
+	c.apply(service{Name: "web", N: 1, Pods: c.Pods, SourceRanges: []string{"192.0.2.77/32"}}, service{Name: "none", N: 2})
+	r := c.tested(0, "web", "--from", "namespace", "--client-address", "198.51.100.7", "--count", "5")
+	for _, x := range r.Cases {
+		if x.Family == model.IPv4.String() && (x.Client.String() != "198.51.100.7" || len(x.Endpoints) > 0 && x.Connections != 5) {
+			t.Errorf("%s: client %s, %d connections", x.Name(), x.Client, x.Connections)
+		}
+	}
+	c.nft("delete", "element", "ip", "nftproxy", "services", "{ 10.96.0.1 . udp . 80 }")
+	text := c.command("test")
+	text.Args = append(text.Args, "web", "--from", "host")
+	if out := c.mustRun(1, text); !strings.Contains(out, "default/web: ") || !strings.Contains(out, "1 failed") || !strings.Contains(out, "failed: default/web:udp, ClusterIP udp 10.96.0.1:80 from host") {
+		t.Errorf("the text is\n%s", out)
+	}
+	xml := c.command("test")
+	xml.Args = append(xml.Args, "web", "--from", "host", "-o", "junit")
+	suites, err := junit.Ingest([]byte(c.mustRun(1, xml)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(suites) != 1 || suites[0].Totals.Failed != 1 || suites[0].Totals.Passed == 0 {
+		t.Errorf("JUnit has %+v", suites)
+	}
+}
+
+// 12.99: nothing is left of a test that was killed, and the next one works.
+func TestConnectivityKilled(t *testing.T) {
+	c := newCluster(t, 1)
+	c.apply(service{Name: "web", N: 1, Pods: c.Pods})
+	c.Pods[0].TestScript(t, nftChain("inet", "fw", "filter hook input priority 0", "drop;"))
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		cmd := c.command("test")
+		cmd.Args = append(cmd.Args, "web", "--wait", "60s")
+		if err := c.Node.Start(cmd); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if out := c.mustRun(0, exec.Command("ip", "route")); !strings.Contains(out, "nftest") {
+				return fmt.Errorf("there is no client yet:\n%s", out)
+			}
+			return nil
+		})
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Errorf("%s: the test has ended well", signal)
+		}
+		c.wantNoRoom()
+	}
+	c.Pods[0].TestScript(t, "nft delete table inet fw")
+	c.tested(0, "web")
+}
