@@ -52,14 +52,15 @@ var ruleOptions = map[string]ruleOption{
 
 // otherOptions are the options of run that do not change the rules for files: those of the
 // input, of servers, of the process, and those that are accepted without effect.
-// "health-checks" is about an API server (TestDiffBesideCluster).
+// "health-checks" is about an API server (TestDiffBesideCluster), and what "changes-file" has
+// is asked of the daemon (TestRuntimeChanges).
 var otherOptions = strings.Fields(`
 	filename kubeconfig context master kube-api-qps kube-api-burst kube-api-content-type start-jitter health-checks log-connections fast-path
 	healthz-bind-address healthz-port metrics-bind-address metrics-port allowed-hosts bind-address-hard-fail node-condition web profiling
 	min-sync-period sync-period iptables-sync-period iptables-min-sync-period no-table-owner take-over announce-nftables
 	manage-sysctl oom-score-adj conntrack-tcp-cleanup conntrack-max-per-core conntrack-min conntrack-tcp-timeout-established
 	conntrack-tcp-timeout-close-wait conntrack-tcp-be-liberal conntrack-udp-timeout conntrack-udp-timeout-stream
-	dns-servers dns-timeout dns-min-ttl dns-max-ttl
+	changes-file control-socket health-directory on-change dns-servers dns-timeout dns-min-ttl dns-max-ttl
 	version write-config-to cleanup init-only v logging-format vmodule log-flush-frequency log-text-split-stream
 	log-text-info-buffer-size log-json-split-stream log-json-info-buffer-size
 	proxy-mode config-sync-period iptables-masquerade-bit iptables-localhost-nodeports ipvs-scheduler ipvs-exclude-cidrs

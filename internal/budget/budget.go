@@ -79,7 +79,7 @@ const (
 	DrainOffered = 1_000
 )
 
-// Changes of servers that no file has.
+// RuntimeChanges limits the changes of servers that no file has.
 const RuntimeChanges = 1_000
 
 // EndpointSeries limits counts: each endpoint of a service port is a series of Prometheus,
