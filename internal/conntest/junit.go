@@ -64,15 +64,15 @@ func (r *Report) JUnit(w io.Writer) error {
 	return err
 }
 
-func (c *Result) junit() junitCase {
+func (r *Result) junit() junitCase {
 	out := junitCase{
-		Name: c.Name(), ClassName: c.Service, Time: fmt.Sprintf("%.3f", c.Seconds),
-		Output: fmt.Sprintf("expected: %s\ngot: %s", &c.Expected, c.Got),
+		Name: r.Name(), ClassName: r.Service, Time: fmt.Sprintf("%.3f", r.Seconds),
+		Output: fmt.Sprintf("expected: %s\ngot: %s", &r.Expected, r.Got),
 	}
-	text := strings.Join(c.Reasons, "\n")
-	switch c.State {
+	text := strings.Join(r.Reasons, "\n")
+	switch r.State {
 	case NotPassed:
-		out.Failure = &junitReason{Message: c.Reasons[0], Type: "connection", Text: text}
+		out.Failure = &junitReason{Message: r.Reasons[0], Type: "connection", Text: text}
 	case NotTried:
 		out.Skipped = &junitReason{Message: text}
 	}
