@@ -53,7 +53,7 @@ Exit code: 0 printed, 1 printed, and a Balance of it is only a comment,
 	}
 	f := c.Flags()
 	f.StringVar(&o.format, "format", "", "`format` of FILE: "+strings.Join(importer.Formats, ", ")+"; by default recognized")
-	f.StringSliceVar(&o.addresses, "address", nil, "`addresses` of this machine that stand for those of a bind line without one")
+	f.StringSliceVar(&o.addresses, "address", nil, "`addresses` that stand for all addresses of this machine, in a bind line without one")
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(importer.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return c
 }

@@ -234,15 +234,15 @@ func (p *proxy) listen(wildcards []netip.Addr) (out [][]string) {
 		}
 	}
 	for _, b := range p.binds {
-		if b.address != "" {
-			add(b.address, b.ports)
-			continue
+		stand := wildcards
+		if a, err := netip.ParseAddr(b.address); b.address != "" && (err != nil || !a.IsUnspecified()) {
+			stand = nil
 		}
-		if len(wildcards) == 0 {
-			p.refuse("it listens on all addresses of the machine: name those that clients use with --address")
-		}
-		for _, a := range wildcards {
+		for _, a := range stand {
 			add(a.String(), b.ports)
+		}
+		if len(stand) == 0 {
+			add(b.address, b.ports)
 		}
 	}
 	groups := make(map[string]int)

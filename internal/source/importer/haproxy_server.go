@@ -36,7 +36,10 @@ func (p *proxy) readBind(s *statement) {
 			continue
 		}
 		host, port := splitAddress(text)
-		if host == "*" || host == "0.0.0.0" || host == "::" {
+		if host == "*" || host == "" {
+			host = "0.0.0.0"
+		}
+		if host == "::" && slices.Contains(s.words, "v4v6") {
 			host = ""
 		}
 		if b := (bind{host, port}); !slices.Contains(p.binds, b) {
