@@ -68,7 +68,7 @@ func (p *proxy) condition(words []string) (list []string, negated, ok bool) {
 		return nil, false, false
 	}
 	negated = words[0] == "unless"
-	words = words[1:]
+	words = slices.Clone(words[1:]) // other sections may read the line, too
 	for words[0] == "!" || strings.HasPrefix(words[0], "!") {
 		negated = !negated
 		if words[0] = words[0][1:]; words[0] == "" {

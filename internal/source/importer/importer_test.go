@@ -117,6 +117,23 @@ func TestHAProxyLines(t *testing.T) {
 	}
 }
 
+// TestSharedDefaults: sections that share defaults get the same lists of clients from them.
+func TestSharedDefaults(t *testing.T) {
+	got := imported(t, `defaults inside
+tcp-request connection reject if !{ src 10.0.0.0/8 }
+listen a from inside
+bind 192.0.2.1:80
+server a 10.0.0.1:80
+listen b from inside
+bind 192.0.2.1:81
+server b 10.0.0.2:80
+`, Options{})
+	if strings.Count(got, "\nclients: 10.0.0.0/8\n") != 2 || strings.Contains(got, "deny") {
+		t.Errorf("not both allow the same clients:\n%s", got)
+	}
+	valid(t, got)
+}
+
 // TestWeights: weights that are too large keep their proportion.
 func TestWeights(t *testing.T) {
 	for _, c := range []struct{ of, want []int32 }{
