@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -43,6 +44,9 @@ func File(text []byte, c Change) ([]byte, error) {
 	if n == nil {
 		return nil, ErrNotFound
 	}
+	if err := checkLines(text); err != nil {
+		return nil, err
+	}
 	e := &editor{Change: c, text: text, lines: linesOf(text)}
 	want, err := e.edit(n)
 	if err != nil {
@@ -53,6 +57,21 @@ func File(text []byte, c Change) ([]byte, error) {
 		return nil, fmt.Errorf("cannot be changed without changing the rest of the file (%w): edit it by hand", err)
 	}
 	return out, nil
+}
+
+// checkLines returns an error if YAML counts the lines or characters of a text in another way than
+// the editor does: an offset would be another one.
+func checkLines(text []byte) error {
+	if !utf8.Valid(text) {
+		return errors.New("is not in UTF-8: edit it by hand")
+	}
+	for i, c := range string(text) {
+		switch {
+		case c == '\r' && (i+1 == len(text) || text[i+1] != '\n'), c == '\u0085', c == '\u2028', c == '\u2029':
+			return fmt.Errorf("has line breaks that are %s, not \\n: edit it by hand", strconv.QuoteRuneToASCII(c))
+		}
+	}
+	return nil
 }
 
 // parse returns the roots of all documents.

@@ -100,13 +100,24 @@ func TestFileRefuses(t *testing.T) {
 		"a: &a [10.1.1.2]\nkind: Balance\nname: web\nbackends: *a\n": "by hand",
 		"kind: Balance\nname: web\nbackends: [!!str 10.1.1.2]\n":     "tag",
 		"kind: [\n": "did not find",
-		"kind: Balance\nname: web\nbackends:\n- address:\n    10.1.1.2\n#": "",
+		"kind: Balance\rname: web\rbackends:\r- '10.1.1.2'\r":                  "line breaks",
+		"# a\u2028b\u0085c\nkind: Balance\nname: web\nbackends:\n- '10.1.1.2'": "line breaks",
+		"\xff\xfe" + utf16("kind: Balance\nname: web\nbackends: [10.1.1.2]\n"): "UTF-8",
+		"kind: Balance\nname: web\nbackends:\n- address:\n    10.1.1.2\n#":     "",
 	} {
 		got, err := File([]byte(text), set)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want an error with %q", text, got, err, want)
 		}
 	}
+}
+
+// utf16 returns a text of ASCII in UTF-16, which YAML allows.
+func utf16(text string) (out string) {
+	for _, c := range []byte(text) {
+		out += string([]byte{c, 0})
+	}
+	return out
 }
 
 // TestWrite: links stay, and owner and permissions of the file.
