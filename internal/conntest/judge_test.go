@@ -177,3 +177,16 @@ func TestJUnit(t *testing.T) {
 		t.Errorf("the failure is %+v of %q", suites[0].Tests[0].Error, suites[0].Tests[0].Name)
 	}
 }
+
+// TestShareOfNothing: an endpoint that no new connection should reach is not waited for.
+func TestShareOfNothing(t *testing.T) {
+	p := Prediction{Outcomes: []Expected{forward(first, 1), forward(second, 0)}}
+	most, all := p.connections()
+	if most < leastConnections || most > mostConnections {
+		t.Errorf("at most %d connections", most)
+	}
+	attempts := slices.Repeat([]Attempt{by(Answered, first)}, most)
+	if r := caseOf(p).Judge(attempts, all); r.State != Passed {
+		t.Errorf("%s: %q", r.State, r.Reasons)
+	}
+}

@@ -77,7 +77,9 @@ func (p *Prediction) connections() (most int, all bool) {
 	}
 	least := 1.0
 	for _, e := range p.Outcomes {
-		least = min(least, e.Share)
+		if e.Share > 0 {
+			least = min(least, e.Share)
+		}
 	}
 	needed := int(math.Ceil(certain / least))
 	return max(leastConnections, min(needed, mostConnections)), needed <= mostConnections
