@@ -74,11 +74,13 @@ func (m *Manager) Change(routes []model.RouteChange) {
 		if m.changed == nil {
 			m.changed = make(map[model.Frontend]bool)
 		}
-		if _, again := m.changed[r.Frontend]; !again {
+		if before, again := m.changed[r.Frontend]; !again {
 			m.changed[r.Frontend] = had
+		} else if before != had {
+			delete(m.changed, r.Frontend) // the kernel is right again
 		}
 	}
-	if len(m.changed) > 0 {
+	if len(m.changed) > 0 || m.left {
 		select {
 		case m.wake <- struct{}{}:
 		default: // it is awake

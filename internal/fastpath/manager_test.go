@@ -80,3 +80,16 @@ func TestUntested(t *testing.T) {
 		}
 	})
 }
+
+// 9.35: where nothing has the changes, frontends that come and go take no memory.
+func TestComeAndGo(t *testing.T) {
+	m := newManager(nil)
+	m.Change([]model.RouteChange{change(1, true, true)})
+	for port := range uint16(100) {
+		m.Change([]model.RouteChange{change(port+2, true, true)})
+		m.Change([]model.RouteChange{change(port+2, false, false)})
+	}
+	if n := len(m.changed); n != 1 {
+		t.Errorf("%d changes are kept for one frontend", n)
+	}
+}
