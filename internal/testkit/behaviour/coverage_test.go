@@ -170,7 +170,7 @@ func TestNumbersIn(t *testing.T) {
 		"before kernel 6.2 and Linux 5.13, nft 1.1.3": "",
 		"1.5 s, 2.5ms, 3.5 times, 7.5%, 8.5 %, 9.5 %": "",
 		"9.12, 15.1 and 12.61":                        "9.12 15.1 12.61",
-		"v1.2, 1.20b, 19.1, 1.100, 0.5, 1.0, P12":     "",
+		"v1.2, 1.20b, 20.1, 1.100, 0.5, 1.0, P12":     "",
 	} {
 		if got := strings.Join(numbersIn(text), " "); got != want {
 			t.Errorf("numbers in %q: %q, want %q", text, got, want)
