@@ -100,10 +100,10 @@ func TestFileRefuses(t *testing.T) {
 		"a: &a [10.1.1.2]\nkind: Balance\nname: web\nbackends: *a\n": "by hand",
 		"kind: Balance\nname: web\nbackends: [!!str 10.1.1.2]\n":     "tag",
 		"kind: [\n": "did not find",
-		"kind: Balance\rname: web\rbackends:\r- '10.1.1.2'\r":                  "line breaks",
-		"# a\u2028b\u0085c\nkind: Balance\nname: web\nbackends:\n- '10.1.1.2'": "line breaks",
-		"\xff\xfe" + utf16("kind: Balance\nname: web\nbackends: [10.1.1.2]\n"): "UTF-8",
-		"kind: Balance\nname: web\nbackends:\n- address:\n    10.1.1.2\n#":     "",
+		"kind: Balance\rname: web\rbackends:\r- '10.1.1.2'\r":                      "line breaks",
+		"# a\u2028# b\u0085# c\nkind: Balance\nname: web\nbackends:\n- '10.1.1.2'": "line breaks",
+		"\xff\xfe" + utf16("kind: Balance\nname: web\nbackends: [10.1.1.2]\n"):     "UTF-8",
+		"kind: Balance\nname: web\nbackends:\n- address:\n    10.1.1.2\n#":         "",
 	} {
 		got, err := File([]byte(text), set)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
