@@ -77,24 +77,11 @@ func (a *Actor) settle(p place) {
 		want = want || usable
 	}
 	if is, known := a.addresses.is[p]; known && is == want {
+		delete(a.addresses.failed, p)
 		return
 	}
-	do, what := a.Links.Withdraw, "an address is withdrawn"
-	if want {
-		do, what = a.Links.Announce, "an address is announced"
-	}
-	changed, err := do(p.link, p.address)
-	if changed {
-		a.Log.Info(what, "address", p.address, "interface", p.link)
-	}
-	if err != nil {
-		if text := err.Error(); a.addresses.failed[p] != text {
-			a.addresses.failed[p] = text
-			a.Log.Error("an address of a Balance cannot be announced or withdrawn", "error", err)
-		}
-		if !changed {
-			return // it is tried again
-		}
+	if !a.move(p, want) {
+		return // it is tried again
 	}
 	delete(a.addresses.failed, p)
 	a.addresses.is[p] = want
@@ -104,9 +91,23 @@ func (a *Actor) settle(p place) {
 	}
 }
 
-// retry tries what has failed again.
-func (a *Actor) retry() {
-	for p := range a.addresses.failed {
-		a.settle(p)
+// move puts an address on an interface, or takes it away, and reports whether it is there or not, as
+// wanted.
+func (a *Actor) move(p place, want bool) bool {
+	do, what := a.Links.Withdraw, "an address is withdrawn"
+	if want {
+		do, what = a.Links.Announce, "an address is announced"
 	}
+	changed, err := do(p.link, p.address)
+	if changed {
+		a.Log.Info(what, "address", p.address, "interface", p.link)
+	}
+	if err == nil {
+		return true
+	}
+	if text := err.Error(); a.addresses.failed[p] != text {
+		a.addresses.failed[p] = text
+		a.Log.Error("an address of a Balance cannot be announced or withdrawn", "error", err)
+	}
+	return changed
 }

@@ -5,6 +5,7 @@ package vitals
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,8 +35,8 @@ func (s State) serves() bool { return s.Usable > 0 }
 
 // Config says what to do.
 type Config struct {
-	// Directory has a file for each Balance; empty: there are no files. It belongs to this
-	// package: other files of its form are removed.
+	// Directory has a file for each Balance; empty: there are no files. Files of its form that an
+	// earlier run has left are removed.
 	Directory string
 	Program   string // is run at the start, and when a Balance gains or loses its last usable server
 	// Assess returns the state of a Balance; false: there is none of this name.
@@ -57,6 +59,8 @@ type Actor struct {
 	// The following are of Run.
 	known     map[model.ServiceName]bool // whether a server is usable
 	addresses addresses
+	unwritten map[model.ServiceName]string // errors of files, logged once
+	pause     <-chan time.Time             // until what has failed is tried again
 	programs  sync.WaitGroup
 	slots     chan struct{} // one for each program that runs
 
@@ -135,12 +139,27 @@ func (a *Actor) Run(ctx context.Context) {
 	}
 }
 
-// again returns a channel that has a value after a pause, if something has failed.
+// again returns a channel that has a value after a pause, if something has failed. Syncs that come
+// in between do not make the pause longer.
 func (a *Actor) again() <-chan time.Time {
-	if len(a.addresses.failed) == 0 {
-		return nil
+	switch {
+	case len(a.addresses.failed)+len(a.unwritten) == 0:
+		a.pause = nil
+	case a.pause == nil:
+		a.pause = time.After(retryPause)
 	}
-	return time.After(retryPause)
+	return a.pause
+}
+
+// retry tries what has failed again.
+func (a *Actor) retry() {
+	a.pause = nil
+	for p := range a.addresses.failed {
+		a.settle(p)
+	}
+	for name := range a.unwritten {
+		a.record(name)
+	}
 }
 
 // act acts on the state of one Balance.
@@ -153,7 +172,7 @@ func (a *Actor) act(ctx context.Context, name model.ServiceName) {
 		return
 	case !exists:
 		delete(a.known, name)
-		a.remove(a.path(name))
+		a.record(name)
 		return
 	case known && before == state.serves():
 		return
@@ -162,7 +181,7 @@ func (a *Actor) act(ctx context.Context, name model.ServiceName) {
 	if known {
 		a.Log.Info("a Balance has changed its state", "object", name.BalanceObject().String(), "usable", state.Usable, "servers", state.Servers)
 	}
-	a.write(name, state)
+	a.record(name)
 	if a.Program != "" {
 		a.tell(ctx, name, state)
 	}
@@ -173,6 +192,8 @@ const (
 	filePermissions      = 0o644
 	// separator is in no name of a namespace or Balance.
 	separator = "_"
+	// usable and unusable are the contents of files.
+	usable, unusable = "0\n", "1\n"
 )
 
 func (a *Actor) prepare() error {
@@ -187,37 +208,56 @@ func (a *Actor) path(name model.ServiceName) string {
 	return filepath.Join(a.Directory, name.Namespace+separator+name.Name)
 }
 
-// write writes the file of a Balance: 0 while a server is usable, else 1. keepalived takes a value
-// other than 0, with weight 0, for a fault.
-func (a *Actor) write(name model.ServiceName, s State) {
+// record makes the file of a Balance right: 0 while a server is usable, else 1. keepalived takes a
+// value other than 0, with weight 0, for a fault. What fails is tried again.
+func (a *Actor) record(name model.ServiceName) {
 	if a.Directory == "" {
 		return
 	}
-	text := "1\n"
-	if s.serves() {
-		text = "0\n"
-	}
-	path := a.path(name)
-	draft := filepath.Join(a.Directory, "."+filepath.Base(path)) // readers see one value or the other
-	err := os.WriteFile(draft, []byte(text), filePermissions)
+	err := a.write(name)
 	if err == nil {
-		err = os.Rename(draft, path)
-	}
-	if err != nil {
-		a.Log.Error("the file about a Balance cannot be written", "object", name.BalanceObject().String(), "error", err)
-	}
-}
-
-func (a *Actor) remove(path string) {
-	if a.Directory == "" {
+		delete(a.unwritten, name)
 		return
 	}
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
+	if text := err.Error(); a.unwritten[name] != text {
+		if a.unwritten == nil {
+			a.unwritten = make(map[model.ServiceName]string)
+		}
+		a.unwritten[name] = text
+		a.Log.Error("the file about a Balance cannot be written or removed", "object", name.BalanceObject().String(), "error", err)
 	}
 }
 
-// sweep removes the files of Balances that an earlier run has known.
+func (a *Actor) write(name model.ServiceName) error {
+	path := a.path(name)
+	serves, known := a.known[name]
+	if !known {
+		return remove(path)
+	}
+	if err := a.prepare(); err != nil {
+		return err
+	}
+	text := unusable
+	if serves {
+		text = usable
+	}
+	draft := filepath.Join(a.Directory, "."+filepath.Base(path)) // readers see one value or the other
+	if err := os.WriteFile(draft, []byte(text), filePermissions); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
+}
+
+// remove removes a file that may be gone.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// sweep removes the files of Balances that an earlier run has known. Files of others, in a directory
+// that is not for this alone, have another content.
 func (a *Actor) sweep() {
 	if a.Directory == "" {
 		return
@@ -228,10 +268,24 @@ func (a *Actor) sweep() {
 	}
 	for _, e := range entries {
 		namespace, name, form := strings.Cut(e.Name(), separator)
-		if _, known := a.known[model.ServiceName{Namespace: namespace, Name: name}]; form && !known && e.Type() == fs.FileMode(0) {
-			a.remove(filepath.Join(a.Directory, e.Name()))
+		_, known := a.known[model.ServiceName{Namespace: namespace, Name: name}]
+		path := filepath.Join(a.Directory, e.Name())
+		if !form || known || e.Type() != fs.FileMode(0) || !isOurs(path) {
+			continue
+		}
+		if err := remove(path); err != nil {
+			a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
 		}
 	}
+}
+
+// isOurs reports whether a file has a content that this package writes.
+func isOurs(path string) bool {
+	if about, err := os.Stat(path); err != nil || about.Size() > int64(len(usable)) {
+		return false
+	}
+	text, err := os.ReadFile(path)
+	return err == nil && slices.Contains([]string{usable, unusable}, string(text))
 }
 
 // programTimeout is how long a program may run.

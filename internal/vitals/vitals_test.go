@@ -122,7 +122,7 @@ func TestActor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range []string{"default_old", "other"} {
-		if err := os.WriteFile(filepath.Join(dir, old), []byte("0"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, old), []byte("0\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,5 +248,70 @@ func TestAddresses(t *testing.T) {
 	l.missing = ""
 	if a.retry(); !l.has[place{"eth3", vip}] || a.again() != nil {
 		t.Error("an interface that returns has no address")
+	}
+}
+
+// TestAddressesSettle: a failure that nothing depends on any more is forgotten.
+func TestAddressesSettle(t *testing.T) {
+	l := &links{has: make(map[place]bool)}
+	a := New(Config{Links: l, Log: slog.New(slog.DiscardHandler)})
+	vip := netip.MustParseAddr("203.0.113.10")
+	up := State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{vip}}
+	a.hold(nameOf("web"), up)
+	l.missing = "eth0"
+	a.hold(nameOf("web"), State{Link: "eth0", Addresses: []netip.Addr{vip}})
+	if a.hold(nameOf("web"), up); a.again() != nil {
+		t.Error("an address that is where it belongs is tried again")
+	}
+}
+
+// TestRetryWhileBusy: what failed is tried again after the pause, also while syncs come in between.
+func TestRetryWhileBusy(t *testing.T) {
+	l := &links{has: make(map[place]bool), missing: "eth0"}
+	a := New(Config{Links: l, Log: slog.New(slog.DiscardHandler)})
+	a.hold(nameOf("web"), State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.10")}})
+	if first := a.again(); first == nil || a.again() != first {
+		t.Error("each sync begins the pause again")
+	}
+}
+
+// TestFilesAgain: 10.31. A file that could not be written is written later, without another change.
+func TestFilesAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "health")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // in the way
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	states := map[string]State{"web": {Usable: 1, Servers: 1}}
+	a := New(Config{Directory: dir, Log: slog.New(slog.NewTextHandler(&log, nil)), Assess: func(n model.ServiceName) (State, bool) {
+		s, ok := states[n.Name]
+		return s, ok
+	}})
+	a.act(t.Context(), nameOf("web"))
+	a.retry()
+	if n := strings.Count(log.String(), "cannot be written"); a.again() == nil || n != 1 {
+		t.Fatalf("not tried again, or logged %d times: %s", n, &log)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	a.retry()
+	if text, err := os.ReadFile(filepath.Join(dir, "default_web")); string(text) != "0\n" || err != nil || a.again() != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestSweepKeepsOthers: 10.31. In a directory that has other files, those stay.
+func TestSweepKeepsOthers(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"default_gone": "1\n", "ssh_config": "Host *\n", "a_b": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := New(Config{Directory: dir, Log: slog.New(slog.DiscardHandler)})
+	a.sweep()
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
+		t.Errorf("%q are left", left)
 	}
 }
