@@ -53,7 +53,7 @@ func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o Co
 	if err := c.probe.create(ctx, &c.report); err != nil {
 		return &c.report, err
 	}
-	for n := 0; n <= o.Rounds; n++ { // the Service is new in round 0, which is not measured
+	for n := 0; n <= o.Rounds && len(c.agents) > 0; n++ { // the Service is new in round 0, which is not measured
 		if err := c.round(ctx, n); err != nil {
 			return &c.report, err
 		}

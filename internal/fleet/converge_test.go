@@ -188,6 +188,24 @@ func TestConvergeInterrupted(t *testing.T) {
 	}
 }
 
+// TestConvergeNobodyLeft: 18.13. When no node is left to be measured, nothing is changed for more rounds.
+func TestConvergeNobodyLeft(t *testing.T) {
+	t.Parallel() // it waits
+	store := &fleetlab.Store{}
+	var patches atomic.Int64
+	store.Wrote = func(method, _ string) {
+		if method == http.MethodPatch {
+			patches.Add(1)
+		}
+	}
+	s := fleetlab.New(t, []fleetlab.Agent{follower("behind", store.Follows(24*time.Hour, nil, nil, nil))})
+	s.Others = store
+	r, err := converge(t, t.Context(), open(t, s, fleet.PortForward, 5*time.Second), fleet.ConvergeOptions{Rounds: 9, Wait: time.Second})
+	if err != nil || r.Complete() || r.Rounds != 0 || patches.Load() != 0 || len(store.Paths()) > 0 {
+		t.Errorf("%v: %d rounds, %d changes, %q remain", err, r.Rounds, patches.Load(), store.Paths())
+	}
+}
+
 // TestConvergeLeftovers: 18.14. A run removes what a run before has left that cannot go on, and nothing else.
 func TestConvergeLeftovers(t *testing.T) {
 	store := &fleetlab.Store{}
