@@ -23,6 +23,7 @@ import (
 type Room struct {
 	*netspace.Space
 	Device  string // of the machine, that packets of the client come in from
+	made    bool   // Device is ours
 	clients map[model.Family]netip.Addr
 }
 
@@ -60,6 +61,9 @@ func (r *Room) Client(f model.Family) netip.Addr { return r.clients[f] }
 
 // Close removes everything.
 func (r *Room) Close() error {
+	if !r.made {
+		return r.Space.Close()
+	}
 	link, err := netlink.LinkByName(r.Device)
 	if err == nil {
 		err = netlink.LinkDel(link) // the other end and the routes go with it
@@ -136,6 +140,7 @@ func (r *Room) connect() error {
 	if err := netlink.LinkAdd(pair); err != nil {
 		return fmt.Errorf("add interface %s: %w", r.Device, err)
 	}
+	r.made = true
 	var inside net.HardwareAddr
 	err := r.Do(func() (err error) {
 		inside, err = up("lo", peer)
