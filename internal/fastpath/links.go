@@ -42,6 +42,13 @@ func subscribe(ctx context.Context) (*subscription, error) {
 	return s, nil
 }
 
+// close ends the stream, also if it has changes that were not read.
+func (s *subscription) close() {
+	s.cancel()
+	for range s.updates {
+	}
+}
+
 // hooks are the devices of a flow table.
 type hooks struct {
 	table *table

@@ -166,7 +166,7 @@ func (m *Manager) session(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer links.cancel()
+	defer links.close()
 	t, err := create(options{shared: m.config.Shared, hardware: m.config.Hardware})
 	if err != nil {
 		return err

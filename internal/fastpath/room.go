@@ -68,10 +68,10 @@ func newRoom(families []model.Family) (r *room, err error) {
 		}
 	}
 	// What most often is missing comes first.
-	if r.table, err = create(options{early: true, netns: int(r.node.handle)}); err != nil {
+	if r.table, err = create(options{early: true, netns: r.node.Handle()}); err != nil {
 		return r, noFlowTables(err)
 	}
-	if r.rules, err = newRules(int(r.node.handle)); err != nil {
+	if r.rules, err = newRules(r.node.Handle()); err != nil {
 		return r, err
 	}
 	if err := errors.Join(r.forward(), r.connect(nodeToClient, r.client, clientNets, 2), r.addDevice(), r.translate(0), r.take()); err != nil {
@@ -93,7 +93,7 @@ func noFlowTables(err error) error {
 
 // forward makes the node a router.
 func (r *room) forward() error {
-	return r.node.do(func() error {
+	return r.node.Do(func() error {
 		for _, f := range r.families {
 			path := "/proc/sys/net/ipv4/ip_forward"
 			if f == model.IPv6 {
@@ -113,7 +113,7 @@ func (r *room) addDevice() error { return r.connect(nodeToServer, r.server, serv
 // connect connects the node with another namespace, which gets addresses with these numbers
 // and a route to all others.
 func (r *room) connect(device string, to *space, nets map[model.Family]netip.Prefix, numbers ...int) error {
-	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: device, PeerNamespace: netlink.NsFd(to.handle)}
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: device, PeerNamespace: netlink.NsFd(to.Handle())}
 	if err := r.node.links.LinkAdd(pair); err != nil {
 		return fmt.Errorf("add a pair of network devices: %w", err)
 	}
@@ -185,7 +185,7 @@ func (r *room) forgetUDP() error {
 
 // listen answers each question with the address that it was sent to.
 func (r *room) listen() error {
-	return r.server.do(func() error {
+	return r.server.Do(func() error {
 		for _, f := range r.families {
 			for endpoint := range 2 {
 				for _, port := range testPorts {
@@ -310,9 +310,9 @@ func (r *room) open(network string, family model.Family, port uint16) (*testFlow
 		f.conn, err = d.Dial(network, to)
 		return err
 	}
-	err := r.client.do(dial)
+	err := r.client.Do(dial)
 	for began := time.Now(); err != nil && time.Since(began) < settleTime && !r.aborted(); {
-		err = r.client.do(dial)
+		err = r.client.Do(dial)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f, err)

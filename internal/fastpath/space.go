@@ -1,48 +1,36 @@
 package fastpath
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netspace"
 )
 
 // space is a network namespace without a name, which ends with its file descriptor and its
 // sockets.
 type space struct {
-	handle netns.NsHandle
-	links  *netlink.Handle
+	*netspace.Space
+	links *netlink.Handle
 }
 
-func newSpace() (s *space, err error) {
-	s = &space{handle: netns.None()}
-	err = onThread(func() (err error) {
-		s.handle, err = netns.New()
-		return err
-	})
+func newSpace() (*space, error) {
+	in, err := netspace.Open()
 	if err != nil {
-		return nil, fmt.Errorf("make a network namespace: %w", err)
+		return nil, err
 	}
-	if s.links, err = netlink.NewHandleAt(s.handle, unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER); err != nil {
-		return nil, fmt.Errorf("open a socket in a network namespace: %w", err)
+	links, err := netlink.NewHandleAt(netns.NsHandle(in.Handle()), unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a socket in a network namespace: %w", err), in.Close())
 	}
-	return s, nil
-}
-
-// do runs a function in the namespace. Sockets that it makes stay there.
-func (s *space) do(f func() error) error {
-	return onThread(func() error {
-		if err := netns.Set(s.handle); err != nil {
-			return fmt.Errorf("enter a network namespace: %w", err)
-		}
-		return f()
-	})
+	return &space{in, links}, nil
 }
 
 // configure gives a device addresses with these numbers, and turns it on.
@@ -71,36 +59,5 @@ func (s *space) configure(device string, families []model.Family, nets map[model
 
 func (s *space) close() error {
 	s.links.Close()
-	return s.handle.Close()
-}
-
-// onThread runs f on a thread that ends with it, and waits for it.
-func onThread(f func() error) (err error) {
-	done := make(chan struct{})
-	onOwnThread(func() {
-		defer close(done)
-		err = f()
-	})
-	<-done
-	return err
-}
-
-// onOwnThread runs f in a new goroutine on a thread that ends with it, so that no other
-// goroutine ever runs in the namespace that f enters. The main thread is passed over: it
-// cannot end, and its namespace is the one of /proc/self.
-func onOwnThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
-		}
-		moved := make(chan struct{})
-		onOwnThread(func() {
-			close(moved)
-			f()
-		})
-		<-moved
-		runtime.UnlockOSThread()
-	}()
+	return s.Close()
 }
