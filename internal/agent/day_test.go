@@ -43,12 +43,12 @@ func (d *day) minute(m int) {
 	case 210:
 		d.kernel.breakWith(nil)
 	case 300:
-		d.broken = errors.New("too many open files")
+		d.fails(errors.New("too many open files"))
 		d.have("192.0.2.1", "192.0.2.2")
 		d.event("192.0.2.2")
 	case 320:
 		d.expect("192.0.2.1")
-		d.broken = nil
+		d.fails(nil)
 	case 325:
 		d.expect("192.0.2.1 192.0.2.2")
 	case 400: // the event is lost

@@ -23,8 +23,10 @@ import (
 // listed.
 type machine struct {
 	*fixture
-	syncs     []Sync
-	listed    int
+	syncs  []Sync
+	listed int
+
+	mu        sync.Mutex // guards these
 	addresses []netip.Addr
 	broken    error
 }
@@ -34,13 +36,24 @@ func newMachine(addresses ...string) *machine {
 	h.have(addresses...)
 	h.fixture.addresses = func() ([]netip.Addr, error) {
 		h.listed++
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		return slices.Clone(h.addresses), h.broken
 	}
 	h.observe = append(h.observe, func(s *Sync) { h.syncs = append(h.syncs, *s) })
 	return h
 }
 
+// fails sets why addresses cannot be listed; nil: they can.
+func (m *machine) fails(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broken = why
+}
+
 func (m *machine) have(addresses ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.addresses = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 	for _, a := range addresses {
 		m.addresses = append(m.addresses, netip.MustParseAddr(a))
@@ -124,7 +137,7 @@ func TestListingFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newMachine("192.0.2.1", "192.0.2.2")
 		h.start(t)
-		h.broken = errors.New("too many open files")
+		h.fails(errors.New("too many open files"))
 		h.have("192.0.2.2", "192.0.2.3")
 		h.event("192.0.2.3")
 		before := h.listed
@@ -139,7 +152,7 @@ func TestListingFails(t *testing.T) {
 		if n := strings.Count(h.log.String(), "too many open files"); n != 1 {
 			t.Errorf("%d lines in the log: %s", n, h.log)
 		}
-		h.broken = nil
+		h.fails(nil)
 		time.Sleep(DefaultSyncPeriod)
 		synctest.Wait()
 		if got := h.nodePorts(); got != "192.0.2.2 192.0.2.3" {
@@ -164,12 +177,12 @@ func TestListingFailsAtStart(t *testing.T) {
 			s.Nodes = nodes
 			return s, nil
 		}
-		h.broken = errors.New("too many open files")
+		h.fails(errors.New("too many open files"))
 		h.start(t)
 		if got := h.nodePorts(); got != "192.0.2.1" {
 			t.Errorf("NodePorts are served on %s", got)
 		}
-		h.broken = nil
+		h.fails(nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := h.nodePorts(); got != "192.0.2.2" {
