@@ -43,9 +43,12 @@ func (w *work) followVitals(s *agent.Sync) {
 	if s.Err != nil {
 		return
 	}
-	found := make(map[model.ServiceName]struct{})
+	var found map[model.ServiceName]struct{} // most often there are none
 	note := func(r *model.Route) bool {
 		if r != nil && w.isVital(r.Service) {
+			if found == nil {
+				found = make(map[model.ServiceName]struct{})
+			}
 			found[r.Service.Name] = struct{}{}
 		}
 		return true
