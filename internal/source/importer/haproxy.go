@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // statement is a line of a section.
@@ -151,10 +153,14 @@ func readHAProxy(text string, o Options) (*Config, error) {
 
 // ofProcess returns why a section without connections has no equivalent.
 func ofProcess(s *section) string {
-	if s.kind() == "global" {
-		return fmt.Sprintf("settings of the process HAProxy, %d lines", len(s.statements))
+	lines := terminal.Count(len(s.statements), "line")
+	switch s.kind() {
+	case "global":
+		return "settings of the process HAProxy, " + lines
+	case "resolvers":
+		return "nftproxy asks the servers of /etc/resolv.conf, or of --dns-servers, " + lines
 	}
-	return fmt.Sprintf("no equivalent, %d lines", len(s.statements))
+	return "no equivalent, " + lines
 }
 
 // addProxy adds the Balances of a section: one for the addresses that have the same ports.

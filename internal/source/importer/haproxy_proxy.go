@@ -101,7 +101,7 @@ var withoutEquivalent = map[string]string{
 	"option dontlognull":       "nftproxy observe shows connections, and --log-connections logs them",
 	"option log-health-checks": "nftproxy run logs changes of health",
 	"stats":                    "nftproxy status and top show them, and the page of --web",
-	"monitor-uri":              "nftproxy run has /healthz at --metrics-bind-address",
+	"monitor-uri":              "GET /healthz/NAMESPACE/NAME at --healthz-bind-address says whether a Balance has a usable server",
 	"timeout connect":          "the system of the client repeats what a server does not answer; a server that fails its check gets no new connection",
 	"option tcpka":             "the endpoints of a connection keep it alive, not the balancer",
 	"option clitcpka":          "the endpoints of a connection keep it alive, not the balancer",

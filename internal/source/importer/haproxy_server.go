@@ -106,7 +106,7 @@ func (p *proxy) readServer(s *statement) {
 }
 
 func (p *proxy) readTemplate(s *statement) {
-	p.note(s, "write the servers out")
+	p.note(s, "write the name into backends: each of its addresses is a server")
 }
 
 // parameters reads those of a server from word i on.

@@ -88,7 +88,7 @@ func TestHAProxyLines(t *testing.T) {
 		"server b fd00::2:80":                     `- "[fd00::2]:80"`,
 		"server b":                                "(it has no address)",
 		"server b 10.0.0.2:80 check":              "# some servers had no check: all have one here",
-		"server-template w 1-3 x.example:80":      "(write the servers out)",
+		"server-template w 1-3 x.example:80":      "(write the name into backends: each of its addresses is a server)",
 		"option allbackups\nserver b 10.0.0.2:80 backup\nserver c 10.0.0.3:80 backup": "- {address: 10.0.0.3:80, backup: true}",
 		"rate-limit sessions 100":                                                           "limits: {rate: 100/second}",
 		"source 0.0.0.0 usesrc clientip":                                                    "clientAddresses: keep",
