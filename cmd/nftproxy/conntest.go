@@ -43,20 +43,20 @@ address, or why it is refused. A client that the Service denies passes if it is 
 Connections come from this machine itself (host) and from a client beside it
 (namespace), as from another machine: a network namespace with an address of its own. For
 the time of the test, this machine gets an interface nftestNUMBER without an address, and
-a route to the client. The kernel removes all of that when the process ends, however it
-ends. Rules and settings of the machine are not changed.
+a route to the client. The kernel removes namespace, interface and route when the process
+ends, however it ends. Rules and settings of the machine stay as they are.
 
-Over TCP nothing is sent. Over UDP it is one empty datagram for each connection; one that
-an endpoint has got without an answer has passed. Connections of the test count like
-others. Each frontend gets as many as it takes to meet all endpoints: at least 4, at most
+Over TCP, the test sends nothing. Over UDP, it sends one empty datagram for each
+connection; one that reaches an endpoint and gets no answer passes. Connections of the
+test count like others. Each frontend gets as many as it takes to meet all endpoints: at least 4, at most
 240, and 1 if the Service limits its clients.
 
 What should happen follows from the files of the running nftproxy, or from those that
 -f, --kubeconfig or --config name, with its settings, failing health checks and drained
-endpoints. If none of these is known, it follows from the rules in the kernel: then
-rules that are missing are not noticed. It needs root.
+endpoints. If none of these is known, it follows from the rules in the kernel: then the
+test does not notice a missing rule. It needs root.
 
-Exit code: 0 all is as predicted; 1 a case has failed; 2 error.`,
+Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 		Example: `  nftproxy test web
   nftproxy test shop/web --from namespace
   nftproxy test web --client-address 192.0.2.77       # as a client that is allowed

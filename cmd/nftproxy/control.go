@@ -34,15 +34,15 @@ type controlOptions struct {
 
 const (
 	controlAbout = `
-The running nftproxy makes the change: it takes effect in milliseconds, without a
-change of the file, and is in force when the command ends. It outlasts restarts.
+The running nftproxy makes the change, without an edit of the file. The kernel has it
+when the command ends, and it outlasts restarts.
 "nftproxy status", "describe" and "diff" show it. "nftproxy undo" ends it, and so
 does an edit of the same server in the file; edits of other servers do not.
 With --write, the file gets the change: comments, order and layout stay.
 `
 	controlExit = `
-A change that is made already changes nothing and is no error: -o json says whether
-something has changed.
+A repeated command changes nothing and is no error: -o json says whether something
+has changed.
 
 Exit code: 0 done, or nothing to do; 2 error, and nothing has changed.`
 )
@@ -53,7 +53,7 @@ func setCommand() *cobra.Command {
 		Short: "Change the weight of a server of a Balance, or list such changes",
 		Long: `Change the share of new connections that a server of a Balance gets: the weight,
 0 to 100, relative to the other servers. SERVER is an address, or an address with a
-port. Without arguments, list the changes that no file has.
+port. Without arguments, list the changes by command.
 ` + controlAbout + controlExit,
 		Example: `  nftproxy set web 10.1.1.2 weight=3
   nftproxy set shop/web '[fd00::2]:8080' weight=0
@@ -67,9 +67,9 @@ func addCommand() *cobra.Command {
 	return controlCommand(api.ControlAdd, &cobra.Command{
 		Use:   "add BALANCE SERVER [weight=N]",
 		Short: "Add a server to a Balance",
-		Long: `Add a server to a Balance. Without a port, it serves the ports that clients use. A
-server that is there gets the weight, if one is given. Health checks begin at once:
-the server takes connections as one in the file would.
+		Long: `Add a server to a Balance. Without a port, it serves the ports that clients use. If the
+Balance has the server, it gets the weight of the command. Health checks begin at once:
+the server takes connections like one in the file.
 ` + controlAbout + controlExit,
 		Example: `  nftproxy add web 10.1.1.4:8080
   nftproxy add shop/web 10.1.1.4:8080 weight=2
@@ -82,8 +82,8 @@ func removeCommand() *cobra.Command {
 		Use:   "remove BALANCE SERVER",
 		Short: "Remove a server from a Balance",
 		Long: `Remove a server from a Balance. Established connections are treated as those to a
-server that leaves the file: see onFailure. "nftproxy disable" keeps the server, and
-its connections. The last server that takes connections stays, unless --force is given.
+server that leaves the file: see onFailure. "nftproxy disable" keeps the server and its
+connections. The last server that takes connections stays, unless --force is given.
 ` + controlAbout + controlExit,
 		Example: `  nftproxy remove web 10.1.1.2
   nftproxy remove web 10.1.1.2:8080 --write`,

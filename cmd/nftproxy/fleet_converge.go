@@ -27,14 +27,14 @@ func clusterConvergeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "converge [NODE...]",
 		Short: "Measure how fast a change reaches the kernel of every node",
-		Long: `Change an EndpointSlice, and measure for each node, or the nodes that are named, the time
-from the API server's answer until the kernel of the node has the change. No clocks of
-nodes have to agree: a node says for how long its kernel has had the change. By how much a
-time can be too long is printed: the time that the node took to answer.
+		Long: `Change an EndpointSlice, and measure for each node, or the named nodes, the time from the
+API server's answer until the kernel of the node has the change. Clocks of nodes need not
+agree: a node says for how long its kernel has had the change. The output says by how much
+each time can be too long: the time that the node took to answer.
 
-The slice is of a Service without traffic, in a namespace of its own, and its endpoints
-have addresses for documentation. All of it is removed at the end, also after SIGINT or
-SIGTERM. What a run has left that was killed, a later run removes.
+The slice belongs to a Service without traffic, in a namespace of its own, and its
+endpoints have addresses for documentation. All objects are removed at the end, also after
+SIGINT or SIGTERM. A later run removes the objects of a killed one.
 
 A node that does not have a change in time (--wait) is named with the reason, and is not
 asked in later rounds. Nodes that kube-proxy serves cannot be measured.
@@ -42,7 +42,7 @@ asked in later rounds. Nodes that kube-proxy serves cannot be measured.
 This command writes objects: it needs more permissions than "cluster status".
 docs/kubectl.md lists them.
 
-Exit code: 0 all nodes were measured in all rounds, 1 others were not, 2 error, or
+Exit code: 0 all nodes were measured in all rounds; 1 some were not; 2 error, or
 interrupted.`,
 		Example: `  kubectl nftproxy converge
   kubectl nftproxy converge node-7 --rounds 20

@@ -28,8 +28,8 @@ func importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Turn a configuration of HAProxy, keepalived or IPVS into Balances",
-		Long: `Print Balances, a file for "nftproxy run -f", for what another load balancer is
-configured to do. FILE, or - for standard input, is a haproxy.cfg with sections of
+		Long: `Print the configuration of another load balancer as Balances, a file for
+"nftproxy run -f". FILE, or - for standard input, is a haproxy.cfg with sections of
 mode tcp, a keepalived.conf with virtual servers, or the output of "ipvsadm -S -n".
 
 A line without an equivalent is a comment of the Balance, with its number and what
@@ -37,8 +37,7 @@ nftproxy does instead. A section that cannot become a Balance, such as one of mo
 http or one that ends TLS, is a comment as a whole, with the reason. The others are
 valid: read the comments, then plan with "nftproxy diff -f FILE".
 
-Exit code: 0 printed, 1 printed, and a Balance of it is only a comment,
-2 FILE cannot be read.`,
+Exit code: 0 printed; 1 printed, and a section is only a comment; 2 error.`,
 		Example: `  nftproxy import /etc/haproxy/haproxy.cfg > balances.yaml
   nftproxy import /etc/haproxy/haproxy.cfg --address 203.0.113.10
   nftproxy import /etc/keepalived/keepalived.conf > balances.yaml

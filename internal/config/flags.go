@@ -161,7 +161,7 @@ func (f *Flags) AddDaemon() {
 
 // AddFastPath adds which connections go past the rules, with its usage.
 func (f *Flags) AddFastPath() {
-	f.text(&f.own.FastPath, FastPath, "`level` of the established connections that skip the rules of all programs, by way of a flow table of the kernel: off; services: those to Services that ask for it (nftproxy.dev/fast-path: use); all: those to all Services that do not avoid it; hardware: the same, by network cards that offer it")
+	f.text(&f.own.FastPath, FastPath, "`level` of the established connections that skip the rules of all programs, by way of a flow table of the kernel: off; services: to Services with nftproxy.dev/fast-path: use; all: to all Services, except with avoid; hardware: as all, in network cards that can do it")
 }
 
 // DrainFile is the name of the flag that [Flags.AddDrain] adds.
