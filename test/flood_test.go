@@ -117,16 +117,18 @@ func (f *flood) check(t *testing.T) {
 	}
 }
 
-// wait waits until so many more flows were opened.
+// wait waits until so many more flows were opened, as long as there are more.
 func (f *flood) wait(t *testing.T, flows int64) {
 	t.Helper()
 	goal := f.opened.Load() + flows
-	eventually(t, func() error {
-		if n := f.opened.Load(); n < goal {
-			return fmt.Errorf("%d flows, want %d", n, goal)
-		}
-		return nil
-	})
+	for n := f.opened.Load(); n < goal; n = f.opened.Load() {
+		eventually(t, func() error {
+			if f.opened.Load() == n {
+				return fmt.Errorf("%d flows and no more, want %d", n, goal)
+			}
+			return nil
+		})
+	}
 }
 
 // routeFlood makes the addresses of a network those of a host.

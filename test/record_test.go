@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -153,7 +154,9 @@ func TestNoRecordAfterKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = d.cmd.Wait() // reports the signal
-	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+	left, err := os.ReadDir(folder)
+	left = slices.DeleteFunc(left, func(e os.DirEntry) bool { return e.Type() == os.ModeSocket }) // the next process replaces it
+	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

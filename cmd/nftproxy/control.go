@@ -28,6 +28,7 @@ import (
 // controlOptions are those of the commands that change servers of Balances.
 type controlOptions struct {
 	action, socket, output string
+	colour                 colourFlag
 	files                  []string
 	write, force, all      bool
 }
@@ -137,6 +138,7 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.socket, "control-socket", config.DefaultControlSocket, "unix `socket` of the running nftproxy")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
 	switch action {
 	case api.ControlSet, api.ControlAdd, api.ControlRemove:
 		f.BoolVar(&o.write, "write", false, "also write the change into the file of the Balance")
@@ -168,7 +170,8 @@ func completeServer(c *cobra.Command, args []string, begin string) ([]string, co
 
 func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	request, err := o.request(args)
-	if err := errors.Join(err, checkOutput(o.output, "text"), o.checkFlags()); err != nil {
+	paint, errColour := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, errColour, checkOutput(o.output, "text"), o.checkFlags()); err != nil {
 		return err
 	}
 	client := control.NewClient(o.socket)
@@ -189,7 +192,7 @@ func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	if o.output == "json" {
 		return terminal.JSON(c.OutOrStdout(), answer)
 	}
-	return show.Controlled(c.OutOrStdout(), request, answer)
+	return show.Controlled(c.OutOrStdout(), request, answer, paint)
 }
 
 func (o *controlOptions) checkFlags() error {

@@ -94,7 +94,10 @@ func TestMachineWithLocalEndpoints(t *testing.T) {
 	ns := lab.Node.Namespace
 	forward(t, ns, "0")
 	p := start(t, ns, "nftproxy", "run", "-f", writeFile(t, webOn(lab.Node.IPv4)))
-	eventually(t, "rules", func() bool { return strings.Contains(p.log.String(), "rules applied") })
+	eventually(t, "rules and a server", func() bool {
+		log := p.log.String()
+		return strings.Contains(log, "rules applied") && strings.Contains(log, "msg=listening")
+	})
 	if got := problems(t, ns); len(got) > 0 {
 		t.Errorf("status: %v", got)
 	}

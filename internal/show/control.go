@@ -9,9 +9,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Controlled writes what a command has changed of servers, or the list of such changes.
-func Controlled(w io.Writer, r *api.Control, a *api.Controlled) error {
+// Controlled writes what a command has changed of servers, or the list of such changes. What no file has is yellow.
+func Controlled(w io.Writer, r *api.Control, a *api.Controlled, paint bool) error {
 	p := terminal.NewPrinter(w, "")
+	p.Colours = paint
 	switch {
 	case r.Action == api.ControlList && len(a.Changes) == 0:
 		p.Line("no runtime changes: all servers are as in the files")
@@ -30,7 +31,11 @@ func Controlled(w io.Writer, r *api.Control, a *api.Controlled) error {
 		p.Line("%s: nothing to do", strings.TrimSpace(a.Balance+" "+r.Server))
 	}
 	for _, s := range a.Steps {
-		p.Line("%s: %s → %s", strings.TrimSpace(a.Balance+" "+s.Server), s.Old, s.New)
+		colour := terminal.Yellow
+		if a.File != "" || r.Action == api.ControlUndo {
+			colour = terminal.Green
+		}
+		p.Painted(colour, "%s: %s → %s", strings.TrimSpace(a.Balance+" "+s.Server), s.Old, s.New)
 	}
 	if a.File != "" {
 		p.Line("%s has it", a.File)
