@@ -121,8 +121,8 @@ func TestDay(t *testing.T) {
 		if checks < 22 || checks > 24 {
 			t.Errorf("%d checks in a day", checks)
 		}
-		if d.listed > 24+60 {
-			t.Errorf("addresses were listed %d times", d.listed)
+		if d.lists() > 24+60 {
+			t.Errorf("addresses were listed %d times", d.lists())
 		}
 		if n := strings.Count(d.log.String(), "repaired"); n != checks {
 			t.Errorf("%d of %d checks say that rules were repaired", n, checks)

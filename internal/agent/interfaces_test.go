@@ -23,10 +23,9 @@ import (
 // listed.
 type machine struct {
 	*fixture
-	syncs  []Sync
-	listed int
-
+	syncs     []Sync
 	mu        sync.Mutex // guards these
+	listed    int
 	addresses []netip.Addr
 	broken    error
 }
@@ -35,13 +34,20 @@ func newMachine(addresses ...string) *machine {
 	h := &machine{fixture: newFixture()}
 	h.have(addresses...)
 	h.fixture.addresses = func() ([]netip.Addr, error) {
-		h.listed++
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		h.listed++
 		return slices.Clone(h.addresses), h.broken
 	}
 	h.observe = append(h.observe, func(s *Sync) { h.syncs = append(h.syncs, *s) })
 	return h
+}
+
+// lists returns how many times addresses were listed.
+func (m *machine) lists() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.listed
 }
 
 // fails sets why addresses cannot be listed; nil: they can.
@@ -108,8 +114,8 @@ func TestAddressIsOneChange(t *testing.T) {
 			if c.want == "" != (len(syncs) == 0) || len(syncs) > 1 {
 				t.Fatalf("%s: %d syncs", c.event, len(syncs))
 			}
-			if h.listed != c.listed {
-				t.Errorf("%s: addresses were listed %d times, want %d", c.event, h.listed, c.listed)
+			if h.lists() != c.listed {
+				t.Errorf("%s: addresses were listed %d times, want %d", c.event, h.lists(), c.listed)
 			}
 			for _, s := range syncs {
 				got := "nothing"
@@ -140,13 +146,13 @@ func TestListingFails(t *testing.T) {
 		h.fails(errors.New("too many open files"))
 		h.have("192.0.2.2", "192.0.2.3")
 		h.event("192.0.2.3")
-		before := h.listed
+		before := h.lists()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if got := h.nodePorts(); got != "192.0.2.1 192.0.2.2" {
 			t.Errorf("NodePorts are served on %s", got)
 		}
-		if n := h.listed - before; n < 20 || n > 35 {
+		if n := h.lists() - before; n < 20 || n > 35 {
 			t.Errorf("addresses were listed %d times in ten minutes", n)
 		}
 		if n := strings.Count(h.log.String(), "too many open files"); n != 1 {
@@ -158,11 +164,11 @@ func TestListingFails(t *testing.T) {
 		if got := h.nodePorts(); got != "192.0.2.2 192.0.2.3" {
 			t.Errorf("NodePorts are served on %s after addresses can be listed again", got)
 		}
-		before = h.listed
+		before = h.lists()
 		time.Sleep(40 * time.Minute)
 		synctest.Wait()
-		if h.listed != before {
-			t.Errorf("addresses were listed %d times without a reason", h.listed-before)
+		if h.lists() != before {
+			t.Errorf("addresses were listed %d times without a reason", h.lists()-before)
 		}
 	})
 }
@@ -326,8 +332,8 @@ func TestRangesFollowAddresses(t *testing.T) {
 				t.Errorf("%s: ranges are served on %s, want %s", when, got, want)
 			}
 		}
-		if h.listed != 0 {
-			t.Errorf("addresses were listed %d times without a range", h.listed)
+		if h.lists() != 0 {
+			t.Errorf("addresses were listed %d times without a range", h.lists())
 		}
 		now = ranged
 		h.agent.Changed()
