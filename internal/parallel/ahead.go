@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Ahead makes each value of a sequence while the one before is used. A panic in the sequence is one where its
-// values are used.
+// Ahead makes each value of a sequence while the one before is used. A panic in the sequence, also
+// after the last value that was wanted, is one where its values are used.
 func Ahead[T any](seq iter.Seq[T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		made, done := make(chan T), make(chan struct{})
@@ -23,15 +23,16 @@ func Ahead[T any](seq iter.Seq[T]) iter.Seq[T] {
 				}
 			}
 		})
-		defer all.Wait()
-		defer close(done)
+		defer func() {
+			close(done)
+			if all.Wait(); failure != nil {
+				panic(failure)
+			}
+		}()
 		for v := range made {
 			if !yield(v) {
 				return
 			}
-		}
-		if failure != nil {
-			panic(failure)
 		}
 	}
 }

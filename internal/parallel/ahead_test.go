@@ -42,3 +42,18 @@ func TestAhead(t *testing.T) {
 		got = append(got, i)
 	}
 }
+
+// TestAheadFailsLate: a panic after the last wanted value is not lost.
+func TestAheadFailsLate(t *testing.T) {
+	defer func() {
+		if p := recover(); p != "late" {
+			t.Errorf("panic %v", p)
+		}
+	}()
+	for range Ahead(func(yield func(int) bool) {
+		yield(0)
+		panic("late")
+	}) {
+		break
+	}
+}
