@@ -39,7 +39,8 @@ type Engine struct {
 // service is a Service with listeners.
 type service struct {
 	given, edited model.ServiceState
-	stale         bool // edited is out of date
+	with          []model.InterfaceAddress // addresses that edited has
+	stale         bool                     // edited is out of date
 }
 
 // NewEngine returns an engine without Services.
@@ -68,25 +69,22 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		e.services[name] = s
 	}
 	if s.stale || s.given.Service != state.Service || !slices.Equal(s.given.Slices, state.Slices) {
-		s.given, s.edited, s.stale = state, state.WithListeners(e.known), false
+		s.given, s.edited, s.with, s.stale = state, state.WithListeners(e.known), e.known, false
 	}
 	return s.edited
 }
 
-// list lists the addresses, and reports whether they are others. After an error, the known ones
-// stay.
-func (e *Engine) list() bool {
+// list lists the addresses. After an error, the known ones stay.
+func (e *Engine) list() {
 	all, err := e.List()
 	if err != nil {
 		if e.failure != err.Error() {
 			e.Log.Error("the addresses of this machine cannot be listed; Services stay on the known ones", "error", err)
 		}
 		e.failure = err.Error()
-		return false
+		return
 	}
-	differs := e.listed && !slices.Equal(e.known, all)
 	e.known, e.listed, e.failure = all, true, ""
-	return differs
 }
 
 // Run follows the addresses until ctx ends.
@@ -107,12 +105,15 @@ func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
 func (e *Engine) again() (names []model.ServiceName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.services) == 0 || !e.list() {
+	if len(e.services) == 0 {
 		return nil
 	}
+	e.list()
 	for name, s := range e.services {
-		s.stale = true
-		names = append(names, name)
+		if s.stale || !slices.Equal(s.with, e.known) {
+			s.stale = true
+			names = append(names, name)
+		}
 	}
 	return names
 }

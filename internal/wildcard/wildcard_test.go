@@ -119,3 +119,27 @@ func TestFollow(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// TestFirstListFails: 1.62. Services that came while addresses could not be listed get them afterwards,
+// also if another Service has had them listed in the meantime.
+func TestFirstListFails(t *testing.T) {
+	for _, meantime := range []bool{false, true} {
+		m := &machine{addresses: []model.InterfaceAddress{at("eth0", "192.0.2.10")}, err: errors.New("no memory")}
+		e := m.engine()
+		s := on(model.Listener{Interface: "eth0", Families: both})
+		if got := served(e, s); got != "[]" {
+			t.Error(got)
+		}
+		m.err = nil
+		if other := on(model.Listener{Interface: "eth0", Families: both}); meantime {
+			other.Service.Name.Name = "other"
+			served(e, other)
+		}
+		if all := e.again(); len(all) != 1 || all[0] != s.Service.Name {
+			t.Errorf("listed in the meantime %t: %v get addresses", meantime, all)
+		}
+		if got := served(e, s); got != "[192.0.2.10]" {
+			t.Errorf("listed in the meantime %t: %s", meantime, got)
+		}
+	}
+}
