@@ -134,6 +134,14 @@ server b 10.0.0.2:80
 	valid(t, got)
 }
 
+// TestRangeBeyond: a range whose end is no octet is not one of other networks.
+func TestRangeBeyond(t *testing.T) {
+	got := imported(t, "virtual_server_group g {\n192.0.2.250-300 80\n192.0.2.7 80\n}\nvirtual_server group g {\nreal_server 10.0.0.1 80 {\n}\n}\n", Options{})
+	if strings.Contains(got, "192.0.3.") || !strings.Contains(got, "write the addresses out") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // TestWeights: weights that are too large keep their proportion.
 func TestWeights(t *testing.T) {
 	for _, c := range []struct{ of, want []int32 }{

@@ -152,11 +152,11 @@ func (v *virtual) group(g *block) {
 		a, err := netip.ParseAddr(first)
 		n := 1
 		if isRange && err == nil {
-			base := 10
+			base, bits := 10, 8
 			if a.Is6() {
-				base = 16
+				base, bits = 16, 16
 			}
-			end, err := strconv.ParseUint(last, base, 16)
+			end, err := strconv.ParseUint(last, base, bits)
 			octets := a.AsSlice()
 			start := uint64(octets[len(octets)-1])
 			if a.Is6() {
