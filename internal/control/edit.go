@@ -166,7 +166,7 @@ func without(all, ended []Change) []Change {
 	})
 }
 
-// families returns whether a Balance listens on an address of a family.
+// listens reports whether a Balance listens on an address of a family.
 func listens(s *model.Service, a netip.Addr) bool {
 	if s.External == nil {
 		return false
