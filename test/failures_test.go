@@ -62,6 +62,7 @@ func TestFailuresAreNamed(t *testing.T) {
 	w.start()
 	w.page("/metrics", "\nnftproxy_observe_up 1\n")
 	if !tracks { // 17.13
+		w.inSync()
 		w.has([]string{"status"}, "NotObserved: ", "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT")
 		return
 	}

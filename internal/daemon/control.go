@@ -97,13 +97,14 @@ func (c *controller) answer(ctx context.Context, r *api.Control, peer control.Pe
 	if r.Action == api.ControlList {
 		return c.complete(out, name)
 	}
+	begin := time.Now()
 	out.Steps, err = c.serve(ctx, name, r, peer)
 	if out.Changed = len(out.Steps) > 0; out.Changed {
 		for _, s := range out.Steps {
 			c.Log.Info("runtime change", "command", r.Action, "object", objectOf(name), "server", s.Server, "old", s.Old, "new", s.New,
 				"uid", peer.UID, "pid", peer.PID)
 		}
-		err = errors.Join(err, c.await(ctx, time.Now()))
+		err = errors.Join(err, c.await(ctx, begin, time.Now()))
 	}
 	if err != nil {
 		return &api.Controlled{Error: err.Error()}
@@ -216,18 +217,27 @@ func (c *controller) askDrains(_ context.Context, targets []drain.Target) (*api.
 	return c.status.Drains(targets), nil
 }
 
-// await waits until the rules have what was requested before a time.
-func (c *controller) await(ctx context.Context, requested time.Time) error {
-	for {
+// withoutSync is how long a change that has not reached the agent is waited for. It may need
+// no sync, like the weight of a server that is drained.
+const withoutSync = time.Second
+
+// await waits until the rules have what was requested between two times.
+func (c *controller) await(ctx context.Context, begin, end time.Time) error {
+	late := time.NewTimer(withoutSync)
+	defer late.Stop()
+	for waited := false; ; {
 		c.mu.Lock()
 		synced := c.synced
 		c.mu.Unlock()
 		state := c.agent.State()
-		if !state.LastSync.IsZero() && (state.Pending.IsZero() || state.Pending.After(requested)) {
+		pending := !state.Pending.IsZero() && !state.Pending.After(end)
+		if !state.LastSync.IsZero() && !pending && (waited || state.LastSync.After(begin)) {
 			return nil
 		}
 		select {
 		case <-synced:
+		case <-late.C:
+			waited = true
 		case <-ctx.Done():
 			return fmt.Errorf("the change is kept, but the rules do not have it after %s: see \"nftproxy status\"", controlTime)
 		}
