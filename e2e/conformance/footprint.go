@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // network describes the network of the machine itself, which a run must leave as
@@ -28,6 +29,19 @@ func network() (string, error) {
 		}
 	}
 	return all.String(), nil
+}
+
+// removal is how long the kernel may take to end the last processes and mounts of a cluster,
+// beside other work.
+const removal = 30 * time.Second
+
+// remainsAfter is [remains] at last: as soon as there is nothing, or after a time.
+func remainsAfter(dir string, limit time.Duration) error {
+	for end := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
+		if err := remains(dir); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // remains returns an error for each trace of a cluster, by the name of its

@@ -144,7 +144,7 @@ func (s settings) cluster(ctx context.Context, programs *kubelets.Programs, j jo
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.Close(), remains(c.Dir)) }()
+	defer func() { err = errors.Join(err, c.Close(), remainsAfter(c.Dir, removal)) }()
 	if j.proxy == kubelets.NFTProxy {
 		err = c.Deploy(ctx)
 	} else {
