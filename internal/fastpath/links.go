@@ -8,45 +8,23 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// linkBuffer is the size of the receive buffer in bytes: pods may start by the thousand.
-const linkBuffer = 4 << 20
-
 // subscription is a stream of the network devices that come, change and go.
-type subscription struct {
-	updates chan netlink.LinkUpdate
-	cancel  context.CancelFunc
-	err     error // set when updates is closed
-}
+type subscription = netlinkio.Subscription[netlink.LinkUpdate]
 
-// subscribe begins a stream, which ends with the context, or if the kernel has dropped some
-// of the changes.
 func subscribe(ctx context.Context) (*subscription, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	s := &subscription{updates: make(chan netlink.LinkUpdate), cancel: cancel}
-	o := netlink.LinkSubscribeOptions{
-		ErrorCallback:          func(err error) { s.err = err },
-		ReceiveBufferSize:      linkBuffer,
-		ReceiveBufferForceSize: true,
-	}
-	err := netlink.LinkSubscribeWithOptions(s.updates, ctx.Done(), o)
-	if errors.Is(err, unix.EPERM) { // root of a user namespace, before kernel 5.18
-		o.ReceiveBufferForceSize = false
-		err = netlink.LinkSubscribeWithOptions(s.updates, ctx.Done(), o)
-	}
+	s, err := netlinkio.Subscribe(ctx, func(updates chan netlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
+		return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
+			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
+		})
+	})
 	if err != nil {
-		cancel()
 		return nil, fmt.Errorf("watch network devices: %w", err)
 	}
 	return s, nil
-}
-
-// close ends the stream, also if it has changes that were not read.
-func (s *subscription) close() {
-	s.cancel()
-	for range s.updates {
-	}
 }
 
 // hooks are the devices of a flow table.

@@ -24,8 +24,8 @@ func TestSubscriptionEnds(t *testing.T) {
 				return err
 			}
 		}
-		s.close()
-		if _, more := <-s.updates; more {
+		s.Close()
+		if _, more := <-s.Updates; more {
 			t.Error("it still has changes")
 		}
 		return nil

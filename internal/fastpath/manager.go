@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Config is what a [Manager] needs.
+// Config has the settings of a [Manager].
 type Config struct {
 	// Takes reports whether established connections to a frontend take the fast path.
 	Takes func(*model.Route) bool
@@ -39,7 +39,7 @@ type Manager struct {
 	state   State
 }
 
-// State is what a [Manager] has come to.
+// State describes a [Manager].
 type State struct {
 	Frontends int  // whose connections take the fast path
 	Active    bool // the kernel has the table
@@ -166,7 +166,7 @@ func (m *Manager) session(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer links.close()
+	defer links.Close()
 	t, err := create(options{shared: m.config.Shared, hardware: m.config.Hardware})
 	if err != nil {
 		return err
@@ -190,9 +190,9 @@ func (m *Manager) follow(ctx context.Context, h *hooks, links *subscription) err
 		select {
 		case <-ctx.Done():
 			return nil
-		case u, more := <-links.updates:
+		case u, more := <-links.Updates:
 			if !more {
-				return errors.Join(errors.New("changes of network devices were lost"), links.err)
+				return errors.Join(errors.New("changes of network devices were lost"), links.Err())
 			}
 			if err := h.event(&u); err != nil {
 				return err

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -45,27 +44,14 @@ func AddressesByInterface() (out []model.InterfaceAddress, err error) {
 // FollowAddresses calls changed when it begins, and after each change of an address, until ctx
 // ends. Changes at the same time may be one call.
 func FollowAddresses(ctx context.Context, changed func(), log *slog.Logger) {
-	var retry backoff
-	for ctx.Err() == nil {
-		s, err := subscribe(ctx)
-		if err == nil {
-			began := time.Now()
-			changed() // since they were listed
-			for range s.addresses() {
-				changed()
-			}
-			if time.Since(began) > quiet {
-				retry = backoff{}
-			}
-			err = s.err
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		log.Warn("changes of interface addresses were lost; all are listed again", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry.next()):
-		}
+	s, err := subscribe(ctx)
+	if err != nil {
+		log.Error("cannot watch the addresses of this node; trying again", "error", err)
+		s = subscribeAgain(ctx, new(backoff), log)
 	}
+	if s == nil {
+		return
+	}
+	changed() // since they were listed
+	follow(ctx, s, func(netip.Addr) { changed() }, changed, log)
 }

@@ -2,9 +2,7 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -12,9 +10,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // Interfaces holds the addresses of this machine's interfaces. It lists them on
@@ -111,34 +109,38 @@ func (i *Interfaces) Watch(ctx context.Context, node model.Config) error {
 	if err != nil {
 		return fmt.Errorf("watch interface addresses: %w", err)
 	}
-	go i.follow(ctx, s, node)
+	go follow(ctx, s, func(a netip.Addr) { i.Event(a, node) }, func() {
+		i.Expire()
+		i.changed()
+	}, i.log)
 	return nil
 }
 
-// follow handles changes. A subscription ends when the kernel has dropped some of
-// them; it is then renewed, and the addresses are listed again.
-func (i *Interfaces) follow(ctx context.Context, s *subscription, node model.Config) {
+// follow calls each with addresses that come or go. A subscription ends when the kernel has
+// dropped some of them; it is then renewed, and lost is called.
+func follow(ctx context.Context, s *subscription, each func(netip.Addr), lost func(), log *slog.Logger) {
 	var retry backoff
 	for s != nil {
 		began := time.Now()
-		for a := range s.addresses() {
-			i.Event(a, node)
+		for u := range s.Updates {
+			if a, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok {
+				each(a.Unmap())
+			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		i.log.Warn("changes of interface addresses were lost; all are listed again", "error", s.err)
+		log.Warn("changes of interface addresses were lost; all are listed again", "error", s.Err())
 		if time.Since(began) > quiet {
 			retry = backoff{}
 		}
-		s = i.subscribeAgain(ctx, &retry)
-		i.Expire()
-		i.changed()
+		s = subscribeAgain(ctx, &retry, log)
+		lost()
 	}
 }
 
 // subscribeAgain tries until it succeeds. It returns nil if ctx ends first.
-func (i *Interfaces) subscribeAgain(ctx context.Context, retry *backoff) *subscription {
+func subscribeAgain(ctx context.Context, retry *backoff, log *slog.Logger) *subscription {
 	for {
 		select {
 		case <-ctx.Done():
@@ -149,7 +151,7 @@ func (i *Interfaces) subscribeAgain(ctx context.Context, retry *backoff) *subscr
 		if err == nil {
 			return s
 		}
-		i.log.Error("cannot watch the addresses of this node; trying again", "error", err)
+		log.Error("cannot watch the addresses of this node; trying again", "error", err)
 	}
 }
 
@@ -183,46 +185,13 @@ func (b *backoff) next() time.Duration {
 	return b.last
 }
 
-// addressBuffer is the size of the receive buffer in bytes. The kernel doubles it
-// and holds ten thousand changes in it (measured with 6.18): pods may start
-// together by the thousand. The default of 208 KiB is full after less than 500.
-const addressBuffer = 4 << 20
-
 // subscription is a stream of the addresses that come and go.
-type subscription struct {
-	updates chan netlink.AddrUpdate
-	cancel  context.CancelFunc
-	err     error // set when updates is closed
-}
+type subscription = netlinkio.Subscription[netlink.AddrUpdate]
 
 func subscribe(ctx context.Context) (*subscription, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	s := &subscription{updates: make(chan netlink.AddrUpdate), cancel: cancel}
-	options := netlink.AddrSubscribeOptions{
-		ErrorCallback:          func(err error) { s.err = err },
-		ReceiveBufferSize:      addressBuffer,
-		ReceiveBufferForceSize: true,
-	}
-	err := netlink.AddrSubscribeWithOptions(s.updates, ctx.Done(), options)
-	if errors.Is(err, unix.EPERM) { // root of a user namespace, before kernel 5.18
-		options.ReceiveBufferForceSize = false
-		err = netlink.AddrSubscribeWithOptions(s.updates, ctx.Done(), options)
-	}
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return s, nil
-}
-
-// addresses yields addresses that come or go, until the subscription ends.
-func (s *subscription) addresses() iter.Seq[netip.Addr] {
-	return func(yield func(netip.Addr) bool) {
-		defer s.cancel()
-		for u := range s.updates {
-			if a, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok && !yield(a.Unmap()) {
-				return
-			}
-		}
-	}
+	return netlinkio.Subscribe(ctx, func(updates chan netlink.AddrUpdate, done <-chan struct{}, failed func(error), force bool) error {
+		return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{
+			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
+		})
+	})
 }
