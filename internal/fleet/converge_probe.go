@@ -39,7 +39,7 @@ const (
 const requestTimeout = 15 * time.Second
 
 // probe is a Service without traffic, whose endpoint changes in each round. Endpoints have
-// addresses for documentation (RFC 5737, RFC 3849), where nobody answers.
+// addresses for documentation (RFC 5737, RFC 3849), where no host answers.
 type probe struct {
 	api       rest.Interface
 	options   *ConvergeOptions

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Convergence is how long changes take from the API server to the kernels of nodes. Times are in
@@ -131,18 +132,8 @@ func (r *Convergence) finish() {
 	}
 	r.Times, r.Excess, r.Histogram = distribution(all), distribution(r.excess), histogram(all)
 	slices.SortFunc(r.Nodes, func(a, b NodeTimes) int {
-		return cmp.Or(compareBools(b.Reason != "", a.Reason != ""), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(model.CompareBool(b.Reason != "", a.Reason != ""), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Name, b.Name))
 	})
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // distribution returns quantiles: the smallest duration that at least that share does not exceed.

@@ -24,14 +24,7 @@ func follower(node string, answers http.Handler) fleetlab.Agent {
 // converge measures the nodes of a cluster.
 func converge(t *testing.T, ctx context.Context, f *fleet.Fleet, o fleet.ConvergeOptions) (*fleet.Convergence, error) {
 	t.Helper()
-	nodes, err := f.Nodes(t.Context(), "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agents, err := f.Agents(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes, agents := members(t, f)
 	if o.Progress == nil {
 		o.Progress = func(int, int) {}
 	}

@@ -46,8 +46,8 @@ func status(ctx context.Context, c *api.Client) (*api.Status, error) {
 	return c.Status(ctx, &api.Filter{Rows: 1})
 }
 
-// judged asks all agents and judges their answers.
-func judged(t testing.TB, f *fleet.Fleet) *fleet.Report {
+// members returns all nodes and agents.
+func members(t testing.TB, f *fleet.Fleet) ([]fleet.Node, []fleet.Agent) {
 	t.Helper()
 	nodes, err := f.Nodes(t.Context(), "", nil)
 	if err != nil {
@@ -57,6 +57,13 @@ func judged(t testing.TB, f *fleet.Fleet) *fleet.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return nodes, agents
+}
+
+// judged asks all agents and judges their answers.
+func judged(t testing.TB, f *fleet.Fleet) *fleet.Report {
+	t.Helper()
+	nodes, agents := members(t, f)
 	return fleet.Judge(time.Now(), nodes, fleet.Ask(t.Context(), f, agents, func(int) {}, status), nil, true)
 }
 

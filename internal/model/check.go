@@ -180,7 +180,7 @@ func (c *Check) What() string {
 // String returns for example "http GET /healthz every 2s, timeout 1s, rise 2, fall 3".
 func (c *Check) String() string {
 	if c.Type == CheckPassive {
-		return fmt.Sprintf("%s, left out for %s at first", c.What(), short(c.Interval))
+		return fmt.Sprintf("%s, left out for %s at first", c.What(), DurationText(c.Interval))
 	}
 	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d", c.What(), c.Interval, c.Timeout, c.Rise, c.Fall)
 }
@@ -196,12 +196,12 @@ type CheckSetting struct {
 // [Check.What] they say all about the check.
 func (c *Check) Settings() []CheckSetting {
 	if c.Type == CheckPassive { // its failures are what it is about
-		return []CheckSetting{{"interval", short(c.Interval), short(c.Interval)}}
+		return []CheckSetting{{"interval", DurationText(c.Interval), DurationText(c.Interval)}}
 	}
 	usualTimeout := min(DefaultCheckTimeout, c.Interval)
 	out := []CheckSetting{
-		{"interval", short(c.Interval), short(c.Interval)}, // which each text has
-		{"timeout", short(c.Timeout), short(usualTimeout)},
+		{"interval", DurationText(c.Interval), DurationText(c.Interval)}, // which each text has
+		{"timeout", DurationText(c.Timeout), DurationText(usualTimeout)},
 		{"rise", fmt.Sprint(c.Rise), fmt.Sprint(DefaultCheckRise)},
 		{"fall", fmt.Sprint(c.Fall), fmt.Sprint(DefaultCheckFall)},
 		{"all fail:", c.AllFailing.String(), UseAll.String()},
@@ -235,8 +235,8 @@ func (c *Check) Settings() []CheckSetting {
 	return out
 }
 
-// short prints 1h, not 1h0m0s.
-func short(d time.Duration) string {
+// DurationText returns d as a text for people and files: 1h, not 1h0m0s.
+func DurationText(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

@@ -20,10 +20,10 @@ func (f Frontend) IsEcho() bool { return f.Protocol.IsEcho() }
 // belongs to its Service.
 func compareEchoes(a, b *Route) int {
 	return cmp.Or(
-		compareBool(a.Kind != ClusterIP, b.Kind != ClusterIP),
-		compareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
-		compareBool(b.Outside().Verdict == Forward, a.Outside().Verdict == Forward),
-		compareBool(a.Sources != nil, b.Sources != nil),
+		CompareBool(a.Kind != ClusterIP, b.Kind != ClusterIP),
+		CompareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
+		CompareBool(b.Outside().Verdict == Forward, a.Outside().Verdict == Forward),
+		CompareBool(a.Sources != nil, b.Sources != nil),
 		compareClaims(a, b),
 		a.Frontend.Compare(b.Frontend),
 	)

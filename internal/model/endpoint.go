@@ -158,18 +158,19 @@ func compareEndpoints(a, b Endpoint) int {
 	}
 	return cmp.Or(
 		cmp.Compare(a.Port, b.Port),
-		compareBool(a.Host.Terminating, b.Host.Terminating),
-		compareBool(b.Host.Ready, a.Host.Ready),
-		compareBool(b.Host.Serving, a.Host.Serving),
-		compareBool(a.Host.Failing, b.Host.Failing),
+		CompareBool(a.Host.Terminating, b.Host.Terminating),
+		CompareBool(b.Host.Ready, a.Host.Ready),
+		CompareBool(b.Host.Serving, a.Host.Serving),
+		CompareBool(a.Host.Failing, b.Host.Failing),
 		a.Host.Place.compare(b.Host.Place),
-		compareBool(a.Host.Drain, b.Host.Drain),
+		CompareBool(a.Host.Drain, b.Host.Drain),
 		cmp.Compare(b.Host.Weight, a.Host.Weight),
 		cmp.Compare(a.Host.Priority, b.Host.Priority),
 	)
 }
 
-func compareBool(a, b bool) int {
+// CompareBool orders false before true.
+func CompareBool(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

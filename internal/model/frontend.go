@@ -249,19 +249,19 @@ func compareClaims(a, b *Route) int {
 }
 
 func compareRank(a, b *Route) int {
-	if c := compareBool(a.Kind != ClusterIP, b.Kind != ClusterIP); c != 0 {
+	if c := CompareBool(a.Kind != ClusterIP, b.Kind != ClusterIP); c != 0 {
 		return c
 	}
 	return cmp.Or(
-		compareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
-		compareBool(a.Kind == NodePort, b.Kind == NodePort),
+		CompareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
+		CompareBool(a.Kind == NodePort, b.Kind == NodePort),
 		compareAge(a.Service.Created, b.Service.Created),
 	)
 }
 
 // compareAge orders the older first and an unknown age last.
 func compareAge(a, b int64) int {
-	return cmp.Or(compareBool(a == 0, b == 0), cmp.Compare(a, b))
+	return cmp.Or(CompareBool(a == 0, b == 0), cmp.Compare(a, b))
 }
 
 // overlaps finds NodePorts with the unspecified address that an address of the node

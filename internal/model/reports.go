@@ -180,7 +180,7 @@ func (r *Router) conflicts(s *routed) []Notice {
 	if len(all) == 0 {
 		return nil
 	}
-	slices.SortFunc(all, func(a, b *lost) int { return cmp.Or(a.address.Compare(b.address), compareBool(a.ranges, b.ranges)) })
+	slices.SortFunc(all, func(a, b *lost) int { return cmp.Or(a.address.Compare(b.address), CompareBool(a.ranges, b.ranges)) })
 	var out []Notice
 	for _, l := range all[:min(len(all), budget.ConflictAddresses)] {
 		out = append(out, l.notices()...)

@@ -6,12 +6,12 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Text returns b as a document for people to edit: the fields that are given, in the order
@@ -41,7 +41,7 @@ func (b *Balance) Text() (string, error) {
 			}
 		case *metav1.Duration:
 			if list != nil {
-				value = Duration(list.Duration)
+				value = model.DurationText(list.Duration)
 			}
 		}
 		if k := v.Field(i).Kind(); v.Field(i).IsZero() && (options == "omitempty" || k == reflect.Slice) {
@@ -62,20 +62,6 @@ func (b Backend) short() any {
 		return b.Address
 	}
 	return b
-}
-
-// Duration returns d as a text for files: 10m, not 10m0s; empty: zero.
-func Duration(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	text := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
 }
 
 // flow returns a value as YAML on one line.

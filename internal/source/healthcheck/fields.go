@@ -127,14 +127,9 @@ func (p *parser) duration(name string, value any, shortest, longest time.Duratio
 	case err != nil:
 		p.problem(name, value, "is not a duration: write it like 2s or 500ms")
 	case d < shortest || d > longest:
-		p.problem(name, value, fmt.Sprintf("is out of range: use %s to %s", short(shortest), short(longest)))
+		p.problem(name, value, fmt.Sprintf("is out of range: use %s to %s", model.DurationText(shortest), model.DurationText(longest)))
 	}
 	return d
-}
-
-// short prints 1h, not 1h0m0s.
-func short(d time.Duration) string {
-	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 }
 
 func (p *parser) boolean(name string, value any) bool {

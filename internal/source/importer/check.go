@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // check is a health check of another program.
@@ -57,8 +57,14 @@ func (c check) value() any {
 			out = append(out, field{f.name, f.n})
 		}
 	}
-	out.add("interval", balance.Duration(c.interval))
-	out.add("timeout", balance.Duration(c.timeout))
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"interval", c.interval}, {"timeout", c.timeout}} {
+		if f.d > 0 {
+			out.add(f.name, model.DurationText(f.d))
+		}
+	}
 	if len(out) == 1 && out[0].value == nil {
 		return out[0].name
 	}
