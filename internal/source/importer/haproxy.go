@@ -32,12 +32,10 @@ type section struct {
 func (s *section) kind() string { return s.word(0) }
 func (s *section) name() string { return s.word(1) }
 
-// sectionNames begin a section (HAProxy's configuration manual, section 2.1). Those with
-// true have connections.
-var sectionNames = map[string]bool{
-	"frontend": true, "backend": true, "listen": true, "defaults": false, "global": false, "resolvers": false, "peers": false,
-	"userlist": false, "cache": false, "ring": false, "mailers": false, "program": false, "http-errors": false, "fcgi-app": false,
-	"log-forward": false, "crt-store": false, "traces": false, "acme": false, "log-profile": false,
+// sectionNames begin a section (HAProxy's configuration manual, section 2.1).
+var sectionNames = []string{
+	"frontend", "backend", "listen", "defaults", "global", "resolvers", "peers", "userlist", "cache", "ring", "mailers", "program",
+	"http-errors", "fcgi-app", "log-forward", "crt-store", "traces", "acme", "log-profile",
 }
 
 // sections reads the text of a haproxy.cfg.
@@ -54,7 +52,7 @@ func sections(text string) (out []*section, err error) {
 		if len(s.words) == 0 {
 			continue
 		}
-		if _, begins := sectionNames[s.words[0]]; !begins {
+		if !slices.Contains(sectionNames, s.words[0]) {
 			if len(out) == 0 {
 				return nil, fmt.Errorf("line %d: %q is before the first section", n, s.words[0])
 			}
@@ -178,7 +176,9 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 		} else {
 			used[b] = true
 			p.front = false
-			p.inherit(b)
+			if b.defaults != s.defaults { // else they have been read
+				p.inherit(b)
+			}
 			p.read(b)
 		}
 	} else if s.kind() == "frontend" {

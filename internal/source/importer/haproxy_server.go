@@ -30,12 +30,11 @@ var withValue = []string{"name", "cookie", "id", "maxconn", "minconn", "maxqueue
 // readBind reads the addresses of a bind line.
 func (p *proxy) readBind(s *statement) {
 	for text := range strings.SplitSeq(s.word(1), ",") {
-		text = strings.TrimPrefix(strings.TrimPrefix(text, "ipv4@"), "ipv6@")
-		if strings.HasPrefix(text, "/") || strings.Contains(text, "@") {
+		host, port, ok := readAddress(text)
+		if !ok {
 			p.note(s, "%s is no address and port", text)
 			continue
 		}
-		host, port := splitAddress(text)
 		if host == "*" || host == "" {
 			host = "0.0.0.0"
 		}
@@ -64,6 +63,17 @@ func (p *proxy) readBind(s *statement) {
 	}
 }
 
+// readAddress returns host and port of an address of HAProxy, which may have a prefix for its
+// family; false: it is a socket of another kind.
+func readAddress(text string) (host, port string, ok bool) {
+	text = strings.TrimPrefix(strings.TrimPrefix(text, "ipv4@"), "ipv6@")
+	if strings.HasPrefix(text, "/") || strings.Contains(text, "@") {
+		return "", "", false
+	}
+	host, port = splitAddress(text)
+	return host, port, true
+}
+
 // splitAddress returns host and port of a text as HAProxy writes it: the last colon
 // separates them.
 func splitAddress(text string) (host, port string) {
@@ -88,19 +98,16 @@ func (p *proxy) readServer(s *statement) {
 	if v.weight == 0 && !p.defaults.weighed {
 		v.weight = 1
 	}
-	text := strings.TrimPrefix(strings.TrimPrefix(s.word(2), "ipv4@"), "ipv6@")
-	if strings.HasPrefix(text, "/") || strings.Contains(text, "@") {
-		p.note(s, "%s is no address", text)
+	var ok bool
+	if v.address, v.port, ok = readAddress(s.word(2)); !ok {
+		p.note(s, "%s is no address", s.word(2))
 		return
 	}
-	v.address, v.port = splitAddress(text)
 	if strings.HasPrefix(v.port, "+") || strings.HasPrefix(v.port, "-") {
-		p.note(s, "a port relative to that of the client: write a range of the same length as in listen")
+		p.note(s, "the port is relative to the client's: write a range of the same length as in listen")
 		return
 	}
-	if v.port == "0" {
-		v.port = ""
-	}
+	v.port = serverPort(v.port)
 	p.parameters(&v, s, 3)
 	p.servers = append(p.servers, v)
 }
@@ -202,7 +209,7 @@ func (p *proxy) addCheck(b *Balance) {
 	c, of := p.check, p.servers[first].check
 	for _, v := range p.servers {
 		if v.checked && v.check != of {
-			b.note(0, "", "servers have different checks: a Balance has one, and this is that of the first server with one")
+			b.note(0, "", "servers have different checks: a Balance has one, here the first")
 			break
 		}
 	}

@@ -164,7 +164,7 @@ func nameOf(text string) string {
 // maxWeight is that of a backend.
 const maxWeight = 100
 
-// weights sets those of the servers. Where one is too large, they are in the same
+// weights sets the weights of the servers. Where one is too large, they are in the same
 // proportion, which counts among the servers and among the backups.
 func (b *Balance) weights(of []int) {
 	backup := func(i int) bool { return b.Backends[i].Backup || b.Backends[i].Priority != nil }

@@ -83,7 +83,7 @@ func TestHAProxyLines(t *testing.T) {
 		"server b 10.0.0.2:80 weight 3 maxconn 9": "(no equivalent of maxconn)",
 		"server b 10.0.0.2:80 send-proxy-v2":      "(no equivalent of send-proxy-v2: turn it off at the server, too)",
 		"server b 10.0.0.2:80 ssl verify none":    "# Not used: it starts TLS to its servers",
-		"server b 10.0.0.2:+10":                   "(a port relative to that of the client",
+		"server b 10.0.0.2:+10":                   "(the port is relative to the client",
 		"server b /run/b":                         "(/run/b is no address)",
 		"server b fd00::2:80":                     `- "[fd00::2]:80"`,
 		"server b":                                "(it has no address)",
@@ -130,6 +130,22 @@ server b 10.0.0.2:80
 `, Options{})
 	if strings.Count(got, "\nclients: 10.0.0.0/8\n") != 2 || strings.Contains(got, "deny") {
 		t.Errorf("not both allow the same clients:\n%s", got)
+	}
+	valid(t, got)
+}
+
+// TestDefaultsOnce: a frontend and its backend have the same defaults, which count once.
+func TestDefaultsOnce(t *testing.T) {
+	got := imported(t, `defaults inside
+tcp-request connection reject if { src 10.0.0.0/8 }
+frontend a from inside
+bind 192.0.2.1:80
+default_backend b
+backend b from inside
+server a 10.0.0.1:80
+`, Options{})
+	if !strings.Contains(got, "\ndeny: 10.0.0.0/8\n") {
+		t.Errorf("the list is not there once:\n%s", got)
 	}
 	valid(t, got)
 }

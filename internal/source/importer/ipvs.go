@@ -85,7 +85,7 @@ type ipvs struct {
 	nat bool
 }
 
-// ipvsOptions are those of a line.
+// ipvsOptions are the options of a line.
 type ipvsOptions struct {
 	add               bool // a service, not a server
 	service, protocol string

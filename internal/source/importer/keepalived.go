@@ -207,7 +207,7 @@ func (v *virtual) read(one *block) {
 	}
 }
 
-// serverPort returns the port of a backend: none, or 0, is that of the client.
+// serverPort returns the port of a backend: none, or 0, is the port that clients use.
 func serverPort(text string) string {
 	if text == "0" {
 		return ""
