@@ -5,7 +5,6 @@ package test
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -63,40 +62,10 @@ func TestFastPath(t *testing.T) {
 	}
 	bridged := c.Bridged[0]
 	c.echo(bridged)
-	var flows []flow
-	for _, to := range []func(model.Family) netip.AddrPort{
-		web.clusterIP, web.loadBalancerIP,
-		func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) },
-	} {
-		flows = append(flows, openFlowsFor(t, c.Client, to, answerTime)...)
-	}
-	for _, from := range []*netlab.Host{c.Pods[0], c.Pods[1], bridged} {
-		flows = append(flows, openFlowsFor(t, from, web.clusterIP, answerTime)...)
-	}
-	for _, f := range flows {
-		c.isFast(t, f)
-	}
+	flows := c.openEachFast(t, web, c.Pods[0], c.Pods[1], bridged)
 	web.Pods = []*netlab.Host{bridged}
-	c.write(web)
-	for i := range flows {
-		if f := &flows[i]; f.network == "udp" {
-			f.moves(t, bridged.Name)
-		}
-		c.isFast(t, flows[i])
-	}
-	c.write()
-	for _, f := range flows {
-		if f.network == "tcp" {
-			f.goesOn(t, "the Service is removed")
-			continue
-		}
-		eventually(t, func() error {
-			if got, err := f.Ask(); err == nil {
-				return fmt.Errorf("udp %s: the Service is removed, and %s answers", f.family, got.Name)
-			}
-			return nil
-		})
-	}
+	c.movesFast(t, flows, web)
+	c.removed(t, flows)
 }
 
 // 9.31, 9.33: connections leave the fast path when their Service avoids it, and those of others come

@@ -161,42 +161,63 @@ func TestFlowtables(t *testing.T) {
 		web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 		c.write(web)
 		c.startServing(web)
-		var flows []flow
-		for _, to := range []func(model.Family) netip.AddrPort{
-			web.clusterIP, web.loadBalancerIP,
-			func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) },
-		} {
-			flows = append(flows, openFlowsFor(t, c.Client, to, answerTime)...)
-		}
-		flows = append(flows, openFlowsFor(t, c.Pods[1], web.clusterIP, answerTime)...)
-		flows = append(flows, openFlowsFor(t, bridged, web.clusterIP, answerTime)...)
-		for _, f := range flows {
-			c.isFast(t, f)
-		}
+		flows := c.openEachFast(t, web, c.Pods[1], bridged)
 		for _, to := range []*netlab.Host{c.Pods[1], bridged} {
 			web.Pods = []*netlab.Host{to}
-			c.write(web)
-			for i := range flows {
-				if f := &flows[i]; f.network == "udp" {
-					f.moves(t, to.Name)
-				}
-				c.isFast(t, flows[i])
-			}
+			c.movesFast(t, flows, web)
 		}
-		c.write()
-		for _, f := range flows {
-			if f.network == "tcp" {
-				f.goesOn(t, "the Service is removed")
-				continue
-			}
-			eventually(t, func() error {
-				if got, err := f.Ask(); err == nil {
-					return fmt.Errorf("udp %s: the Service is removed, and %s answers", f.family, got.Name)
-				}
-				return nil
-			})
-		}
+		c.removed(t, flows)
 	})
+}
+
+// openEachFast opens flows to each kind of frontend from the client, and to the ClusterIP from
+// pods, and waits until all are in the flow table.
+func (c *cluster) openEachFast(t *testing.T, web service, pods ...*netlab.Host) (flows []flow) {
+	t.Helper()
+	for _, to := range []func(model.Family) netip.AddrPort{
+		web.clusterIP, web.loadBalancerIP,
+		func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) },
+	} {
+		flows = append(flows, openFlowsFor(t, c.Client, to, answerTime)...)
+	}
+	for _, from := range pods {
+		flows = append(flows, openFlowsFor(t, from, web.clusterIP, answerTime)...)
+	}
+	for _, f := range flows {
+		c.isFast(t, f)
+	}
+	return flows
+}
+
+// movesFast replaces the endpoint of a Service: datagrams move to the new one, and all flows
+// are in the flow table again.
+func (c *cluster) movesFast(t *testing.T, flows []flow, web service) {
+	t.Helper()
+	c.write(web)
+	for i := range flows {
+		if f := &flows[i]; f.network == "udp" {
+			f.moves(t, web.Pods[0].Name)
+		}
+		c.isFast(t, flows[i])
+	}
+}
+
+// removed removes all Services: TCP goes on, and datagrams are not answered any more.
+func (c *cluster) removed(t *testing.T, flows []flow) {
+	t.Helper()
+	c.write()
+	for _, f := range flows {
+		if f.network == "tcp" {
+			f.goesOn(t, "the Service is removed")
+			continue
+		}
+		eventually(t, func() error {
+			if got, err := f.Ask(); err == nil {
+				return fmt.Errorf("udp %s: the Service is removed, and %s answers", f.family, got.Name)
+			}
+			return nil
+		})
+	}
 }
 
 // 4.76, 9.4: clients that are denied while their connections are in a flow table.
