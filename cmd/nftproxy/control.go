@@ -25,7 +25,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// controlOptions are those of the commands that change servers of Balances.
+// controlOptions are the flags of the commands that change servers of Balances.
 type controlOptions struct {
 	action, socket, output string
 	colour                 colourFlag

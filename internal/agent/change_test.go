@@ -62,7 +62,7 @@ func TestChangeBudget(t *testing.T) {
 // all of them, before and after, would take more.
 const changeBytes = 10 << 10
 
-// TestChangeBytes: a change makes the elements of the slots that change, and not those of the other
+// TestChangeBytes: a change makes the elements of the slots that change, and none of the other
 // endpoints.
 func TestChangeBytes(t *testing.T) {
 	change := newChange(t, 100, 50)

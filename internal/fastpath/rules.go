@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// rules are those of the node of a self-test: they translate destinations, masquerade, and
+// rules are the rules of the node in a self-test: they translate destinations, masquerade, and
 // count packets in the hook forward.
 type rules struct {
 	conn                    *nftables.Conn

@@ -90,7 +90,7 @@ func (c *client) exchange(ctx context.Context, s netip.AddrPort, q dnsmessage.Qu
 	return parse(&p, h, q)
 }
 
-// newID returns an identifier that nobody can guess: with the port, which the kernel chooses at
+// newID returns an identifier that cannot be guessed: with the port, which the kernel chooses at
 // random, it keeps others from answering.
 func newID() (uint16, error) {
 	var b [2]byte

@@ -45,7 +45,7 @@ type Engine struct {
 	mu       sync.Mutex // guards what follows
 	names    map[key]*entry
 	services map[model.ServiceName]*service
-	kept     map[key][]record // of the process before; nil: not read yet
+	kept     map[key][]record // of the previous process; nil: not read yet
 	unsaved  bool
 	saved    error // of the last attempt to write the state
 	wakeAt   time.Time

@@ -42,7 +42,7 @@ type keptRecord struct {
 	Target   string     `json:"target,omitempty"`
 }
 
-// readState reads the answers of the process before. A file that cannot be used is ignored: DNS
+// readState reads the answers of the previous process. A file that cannot be used is ignored: DNS
 // has the answers.
 func (e *Engine) readState() {
 	if e.kept != nil || e.State == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// faulty is a DNS server that answers as it is told, over UDP and TCP. It stands in for servers
+// faulty is a DNS server with prepared answers, over UDP and TCP. It stands in for servers
 // with faults: test/names has a real one.
 type faulty struct {
 	address netip.AddrPort

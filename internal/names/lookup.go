@@ -27,7 +27,7 @@ type record struct {
 	target string // of the SRV record with the name of the address
 }
 
-// result is what a lookup has found. With an error, the records of the parts that failed are
+// result has the answers of a lookup. With an error, the records of the parts that failed are
 // the ones before.
 type result struct {
 	records []record

@@ -30,7 +30,7 @@ type Status struct {
 	Since time.Time
 	// Answered is when the last good answer came; zero: none has, since the start.
 	Answered time.Time
-	// Kept reports that the addresses are those of the process before.
+	// Kept reports that the addresses come from the previous process.
 	Kept bool
 	// Dropped is how many addresses are too many, Refused how many no server can have.
 	Dropped, Refused int
