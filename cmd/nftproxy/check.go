@@ -150,6 +150,7 @@ func useOf(cfg *config.Config) machine.Use {
 	use := machine.Use{
 		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, PodRanges: cfg.Node.ClusterCIDRs,
 		Ranges: machine.Ranges{LoadBalancers: cfg.Node.LoadBalancerCIDRs}, ObserveGroup: cfg.Node.Observe.Group,
+		ClosesTCP: cfg.Node.FastPath.Closes,
 	}
 	for _, p := range use.PodRanges {
 		use.Families = append(use.Families, model.FamilyOf(p.Addr()))

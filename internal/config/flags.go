@@ -69,6 +69,9 @@ const Observe = "observe"
 // FastPath is the name of the flag for connections that go past the rules.
 const FastPath = "fast-path"
 
+// ConntrackTCPCleanup is the name of the flag that has connections of TCP end with their endpoint.
+const ConntrackTCPCleanup = "conntrack-tcp-cleanup"
+
 const (
 	logConnections = "log-connections"
 	logOff         = "off"
@@ -142,7 +145,6 @@ func (f *Flags) AddDaemon() {
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
 	f.truth(&f.own.NodeCondition, "node-condition", "keep the condition nftproxy.dev/ServicesProgrammed of the Node up to date, by which other programs keep pods off nodes without rules; needs permission to patch nodes/status")
 	f.text(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, refused, failed (refused, or not answered by their endpoint) or all; only connections that --observe shows")
-	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
 	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")
 	f.truth(&f.own.NoTableOwner, "no-table-owner", "let other programs change nftproxy's tables; such changes are repaired")
@@ -159,8 +161,10 @@ func (f *Flags) AddDaemon() {
 	f.hidden(f.addIgnored)
 }
 
-// AddFastPath adds which connections go past the rules, with its usage.
+// AddFastPath adds which connections go past the rules, with its usage, and the flag of others that
+// keeps some of them with the rules.
 func (f *Flags) AddFastPath() {
+	f.truth(&f.own.ConntrackTCPCleanup, ConntrackTCPCleanup, "also delete conntrack entries of TCP connections to endpoints that are gone; connections of TCP then do not take the fast path")
 	f.text(&f.own.FastPath, FastPath, "`level` of the established connections that skip the rules of all programs, by way of a flow table of the kernel: off; services: to Services with nftproxy.dev/fast-path: use; all: to all Services, except with avoid; hardware: as all, in network cards that can do it")
 }
 

@@ -29,6 +29,9 @@ type Use struct {
 	Ranges    Ranges
 	// FastPath tests the kernel for --fast-path; nil: that is off.
 	FastPath func() error
+	// ClosesTCP reports that connections of TCP end with their endpoint, unless their Service
+	// keeps them.
+	ClosesTCP bool
 	// ObserveGroup is the group of nflog to which the rules log; zero: they do not.
 	ObserveGroup uint16
 }

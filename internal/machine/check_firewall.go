@@ -311,9 +311,12 @@ func fastPath(f *Facts, u Use) []Finding {
 		return []Finding{{Level: Warning, Documentation: pageFastPath,
 			Message: fmt.Sprintf("--fast-path has no effect: %v", err), Remedy: "use another kernel, or leave the flag out"}}
 	}
-	if len(f.FlowTables) > 0 {
-		return []Finding{{Level: OK, Documentation: pageFastPath,
-			Message: fmt.Sprintf("the kernel passes the test; connections that another flow table (%s) takes first stay there", names(f.FlowTables))}}
+	message := "the kernel passes the test: established connections skip the rules of all programs"
+	if u.ClosesTCP {
+		message += "; with --conntrack-tcp-cleanup, of TCP only those to Services with nftproxy.dev/on-failure: keep"
 	}
-	return []Finding{{Level: OK, Documentation: pageFastPath, Message: "the kernel passes the test: established connections skip the rules of all programs"}}
+	if len(f.FlowTables) > 0 {
+		message += fmt.Sprintf("; connections that another flow table (%s) takes first stay there", names(f.FlowTables))
+	}
+	return []Finding{{Level: OK, Documentation: pageFastPath, Message: message}}
 }

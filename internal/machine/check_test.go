@@ -106,6 +106,37 @@ func TestObserveGroup(t *testing.T) {
 	}
 }
 
+// TestFastPath: 9.31, 9.35. The check of the fast path knows what keeps connections off it.
+func TestFastPath(t *testing.T) {
+	passes := func() error { return nil }
+	for _, c := range []struct {
+		name   string
+		use    Use
+		others []string // flow tables
+		level  Level
+		says   []string
+		not    string
+	}{
+		{"off", Use{}, nil, Problem, nil, "fast path"},
+		{"passes", Use{FastPath: passes}, nil, OK, []string{"established connections skip the rules"}, "TCP"},
+		{"fails", Use{FastPath: func() error { return errors.New("no flow tables") }}, nil, Warning, []string{"--fast-path has no effect: no flow tables"}, ""},
+		{"closes TCP", Use{FastPath: passes, ClosesTCP: true}, nil, OK, []string{"of TCP only those to Services with nftproxy.dev/on-failure: keep"}, ""},
+		{"beside another", Use{FastPath: passes, ClosesTCP: true}, []string{"inet calico"}, OK, []string{"of TCP only", "another flow table (inet calico) takes first"}, ""},
+	} {
+		f := clean()
+		f.FlowTables = c.others
+		found := worst(f, c.use, "fast-path")
+		for _, text := range c.says {
+			if !strings.Contains(found.Message, text) {
+				t.Errorf("%s: got %s, want %q", c.name, found, text)
+			}
+		}
+		if found.Level != c.level || c.not != "" && strings.Contains(found.Message, c.not) {
+			t.Errorf("%s: got %s, want level %q, without %q", c.name, found, c.level, c.not)
+		}
+	}
+}
+
 // TestServing has problems only, and none of what does not concern packets.
 func TestServing(t *testing.T) {
 	f := clean()
