@@ -26,9 +26,9 @@ const (
 // rules log to the group what is sent to port 9 of the machine, and drop it. The counter has
 // all packets.
 const rules = `
-ip addr add 192.0.2.1/32 dev lo
-ip -6 addr add 2001:db8::1/128 dev lo nodad
 ip link set lo up
+ip addr add 192.0.2.1/32 dev lo
+ip -6 addr add 2001:db8::1/128 dev lo
 nft -f - <<END
 table inet t {
 	chain input {
