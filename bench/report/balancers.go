@@ -58,6 +58,34 @@ func balancedTrafficTable(files []*results.File, place string) *grid {
 	return g
 }
 
+// Programs of the comparison of the fast path.
+var fastPath = []results.Program{noBalancer, results.Nftproxy, withFastPath}
+
+const withFastPath results.Program = "nftproxy with its fast path"
+
+// fastPathTable has what nftproxy carries with its fast path and without it, of the last run that
+// had both: the figures of a virtual machine compare with those of the same run.
+func fastPathTable(files []*results.File) *grid {
+	for _, f := range slices.Backward(files) {
+		if !slices.ContainsFunc(f.Records, func(r results.Record) bool { return r.Program == withFastPath }) {
+			continue
+		}
+		some := *f
+		some.Records = slices.DeleteFunc(slices.Clone(f.Records), func(r results.Record) bool { return !slices.Contains(fastPath, r.Program) })
+		return balancedTrafficTable([]*results.File{&some}, VirtualMachine)
+	}
+	return &grid{}
+}
+
+// besideOthers leaves out files that compare nftproxy only with itself.
+func besideOthers(build func([]*results.File) *grid) func([]*results.File) *grid {
+	return func(files []*results.File) *grid {
+		return build(slices.DeleteFunc(slices.Clone(files), func(f *results.File) bool {
+			return !slices.ContainsFunc(f.Records, func(r results.Record) bool { return !slices.Contains(fastPath, r.Program) })
+		}))
+	}
+}
+
 // balancedCostTable has the processor time of all that takes part.
 func balancedCostTable(files []*results.File, place string) *grid {
 	g := &grid{head: []string{"processor time, clients and servers included", "connection", "/ none", "request", "/ none", "Gbit", "/ none"}}

@@ -51,3 +51,39 @@ func TestBalancers(t *testing.T) {
 		}
 	}
 }
+
+// TestFastPath: the fast path is compared with figures of the same run, which do not replace those
+// of a run of all load balancers.
+func TestFastPath(t *testing.T) {
+	const fast = "nftproxy with its fast path"
+	file := func(rates map[results.Program]float64) *results.File {
+		f := &results.File{}
+		for p, rate := range rates {
+			v := results.Values([]float64{rate})
+			for _, op := range []results.Operation{results.BalancedConnection, results.BalancedRequest, results.BalancedGigabit} {
+				f.Records = append(f.Records, results.Record{Program: p, Services: 1, Operation: op, Place: report.VirtualMachine,
+					PerSecond: v, Cost: v, Seconds: results.Values([]float64{1 / rate}), Tail: results.Values([]float64{2 / rate})})
+			}
+		}
+		return f
+	}
+	all, own := file(map[results.Program]float64{"none": 100, "nftproxy": 90, "HAProxy": 50}), file(map[results.Program]float64{"none": 1000, "nftproxy": 800, fast: 1100})
+	tables := report.Tables([]*results.File{all, own})
+	check := func(name, text string, want bool) {
+		t.Helper()
+		if strings.Contains(tables[name], text) != want {
+			t.Errorf("%s: want %q: %t, got\n%s", name, text, want, tables[name])
+		}
+	}
+	check("fast-path", fast, true)
+	check("fast-path", " 110 % ", true)
+	check("fast-path", " 80 % ", true)
+	check("fast-path", "HAProxy", false)
+	check("balancers-rates", fast, false)
+	check("balancers-rates", " 90 % ", true)
+
+	all.Records = append(all.Records, own.Records...) // a run of all has the fast path, too
+	tables = report.Tables([]*results.File{all})
+	check("fast-path", "HAProxy", false)
+	check("balancers-rates", fast, true)
+}

@@ -34,7 +34,8 @@ var builders = map[string]func([]*results.File) *grid{
 	"checks":   checksTable,
 
 	"balancers-cost":   in("", balancedCostTable),
-	"balancers-rates":  in(VirtualMachine, balancedTrafficTable),
+	"balancers-rates":  besideOthers(in(VirtualMachine, balancedTrafficTable)),
+	"fast-path":        fastPathTable,
 	"services":         in("", balancedServicesTable),
 	"services-virtual": in(VirtualMachine, balancedServicesTable),
 	"failover":         in("", failoverTable),
