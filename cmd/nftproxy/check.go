@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // errNotReady ends check with exit code 1. The output shows the problems.
@@ -112,6 +113,9 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	use.Cluster = o.origin(cfg).cluster
 	if len(o.files) == 0 {
 		use.Cluster = use.Cluster || cfg.File != nil || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+		if !use.Cluster { // its files may have both
+			use.Words = words.Mixed
+		}
 		return use, nil
 	}
 	files, err := o.source(c.InOrStdin(), cfg)
@@ -120,8 +124,9 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	}
 	snapshot, err := files.Snapshot(log)
 	if err != nil {
-		return use, fmt.Errorf("read endpoints: %w", err)
+		return use, fmt.Errorf("read the files: %w", err)
 	}
+	use.Words = snapshot.Words()
 	use.Ranges.Services = snapshot.ServiceCIDRs
 	if node, ok := snapshot.Node(cfg.Node.NodeName); ok {
 		use.Ranges.Pods = node.PodCIDRs

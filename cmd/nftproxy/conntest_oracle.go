@@ -17,11 +17,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // oracle knows the frontends of a Service, and predicts what happens to connections.
 type oracle struct {
 	service model.ServiceName
+	in      words.Vocabulary // for the Service
 	targets []target
 	notes   []string
 	local   []netip.Addr // of the machine
@@ -77,9 +79,10 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	o.running.report(c.Context(), log)
 	router := side.Snapshot.Route(cfg.Node)
 	p := &oracle{}
-	if p.service, err = report.Resolve(name, router.Names()); err != nil {
+	if p.service, err = report.Resolve(name, router.Names(), router.Words()); err != nil {
 		return nil, err
 	}
+	p.in = words.Of(router.IsBalance(p.service))
 	if p.local, err = host.InterfaceAddresses(); err != nil {
 		return nil, err
 	}
@@ -126,12 +129,13 @@ func fromRules(name string) (*oracle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.service, err = report.Resolve(name, servicesIn(servedIn(rs))); err != nil {
+	if p.service, err = report.Resolve(name, servicesIn(servedIn(rs)), served.Words(rs)); err != nil {
 		return nil, err
 	}
 	if p.local, err = host.ServingAddresses(); err != nil {
 		return nil, err
 	}
+	p.in = words.Of(served.OnlyLoadBalancers(rs)[p.service])
 	for _, t := range rs.Tables {
 		for f := range served.Read(t).All() {
 			if f.Port.Service == p.service {
@@ -144,7 +148,9 @@ func fromRules(name string) (*oracle, error) {
 		if packet.Source.IsValid() && t != nil {
 			err = withKernel(func(conn *kernel.Conn) error { return conn.AddBinding(t, packet.Source, packet.Frontend()) })
 		}
-		return explain.Explain(t, packet, p.local), err
+		r = explain.Explain(t, packet, p.local)
+		r.Speak(p.in)
+		return r, err
 	}
 	return p, nil
 }

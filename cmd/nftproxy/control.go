@@ -221,7 +221,7 @@ func (o *controlOptions) request(args []string) (*api.Control, error) {
 	r.Balance = args[0]
 	if len(args) > 1 {
 		r.Server = args[1]
-		if _, err := drain.ParseEndpoint(r.Server); err != nil {
+		if _, err := drain.ParseServer(r.Server); err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
 	}
@@ -263,7 +263,7 @@ func (o *controlOptions) writeFile(r *api.Control, answer *api.Controlled, sourc
 	if err != nil {
 		return err
 	}
-	t, err := drain.ParseEndpoint(r.Server)
+	t, err := drain.ParseServer(r.Server)
 	if err != nil {
 		return err
 	}
@@ -321,8 +321,8 @@ func awaitFile(ctx context.Context, client *control.Client, r *api.Control, answ
 
 // names reports whether an argument stands for a server.
 func names(argument, server string) bool {
-	a, errA := drain.ParseEndpoint(argument)
-	s, errS := drain.ParseEndpoint(server)
+	a, errA := drain.ParseServer(argument)
+	s, errS := drain.ParseServer(server)
 	return errA == nil && errS == nil && a.Address == s.Address && (a.Port == 0 || a.Port == s.Port)
 }
 

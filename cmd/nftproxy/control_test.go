@@ -203,10 +203,10 @@ func (l *controlLab) refused() {
 		"set web " + l.pod(0):                            "weight: missing",
 		"set web 10.9.9.9 weight=1":                      "server: default/web has no server 10.9.9.9",
 		"set wbe " + l.pod(0) + " weight=1":              "did you mean default/web?",
-		"add web server weight=1":                        `server: "server" is not an endpoint`,
+		"add web server weight=1":                        `server: "server" is not a server`,
 		"add web fd00::2":                                "no address of its family, IPv6",
 		"remove web " + l.pod(2) + " " + l.pod(1):        "one argument too many",
-		"disable web 10.9.9.9":                           "Service default/web does not have the endpoint 10.9.9.9",
+		"disable web 10.9.9.9":                           "Balance web does not have the server 10.9.9.9",
 		"enable web 10.9.9.9":                            "server: default/web has no server 10.9.9.9",
 		"undo":                                           "name a Balance, or all of them with --all",
 		"set web " + l.pod(0) + " weight=1 -f " + l.conf: "add --write",
@@ -229,7 +229,7 @@ func TestDisable(t *testing.T) {
 		t.Errorf("drain does not list it:\n%s", out)
 	}
 	for words, want := range map[string]string{
-		"disable web " + l.pod(1):           "would have no other endpoint",
+		"disable web " + l.pod(1):           "would have no other server",
 		"remove web " + l.pod(1):            "no server left that takes connections over IPv4",
 		"set web " + l.pod(1) + " weight=0": "no server left that takes connections over IPv4",
 	} {

@@ -155,7 +155,7 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
 	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))
 	was := render.Render(before.Routing)
 	p := plan.Diff(was, plan.Settle(was, render.Render(after.Routing))).WithoutIdleLanes()
-	return &outcome{p, changes.Count(changes.Objects(before, after), p)}, nil
+	return &outcome{p, changes.Count(changes.Objects(before, after), p), after.Snapshot.Words()}, nil
 }
 
 // ofSide names the flag in each line of an error about its files.

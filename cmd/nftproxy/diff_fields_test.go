@@ -208,8 +208,8 @@ func setScalar(n *yaml.Node, value string) {
 	}
 }
 
-// words are values of fields that have one of a few.
-var words = []string{"true", "false", "random", "source-hash", "keep", "udp", "tcp, udp", "reject", "HEAD", "TXT", "SERVFAIL", "http", "7s"}
+// fewValues are values of fields that have one of a few.
+var fewValues = []string{"true", "false", "random", "source-hash", "keep", "udp", "tcp, udp", "reject", "HEAD", "TXT", "SERVFAIL", "http", "7s"}
 
 // otherValues returns values that may be valid in place of that of a scalar: with another
 // number in each place, and other text.
@@ -224,7 +224,7 @@ func otherValues(node *yaml.Node) (out [][]string) {
 			out = append(out, []string{with(n + 1), with(n - 1)})
 		}
 	}
-	return append(out, append([]string{value + "x", "x" + value}, words...))
+	return append(out, append([]string{value + "x", "x" + value}, fewValues...))
 }
 
 func document(t *testing.T, text string) *yaml.Node {

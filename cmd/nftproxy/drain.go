@@ -19,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // errOpen ends drain with exit code 1. It is printed.
@@ -273,7 +274,7 @@ func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, resu
 		defer cancel()
 	}
 	begun := time.Now()
-	w := &waiter{names: targetNames(targets)}
+	w := &waiter{names: targetNames(result.Words, targets)}
 	meterOf(c).Start(w.text)
 	err := w.wait(ctx, result.targets)
 	meterOf(c).Stop()
@@ -288,11 +289,11 @@ func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, resu
 }
 
 // names joins targets, the first ones if there are many.
-func targetNames(targets []drain.Target) string {
+func targetNames(in words.Vocabulary, targets []drain.Target) string {
 	const most = 3
 	var out []string
 	for _, t := range targets[:min(len(targets), most)] {
-		out = append(out, t.String())
+		out = append(out, t.Text(in))
 	}
 	text := strings.Join(out, ", ")
 	if more := len(targets) - most; more > 0 {

@@ -76,7 +76,7 @@ func TestDrainsOfTheLastEndpoints(t *testing.T) {
 		for _, r := range l.at("drain 10.60.1.1", "drain 10.60.1.2") {
 			switch {
 			case r.code == 0 && r.stderr == "":
-			case r.code == exitError && strings.Contains(r.stderr, "Service shop/pair would have no other endpoint"):
+			case r.code == exitError && strings.Contains(r.stderr, "Balance shop/pair would have no other server"):
 				refused++
 			default:
 				t.Errorf("round %d: exit code %d\n%s%s", round, r.code, r.stdout, r.stderr)
@@ -102,9 +102,9 @@ func TestDrainThatIsEnded(t *testing.T) {
 		default:
 			t.Errorf("round %d: drained: %v; exit code %d: %s%s", round, drained, r.code, r.stdout, r.stderr)
 		}
-		want := "no endpoint is drained\n"
+		want := "no server is drained\n"
 		if drained && results[1].stdout != want { // it came first, and saw the drain
-			want = "all drains are ended; since then, another command has drained 1 endpoint\n"
+			want = "all drains are ended; since then, another command has drained 1 server\n"
 		}
 		if r := results[1]; r.code != 0 || r.stdout != want {
 			t.Errorf("round %d: undrain --all: %d: %s%s", round, r.code, r.stdout, r.stderr)

@@ -33,7 +33,7 @@ func (o *drainOptions) result(path string, report *api.Drains, list drain.List, 
 		r.NoDaemon = strings.ReplaceAll(o.noDaemon.Error(), "\n", "; ")
 	}
 	if report != nil {
-		r.Error, r.Unknown = report.Error, report.Unknown
+		r.Error, r.Unknown, r.Words = report.Error, report.Unknown, report.Words
 	}
 	for i, t := range targets {
 		var frontends []string
@@ -46,7 +46,7 @@ func (o *drainOptions) result(path string, report *api.Drains, list drain.List, 
 		}
 		if report != nil && i < len(report.Asked) {
 			for _, s := range report.Asked[i].Services {
-				e.Services = append(e.Services, api.DrainedService{Service: s.Service, Endpoints: s.Endpoints, Left: s.Left})
+				e.Services = append(e.Services, api.DrainedService{Service: s.Service, Balance: s.Balance, Endpoints: s.Endpoints, Left: s.Left})
 				frontends = append(frontends, s.Frontends...)
 			}
 		}

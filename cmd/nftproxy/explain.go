@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 type explainOptions struct {
@@ -205,11 +206,11 @@ func (o *explainOptions) question(protocol, target string) (q question, err erro
 }
 
 // resolve sets the destination of a question by name, and returns other possible meanings.
-func (q *question) resolve(all []served.Named) (remarks []string, err error) {
+func (q *question) resolve(all []served.Named, in words.Vocabulary) (remarks []string, err error) {
 	if !q.byName {
 		return nil, nil
 	}
-	name, err := report.Resolve(q.name.Service, servicesIn(all))
+	name, err := report.Resolve(q.name.Service, servicesIn(all), in)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +219,7 @@ func (q *question) resolve(all []served.Named) (remarks []string, err error) {
 	if q.packet.Source.IsValid() {
 		prefer = model.FamilyOf(q.packet.Source)
 	}
-	to, remarks, err := q.name.Packet(slices.DeleteFunc(all, func(s served.Named) bool { return s.Port.Service != name }), prefer)
+	to, remarks, err := q.name.Packet(in, slices.DeleteFunc(all, func(s served.Named) bool { return s.Port.Service != name }), prefer)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +262,7 @@ func explainObjects(q question, snapshot *model.Snapshot, node model.Config) (*e
 	for i := range routing.Routes {
 		all = append(all, served.NameOf(&routing.Routes[i]))
 	}
-	remarks, err := q.resolve(all)
+	remarks, err := q.resolve(all, router.Words())
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +288,7 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 		if err != nil {
 			return err
 		}
-		if remarks, err = q.resolve(servedIn(rs)); err != nil {
+		if remarks, err = q.resolve(servedIn(rs), served.Words(rs)); err != nil {
 			return err
 		}
 		p := q.packet
@@ -307,6 +308,7 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 			err = conn.AddBinding(t, p.Source, p.Frontend())
 		}
 		result = explain.Explain(t, p, local)
+		result.Speak(served.Words(rs))
 		result.Asked = asked
 		return err
 	})
@@ -346,7 +348,7 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	case err == nil:
 		r.AddDescription(d)
 	case o.daemon.address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
-		r.Notes = append(r.Notes, "which endpoints are left out is not known: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		r.Notes = append(r.Notes, r.Words.Text("which endpoints are left out is not known: ")+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 

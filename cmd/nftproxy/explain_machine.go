@@ -42,7 +42,7 @@ func addMachine(r *explain.Result) {
 	if r.Packet.FromNode {
 		return // the packet is sent, not forwarded
 	}
-	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere)}
+	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere), Words: r.Words}
 	for _, f := range machineProblems(use) {
 		r.Notes = append(r.Notes, f.String())
 	}
@@ -50,7 +50,7 @@ func addMachine(r *explain.Result) {
 
 // addAddress notes that clients do not reach the address of the Service.
 func addAddress(r *explain.Result) {
-	use := machine.Use{Endpoints: slices.Values([]netip.Addr(nil)), Addresses: slices.Values([]netip.Addr{r.Packet.Destination})}
+	use := machine.Use{Endpoints: slices.Values([]netip.Addr(nil)), Addresses: slices.Values([]netip.Addr{r.Packet.Destination}), Words: r.Words}
 	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
 	for _, f := range m.Warnings() {
 		r.Notes = append(r.Notes, f.String())

@@ -272,7 +272,7 @@ func TestQuickStart(t *testing.T) {
 				t.Errorf("%s:\n%s", line, out)
 			}
 		case strings.Contains(line, "explain"):
-			if !strings.HasPrefix(out, "tcp 203.0.113.10:80 from the node") || !strings.Contains(out, ": forwarded\n") {
+			if !strings.HasPrefix(out, "tcp 203.0.113.10:80 from this machine") || !strings.Contains(out, ": forwarded\n") {
 				t.Errorf("%s:\n%s", line, out)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // The most that is listed unless more is asked for.
@@ -23,6 +24,15 @@ const (
 type outcome struct {
 	plan     *plan.Plan
 	services []changes.Service
+	words    words.Vocabulary // for all objects
+}
+
+// in returns the words for the Services that change, or for all if none does.
+func (r *outcome) in() words.Vocabulary {
+	if len(r.services) == 0 {
+		return r.words
+	}
+	return changes.Words(r.services)
 }
 
 // empty reports whether nothing changes, neither in the rules nor in settings of a Service
@@ -81,7 +91,7 @@ func (o *reportOptions) text(w *bufio.Writer, r *outcome) error {
 	if o.elements != "auto" {
 		limit = 0
 	}
-	fmt.Fprintf(w, "Services: %s.\n", changes.Summary(r.services))
+	fmt.Fprintf(w, "%s: %s.\n", r.in().Text("Services"), changes.Summary(r.services))
 	if err := changes.Print(w, r.services, limit, o.paint); err != nil {
 		return err
 	}

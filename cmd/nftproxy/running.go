@@ -153,7 +153,7 @@ func (o *options) drained(log *slog.Logger, file string) (l drain.List, err erro
 		}
 		var names []string
 		for _, e := range l {
-			names = append(names, e.String())
+			names = append(names, e.Text(b.Words))
 		}
 		o.running.took(names, "drained")
 		return l, nil
@@ -215,7 +215,7 @@ func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	}
 	checked := func(s *model.Service) bool { return s.Check != nil }
 	if slices.ContainsFunc(s.Services, checked) && hasTables() {
-		log.Warn("no running nftproxy says which endpoints fail their health check: here, all of them count as healthy")
+		log.Warn(s.Words().Text("no running nftproxy says which endpoints fail their health check: here, all of them count as healthy"))
 	}
 	return s
 }
@@ -236,7 +236,7 @@ func (r *running) took(endpoints []string, how string) {
 		if n > namedEndpoints {
 			names += ", ..."
 		}
-		r.taken = append(r.taken, fmt.Sprintf("%s %s (%s)", terminal.Count(n, "endpoint"), how, names))
+		r.taken = append(r.taken, fmt.Sprintf("%s %s (%s)", r.basis.Words.Count(n, "endpoint"), how, names))
 	}
 }
 

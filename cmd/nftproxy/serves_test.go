@@ -102,7 +102,7 @@ func TestStatusServes(t *testing.T) {
 	daemon()
 	answers(0, "default/web serves: 1 of 2 servers usable; ")
 	for args, want := range map[string]string{
-		"--serves wbe":              `no Service is named "wbe": did you mean default/web?`,
+		"--serves wbe":              `no Balance is named "wbe": did you mean default/web?`,
 		"--serves web other":        "--serves is about one Service",
 		"--serves web --problems":   "--serves is about one Service",
 		"--serves web -n default":   "--serves is about one Service",

@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // TestSettings walks the rows: every setting can be written as an annotation and as a field,
@@ -36,6 +37,7 @@ func TestSettings(t *testing.T) {
 				return
 			}
 			w.base, w.with = w.balance()
+			w.in = words.Balance
 			w.shown()
 			w.written()
 			w.page("../../docs/standalone.md", s.Field)
@@ -58,6 +60,7 @@ func valueOf(s *setting.Setting) string {
 type settingWalk struct {
 	t          *testing.T
 	row        *setting.Setting
+	in         words.Vocabulary
 	value      string
 	base, with string
 }
@@ -117,7 +120,7 @@ func (w *settingWalk) shown() {
 	if r := execute("", "validate", "-f", with); r.code != 0 || strings.Contains(r.stdout+r.stderr, "warning") {
 		w.t.Errorf("validate: %s%s", r.stdout, r.stderr)
 	}
-	for format, want := range map[string]string{"text": w.row.Label, "json": `"` + w.row.Kind + `"`} {
+	for format, want := range map[string]string{"text": w.in.Text(w.row.Label), "json": `"` + w.row.Kind + `"`} {
 		r := execute("", "diff", "--from", base, "--from", node, "-f", with, "-f", node, "--hostname-override", "node-1", "-o", format)
 		if r.code != exitFailed || !strings.Contains(r.stdout, want) && w.row != setting.Ports { // these are frontends
 			w.t.Errorf("diff -o %s does not show %s:\n%s%s", format, want, r.stdout, r.stderr)
@@ -151,7 +154,7 @@ func (w *settingWalk) fact() string {
 	case w.row.Kind == setting.Limits.Kind:
 		return setting.Limits.Label + " " // with a line each
 	}
-	return w.row.Label + " "
+	return w.in.Text(w.row.Label) + " "
 }
 
 // status returns what a running nftproxy reports about the routes of a text.

@@ -146,9 +146,9 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	}
 	if report.Services == 0 && o.filter.Selects() && !o.filter.Problems {
 		if report.From == api.FromDaemon && report.LastSuccess.IsZero() {
-			return fmt.Errorf("not synced yet: whether a Service matches %s is not known so far", o.selection())
+			return report.Words.Errorf("not synced yet: whether a Service matches %s is not known so far", o.selection())
 		}
-		return fmt.Errorf("no Service matches %s%s", o.selection(), suggest.DidYouMean(report.DidYouMean))
+		return report.Words.Errorf("no Service matches %s%s", o.selection(), suggest.DidYouMean(report.DidYouMean))
 	}
 	if o.output == "json" {
 		err = report.WriteJSON(c.OutOrStdout())
@@ -196,7 +196,7 @@ func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (found *a
 	case found == nil:
 		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
-	for _, f := range machineProblems(machine.Use{Endpoints: inUse}) {
+	for _, f := range machineProblems(machine.Use{Endpoints: inUse, Words: found.Words}) {
 		found.AddProblem(report.OfMachine(f.Reason(), f.String()))
 	}
 	found.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/trace"
 	"github.com/nftproxy/nftproxy/internal/xtables"
 )
@@ -185,7 +186,7 @@ func (o *traceOptions) resolve(q *question) (remarks []string, err error) {
 		if err != nil {
 			return err
 		}
-		remarks, err = q.resolve(servedIn(rs))
+		remarks, err = q.resolve(servedIn(rs), served.Words(rs))
 		return err
 	})
 	if err == nil && o.probe && q.packet.Protocol == model.SCTP {
@@ -218,6 +219,7 @@ func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err err
 			}
 		}
 		result := explain.Explain(t, p, local)
+		result.Speak(served.Words(rs))
 		addMachine(result)
 		report.Compare(c, result)
 		return nil

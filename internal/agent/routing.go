@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Routing returns the current routing of this node, with notices about Services that the
@@ -108,6 +109,22 @@ func (a *Agent) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {
 		return netip.AddrPort{}, false
 	}
 	return netip.AddrPortFrom(to.Address, to.Port), true
+}
+
+// IsBalance reports whether a Service comes from a Balance. It is safe for concurrent use.
+func (a *Agent) IsBalance(name model.ServiceName) bool {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.IsBalance(name)
+}
+
+// Words are the words for all Services together; empty: there are none. It is safe for concurrent
+// use.
+func (a *Agent) Words() (in words.Vocabulary, empty bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	services, _ := a.router.Len()
+	return a.router.Words(), services == 0
 }
 
 // Names returns the names of all Services, in no order. It is safe for concurrent use.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // BasisVersion is the version of a [Basis]. Another one means that fields do not have the
@@ -29,6 +30,8 @@ type Basis struct {
 	// Files and Cluster report where the objects come from.
 	Files   bool `json:"files"`
 	Cluster bool `json:"cluster"`
+	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
+	Words words.Vocabulary `json:"words,omitzero"`
 	// Failing are the endpoints that fail their health check.
 	Failing []FailingCheck `json:"failing"`
 	// Drained is the list in force of endpoints that are drained.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Description is a Service as a node serves it. The names of the JSON fields are stable;
@@ -219,6 +220,9 @@ func (s *Description) Object() model.Object {
 	}
 	return s.ServiceName().Object()
 }
+
+// Words are the words for the Service.
+func (s *Description) Words() words.Vocabulary { return words.Of(s.Balance) }
 
 // ConnectsTo returns the frontend that the listener of a NodePort on localhost connects to;
 // false: there is no listener.

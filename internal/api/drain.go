@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Drains is the state of drained endpoints in a daemon. The names of the JSON fields are
@@ -23,7 +24,9 @@ type Drains struct {
 	// Pending reports that changes of the list wait to be applied to the kernel.
 	Pending bool      `json:"pending"`
 	Drained []Drained `json:"drained"` // the list in force
-	Asked   []Asked   `json:"asked,omitempty"`
+	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
+	Words words.Vocabulary `json:"words,omitzero"`
+	Asked []Asked          `json:"asked,omitempty"`
 	// Endpoints are those that the question "begin" selects.
 	Endpoints []string `json:"endpoints,omitempty"`
 }
@@ -48,8 +51,9 @@ type Asked struct {
 // asked about and with the list.
 type Effect struct {
 	Service   string `json:"service"`
-	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
-	Left      int    `json:"left"`      // of them take new connections then
+	Balance   bool   `json:"balance,omitempty"` // the Service comes from a Balance
+	Endpoints int    `json:"endpoints"`         // of the service port that has the fewest left
+	Left      int    `json:"left"`              // of them take new connections then
 	// Stops is the verdict on new connections that are forwarded now: reject or drop.
 	Stops string `json:"stops,omitempty"`
 	// Drained reports that no rule leads new connections to the target.
@@ -57,6 +61,9 @@ type Effect struct {
 	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
 	Frontends []string `json:"frontends"`
 }
+
+// Object returns the Service, as messages name it.
+func (e *Effect) Object() string { return ObjectText(e.Service, e.Balance) }
 
 // DrainResult is the report of drain and undrain. The names of the JSON fields are stable.
 type DrainResult struct {
@@ -67,6 +74,7 @@ type DrainResult struct {
 	Error    string `json:"error,omitempty"`
 	// Unknown reports that no earlier list is known, so that nothing is drained.
 	Unknown   bool              `json:"unknown,omitempty"`
+	Words     words.Vocabulary  `json:"words,omitzero"` // for what the node serves
 	Endpoints []DrainedEndpoint `json:"endpoints"`
 	// NotCounted is why connections are not counted.
 	NotCounted string `json:"notCounted,omitempty"`
@@ -85,8 +93,21 @@ type DrainedEndpoint struct {
 // DrainedService is a Service that has a drained endpoint.
 type DrainedService struct {
 	Service   string `json:"service"`
+	Balance   bool   `json:"balance,omitempty"` // the Service comes from a Balance
 	Endpoints int    `json:"endpoints"`
 	Left      int    `json:"left"` // take new connections
+}
+
+// Object returns the Service, as messages name it.
+func (s *DrainedService) Object() string { return ObjectText(s.Service, s.Balance) }
+
+// ObjectText returns the object of a Service, "namespace/name", as messages name it.
+func ObjectText(service string, isBalance bool) string {
+	text := "Service " + service
+	if name, ok := model.ParseObject(text); ok && isBalance {
+		return name.BalanceObject().String()
+	}
+	return text
 }
 
 // OpenCount is a number of open connections.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Sample is the answer to "GET /live". The names of the JSON fields are stable;
@@ -35,6 +36,8 @@ type Sample struct {
 	Changes      []Change     `json:"changes,omitempty"` // newest first
 
 	Totals Totals `json:"totals"`
+	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
+	Words words.Vocabulary `json:"words,omitzero"`
 	// Counted reports that connections are counted (--service-metrics).
 	Counted bool `json:"counted"`
 	// RecentSince is the Uptime from which Service.Recent is counted; zero: unknown.
@@ -88,6 +91,7 @@ type Change struct {
 
 // LiveService is a Service and its connections.
 type LiveService struct {
+	Balance   bool   `json:"balance,omitempty"` // it comes from a Balance
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Frontends int    `json:"frontends"`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Observed is the answer to "GET /observe": connections that the rules have refused, and
@@ -39,6 +40,8 @@ type Observed struct {
 	Missed uint64 `json:"missed,omitempty"`
 	// Events are those that match the query, oldest first.
 	Events []Observation `json:"events"`
+	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
+	Words words.Vocabulary `json:"words,omitzero"`
 	// Minutes is the time that Refused and Reasons are about. Refused has the largest sums, and
 	// Reasons the number of all events by reason, with any filter.
 	Minutes float64           `json:"minutes"`
@@ -64,12 +67,12 @@ func (o *Observed) AddMeanings() {
 	}
 	for i := range model.Refusals {
 		if r := &model.Refusals[i]; has(r.Name) {
-			o.Meanings = append(o.Meanings, Meaning{r.Name, r.Ends(), r.Text, r.Advice})
+			o.Meanings = append(o.Meanings, Meaning{r.Name, r.Ends(), o.Words.Text(r.Text), o.Words.Text(r.Advice)})
 		}
 	}
 	for i := range model.Courses {
 		if c := &model.Courses[i]; has(c.Name) {
-			o.Meanings = append(o.Meanings, Meaning{Reason: c.Name, Text: c.Text, Advice: c.Advice})
+			o.Meanings = append(o.Meanings, Meaning{Reason: c.Name, Text: o.Words.Text(c.Text), Advice: o.Words.Text(c.Advice)})
 		}
 	}
 }
@@ -115,6 +118,7 @@ type Observation struct {
 	// Service, and the port is not.
 	Namespace string `json:"namespace,omitempty"`
 	Service   string `json:"service,omitempty"`
+	Balance   bool   `json:"balance,omitempty"` // the Service comes from a Balance, or all do if there is none
 	Port      string `json:"port,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"` // if it was chosen already
 	// Seconds is how long a connection to an endpoint has lasted, from its first packet. Sent and
@@ -138,6 +142,9 @@ type RefusedClient struct {
 	Events    uint64    `json:"events"`             // at least
 	Last      time.Time `json:"last"`
 }
+
+// Words are the words for the Service.
+func (o *Observation) Words() words.Vocabulary { return words.Of(o.Balance) }
 
 // ServiceText returns "namespace/name:port"; empty: there is no Service.
 func (o *Observation) ServiceText() string { return serviceText(o.Namespace, o.Service, o.Port) }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Status is the state of a node. The names of the JSON fields are stable;
@@ -49,8 +50,12 @@ type Status struct {
 	// Filtered reports that the following is about the Services that a [Filter] selects.
 	Filtered  bool `json:"filtered,omitempty"`
 	Services  int  `json:"services"`
+	Balances  int  `json:"balances,omitempty"` // of the Services, come from a Balance
 	Frontends int  `json:"frontends"`
 	Endpoints int  `json:"endpoints"` // distinct ones that take connections
+	// Words are the words for all that the node serves, with any filter: balance, mixed, or absent
+	// for Services.
+	Words words.Vocabulary `json:"words,omitzero"`
 	// DidYouMean are names that resemble a filter that selects nothing.
 	DidYouMean   []string        `json:"didYouMean,omitempty"`
 	HealthChecks []ServiceHealth `json:"healthChecks,omitempty"`
@@ -151,6 +156,7 @@ func (a *Affinity) Count() string {
 
 // ServicePort is one port of a Service.
 type ServicePort struct {
+	Balance   bool   `json:"balance,omitempty"` // the Service comes from a Balance
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"` // of the Service
 	Port      string `json:"port,omitempty"`
@@ -220,7 +226,8 @@ func (r *Status) WriteJSON(w io.Writer) error {
 // Service.
 type EndpointChecks struct {
 	Services int `json:"services"`
-	Passing  int `json:"passing"` // also if the last check failed, but not enough of them
+	Balances int `json:"balances,omitempty"` // of the Services, come from a Balance
+	Passing  int `json:"passing"`            // also if the last check failed, but not enough of them
 	Failing  int `json:"failing"`
 	Waiting  int `json:"waiting,omitempty"` // for the first check
 }
@@ -230,10 +237,16 @@ type EndpointChecks struct {
 type FailingServer struct {
 	Address  string    `json:"address"`
 	Services int       `json:"services"`
-	Service  string    `json:"service"` // the first one
-	Message  string    `json:"message"` // of a check that fails
-	Since    time.Time `json:"since"`   // of the first check that failed
+	Balances int       `json:"balances,omitempty"` // of the Services, come from a Balance
+	Service  string    `json:"service"`            // the first one
+	Balance  bool      `json:"balance,omitempty"`  // it comes from a Balance
+	Name     string    `json:"name,omitempty"`     // of DNS that has the address for the first one
+	Message  string    `json:"message"`            // of a check that fails
+	Since    time.Time `json:"since"`              // of the first check that failed
 }
+
+// Object returns the first Service, as messages name it.
+func (s *FailingServer) Object() string { return ObjectText(s.Service, s.Balance) }
 
 // Interference sums up what other programs did to the rules. All of it was repaired.
 type Interference struct {

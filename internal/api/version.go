@@ -6,6 +6,8 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // CurrentVersion is the version of all documents. Within a version, fields are added, and none
@@ -53,11 +55,12 @@ type UnknownError struct {
 	Name    string
 	Hint    string // begins with ": "
 	Message string // in place of both
+	Words   words.Vocabulary
 }
 
 func (e *UnknownError) Error() string {
 	if e.Message != "" {
 		return e.Message
 	}
-	return fmt.Sprintf("no Service is named %q%s", e.Name, e.Hint)
+	return e.Words.Sprintf("no Service is named %q%s", e.Name, e.Hint)
 }

@@ -219,15 +219,15 @@ func TestBeyondRules(t *testing.T) {
 		{"check: {dns: example.com}", "check: {dns: example.com, rcode: NOERROR}", "health check dns example.com. A: rcode NOERROR or NXDOMAIN → NOERROR"},
 		{"", "onFailure: close", "on failure default → close"},
 		{"onFailure: close", "onFailure: keep", "on failure close → keep"},
-		{"0.3, drain", "0.9, drain", "1 endpoint replaced, drained by weight 0 (10.128.0.3:443 → 10.128.0.9:443)"},
-		{"0.4, backup", "0.9, backup", "1 endpoint replaced, stands by (10.128.0.4:443 → 10.128.0.9:443)"},
-		{"- {address: 10.128.0.4, backup: true}\n", "", "1 endpoint removed, stands by (10.128.0.4:443)"},
-		{"- {address: 10.128.0.3, drain: true}\n", "- {address: 10.128.0.3, drain: true}\n- {address: 10.128.0.9, drain: true}\n", "1 endpoint added, drained by weight 0 (10.128.0.9:443)"},
-		{"0.3, drain", "0.3, backup", "1 endpoint stands by (10.128.0.3:443), before: drained by weight 0"},
+		{"0.3, drain", "0.9, drain", "1 server replaced, drained by weight 0 (10.128.0.3:443 → 10.128.0.9:443)"},
+		{"0.4, backup", "0.9, backup", "1 server replaced, stands by (10.128.0.4:443 → 10.128.0.9:443)"},
+		{"- {address: 10.128.0.4, backup: true}\n", "", "1 server removed, stands by (10.128.0.4:443)"},
+		{"- {address: 10.128.0.3, drain: true}\n", "- {address: 10.128.0.3, drain: true}\n- {address: 10.128.0.9, drain: true}\n", "1 server added, drained by weight 0 (10.128.0.9:443)"},
+		{"0.3, drain", "0.3, backup", "1 server stands by (10.128.0.3:443), before: drained by weight 0"},
 		{"0.4, backup: true", "0.4, backup: true, weight: 7", "weight of 10.128.0.4:443: 1 → 7"},
 		{"priority: 2", "priority: 3", "priority of 10.128.0.5:443: 2 → 3"},
 		{"scheduler: maglev", "scheduler: maglev\nmaglevTableSize: 4093", "maglev table 1021 slots → 4093 slots"},
-		{"scheduler: maglev", "scheduler: maglev\nbackendsFrom: default/kubernetes", "endpoints from none → default/kubernetes"},
+		{"scheduler: maglev", "scheduler: maglev\nbackendsFrom: default/kubernetes", "servers from none → default/kubernetes"},
 	} {
 		before := balance
 		if !strings.Contains(balance, c.from) {
@@ -254,8 +254,8 @@ func TestServicesWithoutFrontends(t *testing.T) {
 	const winner = "kind: Balance\nname: a\nlisten: 203.0.113.10:443\nbackends: [10.128.0.2]\n"
 	const loser = "---\nkind: Balance\nname: b\nlisten: 203.0.113.10:443\nbackends: [10.128.0.3]\n"
 	for _, c := range []struct{ from, to, want string }{
-		{winner, winner + loser, "+ default/b: added, 0 frontends, 0 endpoints"},
-		{winner + loser, winner, "- default/b: removed, 0 frontends, 0 endpoints"},
+		{winner, winner + loser, "+ default/b: added, 0 frontends, 0 servers"},
+		{winner + loser, winner, "- default/b: removed, 0 frontends, 0 servers"},
 		{winner + loser, winner + loser + "check: tcp\n", "~ default/b: health check none → tcp every 2s"},
 	} {
 		objects, _ := compared(t, parse(t, c.from), parse(t, c.to))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // details describes a Service. What clients notice most comes first.
@@ -16,9 +17,9 @@ func (s *subject) details() []Detail {
 	var out []Detail
 	switch s.action() {
 	case Added:
-		out = append(out, whole(s.added, s.gained, func(p pair) *frontend { return p.after }))
+		out = append(out, whole(s.in, s.added, s.gained, func(p pair) *frontend { return p.after }))
 	case Removed:
-		d := whole(s.removed, s.ceded, func(p pair) *frontend { return p.before })
+		d := whole(s.in, s.removed, s.ceded, func(p pair) *frontend { return p.before })
 		d.Added, d.Removed, d.Connections = nil, d.Added, s.goneWith(s.removed)
 		out = append(out, d)
 	default:
@@ -40,7 +41,7 @@ func (s *subject) details() []Detail {
 }
 
 // whole describes a Service that comes or goes.
-func whole(own []*frontend, others []pair, side func(pair) *frontend) Detail {
+func whole(in words.Vocabulary, own []*frontend, others []pair, side func(pair) *frontend) Detail {
 	all := slices.Clone(own)
 	for _, p := range others {
 		all = append(all, side(p))
@@ -53,13 +54,13 @@ func whole(own []*frontend, others []pair, side func(pair) *frontend) Detail {
 			endpoints[e.address] = true
 		}
 	}
-	return Detail{Kind: KindFrontends, Text: number(len(all), "frontend") + ", " + number(len(endpoints), "endpoint"), Added: list}
+	return Detail{Kind: KindFrontends, Text: number(len(all), "frontend") + ", " + in.Count(len(endpoints), "endpoint"), Added: list}
 }
 
 // String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
-// ClusterIP.
+// ClusterIP, or the Service has one kind.
 func (f *frontend) String() string {
-	if f.Kind == model.ClusterIP {
+	if f.Kind == model.ClusterIP || f.in == words.Balance {
 		return f.where()
 	}
 	return f.where() + " (" + f.Kind.String() + ")"
@@ -88,7 +89,7 @@ func (s *subject) frontends() (out []Detail) {
 		}
 		replaces[now] = true
 		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: s.goneWith([]*frontend{f}),
-			Text: fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.Port), f.Kind, f.where(), now.where())})
+			Text: fmt.Sprintf("%s%s → %s", s.portPrefix(f.Port)+s.kindPrefix(f), f.where(), now.where())})
 	}
 	for _, f := range s.added {
 		if !replaces[f] {
@@ -105,6 +106,14 @@ func (s *subject) frontends() (out []Detail) {
 	return append(out, s.ranges()...)
 }
 
+// kindPrefix names the kind of a frontend, if the Service may have several.
+func (s *subject) kindPrefix(f *frontend) string {
+	if s.in == words.Balance {
+		return ""
+	}
+	return f.Kind.String() + " "
+}
+
 // ranges describes ranges that get or lose ports. Connections through the ports that they
 // keep are left alone (4.61).
 func (s *subject) ranges() (out []Detail) {
@@ -113,7 +122,7 @@ func (s *subject) ranges() (out []Detail) {
 		if before.Frontend == after.Frontend {
 			continue
 		}
-		d := Detail{Kind: KindFrontends, Old: before.where(), New: after.where(), Text: fmt.Sprintf("%s %s → %s", after.Kind, before.where(), after.where())}
+		d := Detail{Kind: KindFrontends, Old: before.where(), New: after.where(), Text: fmt.Sprintf("%s%s → %s", s.kindPrefix(after), before.where(), after.where())}
 		if before.Frontend.Port < after.Frontend.Port || after.Last < before.Last {
 			d.Connections = byProtocol([]*frontend{before}, "TCP connections continue", "UDP flows through other ports end")
 		}
@@ -281,7 +290,7 @@ func (s *subject) verdictDetail(k verdictKey, frontends []string) Detail {
 	text := ""
 	for v, effect := range effects {
 		if v.String() == k.new {
-			text = effect
+			text = s.in.Text(effect)
 		}
 	}
 	switch k.who {

@@ -6,6 +6,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Count adds the numbers of changed elements to the Services, and adds Services whose
@@ -28,7 +29,10 @@ func Count(services []Service, p *plan.Plan) []Service {
 
 // elements are numbers of elements that change: all, and the ones whose counters alone
 // begin or end.
-type elements struct{ all, counters int }
+type elements struct {
+	all, counters     int
+	onlyLoadBalancers bool // as of a Balance
+}
 
 // Values of [Detail.New] for [KindRules]: what changes.
 const (
@@ -51,16 +55,17 @@ func addCounts(services []Service, byComment map[string]elements) []Service {
 		if comment == "" { // of no Service alone
 			continue
 		}
-		port, _ := nft.ParseComment(comment)
-		sum := byName[port.Service]
-		byName[port.Service] = elements{sum.all + n.all, sum.counters + n.counters}
+		port, kind := nft.ParseComment(comment)
+		sum, known := byName[port.Service]
+		only := kind == model.LoadBalancerIP && (sum.onlyLoadBalancers || !known)
+		byName[port.Service] = elements{sum.all + n.all, sum.counters + n.counters, only}
 	}
 	for i := range services {
 		services[i].Elements = byName[services[i].Name].all
 		delete(byName, services[i].Name)
 	}
 	for name, n := range byName {
-		services = append(services, Service{Name: name, Action: Changed, Elements: n.all, Details: []Detail{n.unnoticed()}})
+		services = append(services, Service{Name: name, Words: words.Of(n.onlyLoadBalancers), Action: Changed, Elements: n.all, Details: []Detail{n.unnoticed()}})
 	}
 	slices.SortFunc(services, func(a, b Service) int { return a.Name.Compare(b.Name) })
 	return services

@@ -86,7 +86,7 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 		lost += "; clients bound to it are balanced again"
 	}
 	note := func(text string, d Detail) {
-		d.Kind, d.Text = KindEndpoints, number(max(len(d.Added), len(d.Removed)), "endpoint")+" "+text
+		d.Kind, d.Text = KindEndpoints, s.in.Count(max(len(d.Added), len(d.Removed)), "endpoint")+" "+text
 		out = append(out, d)
 	}
 	switch {
@@ -165,7 +165,7 @@ func (s *subject) lost(pairs []pair, owner model.ServiceName) string {
 	for _, p := range pairs {
 		frontends = append(frontends, p.before)
 	}
-	tcp := "TCP connections stay with their endpoint"
+	tcp := s.in.Text("TCP connections stay with their endpoint")
 	if s.edits.closes(owner) {
 		tcp = "TCP connections end"
 	}

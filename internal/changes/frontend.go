@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 type serving = served.Frontend
@@ -19,6 +20,7 @@ type frontend struct {
 	// table is the size of the table of Maglev in slots. Objects say it also of a Service
 	// with less than two endpoints, which needs none.
 	table int
+	in    words.Vocabulary
 }
 
 // endpoint is where connections go. The weight is from the object, or the number of slots

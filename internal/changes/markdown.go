@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // GitHub refuses comments of more than 65,536 characters. The rest is for the
@@ -26,7 +27,7 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 	var b bytes.Buffer
 	title := "no changes"
 	if !p.Empty() || len(services) > 0 {
-		title = heading(Summary(services))
+		title = heading(Summary(services), Words(services))
 	}
 	fmt.Fprintf(&b, "### nftproxy: %s\n", title)
 	if len(services) > 0 {
@@ -48,21 +49,22 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 }
 
 // heading returns for example "1 Service added, 2 changed" for "1 added, 2 changed".
-func heading(summary string) string {
+func heading(summary string, in words.Vocabulary) string {
 	number, rest, _ := strings.Cut(summary, " ")
 	switch number {
 	case "1":
-		return "1 Service " + rest
+		return in.Text("1 Service ") + rest
 	case "none":
-		return "no Service " + rest
+		return in.Text("no Service ") + rest
 	}
-	return number + " Services " + rest
+	return number + in.Text(" Services ") + rest
 }
 
 var actionWords = map[Action]string{Added: "added", Changed: "changed", Removed: "removed"}
 
 func table(b *bytes.Buffer, services []Service) {
-	b.WriteString("\n| Service | | What changes | Established connections |\n|---|---|---|---|\n")
+	in := Words(services)
+	b.WriteString(in.Text("\n| Service | | What changes | Established connections |\n|---|---|---|---|\n"))
 	services, others, text := together(services)
 	for i := range services {
 		s := &services[i]
@@ -77,13 +79,13 @@ func table(b *bytes.Buffer, services []Service) {
 			strings.Join(what, "<br>"), strings.Join(connections, "<br>"))
 		if b.Len()+len(row) > tableLimit {
 			fmt.Fprintf(b, "\n**%s more** left out here, to stay within GitHub's limit: %s. `nftproxy diff --elements=never` lists all.\n",
-				number(len(services)-i, "Service"), Summary(services[i:]))
+				Words(services[i:]).Count(len(services)-i, "Service"), Summary(services[i:]))
 			return
 		}
 		b.WriteString(row)
 	}
 	if others > 0 {
-		fmt.Fprintf(b, "| %s | %s | %s | |\n", number(others, "Service"), actionWords[Changed], cell(text))
+		fmt.Fprintf(b, "| %s | %s | %s | |\n", in.Count(others, "Service"), actionWords[Changed], cell(text))
 	}
 }
 

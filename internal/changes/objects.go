@@ -20,6 +20,12 @@ func Objects(before, after Side) []Service {
 	c := newComparison()
 	c.stateBefore, c.stateAfter = conditions(before.Snapshot), conditions(after.Snapshot)
 	c.edits = newEdits(before.Snapshot, after.Snapshot)
+	for name, state := range c.edits.before {
+		c.isBalance[name] = state.Service.Balance
+	}
+	for name, state := range c.edits.after {
+		c.isBalance[name] = state.Service.Balance
+	}
 	c.edits.nodeBefore, c.edits.nodeAfter = before.node(), after.node()
 	was, is := before.Routing.Routes, after.Routing.Routes
 	for len(was) > 0 || len(is) > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // signs mark the lines of a plan, which the terminal shows in colours.
@@ -21,6 +22,7 @@ const SameRules = "The rules stay as they are."
 // Print writes a line for each of the first Services, limit at most, one for the number of
 // others, and one for all whose changes clients do not notice. Zero means no limit.
 func Print(w io.Writer, services []Service, limit int, colour bool) error {
+	in := Words(services)
 	services, others, text := together(services)
 	shown := services[:len(services)-hidden(len(services), limit)]
 	for i := range shown {
@@ -30,14 +32,25 @@ func Print(w io.Writer, services []Service, limit int, colour bool) error {
 		}
 	}
 	if rest := services[len(shown):]; len(rest) > 0 {
-		if _, err := fmt.Fprintf(w, "    and %s more: %s\n", number(len(rest), "Service"), Summary(rest)); err != nil {
+		if _, err := fmt.Fprintf(w, "    and %s more: %s\n", Words(rest).Count(len(rest), "Service"), Summary(rest)); err != nil {
 			return err
 		}
 	}
 	if others == 0 {
 		return nil
 	}
-	return printLine(w, Changed, number(others, "Service")+": "+text, colour)
+	return printLine(w, Changed, in.Count(others, "Service")+": "+text, colour)
+}
+
+// Words are the words for Services together.
+func Words(services []Service) words.Vocabulary {
+	balances := 0
+	for i := range services {
+		if services[i].Words == words.Balance {
+			balances++
+		}
+	}
+	return words.Among(len(services), balances)
 }
 
 func printLine(w io.Writer, a Action, text string, colour bool) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Rules compares two rulesets that differ by p. Names of Services come
@@ -19,6 +20,7 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 	if objects != nil {
 		c.stateAfter = conditions(objects)
 	}
+	c.originOf(before, after, objects)
 	for _, f := range model.Families {
 		was, is := served.Read(before.Table(f)), served.Read(after.Table(f))
 		all := touched(f, p, before.Table(f), after.Table(f))
@@ -38,6 +40,22 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 		}
 	}
 	return c.services()
+}
+
+// originOf notes what Services come from. Those without an object are gone: if the others are
+// Balances, so was one whose addresses are all of load balancers.
+func (c *comparison) originOf(before, after *nft.Ruleset, objects *model.Snapshot) {
+	if objects == nil || objects.Words() == words.Kubernetes && len(objects.Services) > 0 {
+		return
+	}
+	for _, rs := range []*nft.Ruleset{before, after} {
+		for name, all := range served.OnlyLoadBalancers(rs) {
+			c.isBalance[name] = all
+		}
+	}
+	for _, s := range objects.Services {
+		c.isBalance[s.Name] = s.Balance
+	}
 }
 
 func deletesTable(f model.Family, p *plan.Plan) bool {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Action is the kind of change of a Service on this node.
@@ -19,6 +20,7 @@ const (
 // Service is the change of one Service on this node.
 type Service struct {
 	Name    model.ServiceName
+	Words   words.Vocabulary // for the Service
 	Action  Action
 	Details []Detail // in a fixed order
 	// Elements is how many elements of the rules change, if they were counted.
@@ -55,6 +57,8 @@ type comparison struct {
 	total                   map[model.ServiceName]*sides
 	stateBefore, stateAfter stateOf
 	edits                   *edits
+	// isBalance says what Services come from, as far as it is known.
+	isBalance map[model.ServiceName]bool
 }
 
 // sides are numbers of frontends before and after.
@@ -62,7 +66,7 @@ type sides struct{ before, after int }
 
 func newComparison() *comparison {
 	none := func(model.PortName, address) state { return state{} }
-	return &comparison{pairs: make(map[model.ServiceName][]pair), total: make(map[model.ServiceName]*sides), stateBefore: none, stateAfter: none, edits: new(edits)}
+	return &comparison{pairs: make(map[model.ServiceName][]pair), total: make(map[model.ServiceName]*sides), stateBefore: none, stateAfter: none, edits: new(edits), isBalance: make(map[model.ServiceName]bool)}
 }
 
 // count adds to the numbers of all frontends of a Service.
@@ -76,8 +80,18 @@ func (c *comparison) count(name model.ServiceName, before, after int) {
 	n.after += after
 }
 
+// words are the words for a Service.
+func (c *comparison) words(name model.ServiceName) words.Vocabulary {
+	return words.Of(c.isBalance[name])
+}
+
 // add adds a frontend that may have changed, to each Service that has it.
 func (c *comparison) add(p pair) {
+	for _, f := range []*frontend{p.before, p.after} {
+		if f != nil {
+			f.in = c.words(f.Port.Service)
+		}
+	}
 	switch {
 	case p.before == nil && p.after == nil:
 	case p.before == nil:
@@ -97,16 +111,16 @@ func (c *comparison) services() []Service {
 			c.pairs[name] = nil
 		}
 	}
-	out := c.edits.lone(c.total)
+	out := c.lone()
 	for name, pairs := range c.pairs {
-		s := &subject{comparison: c, name: name}
+		s := &subject{comparison: c, name: name, in: c.words(name)}
 		slices.SortFunc(pairs, func(a, b pair) int { return a.any().Compare(b.any().Frontend) })
 		for _, p := range pairs {
 			s.sort(p)
 		}
 		s.pairRanges()
 		if details := s.details(); len(details) > 0 {
-			out = append(out, Service{Name: name, Action: s.action(), Details: details})
+			out = append(out, Service{Name: name, Words: s.in, Action: s.action(), Details: details})
 		}
 	}
 	slices.SortFunc(out, func(a, b Service) int { return a.Name.Compare(b.Name) })
@@ -119,6 +133,7 @@ func (p pair) any() *frontend { return cmp.Or(p.after, p.before) }
 type subject struct {
 	*comparison
 	name          model.ServiceName
+	in            words.Vocabulary
 	added         []*frontend
 	removed       []*frontend
 	stays         []pair // frontends that the Service has before and after

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // edits are changes of objects that the rules of this node do not show: settings that no rule
@@ -68,10 +69,11 @@ func (e *edits) use(c model.RouteChange) {
 }
 
 // lone returns the Services without a frontend on either side that come, go or change.
-func (e *edits) lone(total map[model.ServiceName]*sides) (out []Service) {
+func (c *comparison) lone() (out []Service) {
+	e := c.edits
 	note := func(name model.ServiceName, action Action) {
-		if total[name] == nil {
-			out = append(out, Service{Name: name, Action: action, Details: []Detail{whole(nil, nil, nil)}})
+		if c.total[name] == nil {
+			out = append(out, Service{Name: name, Words: c.words(name), Action: action, Details: []Detail{whole(c.words(name), nil, nil, nil)}})
 		}
 	}
 	for name := range e.before {
@@ -100,7 +102,7 @@ func (e *edits) fields(name model.ServiceName) (out []Detail) {
 			}
 		case old != now:
 			d := settingDetail(s, old, now)
-			d.Text = s.Label + " " + old + " → " + now
+			d.Text = b.Words().Text(s.Label) + " " + old + " → " + now
 			out = append(out, d)
 		}
 	}
@@ -147,7 +149,7 @@ func (s *subject) unused() (out []Detail) {
 	details := make(map[model.PortName][]Detail)
 	for port, used := range e.usedBefore[s.name] {
 		if now, stays := e.usedAfter[s.name][port]; stays {
-			c := standingChange{standings(port, e.before[s.name], used), standings(port, e.after[s.name], now)}
+			c := standingChange{standings(port, e.before[s.name], used), standings(port, e.after[s.name], now), s.in}
 			if list := c.details(); len(list) > 0 {
 				details[port] = list
 			}
@@ -167,7 +169,10 @@ func (s *subject) unused() (out []Detail) {
 }
 
 // standingChange is how the endpoints of a service port stand before and after a change.
-type standingChange struct{ before, after map[address]standing }
+type standingChange struct {
+	before, after map[address]standing
+	in            words.Vocabulary
+}
 
 func (c standingChange) details() (out []Detail) {
 	idle := func(s standing) bool { return s.condition != "" }
@@ -195,11 +200,11 @@ func (c standingChange) details() (out []Detail) {
 			priorities = append(priorities, fmt.Sprintf("%s: %d → %d", model.EndpointText(a), was.priority, is.priority))
 		}
 	}
-	out = append(out, exchangedUnused(added, removed)...)
+	out = append(out, c.exchanged(added, removed)...)
 	for _, key := range slices.SortedFunc(maps.Keys(changed), func(a, b [2]condition) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
 		list := texts(changed[key])
 		out = append(out, Detail{Kind: KindEndpoints, Old: string(key[0]), New: string(key[1]), Removed: list,
-			Text: fmt.Sprintf("%s %s (%s), before: %s", number(len(list), "endpoint"), key[1], shorten(list), key[0])})
+			Text: fmt.Sprintf("%s %s (%s), before: %s", c.in.Count(len(list), "endpoint"), key[1], shorten(list), key[0])})
 	}
 	weights.compare()
 	out = append(out, weights.weighed()...)
@@ -216,15 +221,15 @@ func (c standingChange) addresses() []address {
 	return slices.SortedFunc(maps.Keys(all), address.Compare)
 }
 
-// exchangedUnused describes endpoints that come and go without taking connections, by the
+// exchanged describes endpoints that come and go without taking connections, by the
 // reason for that.
-func exchangedUnused(added, removed map[condition][]address) (out []Detail) {
+func (c standingChange) exchanged(added, removed map[condition][]address) (out []Detail) {
 	reasons := maps.Clone(added)
 	maps.Copy(reasons, removed)
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
 		gone, fresh := removed[why], added[why]
 		note := func(verb string, list []string, d Detail) {
-			d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s, %s (%s)", number(len(list), "endpoint"), verb, why, shorten(list))
+			d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s, %s (%s)", c.in.Count(len(list), "endpoint"), verb, why, shorten(list))
 			out = append(out, d)
 		}
 		if len(gone) == len(fresh) {

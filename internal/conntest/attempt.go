@@ -36,7 +36,7 @@ type Attempt struct {
 func (c *Case) mismatch(a *Attempt) string {
 	at := ""
 	if a.Endpoint.IsValid() {
-		at = fmt.Sprintf(" at endpoint %s", a.Endpoint)
+		at = c.Words.Sprintf(" at endpoint %s", a.Endpoint)
 	}
 	switch a.Outcome {
 	case Failed:
@@ -66,13 +66,13 @@ func (c *Case) misdirected(a *Attempt) string {
 	i := slices.IndexFunc(forwards, func(e Expected) bool { return e.Endpoint == a.Endpoint })
 	switch {
 	case i < 0:
-		return a.where() + ", which is not an endpoint for this client"
+		return a.where() + c.Words.Text(", which is not an endpoint for this client")
 	case !a.Source.IsValid() || !a.Client.IsValid():
 		return ""
 	case a.Source != a.Client && !forwards[i].Masqueraded:
-		return fmt.Sprintf("endpoint %s sees the client as %s, and its address should be kept", a.Endpoint, a.Source)
+		return c.Words.Sprintf("endpoint %s sees the client as %s, and its address should be kept", a.Endpoint, a.Source)
 	case a.Source == a.Client && forwards[i].Masqueraded && c.From != Host: // else it may be the address to masquerade with
-		return fmt.Sprintf("endpoint %s sees the client as %s, which should be masqueraded", a.Endpoint, a.Source)
+		return c.Words.Sprintf("endpoint %s sees the client as %s, which should be masqueraded", a.Endpoint, a.Source)
 	}
 	return ""
 }

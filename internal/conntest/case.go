@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Origin is where connections come from.
@@ -35,6 +36,8 @@ type Case struct {
 	Hairpin  bool `json:"hairpin,omitempty"`
 
 	Expected Prediction `json:"expected"`
+	// Words are the words for the Service.
+	Words words.Vocabulary `json:"-"`
 	// Skip is why the case is not tried; empty: it is.
 	Skip string `json:"-"`
 
@@ -59,7 +62,13 @@ func New(f *served.Frontend, to netip.AddrPort, from Origin) *Case {
 }
 
 // Target returns the frontend in words, such as "ClusterIP tcp 10.96.0.10:80".
-func (c *Case) Target() string { return fmt.Sprintf("%s %s %s", c.Kind, c.Protocol, c.To) }
+func (c *Case) Target() string {
+	text := fmt.Sprintf("%s %s", c.Protocol, c.To)
+	if c.Words != words.Balance { // which has one kind
+		text = c.Kind + " " + text
+	}
+	return text
+}
 
 // Features returns what is special about the case, in words; empty: nothing.
 func (c *Case) Features() (out []string) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // State is the result of a case.
@@ -47,7 +47,7 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 		return r
 	}
 	r.Endpoints = reached(attempts)
-	r.Got = got(attempts, r.Endpoints)
+	r.Got = got(c.Words, attempts, r.Endpoints)
 	counts := make(map[string]int)
 	for i := range attempts {
 		if why := c.mismatch(&attempts[i]); why != "" {
@@ -74,14 +74,14 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 // choices returns what is wrong with the choice of endpoints.
 func (c *Case) choices(met []Reached, n int, complete bool) (wrong []string) {
 	if c.Expected.AffinitySeconds > 0 && len(met) > 1 {
-		return []string{fmt.Sprintf("one client met %d endpoints, and affinity should keep it with one", len(met))}
+		return []string{c.Words.Sprintf("one client met %d endpoints, and affinity should keep it with one", len(met))}
 	}
 	if !complete || sum(met) < n { // of some connections the endpoint is not known
 		return nil
 	}
 	for _, e := range c.Expected.forwards() {
 		if e.Share > 0 && !slices.ContainsFunc(met, func(r Reached) bool { return r.Endpoint == e.Endpoint }) {
-			wrong = append(wrong, fmt.Sprintf("endpoint %s got none of %d connections, and its share is %.0f %%", e.Endpoint, n, e.Share*100))
+			wrong = append(wrong, c.Words.Sprintf("endpoint %s got none of %d connections, and its share is %.0f %%", e.Endpoint, n, e.Share*100))
 		}
 	}
 	return wrong
@@ -112,7 +112,7 @@ func reached(attempts []Attempt) (out []Reached) {
 }
 
 // got says in words what happened, such as "12 answered (3 endpoints)".
-func got(attempts []Attempt, met []Reached) string {
+func got(in words.Vocabulary, attempts []Attempt, met []Reached) string {
 	counts := make(map[Outcome]int)
 	for _, a := range attempts {
 		counts[a.Outcome]++
@@ -134,7 +134,7 @@ func got(attempts []Attempt, met []Reached) string {
 	case 1:
 		return fmt.Sprintf("%s (%s)", text, met[0].Endpoint)
 	}
-	return fmt.Sprintf("%s (%s)", text, terminal.Count(len(met), "endpoint"))
+	return fmt.Sprintf("%s (%s)", text, in.Count(len(met), "endpoint"))
 }
 
 // Compare orders results: failed ones first, then by Service, frontend and origin.

@@ -1,7 +1,6 @@
 package conntest
 
 import (
-	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -9,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/explain"
-	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Prediction is what should happen to connections.
@@ -19,6 +18,8 @@ type Prediction struct {
 	AffinitySeconds float64  `json:"affinitySeconds,omitempty"`
 	Limits          []string `json:"limits,omitempty"` // on the number of connections
 	Notes           []string `json:"notes,omitempty"`  // of explain: what may stop connections beside the rules
+
+	words words.Vocabulary
 }
 
 // Expected is one possible result of a connection.
@@ -32,10 +33,11 @@ type Expected struct {
 
 // Predict adds the prediction of explain. own has the addresses of the machine.
 func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
-	p := Prediction{Notes: r.Notes}
+	c.Words = r.Words
+	p := Prediction{Notes: r.Notes, words: r.Words}
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
-		e := Expected{Verdict: o.Verdict, Reason: o.Reason, Endpoint: o.Endpoint, Share: o.Share, Masqueraded: o.Masquerade != ""}
+		e := Expected{Verdict: o.Verdict, Reason: r.Words.Text(o.Reason), Endpoint: o.Endpoint, Share: o.Share, Masqueraded: o.Masquerade != ""}
 		if o.List != "" && !strings.Contains(e.Reason, o.List) {
 			e.Reason += " (" + o.List + ")"
 		}
@@ -93,9 +95,9 @@ func (p *Prediction) String() string {
 	}
 	switch {
 	case len(endpoints) > 0 && p.AffinitySeconds > 0 && len(endpoints) > 1:
-		parts = append(parts, fmt.Sprintf("the same one of %d endpoints for %s", len(endpoints), time.Duration(p.AffinitySeconds*float64(time.Second))))
+		parts = append(parts, p.words.Sprintf("the same one of %d endpoints for %s", len(endpoints), time.Duration(p.AffinitySeconds*float64(time.Second))))
 	case len(endpoints) > 2:
-		parts = append(parts, terminal.Count(len(endpoints), "endpoint"))
+		parts = append(parts, p.words.Count(len(endpoints), "endpoint"))
 	case len(endpoints) > 0:
 		parts = append(parts, strings.Join(endpoints, " or "))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 const (
@@ -89,7 +90,7 @@ func (a *Attempt) set(failure error, p model.Protocol) {
 
 // Refuses returns why an endpoint takes no connections of this machine, in words; empty: it does,
 // or that is not known. Only TCP can tell.
-func (p *Prober) Refuses(ctx context.Context, endpoint netip.AddrPort) string {
+func (p *Prober) Refuses(ctx context.Context, in words.Vocabulary, endpoint netip.AddrPort) string {
 	s, err := p.socket(model.TCP, endpoint)
 	if err != nil {
 		return ""
@@ -97,9 +98,9 @@ func (p *Prober) Refuses(ctx context.Context, endpoint netip.AddrPort) string {
 	defer s.close()
 	switch err := s.try(ctx, p.Patience); {
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Sprintf("endpoint %s refuses connections: does nothing listen there?", endpoint)
+		return in.Sprintf("endpoint %s refuses connections: does nothing listen there?", endpoint)
 	case err != nil && ctx.Err() == nil:
-		return fmt.Sprintf("endpoint %s cannot be reached from this machine: %v", endpoint, err)
+		return in.Sprintf("endpoint %s cannot be reached from this machine: %v", endpoint, err)
 	}
 	return ""
 }

@@ -99,7 +99,7 @@ func (c *Case) diagnose(ctx context.Context, p *Prober, attempts []Attempt) (out
 	}
 	here := &Prober{Do: Here, Patience: min(p.Patience, shortPatience)}
 	for _, e := range c.Expected.forwards() {
-		if why := here.Refuses(ctx, e.Endpoint); why != "" && len(out) < mostReason {
+		if why := here.Refuses(ctx, c.Words, e.Endpoint); why != "" && len(out) < mostReason {
 			out = append(out, why)
 		}
 	}

@@ -122,7 +122,7 @@ func (l List) add(r *api.RuntimeChange) (field string, err error) {
 	if err != nil {
 		return "balance", err
 	}
-	t, err := drain.ParseEndpoint(r.Server)
+	t, err := drain.ParseServer(r.Server)
 	if err != nil {
 		return "server", err
 	}

@@ -41,7 +41,7 @@ func ParseRequest(c *api.Control, by string) (r Request, err error) {
 		r.All = true
 		return r, nil
 	}
-	t, err := drain.ParseEndpoint(c.Server)
+	t, err := drain.ParseServer(c.Server)
 	if err != nil {
 		return r, fmt.Errorf("server: %w", err)
 	}

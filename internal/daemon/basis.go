@@ -7,7 +7,7 @@ import (
 func (w *work) basis() *api.Basis {
 	b := &api.Basis{
 		Version: api.BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
-		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil,
+		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil, Words: w.Words(),
 		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: w.checks.Failing(), Drained: []api.Drained{},
 	}
 	if w.node.NeedsInterfaces() || w.agent.HasRanges() {

@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // controlSocketName is the name of the control socket in the runtime directory.
@@ -128,10 +129,10 @@ func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error)
 		}
 		return name, nil
 	}
-	if name, err = report.Resolve(r.Balance, c.agent.Names()); err == nil {
+	if name, err = report.Resolve(r.Balance, c.agent.Names(), c.Words()); err == nil {
 		return name, nil
 	}
-	if of, other := report.Resolve(r.Balance, c.changed.List().Names()); other == nil {
+	if of, other := report.Resolve(r.Balance, c.changed.List().Names(), words.Balance); other == nil {
 		return of, nil
 	}
 	return name, fmt.Errorf("balance: %w", err)
@@ -200,7 +201,7 @@ func (c *controller) drain(ctx context.Context, name model.ServiceName, r contro
 
 // hasEntry reports whether a list has an entry that a target includes.
 func hasEntry(l drain.List, t drain.Target) bool {
-	_, err := l.Without(t)
+	_, err := l.Without(words.Balance, t)
 	return err == nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // use returns the use of this machine, once the rules are active (11.20).
@@ -19,8 +20,20 @@ func (w *work) use() (machine.Use, bool) {
 	return machine.Use{
 		Cluster: w.Cluster != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
 		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints, Addresses: w.addresses,
-		Ranges: w.ranges(),
+		Ranges: w.ranges(), Words: w.Words(),
 	}, true
+}
+
+// IsBalance implements [report.Words].
+func (w *work) IsBalance(name model.ServiceName) bool { return w.agent.IsBalance(name) }
+
+// Words implements [report.Words]. Files that have nothing may get both.
+func (w *work) Words() words.Vocabulary {
+	in, empty := w.agent.Words()
+	if empty && w.Cluster == nil {
+		return words.Mixed
+	}
+	return in
 }
 
 // ranges returns the ranges of load balancers, and of what else may have addresses in them.
@@ -70,10 +83,10 @@ func (w *work) problems() (out []api.Problem) {
 		out = append(out, w.checks.unsampled()...)
 	} else {
 		if w.traffic.Untracked() {
-			out = append(out, report.OfMachine(api.NotObserved, "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals"))
+			out = append(out, report.OfMachine(api.NotObserved, w.Words().Text("the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals")))
 		}
 		for _, f := range w.samples.Failures(time.Now()) {
-			out = append(out, report.OfFailure(&f))
+			out = append(out, report.OfFailure(&f, w))
 		}
 	}
 	if w.fast != nil {

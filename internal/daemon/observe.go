@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/traffic"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // newSamples returns what judges samples of connections; nil: the rules log none.
@@ -39,6 +40,7 @@ func (w *work) newTraffic() *traffic.Collector {
 			return r, nil
 		},
 		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Log: w.Log,
+		Words: func(name model.ServiceName) words.Vocabulary { return words.Of(w.IsBalance(name)) },
 	}
 	c.Connections = traffic.NewConnections(conntrack.Netlink{}.EntriesOf, host.System("").CountsBytes, w.Log)
 	c.Logged = logged(w.Config.Own.LogConnections)
@@ -57,16 +59,16 @@ func (w *work) followFailures(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.events.Failures(failureEvents(w.samples.Failures(now)))
+			w.events.Failures(failureEvents(w.samples.Failures(now), w))
 		}
 	}
 }
 
 // failureEvents returns what failures mean for each Service.
-func failureEvents(all []traffic.Failure) map[events.Failure]string {
+func failureEvents(all []traffic.Failure, of report.Words) map[events.Failure]string {
 	out := make(map[events.Failure]string, len(all))
 	for i := range all {
-		p := report.OfFailure(&all[i])
+		p := report.OfFailure(&all[i], of)
 		for _, port := range all[i].Ports {
 			f := events.Failure{Service: port.Service, Reason: string(p.Reason)}
 			if out[f] == "" { // the status has the others

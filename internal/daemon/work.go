@@ -107,6 +107,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.fast = w.newFastPath()
 	if w.drains != nil {
 		w.drains.Notify(w.agent.Changed)
+		w.drains.Speak(w.Words)
 	}
 	w.addServers(families, s.scrapes)
 	if d.Cluster != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
@@ -161,7 +162,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Since, s.Warnings, s.Err
 		},
-		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
+		Words: w, View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
 		Problems: w.problems, Notes: w.notes, Drains: w.drains, Changes: w.changed, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
 		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Rules: scrapes.Read, Log: w.Log,
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Target is an endpoint, in all Services or in one, as a person names it.
@@ -33,24 +34,29 @@ type Entry struct {
 type List []Entry
 
 // ParseEndpoint parses an address with or without a port.
-func ParseEndpoint(text string) (Target, error) {
+func ParseEndpoint(text string) (Target, error) { return parseTarget(text, words.Kubernetes) }
+
+// ParseServer parses an endpoint of a Balance.
+func ParseServer(text string) (Target, error) { return parseTarget(text, words.Balance) }
+
+func parseTarget(text string, in words.Vocabulary) (Target, error) {
 	bare := text
 	if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
 		bare = text[1 : len(text)-1]
 	}
 	if a, err := netip.ParseAddr(bare); err == nil {
-		return newTarget(text, a, 0)
+		return newTarget(text, a, 0, in)
 	}
 	at, err := netip.ParseAddrPort(text)
 	if err != nil || at.Port() == 0 {
-		return Target{}, fmt.Errorf("%s is not an endpoint: write it like 10.128.0.2, 10.128.0.2:8080 or [fd00::2]:8080", strconv.Quote(text))
+		return Target{}, in.Errorf("%s is not an endpoint: write it like 10.128.0.2, 10.128.0.2:8080 or [fd00::2]:8080", strconv.Quote(text))
 	}
-	return newTarget(text, at.Addr(), at.Port())
+	return newTarget(text, at.Addr(), at.Port(), in)
 }
 
-func newTarget(text string, a netip.Addr, port uint16) (Target, error) {
+func newTarget(text string, a netip.Addr, port uint16, in words.Vocabulary) (Target, error) {
 	if a.Zone() != "" {
-		return Target{}, fmt.Errorf("%s has a zone: endpoints have none", strconv.Quote(text))
+		return Target{}, in.Errorf("%s has a zone: endpoints have none", strconv.Quote(text))
 	}
 	return Target{Address: a.Unmap(), Port: port}, nil
 }
@@ -76,11 +82,14 @@ func (t Target) Endpoint() string {
 }
 
 // String returns for example "10.128.0.2:8080 of Service shop/web".
-func (t Target) String() string {
+func (t Target) String() string { return t.Text(words.Kubernetes) }
+
+// Text returns the target in the words for its Service.
+func (t Target) Text(in words.Vocabulary) string {
 	if t.Service == (model.ServiceName{}) {
 		return t.Endpoint()
 	}
-	return t.Endpoint() + " of Service " + t.Service.String()
+	return t.Endpoint() + " of " + api.ObjectText(t.Service.String(), in == words.Balance)
 }
 
 // Encode returns a target as [Decode] reads it: the endpoint, and the Service after a space.
@@ -135,36 +144,36 @@ func (l List) With(now time.Time, targets ...Target) List {
 }
 
 // Without returns the list without the entries that a target includes. It fails if there is
-// none; the error names an entry that includes the target, or others of its address.
-func (l List) Without(targets ...Target) (List, error) {
+// none; the error, in these words, names an entry that includes the target, or others of its address.
+func (l List) Without(in words.Vocabulary, targets ...Target) (List, error) {
 	out := slices.Clone(l)
 	for _, t := range targets {
 		out = slices.DeleteFunc(out, func(e Entry) bool { return t.includes(e.Target) })
 		if i := slices.IndexFunc(out, func(e Entry) bool { return e.includes(t) }); i >= 0 {
-			return nil, fmt.Errorf("%s is drained as a part of %s: undrain that", t, out[i].Target)
+			return nil, fmt.Errorf("%s is drained as a part of %s: undrain that", t.Text(in), out[i].Text(in))
 		}
 		if !slices.ContainsFunc(l, func(e Entry) bool { return t.includes(e.Target) }) {
-			return nil, l.notDrained(t)
+			return nil, l.notDrained(in, t)
 		}
 	}
 	return out, nil
 }
 
 // notDrained returns an error that names the drained entries of the address of a target.
-func (l List) notDrained(t Target) error {
+func (l List) notDrained(in words.Vocabulary, t Target) error {
 	var same []string
 	for _, e := range l {
 		if e.Address == t.Address {
-			same = append(same, e.String())
+			same = append(same, e.Text(in))
 		}
 	}
 	switch {
 	case len(same) > 0:
-		return fmt.Errorf("%s is not drained; drained is %s", t, strings.Join(same, ", "))
+		return fmt.Errorf("%s is not drained; drained is %s", t.Text(in), strings.Join(same, ", "))
 	case len(l) == 0:
-		return fmt.Errorf("%s is not drained: nothing is", t)
+		return fmt.Errorf("%s is not drained: nothing is", t.Text(in))
 	}
-	return fmt.Errorf("%s is not drained: \"nftproxy drain --list\" shows what is", t)
+	return fmt.Errorf("%s is not drained: \"nftproxy drain --list\" shows what is", t.Text(in))
 }
 
 func (l List) sort() {

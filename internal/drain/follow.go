@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Follower drains the endpoints that a file lists, and follows the file. It is safe for
@@ -23,6 +24,7 @@ type Follower struct {
 
 	// notified is called after a change of the list, before that is announced.
 	notified atomic.Pointer[func()]
+	words    atomic.Pointer[func() words.Vocabulary] // nil: the ones of Kubernetes
 
 	mu        sync.Mutex
 	list      List      // in force
@@ -65,12 +67,22 @@ func (f *Follower) start() {
 	case len(last) == 0:
 		f.log.Error("no earlier content of the drain file is known: no endpoint is drained", "file", f.file.Path)
 	default:
-		f.log.Info("drained endpoints", "file", f.file.Copy(), "endpoints", len(last), "added", missing(last, nil))
+		f.log.Info("drained endpoints", "file", f.file.Copy(), "endpoints", len(last), "added", missing(last, nil, words.Kubernetes))
 	}
 }
 
 // Notify sets a function that requests a sync.
 func (f *Follower) Notify(request func()) { f.notified.Store(&request) }
+
+// Speak sets the words for what the node serves, for the log. At the start, they are not known.
+func (f *Follower) Speak(in func() words.Vocabulary) { f.words.Store(&in) }
+
+func (f *Follower) in() words.Vocabulary {
+	if in := f.words.Load(); in != nil {
+		return (*in)()
+	}
+	return words.Kubernetes
+}
 
 // pollPause is how often a file is read that cannot be watched.
 const pollPause = 5 * time.Second
@@ -187,13 +199,14 @@ func (f *Follower) Problem() *Problem {
 
 // read reads the file, and reports whether the list in force has changed.
 func (f *Follower) read() bool {
+	in := f.in()
 	list, err := f.file.Read()
 	if _, missing := os.Stat(f.file.Path); err == nil && len(f.List()) > 0 && errors.Is(missing, fs.ErrNotExist) {
 		err = f.file.gone() // its copy as well
 	}
 	if err == nil {
 		if err := f.file.keep(list); err != nil {
-			f.log.Error("drained endpoints are not kept for a restart at which the drain file cannot be used", "file", f.file.Copy(), "error", err)
+			f.log.Error(in.Text("drained endpoints are not kept for a restart at which the drain file cannot be used"), "file", f.file.Copy(), "error", err)
 		}
 	}
 	f.mu.Lock()
@@ -211,7 +224,7 @@ func (f *Follower) read() bool {
 		return false
 	}
 	f.list = list
-	f.log.Info("drained endpoints", "file", f.file.Path, "endpoints", len(list), "added", missing(list, before), "removed", missing(before, list))
+	f.log.Info(in.Text("drained endpoints"), "file", f.file.Path, "endpoints", len(list), "added", missing(list, before, in), "removed", missing(before, list, in))
 	return true
 }
 
@@ -231,11 +244,11 @@ func (f *Follower) fail(err error) {
 
 // missing returns the endpoints of a list that another one does not have, the first ones
 // if there are many.
-func missing(of, from List) (out []string) {
+func missing(of, from List, in words.Vocabulary) (out []string) {
 	const most = 10
 	for _, e := range of {
 		if !slices.ContainsFunc(from, func(o Entry) bool { return o.Target == e.Target }) && len(out) < most {
-			out = append(out, e.String())
+			out = append(out, e.Text(in))
 		}
 	}
 	return out

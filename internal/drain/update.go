@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Update is a change of the file by a command, which a daemon applies.
@@ -21,12 +22,16 @@ type Update struct {
 	Ask func(context.Context, []Target) (*api.Drains, error)
 
 	before, after List
+	words         words.Vocabulary // of the node
 }
 
 // Write changes the file, and returns the list. Others wait, so that the effects are of all
 // drains together.
 func (u *Update) Write(ctx context.Context) (List, error) {
-	var err error
+	err := u.learnWords(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if len(u.Targets) == 0 {
 		u.before, err = u.File.Clear()
 		return nil, err
@@ -34,7 +39,7 @@ func (u *Update) Write(ctx context.Context) (List, error) {
 	u.after, err = u.File.Update(func(l List) (List, error) {
 		u.before = l
 		if u.Undo {
-			return l.Without(u.Targets...)
+			return l.Without(u.words, u.Targets...)
 		}
 		report, err := u.Ask(ctx, u.Targets)
 		if err == nil {
@@ -43,6 +48,15 @@ func (u *Update) Write(ctx context.Context) (List, error) {
 		return l.With(time.Now(), u.Targets...), err
 	})
 	return u.after, err
+}
+
+// learnWords asks for the words of the node. Without a daemon, they are those of Kubernetes.
+func (u *Update) learnWords(ctx context.Context) error {
+	report, err := u.Ask(ctx, nil)
+	if report != nil {
+		u.words = report.Words
+	}
+	return err
 }
 
 // checkEffects returns an error if a target is of no Service, or if connections to a
@@ -54,15 +68,15 @@ func (u *Update) checkEffects(report *api.Drains) error {
 	var errs []error
 	for _, a := range report.Asked {
 		if len(a.Services) == 0 {
-			of := "no Service has"
+			of := report.Words.Text("no Service has")
 			if a.Service != "" {
-				of = "Service " + a.Service + " does not have"
+				of = api.ObjectText(a.Service, report.Words == words.Balance) + " does not have"
 			}
-			errs = append(errs, fmt.Errorf("%s the endpoint %s%s", of, a.Endpoint, suggest.DidYouMean(a.DidYouMean)))
+			errs = append(errs, report.Words.Errorf("%s the endpoint %s%s", of, a.Endpoint, suggest.DidYouMean(a.DidYouMean)))
 		}
 		for _, s := range a.Services {
 			if s.Stops != "" {
-				errs = append(errs, fmt.Errorf("%s would have no other endpoint than %s: new connections would be %s", "Service "+s.Service, a.Endpoint, stopped(s.Stops)))
+				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Object(), a.Endpoint, stopped(s.Stops)))
 			}
 		}
 	}
@@ -144,14 +158,14 @@ func (u *Update) missing(l List) string {
 	if !u.Undo {
 		for _, t := range u.Targets {
 			if !l.Includes(t) {
-				return t.String()
+				return t.Text(u.words)
 			}
 		}
 		return ""
 	}
 	for _, e := range u.before {
 		if !u.after.Includes(e.Target) && l.Includes(e.Target) {
-			return e.String()
+			return e.Text(u.words)
 		}
 	}
 	return ""

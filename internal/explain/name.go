@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Name is a question about a Service by its name.
@@ -42,9 +43,9 @@ func ParseName(protocol, target string) (Name, bool) {
 // Packet returns the packet to ask about among the frontends of the Service: to its
 // ClusterIP over IPv4, or of the family that is preferred; without ClusterIP, to another
 // address. The remarks say what else could be meant.
-func (n Name) Packet(all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
+func (n Name) Packet(in words.Vocabulary, all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
 	if isICMP(n.Protocol) {
-		return n.ping(all, prefer)
+		return n.ping(in, all, prefer)
 	}
 	candidates, err := n.candidates(all)
 	if err != nil {
@@ -57,7 +58,7 @@ func (n Name) Packet(all []served.Named, prefer model.Family) (p Packet, remarks
 	first := candidates[0]
 	var ports, others []string
 	for _, c := range candidates[1:] {
-		text := fmt.Sprintf("%s (%s)", c.Frontend, c.Kind)
+		text := c.Frontend.String() + in.Kind(c.Kind.String())
 		switch {
 		case c.Port != first.Port && c.Kind == first.Kind:
 			ports = append(ports, portText(c))
@@ -93,7 +94,7 @@ func isICMP(protocol string) bool { return protocol == "icmp" || protocol == "ic
 
 // ping returns the packet to the ClusterIP, which has no port, or else to another
 // address.
-func (n Name) ping(all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
+func (n Name) ping(in words.Vocabulary, all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
 	if n.Protocol == "icmpv6" {
 		prefer = model.IPv6
 	}
@@ -104,7 +105,7 @@ func (n Name) ping(all []served.Named, prefer model.Family) (p Packet, remarks [
 			return p, nil, err
 		}
 	}
-	return p, nil, fmt.Errorf("%s has no %s of %s", n.Service, of, prefer)
+	return p, nil, fmt.Errorf("%s has no %s of %s", n.Service, in.Text(of.String()), prefer)
 }
 
 // mainKind returns the kind that comes first: a Service without ClusterIP has load

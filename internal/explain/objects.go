@@ -18,15 +18,17 @@ import (
 func (r *Result) AddObjects(router *model.Router) {
 	route := router.Serves(r.Packet.Frontend())
 	if route == nil {
+		r.Speak(router.Words())
 		return
 	}
 	r.name(served.NameOf(route))
 	view := router.View(route.Service.Name)
+	r.Speak(view.Service.Words())
 	for i := range r.Outcomes {
 		r.Outcomes[i].Name = view.Service.NameOf(r.Outcomes[i].Endpoint.Addr())
 	}
 	if route.Frontend.IsRange() && view.Service.AffinityTimeout > 0 {
-		r.Notes = append(r.Notes, "the Service has session affinity, but its ranges of ports use the scheduler source-hash instead")
+		r.Notes = append(r.Notes, r.Words.Text("the Service has session affinity, but its ranges of ports use the scheduler source-hash instead"))
 	}
 	family := model.FamilyOf(route.Frontend.Address)
 	r.AddSources(view.Service.SourceLists(route.Kind, family))

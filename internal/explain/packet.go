@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Packet is the first packet of a connection.
@@ -98,8 +99,10 @@ func (p Packet) Frontend() model.Frontend {
 func (p Packet) isEcho() bool { return p.Protocol == model.EchoProtocol(model.FamilyOf(p.Destination)) }
 
 // String returns for example "tcp 10.96.0.10:80 from 203.0.113.7".
-func (p Packet) String() string {
-	return p.protocol() + " " + p.target() + " from " + p.from()
+func (p Packet) String() string { return p.text(words.Kubernetes) }
+
+func (p Packet) text(in words.Vocabulary) string {
+	return p.protocol() + " " + p.target() + " from " + p.from(in)
 }
 
 func (p Packet) protocol() string {
@@ -119,8 +122,8 @@ func (p Packet) target() string {
 	return netip.AddrPortFrom(p.Destination, p.Port).String()
 }
 
-func (p Packet) from() string {
-	text := "the node"
+func (p Packet) from(in words.Vocabulary) string {
+	text := in.Text("the node")
 	switch {
 	case p.FromNode && p.Source.IsValid():
 		text += " (" + p.Source.String() + ")"

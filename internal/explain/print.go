@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // maxListed is how many slots of an endpoint, and how many excluded endpoints for
@@ -29,14 +30,14 @@ const (
 // colours.
 func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	p := &printer{terminal.NewPrinter(w, "  "), d}
-	p.Colours = paint
+	p.Colours, p.Words = paint, r.Words
 	heading, colour := r.heading()
-	p.Painted(colour, "%s: %s", r.asked(), heading)
+	p.Painted(colour, "%s: %s", r.asked().text(r.Words), heading)
 	if r.Asked != nil {
 		p.Fact("listener", "nftproxy run listens on %s, and connects to %s", r.Asked.target(), r.Packet)
 	}
 	if r.Service != "" {
-		p.Fact("service", "%s (%s)", r.Service, r.Kind)
+		p.Fact("service", "%s%s", r.Service, r.Words.Kind(r.Kind))
 	}
 	if r.Frontend.IsRange() {
 		p.Fact("frontend", "%s, a range of ports", r.Frontend)
@@ -52,11 +53,7 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	}
 	p.leftOut(r.LeftOut)
 	for _, c := range r.Conflicts {
-		kind := ""
-		if c.Kind != "" {
-			kind = " (" + c.Kind + ")"
-		}
-		p.Fact("conflict", "%s%s also claims this frontend, and lost", c.Service, kind)
+		p.Fact("conflict", "%s%s also claims this frontend, and lost", c.Service, r.Words.Kind(c.Kind))
 	}
 	for _, n := range r.Notes {
 		p.Fact("note", "%s", n)
@@ -80,22 +77,22 @@ func (r *Result) heading() (text string, colour terminal.Colour) {
 	default:
 		colour = terminal.Yellow
 	}
-	return r.Outcomes[0].verdictText(), colour
+	return r.Outcomes[0].verdictText(r.Words), colour
 }
 
 // end returns the endpoint; without one, the verdict and its reason.
-func (o *Outcome) end() string {
+func (o *Outcome) end(in words.Vocabulary) string {
 	switch {
 	case !o.Endpoint.IsValid():
-		return o.verdictText()
+		return o.verdictText(in)
 	case o.Name != "":
 		return o.Endpoint.String() + " (" + terminal.Printable(o.Name) + ")"
 	}
 	return o.Endpoint.String()
 }
 
-func (o *Outcome) verdictText() string {
-	return [...]string{NotOurs: "not served by nftproxy", Reject: "rejected", Drop: "dropped", Unknown: "unknown", Answer: "answered"}[o.Verdict] + ": " + o.Reason
+func (o *Outcome) verdictText(in words.Vocabulary) string {
+	return [...]string{NotOurs: "not served by nftproxy", Reject: "rejected", Drop: "dropped", Unknown: "unknown", Answer: "answered"}[o.Verdict] + ": " + in.Text(o.Reason)
 }
 
 type printer struct {
@@ -109,10 +106,10 @@ func (p *printer) outcomes(r *Result) {
 	}
 	width := 0
 	for _, o := range r.Outcomes {
-		width = max(width, len(o.end()))
+		width = max(width, len(o.end(r.Words)))
 	}
 	for _, o := range r.Outcomes {
-		p.Fact("endpoints", "%-*s  %5.1f %%%s", width, o.end(), o.Share*100, p.slots(r, &o))
+		p.Fact("endpoints", "%-*s  %5.1f %%%s", width, o.end(r.Words), o.Share*100, p.slots(r, &o))
 	}
 }
 
@@ -166,7 +163,7 @@ func (p *printer) source(r *Result) {
 		if towards[o.Masquerade] == nil {
 			rules = append(rules, o.Masquerade)
 		}
-		towards[o.Masquerade] = append(towards[o.Masquerade], o.end())
+		towards[o.Masquerade] = append(towards[o.Masquerade], o.end(r.Words))
 	}
 	for _, rule := range rules {
 		to := ""
@@ -273,7 +270,7 @@ func (r *Result) Summary() string {
 	var ends []string
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
-		text := o.end()
+		text := o.end(r.Words)
 		if o.Masquerade != "" {
 			text += " (masqueraded)"
 		}

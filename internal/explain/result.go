@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Disposition is how a connection is treated.
@@ -47,7 +48,9 @@ func (d *Disposition) UnmarshalText(text []byte) error {
 type Result struct {
 	Packet  Packet // with its source and FromNode filled in
 	Service string // service port of the frontend; empty: none
-	Kind    string // of the frontend: ClusterIP, NodePort...
+	// Words are the words for the Service, or for all that the rules serve.
+	Words words.Vocabulary
+	Kind  string // of the frontend: ClusterIP, NodePort...
 	// Frontend is the one that serves the packet, which may be a range of ports; the zero
 	// value: none does.
 	Frontend model.Frontend
@@ -126,6 +129,14 @@ func (r *Result) Verdict() (d Disposition, ok bool) {
 		return Unknown, false
 	}
 	return first, true
+}
+
+// Speak sets the words, and says what is noted so far in them.
+func (r *Result) Speak(in words.Vocabulary) {
+	r.Words = in
+	for i, n := range r.Notes {
+		r.Notes[i] = in.Text(n)
+	}
 }
 
 // name sets the service port of the frontend.

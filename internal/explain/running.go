@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -20,6 +19,7 @@ func (r *Result) nameEndpoint(a netip.Addr, name string) {
 
 // AddDescription adds the endpoints and claims that a daemon describes.
 func (r *Result) AddDescription(d *api.Description) {
+	r.Speak(d.Words())
 	_, port, _ := strings.Cut(r.Service, ":")
 	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
 	used := make(map[netip.AddrPort]bool)
@@ -34,7 +34,7 @@ func (r *Result) AddDescription(d *api.Description) {
 		for _, e := range p.Endpoints {
 			r.nameEndpoint(e.AddrPort().Addr(), e.Name)
 			if used[e.AddrPort()] && e.Checked != nil && !e.Checked.Healthy {
-				r.Notes = append(r.Notes, fmt.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
+				r.Notes = append(r.Notes, r.Words.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
 			}
 			if e.Family == model.FamilyOf(r.Packet.Destination).String() && !used[e.AddrPort()] {
 				r.AddOmission(e.Address, e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Use says for which connections the machine is used.
@@ -32,6 +33,8 @@ type Use struct {
 	// ClosesTCP reports that connections of TCP end with their endpoint, unless their Service
 	// keeps them.
 	ClosesTCP bool
+	// Words are the words for what is served.
+	Words words.Vocabulary
 	// ObserveGroup is the group of nflog to which the rules log; zero: they do not.
 	ObserveGroup uint16
 }
@@ -153,6 +156,11 @@ func (g Group) remedy() string {
 // ok is the single finding of a check that has nothing to say against the machine.
 func ok(format string, args ...any) []Finding {
 	return []Finding{{Level: OK, Message: fmt.Sprintf(format, args...)}}
+}
+
+// ok is [ok] in the words for what is served.
+func (u Use) ok(format string, args ...any) []Finding {
+	return []Finding{{Level: OK, Message: u.Words.Sprintf(format, args...)}}
 }
 
 // families returns those that Services may have here.

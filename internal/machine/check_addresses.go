@@ -12,7 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Assigned is an address of an interface, with its network.
@@ -72,7 +71,7 @@ func (n *neighbourhood) silent(a netip.Addr) silence {
 // discovery. In a cluster, other programs announce them.
 func serviceAddresses(f *Facts, u Use) (out []Finding) {
 	if u.Addresses == nil || u.Cluster {
-		return ok("the addresses of Services are not known, or announced by other programs")
+		return u.ok("the addresses of Services are not known, or announced by other programs")
 	}
 	type place struct {
 		family model.Family
@@ -98,7 +97,7 @@ func serviceAddresses(f *Facts, u Use) (out []Finding) {
 		out = append(out, p.silence.finding(p.family, found[p]))
 	}
 	if len(out) == 0 {
-		return ok("this machine answers for the addresses of Services in its networks; for others it needs a route to here")
+		return u.ok("this machine answers for the addresses of Services in its networks; for others it needs a route to here")
 	}
 	return out
 }
@@ -127,7 +126,7 @@ const mostRoutes = 256
 // route may hold for packets that are forwarded.
 func endpointRoutes(f *Facts, u Use) []Finding {
 	if u.Endpoints == nil || f.Routed == nil {
-		return ok("endpoints are not known")
+		return u.ok("endpoints are not known")
 	}
 	asked := make(map[netip.Addr]bool)
 	for e := range u.Endpoints {
@@ -139,7 +138,7 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		}
 	}
 	if len(asked) == 0 {
-		return ok("no endpoint is on another machine or in a pod")
+		return u.ok("no endpoint is on another machine or in a pod")
 	}
 	var without []string
 	for e := range asked {
@@ -148,7 +147,7 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		}
 	}
 	if len(without) == 0 {
-		return ok("this machine has a route to %s", terminal.Count(len(asked), "endpoint"))
+		return ok("this machine has a route to %s", u.Words.Count(len(asked), "endpoint"))
 	}
 	slices.Sort(without)
 	level := Problem
@@ -156,8 +155,8 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		level = Warning
 	}
 	return []Finding{{Level: level, Documentation: forwardingPage(u),
-		Message: fmt.Sprintf("this machine has no route to %s: connections to %s fail", names(without), terminal.Count(len(without), "endpoint")),
-		Remedy:  "ip route add, or check the network configuration or the CNI plugin"}}
+		Message: fmt.Sprintf("this machine has no route to %s: connections to %s fail", names(without), u.Words.Count(len(without), "endpoint")),
+		Remedy:  u.Words.Text("ip route add, or check the network configuration or the CNI plugin")}}
 }
 
 // routed reports whether a route leads to an address.

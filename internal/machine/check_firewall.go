@@ -29,7 +29,7 @@ func forwardFilter(f *Facts, u Use) (out []Finding) {
 		}
 	}
 	if len(out) == 0 {
-		return ok("no filter drops forwarded connections to endpoints")
+		return u.ok("no filter drops forwarded connections to endpoints")
 	}
 	return out
 }
@@ -201,13 +201,13 @@ func nfproto(f model.Family) uint8 {
 
 func (w *walk) finding(c *Chain) Finding {
 	out := Finding{Level: Problem, Subject: w.family.String() + ", " + c.String(), Documentation: pageBeside, Remedy: w.remedy(c),
-		Message: fmt.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
+		Message: w.use.Words.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
 	switch {
 	case w.result == perhaps:
 		out.Level = Warning
-		out.Message = fmt.Sprintf("%s drops forwarded connections that no rule accepts; whether its rules accept those to endpoints cannot be seen from here", c)
+		out.Message = w.use.Words.Sprintf("%s drops forwarded connections that no rule accepts; whether its rules accept those to endpoints cannot be seen from here", c)
 	case w.kubeProxy:
-		out.Message = fmt.Sprintf("%s drops forwarded connections, and only kube-proxy's chain KUBE-FORWARD accepts those to endpoints, which goes with kube-proxy", c)
+		out.Message = w.use.Words.Sprintf("%s drops forwarded connections, and only kube-proxy's chain KUBE-FORWARD accepts those to endpoints, which goes with kube-proxy", c)
 	}
 	return out
 }
@@ -255,15 +255,15 @@ func forwardLegacy(f *Facts, u Use) (out []Finding) {
 }
 
 // natChains finds chains that may translate connections of Services before nftproxy.
-func natChains(f *Facts, _ Use) (out []Finding) {
+func natChains(f *Facts, u Use) (out []Finding) {
 	for i := range f.Chains {
 		c := &f.Chains[i]
 		if c.Type != "nat" || c.Hook != Prerouting && c.Hook != Output || c.Priority > ourPriority || len(c.Rules) == 0 {
 			continue
 		}
 		out = append(out, Finding{Level: Warning, Subject: c.String(), Documentation: "docs/compatibility.md#who-wins",
-			Message: fmt.Sprintf("%s has priority %d and comes before nftproxy (%d): it decides about connections to Services that its rules match", c, c.Priority, ourPriority),
-			Remedy:  "give it priority dstnat or more, unless it leaves the addresses of Services alone"})
+			Message: u.Words.Sprintf("%s has priority %d and comes before nftproxy (%d): it decides about connections to Services that its rules match", c, c.Priority, ourPriority),
+			Remedy:  u.Words.Text("give it priority dstnat or more, unless it leaves the addresses of Services alone")})
 	}
 	if len(out) == 0 {
 		return ok("no other program translates addresses before nftproxy")
@@ -273,7 +273,7 @@ func natChains(f *Facts, _ Use) (out []Finding) {
 
 // noTrack finds rules that exempt packets from connection tracking, and so from
 // translation. NodeLocal DNSCache does that for its own addresses.
-func noTrack(f *Facts, _ Use) []Finding {
+func noTrack(f *Facts, u Use) []Finding {
 	var found []string
 	for i := range f.Chains {
 		c := &f.Chains[i]
@@ -282,22 +282,22 @@ func noTrack(f *Facts, _ Use) []Finding {
 		}
 	}
 	if len(found) == 0 || hasNodeLocalDNS(f) {
-		return ok("connection tracking sees the packets of Services")
+		return u.ok("connection tracking sees the packets of Services")
 	}
 	return []Finding{{Level: Warning, Documentation: pageUntried,
 		Message: fmt.Sprintf("%s exempts packets from connection tracking: these are never translated", names(found)),
-		Remedy:  "make sure that it does not match addresses of Services"}}
+		Remedy:  u.Words.Text("make sure that it does not match addresses of Services")}}
 }
 
-func flowTablesFound(f *Facts, _ Use) []Finding {
+func flowTablesFound(f *Facts, u Use) []Finding {
 	switch {
 	case len(f.HardwareFlowTables) > 0:
 		return []Finding{{Level: Warning, Documentation: pageFlowTables,
-			Message: fmt.Sprintf("flow tables with hardware offload (%s) were not tried beside nftproxy: connections may stay with endpoints that are gone", names(f.HardwareFlowTables)),
-			Remedy:  "remove the flag offload from them, or try whether datagrams move when their endpoint leaves"}}
+			Message: u.Words.Sprintf("flow tables with hardware offload (%s) were not tried beside nftproxy: connections may stay with endpoints that are gone", names(f.HardwareFlowTables)),
+			Remedy:  u.Words.Text("remove the flag offload from them, or try whether datagrams move when their endpoint leaves")}}
 	case len(f.FlowTables) > 0:
 		return []Finding{{Level: OK, Documentation: pageFlowTables,
-			Message: fmt.Sprintf("connections in flow tables (%s) follow endpoints and lists of clients as others do", names(f.FlowTables))}}
+			Message: u.Words.Sprintf("connections in flow tables (%s) follow endpoints and lists of clients as others do", names(f.FlowTables))}}
 	}
 	return ok("no flow tables")
 }

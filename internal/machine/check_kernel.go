@@ -59,7 +59,7 @@ func forwarding(f *Facts, u Use) (out []Finding) {
 		}
 		switch endpoint, needed := u.elsewhere(f, family); {
 		case !needed:
-			out = append(out, ok("%s forwards nothing, and no endpoint is on another machine or in a pod", family)...)
+			out = append(out, u.ok("%s forwards nothing, and no endpoint is on another machine or in a pod", family)...)
 		case !state.On:
 			out = append(out, Finding{Level: forwardingLevel(family, u), Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("%s is 0: connections from other machines do not reach %s", setting, endpointText(u, endpoint.String())),
@@ -67,7 +67,7 @@ func forwarding(f *Facts, u Use) (out []Finding) {
 		default:
 			out = append(out, Finding{Level: Warning, Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("net.ipv4.conf.*.forwarding is 0 for %s: what arrives there is not forwarded", names(state.Off)),
-				Remedy:  "set it to 1 for interfaces that clients or pods are reached by"})
+				Remedy:  u.Words.Text("set it to 1 for interfaces that clients or pods are reached by")})
 		}
 	}
 	return out
@@ -91,9 +91,9 @@ func forwardingPage(u Use) string {
 
 func endpointText(u Use, endpoint string) string {
 	if u.Endpoints == nil {
-		return "endpoints on other machines or in pods"
+		return u.Words.Text("endpoints on other machines or in pods")
 	}
-	return "endpoints on other machines or in pods, such as " + endpoint
+	return u.Words.Text("endpoints on other machines or in pods, such as ") + endpoint
 }
 
 func forwardingRemedy(family model.Family, setting string, u Use) string {
@@ -138,7 +138,7 @@ func bridgeNF(f *Facts, u Use) (out []Finding) {
 			}
 			setting := map[model.Family]string{model.IPv4: "net.bridge.bridge-nf-call-iptables", model.IPv6: "net.bridge.bridge-nf-call-ip6tables"}[family]
 			out = append(out, Finding{Level: b.level(u), Subject: family.String() + " " + b.Name, Documentation: pageBeside,
-				Message: fmt.Sprintf("%s is not 1: pods on the bridge %s do not reach each other through a Service", setting, b.Name),
+				Message: u.Words.Sprintf("%s is not 1: pods on the bridge %s do not reach each other through a Service", setting, b.Name),
 				Remedy:  "modprobe br_netfilter && sysctl -w " + setting + "=1, or set masqueradeAll: true"})
 		}
 	}

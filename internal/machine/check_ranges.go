@@ -25,8 +25,8 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 	for _, p := range u.Ranges.LoadBalancers {
 		warn := func(format string, args ...any) {
 			out = append(out, Finding{Level: Warning, Subject: p.String(), Documentation: pageRanges,
-				Message: fmt.Sprintf("%s of --load-balancer-cidrs %s", p, fmt.Sprintf(format, args...)),
-				Remedy:  "list only ranges of load balancer addresses and external IPs"})
+				Message: fmt.Sprintf("%s of --load-balancer-cidrs %s", p, u.Words.Sprintf(format, args...)),
+				Remedy:  u.Words.Text("list only ranges of load balancer addresses and external IPs")})
 		}
 		overlaps := func(all []netip.Prefix) (netip.Prefix, bool) {
 			i := slices.IndexFunc(all, p.Overlaps)

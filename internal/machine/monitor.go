@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Monitor keeps the problems of [Serving] current for a running daemon. It is safe for
@@ -98,7 +99,7 @@ func (m *Monitor) check() {
 	m.addRules(f)
 	m.found = Serving(f, use)
 	m.checked = time.Now()
-	m.report()
+	m.report(use.Words)
 }
 
 // forward makes the machine forward for endpoints elsewhere. It reports whether settings
@@ -179,7 +180,7 @@ func generation() (uint32, bool) {
 }
 
 // report logs new problems, and problems that are gone.
-func (m *Monitor) report() {
+func (m *Monitor) report(in words.Vocabulary) {
 	now := make(map[string]bool)
 	for _, f := range m.found {
 		key := f.key()
@@ -188,7 +189,7 @@ func (m *Monitor) report() {
 			message = "this machine may keep Services from being served"
 		}
 		if now[key] = true; !m.reported[key] {
-			m.Log.Warn(message, "check", f.Check, "problem", f.Message, "remedy", f.Remedy)
+			m.Log.Warn(in.Text(message), "check", f.Check, "problem", f.Message, "remedy", f.Remedy)
 		}
 	}
 	for key := range m.reported {

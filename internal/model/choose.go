@@ -1,5 +1,7 @@
 package model
 
+import "github.com/nftproxy/nftproxy/internal/words"
+
 // Choice holds the endpoints of one service port in one family that may take new
 // connections, by traffic policy. It is immutable and shared by the routes of the
 // service port, so its address identifies it.
@@ -127,6 +129,7 @@ type Selection struct {
 	priority       uint8 // of the endpoints that count
 	byNode, byZone bool  // which kind of topology hint counts
 	zone           *ZoneRule
+	words          words.Vocabulary // for the Service
 }
 
 // NewSelection returns the selection from these endpoints of a port of a Service. Those
@@ -136,7 +139,7 @@ type Selection struct {
 // at least one names this node or its zone (3.10 to 3.13); node hints come first. Then a
 // zone floor may decide how many connections stay in the zone (3.61).
 func NewSelection(s *Service, endpoints []Endpoint, node *Node, p Policy) Selection {
-	out := Selection{node: node, policy: p, checked: true}
+	out := Selection{node: node, policy: p, checked: true, words: s.Words()}
 	if reject := s.Check != nil && s.Check.AllFailing == RejectAll; !out.settle(endpoints) && !reject {
 		out.checked = false
 		out.settle(endpoints)

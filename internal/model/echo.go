@@ -114,7 +114,7 @@ func (r *Router) echoNotices() (out []Notice) {
 	for _, f := range Families {
 		if r.unanswered[f] > 0 {
 			out = append(out, notice(Object{Kind: "Node", Name: r.base.config.NodeName}, NoPingAddress,
-				"echo requests to Services are not answered over %s: no such address of the node is known; give its Node object or --bind-address", f))
+				r.Words().Text("echo requests to Services are not answered over %s: no such address of the node is known; give its Node object or --bind-address"), f))
 		}
 	}
 	return out

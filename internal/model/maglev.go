@@ -44,7 +44,7 @@ func (s *Service) MaglevNote(endpoints int) string {
 	if least == most {
 		return ""
 	}
-	return fmt.Sprintf("%d slots for %d endpoints: shares differ by up to %.0f %%", size, endpoints, 100*float64(most-least)/float64(least))
+	return s.Words().Sprintf("%d slots for %d endpoints: shares differ by up to %.0f %%", size, endpoints, 100*float64(most-least)/float64(least))
 }
 
 // maglevNotices reports tables that are smaller than asked for, as fitted says, or in which

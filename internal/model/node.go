@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Node is a Kubernetes Node, or the machine itself if there is none.
@@ -33,6 +35,17 @@ type Snapshot struct {
 	Services     []*Service
 	Slices       []*EndpointSlice
 	ServiceCIDRs []netip.Prefix
+}
+
+// Words are the words for all Services together.
+func (s *Snapshot) Words() words.Vocabulary {
+	balances := 0
+	for _, service := range s.Services {
+		if service.Balance {
+			balances++
+		}
+	}
+	return words.Among(len(s.Services), balances)
 }
 
 // HasRanges reports whether a Service asks for ranges of ports.

@@ -46,7 +46,7 @@ func (s Selection) Reason(h *Host) string {
 		}
 		return fmt.Sprintf("in no zone; %s", s.zone)
 	case StandsBy:
-		return fmt.Sprintf("stands by: endpoints of priority %d are usable", s.priority)
+		return s.words.Sprintf("stands by: endpoints of priority %d are usable", s.priority)
 	}
 	return map[Exclusion]string{
 		NoNode:     "policy Local, and its node is not known",

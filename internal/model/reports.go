@@ -206,18 +206,18 @@ func (r *Router) holder(f Frontend) *Route {
 func (l *lost) notices() (out []Notice) {
 	loser := l.routes[0]
 	if len(l.routes) > budget.Conflicts {
-		text := "%d ports on %s (%s) are served by %s, not by this one"
+		text := "%d ports on %s%s are served by %s, not by this one"
 		if l.ranges {
-			text = "%d ranges of ports on %s (%s) are not served: they overlap ranges of %s"
+			text = "%d ranges of ports on %s%s are not served: they overlap ranges of %s"
 		}
-		return []Notice{notice(loser.Service.Object(), Conflict, text, len(l.routes), l.address, loser.Kind, l.others())}
+		return []Notice{notice(loser.Service.Object(), Conflict, text, len(l.routes), l.address, loser.Service.Words().Kind(loser.Kind.String()), l.others())}
 	}
 	for i, route := range l.routes {
 		if f, winner := route.Frontend, l.winners[i]; winner.Frontend == f {
 			out = append(out, conflict(f, route, winner))
 		} else {
-			out = append(out, notice(route.Service.Object(), Conflict, "%s (%s) is not served: it overlaps %s of %s",
-				f, route.Kind, winner.Frontend, winner.Service.Object()))
+			out = append(out, notice(route.Service.Object(), Conflict, "%s%s is not served: it overlaps %s of %s",
+				f, route.Service.Words().Kind(route.Kind.String()), winner.Frontend, winner.Service.Object()))
 		}
 	}
 	return out

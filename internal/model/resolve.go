@@ -2,9 +2,10 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Config is the configuration of the node.
@@ -148,8 +149,9 @@ func (n Notice) compare(o Notice) int {
 		cmp.Compare(n.Object.Name, o.Object.Name), cmp.Compare(n.Message, o.Message))
 }
 
+// notice returns a notice in the words for its object.
 func notice(object Object, reason Reason, format string, args ...any) Notice {
-	return Notice{object, reason, fmt.Sprintf(format, args...)}
+	return Notice{object, reason, words.Of(object.Kind == "Balance").Sprintf(format, args...)}
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.

@@ -26,6 +26,7 @@ type RouteChange struct {
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
+	balances int // of the services, that come from a Balance
 	// The winners are the routes of all frontends, the losers those of frontends with one
 	// port.
 	contests[Frontend]
@@ -252,6 +253,9 @@ func (r *Router) leave(route *Route) {
 
 // count adds a Service to the sums n times; n is 1 or -1.
 func (r *Router) count(s *routed, n int) {
+	if s.state.Service.Balance {
+		r.balances += n
+	}
 	for i := range s.routes {
 		w := s.routes[i].withoutLocal()
 		if w == (WithoutLocal{}) {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // ServiceName identifies a Service.
@@ -26,6 +29,19 @@ func (n ServiceName) BalanceObject() Object {
 		n.Namespace = ""
 	}
 	return Object{"Balance", n.Namespace, n.Name}
+}
+
+// ParseObject returns the Service that the text of an object names, as a Service or as a Balance.
+func ParseObject(text string) (ServiceName, bool) {
+	kind, name, _ := strings.Cut(text, " ")
+	namespace, bare, qualified := strings.Cut(name, "/")
+	switch {
+	case kind == "Balance" && !qualified:
+		return ServiceName{"default", name}, name != ""
+	case kind == "Balance" || kind == "Service":
+		return ServiceName{namespace, bare}, qualified
+	}
+	return ServiceName{}, false
 }
 
 // Compare orders by namespace, then name.
@@ -116,6 +132,9 @@ func (s *Service) Object() Object {
 	}
 	return s.Name.Object()
 }
+
+// Words are the words for the Service.
+func (s *Service) Words() words.Vocabulary { return words.Of(s.Balance) }
 
 // ClientAddresses is whether endpoints see the addresses of clients.
 type ClientAddresses uint8

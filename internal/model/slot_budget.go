@@ -192,9 +192,9 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 
 // why says why tables have another size than the one asked for, and what to do.
 func (a slotAsk) why(s *Service, size int) string {
-	limit, remedy := fmt.Sprintf("the %d of a Service", budget.MaglevSlots), "split the Service"
+	limit, remedy := s.Words().Sprintf("the %d of a Service", budget.MaglevSlots), s.Words().Text("split the Service")
 	if size < a.alone() {
-		limit, remedy = fmt.Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
+		limit, remedy = s.Words().Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
 	}
 	effect := "the scheduler is source-hash"
 	if size > 0 {

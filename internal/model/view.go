@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // View is the state of one Service in a router. Its values are shared and must not be
@@ -109,6 +111,15 @@ func (r *Router) Rivals(route *Route, yield func(*Route)) {
 		r.losersOf(hidden)(each)
 	}
 }
+
+// IsBalance reports whether a Service comes from a Balance.
+func (r *Router) IsBalance(name ServiceName) bool {
+	s, ok := r.services[name]
+	return ok && s.state.Service.Balance
+}
+
+// Words are the words for all Services together.
+func (r *Router) Words() words.Vocabulary { return words.Among(len(r.services), r.balances) }
 
 // Names returns the names of all Services, in no order.
 func (r *Router) Names() []ServiceName {

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 const (
@@ -63,6 +64,7 @@ type Transition struct {
 	Service model.ServiceName
 	Address netip.Addr
 	Name    string // of DNS that has the address; empty: none
+	Words   words.Vocabulary
 	Result
 }
 
@@ -249,7 +251,7 @@ func (e *Engine) Await(ctx context.Context) error {
 	case <-limit.C:
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.Log.Warn("starting before all endpoints have been checked; the others count as healthy", "targets", len(e.targets), "unknown", e.unknown)
+		e.Log.Warn(e.words().Text("starting before all endpoints have been checked; the others count as healthy"), "targets", len(e.targets), "unknown", e.unknown)
 	}
 	return nil
 }

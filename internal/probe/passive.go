@@ -73,7 +73,7 @@ func (e *Engine) sampled(t *target, failure string, at, now time.Time) {
 		t.message = "passive: on trial, the first sampled connection was " + failure
 	}
 	if t.needed() {
-		t.message += "; it is not left out, because half of the endpoints are"
+		t.message += t.words().Text("; it is not left out, because half of the endpoints are")
 		return
 	}
 	e.leaveOut(t, now)

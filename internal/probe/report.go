@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 const (
@@ -25,6 +26,7 @@ type report struct {
 	lines              *rate.Limiter
 	failing, recovered int // not logged
 	localLogged        time.Time
+	in                 words.Vocabulary // for what is not logged
 }
 
 func newReport() report {
@@ -36,11 +38,16 @@ func newReport() report {
 func (r *report) add(batch []Transition, now time.Time, log *slog.Logger) {
 	for _, group := range byAddress(batch) {
 		t := group.first
+		if r.until.IsZero() {
+			r.in = t.Words
+		} else if r.in != t.Words {
+			r.in = words.Mixed
+		}
 		switch allowed := r.lines.AllowN(now, 1); {
 		case allowed && t.Healthy:
-			log.Info("endpoint healthy again", group.attributes()...)
+			log.Info(t.Words.Text("endpoint healthy again"), group.attributes()...)
 		case allowed:
-			log.Warn("endpoint fails its health check", append(group.attributes(), "error", t.Message)...)
+			log.Warn(t.Words.Text("endpoint fails its health check"), append(group.attributes(), "error", t.Message)...)
 		case t.Healthy:
 			r.recovered += group.services
 		default:
@@ -99,15 +106,15 @@ func (r *report) end(now time.Time, log *slog.Logger) {
 	if r.until.IsZero() || r.until.After(now) {
 		return
 	}
-	log.Warn("health changed (more endpoints)", "failing", r.failing, "recovered", r.recovered)
+	log.Warn(r.in.Text("health changed (more endpoints)"), "failing", r.failing, "recovered", r.recovered)
 	r.until, r.failing, r.recovered = time.Time{}, 0, 0
 }
 
 // local logs that checks cannot be made, now and then.
-func (r *report) local(err error, now time.Time, log *slog.Logger) {
+func (r *report) local(in words.Vocabulary, err error, now time.Time, log *slog.Logger) {
 	if !r.localLogged.IsZero() && now.Sub(r.localLogged) < localPause {
 		return
 	}
 	r.localLogged = now
-	log.Error("health checks cannot be made; endpoints stay as they are", "error", err)
+	log.Error(in.Text("health checks cannot be made; endpoints stay as they are"), "error", err)
 }

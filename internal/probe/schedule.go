@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // queue is a heap of targets by the time when something is due: a check, or the end of
@@ -177,7 +178,7 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 		return fmt.Errorf("this machine has no %s", f)
 	}
 	if name, ok := e.own(t); ok {
-		return &ownError{name}
+		return &ownError{name, e.wordsOf(t)}
 	}
 	if t.checker == nil {
 		if t.checker, err = e.New(t.spec.check, checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service}); err != nil {
@@ -188,14 +189,24 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 }
 
 // ownError means that the address of an endpoint is one that our rules forward.
-type ownError struct{ service model.ServiceName }
+type ownError struct {
+	service model.ServiceName
+	in      words.Vocabulary
+}
 
 func (e *ownError) Error() string {
-	return fmt.Sprintf(model.NotChecked+"the address belongs to Service %s, so that a check would reach any of its endpoints", e.service)
+	return e.in.Sprintf(model.NotChecked+"the address belongs to Service %s, so that a check would reach any of its endpoints", e.service)
 }
 
 // Is makes it count as a check that says nothing about the endpoint.
 func (e *ownError) Is(target error) bool { return target == checker.ErrLocal }
+
+// wordsOf are the words for the Services that have a target.
+func (e *Engine) wordsOf(t *target) words.Vocabulary {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return t.words()
+}
 
 // own returns the Service that has the address of a target as a frontend.
 func (e *Engine) own(t *target) (model.ServiceName, bool) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // spec is a check shared by all Services that ask for it.
@@ -31,6 +32,22 @@ type service struct {
 type member struct {
 	address netip.Addr
 	target  *target
+}
+
+// words are the words for the Service.
+func (s *service) words() words.Vocabulary {
+	return words.Of(s.state.Service != nil && s.state.Service.Balance)
+}
+
+// words are the words for the Services with a check. e.mu is locked.
+func (e *Engine) words() words.Vocabulary {
+	balances := 0
+	for _, s := range e.services {
+		if s.words() == words.Balance {
+			balances++
+		}
+	}
+	return words.Among(len(e.services), balances)
 }
 
 // find returns the target of an address, or nil.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // targetKey identifies a target, which all Services that ask for it share.
@@ -55,6 +56,17 @@ func (t *target) result() Result {
 	return Result{Healthy: t.healthy, Since: t.since, Message: t.message, Checked: t.checked}
 }
 
+// words are the words for the Services that have the target.
+func (t *target) words() words.Vocabulary {
+	balances := 0
+	for _, s := range t.users {
+		if s.words() == words.Balance {
+			balances++
+		}
+	}
+	return words.Among(len(t.users), balances)
+}
+
 // record takes the result of a check.
 func (e *Engine) record(t *target, now time.Time, err error) {
 	defer e.learned(t)
@@ -67,13 +79,13 @@ func (e *Engine) record(t *target, now time.Time, err error) {
 	case errors.As(err, &own):
 		if !t.warned {
 			t.warned = true
-			e.objectLog.Warn("endpoint is not checked: it is an address of a Service of this node", "endpoint", t.address, "service", own.service)
+			e.objectLog.Warn(t.words().Text("endpoint is not checked: it is an address of a Service of this node"), "endpoint", t.address, "service", own.service)
 		}
 		t.decided, t.contrary = false, 0
 		e.set(t, true, now)
 		return
 	case errors.Is(err, checker.ErrLocal):
-		e.report.local(err, now, e.Log)
+		e.report.local(t.words(), err, now, e.Log)
 		return
 	}
 	t.checked, t.warned = now, false
@@ -113,7 +125,7 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 		if s.failing--; !healthy {
 			s.failing += 2
 		}
-		tr := Transition{Service: s.name, Address: t.address.Addr(), Result: t.result()}
+		tr := Transition{Service: s.name, Address: t.address.Addr(), Words: s.words(), Result: t.result()}
 		if s.state.Service != nil {
 			tr.Name = s.state.Service.NameOf(tr.Address)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Checks are the results of the health checks of endpoints.
@@ -23,6 +24,7 @@ type checked struct {
 	all, failing, waiting int
 	first                 netip.Addr // that fails
 	result                model.CheckResult
+	in                    words.Vocabulary
 }
 
 // addChecks adds the sums of health checks, and a problem for each Service with
@@ -32,7 +34,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 	checks.Each(func(name model.ServiceName, a netip.Addr, result model.CheckResult) {
 		c := services[name]
 		if c == nil {
-			c = new(checked)
+			c = &checked{in: r.wordsFor(name)}
 			services[name] = c
 		}
 		c.all++
@@ -43,7 +45,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 		case result.Healthy:
 			return
 		}
-		servers.add(name, a, result)
+		servers.add(name, a, result, c.in == words.Balance)
 		if c.failing++; !c.first.IsValid() || a.Less(c.first) {
 			c.first, c.result = a, result
 		}
@@ -53,15 +55,32 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 	}
 	r.EndpointChecks = &api.EndpointChecks{Services: len(services)}
 	r.FailingServers = servers.sorted()
+	for i := range r.FailingServers {
+		r.FailingServers[i].Name = nameOf(&r.FailingServers[i], view)
+	}
 	for _, name := range slices.SortedFunc(maps.Keys(services), model.ServiceName.Compare) {
 		c := services[name]
+		if c.in == words.Balance {
+			r.EndpointChecks.Balances++
+		}
 		r.EndpointChecks.Failing += c.failing
 		r.EndpointChecks.Waiting += c.waiting
 		r.EndpointChecks.Passing += c.all - c.failing - c.waiting
 		if c.failing > 0 {
-			r.Problems = append(r.Problems, api.Problem{Object: name.Object().String(), Reason: api.CheckFailing, Message: c.message(now, usesAll(view(name)))})
+			r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(name), Reason: api.CheckFailing, Message: c.message(now, usesAll(view(name)))})
 		}
 	}
+}
+
+// nameOf returns the name of DNS that has the address of a server; empty: files name the address.
+func nameOf(s *api.FailingServer, view func(model.ServiceName) *model.View) string {
+	first, _ := model.ParseObject("Service " + s.Service)
+	a, err := netip.ParseAddr(s.Address)
+	v := view(first)
+	if v == nil || err != nil {
+		return ""
+	}
+	return v.Service.NameOf(a)
 }
 
 // usesAll reports whether the endpoints of a Service are used if all fail.
@@ -72,15 +91,15 @@ func usesAll(v *model.View) bool {
 // message returns for example "2 of 3 endpoints fail their health check, such as 10.0.0.3:
 // connect: refused, for 2m0s".
 func (c *checked) message(now time.Time, usesAll bool) string {
-	what := fmt.Sprintf("%d of %d endpoints fail their health check, such as %s", c.failing, c.all, c.first)
+	what := c.in.Sprintf("%d of %d endpoints fail their health check, such as %s", c.failing, c.all, c.first)
 	then := ""
 	switch {
 	case c.all == 1:
-		what = fmt.Sprintf("health check of its only endpoint, %s, fails", c.first)
+		what = c.in.Sprintf("health check of its only endpoint, %s, fails", c.first)
 	case c.failing == 1:
 		what = fmt.Sprintf("health check of %s fails", c.first)
 	case c.failing == c.all:
-		what = fmt.Sprintf("all %d endpoints fail their health check, such as %s", c.all, c.first)
+		what = c.in.Sprintf("all %d endpoints fail their health check, such as %s", c.all, c.first)
 	}
 	switch {
 	case c.failing == c.all && usesAll:

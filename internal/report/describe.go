@@ -2,7 +2,6 @@ package report
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"time"
@@ -24,13 +23,13 @@ func (s *Server) answerDescription(query url.Values) (any, error) {
 // describe describes a Service, with the bindings and counters that packets have left in the
 // kernel if counts is true.
 func (s *Server) describe(question string, counts bool) (*api.Description, error) {
-	name, err := Resolve(question, s.config.Names())
+	name, err := Resolve(question, s.config.Names(), s.words())
 	if err != nil {
 		return nil, s.notSynced(err)
 	}
 	v := s.config.View(name)
 	if v == nil { // deleted in between
-		return nil, &api.UnknownError{Name: question}
+		return nil, &api.UnknownError{Words: s.words(), Name: question}
 	}
 	if c := s.config.Checks; c != nil {
 		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
@@ -71,7 +70,7 @@ func (s *Server) notSynced(err error) error {
 	if _, synced := s.history.state(); synced || !errors.As(err, &unknown) || unknown.Message != "" {
 		return err
 	}
-	return &api.UnknownError{Message: fmt.Sprintf("not synced yet: Service %q is not known so far", unknown.Name)}
+	return &api.UnknownError{Message: unknown.Words.Sprintf("not synced yet: Service %q is not known so far", unknown.Name)}
 }
 
 // addCounts adds what packets have left in the kernel.

@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 var web = model.ServiceName{Namespace: "shop", Name: "web"}
@@ -191,7 +192,7 @@ func TestResolve(t *testing.T) {
 		"db": `"db" is the name of several Services: choose other/db, shop/db`, "wbe": `no Service is named "wbe": did you mean shop/web?`,
 		"shop/dbb": `no Service is named "shop/dbb": did you mean shop/db or shop/web?`, "": `no Service is named ""`, "/": `no Service is named "/"`,
 	} {
-		name, err := Resolve(question, all)
+		name, err := Resolve(question, all, words.Kubernetes)
 		if got := name.String(); err == nil && got != want || err != nil && err.Error() != want {
 			t.Errorf("%q: %s, %v; want %s", question, got, err, want)
 		}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -21,7 +20,7 @@ import (
 func (s *Server) answerDrains(query url.Values) (any, error) {
 	asked := query["target"]
 	if len(asked) > budget.DrainTargets {
-		return nil, queryError{fmt.Errorf("%d endpoints are too many: at most %d", len(asked), budget.DrainTargets)}
+		return nil, queryError{s.words().Errorf("%d endpoints are too many: at most %d", len(asked), budget.DrainTargets)}
 	}
 	var targets []drain.Target
 	for _, text := range asked {
@@ -40,7 +39,7 @@ func (s *Server) answerDrains(query url.Values) (any, error) {
 
 // Drains returns the drained endpoints, and the effect of draining others.
 func (s *Server) Drains(targets []drain.Target) *api.Drains {
-	answer := &api.Drains{Drained: []api.Drained{}}
+	answer := &api.Drains{Drained: []api.Drained{}, Words: s.words()}
 	var latest drain.List
 	if s.config.Drains != nil {
 		list, announced := s.config.Drains.Announced()
@@ -92,7 +91,7 @@ func (s *Server) drainNotes() (out []api.Problem) {
 		if !e.Since.IsZero() {
 			message += " at " + e.Since.Local().Format("2006-01-02 15:04:05")
 		}
-		out = append(out, api.Problem{Object: "Endpoint " + e.String(), Reason: api.EndpointDrained, Message: message})
+		out = append(out, api.Problem{Object: s.words().Text("Endpoint ") + e.Text(s.wordsFor(e.Service)), Reason: api.EndpointDrained, Message: message})
 	}
 	return out
 }
@@ -128,7 +127,7 @@ func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName
 				continue
 			}
 			if e := ports.effect(t); e != nil {
-				e.Service, e.Frontends = name.String(), frontends
+				e.Service, e.Balance, e.Frontends = name.String(), v.Service.Balance, frontends
 				out[i].Services = append(out[i].Services, *e)
 			}
 		}

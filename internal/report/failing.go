@@ -13,18 +13,21 @@ import (
 // failing collects the failing servers of all Services.
 type failing map[netip.Addr]*api.FailingServer
 
-func (f failing) add(name model.ServiceName, a netip.Addr, result model.CheckResult) {
+func (f failing) add(name model.ServiceName, a netip.Addr, result model.CheckResult, isBalance bool) {
 	s := f[a]
 	if s == nil {
-		s = &api.FailingServer{Address: a.String(), Since: result.Since, Service: name.String(), Message: result.Why()}
+		s = &api.FailingServer{Address: a.String(), Since: result.Since, Service: name.String(), Balance: isBalance, Message: result.Why()}
 		f[a] = s
 	}
 	s.Services++
+	if isBalance {
+		s.Balances++
+	}
 	if result.Since.Before(s.Since) {
 		s.Since = result.Since
 	}
 	if name.String() < s.Service {
-		s.Service, s.Message = name.String(), result.Why()
+		s.Service, s.Balance, s.Message = name.String(), isBalance, result.Why()
 	}
 }
 

@@ -6,28 +6,32 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/traffic"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // OfFailure returns the problem of endpoints that do not answer: of their Service, or of the
 // endpoint if it serves several ones.
-func OfFailure(f *traffic.Failure) api.Problem {
-	who := terminal.Count(len(f.Endpoints), "endpoint") + ", " + f.Endpoints[0].String() + " and others,"
+func OfFailure(f *traffic.Failure, of Words) api.Problem {
+	in := words.Kubernetes
+	if of != nil {
+		in = of.Words()
+	}
+	who := in.Count(len(f.Endpoints), "endpoint") + ", " + f.Endpoints[0].String() + " and others,"
 	if len(f.Endpoints) == 1 {
 		who = f.Endpoints[0].String()
 	}
 	share := fmt.Sprintf("%d of %d sampled connections in the last minute", f.Failed, f.Samples)
-	p := api.Problem{Object: "Endpoint " + f.Endpoints[0].Addr().String(), Reason: api.ConnectionsRefused, Message: fmt.Sprintf("%s refused %s", who, share)}
+	p := api.Problem{Object: in.Text("Endpoint ") + f.Endpoints[0].Addr().String(), Reason: api.ConnectionsRefused, Message: fmt.Sprintf("%s refused %s", who, share)}
 	if f.Outcome == conntrack.Unanswered {
 		p.Reason, p.Message = api.ConnectionsUnanswered, fmt.Sprintf("%s did not answer %s", who, share)
 	}
 	services := servicesOf(f.Ports)
 	if len(services) > 1 {
-		p.Message += fmt.Sprintf(", to %s and %d more", services[0].Object(), len(services)-1)
+		p.Message += fmt.Sprintf(", to %s and %d more", objectOf(of, services[0]), len(services)-1)
 		return p
 	}
-	p.Object = services[0].Object().String()
+	p.Object = objectOf(of, services[0])
 	if len(f.Ports) == 1 {
 		p.Message += portText(f.Ports[0].Port)
 	}

@@ -60,12 +60,17 @@ func (r *report) fill(all []frontend, filter *api.Filter) {
 	}
 	if filter.Problems {
 		affected := r.affected()
-		ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !affected[p[0].Port.Service.Object().String()] })
+		ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !affected[r.objectOf(p[0].Port.Service)] })
 	}
 	sums := newSums()
 	for _, p := range ports {
 		for i := range p {
-			sums.add(p[i].Frontend)
+			sums.add(p[i].Frontend, r.isBalance(p[0].Port.Service))
+		}
+	}
+	for i := range sums.services {
+		if sums.services[i].Balance {
+			r.Balances++
 		}
 	}
 	r.Services, r.Frontends, r.Endpoints = len(sums.services), sums.totals.Frontends, sums.totals.Endpoints
@@ -74,14 +79,15 @@ func (r *report) fill(all []frontend, filter *api.Filter) {
 		return
 	}
 	for _, p := range ports {
-		r.ServicePorts = append(r.ServicePorts, servicePort(p))
+		r.ServicePorts = append(r.ServicePorts, servicePort(p, r.isBalance(p[0].Port.Service)))
 	}
 }
 
 // servicePort returns the entry for the frontends of one service port.
-func servicePort(all []frontend) api.ServicePort {
+func servicePort(all []frontend, isBalance bool) api.ServicePort {
 	port := all[0].Port
 	p := api.ServicePort{
+		Balance:   isBalance,
 		Namespace: port.Service.Namespace, Name: port.Service.Name, Port: port.Port, Protocol: port.Protocol.String(),
 		Frontends: make([]api.Frontend, len(all)),
 	}

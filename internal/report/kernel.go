@@ -25,7 +25,7 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, nil, err
 	}
-	r := &report{Status: api.Status{From: api.FromKernel, Healthy: true}}
+	r := &report{of: ofRules(served.OnlyLoadBalancers(rs)), Status: api.Status{From: api.FromKernel, Words: served.Words(rs), Healthy: true}}
 	if err := r.addAffinity(k); err != nil {
 		return nil, nil, err
 	}
@@ -103,11 +103,15 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err
 	}
-	name, err := Resolve(question, namesIn(rs))
+	name, err := Resolve(question, namesIn(rs), served.Words(rs))
 	if err != nil {
 		return nil, err
 	}
 	d := fromRules(rs, name)
+	d.Balance = served.OnlyLoadBalancers(rs)[name]
+	for i, text := range d.Unknown {
+		d.Unknown[i] = d.Words().Text(text)
+	}
 	connections, err := kernelConnections(k)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func (s *Server) Line() string {
 }
 
 func (r *report) line() string {
-	served := terminal.Count(r.Services, "Service") + ", " + terminal.Count(r.Endpoints, "endpoint")
+	served := r.Words.Count(r.Services, "Service") + ", " + r.Words.Count(r.Endpoints, "endpoint")
 	if len(r.Problems) == 0 {
 		return served
 	}

@@ -172,7 +172,7 @@ func (f *feed) sample(q query) (*api.Sample, error) {
 		SourceError: report.SourceError, Warnings: len(report.Warnings),
 		Started: report.Started, LastSuccess: report.LastSuccess, PendingSince: report.PendingSince,
 		Problems: report.Problems[:min(len(report.Problems), maxProblems)], ProblemCount: len(report.Problems),
-		Observe: report.Observe, Totals: t.totals, Counted: f.config.Counted, RecentSince: t.since.Seconds(),
+		Observe: report.Observe, Totals: t.totals, Words: report.Words, Counted: f.config.Counted, RecentSince: t.since.Seconds(),
 	}
 	s.Services, s.Matching = t.matching(q.filter, q.limit)
 	f.history.read(s, now)

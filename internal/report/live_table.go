@@ -46,7 +46,7 @@ func newTable(routing *model.Routing, c Connections, counted bool, before *table
 	} else {
 		all := newSums()
 		for i := range routing.Routes {
-			all.add(served.Of(&routing.Routes[i], routing.Scheduler))
+			all.add(served.Of(&routing.Routes[i], routing.Scheduler), routing.Routes[i].Service.Balance)
 		}
 		t.totals, t.services = all.totals, all.services
 	}
@@ -136,7 +136,7 @@ func (t *table) detail(routes []model.Route, counts []counters.Endpoint) *api.Li
 	i := slices.IndexFunc(t.services, func(s api.LiveService) bool { return s.ServiceName() == routes[0].Service.Name })
 	d := &api.LiveDetail{LiveService: t.services[i]}
 	for _, p := range byPort(frontendsOf(routes, t.routing.Scheduler, t.connections.Frontends, t.counted)) {
-		d.Ports = append(d.Ports, api.LivePort{ServicePort: servicePort(p), EndpointList: liveEndpoints(p, counts)})
+		d.Ports = append(d.Ports, api.LivePort{ServicePort: servicePort(p, routes[0].Service.Balance), EndpointList: liveEndpoints(p, counts)})
 	}
 	return d
 }

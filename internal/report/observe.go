@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/traffic"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Traffic is the part of [traffic.Collector] that a server needs.
@@ -35,7 +36,7 @@ func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, er
 }
 
 func (s *Server) observations(ctx context.Context, q *api.ObserveQuery) *api.Observed {
-	out := &api.Observed{Time: time.Now(), Instance: s.live.instance, Node: s.config.Node, Level: s.config.Observe.String(), Events: []api.Observation{}, Minutes: traffic.Window.Minutes()}
+	out := &api.Observed{Time: time.Now(), Instance: s.live.instance, Node: s.config.Node, Level: s.config.Observe.String(), Events: []api.Observation{}, Minutes: traffic.Window.Minutes(), Words: s.words()}
 	if s.config.Traffic == nil {
 		return out
 	}
@@ -47,7 +48,9 @@ func (s *Server) observations(ctx context.Context, q *api.ObserveQuery) *api.Obs
 	state := s.observing(now)
 	out.Error, out.Since, out.Total, out.Lost, out.Skipped = state.Error, state.Since, state.Events, state.Lost, state.Skipped
 	for i := range found.Events {
-		out.Events = append(out.Events, observation(&found.Events[i], now))
+		o := observation(&found.Events[i], now)
+		o.Balance = s.wordsFor(found.Events[i].Service.Service) == words.Balance
+		out.Events = append(out.Events, o)
 	}
 	if q.Top > 0 {
 		s.addSums(out, q, now)

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -52,7 +51,7 @@ func (r *report) addProblems(now time.Time) {
 		}
 	}
 	if c := r.RulesChanged; c != nil && now.Sub(c.Last) < recently {
-		add(rulesObject, api.RulesChanged, "%s", interferenceText(c, now))
+		add(rulesObject, api.RulesChanged, "%s", r.interferenceText(c, now))
 	}
 	for _, a := range r.Affinity {
 		if a.Clients >= a.Size/10*9 {
@@ -65,7 +64,7 @@ func (r *report) addProblems(now time.Time) {
 // recently is how long a change of the rules by another program is a problem.
 const recently = time.Hour
 
-func interferenceText(c *api.Interference, now time.Time) string {
+func (r *report) interferenceText(c *api.Interference, now time.Time) string {
 	by := "another program"
 	if c.Process != "" {
 		by = "process " + c.Process
@@ -79,6 +78,9 @@ func interferenceText(c *api.Interference, now time.Time) string {
 		of := ""
 		if d.Service != "" {
 			of = ", of Service " + d.Service
+			if name, ok := model.ParseObject("Service " + d.Service); ok {
+				of = ", of " + r.objectOf(name)
+			}
 		}
 		text += "; first" + of + ": " + d.Change
 	}
@@ -99,13 +101,13 @@ func (r *report) judge(port []frontend) {
 		}
 	}
 	problem := func(reason, why string, all []*frontend) api.Problem {
-		return api.Problem{Object: port[0].Port.Service.Object().String(), Reason: reason, Message: addressed(all) + portText(port[0].Port.Port) + why}
+		return api.Problem{Object: r.objectOf(port[0].Port.Service), Reason: reason, Message: addressed(all) + portText(port[0].Port.Port) + why}
 	}
 	if len(rejecting) > 0 {
-		r.Problems = append(r.Problems, problem(api.NoEndpoints, r.noEndpoint(rejecting[0].known()), rejecting))
+		r.Problems = append(r.Problems, problem(api.NoEndpoints, r.noEndpoint(port[0].Port.Service, rejecting[0].known()), rejecting))
 	}
 	if len(dropping) > 0 {
-		r.Problems = append(r.Problems, problem(api.NoLocalEndpoints, r.noEndpoint(dropping[0].known()), dropping))
+		r.Problems = append(r.Problems, problem(api.NoLocalEndpoints, r.noEndpoint(port[0].Port.Service, dropping[0].known()), dropping))
 	}
 	if len(droppingOutside) > 0 {
 		r.Notes = append(r.Notes, problem(api.NoLocalEndpoints, "", droppingOutside))
@@ -121,16 +123,17 @@ func portText(name string) string {
 
 // noEndpoint returns how many endpoints a frontend has; known is their number, if the
 // report is from a daemon.
-func (r *report) noEndpoint(known int) string {
+func (r *report) noEndpoint(of model.ServiceName, known int) string {
+	in := r.wordsFor(of)
 	switch {
 	case r.From == api.FromKernel:
 		return ""
 	case known == 0:
-		return ": it has no endpoints"
+		return in.Text(": it has no endpoints")
 	case known == 1:
-		return ": its only endpoint takes none"
+		return in.Text(": its only endpoint takes none")
 	}
-	return fmt.Sprintf(": none of its %d endpoints takes any", known)
+	return in.Sprintf(": none of its %d endpoints takes any", known)
 }
 
 // addressed names the first frontend and counts the others.
@@ -159,8 +162,7 @@ func (r *report) selectProblems(filter *api.Filter) {
 		r.FailingServers = nil
 	}
 	r.Problems = slices.DeleteFunc(r.Problems, func(p api.Problem) bool {
-		name, isService := strings.CutPrefix(p.Object, "Service ")
-		namespace, name, _ := strings.Cut(name, "/")
-		return isService && !filter.Matches(model.ServiceName{Namespace: namespace, Name: name})
+		name, isService := model.ParseObject(p.Object)
+		return isService && !filter.Matches(name)
 	})
 }

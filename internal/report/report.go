@@ -12,6 +12,7 @@ import (
 // report is a report that is being made.
 type report struct {
 	api.Status
+	of    Words            // nil: the ones of Kubernetes
 	inUse []netip.AddrPort // endpoints of all frontends, if the report is from the kernel
 }
 

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -9,14 +8,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // maxListed is how many names a message lists.
 const maxListed = 5
 
 // Resolve returns the Service that a name stands for: namespace/name, or the name alone
-// if only one namespace has it. The error is an [api.UnknownError].
-func Resolve(name string, all []model.ServiceName) (model.ServiceName, error) {
+// if only one namespace has it. in are the words for all of them. The error is an [api.UnknownError].
+func Resolve(name string, all []model.ServiceName, in words.Vocabulary) (model.ServiceName, error) {
 	namespace, bare, qualified := strings.Cut(name, "/")
 	if !qualified {
 		bare = name
@@ -31,9 +31,9 @@ func Resolve(name string, all []model.ServiceName) (model.ServiceName, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return model.ServiceName{}, &api.UnknownError{Message: fmt.Sprintf("%q is the name of several Services: choose %s", name, choices(found))}
+		return model.ServiceName{}, &api.UnknownError{Message: in.Sprintf("%q is the name of several Services: choose %s", name, choices(found))}
 	}
-	return model.ServiceName{}, &api.UnknownError{Name: name, Hint: suggest.DidYouMean(similar(name, qualified, all))}
+	return model.ServiceName{}, &api.UnknownError{Words: in, Name: name, Hint: suggest.DidYouMean(similar(name, qualified, all))}
 }
 
 // similar returns names as [Resolve] takes them.

@@ -41,6 +41,8 @@ type Config struct {
 	// Notes what else operators should know.
 	Problems func() []api.Problem
 	Notes    func() []api.Problem
+	// Words are the words for Services; nil: the ones of Kubernetes.
+	Words Words
 	// View and Names are the methods of the agent. Bindings reads the clients that session
 	// affinity binds, up to a limit.
 	View     func(model.ServiceName) *model.View
@@ -172,8 +174,8 @@ func (s *Server) Summary(routing *model.Routing) *api.Status {
 // head returns the part of the report that does not depend on the Services.
 func (s *Server) head(now time.Time, last *api.Sync) *report {
 	state := s.config.State()
-	r := &report{Status: api.Status{
-		From: api.FromDaemon, Time: now, Healthy: last != nil && last.Error == "",
+	r := &report{of: s.config.Words, Status: api.Status{
+		Words: s.words(), From: api.FromDaemon, Time: now, Healthy: last != nil && last.Error == "",
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
 	}}
@@ -200,6 +202,7 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 	if s.config.Checks != nil {
 		r.addChecks(now, s.config.Checks, s.config.View)
 	}
+	r.nameBalances(s.config.Words)
 	r.RulesChanged = s.history.interference(now)
 	r.Observe = s.observing(now)
 	return r

@@ -29,13 +29,13 @@ func newSums() *sums {
 	return &sums{index: make(map[model.ServiceName]int), seen: make(map[endpoint]bool)}
 }
 
-// add adds a frontend.
-func (s *sums) add(f *served.Frontend) {
+// add adds a frontend, of a Balance or not.
+func (s *sums) add(f *served.Frontend, isBalance bool) {
 	name := f.Port.Service
 	at, ok := s.index[name]
 	if !ok {
 		at = len(s.services)
-		s.index[name], s.services = at, append(s.services, api.LiveService{Namespace: name.Namespace, Name: name.Name})
+		s.index[name], s.services = at, append(s.services, api.LiveService{Balance: isBalance, Namespace: name.Namespace, Name: name.Name})
 		s.totals.Services++
 	}
 	of := &s.services[at]

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Table is one table of rules, as its frontends are read from it.
@@ -99,6 +100,34 @@ func (t *Table) Names() iter.Seq[Named] {
 			}
 		}
 	}
+}
+
+// OnlyLoadBalancers returns the Services of a ruleset, and whether all their addresses are of load
+// balancers, as of each Balance. Rules do not tell a Balance from a Service without a ClusterIP.
+func OnlyLoadBalancers(rs *nft.Ruleset) map[model.ServiceName]bool {
+	out := make(map[model.ServiceName]bool)
+	if rs == nil {
+		return out
+	}
+	for _, t := range rs.Tables {
+		for n := range Read(t).Names() {
+			before, known := out[n.Port.Service]
+			out[n.Port.Service] = n.Kind == model.LoadBalancerIP && (before || !known)
+		}
+	}
+	return out
+}
+
+// Words are the words for what a ruleset serves, as far as rules tell: if all addresses are of load
+// balancers, as on a machine without Kubernetes, the ones of Balances.
+func Words(rs *nft.Ruleset) words.Vocabulary {
+	all := OnlyLoadBalancers(rs)
+	for _, only := range all {
+		if !only {
+			return words.Kubernetes
+		}
+	}
+	return words.Of(len(all) > 0)
 }
 
 // named reads the comment of the element of a frontend.

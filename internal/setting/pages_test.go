@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of docs/annotations.md and docs/standalone.md")
@@ -41,7 +43,7 @@ func annotationTable() string {
 	out := "| annotation | value | meaning |\n|---|---|---|\n"
 	for _, s := range All {
 		if s.Annotation != "" {
-			out += fmt.Sprintf("| `%s` | %s | %s |\n", s.Annotation, s.values(false), s.explained())
+			out += fmt.Sprintf("| `%s` | %s | %s |\n", s.Annotation, s.values(false), s.explained(words.Kubernetes))
 		}
 	}
 	return out
@@ -51,7 +53,7 @@ func fieldTable() string {
 	out := "| field | value | meaning |\n|---|---|---|\n"
 	for _, s := range All {
 		if s.Field != "" {
-			out += fmt.Sprintf("| `%s` | %s | %s |\n", s.Field, s.values(s.Form == List), s.explained())
+			out += fmt.Sprintf("| `%s` | %s | %s |\n", s.Field, s.values(s.Form == List), s.explained(words.Balance))
 		}
 	}
 	return out
@@ -71,4 +73,6 @@ func (s *Setting) values(lists bool) string {
 
 var flagName = regexp.MustCompile(`--[a-z-]+[a-z]`)
 
-func (s *Setting) explained() string { return flagName.ReplaceAllString(s.Meaning, "`$0`") + s.More }
+func (s *Setting) explained(in words.Vocabulary) string {
+	return in.Text(flagName.ReplaceAllString(s.Meaning, "`$0`") + s.More)
+}

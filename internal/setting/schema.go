@@ -31,7 +31,7 @@ func Properties() map[string]any {
 		if limit, ok := strings.CutPrefix(s.Field, Limits.Field+"."); ok {
 			to, name = limits, limit
 		}
-		text := s.Meaning
+		text := s.meaning()
 		if s.Words == nil && s.Form == Text {
 			text += "; like " + listed(s.Examples, "or")
 		}
@@ -39,7 +39,7 @@ func Properties() map[string]any {
 			to[name] = described(text, schema)
 		}
 	}
-	out[Limits.Field] = described(Limits.Meaning, map[string]any{"type": "object", "additionalProperties": false, "properties": limits})
+	out[Limits.Field] = described(Limits.meaning(), map[string]any{"type": "object", "additionalProperties": false, "properties": limits})
 	return out
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Domain is the prefix of the annotations.
@@ -103,9 +104,9 @@ func (s *Setting) IsStated() bool { return s.stated != nil }
 func (s *Setting) In(of *Stated) string { return *s.stated(of) }
 
 // Told returns a text for people: a sentence in place of a word, if there is one.
-func (s *Setting) Told(text string) string {
+func (s *Setting) Told(text string, in words.Vocabulary) string {
 	if sentence, ok := s.sentences[text]; ok {
-		return sentence
+		return in.Text(sentence)
 	}
 	return text
 }
@@ -137,8 +138,11 @@ func (s *Setting) Usage() string {
 	case s.Examples != nil:
 		value += " like " + listed(s.Examples, "or")
 	}
-	return value + ": " + s.Meaning
+	return value + ": " + s.meaning()
 }
+
+// meaning returns the meaning in the words for a Balance.
+func (s *Setting) meaning() string { return words.Balance.Text(s.Meaning) }
 
 // ByField returns the setting of a field of a Balance, or nil.
 func ByField(field string) *Setting {

@@ -15,11 +15,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Description writes a description as text; now is the current time, and paint asks for colours.
 func Description(w io.Writer, s *api.Description, now time.Time, paint bool) error {
 	p := &describePrinter{terminal.NewPrinter(w, "")}
+	p.Words = s.Words()
 	p.Colours, p.Width = paint, len(setting.ClientAddresses.Label)
 	p.heading(s)
 	p.settings(s)
@@ -37,7 +39,7 @@ type describePrinter struct{ *terminal.Printer }
 func (p *describePrinter) heading(s *api.Description) {
 	node := ""
 	if s.Node != "" {
-		node = " on node " + s.Node
+		node = p.Words.Text(" on node ") + s.Node
 	}
 	if s.Zone != "" {
 		node += " (zone " + s.Zone + ")"
@@ -61,17 +63,17 @@ func describeVerdict(s *api.Description) (text string, colour terminal.Colour) {
 		}
 		failing = append(failing, notForwarded(port)...)
 	}
-	text, colour = fmt.Sprintf("%d of %d endpoints take connections", len(serving), len(all)), terminal.Yellow
+	text, colour = s.Words().Sprintf("%d of %d endpoints take connections", len(serving), len(all)), terminal.Yellow
 	switch {
 	case len(all) == 0:
-		text, colour = "no endpoints", terminal.Red
+		text, colour = s.Words().Text("no endpoints"), terminal.Red
 	case len(serving) == 0:
 		colour = terminal.Red
 	case len(serving) == len(all):
 		colour = terminal.Green
-		text = fmt.Sprintf("%d endpoints take connections", len(all))
+		text = s.Words().Sprintf("%d endpoints take connections", len(all))
 		if len(all) == 1 {
-			text = "1 endpoint takes connections"
+			text = s.Words().Text("1 endpoint takes connections")
 		}
 	}
 	if len(failing) > 0 {
@@ -129,7 +131,7 @@ func (p *describePrinter) settings(s *api.Description) {
 	p.limits(s)
 	p.refused(s)
 	if s.ClientAddresses != "" {
-		p.Fact(setting.ClientAddresses.Label, "%s", setting.ClientAddresses.Told(s.ClientAddresses))
+		p.Fact(setting.ClientAddresses.Label, "%s", setting.ClientAddresses.Told(s.ClientAddresses, p.Words))
 	}
 	p.pings(s)
 	if h := s.HealthCheck; h != nil {
@@ -141,7 +143,7 @@ func (p *describePrinter) settings(s *api.Description) {
 	}
 	for _, row := range setting.All {
 		if row.IsStated() && row.In(&s.Stated) != "" {
-			p.Fact(row.Label, "%s", row.Told(row.In(&s.Stated)))
+			p.Fact(row.Label, "%s", row.Told(row.In(&s.Stated), p.Words))
 		}
 	}
 	switch {
@@ -195,7 +197,7 @@ func (p *describePrinter) port(s *api.Description, port *api.DescribedPort) {
 	p.WriteString("\n")
 	p.Line("%s%s %s", name, port.Protocol, portNumbers(port))
 	p.WriteString("\n")
-	p.Table("  ", frontendRows(port))
+	p.Table("  ", frontendRows(port, p.Words))
 	p.zoneFloors(port)
 	if len(port.Endpoints) == 0 {
 		p.Line("  no endpoints")
@@ -245,7 +247,7 @@ func portNumbers(p *api.DescribedPort) string {
 
 // frontendRows has a column for clients outside of the cluster where any of them is
 // treated differently.
-func frontendRows(p *api.DescribedPort) [][]string {
+func frontendRows(p *api.DescribedPort, in words.Vocabulary) [][]string {
 	differ := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return f.Inside != f.Outside })
 	counted := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return f.Connections != nil })
 	other := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return len(f.AlsoClaimed) > 0 })
@@ -260,7 +262,7 @@ func frontendRows(p *api.DescribedPort) [][]string {
 		if f.Connections != nil {
 			connections = strconv.FormatUint(*f.Connections, 10)
 		}
-		kind := f.Kind
+		kind := in.Text(f.Kind)
 		if f.ConnectsTo != "" {
 			kind += " through " + f.ConnectsTo
 		}
@@ -465,7 +467,7 @@ func (p *describePrinter) pings(s *api.Description) {
 	var texts []string
 	addresses := make(map[string][]string)
 	for _, a := range s.Ping {
-		text := pingText(&a)
+		text := pingText(&a, p.Words)
 		if addresses[text] == nil {
 			texts = append(texts, text)
 		}
@@ -476,7 +478,7 @@ func (p *describePrinter) pings(s *api.Description) {
 	}
 }
 
-func pingText(p *api.Ping) string {
+func pingText(p *api.Ping, in words.Vocabulary) string {
 	who := "answered by this node"
 	switch {
 	case !p.Inside:
@@ -484,6 +486,7 @@ func pingText(p *api.Ping) string {
 	case !p.Outside:
 		who = "answered by this node inside of the cluster only, because it has no endpoint"
 	}
+	who = in.Text(who)
 	if p.DecidedBy != "" {
 		who += "; decided by " + p.DecidedBy + ", which has the same address"
 	}

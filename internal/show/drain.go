@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // DrainView is how the result of drain and undrain is printed.
@@ -19,7 +20,7 @@ type DrainView struct {
 // DrainResult writes the result of drain or undrain.
 func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
 	p := terminal.NewPrinter(w, "")
-	p.Colours = v.Colour
+	p.Colours, p.Words = v.Colour, r.Words
 	for i := range r.Endpoints {
 		drained(p, &r.Endpoints[i], r, v)
 	}
@@ -27,7 +28,7 @@ func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
 	case v.All && v.Left == 0:
 		p.Line("no endpoint is drained")
 	case v.All:
-		p.Line("all drains are ended; since then, another command has drained %s", terminal.Count(v.Left, "endpoint"))
+		p.Line("all drains are ended; since then, another command has drained %s", p.Count(v.Left, "endpoint"))
 	}
 	if r.NoDaemon != "" {
 		p.Line("written to %s; no running nftproxy applies it now: %s", r.File, r.NoDaemon)
@@ -42,7 +43,7 @@ func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
 func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v DrainView) {
 	name := e.Endpoint
 	if e.Service != "" {
-		name += " of Service " + e.Service
+		name += " of " + api.ObjectText(e.Service, r.Words == words.Balance)
 	}
 	switch {
 	case v.Undo:
@@ -60,7 +61,7 @@ func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v 
 		if s.Left == 0 {
 			warning, colour = ": new connections fail", terminal.Red
 		}
-		p.Painted(colour, "  Service %s: %d of %s left%s", s.Service, s.Left, terminal.Count(s.Endpoints, "endpoint"), warning)
+		p.Painted(colour, "  %s: %d of %s left%s", s.Object(), s.Left, p.Count(s.Endpoints, "endpoint"), warning)
 	}
 	if len(e.Services) == 0 && r.NoDaemon == "" {
 		p.Line("  no Service has it now")
@@ -70,7 +71,7 @@ func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v 
 // Drains writes the list of drained endpoints.
 func Drains(w io.Writer, r *api.DrainResult, now time.Time, paint bool) error {
 	p := terminal.NewPrinter(w, "")
-	p.Colours = paint
+	p.Colours, p.Words = paint, r.Words
 	if r.Error != "" {
 		consequence := "its last list stays in force"
 		if r.Unknown {

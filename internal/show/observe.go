@@ -97,6 +97,7 @@ func are(n uint64) string {
 func (o *Observer) event(e *api.Observation, now time.Time) {
 	at, text := eventTime(e.Time, now), fmt.Sprintf("logged by a rule of another program: %q", e.Reason)
 	why, advice, known := model.ReasonText(e.Reason)
+	why, advice = e.Words().Text(why), e.Words().Text(advice)
 	switch {
 	case e.Ends != "" && known:
 		text = fmt.Sprintf("%s, %s: %s", e.Ends, e.Reason, why)
@@ -173,7 +174,7 @@ func Refused(w io.Writer, r *api.Observed, paint bool) error {
 	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
 		text := ""
 		if why, advice, ok := model.ReasonText(reason); ok {
-			text = ": " + why + "; " + advice
+			text = ": " + r.Words.Text(why) + "; " + r.Words.Text(advice)
 		}
 		p.Line("  %d %s%s", r.Reasons[reason], reason, text)
 	}

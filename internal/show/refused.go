@@ -20,7 +20,7 @@ func (p *describePrinter) refused(s *api.Description) {
 	p.Fact(name, "%s", refused(s.Refused))
 	for _, reason := range refusedReasons(s.Refused) {
 		if r := model.RefusalOf(reason); r != nil {
-			p.Fact(name, "%s: %s; %s", r.Name, r.Text, r.Advice)
+			p.Fact(name, "%s: %s; %s", r.Name, p.Words.Text(r.Text), p.Words.Text(r.Advice))
 		}
 	}
 	if s.From == api.FromDaemon {

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // View is how a report is printed.
@@ -33,6 +35,7 @@ const (
 // the frontends.
 func Status(w io.Writer, r *api.Status, v View) error {
 	p := &statusPrinter{terminal.NewPrinter(w, ""), v}
+	p.Words = r.Words
 	p.verdict(r)
 	p.problems("", r.Problems, r)
 	p.problems("good to know", r.Notes, r)
@@ -97,7 +100,7 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 		}
 		switch reason := all[0].Reason; {
 		case reason == api.CheckFailing && isGrouped(r):
-			p.servers(r.FailingServers, n, examples)
+			p.servers(r.FailingServers, all[:n], examples)
 			if p.All {
 				p.group(indent, all[:n], examples)
 			}
@@ -120,7 +123,7 @@ func reasonsOf(all []api.Problem) map[string]bool {
 
 // group writes problems with the same reason.
 func (p *statusPrinter) group(indent string, all []api.Problem, examples int) {
-	text := api.ReasonText(all[0].Reason)
+	text := p.wordsOf(all).Text(api.ReasonText(all[0].Reason))
 	if text != "" {
 		text = ": " + text
 	}
@@ -130,6 +133,22 @@ func (p *statusPrinter) group(indent string, all []api.Problem, examples int) {
 		p.Line("%s    %s: %s", indent, shown[i].Object, p.message(shown[i].Message))
 	}
 	p.more(indent, len(all)-len(shown))
+}
+
+// wordsOf returns the words for problems: of their objects, or else for all that the node serves.
+func (p *statusPrinter) wordsOf(all []api.Problem) words.Vocabulary {
+	services, balances := 0, 0
+	for i := range all {
+		name, ok := model.ParseObject(all[i].Object)
+		if !ok {
+			return p.Words
+		}
+		services++
+		if all[i].Object == name.BalanceObject().String() {
+			balances++
+		}
+	}
+	return words.Among(services, balances)
 }
 
 // message returns the part of a message that is printed: it may be long, as for a
@@ -188,7 +207,7 @@ func (p *statusPrinter) totals(r *api.Status) {
 		name = "selected"
 	}
 	p.Fact(name, "%s, %s, %s in use",
-		terminal.Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), terminal.Count(r.Endpoints, "endpoint"))
+		words.Among(r.Services, r.Balances).Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), p.Count(r.Endpoints, "endpoint"))
 	if len(r.NodePortAddresses) > 0 {
 		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
 	}
@@ -205,7 +224,7 @@ func (p *statusPrinter) totals(r *api.Status) {
 		p.Fact("refused", "%s", refused(r.Refused))
 	}
 	if c := r.EndpointChecks; c != nil {
-		p.Fact("checks", "%s", checksText(c))
+		p.Fact("checks", "%s", checksText(c, p.Words))
 	}
 	for i, h := range r.HealthChecks {
 		if i == maxHealthChecks && !p.All && len(r.HealthChecks) > maxHealthChecks+1 {
@@ -250,14 +269,18 @@ func causes(r *api.Status) int {
 }
 
 // servers writes the failing servers in place of the problems of their Services.
-func (p *statusPrinter) servers(all []api.FailingServer, services, examples int) {
-	p.Line("%d %s, in %s: servers fail their health check", len(all), api.CheckFailing, terminal.Count(services, "Service"))
+func (p *statusPrinter) servers(all []api.FailingServer, of []api.Problem, examples int) {
+	p.Line("%d %s, in %s: servers fail their health check", len(all), api.CheckFailing, p.wordsOf(of).Count(len(of), "Service"))
 	for _, s := range all[:p.shown(len(all), examples)] {
-		where := "in " + terminal.Count(s.Services, "Service")
+		where := "in " + words.Among(s.Services, s.Balances).Count(s.Services, "Service")
 		if s.Services == 1 {
-			where = "in Service " + s.Service
+			where = "in " + s.Object()
 		}
-		p.Line("    %s: %s, for %s, %s", s.Address, p.message(s.Message), p.Now.Sub(s.Since).Round(time.Second), where)
+		name := ""
+		if s.Name != "" {
+			name = " (" + s.Name + ")"
+		}
+		p.Line("    %s%s: %s, for %s, %s", s.Address, name, p.message(s.Message), p.Now.Sub(s.Since).Round(time.Second), where)
 	}
 	p.more("", len(all)-p.shown(len(all), examples))
 }
@@ -292,8 +315,8 @@ func observedText(o *api.Observing) string {
 	return text + ": nftproxy observe"
 }
 
-func checksText(c *api.EndpointChecks) string {
-	text := fmt.Sprintf("%s of %s: %d pass, %d fail", terminal.Count(c.Passing+c.Failing+c.Waiting, "endpoint"), terminal.Count(c.Services, "Service"), c.Passing, c.Failing)
+func checksText(c *api.EndpointChecks, in words.Vocabulary) string {
+	text := fmt.Sprintf("%s of %s: %d pass, %d fail", in.Count(c.Passing+c.Failing+c.Waiting, "endpoint"), words.Among(c.Services, c.Balances).Count(c.Services, "Service"), c.Passing, c.Failing)
 	if c.Waiting > 0 {
 		text += fmt.Sprintf(", %d not checked yet", c.Waiting)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // table writes the frontends, or how to list them.
@@ -48,7 +49,7 @@ func (p *statusPrinter) table(r *api.Status) {
 
 // frontendCells returns all but the first cell of the row of a frontend.
 func frontendCells(s *api.ServicePort, f *api.Frontend, counted bool) []string {
-	cells := []string{s.Protocol + " " + f.Address, f.Kind, decisions(f)}
+	cells := []string{s.Protocol + " " + f.Address, words.Of(s.Balance).Text(f.Kind), decisions(f)}
 	switch {
 	case f.Connections != nil:
 		cells = append(cells, strconv.FormatUint(*f.Connections, 10))

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Printer writes lines. Its bufio.Writer keeps the first error.
@@ -15,6 +17,9 @@ type Printer struct {
 	*bufio.Writer
 	Colours bool // whether [Printer.Painted] paints
 	Width   int  // of the column with the names of facts
+	// Words are what names of facts, formats and headings of tables are in. Arguments stay as
+	// they are.
+	Words words.Vocabulary
 
 	indent string
 	last   string // name of the fact printed last
@@ -31,17 +36,17 @@ func (p *Printer) Fact(name, format string, args ...any) {
 }
 
 func (p *Printer) fact(name, format string, args ...any) string {
-	shown := name
+	shown := p.Words.Text(name)
 	if name == p.last {
 		shown = ""
 	}
 	p.last = name
-	return fmt.Sprintf("%s%-*s  %s", p.indent, p.Width, shown, fmt.Sprintf(format, args...))
+	return fmt.Sprintf("%s%-*s  %s", p.indent, p.Width, shown, p.Words.Sprintf(format, args...))
 }
 
 // Painted writes a line in a colour.
 func (p *Printer) Painted(c Colour, format string, args ...any) {
-	fmt.Fprintln(p, c.Paint(Printable(fmt.Sprintf(format, args...)), p.Colours))
+	fmt.Fprintln(p, c.Paint(Printable(p.Words.Sprintf(format, args...)), p.Colours))
 }
 
 // PaintedFact is Fact in a colour.
@@ -51,16 +56,23 @@ func (p *Printer) PaintedFact(c Colour, name, format string, args ...any) {
 
 // Line writes a line.
 func (p *Printer) Line(format string, args ...any) {
-	fmt.Fprintln(p, Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(p, Printable(p.Words.Sprintf(format, args...)))
 }
 
-// Table writes rows of cells in columns, each line after an indent. Cells are printable.
+// Count returns for example "1 server" or "3 servers" for the noun endpoint.
+func (p *Printer) Count(n int, noun string) string { return p.Words.Count(n, noun) }
+
+// Table writes rows of cells in columns, each line after an indent; the first one has headings.
+// Cells are printable.
 func (p *Printer) Table(indent string, rows [][]string) {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
+	for n, r := range rows {
 		cells := make([]string, len(r))
 		for i, c := range r {
+			if n == 0 {
+				c = p.Words.Text(c)
+			}
 			cells[i] = Printable(c)
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))

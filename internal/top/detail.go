@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // detailLines shows one Service.
@@ -15,9 +16,9 @@ func (m *Model) detailLines() []string {
 	case m.described != m.detail:
 		return []string{bold.Styled(printable(m.detail)), "", "  asking"}
 	case d == nil && m.now.LastSuccess.IsZero():
-		return []string{bold.Styled(printable(m.detail)), "", "  this node has not synced yet"}
+		return []string{bold.Styled(printable(m.detail)), "", m.now.Words.Text("  this node has not synced yet")}
 	case d == nil:
-		return []string{bold.Styled(printable(m.detail)), "", "  this node serves no Service of that name"}
+		return []string{bold.Styled(printable(m.detail)), "", m.now.Words.Text("  this node serves no Service of that name")}
 	}
 	rate, known := m.rates.Services[d.ServiceName()]
 	lines := []string{bold.Styled(printable(m.detail)) + fmt.Sprintf("  %s connections/s, %s in all", perSecond(rate, known), total(d.Connections))}
@@ -26,7 +27,7 @@ func (m *Model) detailLines() []string {
 	}
 	lines = append(lines, m.failingLines(d)...)
 	if m.now.Counted && !endpointsCounted(d) {
-		lines = append(lines, "", faint.Styled(hintEndpoints))
+		lines = append(lines, "", faint.Styled(words.Of(d.Balance).Text(hintEndpoints)))
 	}
 	return lines
 }
@@ -51,22 +52,23 @@ const hintEndpoints = "  connections of each endpoint are counted with --endpoin
 
 // portLines shows a service port: its frontends, then its endpoints.
 func (m *Model) portLines(p *api.LivePort) []string {
+	in := words.Of(p.Balance)
 	name := p.Protocol
 	if p.Port != "" {
 		name = p.Port + " (" + p.Protocol + ")"
 	}
-	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %10s %14s  %s", "port "+printable(name), "KIND", "CONN/S", "CONNECTIONS", "ENDPOINTS"))}
+	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %10s %14s  %s", "port "+printable(name), "KIND", "CONN/S", "CONNECTIONS", in.Text("ENDPOINTS")))}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		rate, known := m.rates.Frontends[FrontendKey(p.Protocol, f.Address)]
-		lines = append(lines, fmt.Sprintf("  %s %s %10s %14s  %s", fit(printable(f.Address), 32), fit(printable(f.Kind), 17),
+		lines = append(lines, fmt.Sprintf("  %s %s %10s %14s  %s", fit(printable(f.Address), 32), fit(printable(in.Text(f.Kind)), 17),
 			perSecond(rate, known), total(f.Connections), decisions(f)))
 	}
 	for i := range p.EndpointList {
 		e := &p.EndpointList[i]
 		where := ""
 		if e.Local {
-			where = "this node"
+			where = in.Text("this node")
 		}
 		line := fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), fit(where, 17))
 		if e.Connections != nil {
@@ -113,7 +115,11 @@ func (m *Model) helpLines() []string {
   refused            events of refused connections, which are samples (--observe)
   CHANGES            added (+), changed (~) and deleted (-) objects of the rules, and the
                      duration of the sync`
-	return strings.Split(text, "\n")
+	in := words.Kubernetes
+	if m.now != nil {
+		in = m.now.Words
+	}
+	return strings.Split(in.Text(text), "\n")
 }
 
 func endpointsCounted(d *api.LiveDetail) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // compare orders two Services; ties are by name.
@@ -78,11 +79,14 @@ func thousands(n uint64) string {
 	return s
 }
 
-func count(n int, what string) string {
+// count returns a number with a noun, in the words of the sample.
+func (m *Model) count(n int, what string) string { return count(n, what, m.now.Words) }
+
+func count(n int, what string, in words.Vocabulary) string {
 	if n != 1 {
 		what += "s"
 	}
-	return thousands(uint64(max(n, 0))) + " " + what
+	return thousands(uint64(max(n, 0))) + " " + in.Text(what)
 }
 
 // total returns a counter; "-" without one.

@@ -94,7 +94,7 @@ func (m *Model) once() string {
 		all := m.services()
 		lines = append(lines, m.table(all, all, -1)...)
 		if rest := m.now.Matching - len(all); rest > 0 {
-			lines = append(lines, fmt.Sprintf("  and %s (--filter selects)", count(rest, "more Service")))
+			lines = append(lines, fmt.Sprintf("  and %s (--filter selects)", m.count(rest, "more Service")))
 		}
 		if n := min(len(m.now.Changes), maxChanges); n > 0 {
 			lines = append(append(lines, "", "CHANGES"), m.changes(n)...)

@@ -96,9 +96,9 @@ func (m *Model) health() string {
 	if !s.Healthy {
 		verdict = bad.Styled("NOT HEALTHY")
 	}
-	text := fmt.Sprintf("%s  %s, %s, %s", verdict, count(t.Services, "Service"), count(t.Frontends, "frontend"), count(t.Endpoints, "endpoint"))
+	text := fmt.Sprintf("%s  %s, %s, %s", verdict, m.count(t.Services, "Service"), m.count(t.Frontends, "frontend"), m.count(t.Endpoints, "endpoint"))
 	if t.Unserved > 0 {
-		text += "  " + warning.Styled(count(t.Unserved, "frontend")+" without endpoints")
+		text += "  " + warning.Styled(m.count(t.Unserved, "frontend")+s.Words.Text(" without endpoints"))
 	}
 	if !s.PendingSince.IsZero() {
 		text += "  " + warning.Styled("changes pending for "+age(s.Time.Sub(s.PendingSince)))
@@ -122,7 +122,7 @@ func (m *Model) latency() string {
 	if s.Total == 0 {
 		return "no sync yet"
 	}
-	text := count(int(s.Total), "sync")
+	text := m.count(int(s.Total), "sync")
 	if s.Failed > 0 {
 		text += ", " + bad.Styled(thousands(s.Failed)+" failed")
 	}
@@ -145,7 +145,7 @@ func (m *Model) observed(o *api.Observing) string {
 	}
 	text += ", " + thousands(o.Events) + " in all"
 	if o.Sampled > 0 {
-		text += fmt.Sprintf(", %s of %s failed", thousands(o.SampledFailed), count(int(o.Sampled), "sample"))
+		text += fmt.Sprintf(", %s of %s failed", thousands(o.SampledFailed), m.count(int(o.Sampled), "sample"))
 	}
 	if o.Lost > 0 {
 		text += ", " + warning.Styled(thousands(o.Lost)+" lost")
@@ -175,7 +175,7 @@ func (m *Model) problems() (lines []string) {
 		lines = append(lines, warning.Styled("! "+printable(p.Object+": "+p.Message)))
 	}
 	if rest := s.ProblemCount - shown; rest > 0 {
-		lines = append(lines, warning.Styled(fmt.Sprintf("! and %s (nftproxy status)", count(rest, "more problem"))))
+		lines = append(lines, warning.Styled(fmt.Sprintf("! and %s (nftproxy status)", m.count(rest, "more problem"))))
 	}
 	return lines
 }
@@ -209,9 +209,9 @@ func (m *Model) listLines() []string {
 	m.first = max(0, min(m.first, len(all)-rows))
 	lines := m.table(all[m.first:min(len(all), m.first+rows)], all, at-m.first)
 	if len(all) == 0 && m.filter != "" {
-		lines = append(lines, "  no Service matches "+printable(m.filter))
+		lines = append(lines, m.now.Words.Text("  no Service matches ")+printable(m.filter))
 	} else if len(all) == 0 {
-		lines = append(lines, "  no Services")
+		lines = append(lines, m.now.Words.Text("  no Services"))
 	}
 	for len(lines) < rows+1 {
 		lines = append(lines, "")
@@ -258,7 +258,7 @@ func (m *Model) table(shown, all []api.LiveService, at int) []string {
 	for i := range all {
 		largest = max(largest, m.rates.Services[all[i].ServiceName()])
 	}
-	heading := c.row("  ", "SERVICE", "CONN/S", "", "CONNECTIONS", "ENDPOINTS")
+	heading := c.row("  ", m.now.Words.Text("SERVICE"), "CONN/S", "", "CONNECTIONS", m.now.Words.Text("ENDPOINTS"))
 	lines := []string{bold.Styled(heading[0] + heading[1] + heading[2])}
 	for i := range shown {
 		s, marker := &shown[i], "  "
@@ -333,7 +333,7 @@ func (m *Model) foot() string {
 		notes = append(notes, bold.Styled("filter: "+printable(m.filter)))
 	}
 	if n := len(m.now.Services); n < m.now.Matching {
-		notes = append(notes, fmt.Sprintf("%d of %s", n, count(m.now.Matching, "Service")))
+		notes = append(notes, fmt.Sprintf("%d of %s", n, m.count(m.now.Matching, "Service")))
 	}
 	notes = append(notes, faint.Styled("by "+m.order.String()+"  q: quit  ?: help  /: filter  s: sort  enter: details  p: pause"))
 	return strings.Join(notes, "  ")

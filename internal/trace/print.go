@@ -17,7 +17,7 @@ func (r *Report) JSON(w io.Writer) error { return terminal.JSON(w, r) }
 // packet has met. paint asks for colours, brief leaves out the rules.
 func (r *Report) Print(w io.Writer, brief, paint bool) error {
 	p := terminal.NewPrinter(w, "  ")
-	p.Colours, p.Width = paint, len("destination")
+	p.Colours, p.Words, p.Width = paint, r.Words, len("destination")
 	from := ""
 	if r.From != "" {
 		from = " from " + r.From

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Report says what happened to a connection. The names of the JSON fields are stable.
@@ -14,9 +16,11 @@ type Report struct {
 	To       string  `json:"to"`             // as the client dials it
 	From     string  `json:"from,omitempty"` // the client; absent: no packet came
 	Outcome  Outcome `json:"outcome"`
-	Text     string  `json:"text"`               // the outcome in words
-	Service  string  `json:"service,omitempty"`  // with the kind of the frontend
-	Endpoint string  `json:"endpoint,omitempty"` // where the first packet went
+	Text     string  `json:"text"`              // the outcome in words
+	Service  string  `json:"service,omitempty"` // with the kind of the frontend
+	// Words are the words for the Service.
+	Words    words.Vocabulary `json:"-"`
+	Endpoint string           `json:"endpoint,omitempty"` // where the first packet went
 	// By is the rule or the policy that dropped or rejected the first packet, or its answer.
 	By *Step `json:"by,omitempty"`
 	// Attempts is how often the client sent the first packet.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Source is the part of [nflog.Reader] that a collector needs.
@@ -30,6 +31,8 @@ type Config struct {
 	Named  func(model.Frontend) (model.PortName, bool)
 	Holder func(netip.Addr) (model.ServiceName, bool)
 	Log    *slog.Logger
+	// Words returns the words for a Service; nil: the ones of Kubernetes.
+	Words func(model.ServiceName) words.Vocabulary
 	// Samples, if set, gets the samples of connections that are served.
 	Samples *Samples
 	// Connections, if set, follows connections that are served.
@@ -210,7 +213,11 @@ func (c *Collector) emit(e *Event) {
 	c.Add(e)
 	c.count(e.Reason)
 	if c.config.Logged != nil && c.config.Logged(e.Outcome) {
-		logEvent(c.config.Log, e)
+		in := words.Kubernetes
+		if c.config.Words != nil {
+			in = c.config.Words(e.Service.Service)
+		}
+		logEvent(c.config.Log, e, in)
 	}
 }
 
@@ -268,7 +275,7 @@ var logMessages = [...]string{
 }
 
 // logEvent logs an event as a line.
-func logEvent(log *slog.Logger, e *Event) {
+func logEvent(log *slog.Logger, e *Event, in words.Vocabulary) {
 	attributes := []any{"reason", e.Reason, "protocol", e.Protocol.String(), "client", EndText(e.Client), "to", EndText(e.Dialled)}
 	if e.Service.Service.Name != "" {
 		attributes = append(attributes, "service", e.Service.String())
@@ -282,7 +289,7 @@ func logEvent(log *slog.Logger, e *Event) {
 	if e.Counted {
 		attributes = append(attributes, "sent", e.Sent, "received", e.Received)
 	}
-	log.Info(logMessages[e.Outcome], attributes...)
+	log.Info(in.Text(logMessages[e.Outcome]), attributes...)
 }
 
 // EndText returns one end of a connection; without a port, if it has none, the address.

@@ -87,6 +87,24 @@
     return r < 10 ? decimal.format(r) : integer.format(r);
   }
   const countText = (n) => n === undefined ? '-' : integer.format(n);
+
+  // say returns a text of this page in the words for what the node serves.
+  const words = {
+    balance: {
+      Service: 'Balance', Services: 'Balances', Endpoint: 'Server', Endpoints: 'Servers', 'Without endpoints': 'Without servers',
+      ' without endpoints': ' without servers', ': endpoints': ': servers', 'this node': 'this machine', 'load balancer IP': 'address',
+      'This node serves no Service of that name.': 'This machine serves no Balance of that name.',
+    },
+    mixed: {
+      Service: 'Service or Balance', Services: 'Services and Balances', 'This node serves no Service of that name.': 'This node serves no Service or Balance of that name.',
+    },
+  };
+  const say = (what) => words[now?.words]?.[what] ?? what;
+  const label = () => document.querySelectorAll('[data-word]').forEach((e) => {
+    e.dataset.word ||= e.textContent;
+    e.textContent = say(e.dataset.word);
+  });
+
   const plural = (n, what) => integer.format(n) + ' ' + what + (n === 1 ? '' : 's');
 
   function seconds(s) {
@@ -137,13 +155,14 @@
     if (error) text('health', 'no answer', 'bad');
     else if (paused) text('health', 'paused', 'warn');
     else text('health', now.healthy ? 'healthy' : 'not healthy', now.healthy ? 'good' : 'bad');
+    label();
     const t = now.totals, s = now.syncs;
     text('rate', now.counted ? rateText(rates.total) : 'not counted');
     graph(byId('rateGraph'), totals, maxTotals);
     text('services', integer.format(t.services));
     text('frontends', plural(t.frontends, 'frontend'));
     text('endpoints', integer.format(t.endpoints));
-    text('unserved', t.unserved ? plural(t.unserved, 'frontend') + ' without endpoints' : '', 'warn');
+    text('unserved', t.unserved ? plural(t.unserved, 'frontend') + say(' without endpoints') : '', 'warn');
     text('sync', s.total ? seconds(s.p50) : '-');
     text('syncs', `median; p99 ${seconds(s.p99)}, max ${seconds(s.max)}; ${integer.format(s.total)} in all` + (s.failed ? `, ${integer.format(s.failed)} failed` : ''));
   }
@@ -216,7 +235,7 @@
       else th.removeAttribute('aria-sort');
     }
     const shown = all.length;
-    text('matching', shown < now.matching ? `${integer.format(shown)} of ${integer.format(now.matching)}, the busiest` : plural(now.matching, 'Service'));
+    text('matching', shown < now.matching ? `${integer.format(shown)} of ${integer.format(now.matching)}, the busiest` : integer.format(now.matching) + ' ' + say(now.matching === 1 ? 'Service' : 'Services'));
   }
 
   function drawChanges() {
@@ -291,14 +310,14 @@
 
   function portTables(p) {
     const name = 'Port ' + (p.port ? p.port + ', ' : '') + p.protocol;
-    const frontends = p.frontends.map((f) => [f.address, f.kind, rateText(rates.frontends.get(p.protocol + ' ' + f.address)), countText(f.connections),
+    const frontends = p.frontends.map((f) => [f.address, say(f.kind), rateText(rates.frontends.get(p.protocol + ' ' + f.address)), countText(f.connections),
       verdict(f) + (f.outside ? ', outside ' + verdict(f.outside) : '')]);
-    const tables = [dataTable(name, ['Frontend', 'Kind', 'Conn/s', 'Connections', 'Endpoints'], frontends)];
+    const tables = [dataTable(name, ['Frontend', 'Kind', 'Conn/s', 'Connections', say('Endpoints')], frontends)];
     const list = p.endpointList ?? [];
     const counted = list.some((e) => e.connections !== undefined);
-    const endpoints = list.map((e) => [e.address, e.local ? 'this node' : '',
+    const endpoints = list.map((e) => [e.address, e.local ? say('this node') : '',
       ...(counted ? [rateText(rates.endpoints.get(endpointKey(p, e))), countText(e.connections)] : [])]);
-    if (list.length > 0) tables.push(dataTable(name + ': endpoints', counted ? ['Endpoint', 'Where', 'Conn/s', 'Connections'] : ['Endpoint', 'Where'], endpoints));
+    if (list.length > 0) tables.push(dataTable(name + say(': endpoints'), counted ? [say('Endpoint'), 'Where', 'Conn/s', 'Connections'] : [say('Endpoint'), 'Where'], endpoints));
     return tables;
   }
 
@@ -308,7 +327,7 @@
     const more = d.failingCount - d.failing.length;
     const lines = d.failing.map((f) => [f.address, f.message, age(f.since) + ' ago']);
     if (more > 0) lines.push(['and ' + integer.format(more) + ' more', '', '']);
-    return [dataTable('Failing health checks', ['Endpoint', 'Error', 'Since'], lines)];
+    return [dataTable('Failing health checks', [say('Endpoint'), 'Error', 'Since'], lines)];
   }
 
   function drawDetail() {
@@ -320,7 +339,7 @@
     }
     text('detailName', name);
     const found = d && nameOf(d) === name;
-    text('detailText', found ? `${rateText(rates.services.get(name))} connections/s, ${countText(d.connections)} in all` : now.asked === name ? 'This node serves no Service of that name.' : 'asking');
+    text('detailText', found ? `${rateText(rates.services.get(name))} connections/s, ${countText(d.connections)} in all` : now.asked === name ? say('This node serves no Service of that name.') : 'asking');
     byId('detailPorts').replaceChildren(...(found ? d.ports.flatMap(portTables).concat(failingTables(d)) : []));
   }
 

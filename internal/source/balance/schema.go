@@ -8,6 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 type jsonSchema = map[string]any
@@ -108,7 +109,7 @@ func checkSchema() jsonSchema {
 		fields[name] = described(text, maps.Clone(fields[name]))
 	}
 	return jsonSchema{
-		"description": setting.Check.Meaning + "; docs/health-checks.md",
+		"description": words.Balance.Text(setting.Check.Meaning) + "; docs/health-checks.md",
 		"anyOf": []jsonSchema{
 			{"enum": model.CheckTypes},
 			{"type": "object", "additionalProperties": false, "oneOf": types, "properties": fields},

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Limits are the limits of a Balance.
@@ -79,7 +80,7 @@ func (e *expander) settings() {
 			if d, ok := value.(time.Duration); ok {
 				value = d.String()
 			}
-			e.Add(s.Field, value, problem)
+			e.Add(s.Field, value, words.Balance.Text(problem))
 		}
 	}
 	e.check()
@@ -104,6 +105,9 @@ func (e *expander) check() {
 		e.Add(field, nil, healthcheck.TooManyValues)
 	default:
 		check, found := healthcheck.Parse(field, e.Check)
+		for _, f := range found {
+			f.Problem = words.Balance.Text(f.Problem)
+		}
 		e.values.Check = check
 		e.Put(found...)
 	}

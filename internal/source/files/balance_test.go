@@ -44,7 +44,7 @@ func TestBalanceProblems(t *testing.T) {
 		{"leading zeros of a client", where + "\n" + servers + "\nclients: [192.0.2.007/32]", `clients[0]: "192.0.2.007/32" has leading zeros, which other programs read as octal: write 192.0.2.7/32`},
 		{"leading zeros of a denied client", where + "\n" + servers + "\ndeny: [192.0.2.007]", `deny[0]: "192.0.2.007" has leading zeros, which other programs read as octal: write 192.0.2.7`},
 		{"a rate without unit", where + "\n" + servers + "\nlimits: {rate: 10}", "limits.rate: 10 is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"},
-		{"a counting scheduler", where + "\n" + servers + "\nscheduler: leastconn", `scheduler: "leastconn" is unknown: the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`},
+		{"a counting scheduler", where + "\n" + servers + "\nscheduler: leastconn", `scheduler: "leastconn" is unknown: the kernel's rules do not count the open connections of a server; use "round-robin", with weights for unequal servers`},
 		{"colon", `listen: "203.0.113.10:"` + "\n" + servers, `listen: "203.0.113.10:" has a ':' and no port: add the port, or remove it`},
 		{"port 0", "listen: 203.0.113.10:0\n" + servers, `listen: "0" is not a port: use 1 to 65535, or a range such as 5000-5099`},
 		{"sign", "listen: 203.0.113.10:+5\n" + servers, `listen: "+5" is not a port: use 1 to 65535, or a range such as 5000-5099`},

@@ -153,9 +153,9 @@ func serverOf(n *yaml.Node) (s server, ok bool) {
 	} else if n.Kind != yaml.ScalarNode {
 		return s, false
 	}
-	t, err := drain.ParseEndpoint(text)
+	t, err := drain.ParseServer(text)
 	if i := strings.LastIndexByte(text, ':'); err != nil && i > 0 { // a range of ports
-		t, err = drain.ParseEndpoint(text[:i])
+		t, err = drain.ParseServer(text[:i])
 	}
 	if err != nil {
 		return s, false

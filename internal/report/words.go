@@ -1,0 +1,73 @@
+package report
+
+import (
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
+)
+
+// Words has the words for Services.
+type Words interface {
+	// IsBalance reports whether a Service comes from a Balance.
+	IsBalance(model.ServiceName) bool
+	// Words are the words for all Services together.
+	Words() words.Vocabulary
+}
+
+// ofRules are words as far as rules tell.
+type ofRules map[model.ServiceName]bool
+
+// IsBalance implements [Words].
+func (o ofRules) IsBalance(name model.ServiceName) bool { return o[name] }
+
+// Words implements [Words]. A report from rules has its own.
+func (o ofRules) Words() words.Vocabulary { return words.Kubernetes }
+
+// words are the words for all Services together.
+func (s *Server) words() words.Vocabulary {
+	if s.config.Words == nil {
+		return words.Kubernetes
+	}
+	return s.config.Words.Words()
+}
+
+// wordsFor returns the words for a Service, or for all if there is none.
+func (s *Server) wordsFor(name model.ServiceName) words.Vocabulary {
+	if s.config.Words == nil || name == (model.ServiceName{}) {
+		return s.words()
+	}
+	return words.Of(s.config.Words.IsBalance(name))
+}
+
+// isBalance reports whether a Service comes from a Balance.
+func (r *report) isBalance(name model.ServiceName) bool { return r.of != nil && r.of.IsBalance(name) }
+
+// wordsFor returns the words for a Service.
+func (r *report) wordsFor(name model.ServiceName) words.Vocabulary {
+	return words.Of(r.isBalance(name))
+}
+
+// objectOf returns the object that a Service comes from, as problems name it.
+func (r *report) objectOf(name model.ServiceName) string { return objectOf(r.of, name) }
+
+func objectOf(of Words, name model.ServiceName) string {
+	if of != nil && of.IsBalance(name) {
+		return name.BalanceObject().String()
+	}
+	return name.Object().String()
+}
+
+// nameBalances names Balances where others, which know the names of Services alone, have
+// problems of Services.
+func (r *report) nameBalances(of Words) {
+	if of == nil {
+		return
+	}
+	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
+		for i := range list {
+			if name, ok := model.ParseObject(list[i].Object); ok {
+				list[i].Object = r.objectOf(name)
+			}
+		}
+	}
+}
