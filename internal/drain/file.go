@@ -212,9 +212,8 @@ const (
 	directoryPermissions = 0o755
 	lockPermissions      = 0o600 // who can open the file can lock it
 	// lockTimeout is the time for other writers, each of which may ask the daemon about the
-	// effect of its change, and lockPause the time between two attempts.
+	// effect of its change.
 	lockTimeout = 30 * time.Second
-	lockPause   = 20 * time.Millisecond
 )
 
 // Update replaces the list by the result of change, and returns the new list. No other update
@@ -295,15 +294,8 @@ func lock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock drain file: %w", err)
 	}
-	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { _ = f.Close() }, nil
-		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			return nil, errors.Join(fmt.Errorf("lock drain file: %w", err), f.Close())
-		case time.Now().After(deadline):
-			return nil, errors.Join(fmt.Errorf("lock drain file: another process has locked %s for %s", path, lockTimeout), f.Close())
-		}
+	if err := atomicfile.Lock(f, lockTimeout); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock drain file: %w", err), f.Close())
 	}
+	return func() { _ = f.Close() }, nil
 }

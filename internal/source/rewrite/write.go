@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 )
@@ -85,6 +85,9 @@ func (c Change) write(path string, check func(string, []byte) error) (changed bo
 	return true, nil
 }
 
+// lockPatience is the time for other commands, each of which checks and writes one file.
+const lockPatience = 30 * time.Second
+
 // lock keeps other commands from changing files of a directory at the same time. It ends with
 // the process.
 func lock(folder string) (unlock func(), err error) {
@@ -92,13 +95,8 @@ func lock(folder string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", folder, err), d.Close())
+	if err := atomicfile.Lock(d, lockPatience); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return func() { _ = d.Close() }, nil
 }

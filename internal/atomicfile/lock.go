@@ -1,0 +1,75 @@
+package atomicfile
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lockPause is the time between two attempts to get a lock.
+const lockPause = 20 * time.Millisecond
+
+// Lock locks an open file or directory against others that do the same (flock), and waits for them,
+// but not for longer than the patience. The lock ends when the file is closed. The error of a wait
+// that was too long names the process that has the lock, as far as that is known.
+func Lock(f *os.File, patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(lockPause) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("lock %s: %s has had the lock for %s: wait for its end, or stop it", f.Name(), holder(f), patience)
+		}
+	}
+}
+
+// holder names the process that has the lock of a file.
+func holder(f *os.File) string {
+	const unknown = "another process"
+	about, err := f.Stat()
+	if err != nil {
+		return unknown
+	}
+	s, ok := about.Sys().(*syscall.Stat_t)
+	if !ok {
+		return unknown
+	}
+	locks, err := os.Open("/proc/locks")
+	if err != nil {
+		return unknown
+	}
+	defer locks.Close()
+	pid := holderIn(locks, s.Ino)
+	if pid <= 0 { // it is in a container of which this one sees nothing
+		return unknown
+	}
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+		return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(name)))
+	}
+	return fmt.Sprintf("process %d", pid)
+}
+
+// holderIn returns the process that has a lock of an inode by flock; 0: there is none. Lines are for
+// example "1: FLOCK  ADVISORY  WRITE 4711 00:1f:1234 0 EOF" (proc_locks(5)); "->" marks one that waits.
+func holderIn(locks io.Reader, inode uint64) int {
+	lines := bufio.NewScanner(locks)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || fields[1] != "FLOCK" || !strings.HasSuffix(fields[5], ":"+strconv.FormatUint(inode, 10)) {
+			continue
+		}
+		if pid, err := strconv.Atoi(fields[4]); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
