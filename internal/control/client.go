@@ -39,6 +39,9 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do sends a request. The error of an answer is the error.
 func (c *Client) Do(ctx context.Context, request *api.Control) (*api.Controlled, error) {
+	if err := checkPath(c.path); err != nil {
+		return nil, err
+	}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err

@@ -48,6 +48,9 @@ type Socket struct {
 // Listen opens the socket. Its directory is made if there is none, and others must not be able
 // to write there.
 func (s *Socket) Listen() (net.Listener, error) {
+	if err := checkPath(s.Path); err != nil {
+		return nil, err
+	}
 	if err := s.prepare(); err != nil {
 		return nil, fmt.Errorf("open control socket: %w", err)
 	}
@@ -59,6 +62,19 @@ func (s *Socket) Listen() (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("open control socket: %w", err), l.Close())
 	}
 	return l, nil
+}
+
+// maxPath is how many bytes the path of a unix socket may have: sun_path of the kernel has one more,
+// for the end (unix(7)).
+const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// checkPath returns an error if a path is too long for a socket.
+func checkPath(path string) error {
+	if len(path) > maxPath {
+		return fmt.Errorf("--control-socket: the path has %d bytes, and the kernel takes at most %d (sun_path): choose a shorter one, such as /run/nftproxy/control.sock: %s",
+			len(path), maxPath, path)
+	}
+	return nil
 }
 
 // prepare makes the directory, and removes the socket of a process that has ended.

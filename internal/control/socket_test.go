@@ -110,3 +110,24 @@ func TestTrusted(t *testing.T) {
 		}
 	}
 }
+
+// TestLongPath: a path that no socket can have is refused with the flag, the limit and what to do, by
+// both sides. The longest one works.
+func TestLongPath(t *testing.T) {
+	dir := t.TempDir()
+	longest := filepath.Join(dir, strings.Repeat("s", maxPath-len(dir)-1))
+	l, err := (&Socket{Path: longest}).Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	_, listened := (&Socket{Path: longest + "s"}).Listen()
+	_, asked := NewClient(longest+"s").Do(t.Context(), &api.Control{Action: api.ControlList})
+	for _, err := range []error{listened, asked} {
+		if err == nil || !strings.Contains(err.Error(), "--control-socket: the path has 108 bytes, and the kernel takes at most 107 (sun_path): choose a shorter one") {
+			t.Errorf("error: %v", err)
+		}
+	}
+}
