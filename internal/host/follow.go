@@ -46,7 +46,7 @@ func AddressesByInterface() (out []model.InterfaceAddress, err error) {
 func FollowAddresses(ctx context.Context, changed func(), log *slog.Logger) {
 	s, err := subscribe(ctx)
 	if err != nil {
-		log.Error("cannot watch the addresses of this node; trying again", "error", err)
+		logUnwatched(log, err)
 		s = subscribeAgain(ctx, new(backoff), log)
 	}
 	if s == nil {

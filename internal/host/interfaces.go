@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
@@ -151,8 +153,27 @@ func subscribeAgain(ctx context.Context, retry *backoff, log *slog.Logger) *subs
 		if err == nil {
 			return s
 		}
-		log.Error("cannot watch the addresses of this node; trying again", "error", err)
+		logUnwatched(log, err)
 	}
+}
+
+// logUnwatched logs why addresses are not followed, and what to do. Until it works, the known addresses
+// stay in use.
+func logUnwatched(log *slog.Logger, err error) {
+	log.Error("the addresses of this machine cannot be watched: the known ones stay in use; trying again", "error", err, "remedy", watchRemedy(err))
+}
+
+// watchRemedy says what makes a subscription work that has failed.
+func watchRemedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "raise the limit of open files (LimitNOFILE)"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.EAFNOSUPPORT):
+		return "let the process open sockets of AF_NETLINK (RestrictAddressFamilies, seccomp)"
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
+		return "give the process, or the machine, more memory"
+	}
+	return "see the error; nothing has to be restarted"
 }
 
 // Event handles an address that an interface got or lost. Most belong to interfaces of
