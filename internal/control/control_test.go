@@ -113,7 +113,7 @@ func TestRequests(t *testing.T) {
 		{"set 10.1.1.4 weight=3", "server: default/web has no server 10.1.1.4"},
 		{"set 10.1.1.2:80 weight=3", "another port: did you mean 10.1.1.2:8080?"},
 		{"set 10.1.1.2", "weight: missing"},
-		{"set 10.1.1 weight=1", "server: \"10.1.1\" is not an endpoint"},
+		{"set 10.1.1 weight=1", "server: \"10.1.1\" is not a server"},
 		{"add 10.1.1.4:8080 weight=2", "10.1.1.2:8080=3 10.1.1.3:8080 10.1.1.4:8080=2"},
 		{"add 10.1.1.4:8080", "unchanged"},
 		{"add 10.1.1.4:8080 weight=1", "10.1.1.2:8080=3 10.1.1.3:8080 10.1.1.4:8080"},
