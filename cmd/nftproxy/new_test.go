@@ -321,7 +321,7 @@ func TestBalanceCommands(t *testing.T) {
 		t.Errorf("objects as JSON: %+v", r)
 	}
 	d := execute("", "describe", "web", "-f", file)
-	if d.code != 0 || !strings.HasPrefix(d.stdout, "Balance web on node ") || strings.Contains(d.stdout, "slices") || strings.Contains(d.stdout, "polic") {
+	if d.code != 0 || !strings.HasPrefix(d.stdout, "Balance web on machine ") || strings.Contains(d.stdout, "slices") || strings.Contains(d.stdout, "polic") {
 		t.Errorf("describe:\n%s%s", d.stdout, d.stderr)
 	}
 	var s api.Description

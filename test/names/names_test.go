@@ -62,7 +62,7 @@ func TestViews(t *testing.T) {
 	l.shows("No changes.", "diff", "-f", l.path("conf.d"))
 	l.shows("app.example.test", "diff", "--from", l.path("conf.d"), "-f", l.other("backends: [new.example.test:8080]"))
 	other := l.other("backends: [app.example.test:8080, " + l.Pods[1].IPv4.String() + ":8080]")
-	l.shows("1 endpoint added ("+l.Pods[1].IPv4.String()+":8080)", "diff", "-f", other)
+	l.shows("1 server added ("+l.Pods[1].IPv4.String()+":8080)", "diff", "-f", other)
 	if log := l.log.String(); !strings.Contains(log, "servers of a name changed") || !strings.Contains(log, l.Pods[0].IPv4.String()) {
 		t.Errorf("log:\n%s", log)
 	}
