@@ -105,6 +105,7 @@ items:
       nftproxy.dev/client-addresses: masquerade
       nftproxy.dev/health-check: "{http: /healthz, interval: 5s}"
       nftproxy.dev/on-failure: close
+      nftproxy.dev/slow-start: 30s
       nftproxy.dev/endpoints-from: default/kubernetes
       nftproxy.dev/zone-floor: 40%
       nftproxy.dev/ports: 5000-5099/tcp

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
+	"github.com/nftproxy/nftproxy/internal/slowstart"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 )
 
@@ -40,6 +41,7 @@ func (i *intents) of(ctx context.Context, cfg *config.Config, b *api.Basis) (sid
 		return side, err
 	}
 	snapshot, _ = probe.Mark(snapshot, b.Failing)
+	snapshot, _ = slowstart.Mark(snapshot, b.Starting)
 	drained, err := drain.FromReport(b.Drained)
 	if err != nil {
 		return side, fmt.Errorf("read the drained endpoints of node %s: %w", cfg.Node.NodeName, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	dns "github.com/nftproxy/nftproxy/internal/names"
 	"github.com/nftproxy/nftproxy/internal/probe"
+	"github.com/nftproxy/nftproxy/internal/slowstart"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/wildcard"
 )
@@ -211,6 +212,8 @@ func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	if o.running.basis != nil {
 		s, failing := probe.Mark(s, o.running.basis.Failing)
 		o.running.took(failing, "failing a health check")
+		s, starting := slowstart.Mark(s, o.running.basis.Starting)
+		o.running.took(starting, "starting slowly")
 		return s
 	}
 	checked := func(s *model.Service) bool { return s.Check != nil }

@@ -40,6 +40,8 @@ type Basis struct {
 	Changes []RuntimeChange `json:"changes,omitempty"`
 	// Names are the addresses that the names of servers have.
 	Names []ResolvedName `json:"names,omitempty"`
+	// Starting are the endpoints that start slowly.
+	Starting []StartingEndpoint `json:"starting,omitempty"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
 	Isolates bool      `json:"isolates,omitempty"`
@@ -61,6 +63,16 @@ type FailingCheck struct {
 	// Check identifies how it is checked: another Service with the same one has the same
 	// result. Versions of nftproxy need not agree on it.
 	Check string `json:"check"`
+}
+
+// StartingEndpoint is an endpoint of a Service that starts slowly. The names of the JSON fields are
+// stable.
+type StartingEndpoint struct {
+	Namespace string `json:"namespace"`
+	Service   string `json:"service"`
+	// Endpoint has port 0 where it stands for all ports of a range.
+	Endpoint netip.AddrPort `json:"endpoint"`
+	Part     uint8          `json:"part"` // of its weight, in tenths
 }
 
 // ResolvedName has the addresses that a name of DNS has as a server of a Service. The names of the

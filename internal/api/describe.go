@@ -159,6 +159,8 @@ type DescribedEndpoint struct {
 	State  string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
 	// Checked is the result of the health check, absent if there is none yet.
 	Checked *Checked `json:"checked,omitempty"`
+	// Starting says how far the endpoint is that starts slowly; absent: it has its whole weight.
+	Starting *Starting `json:"starting,omitempty"`
 	// Inside is for pods and this node, Outside for other clients, if they get others.
 	Inside  Share  `json:"inside"`
 	Outside *Share `json:"outside,omitempty"`
@@ -185,6 +187,12 @@ type Checked struct {
 	Healthy bool      `json:"healthy"`
 	Since   time.Time `json:"since,omitzero"`    // absent: it was not checked yet
 	Message string    `json:"message,omitempty"` // why the last check failed, or was not made
+}
+
+// Starting is the state of an endpoint that starts slowly.
+type Starting struct {
+	Part float64   `json:"part"`          // of its weight, from 0.1 to 0.9
+	Full time.Time `json:"full,omitzero"` // when it has its whole weight
 }
 
 // Share is the part of the new connections that an endpoint gets.

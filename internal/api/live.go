@@ -136,8 +136,9 @@ type LivePort struct {
 
 // LiveEndpoint is where connections go.
 type LiveEndpoint struct {
-	Address string `json:"address"` // with the port
-	Local   bool   `json:"local"`   // on this node
+	Address  string    `json:"address"`            // with the port
+	Local    bool      `json:"local"`              // on this node
+	Starting *Starting `json:"starting,omitempty"` // absent: it has its whole weight
 	// Connections are new ones since the start of the process; absent without counters of
 	// endpoints (--endpoint-metrics).
 	Connections *uint64 `json:"connections,omitempty"`

@@ -65,6 +65,10 @@ type Status struct {
 	// FailingServers are the addresses that fail their health checks, the ones of the most
 	// Services first; absent where Services are selected.
 	FailingServers []FailingServer `json:"failingServers,omitempty"`
+	// Starting are endpoints that start slowly, sorted by Service and address, the first ones if
+	// there are many, and StartingCount is the number of all.
+	Starting      []StartingServer `json:"starting,omitempty"`
+	StartingCount int              `json:"startingCount,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
@@ -247,6 +251,17 @@ type FailingServer struct {
 
 // Object returns the first Service, as messages name it.
 func (s *FailingServer) Object() string { return ObjectText(s.Service, s.Balance) }
+
+// StartingServer is an endpoint of a Service that starts slowly.
+type StartingServer struct {
+	Service string `json:"service"`           // namespace/name
+	Balance bool   `json:"balance,omitempty"` // it comes from a Balance
+	Address string `json:"address"`           // with the port
+	Starting
+}
+
+// Object returns the Service, as messages name it.
+func (s *StartingServer) Object() string { return ObjectText(s.Service, s.Balance) }
 
 // Interference sums up what other programs did to the rules. All of it was repaired.
 type Interference struct {

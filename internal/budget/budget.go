@@ -50,6 +50,9 @@ const (
 	MaglevSlotsNode = 1_000_000
 )
 
+// SlowStart is the longest time of a slow start, in seconds.
+const SlowStart = 3600
+
 // Health checks. A tenth of 10,000 endpoints may hang, at the default interval and timeout,
 // before others wait.
 const (

@@ -50,6 +50,8 @@ var Limits = []Limit{
 		"without room for the smallest tables the scheduler is `source-hash` ([3.60](behaviour.md#s3.60))"},
 	{"MaglevSlotsNode", "the same, of all Services", "a node", MaglevSlotsNode, "slots", NewestLose, "they have smaller tables, or `source-hash`"},
 
+	{"SlowStart", "time of a slow start, in which the rules change ten times at most", "a Service", SlowStart, "seconds", Refused, "no slow start"},
+
 	{"Checks", "health checks at the same time", "a node", Checks, "checks", Wait, "`nftproxy_health_checks_late` counts them. Fewer where a half of the file descriptors is less"},
 	{"CheckPrograms", "programs of health checks at the same time", "a node", CheckPrograms, "programs", Wait, "as above"},
 	{"CheckAnswer", "answer that a check reads", "a check", CheckAnswer, "bytes", Cut, ""},

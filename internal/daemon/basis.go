@@ -25,6 +25,7 @@ func (w *work) basis() *api.Basis {
 	if w.names != nil {
 		b.Names = w.names.Report()
 	}
+	b.Starting = w.starts.Report()
 	if w.Isolation != nil {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/slowstart"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -43,6 +44,8 @@ func (d *Daemon) addEditors() {
 	if d.drains != nil {
 		editors = append(editors, d.drains)
 	}
+	d.starts = slowstart.NewEngine() // the last one: it sees which endpoints the others leave
+	editors = append(editors, d.starts)
 	d.Source = source.Edited(d.Source, editors...)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/names"
+	"github.com/nftproxy/nftproxy/internal/slowstart"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/files"
@@ -66,6 +67,7 @@ type Daemon struct {
 	// wildcards follows the addresses of interfaces; nil: the source has no files.
 	wildcards *wildcard.Engine
 	checks    checks
+	starts    *slowstart.Engine
 
 	changed         *control.Store  // nil: commands change no servers
 	socket          *control.Socket // nil: none

@@ -42,12 +42,14 @@ type Decision struct {
 func Choose(s *Service, endpoints []Endpoint, node *Node) *Choice {
 	cluster := NewSelection(s, endpoints, node, PolicyCluster)
 	local := NewSelection(s, endpoints, node, PolicyLocal)
-	return &Choice{
+	c := &Choice{
 		Cluster: cluster.share(filter(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen })),
 		Local:   filter(endpoints, func(h *Host) bool { return local.Excludes(h) == Chosen }),
 		Serving: filter(endpoints, func(h *Host) bool { return h.Serving && !cluster.fails(h) }),
 		Known:   len(endpoints),
 	}
+	s.Extra().slowly(&c.Cluster, &c.Local)
+	return c
 }
 
 // ChoosePort is [Choose] for a port of a protocol: if the Service closes established TCP

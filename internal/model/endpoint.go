@@ -64,10 +64,16 @@ type Endpoint struct {
 	Port uint16
 	// Share replaces the weight of the host where a zone floor decides (3.62); zero: it does not.
 	Share uint32
+	// Part is what the endpoint has of its weight, up to [StartParts], in a choice in which an
+	// endpoint starts slowly; zero: none does.
+	Part uint8
 }
 
 // Weight returns the share of new connections relative to other endpoints of a choice.
-func (e Endpoint) Weight() int { return int(cmp.Or(e.Share, uint32(e.Host.Weight), 1)) }
+func (e Endpoint) Weight() int { return e.Whole() * max(1, int(e.Part)) }
+
+// Whole returns the weight without regard to slow starts.
+func (e Endpoint) Whole() int { return int(cmp.Or(e.Share, uint32(e.Host.Weight), 1)) }
 
 // Address returns where the endpoint answers.
 func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }

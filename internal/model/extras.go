@@ -1,5 +1,7 @@
 package model
 
+import "time"
+
 // Extras are settings beyond Kubernetes, from our annotations, in an object of its own
 // because few Services have any. They must not be changed.
 type Extras struct {
@@ -26,6 +28,12 @@ type Extras struct {
 	Observe bool
 	// FastPath says whether established connections may go to a flow table of the kernel.
 	FastPath FastPathUse
+	// SlowStart is the time in which an endpoint gets its whole weight when it begins to take
+	// connections while the Service is served; zero: it has its weight at once.
+	SlowStart time.Duration
+	// Starting are the endpoints that start slowly at present, sorted by address. A source has
+	// none; what follows the time adds them.
+	Starting []Starting
 	// Announce is the interface that has the addresses while a server is usable; empty: none.
 	Announce string
 	// Names are servers by names of DNS, of a Service of files.

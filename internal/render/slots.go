@@ -121,12 +121,13 @@ func rank(start hasher, e model.Endpoint) uint64 {
 }
 
 // commonWeight returns the greatest common divisor of all weights, so that equal
-// weights need one slot each.
+// weights need one slot each. Slow starts do not change it: while endpoints start, the others
+// keep their slots.
 func commonWeight(lists ...[]model.Endpoint) int {
 	unit := 0
 	for _, endpoints := range lists {
 		for _, e := range endpoints {
-			a, b := unit, e.Weight()
+			a, b := unit, e.Whole()
 			for b != 0 {
 				a, b = b, a%b
 			}
@@ -157,18 +158,18 @@ func Slots(s *model.Service, scheduler model.Scheduler, inside, outside []model.
 // newScale returns the scale for two lists of endpoints, which may overlap. It is exact
 // if that does not take too many slots. Otherwise weights are divided by the smallest
 // sufficient power of two, so that the slots of an endpoint seldom depend on the other
-// endpoints.
+// endpoints. Endpoints that start slowly count with the slots that they get at last.
 func newScale(inside, outside []model.Endpoint) scale {
 	s := scale{commonWeight(inside, outside), 1}
-	for s.divisor < maxWeight && (s.total(inside) > slotsFor(len(inside)) || s.total(outside) > slotsFor(len(outside))) {
+	for s.divisor < maxWeight && (s.most(inside) > slotsFor(len(inside)) || s.most(outside) > slotsFor(len(outside))) {
 		s.divisor *= 2
 	}
 	return s
 }
 
-// maxWeight is more than any weight: of a host, times a factor of up to
-// [model.ZoneShares].
-const maxWeight = 1 << 23
+// maxWeight is more than twice any weight: of a host, times factors of up to
+// [model.ZoneShares] and [model.StartParts].
+const maxWeight = 1 << 27
 
 // slotsFor returns the most slots for a number of endpoints with unequal weights. Each
 // slot is an element for each frontend, and a change of an endpoint changes all of its
@@ -180,6 +181,18 @@ func slotsFor(endpoints int) int {
 // slots returns how many slots an endpoint takes, at least one.
 func (s scale) slots(e model.Endpoint) int {
 	return max(1, (e.Weight()/s.unit+s.divisor/2)/s.divisor)
+}
+
+// most returns the slots of endpoints at the end of slow starts.
+func (s scale) most(endpoints []model.Endpoint) int {
+	n := 0
+	for _, e := range endpoints {
+		if e.Part > 0 {
+			e.Part = model.StartParts
+		}
+		n += s.slots(e)
+	}
+	return n
 }
 
 func (s scale) total(endpoints []model.Endpoint) int {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -101,7 +102,9 @@ func portOf(v *model.View, claims []model.ViewedClaim, all []*served.Frontend) a
 	first := claims[0].Route
 	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
 	byFamily := make(map[model.Family][]*served.Frontend)
+	routes := make([]*model.Route, len(claims))
 	for i, c := range claims {
+		routes[i] = c.Route
 		p.Frontends = append(p.Frontends, frontendOf(c, all[i]))
 		f := model.FamilyOf(all[i].Address)
 		byFamily[f] = append(byFamily[f], all[i])
@@ -111,6 +114,10 @@ func portOf(v *model.View, claims []model.ViewedClaim, all []*served.Frontend) a
 			p.Endpoints = append(p.Endpoints, endpointsOf(v, same, f)...)
 			p.ZoneFloors = append(p.ZoneFloors, zoneFloorOf(v, same, f)...)
 		}
+	}
+	starting := startingOf(time.Now(), routes...)
+	for i := range p.Endpoints {
+		p.Endpoints[i].Starting = starting[p.Endpoints[i].AddrPort()]
 	}
 	return p
 }

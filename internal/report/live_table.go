@@ -161,6 +161,13 @@ func liveEndpoints(port []frontend, counts []counters.Endpoint) (out []api.LiveE
 			}
 		}
 	}
+	for i := range port {
+		for a, s := range startingOf(time.Now(), port[i].route) {
+			if found[a] != nil {
+				found[a].Starting = s
+			}
+		}
+	}
 	for _, c := range counts {
 		if d := found[c.Endpoint]; d != nil && frontends[c.Frontend] {
 			if d.Connections == nil {

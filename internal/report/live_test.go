@@ -208,7 +208,7 @@ func TestFeedIsBounded(t *testing.T) {
 	}
 	s, _ = get(t, f, "?limit=0&service=shop/web-9876")
 	if d := s.Detail; len(s.Services) > 0 || d == nil || d.Name != "web-9876" || len(d.Ports) != 1 || d.Ports[0].Frontends[0].Address != "10.96.38.148:80" ||
-		fmt.Sprint(d.Ports[0].EndpointList) != "[{10.128.38.148:8080 true <nil>} {10.129.38.148:8080 false <nil>}]" {
+		fmt.Sprint(d.Ports[0].EndpointList) != "[{10.128.38.148:8080 true <nil> <nil>} {10.129.38.148:8080 false <nil> <nil>}]" {
 		t.Errorf("detail %+v", d)
 	}
 	if s, _ := get(t, f, "?service=shop/nope"); s.Detail != nil {

@@ -154,6 +154,7 @@ func (s *Server) report(filter *api.Filter) (*report, error) {
 	}
 	r.Refused = refused
 	r.addRouting(routing, s.counts.frontends, filter)
+	r.addStarting(routing.Routes, now, filter)
 	r.addProblems(now)
 	return r, nil
 }

@@ -110,6 +110,21 @@ func parseAffinity(v *Values, value any) string {
 	return ""
 }
 
+// parseSlowStart reads the time of a slow start. The shortest one bounds how often it changes
+// the rules of a Service.
+func parseSlowStart(v *Values, value any) string {
+	d, ok := value.(time.Duration)
+	if text, isText := value.(string); isText {
+		parsed, err := time.ParseDuration(strings.TrimSpace(text))
+		d, ok = parsed, err == nil
+	}
+	if !ok || d < time.Second || d > budget.SlowStart*time.Second {
+		return "is not the time of a slow start: use 1s to 1h, with its unit"
+	}
+	v.SlowStart = d
+	return ""
+}
+
 const (
 	maxRate = 1_000_000
 	// maxRefill bounds the time for which the kernel remembers a client.

@@ -16,7 +16,7 @@ import (
 var All = []*Setting{
 	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	Check, OnFailure, Announce, EndpointsFrom, Observe, FastPath,
+	Check, OnFailure, SlowStart, Announce, EndpointsFrom, Observe, FastPath,
 }
 
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
@@ -27,6 +27,8 @@ type Stated struct {
 	Check string `json:"check,omitempty"`
 	// OnFailure is keep or close; absent: as the configuration of the node says.
 	OnFailure string `json:"onFailure,omitempty"`
+	// SlowStart is the time in which an endpoint gets its whole weight; absent: none.
+	SlowStart string `json:"slowStart,omitempty"`
 	// Announce is the interface that has the addresses while a server is usable; absent: none.
 	Announce      string `json:"announce,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
@@ -250,6 +252,22 @@ var OnFailure = &Setting{
 		model.KeepOnFailure.String():  "established TCP connections to an endpoint that fails or leaves are kept",
 		model.CloseOnFailure.String(): "established TCP connections to an endpoint that fails or leaves are closed",
 	},
+}
+
+var SlowStart = &Setting{
+	Label: "slow start", Kind: "slowStart", Annotation: Domain + "slow-start", Field: "slowStart",
+	Meaning: "time in which the weight of an endpoint rises from a tenth to the whole when it returns, or is new while the Service is served, 1s to 1h; by default it has its weight at once",
+	More:    " ([slow start](health-checks.md#slow-start), [3.68](behaviour.md#s3.68))",
+	Value:   "time", Examples: []string{"30s", "5m"}, Default: "none",
+	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
+	Parse:  parseSlowStart,
+	Text: func(v *Values) string {
+		if v.SlowStart == 0 {
+			return ""
+		}
+		return ShortTime(v.SlowStart)
+	},
+	stated: func(s *Stated) *string { return &s.SlowStart },
 }
 
 // Announce has no annotation: authors of objects in an API server give no node an address.

@@ -133,6 +133,22 @@ func TestShortTime(t *testing.T) {
 	}
 }
 
+// TestSlowStartValues: 3.68, a time from 1 s to 1 h with its unit, as text of an annotation or as
+// the time of a Balance.
+func TestSlowStartValues(t *testing.T) {
+	for value, want := range map[any]time.Duration{
+		"30s": 30 * time.Second, " 1500ms ": 1500 * time.Millisecond, "1h": time.Hour, time.Second: time.Second, 5 * time.Minute: 5 * time.Minute,
+		"0": 0, "0s": 0, "-5s": 0, "30": 0, "999ms": 0, "1h1s": 0, "10000h": 0, "1e9s": 0, "99999999999999999h": 0, "": 0, "soon": 0, "30 s": 0,
+		time.Duration(0): 0, -time.Second: 0, 2 * time.Hour: 0, int64(30): 0,
+	} {
+		var v Values
+		problem := SlowStart.Parse(&v, value)
+		if v.SlowStart != want || (problem == "") != (want > 0) {
+			t.Errorf("%v: %s, %q, want %s", value, v.SlowStart, problem, want)
+		}
+	}
+}
+
 // TestZoneFloorValues: 3.61, percentages from 1 to 100, with the sign or without.
 func TestZoneFloorValues(t *testing.T) {
 	for text, want := range map[string]uint32{

@@ -347,7 +347,11 @@ func weightText(e *api.DescribedEndpoint) string {
 	if e.State == "" {
 		return ""
 	}
-	return strconv.Itoa(e.Weight)
+	text := strconv.Itoa(e.Weight)
+	if s := e.Starting; s != nil {
+		text += fmt.Sprintf(" (%.0f %% now)", 100*s.Part)
+	}
+	return text
 }
 
 func hintsText(e *api.DescribedEndpoint) string {

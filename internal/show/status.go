@@ -226,6 +226,7 @@ func (p *statusPrinter) totals(r *api.Status) {
 	if c := r.EndpointChecks; c != nil {
 		p.Fact("checks", "%s", checksText(c, p.Words))
 	}
+	p.starting(r)
 	for i, h := range r.HealthChecks {
 		if i == maxHealthChecks && !p.All && len(r.HealthChecks) > maxHealthChecks+1 {
 			p.Fact("health", "and %d more: nftproxy status -A", len(r.HealthChecks)-i)
@@ -233,6 +234,26 @@ func (p *statusPrinter) totals(r *api.Status) {
 		}
 		p.Fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))
 	}
+}
+
+// starting writes the endpoints that start slowly.
+func (p *statusPrinter) starting(r *api.Status) {
+	shown := r.Starting[:p.shown(len(r.Starting), maxExamples)]
+	for _, s := range shown {
+		p.Fact("starting", "%s of %s, %s", s.Address, s.Object(), startingText(&s.Starting, p.Now))
+	}
+	if more := r.StartingCount - len(shown); more > 0 {
+		p.Fact("starting", "and %d more: nftproxy status -A", more)
+	}
+}
+
+// startingText returns for example "30 % of its weight, all of it in 21s".
+func startingText(s *api.Starting, now time.Time) string {
+	text := fmt.Sprintf("%.0f %% of its weight", 100*s.Part)
+	if s.Full.IsZero() {
+		return text
+	}
+	return text + fmt.Sprintf(", all of it in %s", max(0, s.Full.Sub(now)).Round(time.Second))
 }
 
 func addressList(all []netip.Addr) string {

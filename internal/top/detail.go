@@ -70,14 +70,28 @@ func (m *Model) portLines(p *api.LivePort) []string {
 		if e.Local {
 			where = in.Text("this node")
 		}
+		if e.Starting != nil {
+			where = m.starting(e.Starting)
+		}
 		line := fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), fit(where, 17))
 		if e.Connections != nil {
 			rate, known := m.rates.Endpoints[EndpointKey(p, e)]
 			line += fmt.Sprintf(" %10s %14s", perSecond(rate, known), total(e.Connections))
 		}
+		if s := e.Starting; s != nil {
+			line += "  starts slowly, all in " + age(s.Full.Sub(m.now.Time))
+		}
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return lines
+}
+
+// rampWidth is how many characters a whole weight has.
+const rampWidth = 10
+
+// starting shows what an endpoint that starts slowly has of its weight.
+func (m *Model) starting(s *api.Starting) string {
+	return fmt.Sprintf("%s %.0f %%", bars.Styled(fit(m.bar(s.Part, 1, rampWidth), rampWidth)), 100*s.Part)
 }
 
 // decisions returns the decisions over connections to a frontend.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,16 @@ func TestViews(t *testing.T) {
 			d.Failing = []api.FailingEndpoint{{Address: "10.128.0.7", Message: "connect: refused", Since: s.Time.Add(-2 * time.Minute)},
 				{Address: "fd00::7", Message: "GET /healthz: status 503, expected 200-399", Since: s.Time.Add(-time.Second)}}
 			d.FailingCount, s.Detail = 53, &d
+			m.press("enter")
+			m.give(&s, nil)
+		}},
+		{"detail-starting", 110, 24, func(m *Model) {
+			s := *m.now
+			d := *s.Detail
+			d.Ports = slices.Clone(d.Ports)
+			d.Ports[0].EndpointList = slices.Clone(d.Ports[0].EndpointList)
+			d.Ports[0].EndpointList[1].Starting = &api.Starting{Part: 0.4, Full: s.Time.Add(20 * time.Second)}
+			s.Detail = &d
 			m.press("enter")
 			m.give(&s, nil)
 		}},

@@ -46,6 +46,7 @@ type Balance struct {
 	Limits          *Limits                `json:"limits,omitempty"`
 	Check           any                    `json:"check,omitempty"`
 	OnFailure       string                 `json:"onFailure,omitempty"`
+	SlowStart       *metav1.Duration       `json:"slowStart,omitempty"`
 	Observe         string                 `json:"observe,omitempty"`
 	FastPath        string                 `json:"fastPath,omitempty"`
 	Announce        string                 `json:"announce,omitempty"`

@@ -1,0 +1,220 @@
+// Package slowstart gives an endpoint that begins to take connections a small part of its
+// weight at first, and the whole after the time that its Service asks for. An [Engine] is an
+// editor of a source, the last one: it sees which endpoints health checks and draining leave.
+package slowstart
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Engine follows the endpoints of Services with a slow start. While no endpoint starts, Run has
+// no timer, and without such a Service the engine holds no memory. Its methods are safe for
+// concurrent use.
+type Engine struct {
+	mu       sync.Mutex // guards what follows
+	services map[model.ServiceName]*service
+	starting map[model.ServiceName]*service // the ones with an endpoint that starts
+
+	wake chan struct{}
+}
+
+// NewEngine returns an engine that knows no endpoint.
+func NewEngine() *Engine { return &Engine{wake: make(chan struct{}, 1)} }
+
+// service is a Service with a slow start.
+type service struct {
+	given model.ServiceState
+	time  time.Duration
+	up    map[netip.AddrPort]struct{} // endpoints that take connections
+	// begun has the endpoints that start, with the step in which each began. All of a Service
+	// take their steps together, so that the rules change once for each of them.
+	begun map[netip.AddrPort]int
+	zero  time.Time // of the first step
+	due   time.Time // when the next step is taken
+}
+
+// step is the time between two steps.
+func (s *service) step() time.Duration { return s.time / (model.StartParts - 1) }
+
+// steps returns how many steps have been taken, and the nearest one, with which an endpoint that
+// begins now has its time except for half a step.
+func (s *service) steps(now time.Time) (taken, nearest int) {
+	d, step := now.Sub(s.zero), s.step()
+	return int(d / step), int((d + step/2) / step)
+}
+
+// Edit implements the interface of editors: it returns the state with the endpoints that start.
+// The endpoints of a Service that the engine sees for the first time have their whole weight: a
+// node that starts, and a new Service, have no others that could take the load.
+func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.services[name]
+	if state.Service == nil || state.Service.Extra().SlowStart == 0 {
+		if s != nil {
+			delete(e.services, name)
+			delete(e.starting, name)
+		}
+		return state
+	}
+	now := time.Now()
+	switch {
+	case s == nil:
+		if e.services == nil {
+			e.services, e.starting = make(map[model.ServiceName]*service), make(map[model.ServiceName]*service)
+		}
+		s = &service{given: state, up: available(state)}
+		e.services[name] = s
+	case s.given.Service != state.Service || !slices.Equal(s.given.Slices, state.Slices):
+		s.given = state
+		s.follow(available(state), now)
+	}
+	s.last(state.Service.Extra().SlowStart, now)
+	return e.edited(name, s, now)
+}
+
+// available returns the endpoints of a state that take connections, or would if others failed.
+func available(state model.ServiceState) map[netip.AddrPort]struct{} {
+	up := make(map[netip.AddrPort]struct{})
+	ranges := len(state.Service.Extra().Ranges) > 0
+	for _, slice := range state.Slices {
+		for i := range slice.Hosts {
+			h := &slice.Hosts[i]
+			if !h.Ready || h.Drain || h.Failing {
+				continue
+			}
+			for _, p := range slice.Ports {
+				up[netip.AddrPortFrom(h.Address, p.Port)] = struct{}{}
+			}
+			if ranges {
+				up[netip.AddrPortFrom(h.Address, 0)] = struct{}{}
+			}
+		}
+	}
+	return up
+}
+
+// follow begins the start of endpoints that are available now, and were not before.
+func (s *service) follow(up map[netip.AddrPort]struct{}, now time.Time) {
+	for a := range s.begun {
+		if _, stays := up[a]; !stays {
+			delete(s.begun, a)
+		}
+	}
+	for a := range up {
+		if _, known := s.up[a]; known {
+			continue
+		}
+		if len(s.begun) == 0 {
+			s.begun, s.zero = make(map[netip.AddrPort]int), now
+		}
+		_, s.begun[a] = s.steps(now)
+	}
+	s.up = up
+}
+
+// last sets the time that a start lasts. What an endpoint has of its weight stays.
+func (s *service) last(d time.Duration, now time.Time) {
+	if s.time == d {
+		return
+	}
+	if s.time != 0 && len(s.begun) > 0 {
+		taken, _ := s.steps(now)
+		for a := range s.begun {
+			s.begun[a] -= taken
+		}
+		s.zero = now
+	}
+	s.time = d
+}
+
+// edited returns the state of a Service with the endpoints that start, and notes when the next
+// step is due.
+func (e *Engine) edited(name model.ServiceName, s *service, now time.Time) model.ServiceState {
+	if len(s.begun) == 0 {
+		delete(e.starting, name)
+		return s.given
+	}
+	taken, _ := s.steps(now)
+	var all []model.Starting
+	for a, begun := range s.begun {
+		part := max(1, taken-begun+1)
+		if part >= model.StartParts {
+			delete(s.begun, a)
+			continue
+		}
+		all = append(all, model.Starting{Endpoint: a, Part: uint8(part), Full: s.zero.Add(time.Duration(begun+model.StartParts-1) * s.step())})
+	}
+	if len(all) == 0 {
+		delete(e.starting, name)
+		return s.given
+	}
+	s.due = s.zero.Add(time.Duration(taken+1) * s.step())
+	e.starting[name] = s
+	e.wakeRun()
+	slices.SortFunc(all, func(a, b model.Starting) int { return a.Endpoint.Compare(b.Endpoint) })
+	return s.given.WithStarting(all)
+}
+
+func (e *Engine) wakeRun() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run has Services edited again at each step of their endpoints, until ctx ends.
+func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
+	var timer *time.Timer
+	var due <-chan time.Time
+	for {
+		names, next := e.take(time.Now())
+		if len(names) > 0 {
+			changed(names...)
+		}
+		switch {
+		case next.IsZero():
+			if timer != nil {
+				timer.Stop()
+			}
+			timer, due = nil, nil
+		case timer == nil:
+			timer = time.NewTimer(time.Until(next))
+			due = timer.C
+		default:
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			if timer != nil {
+				timer.Stop()
+			}
+			return
+		case <-e.wake:
+		case <-due:
+		}
+	}
+}
+
+// take returns the Services whose next step is due, and when there is another one; the zero time:
+// no endpoint starts, or all that do wait to be edited.
+func (e *Engine) take(now time.Time) (names []model.ServiceName, next time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, s := range e.starting {
+		switch {
+		case s.due.IsZero():
+		case !s.due.After(now):
+			names, s.due = append(names, name), time.Time{} // until it is edited
+		case next.IsZero() || s.due.Before(next):
+			next = s.due
+		}
+	}
+	return names, next
+}
