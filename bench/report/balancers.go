@@ -70,11 +70,33 @@ func fastPathTable(files []*results.File) *grid {
 		if !slices.ContainsFunc(f.Records, func(r results.Record) bool { return r.Program == withFastPath }) {
 			continue
 		}
-		some := *f
-		some.Records = slices.DeleteFunc(slices.Clone(f.Records), func(r results.Record) bool { return !slices.Contains(fastPath, r.Program) })
-		return balancedTrafficTable([]*results.File{&some}, VirtualMachine)
+		_, last := balancers([]*results.File{f}, VirtualMachine, balancedKinds...)
+		return fastPathRows(last)
 	}
 	return &grid{}
+}
+
+// fastPathRows compares kept connections with a router without rules. New ones are compared with
+// those of nftproxy without the fast path: it does not concern them.
+func fastPathRows(last map[balancing]*results.Record) *grid {
+	of := func(p results.Program, kind results.Operation) *results.Record {
+		return last[balancing{p, kind, 1, ""}]
+	}
+	g := &grid{head: []string{"", "requests/s", "of none", "p50", "p99", "Gbit/s", "of none", "connections/s", "of nftproxy"}}
+	for _, p := range fastPath {
+		request, bulk, connection := of(p, results.BalancedRequest), of(p, results.BalancedGigabit), of(p, results.BalancedConnection)
+		noRequest, noBulk, usual := of(noBalancer, results.BalancedRequest), of(noBalancer, results.BalancedGigabit), of(results.Nftproxy, results.BalancedConnection)
+		if slices.Contains([]*results.Record{request, bulk, connection, noRequest, noBulk, usual}, nil) {
+			continue
+		}
+		row := []string{string(p), Count(request.PerSecond.P50), percent(request.PerSecond.P50 / noRequest.PerSecond.P50), Seconds(request.Seconds.P50),
+			Seconds(request.Tail.P50), significant(bulk.PerSecond.P50), percent(bulk.PerSecond.P50 / noBulk.PerSecond.P50), "", ""}
+		if p != noBalancer {
+			row[7], row[8] = Count(connection.PerSecond.P50), percent(connection.PerSecond.P50/usual.PerSecond.P50)
+		}
+		g.add(row...)
+	}
+	return g
 }
 
 // besideOthers leaves out files that compare nftproxy only with itself.

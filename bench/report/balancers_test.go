@@ -78,6 +78,7 @@ func TestFastPath(t *testing.T) {
 	check("fast-path", fast, true)
 	check("fast-path", " 110 % ", true)
 	check("fast-path", " 80 % ", true)
+	check("fast-path", " 138 % ", true) // new connections, of nftproxy
 	check("fast-path", "HAProxy", false)
 	check("balancers-rates", fast, false)
 	check("balancers-rates", " 90 % ", true)
