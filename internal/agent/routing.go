@@ -127,6 +127,14 @@ func (a *Agent) Words() (in words.Vocabulary, empty bool) {
 	return a.router.Words(), services == 0
 }
 
+// Named returns the Services of a name in a namespace, or in all if that is empty. It is safe for
+// concurrent use.
+func (a *Agent) Named(namespace, name string) []model.ServiceName {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.Named(namespace, name)
+}
+
 // Names returns the names of all Services, in no order. It is safe for concurrent use.
 func (a *Agent) Names() []model.ServiceName {
 	a.routing.RLock()

@@ -129,7 +129,7 @@ func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error)
 		}
 		return name, nil
 	}
-	if name, err = report.Resolve(r.Balance, c.agent.Names(), c.Words()); err == nil {
+	if name, err = (report.Names{Named: c.agent.Named, All: c.agent.Names, Words: c.Words}).Resolve(r.Balance); err == nil {
 		return name, nil
 	}
 	if of, other := report.Resolve(r.Balance, c.changed.List().Names(), words.Balance); other == nil {

@@ -162,7 +162,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Since, s.Warnings, s.Err
 		},
-		Words: w, View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
+		Words: w, View: w.agent.View, Names: w.agent.Names, Named: w.agent.Named, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
 		Problems: w.problems, Notes: w.notes, Drains: w.drains, Changes: w.changed, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
 		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Rules: scrapes.Read, Log: w.Log,
 	}

@@ -99,7 +99,7 @@ func (r *Router) rebuild() []RouteChange {
 	r.contests = newContests[Frontend](compareClaims, len(r.winners))
 	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), newRanges(), newClientLimits(), newSlotBudget()
 	r.echoes, r.unanswered = newContests[netip.Addr](compareEchoes, 0), make(map[Family]int)
-	r.withoutLocal, r.balances = make(map[Family]WithoutLocal), 0
+	r.withoutLocal, r.balances, r.namespaces = make(map[Family]WithoutLocal), 0, make(map[string]int)
 	states := make(map[ServiceName]ServiceState, len(services))
 	for name, s := range services {
 		states[name] = s.state

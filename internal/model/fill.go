@@ -14,7 +14,7 @@ const firstFill = 8
 // order.
 func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([]RouteChange) bool) []RouteChange {
 	r.soon = nil
-	r.services, r.balances = make(map[ServiceName]*routed, len(states)), 0
+	r.services, r.balances, r.namespaces = make(map[ServiceName]*routed, len(states)), 0, make(map[string]int)
 	r.winners = make(map[Frontend]*Route, len(states))
 	var part, last []decided
 	most := max(size/firstFill, 1)

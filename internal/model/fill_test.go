@@ -39,6 +39,7 @@ func TestFill(t *testing.T) {
 		if got := r.Routing(); !reflect.DeepEqual(want, got) {
 			t.Fatalf("seed %d: the router says\n%+v\na fresh one\n%+v", seed, got, want)
 		}
+		checkNames(t, r, town.states)
 		after := byFrontend(want)
 		if !reflect.DeepEqual(carried, after) {
 			t.Fatalf("seed %d: the parts lead to\n%v\nwant\n%v", seed, carried, after)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // ServiceState is a Service with its EndpointSlices. The Service is nil if
@@ -27,6 +29,8 @@ type Router struct {
 	base     base
 	services map[ServiceName]*routed
 	balances int // of the services, that come from a Balance
+	// namespaces has the number of services in each.
+	namespaces map[string]int
 	// The winners are the routes of all frontends, the losers those of frontends with one
 	// port.
 	contests[Frontend]
@@ -253,8 +257,14 @@ func (r *Router) leave(route *Route) {
 
 // count adds a Service to the sums n times; n is 1 or -1.
 func (r *Router) count(s *routed, n int) {
+	before := words.Among(len(r.services)-n, r.balances)
 	if s.state.Service.Balance {
 		r.balances += n
+	}
+	r.reports.stale = r.reports.stale || before != r.Words() // a notice has them
+	namespace := s.state.Service.Name.Namespace
+	if r.namespaces[namespace] += n; r.namespaces[namespace] == 0 {
+		delete(r.namespaces, namespace)
 	}
 	for i := range s.routes {
 		w := s.routes[i].withoutLocal()

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // town makes random Services that get into each other's way.
@@ -58,7 +60,7 @@ func (t *town) move() {
 // service changes one Service, or takes it away, and returns its name.
 func (t *town) service() ServiceName {
 	n := t.IntN(8)
-	name := ServiceName{"default", fmt.Sprintf("service-%d", n)}
+	name := ServiceName{[]string{"default", "shop"}[n%2], fmt.Sprintf("service-%d", n/2)}
 	if t.IntN(4) == 0 {
 		delete(t.states, name)
 		return name
@@ -79,12 +81,13 @@ func (t *town) service() ServiceName {
 	if t.chance() {
 		s.HealthCheckNodePort = 32000
 	}
+	s.Balance = n < 2
 	if t.chance() {
 		s.Extras = &Extras{Ranges: t.ranges()}
 		s.External.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(t.IntN(10))}), netip.MustParseAddr("fd00:7::1")}[:t.IntN(3)]
 	}
 	slice := &EndpointSlice{
-		Namespace: "default", Name: name.Name, Service: name.Name, Family: Family(IPv4),
+		Namespace: name.Namespace, Name: name.Name, Service: name.Name, Family: Family(IPv4),
 		Ports: []EndpointPort{{"http", TCP, 8080}, {"dns", UDP, 53}},
 	}
 	for i := range t.IntN(4) {
@@ -160,6 +163,40 @@ func TestRouter(t *testing.T) {
 	}
 }
 
+// checkNames: Services are found by their names, and the words are those of all of them.
+func checkNames(t *testing.T, r *Router, states map[ServiceName]ServiceState) {
+	t.Helper()
+	all, balances := make(map[string][]ServiceName), 0
+	services := 0
+	for name, s := range states {
+		if s.Service == nil {
+			continue
+		}
+		services++
+		all[name.Name] = append(all[name.Name], name)
+		if s.Service.Balance {
+			balances++
+		}
+		if got := r.Named(name.Namespace, name.Name); len(got) != 1 || got[0] != name {
+			t.Fatalf("%s is found as %v", name, got)
+		}
+	}
+	for bare, want := range all {
+		got := r.Named("", bare)
+		slices.SortFunc(got, ServiceName.Compare)
+		slices.SortFunc(want, ServiceName.Compare)
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s is found as %v, want %v", bare, got, want)
+		}
+	}
+	if got := r.Named("", "absent"); got != nil {
+		t.Fatalf("a name of no Service is found as %v", got)
+	}
+	if got := r.Words(); got != words.Among(services, balances) {
+		t.Fatalf("%d of %d are Balances, and the words are %q", balances, services, got)
+	}
+}
+
 func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 	t.Helper()
 	r := NewRouter()
@@ -197,6 +234,7 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 		}
 		checkRanges(t, r)
 		checkNotices(t, r)
+		checkNames(t, r, town.states)
 		want, got := town.resolve(), r.Routing()
 		if !reflect.DeepEqual(want, got) {
 			t.Fatalf("step %d: the router says\n%+v\na fresh one\n%+v", step, got, want)

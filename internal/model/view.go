@@ -121,6 +121,23 @@ func (r *Router) IsBalance(name ServiceName) bool {
 // Words are the words for all Services together.
 func (r *Router) Words() words.Vocabulary { return words.Among(len(r.services), r.balances) }
 
+// Named returns the Services of a name in a namespace, or in all if that is empty. The cost depends
+// on the number of namespaces only.
+func (r *Router) Named(namespace, name string) (out []ServiceName) {
+	if namespace != "" {
+		if n := (ServiceName{namespace, name}); r.services[n] != nil {
+			out = append(out, n)
+		}
+		return out
+	}
+	for namespace := range r.namespaces {
+		if n := (ServiceName{namespace, name}); r.services[n] != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 // Names returns the names of all Services, in no order.
 func (r *Router) Names() []ServiceName {
 	out := make([]ServiceName, 0, len(r.services))

@@ -23,7 +23,7 @@ func (s *Server) answerDescription(query url.Values) (any, error) {
 // describe describes a Service, with the bindings and counters that packets have left in the
 // kernel if counts is true.
 func (s *Server) describe(question string, counts bool) (*api.Description, error) {
-	name, err := Resolve(question, s.config.Names(), s.words())
+	name, err := s.resolve(question)
 	if err != nil {
 		return nil, s.notSynced(err)
 	}
@@ -61,6 +61,14 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 		return d, nil
 	}
 	return d, s.addCounts(d, v)
+}
+
+// resolve returns the Service that a name stands for.
+func (s *Server) resolve(name string) (model.ServiceName, error) {
+	if s.config.Named == nil {
+		return Resolve(name, s.config.Names(), s.words())
+	}
+	return Names{Named: s.config.Named, All: s.config.Names, Words: s.words}.Resolve(name)
 }
 
 // notSynced returns the error about a name that no Service has: before the first sync, it may

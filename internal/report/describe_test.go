@@ -199,6 +199,30 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestResolveOne: a name that there is costs no list of all names.
+func TestResolveOne(t *testing.T) {
+	one := model.ServiceName{Namespace: "shop", Name: "web"}
+	n := Names{
+		Named: func(namespace, name string) []model.ServiceName {
+			if name != "web" || namespace != "" && namespace != "shop" {
+				return nil
+			}
+			return []model.ServiceName{one}
+		},
+		All:   func() []model.ServiceName { t.Error("all names are listed"); return nil },
+		Words: func() words.Vocabulary { return words.Balance },
+	}
+	for _, name := range []string{"web", "shop/web"} {
+		if got, err := n.Resolve(name); err != nil || got != one {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	n.All = func() []model.ServiceName { return []model.ServiceName{one} }
+	if _, err := n.Resolve("/web"); err == nil || err.Error() != `no Balance is named "/web": did you mean shop/web?` {
+		t.Errorf("without a namespace: %v", err)
+	}
+}
+
 // TestPrintMany: the output for a Service with many endpoints is limited.
 func TestPrintMany(t *testing.T) {
 	s := &api.Description{Ports: []api.DescribedPort{{Endpoints: make([]api.DescribedEndpoint, 5000)}}}

@@ -45,8 +45,11 @@ type Config struct {
 	Words Words
 	// View and Names are the methods of the agent. Bindings reads the clients that session
 	// affinity binds, up to a limit.
-	View     func(model.ServiceName) *model.View
-	Names    func() []model.ServiceName
+	View  func(model.ServiceName) *model.View
+	Names func() []model.ServiceName
+	// Named returns the Services of a name in a namespace, or in all if that is empty; nil: Names
+	// are searched.
+	Named    func(namespace, name string) []model.ServiceName
 	Bindings func(model.Family, int) ([]*nft.Set, error)
 	// Drains has the drained endpoints; nil: there are none.
 	Drains *drain.Follower
