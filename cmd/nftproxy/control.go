@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/rewrite"
@@ -268,7 +268,7 @@ func (o *controlOptions) writeFile(r *api.Control, answer *api.Controlled, sourc
 		return err
 	}
 	change := rewrite.Change{Balance: name, Address: t.Address, Port: t.Port, Weight: r.Weight, Add: o.action == api.ControlAdd, Remove: o.action == api.ControlRemove}
-	path, changed, err := rewrite.Write(paths, change, checkContent)
+	path, changed, err := rewrite.Write(paths, change, checkContent(paths))
 	if err != nil {
 		if answer.Changed {
 			err = fmt.Errorf("the running nftproxy has the change, and \"nftproxy undo %s %s\" ends it: %w", answer.Balance, r.Server, err)
@@ -326,8 +326,19 @@ func names(argument, server string) bool {
 	return errA == nil && errS == nil && a.Address == s.Address && (a.Port == 0 || a.Port == s.Port)
 }
 
-// checkContent returns an error if the content of a file would not be valid.
-func checkContent(_ string, content []byte) error {
-	_, err := (&files.Reader{Paths: []string{"-"}, Stdin: bytes.NewReader(content)}).Load()
-	return err
+// checkContent returns a function that returns an error if the content of one of some files would
+// not be valid beside the others, which may have mistakes of their own.
+func checkContent(paths []string) func(path string, content []byte) error {
+	return func(path string, content []byte) error {
+		_, err := (&files.Reader{Paths: paths, Instead: map[string][]byte{path: content}}).Load()
+		var problems manifest.Errors
+		if !errors.As(err, &problems) {
+			return err
+		}
+		problems = slices.DeleteFunc(problems, func(p *manifest.Error) bool { return p.File != path })
+		if len(problems) == 0 {
+			return nil
+		}
+		return problems
+	}
 }

@@ -36,18 +36,24 @@ type fieldSchema struct {
 // balanceManual returns the manual page of the fields of a Balance.
 func balanceManual(t *testing.T) []byte {
 	t.Helper()
-	s := &fieldSchema{}
+	var s struct{ Definitions map[string]*fieldSchema }
 	example, err := os.ReadFile("../../docs/examples/all.yaml")
-	if err := cmp.Or(err, json.Unmarshal(balance.Schema(), s)); err != nil {
+	pools, err2 := os.ReadFile("../../docs/examples/pools.yaml")
+	if err := cmp.Or(err, err2, json.Unmarshal(balance.Schema(), &s)); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
 	fmt.Fprint(&b, "% \"NFTPROXY-BALANCE\" \"5\" \"\" \"nftproxy\" \"nftproxy\"\n# NAME\nnftproxy-balance - file that says what nftproxy balances\n"+
 		"# SYNOPSIS\n**/etc/nftproxy/conf.d/\\*.yaml**\n# DESCRIPTION\nA file of YAML or JSON with one or more documents of the kind Balance, "+
 		"each of which sends the connections to some addresses and ports to servers. **nftproxy validate -f** *FILE* finds mistakes, "+
-		"and **nftproxy new** writes a first file.\n# FIELDS\n")
-	manualFields(&b, "", s)
-	fmt.Fprintf(&b, "# EXAMPLES\nAll fields:\n\n```\n%s```\n# SEE ALSO\n**nftproxy**(1), **nftproxy-new**(1), **nftproxy-run**(1), **nftproxy-validate**(1)\n", example)
+		"and **nftproxy new** writes a first file. Documents of the kind Servers are lists of servers for several Balances, and one "+
+		"of the kind Defaults has values for all Balances in the files of its directory.\n# FIELDS\n")
+	manualFields(&b, "", s.Definitions[balance.Kind])
+	fmt.Fprint(&b, "# FIELDS OF SERVERS\n")
+	manualFields(&b, "", s.Definitions[balance.PoolKind])
+	fields := slices.Sorted(maps.Keys(s.Definitions[balance.DefaultsKind].Properties))
+	fmt.Fprintf(&b, "# FIELDS OF DEFAULTS\nAs in a Balance, which has its own value in place of the default: **%s**.\n", strings.Join(fields, "**, **"))
+	fmt.Fprintf(&b, "# EXAMPLES\nAll fields:\n\n```\n%s```\n\nServers of several Balances, and defaults:\n\n```\n%s```\n# SEE ALSO\n**nftproxy**(1), **nftproxy-new**(1), **nftproxy-run**(1), **nftproxy-validate**(1)\n", example, pools)
 	return md2man.Render(b.Bytes())
 }
 

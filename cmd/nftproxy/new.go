@@ -38,7 +38,8 @@ LISTEN is an address with a port or a range of ports, like 203.0.113.10:443,
 [2001:db8::10]:443 or 203.0.113.10:10000-10099/udp, or with all ports, like
 203.0.113.10:all; several are separated by commas. A BACKEND is an address with
 a port, or without one if that is the port of LISTEN. Write the output to a file
-and edit it: docs/standalone.md has all fields.
+and edit it: docs/standalone.md has all fields, and says how several Balances share
+servers (kind Servers) and settings (kind Defaults).
 
 A server that is down takes no connections as long as another one answers: the file
 has a health check, "check: tcp" if a port of LISTEN is of TCP, unless --check asks

@@ -12,8 +12,8 @@ func schemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of a Balance, for editors",
-		Long: `Print the JSON Schema of the kind Balance. Editors with yaml-language-server
-(Visual Studio Code, Vim, Emacs...) complete and check a file whose first line is
+		Long: `Print the JSON Schema of the kinds Balance, Servers and Defaults. Editors with
+yaml-language-server (Visual Studio Code, Vim, Emacs...) complete and check a file whose first line is
 
   # yaml-language-server: $schema=balance.json
 

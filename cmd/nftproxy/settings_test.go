@@ -226,7 +226,11 @@ func fieldsOfSchema(t *testing.T) map[string]bool {
 			walk(prefix+name+".", property)
 		}
 	}
-	walk("", balance.Schema())
+	var schema struct{ Definitions map[string]json.RawMessage }
+	if err := json.Unmarshal(balance.Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	walk("", schema.Definitions[balance.Kind])
 	return out
 }
 

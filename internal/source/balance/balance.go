@@ -52,9 +52,11 @@ type Balance struct {
 	Announce        string                 `json:"announce,omitempty"`
 }
 
-// Backend is a server of a Balance. It may be written as its address alone.
+// Backend is a server of a Balance, or all servers of a [Pool]. It may be written as its address
+// alone.
 type Backend struct {
-	Address  string              `json:"address"`
+	Address  string              `json:"address,omitempty"`
+	Servers  string              `json:"servers,omitempty"` // name of a pool
 	Port     *intstr.IntOrString `json:"port,omitempty"`
 	Weight   *int32              `json:"weight,omitempty"`
 	Backup   bool                `json:"backup,omitempty"`
@@ -77,9 +79,13 @@ type Expansion struct {
 	listeners []model.Listener
 }
 
-// Expand returns the objects, unless there is a problem.
+// Expand returns the objects, unless there is a problem. A Balance with pools has one.
 func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
-	e := expander{Balance: b}
+	return (&complete{Balance: b}).expand()
+}
+
+func (b *complete) expand() (*Expansion, []*manifest.FieldError) {
+	e := expander{Balance: b.Balance, inherited: b.inherited}
 	e.name()
 	e.listen()
 	e.backends()
@@ -99,6 +105,7 @@ func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 // expander collects the parts of the objects.
 type expander struct {
 	*Balance
+	inherited []string // fields that the Balance has from others
 	convert.Findings
 	entries   []listening
 	addresses []listening    // the first entry of each address

@@ -27,26 +27,54 @@ type Conversion struct {
 	Findings []*manifest.FieldError
 }
 
-// Read reads a Balance, and converts the objects that it stands for, for the proxy
-// called proxyName.
-func Read(m *manifest.Object, proxyName string) Conversion {
+// Unresolved is a Balance as it is written, which may have servers of pools.
+type Unresolved struct {
+	*Balance
+	problems manifest.Errors // with the text
+}
+
+// Decode reads the text of a Balance.
+func Decode(m *manifest.Object) *Unresolved {
 	b := new(Balance)
-	c := Conversion{Problems: m.DecodeShort(b)}
-	for _, e := range c.Problems {
+	u := &Unresolved{b, m.DecodeShort(b)}
+	for _, e := range u.problems {
 		if f, ok := e.Err.(*manifest.FieldError); ok && (f.Field == "metadata" || f.Field == "spec") {
 			f.Problem = manifest.UnknownField + ": a Balance has its fields at the top, like name and listen"
 		} else if ok && f.Problem == manifest.NotText {
 			f.Problem = numberProblem(f)
 		}
 	}
-	c.Meta = &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
-	e, found := b.Expand()
+	return u
+}
+
+// Resolve converts the objects that a Balance stands for, for the proxy called proxyName, with the
+// servers of pools, and with defaults, which may be nil.
+func (u *Unresolved) Resolve(pools map[PoolName]*Pool, d *Defaults, proxyName string) Conversion {
+	c := Conversion{Problems: u.problems, Meta: u.Meta()}
+	whole, missing := u.with(pools, d)
+	e, found := whole.expand()
+	whole.written(found)
+	found = append(missing, whole.own(found)...)
 	c.Findings = slices.DeleteFunc(found, func(f *manifest.FieldError) bool { return isMisspelt(f, c.Problems) })
-	if e == nil || len(c.Problems) > 0 {
+	if e == nil || len(c.Problems)+len(missing) > 0 {
 		return c
 	}
+	before := len(c.Findings)
 	c.convert(e, proxyName)
+	converted := slices.Clone(c.Findings[before:])
+	whole.written(converted)
+	c.Findings = append(c.Findings[:before], whole.own(converted)...)
 	return c
+}
+
+// Meta returns the name and the namespace.
+func (u *Unresolved) Meta() *metav1.ObjectMeta {
+	return &metav1.ObjectMeta{Name: u.Name, Namespace: u.Namespace}
+}
+
+// Read reads a Balance without pools and defaults.
+func Read(m *manifest.Object, proxyName string) Conversion {
+	return Decode(m).Resolve(nil, nil, proxyName)
 }
 
 // convert converts the objects.

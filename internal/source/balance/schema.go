@@ -3,6 +3,7 @@ package balance
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
@@ -13,20 +14,74 @@ import (
 
 type jsonSchema = map[string]any
 
-// Schema returns the JSON Schema (draft 7, as editors know it) of a Balance. Tests
+// Schema returns the JSON Schema (draft 7, as editors know it) of the kinds of files. Tests
 // compare it with the decoder.
 func Schema() []byte {
+	kinds := map[string]jsonSchema{
+		Kind: {
+			"title": Kind, "description": "Balances connections to addresses and ports over servers: nftproxy run -f FILE",
+			"required": []string{"kind", "name", "listen"}, "properties": balanceProperties(),
+			"anyOf": []jsonSchema{{"required": []string{"backends"}}, {"required": []string{"backendsFrom"}}},
+		},
+		PoolKind: {
+			"title": PoolKind, "description": "Named list of servers, for several Balances",
+			"required": []string{"kind", "name", "servers"}, "properties": poolProperties(),
+		},
+		DefaultsKind: {
+			"title": DefaultsKind, "description": "Values of fields that the Balances in the files of a directory lack",
+			"required": []string{"kind"}, "properties": defaultsProperties(),
+		},
+	}
+	var forms []jsonSchema
+	for _, name := range []string{Kind, PoolKind, DefaultsKind} {
+		kinds[name]["type"], kinds[name]["additionalProperties"] = "object", false
+		forms = append(forms, jsonSchema{"$ref": "#/definitions/" + name})
+	}
 	text, _ := json.MarshalIndent(jsonSchema{ // always possible
-		"$schema":              "http://json-schema.org/draft-07/schema#",
-		"title":                "Balance",
-		"description":          "Balances connections to addresses and ports over servers: nftproxy run -f FILE",
-		"type":                 "object",
-		"additionalProperties": false,
-		"required":             []string{"kind", "name", "listen"},
-		"anyOf":                []jsonSchema{{"required": []string{"backends"}}, {"required": []string{"backendsFrom"}}},
-		"properties":           balanceProperties(),
+		"$schema":     "http://json-schema.org/draft-07/schema#",
+		"title":       "nftproxy",
+		"oneOf":       forms,
+		"definitions": kinds,
 	}, "", "  ")
 	return append(text, '\n')
+}
+
+// typeProperties are the fields that every kind has.
+func typeProperties(kind string) jsonSchema {
+	return jsonSchema{
+		"apiVersion": jsonSchema{"const": Version, "description": "may be left out"},
+		"kind":       jsonSchema{"const": kind},
+	}
+}
+
+func poolProperties() jsonSchema {
+	out := typeProperties(PoolKind)
+	entry := backendProperties()
+	entry["required"] = []string{"address"}
+	delete(entry["properties"].(jsonSchema), "servers")
+	maps.Copy(out, jsonSchema{
+		"name":        schemaText("name in the entries of backends of Balances", namePattern),
+		"namespace":   schemaText("namespace of the Balances that use the servers; default if there is none", namePattern),
+		"description": schemaText("line of text for readers of the file", ""),
+		"servers":     oneOrMany("servers, as in backends of a Balance", jsonSchema{"anyOf": []jsonSchema{backendAddress(), entry}}, 0),
+		"check":       asInBalance("check", "health check of the Balances that have none and that it fits; docs/health-checks.md"),
+	})
+	delete(out["description"].(jsonSchema), "pattern")
+	return out
+}
+
+func defaultsProperties() jsonSchema {
+	out := typeProperties(DefaultsKind)
+	for _, name := range defaultFields {
+		out[name] = asInBalance(name, "as in a Balance")
+	}
+	return out
+}
+
+// asInBalance is the schema of a field that a Balance has, too. Validators read nothing but the
+// reference, and people the description.
+func asInBalance(name, description string) jsonSchema {
+	return jsonSchema{"$ref": "#/definitions/" + Kind + "/properties/" + name, "description": description}
 }
 
 const (
@@ -44,15 +99,14 @@ func balanceProperties() jsonSchema {
 	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
 	out := setting.Properties()
 	maps.Copy(out, jsonSchema{
-		"apiVersion": jsonSchema{"const": Version, "description": "may be left out"},
-		"kind":       jsonSchema{"const": Kind},
-		"name":       schemaText("name in messages, status and metrics", namePattern),
-		"namespace":  schemaText("namespace; default if there is none", namePattern),
-		"listen":     oneOrMany("addresses and ports that clients connect to; all addresses have the same ports", listen, 1),
-		"protocol":   oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
-		"backends":   oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
-		"check":      checkSchema(), // of the parser, which knows types and fields
+		"name":      schemaText("name in messages, status and metrics", namePattern),
+		"namespace": schemaText("namespace; default if there is none", namePattern),
+		"listen":    oneOrMany("addresses and ports that clients connect to; all addresses have the same ports", listen, 1),
+		"protocol":  oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
+		"backends":  oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
+		"check":     checkSchema(), // of the parser, which knows types and fields
 	})
+	maps.Copy(out, typeProperties(Kind))
 	return out
 }
 
@@ -63,9 +117,11 @@ func backendAddress() jsonSchema {
 
 func backendProperties() jsonSchema {
 	return jsonSchema{
-		"type": "object", "additionalProperties": false, "required": []string{"address"},
+		"type": "object", "additionalProperties": false,
+		"anyOf": []jsonSchema{{"required": []string{"address"}}, {"required": []string{"servers"}}},
 		"properties": jsonSchema{
 			"address":  backendAddress(),
+			"servers":  schemaText("name of an object of kind Servers, in place of an address: all of its servers", namePattern),
 			"port":     jsonSchema{"description": "port, or range of ports, in place of one in the address", "anyOf": []jsonSchema{{"type": "integer", "minimum": 1, "maximum": 65535}, schemaText("", "^"+portPattern+"$")}},
 			"weight":   schemaNumber("share of new connections relative to the others; 0 takes none", 0, int(convert.Weights.Highest), 1),
 			"backup":   schemaFlag("stands by while another server is usable"),
@@ -111,7 +167,7 @@ func checkSchema() jsonSchema {
 	return jsonSchema{
 		"description": words.Balance.Text(setting.Check.Meaning) + "; docs/health-checks.md",
 		"anyOf": []jsonSchema{
-			{"enum": model.CheckTypes},
+			{"enum": append(slices.Clone(model.CheckTypes[:]), noCheck)},
 			{"type": "object", "additionalProperties": false, "oneOf": types, "properties": fields},
 		},
 	}

@@ -10,9 +10,28 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
 )
+
+// TestDefaultFields: a default has the type of the field of a Balance.
+func TestDefaultFields(t *testing.T) {
+	d, b := reflect.TypeFor[Defaults](), reflect.TypeFor[Balance]()
+	for _, name := range defaultFields {
+		i, _ := fieldOf(d, name)
+		j, ok := fieldOf(b, name)
+		if !ok || d.Field(i).Type != b.Field(j).Type {
+			t.Errorf("%s: %s in Defaults, another one in a Balance", name, d.Field(i).Type)
+		}
+	}
+	for _, s := range setting.All {
+		if field, _, _ := strings.Cut(s.Field, "."); field != "" && !slices.Contains(defaultFields, field) &&
+			!slices.Contains([]*setting.Setting{setting.Description, setting.EndpointsFrom}, s) {
+			t.Errorf("setting %s is none of Defaults", s.Field)
+		}
+	}
+}
 
 // TestBalanceSchema: the schema has the fields that the decoder reads, and no others.
 func TestBalanceSchema(t *testing.T) {
@@ -24,8 +43,8 @@ func TestBalanceSchema(t *testing.T) {
 		AnyOf      []*node
 		Pattern    string
 	}
-	var root node
-	if err := json.Unmarshal(Schema(), &root); err != nil {
+	var schema struct{ Definitions map[string]*node }
+	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
 	object := func(n *node) *node { // among alternatives, in a list or not
@@ -45,9 +64,14 @@ func TestBalanceSchema(t *testing.T) {
 			t.Errorf("%s: the schema has %v, the decoder %v", what, got, want)
 		}
 	}
-	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
+	root, pool := schema.Definitions[Kind], schema.Definitions[PoolKind]
+	compare("Balance", root, tags(reflect.TypeFor[Balance]()))
 	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
 	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], healthcheck.Fields()))
+	compare("Servers", pool, tags(reflect.TypeFor[Pool]()))
+	of := tags(reflect.TypeFor[Backend]())
+	compare("server", object(pool.Properties["servers"]), slices.DeleteFunc(of, func(name string) bool { return name == "servers" }))
+	compare("Defaults", schema.Definitions[DefaultsKind], tags(reflect.TypeFor[Defaults]()))
 }
 
 // tags returns the names of the fields of a struct in JSON.

@@ -82,6 +82,10 @@ func (e *expander) backends() {
 func (e *expander) server(i int) server {
 	b := &e.Backends[i]
 	s := server{index: i, weight: 1}
+	if b.Servers != "" {
+		e.Add(s.field()+".servers", b.Servers, PoolKind+" have no other ones: write the addresses")
+		return s
+	}
 	if b.Address == "" {
 		e.Add(s.field()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
 		return s

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
@@ -95,6 +97,9 @@ func (e *expander) settings() {
 
 // check reads the health check, within the limits of the annotation.
 func (e *expander) check() {
+	if e.Check == noCheck {
+		e.Check = nil
+	}
 	if e.Check == nil {
 		return
 	}
@@ -108,9 +113,21 @@ func (e *expander) check() {
 		for _, f := range found {
 			f.Problem = words.Balance.Text(f.Problem)
 		}
+		if check != nil && slices.Contains(e.inherited, field) && !e.fits(check) {
+			e.Check = nil
+			return
+		}
 		e.values.Check = check
 		e.Put(found...)
 	}
+}
+
+// noCheck is the value of check without a health check, in place of a default.
+const noCheck = "none"
+
+// fits reports whether a check can be made at a port of the Balance.
+func (e *expander) fits(check *model.Check) bool {
+	return check.Port != 0 || slices.ContainsFunc(e.listened, func(r balanceRange) bool { return check.Type.Fits(r.protocol) })
 }
 
 // values counts the values in one of JSON.

@@ -262,12 +262,14 @@ func TestBalanceRanges(t *testing.T) {
 
 // TestBalanceWords: the decoder accepts the words of the schema.
 func TestBalanceWords(t *testing.T) {
-	var root struct {
+	type kind struct {
 		Properties map[string]struct{ Enum []any }
 	}
-	if err := json.Unmarshal(balance.Schema(), &root); err != nil {
+	var schema struct{ Definitions map[string]kind }
+	if err := json.Unmarshal(balance.Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
+	root := schema.Definitions[balance.Kind]
 	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses", "onFailure"} {
 		words := root.Properties[field].Enum
 		if len(words) == 0 {

@@ -152,7 +152,7 @@ func (c *content) emptiness(objects int) error {
 
 func (c *collector) object(o located) {
 	d := o.details()
-	c.problems = append(c.problems, d.problems...)
+	c.problems = append(c.problems, o.ownProblems()...)
 	switch {
 	case d.other != "" && len(d.warnings.all) == 0: // else the kind is misspelt
 		c.skipped[d.other]++

@@ -50,6 +50,9 @@ type Reader struct {
 	// here in their place. Not nil: an empty directory is a valid input.
 	InForce []api.InForce
 
+	// Instead has the content of files that is read in place of theirs, by path.
+	Instead map[string][]byte
+
 	keepGiven bool // keep the objects that are read, as given
 
 	stdin     []byte
@@ -58,7 +61,9 @@ type Reader struct {
 	// follows reports that Load will be called again.
 	follows bool
 	known   documents
-	blocks  int // size of blocks for tests; zero: the default
+	// defaulted are the directories that had defaults when the files were linked last.
+	defaulted map[string]bool
+	blocks    int // size of blocks for tests; zero: the default
 }
 
 // Input is the content of the files.
@@ -152,12 +157,18 @@ func (f *Reader) load(known *index) (*loaded, error) {
 		g := group{a, f.parseAll(a.files)}
 		groups, contents = append(groups, g), append(contents, g.files...)
 	}
-	if known != nil && len(problems) == 0 {
+	links := f.link(contents)
+	warnings = append(warnings, links.warnings...)
+	if known != nil && len(problems)+len(links.problems)+len(links.broken) == 0 {
 		if u, more, ok := known.again(contents); ok {
 			return &loaded{&Input{Warnings: append(warnings, more...)}, known, u}, nil
 		}
 	}
-	return collect(problems, warnings, groups).finish()
+	for i, n := 0, 0; i < len(groups); i++ {
+		groups[i].files = contents[n : n+len(groups[i].files)]
+		n += len(groups[i].files)
+	}
+	return collect(append(problems, links.problems...), warnings, groups).finish()
 }
 
 // read reads the files of all paths.
@@ -189,6 +200,10 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 				}
 			}
 			arg.files = append(arg.files, in)
+		}
+		if inDir {
+			more, found := f.goneInForce(path, names)
+			arg.files, warnings = append(arg.files, more...), append(warnings, found...)
 		}
 		args = append(args, arg)
 	}
@@ -249,6 +264,8 @@ func (f *Reader) file(name string, inDir bool, seen *[]os.FileInfo) file {
 	in := file{name: displayName(name)}
 	if name == standardInput {
 		in.data, in.err = f.readStdin()
+	} else if data, ok := f.Instead[name]; ok {
+		in.data = data
 	} else if in.size, in.err = mayRead(name, inDir, seen); in.err == nil {
 		in.path = name
 	}

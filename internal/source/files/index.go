@@ -64,7 +64,10 @@ type touched struct {
 func (t *touched) add(e *edit) bool {
 	for _, o := range slices.Concat(e.removed, e.added) {
 		name, ok := o.belongsTo()
-		if !ok {
+		switch {
+		case o.supports(): // what it changes is a part of the edit
+			continue
+		case !ok:
 			return false
 		}
 		t.names[name] = struct{}{}
@@ -94,6 +97,11 @@ func (o *object) belongsTo() (name model.ServiceName, ok bool) {
 		return name, true
 	}
 	return name, false
+}
+
+// supports reports whether an object is nothing but a part of Balances.
+func (o *object) supports() bool {
+	return o.rare != nil && (o.rare.pool != nil || o.rare.defaults != nil)
 }
 
 // find finds the objects of the names; false: another object has a reference of a new one.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -88,6 +89,22 @@ func (f *Reader) inForce(in file) *api.InForce {
 		}
 	}
 	return same
+}
+
+// goneInForce returns the files that another process serves although they are gone from a directory
+// with these files.
+func (f *Reader) goneInForce(dir string, names []string) (out []file, warnings manifest.Errors) {
+	abs, err := filepath.Abs(dir)
+	for i := range f.InForce {
+		r := &f.InForce[i]
+		name := filepath.Join(dir, filepath.Base(r.Path))
+		if err != nil || filepath.Dir(r.Path) != abs || r.Sum != "" || r.Objects == nil || slices.Contains(names, name) {
+			continue
+		}
+		in, _, warning := substitute(r, file{name: name})
+		out, warnings = append(out, in), append(warnings, warning)
+	}
+	return out, warnings
 }
 
 // substitute returns what is used in place of a file, and the warning about that; false:

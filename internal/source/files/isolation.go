@@ -57,13 +57,15 @@ func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*loaded, er
 	for {
 		// Of two files with the same object, the one that had it before is used.
 		slices.SortStableFunc(used, func(a, b *isolated) int { return f.Isolation.novelty(a) - f.Isolation.novelty(b) })
-		var groups []group
-		for _, u := range used {
-			if u.advice != leftOut {
-				groups = append(groups, group{argument{u.name, []file{u.file}}, []content{u.content}})
+		groups, links := f.linkIsolated(used)
+		if more, found := f.blame(used, links.broken); len(found) > 0 {
+			if len(more) == len(used) { // files that have changed
+				found = f.replace(used, found)
 			}
+			used, unused = more, append(unused, found...)
+			continue
 		}
-		c := collect(nil, warnings, groups)
+		c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)
 		in, err := c.finish()
 		if err == nil {
 			in.Unused, in.LeftOut = unused, leftOutOf(used)
@@ -78,6 +80,23 @@ func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*loaded, er
 		}
 		unused = append(unused, found...)
 	}
+}
+
+// linkIsolated returns the content of the files that are used, one group for each.
+func (f *Reader) linkIsolated(used []*isolated) (groups []group, links *linker) {
+	var contents []content
+	var of []*isolated
+	for _, u := range used {
+		if u.advice != leftOut {
+			contents, of = append(contents, u.content), append(of, u)
+		}
+	}
+	links = f.link(contents)
+	for i, c := range contents {
+		of[i].content = c // it may have been read again
+		groups = append(groups, group{argument{c.name, []file{c.file}}, contents[i : i+1]})
+	}
+	return groups, links
 }
 
 // leftOutOf returns the names of the files that are left out.

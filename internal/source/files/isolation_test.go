@@ -48,6 +48,16 @@ func TestIsolation(t *testing.T) {
 		{"duplicate: the changed one is as before", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": b}}, "a b", "a.yaml: "},
 		{"duplicate of a broken one", []map[string]string{{"b.yaml": b}, {"a.yaml": b, "b.yaml": brokenService}}, "b", "a.yaml: document 1 (line 1): Service default/b: is defined twice"},
 		{"duplicate from the start", []map[string]string{{"a.yaml": a, "b.yaml": a + "---\n" + b}}, "a", "b.yaml: "},
+		{"a pool and its user", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}}, "web", ""},
+		{"a pool that is missing from the start", []map[string]string{{"a.yaml": a, "b.yaml": pooled}}, "a", `b.yaml: document 1 (line 4): Balance web: backends[0].servers: "app" is not the name of an object of kind Servers`},
+		{"a broken pool", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"a.yaml": strings.Replace(pool, "10.0.0.1", "10.0.0.l", 1)}}, "web", `a.yaml: document 1 (line 3): Servers app: servers[0]: "10.0.0.l" is not an IP address`},
+		{"a pool that is removed", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"a.yaml": a}}, "web", "b.yaml: document 1 (line 1) needs: backends[0].servers: "},
+		{"a pool whose file is removed", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"a.yaml": "-"}}, "web", "b.yaml: document 1 (line 1) needs it: put it back, or change that first (its last valid content stays in use)"},
+		{"a pool that is removed with its user", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"a.yaml": "-", "b.yaml": b}}, "b", ""},
+		{"a pool that is renamed with its user", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"a.yaml": strings.ReplaceAll(pool, "app", "new"), "b.yaml": strings.ReplaceAll(pooled, "app", "new")}}, "web", ""},
+		{"defaults", []map[string]string{{"a.yaml": "kind: Defaults\ncheck: tcp\n", "b.yaml": pooled, "c.yaml": pool}}, "web", ""},
+		{"defaults twice", []map[string]string{{"a.yaml": "kind: Defaults\n", "b.yaml": pooled, "c.yaml": pool}, {"d.yaml": "kind: Defaults\n"}}, "web", "d.yaml: document 1 (line 1): Defaults: are given twice for this directory, first in "},
+		{"defaults that make a Balance invalid", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"c.yaml": "kind: Defaults\nclients: 2001:db8::/32\n"}}, "web", "c.yaml: has changed what Balance web in "},
 		{"moved to another file", []map[string]string{{"a.yaml": a}, {"a.yaml": "-", "b.yaml": a}}, "a", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,6 +107,11 @@ func TestIsolation(t *testing.T) {
 		})
 	}
 }
+
+const (
+	pool   = "kind: Servers\nname: app\nservers: [10.0.0.1, 10.0.0.2:81]\n"
+	pooled = "kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: {servers: app, port: 8080}\n"
+)
 
 // tooLarge stands for the content of a sparse file that is too large to be read.
 const tooLarge = "too large"

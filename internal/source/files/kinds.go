@@ -27,6 +27,8 @@ type kind struct {
 
 var kinds = []kind{
 	{name: balance.Kind, versions: []string{balance.Version, ""}, read: readBalance},
+	{name: balance.PoolKind, versions: []string{balance.Version, ""}, read: readPool},
+	{name: balance.DefaultsKind, versions: []string{balance.Version, ""}, cluster: true, read: readDefaults},
 	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Reader, s *corev1.Service, o *draft) (found []*manifest.FieldError) {
 		completeService(&s.Spec)
 		o.service, found = convert.Service(s, f.ProxyName)
@@ -66,12 +68,31 @@ var kinds = []kind{
 
 // readBalance reads a [balance.Balance].
 func readBalance(f *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
-	b := balance.Read(m, f.ProxyName)
+	u := balance.Decode(m)
+	if len(u.Pools()) > 0 || f.defaulted[directoryOf(m.File)] {
+		o.waiting = &waiting{balance: u, source: m}
+		return u.Meta(), nil
+	}
+	b := u.Resolve(nil, nil, f.ProxyName)
 	o.service, o.slices, o.problems = b.Service, b.Slices, b.Problems
 	if f.Keep {
 		o.manifests = b.Objects
 	}
 	return b.Meta, b.Findings
+}
+
+// readPool reads a [balance.Pool].
+func readPool(_ *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
+	p, problems, found := balance.ReadPool(m)
+	o.pool, o.problems = p, problems
+	return &metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, found
+}
+
+// readDefaults reads [balance.Defaults], which have no name.
+func readDefaults(_ *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
+	d, problems, found := balance.ReadDefaults(m)
+	o.defaults, o.problems = d, problems
+	return &metav1.ObjectMeta{}, found
 }
 
 // decode returns a function that decodes a T and converts it into an object.
@@ -119,6 +140,11 @@ func misspelt(kind, apiVersion string) string {
 		return similar[0]
 	}
 	return ""
+}
+
+// isOurs reports whether a kind is one of files alone.
+func isOurs(kind string) bool {
+	return kind == balance.Kind || kind == balance.PoolKind || kind == balance.DefaultsKind
 }
 
 // isFromServer reports whether an object was read from an API server.

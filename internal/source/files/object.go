@@ -40,6 +40,10 @@ type details struct {
 	given     json.RawMessage // the object, if these are kept
 	problems  manifest.Errors
 	warnings  noted // of the object alone; the review adds others
+	pool      *balance.Pool
+	defaults  *balance.Defaults
+	waiting   *waiting // a Balance that depends on others
+	with      *uses    // on these; nil: it is not resolved yet
 }
 
 // draft is an object that is being read.
@@ -55,6 +59,11 @@ type draft struct {
 	cidrs     []netip.Prefix
 	problems  manifest.Errors
 	warnings  manifest.Errors
+
+	pool     *balance.Pool
+	defaults *balance.Defaults
+	waiting  *waiting
+	with     *uses
 
 	fromServer, selects bool
 
@@ -72,7 +81,8 @@ func (o *draft) object(at manifest.Place) *object {
 	if o.linkLine > 0 {
 		out.link = relative(o.linkLine)
 	}
-	rare := details{node: o.node, cidrs: o.cidrs, other: o.other, manifests: o.manifests, given: o.given, problems: o.problems}
+	rare := details{node: o.node, cidrs: o.cidrs, other: o.other, manifests: o.manifests, given: o.given, problems: o.problems,
+		pool: o.pool, defaults: o.defaults, waiting: o.waiting, with: o.with}
 	if len(o.portLines) > 0 {
 		out.port = relative(o.portLines[0])
 	}
@@ -101,6 +111,7 @@ func (o *draft) object(at manifest.Place) *object {
 
 func (d *details) empty() bool {
 	return d.id == model.Object{} && d.node == nil && d.other == "" && d.given == nil &&
+		d.pool == nil && d.defaults == nil && d.waiting == nil &&
 		len(d.slices)+len(d.cidrs)+len(d.ports)+len(d.manifests)+len(d.problems)+len(d.warnings.all) == 0
 }
 
@@ -147,7 +158,21 @@ func (o *object) serviceOf() (name model.ServiceName, ok bool) {
 	return all[0].ServiceName(), true
 }
 
+// waits reports whether an object is a Balance that depends on others.
+func (o *object) waits() bool { return o.rare != nil && o.rare.waiting != nil }
+
 func (o *object) hasProblems() bool { return o.rare != nil && len(o.rare.problems) > 0 }
+
+// ownProblems returns the problems of an object, at its present place.
+func (l located) ownProblems() manifest.Errors {
+	switch {
+	case l.rare == nil:
+		return nil
+	case !l.waits():
+		return l.rare.problems
+	}
+	return noted{l.rare.waiting.at, l.rare.problems}.movedTo(l.at).all
+}
 
 // portLine returns the line of a port; -1: unknown.
 func (o *object) portLine(i int) int32 {

@@ -99,8 +99,9 @@ func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
 		f.document(p, d.Whole(), new(parts))
 		return
 	case !isList:
-		p.only = f.object(m, t, d.Place)
-		m.Release()
+		if p.only = f.object(m, t, d.Place); !p.only.waits() {
+			m.Release()
+		}
 		return
 	}
 	n, err := m.Items()
@@ -146,8 +147,9 @@ func (f *Reader) items(m *manifest.Object, n int, of items, before *parts) *part
 		case err != nil:
 			p.only = failed(err)
 		case item != nil:
-			p.only = f.item(item, of, m.ItemPlace(i))
-			item.Release()
+			if p.only = f.item(item, of, m.ItemPlace(i)); !p.only.waits() {
+				item.Release()
+			}
 		default:
 			whole.Store(true)
 		}
@@ -248,17 +250,32 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta, at manifest.Place
 	if !k.cluster && o.id.Name != "" {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
-	if k.name == balance.Kind {
-		o.id = model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}.BalanceObject()
+	if isOurs(k.name) {
+		o.id = ownObject(k.name, meta)
 	} else if f.Keep {
 		o.manifests = []any{typed(m.JSON(), t)}
 	}
 	if f.keepGiven {
 		o.given = typed(m.JSON(), t)
 	}
+	if o.waiting != nil {
+		o.waiting.at = at // it is reported when it is resolved
+		return o.object(at)
+	}
 	o.report(m, found)
 	o.locate(m)
 	return o.object(at)
+}
+
+// ownObject returns the reference to an object of a kind of ours. Defaults have no name, and
+// without a name, only the kind is known.
+func ownObject(kind string, meta metav1.Object) model.Object {
+	if meta.GetName() == "" {
+		return model.Object{Kind: kind}
+	}
+	o := model.ServiceName{Namespace: cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault), Name: meta.GetName()}.BalanceObject()
+	o.Kind = kind
+	return o
 }
 
 // locate notes the lines of the fields that link a Service and its slices.

@@ -63,6 +63,14 @@ func (d *documents) keep(file string, k *known) {
 	}
 }
 
+// forget forgets what was read of a file.
+func (d *documents) forget(file string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.before, file)
+	delete(d.now, file)
+}
+
 // items returns the items of the document with a number, if it is a List.
 func (p *parts) items(document int) *parts {
 	if i := document - 1; i < len(p.all) && p.all[i].list != nil {

@@ -120,7 +120,7 @@ func (f *Reader) reread(in file) (out content, ok bool) {
 		return out, false
 	}
 	f.known.keep(in.name, k)
-	out.name, out.docs = in.name, k.docs
+	out.file, out.docs = in, k.docs
 	return out, true
 }
 

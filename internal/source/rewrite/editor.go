@@ -62,6 +62,9 @@ func (e *editor) edit(n *yaml.Node) ([]server, error) {
 	entries, servers := serversOf(backends)
 	found := e.matching(servers)
 	want := slices.Clone(servers)
+	if pool := poolOf(entries); len(found) == 0 && !e.Add && pool != "" {
+		return nil, fmt.Errorf("has no server %s of its own: it has the ones of Servers %s, which other Balances may have, too: edit that object", e.Address, pool)
+	}
 	switch {
 	case e.Remove && len(found) == 0:
 		return want, nil

@@ -167,6 +167,17 @@ func serverOf(n *yaml.Node) (s server, ok bool) {
 	return s, true
 }
 
+// poolOf returns the name of the first entry that stands for the servers of a pool; empty: none
+// does.
+func poolOf(entries []*yaml.Node) string {
+	for _, n := range entries {
+		if name := scalarOf(n, "servers"); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // serversOf returns the entries of the field backends of a Balance.
 func serversOf(backends *yaml.Node) (entries []*yaml.Node, servers []server) {
 	switch {

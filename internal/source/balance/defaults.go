@@ -1,0 +1,130 @@
+package balance
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+)
+
+// DefaultsKind is the kind of the defaults of a directory.
+const DefaultsKind = "Defaults"
+
+// Defaults are values of fields for the Balances in the files of a directory. A field that a
+// Balance has itself replaces the default as a whole.
+type Defaults struct {
+	APIVersion      string                `json:"apiVersion,omitempty"`
+	Kind            string                `json:"kind"`
+	Scheduler       string                `json:"scheduler,omitempty"`
+	MaglevTableSize *int64                `json:"maglevTableSize,omitempty"`
+	Affinity        *metav1.Duration      `json:"affinity,omitempty"`
+	Clients         manifest.List[string] `json:"clients,omitempty"`
+	Deny            manifest.List[string] `json:"deny,omitempty"`
+	ClientAddresses string                `json:"clientAddresses,omitempty"`
+	Limits          *Limits               `json:"limits,omitempty"`
+	// Check is for Balances with a port that it fits.
+	Check     any              `json:"check,omitempty"`
+	OnFailure string           `json:"onFailure,omitempty"`
+	SlowStart *metav1.Duration `json:"slowStart,omitempty"`
+	Observe   string           `json:"observe,omitempty"`
+	FastPath  string           `json:"fastPath,omitempty"`
+	Announce  string           `json:"announce,omitempty"`
+}
+
+// defaultFields are the names of the fields of a Balance that Defaults have.
+var defaultFields = func() (out []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Defaults]()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "apiVersion" && name != "kind" {
+			out = append(out, name)
+		}
+	}
+	return out
+}()
+
+// ReadDefaults reads defaults, and returns the problems with their text and with their fields.
+func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, found []*manifest.FieldError) {
+	d = new(Defaults)
+	problems = m.DecodeShort(d)
+	for _, e := range problems {
+		f, ok := e.Err.(*manifest.FieldError)
+		if !ok {
+			continue
+		}
+		field, _, _ := strings.Cut(f.Field, "[")
+		if _, ofBalance := fieldOf(reflect.TypeFor[Balance](), field); ofBalance && strings.HasPrefix(f.Problem, manifest.UnknownField) {
+			f.Problem = "has no default: write it in each Balance"
+		} else if f.Problem == manifest.NotText {
+			f.Problem = numberProblem(f)
+		}
+	}
+	for _, f := range d.try() {
+		if field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), "."); slices.Contains(defaultFields, field) {
+			found = append(found, f)
+		}
+	}
+	return d, problems, found
+}
+
+// try returns the findings about Balances that have the defaults, of one family and of the other
+// one: nothing but a default is wrong with both.
+func (d *Defaults) try() (out []*manifest.FieldError) {
+	var before []*manifest.FieldError
+	for i, addresses := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"[2001:db8::1]", "2001:db8::2"}} {
+		b := Balance{Name: "defaults", Listen: []string{addresses[0] + ":80"}, Protocol: []string{"tcp,udp"}, Backends: []Backend{{Address: addresses[1]}}}
+		c, _ := b.with(nil, d)
+		_, found := c.Expand()
+		for _, f := range found {
+			same := func(o *manifest.FieldError) bool { return o.Field == f.Field && o.Problem == f.Problem }
+			if !f.Warning && i > 0 && slices.ContainsFunc(before, same) {
+				out = append(out, f)
+			}
+		}
+		before = found
+	}
+	return out
+}
+
+// addDefaults sets the fields that a Balance has not.
+func (c *complete) addDefaults(d *Defaults) {
+	if d == nil {
+		return
+	}
+	from, to := reflect.ValueOf(d).Elem(), reflect.ValueOf(c.Balance).Elem()
+	for _, name := range defaultFields {
+		i, _ := fieldOf(from.Type(), name)
+		j, _ := fieldOf(to.Type(), name)
+		if to.Field(j).IsZero() && !from.Field(i).IsZero() {
+			to.Field(j).Set(from.Field(i))
+			c.inherited = append(c.inherited, name)
+		}
+	}
+}
+
+// fieldOf returns the index of the field of a struct with a name in files.
+func fieldOf(t reflect.Type, name string) (int, bool) {
+	for i := range t.NumField() {
+		if tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); tag == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// own returns the findings about a Balance as it is written: without warnings about what it does
+// not have itself.
+func (c *complete) own(found []*manifest.FieldError) (out []*manifest.FieldError) {
+	for _, f := range found {
+		field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), ".")
+		if slices.Contains(c.inherited, field) {
+			if f.Warning {
+				continue
+			}
+			f.Problem += " (from " + DefaultsKind + " or " + PoolKind + ")"
+		}
+		out = append(out, f)
+	}
+	return out
+}

@@ -1,0 +1,229 @@
+package balance
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// PoolKind is the kind of a named list of servers.
+const PoolKind = "Servers"
+
+// Pool is a named list of servers, for the Balances of its namespace that name it in an entry of
+// backends.
+type Pool struct {
+	APIVersion  string                 `json:"apiVersion,omitempty"`
+	Kind        string                 `json:"kind"`
+	Name        string                 `json:"name"`
+	Namespace   string                 `json:"namespace,omitempty"`
+	Description string                 `json:"description,omitempty"` // for readers of the file
+	Servers     manifest.List[Backend] `json:"servers"`
+	// Check is the health check of Balances without one of their own, if it fits them.
+	Check any `json:"check,omitempty"`
+}
+
+// PoolName identifies a pool.
+type PoolName = model.ServiceName
+
+// ID returns the name of the pool with its namespace.
+func (p *Pool) ID() PoolName { return idOf(p.Namespace, p.Name) }
+
+func idOf(namespace, name string) PoolName {
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return PoolName{Namespace: namespace, Name: name}
+}
+
+// PoolObject returns the reference to a pool, as messages name it.
+func PoolObject(name PoolName) model.Object {
+	o := name.BalanceObject()
+	o.Kind = PoolKind
+	return o
+}
+
+// ReadPool reads a pool, and returns the problems with its text and with its fields.
+func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*manifest.FieldError) {
+	p = new(Pool)
+	problems = m.DecodeShort(p)
+	for _, e := range problems {
+		if f, ok := e.Err.(*manifest.FieldError); ok && f.Field == "backends" {
+			f.Problem = manifest.UnknownField + ": the list of Servers is in servers"
+		}
+	}
+	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Check: p.Check}}
+	e.name()
+	isBackends := func(o *manifest.Error) bool {
+		f, ok := o.Err.(*manifest.FieldError)
+		return ok && f.Field == "backends"
+	}
+	switch {
+	case p.Servers != nil:
+		e.backends()
+	case !slices.ContainsFunc(problems, isBackends):
+		e.Add("servers", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
+	}
+	e.check()
+	for _, f := range e.All() {
+		f.Field = strings.Replace(f.Field, "backends", "servers", 1)
+		f.Problem = strings.ReplaceAll(f.Problem, "backends[", "servers[")
+	}
+	return p, problems, slices.DeleteFunc(e.All(), func(f *manifest.FieldError) bool { return isMisspelt(f, problems) })
+}
+
+// Pools returns the names of the pools that a Balance names, each once.
+func (b *Balance) Pools() (out []PoolName) {
+	for i := range b.Backends {
+		if name := b.Backends[i].Servers; name != "" && !slices.Contains(out, idOf(b.Namespace, name)) {
+			out = append(out, idOf(b.Namespace, name))
+		}
+	}
+	return out
+}
+
+// origin is where a backend comes from.
+type origin struct {
+	entry int    // of the field backends of the Balance
+	pool  string // empty: the entry is the backend
+}
+
+// complete is a Balance with what it has from pools and defaults.
+type complete struct {
+	*Balance
+	inherited []string // fields whose values come from others
+	from      []origin // of backends; nil: they are as written
+}
+
+// with returns a Balance with the servers of pools in the place of the entries that name them, and
+// with defaults, which may be nil. A pool that is not there is a finding.
+func (b *Balance) with(pools map[PoolName]*Pool, d *Defaults) (*complete, []*manifest.FieldError) {
+	merged := *b
+	c := &complete{Balance: &merged}
+	var found []*manifest.FieldError
+	if len(b.Pools()) > 0 {
+		found = c.addPools(b, pools)
+	}
+	c.addDefaults(d)
+	return c, found
+}
+
+// addPools replaces the entries that name pools. What an entry has is for the servers of the pool
+// that have nothing of the kind.
+func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*manifest.FieldError) {
+	c.Backends, c.from = manifest.List[Backend]{}, []origin{}
+	for i := range b.Backends {
+		entry := &b.Backends[i]
+		if entry.Servers == "" {
+			c.Backends, c.from = append(c.Backends, *entry), append(c.from, origin{entry: i})
+			continue
+		}
+		pool, problem := pools[idOf(b.Namespace, entry.Servers)], ""
+		switch {
+		case entry.Address != "":
+			problem = "is given beside an address: write an entry for each"
+		case pool == nil:
+			problem = noPool(b.Namespace, entry.Servers, pools)
+		}
+		if problem != "" {
+			found = append(found, &manifest.FieldError{Field: fmt.Sprintf("backends[%d].servers", i), Value: manifest.Quote(entry.Servers), Problem: problem})
+			continue
+		}
+		for j := range pool.Servers {
+			c.Backends, c.from = append(c.Backends, entry.over(pool.Servers[j])), append(c.from, origin{i, entry.Servers})
+		}
+		if c.Check == nil && pool.Check != nil {
+			c.Check, c.inherited = pool.Check, append(c.inherited, setting.Check.Field)
+		}
+	}
+	return found
+}
+
+// over returns a server of a pool with what the entry that names the pool has.
+func (b *Backend) over(s Backend) Backend {
+	if s.Port == nil && !hasPort(s.Address) {
+		s.Port = b.Port
+	}
+	if s.Weight == nil {
+		s.Weight = b.Weight
+	}
+	if s.Priority == nil && !s.Backup {
+		s.Priority, s.Backup = b.Priority, b.Backup
+	}
+	s.Drain = s.Drain || b.Drain
+	return s
+}
+
+func hasPort(address string) bool {
+	_, port, _ := cutPort(address)
+	return port != ""
+}
+
+// noPool returns the problem with the name of a pool that is not there.
+func noPool(namespace, name string, pools map[PoolName]*Pool) string {
+	id := idOf(namespace, name)
+	var names []string
+	for other := range pools {
+		if other.Namespace == id.Namespace {
+			names = append(names, other.Name)
+		} else if other.Name == name {
+			return fmt.Sprintf("is in namespace %s: a Balance uses %s of its own namespace, %s", other.Namespace, PoolKind, id.Namespace)
+		}
+	}
+	slices.Sort(names)
+	problem := "is not the name of an object of kind " + PoolKind + " in the files"
+	if similar := suggest.Similar(name, names); len(similar) > 0 {
+		return problem + suggest.DidYouMean(similar[:1])
+	}
+	return problem + ": add one, or correct the name"
+}
+
+var backendField = regexp.MustCompile(`backends\[(\d+)\]`)
+
+// written changes findings about backends to ones about the Balance as it is written.
+func (c *complete) written(found []*manifest.FieldError) {
+	if c.from == nil {
+		return
+	}
+	at := func(text string) (o origin, server string, ok bool) {
+		m := backendField.FindStringSubmatch(text)
+		if m == nil {
+			return o, "", false
+		}
+		i, err := strconv.Atoi(m[1])
+		if err != nil || i >= len(c.from) {
+			return o, "", false
+		}
+		return c.from[i], c.Backends[i].Address, true
+	}
+	place := func(text string) string {
+		o, server, ok := at(text)
+		switch {
+		case !ok:
+			return text
+		case o.pool == "":
+			return fmt.Sprintf("backends[%d]", o.entry)
+		}
+		return fmt.Sprintf("%s of %s %s", server, PoolKind, o.pool)
+	}
+	for _, f := range found {
+		f.Problem = backendField.ReplaceAllStringFunc(f.Problem, place)
+		o, server, ok := at(f.Field)
+		switch {
+		case !ok:
+		case o.pool == "":
+			f.Field = backendField.ReplaceAllStringFunc(f.Field, place)
+		default:
+			f.Field, f.Value = fmt.Sprintf("backends[%d].servers", o.entry), ""
+			f.Problem = fmt.Sprintf("server %s of %s %s: %s", manifest.Quote(server), PoolKind, o.pool, f.Problem)
+		}
+	}
+}

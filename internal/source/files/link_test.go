@@ -1,0 +1,259 @@
+package files
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// written returns the objects for which files stand.
+func written(t *testing.T, paths ...string) string {
+	t.Helper()
+	in, err := (&Reader{Paths: paths, Keep: true}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(in.Warnings) > 0 {
+		t.Errorf("warnings %v", in.Warnings)
+	}
+	var b bytes.Buffer
+	check(t, in.WriteManifests(&b))
+	return b.String()
+}
+
+// TestPoolsAreWrittenOut: 1.63 to 1.65. The example of two machines, with a pool and defaults, stands
+// for the same objects as without them, in half as many lines.
+func TestPoolsAreWrittenOut(t *testing.T) {
+	short, long := "../../../deploy/pair/web.yaml", "testdata/pair.yaml"
+	if written(t, short) != written(t, long) {
+		t.Errorf("%s\nwant\n%s", written(t, short), written(t, long))
+	}
+	lines := func(path string) int {
+		text, err := os.ReadFile(path)
+		check(t, err)
+		return bytes.Count(text, []byte("\n"))
+	}
+	if s, l := lines(short), lines(long); s > 25 || l < 40 {
+		t.Errorf("%d lines in place of %d", s, l)
+	}
+}
+
+// TestPoolFields: 1.63, 1.64. What a Balance gets from the entry, the pool and the defaults.
+func TestPoolFields(t *testing.T) {
+	const balance = "kind: Balance\nname: web\nlisten: [\"203.0.113.10:80\", \"203.0.113.10:53/udp\"]\n"
+	const plain = balance + "backends: [10.0.0.1:81, {address: 10.0.0.2, port: 82}, {address: 10.0.0.3, weight: 3}]\n"
+	pool := func(fields string) string {
+		return "---\nkind: Servers\nname: app\n" + fields
+	}
+	servers := "servers: [10.0.0.1:81, {address: 10.0.0.2, port: 82}, {address: 10.0.0.3, weight: 3}]\n"
+	for _, c := range []struct{ name, given, same string }{
+		{"alone", balance + "backends: {servers: app}\n" + pool(servers), plain},
+		{"in a list, behind another server", balance + "backends: [10.0.0.9, {servers: app}]\n" + pool("servers: 10.0.0.1\n"), balance + "backends: [10.0.0.9, 10.0.0.1]\n"},
+		{"port and weight of the entry", balance + "backends: {servers: app, port: 90, weight: 2}\n" + pool(servers),
+			balance + "backends: [{address: 10.0.0.1:81, weight: 2}, {address: 10.0.0.2, port: 82, weight: 2}, {address: 10.0.0.3, port: 90, weight: 3}]\n"},
+		{"stands by", balance + "backends: [10.0.0.9, {servers: app, backup: true}]\n" + pool("servers: [10.0.0.1, {address: 10.0.0.2, priority: 2}]\n"),
+			balance + "backends: [10.0.0.9, {address: 10.0.0.1, backup: true}, {address: 10.0.0.2, priority: 2}]\n"},
+		{"drained", balance + "backends: [10.0.0.9, {servers: app, drain: true}]\n" + pool("servers: 10.0.0.1\n"), balance + "backends: [10.0.0.9, {address: 10.0.0.1, drain: true}]\n"},
+		{"check of the pool", balance + "backends: {servers: app}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n"), balance + "backends: 10.0.0.1\ncheck: tcp\n"},
+		{"check of its own", balance + "backends: {servers: app}\ncheck: {http: /x}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n"), balance + "backends: 10.0.0.1\ncheck: {http: /x}\n"},
+		{"no check", balance + "backends: {servers: app}\ncheck: none\n" + pool("servers: 10.0.0.1\ncheck: tcp\n"), balance + "backends: 10.0.0.1\n"},
+		{"check that does not fit", "kind: Balance\nname: web\nlisten: 203.0.113.10:53/udp\nbackends: {servers: app}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n"),
+			"kind: Balance\nname: web\nlisten: 203.0.113.10:53/udp\nbackends: 10.0.0.1\n"},
+		{"defaults", plain + "---\nkind: Defaults\nscheduler: random\ncheck: tcp\nslowStart: 30s\nlimits: {rate: 10/second}\nclients: 192.0.2.0/24\n",
+			plain + "scheduler: random\ncheck: tcp\nslowStart: 30s\nlimits: {rate: 10/second}\nclients: 192.0.2.0/24\n"},
+		{"a field of its own", plain + "limits: {connections: 5}\nscheduler: round-robin\n---\nkind: Defaults\nscheduler: random\nlimits: {rate: 10/second}\n", plain + "limits: {connections: 5}\nscheduler: round-robin\n"},
+		{"pool before defaults", balance + "backends: {servers: app}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n") + "---\nkind: Defaults\ncheck: {http: /x}\n", balance + "backends: 10.0.0.1\ncheck: tcp\n"},
+		{"a default without effect", plain + "---\nkind: Defaults\nmaglevTableSize: 251\nscheduler: random\n", plain + "scheduler: random\nmaglevTableSize: 251\n"},
+		{"a List", "kind: List\napiVersion: v1\nitems:\n- {kind: Servers, name: app, servers: 10.0.0.1}\n- {kind: Balance, name: web, listen: \"203.0.113.10:80\", backends: {servers: app}}\n",
+			"kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: 10.0.0.1\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := load(c.given)
+			check(t, err)
+			want, err := load(c.same)
+			check(t, err)
+			if !reflect.DeepEqual(got.Snapshot, want.Snapshot) {
+				t.Errorf("%+v\nwant %+v", got.Snapshot, want.Snapshot)
+			}
+		})
+	}
+}
+
+// TestPoolProblems: 1.66. Each mistake has the file, the object and the field.
+func TestPoolProblems(t *testing.T) {
+	const balance = "kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: {servers: app}\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"missing pool", balance, `document 1 (line 4): Balance web: backends[0].servers: "app" is not the name of an object of kind Servers in the files: add one, or correct the name`},
+		{"similar name", balance + "---\nkind: Servers\nname: apps\nservers: 10.0.0.1\n", `backends[0].servers: "app" is not the name of an object of kind Servers in the files: did you mean apps?`},
+		{"other namespace", balance + "---\nkind: Servers\nname: app\nnamespace: shop\nservers: 10.0.0.1\n", `backends[0].servers: "app" is in namespace shop: a Balance uses Servers of its own namespace, default`},
+		{"address beside", strings.Replace(balance, "{servers: app}", "{servers: app, address: 10.0.0.1}", 1) + "---\n" + pool, `backends[0].servers: "app" is given beside an address: write an entry for each`},
+		{"twice", balance + "---\n" + pool + "---\n" + pool, "document 3 (line 10): Servers app: is defined twice, first in standard input: document 2 (line 6): remove one of them"},
+		{"cyclic", balance + "---\nkind: Servers\nname: app\nservers: {servers: app}\n", `document 2 (line 8): Servers app: servers[0].servers: "app" Servers have no other ones: write the addresses`},
+		{"no servers", balance + "---\nkind: Servers\nname: app\n", "Servers app: servers: missing: write the addresses of the servers, like 10.0.0.2:8443"},
+		{"no name", "kind: Servers\nservers: 10.0.0.1\n", "document 1 (line 1): Servers: name: missing"},
+		{"backends of a pool", balance + "---\nkind: Servers\nname: app\nbackends: 10.0.0.1\n", "Servers app: backends: unknown field: the list of Servers is in servers"},
+		{"weight", balance + "---\nkind: Servers\nname: app\nservers: [{address: 10.0.0.1, weight: 300}]\n", "Servers app: servers[0].weight: 300 is not a weight: use 0 to 100"},
+		{"check", balance + "---\nkind: Servers\nname: app\nservers: 10.0.0.1\ncheck: htttp\n", "Servers app: check: "},
+		{"server twice, by two entries", strings.Replace(balance, "{servers: app}", "[10.0.0.1, {servers: app}]", 1) + "---\n" + pool,
+			`Balance web: backends[1].servers: server "10.0.0.1" of Servers app: is also backends[0]: remove one of them, or give one a weight`},
+		{"range of another length", "kind: Balance\nname: web\nlisten: 203.0.113.10:80-89\nbackends: {servers: app}\n---\nkind: Servers\nname: app\nservers: 10.0.0.1:100-104\n",
+			`Balance web: backends[0].servers: server "10.0.0.1:100-104" of Servers app: has 5 ports for 10 of listen`},
+		{"defaults twice", balance + "---\n" + pool + "---\nkind: Defaults\n---\nkind: Defaults\n", "document 4 (line 12): Defaults: are given twice for this directory, first in standard input: document 3 (line 10): join them"},
+		{"defaults with an address", balance + "---\n" + pool + "---\nkind: Defaults\nlisten: 203.0.113.10:80\n", "document 3 (line 11): Defaults: listen: has no default: write it in each Balance"},
+		{"defaults with a name", balance + "---\n" + pool + "---\nkind: Defaults\nname: x\n", "Defaults: name: has no default: write it in each Balance"},
+		{"misspelt default", balance + "---\n" + pool + "---\nkind: Defaults\nchek: tcp\n", "Defaults: chek: unknown field: did you mean check?"},
+		{"wrong default", balance + "---\n" + pool + "---\nkind: Defaults\nslowStart: 10000h\n", `Defaults: slowStart: "10000h0m0s" is not the time of a slow start: use 1s to 1h, with its unit`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in, err := load(c.text)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "\n") > 0 {
+				t.Errorf("%v, %v\nwant %s", in, err, c.want)
+			}
+		})
+	}
+	in, err := load(pool + "---\nkind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: 10.0.0.9\n")
+	check(t, err)
+	if got := in.Warnings.Error(); !strings.Contains(got, `document 1 (line 1): Servers app: is used by no Balance: name it in one, like "backends: {servers: app}", or remove it`) {
+		t.Errorf("warnings %s", got)
+	}
+}
+
+// TestDefaultsOfDirectory: 1.65. Defaults are for the files of their directory alone.
+func TestDefaultsOfDirectory(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for name, text := range map[string]string{
+		"a/0.yaml": "kind: Defaults\nscheduler: random\n", "a/1.yaml": "kind: Balance\nname: a\nlisten: 203.0.113.10:80\nbackends: {servers: app}\n",
+		"b/1.yaml": "kind: Balance\nname: b\nlisten: 203.0.113.11:80\nbackends: {servers: app}\n", "b/2.yaml": pool,
+	} {
+		path := filepath.Join(dir, name)
+		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check(t, os.WriteFile(path, []byte(text), 0o644))
+		paths = append(paths, path)
+	}
+	in, err := (&Reader{Paths: paths}).Load()
+	check(t, err)
+	got := make(map[string]model.Scheduler)
+	for _, s := range in.Snapshot.Services {
+		got[s.Name.Name] = s.Scheduler
+	}
+	if want := map[string]model.Scheduler{"a": model.Random, "b": model.DefaultScheduler}; !maps.Equal(got, want) {
+		t.Errorf("schedulers %v, want %v", got, want)
+	}
+}
+
+// poolEdits returns texts of a file, each made of the one before by an edit of a pool, of a user, or of
+// the defaults.
+func poolEdits(r *rand.Rand, n int) (texts []string) {
+	const pools, balances = 4, 12
+	parts := make(map[string]string)
+	one := func(kind string, i int) string {
+		return fmt.Sprintf("kind: %s\nname: x%d\n", kind, i)
+	}
+	edit := func() {
+		switch i := r.IntN(balances); r.IntN(8) {
+		case 0, 1, 2:
+			parts[fmt.Sprint("pool", i%pools)] = one("Servers", i%pools) + fmt.Sprintf("servers: [10.0.0.%d, 10.0.1.%d]\n", r.IntN(9), r.IntN(9))
+		case 3:
+			delete(parts, fmt.Sprint("pool", i%pools))
+		case 4:
+			parts["defaults"] = []string{"", "kind: Defaults\nscheduler: random\n", "kind: Defaults\ncheck: tcp\n"}[r.IntN(3)]
+		case 5:
+			parts[fmt.Sprint("comment", i)] = "# a comment\n" + one("Balance", 100+i) + fmt.Sprintf("listen: 203.0.114.%d:80\nbackends: 10.0.2.%d\n", i, r.IntN(9))
+		default:
+			parts[fmt.Sprint("balance", i)] = one("Balance", i) + fmt.Sprintf("listen: 203.0.113.%d:80\nbackends: {servers: x%d}\n", i, r.IntN(pools))
+		}
+	}
+	for i := range pools {
+		parts[fmt.Sprint("pool", i)] = one("Servers", i) + "servers: 10.0.0.1\n"
+	}
+	for i := range balances {
+		parts[fmt.Sprint("balance", i)] = one("Balance", i) + fmt.Sprintf("listen: 203.0.113.%d:80\nbackends: {servers: x%d}\n", i, i%pools)
+	}
+	for range n {
+		var all []string
+		for _, name := range slices.Sorted(maps.Keys(parts)) {
+			if parts[name] != "" {
+				all = append(all, parts[name])
+			}
+		}
+		texts = append(texts, strings.Join(all, "---\n"))
+		edit()
+	}
+	return texts
+}
+
+// TestFollowPools: after each edit, a follower has the states, the changes and the problems of a
+// reader that reads all for the first time, and most edits are not a reason to check all objects.
+func TestFollowPools(t *testing.T) {
+	for _, blocks := range []int{1, 300, 0} {
+		texts := poolEdits(rand.New(rand.NewPCG(7, uint64(blocks))), 150)
+		s, path := follow(t, []byte(texts[0]))
+		s.files.blocks = blocks
+		states, failed, alone := map[model.ServiceName]model.ServiceState{}, 0, 0
+		for i, text := range texts {
+			check(t, os.WriteFile(path, []byte(text), 0o600))
+			indexed := s.index
+			u, err := s.Load()
+			want, wantErr := (&Reader{Paths: []string{path}}).Load()
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("blocks %d, edit %d: %v, want %v\n%s", blocks, i, err, wantErr, text)
+			}
+			if err != nil {
+				failed++
+				continue
+			}
+			if s.index == indexed {
+				alone++
+			}
+			changes, now := want.Snapshot.Since(states)
+			states = maps.Clone(now)
+			if !reflect.DeepEqual(u.Services, changes.Services) || !reflect.DeepEqual(s.Lookup(nil), now) {
+				t.Fatalf("blocks %d, edit %d gives %v, want %v\n%s", blocks, i, u.Services, changes.Services, text)
+			}
+			problems, _ := want.Warnings.Split()
+			if got := s.State().Warnings; !slices.Equal(got, problems.Lines()) {
+				t.Fatalf("blocks %d, edit %d warns of\n%q, want\n%q", blocks, i, got, problems.Lines())
+			}
+		}
+		t.Logf("blocks %d: %d texts, %d invalid, %d of the index", blocks, len(texts), failed, alone)
+		if failed == 0 || blocks == 1 && alone < len(texts)/8 {
+			t.Errorf("blocks %d: %d texts, %d invalid, %d of the index", blocks, len(texts), failed, alone)
+		}
+	}
+}
+
+// TestPoolEditConcernsItsUsers: an edited pool makes other objects of its users, and of no other
+// Balance.
+func TestPoolEditConcernsItsUsers(t *testing.T) {
+	text := pool + "---\nkind: Servers\nname: other\nservers: 10.0.0.7\n"
+	for i := range 20 {
+		text += fmt.Sprintf("---\nkind: Balance\nname: b%d\nlisten: 203.0.113.%d:80\nbackends: {servers: %s}\n", i, i, []string{"app", "other", "other", "other"}[i%4])
+	}
+	s, path := follow(t, []byte(text))
+	s.files.blocks = 1
+	_, err := s.Load()
+	check(t, err)
+	before := maps.Clone(s.Lookup(nil))
+	check(t, os.WriteFile(path, []byte(strings.Replace(text, "10.0.0.1", "10.0.0.5", 1)), 0o600))
+	u, err := s.Load()
+	check(t, err)
+	same := 0
+	for name, state := range s.Lookup(nil) {
+		if state.Service == before[name].Service {
+			same++
+		}
+	}
+	if len(u.Services) != 5 || same != 15 {
+		t.Errorf("%d changed, %d Services are the same values, want 5 and 15", len(u.Services), same)
+	}
+}
