@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,9 +73,19 @@ func record(t testing.TB, c *Conn, rs *nft.Ruleset) (out frames) {
 	return out
 }
 
-// played is a connection to a kernel that answers with frames.
+// silent returns a socket on which nothing arrives.
+var silent = sync.OnceValue(func() int {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	return ends[0]
+})
+
+// played is a connection to a kernel that answers with frames. Of an answer that is not read to its end,
+// nothing is left.
 func played(fr frames) *Conn {
-	return &Conn{nl: nltest.Dial(func(requests []netlink.Message) ([]netlink.Message, error) {
+	return &Conn{socket: &socket{fd: silent(), buffer: make([]byte, 1)}, nl: nltest.Dial(func(requests []netlink.Message) ([]netlink.Message, error) {
 		if len(requests) == 0 {
 			return nil, nil
 		}
@@ -93,6 +104,15 @@ func played(fr frames) *Conn {
 		header.Type = netlink.Done
 		return append(out, netlink.Message{Header: header}), nil
 	})}
+}
+
+// TestPlayed: a connection with frames can be asked after an answer that is none.
+func TestPlayed(t *testing.T) {
+	c := played(nil)
+	c.note(errMalformed)
+	if _, _, err := c.Set(nft.AffinityMap, model.IPv4); c.dirty {
+		t.Error("the connection waits for the rest of an answer:", err)
+	}
 }
 
 func dumped(c *Conn) (*nft.Ruleset, error) { return reading{expected: &nft.Ruleset{}}.tables(c) }

@@ -129,10 +129,20 @@ func execute[E any, P interface {
 	expr.Any
 }](s *symbolic, data []byte, do func(*symbolic, P) error) error {
 	e := P(new(E))
-	if err := expr.Unmarshal(FamilyNumber(s.family), data, e); err != nil {
+	if err := unmarshal(FamilyNumber(s.family), data, e); err != nil {
 		return err
 	}
 	return do(s, e)
+}
+
+// unmarshal decodes an expression with the library, which takes for granted that values have their length.
+func unmarshal(family byte, data []byte, e expr.Any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decode expression: %v", p)
+		}
+	}()
+	return expr.Unmarshal(family, data, e)
 }
 
 func (s *symbolic) bitwise(e *expr.Bitwise) error {

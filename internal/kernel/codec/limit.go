@@ -93,7 +93,7 @@ func decodeLimit(a netlinkio.Attributes, t nft.LimitType) (v nft.Value) {
 			}
 			// A copy, because otherwise the compiler lets what a refers to escape to the
 			// heap, for every element of every set.
-			if expr.Unmarshal(unix.NFPROTO_UNSPEC, slices.Clone(a.Data), e) == nil {
+			if unmarshal(unix.NFPROTO_UNSPEC, slices.Clone(a.Data), e) == nil {
 				v = nft.LimitValue(limitOf(e))
 			}
 		}
