@@ -15,9 +15,9 @@ import (
 // is there as a comment with its problem.
 func (c *Config) Text(name string) (string, error) {
 	for {
-		text, first, err := c.write(name)
-		if err != nil || len(first) == 0 {
-			return text, err
+		text, first := c.write(name)
+		if len(first) == 0 {
+			return text, nil
 		}
 		in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 		var problems manifest.Errors
@@ -27,8 +27,8 @@ func (c *Config) Text(name string) (string, error) {
 					b.note(0, "", "warning: %s", w.Err)
 				}
 			}
-			text, _, err = c.write(name)
-			return text, err
+			text, _ = c.write(name)
+			return text, nil
 		} else if !errors.As(err, &problems) {
 			return "", err
 		}
@@ -61,19 +61,22 @@ func at(places []place, line int) (found *Balance) {
 }
 
 // write returns the text, and where it has Balances that are no comments.
-func (c *Config) write(name string) (string, []place, error) {
+func (c *Config) write(name string) (string, []place) {
 	var out strings.Builder
 	var places []place
 	comment(&out, "Balances of "+name+". Lines without an equivalent are comments, with their number in it.")
 	writeNotes(&out, c.Notes)
+	texts := make([]string, len(c.Balances))
+	for i, b := range c.Balances {
+		var err error
+		if texts[i], err = b.Balance.Text(); err != nil && b.Problem == "" {
+			b.Problem = err.Error() // YAML has no text for a value, such as one with control characters
+		}
+	}
 	if !slices.ContainsFunc(c.Balances, func(b *Balance) bool { return b.Problem == "" }) {
 		comment(&out, "No Balance of it can be used as it is.")
 	}
-	for _, b := range c.Balances {
-		text, err := b.Balance.Text()
-		if err != nil {
-			return "", nil, fmt.Errorf("%s: %w", b.Origin, err)
-		}
+	for i, b := range c.Balances {
 		if b.Problem == "" {
 			places = append(places, place{strings.Count(out.String(), "\n") + 1, b})
 			out.WriteString("---\n")
@@ -83,15 +86,15 @@ func (c *Config) write(name string) (string, []place, error) {
 		comment(&out, b.Origin)
 		writeNotes(&out, b.Notes)
 		if b.Problem == "" {
-			out.WriteString(text)
+			out.WriteString(texts[i])
 			continue
 		}
 		comment(&out, "Not used: "+b.Problem)
-		for line := range strings.Lines(text) {
+		for line := range strings.Lines(texts[i]) {
 			comment(&out, "  "+strings.TrimSuffix(line, "\n"))
 		}
 	}
-	return out.String(), places, nil
+	return out.String(), places
 }
 
 func writeNotes(out *strings.Builder, notes []Note) {
