@@ -89,8 +89,8 @@ clean: ## remove the output of the other targets
 ##@ Rare
 
 .PHONY: test-machines
-test-machines: ## run the tests of two machines, of three behind ECMP routers, and of names in DNS, with keepalived, conntrackd and dnsmasq (2 minutes); needs root and Debian
-	scripts/install-packages nft:nftables $(PAIR) dnsmasq:dnsmasq-base
+test-machines: ## run the tests of two machines, of three behind ECMP routers, and of names in DNS, with keepalived, conntrackd, bird, FRR and dnsmasq (2 minutes); needs root and Debian
+	scripts/install-packages nft:nftables $(PAIR) $(SPEAKERS) dnsmasq:dnsmasq-base
 	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp ./test/names
 
 .PHONY: screenshots
@@ -215,14 +215,17 @@ neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy,
 # What two machines run beside nftproxy.
 PAIR := keepalived:keepalived conntrackd:conntrackd ping:iputils-ping ip:iproute2
 
+# What nodes and routers announce addresses by.
+SPEAKERS := bird:bird2 /usr/lib/frr/bgpd:frr
+
 .PHONY: pair
 pair: ## let one of two machines take over from the other, in ten settings, and write docs/high-availability.md (3 minutes); needs root and Debian
 	scripts/install-packages nft:nftables $(PAIR)
 	PAGE=$(abspath docs/high-availability.md) go test -count=1 -v -run . -bench '^BenchmarkSwitch$$' -benchtime 1x ./test/pair
 
 .PHONY: ecmp
-ecmp: ## serve one address by three nodes behind two ECMP routers, and write docs/ecmp.md (2 minutes); needs root and Debian
-	scripts/install-packages nft:nftables ip:iproute2 conntrackd:conntrackd
+ecmp: ## serve one address by three nodes behind two ECMP routers, announce it with bird and FRR, and write docs/ecmp.md (3 minutes); needs root and Debian
+	scripts/install-packages nft:nftables ip:iproute2 conntrackd:conntrackd $(SPEAKERS)
 	PAGE=$(abspath docs/ecmp.md) go test -count=1 -v -run . -bench . -benchtime 1x ./test/ecmp
 
 .PHONY: nodes

@@ -76,7 +76,7 @@ func TestStatusServes(t *testing.T) {
 	}
 	calls, messages := followScript(t, ns)
 	answers(0, "default/web serves: 2 of 2 servers usable\n")
-	eventually(t, "the announcement", func() bool { return calls() == "enable vips" })
+	eventually(t, "the announcement", func() bool { return calls() == announce })
 	second.set(t, false)
 	answers(0, "default/web serves: 1 of 2 servers usable; "+second.pod.IPv4.String()+": its health check fails: connect: refused")
 	if r := ask(t, ns, "status", "--problems"); r.code != exitFailed {
@@ -84,19 +84,19 @@ func TestStatusServes(t *testing.T) {
 	}
 	first.set(t, false)
 	answers(exitFailed, "default/web does not serve: 0 of 2 servers usable; ")
-	eventually(t, "the withdrawal", func() bool { return calls() == "disable vips" })
+	eventually(t, "the withdrawal", func() bool { return calls() == withdraw })
 	if r := ask(t, ns, "status"); r.code != 0 {
 		t.Errorf("the node is healthy: %d %s", r.code, r.stdout)
 	}
 	first.set(t, true)
-	eventually(t, "the announcement", func() bool { return calls() == "enable vips" })
+	eventually(t, "the announcement", func() bool { return calls() == announce })
 	before := strings.Count(messages.String(), "no daemon answers")
 	p.kill()
 	if r := ask(t, ns, "status", "--serves", "web"); r.code != exitError {
 		t.Errorf("without a daemon: %d %s", r.code, r.stdout)
 	}
 	eventually(t, "answers without a daemon", func() bool { return strings.Count(messages.String(), "no daemon answers") > before+1 })
-	if last := calls(); last != "enable vips" {
+	if last := calls(); last != announce {
 		t.Errorf("%q while nftproxy is down", last)
 	}
 	daemon()
@@ -120,7 +120,13 @@ func TestStatusServes(t *testing.T) {
 	}
 }
 
-// followScript runs the script of docs/ecmp.md with a birdc that notes its arguments, and
+// Arguments of ip in that script.
+const (
+	announce = "route replace blackhole 198.51.100.10/32"
+	withdraw = "route flush exact 198.51.100.10/32"
+)
+
+// followScript runs the script of docs/ecmp.md with an ip that notes its arguments, and
 // returns a function that returns the last ones, and what the script prints as errors.
 func followScript(t *testing.T, ns *netlab.Namespace) (last func() string, messages *netlab.LogBuffer) {
 	t.Helper()
@@ -132,7 +138,7 @@ func followScript(t *testing.T, ns *netlab.Namespace) (last func() string, messa
 	script, calls := filepath.Join(dir, "follow"), filepath.Join(dir, "calls")
 	program, err := filepath.Abs(os.Args[0])
 	err = errors.Join(err, os.WriteFile(script, []byte(strings.Replace(found[1], "sleep 1", "sleep 0.1", 1)), 0o755),
-		os.WriteFile(filepath.Join(dir, "birdc"), []byte("#!/bin/sh\necho \"$*\" >>"+calls+"\n"), 0o755),
+		os.WriteFile(filepath.Join(dir, "ip"), []byte("#!/bin/sh\necho \"$*\" >>"+calls+"\n"), 0o755),
 		os.Symlink(program, filepath.Join(dir, "nftproxy")))
 	if err != nil {
 		t.Fatal(err)

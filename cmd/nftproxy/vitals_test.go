@@ -40,7 +40,7 @@ func TestHealthThatActs(t *testing.T) {
 	if page == nil {
 		t.Fatal("docs/ecmp.md has no program")
 	}
-	program := strings.ReplaceAll(page[1], "birdc ", "echo birdc >>"+calls+" ") +
+	program := strings.ReplaceAll(page[1], "ip route ", "echo ip route >>"+calls+" ") +
 		"echo $NFTPROXY_SERVICE $NFTPROXY_STATE $NFTPROXY_USABLE/$NFTPROXY_SERVERS$HOME >>" + calls + "\n"
 	if err := os.WriteFile(script, []byte(program), 0o700); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestHealthThatActs(t *testing.T) {
 			return string(value) == file+"\n" && got == code
 		})
 	}
-	is("default/web", "0", 200, "birdc enable vips", "default/web usable 2/2")
+	is("default/web", "0", 200, "ip route replace blackhole 198.51.100.10/32", "default/web usable 2/2")
 	is("shop/one", "0", 200, "shop/one usable 1/1")
 	announced(true)
 	second.set(t, false)
@@ -71,7 +71,7 @@ func TestHealthThatActs(t *testing.T) {
 	announced(false)
 	is("default/web", "0", 200)
 	first.set(t, false)
-	is("default/web", "1", 503, "birdc disable vips", "default/web unusable 0/2")
+	is("default/web", "1", 503, "ip route flush exact 198.51.100.10/32", "default/web unusable 0/2")
 	if code, _ := get(t, ns, "http://127.0.0.1:7014/healthz/shop/other"); code != 404 {
 		t.Errorf("an unknown Balance: %d", code)
 	}
@@ -86,7 +86,7 @@ func TestHealthThatActs(t *testing.T) {
 	run()
 	is("default/web", "0", 200, "default/web usable 1/2")
 	log, err := os.ReadFile(calls)
-	if err != nil || strings.Count(string(log), "default/web") != 3 || strings.Count(string(log), "birdc") != 3 {
+	if err != nil || strings.Count(string(log), "default/web") != 3 || strings.Count(string(log), "ip route") != 3 {
 		t.Errorf("calls: %s, %v", log, err)
 	}
 }

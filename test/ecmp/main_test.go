@@ -1,6 +1,6 @@
 // Package ecmp tests several nodes that serve the same addresses behind routers that
 // spread flows over them (equal-cost multipath), as docs/ecmp.md describes it. Static
-// routes stand for those of a routing daemon.
+// routes stand for those of a routing daemon, except in the tests of such daemons.
 package ecmp
 
 import (

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -148,24 +149,30 @@ func (l *lab) sync(n *netlab.Host, i int) {
 	if err := os.WriteFile(file, fmt.Appendf(nil, syncConfig, firstNode+i, dir), 0o644); err != nil {
 		l.t.Fatal(err)
 	}
+	l.start(n, "conntrackd", "-C", file)
+	netlab.Eventually(l.t, patience, func() error {
+		if out, err := n.Output("conntrackd", "-C", file, "-s"); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// start starts a program on a host, which ends with the test.
+func (l *lab) start(on *netlab.Host, name string, args ...string) {
+	l.t.Helper()
 	var log netlab.LogBuffer
-	cmd := exec.Command("conntrackd", "-C", file)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := n.Start(cmd); err != nil {
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &log, &log, time.Second
+	if err := on.Start(cmd); err != nil {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if l.t.Failed() {
-			fmt.Fprintf(l.t.Output(), "conntrackd on %s:\n%s\n", n.Name, log.String())
+			fmt.Fprintf(l.t.Output(), "%s on %s:\n%s\n", name, on.Name, log.String())
 		}
-	})
-	netlab.Eventually(l.t, patience, func() error {
-		if out, err := n.Output("conntrackd", "-C", file, "-s"); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
 	})
 }
 

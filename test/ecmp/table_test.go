@@ -54,7 +54,8 @@ func BenchmarkPage(b *testing.B) {
 	b.Run("changes", func(b *testing.B) { changesTable(b, tables) })
 	b.Run("affinity", func(b *testing.B) { affinityTable(b, tables) })
 	b.Run("path MTU", func(b *testing.B) { pathMTU(b, tables) })
-	if page := os.Getenv("PAGE"); page != "" && len(tables) == 5 && !b.Failed() {
+	b.Run("routes", func(b *testing.B) { routesTable(b, tables) })
+	if page := os.Getenv("PAGE"); page != "" && len(tables) == 6 && !b.Failed() {
 		if err := report.RewriteFile(page, tables); err != nil {
 			b.Error(err)
 		}
