@@ -104,6 +104,11 @@ screenshots: ## take the pictures of terminals and of the page of --web in docs/
 fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
 	FUZZTIME=$(FUZZTIME) FUZZ='$(FUZZ)' scripts/fuzz
 
+.PHONY: fuzz-libfuzzer
+fuzz-libfuzzer: ## build all fuzz targets as ClusterFuzzLite and OSS-Fuzz do, and run each with RUNS inputs (10 minutes); needs Debian
+	scripts/install-packages clang:clang zip:zip unzip:unzip '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*:libclang-rt-dev'
+	RUNS=$(RUNS) FUZZ='$(FUZZ)' scripts/fuzz-libfuzzer
+
 .PHONY: scorecard
 scorecard: ## judge the last commit by OpenSSF Scorecard, with the checks that need no Internet (compiles it: minutes the first time)
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive HEAD | tar -x -C "$$dir" && \

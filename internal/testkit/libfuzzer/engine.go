@@ -1,0 +1,53 @@
+package libfuzzer
+
+import (
+	"io"
+	"reflect"
+	"time"
+)
+
+// engine is what package testing calls for fuzzing. What it needs for tests does nothing.
+type engine struct {
+	coordinate func(seeds []corpusEntry, types []reflect.Type)
+	work       func(call func(corpusEntry) error)
+}
+
+func (e engine) CoordinateFuzzing(_ time.Duration, _ int64, _ time.Duration, _ int64, _ int, seeds []corpusEntry, types []reflect.Type, _, _ string) error {
+	e.coordinate(seeds, types)
+	return nil
+}
+
+func (e engine) RunFuzzWorker(call func(corpusEntry) error) error {
+	e.work(call)
+	return nil
+}
+
+func (engine) MatchString(pattern, name string) (bool, error) { return pattern == "^"+name+"$", nil }
+
+func (engine) ReadCorpus(string, []reflect.Type) ([]corpusEntry, error) { return nil, nil }
+
+func (engine) CheckCorpus([]any, []reflect.Type) error { return nil }
+
+func (engine) ResetCoverage() {}
+
+func (engine) SnapshotCoverage() {}
+
+func (engine) ImportPath() string { return "" }
+
+func (engine) ModulePath() string { return "" }
+
+func (engine) SetPanicOnExit0(bool) {}
+
+func (engine) StartCPUProfile(io.Writer) error { return nil }
+
+func (engine) StopCPUProfile() {}
+
+func (engine) StartTestLog(io.Writer) {}
+
+func (engine) StopTestLog() error { return nil }
+
+func (engine) WriteProfileTo(string, io.Writer, int) error { return nil }
+
+func (engine) InitRuntimeCoverage() (string, func(string, string) (string, error), func() float64) {
+	return "", nil, nil
+}
