@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -97,7 +98,7 @@ func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *memb
 	meterOf(c).Start(func() string { return "creating the Service" })
 	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions)
 	meterOf(c).Stop()
-	if errors.Is(err, context.Canceled) && !errors.Is(err, fleet.ErrNotRemoved) {
+	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {
 		err = fmt.Errorf("interrupted after %s; all objects of this run are removed", terminal.Count(r.Rounds, "round"))
 	}
 	if err != nil && r.Rounds == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 )
 
 // ConvergeOptions say how to measure.
@@ -39,18 +40,19 @@ func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o Co
 	c := newConverging(f, agents, o)
 	c.report.addNodes(nodes, agents)
 	defer func() { c.report.finish() }()
-	if err := f.permitted(ctx); err != nil {
+	if err := kubectl.Permitted(ctx, f.API, rights, "converge"); err != nil {
 		return &c.report, err
 	}
 	begin := time.Now()
 	c.report.Started = begin
 	defer func() {
 		c.report.Seconds = time.Since(begin).Seconds()
-		if left := c.probe.remove(ctx, &c.report); left != nil {
-			err = errors.Join(err, left)
-		}
+		err = errors.Join(err, c.probe.remove(ctx))
+		c.report.Remains = c.probe.Remains
 	}()
-	if err := c.probe.create(ctx, &c.report); err != nil {
+	err = c.probe.create(ctx)
+	c.report.Removed, c.report.Others = c.probe.Removed, c.probe.Others
+	if err != nil {
 		return &c.report, err
 	}
 	for n := 0; n <= o.Rounds && len(c.agents) > 0; n++ { // the Service is new in round 0, which is not measured
@@ -73,7 +75,7 @@ type converging struct {
 func newConverging(f *Fleet, agents []Agent, o ConvergeOptions) *converging {
 	c := &converging{Fleet: f, ConvergeOptions: o, agents: agents, probe: newProbe(f.API, &o, o.limit(f.Timeout))}
 	c.report.Changes = []Written{}
-	c.report.Namespace, c.report.Wait = c.probe.namespace, o.Wait.Seconds()
+	c.report.Namespace, c.report.Wait = c.probe.Name, o.Wait.Seconds()
 	return c
 }
 
@@ -103,13 +105,13 @@ func (c *converging) round(ctx context.Context, n int) error {
 		}
 		c.Progress(n, have-len(missing))
 	}
-	if err := ended(ctx); err != nil {
+	if err := kubectl.Ended(ctx); err != nil {
 		return err
 	}
 	c.drop(ctx, n, missing)
 	if n > 0 {
 		c.report.Rounds++
-		c.report.Changes = append(c.report.Changes, Written{c.probe.endpoint.String(), c.probe.answered})
+		c.report.Changes = append(c.report.Changes, Written{c.probe.endpoint.String(), c.probe.Answered})
 	}
 	return nil
 }
@@ -120,14 +122,6 @@ const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
-
-// ended returns why a measurement has ended early: [context.Canceled], or it took too long.
-func ended(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return context.Cause(ctx)
-	}
-	return ctx.Err()
-}
 
 func wait(ctx context.Context, d time.Duration) error {
 	select {
@@ -176,7 +170,7 @@ func (c *converging) judge(n int, a *Answer[said], m missing) {
 	case s.changed.AgeSeconds > 0 && s.changed.OnlyEndpoint == c.probe.endpoint.String():
 		delete(m, node)
 		if n > 0 {
-			took, excess := s.after(c.probe.answered, s.changed.AgeSeconds)
+			took, excess := s.after(c.probe.Answered, s.changed.AgeSeconds)
 			c.report.add(node, took, excess)
 		}
 	case s.endpoint && !s.changed.Time.IsZero() && s.changed.AgeSeconds == 0:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -35,8 +36,8 @@ type Convergence struct {
 	Remains string `json:"remains,omitempty"`
 	// Removed are namespaces of earlier runs that were removed, and Others those of runs that may
 	// not have ended.
-	Removed []string `json:"removed,omitempty"`
-	Others  []Other  `json:"others,omitempty"`
+	Removed []string        `json:"removed,omitempty"`
+	Others  []kubectl.Other `json:"others,omitempty"`
 
 	excess []float64
 }
@@ -45,12 +46,6 @@ type Convergence struct {
 type Written struct {
 	Endpoint string    `json:"endpoint"` // with the port
 	Answered time.Time `json:"answered"` // when the answer of the API server had arrived here
-}
-
-// Other is the namespace of another run.
-type Other struct {
-	Namespace string    `json:"namespace"`
-	Ends      time.Time `json:"ends"` // at the latest, by the clock of the API server
 }
 
 // Distribution has quantiles of durations in seconds.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
@@ -171,7 +172,7 @@ func TestConvergeInterrupted(t *testing.T) {
 				}
 			}
 			r, err := converge(t, ctx, open(t, s, fleet.PortForward, 20*time.Second), fleet.ConvergeOptions{Rounds: 9, Wait: time.Minute})
-			if !errors.Is(err, context.Canceled) || errors.Is(err, fleet.ErrNotRemoved) || r.Rounds != c.rounds || times != c.after {
+			if !errors.Is(err, context.Canceled) || errors.Is(err, kubectl.ErrNotRemoved) || r.Rounds != c.rounds || times != c.after {
 				t.Errorf("%v after %d rounds, %d writes", err, r.Rounds, times)
 			}
 			if left := store.Paths(); len(left) > 0 {
@@ -253,7 +254,7 @@ func TestConvergeForbidden(t *testing.T) {
 	s := fleetlab.New(t, []fleetlab.Agent{follower("n", store.Follows(0, nil, nil, nil))})
 	s.Others = store
 	r, err := converge(t, t.Context(), open(t, s, fleet.PortForward, 20*time.Second), fleet.ConvergeOptions{Rounds: 1, Wait: time.Minute})
-	if !errors.Is(err, fleet.ErrNotRemoved) || !strings.HasSuffix(err.Error(), "kubectl delete namespace "+r.Namespace) || r.Rounds != 1 {
+	if !errors.Is(err, kubectl.ErrNotRemoved) || !strings.HasSuffix(err.Error(), "kubectl delete namespace "+r.Namespace) || r.Rounds != 1 {
 		t.Errorf("without the permission to delete: %v, %+v", err, r)
 	}
 }
