@@ -98,7 +98,7 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	}
 	report := conntest.NewReport(p.service.String(), results, time.Since(start).Seconds())
 	report.Notes = p.notes
-	if err := printTest(c.OutOrStdout(), report, o.output, paint); err != nil {
+	if err := printTest(c.OutOrStdout(), report, o.output, true, paint); err != nil {
 		return err
 	}
 	if report.Failed > 0 {
@@ -107,15 +107,15 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	return nil
 }
 
-// printTest prints the report of a test.
-func printTest(w io.Writer, r *conntest.Report, format string, paint bool) error {
+// printTest prints the report of a test. As text, it has all cases, or these that have not passed.
+func printTest(w io.Writer, r *conntest.Report, format string, all, paint bool) error {
 	switch format {
 	case "json":
 		return r.JSON(w)
 	case "junit":
 		return r.JUnit(w)
 	}
-	return r.Print(w, paint)
+	return r.Print(w, all, paint)
 }
 
 func (o *testOptions) check() (err error) {

@@ -182,7 +182,7 @@ func (p *oracle) cases(origins []string, room *conntest.Room) (out []*conntest.C
 			if c.From == conntest.Namespace {
 				packet.Source, packet.Interface = room.Client(model.FamilyOf(t.to.Addr())), room.Device
 			} else {
-				packet.FromNode, packet.Source = true, routedSource(t.to.Addr())
+				packet.FromNode, packet.Source = true, host.RoutedSource(t.to.Addr())
 			}
 			r, err := p.explain(packet)
 			if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -297,11 +296,11 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 			return err
 		}
 		if !p.Source.IsValid() {
-			p.FromNode, p.Source = true, routedSource(p.Destination)
+			p.FromNode, p.Source = true, host.RoutedSource(p.Destination)
 		}
 		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, f) }, local)
 		if asked != nil {
-			p.Source = routedSource(p.Destination)
+			p.Source = host.RoutedSource(p.Destination)
 		}
 		t := rs.Table(model.FamilyOf(p.Destination))
 		if t != nil && p.Source.IsValid() {
@@ -374,17 +373,4 @@ func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.
 		return err
 	})
 	return to, listens
-}
-
-// routedSource returns the source address of this machine for a destination, or
-// the zero Addr if it has no route there. Connecting a datagram socket looks up
-// the route and sends nothing.
-func routedSource(to netip.Addr) netip.Addr {
-	c, err := net.Dial("udp", netip.AddrPortFrom(to, 9).String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	defer c.Close()
-	own, _ := netip.ParseAddrPort(c.LocalAddr().String())
-	return own.Addr().Unmap().WithZone("")
 }

@@ -34,7 +34,7 @@ func addMachine(r *explain.Result) {
 	const most = 3 // notes about routes
 	missing := 0
 	for _, a := range elsewhere {
-		if !routedSource(a).IsValid() && missing < most {
+		if !host.RoutedSource(a).IsValid() && missing < most {
 			r.Notes = append(r.Notes, fmt.Sprintf("this machine has no route to %s", a))
 			missing++
 		}

@@ -234,7 +234,7 @@ func packetOf(c *trace.Connection, m trace.Match) explain.Packet {
 		p.Source, p.Interface, p.FromNode = first.Source.Addr(), first.Interface(), first.In == 0
 	}
 	if !p.Source.IsValid() {
-		p.FromNode, p.Source = true, routedSource(p.Destination)
+		p.FromNode, p.Source = true, host.RoutedSource(p.Destination)
 	}
 	return p
 }

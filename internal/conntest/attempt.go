@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Outcome is what happened to a connection.
@@ -69,12 +70,20 @@ func (c *Case) misdirected(a *Attempt) string {
 		return a.where() + c.Words.Text(", which is not an endpoint for this client")
 	case !a.Source.IsValid() || !a.Client.IsValid():
 		return ""
-	case a.Source != a.Client && !forwards[i].Masqueraded:
+	case c.Loose:
+		return ""
+	case a.Source != a.Client && !forwards[i].Masqueraded && c.keepsClient():
 		return c.Words.Sprintf("endpoint %s sees the client as %s, and its address should be kept", a.Endpoint, a.Source)
-	case a.Source == a.Client && forwards[i].Masqueraded && c.From != Host: // else it may be the address to masquerade with
+	case a.Source == a.Client && forwards[i].Masqueraded && (c.From == Namespace || c.From == Pod): // else it may be the address to masquerade with
 		return c.Words.Sprintf("endpoint %s sees the client as %s, which should be masqueraded", a.Endpoint, a.Source)
 	}
 	return ""
+}
+
+// keepsClient reports whether only these rules decide whether an endpoint sees the address of the
+// client. Networks of clusters masquerade connections between nodes and pods on other nodes too.
+func (c *Case) keepsClient() bool {
+	return c.Node == "" || c.From == Pod || c.From == AnotherNode && c.Policy == model.PolicyLocal.String()
 }
 
 // where returns what happened and where, such as "answered by 10.1.1.2:8080".

@@ -16,10 +16,16 @@ type Origin string
 const (
 	Host      Origin = "host"      // the machine itself
 	Namespace Origin = "namespace" // a client beside the machine: see [Room]
+
+	Pod         Origin = "pod"          // of the node, in a cluster
+	AnotherNode Origin = "another node" // a node beside it
+	Outside     Origin = "outside"      // where the test was started
 )
 
 // Case is one frontend that clients connect to from one origin.
 type Case struct {
+	// Node is the one whose rules decide; empty: this machine.
+	Node     string         `json:"node,omitempty"`
 	Service  string         `json:"service"` // namespace/name:port
 	Kind     string         `json:"kind"`    // of the frontend: ClusterIP, NodePort...
 	Protocol string         `json:"protocol"`
@@ -40,6 +46,9 @@ type Case struct {
 	Words words.Vocabulary `json:"-"`
 	// Skip is why the case is not tried; empty: it is.
 	Skip string `json:"-"`
+	// Loose reports that the prediction does not know which addresses the rules masquerade, as on a
+	// node without nftproxy.
+	Loose bool `json:"-"`
 
 	protocol model.Protocol
 }

@@ -140,7 +140,7 @@ func got(in words.Vocabulary, attempts []Attempt, met []Reached) string {
 // Compare orders results: failed ones first, then by Service, frontend and origin.
 func (r *Result) Compare(o *Result) int {
 	order := []State{NotPassed, Passed, NotTried}
-	return cmp.Or(cmp.Compare(slices.Index(order, r.State), slices.Index(order, o.State)),
+	return cmp.Or(cmp.Compare(slices.Index(order, r.State), slices.Index(order, o.State)), cmp.Compare(r.Node, o.Node),
 		cmp.Compare(r.Service, o.Service), cmp.Compare(r.Kind, o.Kind), r.To.Compare(o.To), cmp.Compare(r.Protocol, o.Protocol),
 		cmp.Compare(r.From, o.From))
 }

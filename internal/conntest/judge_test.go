@@ -134,7 +134,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the report is %+v", r)
 	}
 	var text, document bytes.Buffer
-	if err := r.Print(&text, false); err != nil {
+	if err := r.Print(&text, true, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

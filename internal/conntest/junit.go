@@ -9,14 +9,15 @@ import (
 
 // junitSuites is a document of JUnit's XML format, in the form that readers agree on.
 type junitSuites struct {
-	XMLName  xml.Name   `xml:"testsuites"`
-	Name     string     `xml:"name,attr"`
-	Tests    int        `xml:"tests,attr"`
-	Failures int        `xml:"failures,attr"`
-	Skipped  int        `xml:"skipped,attr"`
-	Errors   int        `xml:"errors,attr"`
-	Time     string     `xml:"time,attr"` // seconds
-	Suite    junitSuite `xml:"testsuite"`
+	XMLName  xml.Name `xml:"testsuites"`
+	Name     string   `xml:"name,attr"`
+	Tests    int      `xml:"tests,attr"`
+	Failures int      `xml:"failures,attr"`
+	Skipped  int      `xml:"skipped,attr"`
+	Errors   int      `xml:"errors,attr"`
+	Time     string   `xml:"time,attr"` // seconds
+	// Suites are one for each node, and one if there is a single machine.
+	Suites []*junitSuite `xml:"testsuite"`
 }
 
 type junitSuite struct {
@@ -27,6 +28,7 @@ type junitSuite struct {
 	Errors   int         `xml:"errors,attr"`
 	Time     string      `xml:"time,attr"`
 	Cases    []junitCase `xml:"testcase"`
+	seconds  float64
 }
 
 type junitCase struct {
@@ -34,6 +36,7 @@ type junitCase struct {
 	ClassName string       `xml:"classname,attr"`
 	Time      string       `xml:"time,attr"`
 	Failure   *junitReason `xml:"failure"`
+	Error     *junitReason `xml:"error"`
 	Skipped   *junitReason `xml:"skipped"`
 	Output    string       `xml:"system-out,omitempty"`
 }
@@ -46,27 +49,50 @@ type junitReason struct {
 
 // JUnit writes the report as JUnit's XML.
 func (r *Report) JUnit(w io.Writer) error {
-	time, tests := fmt.Sprintf("%.3f", r.Seconds), len(r.Cases)
 	name := "nftproxy test " + r.Of
-	suite := junitSuite{Name: name, Tests: tests, Failures: r.Failed, Skipped: r.Skipped, Time: time}
+	all := junitSuites{Name: name, Tests: len(r.Cases) + len(r.Untested), Failures: r.Failed, Skipped: r.Skipped, Errors: len(r.Untested), Time: seconds(r.Seconds)}
+	suites := make(map[string]*junitSuite)
+	for _, n := range r.Nodes {
+		suites[n.Name] = &junitSuite{Name: name + " on " + n.Name, Tests: n.Passed + n.Failed + n.Skipped, Failures: n.Failed, Skipped: n.Skipped}
+		all.Suites = append(all.Suites, suites[n.Name])
+	}
+	if len(r.Nodes) == 0 {
+		suites[""] = &junitSuite{Name: name, Tests: len(r.Cases), Failures: r.Failed, Skipped: r.Skipped}
+		all.Suites = append(all.Suites, suites[""])
+	}
 	for _, c := range r.Cases {
-		suite.Cases = append(suite.Cases, c.junit())
+		s := suites[c.Node]
+		s.Cases, s.seconds = append(s.Cases, c.junit()), s.seconds+c.Seconds
+	}
+	for _, s := range all.Suites {
+		s.Time = seconds(s.seconds)
+	}
+	for _, u := range r.Untested {
+		all.Suites = append(all.Suites, u.junit(name))
 	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
 	}
 	e := xml.NewEncoder(w)
 	e.Indent("", "  ")
-	if err := e.Encode(junitSuites{Name: name, Tests: tests, Failures: r.Failed, Skipped: r.Skipped, Time: time, Suite: suite}); err != nil {
+	if err := e.Encode(all); err != nil {
 		return fmt.Errorf("write JUnit: %w", err)
 	}
 	_, err := io.WriteString(w, "\n")
 	return err
 }
 
+func seconds(n float64) string { return fmt.Sprintf("%.3f", n) }
+
+// junit returns the suite of a node that was not tested.
+func (r Reason) junit(name string) *junitSuite {
+	return &junitSuite{Name: name + " on " + r.Node, Tests: 1, Errors: 1, Time: seconds(0), Cases: []junitCase{{
+		Name: "start the clients on " + r.Node, ClassName: r.Node, Time: seconds(0), Error: &junitReason{Message: r.Reason, Type: "node", Text: r.Reason}}}}
+}
+
 func (r *Result) junit() junitCase {
 	out := junitCase{
-		Name: r.Name(), ClassName: r.Service, Time: fmt.Sprintf("%.3f", r.Seconds),
+		Name: r.Name(), ClassName: r.Service, Time: seconds(r.Seconds),
 		Output: fmt.Sprintf("expected: %s\ngot: %s", &r.Expected, r.Got),
 	}
 	text := strings.Join(r.Reasons, "\n")

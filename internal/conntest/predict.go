@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -31,7 +33,7 @@ type Expected struct {
 	Masqueraded bool                `json:"masqueraded,omitempty"`
 }
 
-// Predict adds the prediction of explain. own has the addresses of the machine.
+// Predict adds the prediction of explain. own has the addresses of the machine, or of the pod.
 func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
 	c.Words = r.Words
 	p := Prediction{Notes: r.Notes, words: r.Words}
@@ -44,7 +46,7 @@ func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
 		p.Outcomes = append(p.Outcomes, e)
 		p.AffinitySeconds = max(p.AffinitySeconds, o.Remember.Seconds())
 		p.Limits = o.Limits
-		c.Hairpin = c.Hairpin || c.From == Host && slices.Contains(own, o.Endpoint.Addr())
+		c.Hairpin = c.Hairpin || (c.From == Host || c.From == Pod) && slices.Contains(own, o.Endpoint.Addr())
 		if o.Verdict == explain.Unknown {
 			c.Skip = "explain cannot predict it: " + o.Reason
 		}
@@ -55,6 +57,11 @@ func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
 // forwards returns the outcomes that reach an endpoint.
 func (p *Prediction) forwards() []Expected {
 	return slices.DeleteFunc(slices.Clone(p.Outcomes), func(e Expected) bool { return e.Verdict != explain.Forward })
+}
+
+// rejects reports whether connections may be rejected.
+func (p *Prediction) rejects() bool {
+	return slices.ContainsFunc(p.Outcomes, func(e Expected) bool { return e.Verdict == explain.Reject })
 }
 
 const (
@@ -120,4 +127,21 @@ func (e *Expected) refusal() string {
 		return "no answer: " + e.Reason
 	}
 	return e.Verdict.String() + ": " + e.Reason
+}
+
+// AllowAnyChoice lets a connection go to any endpoint of a frontend whose scheduler chooses by the
+// order of the endpoints in the kernel, which is not known from objects.
+func (c *Case) AllowAnyChoice(f *served.Frontend) {
+	forwards := c.Expected.forwards()
+	if f.Scheduler != model.SourceHash || len(forwards) == 0 {
+		return
+	}
+	endpoints := f.Outside.Endpoints
+	if c.From == Host || c.From == Pod {
+		endpoints = f.Inside.Endpoints
+	}
+	c.Loose, c.Expected.Outcomes = true, nil
+	for _, e := range endpoints {
+		c.Expected.Outcomes = append(c.Expected.Outcomes, Expected{Verdict: explain.Forward, Endpoint: e.Address})
+	}
 }

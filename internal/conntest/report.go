@@ -1,8 +1,10 @@
 package conntest
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,21 +20,54 @@ type Report struct {
 	Seconds float64   `json:"seconds"`
 	Cases   []*Result `json:"cases"` // failed ones first
 	Notes   []string  `json:"notes,omitempty"`
+	// Nodes are all that were tested, in a cluster, and Untested the ones that could not be.
+	Nodes    []Node   `json:"nodes,omitempty"`
+	Untested []Reason `json:"untested,omitempty"`
+	// Image is the one that the clients in a cluster ran, with its digest.
+	Image string `json:"image,omitempty"`
 }
+
+// Node counts the cases of a node.
+type Node struct {
+	Name    string `json:"name"`
+	Passed  int    `json:"passed"`
+	Failed  int    `json:"failed"`
+	Skipped int    `json:"skipped"`
+}
+
+// Reason is why a node was not tested.
+type Reason struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+// Complete reports whether all cases have passed, or were left out, and all nodes were tested.
+func (r *Report) Complete() bool { return r.Failed+len(r.Untested) == 0 }
 
 // NewReport returns the report on results, which it sorts.
 func NewReport(of string, results []*Result, seconds float64) *Report {
 	r := &Report{Of: of, Cases: results, Seconds: seconds}
 	slices.SortStableFunc(r.Cases, (*Result).Compare)
 	for _, c := range r.Cases {
-		switch c.State {
-		case Passed:
-			r.Passed++
-		case NotPassed:
-			r.Failed++
-		default:
-			r.Skipped++
+		i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Name == c.Node })
+		if i < 0 {
+			i, r.Nodes = len(r.Nodes), append(r.Nodes, Node{Name: c.Node})
 		}
+		switch n := &r.Nodes[i]; c.State {
+		case Passed:
+			n.Passed++
+		case NotPassed:
+			n.Failed++
+		default:
+			n.Skipped++
+		}
+	}
+	for _, n := range r.Nodes {
+		r.Passed, r.Failed, r.Skipped = r.Passed+n.Passed, r.Failed+n.Failed, r.Skipped+n.Skipped
+	}
+	slices.SortFunc(r.Nodes, func(a, b Node) int { return cmp.Or(cmp.Compare(b.Failed, a.Failed), cmp.Compare(a.Name, b.Name)) })
+	if len(r.Nodes) == 1 && r.Nodes[0].Name == "" {
+		r.Nodes = nil // it is this machine
 	}
 	return r
 }
@@ -40,28 +75,85 @@ func NewReport(of string, results []*Result, seconds float64) *Report {
 // JSON writes the report.
 func (r *Report) JSON(w io.Writer) error { return terminal.JSON(w, r) }
 
-// Print writes the report as text: a line for each case, then why some have failed.
-func (r *Report) Print(w io.Writer, paint bool) error {
+// Print writes the report as text: a line for each case, then why some have failed. Of the cases of a
+// cluster, only these that have not passed have a line, unless all is set.
+func (r *Report) Print(w io.Writer, all, paint bool) error {
 	p := terminal.NewPrinter(w, "")
 	p.Colours = paint
 	colour := terminal.Green
-	if r.Failed > 0 {
+	if !r.Complete() {
 		colour = terminal.Red
 	}
 	p.Painted(colour, "%s: %s", r.Of, r.counts())
 	for _, n := range r.Notes {
 		p.Line("note: %s", n)
 	}
-	p.Line("")
-	rows := [][]string{{"RESULT", "FROM", "FRONTEND", "EXPECTED", "GOT"}}
-	for _, c := range r.Cases {
-		rows = append(rows, []string{string(c.State), string(c.From), c.Target(), c.Expected.String(), c.Got})
+	for _, u := range r.Untested {
+		p.Painted(terminal.Red, "not tested: %s: %s", u.Node, u.Reason)
 	}
-	p.Table("", rows)
+	r.nodes(p)
+	r.table(p, all || len(r.Nodes) == 0)
 	for _, c := range r.Cases {
-		r.reasons(p, c)
+		if all || c.State == NotPassed || c.Node == "" {
+			r.reasons(p, c)
+		}
 	}
+	r.skips(p, all)
 	return p.Flush()
+}
+
+// nodes writes a line for each node of a cluster.
+func (r *Report) nodes(p *terminal.Printer) {
+	if len(r.Nodes) == 0 {
+		return
+	}
+	rows := [][]string{{"NODE", "PASSED", "FAILED", "SKIPPED"}}
+	for _, n := range r.Nodes {
+		rows = append(rows, []string{n.Name, fmt.Sprint(n.Passed), fmt.Sprint(n.Failed), fmt.Sprint(n.Skipped)})
+	}
+	p.Line("")
+	p.Table("", rows)
+}
+
+// table writes a line for each case.
+func (r *Report) table(p *terminal.Printer, all bool) {
+	rows := [][]string{{"RESULT", "FROM", "FRONTEND", "EXPECTED", "GOT"}}
+	if len(r.Nodes) > 0 {
+		rows = [][]string{{"RESULT", "NODE", "SERVICE", "FROM", "FRONTEND", "EXPECTED", "GOT"}}
+	}
+	for _, c := range r.Cases {
+		if !all && c.State != NotPassed {
+			continue
+		}
+		row := []string{string(c.State), string(c.From), c.Target(), c.Expected.String(), c.Got}
+		if len(r.Nodes) > 0 {
+			row = slices.Insert(row, 1, c.Node, c.Service)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) > 1 {
+		p.Line("")
+		p.Table("", rows)
+	}
+}
+
+// skips counts the cases of a cluster that were not tried, by the reason.
+func (r *Report) skips(p *terminal.Printer, all bool) {
+	if all || len(r.Nodes) == 0 {
+		return
+	}
+	counts := make(map[string]int)
+	for _, c := range r.Cases {
+		if c.State == NotTried {
+			counts[c.Skip]++
+		}
+	}
+	for i, why := range slices.Sorted(maps.Keys(counts)) {
+		if i == 0 {
+			p.Line("")
+		}
+		p.Painted(terminal.Yellow, "%s skipped: %s", terminal.Count(counts[why], "case"), why)
+	}
 }
 
 // reasons writes why a case has not passed.
@@ -93,12 +185,21 @@ func (r *Report) counts() string {
 	if r.Skipped > 0 {
 		parts = append(parts, fmt.Sprintf("%d skipped", r.Skipped))
 	}
+	if n := len(r.Nodes); n > 0 {
+		parts = append(parts, "on "+terminal.Count(n, "node"))
+	}
+	if n := len(r.Untested); n > 0 {
+		parts = append(parts, terminal.Count(n, "node")+" not tested")
+	}
 	return strings.Join(parts, ", ")
 }
 
 // Name names a case: "default/web:http, ClusterIP tcp 10.96.0.10:80 from the namespace (affinity)".
 func (c *Case) Name() string {
 	name := fmt.Sprintf("%s, %s from %s", c.Service, c.Target(), c.From)
+	if c.Node != "" {
+		name += " of " + c.Node
+	}
 	if f := c.Features(); len(f) > 0 {
 		name += " (" + strings.Join(f, ", ") + ")"
 	}

@@ -1,0 +1,131 @@
+package conntest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Peer is a pod of a test in a cluster: it answers the connections of others, and opens connections
+// when it is asked to. It needs no privileges.
+type Peer struct {
+	// Control is the port on localhost where the peer is asked, with a token that each request needs.
+	Control uint16
+	Token   string
+	// Serve is the port at which it answers on all of its addresses; zero: it answers none.
+	Serve     uint16
+	Addresses []netip.Addr // of the pod
+}
+
+// maxAnswer limits the answer of a peer, which is one line: the endpoint that the client has reached,
+// and the address and port that the endpoint sees as the client.
+const maxAnswer = 256
+
+// Run answers until ctx ends.
+func (p *Peer) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	control, err := net.Listen("tcp", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Control).String())
+	if err != nil {
+		return fmt.Errorf("listen for requests: %w", err)
+	}
+	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: Patience}
+	loops := []func() error{func() error { return server.Serve(control) }}
+	closers := []io.Closer{server}
+	if p.Serve != 0 {
+		more, listeners, err := p.listen()
+		closers, loops = append(closers, listeners...), append(loops, more...)
+		if err != nil {
+			loops = nil
+			defer control.Close()
+			stop()
+			closeAll(closers)
+			return fmt.Errorf("answer connections: %w", err)
+		}
+	}
+	ended := make(chan error, len(loops))
+	for _, loop := range loops {
+		go func() { ended <- loop() }()
+	}
+	defer closeAll(closers)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return err
+	}
+}
+
+func closeAll(all []io.Closer) {
+	for _, c := range all {
+		_ = c.Close() // the loops end
+	}
+}
+
+// listen listens at the port in each family of the addresses, for TCP and UDP.
+func (p *Peer) listen() (loops []func() error, closers []io.Closer, err error) {
+	for _, a := range p.Addresses {
+		family := map[model.Family]string{model.IPv4: "4", model.IPv6: "6"}[model.FamilyOf(a)]
+		at := fmt.Sprintf(":%d", p.Serve)
+		l, err := net.Listen("tcp"+family, at)
+		if err != nil {
+			return loops, closers, err
+		}
+		closers = append(closers, l)
+		u, err := net.ListenPacket("udp"+family, at)
+		if err != nil {
+			return loops, closers, err
+		}
+		closers = append(closers, u)
+		loops = append(loops, func() error { return serveTCP(l) }, func() error { return serveUDP(u, netip.AddrPortFrom(a, p.Serve)) })
+	}
+	return loops, closers, nil
+}
+
+func serveTCP(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(Patience)) // it fails for a connection that has ended, as the next line does
+			_, _ = fmt.Fprintf(c, "%s %s\n", c.LocalAddr(), c.RemoteAddr())
+		}()
+	}
+}
+
+// serveUDP answers datagrams. own is the only address of its family, from which answers come.
+func serveUDP(p net.PacketConn, own netip.AddrPort) error {
+	buffer := make([]byte, maxAnswer)
+	for {
+		_, from, err := p.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		if err == nil { // an error of one client must not concern the next one
+			_, _ = p.WriteTo(fmt.Appendf(nil, "%s %s\n", own, from), from)
+		}
+	}
+}
+
+// parseAnswer reads the answer of a peer.
+func (a *Attempt) parseAnswer(line string) error {
+	endpoint, source, _ := strings.Cut(strings.TrimSpace(line), " ")
+	at, err := netip.ParseAddrPort(endpoint)
+	if err != nil {
+		return fmt.Errorf("another server has answered: %w", err)
+	}
+	from, err := netip.ParseAddrPort(source)
+	a.Endpoint, a.Source = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), from.Addr().Unmap().WithZone("")
+	return err
+}
