@@ -32,7 +32,7 @@ Nothing has to listen on the network for that. docs/kubectl.md lists the permiss
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(clusterStatusCommand(), clusterDiffCommand(), clusterDescribeCommand(), clusterExplainCommand(), clusterObserveCommand(), clusterConvergeCommand(), clusterBundleCommand())
+	c.AddCommand(clusterStatusCommand(), clusterDiffCommand(), clusterDescribeCommand(), clusterExplainCommand(), clusterObserveCommand(), clusterConvergeCommand(), clusterTestCommand(), clusterBundleCommand())
 	return c
 }
 
@@ -88,10 +88,19 @@ type members struct {
 	nodes  []fleet.Node // that exist
 	agents []fleet.Agent
 	all    bool // no node is left out
+	found  int  // agents on all nodes
 }
 
-// members lists the nodes that the flags select, and their agents.
+// members lists the nodes that the flags select, and their agents, of which there must be one.
 func (o *fleetOptions) members(c *cobra.Command, f *fleet.Fleet) (m members, err error) {
+	if m, err = o.anyMembers(c, f); err == nil && m.found == 0 {
+		err = fmt.Errorf("no pod of nftproxy has the labels %s%s: name others with --agent-selector and --agent-namespace", o.Pods, o.where())
+	}
+	return m, err
+}
+
+// anyMembers lists the nodes that the flags select, and their agents.
+func (o *fleetOptions) anyMembers(c *cobra.Command, f *fleet.Fleet) (m members, err error) {
 	meterOf(c).Start(func() string { return "listing the nodes" })
 	m.all = o.labels == "" && len(o.nodes) == 0
 	if m.nodes, err = f.Nodes(c.Context(), o.labels, o.nodes); err != nil {
@@ -105,12 +114,9 @@ func (o *fleetOptions) members(c *cobra.Command, f *fleet.Fleet) (m members, err
 	if m.agents, err = f.Agents(c.Context()); err != nil {
 		return m, err
 	}
-	found := len(m.agents)
+	m.found = len(m.agents)
 	if !m.all {
 		m.agents = slices.DeleteFunc(m.agents, func(a fleet.Agent) bool { return !fleet.Known(m.nodes, a.Node) })
-	}
-	if found == 0 {
-		return m, fmt.Errorf("no pod of nftproxy has the labels %s%s: name others with --agent-selector and --agent-namespace", o.Pods, o.where())
 	}
 	return m, nil
 }

@@ -136,7 +136,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), importCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), testCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), setCommand(), addCommand(), removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), bundleCommand(), versionCommand())
+	root.AddCommand(newCommand(), importCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), testCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), setCommand(), addCommand(), removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), peerCommand(), bundleCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

@@ -3,6 +3,8 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,6 +22,7 @@ type daemonSet struct {
 			Spec struct {
 				NodeSelector map[string]string
 				Affinity     *corev1.Affinity
+				Containers   []struct{ Image string }
 			}
 		}
 	}
@@ -63,6 +66,27 @@ func (f *Fleet) daemonSets(ctx context.Context) (sets []daemonSet, err error) {
 	q := kubectl.Query{Path: path, Options: map[string]string{"labelSelector": f.Pods}}
 	_, err = kubectl.List(ctx, f.API, "DaemonSets of nftproxy", q, func(page []daemonSet) { sets = append(sets, page...) })
 	return sets, err
+}
+
+// Image returns the image that the DaemonSets of nftproxy run, of their first container.
+func (f *Fleet) Image(ctx context.Context) (string, error) {
+	sets, err := f.daemonSets(ctx)
+	if err != nil {
+		return "", err
+	}
+	var images []string
+	for i := range sets {
+		if c := sets[i].Spec.Template.Spec.Containers; len(c) > 0 && !slices.Contains(images, c[0].Image) {
+			images = append(images, c[0].Image)
+		}
+	}
+	switch len(images) {
+	case 0:
+		return "", errors.New("no DaemonSet of nftproxy says which image the nodes have: name one with --image")
+	case 1:
+		return images[0], nil
+	}
+	return "", fmt.Errorf("DaemonSets of nftproxy run different images: name one with --image: %s", strings.Join(images, ", "))
 }
 
 // selects reports whether pods of a DaemonSet belong on a node. Taints are not looked at: the

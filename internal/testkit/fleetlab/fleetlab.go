@@ -92,6 +92,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	pod, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/kube-system/pods/"), "/")
 	metadata := strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList")
 	switch {
+	case s.Others != nil && strings.Contains(r.URL.Path, "/namespaces/nftproxy-test-"):
+		s.Others.ServeHTTP(w, r)
 	case s.Objects != nil && (kinds[r.URL.Path] || r.URL.Path == "/api/v1/nodes" && !metadata):
 		s.Objects.ServeHTTP(w, r)
 	case r.URL.Path == "/api/v1/nodes":
@@ -100,7 +102,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.pods(w, r.URL.Query().Get("fieldSelector"))
 	case strings.HasPrefix(r.URL.Path, "/apis/apps/v1/") && strings.HasSuffix(r.URL.Path, "/daemonsets"):
 		answer(w, []any{map[string]any{"metadata": map[string]string{"namespace": "kube-system", "name": "nftproxy"}, "spec": map[string]any{"template": map[string]any{"spec": map[string]any{
-			"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}, "volumes": []any{map[string]any{"configMap": map[string]string{"name": "nftproxy-config"}}},
+			"containers": []any{map[string]string{"image": "registry.example.com/nftproxy:v0.2.0"}}, "nodeSelector": map[string]string{"kubernetes.io/os": "linux"}, "volumes": []any{map[string]any{"configMap": map[string]string{"name": "nftproxy-config"}}},
 		}}}}})
 	case r.URL.Path == "/api/v1/services" && s.Others == nil:
 		answer(w, s.items(s.Services))

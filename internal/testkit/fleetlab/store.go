@@ -27,6 +27,8 @@ type Store struct {
 	Wrote func(method, path string)
 	// Ending is how many lists a deleted namespace remains in.
 	Ending int
+	// Status, if set, returns the status of a new pod, which no kubelet reports.
+	Status func(pod map[string]any) map[string]any
 
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -80,6 +82,8 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodGet && r.URL.Path == namespaces:
 		answer(w, s.list())
+	case r.Method == http.MethodGet && path.Base(r.URL.Path) == "pods":
+		answer(w, s.children(r.URL.Path))
 	case code == http.StatusNotFound:
 		fail(w, code, metav1.StatusReasonNotFound, "there is no "+r.URL.Path)
 	default:
@@ -111,8 +115,14 @@ func (s *Store) write(method, at string, object map[string]any) int {
 		at = path.Join(at, fmt.Sprint(meta["name"]))
 		s.objects[at] = object
 		s.note(at, object)
+		if path.Base(path.Dir(at)) == "pods" && s.Status != nil {
+			object["status"] = s.Status(object)
+		}
 		return http.StatusCreated
 	case http.MethodPatch:
+		if path.Base(at) == "status" {
+			at = path.Dir(at)
+		}
 		if s.objects[at] == nil {
 			return http.StatusNotFound
 		}
@@ -128,7 +138,7 @@ func (s *Store) write(method, at string, object map[string]any) int {
 		}
 		s.remove(at)
 	case http.MethodGet:
-		if at != namespaces {
+		if at != namespaces && path.Base(at) != "pods" {
 			return http.StatusNotFound
 		}
 	}
@@ -168,6 +178,19 @@ func (s *Store) list() (items []any) {
 			}
 		}
 		items = append(items, object)
+	}
+	return items
+}
+
+// children returns the objects of a resource.
+func (s *Store) children(of string) (items []any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items = []any{}
+	for at, object := range s.objects {
+		if path.Dir(at) == of {
+			items = append(items, object)
+		}
 	}
 	return items
 }

@@ -1,0 +1,183 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nftproxy/nftproxy/internal/kubectl"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// await waits until pods run and are ready. Of nodes where one has failed, or does not start in
+// time, it says why.
+func (l *Lab) await(ctx context.Context, pods map[string]*corev1.Pod, progress func(ready, all int)) (running []corev1.Pod, why map[string]string, err error) {
+	limited, cancel := context.WithTimeout(ctx, l.Patience)
+	defer cancel()
+	for {
+		all, err := l.list(limited)
+		if err != nil && limited.Err() == nil {
+			return nil, nil, err
+		}
+		if err == nil {
+			running, why = judge(all, pods)
+			progress(len(running), len(pods))
+			if len(running) == len(pods) || allFailed(all, len(running), len(pods)) {
+				return running, why, nil
+			}
+		}
+		if pause(limited) != nil {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, nil, kubectl.Ended(ctx)
+	}
+	for node, reason := range why {
+		why[node] = fmt.Sprintf("%s, after %s", reason, l.Patience)
+	}
+	return running, why, nil
+}
+
+// judge returns the pods that are ready, of the ones that are waited for, and by node why others are not.
+func judge(all []corev1.Pod, wanted map[string]*corev1.Pod) (running []corev1.Pod, why map[string]string) {
+	why = make(map[string]string)
+	for i := range all {
+		p := &all[i]
+		if wanted[p.Name] == nil {
+			continue
+		}
+		switch reason, final := notReady(p); {
+		case reason == "":
+			running = append(running, *p)
+		case final || why[p.Spec.NodeName] == "":
+			why[p.Spec.NodeName] = reason
+		}
+	}
+	return running, why
+}
+
+// allFailed reports whether the pods that do not run have failed for good.
+func allFailed(all []corev1.Pod, running, wanted int) bool {
+	failed := 0
+	for i := range all {
+		if _, final := notReady(&all[i]); final {
+			failed++
+		}
+	}
+	return running+failed == wanted
+}
+
+// notReady returns why a pod is not ready, and whether it will never be; empty: it is.
+func notReady(p *corev1.Pod) (why string, final bool) {
+	name := "pod " + p.Name
+	for i := range p.Status.ContainerStatuses {
+		switch s := &p.Status.ContainerStatuses[i].State; {
+		case s.Terminated != nil:
+			return fmt.Sprintf("%s has ended with code %d: %s", name, s.Terminated.ExitCode, firstLine(s.Terminated.Message, s.Terminated.Reason)), true
+		case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating":
+			return fmt.Sprintf("%s waits: %s: %s", name, s.Waiting.Reason, firstLine(s.Waiting.Message, p.Spec.Containers[0].Image)), false
+		}
+	}
+	switch {
+	case p.Status.Phase == corev1.PodFailed:
+		return fmt.Sprintf("%s has failed: %s", name, firstLine(p.Status.Message, p.Status.Reason)), true
+	case len(p.Status.Conditions) == 0:
+		return name + " is not started: does a kubelet run on the node?", false
+	case len(p.Status.PodIPs) == 0:
+		return name + " has no address yet: kubectl describe pod says why", false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return "", false
+		}
+	}
+	return name + " is not ready", false
+}
+
+// firstLine returns the first line of the first text that is not empty.
+func firstLine(texts ...string) string {
+	for _, text := range texts {
+		if line, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); line != "" {
+			return line
+		}
+	}
+	return "no reason is given"
+}
+
+// ServiceEndpoints returns the Services, with the addresses of the pods that take their connections now.
+func (l *Lab) ServiceEndpoints() map[string][]netip.Addr {
+	out := make(map[string][]netip.Addr)
+	for _, k := range kinds() {
+		addresses := []netip.Addr{}
+		for i := range l.running {
+			p := &l.running[i]
+			for _, ip := range p.Status.PodIPs {
+				a, err := netip.ParseAddr(ip.IP)
+				if err == nil && p.Labels[k.label] != "" && slices.Contains(l.families[k.name], corev1.IPFamily(model.FamilyOf(a).String())) {
+					addresses = append(addresses, a)
+				}
+			}
+		}
+		slices.SortFunc(addresses, netip.Addr.Compare)
+		out[k.name] = addresses
+	}
+	return out
+}
+
+// errNotPublished means that the control plane is slow.
+var errNotPublished = errors.New("the control plane does not publish the endpoints of the pods")
+
+// AwaitEndpoints waits until the API server has these endpoints of Services.
+func (l *Lab) AwaitEndpoints(ctx context.Context, want map[string][]netip.Addr) error {
+	limited, cancel := context.WithTimeout(ctx, l.Patience)
+	defer cancel()
+	for {
+		have, err := l.published(limited)
+		if err != nil && limited.Err() == nil {
+			return err
+		}
+		missing := ""
+		for name, addresses := range want {
+			if !slices.Equal(have[name], addresses) {
+				missing = fmt.Sprintf("Service %s has %v, and should have %v", name, have[name], addresses)
+			}
+		}
+		if err == nil && missing == "" {
+			return nil
+		}
+		if pause(limited) != nil {
+			if ctx.Err() != nil {
+				return kubectl.Ended(ctx)
+			}
+			return fmt.Errorf("%w within %s: %s", errNotPublished, l.Patience, missing)
+		}
+	}
+}
+
+// published returns the ready endpoints of the Services.
+func (l *Lab) published(ctx context.Context) (map[string][]netip.Addr, error) {
+	have := make(map[string][]netip.Addr)
+	q := kubectl.Query{Path: l.Path("/apis/discovery.k8s.io/v1", "endpointslices")}
+	_, err := kubectl.List(ctx, l.fleet.API, "EndpointSlices of the test", q, func(page []discoveryv1.EndpointSlice) {
+		for i := range page {
+			service := page[i].Labels[discoveryv1.LabelServiceName]
+			for _, e := range page[i].Endpoints {
+				a, err := netip.ParseAddr(e.Addresses[0])
+				if err == nil && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+					have[service] = append(have[service], a)
+				}
+			}
+		}
+	})
+	for _, addresses := range have {
+		slices.SortFunc(addresses, netip.Addr.Compare)
+	}
+	return have, err
+}

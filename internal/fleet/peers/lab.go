@@ -1,0 +1,254 @@
+package peers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
+)
+
+// Options say what a test makes.
+type Options struct {
+	Image    string
+	Services bool          // else there are clients only
+	Host     bool          // also clients in the networks of nodes
+	Control  uint16        // port on localhost where pods are asked
+	Patience time.Duration // for the pods of a batch to start
+	Limit    time.Duration // longest time that the test can take
+}
+
+// Lab is the namespace of a test, with the Services and pods in it.
+type Lab struct {
+	*kubectl.Scratch
+	Options
+	fleet   *fleet.Fleet // reaches the pods
+	token   string
+	started int // pods so far, which have numbers
+	running []corev1.Pod
+	// families are the families of each Service.
+	families map[string][]corev1.IPFamily
+}
+
+// Peer is a pod that has started.
+type Peer struct {
+	conntest.Remote
+	Node      string
+	From      conntest.Origin
+	Addresses []netip.Addr
+	ImageID   string
+
+	end func()
+}
+
+// rights are the permissions that a test needs beside the ones of status.
+func (o *Options) rights() []kubectl.Right {
+	out := []kubectl.Right{
+		{Verb: "create", Resource: "namespaces"}, {Verb: "list", Resource: "namespaces"}, {Verb: "delete", Resource: "namespaces"},
+		{Verb: "create", Resource: "pods"}, {Verb: "deletecollection", Resource: "pods"}, {Verb: "create", Resource: "pods/portforward"}, {Verb: "get", Resource: "pods/portforward"},
+	}
+	if o.Services {
+		out = append(out, kubectl.Right{Verb: "create", Resource: "services"}, kubectl.Right{Verb: "patch", Resource: "services/status"})
+	}
+	return out
+}
+
+// Open names the permissions that are missing, removes what killed tests have left, and makes a
+// namespace with Services. It is to be closed also after an error, if there is a lab.
+func Open(ctx context.Context, f *fleet.Fleet, o Options) (*Lab, error) {
+	if err := kubectl.Permitted(ctx, f.API, o.rights(), "test"); err != nil {
+		return nil, err
+	}
+	reach := f.Options
+	reach.Port, reach.Way = o.Control, fleet.PortForward
+	peers, err := fleet.Open(reach)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{Options: o, fleet: peers, token: rand.Text(), families: make(map[string][]corev1.IPFamily)}
+	l.Scratch = kubectl.NewScratch(f.API, kubectl.Purpose{Label: Label, Prefix: "nftproxy-test-"}, o.Limit)
+	security := "restricted"
+	if o.Host {
+		security = "privileged"
+	}
+	if err := l.Create(ctx, map[string]string{"pod-security.kubernetes.io/enforce": security}); err != nil {
+		return l, err
+	}
+	if o.Services {
+		err = l.addServices(ctx)
+	}
+	return l, err
+}
+
+// addServices makes the Services. Two load balancers get addresses of their own.
+func (l *Lab) addServices(ctx context.Context) error {
+	number := uint16(mathrand.Uint32())
+	for _, k := range kinds() {
+		s := k.service(l.Scratch)
+		if err := l.Send(ctx, l.fleet.API.Post().AbsPath(l.Path(kubectl.CoreAPI, "services")), s, s); err != nil {
+			return fmt.Errorf("create Service %s: %w", k.name, err)
+		}
+		l.families[k.name] = s.Spec.IPFamilies
+		if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+			continue
+		}
+		number++
+		status := map[string]any{"status": map[string]any{"loadBalancer": corev1.LoadBalancerStatus{Ingress: balancerIPs(s.Spec.IPFamilies, number)}}}
+		request := l.fleet.API.Patch(types.MergePatchType).AbsPath(l.Path(kubectl.CoreAPI, "services"), k.name, "status")
+		if err := l.Send(ctx, request, status, nil); err != nil {
+			return fmt.Errorf("give Service %s an address: %w", k.name, err)
+		}
+	}
+	return nil
+}
+
+// Start starts pods on the nodes of a batch. It returns the ones that run, and why others do not.
+func (l *Lab) Start(ctx context.Context, nodes []string, progress func(ready, all int)) (out []*Peer, untested []conntest.Reason, err error) {
+	pods := make(map[string]*corev1.Pod)
+	for i, node := range nodes {
+		want := []*corev1.Pod{l.server(i, node)}
+		if l.Host {
+			want = append(want, l.onHost(i, node))
+		}
+		for _, p := range want {
+			if err := l.createPod(ctx, p); err != nil {
+				return nil, nil, fmt.Errorf("create pod %s on node %s: %w", p.Name, node, err)
+			}
+			pods[p.Name] = p
+		}
+	}
+	l.started += len(nodes)
+	running, why, err := l.await(ctx, pods, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	l.running = running
+	for _, node := range nodes {
+		reason := why[node]
+		here := func(p corev1.Pod) bool { return p.Spec.NodeName == node }
+		if reason == "" && !slices.ContainsFunc(running, here) {
+			reason = "the API server does not list its pods"
+		}
+		if reason != "" {
+			untested = append(untested, conntest.Reason{Node: node, Reason: reason})
+		}
+	}
+	out, err = l.peersOn(running, why)
+	return out, untested, err
+}
+
+// peersOn returns the ways to pods, except on nodes where another one does not run.
+func (l *Lab) peersOn(running []corev1.Pod, why map[string]string) (out []*Peer, err error) {
+	for i := range running {
+		if why[running[i].Spec.NodeName] != "" {
+			continue
+		}
+		p, err := l.peer(&running[i])
+		if err != nil {
+			return out, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// createPod creates a pod, also if the control plane has not made the service account of a new
+// namespace yet, without which there are no pods.
+func (l *Lab) createPod(ctx context.Context, p *corev1.Pod) error {
+	limited, cancel := context.WithTimeout(ctx, l.Patience)
+	defer cancel()
+	for {
+		err := l.Send(ctx, l.fleet.API.Post().AbsPath(l.Path(kubectl.CoreAPI, "pods")), p, nil)
+		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "error looking up service account") {
+			return err
+		}
+		if pause(limited) != nil {
+			return errors.Join(kubectl.Ended(ctx), err)
+		}
+	}
+}
+
+// peer returns the way to a pod.
+func (l *Lab) peer(p *corev1.Pod) (*Peer, error) {
+	transport, end, err := l.fleet.Transport.To(&fleet.Agent{Node: p.Spec.NodeName, Namespace: l.Name, Pod: p.Name})
+	if err != nil {
+		return nil, err
+	}
+	out := &Peer{Remote: conntest.Remote{Transport: transport, Token: l.token}, Node: p.Spec.NodeName, From: conntest.Pod, end: end}
+	if p.Spec.HostNetwork {
+		out.From = conntest.Host
+	}
+	for _, ip := range p.Status.PodIPs {
+		a, err := netip.ParseAddr(ip.IP)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s has the address %q: %w", p.Name, ip.IP, err)
+		}
+		out.Addresses = append(out.Addresses, a)
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		out.ImageID = s.ImageID
+	}
+	return out, nil
+}
+
+// Stop removes the pods of a batch, and waits until they are gone.
+func (l *Lab) Stop(ctx context.Context, peers []*Peer) error {
+	for _, p := range peers {
+		p.end()
+	}
+	path := l.Path(kubectl.CoreAPI, "pods")
+	result := l.fleet.API.Delete().AbsPath(path).SetHeader("Accept", kubectl.JSON).Param("labelSelector", Label).Do(ctx)
+	if err := result.Error(); err != nil {
+		return fmt.Errorf("remove the pods: %w", err)
+	}
+	limited, cancel := context.WithTimeout(ctx, l.Patience)
+	defer cancel()
+	for {
+		left, err := l.list(limited)
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if pause(limited) != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("pod %s on node %s does not end within %s", left[0].Name, left[0].Spec.NodeName, l.Patience)
+		}
+	}
+}
+
+// Close removes everything.
+func (l *Lab) Close(ctx context.Context) error { return l.Remove(ctx) }
+
+const pollPause = 300 * time.Millisecond
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pollPause):
+		return nil
+	}
+}
+
+// list lists the pods of the test.
+func (l *Lab) list(ctx context.Context) (all []corev1.Pod, err error) {
+	q := kubectl.Query{Path: l.Path(kubectl.CoreAPI, "pods"), Options: map[string]string{"labelSelector": Label}}
+	_, err = kubectl.List(ctx, l.fleet.API, "pods of the test", q, func(page []corev1.Pod) { all = append(all, page...) })
+	return all, err
+}
