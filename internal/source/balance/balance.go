@@ -84,8 +84,8 @@ func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
 	return (&complete{Balance: b}).expand()
 }
 
-func (b *complete) expand() (*Expansion, []*manifest.FieldError) {
-	e := expander{Balance: b.Balance, inherited: b.inherited}
+func (c *complete) expand() (*Expansion, []*manifest.FieldError) {
+	e := expander{Balance: c.Balance, inherited: c.inherited}
 	e.name()
 	e.listen()
 	e.backends()
