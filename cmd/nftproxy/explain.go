@@ -307,7 +307,7 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 			err = conn.AddBinding(t, p.Source, p.Frontend())
 		}
 		result = explain.Explain(t, p, local)
-		result.Speak(served.Words(rs))
+		result.Speak(served.WordsAt(rs, t, p.Frontend()))
 		result.Asked = asked
 		return err
 	})

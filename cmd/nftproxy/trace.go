@@ -206,7 +206,6 @@ func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err err
 		if err != nil {
 			return fmt.Errorf("list chains: %w", err)
 		}
-		report = trace.NewReport(c, m, rules)
 		local, err := host.InterfaceAddresses()
 		if err != nil {
 			return err
@@ -219,8 +218,9 @@ func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err err
 			}
 		}
 		result := explain.Explain(t, p, local)
-		result.Speak(served.Words(rs))
+		result.Speak(served.WordsAt(rs, t, p.Frontend()))
 		addMachine(result)
+		report = trace.NewReport(c, m, rules, result.Words)
 		report.Compare(c, result)
 		return nil
 	})

@@ -131,7 +131,8 @@ func (r *Result) Verdict() (d Disposition, ok bool) {
 	return first, true
 }
 
-// Speak sets the words, and says what is noted so far in them.
+// Speak sets the words, and says what is noted so far in them. It is called before anything is
+// noted that has names or values.
 func (r *Result) Speak(in words.Vocabulary) {
 	r.Words = in
 	for i, n := range r.Notes {

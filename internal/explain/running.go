@@ -17,9 +17,10 @@ func (r *Result) nameEndpoint(a netip.Addr, name string) {
 	}
 }
 
-// AddDescription adds the endpoints and claims that a daemon describes.
+// AddDescription adds the endpoints and claims that a daemon describes. What is noted so far stays: it
+// may name what others have named, such as tables of a firewall.
 func (r *Result) AddDescription(d *api.Description) {
-	r.Speak(d.Words())
+	r.Words = d.Words()
 	_, port, _ := strings.Cut(r.Service, ":")
 	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
 	used := make(map[netip.AddrPort]bool)

@@ -130,6 +130,17 @@ func Words(rs *nft.Ruleset) words.Vocabulary {
 	return words.Of(len(all) > 0)
 }
 
+// WordsAt are the words for what serves an address and port by the rules of a table, and the ones for
+// the ruleset if nothing does.
+func WordsAt(rs *nft.Ruleset, t *nft.Table, dialled model.Frontend) words.Vocabulary {
+	if t != nil {
+		if n, ok := Find(t, dialled); ok {
+			return words.Of(OnlyLoadBalancers(rs)[n.Port.Service])
+		}
+	}
+	return Words(rs)
+}
+
 // named reads the comment of the element of a frontend.
 func named(f model.Frontend, e *nft.Element) Named {
 	port, kind := nft.ParseComment(e.Comment)

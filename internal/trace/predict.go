@@ -18,14 +18,12 @@ type Prediction struct {
 
 // Compare adds what explain says about the first packet.
 func (r *Report) Compare(c *Connection, p *explain.Result) {
-	r.Words = p.Words
 	if p.Service != "" {
 		r.Service = p.Service + p.Words.Kind(p.Kind)
 	}
 	if c.First == nil {
 		return
 	}
-	r.Text = r.Words.Text(r.Text)
 	did := r.didOf(c)
 	r.Prediction = &Prediction{Predicts: p.Summary(), Kernel: did.text(), Agrees: did.agrees(p)}
 	if r.Outcome != Answered {

@@ -72,9 +72,9 @@ type Step struct {
 	Mark    *string `json:"mark,omitempty"` // of the packet, if the rule changed it
 }
 
-// NewReport says in words what happened to a connection.
-func NewReport(c *Connection, m Match, rules *Rules) *Report {
-	r := &Report{Protocol: m.Protocol.String(), To: m.Frontend.String(), Outcome: c.outcome(rules), Attempts: c.Attempts, Path: []Hook{}}
+// NewReport says what happened to a connection, in the words for its Service.
+func NewReport(c *Connection, m Match, rules *Rules, in words.Vocabulary) *Report {
+	r := &Report{Words: in, Protocol: m.Protocol.String(), To: m.Frontend.String(), Outcome: c.outcome(rules), Attempts: c.Attempts, Path: []Hook{}}
 	if c.First == nil {
 		r.Text = fmt.Sprintf("no packet came within %s: the packets of the client do not reach this machine, or are dropped before its rules", c.Waited)
 		return r
@@ -101,7 +101,7 @@ func NewReport(c *Connection, m Match, rules *Rules) *Report {
 // verdict returns the outcome in words, and the rule or policy that decided.
 func (r *Rules) verdict(c *Connection, report *Report) (text string, by *Step) {
 	first := c.First
-	to := "the endpoint " + report.Endpoint
+	to := report.Words.Text("the endpoint ") + report.Endpoint
 	if report.Endpoint == "" {
 		to = endText(first.last().Destination)
 	}

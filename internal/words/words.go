@@ -102,11 +102,15 @@ func (v Vocabulary) Kind(kind string) string {
 	return " (" + kind + ")"
 }
 
-// replace returns a text with the words of the table.
+// replace returns a text with the words of the table. What is in quotes is of the user.
 func (t table) replace(text string) string {
 	var b strings.Builder
 	done := 0
 	for i := 0; i < len(text); {
+		if n := quoted(text[i:]); n > 0 {
+			i += n
+			continue
+		}
 		from, to := t.at(text, i)
 		if from == "" {
 			i++
@@ -122,6 +126,17 @@ func (t table) replace(text string) string {
 	}
 	b.WriteString(text[done:])
 	return b.String()
+}
+
+// quoted returns the length of what a text begins with, if that is in quotes.
+func quoted(text string) int {
+	if text[0] != '"' && text[0] != '`' {
+		return 0
+	}
+	if n := strings.IndexByte(text[1:], text[0]); n >= 0 {
+		return n + 2
+	}
+	return 0
 }
 
 // at returns the longest words that a text has at a place, and what replaces them.

@@ -16,6 +16,7 @@ func TestText(t *testing.T) {
 		{"203.0.113.0/24 at load balancer IPs", "203.0.113.0/24 at addresses", "203.0.113.0/24 at load balancer IPs"},
 		{"counted with --endpoint-metrics", "counted with --endpoint-metrics", "counted with --endpoint-metrics"},
 		{`"endpoint" and @endpoints, endpoint=1, kubernetes.io/service-name`, `"endpoint" and @endpoints, endpoint=1, kubernetes.io/service-name`, `"endpoint" and @endpoints, endpoint=1, kubernetes.io/service-name`},
+		{"no Service: missing ]: `[an endpoint in` of \"the Service\", of 5\" endpoints", "no Balance: missing ]: `[an endpoint in` of \"the Service\", of 5\" servers", "no Service or Balance: missing ]: `[an endpoint in` of \"the Service\", of 5\" endpoints"},
 		{"endpoints on other machines or in pods", "servers on other machines", "endpoints on other machines or in pods"},
 		{"servers and frontends", "servers and frontends", "servers and frontends"},
 		{"", "", ""},
