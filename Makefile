@@ -119,6 +119,19 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
 	go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(if $(TESTS),-tests '$(TESTS)') $(if $(filter no,$(GOLDEN)),-golden=false) $(KERNELS)
 
+# The fast path needs flow tables of the kernel, which Debian's kernels have.
+.PHONY: test-fast-path
+test-fast-path: ## run the tests of the fast path and of flow tables in qemu, on Debian's kernels 6.1 and 6.12 (30 minutes); KERNELS selects one; needs root, Debian and qemu
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86
+	go run ./test/kernels -golden=false -packages '^(test|internal/fastpath)$$' -tests '$(or $(TESTS),^Test(FastPath|Flowtables|SelfTest))' $(KERNELS)
+
+# First packets that rules refuse or log, and what is said about them: nflog and the kernel's trace.
+.PHONY: test-observe
+test-observe: ## run the tests of refused and failed connections, and of trace, in qemu, on Debian's kernels 6.1 and 6.12 (30 minutes); KERNELS selects one; needs root, Debian and qemu
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86
+	go run ./test/kernels -golden=false -packages '^(test|internal/nflog)$$' -tests '$(or $(TESTS),$(OBSERVE_TESTS))' $(KERNELS)
+OBSERVE_TESTS = ^Test(PassiveCheck|Failures|Observed|Refus|ForgetRefusals|Trace|Kernel|Connections)
+
 .PHONY: test-arm64
 test-arm64: ## run tests that need no kernel in an emulator of arm64: bytes for the kernel, golden files, maps and hashes (2 minutes)
 	scripts/install-packages qemu-aarch64-static:qemu-user-static git:git

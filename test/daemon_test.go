@@ -2,10 +2,13 @@ package test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -31,6 +34,9 @@ func (c *cluster) start(changes ...func(*exec.Cmd)) *daemon {
 	}
 	c.t.Cleanup(func() {
 		if d.cmd.ProcessState == nil {
+			if c.t.Failed() {
+				d.printStacks(c.t.Output())
+			}
 			_ = d.cmd.Process.Kill()
 			_ = d.cmd.Wait()
 		}
@@ -39,6 +45,26 @@ func (c *cluster) start(changes ...func(*exec.Cmd)) *daemon {
 		}
 	})
 	return d
+}
+
+// printStacks prints where the threads of the daemon are in the kernel, and has it end with its
+// goroutines in the log: it may wait for what does not come.
+func (d *daemon) printStacks(w io.Writer) {
+	stacks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stack", d.cmd.Process.Pid))
+	for _, path := range stacks {
+		if stack, err := os.ReadFile(path); err == nil { // of root
+			fmt.Fprintf(w, "%s\n%s\n", path, stack)
+		}
+	}
+	if d.cmd.Process.Signal(syscall.SIGQUIT) != nil {
+		return
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = d.cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(patience): // it is in the kernel
+	}
 }
 
 // stop sends SIGTERM and checks that the daemon ends well.

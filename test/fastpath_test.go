@@ -4,11 +4,9 @@ package test
 
 import (
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -111,12 +109,7 @@ func TestFastPathServices(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
 	d := c.start()
-	for _, family := range model.Families {
-		netlab.Eventually(t, startTime, func() error {
-			_, err := c.Client.Ask("tcp", web.clusterIP(family), answerTime)
-			return err
-		})
-	}
+	c.awaitServing(web)
 	flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
 	for _, f := range flows {
 		c.isSlow(t, f)
@@ -201,13 +194,12 @@ func TestFastPathBesideAnother(t *testing.T) {
 }
 
 // 9.30: rules that come later do not reach a connection on the fast path, and reach new ones; the end
-// of its entry in connection tracking ends it. Fragments go the usual way.
+// of its entry in connection tracking ends it.
 func TestFastPathSkips(t *testing.T) {
 	c := fastCluster(t, 1, "all")
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
 	c.startServing(web)
-	c.isFragmented(t, web)
 	flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
 	for _, f := range flows {
 		c.isFast(t, f)
@@ -233,43 +225,6 @@ func TestFastPathSkips(t *testing.T) {
 	}
 }
 
-// isFragmented sends datagrams that are larger than the MTU of the way.
-func (c *cluster) isFragmented(t *testing.T, web service) {
-	t.Helper()
-	for _, family := range model.Families {
-		var conn net.Conn
-		err := c.Client.Do(func() (err error) {
-			conn, err = net.Dial("udp", web.clusterIP(family).String())
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		ask := func(size int) (packets int, err error) {
-			before := c.packets(t)
-			if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
-				return 0, err
-			}
-			if _, err := conn.Write(make([]byte, size)); err != nil {
-				return 0, err
-			}
-			_, err = conn.Read(make([]byte, 100))
-			return c.packets(t) - before, err
-		}
-		netlab.Eventually(t, startTime, func() error { // until it takes the fast path
-			n, err := ask(10)
-			if err == nil && n > 0 {
-				err = fmt.Errorf("udp %s: %d packets passed the hook forward", family, n)
-			}
-			return err
-		})
-		if n, err := ask(4000); err != nil || n == 0 {
-			t.Errorf("udp %s, fragmented: %d packets passed the hook forward, %v, want an answer, and the question among them", family, n, err)
-		}
-	}
-}
-
 // 9.29: no device of this machine takes connections itself.
 func TestFastPathHardware(t *testing.T) {
 	c := fastCluster(t, 1, "hardware")
@@ -284,5 +239,35 @@ func TestFastPathHardware(t *testing.T) {
 	})
 	for _, f := range openFlowsFor(t, c.Client, web.clusterIP, answerTime) {
 		c.isSlow(t, f)
+	}
+}
+
+// 9.31: with --conntrack-tcp-cleanup, connections of TCP stay with the rules; check, explain and trace know
+// which connections take the fast path.
+func TestFastPathExplained(t *testing.T) {
+	c := fastCluster(t, 1, "all")
+	c.flags = append(c.flags, "--conntrack-tcp-cleanup")
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.write(web)
+	c.startServing(web)
+	for _, f := range openFlowsFor(t, c.Client, web.clusterIP, answerTime) {
+		if f.network == "tcp" {
+			c.isSlow(t, f)
+		} else {
+			c.isFast(t, f)
+		}
+	}
+	c.has([]string{"check", "--fast-path=all", "--conntrack-tcp-cleanup"}, "of TCP only those to Services with nftproxy.dev/on-failure: keep")
+	to := web.clusterIP(model.IPv4).String()
+	for network, takes := range map[string]bool{"tcp": false, "udp": true} {
+		for name, said := range map[string]string{
+			"explain":    c.mustRun(0, exec.Command(binary, "explain", network, to)),
+			"explain -f": c.mustRun(0, exec.Command(binary, "explain", "-f", c.file, "--fast-path=all", "--conntrack-tcp-cleanup", network, to)),
+			"trace":      c.followed(&traced{web: web, family: model.IPv4, udp: network == "udp", from: outside}),
+		} {
+			if strings.Contains(said, takesFastPath) != takes {
+				t.Errorf("%s: does %s say that connections take the fast path: %t, want %t:\n%s", network, name, !takes, takes, said)
+			}
+		}
 	}
 }

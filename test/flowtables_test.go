@@ -145,6 +145,12 @@ func (f *flow) moves(t *testing.T, to string) {
 func (c *cluster) startServing(s service) {
 	c.t.Helper()
 	c.start()
+	c.awaitServing(s)
+}
+
+// awaitServing waits until s is served.
+func (c *cluster) awaitServing(s service) {
+	c.t.Helper()
 	for _, family := range model.Families {
 		netlab.Eventually(c.t, startTime, func() error {
 			_, err := c.Client.Ask("tcp", s.clusterIP(family), answerTime)
@@ -315,17 +321,7 @@ func TestFlowtablesIdle(t *testing.T) {
 		c.startServing(web)
 		for _, f := range openFlowsFor(t, c.Client, web.clusterIP, answerTime) {
 			c.isFast(t, f)
-			pause := 250 * time.Millisecond
-			eventually(t, func() error { // questions keep it there: ask less and less often
-				pause *= 2
-				time.Sleep(pause)
-				before := c.packets(t)
-				f.goesOn(t, "it was idle")
-				if c.packets(t) == before {
-					return fmt.Errorf("%s %s: still in the flow table", f.network, f.family)
-				}
-				return nil
-			})
+			c.isIdle(t, f)
 			c.isFast(t, f)
 		}
 	})
