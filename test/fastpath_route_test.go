@@ -1,0 +1,90 @@
+//go:build guest
+
+package test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+)
+
+// 9.30: a connection whose route changes goes the new way, and takes the fast path there. It is not
+// masqueraded: the kernel ends those that leave through another device, with rules only as well.
+func TestFastPathRoute(t *testing.T) {
+	c := fastCluster(t, 2, "all")
+	pod := c.Pods[0]
+	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
+	c.write(web)
+	c.startServing(web)
+	flows := openFlowsFor(t, c.Pods[1], web.clusterIP, answerTime)
+	for _, f := range flows {
+		c.isFast(t, f)
+	}
+	pod.TestScript(t, "nft add table inet way '{ counter second { }; chain input { type filter hook input priority 0; iifname second counter name second; }; }'")
+	c.reroute(t, pod)
+	for _, f := range flows {
+		eventually(t, func() error {
+			before := counted(t, pod, "inet way", "second")
+			f.goesOn(t, "its route has changed")
+			if counted(t, pod, "inet way", "second") == before {
+				return fmt.Errorf("%s %s: it goes the old way", f.network, f.family)
+			}
+			return nil
+		})
+		c.isFast(t, f)
+	}
+}
+
+// reroute connects the node with a pod by a second pair of devices, and moves its routes there.
+func (c *cluster) reroute(t *testing.T, pod *netlab.Host) {
+	t.Helper()
+	const name = "second"
+	ends := make(map[*netlab.Host]netlink.Link)
+	err := c.Node.Do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name, PeerNamespace: netlink.NsFd(pod.Handle())})
+	})
+	for _, h := range []*netlab.Host{c.Node, pod} {
+		err = errors.Join(err, h.Do(func() (err error) {
+			if ends[h], err = netlink.LinkByName(name); err != nil {
+				return err
+			}
+			return netlink.LinkSetUp(ends[h])
+		}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range model.Families {
+		own, gateway := pod.Address(family), c.Gateway(pod, family)
+		everything, _ := netip.AddrFromSlice(make([]byte, own.BitLen()/8))
+		err = errors.Join(err,
+			c.Node.Do(func() error { return routeBy(ends[c.Node], netip.PrefixFrom(own, own.BitLen()), own, ends[pod]) }),
+			pod.Do(func() error {
+				return errors.Join(routeBy(ends[pod], netip.PrefixFrom(gateway, gateway.BitLen()), gateway, ends[c.Node]),
+					routeBy(ends[pod], netip.PrefixFrom(everything, 0), gateway, ends[c.Node]))
+			}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// routeBy moves a route of the namespace of the calling thread to a device, at whose other end is the gateway.
+func routeBy(by netlink.Link, to netip.Prefix, gateway netip.Addr, peer netlink.Link) error {
+	index := by.Attrs().Index
+	r := &netlink.Route{LinkIndex: index, Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}}
+	if to.Addr() == gateway {
+		r.Scope = netlink.SCOPE_LINK
+	} else {
+		r.Gw = gateway.AsSlice()
+	}
+	return errors.Join(netlink.RouteReplace(r),
+		netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: peer.Attrs().HardwareAddr}))
+}
