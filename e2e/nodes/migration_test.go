@@ -56,7 +56,7 @@ func (g *guide) look() {
 		g.t.Errorf("diff: %v\n%s", err, out)
 	}
 	g.checkNodes()
-	g.smoke("n1")
+	g.tests("n1")
 }
 
 // checkNodes checks all nodes before anything changes.
@@ -72,11 +72,11 @@ func (g *guide) checkNodes() {
 	g.do("kubectl delete -k check")
 }
 
-// smoke tries all paths from a node.
-func (g *guide) smoke(node string) {
+// tests opens connections from a node.
+func (g *guide) tests(node string) {
 	g.t.Helper()
-	if out := g.do("deploy/smoke/run NODE", "NODE", node); !strings.HasSuffix(out, "\nAll paths work.\n") {
-		g.t.Errorf("paths do not work:\n%s", out)
+	if out := g.do("bin/nftproxy cluster test --nodes NODE --image IMAGE", "NODE", node); strings.Contains(out, " failed") {
+		g.t.Errorf("connections fail:\n%s", out)
 	}
 }
 
@@ -129,7 +129,7 @@ func (g *guide) moveNodes() {
 		g.do("kubectl label node NODE nftproxy.dev/proxy=nftproxy", node...)
 		g.see(n.Name+` +yes +none +ready`, "bin/nftproxy migrate status", node...)
 		if n == g.c.NodeList[0] {
-			g.smoke(n.Name)
+			g.tests(n.Name)
 		}
 		g.see(`1/1 .* `+n.Name+` `, "kubectl -n kube-system get pods -o wide -l k8s-app=nftproxy", node...)
 		g.see(`"healthy": ?true`, "curl -s http://NODE-ADDRESS:10256/healthz", node...)
@@ -158,7 +158,6 @@ func (g *guide) removeKubeProxy() {
 	g.do("kubectl -n kube-system get daemonset,configmap kube-proxy -o yaml > kube-proxy.yaml")
 	g.do("kubectl -n kube-system delete daemonset kube-proxy")
 	g.kustomize("overlays/node-by-node", "base")
-	g.do("deploy/smoke/run --delete")
 }
 
 // kustomize changes a word of the kustomization, and applies it.

@@ -2,46 +2,34 @@ package nodes
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
 )
 
-// smoke runs the smoke test of the migration guide, as an operator would.
-func (c *cluster) smoke(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	out, err := c.Smoke(t.Context(), args...)
-	fmt.Fprintf(t.Output(), "deploy/smoke/run %s\n%s\n", strings.Join(args, " "), out)
-	return out, err
-}
-
-// The smoke test passes with either proxy, and sees a path that does not work.
+// TestSmoke: 18.16. The test of connections passes with either proxy, and sees what another program
+// drops.
 func TestSmoke(t *testing.T) {
 	for _, proxy := range []kubelets.Proxy{kubelets.KubeProxy, kubelets.NFTProxy} {
 		t.Run(string(proxy), func(t *testing.T) {
 			c := on(t, proxy)
-			out, err := c.smoke(t)
-			if err != nil || !strings.HasSuffix(out, "\nAll paths work.\n") || strings.Contains(out, "FAIL") {
+			out, err := c.Test(t.Context(), labImage, "--outside")
+			fmt.Fprintln(t.Output(), out)
+			if passed := regexp.MustCompile(`^Services of all kinds: [0-9]{3,} passed, ([0-9]+ skipped, )?on 3 nodes\n`); err != nil || !passed.MatchString(out) {
 				t.Fatal(err)
-			}
-			// From a pod and from the host on 3 nodes, for 2 families.
-			if n := strings.Count(out, "PASS"); n < 100 {
-				t.Errorf("%d paths passed", n)
 			}
 		})
 	}
 	c := &shared
 	n := c.NodeList[0]
-	onNode(t, n, "nft", "add table inet broken; add chain inet broken in { type filter hook prerouting priority -300; };"+
-		" add rule inet broken in iif lo accept; add rule inet broken in udp dport 30000-32767 drop")
+	onNode(t, n, "nft", "add table inet broken; add chain inet broken in { type filter hook prerouting priority -150; };"+
+		" add rule inet broken in iif lo accept; add rule inet broken in ct direction original udp dport 30000-32767 drop")
 	t.Cleanup(func() { onNode(t, n, "nft", "delete table inet broken") })
-	out, err := c.smoke(t, n.Name)
-	if err == nil || !strings.Contains(out, "FAIL  outside  NodePort, UDP "+n.IPv4) || !strings.Contains(out, "Some paths FAILED.") {
-		t.Errorf("with a node that drops datagrams to NodePorts: %v", err)
-	}
-	if out, err := c.smoke(t, "--delete"); err != nil {
-		t.Error(out, err)
+	out, err := c.Test(t.Context(), labImage, "--outside", "--nodes", n.Name)
+	if err == nil || !regexp.MustCompile(`(?m)^failed +n1 +node-port:udp +outside +NodePort udp `+strings.ReplaceAll(n.IPv4, ".", `\.`)+`:`).MatchString(out) || strings.Contains(out, "ClusterIP") {
+		t.Errorf("with a node that drops datagrams to NodePorts: %v\n%s", err, out)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestInstall(t *testing.T) {
 
 	m.do("helm upgrade nftproxy CHART -n kube-system --reset-then-reuse-values --set checkOnly=false", plainHTTP)
 	m.serves(image)
-	m.smoke()
+	m.tests(image)
 	m.upgrade(image)
 	m.uninstall(image)
 }
@@ -72,7 +72,7 @@ func (m *machine) upgrade(image string) {
 			m.Errorf("after the upgrade, pod %s runs with %s", p.Name, args)
 		}
 	}
-	m.smoke(m.NodeList[0].Name)
+	m.tests(image, m.NodeList[0].Name)
 }
 
 // uninstall removes the release. Nodes serve until their rules are removed, too.
@@ -91,7 +91,7 @@ func (m *machine) uninstall(image string) {
 	if out, err := m.shell("kubectl get -f manifest.yaml --ignore-not-found -o name"); err != nil || out != "" {
 		m.Errorf("after the removal there are still %s, %v", out, err)
 	}
-	m.smoke(m.NodeList[0].Name)
+	m.tests(image, m.NodeList[0].Name)
 	m.values = append(m.values, "IMAGE", image)
 	for _, n := range m.NodeList {
 		values := m.values

@@ -125,20 +125,24 @@ func (m *machine) shell(text string) (string, error) {
 	return out.String(), err
 }
 
-// smoke has the smoke test of the migration guide find that all paths work. It is repeated:
-// each path has a few seconds, which a busy machine exceeds.
-func (m *machine) smoke(nodes ...string) {
+// tests finds that connections to Services of all kinds go where they should. It is repeated: each has a few
+// seconds, which a busy machine exceeds.
+func (m *machine) tests(image string, nodes ...string) {
 	m.Helper()
+	args := []string{"--outside"}
+	if len(nodes) > 0 {
+		args = append(args, "--nodes", strings.Join(nodes, ","))
+	}
 	var out string
 	var err error
 	for range 3 {
-		out, err = m.Smoke(m.Context(), nodes...)
-		if err == nil && strings.HasSuffix(out, "\nAll paths work.\n") {
-			fmt.Fprintf(m.Output(), "deploy/smoke/run %s: %d paths work\n", strings.Join(nodes, " "), strings.Count(out, "PASS"))
+		if out, err = m.Test(m.Context(), image, args...); err == nil {
+			first, _, _ := strings.Cut(out, "\n")
+			fmt.Fprintf(m.Output(), "nftproxy cluster test %s: %s\n", strings.Join(args, " "), first)
 			return
 		}
 	}
-	m.Fatalf("deploy/smoke/run %s: %v\n%s", strings.Join(nodes, " "), err, out)
+	m.Fatalf("nftproxy cluster test %s: %v\n%s", strings.Join(args, " "), err, out)
 }
 
 // patience limits how long a test waits for what must happen.

@@ -29,7 +29,6 @@ type Dial struct {
 	Refused bool `json:"refused,omitempty"`
 	// Rejected reports that the client should get an error.
 	Rejected bool          `json:"rejected,omitempty"`
-	Loose    bool          `json:"loose,omitempty"` // as of the case
 	Learns   Knowledge     `json:"learns"`
 	Wait     time.Duration `json:"wait"` // nanoseconds
 }
@@ -45,7 +44,7 @@ type Dialled struct {
 // Dial returns the case for a peer. count is the number of connections; zero: as many as it takes to meet
 // all endpoints.
 func (c *Case) Dial(learns Knowledge, wait time.Duration, count int) Dial {
-	d := Dial{Protocol: c.Protocol, To: c.To, Most: count, Refused: len(c.Expected.forwards()) == 0, Rejected: c.Expected.rejects(), Loose: c.Loose, Learns: learns, Wait: wait}
+	d := Dial{Protocol: c.Protocol, To: c.To, Most: count, Refused: len(c.Expected.forwards()) == 0, Rejected: c.Expected.rejects(), Learns: learns, Wait: wait}
 	if count > 0 {
 		return d
 	}
@@ -88,7 +87,7 @@ func (d *Dial) run(ctx context.Context) (out Dialled) {
 	if err != nil {
 		return Dialled{Error: err.Error()}
 	}
-	c := &Case{To: d.To, Loose: d.Loose, protocol: protocol}
+	c := &Case{To: d.To, protocol: protocol}
 	if !d.Refused {
 		c.Expected.Outcomes = []Expected{{Verdict: explain.Forward}}
 	}

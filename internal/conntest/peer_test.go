@@ -136,6 +136,8 @@ func TestJudgeDialled(t *testing.T) {
 		{"a silent server of UDP", func(c *Case) { c.Protocol = "udp"; c.protocol = model.UDP }, Outcomes, []Attempt{by(Silent, netip.AddrPort{})}, NotTried, "a server need not answer"},
 		{"another client address", nil, Answers, []Attempt{{Outcome: Answered, Endpoint: first, Source: node, Client: client}, by(Answered, second)}, NotPassed, "its address should be kept"},
 		{"of a node to a pod elsewhere", func(c *Case) { c.From = Host }, Answers, []Attempt{{Outcome: Answered, Endpoint: first, Source: node, Client: client}, by(Answered, second)}, Passed, ""},
+		{"rejected without an answer", func(c *Case) { c.Expected = refused }, Answers, []Attempt{by(Silent, netip.AddrPort{})}, NotPassed, "no answer"},
+		{"rejected without an answer by another proxy", func(c *Case) { c.Loose, c.Expected = true, refused }, Answers, []Attempt{by(Silent, netip.AddrPort{})}, Passed, ""},
 		{"settings unknown", func(c *Case) { c.Loose = true }, Answers, []Attempt{{Outcome: Answered, Endpoint: first, Source: node, Client: client}, by(Answered, second)}, Passed, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func Here(f func() error) error { return f() }
 func (p *Prober) Open(ctx context.Context, c *Case) (a Attempt, err error) {
 	for range datagrams {
 		a, err = p.open(ctx, c)
-		if err != nil || c.protocol != model.UDP && !c.Loose || a.Outcome != Silent || a.Endpoint.IsValid() || !c.Expected.rejects() {
+		if err != nil || c.protocol != model.UDP || a.Outcome != Silent || a.Endpoint.IsValid() || !c.Expected.rejects() {
 			break
 		}
 	}
@@ -59,7 +59,7 @@ func (p *Prober) Open(ctx context.Context, c *Case) (a Attempt, err error) {
 }
 
 // datagrams is how many are sent until one that should be rejected is: the kernel limits how many
-// errors of ICMP a client gets, to one in a second. Other proxies also reject TCP so.
+// errors of ICMP a client gets, to one in a second.
 const datagrams = 5
 
 func (p *Prober) open(ctx context.Context, c *Case) (a Attempt, err error) {

@@ -145,20 +145,13 @@ func (c *Cluster) ControlCommand(ctx context.Context, name string, args ...strin
 	return cmd
 }
 
-// Smoke runs the smoke test of the migration guide as an operator would, with
-// arguments of deploy/smoke/run, and returns what it prints.
-func (c *Cluster) Smoke(ctx context.Context, args ...string) (string, error) {
-	bin, err := os.MkdirTemp(c.Dir, "bin-")
-	if err != nil {
-		return "", err
-	}
-	if err := os.Symlink(c.Programs.Path("kubectl"), filepath.Join(bin, "kubectl")); err != nil {
-		return "", err
-	}
-	cmd := c.ControlCommand(ctx, filepath.Join(c.Programs.module, "../deploy/smoke/run"), args...)
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "OUTSIDE=1")
+// Test runs "nftproxy cluster test" as an operator would, with an image for its pods and more arguments, and
+// returns what it prints.
+func (c *Cluster) Test(ctx context.Context, image string, args ...string) (string, error) {
+	args = append([]string{"cluster", "test", "--image", image, "--color", "never"}, args...)
+	cmd := c.ControlCommand(ctx, c.Programs.Path("nftproxy"), args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = c.Control.Run(cmd)
+	err := c.Control.Run(cmd)
 	return out.String(), err
 }
