@@ -19,6 +19,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/splice"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -189,7 +190,7 @@ func ask(to string, times int) error {
 		if _, err = c.Write([]byte("?")); err == nil {
 			_, err = io.ReadFull(c, make([]byte, 1))
 		}
-		reset(c.(*net.TCPConn))
+		splice.Reset(c.(*net.TCPConn))
 		if err != nil {
 			return err
 		}

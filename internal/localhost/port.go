@@ -1,7 +1,6 @@
 package localhost
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/splice"
 )
 
 const (
@@ -69,7 +69,7 @@ func (p *port) accept(l *net.TCPListener) {
 		pause = minPause
 		if !p.admit() {
 			s.counts.add(Limited)
-			reset(client)
+			splice.Reset(client)
 			continue
 		}
 		s.active.Go(func() {
@@ -85,26 +85,16 @@ func (p *port) forward(client *net.TCPConn) {
 	to, ok := s.Target(p.frontend)
 	if !ok {
 		s.counts.add(Unserved)
-		reset(client)
+		splice.Reset(client)
 		return
 	}
 	endpoint, err := s.dial(s.ctx, to)
 	if err != nil {
 		s.counts.add(DialFailed)
-		reset(client)
+		splice.Reset(client)
 		s.Log.Debug("a connection to a NodePort on localhost failed", "address", p.address(), "service", p.portName(), "to", to, "error", err)
 		return
 	}
-	pair := &pair{client: client, endpoint: endpoint}
-	stop := context.AfterFunc(s.ctx, pair.reset)
-	defer stop()
 	s.counts.add(Forwarded)
-	pair.copy()
-}
-
-// reset closes a connection so that the other end sees "connection reset", not the end
-// of the data.
-func reset(c *net.TCPConn) {
-	c.SetLinger(0) //nolint:errcheck // it fails if the other end has gone
-	c.Close()
+	(&splice.Pair{Client: client, Server: endpoint}).Join(s.ctx)
 }

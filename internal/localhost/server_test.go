@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/splice"
 )
 
 // TestForward: a connection carries data both ways in both families, and each end may
@@ -69,7 +70,7 @@ func TestReset(t *testing.T) {
 		if byClient {
 			from, to = client, endpoint
 		}
-		reset(from)
+		splice.Reset(from)
 		if n, err := to.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("reset by the client %v: %d, %v", byClient, n, err)
 		}
