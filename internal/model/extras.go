@@ -34,6 +34,8 @@ type Extras struct {
 	// Starting are the endpoints that start slowly at present, sorted by address. A source has
 	// none; what follows the time adds them.
 	Starting []Starting
+	// Relay says that a process of this machine relays the connections, of a Service of files.
+	Relay RelayUse
 	// Announce is the interface that has the addresses while a server is usable; empty: none.
 	Announce string
 	// Names are servers by names of DNS, of a Service of files.

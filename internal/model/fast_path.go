@@ -67,6 +67,7 @@ var (
 	errFastPathProtocol = errors.New("only TCP and UDP have one")
 	errFastPathRange    = errors.New("ranges of ports have none")
 	errFastPathAnyNode  = errors.New("NodePorts on several addresses have none")
+	errFastPathRelay    = errors.New("a process relays the connections of the Service")
 	errFastPathClients  = errors.New("the frontend has lists of clients")
 	errFastPathLimits   = errors.New("the Service has limits")
 	errFastPathCloses   = errors.New("connections to endpoints that are gone are closed")
@@ -99,6 +100,8 @@ func (c *Config) staysWithRules(r *Route) error {
 		return errFastPathRange
 	case r.Frontend.Address.IsUnspecified():
 		return errFastPathAnyNode
+	case r.Relayed():
+		return errFastPathRelay
 	case r.Sources != nil:
 		return errFastPathClients
 	case own.Limits != Limits{}:

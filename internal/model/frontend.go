@@ -150,6 +150,8 @@ const (
 // Masquerading returns for which clients the source is masqueraded (table 4-A, 1.42).
 func (r *Route) Masquerading() Masquerading {
 	switch {
+	case r.Relayed(): // it ends at this machine
+		return MasqueradeNone
 	case r.Service.ClientAddresses == MasqueradeClientAddresses:
 		return MasqueradeAll
 	case r.Kind == ClusterIP:

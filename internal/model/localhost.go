@@ -13,6 +13,9 @@ import (
 // loopbacks are the addresses that a listener uses.
 var loopbacks = map[Family]netip.Addr{IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}), IPv6: netip.IPv6Loopback()}
 
+// Loopback returns the loopback address of a family.
+func Loopback(f Family) netip.Addr { return loopbacks[f] }
+
 // HasLocalhost reports whether a range of loopback addresses includes the one that a
 // listener uses.
 func HasLocalhost(p netip.Prefix) bool { return p.Contains(loopbacks[FamilyOf(p.Addr())]) }

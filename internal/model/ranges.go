@@ -90,10 +90,14 @@ func (r *Route) AffinityTimeout() time.Duration {
 }
 
 // Scheduler returns the scheduler of the Service, or the default. Instead of session affinity a
-// range has source-hash, which gives a client the same host for all ports of all ranges.
+// range has source-hash, which gives a client the same host for all ports of all ranges. A relay
+// has no tables, so the default of a node is not for it.
 func (r *Route) Scheduler() Scheduler {
-	if r.Frontend.IsRange() && r.Service.AffinityTimeout > 0 {
+	switch {
+	case r.Frontend.IsRange() && r.Service.AffinityTimeout > 0:
 		return SourceHash
+	case r.Relayed():
+		return cmp.Or(r.Service.Scheduler, RoundRobin)
 	}
 	return r.Service.Scheduler
 }
