@@ -135,6 +135,14 @@ func (a *Agent) Named(namespace, name string) []model.ServiceName {
 	return a.router.Named(namespace, name)
 }
 
+// Relay returns how connections to a frontend are relayed; false: they are not. It is safe for
+// concurrent use.
+func (a *Agent) Relay(f model.Frontend) (model.Relayed, bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.Relay(f)
+}
+
 // Names returns the names of all Services, in no order. It is safe for concurrent use.
 func (a *Agent) Names() []model.ServiceName {
 	a.routing.RLock()

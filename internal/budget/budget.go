@@ -82,6 +82,13 @@ const (
 	DrainOffered = 1_000
 )
 
+// Connections that this process relays, each with two sockets and two pipes, and the servers that
+// are tried for one.
+const (
+	RelayConnections = 16_384
+	RelayTries       = 3
+)
+
 // RuntimeChanges limits the changes of servers that no file has.
 const RuntimeChanges = 1_000
 

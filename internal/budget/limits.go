@@ -68,6 +68,9 @@ var Limits = []Limit{
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},
 	{"DrainOffered", "endpoints that the shell is offered", "`nftproxy drain` and the Tab key", DrainOffered, "endpoints", FirstCount, ""},
 
+	{"RelayConnections", "connections that are relayed (`relay` of a Balance), and half of that through one address and port", "a machine", RelayConnections, "connections", Refused, "the connection, with a reset; fewer if the process may have few open files"},
+	{"RelayTries", "servers that are tried for a relayed connection", "a connection", RelayTries, "servers", FirstCount, ""},
+
 	{"RuntimeChanges", "servers that `nftproxy set`, `add` and `remove` have changed", "a machine", RuntimeChanges, "servers", Refused, "the command"},
 
 	{"EndpointSeries", "endpoints with a series of their own (`--endpoint-metrics`)", "a node", EndpointSeries, "series", FirstCount,

@@ -7,8 +7,8 @@
 //	three of 32     connections of the health server, the metrics server, and to health checks of Services
 //	the rest        netlink, files, listeners: at least 32
 //
-// With NodePorts on localhost, which take three quarters, health checks have an eighth of
-// their part.
+// Connections of relayed Balances, six for each, have a half of what the others cannot use. With
+// NodePorts on localhost, which take three quarters, health checks have an eighth of their part.
 package descriptors
 
 import (
@@ -39,6 +39,22 @@ func checks(limit int, besideLocalhost bool) (network, programs int) {
 		share /= 8
 	}
 	return max(1, min(budget.Checks, share)), max(1, min(budget.CheckPrograms, share/16))
+}
+
+// relayed is how many descriptors a relayed connection has: two sockets, and a pipe for each
+// direction, through which the kernel moves the data.
+const relayed = 6
+
+// Relay returns how many connections to relayed Balances there may be at the same time.
+func Relay(besideLocalhost bool) int { return relay(limit(), besideLocalhost) }
+
+func relay(limit int, besideLocalhost bool) int {
+	network, programs := checks(limit, besideLocalhost)
+	left := limit - own - network - 4*programs - 3*connections(limit, limit)
+	if besideLocalhost {
+		left -= limit/2 + limit/4
+	}
+	return max(1, min(budget.RelayConnections, left/2/relayed))
 }
 
 // Connections returns how many connections a server may have that has room for most.

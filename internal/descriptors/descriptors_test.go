@@ -13,6 +13,9 @@ func TestShares(t *testing.T) {
 		for _, localhost := range []bool{false, true} {
 			network, programs := checks(n, localhost)
 			used := network + 4*programs + connections(n, 256)*2 + connections(n, 1024)
+			if n >= 256 { // fewer make one connection
+				used += relay(n, localhost) * relayed
+			}
 			if localhost {
 				used += n/2 + n/4 // its listeners and connections
 			}

@@ -30,6 +30,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/relay"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
@@ -49,6 +50,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 			Listeners: map[model.Family]int{model.IPv4: 7}, Closed: map[model.Family]int{model.IPv6: 2}, Connections: 3,
 			Failures: map[model.Family]uint64{model.IPv6: 9}, Total: map[localhost.Result]uint64{localhost.Forwarded: 5, localhost.Limited: 1},
 		}
+	})
+	s.FollowRelay(func() relay.Counts {
+		return relay.Counts{Frontends: 2, Connections: 4, Total: map[relay.Result]uint64{relay.Forwarded: 8, relay.DialFailed: 2}, Retried: 3}
 	})
 	s.FollowNames(func() (int, int) { return 3, 1 })
 	s.LookedUp(true)
@@ -257,6 +261,16 @@ func served(t *testing.T) map[string]metric {
 		}
 	}
 	return out
+}
+
+// TestRelay: 4.99.
+func TestRelay(t *testing.T) {
+	expect(t, scrape(t, everything(), "/metrics"), map[string]float64{
+		`nftproxy_relay_connections`:                             4,
+		`nftproxy_relay_connections_total{result="forwarded"}`:   8,
+		`nftproxy_relay_connections_total{result="dial_failed"}`: 2,
+		`nftproxy_relay_retries_total`:                           3,
+	})
 }
 
 // TestLocalhost: 6.19, 6.20.

@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nftproxy/nftproxy/internal/relay"
+)
+
+// FollowRelay exports the state of the relay of Balances, where objects come from files. It is
+// called at most once.
+func (s *Set) FollowRelay(counts func() relay.Counts) {
+	s.registry.MustRegister(&relayCollector{
+		counts: counts,
+		open:   prometheus.NewDesc("nftproxy_relay_connections", "Open connections to Balances that nftproxy relays.", nil, nil),
+		total: prometheus.NewDesc("nftproxy_relay_connections_total",
+			"Connections to Balances that nftproxy relays by result: forwarded, or refused because of a limit (limit), no server (no_server, dial_failed), a client that dialled the port of the relay itself (not_relayed) or a lack of resources (accept_failed).",
+			[]string{"result"}, nil),
+		retried: prometheus.NewDesc("nftproxy_relay_retries_total", "How often nftproxy tried another server for a relayed connection.", nil, nil),
+	})
+}
+
+// relayCollector asks for the state once in a scrape.
+type relayCollector struct {
+	counts               func() relay.Counts
+	open, total, retried *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *relayCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.open, c.total, c.retried} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *relayCollector) Collect(out chan<- prometheus.Metric) {
+	now := c.counts()
+	out <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(now.Connections))
+	for result, n := range now.Total {
+		out <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(n), result.String())
+	}
+	out <- prometheus.MustNewConstMetric(c.retried, prometheus.CounterValue, float64(now.Retried))
+}

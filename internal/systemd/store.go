@@ -1,0 +1,96 @@
+package systemd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"golang.org/x/sys/unix"
+)
+
+// Store keeps listeners in systemd, so that the next process of the unit has them: connections
+// wait in the meantime (FileDescriptorStoreMax= of systemd.service). A nil Store keeps none.
+type Store struct {
+	address string              // of its socket
+	kept    map[string]*os.File // that this process was started with
+}
+
+// NewStore returns the listeners of the last process; nil: the process is not supervised. It is
+// called once.
+func NewStore() *Store {
+	if !Supervised() {
+		return nil
+	}
+	s := &Store{address: os.Getenv("NOTIFY_SOCKET"), kept: make(map[string]*os.File)}
+	for _, f := range activation.Files(true) {
+		if s.kept[f.Name()] != nil {
+			f.Close()
+			continue
+		}
+		s.kept[f.Name()] = f
+	}
+	return s
+}
+
+// Take returns the listener of the last process with a name; nil: there is none.
+func (s *Store) Take(name string) *net.TCPListener {
+	if s == nil || s.kept[name] == nil {
+		return nil
+	}
+	defer delete(s.kept, name)
+	defer s.kept[name].Close() // the listener has a copy
+	l, err := net.FileListener(s.kept[name])
+	if err != nil {
+		return nil
+	}
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		l.Close()
+		return nil
+	}
+	return tcp
+}
+
+// Keep has systemd keep a listener under a name.
+func (s *Store) Keep(name string, l *net.TCPListener) error {
+	if s == nil {
+		return nil
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("keep listener %s in systemd: %w", name, err)
+	}
+	var sent error
+	failed := raw.Control(func(fd uintptr) { // a copy would share its mode with the listener
+		sent = s.send("FDSTORE=1\nFDNAME="+name, unix.UnixRights(int(fd)))
+	})
+	return errors.Join(failed, sent)
+}
+
+// Forget closes the listener of the last process, if no one has taken it, and has systemd close
+// its own.
+func (s *Store) Forget(name string) error {
+	if s == nil {
+		return nil
+	}
+	if f := s.kept[name]; f != nil {
+		f.Close()
+		delete(s.kept, name)
+	}
+	return s.send("FDSTOREREMOVE=1\nFDNAME="+name, nil)
+}
+
+// send sends a message with files. It does not wait for systemd.
+func (s *Store) send(message string, rights []byte) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil { // package net sends no files from a connected socket
+		err = unix.Sendmsg(fd, []byte(message), rights, &unix.SockaddrUnix{Name: s.address}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		err = errors.Join(err, unix.Close(fd))
+	}
+	if err != nil {
+		return fmt.Errorf("notify systemd of a listener: %w", err)
+	}
+	return nil
+}
