@@ -2,6 +2,7 @@ package golden
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,9 @@ import (
 func TestObjects(t *testing.T) {
 	forEachGolden(t, func(t *testing.T, c *testCase) {
 		for _, p := range c.phases {
+			if slices.ContainsFunc(p.input.Snapshot.Services, func(s *model.Service) bool { return s.Extra().Relay != model.NoRelay }) {
+				continue // no object of Kubernetes asks for a relay (4.96)
+			}
 			again, text := p.reread(t)
 			if strings.Contains(text, "kind: Balance") {
 				t.Errorf("a Balance is left:\n%s", text)

@@ -35,7 +35,7 @@ func (w *ward) dial(s service) (stop func()) {
 func (w *ward) tracks() (tracks bool) {
 	w.t.Helper()
 	err := w.Node.Do(func() error {
-		if _, err := preflight.Check(model.Families[:], true); err != nil {
+		if _, err := preflight.Check(model.Families[:], preflight.Use{Observe: true}); err != nil {
 			return err
 		}
 		r, err := nflog.Open(9)

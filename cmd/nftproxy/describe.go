@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -72,6 +73,10 @@ func countDescribed(s *api.Description) error {
 		}
 	}
 	var targets []conntrack.Target
+	var relays []netip.Addr
+	if s.Relay != "" {
+		relays = ownAddresses()
+	}
 	for i := range s.Ports {
 		p, frontends := &s.Ports[i], all
 		if keepsPorts(p) {
@@ -79,7 +84,7 @@ func countDescribed(s *api.Description) error {
 		}
 		for j := range p.Endpoints {
 			at := p.Endpoints[j].AddrPort()
-			targets = append(targets, conntrack.Target{Address: at.Addr(), Port: at.Port(), Frontends: frontends})
+			targets = append(targets, conntrack.Target{Address: at.Addr(), Port: at.Port(), Frontends: frontends, Relays: relays})
 		}
 	}
 	counts, err := conntrack.CountTargets(targets)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -37,6 +39,7 @@ func (o *drainOptions) result(path string, report *api.Drains, list drain.List, 
 	}
 	for i, t := range targets {
 		var frontends []string
+		relayed := false
 		e := api.DrainedEndpoint{Endpoint: t.Endpoint(), Drained: list.Includes(t)}
 		if t.Service != (model.ServiceName{}) {
 			e.Service = t.Service.String()
@@ -48,10 +51,15 @@ func (o *drainOptions) result(path string, report *api.Drains, list drain.List, 
 			for _, s := range report.Asked[i].Services {
 				e.Services = append(e.Services, api.DrainedService{Service: s.Service, Balance: s.Balance, Endpoints: s.Endpoints, Left: s.Left})
 				frontends = append(frontends, s.Frontends...)
+				relayed = relayed || s.Relayed
 			}
 		}
 		r.Endpoints = append(r.Endpoints, e)
-		r.targets = append(r.targets, counted(t, frontends))
+		target := counted(t, frontends)
+		if relayed {
+			target.Relays = ownAddresses()
+		}
+		r.targets = append(r.targets, target)
 	}
 	if !o.undo {
 		r.count()
@@ -72,6 +80,16 @@ func counted(t drain.Target, frontends []string) conntrack.Target {
 		}
 	}
 	return out
+}
+
+// ownAddresses returns the addresses from which a relay of this machine connects to servers.
+// Without them its connections are not counted.
+func ownAddresses() []netip.Addr {
+	all, err := host.ServingAddresses()
+	if err != nil {
+		return nil
+	}
+	return all
 }
 
 func (r *drainResult) count() {

@@ -58,6 +58,8 @@ type Effect struct {
 	Stops string `json:"stops,omitempty"`
 	// Drained reports that no rule leads new connections to the target.
 	Drained bool `json:"drained"`
+	// Relayed reports that connections to the target come from this machine, which relays them.
+	Relayed bool `json:"relayed,omitempty"`
 	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
 	Frontends []string `json:"frontends"`
 }

@@ -97,6 +97,7 @@ type LiveService struct {
 	Frontends int    `json:"frontends"`
 	Endpoints int    `json:"endpoints"`          // distinct ones
 	Unserved  int    `json:"unserved,omitempty"` // frontends that reject or drop
+	Relayed   bool   `json:"relayed,omitempty"`  // nftproxy run relays the connections
 	// Connections are new ones since the start of the process, including rejected and
 	// dropped ones, and Recent those since RecentSince; absent without counters.
 	Connections *uint64 `json:"connections,omitempty"`

@@ -31,6 +31,7 @@ const (
 	ServerChanged         = "ServerChanged"      // by a command, of a server of a Balance
 	ChangesUnusable       = "ChangesUnusable"    // the file with these
 	LocalhostPort         = "LocalhostPort"      // a NodePort cannot be served on localhost
+	RelayPort             = "RelayPort"          // connections to Balances cannot be relayed
 	NotObserved           = "NotObserved"        // refused connections
 	NoFastPath            = "NoFastPath"         // connections stay with the rules
 	NoEndpoints           = "NoEndpoints"        // connections are rejected
@@ -73,6 +74,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.NoPingAddress), "no address of the node from which pings to Services can be answered"},
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
+	{RelayPort, "connections to Balances with relay are refused; nftproxy tries again every 30 seconds"},
 	{NotObserved, "what the rules log about connections is not read; the rules are not affected"},
 	{NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},
 	{InputWarning, "the source has objects that do not work as written"},

@@ -189,6 +189,7 @@ type Frontend struct {
 	AllowList    bool   `json:"allowList,omitempty"`    // because only those in a list may
 	DenyList     bool   `json:"denyList,omitempty"`     // because those in a list may not
 	Limits       bool   `json:"limits,omitempty"`       // connections are limited
+	Relayed      bool   `json:"relayed,omitempty"`      // nftproxy run relays the connections
 	// ClientAddresses is keep or masquerade; absent: as the kind and the policy have it.
 	ClientAddresses string `json:"clientAddresses,omitempty"`
 	// Connections is the number of new connections, including rejected and dropped

@@ -53,7 +53,7 @@ func (p pair) settings() (out []Detail) {
 		change(Detail{Kind: KindPolicy, Old: a.ExternalPolicy.String(), New: b.ExternalPolicy.String()}, "external traffic policy")
 	}
 	if p.know(served.Affinity) && a.ExternalPolicy == b.ExternalPolicy && a.Kind == b.Kind { // else it follows from that
-		set(setting.ClientAddresses, clients(a.Masquerading), clients(b.Masquerading))
+		set(setting.ClientAddresses, clients(a), clients(b))
 	}
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
@@ -88,8 +88,11 @@ func seconds(d time.Duration) string {
 }
 
 // clients says which source address endpoints see.
-func clients(m model.Masquerading) string {
-	if m == model.MasqueradeAll {
+func clients(f *frontend) string {
+	switch {
+	case f.Relayed:
+		return "those of this machine, which relays"
+	case f.Masquerading == model.MasqueradeAll:
 		return "masqueraded"
 	}
 	return "kept"

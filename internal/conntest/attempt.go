@@ -68,7 +68,9 @@ func (c *Case) misdirected(a *Attempt) string {
 	if !a.Endpoint.IsValid() { // connection tracking knows nothing of it
 		return ""
 	}
-	i := slices.IndexFunc(forwards, func(e Expected) bool { return e.Endpoint == a.Endpoint })
+	i := slices.IndexFunc(forwards, func(e Expected) bool {
+		return e.Endpoint == a.Endpoint || e.Relay != 0 && e.Relay == a.Endpoint.Port()
+	})
 	switch {
 	case i < 0:
 		return a.where() + c.Words.Text(", which is not an endpoint for this client")

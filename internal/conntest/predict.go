@@ -31,6 +31,8 @@ type Expected struct {
 	Endpoint    netip.AddrPort      `json:"endpoint,omitzero"`
 	Share       float64             `json:"share"` // of all connections
 	Masqueraded bool                `json:"masqueraded,omitempty"`
+	// Relay is the port at which nftproxy run accepts the connection for the endpoint; zero: none.
+	Relay uint16 `json:"relay,omitempty"`
 }
 
 // Predict adds the prediction of explain. own has the addresses of the machine, or of the pod.
@@ -39,7 +41,7 @@ func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
 	p := Prediction{Notes: r.Notes, words: r.Words}
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
-		e := Expected{Verdict: o.Verdict, Reason: r.Words.Text(o.Reason), Endpoint: o.Endpoint, Share: o.Share, Masqueraded: o.Masquerade != ""}
+		e := Expected{Verdict: o.Verdict, Reason: r.Words.Text(o.Reason), Endpoint: o.Endpoint, Share: o.Share, Masqueraded: o.Masquerade != "", Relay: o.Relay}
 		if o.List != "" && !strings.Contains(e.Reason, o.List) {
 			e.Reason += " (" + o.List + ")"
 		}
@@ -81,6 +83,8 @@ func (p *Prediction) connections() (most int, all bool) {
 	switch {
 	case len(forwards) == 0, len(p.Limits) > 0:
 		return 1, false
+	case forwards[0].Relay != 0: // which server it is only the relay knows
+		return leastConnections, false
 	case p.AffinitySeconds > 0 || len(forwards) == 1 && len(p.Outcomes) == 1:
 		return leastConnections, false
 	}

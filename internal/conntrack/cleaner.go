@@ -154,8 +154,11 @@ func clientsOf(route *model.Route) *model.Sources {
 // cleans reports whether flows to a frontend are deleted. Listing the connections of a
 // busy machine is expensive, so TCP is listed only where it helps: a client that
 // waits for a silent endpoint sends its request for a connection again. Not for ranges: a
-// port in one may belong to another Service.
+// port in one may belong to another Service. A relay ends its connections itself.
 func (c *Cleaner) cleans(route *model.Route) bool {
+	if route.Relayed() {
+		return false
+	}
 	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Extra().OnFailure == model.CloseOnFailure ||
 		route.Service.Check != nil && !route.Frontend.IsRange()
 }

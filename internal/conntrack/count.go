@@ -18,10 +18,10 @@ type Endpoint struct {
 }
 
 // Count returns how many open connections lead to each endpoint at these addresses through
-// another address: those to the endpoint's own address do not count. A connection is open
+// another address: those to the endpoint's own address do not count, except from relays. A connection is open
 // until both sides have ended it; one of UDP is open until the kernel forgets it, seconds
 // after its last packet. Only those that include accepts count; nil accepts all.
-func Count(addresses []netip.Addr, include func(*Flow) bool) (map[Endpoint]int, error) {
+func Count(addresses, relays []netip.Addr, include func(*Flow) bool) (map[Endpoint]int, error) {
 	wanted := make(map[netip.Addr]bool)
 	var families []model.Family
 	for _, a := range addresses {
@@ -38,7 +38,13 @@ func Count(addresses []netip.Addr, include func(*Flow) bool) (map[Endpoint]int, 
 	for _, family := range families {
 		for _, p := range model.Protocols {
 			counts, err := count(k, scope{family, p}, func(f *Flow) bool {
-				return wanted[f.Answers.Addr()] && f.Dialled != f.Answers && !f.Closing && (include == nil || include(f))
+				switch {
+				case !wanted[f.Answers.Addr()] || f.Closing:
+					return false
+				case f.Dialled == f.Answers:
+					return slices.Contains(relays, f.Client)
+				}
+				return include == nil || include(f)
 			})
 			if err != nil {
 				return nil, fmt.Errorf("count connections: %w", err)
@@ -69,6 +75,9 @@ type Target struct {
 	Address   netip.Addr
 	Port      uint16           // zero: any
 	Frontends []model.Frontend // that clients dialled; none: any
+	// Relays are addresses of this machine, if it relays connections: the ones that it has to the
+	// target itself count, too.
+	Relays []netip.Addr
 }
 
 // Open are numbers of open connections by protocol.
@@ -91,15 +100,17 @@ func CountTargets(targets []Target) ([]Open, error) {
 		if out[i] != nil {
 			continue
 		}
-		frontends := targets[i].Frontends
-		same := func(t *Target) bool { return slices.Equal(t.Frontends, frontends) }
+		frontends, relays := targets[i].Frontends, targets[i].Relays
+		same := func(t *Target) bool {
+			return slices.Equal(t.Frontends, frontends) && slices.Equal(t.Relays, relays)
+		}
 		var addresses []netip.Addr
 		for j := i; j < len(targets); j++ {
 			if same(&targets[j]) {
 				addresses = append(addresses, targets[j].Address)
 			}
 		}
-		counts, err := Count(addresses, through(frontends))
+		counts, err := Count(addresses, relays, through(frontends))
 		if err != nil {
 			return nil, err
 		}

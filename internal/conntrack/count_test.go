@@ -38,17 +38,20 @@ func TestCount(t *testing.T) {
 	second, dns, v6 := of(model.TCP, "10.0.0.1:8081"), of(model.UDP, "10.0.0.1:53"), of(model.TCP, "[fd00::2]:8080")
 	for _, c := range []struct {
 		addresses []netip.Addr
+		relays    []netip.Addr
 		include   func(*Flow) bool
 		want      map[Endpoint]int
 	}{
-		{nil, nil, map[Endpoint]int{}},
-		{[]netip.Addr{addr("10.0.0.1")}, nil, map[Endpoint]int{one: 3, second: 7, dns: 6}},
-		{[]netip.Addr{addr("10.0.0.9")}, nil, map[Endpoint]int{}},
-		{[]netip.Addr{addr("10.0.0.1"), addr("10.0.0.2"), addr("fd00::2")}, nil, map[Endpoint]int{one: 3, second: 7, other: 2, dns: 6, v6: 8}},
-		{[]netip.Addr{addr("10.0.0.1")}, func(f *Flow) bool { return f.Dialled.Port() == 53 }, map[Endpoint]int{dns: 6}},
+		{nil, nil, nil, map[Endpoint]int{}},
+		{[]netip.Addr{addr("10.0.0.1")}, nil, nil, map[Endpoint]int{one: 3, second: 7, dns: 6}},
+		{[]netip.Addr{addr("10.0.0.9")}, nil, nil, map[Endpoint]int{}},
+		{[]netip.Addr{addr("10.0.0.1"), addr("10.0.0.2"), addr("fd00::2")}, nil, nil, map[Endpoint]int{one: 3, second: 7, other: 2, dns: 6, v6: 8}},
+		{[]netip.Addr{addr("10.0.0.1")}, nil, func(f *Flow) bool { return f.Dialled.Port() == 53 }, map[Endpoint]int{dns: 6}},
+		// A relay of this machine connects to the endpoint itself.
+		{[]netip.Addr{addr("10.0.0.1")}, []netip.Addr{addr("172.16.0.0")}, func(f *Flow) bool { return f.Dialled.Port() == 53 }, map[Endpoint]int{dns: 6, of(model.TCP, "10.0.0.1:8082"): 4}},
 	} {
 		x.do(func() error {
-			got, err := Count(c.addresses, c.include)
+			got, err := Count(c.addresses, c.relays, c.include)
 			if !maps.Equal(got, c.want) {
 				t.Errorf("%v: %v, want %v", c.addresses, got, c.want)
 			}

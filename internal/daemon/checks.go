@@ -32,7 +32,7 @@ func (d *Daemon) addEditors() {
 	c := &d.checks
 	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log})
 	var editors []source.Editor
-	if d.Cluster == nil || d.Joined != nil { // there are files
+	if d.hasFiles() {
 		d.followAddresses()
 		d.followNames()
 		editors = append(editors, d.wildcards, d.names) // the others see what they add
@@ -48,6 +48,9 @@ func (d *Daemon) addEditors() {
 	editors = append(editors, d.starts)
 	d.Source = source.Edited(d.Source, editors...)
 }
+
+// hasFiles reports whether objects come from files, alone or beside an API server.
+func (d *Daemon) hasFiles() bool { return d.Cluster == nil || d.Joined != nil }
 
 // room returns how many checks may run at the same time.
 func (d *Daemon) room() (network, programs int) {

@@ -103,6 +103,11 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfMachine(api.LocalhostPort, text))
 		}
 	}
+	if w.relay != nil {
+		for _, text := range w.relay.Problems() {
+			out = append(out, report.OfMachine(api.RelayPort, text))
+		}
+	}
 	return out
 }
 

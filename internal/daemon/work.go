@@ -27,6 +27,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/preflight"
+	"github.com/nftproxy/nftproxy/internal/relay"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/systemd"
@@ -50,6 +51,7 @@ type work struct {
 	// localhost serves NodePorts on loopback addresses; nil: the configuration does not
 	// ask for it.
 	localhost *localhost.Server
+	relay     *relay.Server // of Balances that ask for it; nil: the source has no files
 	// interfaces has the addresses that serve NodePorts and health checks.
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
@@ -192,6 +194,12 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(),
 		Connections: descriptors.Connections(health.Connections), Failed: w.events.HealthCheckFailed, Log: objectLog,
 	})
+	if w.hasFiles() {
+		w.relay = relay.New(relay.Config{
+			Relay: w.agent.Relay, Closes: w.Config.Own.ConntrackTCPCleanup, Log: objectLog,
+			Store: systemd.NewStore(), Connections: descriptors.Relay(len(w.node.Localhost()) > 0),
+		})
+	}
 	if len(w.node.Localhost()) > 0 {
 		w.localhost = localhost.New(localhost.Config{Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Log: objectLog})
 	}
@@ -225,6 +233,9 @@ func (w *work) follow() {
 	w.metrics.FollowSource(w.Source.State)
 	if w.localhost != nil {
 		w.metrics.FollowLocalhost(w.localhost.Counts)
+	}
+	if w.relay != nil {
+		w.metrics.FollowRelay(w.relay.Counts)
 	}
 	if w.drains != nil {
 		w.metrics.FollowDrains(w.drains.Counts)
@@ -308,6 +319,9 @@ func (w *work) synced(s *agent.Sync) {
 	if w.localhost != nil {
 		w.localhost.Update(s.Routes)
 	}
+	if w.relay != nil {
+		w.relay.Update(s.Routes)
+	}
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
 	if w.fast != nil {
 		w.fast.Change(s.Routes)
@@ -329,6 +343,9 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	all.Go(func() { w.memory.run(ctx) })
 	if w.localhost != nil {
 		all.Go(func() { w.localhost.Run(ctx) })
+	}
+	if w.relay != nil {
+		all.Go(func() { w.relay.Run(ctx) })
 	}
 	if w.traffic != nil {
 		all.Go(func() { w.traffic.Run(ctx) })
@@ -408,7 +425,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 // connections, these are not observed.
 func (d *Daemon) checkKernel(families []model.Family) error {
 	node := &d.Config.Node
-	problems, err := preflight.Check(families, node.Observe.Level != model.ObserveOff)
+	problems, err := preflight.Check(families, preflight.Use{Observe: node.Observe.Level != model.ObserveOff, Relay: d.hasFiles()})
 	if err != nil {
 		return fmt.Errorf("ask the kernel for its features: %w", err)
 	}
@@ -418,6 +435,8 @@ func (d *Daemon) checkKernel(families []model.Family) error {
 		case p.Limits:
 			node.NoLimits = true
 			d.Log.Warn("this kernel cannot limit connections", "problem", p.String())
+		case p.Relay:
+			d.Log.Warn("this kernel cannot redirect connections: Balances with relay are not served", "problem", p.String())
 		case p.Observe:
 			node.Observe = model.Observe{}
 			d.Log.Warn("this kernel cannot count and log refused connections: --observe has no effect", "problem", p.String())

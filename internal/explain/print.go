@@ -42,6 +42,9 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	if r.Frontend.IsRange() {
 		p.Fact("frontend", "%s, a range of ports", r.Frontend)
 	}
+	if port := r.Outcomes[0].Relay; port != 0 {
+		p.Fact(setting.Relay.Label, "nftproxy run accepts the connection at port %d, and makes one of its own to a server, at about ten times the cost of rules", port)
+	}
 	p.outcomes(r)
 	p.maglev(r)
 	p.source(r)
@@ -68,6 +71,8 @@ func (r *Result) heading() (text string, colour terminal.Colour) {
 	switch v, ok := r.Verdict(); {
 	case !ok:
 		return "it depends", terminal.Yellow
+	case v == Forward && r.Outcomes[0].Relay != 0:
+		return "relayed", terminal.Green
 	case v == Forward:
 		return "forwarded", terminal.Green
 	case v == Answer:
@@ -170,7 +175,9 @@ func (p *printer) source(r *Result) {
 		if len(rules) > 1 {
 			to = " towards " + strings.Join(towards[rule], ", ")
 		}
-		if rule == "" {
+		if r.Outcomes[0].Relay != 0 {
+			p.Fact("source", "an address of this machine%s", to)
+		} else if rule == "" {
 			p.Fact("source", "kept%s", to)
 		} else {
 			p.Fact("source", "masqueraded%s by: %s", to, rule)
@@ -279,6 +286,9 @@ func (r *Result) Summary() string {
 	heading := ""
 	if r.Outcomes[0].Endpoint.IsValid() {
 		heading = "forwarded to "
+	}
+	if r.Outcomes[0].Relay != 0 {
+		heading = "relayed to "
 	}
 	if more := len(ends) - maxListed; more > 0 {
 		return heading + strings.Join(ends[:maxListed], ", ") + fmt.Sprintf(" or %d more", more)

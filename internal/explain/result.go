@@ -98,6 +98,9 @@ type Ending struct {
 	List     string         `json:"list,omitempty"`    // field of the Service with the list of clients that drops it, if known
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"` // of Forward
 	Of       int            `json:"ofSlots,omitempty"` // slots to choose from
+	// Relay is the port at which nftproxy run accepts the connection, and makes another one to
+	// the endpoint; zero: rules send it there.
+	Relay uint16 `json:"relay,omitempty"`
 	// Masquerade is the rule that rewrites the source; empty: none does.
 	Masquerade string        `json:"masquerade,omitempty"`
 	Remember   time.Duration `json:"-"`               // how long the client stays bound; zero: no affinity

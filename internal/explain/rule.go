@@ -27,6 +27,9 @@ func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 	if choice == nil || !ok {
 		b := tr.evaluate(p, step, r, 0)
 		b.Path = append(b.Path, b.step)
+		if b.Relay != 0 && p.Relay == 0 {
+			return tr.relayed(&b)
+		}
 		return []branch{b}
 	}
 	possible := slotsFor(choice, p)
@@ -43,6 +46,21 @@ func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 		b.Share *= float64(len(b.Slots)) / float64(b.Of)
 	}
 	return branches
+}
+
+// relayed returns a branch for each server that a relay may use for a packet.
+func (tr *tracer) relayed(b *branch) []branch {
+	slots := tr.table.Slots(tr.table.Serving(b.dialled))
+	if len(slots) == 0 { // of a table that lacks something
+		return []branch{*b}
+	}
+	out := make([]branch, len(slots))
+	for i, e := range slots {
+		out[i] = *b
+		o := &out[i].Outcome
+		o.Endpoint, o.Slots, o.Of, o.Share, o.lane = e.Value.Endpoint, []uint32{e.Key.Slot}, len(slots), b.Share/float64(len(slots)), nft.RelayChain
+	}
+	return out
 }
 
 // by notes the scheduler of a lane; the number in a rule without a slot has none.

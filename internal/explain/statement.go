@@ -104,6 +104,9 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 		b.act(st)
 	case nft.Masquerade:
 		b.Masquerade, b.settled = b.step.Rule, true
+	case nft.Redirect:
+		b.Destination, b.Port, b.Relay = model.Loopback(model.FamilyOf(b.Destination)), st.Port, st.Port
+		b.Verdict, b.translated, b.settled = Forward, true, true
 	case nft.DNATTo:
 		b.Destination, b.settled = st.Address, true
 		b.translated = b.Frontend() != b.dialled

@@ -65,7 +65,7 @@ func (f *Facts) readFeatures() error {
 	if err != nil {
 		return err
 	}
-	problems, err := preflight.Check(families, false)
+	problems, err := preflight.Check(families, preflight.Use{})
 	if err != nil {
 		return err
 	}

@@ -235,6 +235,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"dnat": object{"addr": s.Address.String()}}
 	case Masquerade:
 		return object{"masquerade": object{"flags": "fully-random"}}
+	case Redirect:
+		return object{"redirect": object{"port": s.Port}}
 	case Refuse:
 		icmp := map[model.Family]string{model.IPv4: "icmp", model.IPv6: "icmpv6"}
 		return object{"reject": object{"type": icmp[f], "expr": "port-unreachable"}}

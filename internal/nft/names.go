@@ -145,6 +145,7 @@ const (
 	AllowChain    = "allow"
 	DenyChain     = "deny"
 	EchoChain     = "echo"
+	RelayChain    = "relay"
 )
 
 // AllowedSet names the set of frontends and ranges of allowed clients, of one length.

@@ -260,6 +260,12 @@ type Masquerade struct{}
 
 func (Masquerade) Text(model.Family) string { return "masquerade fully-random" }
 
+// Redirect sends a connection to a port of this machine: at the first address of the interface
+// on which it arrives, or a loopback address if it is of the machine itself.
+type Redirect struct{ Port uint16 }
+
+func (s Redirect) Text(model.Family) string { return fmt.Sprintf("redirect to :%d", s.Port) }
+
 // Refuse answers with ICMP or ICMPv6 port unreachable (4.6).
 type Refuse struct{}
 

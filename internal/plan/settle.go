@@ -128,6 +128,8 @@ func choiceOf(c *nft.Chain) (out choice) {
 				}
 			case nft.Choose:
 				out.slots, out.isEnd = s.Slots, true
+			case nft.Redirect: // the relay takes all endpoints
+				out.slots, out.isEnd = nft.Slots{First: nft.FirstSlot, Count: nft.MaxSlots}, true
 			case nft.Verdict:
 				if s.Action == nft.Goto {
 					out.goTo = s.Chain
@@ -170,6 +172,10 @@ func (l *Lanes) Drops(e *nft.Element) bool {
 	rejects, refuses := cmp.Or(e.Value.Verdict, l.Verdict(e.Value.Class)).Refuses()
 	return refuses && !rejects
 }
+
+// Relays reports whether connections to the frontend of an element in a map of classes go to
+// the relay of this machine.
+func (l *Lanes) Relays(e *nft.Element) bool { return l.Verdict(e.Value.Class).Chain == nft.RelayChain }
 
 // Of returns the slots that a map of classes, or of verdicts, leads to for a frontend,
 // none if it rejects or drops. It reports whether the map has the frontend.

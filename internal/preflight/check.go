@@ -21,6 +21,8 @@ type Problem struct {
 	Answer  error  // of the kernel; unwraps to the errno
 	// Limits reports that only Services with connection limits need the feature.
 	Limits bool
+	// Relay reports that only Balances whose connections are relayed need the feature.
+	Relay bool
 	// Observe reports that only counters and logs of refused connections need the feature.
 	Observe bool
 	Remedy
@@ -55,14 +57,19 @@ func (p Problem) String() string {
 	return b.String()
 }
 
+// Use says what is in use besides what all nodes need: modules for it are asked for, and loaded,
+// only then.
+type Use struct {
+	Observe bool // refused connections are observed
+	Relay   bool // connections may be relayed
+}
+
 // Check returns the features that are missing to serve the families, without ones that
-// depend on another missing feature. The modules that refused connections need are asked
-// for, and loaded, only if these are observed. After an error the kernel's features are
-// unknown.
-func Check(families []model.Family, observe bool) (problems []Problem, err error) {
+// depend on another missing feature. After an error the kernel's features are unknown.
+func Check(families []model.Family, use Use) (problems []Problem, err error) {
 	for range patience {
 		err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
-			problems, err = checkOnce(families, observe)
+			problems, err = checkOnce(families, use)
 			return err
 		})
 		if !netlinkio.Fades(err) {
@@ -76,7 +83,7 @@ func Check(families []model.Family, observe bool) (problems []Problem, err error
 // and a check receives dozens of answers, each of which can be lost.
 const patience = 4
 
-func checkOnce(families []model.Family, observe bool) ([]Problem, error) {
+func checkOnce(families []model.Family, use Use) ([]Problem, error) {
 	k, err := kernel.Open()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return []Problem{{Feature: "netlink sockets of netfilter", Answer: err, Remedy: Remedy{Module: "nfnetlink", Option: "NETFILTER_NETLINK"}}}, nil
@@ -84,7 +91,7 @@ func checkOnce(families []model.Family, observe bool) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	problems, err := check(conn{k}, families, observe)
+	problems, err := check(conn{k}, families, use)
 	return problems, errors.Join(err, k.Close())
 }
 
@@ -114,11 +121,11 @@ func (conn) connections() error {
 	return errors.Join(err, c.Close())
 }
 
-func check(k prober, families []model.Family, observe bool) ([]Problem, error) {
+func check(k prober, families []model.Family, use Use) ([]Problem, error) {
 	var problems []Problem
 	for _, f := range families {
 		m := missing{family: f}
-		for _, rules := range probes(f, observe) {
+		for _, rules := range probes(f, use) {
 			refused, err := k.Try(plan.Diff(&nft.Ruleset{}, rules))
 			switch {
 			case errors.Is(err, unix.EPERM):

@@ -138,7 +138,7 @@ func TestMissing(t *testing.T) {
 			"sets of concatenated ranges (ip6): invalid argument: use kernel 5.6 or later"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			problems, err := check(c.kernel, model.Families[:], false)
+			problems, err := check(c.kernel, model.Families[:], Use{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestAskingFails(t *testing.T) {
 		"request": {refuses: sound, other: unix.EINTR},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems, err := check(k, model.Families[:], false)
+			problems, err := check(k, model.Families[:], Use{})
 			if len(problems) != 0 || err == nil {
 				t.Errorf("%v, %v", problems, err)
 			}

@@ -26,7 +26,7 @@ var ofRefusals = []string{"limit", "log"}
 func TestEveryStatement(t *testing.T) {
 	for _, f := range model.Families {
 		asked := make(map[string]bool)
-		for _, rules := range probes(f, true) {
+		for _, rules := range probes(f, Use{true, true}) {
 			for _, c := range rules.Tables[0].Chains {
 				for _, s := range slices.Concat(c.Rules...) {
 					asked[reflect.TypeOf(s).Name()] = true

@@ -31,6 +31,7 @@ var (
 	rateLimits         = feature{"connection rate limits", Remedy{Module: "nft_limit", Option: "NFT_LIMIT", Since: "5.7"}}
 	connectionLimits   = feature{"connection limits", Remedy{Module: "nft_connlimit", Option: "NFT_CONNLIMIT", Since: "5.7"}}
 	refusals           = feature{"counters and logs of refused connections", Remedy{Module: "nft_log and nfnetlink_log", Option: "NFT_LOG and CONFIG_NETFILTER_NETLINK_LOG", Since: "5.11"}}
+	redirects          = feature{"redirecting to this machine", Remedy{Module: "nft_redir", Option: "NFT_REDIR"}}
 	counters           = feature{"counters of set elements", Remedy{Module: "nft_counter", Option: "NFT_COUNTER", Since: "5.7"}}
 )
 
@@ -40,6 +41,7 @@ var byExpression = map[string]feature{
 	"ct":     {"matches on connections", Remedy{Module: "nft_ct", Option: "NFT_CT", Since: "4.17"}},
 	"nat":    {"destination NAT", Remedy{Module: "nft_nat", Option: "NFT_NAT"}},
 	"masq":   {"masquerading", Remedy{Module: "nft_masq", Option: "NFT_MASQ"}},
+	"redir":  redirects,
 	"reject": {"rejecting", Remedy{Module: "nft_reject_ipv4", Option: "NFT_REJECT_IPV4"}},
 	"numgen": {"round robin and random numbers", Remedy{Module: "nft_numgen", Option: "NFT_NUMGEN"}},
 	"hash":   {"hashes of addresses", Remedy{Module: "nft_hash", Option: "NFT_HASH"}},
@@ -59,7 +61,7 @@ func (m *missing) add(r kernel.Refusal) {
 		return
 	}
 	keyword := nft.FamilyKeyword(m.family)
-	p := Problem{Feature: fmt.Sprintf("%s (%s)", f.name, keyword), Answer: r.Err, Limits: f == rateLimits || f == connectionLimits, Observe: f == refusals, Remedy: f.remedy}
+	p := Problem{Feature: fmt.Sprintf("%s (%s)", f.name, keyword), Answer: r.Err, Limits: f == rateLimits || f == connectionLimits, Observe: f == refusals, Relay: f == redirects, Remedy: f.remedy}
 	if m.family == model.IPv6 {
 		own := strings.NewReplacer("ipv4", "ipv6", "IPV4", "IPV6")
 		p.Module, p.Option = own.Replace(p.Module), own.Replace(p.Option)

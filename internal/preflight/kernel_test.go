@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(helper) == "" {
 		os.Exit(netlab.Run(m.Run))
 	}
-	problems, err := Check(model.Families[:], false)
+	problems, err := Check(model.Families[:], Use{})
 	if err != nil {
 		os.Stdout.WriteString(err.Error())
 	}
@@ -40,7 +40,7 @@ func TestKernel(t *testing.T) {
 	}
 	for _, families := range [][]model.Family{{model.IPv4}, model.Families[:]} {
 		var problems []Problem
-		if err := ns.Do(func() (err error) { problems, err = Check(families, true); return err }); err != nil {
+		if err := ns.Do(func() (err error) { problems, err = Check(families, Use{true, true}); return err }); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range problems {

@@ -13,7 +13,7 @@ import (
 // TestLimitsAreOptional: a kernel without a module for limits lacks nothing else (4.93).
 func TestLimitsAreOptional(t *testing.T) {
 	for _, name := range []string{"limit", "connlimit"} {
-		problems, err := check(lacksExpression(name), model.Families[:], false)
+		problems, err := check(lacksExpression(name), model.Families[:], Use{})
 		if err != nil || len(problems) != 2 {
 			t.Fatalf("without %s: %v, %v; want one problem for each family", name, problems, err)
 		}
@@ -43,7 +43,7 @@ func TestObservingIsOptional(t *testing.T) {
 			}
 			return "", nil
 		}}
-		problems, err := check(k, model.Families[:], true)
+		problems, err := check(k, model.Families[:], Use{Observe: true})
 		if err != nil || len(problems) != 2 {
 			t.Fatalf("without %s: %v, %v; want one problem for each family", name, problems, err)
 		}
@@ -52,7 +52,7 @@ func TestObservingIsOptional(t *testing.T) {
 				t.Errorf("without %s: %s, for refusals only: %t", name, p, p.Observe)
 			}
 		}
-		if problems, err := check(k, model.Families[:], false); err != nil || len(problems) > 0 {
+		if problems, err := check(k, model.Families[:], Use{}); err != nil || len(problems) > 0 {
 			t.Errorf("without %s, and without --observe: %v, %v", name, problems, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // probes returns rulesets of a family that together have every feature that Services
 // and the configuration can need.
-func probes(f model.Family, observe bool) []*nft.Ruleset {
+func probes(f model.Family, use Use) []*nft.Ruleset {
 	all, some := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/24")
 	if f == model.IPv6 {
 		all, some = netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::/120")
@@ -41,6 +41,14 @@ func probes(f model.Family, observe bool) []*nft.Ruleset {
 			},
 		})
 	}
+	if use.Relay {
+		relayed := *s.Services[0]
+		relayed.Name.Name, relayed.ClusterIPs = "relay", []netip.Addr{address.Next()}
+		relayed.Ports, relayed.Extras = []model.ServicePort{{Protocol: model.TCP, Port: 80}}, &model.Extras{Relay: model.PlainRelay}
+		slice := *s.Slices[0]
+		slice.Name, slice.Service = relayed.Name.Name, relayed.Name.Name
+		s.Services, s.Slices = append(s.Services, &relayed), append(s.Slices, &slice)
+	}
 	var out []*nft.Ruleset
 	for _, c := range []model.Config{
 		{ClusterCIDRs: []netip.Prefix{some}},
@@ -48,7 +56,7 @@ func probes(f model.Family, observe bool) []*nft.Ruleset {
 	} {
 		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
 		c.AnswerPing, c.LoadBalancerCIDRs = true, []netip.Prefix{some}
-		if observe {
+		if use.Observe {
 			c.Observe = model.Observe{Level: model.ObserveServed, Group: model.DefaultObserveGroup, Untracked: true}
 		}
 		out = append(out, apart(render.Render(model.Resolve(s, c))))

@@ -96,7 +96,7 @@ func (c *composer) alike(old, now *model.Route) bool {
 			return false
 		}
 	}
-	return old.PortName() == now.PortName() && old.InsidePolicy() == now.InsidePolicy() &&
+	return old.PortName() == now.PortName() && old.Relayed() == now.Relayed() && old.InsidePolicy() == now.InsidePolicy() &&
 		(old.AffinityTimeout() == 0) == (now.AffinityTimeout() == 0)
 }
 

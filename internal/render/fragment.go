@@ -30,13 +30,14 @@ type laneUse struct {
 	bindings string       // the map in which the lane looks up the client first; empty: without affinity
 	binds    nft.Affinity // of a chain that binds clients, which has nothing else; the zero value: a lane
 	limits   clientLimit  // the same for one that limits clients
+	relays   bool         // the same for the one that leads to the relay
 }
 
 // plain returns the lane that a sticky one goes to for clients without a binding.
 func (u laneUse) plain() laneUse { return laneUse{lane: u.lane} }
 
 func (u laneUse) compare(o laneUse) int {
-	return cmp.Or(u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
+	return cmp.Or(model.CompareBool(u.relays, o.relays), u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }
 
 // composer makes fragments. They depend only on the route and on the configuration
@@ -133,6 +134,9 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	c.masquerading(r)
 	c.sources(r)
 	c.limits(r)
+	if r.Relayed() {
+		return
+	}
 	c.observes(r)
 	c.hairpins(r.Frontend, c.listed(inside.Endpoints))
 	c.hairpins(r.Frontend, outside.Endpoints)
@@ -214,6 +218,10 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 		return nft.Value{Verdict: refusal(c.observe, model.NoLocalEndpoints, nft.OfRange)}
 	case v == model.Drop:
 		return nft.Value{Class: dropped}
+	}
+	if r.Relayed() {
+		c.useLane(laneUse{relays: true})
+		return nft.Value{Class: relayed}
 	}
 	s, port := l.inside, r.PortName()
 	if outside {

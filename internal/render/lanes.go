@@ -38,6 +38,7 @@ type lane struct {
 const (
 	refused nft.Class = 1
 	dropped nft.Class = 2
+	relayed nft.Class = 3 // one for all
 )
 
 // Parts of the class of a lane, which nft prints as the number of slots and, behind
@@ -55,8 +56,11 @@ const (
 // class returns the class of frontends that use a lane, or whose clients a chain binds. No
 // two lanes have the same, and no two of these chains.
 func (u laneUse) class() nft.Class {
-	if u.isBinder() {
+	switch {
+	case u.isBinder():
 		return u.binds.Class()
+	case u.relays:
+		return relayed
 	}
 	slots := u.lane.slots
 	c := slots.Count<<16 | slots.Count>>16<<12 | uint32(slots.Scheduler-model.RoundRobin)*classScheduler | uint32(u.lane.counter)
@@ -188,6 +192,8 @@ func (l lane) chain() *nft.Chain {
 // name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
 func (u laneUse) name() string {
 	switch {
+	case u.relays:
+		return nft.RelayChain
 	case u.isLimit():
 		return u.limits.name()
 	case u.isBinder():
@@ -206,6 +212,8 @@ func (u laneUse) name() string {
 // measured on 6.18).
 func (u laneUse) chain(observe model.Observe) *nft.Chain {
 	switch {
+	case u.relays:
+		return relayChain()
 	case u.isLimit():
 		return u.limits.chain(observe)
 	case u.isBinder():

@@ -204,6 +204,7 @@ type servedPort struct {
 	known, left int
 	stops       string
 	ofRange     bool // endpoints are drained as a whole (9.20)
+	relayed     bool
 }
 
 type servedPorts []servedPort
@@ -217,7 +218,7 @@ func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []
 		}
 		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
 		frontends = append(frontends, r.Frontend.String())
-		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known, ofRange: r.PortName().OfRange()}
+		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known, ofRange: r.PortName().OfRange(), relayed: r.Relayed()}
 		now, then := with(v, r, before), with(v, r, after)
 		for _, d := range []struct{ now, then served.Decision }{{now.Inside, then.Inside}, {now.Outside, then.Outside}} {
 			p.left = min(p.left, len(d.then.Endpoints))
@@ -255,6 +256,7 @@ func (all servedPorts) effect(t drain.Target) *api.Effect {
 			if p.left < e.Left {
 				e.Endpoints, e.Left = p.known, p.left
 			}
+			e.Relayed = e.Relayed || p.relayed
 			e.Drained = e.Drained && endpoint.Host.Drain
 			e.Stops = cmp.Or(p.stops, e.Stops)
 		}

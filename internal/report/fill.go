@@ -109,7 +109,7 @@ func servicePort(all []frontend, isBalance bool) api.ServicePort {
 func (f *frontend) entry() api.Frontend {
 	out := api.Frontend{
 		Kind: f.Kind.String(), Address: f.Target(), Decision: decisionOf(f.Inside), Connections: f.connections, Known: f.known(),
-		SourceRanges: f.Sources != nil, Limits: f.Limits != model.Limits{}, ClientAddresses: f.ClientAddresses().String(),
+		SourceRanges: f.Sources != nil, Limits: f.Limits != model.Limits{}, ClientAddresses: f.ClientAddresses().String(), Relayed: f.Relayed,
 	}
 	if f.Sources != nil {
 		out.AllowList, out.DenyList = f.Sources.Limited, len(f.Sources.Denied) > 0

@@ -39,6 +39,7 @@ func (s *sums) add(f *served.Frontend, isBalance bool) {
 		s.totals.Services++
 	}
 	of := &s.services[at]
+	of.Relayed = of.Relayed || f.Relayed
 	of.Frontends++
 	s.totals.Frontends++
 	if f.Inside.Verdict != model.Forward || f.Outside.Verdict != model.Forward {

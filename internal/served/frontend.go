@@ -24,9 +24,11 @@ type Frontend struct {
 	// zero: it is not bound.
 	Affinity     time.Duration
 	Masquerading model.Masquerading
-	Sources      *model.Sources // nil: all clients may connect
-	Limits       model.Limits
-	Unknown      Facts // that the origin does not have
+	// Relayed reports that nftproxy run relays the connections; the endpoints are its servers.
+	Relayed bool
+	Sources *model.Sources // nil: all clients may connect
+	Limits  model.Limits
+	Unknown Facts // that the origin does not have
 }
 
 // Decision is the verdict on connections, with endpoints if they are forwarded.
@@ -88,7 +90,7 @@ func (f *Frontend) Without(unknown Facts) *Frontend {
 func (f *Frontend) Equal(o *Frontend) bool {
 	return f.Frontend == o.Frontend && f.Port == o.Port && f.Kind == o.Kind && f.Inside.Equal(o.Inside) && f.Outside.Equal(o.Outside) &&
 		f.InternalPolicy == o.InternalPolicy && f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity &&
-		f.Masquerading == o.Masquerading && f.Sources.Equal(o.Sources) && f.Limits == o.Limits && f.Unknown == o.Unknown
+		f.Masquerading == o.Masquerading && f.Relayed == o.Relayed && f.Sources.Equal(o.Sources) && f.Limits == o.Limits && f.Unknown == o.Unknown
 }
 
 // Equal reports whether both give the same shares to the same endpoints.
@@ -128,7 +130,7 @@ func (f *Frontend) TableSize() int {
 func (f *Frontend) ClientAddresses() model.ClientAddresses {
 	masquerades := f.Kind != model.ClusterIP && f.ExternalPolicy == model.PolicyCluster // by default
 	switch {
-	case f.Unknown.Has(ExternalPolicy):
+	case f.Unknown.Has(ExternalPolicy), f.Relayed:
 		return model.DefaultClientAddresses
 	case masquerades && f.Masquerading != model.MasqueradeAll:
 		return model.KeepClientAddresses

@@ -172,6 +172,7 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masquerading(of), Sources: t.sources(of), Limits: t.table.Limits(of)}
 	name := named(of, e)
 	f.Port, f.Kind = name.Port, name.Kind
+	f.Relayed = t.lanes.Relays(e)
 	inside := t.lane(services, e, of)
 	f.Inside = t.decision(of, inside)
 	f.Outside = f.Inside

@@ -16,7 +16,7 @@ import (
 var All = []*Setting{
 	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	Check, OnFailure, SlowStart, Announce, EndpointsFrom, Observe, FastPath,
+	Check, OnFailure, SlowStart, Relay, Announce, EndpointsFrom, Observe, FastPath,
 }
 
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
@@ -29,6 +29,8 @@ type Stated struct {
 	OnFailure string `json:"onFailure,omitempty"`
 	// SlowStart is the time in which an endpoint gets its whole weight; absent: none.
 	SlowStart string `json:"slowStart,omitempty"`
+	// Relay is true or proxy-v2; absent: rules send connections to servers.
+	Relay string `json:"relay,omitempty"`
 	// Announce is the interface that has the addresses while a server is usable; absent: none.
 	Announce      string `json:"announce,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
@@ -268,6 +270,24 @@ var SlowStart = &Setting{
 		return ShortTime(v.SlowStart)
 	},
 	stated: func(s *Stated) *string { return &s.SlowStart },
+}
+
+// Relay has no annotation: the cost is a matter of this machine, not of authors of objects in an
+// API server.
+var Relay = &Setting{
+	Label: "relay", Kind: "relay", Field: "relay",
+	Meaning: "whether nftproxy run relays each connection, at about ten times the cost of rules: true, or proxy-v2 for a header of the PROXY protocol, version 2, to the server; a second server takes a connection that the first one refuses, and servers on 127.0.0.1 can serve",
+	More:    " ([the relay](relay.md), [4.96](behaviour.md#s4.96))",
+	Value:   "word", Form: Raw, Words: model.RelayNames, Default: "none",
+	Schema:      map[string]any{"enum": []any{false, true, model.RelayNames[model.ProxyV2Relay-1]}},
+	Connections: "established connections stay as they are",
+	Parse:       word(model.RelayNames, func(v *Values) *model.RelayUse { return &v.Relay }),
+	Text:        func(v *Values) string { return wordText(model.RelayNames, v.Relay) },
+	stated:      func(s *Stated) *string { return &s.Relay },
+	sentences: map[string]string{
+		model.RelayNames[model.PlainRelay-1]:   "nftproxy run relays the connections, at about ten times the cost of rules",
+		model.RelayNames[model.ProxyV2Relay-1]: "nftproxy run relays the connections, at about ten times the cost of rules, and sends servers a header of the PROXY protocol",
+	},
 }
 
 // Announce has no annotation: authors of objects in an API server give no node an address.

@@ -77,6 +77,9 @@ func optionsOf(s *api.ServicePort, f *api.Frontend) string {
 	if f.DenyList {
 		out = append(out, setting.DeniedClients.Label)
 	}
+	if f.Relayed {
+		out = append(out, setting.Relay.Label)
+	}
 	if f.ClientAddresses != "" {
 		out = append(out, setting.ClientAddresses.Label+" "+f.ClientAddresses)
 	}

@@ -277,10 +277,13 @@ func (m *Model) table(shown, all []api.LiveService, at int) []string {
 }
 
 // endpoints returns the number of endpoints of a Service, with a mark if some
-// frontends have none.
+// frontends have none, or the word relay.
 func endpoints(s *api.LiveService) string {
-	if s.Unserved > 0 {
+	switch {
+	case s.Unserved > 0:
 		return fmt.Sprintf("%d !", s.Endpoints)
+	case s.Relayed:
+		return "relay " + thousands(uint64(s.Endpoints))
 	}
 	return thousands(uint64(s.Endpoints))
 }

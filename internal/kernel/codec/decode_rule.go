@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -109,6 +110,8 @@ func (s *symbolic) execute(name string, data []byte) error {
 		return execute(s, data, (*symbolic).dynset)
 	case "nat":
 		return execute(s, data, (*symbolic).nat)
+	case "redir":
+		return execute(s, data, (*symbolic).redirect)
 	case "masq":
 		return execute(s, data, (*symbolic).masquerade)
 	case "reject":
@@ -369,6 +372,15 @@ func (s *symbolic) nat(e *expr.NAT) error {
 
 func (s *symbolic) masquerade(e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }
 
+func (s *symbolic) redirect(e *expr.Redir) error {
+	port, ok := s.registers[0].(constantPort)
+	if !ok || *e != *redirect() {
+		return errForeign
+	}
+	s.emit(nft.Redirect{Port: uint16(port)})
+	return nil
+}
+
 func (s *symbolic) reject(e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }
 
 // oneOf decodes an expression that is a whole statement, one of a few.
@@ -382,7 +394,7 @@ func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	return errForeign
 }
 
-// immediate decodes a verdict in the rule, an address, or no class. The library would
+// immediate decodes a verdict in the rule, an address, a port, or no class. The library would
 // panic on a broken one.
 func (s *symbolic) immediate(data []byte) (err error) {
 	var dreg uint32
@@ -428,6 +440,8 @@ func (s *symbolic) constant(data []byte) error {
 		s.registers[0] = noClass
 	case ok && len(data) == width(nft.Address, s.family):
 		s.registers[0] = constant(address)
+	case len(data) == 2:
+		s.registers[0] = constantPort(binary.BigEndian.Uint16(data))
 	default:
 		return errForeign
 	}

@@ -130,6 +130,10 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{log(s)}
 	case nft.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
+	case nft.Redirect:
+		// [ immediate reg 1 0x00000528 ]
+		// [ redir proto_min reg 1 flags 0x2 ]
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: binary.BigEndian.AppendUint16(nil, s.Port)}, redirect()}
 	case nft.Refuse:
 		return []expr.Any{&expr.Reject{Type: rejectICMPUnreachable, Code: byFamily[uint8](f, icmpPortUnreachable, icmp6PortUnreachable)}}
 	case nft.Reset:
@@ -138,6 +142,12 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{&expr.Verdict{Kind: verdictCodes[s.Action], Chain: s.Chain}}
 	}
 	return nil
+}
+
+// redirect takes the port from the first register. The kernel sets the flag wherever a port is
+// given, and lists the port as the end of a range, too.
+func redirect() *expr.Redir {
+	return &expr.Redir{RegisterProtoMin: register(0), RegisterProtoMax: register(0), Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}
 }
 
 // setPriority takes the class from the first register.

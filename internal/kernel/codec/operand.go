@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/google/nftables/expr"
@@ -39,6 +40,12 @@ type constant netip.Addr
 
 func (c constant) Text(model.Family) string { return netip.Addr(c).String() }
 func (c constant) Datatype() nft.Datatype   { return nft.Address }
+
+// constantPort is a port in a rule.
+type constantPort uint16
+
+func (c constantPort) Text(model.Family) string { return strconv.Itoa(int(c)) }
+func (c constantPort) Datatype() nft.Datatype   { return nft.Port }
 
 // register returns the number of the i-th 32-bit register. Where a 128-bit
 // register starts there, its number is used, as in the kernel's listings.

@@ -47,6 +47,7 @@ type Balance struct {
 	Check           any                    `json:"check,omitempty"`
 	OnFailure       string                 `json:"onFailure,omitempty"`
 	SlowStart       *metav1.Duration       `json:"slowStart,omitempty"`
+	Relay           any                    `json:"relay,omitempty"`
 	Observe         string                 `json:"observe,omitempty"`
 	FastPath        string                 `json:"fastPath,omitempty"`
 	Announce        string                 `json:"announce,omitempty"`

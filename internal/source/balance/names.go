@@ -14,7 +14,7 @@ const (
 	maxName  = 253
 	maxLabel = 63
 
-	thisMachine = "stands for this machine itself, where packets of clients do not get: let the server listen on an address of an interface, and write that address"
+	thisMachine = "stands for this machine itself, where packets of clients do not get: let the server listen on an address of an interface, and write that address; or write relay: true, and 127.0.0.1 or ::1"
 )
 
 // nameOf returns the name of DNS in the address of a backend, in lower case; empty: it is an

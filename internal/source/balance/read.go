@@ -90,9 +90,13 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 		addNames(service, e.names, e.listeners)
 	}
 	c.Service = service
+	sliceOf := convert.EndpointSlice
+	if e.settings.Relay != model.NoRelay {
+		sliceOf = convert.RelayedSlice
+	}
 	c.Objects = append(c.Objects, e.Service)
 	for _, s := range e.Slices {
-		slice, found := convert.EndpointSlice(s)
+		slice, found := sliceOf(s)
 		c.Findings = append(c.Findings, found...)
 		c.Slices = append(c.Slices, slice)
 		c.Objects = append(c.Objects, s)

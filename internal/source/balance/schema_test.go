@@ -27,7 +27,7 @@ func TestDefaultFields(t *testing.T) {
 	}
 	for _, s := range setting.All {
 		if field, _, _ := strings.Cut(s.Field, "."); field != "" && !slices.Contains(defaultFields, field) &&
-			!slices.Contains([]*setting.Setting{setting.Description, setting.EndpointsFrom}, s) {
+			!slices.Contains([]*setting.Setting{setting.Description, setting.EndpointsFrom, setting.Relay}, s) {
 			t.Errorf("setting %s is none of Defaults", s.Field)
 		}
 	}

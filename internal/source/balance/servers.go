@@ -124,11 +124,11 @@ func (e *expander) address(b *Backend) (netip.Addr, convert.PortRange, *misread)
 		return netip.Addr{}, convert.PortRange{}, &misread{b.Address, problem}
 	}
 	if b.Port != nil { // an IPv6 address is not ambiguous then
-		if a, problem := parseServer(b.Address); problem == "" {
+		if a, problem := e.parseServer(b.Address); problem == "" {
 			return a, convert.PortRange{}, nil
 		}
 	}
-	return splitPort(b.Address, parseServer)
+	return splitPort(b.Address, e.parseServer)
 }
 
 func portValue(p *intstr.IntOrString) any {
@@ -195,7 +195,11 @@ func (e *expander) reviewLoops() {
 	}
 	for _, s := range e.servers {
 		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.PortRange) }) {
-			e.Warn(s.field()+".address", e.Backends[s.index].Address,
+			found := e.Warn
+			if e.relays() { // without end
+				found = e.Add
+			}
+			found(s.field()+".address", e.Backends[s.index].Address,
 				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,6 +65,14 @@ func (b *Balance) given(field string) any {
 		if value != nil {
 			return value.Duration
 		}
+	case bool:
+		if value {
+			return strconv.FormatBool(value)
+		}
+	default:
+		if v.Kind() == reflect.Interface {
+			return value
+		}
 	}
 	return nil
 }
@@ -86,6 +95,7 @@ func (e *expander) settings() {
 		}
 	}
 	e.check()
+	e.reviewRelay()
 	if e.BackendsFrom == "" {
 		return
 	}

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +17,24 @@ import (
 // slice is not used: of a headless Service (2.1), of no Service (2.2), or of
 // an address type other than IPv4 and IPv6 (2.3). It never changes s (2.25).
 func EndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
-	c := sliceConverter{slice: s}
+	return convertSlice(s, ParseEndpoint)
+}
+
+// RelayedSlice is [EndpointSlice] for a Service whose connections are relayed: its endpoints may
+// have loopback addresses.
+func RelayedSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
+	return convertSlice(s, parseRelayed)
+}
+
+func parseRelayed(s string) (netip.Addr, string) {
+	if a, problem := ParseAddress(s); problem == "" && a.IsLoopback() {
+		return a, ""
+	}
+	return ParseEndpoint(s)
+}
+
+func convertSlice(s *discoveryv1.EndpointSlice, parse func(string) (netip.Addr, string)) (*model.EndpointSlice, []*manifest.FieldError) {
+	c := sliceConverter{slice: s, parse: parse}
 	named := c.ObjectName(&s.ObjectMeta)
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless {
 		return nil, c.All()
@@ -46,6 +64,7 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manif
 type sliceConverter struct {
 	Findings
 	slice *discoveryv1.EndpointSlice
+	parse func(string) (netip.Addr, string)
 }
 
 func (c *sliceConverter) family() (model.Family, bool) {
@@ -103,7 +122,7 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		c.AddAt(at.Of("addresses"), nil, "missing: an endpoint needs an address")
 		return model.Host{}, false
 	}
-	a, problem := ParseEndpoint(in.Addresses[0])
+	a, problem := c.parse(in.Addresses[0])
 	if problem == "" && model.FamilyOf(a) != f {
 		problem = "is not an " + f.String() + " address, as the slice's addressType says"
 	}

@@ -132,7 +132,7 @@ func (p *proxy) parameters(v *server, s *statement, i int) {
 			v.closes = value == "shutdown-sessions"
 			i++
 		case strings.HasPrefix(word, "send-proxy"):
-			rest = append(rest, word+": turn it off at the server, too")
+			rest = append(rest, word+": write relay: proxy-v2, or turn it off at the server, too")
 		case slices.Contains([]string{"maxconn", "slowstart", "track", "observe", "on-error", "agent-port"}, word):
 			rest = append(rest, word)
 			i++

@@ -81,7 +81,7 @@ func TestHAProxyLines(t *testing.T) {
 		"bind [::]:81":                     "name: x-2\nlisten: \"[::]:81\"\n",
 		"disabled":                         "# Not used: it is disabled",
 		"server b 10.0.0.2:80 weight 3 maxconn 9": "(no equivalent of maxconn)",
-		"server b 10.0.0.2:80 send-proxy-v2":      "(no equivalent of send-proxy-v2: turn it off at the server, too)",
+		"server b 10.0.0.2:80 send-proxy-v2":      "(no equivalent of send-proxy-v2: write relay: proxy-v2, or turn it off at the server, too)",
 		"server b 10.0.0.2:80 ssl verify none":    "# Not used: it starts TLS to its servers",
 		"server b 10.0.0.2:+10":                   "(the port is relative to the client",
 		"server b /run/b":                         "(/run/b is no address)",

@@ -44,6 +44,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"OneIn":               {nft.OneIn{Of: 8}, accept},
 		"OverLimit":           {nft.OverLimit{Set: "rates", Key: client, Limit: rate}, nft.OverLimit{Set: "counts", Key: client, Limit: nft.Limit{Connections: 20}}, accept},
 		"ProtocolIs":          {tcp, accept},
+		"Redirect":            {tcp, nft.Redirect{Port: 10245}},
 		"Refuse":              {nft.Refuse{}},
 		"Remember":            {nft.Remember{Map: "clients", Key: client, Timeout: time.Hour}},
 		"Reset":               {nft.Reset{}},
