@@ -35,8 +35,11 @@ type service struct {
 	// begun has the endpoints that start, with the step in which each began. All of a Service
 	// take their steps together, so that the rules change once for each of them.
 	begun map[netip.AddrPort]int
-	zero  time.Time // of the first step
-	due   time.Time // when the next step is taken
+	// awaited are the names of servers that had no address when the Service was new: it brings the
+	// first ones along.
+	awaited []string
+	zero    time.Time // of the first step
+	due     time.Time // when the next step is taken
 }
 
 // step is the time between two steps.
@@ -51,7 +54,8 @@ func (s *service) steps(now time.Time) (taken, nearest int) {
 
 // Edit implements the interface of editors: it returns the state with the endpoints that start.
 // The endpoints of a Service that the engine sees for the first time have their whole weight: a
-// node that starts, and a new Service, have no others that could take the load.
+// node that starts, and a new Service, have no others that could take the load. Names of servers are
+// resolved a little later, which makes no difference.
 func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,11 +73,11 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		if e.services == nil {
 			e.services, e.starting = make(map[model.ServiceName]*service), make(map[model.ServiceName]*service)
 		}
-		s = &service{given: state, up: available(state)}
+		s = &service{given: state, up: available(state), awaited: unresolved(state)}
 		e.services[name] = s
 	case s.given.Service != state.Service || !slices.Equal(s.given.Slices, state.Slices):
 		s.given = state
-		s.follow(available(state), now)
+		s.follow(available(state), s.resolved(), now)
 	}
 	s.last(state.Service.Extra().SlowStart, now)
 	return e.edited(name, s, now)
@@ -100,15 +104,45 @@ func available(state model.ServiceState) map[netip.AddrPort]struct{} {
 	return up
 }
 
-// follow begins the start of endpoints that are available now, and were not before.
-func (s *service) follow(up map[netip.AddrPort]struct{}, now time.Time) {
+// unresolved returns the names of servers that have no address.
+func unresolved(state model.ServiceState) (out []string) {
+	for i := range state.Service.Extra().Names {
+		if n := &state.Service.Extra().Names[i]; len(n.Addresses) == 0 {
+			out = append(out, n.Text)
+		}
+	}
+	return out
+}
+
+// resolved returns the addresses of the awaited names that have some now. Others are still awaited,
+// while the Service has them.
+func (s *service) resolved() (first []netip.Addr) {
+	if len(s.awaited) == 0 {
+		return nil
+	}
+	for _, n := range s.given.Service.Extra().Names {
+		if !slices.Contains(s.awaited, n.Text) {
+			continue
+		}
+		for _, a := range n.Addresses {
+			first = append(first, a.Address)
+		}
+	}
+	still := unresolved(s.given)
+	s.awaited = slices.DeleteFunc(s.awaited, func(name string) bool { return !slices.Contains(still, name) })
+	return first
+}
+
+// follow begins the start of endpoints that are available now, and were not before, except at the
+// addresses that the Service has brought along.
+func (s *service) follow(up map[netip.AddrPort]struct{}, brought []netip.Addr, now time.Time) {
 	for a := range s.begun {
 		if _, stays := up[a]; !stays {
 			delete(s.begun, a)
 		}
 	}
 	for a := range up {
-		if _, known := s.up[a]; known {
+		if _, known := s.up[a]; known || slices.Contains(brought, a.Addr()) {
 			continue
 		}
 		if len(s.begun) == 0 {

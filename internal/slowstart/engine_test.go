@@ -88,6 +88,33 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestNames: 3.68. The first addresses of a name that is resolved after its Service was seen have the
+// whole weight, as after a restart. Later ones, and a name that is added, start.
+func TestNames(t *testing.T) {
+	e := NewEngine()
+	edit := func(hosts, want string, names ...model.NamedServer) {
+		t.Helper()
+		s := state(time.Minute, hosts)
+		s.Service.Extras.Names = names
+		if got := parts(e.Edit(web, s)); got != want {
+			t.Errorf("%q start, want %q", got, want)
+		}
+	}
+	name := func(text string, addresses ...byte) model.NamedServer {
+		n := model.NamedServer{Text: text}
+		for _, a := range addresses {
+			n.Addresses = append(n.Addresses, model.NamedAddress{Address: netip.AddrFrom4([4]byte{10, 0, 0, a})})
+		}
+		return n
+	}
+	edit("1", "", name("a"), name("b"))
+	edit("1 2", "", name("a", 2), name("b"))
+	edit("1 2 3", "", name("a", 2), name("b", 3))
+	edit("1 2 3 4", "4:1", name("a", 2, 4), name("b", 3))
+	edit("1 2 3 4", "4:1", name("a", 2, 4), name("b", 3), name("c"))
+	edit("1 2 3 4 5", "4:1 5:1", name("a", 2, 4), name("b", 3), name("c", 5))
+}
+
 // TestTime: 3.70. Another time changes the pace from here on, and none ends all starts.
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
