@@ -89,6 +89,10 @@ const (
 	RelayTries       = 3
 )
 
+// PoolServers limits servers of a Balance with lists of servers (kind Servers): a file may name a long
+// list many times.
+const PoolServers = 16_384
+
 // RuntimeChanges limits the changes of servers that no file has.
 const RuntimeChanges = 1_000
 

@@ -71,6 +71,8 @@ var Limits = []Limit{
 	{"RelayConnections", "connections that are relayed (`relay` of a Balance), and half of that through one address and port", "a machine", RelayConnections, "connections", Refused, "the connection, with a reset; fewer if the process may have few open files"},
 	{"RelayTries", "servers that are tried for a relayed connection", "a connection", RelayTries, "servers", FirstCount, ""},
 
+	{"PoolServers", "servers, with the ones of lists (kind `Servers`)", "a Balance that names lists", PoolServers, "servers", Refused, "the Balance"},
+
 	{"RuntimeChanges", "servers that `nftproxy set`, `add` and `remove` have changed", "a machine", RuntimeChanges, "servers", Refused, "the command"},
 
 	{"EndpointSeries", "endpoints with a series of their own (`--endpoint-metrics`)", "a node", EndpointSeries, "series", FirstCount,

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
@@ -60,7 +61,8 @@ func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*m
 			f.Problem = manifest.UnknownField + ": the list of Servers is in servers"
 		}
 	}
-	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Check: p.Check}}
+	// The Balances that have the pool may be relayed, which allows more addresses.
+	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Check: p.Check, Relay: "true"}}
 	e.name()
 	isBackends := func(o *manifest.Error) bool {
 		f, ok := o.Err.(*manifest.FieldError)
@@ -132,6 +134,8 @@ func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*mani
 			problem = "is given beside an address: write an entry for each"
 		case pool == nil:
 			problem = noPool(b.Namespace, entry.Servers, pools)
+		case len(c.Backends)+len(pool.Servers) > budget.PoolServers:
+			problem = fmt.Sprintf("makes more than %d servers of the Balance: name fewer lists, or shorter ones", budget.PoolServers)
 		}
 		if problem != "" {
 			found = append(found, &manifest.FieldError{Field: fmt.Sprintf("backends[%d].servers", i), Value: manifest.Quote(entry.Servers), Problem: problem})

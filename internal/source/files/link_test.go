@@ -62,6 +62,8 @@ func TestPoolFields(t *testing.T) {
 			balance + "backends: [{address: 10.0.0.1:81, weight: 2}, {address: 10.0.0.2, port: 82, weight: 2}, {address: 10.0.0.3, port: 90, weight: 3}]\n"},
 		{"stands by", balance + "backends: [10.0.0.9, {servers: app, backup: true}]\n" + pool("servers: [10.0.0.1, {address: 10.0.0.2, priority: 2}]\n"),
 			balance + "backends: [10.0.0.9, {address: 10.0.0.1, backup: true}, {address: 10.0.0.2, priority: 2}]\n"},
+		{"loopback addresses of a relay", "kind: Balance\nname: web\nlisten: 203.0.113.10:80\nrelay: true\nbackends: {servers: app}\n" + pool("servers: [127.0.0.1:8080, 10.0.0.1]\n"),
+			"kind: Balance\nname: web\nlisten: 203.0.113.10:80\nrelay: true\nbackends: [127.0.0.1:8080, 10.0.0.1]\n"},
 		{"drained", balance + "backends: [10.0.0.9, {servers: app, drain: true}]\n" + pool("servers: 10.0.0.1\n"), balance + "backends: [10.0.0.9, {address: 10.0.0.1, drain: true}]\n"},
 		{"check of the pool", balance + "backends: {servers: app}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n"), balance + "backends: 10.0.0.1\ncheck: tcp\n"},
 		{"check of its own", balance + "backends: {servers: app}\ncheck: {http: /x}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n"), balance + "backends: 10.0.0.1\ncheck: {http: /x}\n"},
@@ -88,6 +90,20 @@ func TestPoolFields(t *testing.T) {
 	}
 }
 
+// many returns a Balance that names a pool of so many servers in several entries.
+func many(entries, servers int) string {
+	var b strings.Builder
+	b.WriteString("kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends:\n")
+	for i := range entries {
+		fmt.Fprintf(&b, "- {servers: app, port: %d}\n", 1000+i)
+	}
+	b.WriteString("---\nkind: Servers\nname: app\nservers:\n")
+	for i := range servers {
+		fmt.Fprintf(&b, "- 10.0.%d.%d\n", i/250, 1+i%250)
+	}
+	return b.String()
+}
+
 // TestPoolProblems: 1.66. Each mistake has the file, the object and the field.
 func TestPoolProblems(t *testing.T) {
 	const balance = "kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: {servers: app}\n"
@@ -105,6 +121,8 @@ func TestPoolProblems(t *testing.T) {
 		{"check", balance + "---\nkind: Servers\nname: app\nservers: 10.0.0.1\ncheck: htttp\n", "Servers app: check: "},
 		{"server twice, by two entries", strings.Replace(balance, "{servers: app}", "[10.0.0.1, {servers: app}]", 1) + "---\n" + pool,
 			`Balance web: backends[1].servers: server "10.0.0.1" of Servers app: is also backends[0]: remove one of them, or give one a weight`},
+		{"loopback address without a relay", balance + "---\nkind: Servers\nname: app\nservers: 127.0.0.1\n", `document 1 (line 4): Balance web: backends[0].servers: server "127.0.0.1" of Servers app: stands for this machine itself`},
+		{"too many servers", many(128, 129), `document 1 (line 132): Balance web: backends[127].servers: "app" makes more than 16384 servers of the Balance: name fewer lists, or shorter ones`},
 		{"range of another length", "kind: Balance\nname: web\nlisten: 203.0.113.10:80-89\nbackends: {servers: app}\n---\nkind: Servers\nname: app\nservers: 10.0.0.1:100-104\n",
 			`Balance web: backends[0].servers: server "10.0.0.1:100-104" of Servers app: has 5 ports for 10 of listen`},
 		{"defaults twice", balance + "---\n" + pool + "---\nkind: Defaults\n---\nkind: Defaults\n", "document 4 (line 12): Defaults: are given twice for this directory, first in standard input: document 3 (line 10): join them"},
