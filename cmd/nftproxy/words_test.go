@@ -44,6 +44,20 @@ kind: Balance
 name: rival
 listen: ["203.0.113.10:80", "203.0.113.13:80"]
 backends: [FIRST:9]
+---
+kind: Balance
+name: dead
+listen: ["203.0.113.14:80"]
+backends: ["10.99.0.9:8080", "10.99.0.10:8080"]
+check: {tcp, interval: 1s}
+slowStart: 30s
+---
+kind: Balance
+name: relayed
+listen: ["203.0.113.15:80"]
+backends: [FIRST:8080, "127.0.0.1:9"]
+check: {tcp, interval: 1s}
+relay: proxy-v2
 `
 
 func newWordsLab(t *testing.T) *wordsLab {
@@ -66,7 +80,7 @@ func (l *wordsLab) write(path, text string) {
 	}
 }
 
-// start runs nftproxy until its checks have failed for the server that is not there.
+// startDaemon runs nftproxy until its checks have failed for the servers that are not there.
 func (l *wordsLab) startDaemon() {
 	l.t.Helper()
 	l.daemon = startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, "run", "-f", l.conf, "--drain-file", l.file, "--changes-file", filepath.Join(l.dir, "state", "changes.yaml"),
@@ -74,7 +88,7 @@ func (l *wordsLab) startDaemon() {
 		"--service-metrics", "--endpoint-metrics", "--observe=connections", "--log-connections=all", "--answer-ping"))
 	eventually(l.t, "a failed check", func() bool {
 		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+api.StatusPath)
-		return strings.Contains(text, api.CheckFailing)
+		return strings.Contains(text, api.CheckFailing) && strings.Contains(text, "all 2 servers fail")
 	})
 }
 
@@ -133,7 +147,7 @@ func (l *wordsLab) ofFiles() {
 	newer := filepath.Join(l.dir, "new.yaml")
 	l.write(newer, strings.NewReplacer("weight: 2", "weight: 3", "name: none", "name: nothing", `"10.99.0.9:8080"`, `"10.99.0.8:8080"`, "drain: true", "weight: 1").Replace(worded))
 	l.say("validate", "-f", l.conf)
-	for _, name := range []string{"web", "games", "none", "rival", "wbe"} {
+	for _, name := range []string{"web", "games", "none", "rival", "dead", "relayed", "wbe"} {
 		l.say("describe", "-f", l.conf, name)
 		l.say("explain", "-f", l.conf, name)
 	}
@@ -151,7 +165,7 @@ func (l *wordsLab) ofFiles() {
 func (l *wordsLab) ofDaemon() {
 	for _, args := range [][]string{{"status"}, {"status", "-A"}, {"status", "--problems"}, {"status", "none"}, {"status", "zzz"}, {"status", "--serves", "web"}, {"status", "--serves", "none"},
 		{"top", "--once"}, {"top", "--once", "default/web"}, {"top", "--once", "default/zzz"}, {"top", "--once", "--filter", "zzz"},
-		{"describe", "web", "--connections"}, {"describe", "none"}, {"describe", "rival"}, {"describe", "zzz"}, {"explain", "web"}, {"explain", "none"}, {"explain", "zzz"},
+		{"describe", "web", "--connections"}, {"describe", "none"}, {"describe", "rival"}, {"describe", "dead"}, {"describe", "relayed"}, {"explain", "relayed"}, {"describe", "zzz"}, {"explain", "web"}, {"explain", "none"}, {"explain", "zzz"},
 		{"diff", "-f", l.conf}, {"observe", "--last", "20"}, {"observe", "web"}, {"test", "web", "--wait", "1s"}, {"test", "none", "--from", "host", "--wait", "1s"},
 		{"trace", "--probe", "203.0.113.10:80"}, {"trace", "--probe", "udp", "203.0.113.12:53"}} {
 		l.say(args...)
@@ -193,7 +207,7 @@ func TestWordsOfBalances(t *testing.T) {
 
 // otherCommands say nothing about Balances that are served.
 var otherCommands = map[string]string{
-	"new": "prints a file", "import": "prints a file", "schema": "prints a schema", "render": "prints rules or objects", "bundle": "writes an archive for maintainers",
+	"new": "prints a file", "import": "prints a file", "schema": "prints a schema", "render": "prints rules or objects", "bundle": "writes an archive for maintainers", "peer": "answers the connections of a test in a cluster",
 	"cleanup": "removes tables, whatever they serve", "run": "its log is compared", "migrate": "is for clusters", "cluster": "is for clusters", "version": "prints a version",
 	"completion": "prints a script", "help": "prints help",
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -245,9 +244,9 @@ func usedInVain(s *api.Description) string {
 	case 0:
 		return ""
 	case 1:
-		return "the only endpoint that could take connections fails its health check, so it is used: " + first
+		return s.Words().Text("the only endpoint that could take connections fails its health check, so it is used: ") + first
 	}
-	return fmt.Sprintf("all %d endpoints that could take connections fail their health check, so all are used: %s", len(used), first)
+	return s.Words().Sprintf("all %d endpoints that could take connections fail their health check, so all are used: %s", len(used), first)
 }
 
 // shareOf returns the share of an endpoint, unless there is a reason why it has none.
