@@ -48,28 +48,41 @@ func holder(f *os.File) string {
 		return unknown
 	}
 	defer locks.Close()
-	pid := holderIn(locks, s.Ino)
+	pid, sure := holderIn(locks, uint64(s.Dev), s.Ino)
 	if pid <= 0 { // it is in a container of which this one sees nothing
 		return unknown
 	}
+	text := fmt.Sprintf("process %d", pid)
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
-		return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(name)))
+		text += " (" + strings.TrimSpace(string(name)) + ")"
 	}
-	return fmt.Sprintf("process %d", pid)
+	if !sure {
+		text = unknown + ", perhaps " + text + ","
+	}
+	return text
 }
 
 // holderIn returns the process that has a lock of an inode by flock; 0: there is none. Lines are for
 // example "1: FLOCK  ADVISORY  WRITE 4711 00:1f:1234 0 EOF" (proc_locks(5)); "->" marks one that waits.
-func holderIn(locks io.Reader, inode uint64) int {
+// It is sure if the device is the same. Some file systems show files another one than /proc/locks does
+// (btrfs, overlay); and files of two devices often have the same inode.
+func holderIn(locks io.Reader, device, inode uint64) (pid int, sure bool) {
+	at := fmt.Sprintf(":%d", inode)
+	here := fmt.Sprintf("%02x:%02x", device>>8&0xfff|device>>32&^0xfff, device&0xff|device>>12&0xffffff00) + at
 	lines := bufio.NewScanner(locks)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || fields[1] != "FLOCK" || !strings.HasSuffix(fields[5], ":"+strconv.FormatUint(inode, 10)) {
+		if len(fields) < 6 || fields[1] != "FLOCK" || !strings.HasSuffix(fields[5], at) {
 			continue
 		}
-		if pid, err := strconv.Atoi(fields[4]); err == nil {
-			return pid
+		n, err := strconv.Atoi(fields[4])
+		switch {
+		case err != nil:
+		case fields[5] == here:
+			return n, true
+		case pid == 0:
+			pid = n
 		}
 	}
-	return 0
+	return pid, false
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestLock: a lock of a file or directory is waited for, and one that stays is named with its holder.
@@ -22,7 +24,7 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := Lock(second, 2*lockPause)
-		if want := fmt.Sprintf("lock %s: process %d (", at, os.Getpid()); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if want := fmt.Sprintf("process %d (", os.Getpid()); err == nil || !strings.HasPrefix(err.Error(), "lock "+at+": ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("while it is locked: %v, want %q", err, want)
 		}
 		go first.Close()
@@ -42,16 +44,27 @@ func opened(t *testing.T, path string) *os.File {
 	return f
 }
 
+// TestHolder: the holder is found by device and inode. By the inode alone it is a guess.
 func TestHolder(t *testing.T) {
 	const locks = `1: POSIX  ADVISORY  WRITE 99 00:1f:1234 0 EOF
+2: FLOCK  ADVISORY  WRITE 4710 00:2a:1234 0 EOF
 2: FLOCK  ADVISORY  WRITE 4711 00:1f:1234 0 EOF
 2: -> FLOCK  ADVISORY  WRITE 4712 00:1f:1234 0 EOF
 3: FLOCK  ADVISORY  WRITE 0 08:01:77 0 EOF
+4: FLOCK  ADVISORY  WRITE 4713 103:12345:88 0 EOF
 malformed
 `
-	for inode, want := range map[uint64]int{1234: 4711, 234: 0, 77: 0, 5: 0} {
-		if got := holderIn(strings.NewReader(locks), inode); got != want {
-			t.Errorf("inode %d: process %d, want %d", inode, got, want)
+	for _, c := range []struct {
+		major, minor uint32
+		inode        uint64
+		pid          int
+		sure         bool
+	}{
+		{0, 0x1f, 1234, 4711, true}, {0, 0x2a, 1234, 4710, true}, {0, 0x30, 1234, 4710, false},
+		{0, 0x1f, 234, 0, false}, {8, 1, 77, 0, true}, {0, 0, 5, 0, false}, {0x103, 0x12345, 88, 4713, true},
+	} {
+		if pid, sure := holderIn(strings.NewReader(locks), unix.Mkdev(c.major, c.minor), c.inode); pid != c.pid || sure != c.sure {
+			t.Errorf("inode %d of device %x:%x: process %d, %v, want %d, %v", c.inode, c.major, c.minor, pid, sure, c.pid, c.sure)
 		}
 	}
 }
