@@ -15,6 +15,7 @@ import (
 type Store struct {
 	address string              // of its socket
 	kept    map[string]*os.File // that this process was started with
+	held    map[string]bool     // names of what systemd has
 }
 
 // NewStore returns the listeners of the last process; nil: the process is not supervised. It is
@@ -23,13 +24,13 @@ func NewStore() *Store {
 	if !Supervised() {
 		return nil
 	}
-	s := &Store{address: os.Getenv("NOTIFY_SOCKET"), kept: make(map[string]*os.File)}
+	s := &Store{address: os.Getenv("NOTIFY_SOCKET"), kept: make(map[string]*os.File), held: make(map[string]bool)}
 	for _, f := range activation.Files(true) {
 		if s.kept[f.Name()] != nil {
 			f.Close()
 			continue
 		}
-		s.kept[f.Name()] = f
+		s.kept[f.Name()], s.held[f.Name()] = f, true
 	}
 	return s
 }
@@ -63,6 +64,7 @@ func (s *Store) Keep(name string, l *net.TCPListener) error {
 		return fmt.Errorf("keep listener %s in systemd: %w", name, err)
 	}
 	var sent error
+	s.held[name] = true
 	failed := raw.Control(func(fd uintptr) { // a copy would share its mode with the listener
 		sent = s.send("FDSTORE=1\nFDNAME="+name, unix.UnixRights(int(fd)))
 	})
@@ -70,11 +72,12 @@ func (s *Store) Keep(name string, l *net.TCPListener) error {
 }
 
 // Forget closes the listener of the last process, if no one has taken it, and has systemd close
-// its own.
+// its own. Without one, there is no message.
 func (s *Store) Forget(name string) error {
-	if s == nil {
+	if s == nil || !s.held[name] {
 		return nil
 	}
+	delete(s.held, name)
 	if f := s.kept[name]; f != nil {
 		f.Close()
 		delete(s.kept, name)
