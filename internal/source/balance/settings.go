@@ -40,7 +40,8 @@ var indexes = func() map[reflect.Type]map[string]int {
 	return out
 }()
 
-// given returns the value of a field as rows of settings read it; nil: it is not given.
+// given returns the value of a field as rows of settings read it; nil: it is not given, or it is a
+// time of zero, which stands for none in place of a default.
 func (b *Balance) given(field string) any {
 	v := reflect.ValueOf(b).Elem()
 	for name := range strings.SplitSeq(field, ".") {
@@ -62,7 +63,7 @@ func (b *Balance) given(field string) any {
 			return *value
 		}
 	case *metav1.Duration:
-		if value != nil {
+		if value != nil && value.Duration != 0 {
 			return value.Duration
 		}
 	case bool:

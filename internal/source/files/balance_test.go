@@ -47,7 +47,7 @@ func TestBalanceProblems(t *testing.T) {
 		{"a counting scheduler", where + "\n" + servers + "\nscheduler: leastconn", `scheduler: "leastconn" is unknown: the kernel's rules do not count the open connections of a server; use "round-robin", with weights for unequal servers`},
 		{"a slow start without unit", where + "\n" + servers + "\nslowStart: 30", "slowStart: 30 is not a duration: write it like 30s or 5m"},
 		{"a slow start as text without unit", where + "\n" + servers + "\nslowStart: \"30\"", `slowStart: "30" is not a duration: write it like 30s or 5m`},
-		{"no slow start", where + "\n" + servers + "\nslowStart: 0s", `slowStart: "0s" is not the time of a slow start: use 1s to 1h, with its unit`},
+		{"a short slow start", where + "\n" + servers + "\nslowStart: 1ms", `slowStart: "1ms" is not the time of a slow start: use 1s to 1h, with its unit`},
 		{"a slow start of the past", where + "\n" + servers + "\nslowStart: -30s", `slowStart: "-30s" is not the time of a slow start: use 1s to 1h, with its unit`},
 		{"a slow start for ever", where + "\n" + servers + "\nslowStart: 10000h", `slowStart: "10000h0m0s" is not the time of a slow start: use 1s to 1h, with its unit`},
 		{"colon", `listen: "203.0.113.10:"` + "\n" + servers, `listen: "203.0.113.10:" has a ':' and no port: add the port, or remove it`},

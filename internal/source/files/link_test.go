@@ -73,6 +73,7 @@ func TestPoolFields(t *testing.T) {
 		{"defaults", plain + "---\nkind: Defaults\nscheduler: random\ncheck: tcp\nslowStart: 30s\nlimits: {rate: 10/second}\nclients: 192.0.2.0/24\n",
 			plain + "scheduler: random\ncheck: tcp\nslowStart: 30s\nlimits: {rate: 10/second}\nclients: 192.0.2.0/24\n"},
 		{"a field of its own", plain + "limits: {connections: 5}\nscheduler: round-robin\n---\nkind: Defaults\nscheduler: random\nlimits: {rate: 10/second}\n", plain + "limits: {connections: 5}\nscheduler: round-robin\n"},
+		{"none of the defaults", plain + "affinity: 0s\nslowStart: 0s\nlimits: {}\ndeny: []\nclients: []\ncheck: none\n---\nkind: Defaults\naffinity: 10m\nslowStart: 30s\nlimits: {rate: 10/second}\ndeny: 192.0.2.0/24\nclients: 192.0.2.0/24\ncheck: tcp\n", plain},
 		{"pool before defaults", balance + "backends: {servers: app}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n") + "---\nkind: Defaults\ncheck: {http: /x}\n", balance + "backends: 10.0.0.1\ncheck: tcp\n"},
 		{"a default without effect", plain + "---\nkind: Defaults\nmaglevTableSize: 251\nscheduler: random\n", plain + "scheduler: random\nmaglevTableSize: 251\n"},
 		{"a List", "kind: List\napiVersion: v1\nitems:\n- {kind: Servers, name: app, servers: 10.0.0.1}\n- {kind: Balance, name: web, listen: \"203.0.113.10:80\", backends: {servers: app}}\n",
