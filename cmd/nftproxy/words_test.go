@@ -235,7 +235,7 @@ func TestWordsOfServices(t *testing.T) {
 	r = execute("", append([]string{"describe", "zzz"}, both...)...)
 	has(t, r.stderr, "no Service or Balance is named")
 	r = execute("", append([]string{"diff", "--from", file}, both...)...)
-	has(t, r.stdout, "Balances: 4 added.")
+	has(t, r.stdout, "Balances: 6 added.")
 	r = execute("", "diff", "--from", balance, "-f", file)
-	has(t, r.stdout, "Services and Balances: 1 added, 4 removed.", "default/web")
+	has(t, r.stdout, "Services and Balances: 1 added, 6 removed.", "default/web")
 }
