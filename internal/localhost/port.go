@@ -1,7 +1,6 @@
 package localhost
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -14,10 +13,6 @@ import (
 const (
 	// dialTimeout leaves time for three repeated SYNs: after 1, 3 and 7 seconds.
 	dialTimeout = 10 * time.Second
-	// minPause and maxPause bound the pause after a failed accept, for example without
-	// a free file descriptor.
-	minPause = 5 * time.Millisecond
-	maxPause = time.Second
 )
 
 // port is a NodePort in one family.
@@ -51,32 +46,18 @@ func (p *port) close() {
 
 // accept serves clients until the listener is closed.
 func (p *port) accept(l *net.TCPListener) {
-	s, pause := p.server, minPause
-	for {
-		client, err := l.AcceptTCP()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			s.counts.add(AcceptFailed)
-			select {
-			case <-s.ctx.Done():
-			case <-time.After(pause):
-			}
-			pause = min(2*pause, maxPause)
-			continue
-		}
-		pause = minPause
+	s := p.server
+	splice.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
 		if !p.admit() {
 			s.counts.add(Limited)
 			splice.Reset(client)
-			continue
+			return
 		}
 		s.active.Go(func() {
 			defer p.leave()
 			p.forward(client)
 		})
-	}
+	})
 }
 
 // forward connects a client with an endpoint until the connection ends.

@@ -18,10 +18,6 @@ const (
 	dialTimeout = 10 * time.Second
 	// tryTimeout is the time for one server while there is another one: for one repeated SYN.
 	tryTimeout = 2 * time.Second
-	// minPause and maxPause bound the pause after a failed accept, for example without
-	// a free file descriptor.
-	minPause = 5 * time.Millisecond
-	maxPause = time.Second
 )
 
 // connection is a client with its server. What it has is guarded by the lock of the server.
@@ -32,31 +28,16 @@ type connection struct {
 
 // accept serves clients until the listener is closed.
 func (s *Server) accept(l *net.TCPListener) {
-	pause := minPause
-	for {
-		client, err := l.AcceptTCP()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			s.counts.add(AcceptFailed)
-			select {
-			case <-s.ctx.Done():
-			case <-time.After(pause):
-			}
-			pause = min(2*pause, maxPause)
-			continue
-		}
-		pause = minPause
+	splice.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
 		if !s.admit() {
 			s.refuse(client, Limited)
-			continue
+			return
 		}
 		s.active.Go(func() {
 			defer s.counts.open.Add(-1)
 			s.serve(client)
 		})
-	}
+	})
 }
 
 // refuse resets the connection of a client.
