@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/splice"
 )
 
 // Config has the parts and settings of a [Server].
@@ -27,13 +28,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-const (
-	// firstRetry is the pause before ports that could not be opened are tried again. It
-	// doubles up to lastRetry.
-	firstRetry = time.Second
-	lastRetry  = 30 * time.Second
-	maxFailed  = 20
-)
+const maxFailed = 20
 
 // Server listens for each NodePort of a Service with endpoints. Without endpoints nothing
 // listens, and the kernel refuses connections, as the rules do elsewhere. Established
@@ -63,7 +58,7 @@ type Server struct {
 // New returns a server that listens nowhere yet.
 func New(c Config) *Server {
 	return &Server{
-		Config: c, limits: newLimits(), listen: listen, dial: dial, retry: firstRetry, wake: make(chan struct{}, 1),
+		Config: c, limits: newLimits(), listen: listen, dial: dial, retry: splice.FirstRetry, wake: make(chan struct{}, 1),
 		changed: make(map[model.Frontend]model.PortName), ports: make(map[model.Frontend]*port),
 		closed: make(map[model.Frontend]*port), reported: make(map[model.Family]string),
 	}
@@ -121,23 +116,11 @@ func (s *Server) logOthers(changes []model.RouteChange) {
 func (s *Server) Run(ctx context.Context) {
 	s.ctx = ctx
 	defer s.close()
-	var retry <-chan time.Time
-	wait := s.retry
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-			wait = s.retry
-		case <-retry:
-			wait = min(2*wait, lastRetry)
-		}
-		retry = nil
+	splice.Open(ctx, s.wake, s.retry, func() bool {
 		s.take()
-		if s.open(); len(s.closed) > 0 {
-			retry = time.After(wait)
-		}
-	}
+		s.open()
+		return len(s.closed) == 0
+	})
 }
 
 // take applies the changes, and closes ports.

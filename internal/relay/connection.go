@@ -49,7 +49,7 @@ func (s *Server) refuse(client *net.TCPConn, why Result) {
 // serve relays the connection of a client until it ends. One that the rules have not redirected
 // is none: the lists and limits of clients are in the rules.
 func (s *Server) serve(client *net.TCPConn) {
-	dialled, err := s.original(client)
+	dialled, err := original(client)
 	at := model.Frontend{Address: dialled.Addr(), Protocol: model.TCP, Port: dialled.Port()}
 	if err != nil {
 		s.refuse(client, NotRelayed)
@@ -143,7 +143,7 @@ func (s *Server) connect(o *order) (*net.TCPConn, netip.AddrPort, error) {
 		if !last && try+1 < budget.RelayTries {
 			ctx, done = context.WithTimeout(all, tryTimeout)
 		}
-		c, err := s.dial(ctx, e.Address())
+		c, err := dial(ctx, e.Address())
 		done()
 		if err == nil {
 			return c, e.Address(), nil

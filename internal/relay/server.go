@@ -15,9 +15,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/splice"
 )
 
 // Config has the parts and settings of a [Server].
@@ -43,24 +43,11 @@ type Store interface {
 	Forget(name string) error
 }
 
-const (
-	// firstRetry is the pause before a port that could not be opened is tried again. It
-	// doubles up to lastRetry.
-	firstRetry = time.Second
-	lastRetry  = 30 * time.Second
-)
-
 // Server listens while a frontend is relayed. Established connections stay until one end closes
 // them, or the process ends, even if their Service goes.
 type Server struct {
 	Config
-	counts counts
-	// What follows is replaced in tests.
-	listen   func(model.Family) (*net.TCPListener, error)
-	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error)
-	original func(*net.TCPConn) (netip.AddrPort, error)
-	retry    time.Duration // first pause
-
+	counts  counts
 	updated bool
 	wake    chan struct{}
 	ctx     context.Context
@@ -84,7 +71,7 @@ type frontend struct {
 // New returns a server that does not listen yet.
 func New(c Config) *Server {
 	return &Server{
-		Config: c, listen: listen, dial: dial, original: original, retry: firstRetry, wake: make(chan struct{}, 1),
+		Config: c, wake: make(chan struct{}, 1),
 		frontends: make(map[model.Frontend]*frontend), listeners: make(map[model.Family]*net.TCPListener),
 		failures: make(map[model.Family]string), kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
 	}
@@ -151,22 +138,7 @@ func (f *frontend) close(but []model.Endpoint) {
 func (s *Server) Run(ctx context.Context) {
 	s.ctx = ctx
 	defer s.close()
-	var retry <-chan time.Time
-	wait := s.retry
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-			wait = s.retry
-		case <-retry:
-			wait = min(2*wait, lastRetry)
-		}
-		retry = nil
-		if !s.open() {
-			retry = time.After(wait)
-		}
-	}
+	splice.Open(ctx, s.wake, splice.FirstRetry, s.open)
 }
 
 // open listens in the families of relayed frontends, and in no others. It reports whether that
@@ -213,12 +185,12 @@ func (s *Server) forget(f model.Family) {
 // listener returns the listener of the last process, or opens one.
 func (s *Server) listener(f model.Family) (*net.TCPListener, error) {
 	if s.Store == nil {
-		return s.listen(f)
+		return listen(f)
 	}
 	if l := s.Store.Take(nameOf(f)); l != nil {
 		return l, nil
 	}
-	l, err := s.listen(f)
+	l, err := listen(f)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,5 @@
-// Package splice moves data between two TCP connections, in the kernel.
+// Package splice has the shared parts of servers that relay TCP connections: it keeps ports open, accepts
+// clients, and moves data between two connections, in the kernel.
 package splice
 
 import (
