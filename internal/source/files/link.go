@@ -208,14 +208,7 @@ func (e *edit) exchange(old, now *object) {
 
 // replace replaces each object by what f returns.
 func (p *parts) replace(around manifest.Place, f func(o *object, at manifest.Place) *object) {
-	at := around
-	for i := range p.all {
-		one := &p.all[i]
-		if at.Line = around.Line + int(one.line); p.of != nil {
-			at.Item = i + 1
-		} else {
-			at.Document = i + 1
-		}
+	for one, at := range p.placed(around) {
 		switch {
 		case one.only != nil:
 			one.only = f(one.only, at)

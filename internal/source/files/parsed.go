@@ -1,6 +1,7 @@
 package files
 
 import (
+	"iter"
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -151,19 +152,30 @@ func (p *parts) each(around manifest.Place, f func(o *object, at manifest.Place)
 	if p.head != nil {
 		f(p.head, around)
 	}
-	at := around
-	for i := range p.all {
-		one := &p.all[i]
-		if at.Line = around.Line + int(one.line); p.of != nil {
-			at.Item = i + 1
-		} else {
-			at.Document = i + 1
-		}
+	for one, at := range p.placed(around) {
 		switch {
 		case one.only != nil:
 			f(one.only, at)
 		case one.list != nil:
 			one.list.each(at, f)
+		}
+	}
+}
+
+// placed has each part with its place.
+func (p *parts) placed(around manifest.Place) iter.Seq2[*part, manifest.Place] {
+	return func(yield func(*part, manifest.Place) bool) {
+		at := around
+		for i := range p.all {
+			one := &p.all[i]
+			if at.Line = around.Line + int(one.line); p.of != nil {
+				at.Item = i + 1
+			} else {
+				at.Document = i + 1
+			}
+			if !yield(one, at) {
+				return
+			}
 		}
 	}
 }
