@@ -58,7 +58,8 @@ func (c *cluster) serviceAccounts(ctx context.Context) {
 	}
 }
 
-// acceptedObjects checks what the API server has made of the objects of a test, which nobody deletes here.
+// acceptedObjects checks the defaults that the API server has set in the objects of a test. The
+// cluster ends with the test, so the objects stay.
 func (c *cluster) acceptedObjects(namespace string) {
 	c.T.Helper()
 	services, err := c.API.CoreV1().Services(namespace).List(c.T.Context(), metav1.ListOptions{})

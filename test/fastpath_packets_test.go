@@ -133,7 +133,7 @@ func (c *cluster) setMTU(t *testing.T, device string, mtu int) {
 	}
 }
 
-// Sizes of packets: the way out is narrower than that of the client.
+// MTUs: narrow on the way out, wide on the side of the client.
 const narrow, wide = 1400, 1450
 
 // 9.30: packets that need more than to be passed on go the usual way: fragments, those larger than

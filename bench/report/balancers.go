@@ -63,8 +63,8 @@ var fastPath = []results.Program{noBalancer, results.Nftproxy, withFastPath}
 
 const withFastPath results.Program = "nftproxy with its fast path"
 
-// fastPathTable has what nftproxy carries with its fast path and without it, of the last run that
-// had both: the figures of a virtual machine compare with those of the same run.
+// fastPathTable compares nftproxy with and without its fast path, in the last run that measured both:
+// figures of a virtual machine are comparable within one run only.
 func fastPathTable(files []*results.File) *grid {
 	for _, f := range slices.Backward(files) {
 		if !slices.ContainsFunc(f.Records, func(r results.Record) bool { return r.Program == withFastPath }) {

@@ -64,8 +64,8 @@ type Endpoint struct {
 	Port uint16
 	// Share replaces the weight of the host where a zone floor decides (3.62); zero: it does not.
 	Share uint32
-	// Part is what the endpoint has of its weight, up to [StartParts], in a choice in which an
-	// endpoint starts slowly; zero: none does.
+	// Part is the current share of the weight, from 1 to [StartParts], while an endpoint of the
+	// choice starts slowly; zero: none does.
 	Part uint8
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestForget: 4.84. systemd is told to forget a listener that it has, and nothing else: without a relay it
-// gets no message.
+// TestForget: 4.84. Forget sends a message to systemd for a listener that systemd keeps, and none for any
+// other: without a relay there is no message.
 func TestForget(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at, Net: "unixgram"})

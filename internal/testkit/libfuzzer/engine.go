@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// engine is what package testing calls for fuzzing. What it needs for tests does nothing.
+// engine has the functions that package testing calls to fuzz. Those for ordinary tests do nothing.
 type engine struct {
 	coordinate func(seeds []corpusEntry, types []reflect.Type)
 	work       func(call func(corpusEntry) error)

@@ -12,7 +12,7 @@ var targets = make(map[string]func(*testing.F))
 // Register adds a target.
 func Register(name string, f func(*testing.F)) { targets[name] = f }
 
-// corpusEntry is what package testing exchanges with the fuzzing engine.
+// corpusEntry is the input that package testing exchanges with the fuzzing engine.
 type corpusEntry = struct {
 	Parent     string
 	Path       string
