@@ -137,6 +137,30 @@ func TestConnectivityOfDeadEndpoint(t *testing.T) {
 	}
 }
 
+// TestConnectivityOfRelay: 12.96, 12.98, 12.99. A client beside the machine reaches a relay in both
+// families, and a server that the relay cannot use is named, although the relay accepts each client.
+func TestConnectivityOfRelay(t *testing.T) {
+	w := newWard(t, 2)
+	w.relay(onPods(w.Pods...))
+	w.start()
+	w.relays(w.Pods[0].Name, w.Pods[1].Name)
+	if r := w.reported(0, "test", "web"); r.Passed != 4 {
+		t.Errorf("%d passed, want 4: 2 families, 2 origins", r.Passed)
+	}
+	w.kill(w.Pods[1])
+	r := w.reported(1, "test", "web")
+	for _, x := range r.Cases {
+		dead := w.Pods[1].IPv4
+		if x.Family == model.IPv6.String() {
+			dead = w.Pods[1].IPv6
+		}
+		if !strings.Contains(strings.Join(x.Reasons, "\n"), dead.String()) {
+			t.Errorf("%s from %s: %s, %q does not name %s", x.Target(), x.From, x.State, x.Reasons, dead)
+		}
+	}
+	w.wantNoRoom()
+}
+
 // 12.96: without flags the files of the running nftproxy say what should happen, else the rules.
 func TestConnectivityWithoutFlags(t *testing.T) {
 	c := newCluster(t, 2)

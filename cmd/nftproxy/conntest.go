@@ -42,14 +42,16 @@ address, or why it is refused. A client that the Service denies passes if it is 
 
 Connections come from this machine itself (host) and from a client beside it
 (namespace), as from another machine: a network namespace with an address of its own. For
-the time of the test, this machine gets an interface nftestNUMBER without an address, and
-a route to the client. The kernel removes namespace, interface and route when the process
-ends, however it ends. Rules and settings of the machine stay as they are.
+the time of the test, this machine gets an interface nftestNUMBER, with an address only
+for a Balance with relay, and a route to the client. The kernel removes namespace,
+interface and route when the process ends, however it ends. Rules and settings of the
+machine stay as they are.
 
 Over TCP, the test sends nothing. Over UDP, it sends one empty datagram for each
 connection; one that reaches an endpoint and gets no answer passes. Connections of the
-test count like others. Each frontend gets as many as it takes to meet all endpoints: at least 4, at most
-240, and 1 if the Service limits its clients.
+test count like others. Each frontend gets as many as it takes to meet all endpoints: at
+least 4, at most 240, and 1 if the Service limits its clients. A relay accepts clients
+before it connects to a server, so this machine also connects to each of its servers.
 
 What should happen follows from the files of the running nftproxy, or from those that
 -f, --kubeconfig or --config name, with its settings, failing health checks and drained
@@ -191,13 +193,17 @@ func interrupted(ctx context.Context, err error) error {
 
 // openRoom makes the client beside the machine, with an address of each family of the frontends.
 func openRoom(p *oracle, addresses []netip.Addr) (*conntest.Room, error) {
-	var families []model.Family
-	for _, f := range model.Families {
-		if slices.ContainsFunc(p.targets, func(t target) bool { return model.FamilyOf(t.to.Addr()) == f }) {
+	var families, redirected []model.Family
+	for _, t := range p.targets {
+		f := model.FamilyOf(t.to.Addr())
+		if !slices.Contains(families, f) {
 			families = append(families, f)
 		}
+		if t.Relayed && !slices.Contains(redirected, f) {
+			redirected = append(redirected, f)
+		}
 	}
-	room, err := conntest.OpenRoom(families, addresses)
+	room, err := conntest.OpenRoom(families, redirected, addresses)
 	switch {
 	case errors.Is(err, syscall.EPERM):
 		return nil, fmt.Errorf("make the client in a namespace: %w: run this as root, or use --from host", err)

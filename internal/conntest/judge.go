@@ -71,6 +71,13 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 	return r
 }
 
+// fail adds reasons why the case has not passed; none change nothing.
+func (r *Result) fail(reasons []string) {
+	if len(reasons) > 0 {
+		r.State, r.Reasons = NotPassed, append(r.Reasons, reasons...)
+	}
+}
+
 // choices returns what is wrong with the choice of endpoints.
 func (c *Case) choices(met []Reached, n int, complete bool) (wrong []string) {
 	if c.Expected.AffinitySeconds > 0 && len(met) > 1 {

@@ -66,6 +66,11 @@ func (p *Prediction) rejects() bool {
 	return slices.ContainsFunc(p.Outcomes, func(e Expected) bool { return e.Verdict == explain.Reject })
 }
 
+// relayed reports whether connections go to a relay, which alone knows the endpoint of each.
+func (p *Prediction) relayed() bool {
+	return slices.ContainsFunc(p.Outcomes, func(e Expected) bool { return e.Relay != 0 })
+}
+
 const (
 	// leastConnections are opened where connections should reach an endpoint.
 	leastConnections = 4
@@ -83,7 +88,7 @@ func (p *Prediction) connections() (most int, all bool) {
 	switch {
 	case len(forwards) == 0, len(p.Limits) > 0:
 		return 1, false
-	case forwards[0].Relay != 0: // which server it is only the relay knows
+	case p.relayed():
 		return leastConnections, false
 	case p.AffinitySeconds > 0 || len(forwards) == 1 && len(p.Outcomes) == 1:
 		return leastConnections, false

@@ -18,8 +18,8 @@ import (
 
 // Room is a client beside the machine: a network namespace without a name, a pair of interfaces
 // and addresses that no route of the machine covers, except a default route. The machine gets the
-// interface and a route to each address, and no address. The kernel removes all of that when
-// the process ends, however it ends.
+// interface and a route to each address, and an address only for a relay. The kernel removes all of
+// that when the process ends, however it ends.
 type Room struct {
 	*netspace.Space
 	Device  string // of the machine, that packets of the client come in from
@@ -34,13 +34,14 @@ var freeAddresses = map[model.Family][]string{
 	model.IPv6: {"2001:2:0:ffff::fffe", "2001:2:0:fffe::fffe"},
 }
 
-// Next hops of the client, which no interface has: the machine takes packets by their hardware
-// address.
+// Next hops of the client. The machine takes packets by their hardware address; its interface has
+// the address only if rules redirect the packets, which leads them to an address of the interface.
 var nextHops = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("169.254.1.1"), model.IPv6: netip.MustParseAddr("fe80::1")}
 
 // OpenRoom makes a room whose client has an address of each family: the one that is given, else
-// one that this machine has no route to.
-func OpenRoom(families []model.Family, given []netip.Addr) (*Room, error) {
+// one that this machine has no route to. In the redirected families, rules redirect packets to this
+// machine.
+func OpenRoom(families, redirected []model.Family, given []netip.Addr) (*Room, error) {
 	clients, err := clientAddresses(families, given)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func OpenRoom(families []model.Family, given []netip.Addr) (*Room, error) {
 		return nil, err
 	}
 	r := &Room{Space: space, Device: fmt.Sprintf("nftest%d", os.Getpid()), clients: clients}
-	if err := r.connect(); err != nil {
+	if err := r.connect(redirected); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -132,7 +133,7 @@ func isRouted(a netip.Addr) (string, error) {
 }
 
 // connect makes the interfaces, addresses and routes.
-func (r *Room) connect() error {
+func (r *Room) connect(redirected []model.Family) error {
 	const peer = "eth0"
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = r.Device
@@ -161,6 +162,23 @@ func (r *Room) connect() error {
 			return err
 		}
 	}
+	for _, f := range redirected {
+		if err := addAddress(r.Device, nextHops[f], netlink.SCOPE_LINK); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAddress gives an interface an address, which it uses at once.
+func addAddress(name string, a netip.Addr, scope netlink.Scope) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", name, err)
+	}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD, Scope: int(scope)}); err != nil {
+		return fmt.Errorf("add address %s to interface %s: %w", a, name, err)
+	}
 	return nil
 }
 
@@ -181,12 +199,12 @@ func up(names ...string) (hardware net.HardwareAddr, err error) {
 
 // addClient gives an interface an address, and a default route over a next hop.
 func addClient(name string, a, nextHop netip.Addr, hardware net.HardwareAddr) error {
+	if err := addAddress(name, a, netlink.SCOPE_UNIVERSE); err != nil {
+		return err
+	}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find interface %s: %w", name, err)
-	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD}); err != nil {
-		return fmt.Errorf("add address %s: %w", a, err)
 	}
 	if err := addNeighbour(link, nextHop, hardware); err != nil {
 		return err

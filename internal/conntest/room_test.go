@@ -21,7 +21,7 @@ func TestRoomOfAnother(t *testing.T) {
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer"}); err != nil {
 			return err
 		}
-		if r, err := OpenRoom([]model.Family{model.IPv4}, nil); err == nil {
+		if r, err := OpenRoom([]model.Family{model.IPv4}, nil, nil); err == nil {
 			t.Errorf("a room with %s is there twice", attrs.Name)
 			return r.Close()
 		}

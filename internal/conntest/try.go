@@ -55,7 +55,10 @@ func (c *Case) Try(ctx context.Context, p *Prober, count int) (*Result, error) {
 		return nil, err
 	}
 	r := c.Judge(attempts, complete && len(attempts) == most)
-	if r.State == NotPassed && c.protocol.String() == "tcp" {
+	switch {
+	case c.Expected.relayed():
+		r.fail(c.refusals(ctx, p))
+	case r.State == NotPassed && c.protocol.String() == "tcp":
 		r.Reasons = append(r.Reasons, c.diagnose(ctx, p, attempts)...)
 	}
 	r.Seconds = time.Since(start).Seconds()
@@ -97,8 +100,17 @@ func (c *Case) diagnose(ctx context.Context, p *Prober, attempts []Attempt) (out
 	if !slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Outcome == Refused || a.Outcome == Silent }) {
 		return nil
 	}
+	return c.refusals(ctx, p)
+}
+
+// refusals names the endpoints that take no connections of the machine itself. Only these say whether
+// an endpoint of a relay does: the relay accepts a client before it has an endpoint, and tries others.
+func (c *Case) refusals(ctx context.Context, p *Prober) (out []string) {
 	here := &Prober{Do: Here, Patience: min(p.Patience, shortPatience)}
 	for _, e := range c.Expected.forwards() {
+		if !e.Endpoint.IsValid() { // of a relay whose objects are not known
+			continue
+		}
 		if why := here.Refuses(ctx, c.Words, e.Endpoint); why != "" && len(out) < mostReason {
 			out = append(out, why)
 		}
