@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -138,16 +139,28 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 			}
 		}
 	}
-	use.Endpoints = func(yield func(netip.Addr) bool) {
-		for _, s := range snapshot.Slices {
-			for i := range s.Hosts {
-				if !yield(s.Hosts[i].Address) {
+	use.Endpoints, use.Relayed = hosts(snapshot, false), hosts(snapshot, true)
+	return use, nil
+}
+
+// hosts returns the addresses of endpoints: of Services with a relay, or of all others.
+func hosts(s *model.Snapshot, relayed bool) iter.Seq[netip.Addr] {
+	relays := make(map[model.ServiceName]bool)
+	for _, service := range s.Services {
+		relays[service.Name] = service.Extra().Relay != model.NoRelay
+	}
+	return func(yield func(netip.Addr) bool) {
+		for _, slice := range s.Slices {
+			if relays[slice.ServiceName()] != relayed {
+				continue
+			}
+			for i := range slice.Hosts {
+				if !yield(slice.Hosts[i].Address) {
 					return
 				}
 			}
 		}
 	}
-	return use, nil
 }
 
 // useOf returns the use of the machine by a configuration.

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -19,7 +21,7 @@ func (w *work) use() (machine.Use, bool) {
 	}
 	return machine.Use{
 		Cluster: w.Cluster != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
-		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints, Addresses: w.addresses,
+		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints(false), Relayed: w.endpoints(true), Addresses: w.addresses,
 		Ranges: w.ranges(), Words: w.Words(),
 	}, true
 }
@@ -54,12 +56,15 @@ func (w *work) addresses(yield func(netip.Addr) bool) {
 	}
 }
 
-// endpoints yields the addresses of endpoints that take connections, some of them several
-// times.
-func (w *work) endpoints(yield func(netip.Addr) bool) {
-	for r := range w.agent.Routes {
-		for _, d := range []model.Decision{r.Inside(), r.Outside()} {
-			for _, e := range d.Endpoints {
+// endpoints returns the addresses of endpoints that take connections, some of them several
+// times: of relays, or of all other frontends.
+func (w *work) endpoints(relayed bool) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for r := range w.agent.Routes {
+			if r.Relayed() != relayed {
+				continue
+			}
+			for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
 				if !yield(e.Address().Addr()) {
 					return
 				}

@@ -21,9 +21,12 @@ type Use struct {
 	MasqueradeAll bool
 	Families      []model.Family // of Services; none: all that the kernel has
 	PodRanges     []netip.Prefix // as far as they are known
-	// Endpoints are the addresses that Services lead to. If they are not known (nil),
+	// Endpoints are the addresses that the rules of Services lead to. If they are not known (nil),
 	// they are assumed to be on other machines or in pods.
 	Endpoints iter.Seq[netip.Addr]
+	// Relayed are the addresses to which a relay of this machine connects: nothing is forwarded to
+	// these; nil: none.
+	Relayed iter.Seq[netip.Addr]
 	// Addresses are addresses of Services for clients outside of this machine, without
 	// ones that another program announces; nil: not known.
 	Addresses iter.Seq[netip.Addr]
@@ -171,6 +174,20 @@ func (u Use) families(f *Facts) (out []model.Family) {
 		}
 	}
 	return out
+}
+
+// reached yields the addresses to which this machine needs a route.
+func (u Use) reached(yield func(netip.Addr) bool) {
+	for _, all := range []iter.Seq[netip.Addr]{u.Endpoints, u.Relayed} {
+		if all == nil {
+			continue
+		}
+		for e := range all {
+			if !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // elsewhere returns an endpoint that is not this machine. If endpoints are not known,

@@ -129,7 +129,7 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		return u.ok("endpoints are not known")
 	}
 	asked := make(map[netip.Addr]bool)
-	for e := range u.Endpoints {
+	for e := range u.reached {
 		if len(asked) == mostRoutes {
 			break
 		}

@@ -61,7 +61,7 @@ func (f *Facts) endpointIn(p netip.Prefix, u Use) (netip.Addr, bool) {
 	if u.Endpoints == nil {
 		return netip.Addr{}, false
 	}
-	for e := range u.Endpoints {
+	for e := range u.reached {
 		if p.Contains(e) && !slices.Contains(f.Addresses, e) && model.FamilyOf(e) == model.FamilyOf(p.Addr()) {
 			return e, true
 		}

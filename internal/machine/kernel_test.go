@@ -139,6 +139,8 @@ func TestSettings(t *testing.T) {
 			use: machine.Use{Endpoints: endpoints("192.0.2.1", "2001:db8::1")}, want: []string{
 				"problem forwarding: net.ipv4.ip_forward is 0: connections from other machines do not reach endpoints on other machines or in pods, such as 192.0.2.1",
 				"problem forwarding: net.ipv6.conf.all.forwarding is 0: connections from other machines do not reach endpoints on other machines or in pods, such as 2001:db8::1"}},
+		{name: "no forwarding, a relay connects", script: "ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip route add 192.0.2.0/24 dev a", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"},
+			use: machine.Use{Endpoints: endpoints(), Relayed: endpoints("192.0.2.1")}},
 		{name: "no forwarding from an interface", script: two + "echo 0 >/proc/sys/net/ipv4/conf/a/forwarding", want: []string{
 			"warning forwarding: net.ipv4.conf.*.forwarding is 0 for a"}},
 		{name: "IPv6 is not served", set: []string{"net/ipv6/conf/all/forwarding=0"}, use: machine.Use{PodRanges: pods[:1], Families: families4}},
@@ -183,6 +185,8 @@ func TestAddresses(t *testing.T) {
 		{name: "of a cluster", script: link, use: machine.Use{Cluster: true, Addresses: endpoints("192.0.2.10")}},
 		{name: "endpoints without a route", script: link, use: machine.Use{Endpoints: endpoints("198.51.100.1", "2001:db8:1::1", "192.0.2.9", "127.0.0.1")}, want: []string{
 			"problem endpoint-routes: this machine has no route to 198.51.100.1, 2001:db8:1::1: connections to 2 endpoints fail"}},
+		{name: "a server of a relay without a route", script: link, use: machine.Use{Endpoints: endpoints(), Relayed: endpoints("198.51.100.1")}, want: []string{
+			"problem endpoint-routes: this machine has no route to 198.51.100.1: connections to 1 endpoint fail"}},
 		{name: "a route that leads nowhere", script: link + "ip route add unreachable 198.51.100.0/24; ip route add default dev a", use: machine.Use{Endpoints: endpoints("198.51.100.1")}, want: []string{
 			"problem endpoint-routes: this machine has no route to 198.51.100.1: connections to 1 endpoint fail"}},
 		{name: "policy routing", script: link + "ip rule add iif a table 7; ip route add default dev a table 7", use: machine.Use{Endpoints: endpoints("198.51.100.1")}, want: []string{
