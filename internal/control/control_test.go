@@ -118,6 +118,10 @@ func TestRequests(t *testing.T) {
 		{"add 10.1.1.4:8080", "unchanged"},
 		{"add 10.1.1.4:8080 weight=1", "10.1.1.2:8080=3 10.1.1.3:8080 10.1.1.4:8080"},
 		{"add 127.0.0.1", "loopback"},
+		{"add 203.0.113.10:443", "server: 203.0.113.10:443 is an address and port of default/web itself"},
+		{"add 203.0.113.10", "itself"},
+		{"add 203.0.113.10:8080", "10.1.1.2:8080=3 10.1.1.3:8080 10.1.1.4:8080 203.0.113.10:8080"},
+		{"remove 203.0.113.10:8080", "10.1.1.2:8080=3 10.1.1.3:8080 10.1.1.4:8080"},
 		{"add fd00::2", "no address of its family, IPv6"},
 		{"remove 10.1.1.3", "10.1.1.2:8080=3 10.1.1.4:8080"},
 		{"remove 10.1.1.3", "unchanged"},
@@ -140,6 +144,19 @@ func TestRequests(t *testing.T) {
 	}
 	if l, err := ReadFile(path); l.Len() != 0 || err != nil {
 		t.Errorf("at the end, the file has %v, %v", l, err)
+	}
+}
+
+// TestLoopback: a relay reaches a server of the machine itself (9.37), and rules do not.
+func TestLoopback(t *testing.T) {
+	state := balance(8080, []uint16{80}, "10.1.1.2")
+	state.Service.Extras = &model.Extras{Relay: model.PlainRelay}
+	r := newReader(t, filepath.Join(t.TempDir(), "c.yaml"), state)
+	if got := r.do(t, "add 127.0.0.1:9090"); got != "10.1.1.2:8080 127.0.0.1:9090" {
+		t.Error(got)
+	}
+	if got := r.do(t, "add 169.254.0.1:9090"); !strings.Contains(got, "link-local") {
+		t.Error(got)
 	}
 }
 

@@ -193,11 +193,15 @@ func (e *evaluation) add() error {
 
 // fits returns an error if a Balance cannot have a server.
 func fits(state model.ServiceState, s Server) error {
-	if problem := unusable(s.Address); problem != "" {
+	relayed := state.Service.Extra().Relay != model.NoRelay // which reaches servers of this machine itself
+	if problem := unusable(s.Address); problem != "" && !(relayed && s.Address.IsLoopback()) {
 		return fmt.Errorf("%s %s", s.Address, problem)
 	}
 	if !listens(state.Service, s.Address) {
 		return fmt.Errorf("%s is of no use: %s has no address of its family, %s", s, state.Service.Name, model.FamilyOf(s.Address))
+	}
+	if isFrontend(state.Service, s) {
+		return fmt.Errorf("%s is an address and port of %s itself: connections would come back to this machine; write the address of a server", s, state.Service.Name)
 	}
 	for _, r := range state.Service.Extra().Ranges {
 		keeps := r.Target == 0 && (s.Port == 0 || r.Last == 0 && s.Port == r.Port)
@@ -212,13 +216,26 @@ func fits(state model.ServiceState, s Server) error {
 	return nil
 }
 
+// isFrontend reports whether clients dial the Balance at the address and a port of a server.
+func isFrontend(of *model.Service, s Server) bool {
+	if !of.Serves(s.Address) {
+		return false
+	}
+	same := func(protocol model.Protocol) bool {
+		return slices.ContainsFunc(of.Ports, func(p model.ServicePort) bool { return p.Protocol == protocol && p.Port == s.Port })
+	}
+	inRange := func(r model.PortRange) bool { return s.Port == 0 || r.Port <= s.Port && s.Port <= max(r.Port, r.Last) }
+	return slices.ContainsFunc(of.Ports, func(p model.ServicePort) bool { return s.Port == 0 || same(p.Protocol) }) ||
+		slices.ContainsFunc(of.Extra().Ranges, inRange)
+}
+
 // unusable returns why no server can have an address; empty: one can.
 func unusable(a netip.Addr) string {
 	switch {
 	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "is no address of a server: use a unicast address"
 	case a.IsLoopback():
-		return "is a loopback address, which only the machine itself reaches: use an address of one of its interfaces"
+		return "is a loopback address, which only the machine itself reaches: use an address of one of its interfaces, or a Balance with relay"
 	case a.IsLinkLocalUnicast():
 		return "is a link-local address: use one that can be routed"
 	}
