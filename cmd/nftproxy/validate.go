@@ -40,10 +40,10 @@ needs no kernel, no privileges and no configuration of a node.
 
 A problem makes the files unusable: an unknown field, an address that is none,
 an object that is defined twice. Two Balances that listen at the same address and
-port are a problem, too, although "run" serves the first. A warning is about objects that are served, but
-most likely not as their author expects, for example because the name of a port
-in an EndpointSlice is not that of the Service. A note is a remark, for example
-about a Balance of several servers without a health check.
+port are a problem, too, although "run" serves the first. A warning is about objects
+that are served, but most likely not as their author expects, for example because the
+name of a port in an EndpointSlice is not that of the Service. A note is a remark, for
+example about a Balance of several servers without a health check.
 
 With -o json, each problem and warning is an object with file, line, object,
 field and message: enough for an annotation in a code review.
@@ -137,7 +137,9 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 	warned, notes := in.Warnings.Split()
 	places := sync.OnceValue(in.Places)
 	f.Warnings, f.Notes = findingsOf(warned), append(findingsOf(notes), unchecked(in, places)...)
-	for _, n := range in.Snapshot.Route(model.Config{}).Notices() {
+	router := in.Snapshot.Route(model.Config{})
+	f.Warnings = append(f.Warnings, loops(in, router, places)...)
+	for _, n := range router.Notices() {
 		if n.Reason == model.Conflict { // the others depend on the node
 			found := newFinding(&manifest.Error{Place: places()[n.Object], Object: n.Object.String(), Err: errors.New(n.Message)})
 			if n.Object.Kind == balance.Kind { // none of which can have been there before another
@@ -151,6 +153,19 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 	f.Valid = len(f.Problems) == 0 && (!o.warnings.strict || len(f.Warnings) == 0)
 	f.Summary = countKinds(in.Objects) + ": " + f.verdict()
 	return f
+}
+
+// loops returns a warning about each endpoint that is an address and port of another Service or
+// Balance: files have a warning of their own about an address of the Balance itself.
+func loops(in *files.Input, router *model.Router, places func() map[model.Object]manifest.Place) (warned []finding) {
+	for _, s := range in.Snapshot.Services {
+		for _, l := range router.Loops(s.Name) {
+			if l.Of != s.Object() {
+				warned = append(warned, newFinding(&manifest.Error{Place: places()[s.Object()], Object: s.Object().String(), Err: errors.New(l.Text(s.Words()))}))
+			}
+		}
+	}
+	return warned
 }
 
 // unchecked returns a note for each Balance that has several servers and no health check.
@@ -195,6 +210,9 @@ func countKinds(objects map[string]int) string {
 		case n > 0:
 			parts = append(parts, terminal.Count(n, kind))
 		}
+	}
+	if len(parts) == 0 { // lists of servers and defaults alone
+		return "no Balance or Service"
 	}
 	return strings.Join(parts, ", ")
 }

@@ -44,6 +44,9 @@ func TestValidate(t *testing.T) {
 				"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: zeb-1, namespace: shop, labels: {kubernetes.io/service-name: zeb}}\naddressType: IPv4\n", "", 0,
 			"warning: standard input: document 3 (line 13): Service shop/zeb: tcp 10.96.0.10:80 (ClusterIP of port \"http\") is served by Service shop/web, not by this one\n" +
 				"2 Services, 2 EndpointSlices: valid, 1 warning\n"},
+		{"only a list of servers", "kind: Servers\nname: web\nservers: [10.1.0.11]\n", "", 0,
+			"warning: standard input: document 1 (line 1): Servers web: is used by no Balance: name it in one, like \"backends: {servers: web}\", or remove it\n" +
+				"no Balance or Service: valid, 1 warning\n"},
 		{"other kinds are no warning", good + "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n", "--strict", 0,
 			"note: skipped 1 object of other kinds: Deployment 1\n1 Service, 1 EndpointSlice: valid\n"},
 		{"problem", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIp: 10.96.0.10}\n", "", exitError,
@@ -196,6 +199,41 @@ func TestValidateChecks(t *testing.T) {
 	var f findings
 	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Notes) != 1 || f.Notes[0].Field != "check" || f.Notes[0].Line != 1 || len(f.Warnings) > 0 {
 		t.Errorf("JSON: %v, %s", err, r.stdout)
+	}
+}
+
+// TestValidateLoop: 1.49. A server that is an address and port of another Balance gets no connections:
+// validate and describe say so. A relay reaches such a Balance, unless that has a relay, too.
+func TestValidateLoop(t *testing.T) {
+	balance := func(name, address, server, more string) string {
+		return "kind: Balance\nname: " + name + "\nlisten: " + address + ":80\nbackends: [" + server + ":80]\n" + more + "---\n"
+	}
+	end := balance("end", "203.0.113.3", "10.1.1.2", "")
+	relay := balance("relay", "203.0.113.4", "10.1.1.2", "relay: true\n")
+	for _, c := range []struct {
+		name, input, of string
+	}{
+		{"rules twice", balance("first", "203.0.113.1", "203.0.113.3", "") + end, "Balance end"},
+		{"rules, then a relay", balance("first", "203.0.113.1", "203.0.113.4", "") + relay, "Balance relay"},
+		{"a relay, then rules", balance("first", "203.0.113.1", "203.0.113.3", "relay: true\n") + end, ""},
+		{"a relay, then a relay", balance("first", "203.0.113.1", "203.0.113.4", "relay: true\n") + relay, "Balance relay"},
+		{"another port", balance("first", "203.0.113.1", "203.0.113.3:8", "") + end, ""},
+	} {
+		input := strings.Replace(c.input, ":8:80", ":8080", 1)
+		server := "203.0.113.3:80"
+		if c.of == "Balance relay" {
+			server = "203.0.113.4:80"
+		}
+		text := "server " + server + " is an address and port of " + c.of + " on this machine, and gets no connections"
+		warns := func(out string) bool { return strings.Contains(out, "gets no connections") }
+		r := execute(input, "validate", "-f", "-")
+		if r.code != 0 || warns(r.stdout) != (c.of != "") || c.of != "" && !strings.Contains(r.stdout, "warning: standard input: document 1 (line 1): Balance first: "+text) {
+			t.Errorf("%s: code %d: %s%s", c.name, r.code, r.stdout, r.stderr)
+		}
+		r = execute(input, "describe", "first", "-f", "-")
+		if r.code != 0 || warns(r.stdout) != (c.of != "") || c.of != "" && !strings.Contains(r.stdout, text) {
+			t.Errorf("%s: describe: code %d: %s%s", c.name, r.code, r.stdout, r.stderr)
+		}
 	}
 }
 

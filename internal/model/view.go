@@ -16,6 +16,7 @@ type View struct {
 	Node    *Node         // this node, as the routes see it
 	Claims  []ViewedClaim // sorted by service port, kind and frontend
 	Notices []Notice      // about the Service
+	Loops   []Loop        // endpoints that are frontends of this machine
 	Health  *HealthCheck  // nil: none
 	Echoes  []ViewedEcho  // sorted by address; none unless echo requests are answered
 	// Scheduler is the one of the Service, or else the configured one.
@@ -70,7 +71,7 @@ func (r *Router) View(name ServiceName) *View {
 	if h, ok := r.health[name]; ok {
 		v.Health = &h
 	}
-	v.Echoes = r.viewEchoes(s)
+	v.Echoes, v.Loops = r.viewEchoes(s), r.Loops(name)
 	return v
 }
 

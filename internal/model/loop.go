@@ -1,0 +1,53 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/words"
+)
+
+// Rules forward a connection once. An endpoint that is a frontend of this machine itself gets no
+// connection: the rules do not see the packet again, which leaves by a route or is delivered to this
+// machine. A relay opens connections of its own, so it reaches frontends of this machine, except
+// those that it relays: connections could come back without end.
+
+// Loop is an endpoint that gets no connections, because it is a frontend of this machine.
+type Loop struct {
+	Endpoint Endpoint
+	Of       Object // the Service or Balance that has the frontend
+}
+
+// Text says what is wrong, and what to do, in the words for a Service.
+func (l Loop) Text(in words.Vocabulary) string {
+	return in.Sprintf("endpoint %s is an address and port of %s on this machine, and gets no connections: rules forward a connection once; write the endpoints of that in its place",
+		l.Endpoint.Address(), l.Of)
+}
+
+// loop returns the frontend of this machine that an endpoint of a route is; nil: it may get
+// connections.
+func (r *Router) loop(route *Route, e Endpoint) *Route {
+	to := r.Serves(Frontend{Address: e.Host.Address, Protocol: route.Frontend.Protocol, Port: e.Port})
+	if to == nil || route.Relayed() && !to.Relayed() {
+		return nil
+	}
+	return to
+}
+
+// Loops returns the endpoints of a Service that are frontends of this machine, each once, in the
+// order of its frontends. The cost depends on the Service alone.
+func (r *Router) Loops(name ServiceName) (out []Loop) {
+	s, ok := r.services[name]
+	if !ok {
+		return nil
+	}
+	for i := range s.routes {
+		route := &s.routes[i]
+		for _, e := range slices.Concat(route.Inside().Endpoints, route.Outside().Endpoints) {
+			known := func(l Loop) bool { return l.Endpoint.Address() == e.Address() }
+			if to := r.loop(route, e); to != nil && !slices.ContainsFunc(out, known) {
+				out = append(out, Loop{e, to.Service.Object()})
+			}
+		}
+	}
+	return out
+}
