@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -176,7 +177,7 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 	if len(f.Paths) == 0 {
 		return nil, manifest.Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
-	var seen []os.FileInfo
+	seen := make(map[inode]bool)
 	for i, path := range f.Paths {
 		arg := argument{name: displayName(path)}
 		names, inDir, err := expand(path, &warnings)
@@ -190,7 +191,7 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 			problems = append(problems, problem(arg.name, err))
 		}
 		for _, name := range names {
-			in := f.file(name, inDir, &seen)
+			in := f.file(name, inDir, seen)
 			if r := f.inForce(in); r != nil {
 				var used bool
 				var warning *manifest.Error
@@ -239,7 +240,7 @@ func expand(path string, warnings *manifest.Errors) (names []string, dir bool, e
 	}
 	for _, e := range entries {
 		name := filepath.Join(path, e.Name())
-		if info, err := os.Stat(name); err == nil && info.IsDir() && !hidden(name) {
+		if !hidden(name) && leadsToDirectory(e, name) {
 			*warnings = append(*warnings, problem(name, errors.New("is a directory inside a directory and is not read: name it, too, if it should be")))
 		} else if isManifest(name) {
 			names = append(names, name)
@@ -251,6 +252,15 @@ func expand(path string, warnings *manifest.Errors) (names []string, dir bool, e
 	return names, true, nil
 }
 
+// leadsToDirectory reports whether an entry of a directory is one, or a link to one.
+func leadsToDirectory(e fs.DirEntry, name string) bool {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.IsDir()
+	}
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
 // isManifest reports whether a file of a directory is read.
 func isManifest(path string) bool {
 	return !hidden(path) && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
@@ -260,7 +270,7 @@ func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".
 
 // file returns a file that is not known yet under another name. Its content is read now only
 // if it is compared: all files together may be large.
-func (f *Reader) file(name string, inDir bool, seen *[]os.FileInfo) file {
+func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	in := file{name: displayName(name)}
 	if name == standardInput {
 		in.data, in.err = f.readStdin()
@@ -279,19 +289,29 @@ func (f *Reader) file(name string, inDir bool, seen *[]os.FileInfo) file {
 	return in
 }
 
+// inode identifies a file, whatever its name.
+type inode struct{ device, number uint64 }
+
+func inodeOf(info os.FileInfo) inode {
+	about := info.Sys().(*syscall.Stat_t)
+	return inode{about.Dev, about.Ino}
+}
+
 // mayRead returns the size of a file, or why it is not to be read. Files of a directory must be
 // regular ones: a pipe would never end.
-func mayRead(name string, inDir bool, seen *[]os.FileInfo) (size int64, err error) {
+func mayRead(name string, inDir bool, seen map[inode]bool) (size int64, err error) {
 	info, err := os.Stat(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
+	}
+	id := inodeOf(info)
+	switch {
 	case inDir && !info.Mode().IsRegular():
 		return 0, errors.New("is not a regular file: move it out of the directory")
-	case slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
+	case seen[id]:
 		return 0, errors.New("is read already under another name: give each file once")
 	}
-	*seen = append(*seen, info)
+	seen[id] = true
 	return info.Size(), nil
 }
 

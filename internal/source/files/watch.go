@@ -157,7 +157,8 @@ func survey(paths []string) watched {
 		}
 		w.folders[end] = true
 		for _, e := range entries {
-			if isManifest(e.Name()) {
+			// The directory itself reports all that happens to its other files.
+			if e.Type()&fs.ModeSymlink != 0 && isManifest(e.Name()) {
 				w.follow(filepath.Join(end, e.Name()))
 			}
 		}

@@ -241,3 +241,16 @@ func switchConfigMap(t *testing.T) {
 	links("..2026_02", "conf/..data")(t)
 	removes("conf/..2026_01")(t)
 }
+
+// TestWatchDirectoryBudget: a change in a directory looks up the links of it, not its other files.
+func TestWatchDirectoryBudget(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 100 {
+		check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), nil, 0o600))
+	}
+	before := len(survey([]string{dir}).names)
+	check(t, os.Symlink("0.yaml", filepath.Join(dir, "link.yaml")))
+	if links := len(survey([]string{dir}).names) - before; links != 2 || before > 10 {
+		t.Errorf("%d names of a directory of 100 files, and %d more for a link to one of them", before, links)
+	}
+}
