@@ -143,11 +143,11 @@ type loaded struct {
 }
 
 // load is [Reader.Load] for a follower, which may have an index of the input before.
-func (f *Reader) load(known *index) (*loaded, error) {
+func (f *Reader) load(known *index) (_ *loaded, err error) {
 	args, problems, warnings := f.read()
 	if f.follows {
 		f.known.begin()
-		defer f.known.end()
+		defer func() { f.known.end(err != nil) }()
 	}
 	if f.Isolation != nil && len(problems) == 0 {
 		return f.isolate(args, warnings)
@@ -159,6 +159,7 @@ func (f *Reader) load(known *index) (*loaded, error) {
 		groups, contents = append(groups, g), append(contents, g.files...)
 	}
 	links := f.link(contents)
+	f.known.linked = links.found
 	warnings = append(warnings, links.warnings...)
 	if known != nil && len(problems)+len(links.problems)+len(links.broken) == 0 {
 		if u, more, ok := known.again(contents); ok {

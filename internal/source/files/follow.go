@@ -78,7 +78,7 @@ func (f *followed) Load() (*model.Update, error) {
 	input, err := f.files.load(f.index)
 	if err != nil {
 		if f.index != nil {
-			f.index.whole = true // the next edit is not all that has changed since
+			f.index.whole = f.index.whole || f.files.known.differs // the next edit is not all that has changed since
 		}
 		f.state.set(err, nil, time.Now())
 		f.retry(err)

@@ -36,7 +36,7 @@ func slicedEdits(r *rand.Rand, list bool, n int) (texts []string) {
 	}
 	for i := range n {
 		at := r.IntN(len(objects))
-		switch r.IntN(7) {
+		switch r.IntN(8) {
 		case 0, 1:
 			objects = slices.Insert(objects, at, slicedObjects(r, 20+i%200)...)
 		case 2:
@@ -50,10 +50,52 @@ func slicedEdits(r *rand.Rand, list bool, n int) (texts []string) {
 		case 6:
 			extra := []string{"kind: Pod\napiVersion: v1\n", "apiVersion: v1\nkind: Endpoints\nmetadata:\n  name: s1\nsubsets:\n- addresses:\n  - ip: 10.130.0.1\n  ports:\n  - port: 8080\n", objects[at]}[r.IntN(3)]
 			texts = append(texts, fileOf(list, append(slices.Clone(objects), extra)))
+		case 7: // not written whole
+			text := fileOf(list, objects)
+			texts = append(texts, text[:r.IntN(len(text))])
 		}
 		texts = append(texts, fileOf(list, objects))
 	}
 	return texts
+}
+
+// TestInterruptedEdit: what is read while a file is written is not remembered: the edit costs as
+// much as one that was seen whole.
+func TestInterruptedEdit(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var objects []string
+	for i := range 30 {
+		objects = append(objects, editedObject(r, i))
+	}
+	for name, list := range map[string]bool{"documents": false, "list": true} {
+		text := fileOf(list, objects)
+		for during, write := range map[string]func(path string) error{
+			"empty": func(path string) error { return os.Truncate(path, 0) },
+			"cut":   func(path string) error { return os.Truncate(path, int64(strings.Index(text, "96.0.15"))) },
+			"gone":  os.Remove,
+		} {
+			t.Run(name+" "+during, func(t *testing.T) {
+				s, path := follow(t, []byte(text))
+				s.files.blocks = 1
+				_, err := s.Load()
+				check(t, err)
+				indexed, first := s.index, s.Lookup(nil)[model.ServiceName{Namespace: "default", Name: "s1"}].Service
+				for round := range 2 {
+					check(t, write(path))
+					if _, err := s.Load(); err == nil {
+						t.Fatal("no problem")
+					}
+					check(t, os.WriteFile(path, []byte(strings.Replace(text, "10.96.0.9\n", fmt.Sprintf("10.98.0.%d\n", round), 1)), 0o600))
+					u, err := s.Load()
+					check(t, err)
+					if len(u.Services) != 1 || s.index != indexed || s.Lookup(nil)[first.Name].Service != first {
+						t.Errorf("round %d: %d Services changed, all objects were checked: %t, read: %t",
+							round, len(u.Services), s.index != indexed, s.Lookup(nil)[first.Name].Service != first)
+					}
+				}
+			})
+		}
+	}
 }
 
 // TestFollowEdits: after each edit, a follower has the states, the changes and the warnings of a

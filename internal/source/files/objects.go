@@ -47,7 +47,8 @@ func (f *Reader) parse(in file) content {
 	out.docs.fill(&before.docs, func(p *part, i int) { f.document(p, docs[i], before.docs.items(docs[i].Document)) })
 	if f.follows {
 		k := &known{docs: out.docs}
-		if in.path != "" && err == nil && !slices.ContainsFunc(out.docs.all, func(p part) bool { return p.hasProblems() }) {
+		k.broken = err != nil || slices.ContainsFunc(out.docs.all, func(p part) bool { return p.hasProblems() })
+		if in.path != "" && !k.broken {
 			k.layout = f.layoutOf(in.data, docs, &out.docs)
 		}
 		f.known.keep(in.name, k)

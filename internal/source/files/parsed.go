@@ -14,12 +14,18 @@ import (
 type documents struct {
 	mu          sync.Mutex
 	before, now map[string]*known // by name of the file: by the last load, and by this one
+	// linked means that this load may have made other objects of those that are known.
+	linked bool
+	// differs means that the last load has failed, and not all is as the one before has read it.
+	differs bool
 }
 
 // known is what was read of a file.
 type known struct {
 	docs   parts
 	layout layout
+	broken bool // the file has problems
+	edited bool // by the last load
 }
 
 // parts are the documents of a file, or the items of a List. Sums are only compared between
@@ -40,10 +46,28 @@ type part struct {
 }
 
 // begin begins a load.
-func (d *documents) begin() { d.before, d.now = d.now, make(map[string]*known, len(d.now)) }
+func (d *documents) begin() {
+	d.before, d.now, d.linked = d.now, make(map[string]*known, len(d.now)), false
+	for _, k := range d.before {
+		k.edited = false
+	}
+}
 
-// end ends it, and forgets what it did not use.
-func (d *documents) end() { d.before = nil }
+// end ends it, and forgets what it did not use. After a load that has failed, files that are gone
+// or broken, which may be written at this moment, are known as they were.
+func (d *documents) end(failed bool) {
+	if d.differs = failed && d.linked; failed {
+		for file, k := range d.before {
+			if now := d.now[file]; now == nil || now.broken {
+				d.now[file] = k
+			}
+		}
+		for file, k := range d.now {
+			d.differs = d.differs || k != d.before[file] || k.edited
+		}
+	}
+	d.before = nil
+}
 
 // of returns what the last load has read of a file. Like keep, it is safe for concurrent use.
 func (d *documents) of(file string) *known {

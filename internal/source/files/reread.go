@@ -119,6 +119,7 @@ func (f *Reader) reread(in file) (out content, ok bool) {
 	if out.edit, ok = f.renew(k, in.name, r); !ok {
 		return out, false
 	}
+	k.edited = len(out.edit.removed)+len(out.edit.added) > 0
 	f.known.keep(in.name, k)
 	out.file, out.docs = in, k.docs
 	return out, true
