@@ -91,7 +91,9 @@ func (d *Daemon) Init(ctx context.Context) error {
 // prepare waits for the Node, checks the kernel, and sets what connection tracking
 // needs. It returns the families to serve.
 func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
-	if err := d.Source.AwaitNode(ctx); err != nil {
+	over := d.waits("the Node")
+	err := d.Source.AwaitNode(ctx)
+	if over(); err != nil {
 		return nil, err
 	}
 	return d.prepareHost()

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/host"
 )
@@ -39,4 +40,24 @@ func (d *Daemon) logEnd(ctx context.Context) (ended func()) {
 		}
 		d.Log.Info("stopped; the rules stay in the kernel")
 	}
+}
+
+// quietTime is how long a step of the start may take without a line in the log.
+const quietTime = 5 * time.Second
+
+// waits logs what the start waits for, unless the function returned is called soon (13.24). It
+// logs again after twice the time, and so on.
+func (d *Daemon) waits(what string) (over func()) {
+	ended := make(chan struct{})
+	go func() {
+		for pause := quietTime; ; pause *= 2 {
+			select {
+			case <-ended:
+				return
+			case <-time.After(pause):
+				d.Log.Warn("the start takes long", "waitsFor", what, "longerThan", 2*pause-quietTime)
+			}
+		}
+	}()
+	return func() { close(ended) }
 }

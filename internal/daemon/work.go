@@ -406,10 +406,14 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if len(families) < len(model.Families) {
 		d.Log.Info("this node has no IPv6: serving IPv4 only")
 	}
-	if err := d.checkKernel(families); err != nil {
+	over := d.waits("answers of the kernel about its features: it may load modules")
+	err = d.checkKernel(families)
+	if over(); err != nil {
 		return nil, err
 	}
-	if err := machine.SetConntrack(d.Config.Conntrack(), d.Log); err != nil {
+	over = d.waits("settings of connection tracking")
+	err = machine.SetConntrack(d.Config.Conntrack(), d.Log)
+	if over(); err != nil {
 		return nil, err
 	}
 	if score := d.Config.Kube.OOMScoreAdj; score != nil {
