@@ -55,6 +55,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(log)
+	refuseUnknownShells(root)
 	command, err := root.ExecuteContextC(withMeter(context.Background(), meter))
 	meter.Stop()
 	switch {
@@ -139,6 +140,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	root.AddCommand(newCommand(), importCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), testCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), setCommand(), addCommand(), removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), peerCommand(), bundleCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
+	addHelpCommand(root)
 	addCompletion(root)
 	return root
 }
@@ -151,7 +153,11 @@ func noArguments(c *cobra.Command, args []string) error {
 	if c.HasSubCommands() {
 		return unknownCommand(c, args[0])
 	}
-	return fmt.Errorf("unexpected argument %q: files are given with -f\nrun \"%s --help\" for the flags and examples", args[0], c.CommandPath())
+	hint := ""
+	if c.Flags().Lookup("filename") != nil {
+		hint = ": files are given with -f"
+	}
+	return fmt.Errorf("unexpected argument %q%s\nrun \"%s --help\" for the flags and examples", args[0], hint, c.CommandPath())
 }
 
 // checkOutput refuses formats other than text, which may have another name, and

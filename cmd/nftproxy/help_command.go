@@ -1,0 +1,51 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// addHelpCommand replaces cobra's command help, which prints the help of the program for a word that
+// it does not know.
+func addHelpCommand(root *cobra.Command) {
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		Long:  "Print the help of a command, as COMMAND --help does.\n\nExit code: 0 printed, 2 there is no such command.",
+		Args: func(c *cobra.Command, args []string) error {
+			if found, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 {
+				return unknownCommand(found, args[len(args)-len(rest)])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			found, _, err := c.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+		ValidArgsFunction: completeCommands,
+	})
+}
+
+// refuseUnknownShells makes cobra's command completion refuse an unknown shell. It must be called when
+// the output of the program is set, where cobra writes the completion.
+func refuseUnknownShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = noArguments, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
+}
+
+// completeCommands completes the words of a command.
+func completeCommands(c *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if found, rest, err := c.Root().Find(args); err == nil && len(rest) == 0 {
+		for _, sub := range found.Commands() {
+			if sub.IsAvailableCommand() {
+				names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
