@@ -32,7 +32,13 @@ func (r *report) addProblems(now time.Time) {
 		r.Problems = append(r.Problems, api.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if e := r.SourceError; e != nil {
-		add(sourceObject, api.SourceUnusable, "%s", e.Message)
+		mistakes := r.mistakes
+		if len(mistakes) == 0 {
+			mistakes = []string{e.Message}
+		}
+		for _, m := range mistakes { // of several files with --isolate-files
+			add(sourceObject, api.SourceUnusable, "%s", m)
+		}
 	}
 	for _, w := range r.Warnings {
 		add(sourceObject, api.InputWarning, "%s", w)

@@ -12,8 +12,10 @@ import (
 // report is a report that is being made.
 type report struct {
 	api.Status
-	of    Words            // nil: the ones of Kubernetes
-	inUse []netip.AddrPort // endpoints of all frontends, if the report is from the kernel
+	of Words // nil: the ones of Kubernetes
+	// mistakes are the mistakes of the source, each with its file, if it names them.
+	mistakes []string
+	inUse    []netip.AddrPort // endpoints of all frontends, if the report is from the kernel
 }
 
 // addresses yields the addresses of all endpoints that take connections, with any filter.

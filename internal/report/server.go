@@ -220,6 +220,9 @@ func (r *report) addSource(now time.Time, state func() (time.Time, []string, err
 	r.Warnings = warnings
 	if err != nil {
 		r.Healthy, r.SourceError = false, &api.SourceError{Message: err.Error(), Since: onClock(now, since)}
+		if all := (interface{ Lines() []string })(nil); errors.As(err, &all) {
+			r.mistakes = all.Lines()
+		}
 	}
 }
 

@@ -357,7 +357,17 @@ func TestSource(t *testing.T) {
 		!strings.HasPrefix(text, "unhealthy: ") || !strings.Contains(text, "ERROR for 1m0s: a.yaml: broken (and 1 more line)\n") {
 		t.Errorf("printed:\n%s", text)
 	}
+	unusable = fmt.Errorf("read: %w", mistakes{"a.yaml: broken", "b.yaml: empty"}) // 12.82
+	if _, text := answer(); !strings.Contains(text, "2 SourceUnusable: what was read before stays in use\n    Source: a.yaml: broken\n    Source: b.yaml: empty\n") {
+		t.Errorf("with mistakes in two files:\n%s", text)
+	}
 }
+
+// mistakes are an error that names several files.
+type mistakes []string
+
+func (m mistakes) Error() string   { return strings.Join(m, "\n") }
+func (m mistakes) Lines() []string { return m }
 
 // TestFetchNoDaemon distinguishes the reasons for no answer.
 func TestFetchNoDaemon(t *testing.T) {
