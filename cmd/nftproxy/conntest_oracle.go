@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -128,6 +129,9 @@ func fromRules(name string) (*oracle, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if len(rs.Tables) == 0 {
+		return nil, errors.New("no daemon answers, and the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\" first")
 	}
 	if p.service, err = report.Resolve(name, servicesIn(servedIn(rs)), served.Words(rs)); err != nil {
 		return nil, err

@@ -21,7 +21,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/rewrite"
-	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -236,7 +235,7 @@ func (o *controlOptions) settings(r *api.Control, args []string) error {
 		case o.action != api.ControlSet && o.action != api.ControlAdd:
 			return fmt.Errorf("%q is one argument too many", a)
 		case name != "weight":
-			return fmt.Errorf("%q is not a setting of a server: write weight=3%s", name, suggest.DidYouMean(suggest.Similar(name, []string{"weight"})))
+			return fmt.Errorf("%q is not a setting of a server: write for example weight=3", a)
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 0 || n > control.MaxWeight {

@@ -398,7 +398,7 @@ func TestDrainFileIsFollowed(t *testing.T) {
 	l := newDrainLab(t)
 	a, b := l.Pods[0].IPv4, l.Pods[1].IPv4
 	none := ask(t, l.Node.Namespace, "drain", a.String(), "--drain-file", l.file, "--metrics-bind-address", "127.0.0.1:7011")
-	if none.code != 0 || !strings.Contains(none.stdout, "written to "+l.file+"; no running nftproxy applies it now: no daemon answers at 127.0.0.1:7011") {
+	if none.code != 0 || !strings.Contains(none.stdout, "new connections may still reach it") || !strings.Contains(none.stdout, "written to "+l.file+" for \"nftproxy run\" and \"nftproxy apply\": no daemon answers at 127.0.0.1:7011") {
 		t.Errorf("without a daemon: exit code %d: %s%s", none.code, none.stdout, none.stderr)
 	}
 	l.start()

@@ -169,7 +169,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	})
 	switch {
 	case errors.Is(err, api.ErrNoDaemon):
-		return fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
+		return fmt.Errorf("%w\nstart \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
 	case err != nil:
 		return err
 	case first.Level == model.ObserveOff.String():

@@ -102,7 +102,7 @@ func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
 		return err
 	})
 	if errors.Is(err, api.ErrNoDaemon) {
-		err = fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
+		err = fmt.Errorf("%w\nstart \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
 	}
 	return client, err
 }

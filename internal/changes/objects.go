@@ -69,7 +69,7 @@ const (
 	terminating condition = "terminating"
 	drained     condition = "drained by weight 0"
 	byOperator  condition = "drained by nftproxy drain"
-	failing     condition = "health check fails"
+	failing     condition = "failing its health check"
 	standby     condition = "stands by"
 	elsewhere   condition = "not used on this node" // because of policies or topology hints
 )

@@ -54,6 +54,9 @@ func (c Change) Text() string {
 	return fmt.Sprintf("weight %d, in the file %d", c.Weight, c.File)
 }
 
+// Undone returns the old and the new value of a change that ends, in words.
+func (c Change) Undone() (old, now string) { return weightText(c.Weight), weightText(c.File) }
+
 // weightText returns a weight in words.
 func weightText(weight int) string {
 	if weight == absent {

@@ -99,7 +99,7 @@ func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.Ser
 	if len(ended) > 0 {
 		s.set(name, without(s.list[name], ended))
 		for _, c := range ended {
-			s.log.Info("a runtime change ends: the file has another server", "object", name.BalanceObject().String(), "server", c.String(), "change", c.Text())
+			s.log.Info("a runtime change ends: the entry of its server in the file has changed", "object", name.BalanceObject().String(), "server", c.String(), "change", c.Text())
 		}
 		select {
 		case s.unsaved <- struct{}{}:

@@ -158,7 +158,8 @@ func (c *controller) undoAll() (steps []api.ControlStep, err error) {
 	ended, err := c.changed.UndoAll()
 	for _, name := range ended.Names() {
 		for _, change := range ended[name] {
-			steps = append(steps, api.ControlStep{Server: name.String() + " " + change.Server.String(), Old: change.Text(), New: "as in the file"})
+			was, is := change.Undone()
+			steps = append(steps, api.ControlStep{Server: name.String() + " " + change.Server.String(), Old: was, New: is})
 		}
 	}
 	return steps, err

@@ -38,7 +38,7 @@ func Controlled(w io.Writer, r *api.Control, a *api.Controlled, paint bool) erro
 		p.Painted(colour, "%s: %s → %s", strings.TrimSpace(a.Balance+" "+s.Server), s.Old, s.New)
 	}
 	if a.File != "" {
-		p.Line("%s has it", a.File)
+		p.Line("written to %s", a.File)
 	}
 	return p.Flush()
 }

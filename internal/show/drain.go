@@ -31,7 +31,7 @@ func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
 		p.Line("all drains are ended; since then, another command has drained %s", p.Count(v.Left, "endpoint"))
 	}
 	if r.NoDaemon != "" {
-		p.Line("written to %s; no running nftproxy applies it now: %s", r.File, r.NoDaemon)
+		p.Line("written to %s for \"nftproxy run\" and \"nftproxy apply\": %s", r.File, r.NoDaemon)
 	}
 	if r.NotCounted != "" {
 		p.Line("connections are not counted: %s", r.NotCounted)
@@ -49,6 +49,8 @@ func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v 
 	case v.Undo:
 		p.Painted(terminal.Green, "%s is not drained any more", name)
 		return
+	case r.NoDaemon != "":
+		p.Painted(terminal.Yellow, "%s is on the list of drained %s, which no running nftproxy applies: new connections may still reach it", name, p.Words.Text("endpoints"))
 	case e.Open == nil:
 		p.Line("%s is drained: no new connections", name)
 	case e.Open.Total == 0:

@@ -83,7 +83,7 @@ func (e *expander) server(i int) server {
 	b := &e.Backends[i]
 	s := server{index: i, weight: 1}
 	if b.Servers != "" {
-		e.Add(s.field()+".servers", b.Servers, PoolKind+" have no other ones: write the addresses")
+		e.Add(s.field()+".servers", b.Servers, "is a list in a list: write the addresses of its servers")
 		return s
 	}
 	if b.Address == "" {

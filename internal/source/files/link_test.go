@@ -114,7 +114,7 @@ func TestPoolProblems(t *testing.T) {
 		{"other namespace", balance + "---\nkind: Servers\nname: app\nnamespace: shop\nservers: 10.0.0.1\n", `backends[0].servers: "app" is in namespace shop: a Balance uses Servers of its own namespace, default`},
 		{"address beside", strings.Replace(balance, "{servers: app}", "{servers: app, address: 10.0.0.1}", 1) + "---\n" + pool, `backends[0].servers: "app" is given beside an address: write an entry for each`},
 		{"twice", balance + "---\n" + pool + "---\n" + pool, "document 3 (line 10): Servers app: is defined twice, first in standard input: document 2 (line 6): remove one of them"},
-		{"cyclic", balance + "---\nkind: Servers\nname: app\nservers: {servers: app}\n", `document 2 (line 8): Servers app: servers[0].servers: "app" Servers have no other ones: write the addresses`},
+		{"cyclic", balance + "---\nkind: Servers\nname: app\nservers: {servers: app}\n", `document 2 (line 8): Servers app: servers[0].servers: "app" is a list in a list: write the addresses of its servers`},
 		{"no servers", balance + "---\nkind: Servers\nname: app\n", "Servers app: servers: missing: write the addresses of the servers, like 10.0.0.2:8443"},
 		{"no name", "kind: Servers\nservers: 10.0.0.1\n", "document 1 (line 1): Servers: name: missing"},
 		{"backends of a pool", balance + "---\nkind: Servers\nname: app\nbackends: 10.0.0.1\n", "Servers app: backends: unknown field: the list of Servers is in servers"},
