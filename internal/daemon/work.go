@@ -174,6 +174,9 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	if w.samples != nil {
 		c.Sampled = w.samples.Of
 	}
+	if w.names != nil {
+		c.NameProblems = w.names.ProblemsOf
+	}
 	if w.Cluster != nil {
 		c.Seen = w.Cluster.Seen
 	}

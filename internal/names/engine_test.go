@@ -93,6 +93,12 @@ func TestLastGood(t *testing.T) {
 				!strings.Contains(problems[0].Message, "its last addresses stay: 10.1.1.2 (default/web)") {
 				t.Errorf("problems %+v", problems)
 			}
+			if of := e.ProblemsOf(s.Service.Name, time.Now()); len(of) != 1 || !strings.HasPrefix(of[0], "name app.example.com: ") {
+				t.Errorf("problems of the Balance: %q", of)
+			}
+			if of := e.ProblemsOf(model.ServiceName{Namespace: "default", Name: "other"}, time.Now()); len(of) != 0 {
+				t.Errorf("problems of another Balance: %q", of)
+			}
 			f.set("app.example.com", "A", reply{addresses: []string{"10.1.1.9"}})
 			e.await(s, "10.1.1.9:8080")
 			e.awaitStatus("end of the failure", func(s Status) bool { return s.Err == nil && s.Since.IsZero() })

@@ -64,6 +64,16 @@ func (e *Engine) Problems(now time.Time) (out []api.Problem) {
 	return out
 }
 
+// ProblemsOf returns what is wrong with the names of a Service.
+func (e *Engine) ProblemsOf(of model.ServiceName, now time.Time) (out []string) {
+	for _, s := range e.Status() {
+		if text := s.message(now); text != "" && slices.Contains(s.Services, of) {
+			out = append(out, "name "+strings.TrimSuffix(s.Name, ".")+": "+text)
+		}
+	}
+	return out
+}
+
 // usedBy names the Services of a name.
 func usedBy(services []model.ServiceName) string {
 	if len(services) == 0 {

@@ -45,6 +45,9 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	}
 	now := time.Now()
 	d.Changed = s.history.of(name, now)
+	if s.config.NameProblems != nil {
+		d.Notices = append(d.Notices, s.config.NameProblems(name, now)...)
+	}
 	if s.config.Sampled != nil {
 		addSamples(d, v.Service.Name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return s.config.Sampled(p, e, now) })
 	}

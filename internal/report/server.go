@@ -41,6 +41,8 @@ type Config struct {
 	// Notes what else operators should know.
 	Problems func() []api.Problem
 	Notes    func() []api.Problem
+	// NameProblems returns what is wrong with the names of servers of a Service; nil: none has names.
+	NameProblems func(model.ServiceName, time.Time) []string
 	// Words are the words for Services; nil: the ones of Kubernetes.
 	Words Words
 	// View and Names are the methods of the agent. Bindings reads the clients that session

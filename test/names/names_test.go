@@ -34,6 +34,7 @@ func TestNames(t *testing.T) {
 	l.await(vip, "pod-2")
 	l.stopDNS()
 	l.shows("its last addresses stay", "status", "--problems")
+	l.shows("name app.example.test: ", "describe", "web")
 	l.await(vip, "pod-2")
 
 	l.stop()
