@@ -47,11 +47,12 @@ for a Balance with relay, and a route to the client. The kernel removes namespac
 interface and route when the process ends, however it ends. Rules and settings of the
 machine stay as they are.
 
-Over TCP, the test sends nothing. Over UDP, it sends one empty datagram for each
-connection; one that reaches an endpoint and gets no answer passes. Connections of the
-test count like others. Each frontend gets as many as it takes to meet all endpoints: at
-least 4, at most 240, and 1 if the Service limits its clients. A relay accepts clients
-before it connects to a server, so this machine also connects to each of its servers.
+Over TCP and SCTP, the test sends nothing. Over UDP, it sends one empty datagram for each
+connection; one that reaches an endpoint and gets no answer passes. Cases over SCTP are
+skipped where the kernel has no sockets of it (module sctp). Connections of the test count
+like others. Each frontend gets as many as it takes to meet all endpoints: at least 4, at
+most 240, and 1 if the Service limits its clients. A relay accepts clients before it
+connects to a server, so this machine also connects to each of its servers.
 
 What should happen follows from the files of the running nftproxy, or from those that
 -f, --kubeconfig or --config name, with its settings, failing health checks and drained

@@ -100,7 +100,9 @@ func (t *clusterTest) addNotes(r *conntest.Report) {
 	if t.lab.Remains != "" {
 		r.Notes = append(r.Notes, "the API server is still deleting namespace "+t.lab.Remains)
 	}
-	r.Notes = append(r.Notes, "SCTP is not tried")
+	if t.Services {
+		r.Notes = append(r.Notes, "SCTP is not tried")
+	}
 }
 
 func (t *clusterTest) meter(format string, args ...any) {

@@ -19,6 +19,8 @@ const (
 	Refused  Outcome = "refused"  // by a reset, or because the port is unreachable
 	Silent   Outcome = "no answer"
 	Failed   Outcome = "failed" // the client could not send, for example without a route
+	// Unsupported is a connection of a protocol that the kernel of the client has no sockets of: SCTP.
+	Unsupported Outcome = "not supported"
 )
 
 // Attempt is one connection.

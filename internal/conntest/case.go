@@ -64,9 +64,6 @@ func New(f *served.Frontend, to netip.AddrPort, from Origin) *Case {
 	if inside || f.Kind != model.ClusterIP && f.ExternalPolicy == model.PolicyLocal {
 		c.Policy = model.PolicyLocal.String()
 	}
-	if f.Protocol == model.SCTP {
-		c.Skip = "connections of sctp are not opened by this test"
-	}
 	return c
 }
 

@@ -103,6 +103,9 @@ func (d *Dial) run(ctx context.Context) (out Dialled) {
 			return out
 		}
 		out.Attempts = append(out.Attempts, a)
+		if a.Outcome == Unsupported {
+			break
+		}
 		if met[a.Endpoint] = true; (a.Outcome == Answered) == d.Refused {
 			wrong++
 		}

@@ -41,6 +41,9 @@ type Reached struct {
 // Judge compares connections with the prediction. complete says that an endpoint without a
 // connection is an error.
 func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
+	if slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Outcome == Unsupported }) {
+		c.Skip, attempts = "the kernel of the client has no sockets of "+c.Protocol, nil
+	}
 	r := &Result{Case: *c, State: Passed, Connections: len(attempts)}
 	if c.Skip != "" {
 		r.State, r.Reasons = NotTried, []string{c.Skip}

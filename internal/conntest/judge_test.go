@@ -95,6 +95,16 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestUnsupported: 12.100. A case whose protocol the kernel of the client has no sockets of is skipped, with the reason.
+func TestUnsupported(t *testing.T) {
+	c := caseOf(both)
+	c.Protocol, c.protocol = "sctp", model.SCTP
+	r := c.Judge([]Attempt{{Outcome: Unsupported}}, true)
+	if r.State != NotTried || r.Connections != 0 || len(r.Reasons) != 1 || r.Reasons[0] != "the kernel of the client has no sockets of sctp" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // 12.96: how many connections it takes.
 func TestConnections(t *testing.T) {
 	rare := Prediction{Outcomes: []Expected{forward(first, 0.99), forward(second, 0.01)}}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // freePort returns a port of localhost where nothing listens.
@@ -83,10 +84,15 @@ func TestPeers(t *testing.T) {
 		{Protocol: "udp", To: nothing, Most: 1, Refused: true, Learns: Outcomes, Wait: time.Minute},
 		{Protocol: "tcp", To: netip.MustParseAddrPort(other.Addr().String()), Most: 9, Learns: Answers, Wait: time.Minute},
 		{Protocol: "tcp", To: netip.MustParseAddrPort(other.Addr().String()), Most: 1, Learns: Outcomes, Wait: time.Minute},
+		{Protocol: "sctp", To: nothing, Most: 9, Learns: Outcomes, Wait: time.Minute},
 	}
 	got := make([]*Dialled, len(list))
 	if err := r.Dial(t.Context(), list, func(d *Dialled) { got[d.Index] = d }); err != nil {
 		t.Fatal(err)
+	}
+	sctp, associations := Refused, failures
+	if !netlab.HasSCTP() {
+		sctp, associations = Unsupported, 1
 	}
 	want := []struct {
 		n       int
@@ -95,6 +101,7 @@ func TestPeers(t *testing.T) {
 	}{
 		{leastConnections, Answered, list[0].To}, {2, Answered, list[1].To}, {failures, Refused, netip.AddrPort{}}, {1, Refused, netip.AddrPort{}},
 		{failures, Failed, netip.AddrPort{}}, {1, Answered, netip.AddrPort{}},
+		{associations, sctp, netip.AddrPort{}},
 	}
 	for i, w := range want {
 		if got[i] == nil || got[i].Error != "" || len(got[i].Attempts) != w.n {

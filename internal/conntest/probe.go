@@ -2,6 +2,7 @@ package conntest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -46,21 +48,21 @@ const (
 // Here runs a function in the network namespace of the process.
 func Here(f func() error) error { return f() }
 
-// Open opens a connection for a case, and closes it. Over TCP nothing is sent. Over UDP it is
+// Open opens a connection for a case, and closes it. Over TCP and SCTP nothing is sent. Over UDP it is
 // one empty datagram, and an answer is awaited. The error is one of the test itself.
 func (p *Prober) Open(ctx context.Context, c *Case) (a Attempt, err error) {
-	for range datagrams {
+	for range repeats {
 		a, err = p.open(ctx, c)
-		if err != nil || c.protocol != model.UDP || a.Outcome != Silent || a.Endpoint.IsValid() || !c.Expected.rejects() {
+		if err != nil || c.protocol == model.TCP || a.Outcome != Silent || a.Endpoint.IsValid() || !c.Expected.rejects() {
 			break
 		}
 	}
 	return a, err
 }
 
-// datagrams is how many are sent until one that should be rejected is: the kernel limits how many
-// errors of ICMP a client gets, to one in a second.
-const datagrams = 5
+// repeats is how many are made until a datagram or an association that should be rejected is: the
+// kernel limits how many errors of ICMP a client gets, to one in a second.
+const repeats = 5
 
 func (p *Prober) open(ctx context.Context, c *Case) (a Attempt, err error) {
 	wait := p.Patience
@@ -68,7 +70,10 @@ func (p *Prober) open(ctx context.Context, c *Case) (a Attempt, err error) {
 		wait = min(wait, shortPatience)
 	}
 	s, err := p.socket(c.protocol, c.To)
-	if err != nil {
+	switch {
+	case c.protocol == model.SCTP && errors.Is(err, unix.EPROTONOSUPPORT):
+		return Attempt{Outcome: Unsupported}, nil
+	case err != nil:
 		return a, err
 	}
 	defer s.close()
@@ -159,6 +164,10 @@ func (p *Prober) socket(protocol model.Protocol, to netip.AddrPort) (*socket, er
 	}
 	s := &socket{protocol: protocol, to: to}
 	err := p.Do(func() (err error) {
+		if protocol == model.SCTP {
+			s.fd, err = associate(to.Addr(), family)
+			return err
+		}
 		s.fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		return err
 	})
@@ -166,6 +175,46 @@ func (p *Prober) socket(protocol model.Protocol, to netip.AddrPort) (*socket, er
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
 	return s, nil
+}
+
+const (
+	solSCTP     = unix.IPPROTO_SCTP
+	sctpRTOInfo = 0 // of <linux/sctp.h>
+)
+
+// timing is a struct sctp_rtoinfo: the first timeout, the most and the least in milliseconds. The kernel ignores an
+// error of ICMP that arrives while it sends the first packet, as it does on one machine: the second packet comes
+// soon, and not after 3 s.
+var timing = func() (b []byte) {
+	for _, n := range []uint32{0, 200, 1000, 200} {
+		b = binary.NativeEndian.AppendUint32(b, n)
+	}
+	return b
+}()
+
+// associate returns a socket of SCTP. It is bound to the one address that the route to the server prefers:
+// else an association has all addresses of the client, and getsockname names none. Errors of ICMP, by which
+// rules reject, are ignored without the option.
+func associate(to netip.Addr, family int) (fd int, err error) {
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return fd, err
+	}
+	if family == unix.AF_INET {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+	} else {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+	}
+	if err == nil {
+		err = unix.SetsockoptString(fd, solSCTP, sctpRTOInfo, string(timing))
+	}
+	if own := host.RoutedSource(to); err == nil && own.IsValid() { // else connecting has the error
+		err = unix.Bind(fd, address(netip.AddrPortFrom(own, 0)))
+	}
+	if err != nil {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return fd, err
 }
 
 func (s *socket) close() { _ = unix.Close(s.fd) } // it was only read and connected

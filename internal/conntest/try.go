@@ -74,6 +74,9 @@ func (c *Case) attempts(ctx context.Context, p *Prober, most int, exactly bool) 
 			return nil, err
 		}
 		out = append(out, a)
+		if a.Outcome == Unsupported {
+			break
+		}
 		if c.mismatch(&a) != "" {
 			wrong++
 		}
