@@ -56,7 +56,7 @@ func (t *clusterTest) test() (report *conntest.Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for batch := range slices.Chunk(t.names, t.batch) {
+	for _, batch := range batchesOf(t.names, t.batch) {
 		if err := t.testBatch(ctx, batch); err != nil {
 			return nil, err
 		}
@@ -72,6 +72,16 @@ func (t *clusterTest) test() (report *conntest.Report, err error) {
 	report = conntest.NewReport(of, t.results, time.Since(start).Seconds())
 	report.Untested = t.untested
 	return report, nil
+}
+
+// batchesOf divides nodes into batches of most at most. They are as equal as they can be, since a node that is
+// alone in its batch has no other node that connects to it.
+func batchesOf(nodes []string, most int) (out [][]string) {
+	n := (len(nodes) + most - 1) / most
+	for i := range n {
+		out = append(out, nodes[i*len(nodes)/n:(i+1)*len(nodes)/n])
+	}
+	return out
 }
 
 // maxReasons limits the lines of an error.
@@ -119,6 +129,9 @@ func (t *clusterTest) testBatch(ctx context.Context, nodes []string) (err error)
 		return err
 	}
 	t.untested = append(t.untested, untested...)
+	if len(nodes) == 1 && t.Host && len(t.names) > 1 {
+		t.note("node " + nodes[0] + " was alone in its batch: no other node has connected to it")
+	}
 	defer func() {
 		if t.done+len(nodes) < len(t.names) && err == nil { // the last pods go with the namespace
 			err = t.lab.Stop(ctx, all)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +64,28 @@ func TestClusterTestFaults(t *testing.T) {
 	for _, args := range [][]string{{"--batch", "0"}, {"--batch", "21"}, {"--wait", "0s"}, {"--start-timeout", "-1s"}, {"--peer-port", "0"}, {"--output", "yaml"}} {
 		if code, _, stderr := plugin(t, s, append([]string{"test"}, args...)...); code != exitError || !strings.Contains(stderr, args[0]) {
 			t.Errorf("%q: code %d, %s", args, code, stderr)
+		}
+	}
+}
+
+// TestBatches: 18.24. There are as few batches as can be, with each node in one of them, and none of a single node
+// if a batch may have three.
+func TestBatches(t *testing.T) {
+	for n := 1; n <= 50; n++ {
+		var nodes []string
+		for i := range n {
+			nodes = append(nodes, "n"+strconv.Itoa(i))
+		}
+		for most := 1; most <= maxBatch; most++ {
+			batches := batchesOf(nodes, most)
+			if !slices.Equal(slices.Concat(batches...), nodes) || len(batches) != (n+most-1)/most {
+				t.Errorf("%d nodes, %d at most: %q", n, most, batches)
+			}
+			for _, b := range batches {
+				if len(b) > most || len(b) == 1 && most > 2 && n > 1 {
+					t.Errorf("%d nodes, %d at most: %q", n, most, batches)
+				}
+			}
 		}
 	}
 }

@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
 	"github.com/nftproxy/nftproxy/internal/conntest"
@@ -30,6 +35,7 @@ func TestConnections(t *testing.T) {
 	}
 	fmt.Fprintf(t.Output(), "%d cases passed, %d were skipped, with %s, in %.0f s; %q\n", r.Passed, r.Skipped, r.Image, r.Seconds, r.Notes)
 	complete(t, r)
+	c.testsInBatches(t, config, r)
 	c.testsInterrupted(t, config)
 
 	n := c.NodeList[2]
@@ -97,6 +103,72 @@ func complete(t *testing.T, r *conntest.Report) {
 			}
 		}
 	}
+}
+
+// testsInBatches tests two batches of nodes: pods of the second start when these of the first are gone, and together they
+// have the cases of a whole test, except from another node to the one that is alone.
+func (c *cluster) testsInBatches(t *testing.T, config string, whole *conntest.Report) {
+	t.Helper()
+	events, err := c.API.CoreV1().Pods(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{LabelSelector: peers.Label})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	r := new(conntest.Report)
+	code := c.plugin(t, config, r, "test", "--outside", "--batch", "2")
+	batches := c.batchesIn(t, events)
+	slices.SortFunc(batches, func(a, b []string) int { return len(a) - len(b) })
+	if len(batches) != 2 || len(batches[0]) != 1 || len(batches[1]) != 2 {
+		t.Fatalf("the batches were %q", batches)
+	}
+	alone := batches[0][0]
+	if code != 0 || r.Failed > 0 || !slices.Contains(r.Notes, "node "+alone+" was alone in its batch: no other node has connected to it") {
+		t.Errorf("in batches %q: code %d: %s", batches, code, failures(r))
+	}
+	want := kinds(whole)
+	maps.DeleteFunc(want, func(kind string, _ int) bool {
+		return strings.HasPrefix(kind, alone+": ") && strings.HasSuffix(kind, " from "+string(conntest.AnotherNode))
+	})
+	if got := kinds(r); !maps.Equal(got, want) {
+		t.Errorf("in batches %q: the cases are\n%v, want\n%v", batches, got, want)
+	}
+	fmt.Fprintf(t.Output(), "in batches %q: %d cases passed, %d were skipped\n", batches, r.Passed, r.Skipped)
+}
+
+// batchesIn returns the nodes whose pods were there at the same time, after all pods of a test are gone.
+func (c *cluster) batchesIn(t *testing.T, events watch.Interface) (batches [][]string) {
+	t.Helper()
+	here := make(map[string]bool)
+	for gone := 0; gone < 2*c.Nodes; { // on each node one pod, and one in the network of the node
+		e, ok := <-events.ResultChan()
+		if !ok {
+			t.Fatal("the watch has ended")
+		}
+		p := e.Object.(*corev1.Pod)
+		switch e.Type {
+		case watch.Added:
+			if len(here) == 0 {
+				batches = append(batches, nil)
+			}
+			here[p.Name] = true
+			if last := &batches[len(batches)-1]; !slices.Contains(*last, p.Spec.NodeName) {
+				*last = append(*last, p.Spec.NodeName)
+			}
+		case watch.Deleted:
+			delete(here, p.Name)
+			gone++
+		}
+	}
+	return batches
+}
+
+// kinds counts the cases of a report without addresses and ports, which each test has of its own.
+func kinds(r *conntest.Report) map[string]int {
+	out := make(map[string]int)
+	for _, x := range r.Cases {
+		out[fmt.Sprintf("%s: %s, %s %s from %s", x.Node, x.Service, x.Kind, x.Family, x.From)]++
+	}
+	return out
 }
 
 // testsInterrupted ends a test by signals while its pods start.
