@@ -77,6 +77,13 @@ func (t *clusterTest) jobs(ctx context.Context, all []*peers.Peer) (jobs []job, 
 			t.untested = append(t.untested, conntest.Reason{Node: p.Node, Reason: "ask the " + string(p.From) + " client: " + err.Error()})
 			continue
 		}
+		if p.From == conntest.Pod && t.Services {
+			names, err := t.lab.Names(ctx, p.Node)
+			if err != nil {
+				return nil, err
+			}
+			j.cases = append(j.cases, names...)
+		}
 		if next := nodes[(slices.Index(nodes, p.Node)+1)%len(nodes)]; p.From == conntest.Host && next != p.Node {
 			if err := j.add(oracles[next], conntest.AnotherNode, sources, nil); err != nil {
 				return nil, err

@@ -23,7 +23,7 @@ import (
 
 const labImage = kubelets.NFTProxyImage + ":" + kubelets.NFTProxyTag
 
-// TestConnections: 18.16, 18.17, 18.19. With the permissions of the page, all connections of three real nodes go where
+// TestConnections: 18.16, 18.17, 18.19, 18.24, 18.25. With the permissions of the page, all connections of three real nodes go where
 // explain predicts. Then one node has no nftproxy: a missing element makes the cases fail that need it, and missing
 // rules the cases of that node, and no others.
 func TestConnections(t *testing.T) {
@@ -97,7 +97,7 @@ func complete(t *testing.T, r *conntest.Report) {
 	}
 	for _, n := range r.Nodes {
 		for _, mark := range []string{"policy Local", "affinity", "limited clients", "hairpin", "ClusterIP", "NodePort", "load balancer IP", "tcp", "udp", "IPv4", "IPv6",
-			"no-endpoints:tcp", "denied:udp", "allowed:tcp", "from pod", "from host", "from another node", "from outside"} {
+			"no-endpoints:tcp", "denied:udp", "allowed:tcp", "name", "from pod", "from host", "from another node", "from outside"} {
 			if passed[n.Name+" "+mark] == 0 {
 				t.Errorf("%s: no case passed with %q", n.Name, mark)
 			}

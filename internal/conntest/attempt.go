@@ -32,11 +32,16 @@ type Attempt struct {
 	// Source is the address that the endpoint sees as the client; the zero Addr: not known.
 	Source netip.Addr `json:"source,omitzero"`
 	Client netip.Addr `json:"client,omitzero"` // its own address
-	Error  string     `json:"error,omitempty"` // of Failed
+	// Addresses are what a name is resolved to.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+	Error     string       `json:"error,omitempty"` // of Failed
 }
 
 // mismatch returns why an attempt is not among the predicted outcomes; empty: it is.
 func (c *Case) mismatch(a *Attempt) string {
+	if c.HostName != "" {
+		return c.misnamed(a)
+	}
 	at := ""
 	if a.Endpoint.IsValid() {
 		at = c.Words.Sprintf(" at endpoint %s", a.Endpoint)

@@ -30,9 +30,11 @@ type Case struct {
 	Kind     string         `json:"kind"`    // of the frontend: ClusterIP, NodePort...
 	Protocol string         `json:"protocol"`
 	Family   string         `json:"family"`
-	To       netip.AddrPort `json:"to"`
-	From     Origin         `json:"from"`
-	Client   netip.Addr     `json:"client,omitzero"` // zero: not known before it connects
+	To       netip.AddrPort `json:"to,omitzero"`
+	// HostName is a name that is resolved; empty: a connection is opened.
+	HostName string     `json:"hostName,omitempty"`
+	From     Origin     `json:"from"`
+	Client   netip.Addr `json:"client,omitzero"` // zero: not known before it connects
 	// Policy is Local if only endpoints of this node may serve the client, else Cluster.
 	Policy string `json:"policy"`
 	// Affinity reports that a client stays with its endpoint, Sources that the Service limits
@@ -69,6 +71,9 @@ func New(f *served.Frontend, to netip.AddrPort, from Origin) *Case {
 
 // Target returns the frontend in words, such as "ClusterIP tcp 10.96.0.10:80".
 func (c *Case) Target() string {
+	if c.HostName != "" {
+		return fmt.Sprintf("%s %s (%s)", c.Kind, c.HostName, c.Family)
+	}
 	text := fmt.Sprintf("%s %s", c.Protocol, c.To)
 	if c.Words != words.Balance { // which has one kind
 		text = c.Kind + " " + text

@@ -28,9 +28,12 @@ type Dial struct {
 	// Refused reports that no connection should be answered, so that the client need not wait long.
 	Refused bool `json:"refused,omitempty"`
 	// Rejected reports that the client should get an error.
-	Rejected bool          `json:"rejected,omitempty"`
-	Learns   Knowledge     `json:"learns"`
-	Wait     time.Duration `json:"wait"` // nanoseconds
+	Rejected bool `json:"rejected,omitempty"`
+	// HostName is resolved, until it has the addresses; empty: connections are opened.
+	HostName  string        `json:"hostName,omitempty"`
+	Addresses []netip.Addr  `json:"addresses,omitempty"`
+	Learns    Knowledge     `json:"learns"`
+	Wait      time.Duration `json:"wait"` // nanoseconds
 }
 
 // Dialled is what happened to the connections of a [Dial].
@@ -44,6 +47,9 @@ type Dialled struct {
 // Dial returns the case for a peer. count is the number of connections; zero: as many as it takes to meet
 // all endpoints.
 func (c *Case) Dial(learns Knowledge, wait time.Duration, count int) Dial {
+	if c.HostName != "" {
+		return Dial{Protocol: c.Protocol, HostName: c.HostName, Addresses: c.Expected.Addresses}
+	}
 	d := Dial{Protocol: c.Protocol, To: c.To, Most: count, Refused: len(c.Expected.forwards()) == 0, Rejected: c.Expected.rejects(), Learns: learns, Wait: wait}
 	if count > 0 {
 		return d
@@ -83,6 +89,10 @@ func (c *Case) JudgeDialled(d *Dial, got *Dialled) *Result {
 func (d *Dial) run(ctx context.Context) (out Dialled) {
 	start := time.Now()
 	defer func() { out.Seconds = time.Since(start).Seconds() }()
+	if len(d.Addresses) > 0 {
+		out.Attempts = []Attempt{d.resolve(ctx)}
+		return out
+	}
 	protocol, err := model.ParseProtocol(d.Protocol)
 	if err != nil {
 		return Dialled{Error: err.Error()}

@@ -51,6 +51,9 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 	}
 	r.Endpoints = reached(attempts)
 	r.Got = got(c.Words, attempts, r.Endpoints)
+	if c.HostName != "" && len(attempts) == 1 && len(attempts[0].Addresses) > 0 {
+		r.Got = list(attempts[0].Addresses)
+	}
 	counts := make(map[string]int)
 	for i := range attempts {
 		if why := c.mismatch(&attempts[i]); why != "" {

@@ -15,7 +15,9 @@ import (
 
 // Prediction is what should happen to connections.
 type Prediction struct {
-	Outcomes []Expected `json:"outcomes"` // at least one
+	Outcomes []Expected `json:"outcomes"` // at least one, of connections
+	// Addresses are what a name should be resolved to.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// AffinitySeconds is how long a client stays with its endpoint; zero: it does not.
 	AffinitySeconds float64  `json:"affinitySeconds,omitempty"`
 	Limits          []string `json:"limits,omitempty"` // on the number of connections
@@ -105,6 +107,9 @@ func (p *Prediction) connections() (most int, all bool) {
 
 // String returns the prediction in words.
 func (p *Prediction) String() string {
+	if len(p.Addresses) > 0 {
+		return list(p.Addresses)
+	}
 	var parts, endpoints []string
 	for _, e := range p.forwards() {
 		endpoints = append(endpoints, e.Endpoint.String())

@@ -38,8 +38,10 @@ type Lab struct {
 	token   string
 	started int // pods so far, which have numbers
 	running []corev1.Pod
-	// families are the families of each Service.
-	families map[string][]corev1.IPFamily
+	// families are the families of each Service, and clusterIPs the addresses.
+	families   map[string][]corev1.IPFamily
+	clusterIPs map[string][]netip.Addr
+	dns        *bool // the cluster has a DNS Service; nil: not known yet
 }
 
 // Peer is a pod that has started.
@@ -77,7 +79,7 @@ func Open(ctx context.Context, f *fleet.Fleet, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{Options: o, fleet: peers, token: rand.Text(), families: make(map[string][]corev1.IPFamily)}
+	l := &Lab{Options: o, fleet: peers, token: rand.Text(), families: make(map[string][]corev1.IPFamily), clusterIPs: make(map[string][]netip.Addr)}
 	l.Scratch = kubectl.NewScratch(f.API, kubectl.Purpose{Label: Label, Prefix: "nftproxy-test-"}, o.Limit)
 	security := "restricted"
 	if o.Host {
@@ -101,6 +103,13 @@ func (l *Lab) addServices(ctx context.Context) error {
 			return fmt.Errorf("create Service %s: %w", k.name, err)
 		}
 		l.families[k.name] = s.Spec.IPFamilies
+		for _, ip := range s.Spec.ClusterIPs {
+			a, err := netip.ParseAddr(ip)
+			if err != nil {
+				return fmt.Errorf("Service %s has the ClusterIP %q: %w", k.name, ip, err)
+			}
+			l.clusterIPs[k.name] = append(l.clusterIPs[k.name], a)
+		}
 		if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 			continue
 		}
