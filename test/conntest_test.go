@@ -65,7 +65,7 @@ func failed(r *conntest.Report) (names []string) {
 	return names
 }
 
-// 12.96, 12.100: all frontends of Services of all kinds, from the machine and from a client beside it.
+// 12.96, 15.12: all frontends of Services of all kinds, from the machine and from a client beside it.
 func TestConnectivity(t *testing.T) {
 	c := newWideCluster(t, 2, 1)
 	all := append(c.Pods[:2:2], c.Remote...)

@@ -70,7 +70,7 @@ func (c *cluster) meetsAll(from *netlab.Host, kind string, to netip.AddrPort, en
 	c.t.Errorf("from %s to the %s %s: no answer of %v", from.Name, kind, to, slices.Collect(maps.Keys(missing)))
 }
 
-// TestConnectivityOverSCTP: 12.97, 12.100. A Balance of SCTP alone is tested through sockets of the kernel, and a missing
+// TestConnectivityOverSCTP: 12.97, 15.12. A Balance of SCTP alone is tested through sockets of the kernel, and a missing
 // element fails its case.
 func TestConnectivityOverSCTP(t *testing.T) {
 	c := newCluster(t, 2)

@@ -95,7 +95,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestUnsupported: 12.100. A case whose protocol the kernel of the client has no sockets of is skipped, with the reason.
+// TestUnsupported: 15.12. A case whose protocol the kernel of the client has no sockets of is skipped, with the reason.
 func TestUnsupported(t *testing.T) {
 	c := caseOf(both)
 	c.Protocol, c.protocol = "sctp", model.SCTP
