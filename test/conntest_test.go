@@ -188,6 +188,12 @@ func TestConnectivityOfRelay(t *testing.T) {
 	if r := w.reported(0, "test", "web"); r.Passed != 4 {
 		t.Errorf("%d passed, want 4: 2 families, 2 origins", r.Passed)
 	}
+	for _, f := range model.Families { // 12.92
+		out := w.mustRun(0, exec.Command(binary, "trace", "tcp", relayed(f).String(), "--probe"))
+		if !strings.Contains(out, "answered by the relay of nftproxy run") || !strings.Contains(out, "the kernel did the same: redirected to the relay") {
+			t.Errorf("trace:\n%s", out)
+		}
+	}
 	w.kill(w.Pods[1])
 	r := w.reported(1, "test", "web")
 	for _, x := range r.Cases {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -80,10 +81,23 @@ func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 		return netip.Addr{}, 0, fmt.Errorf("%q is not an address with a port: write for example 10.96.0.10:80 or [fd00::10]:80; names are not resolved", target)
 	case err != nil:
 		return netip.Addr{}, 0, fmt.Errorf("%q is not an address: write for example 10.96.0.10 or fd00::10; names are not resolved", target)
+	case p.needsPort() && bare == target && model.FamilyOf(a) == model.IPv6 && inBrackets(target) != "":
+		return netip.Addr{}, 0, fmt.Errorf("%q has no port, or no brackets: write for example %s, or %s", target, netip.AddrPortFrom(a, 80), inBrackets(target))
 	case p.needsPort():
 		return netip.Addr{}, 0, fmt.Errorf("%q has no port: write for example %s", target, netip.AddrPortFrom(a, 80))
 	}
 	return a.Unmap(), 0, nil
+}
+
+// inBrackets returns an IPv6 address and its port as they are meant where brackets are missing; empty:
+// the end is no port.
+func inBrackets(s string) string {
+	i := strings.LastIndexByte(s, ':')
+	ap, err := netip.ParseAddrPort("[" + s[:i] + "]" + s[i:])
+	if err != nil || ap.Port() == 0 {
+		return ""
+	}
+	return ap.String()
 }
 
 // needsPort reports whether a packet of this protocol always has a port.

@@ -36,6 +36,7 @@ func TestParseErrors(t *testing.T) {
 		{"-1", "10.96.0.10:80", "or a number up to 255"},
 		{"tcp", "10.96.0.10", `has no port: write for example 10.96.0.10:80`},
 		{"tcp", "fd00::10", `has no port: write for example [fd00::10]:80`},
+		{"tcp", "fd00::10:443", `has no port, or no brackets: write for example [fd00::10:443]:80, or [fd00::10]:443`},
 		{"tcp", "web.default:80", "10.96.0.10:80 or [fd00::10]:80; names are not resolved"},
 		{"tcp", "10.96.0.10:http", "is not an address with a port"},
 		{"tcp", "10.96.0.10:70000", "is not an address with a port"},

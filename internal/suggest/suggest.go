@@ -50,7 +50,12 @@ func DidYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return ": did you mean " + strings.Join(names, " or ") + "?"
+	last := len(names) - 1
+	text := names[last]
+	if last > 0 {
+		text = strings.Join(names[:last], ", ") + " or " + text
+	}
+	return ": did you mean " + text + "?"
 }
 
 // OneOf returns for example `use "IPv4", "IPv6" or "FQDN"`.

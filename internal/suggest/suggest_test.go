@@ -33,6 +33,9 @@ func TestDidYouMean(t *testing.T) {
 	if got := suggest.DidYouMean([]string{"a", "b"}); got != ": did you mean a or b?" {
 		t.Error(got)
 	}
+	if got := suggest.DidYouMean([]string{"a", "b", "c"}); got != ": did you mean a, b or c?" {
+		t.Error(got)
+	}
 	if got := suggest.DidYouMean(nil); got != "" {
 		t.Error(got)
 	}

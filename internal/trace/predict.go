@@ -2,6 +2,8 @@ package trace
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/explain"
@@ -25,10 +27,20 @@ func (r *Report) Compare(c *Connection, p *explain.Result) {
 		return
 	}
 	did := r.didOf(c)
+	if did.relay = relayOf(p, did.endpoint); did.relay {
+		r.Text = strings.Replace(r.Text, r.Words.Text("the endpoint ")+r.Endpoint, "the relay of nftproxy run", 1)
+		r.Notes = append(r.Notes, p.Words.Text("the relay makes a connection of its own to an endpoint, which this trace does not follow"))
+	}
 	r.Prediction = &Prediction{Predicts: p.Summary(), Kernel: did.text(), Agrees: did.agrees(p)}
 	if r.Outcome != Answered {
 		r.Notes = append(r.Notes, p.Notes...)
 	}
+}
+
+// relayOf reports whether explain predicts a relay, and the packet has reached its port.
+func relayOf(p *explain.Result, reached string) bool {
+	at, err := netip.ParseAddrPort(reached)
+	return err == nil && slices.ContainsFunc(p.Outcomes, func(o explain.Outcome) bool { return o.Relay != 0 && o.Relay == at.Port() })
 }
 
 // did is what nftproxy's rules did with the first packet, and others after that.
@@ -36,6 +48,7 @@ type did struct {
 	verdict     explain.Disposition
 	endpoint    string // of Forward
 	masqueraded string // the new source, by nftproxy; empty: it was kept
+	relay       bool   // the endpoint is the port of the relay
 	passed      bool   // it came to the end of the hooks, so that the source is final
 	unseen      bool   // nftproxy's rules did not see it
 	others      string // what another program did; empty: nothing
@@ -74,6 +87,8 @@ func (r *Report) didOf(c *Connection) did {
 func (d did) text() string {
 	var parts []string
 	switch {
+	case d.relay:
+		parts = append(parts, "redirected to the relay of nftproxy run")
 	case d.verdict == explain.Forward:
 		parts = append(parts, "forwarded to "+d.endpoint)
 		if d.masqueraded != "" {
@@ -103,7 +118,7 @@ func (d did) agrees(p *explain.Result) bool {
 	for _, o := range p.Outcomes {
 		switch {
 		case o.Verdict != d.verdict:
-		case d.verdict != explain.Forward:
+		case d.verdict != explain.Forward, d.relay:
 			return true
 		case o.Endpoint.String() == d.endpoint && (!d.passed || (o.Masquerade != "") == (d.masqueraded != "")):
 			return true
