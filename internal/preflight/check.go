@@ -122,27 +122,18 @@ func (conn) connections() error {
 }
 
 func check(k prober, families []model.Family, use Use) ([]Problem, error) {
+	refused, err := k.Try(plan.Diff(&nft.Ruleset{}, probe(families, use)))
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return []Problem{{Feature: "permission to change rules", Answer: err}}, nil
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return []Problem{{Feature: "nf_tables", Answer: err, Remedy: Remedy{Module: "nf_tables", Option: "NF_TABLES"}}}, nil
+	case err != nil:
+		return nil, fmt.Errorf("ask the kernel for its features: %w", err)
+	}
 	var problems []Problem
 	for _, f := range families {
-		m := missing{family: f}
-		for _, rules := range probes(f, use) {
-			refused, err := k.Try(plan.Diff(&nft.Ruleset{}, rules))
-			switch {
-			case errors.Is(err, unix.EPERM):
-				return []Problem{{Feature: "permission to change rules", Answer: err}}, nil
-			case errors.Is(err, unix.EOPNOTSUPP):
-				return []Problem{{Feature: "nf_tables", Answer: err, Remedy: Remedy{Module: "nf_tables", Option: "NF_TABLES"}}}, nil
-			case err != nil:
-				return nil, fmt.Errorf("ask the kernel for its features: %w", err)
-			}
-			for _, r := range refused {
-				m.add(r)
-				if r.Type == unix.NFT_MSG_NEWTABLE {
-					break // the rest follows from that
-				}
-			}
-		}
-		problems = append(problems, m.problems...)
+		problems = append(problems, missingOf(f, refused)...)
 	}
 	switch err := k.connections(); {
 	case errors.Is(err, unix.EINVAL):

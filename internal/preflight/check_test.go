@@ -27,6 +27,12 @@ type fake struct {
 	other   error // the answer to the question for connections
 }
 
+// object is one that a kernel has refused.
+type object struct {
+	family byte
+	name   string
+}
+
 func (k fake) Try(p *plan.Plan) (refused []kernel.Refusal, err error) {
 	if k.whole != nil {
 		return nil, k.whole
@@ -35,12 +41,12 @@ func (k fake) Try(p *plan.Plan) (refused []kernel.Refusal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var lost []string // names of objects
+	var lost []object
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		expression, answer := k.refuses(m)
-		for _, name := range lost {
-			if answer == nil && (name == "table" || has(m, name)) {
+		for _, o := range lost {
+			if answer == nil && o.family == m.Data[0] && (o.name == "table" || has(m, o.name)) {
 				expression, answer = "lookup", unix.ENOENT
 			}
 		}
@@ -50,11 +56,11 @@ func (k fake) Try(p *plan.Plan) (refused []kernel.Refusal, err error) {
 		refused = append(refused, kernel.Refusal{Message: m, Expression: expression, Err: answer})
 		switch m.Type {
 		case unix.NFT_MSG_NEWTABLE:
-			lost = append(lost, "table")
+			lost = append(lost, object{m.Data[0], "table"})
 		case unix.NFT_MSG_NEWCHAIN:
-			lost = append(lost, m.Chain.Name)
+			lost = append(lost, object{m.Data[0], m.Chain.Name})
 		case unix.NFT_MSG_NEWSET:
-			lost = append(lost, m.Set.Name)
+			lost = append(lost, object{m.Data[0], m.Set.Name})
 		}
 	}
 	return refused, nil

@@ -26,11 +26,9 @@ var ofRefusals = []string{"limit", "log"}
 func TestEveryStatement(t *testing.T) {
 	for _, f := range model.Families {
 		asked := make(map[string]bool)
-		for _, rules := range probes(f, Use{true, true}) {
-			for _, c := range rules.Tables[0].Chains {
-				for _, s := range slices.Concat(c.Rules...) {
-					asked[reflect.TypeOf(s).Name()] = true
-				}
+		for _, c := range probe([]model.Family{f}, Use{true, true}).Tables[0].Chains {
+			for _, s := range slices.Concat(c.Rules...) {
+				asked[reflect.TypeOf(s).Name()] = true
 			}
 		}
 		samples := workload.Statements(f)
@@ -81,4 +79,29 @@ func expressions(t *testing.T, rules *nft.Ruleset) (names []string) {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// TestProbesJoin: sets of one name are the same in all configurations, and so are the chains of
+// reasons, which are found by their names.
+func TestProbesJoin(t *testing.T) {
+	for _, f := range model.Families {
+		sets, chains := make(map[string]nft.Set), make(map[string]nft.Chain)
+		for _, rules := range probes(f, Use{true, true}) {
+			for _, s := range rules.Tables[0].Sets {
+				plain := *s
+				plain.Elements = nil
+				if first, ok := sets[s.Name]; ok && !reflect.DeepEqual(first, plain) {
+					t.Errorf("%s: set %s differs", f, s.Name)
+				}
+				sets[s.Name] = plain
+			}
+			for _, c := range rules.Tables[0].Chains {
+				_, _, refuses := nft.ReasonOf(c.Name)
+				if first, ok := chains[c.Name]; ok && refuses && !reflect.DeepEqual(first, *c) {
+					t.Errorf("%s: chain %s differs", f, c.Name)
+				}
+				chains[c.Name] = *c
+			}
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -46,6 +47,21 @@ var byExpression = map[string]feature{
 	"numgen": {"round robin and random numbers", Remedy{Module: "nft_numgen", Option: "NFT_NUMGEN"}},
 	"hash":   {"hashes of addresses", Remedy{Module: "nft_hash", Option: "NFT_HASH"}},
 	"fib":    {"matches on addresses of the node", Remedy{Module: "nft_fib_ipv4", Option: "NFT_FIB_IPV4"}},
+}
+
+// missingOf returns the problems behind what the kernel refuses of a family.
+func missingOf(f model.Family, refused []kernel.Refusal) []Problem {
+	m := missing{family: f}
+	for _, r := range refused {
+		if r.Data[0] != codec.FamilyNumber(f) {
+			continue
+		}
+		m.add(r)
+		if r.Type == unix.NFT_MSG_NEWTABLE {
+			break // the rest follows from that
+		}
+	}
+	return m.problems
 }
 
 type missing struct {

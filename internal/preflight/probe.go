@@ -2,6 +2,8 @@ package preflight
 
 import (
 	"net/netip"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -9,8 +11,43 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// probes returns rulesets of a family that together have every feature that Services
-// and the configuration can need.
+// probe returns rules that have every feature that Services and the configuration can need, in
+// a table for each family. The kernel tries all of them in one transaction: to undo one, it
+// waits until no processor can still see it, for some milliseconds.
+func probe(families []model.Family, use Use) *nft.Ruleset {
+	out := &nft.Ruleset{}
+	for _, f := range families {
+		t := &nft.Table{Family: f}
+		for _, rules := range probes(f, use) {
+			join(t, rules.Tables[0])
+		}
+		out.Tables = append(out.Tables, t)
+	}
+	return out
+}
+
+// join adds the sets and chains that a table lacks. A chain with other rules than the one of
+// its name gets another name.
+func join(to, from *nft.Table) {
+	for _, s := range from.Sets {
+		if !slices.ContainsFunc(to.Sets, func(o *nft.Set) bool { return o.Name == s.Name }) {
+			to.Sets = append(to.Sets, s)
+		}
+	}
+	for _, c := range from.Chains {
+		i := slices.IndexFunc(to.Chains, func(o *nft.Chain) bool { return o.Name == c.Name })
+		switch {
+		case i < 0:
+			to.Chains = append(to.Chains, c)
+		case !reflect.DeepEqual(to.Chains[i], c):
+			other := *c
+			other.Name += "-2"
+			to.Chains = append(to.Chains, &other)
+		}
+	}
+}
+
+// probes returns rulesets of a family that together have every feature.
 func probes(f model.Family, use Use) []*nft.Ruleset {
 	all, some := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/24")
 	if f == model.IPv6 {
