@@ -324,9 +324,10 @@ bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minute
 		$(if $(BALANCERS),-only '$(BALANCERS)') $(if $(MEASURE),-measure $(MEASURE)) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-features
-bench-features: build ## measure what each optional feature costs a new connection (4 minutes); FEATURES=ROW,ROW selects, SERVICES=1000, RUNS=5, RESULTS=FILE.json saves
-	go run ./bench/features -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),1000) -runs $(or $(RUNS),5) $(if $(FEATURES),-only '$(FEATURES)') \
-		$(if $(RESULTS),-o $(RESULTS))
+bench-features: build ## measure what each optional feature costs a new connection (7 minutes); FEATURES=ROW,ROW selects, SERVICES=1000, RUNS=5, MACHINE=6.12 counts instructions in a virtual machine with that kernel, RESULTS=FILE.json saves
+	$(if $(MACHINE),scripts/install-packages qemu-system-x86_64:qemu-system-x86)
+	CGO_ENABLED=0 go run ./bench/features -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),1000) -runs $(or $(RUNS),$(if $(MACHINE),1,5)) $(if $(FEATURES),-only '$(FEATURES)') \
+		$(if $(MACHINE),-machine $(MACHINE) -rounds 4 -connections 300) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-program
 bench-program: ## measure the size of the program by parts, and what its start costs; RUNS=20, RESULTS=FILE.json saves

@@ -70,7 +70,7 @@ func measureCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	if *machine {
-		return measureInMachine(ctx, guestArguments(flags), *out)
+		return measureInMachine(ctx, guest.Arguments(flags, "machine", "o", "nftproxy"), *out)
 	}
 	var err error
 	if p.balancers, err = selectBalancers(*only); err != nil {
@@ -91,16 +91,6 @@ func measureCommand(ctx context.Context, args []string) error {
 		return nil
 	}
 	return book.write(*out)
-}
-
-// guestArguments returns the arguments that the program in the virtual machine gets.
-func guestArguments(flags *flag.FlagSet) (args []string) {
-	flags.Visit(func(f *flag.Flag) {
-		if !slices.Contains([]string{"machine", "o", "nftproxy"}, f.Name) {
-			args = append(args, "-"+f.Name+"="+f.Value.String())
-		}
-	})
-	return args
 }
 
 // measure runs everything. What is measured takes turns in each run.

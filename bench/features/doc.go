@@ -1,7 +1,10 @@
 // Command features measures what each optional feature costs a new connection, on the
 // real kernel and in one run:
 //
-//	features [-services 1000] [-runs 5] [-rounds 15] [-only NAME,...] [-family IPv4] [-o FILE.json]
+//	features [-services 1000] [-runs 5] [-rounds 15] [-only NAME,...] [-family IPv4] [-machine 6.12] [-o FILE.json]
+//
+// With -machine it does so in a virtual machine with the kernel of a Debian release, where each
+// instruction takes a nanosecond, so that other load does not matter.
 //
 // Each row of the table in features.go is a laboratory of its own, with the rules that
 // nftproxy writes for one Service among many others. Rounds go through all rows, each in

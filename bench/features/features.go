@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // feature is a row: the settings of nftproxy and of a Service that is measured, and what
@@ -17,6 +18,10 @@ type feature struct {
 	dial   dial
 	port   uint16 // that is dialled at an address of the Service; 0: its own
 	daemon bool   // nftproxy has to run while connections are made
+	ended  bool   // the server ends the connection, and then the client; else the client resets it
+	logged bool   // something reads what the rules log, whose time does not count
+	// later is how long nftproxy works on connections after their ends; it also counts.
+	later time.Duration
 }
 
 // settings are fields of a Service in YAML's flow style.
@@ -42,6 +47,7 @@ const (
 	plainLB    = "load balancer address"
 	plainNode  = "NodePort"
 	plainOwn   = "NodePort from the node"
+	plainEnded = "ClusterIP, ended by both sides"
 	sourceHash = "scheduler source-hash"
 
 	// again is the first baseline once more: its ratio is the error of all others.
@@ -85,6 +91,7 @@ var features = []feature{
 	{name: plainLB, dial: loadBalancer},
 	{name: plainNode, dial: nodePort},
 	{name: plainOwn, dial: ownNodePort},
+	{name: plainEnded, ended: true},
 
 	{name: "session affinity of others", beside: plain, others: sticky},
 	{name: "session affinity", beside: plain, own: sticky},
@@ -101,6 +108,9 @@ var features = []feature{
 	{name: "pings are answered", beside: plain, flags: []string{"--answer-ping"}},
 	{name: "pings are answered beside NodePorts", beside: plainNode, dial: nodePort, flags: []string{"--answer-ping"}},
 	{name: "refusals counted and logged", beside: plain, flags: []string{"--observe=refusals"}},
+	{name: "samples logged", beside: plainEnded, ended: true, logged: true, flags: []string{"--observe=failures"}},
+	{name: "connections logged", beside: plainEnded, ended: true, logged: true, flags: []string{"--observe=connections"}},
+	{name: "connections followed", beside: plainEnded, ended: true, daemon: true, later: time.Second, flags: []string{"--observe=connections"}},
 	{name: "ranges of load balancers", beside: plainLB, dial: loadBalancer, flags: []string{"--load-balancer-cidrs=198.18.0.0/15,2001:db8:18::/48"}},
 
 	{name: sourceHash, beside: plain, own: hashed},

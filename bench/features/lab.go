@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/bench/flow"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -22,8 +23,10 @@ type lab struct {
 	*netlab.Lab
 	to      netip.AddrPort
 	servers *flow.Servers
-	daemon  *exec.Cmd   // nil: nftproxy has only written the rules
-	costs   []flow.Cost // one for each round
+	daemon  *exec.Cmd     // nil: nftproxy has only written the rules
+	idle    time.Duration // its processor time while nothing happens, for as long as it is waited for
+	reader  *nflog.Reader // nil: the program reads nothing
+	costs   []flow.Cost   // one for each round
 }
 
 // newLab makes a laboratory, and connects once.
@@ -52,13 +55,48 @@ func (p *plan) newLab(f *feature) (l *lab, err error) {
 	if err := p.apply(l, f.objects(p.family, p.services, node, addresses)); err != nil {
 		return l, err
 	}
+	l.servers.Ended = f.ended
+	if err := l.read(); err != nil {
+		return l, err
+	}
 	l.to = f.target(p.family, p.services, node)
 	_, err = l.connect(1)
 	for until := time.Now().Add(patience); err != nil && f.daemon && time.Now().Before(until); {
 		time.Sleep(20 * time.Millisecond) // it is starting
 		_, err = l.connect(1)
 	}
+	if err == nil && f.later > 0 {
+		l.idle, err = l.idleTime()
+	}
 	return l, err
+}
+
+// read begins to read what the rules log, if that is part of the row.
+func (l *lab) read() error {
+	if !l.logged {
+		return nil
+	}
+	err := l.Node.Do(func() (err error) { l.reader, err = nflog.Open(model.DefaultObserveGroup); return err })
+	if err != nil {
+		return err
+	}
+	go func() {
+		for l.reader.Read(func(*nflog.Event) {}) == nil { // until it is closed
+		}
+	}()
+	return nil
+}
+
+// idleTime returns the processor time of nftproxy while nothing happens.
+func (l *lab) idleTime() (time.Duration, error) {
+	time.Sleep(l.later) // for the first connections
+	before, err := l.daemonTime()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(l.later)
+	after, err := l.daemonTime()
+	return after - before, err
 }
 
 // patience is how long the start of nftproxy may take.
@@ -81,8 +119,9 @@ func (l *lab) connect(n int) (flow.Cost, error) {
 	if err != nil {
 		return c, err
 	}
+	time.Sleep(l.later)
 	after, err := l.daemonTime()
-	c.Processor += (after - before) / time.Duration(n)
+	c.Processor += (after - before - l.idle) / time.Duration(n)
 	return c, err
 }
 
@@ -104,6 +143,9 @@ func (l *lab) daemonTime() (sum time.Duration, err error) {
 
 func (l *lab) close() error {
 	var err error
+	if l.reader != nil {
+		err = l.reader.Close()
+	}
 	if l.daemon != nil {
 		_ = l.daemon.Process.Kill()
 		_ = l.daemon.Wait() // the error says that it was killed

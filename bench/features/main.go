@@ -5,12 +5,23 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/nftproxy/nftproxy/bench/command"
+	"github.com/nftproxy/nftproxy/bench/guest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
-func main() { command.Main("features", measureCommand) }
+func main() {
+	command.Main("features", func(ctx context.Context, args []string) error {
+		run := func(args []string) error { return measureCommand(ctx, args) }
+		if done, err := guest.Serve(args, run); done {
+			return err
+		}
+		return run(args)
+	})
+}
 
 func measureCommand(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("features", flag.ContinueOnError)
@@ -22,9 +33,13 @@ func measureCommand(ctx context.Context, args []string) error {
 	flags.IntVar(&p.rounds, "rounds", 15, "number of rounds in each run")
 	flags.IntVar(&p.connections, "connections", 2000, "connections of each row in a round")
 	flags.StringVar(&p.nftproxy, "nftproxy", "bin/nftproxy", "program nftproxy")
+	machine := flags.String("machine", "", "measure in a virtual machine that counts instructions, on the `kernel` of a Debian release: 6.1 or 6.12")
 	out := flags.String("o", "", "write the results to this `file`")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *machine != "" {
+		return measureInMachine(ctx, *machine, p.nftproxy, guest.Arguments(flags, "machine", "o", "nftproxy"), *out)
 	}
 	var err error
 	if p.family, err = parseFamily(*family); err != nil {
@@ -50,4 +65,21 @@ func measureCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	return p.write(*out, version, all)
+}
+
+const guestProgram = "/nftproxy"
+
+// measureInMachine runs this program with arguments in a virtual machine, and writes the results to
+// a file.
+func measureInMachine(ctx context.Context, kernel, nftproxy string, args []string, out string) error {
+	release, err := debian.ReleaseOf(kernel, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	m := guest.Machine{Release: release, Packages: debian.Userland, Programs: map[string]string{guestProgram: nftproxy}}
+	found, err := m.Measure(ctx, append(args, "-nftproxy", guestProgram))
+	if err != nil || out == "" {
+		return err
+	}
+	return os.WriteFile(out, found, 0o644)
 }

@@ -18,6 +18,10 @@ import (
 
 // Servers are the sockets of servers of one protocol, which one thread can wait for.
 type Servers struct {
+	// Ended has the servers end connections over TCP, and then the clients; else the clients
+	// reset them. It is set before Open.
+	Ended bool
+
 	protocol model.Protocol // TCP or UDP
 	poll     int
 	fds      []int
@@ -102,16 +106,15 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 }
 
-// connect opens a connection, sends a byte there and one back, and closes it by a reset,
-// so that neither side keeps the ports.
+// connect opens a connection, sends a byte there and one back, and closes it so that the
+// client can use its port again: by a reset, or the server first.
 func (l *Servers) connect(to netip.AddrPort) error {
 	client, err := l.socket(to, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(client)
-	err = errors.Join(unix.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
-		unix.SetsockoptTimeval(client, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: acceptTimeout / 1000}))
+	err = errors.Join(l.linger(client), unix.SetsockoptTimeval(client, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: acceptTimeout / 1000}))
 	if err == nil {
 		err = unix.Connect(client, sockaddr(to))
 	}
@@ -126,8 +129,20 @@ func (l *Servers) connect(to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(server)
-	return errors.Join(pass(client, server), pass(server, client))
+	err = errors.Join(pass(client, server), pass(server, client))
+	if !l.Ended {
+		defer unix.Close(server)
+		return err
+	}
+	return errors.Join(err, unix.Close(server))
+}
+
+// linger has the end of a client's socket reset its connection, unless it is to be ended.
+func (l *Servers) linger(client int) error {
+	if l.Ended {
+		return nil
+	}
+	return unix.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 }
 
 // firstPort is the first one of clients over UDP. Each port is used once: connection tracking

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -79,6 +80,16 @@ func (m *Machine) write(path string, system debian.System, args []string) error 
 		}
 		return err
 	})
+}
+
+// Arguments returns the flags that are set, for the program in the virtual machine, without some.
+func Arguments(flags *flag.FlagSet, without ...string) (args []string) {
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains(without, f.Name) {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return args
 }
 
 // Serve does what a program has to do in a virtual machine, and reports whether it is in one. The
