@@ -28,7 +28,7 @@ func Controlled(w io.Writer, r *api.Control, a *api.Controlled, paint bool) erro
 		}
 		p.Table("", rows)
 	case !a.Changed:
-		p.Line("%s: nothing to do", strings.TrimSpace(a.Balance+" "+r.Server))
+		p.Line("%s", strings.TrimPrefix(strings.TrimSpace(a.Balance+" "+r.Server)+": nothing to do", ": "))
 	}
 	for _, s := range a.Steps {
 		colour := terminal.Yellow
