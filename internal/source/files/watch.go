@@ -21,6 +21,9 @@ const (
 	settleTime = 20 * time.Millisecond
 	// maxSettleTime limits the wait for the end of a burst.
 	maxSettleTime = 200 * time.Millisecond
+	// joinTime is how long a repeated event lets the next one wait: the kernel joins equal events
+	// that wait, and a program that writes a large file makes thousands of them.
+	joinTime = 5 * time.Millisecond
 )
 
 // maxLinks is how many symbolic links the kernel follows in one path.
@@ -98,12 +101,17 @@ func (w *Watcher) renew() error {
 // wait returns true after a burst of events, false when ctx has ended.
 func (w *Watcher) wait(ctx context.Context) bool {
 	var settled, overdue <-chan time.Time
+	var last fsnotify.Event
 	for {
 		relevant := false
 		select {
 		case <-ctx.Done():
 			return false
 		case e := <-w.notify.Events:
+			if e == last {
+				time.Sleep(joinTime)
+			}
+			last = e
 			relevant = w.relevant(filepath.Clean(e.Name))
 		case <-w.notify.Errors:
 			relevant = true // events were lost
@@ -157,8 +165,7 @@ func survey(paths []string) watched {
 		}
 		w.folders[end] = true
 		for _, e := range entries {
-			// The directory itself reports all that happens to its other files.
-			if e.Type()&fs.ModeSymlink != 0 && isManifest(e.Name()) {
+			if isManifest(e.Name()) {
 				w.follow(filepath.Join(end, e.Name()))
 			}
 		}

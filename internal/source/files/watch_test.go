@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
@@ -106,6 +109,44 @@ func TestWatchBurst(t *testing.T) {
 			t.Fatal("the change during the callback was lost")
 		}
 	}
+}
+
+// TestWatchJoinsWrites: a file that is written in thousands of small pieces takes few events.
+func TestWatchJoinsWrites(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writes("a.yaml")(t)
+	w, err := NewWatcher("a.yaml")
+	check(t, err)
+	from, to, events := w.notify.Events, make(chan fsnotify.Event), new(atomic.Int64)
+	w.notify.Events = to
+	go func() {
+		for e := range from {
+			events.Add(1)
+			to <- e
+		}
+	}()
+	seen := make(views, 100)
+	f, err := os.OpenFile("a.yaml", os.O_APPEND|os.O_WRONLY, 0)
+	check(t, err)
+	begin := time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for w.wait(ctx) {
+			seen <- view("a.yaml")
+		}
+	}()
+	const pieces = 5000
+	for range pieces {
+		_, err := f.WriteString("x")
+		check(t, err)
+	}
+	check(t, f.Close())
+	seen.wait(t, "a.yaml")
+	if n, most := events.Load(), int64(time.Since(begin)/joinTime)+10; n > most {
+		t.Errorf("%d events for %d pieces, more than %d", n, pieces, most)
+	}
+	check(t, w.Close())
 }
 
 // TestWatchOtherFiles does not wake for files that are not read.
@@ -240,17 +281,4 @@ func switchConfigMap(t *testing.T) {
 	writes("conf/..2026_02/a.yaml")(t)
 	links("..2026_02", "conf/..data")(t)
 	removes("conf/..2026_01")(t)
-}
-
-// TestWatchDirectoryBudget: a change in a directory looks up the links of it, not its other files.
-func TestWatchDirectoryBudget(t *testing.T) {
-	dir := t.TempDir()
-	for i := range 100 {
-		check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), nil, 0o600))
-	}
-	before := len(survey([]string{dir}).names)
-	check(t, os.Symlink("0.yaml", filepath.Join(dir, "link.yaml")))
-	if links := len(survey([]string{dir}).names) - before; links != 2 || before > 10 {
-		t.Errorf("%d names of a directory of 100 files, and %d more for a link to one of them", before, links)
-	}
 }
