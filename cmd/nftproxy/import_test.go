@@ -15,7 +15,7 @@ func TestImport(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"haproxy.cfg":     {1, "2 Balances, 21 remarks in comments\nnot used: frontend site, line 45: mode http"},
+		"haproxy.cfg":     {1, "4 Balances, 24 remarks in comments\nnot used: frontend site, line 57: mode http"},
 		"keepalived.conf": {1, "2 Balances, 7 remarks in comments\nnot used: virtual_server fwmark 9, line 71: it goes by a mark"},
 		"ipvsadm.save":    {1, "3 Balances, 7 remarks in comments\nnot used: -f 9, line 8: it goes by a mark"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
@@ -18,14 +19,16 @@ type server struct {
 	tls           bool
 	closes        bool // connections when it is down
 	weighed       bool // the weight is given
+	header        bool // of the PROXY protocol, version 2
+	slowStart     time.Duration
 	check         check
 }
 
 // withValue are parameters of bind and server with a value that is skipped, too.
-var withValue = []string{"name", "cookie", "id", "maxconn", "minconn", "maxqueue", "slowstart", "addr", "observe", "error-limit", "on-error", "on-marked-up",
+var withValue = []string{"name", "cookie", "id", "maxconn", "minconn", "maxqueue", "addr", "observe", "error-limit", "on-error", "on-marked-up",
 	"track", "sni", "verify", "verifyhost", "ca-file", "crt", "crl-file", "ciphers", "alpn", "npn", "proto", "resolvers", "resolve-prefer", "resolve-net",
 	"init-addr", "interface", "mss", "backlog", "user", "group", "mode", "uid", "gid", "process", "thread", "level", "nice", "namespace", "tcp-ut", "agent-port",
-	"agent-inter", "agent-addr", "agent-send", "source", "redir", "pool-max-conn", "pool-purge-delay", "check-sni", "check-alpn", "check-proto", "ws", "set-proxy-v2-tlv-fmt"}
+	"agent-inter", "agent-addr", "agent-send", "source", "redir", "pool-max-conn", "pool-purge-delay", "check-sni", "check-alpn", "check-proto", "ws", "proxy-v2-options", "set-proxy-v2-tlv-fmt"}
 
 // readBind reads the addresses of a bind line.
 func (p *proxy) readBind(s *statement) {
@@ -132,8 +135,8 @@ func (p *proxy) parameters(v *server, s *statement, i int) {
 			v.closes = value == "shutdown-sessions"
 			i++
 		case strings.HasPrefix(word, "send-proxy"):
-			rest = append(rest, word+": write relay: proxy-v2, or turn it off at the server, too")
-		case slices.Contains([]string{"maxconn", "slowstart", "track", "observe", "on-error", "agent-port"}, word):
+			rest = append(rest, word+": write relay: proxy-v2 if the server reads version 2 of the PROXY protocol without TLVs, or turn it off at the server, too")
+		case slices.Contains([]string{"maxconn", "track", "observe", "on-error", "agent-port", "proxy-v2-options"}, word):
 			rest = append(rest, word)
 			i++
 		case word == "agent-check":
@@ -162,10 +165,13 @@ var parameters = map[string]func(v *server, value string) bool{
 		v.weighed = true
 		return true
 	},
-	"inter": func(v *server, value string) bool { v.check.interval = durationOf(value); return true },
-	"rise":  func(v *server, value string) bool { v.check.rise, _ = strconv.Atoi(value); return true },
-	"fall":  func(v *server, value string) bool { v.check.fall, _ = strconv.Atoi(value); return true },
-	"port":  func(v *server, value string) bool { v.check.port, _ = strconv.Atoi(value); return true },
+	"send-proxy-v2":    func(v *server, _ string) bool { v.header = true; return false },
+	"no-send-proxy-v2": func(v *server, _ string) bool { v.header = false; return false },
+	"slowstart":        func(v *server, value string) bool { v.slowStart = durationOf(value); return true },
+	"inter":            func(v *server, value string) bool { v.check.interval = durationOf(value); return true },
+	"rise":             func(v *server, value string) bool { v.check.rise, _ = strconv.Atoi(value); return true },
+	"fall":             func(v *server, value string) bool { v.check.fall, _ = strconv.Atoi(value); return true },
+	"port":             func(v *server, value string) bool { v.check.port, _ = strconv.Atoi(value); return true },
 }
 
 // maxPriority is the last one of a backend.
@@ -178,9 +184,7 @@ func (p *proxy) addServers(b *Balance) {
 	for _, v := range p.servers {
 		s := balance.Backend{Address: join(v.address, v.port), Drain: v.disabled}
 		if v.tls {
-			if b.Problem == "" {
-				b.Problem = "it starts TLS to its servers, and nftproxy passes connections on as they are"
-			}
+			b.refuse("it starts TLS to its servers, and nftproxy passes connections on as they are")
 		}
 		if v.backup {
 			if backups++; p.allBackups || backups == 1 {
@@ -197,7 +201,9 @@ func (p *proxy) addServers(b *Balance) {
 		weights = append(weights, v.weight)
 	}
 	b.weights(weights)
+	p.addSlowStart(b)
 	p.addCheck(b)
+	p.addRelay(b)
 }
 
 // addCheck adds the health check, of the first server that has one.

@@ -4,6 +4,7 @@
 package importer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -56,6 +57,9 @@ type Note struct {
 func (b *Balance) note(line int, text, format string, args ...any) {
 	b.Notes = append(b.Notes, Note{line, text, fmt.Sprintf(format, args...)})
 }
+
+// refuse says why the Balance cannot be used. The first reason counts.
+func (b *Balance) refuse(why string) { b.Problem = cmp.Or(b.Problem, why) }
 
 // Parse reads the text of a configuration.
 func Parse(text string, o Options) (*Config, error) {

@@ -81,7 +81,6 @@ func TestHAProxyLines(t *testing.T) {
 		"bind [::]:81":                     "name: x-2\nlisten: \"[::]:81\"\n",
 		"disabled":                         "# Not used: it is disabled",
 		"server b 10.0.0.2:80 weight 3 maxconn 9": "(no equivalent of maxconn)",
-		"server b 10.0.0.2:80 send-proxy-v2":      "(no equivalent of send-proxy-v2: write relay: proxy-v2, or turn it off at the server, too)",
 		"server b 10.0.0.2:80 ssl verify none":    "# Not used: it starts TLS to its servers",
 		"server b 10.0.0.2:+10":                   "(the port is relative to the client",
 		"server b /run/b":                         "(/run/b is no address)",
@@ -110,6 +109,30 @@ func TestHAProxyLines(t *testing.T) {
 	} {
 		input := "listen x\nbind 192.0.2.1:80\n" + lines + "\nserver a 10.0.0.1:80\n"
 		got := imported(t, input, Options{})
+		if !strings.Contains(got, want) {
+			t.Errorf("%s:\n%s\nhas no %s", lines, got, want)
+		}
+		valid(t, got)
+	}
+}
+
+// TestHAProxyServers: what parameters of servers become that a Balance has once for all.
+func TestHAProxyServers(t *testing.T) {
+	const v2 = "default-server send-proxy-v2\n"
+	for lines, want := range map[string]string{
+		v2: "- 10.0.0.1:80\nrelay: proxy-v2\n",
+		v2 + "balance source\nhash-type consistent\nsource 0.0.0.0 usesrc clientip": "- 10.0.0.1:80\nscheduler: source-hash\nrelay: proxy-v2\n",
+		v2 + "stick-table type ip size 1k expire 30m\nstick on src":                 "- 10.0.0.1:80\nscheduler: source-hash\nrelay: proxy-v2\n",
+		v2 + "bind 192.0.2.1:90-99":                                                 "# Not used: listen[1]: ",
+		v2 + "server b 10.0.0.2:80 no-send-proxy-v2":                                "# Not used: some servers have send-proxy-v2 and others do not",
+		v2 + "option httpchk GET /\nserver b 10.0.0.2:80 check":                     "# checks send no header of the PROXY protocol",
+		v2 + "default-server proxy-v2-options ssl":                                  "(no equivalent of proxy-v2-options)",
+		"server b 10.0.0.2:80 send-proxy":                                           "(no equivalent of send-proxy: write relay: proxy-v2 if the server reads version 2",
+		"server b 10.0.0.2:80 slowstart 30s":                                        "# servers have different times of slowstart: a Balance has one, here the longest",
+		"default-server slowstart 60000":                                            "- 10.0.0.1:80\nslowStart: 1m\n",
+		"default-server slowstart 500":                                              "# slowstart of servers is left out: slowStart is from 1s to 1h",
+	} {
+		got := imported(t, "listen x\nbind 192.0.2.1:80\n"+lines+"\nserver a 10.0.0.1:80\n", Options{})
 		if !strings.Contains(got, want) {
 			t.Errorf("%s:\n%s\nhas no %s", lines, got, want)
 		}

@@ -1,0 +1,59 @@
+package importer
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+)
+
+// addSlowStart adds the longest slow start of a server.
+func (p *proxy) addSlowStart(b *Balance) {
+	var longest time.Duration
+	differ := false
+	for _, v := range p.servers {
+		differ = differ || v.slowStart != p.servers[0].slowStart
+		longest = max(longest, v.slowStart)
+	}
+	switch {
+	case longest == 0:
+		return
+	case setting.SlowStart.Parse(new(setting.Values), longest) != "":
+		b.note(0, "", "slowstart of servers is left out: slowStart is from 1s to 1h")
+		return
+	case differ:
+		b.note(0, "", "servers have different times of slowstart: a Balance has one, here the longest")
+	}
+	b.SlowStart = &metav1.Duration{Duration: longest}
+}
+
+// addRelay relays the connections if a server expects the header of the PROXY protocol, and
+// replaces what a relay does not have.
+func (p *proxy) addRelay(b *Balance) {
+	headers := 0
+	for _, v := range p.servers {
+		if v.header {
+			headers++
+		}
+	}
+	if headers == 0 {
+		return
+	}
+	b.Relay = model.RelayNames[model.ProxyV2Relay-1]
+	if headers < len(p.servers) {
+		b.refuse("some servers have send-proxy-v2 and others do not: a Balance with relay: proxy-v2 sends all of them the header")
+	}
+	if b.Scheduler == model.Maglev.String() || b.Affinity != nil {
+		b.note(0, "", "with relay, scheduler: source-hash gives a client the same server while the servers stay")
+		b.Scheduler, b.Affinity = model.SourceHash.String(), nil
+	}
+	if b.ClientAddresses != "" {
+		b.note(0, "", "servers see this machine, and read the address of the client in the header of the PROXY protocol")
+		b.ClientAddresses = ""
+	}
+	if c := p.check; b.Check != nil && c.port == 0 && (c.kind != "" || c.send != "" || c.expect != "") {
+		b.note(0, "", "checks send no header of the PROXY protocol: give the check a port of the server that expects none")
+	}
+}
