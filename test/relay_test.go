@@ -284,6 +284,41 @@ func TestRelayMany(t *testing.T) {
 	})
 }
 
+// TestRelayLoop: 4.64. A connection that the server sends back to this machine ends, and leaves
+// the others what they may have.
+func TestRelayLoop(t *testing.T) {
+	w := newWard(t, 1)
+	pod := w.Pods[0]
+	if err := pod.Do(func() error {
+		for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	pod.NFT(t, fmt.Sprintf(`table inet back {
+		chain pre { type nat hook prerouting priority -100; tcp dport 9000 dnat ip to %s; tcp dport 9000 dnat ip6 to %s; }
+		chain post { type nat hook postrouting priority 100; masquerade; }
+	}`, relayed(model.IPv4), relayed(model.IPv6)))
+	w.relay([]netip.AddrPort{netip.AddrPortFrom(pod.IPv4, 9000), netip.AddrPortFrom(pod.IPv6, 9000)})
+	d := w.start()
+	for i, f := range model.Families {
+		eventually(t, func() error {
+			if _, err := w.Client.Ask("tcp", relayed(f), patience); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
+				return fmt.Errorf("%s: %w, want a reset", f, err)
+			}
+			return nil
+		})
+		w.page("/metrics", fmt.Sprintf(`nftproxy_relay_connections_total{result="loop"} %d`, i+1), "nftproxy_relay_connections 0\n")
+	}
+	if !strings.Contains(d.log.String(), "they have passed too many relays") {
+		t.Error("the log has no reason")
+	}
+}
+
 // TestRelayEnds: 4.89, 4.76, 4.84. Lists and limits of clients hold; a server that is drained
 // keeps its connections, and with onFailure: close one that leaves does not; a new process serves
 // as the last one.

@@ -13,7 +13,7 @@ func (s *Set) FollowRelay(counts func() relay.Counts) {
 		counts: counts,
 		open:   prometheus.NewDesc("nftproxy_relay_connections", "Open connections to Balances that nftproxy relays.", nil, nil),
 		total: prometheus.NewDesc("nftproxy_relay_connections_total",
-			"Connections to Balances that nftproxy relays by result: forwarded, or refused because of a limit (limit), no server (no_server, dial_failed), a client that dialled the port of the relay itself (not_relayed) or a lack of resources (accept_failed).",
+			"Connections to Balances that nftproxy relays by result: forwarded, or refused because of a limit (limit), no server (no_server, dial_failed), a client that dialled the port of the relay itself (not_relayed) or has passed too many relays (loop), or a lack of resources (accept_failed).",
 			[]string{"result"}, nil),
 		retried: prometheus.NewDesc("nftproxy_relay_retries_total", "How often nftproxy tried another server for a relayed connection.", nil, nil),
 	})

@@ -23,7 +23,12 @@ const (
 // connection is a client with its server. What it has is guarded by the lock of the server.
 type connection struct {
 	pair splice.Pair
+	hops uint8          // that its first packet had left; 0: unknown
 	to   netip.AddrPort // the zero value: no server has accepted
+	// limited reports that servers have left since it was made, which close their connections, and
+	// allowed are the servers that have not, sorted.
+	limited bool
+	allowed []model.Endpoint
 }
 
 // accept serves clients until the listener is closed.
@@ -50,72 +55,69 @@ func (s *Server) refuse(client *net.TCPConn, why Result) {
 // is none: the lists and limits of clients are in the rules.
 func (s *Server) serve(client *net.TCPConn) {
 	dialled, err := original(client)
-	at := model.Frontend{Address: dialled.Addr(), Protocol: model.TCP, Port: dialled.Port()}
 	if err != nil {
 		s.refuse(client, NotRelayed)
 		return
 	}
-	r, ok := s.Relay(at)
+	s.relay(model.Frontend{Address: dialled.Addr(), Protocol: model.TCP, Port: dialled.Port()}, client)
+}
+
+// relay relays the connection of a client that has dialled a frontend.
+func (s *Server) relay(at model.Frontend, client *net.TCPConn) {
+	c := &connection{pair: splice.Pair{Client: client}, hops: hops(client)}
+	f, within := s.enter(at, c)
+	defer s.leave(at, f, c)
+	r, ok := s.Relay(at) // when changes find the connection
+	dialled, why := netip.AddrPortFrom(at.Address, at.Port), Forwarded
 	switch {
 	case !ok:
-		s.refuse(client, NotRelayed)
-		return
+		why = NotRelayed
+	case !within:
+		s.warn("because", "the limit of one address and port", "connections", s.ofFrontend(), "address", dialled, "service", r.Service)
+		why = Limited
+	case 0 < c.hops && c.hops < leastHops:
+		s.warn("because", "they have passed too many relays: a server may send them back to this machine", "address", dialled, "service", r.Service)
+		why = Looped
 	case len(r.Servers) == 0:
-		s.refuse(client, NoServer)
+		why = NoServer
+	}
+	if why != Forwarded {
+		s.refuse(client, why)
 		return
 	}
-	f, c := s.frontendAt(at), &connection{pair: splice.Pair{Client: client}}
-	if !s.enter(f, c) {
-		s.warn(at, r.Service, "the limit of one address and port", s.ofFrontend())
-		s.refuse(client, Limited)
-		return
-	}
-	defer s.leave(f, c)
-	s.forward(f, c, &r)
+	s.forward(f, c, &r, dialled)
 }
 
-// frontendAt returns a relayed frontend; one that rules know before Update is a new one.
-func (s *Server) frontendAt(at model.Frontend) *frontend {
+// enter adds a connection to its frontend, and reports whether that may have one more.
+func (s *Server) enter(at model.Frontend, c *connection) (f *frontend, within bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.frontends[at]
-	if f == nil {
-		f = newFrontend(at)
-	}
-	return f
-}
-
-func (s *Server) enter(f *frontend, c *connection) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	f = s.frontendAt(at)
 	if len(f.connections) >= s.ofFrontend() {
-		return false
+		return f, false
 	}
 	f.connections[c] = struct{}{}
-	return true
+	return f, true
 }
 
-func (s *Server) leave(f *frontend, c *connection) {
+func (s *Server) leave(at model.Frontend, f *frontend, c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(f.connections, c)
+	s.tidy(at, f)
 }
 
 // forward connects a client with a server until the connection ends.
-func (s *Server) forward(f *frontend, c *connection, r *model.Relayed) {
+func (s *Server) forward(f *frontend, c *connection, r *model.Relayed, dialled netip.AddrPort) {
 	client := addrPort(c.pair.Client.RemoteAddr())
 	o := order{servers: r.Servers, scheduler: r.Scheduler, client: client.Addr(), turn: f.turn.Add(1) - 1}
-	server, to, err := s.connect(&o)
-	if err != nil {
-		s.Log.Debug("a connection could not be relayed", "address", netip.AddrPortFrom(f.Address, f.Port), "service", r.Service, "error", err)
+	if err := s.connect(c, &o); err != nil {
+		s.Log.Debug("a connection could not be relayed", "address", dialled, "service", r.Service, "error", err)
 		s.refuse(c.pair.Client, DialFailed)
 		return
 	}
-	s.mu.Lock()
-	c.pair.Server, c.to = server, to
-	s.mu.Unlock()
 	if r.Use == model.ProxyV2Relay {
-		if _, err := server.Write(header(client, netip.AddrPortFrom(f.Address, f.Port))); err != nil { // it fits into an empty buffer
+		if _, err := c.pair.Server.Write(header(client, dialled)); err != nil { // it fits into an empty buffer
 			s.counts.add(DialFailed)
 			c.pair.Reset()
 			return
@@ -125,9 +127,12 @@ func (s *Server) forward(f *frontend, c *connection, r *model.Relayed) {
 	c.pair.Join(s.ctx)
 }
 
+// errLeft is the reason why a server that has accepted is not used.
+var errLeft = errors.New("the server has failed or left meanwhile")
+
 // connect connects to a server. Further ones are tried while none has accepted: no data of the
 // client is passed before.
-func (s *Server) connect(o *order) (*net.TCPConn, netip.AddrPort, error) {
+func (s *Server) connect(c *connection, o *order) error {
 	all, cancel := context.WithTimeout(s.ctx, dialTimeout)
 	defer cancel()
 	var errs []error
@@ -143,14 +148,31 @@ func (s *Server) connect(o *order) (*net.TCPConn, netip.AddrPort, error) {
 		if !last && try+1 < budget.RelayTries {
 			ctx, done = context.WithTimeout(all, tryTimeout)
 		}
-		c, err := dial(ctx, e.Address())
+		server, err := s.dial(ctx, e.Address(), c.hops)
 		done()
-		if err == nil {
-			return c, e.Address(), nil
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case s.take(c, server, e.Address()):
+			return nil
+		default:
+			splice.Reset(server)
+			errs = append(errs, errLeft)
 		}
-		errs = append(errs, err)
 	}
-	return nil, netip.AddrPort{}, errors.Join(errs...)
+	return errors.Join(errs...)
+}
+
+// take gives a connection its server, unless that has left while it was dialled and closes its
+// connections: from now on, changes find it.
+func (s *Server) take(c *connection, server *net.TCPConn, to netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.limited && !has(c.allowed, to) {
+		return false
+	}
+	c.pair.Server, c.to = server, to
+	return true
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

@@ -1,11 +1,8 @@
 package relay
 
 import (
-	"net/netip"
 	"sync/atomic"
 	"time"
-
-	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Result is the outcome of a connection.
@@ -17,13 +14,14 @@ const (
 	NoServer                   // refused: no server takes connections, or each is relayed itself
 	DialFailed                 // refused: no server accepted
 	NotRelayed                 // refused: the client dialled the port itself, or the Balance is gone
+	Looped                     // refused: it has passed too many relays
 	AcceptFailed               // none: the kernel had no connection to give
 	results
 )
 
 // String returns the value of a label.
 func (r Result) String() string {
-	return [...]string{"forwarded", "limit", "no_server", "dial_failed", "not_relayed", "accept_failed"}[r]
+	return [...]string{"forwarded", "limit", "no_server", "dial_failed", "not_relayed", "loop", "accept_failed"}[r]
 }
 
 // counts are the numbers since the start.
@@ -51,7 +49,11 @@ func (s *Server) Counts() Counts {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.Frontends = len(s.frontends)
+	for _, f := range s.frontends {
+		if f.relayed {
+			c.Frontends++
+		}
+	}
 	return c
 }
 
@@ -64,7 +66,7 @@ func (s *Server) admit() bool {
 		return true
 	}
 	s.counts.open.Add(-1)
-	s.warn(model.Frontend{}, model.ServiceName{}, "the limit of all relayed Balances", s.Connections)
+	s.warn("because", "the limit of all relayed Balances", "connections", s.Connections)
 	return false
 }
 
@@ -72,15 +74,11 @@ func (s *Server) admit() bool {
 const warnPause = time.Minute
 
 // warn logs a refused connection, at most once in a while.
-func (s *Server) warn(f model.Frontend, service model.ServiceName, limit string, n int) {
+func (s *Server) warn(attributes ...any) {
 	now := time.Now().UnixNano()
 	last := s.warned.Load()
 	if last != 0 && now-last < int64(warnPause) || !s.warned.CompareAndSwap(last, now) {
 		return
-	}
-	attributes := []any{"because", limit, "connections", n}
-	if f.Address.IsValid() {
-		attributes = append(attributes, "address", netip.AddrPortFrom(f.Address, f.Port), "service", service)
 	}
 	s.Log.Warn("connections to a relayed Balance are refused", attributes...)
 }

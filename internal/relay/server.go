@@ -48,6 +48,7 @@ type Store interface {
 type Server struct {
 	Config
 	counts  counts
+	dial    func(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error)
 	updated bool
 	wake    chan struct{}
 	ctx     context.Context
@@ -55,15 +56,15 @@ type Server struct {
 	warned  atomic.Int64 // when the last warning about a limit was written
 
 	mu        sync.Mutex
-	frontends map[model.Frontend]*frontend // that are relayed
+	frontends map[model.Frontend]*frontend
 	listeners map[model.Family]*net.TCPListener
 	failures  map[model.Family]string // why one cannot listen
 	kept      map[model.Family]bool   // by the store, as far as this process knows
 }
 
-// frontend is a relayed one.
+// frontend is a relayed one, or one that has connections: rules know a new one before Update.
 type frontend struct {
-	model.Frontend
+	relayed     bool
 	turn        atomic.Uint64            // of connections in turn
 	connections map[*connection]struct{} // guarded by the lock of the server
 }
@@ -71,26 +72,25 @@ type frontend struct {
 // New returns a server that does not listen yet.
 func New(c Config) *Server {
 	return &Server{
-		Config: c, wake: make(chan struct{}, 1),
+		Config: c, dial: dial, wake: make(chan struct{}, 1),
 		frontends: make(map[model.Frontend]*frontend), listeners: make(map[model.Family]*net.TCPListener),
 		failures: make(map[model.Family]string), kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
 	}
 }
 
 // Update follows the changes of a successful sync. It does not wait for the port to be opened;
-// [Server.Run] opens it. Calls must not overlap.
+// [Server.Run] opens it. Calls must not overlap, and Config.Relay knows the changes before.
 func (s *Server) Update(changes []model.RouteChange) {
-	any := !s.updated // what the last process has left may not be needed
+	changed := !s.updated // what the last process has left may not be needed
 	s.updated = true
+	s.mu.Lock()
 	for i := range changes {
-		c := &changes[i]
-		was, is := c.Old != nil && c.Old.Relayed(), c.New != nil && c.New.Relayed()
-		if (was || is) && c.Frontend.Protocol == model.TCP { // not an echo request
-			s.update(c, is)
-			any = true
+		if c := &changes[i]; c.Frontend.Protocol == model.TCP { // not an echo request
+			changed = s.update(c) || changed
 		}
 	}
-	if any {
+	s.mu.Unlock()
+	if changed {
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -98,40 +98,62 @@ func (s *Server) Update(changes []model.RouteChange) {
 	}
 }
 
-func (s *Server) update(c *model.RouteChange, is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// update follows a change, and reports whether a frontend begins or ends to be relayed. The caller
+// holds the lock.
+func (s *Server) update(c *model.RouteChange) (changed bool) {
+	is := c.New != nil && c.New.Relayed()
 	f := s.frontends[c.Frontend]
-	switch {
-	case is && f == nil:
-		s.frontends[c.Frontend] = newFrontend(c.Frontend)
-		return
-	case f == nil:
-		return
-	case !is:
-		delete(s.frontends, c.Frontend)
+	if f == nil && !is {
+		return false
 	}
+	f = s.frontendAt(c.Frontend)
+	changed, f.relayed = f.relayed != is, is
 	route, serving := c.Old, []model.Endpoint(nil)
-	if is {
+	if c.New != nil {
 		route, serving = c.New, c.New.Choice.Serving
 	}
 	if route.Service.Extra().OnFailure.Closes(s.Closes) {
 		f.close(serving)
 	}
+	s.tidy(c.Frontend, f)
+	return changed
 }
 
-func newFrontend(at model.Frontend) *frontend {
-	return &frontend{Frontend: at, connections: make(map[*connection]struct{})}
+// frontendAt returns the frontend at an address, a new one if there is none. The caller holds the
+// lock.
+func (s *Server) frontendAt(at model.Frontend) *frontend {
+	f := s.frontends[at]
+	if f == nil {
+		f = &frontend{connections: make(map[*connection]struct{})}
+		s.frontends[at] = f
+	}
+	return f
 }
 
-// close ends connections to all but some servers, which are sorted. The caller holds the lock.
+// tidy forgets a frontend that is not relayed and has no connection. The caller holds the lock.
+func (s *Server) tidy(at model.Frontend, f *frontend) {
+	if !f.relayed && len(f.connections) == 0 {
+		delete(s.frontends, at)
+	}
+}
+
+// close ends connections to all but some servers, which are sorted. Connections without a server
+// get one of these. The caller holds the lock.
 func (f *frontend) close(but []model.Endpoint) {
 	for c := range f.connections {
-		_, serves := slices.BinarySearchFunc(but, c.to, func(e model.Endpoint, a netip.AddrPort) int { return e.Address().Compare(a) })
-		if c.to.IsValid() && !serves {
+		switch {
+		case !c.to.IsValid():
+			c.limited, c.allowed = true, but
+		case !has(but, c.to):
 			c.pair.Reset()
 		}
 	}
+}
+
+// has reports whether an address is that of one of the servers, which are sorted.
+func has(servers []model.Endpoint, a netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(servers, a, func(e model.Endpoint, a netip.AddrPort) int { return e.Address().Compare(a) })
+	return found
 }
 
 // Run opens and closes the port until ctx ends, then closes it and all connections.
@@ -147,8 +169,10 @@ func (s *Server) open() (ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := make(map[model.Family]bool)
-	for f := range s.frontends {
-		wanted[model.FamilyOf(f.Address)] = true
+	for at, f := range s.frontends {
+		if f.relayed {
+			wanted[model.FamilyOf(at.Address)] = true
+		}
 	}
 	ok = true
 	for _, f := range model.Families {
@@ -214,6 +238,7 @@ func (s *Server) openFamily(f model.Family) bool {
 		delete(s.failures, f)
 		s.Log.Info("connections are relayed again", "family", f)
 	}
+	saveRequests(l)
 	s.listeners[f] = l
 	s.active.Go(func() { s.accept(l) })
 	return true
@@ -252,14 +277,4 @@ func listen(f model.Family) (*net.TCPListener, error) {
 		return nil, fmt.Errorf("listen on port %d, which the rules use: %w", model.RelayPort, cmp.Or(cause(err), err))
 	}
 	return l.(*net.TCPListener), nil
-}
-
-func dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-	var d net.Dialer
-	d.SetMultipathTCP(false)
-	c, err := d.DialContext(ctx, "tcp", to.String())
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.TCPConn), nil
 }
