@@ -64,7 +64,7 @@ type way struct {
 
 // allBalancers are in the order of the tables.
 func allBalancers() []balancer {
-	return []balancer{direct{}, byHand{}, nftproxy{}, nftproxy{directory: true}, nftproxy{fast: true}, nftlb{},
+	return []balancer{direct{}, byHand{}, nftproxy{}, nftproxy{directory: true}, nftproxy{fast: true}, nftproxy{relay: true}, nftlb{},
 		haproxy{}, haproxy{redispatch: true}, haproxy{splice: true}, ipvs{}, ipvs{keepalived: true}}
 }
 

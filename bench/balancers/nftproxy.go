@@ -17,6 +17,7 @@ var nftproxyPath = "bin/nftproxy"
 type nftproxy struct {
 	directory bool
 	fast      bool // established connections take the fast path
+	relay     bool // the process relays them, as a proxy does
 }
 
 func (n nftproxy) name() string {
@@ -25,6 +26,8 @@ func (n nftproxy) name() string {
 		return "nftproxy with a file each"
 	case n.fast:
 		return "nftproxy with its fast path"
+	case n.relay:
+		return "nftproxy with relay"
 	}
 	return "nftproxy"
 }
@@ -36,6 +39,8 @@ func (n nftproxy) measures() []string {
 		return []string{"services"}
 	case n.fast:
 		return []string{"traffic"}
+	case n.relay:
+		return []string{"traffic", "failover"}
 	}
 	return measures
 }
@@ -114,8 +119,25 @@ func (n nftproxy) all(s setting) string {
 	return text.String()
 }
 
-// objects returns a Service and its EndpointSlice.
-func (nftproxy) objects(s setting, i int) string {
+// balance returns a Balance with a relay, which no Service of Kubernetes has.
+func (nftproxy) balance(s setting, i int) string {
+	own := s.services[i]
+	check := ""
+	if s.checked {
+		check = fmt.Sprintf("check: {tcp, interval: %s, timeout: 1s, rise: %d, fall: %d}\n", checkInterval, checkRise, checkFall)
+	}
+	var servers []string
+	for _, e := range own.endpoints {
+		servers = append(servers, e.String())
+	}
+	return fmt.Sprintf("---\nkind: Balance\nname: service-%d\nlisten: %s\nbackends: [%s]\nrelay: true\n%s", i, own.to, strings.Join(servers, ", "), check)
+}
+
+// objects returns a Service and its EndpointSlice, or a Balance.
+func (n nftproxy) objects(s setting, i int) string {
+	if n.relay {
+		return n.balance(s, i)
+	}
 	own := s.services[i]
 	var endpoints []string
 	for _, e := range own.endpoints {
