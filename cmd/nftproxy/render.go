@@ -24,8 +24,10 @@ The output can be loaded with "nft -f" any number of times: it replaces the
 tables of nftproxy in one transaction.
 
 With --objects, print the objects of the files as Kubernetes objects, in YAML: each
-Balance as the Service and EndpointSlices that it stands for, others as they are.
-They lead to the same rules.
+Balance as the Service and EndpointSlices that it stands for, others as they are. A
+Balance that Kubernetes has no objects for stays one, with a comment that names its
+settings, and with the values that it has from Defaults and Servers: one with relay,
+announce, names of DNS, or the addresses of an interface. All lead to the same rules.
 
 Exit code: 0 printed, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy render -f services.yaml
@@ -82,12 +84,6 @@ func (o *options) printObjects(c *cobra.Command) error {
 		return err
 	}
 	o.warnings.input(log, input)
-	for _, s := range input.Snapshot.Services {
-		for _, n := range s.Extra().Names {
-			o.warnings.count++
-			log.Warn("an EndpointSlice has no names: a server is left out", "balance", s.Name, "name", n.Text)
-		}
-	}
 	if err := o.warnings.check(); err != nil {
 		return err
 	}

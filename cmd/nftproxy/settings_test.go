@@ -191,11 +191,13 @@ func (w *settingWalk) written() {
 		w.t.Errorf("new --%s %s: %s%s", w.row.Flag(), value, r.stdout, r.stderr)
 	}
 	want := w.row.Annotation + ": "
-	switch w.row { // Kubernetes has fields for these
+	switch w.row { // Kubernetes has fields for the first ones, and nothing for the others
 	case setting.Affinity:
 		want = "sessionAffinity: "
 	case setting.AllowedClients:
 		want = "loadBalancerSourceRanges:"
+	case setting.Relay, setting.Announce:
+		want = "\n" + w.row.Field + ": " + w.value
 	}
 	if r := execute("", "render", "--objects", "-f", writeFile(w.t, w.with)); !strings.Contains(r.stdout, want) {
 		w.t.Errorf("render --objects does not have %s:\n%s%s", want, r.stdout, r.stderr)

@@ -295,7 +295,7 @@ var Announce = &Setting{
 	Label: "announced on", Kind: "announce", Field: "announce",
 	Meaning: "interface that has the addresses while a server is usable, announced by gratuitous ARP and unsolicited neighbour advertisements; without it, the machine must receive the packets in another way",
 	More:    " ([addresses by health](standalone.md#addresses-by-health), [10.33](behaviour.md#s10.33))",
-	Value:   "interface", Examples: []string{"eth0"}, Default: "none",
+	Value:   "interface", Examples: []string{"eth0"}, HasNone: true, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": `^[^/\s]{1,15}$`},
 	Parse:  parseLink,
 	Text:   func(v *Values) string { return v.Announce },
@@ -339,7 +339,7 @@ var Observe = &Setting{
 	Label: "observe", Kind: "observe", Annotation: Domain + "observe", Field: "observe",
 	Meaning: "which connections nftproxy observe shows besides refused ones: connections stands for all of the Service, with their outcome; only on nodes that observe refused ones (--observe)",
 	More:    " ([connections](observe.md#connections), [16.8](behaviour.md#s16.8))",
-	Value:   "word", Words: []string{observeConnections}, Default: "none",
+	Value:   "word", Words: []string{observeConnections}, HasNone: true, Default: "none",
 	Parse: func(v *Values, value any) string {
 		if value != observeConnections {
 			return "is unknown: " + suggest.OneOf(observeConnections)

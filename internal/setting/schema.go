@@ -2,6 +2,7 @@ package setting
 
 import (
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,9 @@ func Properties() map[string]any {
 		schema := s.Schema
 		if schema == nil {
 			schema = map[string]any{"enum": s.Words}
+			if s.HasNone {
+				schema["enum"] = append(slices.Clone(s.Words), None)
+			}
 		}
 		to, name := out, s.Field
 		if limit, ok := strings.CutPrefix(s.Field, Limits.Field+"."); ok {

@@ -41,6 +41,8 @@ type Setting struct {
 	Value           string
 	Form            Form
 	Words, Examples []string
+	// HasNone reports that a field of a Balance may be [None], in place of a default.
+	HasNone bool
 	// Default is the word of a plan for a Service without the setting.
 	Default string
 	// Connections says what happens to established connections if the setting changes; empty:
@@ -59,6 +61,9 @@ type Setting struct {
 	// sentences are the texts for people in place of some values.
 	sentences map[string]string
 }
+
+// None is the value of fields that ask for nothing, in place of a default.
+const None = "none"
 
 // Form is how a value stands in YAML.
 type Form uint8

@@ -28,29 +28,34 @@ const (
 // Balance is a short form of a Service without ClusterIP and of its EndpointSlices, for
 // files. [Balance.Expand] returns these.
 type Balance struct {
-	APIVersion      string                 `json:"apiVersion,omitempty"`
-	Kind            string                 `json:"kind"`
-	Name            string                 `json:"name"`
-	Namespace       string                 `json:"namespace,omitempty"`
-	Description     string                 `json:"description,omitempty"`
-	Listen          manifest.List[string]  `json:"listen"`
-	Protocol        manifest.List[string]  `json:"protocol,omitempty"`
-	Backends        manifest.List[Backend] `json:"backends,omitempty"`
-	BackendsFrom    string                 `json:"backendsFrom,omitempty"`
-	Scheduler       string                 `json:"scheduler,omitempty"`
-	MaglevTableSize *int64                 `json:"maglevTableSize,omitempty"`
-	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
-	Clients         manifest.List[string]  `json:"clients,omitempty"`
-	Deny            manifest.List[string]  `json:"deny,omitempty"`
-	ClientAddresses string                 `json:"clientAddresses,omitempty"`
-	Limits          *Limits                `json:"limits,omitempty"`
-	Check           any                    `json:"check,omitempty"`
-	OnFailure       string                 `json:"onFailure,omitempty"`
-	SlowStart       *metav1.Duration       `json:"slowStart,omitempty"`
-	Relay           any                    `json:"relay,omitempty"`
-	Observe         string                 `json:"observe,omitempty"`
-	FastPath        string                 `json:"fastPath,omitempty"`
-	Announce        string                 `json:"announce,omitempty"`
+	APIVersion   string                 `json:"apiVersion,omitempty"`
+	Kind         string                 `json:"kind"`
+	Name         string                 `json:"name"`
+	Namespace    string                 `json:"namespace,omitempty"`
+	Description  string                 `json:"description,omitempty"`
+	Listen       manifest.List[string]  `json:"listen"`
+	Protocol     manifest.List[string]  `json:"protocol,omitempty"`
+	Backends     manifest.List[Backend] `json:"backends,omitempty"`
+	BackendsFrom string                 `json:"backendsFrom,omitempty"`
+	Shared
+}
+
+// Shared are the fields of a Balance that [Defaults] have, too.
+type Shared struct {
+	Scheduler       string                `json:"scheduler,omitempty"`
+	MaglevTableSize *int64                `json:"maglevTableSize,omitempty"`
+	Affinity        *metav1.Duration      `json:"affinity,omitempty"`
+	Clients         manifest.List[string] `json:"clients,omitempty"`
+	Deny            manifest.List[string] `json:"deny,omitempty"`
+	ClientAddresses string                `json:"clientAddresses,omitempty"`
+	Limits          *Limits               `json:"limits,omitempty"`
+	Check           any                   `json:"check,omitempty"`
+	OnFailure       string                `json:"onFailure,omitempty"`
+	SlowStart       *metav1.Duration      `json:"slowStart,omitempty"`
+	Relay           any                   `json:"relay,omitempty"`
+	Observe         string                `json:"observe,omitempty"`
+	FastPath        string                `json:"fastPath,omitempty"`
+	Announce        string                `json:"announce,omitempty"`
 }
 
 // Backend is a server of a Balance, or all servers of a [Pool]. It may be written as its address

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
@@ -14,35 +12,27 @@ import (
 const DefaultsKind = "Defaults"
 
 // Defaults are values of fields for the Balances in the files of a directory. A field that a
-// Balance has itself replaces the default as a whole.
+// Balance has itself replaces the default as a whole. A check is for Balances with a port that it
+// fits, and relay for those with one of TCP.
 type Defaults struct {
-	APIVersion      string                `json:"apiVersion,omitempty"`
-	Kind            string                `json:"kind"`
-	Scheduler       string                `json:"scheduler,omitempty"`
-	MaglevTableSize *int64                `json:"maglevTableSize,omitempty"`
-	Affinity        *metav1.Duration      `json:"affinity,omitempty"`
-	Clients         manifest.List[string] `json:"clients,omitempty"`
-	Deny            manifest.List[string] `json:"deny,omitempty"`
-	ClientAddresses string                `json:"clientAddresses,omitempty"`
-	Limits          *Limits               `json:"limits,omitempty"`
-	// Check is for Balances with a port that it fits.
-	Check     any              `json:"check,omitempty"`
-	OnFailure string           `json:"onFailure,omitempty"`
-	SlowStart *metav1.Duration `json:"slowStart,omitempty"`
-	Observe   string           `json:"observe,omitempty"`
-	FastPath  string           `json:"fastPath,omitempty"`
-	Announce  string           `json:"announce,omitempty"`
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind"`
+	Shared
 }
 
-// defaultFields are the names of the fields of a Balance that Defaults have.
+// defaultFields are the names of the fields that Defaults have, in the order of [Shared].
 var defaultFields = func() (out []string) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Defaults]()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "apiVersion" && name != "kind" {
-			out = append(out, name)
-		}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Shared]()) {
+		out = append(out, tagOf(f))
 	}
 	return out
 }()
+
+// tagOf returns the name of a field in files.
+func tagOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
 
 // ReadDefaults reads defaults, and returns the problems with their text and with their fields.
 func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, found []*manifest.FieldError) {
@@ -54,7 +44,7 @@ func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, fo
 			continue
 		}
 		field, _, _ := strings.Cut(f.Field, "[")
-		if _, ofBalance := fieldOf(reflect.TypeFor[Balance](), field); ofBalance && strings.HasPrefix(f.Problem, manifest.UnknownField) {
+		if _, ofBalance := indexes[reflect.TypeFor[Balance]()][field]; ofBalance && strings.HasPrefix(f.Problem, manifest.UnknownField) {
 			f.Problem = "has no default: write it in each Balance"
 		} else if f.Problem == manifest.NotText {
 			f.Problem = numberProblem(f)
@@ -92,25 +82,13 @@ func (c *complete) addDefaults(d *Defaults) {
 	if d == nil {
 		return
 	}
-	from, to := reflect.ValueOf(d).Elem(), reflect.ValueOf(c.Balance).Elem()
-	for _, name := range defaultFields {
-		i, _ := fieldOf(from.Type(), name)
-		j, _ := fieldOf(to.Type(), name)
-		if to.Field(j).IsZero() && !from.Field(i).IsZero() {
-			to.Field(j).Set(from.Field(i))
+	from, to := reflect.ValueOf(&d.Shared).Elem(), reflect.ValueOf(&c.Shared).Elem()
+	for i, name := range defaultFields {
+		if to.Field(i).IsZero() && !from.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
 			c.inherited = append(c.inherited, name)
 		}
 	}
-}
-
-// fieldOf returns the index of the field of a struct with a name in files.
-func fieldOf(t reflect.Type, name string) (int, bool) {
-	for i := range t.NumField() {
-		if tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); tag == name {
-			return i, true
-		}
-	}
-	return 0, false
 }
 
 // own returns the findings about a Balance as it is written: without warnings about what it does

@@ -62,7 +62,7 @@ func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*m
 		}
 	}
 	// The Balances that have the pool may be relayed, which allows more addresses.
-	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Check: p.Check, Relay: "true"}}
+	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Shared: Shared{Check: p.Check, Relay: "true"}}}
 	e.name()
 	isBackends := func(o *manifest.Error) bool {
 		f, ok := o.Err.(*manifest.FieldError)

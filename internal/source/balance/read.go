@@ -20,7 +20,7 @@ type Conversion struct {
 	Meta    *metav1.ObjectMeta // name and namespace
 	Service *model.Service
 	Slices  []*model.EndpointSlice
-	// Objects are the objects of Kubernetes; none if something is wrong.
+	// Objects are the objects of Kubernetes, or a [Rest]; none if something is wrong.
 	Objects []any
 	// Problems are about the text, and Findings about its fields.
 	Problems manifest.Errors
@@ -61,6 +61,9 @@ func (u *Unresolved) Resolve(pools map[PoolName]*Pool, d *Defaults, proxyName st
 	}
 	before := len(c.Findings)
 	c.convert(e, proxyName)
+	if r := restOf(whole.Balance, e); len(r.Fields) > 0 {
+		c.Objects = []any{r}
+	}
 	converted := slices.Clone(c.Findings[before:])
 	whole.written(converted)
 	c.Findings = append(c.Findings[:before], whole.own(converted)...)

@@ -167,7 +167,7 @@ func checkSchema() jsonSchema {
 	return jsonSchema{
 		"description": words.Balance.Text(setting.Check.Meaning) + "; docs/health-checks.md",
 		"anyOf": []jsonSchema{
-			{"enum": append(slices.Clone(model.CheckTypes[:]), noCheck)},
+			{"enum": append(slices.Clone(model.CheckTypes[:]), setting.None)},
 			{"type": "object", "additionalProperties": false, "oneOf": types, "properties": fields},
 		},
 	}

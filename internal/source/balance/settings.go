@@ -28,20 +28,19 @@ type Limits struct {
 }
 
 // indexes are the places of fields by their names in files.
-var indexes = func() map[reflect.Type]map[string]int {
-	out := make(map[reflect.Type]map[string]int)
+var indexes = func() map[reflect.Type]map[string][]int {
+	out := make(map[reflect.Type]map[string][]int)
 	for _, t := range []reflect.Type{reflect.TypeFor[Balance](), reflect.TypeFor[Limits]()} {
-		out[t] = make(map[string]int)
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			out[t][name] = i
+		out[t] = make(map[string][]int)
+		for _, f := range reflect.VisibleFields(t) {
+			out[t][tagOf(f)] = f.Index
 		}
 	}
 	return out
 }()
 
-// given returns the value of a field as rows of settings read it; nil: it is not given, or it is a
-// time of zero, which stands for none in place of a default.
+// given returns the value of a field as rows of settings read it; nil: it is not given, or it stands
+// for none in place of a default, like a time of zero.
 func (b *Balance) given(field string) any {
 	v := reflect.ValueOf(b).Elem()
 	for name := range strings.SplitSeq(field, ".") {
@@ -51,11 +50,11 @@ func (b *Balance) given(field string) any {
 			}
 			v = v.Elem()
 		}
-		v = v.Field(indexes[v.Type()][name])
+		v = v.FieldByIndex(indexes[v.Type()][name])
 	}
 	switch value := v.Interface().(type) {
 	case string:
-		if value != "" {
+		if value != "" && (value != setting.None || !setting.ByField(field).HasNone) {
 			return value
 		}
 	case *int64:
@@ -85,7 +84,7 @@ func (e *expander) settings() {
 			continue
 		}
 		value := e.given(s.Field)
-		if value == nil {
+		if value == nil || s == setting.Relay && !e.relays() {
 			continue
 		}
 		if problem := s.Parse(&e.values, value); problem != "" {
@@ -108,7 +107,7 @@ func (e *expander) settings() {
 
 // check reads the health check, within the limits of the annotation.
 func (e *expander) check() {
-	if e.Check == noCheck {
+	if e.Check == setting.None {
 		e.Check = nil
 	}
 	if e.Check == nil {
@@ -124,7 +123,7 @@ func (e *expander) check() {
 		for _, f := range found {
 			f.Problem = words.Balance.Text(f.Problem)
 		}
-		if check != nil && slices.Contains(e.inherited, field) && !e.fits(check) {
+		if check != nil && e.inherits(setting.Check) && !e.fits(check) {
 			e.Check = nil
 			return
 		}
@@ -132,9 +131,6 @@ func (e *expander) check() {
 		e.Put(found...)
 	}
 }
-
-// noCheck is the value of check without a health check, in place of a default.
-const noCheck = "none"
 
 // fits reports whether a check can be made at a port of the Balance.
 func (e *expander) fits(check *model.Check) bool {

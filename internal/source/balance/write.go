@@ -19,9 +19,13 @@ import (
 func (b *Balance) Text() (string, error) {
 	var out strings.Builder
 	v := reflect.ValueOf(b).Elem()
-	for i := range v.NumField() {
-		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		value := v.Field(i).Interface()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if f.Anonymous {
+			continue
+		}
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		field := v.FieldByIndex(f.Index)
+		value := field.Interface()
 		switch list := value.(type) {
 		case manifest.List[Backend]:
 			for i, s := range list {
@@ -44,7 +48,7 @@ func (b *Balance) Text() (string, error) {
 				value = model.DurationText(list.Duration)
 			}
 		}
-		if k := v.Field(i).Kind(); v.Field(i).IsZero() && (options == "omitempty" || k == reflect.Slice) {
+		if field.IsZero() && (options == "omitempty" || field.Kind() == reflect.Slice) {
 			continue
 		}
 		text, err := flow(value)

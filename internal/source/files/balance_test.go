@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,12 +74,12 @@ func TestBalanceProblems(t *testing.T) {
 		{"misspelt name", where + "\nbackends: web..example.com", `backends: "web..example.com" is neither an address nor a name: a name has labels of 1 to 63 letters, digits and '-', between dots`},
 		{"this machine", where + "\nbackends: localhost:80", `backends: "localhost" stands for this machine itself, where packets of clients do not get: let the server listen on an address of an interface, and write that address; or write relay: true, and 127.0.0.1 or ::1`},
 		{"relay of UDP", "listen: 203.0.113.10:53/udp\n" + servers + "\nrelay: true", `listen: "203.0.113.10:53/udp" is of udp, and relay is for TCP: use another Balance for it, without relay`},
-		{"relay of a range", "listen: 203.0.113.10:80-90\n" + servers + "\nrelay: true", `listen: "203.0.113.10:80-90" is a range of ports, and relay is for single ports: write these, or leave out relay`},
-		{"relay that keeps clients", where + "\n" + servers + "\nrelay: true\nclientAddresses: keep", "clientAddresses: is not possible with relay: its connections come from this machine; write relay: proxy-v2 for a server that reads the PROXY protocol, or leave out relay"},
-		{"relay with affinity", where + "\n" + servers + "\nrelay: true\naffinity: 10m", "affinity: is not possible with relay: write scheduler: source-hash, which gives a client the same server while the servers stay"},
+		{"relay of a range", "listen: 203.0.113.10:80-90\n" + servers + "\nrelay: true", `listen: "203.0.113.10:80-90" is a range of ports, and relay is for single ports: write these, or relay: false`},
+		{"relay that keeps clients", where + "\n" + servers + "\nrelay: true\nclientAddresses: keep", "clientAddresses: is not possible with relay: its connections come from this machine; write clientAddresses: masquerade, and relay: proxy-v2 for a server that reads the PROXY protocol, or relay: false"},
+		{"relay with affinity", where + "\n" + servers + "\nrelay: true\naffinity: 10m", "affinity: is not possible with relay: write affinity: 0s and scheduler: source-hash, which gives a client the same server while the servers stay"},
 		{"relay with tables", where + "\n" + servers + "\nrelay: true\nscheduler: maglev", "scheduler: is not possible with relay, which has no tables: use round-robin, random or source-hash"},
-		{"relay on the fast path", where + "\n" + servers + "\nrelay: true\nfastPath: use", "fastPath: is not possible with relay: packets go to nftproxy run; remove one of them"},
-		{"relay that is observed", where + "\n" + servers + "\nrelay: true\nobserve: connections", "observe: is not possible with relay: rules do not know which server it uses; remove one of them"},
+		{"relay on the fast path", where + "\n" + servers + "\nrelay: true\nfastPath: use", "fastPath: is not possible with relay: packets go to nftproxy run; write fastPath: avoid, or relay: false"},
+		{"relay that is observed", where + "\n" + servers + "\nrelay: true\nobserve: connections", "observe: is not possible with relay: rules do not know which server it uses; write observe: none, or relay: false"},
 		{"relay with samples", where + "\n" + servers + "\nrelay: true\ncheck: passive", "check: of type passive is not possible with relay: rules do not know which server it uses; use tcp or another type"},
 		{"relay to itself", where + "\nbackends: 203.0.113.10\nrelay: true", `backends: "203.0.113.10" is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server`},
 		{"an unknown relay", where + "\n" + servers + "\nrelay: proxy", `relay: "proxy" is unknown: use "true" or "proxy-v2"`},
@@ -188,11 +189,6 @@ func FuzzBalance(f *testing.F) {
 			sourcetest.CheckErrors(t, err)
 			return
 		}
-		for _, s := range in.Snapshot.Services {
-			if s.Extra().Relay != model.NoRelay {
-				return // no object of Kubernetes asks for one
-			}
-		}
 		var objects strings.Builder
 		if err := in.WriteManifests(&objects); err != nil {
 			t.Fatal(err)
@@ -201,7 +197,7 @@ func FuzzBalance(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, &objects)
 		}
-		for _, s := range in.Snapshot.Services {
+		for _, s := range slices.Concat(in.Snapshot.Services, again.Snapshot.Services) {
 			s.Balance = false
 		}
 		if diff := cmp.Diff(snapshotText(t, in.Snapshot), snapshotText(t, again.Snapshot)); diff != "" {

@@ -47,10 +47,83 @@ func TestPoolsAreWrittenOut(t *testing.T) {
 	}
 }
 
+// TestBalanceStays: 1.48. A Balance that Kubernetes has no objects for is written with all that it has
+// from others, and reading it gives the same snapshot.
+func TestBalanceStays(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(`kind: Defaults
+relay: proxy-v2
+check: tcp
+scheduler: random
+---
+kind: Servers
+name: app
+servers: [127.0.0.1:8080, {address: 10.0.0.2, priority: 2}]
+---
+kind: Balance
+name: relayed
+listen: [203.0.113.10:80, "[2001:db8::10]:80"]
+backends: [{servers: app, port: 81, weight: 3}, "fd00::2"]
+scheduler: source-hash
+---
+kind: Balance
+name: announced
+listen: 203.0.113.11:80
+backends: 10.0.0.1
+check: {http: /healthz, interval: 5s}
+relay: false
+announce: eth0
+---
+kind: Balance
+name: of-others
+listen: eth0:80
+backends: [app.example.com:8080, 10.0.0.1]
+relay: false
+---
+kind: Balance
+name: plain
+listen: 203.0.113.12:80
+backends: 10.0.0.1
+relay: false
+check: none
+`), 0o600))
+	text := written(t, dir)
+	for _, want := range []string{`# A Balance, because Kubernetes has no objects with relay.
+kind: Balance
+name: relayed
+listen: [203.0.113.10:80, "[2001:db8::10]:80"]
+backends:
+- {address: 127.0.0.1:8080, weight: 3}
+- {address: 10.0.0.2, port: 81, weight: 3, priority: 2}
+- fd00::2
+scheduler: source-hash
+check: tcp
+relay: proxy-v2
+`, "# A Balance, because Kubernetes has no objects with announce.\n", "# A Balance, because Kubernetes has no objects with interfaces in listen and names in backends.\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nhas no\n%s", text, want)
+		}
+	}
+	if strings.Contains(text, "name: plain\nlisten") {
+		t.Errorf("a Balance that Kubernetes has objects for stays:\n%s", text)
+	}
+	before, err := (&Reader{Paths: []string{dir}}).Load()
+	check(t, err)
+	after, err := load(text)
+	check(t, err)
+	for _, s := range slices.Concat(before.Snapshot.Services, after.Snapshot.Services) {
+		s.Balance = false
+	}
+	if !reflect.DeepEqual(before.Snapshot, after.Snapshot) {
+		t.Errorf("%+v\nwant %+v\n%s", after.Snapshot, before.Snapshot, text)
+	}
+}
+
 // TestPoolFields: 1.63, 1.64. What a Balance gets from the entry, the pool and the defaults.
 func TestPoolFields(t *testing.T) {
 	const balance = "kind: Balance\nname: web\nlisten: [\"203.0.113.10:80\", \"203.0.113.10:53/udp\"]\n"
 	const plain = balance + "backends: [10.0.0.1:81, {address: 10.0.0.2, port: 82}, {address: 10.0.0.3, weight: 3}]\n"
+	const tcp, udp = "kind: Balance\nname: web\nlisten: 203.0.113.10:80\n", "kind: Balance\nname: web\nlisten: 203.0.113.10:53/udp\nbackends: 10.0.0.1\n"
 	pool := func(fields string) string {
 		return "---\nkind: Servers\nname: app\n" + fields
 	}
@@ -76,6 +149,12 @@ func TestPoolFields(t *testing.T) {
 		{"none of the defaults", plain + "affinity: 0s\nslowStart: 0s\nlimits: {}\ndeny: []\nclients: []\ncheck: none\n---\nkind: Defaults\naffinity: 10m\nslowStart: 30s\nlimits: {rate: 10/second}\ndeny: 192.0.2.0/24\nclients: 192.0.2.0/24\ncheck: tcp\n", plain},
 		{"pool before defaults", balance + "backends: {servers: app}\n" + pool("servers: 10.0.0.1\ncheck: tcp\n") + "---\nkind: Defaults\ncheck: {http: /x}\n", balance + "backends: 10.0.0.1\ncheck: tcp\n"},
 		{"a default without effect", plain + "---\nkind: Defaults\nmaglevTableSize: 251\nscheduler: random\n", plain + "scheduler: random\nmaglevTableSize: 251\n"},
+		{"relay", tcp + "backends: [10.0.0.1, {servers: app}]\n" + pool("servers: 127.0.0.1:8080\n") + "---\nkind: Defaults\nrelay: proxy-v2\nannounce: eth0\n",
+			tcp + "backends: [10.0.0.1, 127.0.0.1:8080]\nrelay: proxy-v2\nannounce: eth0\n"},
+		{"no relay and more", tcp + "backends: 10.0.0.1\nrelay: false\nobserve: none\nannounce: none\n---\nkind: Defaults\nrelay: true\nannounce: eth0\n", tcp + "backends: 10.0.0.1\n"},
+		{"nothing observed", tcp + "backends: 10.0.0.1\nobserve: none\n---\nkind: Defaults\nobserve: connections\n", tcp + "backends: 10.0.0.1\n"},
+		{"relay beside a table by default", tcp + "backends: 10.0.0.1\nrelay: true\n---\nkind: Defaults\nmaglevTableSize: 251\n", tcp + "backends: 10.0.0.1\nrelay: true\n"},
+		{"relay without a port of TCP", udp + "---\nkind: Defaults\nrelay: true\n", udp},
 		{"a List", "kind: List\napiVersion: v1\nitems:\n- {kind: Servers, name: app, servers: 10.0.0.1}\n- {kind: Balance, name: web, listen: \"203.0.113.10:80\", backends: {servers: app}}\n",
 			"kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: 10.0.0.1\n"},
 	} {
@@ -130,6 +209,11 @@ func TestPoolProblems(t *testing.T) {
 		{"defaults with an address", balance + "---\n" + pool + "---\nkind: Defaults\nlisten: 203.0.113.10:80\n", "document 3 (line 11): Defaults: listen: has no default: write it in each Balance"},
 		{"defaults with a name", balance + "---\n" + pool + "---\nkind: Defaults\nname: x\n", "Defaults: name: has no default: write it in each Balance"},
 		{"misspelt default", balance + "---\n" + pool + "---\nkind: Defaults\nchek: tcp\n", "Defaults: chek: unknown field: did you mean check?"},
+		{"defaults that exclude each other", balance + "---\n" + pool + "---\nkind: Defaults\nrelay: true\naffinity: 10m\n", `Defaults: affinity: is not possible with relay: write affinity: 0s and scheduler: source-hash`},
+		{"relay of a range by default", strings.Replace(balance, ":80", ":80-89", 1) + "---\n" + pool + "---\nkind: Defaults\nrelay: true\n",
+			`Balance web: listen: "203.0.113.10:80-89" is a range of ports, and relay is for single ports: write these, or relay: false`},
+		{"relay of loopback without a port of TCP", strings.Replace(balance, ":80", ":53/udp", 1) + "---\nkind: Servers\nname: app\nservers: 127.0.0.1\n---\nkind: Defaults\nrelay: true\n",
+			`server "127.0.0.1" of Servers app: stands for this machine itself`},
 		{"wrong default", balance + "---\n" + pool + "---\nkind: Defaults\nslowStart: 10000h\n", `Defaults: slowStart: "10000h0m0s" is not the time of a slow start: use 1s to 1h, with its unit`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

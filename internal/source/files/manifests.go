@@ -8,11 +8,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
 
 // WriteManifests writes the objects of the input, which [Reader.Keep] has kept, as YAML
 // documents: objects of Kubernetes as they are, and a Balance as the objects that it stands
-// for. Reading them gives the same snapshot.
+// for, or as it is if Kubernetes has none. Reading them gives the same snapshot.
 func (in *Input) WriteManifests(w io.Writer) error {
 	var b bytes.Buffer
 	for i, object := range in.Manifests {
@@ -44,8 +46,12 @@ func typed(object json.RawMessage, t metav1.TypeMeta) json.RawMessage {
 }
 
 func manifestText(object any) ([]byte, error) {
-	if given, ok := object.(json.RawMessage); ok {
+	switch given := object.(type) {
+	case json.RawMessage:
 		return yaml.JSONToYAML(given)
+	case *balance.Rest:
+		text, err := given.Text()
+		return []byte(text), err
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
