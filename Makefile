@@ -47,7 +47,7 @@ unit: ## run the tests that need neither namespaces nor the kernel, packages sid
 .PHONY: packets
 packets: ## run the other tests but those of test-machines, packages side by side; variables as for test
 	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
-	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
+	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names -e /test/servers) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
 
 .PHONY: test
 test: ## unit, then packets; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED repeats an order
@@ -89,9 +89,10 @@ clean: ## remove the output of the other targets
 ##@ Rare
 
 .PHONY: test-machines
-test-machines: ## run the tests of two machines, of three behind ECMP routers, and of names in DNS, with keepalived, conntrackd, bird, FRR and dnsmasq (2 minutes); needs root and Debian
-	scripts/install-packages nft:nftables $(PAIR) $(SPEAKERS) dnsmasq:dnsmasq-base
-	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp ./test/names
+test-machines: ## run the tests of two machines, of three behind ECMP routers, of names in DNS, and of servers behind a relay, with keepalived, conntrackd, bird, FRR, dnsmasq, HAProxy and nginx (2 minutes); needs root and Debian
+	scripts/install-packages nft:nftables $(PAIR) $(SPEAKERS) dnsmasq:dnsmasq-base haproxy:haproxy \
+		nginx:nginx /usr/lib/nginx/modules/ngx_stream_module.so:libnginx-mod-stream
+	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp ./test/names ./test/servers
 
 .PHONY: screenshots
 screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian

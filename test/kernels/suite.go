@@ -21,8 +21,8 @@ const (
 )
 
 // unfit are packages whose tests need programs that the machines do not have: strace,
-// keepalived and conntrackd, ip, dnsmasq.
-var unfit = []string{module + "test/faults", module + "test/pair", module + "test/ecmp", module + "test/names"}
+// keepalived and conntrackd, ip, dnsmasq, HAProxy and nginx.
+var unfit = []string{module + "test/faults", module + "test/pair", module + "test/ecmp", module + "test/names", module + "test/servers"}
 
 // suite is the tests of this repository, compiled.
 type suite struct {

@@ -18,7 +18,7 @@ func TestNames(t *testing.T) {
 	l := newLab(t)
 	l.hosts(0, 1)
 	l.startDNS()
-	l.balance("web", web)
+	l.Balance("web", web)
 	l.start()
 	l.await(vip, "pod-0 pod-1")
 	l.await(vip6, "pod-0 pod-1")
@@ -30,15 +30,15 @@ func TestNames(t *testing.T) {
 	l.await(vip6, "pod-2")
 
 	l.hosts() // no such name
-	l.shows("NameFailing", "status", "--problems")
+	l.Shows("NameFailing", "status", "--problems")
 	l.await(vip, "pod-2")
 	l.stopDNS()
-	l.shows("its last addresses stay", "status", "--problems")
-	l.shows("name app.example.test: ", "describe", "web")
+	l.Shows("its last addresses stay", "status", "--problems")
+	l.Shows("name app.example.test: ", "describe", "web")
 	l.await(vip, "pod-2")
 
-	l.stop()
-	if out := l.run("cleanup"); strings.Contains(out, "error") {
+	l.Stop()
+	if out := l.Run("cleanup"); strings.Contains(out, "error") {
 		t.Fatal(out)
 	}
 	l.start()
@@ -55,25 +55,25 @@ func TestViews(t *testing.T) {
 	l := newLab(t)
 	l.hosts(0)
 	l.startDNS()
-	l.balance("web", web)
+	l.Balance("web", web)
 	l.start()
 	l.await(vip, "pod-0")
-	l.shows("app.example.test", "describe", "web")
-	l.shows(l.Pods[0].IPv4.String()+":8080 (app.example.test)", "explain", "tcp", vip.String())
-	l.shows("No changes.", "diff", "-f", l.path("conf.d"))
-	l.shows("app.example.test", "diff", "--from", l.path("conf.d"), "-f", l.other("backends: [new.example.test:8080]"))
+	l.Shows("app.example.test", "describe", "web")
+	l.Shows(l.Pods[0].IPv4.String()+":8080 (app.example.test)", "explain", "tcp", vip.String())
+	l.Shows("No changes.", "diff", "-f", l.Path("conf.d"))
+	l.Shows("app.example.test", "diff", "--from", l.Path("conf.d"), "-f", l.other("backends: [new.example.test:8080]"))
 	other := l.other("backends: [app.example.test:8080, " + l.Pods[1].IPv4.String() + ":8080]")
-	l.shows("1 server added ("+l.Pods[1].IPv4.String()+":8080)", "diff", "-f", other)
-	if log := l.log.String(); !strings.Contains(log, "servers of a name changed") || !strings.Contains(log, l.Pods[0].IPv4.String()) {
+	l.Shows("1 server added ("+l.Pods[1].IPv4.String()+":8080)", "diff", "-f", other)
+	if log := l.Log.String(); !strings.Contains(log, "servers of a name changed") || !strings.Contains(log, l.Pods[0].IPv4.String()) {
 		t.Errorf("log:\n%s", log)
 	}
 }
 
 // other writes the Balance with another line in place of the one with servers.
 func (l *lab) other(backends string) string {
-	l.t.Helper()
-	l.write("other.yaml", "kind: Balance\nname: web\n"+strings.Replace(web, "backends: [app.example.test:8080]", backends, 1))
-	return l.path("other.yaml")
+	l.T.Helper()
+	l.Write("other.yaml", "kind: Balance\nname: web\n"+strings.Replace(web, "backends: [app.example.test:8080]", backends, 1))
+	return l.Path("other.yaml")
 }
 
 // TestOwnAddress: a name with an address of a Balance leads to its other addresses, and the
@@ -82,12 +82,12 @@ func TestOwnAddress(t *testing.T) {
 	l := newLab(t)
 	l.hosts()
 	l.startDNS()
-	l.balance("front", "listen: 203.0.113.10:8080\nbackends: ["+l.Pods[0].IPv4.String()+"]\n")
-	l.balance("web", "listen: 203.0.113.11:80\nbackends: [own.example.test:8080]\n")
+	l.Balance("front", "listen: 203.0.113.10:8080\nbackends: ["+l.Pods[0].IPv4.String()+"]\n")
+	l.Balance("web", "listen: 203.0.113.11:80\nbackends: [own.example.test:8080]\n")
 	l.start()
 	at := netip.MustParseAddrPort("203.0.113.11:80")
 	l.await(at, "pod-1")
-	l.shows("its address 203.0.113.10 is one that default/front serves on this machine", "status", "--problems")
+	l.Shows("its address 203.0.113.10 is one that default/front serves on this machine", "status", "--problems")
 }
 
 // TestSRV: records give the port (19.4).
@@ -95,10 +95,10 @@ func TestSRV(t *testing.T) {
 	l := newLab(t)
 	l.hosts()
 	l.startDNS()
-	l.balance("web", "listen: 203.0.113.10:80\nbackends: [_http._tcp.example.test]\n")
+	l.Balance("web", "listen: 203.0.113.10:80\nbackends: [_http._tcp.example.test]\n")
 	l.start()
 	l.await(vip, "pod-0")
-	if text, err := os.ReadFile(l.path("names.json")); err != nil || !strings.Contains(string(text), "_http._tcp.example.test") {
+	if text, err := os.ReadFile(l.Path("names.json")); err != nil || !strings.Contains(string(text), "_http._tcp.example.test") {
 		t.Errorf("%s, %v", text, err)
 	}
 }
