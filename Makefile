@@ -126,6 +126,11 @@ test-fast-path: ## run the tests of the fast path and of flow tables in qemu, on
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
 	go run ./test/kernels -golden=false -packages '^(test|internal/fastpath)$$' -tests '$(or $(TESTS),^Test(FastPath|Flowtables|SelfTest))' $(KERNELS)
 
+.PHONY: test-fast-path-counted
+test-fast-path-counted: ## measure how soon endpoints are left by the fast path and by rules, by instructions in an emulated machine (20 minutes); KERNELS=6.12, TESTS selects; needs root, Debian and qemu
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86
+	go run ./test/kernels -golden=false -counting -packages '^test$$' -tests '$(or $(TESTS),^TestFastPathChurnInTime$$)' $(or $(KERNELS),6.12)
+
 # First packets that rules refuse or log, and what is said about them: nflog and the kernel's trace.
 .PHONY: test-observe
 test-observe: ## run the tests of refused and failed connections, and of trace, in qemu, on Debian's kernels 6.1 and 6.12 (30 minutes); KERNELS selects one; needs root, Debian and qemu

@@ -15,6 +15,9 @@
 // The program is its own first process in the virtual machine. A machine that
 // does not report on each package is a failure, and so is a skipped test.
 //
+// With -counting, time is counted in instructions there: figures of tests that measure do not depend on
+// other load of this machine. Such tests have the build tag counting.
+//
 // With -arch arm64 it does so for that architecture. On a machine of another architecture the
 // golden tests are left out.
 //

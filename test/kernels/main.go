@@ -44,6 +44,7 @@ type options struct {
 	tests    string
 	arch     string
 	golden   bool // run the golden tests on this machine, too
+	counting bool // time is counted in instructions in virtual machines
 	releases []debian.Release
 }
 
@@ -53,6 +54,7 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.tests, "tests", "", "in virtual machines, run only tests that match a `regexp`")
 	flags.StringVar(&o.arch, "arch", runtime.GOARCH, "architecture of the virtual machines: amd64 or arm64")
 	flags.BoolVar(&o.golden, "golden", true, "run the golden tests on this machine, with the nft of each release, if it has that architecture")
+	flags.BoolVar(&o.counting, "counting", false, "count time in instructions in virtual machines, and build tests that measure it: waiting takes no time")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

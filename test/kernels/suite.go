@@ -32,19 +32,24 @@ type suite struct {
 	packages []string
 	tests    string // a regular expression; empty: all
 	golden   bool   // run the golden tests on this machine, too
+	counting bool   // time is counted in instructions in virtual machines
 }
 
 // buildSuite compiles the tests of those packages that make network namespaces and are
 // selected, for a system of an architecture that has no C library, and those of the golden
 // cases if they are to run on this machine.
 func buildSuite(ctx context.Context, work string, o options) (*suite, error) {
-	s := &suite{work: work, tests: o.tests, golden: o.golden, programs: filepath.Join(work, "tests"), init: filepath.Join(work, "init")}
+	s := &suite{work: work, tests: o.tests, golden: o.golden, counting: o.counting, programs: filepath.Join(work, "tests"), init: filepath.Join(work, "init")}
 	if err := os.Mkdir(s.programs, 0o755); err != nil {
 		return nil, err
 	}
 	// What is listed first is a package with tests.
+	tags := "-tags=" + guestTag
+	if s.counting {
+		tags += ",counting"
+	}
 	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}} {{join .TestImports " "}} {{join .XTestImports " "}}`
-	list, err := output(exec.CommandContext(ctx, "go", "list", "-tags="+guestTag, "-f", format, "./..."))
+	list, err := output(exec.CommandContext(ctx, "go", "list", tags, "-f", format, "./..."))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +68,7 @@ func buildSuite(ctx context.Context, work string, o options) (*suite, error) {
 	}
 	// Without symbols, which only debuggers read: the files go to memory.
 	build := [][]string{
-		append([]string{"test", "-c", "-tags=" + guestTag, "-ldflags=-s -w", "-o", s.programs + "/"}, tests...),
+		append([]string{"test", "-c", tags, "-ldflags=-s -w", "-o", s.programs + "/"}, tests...),
 		{"build", "-ldflags=-s -w", "-o", s.programs + "/", "./cmd/nftproxy"},
 		{"build", "-ldflags=-s -w", "-o", s.init, "./test/kernels"},
 	}
