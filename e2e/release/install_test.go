@@ -72,8 +72,11 @@ func (m *machine) upgrade(image string) {
 			m.Errorf("after the upgrade, pod %s runs with %s", p.Name, args)
 		}
 	}
-	m.tests(image, m.NodeList[0].Name)
+	m.tests(image, "--nodes", m.NodeList[0].Name)
 }
+
+// kept is a Service that is older than the removal: later ones have no rules.
+const kept = "kube-system/kube-dns"
 
 // uninstall removes the release. Nodes serve until their rules are removed, too.
 func (m *machine) uninstall(image string) {
@@ -91,7 +94,7 @@ func (m *machine) uninstall(image string) {
 	if out, err := m.shell("kubectl get -f manifest.yaml --ignore-not-found -o name"); err != nil || out != "" {
 		m.Errorf("after the removal there are still %s, %v", out, err)
 	}
-	m.tests(image, m.NodeList[0].Name)
+	m.tests(image, kept)
 	m.values = append(m.values, "IMAGE", image)
 	for _, n := range m.NodeList {
 		values := m.values
@@ -105,6 +108,9 @@ func (m *machine) uninstall(image string) {
 			}
 			return err
 		})
+	}
+	if out, err := m.Test(m.Context(), image, kept); err == nil {
+		m.Errorf("%s is served without rules:\n%s", kept, out)
 	}
 }
 
