@@ -33,7 +33,8 @@ type lab struct {
 	nodes   []*netlab.Host
 	servers []*netlab.Host
 	clients []*netlab.Host
-	port    uint16 // last one that a client dialled from
+	port    uint16   // last one that a client dialled from
+	bfd     []string // the command that prints the sessions of BFD of the first router
 }
 
 // virtual are the addresses that clients dial.
