@@ -323,6 +323,10 @@ bench-flows: ## measure what a new flow costs over TCP and UDP, with affinity, l
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) FLOW_SERVICES=$(FLOW_SERVICES) go test -run '^$$' -bench '^BenchmarkFlows$$' -benchtime 1x -timeout 90m ./datapath
 
+.PHONY: bench-converge
+bench-converge: conformance-packages ## measure the time from the API server to the kernel on a node of kube-proxy and two of nftproxy in one cluster of real kubelets, beside converge, and write the table of docs/kubectl.md (6 minutes)
+	cd e2e && PAGE=$(abspath docs/kubectl.md) go test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkKernelTimes$$' -benchtime 1x ./nodes
+
 .PHONY: bench-balancers
 bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minutes); BALANCERS=nftproxy,HAProxy MEASURE=failover, RUNS=5, MACHINE=1 in a virtual machine, with IPVS and keepalived, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables haproxy:haproxy nftlb:nftlb $(if $(MACHINE),qemu-system-x86_64:qemu-system-x86)

@@ -20,7 +20,7 @@ type change struct {
 	events <-chan apiEvent
 	kind   watch.EventType
 	// made reports whether a transaction makes the change, or a part of it.
-	made func(commit) bool
+	made func(testbed.Commit) bool
 	// check must succeed from then on.
 	check func() error
 }
@@ -36,7 +36,7 @@ type times struct {
 func (c *comparison) follow(x change) times {
 	t := c.C.T
 	t.Helper()
-	if n := c.kernel.pending(t); n > 0 {
+	if n := c.kernel.Pending(t); n > 0 {
 		t.Fatalf("%s: %d transactions before %s", c.name, n, x.operation)
 	}
 	begin := time.Now()
@@ -45,7 +45,7 @@ func (c *comparison) follow(x change) times {
 	}
 	last, count := c.await(string(x.operation), x.made)
 	for {
-		k, ok := c.kernel.next(t, sameChange)
+		k, ok := c.kernel.Next(t, sameChange)
 		if !ok {
 			break
 		}
@@ -58,7 +58,7 @@ func (c *comparison) follow(x change) times {
 	}
 	told := await(t, x.events, x.kind, testbed.LoadName(x.service))
 	count += len(c.settle())
-	return times{last.seen.Sub(begin), told.seen.Sub(begin), count}
+	return times{last.Seen.Sub(begin), told.seen.Sub(begin), count}
 }
 
 // measured follows changes of one kind until there are enough.
@@ -93,7 +93,7 @@ func (c *comparison) scale() {
 	i := c.Probes[1]
 	c.measured(func() []change {
 		down := c.update(results.ScaleDown, i, c.pods(0, 1, 2, 3))
-		down.made = func(commit) bool { return true } // it need not name an address
+		down.made = func(testbed.Commit) bool { return true } // it need not name an address
 		return []change{c.update(results.ScaleUp, i, c.pods(0, 1, 2, 3, 4)), down}
 	})
 }
@@ -106,7 +106,7 @@ func (c *comparison) update(operation results.Operation, i int, pods []*netlab.H
 		write:     func() error { return c.UpdateSlice(i, addressesOf(pods)...) },
 		events:    c.events.slices,
 		kind:      watch.Modified,
-		made:      func(k commit) bool { return k.added[pods[len(pods)-1].IPv4] },
+		made:      func(k testbed.Commit) bool { return k.Added[pods[len(pods)-1].IPv4] },
 		check:     func() error { return c.reaches(i, pods) },
 	}
 }
@@ -127,7 +127,7 @@ func (c *comparison) replaceService() {
 		write:     func() error { return c.CreateService(i) },
 		events:    c.events.services,
 		kind:      watch.Added,
-		made:      func(k commit) bool { return k.added[testbed.ClusterIP(i)] },
+		made:      func(k testbed.Commit) bool { return k.Added[testbed.ClusterIP(i)] },
 		check:     func() error { return c.reaches(i, pods) },
 	}
 	remove := change{
@@ -136,7 +136,7 @@ func (c *comparison) replaceService() {
 		write:     func() error { return c.DeleteService(i) },
 		events:    c.events.services,
 		kind:      watch.Deleted,
-		made:      func(k commit) bool { return k.removed[testbed.ClusterIP(i)] },
+		made:      func(k testbed.Commit) bool { return k.Removed[testbed.ClusterIP(i)] },
 		check:     func() error { return testbed.WantSilence(c.C.Client, "tcp", testbed.LoadTarget(i)) },
 	}
 	c.measured(func() []change { return []change{add, remove} })

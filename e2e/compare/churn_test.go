@@ -61,7 +61,7 @@ func (c *comparison) rest(length time.Duration) rest {
 	wakeups, used := c.proxy.Wakeups(t), c.proxy.CPU(t)
 	time.Sleep(length)
 	r := rest{float64(c.proxy.Wakeups(t)-wakeups) / length.Seconds(), (c.proxy.CPU(t) - used).Seconds() / length.Seconds()}
-	if n := c.kernel.pending(t); n > 0 {
+	if n := c.kernel.Pending(t); n > 0 {
 		t.Fatalf("%s: %d transactions while nothing changes", c.name, n)
 	}
 	return r

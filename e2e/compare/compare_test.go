@@ -53,7 +53,7 @@ type comparison struct {
 	// home has the configuration file. A proxy may watch all parent
 	// directories, where other temporary files would wake it.
 	home   string
-	kernel *kernelWatch
+	kernel *testbed.KernelWatch
 	events *apiWatch
 	report *testbed.ComparisonReport
 	writes int // made by floods
@@ -131,7 +131,7 @@ func newComparison(b *testing.B, r *testbed.ComparisonReport, services int) *com
 	}
 	b.Cleanup(func() { os.RemoveAll(home) })
 	return &comparison{
-		Population: p, home: home, kernel: watchKernel(b, c.Node), events: watchAPI(p), report: r,
+		Population: p, home: home, kernel: testbed.WatchKernel(b, c.Node.Do, testbed.PodNetwork), events: watchAPI(p), report: r,
 		starts: effort{5, 5, 0}, changes: effort{5, 20, changeTime(b)},
 	}
 }
@@ -152,12 +152,12 @@ func (c *comparison) measure() {
 
 // await returns the first transaction that satisfies f, and its number among
 // those that it looked at.
-func (c *comparison) await(what string, f func(commit) bool) (commit, int) {
+func (c *comparison) await(what string, f func(testbed.Commit) bool) (testbed.Commit, int) {
 	t := c.C.T
 	t.Helper()
 	count := 0
 	for begin := time.Now(); time.Since(begin) < testbed.Endless; {
-		k, ok := c.kernel.next(t, testbed.Calm)
+		k, ok := c.kernel.Next(t, testbed.Calm)
 		if !ok {
 			c.proxy.CPU(t) // it runs
 			continue
@@ -167,16 +167,16 @@ func (c *comparison) await(what string, f func(commit) bool) (commit, int) {
 		}
 	}
 	t.Fatalf("%s: no transaction with %s after %v", c.name, what, testbed.Endless)
-	return commit{}, 0
+	return testbed.Commit{}, 0
 }
 
 // settle waits until the proxy is idle, and returns its commits.
-func (c *comparison) settle() (all []commit) {
+func (c *comparison) settle() (all []testbed.Commit) {
 	t := c.C.T
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < testbed.Endless; {
 		used := c.proxy.CPU(t)
-		next, ok := c.kernel.next(t, testbed.Calm)
+		next, ok := c.kernel.Next(t, testbed.Calm)
 		if ok {
 			all = append(all, next)
 		} else if !c.proxy.Busy(t, used) {

@@ -26,7 +26,7 @@ type flood struct {
 func (c *comparison) sustain(rate int, length time.Duration) *flood {
 	t := c.C.T
 	t.Helper()
-	c.kernel.pending(t)
+	c.kernel.Pending(t)
 	drain(c.events.slices)
 	used, begin := c.proxy.CPU(t), time.Now()
 	f := &flood{written: c.write(rate, length)}
@@ -38,10 +38,10 @@ func (c *comparison) sustain(rate int, length time.Duration) *flood {
 	}
 	for _, k := range c.settle() {
 		f.commits++
-		for a := range k.added {
+		for a := range k.Added {
 			if at, ok := f.written[a.String()]; ok {
-				f.kernel = append(f.kernel, k.seen.Sub(at))
-				f.behind = append(f.behind, k.seen.Sub(told[a.String()]))
+				f.kernel = append(f.kernel, k.Seen.Sub(at))
+				f.behind = append(f.behind, k.Seen.Sub(told[a.String()]))
 			}
 		}
 	}

@@ -92,7 +92,7 @@ func newPodComparison(b *testing.B, r *testbed.ComparisonReport) *podComparison 
 	}
 	b.Cleanup(func() { os.RemoveAll(home) })
 	p := &podComparison{pods: netlab.TestNamespace(b), comparison: &comparison{
-		Population: &testbed.Population{C: c, Services: podServices}, home: home, kernel: watchKernel(b, c.Node), report: r}}
+		Population: &testbed.Population{C: c, Services: podServices}, home: home, kernel: testbed.WatchKernel(b, c.Node.Do, testbed.PodNetwork), report: r}}
 	for i := range podServices {
 		s := testbed.WithNodePorts(testbed.DualStack(testbed.LoadName(i)))
 		s.Spec.Ports = s.Spec.Ports[:1]
@@ -139,7 +139,7 @@ func (c *podComparison) recordPods(scenario string, used time.Duration) {
 func (c *podComparison) measurePods(addresses hostAddresses) podCost {
 	t := c.C.T
 	t.Helper()
-	c.kernel.pending(t)
+	c.kernel.Pending(t)
 	cost := podCost{before: c.countRules()}
 	syncs, full := c.syncs("kubeproxy_sync_proxy_rules"), c.syncs("kubeproxy_sync_full_proxy_rules")
 	used := c.proxy.CPU(t)

@@ -49,7 +49,7 @@ func (c *comparison) stop() {
 func (c *comparison) flush() {
 	c.C.T.Helper()
 	c.C.Run(exec.Command("nft", "flush", "ruleset"))
-	if _, ok := c.kernel.next(c.C.T, testbed.Patience); !ok {
+	if _, ok := c.kernel.Next(c.C.T, testbed.Patience); !ok {
 		c.C.T.Fatal("no transaction of nft flush ruleset")
 	}
 }

@@ -21,7 +21,7 @@ func (c *comparison) coldStart() {
 		}
 		begin := c.start()
 		last, cpu := c.complete()
-		took, used = append(took, last.seen.Sub(begin)), append(used, cpu)
+		took, used = append(took, last.Seen.Sub(begin)), append(used, cpu)
 		c.verify()
 	})
 	c.record(results.ColdStart, results.Record{From: results.FromProcess, Seconds: results.Durations(took)})
@@ -32,19 +32,19 @@ func (c *comparison) coldStart() {
 // rules. It returns that transaction, and the processor time that the proxy had
 // used when it was idle. The time of a child process counts once that has
 // ended.
-func (c *comparison) complete() (last commit, used time.Duration) {
+func (c *comparison) complete() (last testbed.Commit, used time.Duration) {
 	t := c.C.T
 	t.Helper()
 	wanted := c.Addresses()
 	missing := maps.Clone(wanted)
 	for len(missing) > 0 {
-		last, _ = c.await("all services and endpoints", func(k commit) bool { return overlap(k.added, wanted) })
-		for a := range last.added {
+		last, _ = c.await("all services and endpoints", func(k testbed.Commit) bool { return overlap(k.Added, wanted) })
+		for a := range last.Added {
 			delete(missing, a)
 		}
 	}
 	for _, k := range c.settle() {
-		if overlap(k.added, wanted) {
+		if overlap(k.Added, wanted) {
 			last = k
 		}
 	}

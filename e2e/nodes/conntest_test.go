@@ -205,7 +205,7 @@ func (c *cluster) testsInterrupted(t *testing.T, config string) {
 }
 
 // withoutProxy keeps the pod of nftproxy off a node, whose rules stay, until the test ends.
-func (c *cluster) withoutProxy(t *testing.T, n *kubelets.Node) {
+func (c *cluster) withoutProxy(t testing.TB, n *kubelets.Node) {
 	t.Helper()
 	c.kubectl(t, "-n", "kube-system", "patch", "daemonset", "nftproxy", "-p", fmt.Sprintf(
 		`{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"NotIn","values":[%q]}]}]}}}}}}}`, n.Name))

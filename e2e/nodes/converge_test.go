@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,62 +15,69 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
-// monitors are times at which nft has printed a text on each node, as events of the kernel.
-type monitors struct {
-	mu   sync.Mutex
-	seen map[string]map[string]time.Time // by node and text
+// probes has the addresses that converge gives endpoints: no attribute of netfilter has a number as high as
+// their last byte would make it.
+var probes = netip.MustParsePrefix("192.0.2.0/26")
+
+// sighting is an address that the kernel of a node has got.
+type sighting struct{ node, address string }
+
+// sightings are the times at which the kernels of nodes got addresses first.
+type sightings struct {
+	mu sync.Mutex
+	at map[sighting]time.Time
 }
 
-// monitor starts nft on all nodes, which prints every change of rules, and notes when words with a prefix
-// are printed first. It ends with the test.
-func (c *cluster) monitor(t *testing.T, prefix string) *monitors {
+// observe notes when the kernel of each node says that it has an address of a prefix, until the test ends.
+func (c *cluster) observe(t testing.TB, prefix netip.Prefix) *sightings {
 	t.Helper()
-	m := &monitors{seen: make(map[string]map[string]time.Time)}
+	s := &sightings{at: make(map[sighting]time.Time)}
 	for _, n := range c.NodeList {
-		m.seen[n.Name] = make(map[string]time.Time)
-		cmd, err := n.Lines(func(line string) { m.note(n.Name, prefix, line) }, "nft", "monitor")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // it may have ended
-			_ = cmd.Wait()
-		})
+		w := testbed.WatchKernel(t, n.Do, prefix)
+		go func() {
+			for k := range w.Commits {
+				s.note(n.Name, &k)
+			}
+		}()
 	}
-	return m
+	return s
 }
 
-func (m *monitors) note(node, prefix, line string) {
-	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for rest := line; ; {
-		i := strings.Index(rest, prefix)
-		if i < 0 {
-			return
+func (s *sightings) note(node string, k *testbed.Commit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for a := range k.Added {
+		if key := (sighting{node, a.String()}); s.at[key].IsZero() {
+			s.at[key] = k.Seen
 		}
-		rest = rest[i:]
-		end := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
-		if end < 0 {
-			end = len(rest)
-		}
-		if word := rest[:end]; m.seen[node][word].IsZero() {
-			m.seen[node][word] = now
-		}
-		rest = rest[end:]
 	}
 }
 
-// at returns when a text was printed on a node first.
-func (m *monitors) at(node, text string) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.seen[node][text]
+// of returns when a node got an address first; the zero Time: it has not.
+func (s *sightings) of(node, address string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at[sighting{node, address}]
 }
+
+// await waits until a node has an address, and returns since when.
+func (s *sightings) await(t testing.TB, node, address string) (seen time.Time) {
+	t.Helper()
+	eventually(t, func() error {
+		if seen = s.of(node, address); seen.IsZero() {
+			return fmt.Errorf("the kernel of %s has not got %s", node, address)
+		}
+		return nil
+	})
+	return seen
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // measurements returns the namespaces and Services of measurements.
 func (c *cluster) measurements(t *testing.T) string {
@@ -77,7 +85,7 @@ func (c *cluster) measurements(t *testing.T) string {
 	return c.kubectl(t, "get", "namespaces,services,endpointslices", "-A", "-l", fleet.LabelConverge, "-o", "name")
 }
 
-// converges measures all nodes, beside what nft sees in their kernels, and interrupts a measurement.
+// converges measures all nodes, beside what their kernels say, and interrupts a measurement.
 func (c *cluster) converges(t *testing.T, viewer string) {
 	t.Helper()
 	refused, err := c.output(c.pluginCommand(t, viewer, "converge"))
@@ -85,7 +93,7 @@ func (c *cluster) converges(t *testing.T, viewer string) {
 		t.Errorf("as viewer: %v\n%s", err, refused)
 	}
 	config := c.allow(t, "operator", "viewer", "converge")
-	m := c.monitor(t, "192.0.2.")
+	kernels := c.observe(t, probes)
 	var r fleet.Convergence
 	if code := c.plugin(t, config, &r, "converge", "--rounds", "4"); code != 0 || !r.Complete() || len(r.Nodes) != c.Nodes || r.Times.Count != 4*c.Nodes || r.Remains != "" {
 		t.Fatalf("code %d: %+v", code, r)
@@ -94,18 +102,11 @@ func (c *cluster) converges(t *testing.T, viewer string) {
 		n := &r.Nodes[i]
 		for round, w := range r.Changes {
 			address, _, _ := strings.Cut(w.Endpoint, ":")
-			took := time.Duration(n.Seconds[round] * float64(time.Second))
-			var seen time.Time
-			eventually(t, func() error {
-				if seen = m.at(n.Name, address); seen.IsZero() {
-					return fmt.Errorf("nft on %s does not print %s", n.Name, address)
-				}
-				return nil
-			})
-			fmt.Fprintf(t.Output(), "%s has %s %v after the answer, by %v too long at most; nft printed it after %v\n", n.Name, address, took,
-				time.Duration(n.Excess*float64(time.Second)), seen.Sub(w.Answered))
-			if earliest := w.Answered.Add(took - time.Duration(n.Excess*float64(time.Second))); took > 0 && earliest.After(seen) {
-				t.Errorf("%s has %s %v after nft has printed it", n.Name, address, earliest.Sub(seen))
+			took, excess := seconds(n.Seconds[round]), seconds(n.Excess)
+			seen := kernels.await(t, n.Name, address)
+			fmt.Fprintf(t.Output(), "%s has %s %v after the answer, by %v too long at most; its kernel said so after %v\n", n.Name, address, took, excess, seen.Sub(w.Answered))
+			if earliest := w.Answered.Add(took - excess); took > 0 && earliest.After(seen) {
+				t.Errorf("%s has %s %v after its kernel has said so", n.Name, address, earliest.Sub(seen))
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 // allow gives a user the permissions of files in deploy/kubectl, and returns the kubeconfig. A
 // file has a ClusterRole, and may have a Role, with its name.
-func (c *cluster) allow(t *testing.T, user string, files ...string) string {
+func (c *cluster) allow(t testing.TB, user string, files ...string) string {
 	t.Helper()
 	for _, f := range files {
 		c.kubectl(t, "apply", "-f", "../../deploy/kubectl/"+f+".yaml")
@@ -41,7 +41,7 @@ func (c *cluster) allow(t *testing.T, user string, files ...string) string {
 }
 
 // pluginCommand is a command of the plug-in, as kubectl runs it, where kubectl runs.
-func (c *cluster) pluginCommand(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
+func (c *cluster) pluginCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "kubectl-nftproxy")
 	if err := os.Symlink(c.Programs.Path("nftproxy"), link); err != nil {
@@ -51,7 +51,7 @@ func (c *cluster) pluginCommand(t *testing.T, kubeconfig string, args ...string)
 }
 
 // plugin runs a command of the plug-in, and returns its document and exit code.
-func (c *cluster) plugin(t *testing.T, kubeconfig string, document any, args ...string) (code int) {
+func (c *cluster) plugin(t testing.TB, kubeconfig string, document any, args ...string) (code int) {
 	t.Helper()
 	cmd := c.pluginCommand(t, kubeconfig, append(args, "-o", "json")...)
 	out, err := c.output(cmd)

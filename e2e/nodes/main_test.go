@@ -71,7 +71,7 @@ var start = sync.OnceValue(func() error {
 })
 
 // on returns the cluster with its servers running, and a service proxy.
-func on(t *testing.T, proxy kubelets.Proxy) *cluster {
+func on(t testing.TB, proxy kubelets.Proxy) *cluster {
 	t.Helper()
 	if err := start(); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package kubelets
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -195,24 +194,8 @@ func (n *Node) Output(command string, args ...string) (string, error) {
 	return output(n.space, n.command(command, args...))
 }
 
-// Lines starts a command on the node, and calls each with every line that it prints. each runs
-// concurrently with the caller, until the command has ended.
-func (n *Node) Lines(each func(string), command string, args ...string) (*exec.Cmd, error) {
-	cmd := n.command(command, args...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := n.space.Start(cmd); err != nil {
-		return nil, err
-	}
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			each(lines.Text())
-		}
-	}()
-	return cmd, nil
-}
+// Do runs f in the network of the node. Sockets that f makes stay in it.
+func (n *Node) Do(f func() error) error { return n.space.do(f) }
 
 // command finds programs of the cluster, such as containerd's shim, and CNI plugins.
 func (n *Node) command(command string, args ...string) *exec.Cmd {

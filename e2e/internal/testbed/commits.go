@@ -1,4 +1,4 @@
-package compare
+package testbed
 
 import (
 	"encoding/binary"
@@ -8,38 +8,42 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// commit is what the kernel reports about one nftables transaction.
-type commit struct {
-	seen time.Time
-	// added and removed are the IPv4 addresses that the objects of the
-	// transaction name, of those that start with 10.
-	added, removed map[netip.Addr]bool
+// Commit is what the kernel reports about one nftables transaction.
+type Commit struct {
+	Seen time.Time
+	// Added and Removed are the IPv4 addresses of a prefix that the objects of the
+	// transaction name.
+	Added, Removed map[netip.Addr]bool
 }
 
-// kernelWatch reports the nftables transactions on a host by any program: it
+// KernelWatch reports the nftables transactions in a network namespace by any program: it
 // observes every measurement. The kernel sends a message for each object that
 // is added or removed, and one at the end of the transaction.
-type kernelWatch struct {
-	socket  *os.File
-	commits chan commit // closed when err is set
-	err     error
+type KernelWatch struct {
+	Commits chan Commit // closed when there can be no more
+
+	socket *os.File
+	prefix netip.Prefix
+	err    error
 }
+
+// PodNetwork has the addresses of pods, and no other bytes of a message look like them: they would be the header
+// of an attribute of thousands of bytes, as these all have an even second byte above 15.
+var PodNetwork = netip.MustParsePrefix("10.0.0.0/8")
 
 // receiveBuffer holds the messages about the largest transaction. If it were
 // too small, the watch would fail.
 const receiveBuffer = 1 << 30
 
-// watchKernel watches until the end of the test.
-func watchKernel(t testing.TB, on *netlab.Host) *kernelWatch {
+// WatchKernel watches the namespace in which do runs functions, for addresses of a prefix, until the end of
+// the test. Attributes of messages are aligned, and the prefix must be one that no header of them looks like.
+func WatchKernel(t testing.TB, do func(func() error) error, prefix netip.Prefix) *KernelWatch {
 	t.Helper()
-	w := &kernelWatch{commits: make(chan commit, 1<<16)}
-	err := on.Do(func() (err error) { w.socket, err = nftablesEvents(); return err })
+	w := &KernelWatch{Commits: make(chan Commit, 1<<16), prefix: prefix}
+	err := do(func() (err error) { w.socket, err = nftablesEvents(); return err })
 	if err != nil {
 		t.Fatalf("watch nftables: %v", err)
 	}
@@ -66,8 +70,8 @@ func nftablesEvents() (*os.File, error) {
 	return socket, nil
 }
 
-func (w *kernelWatch) run() {
-	defer close(w.commits)
+func (w *KernelWatch) run() {
+	defer close(w.Commits)
 	buf := make([]byte, 1<<20)
 	c := newCommit()
 	for {
@@ -83,9 +87,9 @@ func (w *kernelWatch) run() {
 				w.err = fmt.Errorf("nftables event of %d bytes in %d", length, len(messages))
 				return
 			}
-			if c.note(messages[:length]) {
-				c.seen = seen
-				w.commits <- c
+			if c.note(messages[:length], w.prefix) {
+				c.Seen = seen
+				w.Commits <- c
 				c = newCommit()
 			}
 			messages = messages[min(len(messages), (length+3)&^3):]
@@ -93,49 +97,46 @@ func (w *kernelWatch) run() {
 	}
 }
 
-func newCommit() commit {
-	return commit{added: map[netip.Addr]bool{}, removed: map[netip.Addr]bool{}}
+func newCommit() Commit {
+	return Commit{Added: map[netip.Addr]bool{}, Removed: map[netip.Addr]bool{}}
 }
 
 // note reads one message and reports whether it is the last of a transaction.
-// Attributes are aligned, and no header of one looks like an address with 10 as
-// its first byte and an even second one above 15: it would be that of an
-// attribute of thousands of bytes.
-func (c *commit) note(message []byte) (last bool) {
-	into := c.added
+func (c *Commit) note(message []byte, prefix netip.Prefix) (last bool) {
+	into := c.Added
 	switch kind := binary.NativeEndian.Uint16(message[4:]) & 0xff; kind {
 	case unix.NFT_MSG_NEWGEN:
 		return true
 	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELSET, unix.NFT_MSG_DELSETELEM:
-		into = c.removed
+		into = c.Removed
 	}
 	for i := unix.NLMSG_HDRLEN + 4; i+4 <= len(message); i += 4 {
-		if message[i] == 10 {
-			into[netip.AddrFrom4([4]byte(message[i:]))] = true
+		if a := netip.AddrFrom4([4]byte(message[i:])); prefix.Contains(a) {
+			into[a] = true
 		}
 	}
 	return false
 }
 
-// next returns the next transaction, or false if there is none for some time.
-func (w *kernelWatch) next(t testing.TB, wait time.Duration) (commit, bool) {
+// Next returns the next transaction, or false if there is none for some time.
+func (w *KernelWatch) Next(t testing.TB, wait time.Duration) (Commit, bool) {
 	t.Helper()
 	select {
-	case c, ok := <-w.commits:
+	case c, ok := <-w.Commits:
 		if !ok {
 			t.Fatal(w.err)
 		}
 		return c, true
 	case <-time.After(wait):
-		return commit{}, false
+		return Commit{}, false
 	}
 }
 
-// pending drains the unread transactions and returns their number.
-func (w *kernelWatch) pending(t testing.TB) (n int) {
+// Pending drains the unread transactions and returns their number.
+func (w *KernelWatch) Pending(t testing.TB) (n int) {
 	t.Helper()
-	for ; len(w.commits) > 0; n++ {
-		w.next(t, testbed.Patience)
+	for ; len(w.Commits) > 0; n++ {
+		w.Next(t, Patience)
 	}
 	return n
 }
