@@ -101,6 +101,12 @@ screenshots: ## take the pictures of terminals and of the page of --web in docs/
 	scripts/install-packages nft:nftables nsenter:util-linux $(BROWSER)
 	cd e2e && SCREENSHOT=$(abspath docs/images) go test -count=1 -run '^TestPage$$' ./web
 
+.PHONY: screenshots-nodes
+screenshots-nodes: conformance-packages ## take the pictures of commands about all nodes in docs/images, from real sessions on real kubelets (6 minutes); needs root and Debian
+	rm -rf bin/screenshots && mkdir -p bin/screenshots
+	cd e2e && SCREENSHOTS=$(abspath bin/screenshots) go test -count=1 -v -timeout 30m -run '^Test(Plugin|Connections)$$' ./nodes
+	go run ./scripts/screenshots -texts bin/screenshots docs/images
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
 	FUZZTIME=$(FUZZTIME) FUZZ='$(FUZZ)' scripts/fuzz

@@ -54,6 +54,8 @@ func TestConnections(t *testing.T) {
 		t.Errorf("with an element that is missing: code %d, %d failed, %d passed", code, r.Failed, r.Passed)
 	}
 
+	c.shoot(t, config, "test", "default/web")
+
 	onNode(t, n, "nftproxy", "cleanup")
 	r = new(conntest.Report)
 	code = c.plugin(t, config, r, "test")

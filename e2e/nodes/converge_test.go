@@ -113,6 +113,7 @@ func (c *cluster) converges(t *testing.T, viewer string) {
 	if left := c.measurements(t); left != "" {
 		t.Errorf("objects remain:\n%s", left)
 	}
+	c.shoot(t, config, "converge")
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c.interrupts(t, config, signal)
 	}

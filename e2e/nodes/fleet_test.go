@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +68,26 @@ func (c *cluster) plugin(t testing.TB, kubeconfig string, document any, args ...
 	return cmd.ProcessState.ExitCode()
 }
 
+// shoot records what a command of the plug-in writes to a terminal, for its picture (make screenshots-nodes), and
+// returns it; empty: no picture is asked for.
+func (c *cluster) shoot(t *testing.T, kubeconfig string, args ...string) string {
+	t.Helper()
+	dir := os.Getenv("SCREENSHOTS")
+	if dir == "" {
+		return ""
+	}
+	out, err := c.output(c.pluginCommand(t, kubeconfig, append(args, "--color", "always")...))
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // a finding
+		t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+	text := "$ kubectl nftproxy " + strings.Join(args, " ") + "\n" + out
+	if err := os.WriteFile(filepath.Join(dir, "cluster-"+args[0]+".txt"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // verdictsOf returns the verdicts by node.
 func verdictsOf(r *fleet.Report) map[string]fleet.Verdict {
 	out := make(map[string]fleet.Verdict)
@@ -79,7 +102,8 @@ func verdictsOf(r *fleet.Report) map[string]fleet.Verdict {
 func TestPlugin(t *testing.T) {
 	c := on(t, kubelets.NFTProxy)
 	c.kubectl(t, "-n", "kube-system", "patch", "daemonset", "nftproxy", "--type=json",
-		"-p", `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--no-table-owner"}]`) // else the kernel refuses the change by hand
+		"-p", `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--no-table-owner"},
+			{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--observe=refusals"}]`) // else the kernel refuses the change by hand
 	t.Cleanup(func() {
 		if _, err := c.Kubectl(context.Background(), "-n", "kube-system", "rollout", "undo", "daemonset/nftproxy"); err != nil {
 			t.Error(err)
@@ -101,6 +125,7 @@ func TestPlugin(t *testing.T) {
 	}
 
 	c.traces(t, config)
+	c.refuses(t, config)
 	c.converges(t, config)
 	c.collects(t, config)
 
@@ -113,7 +138,8 @@ func TestPlugin(t *testing.T) {
 	}
 	onNode(t, stopped, "sh", "-ec", "kill -STOP "+process)
 	t.Cleanup(func() { onNode(t, stopped, "sh", "-ec", "kill -CONT "+process) })
-	onNode(t, changed, "nft", fmt.Sprintf("delete element %s nftproxy services { %s . tcp . 80 }", family, address))
+	element := fmt.Sprintf("element %s nftproxy services { %s . tcp . 80 }", family, address)
+	onNode(t, changed, "nft", "delete "+element)
 	begin := time.Now()
 	eventually(t, func() error {
 		r := new(fleet.Report)
@@ -133,9 +159,84 @@ func TestPlugin(t *testing.T) {
 		fmt.Fprintf(t.Output(), "named %v after the changes, in a run of %v\n", time.Since(begin), time.Since(asked))
 		return nil
 	})
-	if code := c.plugin(t, config, d, "diff", c.NodeList[1].Name, c.NodeList[2].Name); code != 0 || len(d.Nodes) != 2 {
-		t.Errorf("after the repair: code %d, %+v", code, d)
+	c.shoot(t, config, "status")
+	c.differs(t, config, changed, element)
+	eventually(t, func() error {
+		if code := c.plugin(t, config, d, "diff", c.NodeList[1].Name, c.NodeList[2].Name); code != 0 || len(d.Nodes) != 2 {
+			return fmt.Errorf("after the repair: code %d, %+v", code, d)
+		}
+		return nil
+	})
+}
+
+// differs compares a node while its kernel lacks an element, which is deleted again and again: nftproxy repairs it.
+func (c *cluster) differs(t *testing.T, config string, n *kubelets.Node, element string) {
+	t.Helper()
+	other := c.NodeList[2]
+	ctx, cancel := context.WithCancel(t.Context())
+	var deletes sync.WaitGroup
+	deletes.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = n.Output("nft", "delete "+element) // it may be missing
+		}
+	})
+	stop := func() {
+		cancel()
+		deletes.Wait()
 	}
+	defer stop()
+	eventually(t, func() error {
+		d := new(fleet.Differences)
+		code := c.plugin(t, config, d, "diff", n.Name, other.Name)
+		text, err := json.Marshal(d)
+		if err != nil {
+			return err
+		}
+		if code != 1 || len(d.Nodes) != 2 || !strings.Contains(string(text), "default/web") {
+			return fmt.Errorf("code %d: %s", code, text)
+		}
+		if shot := c.shoot(t, config, "diff", n.Name, other.Name); shot != "" && !strings.Contains(shot, "default/web") {
+			return errors.New(shot)
+		}
+		return nil
+	})
+	stop()
+	eventually(t, func() error {
+		_, err := n.Output("nft", "get "+element)
+		return err
+	})
+}
+
+// refuses connects to a Service without endpoints from two nodes, and sees both connections refused.
+func (c *cluster) refuses(t *testing.T, config string) {
+	t.Helper()
+	c.kubectl(t, "create", "service", "clusterip", "idle", "--tcp=80")
+	defer func() {
+		if _, err := c.Kubectl(context.Background(), "delete", "service", "idle"); err != nil {
+			t.Error(err)
+		}
+	}()
+	to := net.JoinHostPort(strings.TrimSpace(c.kubectl(t, "get", "service", "idle", "-o", "jsonpath={.spec.clusterIP}")), "80")
+	eventually(t, func() error {
+		for _, n := range c.NodeList[:2] {
+			err := n.Do(func() error {
+				conn, err := net.DialTimeout("tcp", to, time.Second)
+				if err == nil {
+					err = conn.Close()
+				}
+				return err
+			})
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("from %s to %s: %v", n.Name, to, err)
+			}
+		}
+		out, err := c.output(c.pluginCommand(t, config, "observe", "default/idle", "-o", "json"))
+		if err != nil || !strings.Contains(out, `"`+c.NodeList[0].Name+`"`) || !strings.Contains(out, `"`+c.NodeList[1].Name+`"`) {
+			return fmt.Errorf("observed: %v\n%s", err, out)
+		}
+		return nil
+	})
+	c.shoot(t, config, "observe", "default/idle", "--last", "4")
 }
 
 // traces explains a connection of a pod, and describes its Service on all nodes.

@@ -3,6 +3,9 @@
 // docs/images/terminal-*.svg.
 //
 // Usage, as root in the repository: screenshots NFTPROXY DIRECTORY
+//
+// "screenshots -texts TEXTS DIRECTORY" draws sessions that were recorded elsewhere: each file NAME.txt in
+// TEXTS has a command line, and below it what the command wrote to the terminal.
 package main
 
 import (
@@ -58,8 +61,11 @@ type studio struct {
 }
 
 func shoot(args []string) (err error) {
+	if len(args) == 3 && args[0] == "-texts" {
+		return drawTexts(args[1], args[2])
+	}
 	if len(args) != 2 {
-		return errors.New("usage: screenshots NFTPROXY DIRECTORY")
+		return errors.New("usage: screenshots NFTPROXY DIRECTORY, or screenshots -texts TEXTS DIRECTORY")
 	}
 	binary, err := filepath.Abs(args[0])
 	if err != nil {
@@ -162,6 +168,28 @@ func shootDemo(binary, dir string) error {
 		}
 		output, _, _ = strings.Cut(output, "All checks passed.")
 		if err := save(dir, "demo-"+step, picture("$ make demo STEP="+step, parse(output), 40)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drawTexts draws a picture of each recorded session.
+func drawTexts(texts, dir string) error {
+	files, err := filepath.Glob(filepath.Join(texts, "*.txt"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("there is no session in %s", texts)
+	}
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		command, output, _ := strings.Cut(string(text), "\n")
+		if err := save(dir, strings.TrimSuffix(filepath.Base(file), ".txt"), picture(command, parse(output), 40)); err != nil {
 			return err
 		}
 	}

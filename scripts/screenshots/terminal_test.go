@@ -104,3 +104,21 @@ func TestColumnsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// TestTexts draws a session that was recorded elsewhere, and nothing if there is none.
+func TestTexts(t *testing.T) {
+	texts, dir := t.TempDir(), t.TempDir()
+	if err := shoot([]string{"-texts", texts, dir}); err == nil {
+		t.Error("no session, and no error")
+	}
+	if err := os.WriteFile(filepath.Join(texts, "cluster-status.txt"), []byte("$ kubectl nftproxy status\n\x1b[31mnode-3\x1b[0m  no answer\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := shoot([]string{"-texts", texts, dir}); err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(filepath.Join(dir, "terminal-cluster-status.svg"))
+	if err != nil || !bytes.Contains(svg, []byte("<title>$ kubectl nftproxy status</title>")) || !bytes.Contains(svg, []byte(palette[1])) {
+		t.Errorf("%v\n%s", err, svg)
+	}
+}
