@@ -21,6 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/rewrite"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -235,7 +236,8 @@ func (o *controlOptions) settings(r *api.Control, args []string) error {
 		case o.action != api.ControlSet && o.action != api.ControlAdd:
 			return fmt.Errorf("%q is one argument too many", a)
 		case name != "weight":
-			return fmt.Errorf("%q is not a setting of a server: write for example weight=3", a)
+			hint := cmp.Or(suggest.DidYouMean(suggest.Similar(name, []string{"weight"})), ": write for example weight=3")
+			return fmt.Errorf("%q is not a setting of a server%s", name, hint)
 		}
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 0 || n > control.MaxWeight {
