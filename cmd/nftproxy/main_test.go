@@ -216,6 +216,8 @@ func TestUsageErrors(t *testing.T) {
 		args := strings.Fields(strings.ReplaceAll(c.args, "FILE", path))
 		if r := execute("", args...); r.code != failure(args[0]) || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
 			t.Errorf("nftproxy %s: code %d, want %q in %q", c.args, r.code, c.want, r.stderr)
+		} else if strings.Contains(r.stderr, "context canceled") {
+			t.Errorf("nftproxy %s: a cause without meaning: %q", c.args, r.stderr)
 		}
 	}
 }

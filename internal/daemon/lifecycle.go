@@ -30,7 +30,8 @@ func (d *Daemon) logEnd(ctx context.Context) (ended func()) {
 	logged := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(logged)
-		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) { // a signal
+		// A signal is a cause of its own; without one, the error of a part has cancelled ctx.
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) && cause != context.Canceled {
 			d.Log.Info("stopping", "reason", cause.Error())
 		}
 	})
