@@ -88,7 +88,7 @@ func (l *wordsLab) startDaemon() {
 		"--service-metrics", "--endpoint-metrics", "--observe=connections", "--log-connections=all", "--answer-ping"))
 	eventually(l.t, "a failed check", func() bool {
 		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+api.StatusPath)
-		return strings.Contains(text, api.CheckFailing) && strings.Contains(text, "all 2 servers fail")
+		return strings.Contains(text, api.CheckFailing) && strings.Contains(text, "both servers fail")
 	})
 }
 

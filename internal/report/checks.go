@@ -98,6 +98,8 @@ func (c *checked) message(now time.Time, usesAll bool) string {
 		what = c.in.Sprintf("health check of its only endpoint, %s, fails", c.first)
 	case c.failing == 1:
 		what = fmt.Sprintf("health check of %s fails", c.first)
+	case c.failing == c.all && c.all == 2:
+		what = c.in.Sprintf("both endpoints fail their health check, such as %s", c.first)
 	case c.failing == c.all:
 		what = c.in.Sprintf("all %d endpoints fail their health check, such as %s", c.all, c.first)
 	}

@@ -248,6 +248,8 @@ func usedInVain(s *api.Description) string {
 		return ""
 	case 1:
 		return s.Words().Text("the only endpoint that could take connections fails its health check, so it is used: ") + first
+	case 2:
+		return s.Words().Text("both endpoints that could take connections fail their health check, so both are used: ") + first
 	}
 	return s.Words().Sprintf("all %d endpoints that could take connections fail their health check, so all are used: %s", len(used), first)
 }
