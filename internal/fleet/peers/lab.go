@@ -106,7 +106,7 @@ func (l *Lab) addServices(ctx context.Context) error {
 		for _, ip := range s.Spec.ClusterIPs {
 			a, err := netip.ParseAddr(ip)
 			if err != nil {
-				return fmt.Errorf("Service %s has the ClusterIP %q: %w", k.name, ip, err)
+				return fmt.Errorf("read ClusterIP %q of Service %s: %w", ip, k.name, err)
 			}
 			l.clusterIPs[k.name] = append(l.clusterIPs[k.name], a)
 		}
