@@ -15,6 +15,9 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # build cache.
 export CGO_ENABLED := 0
 
+# What tests set up networks with. A Debian that is as small as an image has none of it.
+LAB := nft:nftables ip:iproute2 sysctl:procps
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -32,7 +35,7 @@ $(BINARY):
 
 .PHONY: check
 check: ## lint, and beside it all tests but those in test/: 5 minutes, or 1 if few packages have changed
-	scripts/install-packages nft:nftables iptables-nft:iptables git:git jq:jq
+	scripts/install-packages $(LAB) iptables-nft:iptables git:git jq:jq
 	$(MAKE) --no-print-directory -j2 -Otarget lint changed
 
 .PHONY: changed
@@ -46,7 +49,7 @@ unit: ## run the tests that need neither namespaces nor the kernel, packages sid
 
 .PHONY: packets
 packets: ## run the other tests but those of test-machines, packages side by side; variables as for test
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
+	scripts/install-packages $(LAB) iptables-nft:iptables strace:strace git:git jq:jq
 	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names -e /test/servers) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
 
 .PHONY: test
@@ -90,7 +93,7 @@ clean: ## remove the output of the other targets
 
 .PHONY: test-machines
 test-machines: ## run the tests of two machines, of three behind ECMP routers, of names in DNS, and of servers behind a relay, with keepalived, conntrackd, bird, FRR, dnsmasq, HAProxy and nginx (2 minutes); needs root and Debian
-	scripts/install-packages nft:nftables $(PAIR) $(SPEAKERS) dnsmasq:dnsmasq-base haproxy:haproxy \
+	scripts/install-packages $(LAB) $(PAIR) $(SPEAKERS) dnsmasq:dnsmasq-base haproxy:haproxy \
 		nginx:nginx /usr/lib/nginx/modules/ngx_stream_module.so:libnginx-mod-stream
 	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp ./test/names ./test/servers
 
@@ -171,7 +174,7 @@ test-ipvs: ## leave kube-proxy's mode ipvs for nftproxy and return, under load, 
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	scripts/install-packages nft:nftables iptables-nft:iptables nsenter:util-linux $(BROWSER)
+	scripts/install-packages $(LAB) iptables-nft:iptables nsenter:util-linux $(BROWSER)
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
 	cd e2e && programs=$$(mktemp -d) && trap 'rm -rf "$$programs"' EXIT && go run ./programs "$$programs" && \
 		E2E_PROGRAMS=$$programs NFTPROXY=$$programs/nftproxy PARALLEL=2 TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test \
@@ -206,7 +209,7 @@ manifests: ## check manifests, chart, alerts and packages with kustomize, Helm, 
 
 .PHONY: cover
 cover: ## run the tests and print the coverage by function
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
+	scripts/install-packages $(LAB) iptables-nft:iptables strace:strace
 	go test -count=1 -coverpkg=./internal/...,./cmd/... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out
 
