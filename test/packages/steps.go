@@ -119,7 +119,7 @@ func install() error {
 	err = errors.Join(says("1", "cat /proc/sys/net/ipv4/ip_forward"),
 		says("", "sed -i 's/^check: http$/check: {http: , interval: 2s, timeout: 2s, fall: 5}/' %s", webFile))
 	return errors.Join(err, serves(vip, "server1", "server2"), eventually(func() error {
-		return says("1 Service, 2 endpoints", "systemctl show -p StatusText nftproxy")
+		return says("1 Balance, 2 servers", "systemctl show -p StatusText nftproxy")
 	}))
 }
 
@@ -141,7 +141,7 @@ func follow() error {
 func death() error {
 	stopServer(2)
 	if err := eventually(func() error {
-		return says("1 endpoint", "systemctl show -p StatusText nftproxy")
+		return says("1 Balance, 1 server", "systemctl show -p StatusText nftproxy")
 	}); err != nil {
 		return err
 	}
