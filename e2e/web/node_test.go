@@ -75,7 +75,11 @@ func (n *node) write(t *testing.T, search int) {
 	var b strings.Builder
 	for i, d := range demands {
 		namespace, name, _ := strings.Cut(d.name, "/")
-		fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {clusterIP: 10.96.0.%d, ports: [{name: http, port: 80}]}\n---\n", name, namespace, 10+i)
+		annotations := ""
+		if name == "search" {
+			annotations = ", annotations: {nftproxy.dev/slow-start: 1h}"
+		}
+		fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s%s}\nspec: {clusterIP: 10.96.0.%d, ports: [{name: http, port: 80}]}\n---\n", name, namespace, annotations, 10+i)
 		pods, port := d.pods, 8080
 		switch name {
 		case "search":
@@ -102,10 +106,16 @@ func (n *node) write(t *testing.T, search int) {
 	}
 }
 
-// change changes the endpoints of shop/search.
+// change removes an endpoint of shop/search.
 func (n *node) change(t *testing.T) {
 	t.Helper()
 	n.write(t, 2)
+}
+
+// start adds an endpoint to shop/search, which starts slowly.
+func (n *node) start(t *testing.T) {
+	t.Helper()
+	n.write(t, 3)
 }
 
 // fail has a client dial what refuses it: a port without a Service, one that another rule drops, and a server that

@@ -52,6 +52,7 @@ func TestPage(t *testing.T) {
 		b.picture(t, filepath.Join(directory, "web.png"))
 		b.pictureOfConnections(t, n, filepath.Join(directory, "web-connections.png"))
 	}
+	b.showsStart(t, n)
 	b.isNarrow(t)
 	b.isDark(t)
 	b.check(t)
@@ -98,6 +99,19 @@ func (b *tab) showsDetail(t *testing.T) {
 	}
 	b.do(t, chromedp.Click(`#detail a`))
 	b.waitFor(t, "the detail closes", `document.querySelector('#detail').hidden`)
+}
+
+// showsStart waits for an endpoint that starts slowly in the totals, in the list, and beside the others in the
+// detail.
+func (b *tab) showsStart(t *testing.T, n *node) {
+	t.Helper()
+	n.start(t)
+	b.waitFor(t, "an endpoint that starts slowly", `document.querySelector('#starting').textContent === '1 starts slowly' && `+
+		`[...document.querySelectorAll('#list tbody tr')].some(r => r.cells[0].textContent === 'shop/search' && r.cells[4].textContent === '3 (1 slow)')`)
+	b.do(t, chromedp.Click(`//a[text()='shop/search']`))
+	const weights = `[...document.querySelectorAll('#detailPorts tbody')[1]?.rows ?? []].map(r => r.cells[4]?.textContent)`
+	b.waitFor(t, "its weight", weights+`.length === 3 && `+weights+`.filter(w => w === 'all').length === 2 && `+weights+`.some(w => /^10 %, all in (60 min|1 h)$/.test(w))`)
+	b.do(t, chromedp.Click(`#detail a`))
 }
 
 // Rows of the lists of observed connections.

@@ -56,9 +56,10 @@ func (s *Sample) Complete() bool { return len(s.Services) == s.Matching }
 type Totals struct {
 	Services    int    `json:"services"`
 	Frontends   int    `json:"frontends"`
-	Endpoints   int    `json:"endpoints"`   // distinct ones
-	Unserved    int    `json:"unserved"`    // frontends that reject or drop
-	Connections uint64 `json:"connections"` // since the start of the process
+	Endpoints   int    `json:"endpoints"`          // distinct ones
+	Unserved    int    `json:"unserved"`           // frontends that reject or drop
+	Starting    int    `json:"starting,omitempty"` // endpoints that start slowly, once for each Service
+	Connections uint64 `json:"connections"`        // since the start of the process
 }
 
 // Syncs summarizes the attempts to bring the kernel in sync with the source.
@@ -91,13 +92,14 @@ type Change struct {
 
 // LiveService is a Service and its connections.
 type LiveService struct {
-	Balance   bool   `json:"balance,omitempty"` // it comes from a Balance
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Frontends int    `json:"frontends"`
-	Endpoints int    `json:"endpoints"`          // distinct ones
-	Unserved  int    `json:"unserved,omitempty"` // frontends that reject or drop
-	Relayed   bool   `json:"relayed,omitempty"`  // nftproxy run relays the connections
+	Balance       bool   `json:"balance,omitempty"` // it comes from a Balance
+	Namespace     string `json:"namespace"`
+	Name          string `json:"name"`
+	Frontends     int    `json:"frontends"`
+	Endpoints     int    `json:"endpoints"`               // distinct ones
+	Unserved      int    `json:"unserved,omitempty"`      // frontends that reject or drop
+	Relayed       bool   `json:"relayed,omitempty"`       // nftproxy run relays the connections
+	StartingCount int    `json:"startingCount,omitempty"` // of endpoints that start slowly
 	// Connections are new ones since the start of the process, including rejected and
 	// dropped ones, and Recent those since RecentSince; absent without counters.
 	Connections *uint64 `json:"connections,omitempty"`

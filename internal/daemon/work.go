@@ -249,6 +249,7 @@ func (w *work) follow() {
 	if w.samples != nil {
 		w.metrics.FollowSamples(w.samples.Totals)
 	}
+	w.metrics.FollowStarting(w.status.StartingCounts)
 	if w.names != nil {
 		w.metrics.FollowNames(w.names.Counts)
 		w.agent.Observers = append(w.agent.Observers, w.reviewNames)

@@ -100,11 +100,16 @@ func (c *checkCollector) Collect(out chan<- prometheus.Metric) {
 	for state, n := range states {
 		out <- prometheus.MustNewConstMetric(c.endpoints, prometheus.GaugeValue, float64(n), state)
 	}
-	most := slices.SortedFunc(maps.Keys(failing), func(a, b model.ServiceName) int {
-		return cmp.Or(cmp.Compare(failing[b], failing[a]), a.Compare(b))
-	})
-	for _, name := range most[:min(len(most), maxFailing)] {
+	for _, name := range descending(failing, maxFailing) {
 		out <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, float64(failing[name]), name.Namespace, name.Name)
 	}
 	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(c.late()))
+}
+
+// descending returns the Services with the highest counts, at most so many.
+func descending(counts map[model.ServiceName]int, most int) []model.ServiceName {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b model.ServiceName) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), a.Compare(b))
+	})
+	return names[:min(len(names), most)]
 }

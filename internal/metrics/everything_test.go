@@ -54,6 +54,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowRelay(func() relay.Counts {
 		return relay.Counts{Frontends: 2, Connections: 4, Total: map[relay.Result]uint64{relay.Forwarded: 8, relay.DialFailed: 2}, Retried: 3}
 	})
+	s.FollowStarting(func() map[model.ServiceName]int {
+		return map[model.ServiceName]int{{Namespace: "shop", Name: "web"}: 2}
+	})
 	s.FollowNames(func() (int, int) { return 3, 1 })
 	s.LookedUp(true)
 	s.FollowDrains(func() (int, bool) { return 2, true })

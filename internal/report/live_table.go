@@ -49,11 +49,24 @@ func newTable(routing *model.Routing, c Connections, counted bool, before *table
 			all.add(served.Of(&routing.Routes[i], routing.Scheduler), routing.Routes[i].Service.Balance)
 		}
 		t.totals, t.services = all.totals, all.services
+		t.addStarting(startingCounts(routing.Routes))
 	}
 	t.totals.Connections = c.Total
 	t.count(routing.Routes, before)
 	slices.SortFunc(t.services, compareServices)
 	return t
+}
+
+// addStarting adds how many endpoints start slowly.
+func (t *table) addStarting(counts map[model.ServiceName]int) {
+	if len(counts) == 0 {
+		return
+	}
+	for i := range t.services {
+		s := &t.services[i]
+		s.StartingCount = counts[s.ServiceName()]
+		t.totals.Starting += s.StartingCount
+	}
 }
 
 // sameRoutes reports whether two readings have the same routes: decisions are immutable.

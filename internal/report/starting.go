@@ -34,29 +34,60 @@ func startingOf(now time.Time, routes ...*model.Route) map[netip.AddrPort]*api.S
 // maxStarting is how many endpoints that start slowly a report has.
 const maxStarting = 1000
 
+// starter is an endpoint of a Service.
+type starter struct {
+	service *model.Service
+	address netip.AddrPort
+}
+
+// startersOf returns the endpoints of routes that start slowly, each once for its Service. There is no
+// map if none does.
+func startersOf(routes []model.Route, now time.Time) (out map[starter]*api.Starting) {
+	for i := range routes {
+		for a, s := range startingOf(now, &routes[i]) {
+			if out == nil {
+				out = make(map[starter]*api.Starting)
+			}
+			out[starter{routes[i].Service, a}] = s
+		}
+	}
+	return out
+}
+
 // addStarting adds the endpoints of the routes of these Services that start slowly.
 func (r *report) addStarting(routes []model.Route, now time.Time, filter *api.Filter) {
-	type server struct {
-		service model.ServiceName
-		address netip.AddrPort
-	}
-	found, balances := make(map[server]*api.Starting), make(map[model.ServiceName]bool)
-	for i := range routes {
-		name := routes[i].Service.Name
-		if len(routes[i].Service.Extra().Starting) == 0 || !filter.Matches(name) {
-			continue
-		}
-		for a, s := range startingOf(now, &routes[i]) {
-			found[server{name, a}], balances[name] = s, routes[i].Service.Balance
-		}
-	}
-	all := make([]server, 0, len(found))
+	found := startersOf(routes, now)
+	var all []starter
 	for s := range found {
-		all = append(all, s)
+		if filter.Matches(s.service.Name) {
+			all = append(all, s)
+		}
 	}
-	slices.SortFunc(all, func(a, b server) int { return cmp.Or(a.service.Compare(b.service), a.address.Compare(b.address)) })
+	slices.SortFunc(all, func(a, b starter) int {
+		return cmp.Or(a.service.Name.Compare(b.service.Name), a.address.Compare(b.address))
+	})
 	r.StartingCount = len(all)
 	for _, s := range all[:min(len(all), maxStarting)] {
-		r.Starting = append(r.Starting, api.StartingServer{Service: s.service.String(), Balance: balances[s.service], Address: model.EndpointText(s.address), Starting: *found[s]})
+		r.Starting = append(r.Starting, api.StartingServer{Service: s.service.Name.String(), Balance: s.service.Balance, Address: model.EndpointText(s.address), Starting: *found[s]})
 	}
+}
+
+// StartingCounts returns how many endpoints of each Service start slowly. Services without such are
+// left out.
+func (s *counterCache) StartingCounts() map[model.ServiceName]int {
+	routing := s.routing()
+	if routing == nil {
+		return nil
+	}
+	return startingCounts(routing.Routes)
+}
+
+func startingCounts(routes []model.Route) (out map[model.ServiceName]int) {
+	for s := range startersOf(routes, time.Now()) {
+		if out == nil {
+			out = make(map[model.ServiceName]int)
+		}
+		out[s.service.Name]++
+	}
+	return out
 }

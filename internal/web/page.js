@@ -163,6 +163,7 @@
     text('frontends', plural(t.frontends, 'frontend'));
     text('endpoints', integer.format(t.endpoints));
     text('unserved', t.unserved ? plural(t.unserved, 'frontend') + say(' without endpoints') : '', 'warn');
+    text('starting', t.starting ? `${integer.format(t.starting)} ${t.starting === 1 ? 'starts' : 'start'} slowly` : '');
     text('sync', s.total ? seconds(s.p50) : '-');
     text('syncs', `median; p99 ${seconds(s.p99)}, max ${seconds(s.max)}; ${integer.format(s.total)} in all` + (s.failed ? `, ${integer.format(s.failed)} failed` : ''));
   }
@@ -209,7 +210,7 @@
     rate.textContent = rateText(rates.services.get(name));
     graph(chart.firstElementChild, histories.get(name) ?? [], maxRates);
     connections.textContent = countText(s.connections);
-    endpoints.textContent = countText(s.endpoints);
+    endpoints.textContent = countText(s.endpoints) + (s.startingCount ? ` (${integer.format(s.startingCount)} slow)` : '');
     unserved.textContent = s.unserved ? countText(s.unserved) : '';
     unserved.className = 'n warn';
     r.className = name === detailOf() ? 'selected' : '';
@@ -314,11 +315,19 @@
       verdict(f) + (f.outside ? ', outside ' + verdict(f.outside) : '')]);
     const tables = [dataTable(name, ['Frontend', 'Kind', 'Conn/s', 'Connections', say('Endpoints')], frontends)];
     const list = p.endpointList ?? [];
-    const counted = list.some((e) => e.connections !== undefined);
+    const counted = list.some((e) => e.connections !== undefined), slow = list.some((e) => e.starting);
     const endpoints = list.map((e) => [e.address, e.local ? say('this node') : '',
-      ...(counted ? [rateText(rates.endpoints.get(endpointKey(p, e))), countText(e.connections)] : [])]);
-    if (list.length > 0) tables.push(dataTable(name + say(': endpoints'), counted ? [say('Endpoint'), 'Where', 'Conn/s', 'Connections'] : [say('Endpoint'), 'Where'], endpoints));
+      ...(counted ? [rateText(rates.endpoints.get(endpointKey(p, e))), countText(e.connections)] : []), ...(slow ? [weight(e.starting)] : [])]);
+    const headings = [say('Endpoint'), 'Where', ...(counted ? ['Conn/s', 'Connections'] : []), ...(slow ? ['Of its weight'] : [])];
+    if (list.length > 0) tables.push(dataTable(name + say(': endpoints'), headings, endpoints));
     return tables;
+  }
+
+  // weight returns what an endpoint has of its weight.
+  function weight(starting) {
+    if (!starting) return 'all';
+    const rest = (Date.parse(starting.full) - Date.parse(now.time)) / 1000;
+    return `${integer.format(100 * starting.part)} %, all in ${ageText(Math.max(0, rest))}`;
   }
 
   // failingTables has the endpoints that fail their health check.
