@@ -23,6 +23,7 @@ type controlLab struct {
 	*drainLab
 	conf, socket, changes string
 	daemon                *process
+	flags                 []string // more of them
 }
 
 const controlled = `# the shop, as the operator wrote it
@@ -37,7 +38,7 @@ backends:
 func newControlLab(t *testing.T) *controlLab {
 	t.Helper()
 	dir := t.TempDir()
-	l := &controlLab{newDrainLab(t), filepath.Join(dir, "web.yaml"), filepath.Join(dir, "run", "control.sock"), filepath.Join(dir, "state", "changes.yaml"), nil}
+	l := &controlLab{newDrainLab(t), filepath.Join(dir, "web.yaml"), filepath.Join(dir, "run", "control.sock"), filepath.Join(dir, "state", "changes.yaml"), nil, nil}
 	l.file = filepath.Join(dir, "state", "drain.yaml")
 	l.edit(strings.NewReplacer("FIRST", l.pod(0), "SECOND", l.pod(1)).Replace(controlled))
 	l.run0()
@@ -61,8 +62,8 @@ func (l *controlLab) edit(text string) {
 // run0 runs nftproxy.
 func (l *controlLab) run0() {
 	l.t.Helper()
-	l.daemon = startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, "run", "-f", l.conf, "--drain-file", l.file, "--changes-file", l.changes,
-		"--control-socket", l.socket, "--metrics-bind-address", "127.0.0.1:7011"))
+	l.daemon = startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, append([]string{"run", "-f", l.conf, "--drain-file", l.file, "--changes-file", l.changes,
+		"--control-socket", l.socket, "--metrics-bind-address", "127.0.0.1:7011"}, l.flags...)...))
 	eventually(l.t, "the first sync", func() bool {
 		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+api.DrainPath)
 		return strings.Contains(text, `"pending":false`)
@@ -220,9 +221,13 @@ func (l *controlLab) refused() {
 	}
 }
 
-// 9.39: the last server stays; disabled servers are entries of the drain list, and return.
+// 9.39: the last server stays; disabled servers are entries of the drain list, and return. 9.37: no command waits
+// for the period between two syncs.
 func TestDisable(t *testing.T) {
 	l := newControlLab(t)
+	l.stop(l.daemon)
+	l.flags = []string{"--min-sync-period", "1h"}
+	l.run0()
 	l.must("disable", "web", l.pod(0))
 	l.serves(0, 1, 0)
 	if out := l.succeeds("drain"); !strings.Contains(out, l.pod(0)) || !strings.Contains(out, "default/web only") {
@@ -308,7 +313,7 @@ func benchmarkControl(b *testing.B, n int) {
 		b.Fatal(err)
 	}
 	p := exec.Command(os.Args[0], "run", "-f", conf, "--changes-file", filepath.Join(dir, "changes.yaml"), "--drain-file", filepath.Join(dir, "drain.yaml"),
-		"--control-socket", socket, "--min-sync-period", "0s")
+		"--control-socket", socket)
 	p.Env = append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST=")
 	if err := lab.Node.Start(p); err != nil {
 		b.Fatal(err)

@@ -119,6 +119,7 @@ type Agent struct {
 	asked   chan struct{} // a sync is requested
 	changed atomic.Bool   // Load has changes
 	moved   atomic.Bool   // Interfaces has changes
+	awaited atomic.Int32  // number of those who wait for a change
 	drift   drift
 	notices []model.Notice // last reported
 	// objectLog receives notices, which have no limit in number.
@@ -178,6 +179,13 @@ func New(c Config) *Agent {
 func (a *Agent) Changed() {
 	a.changed.Store(true)
 	a.ask()
+}
+
+// Hurry makes changes wait for no MinSyncPeriod until done is called: for a person who waits for
+// one. It is safe for concurrent use.
+func (a *Agent) Hurry() (done func()) {
+	a.awaited.Add(1)
+	return func() { a.awaited.Add(-1) }
 }
 
 // addressesChanged notifies the agent that Interfaces has changes.

@@ -265,6 +265,37 @@ func TestMinSyncPeriod(t *testing.T) {
 	})
 }
 
+// TestHurry: 9.37. While somebody waits, a change is served immediately, and afterwards not before the least distance.
+func TestHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.period = time.Second
+		start := time.Now()
+		var loads []time.Duration
+		f.load = func() (*model.Snapshot, error) {
+			loads = append(loads, time.Since(start))
+			return snapshot(), nil
+		}
+		f.start(t)
+		time.Sleep(100 * time.Millisecond)
+		f.agent.Changed() // waits for its time
+		synctest.Wait()
+		done := f.agent.Hurry()
+		for range 2 {
+			time.Sleep(100 * time.Millisecond)
+			f.agent.Changed()
+			synctest.Wait()
+		}
+		done()
+		f.agent.Changed()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if want := []time.Duration{0, 200 * time.Millisecond, 300 * time.Millisecond, 1300 * time.Millisecond}; !slices.Equal(loads, want) {
+			t.Errorf("source was read at %v, want %v", loads, want)
+		}
+	})
+}
+
 // TestNoticesAreReportedOnce repeats a change that changes nothing (13.24):
 // neither the log nor the observers get them again.
 func TestNoticesAreReportedOnce(t *testing.T) {

@@ -143,8 +143,11 @@ func (l *loop) checkAll() {
 
 func (l *loop) plan() {
 	pause := l.MinSyncPeriod
-	if !l.changed.Load() {
+	switch {
+	case !l.changed.Load():
 		pause = max(pause, addressPause)
+	case l.awaited.Load() > 0:
+		pause = 0
 	}
 	at := l.last.Add(pause)
 	switch wait := time.Until(at); {

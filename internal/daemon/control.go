@@ -98,6 +98,7 @@ func (c *controller) answer(ctx context.Context, r *api.Control, peer control.Pe
 	if r.Action == api.ControlList {
 		return c.complete(out, name)
 	}
+	defer c.agent.Hurry()()
 	begin := time.Now()
 	out.Steps, err = c.serve(ctx, name, r, peer)
 	if out.Changed = len(out.Steps) > 0; out.Changed {
