@@ -240,9 +240,9 @@ func bundleCommand() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what a support case needs in one file",
 		Long: `Write one archive (tar.gz) about nftproxy on this machine: its status and other
-documents, Services with problems, metrics, settings, the rules, the log, what "nftproxy
-check" says, and facts of the kernel. "nftproxy cluster bundle" does so for all nodes of
-a cluster.
+documents, Services and Balances with problems, metrics, settings, the rules, the log,
+what "nftproxy check" says, and facts of the kernel. "nftproxy cluster bundle" does so
+for all nodes of a cluster.
 
 Passwords, keys and tokens are removed from every file. With --pseudonyms, addresses and
 names are replaced as well, each one by the same pseudonym everywhere, and addresses of a

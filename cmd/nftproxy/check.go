@@ -36,16 +36,17 @@ func checkCommand() *cobra.Command {
 		Short: "Check whether this machine is ready to serve",
 		Long: `Look for what would keep nftproxy from serving on this machine: missing features
 of the kernel, forwarding that is off, firewalls that drop, other programs that
-serve Services or translate addresses. Nothing is changed, and no API server is
+balance connections or translate addresses. Nothing is changed, and no API server is
 asked.
 
-Each result is one line: a problem (Services would not work), a warning (they may
+Each result is one line: a problem (nothing would work), a warning (they may
 not work), unseen (the check could not be made: no access) or ok. Remedies follow.
 Problems come first, and the verdict last.
 
 With --config, --kubeconfig, --master, or in a pod, the machine is checked as a
-node of a cluster, else as a single machine. With -f, only endpoints of these
-files count. Without root, checks of rules and of the kernel cannot be made.
+node of a cluster, else as a single machine. With -f, only the
+servers of Balances and the endpoints of Services in these files count. Without root,
+checks of rules and of the kernel cannot be made.
 
 deploy/kustomize/check runs it on all nodes of a cluster.
 

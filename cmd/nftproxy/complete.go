@@ -43,6 +43,8 @@ var flagValues = map[string][]string{
 	"reason":                reasonValues(),
 	"log-connections":       {"off", "refused"},
 	"new check":             append(slices.Clone(model.CheckTypes[:]), noCheck),
+	"new servers check":     append(slices.Clone(model.CheckTypes[:]), noCheck),
+	"new defaults check":    model.CheckTypes[:],
 }
 
 var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}
@@ -83,7 +85,7 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 		}
 	}
 	values := flagValues[f.Name]
-	if s := setting.ByFlag(f.Name); values == nil && c.Name() == "new" && s != nil {
+	if s := setting.ByFlag(f.Name); values == nil && (path == "new" || strings.HasPrefix(path, "new ")) && s != nil {
 		values = s.Words
 	}
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)

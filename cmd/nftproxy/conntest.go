@@ -35,10 +35,10 @@ func testCommand() *cobra.Command {
 	var o testOptions
 	c := &cobra.Command{
 		Use:   "test NAMESPACE/NAME",
-		Short: "Connect to a Service in every way, and compare with what explain predicts",
+		Short: "Connect to a Service or Balance in every way, and compare with what explain predicts",
 		Long: `Open real connections to each frontend of a Service or Balance, and compare each with
-what "nftproxy explain" predicts: by which endpoint it is answered, with which client
-address, or why it is refused. A client that the Service denies passes if it is refused.
+what "nftproxy explain" predicts: by which endpoint or server it is answered, with which
+client address, or why it is refused. A client that is denied passes if it is refused.
 
 Connections come from this machine itself (host) and from a client beside it
 (namespace), as from another machine: a network namespace with an address of its own. For

@@ -23,7 +23,6 @@ type controlLab struct {
 	*drainLab
 	conf, socket, changes string
 	daemon                *process
-	flags                 []string // more of them
 }
 
 const controlled = `# the shop, as the operator wrote it
@@ -38,7 +37,7 @@ backends:
 func newControlLab(t *testing.T) *controlLab {
 	t.Helper()
 	dir := t.TempDir()
-	l := &controlLab{newDrainLab(t), filepath.Join(dir, "web.yaml"), filepath.Join(dir, "run", "control.sock"), filepath.Join(dir, "state", "changes.yaml"), nil, nil}
+	l := &controlLab{newDrainLab(t), filepath.Join(dir, "web.yaml"), filepath.Join(dir, "run", "control.sock"), filepath.Join(dir, "state", "changes.yaml"), nil}
 	l.file = filepath.Join(dir, "state", "drain.yaml")
 	l.edit(strings.NewReplacer("FIRST", l.pod(0), "SECOND", l.pod(1)).Replace(controlled))
 	l.run0()
@@ -62,8 +61,8 @@ func (l *controlLab) edit(text string) {
 // run0 runs nftproxy.
 func (l *controlLab) run0() {
 	l.t.Helper()
-	l.daemon = startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, append([]string{"run", "-f", l.conf, "--drain-file", l.file, "--changes-file", l.changes,
-		"--control-socket", l.socket, "--metrics-bind-address", "127.0.0.1:7011"}, l.flags...)...))
+	l.daemon = startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, "run", "-f", l.conf, "--drain-file", l.file, "--changes-file", l.changes,
+		"--control-socket", l.socket, "--metrics-bind-address", "127.0.0.1:7011"))
 	eventually(l.t, "the first sync", func() bool {
 		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+api.DrainPath)
 		return strings.Contains(text, `"pending":false`)
@@ -221,13 +220,9 @@ func (l *controlLab) refused() {
 	}
 }
 
-// 9.39: the last server stays; disabled servers are entries of the drain list, and return. 9.37: no command waits
-// for the period between two syncs.
+// 9.39: the last server stays; disabled servers are entries of the drain list, and return.
 func TestDisable(t *testing.T) {
 	l := newControlLab(t)
-	l.stop(l.daemon)
-	l.flags = []string{"--min-sync-period", "1h"}
-	l.run0()
 	l.must("disable", "web", l.pod(0))
 	l.serves(0, 1, 0)
 	if out := l.succeeds("drain"); !strings.Contains(out, l.pod(0)) || !strings.Contains(out, "default/web only") {

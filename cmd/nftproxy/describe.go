@@ -30,21 +30,21 @@ func describeCommand() *cobra.Command {
 	var o describeOptions
 	c := &cobra.Command{
 		Use:   "describe NAMESPACE/NAME",
-		Short: "Show how a Service is served: each endpoint, its share, or why it has none",
-		Long: `Show how this node serves a Service: its addresses, and each endpoint with its
-state, its weight and its share of new connections, or why it is left out; traffic
-policies and all other settings, with the clients that session affinity binds;
-conflicts with other Services, warnings about the objects, and the last change. Where
+		Short: "Show how a Service or Balance is served: each server, its share, or why it has none",
+		Long: `Show how this node serves a Service or Balance: its addresses, and each endpoint or
+server with its state, its weight and its share of new connections, or why it is left
+out; traffic policies and all other settings, with the clients that affinity binds;
+conflicts with others, warnings about the objects, and the last change. Where
 traffic policies treat clients differently, "from inside" stands for pods and this
 node, "from outside" for other clients.
 
-The namespace can be omitted if only one has a Service of that name.
+The namespace can be omitted if only one has that name.
 
 The running nftproxy is asked, as by "nftproxy status". If none runs, the result is
-read from the tables in the kernel, which needs root; these do not have the endpoints
-that are left out. With -f, --kubeconfig or --config it is what the objects lead to.
+read from the tables in the kernel, which needs root; these do not have what is
+left out. With -f, --kubeconfig or --config it is what the objects lead to.
 
-Exit code: 0 described; 2 there is no such Service, or another error.`,
+Exit code: 0 described; 2 nothing has that name, or another error.`,
 		Example: `  nftproxy describe shop/web
   nftproxy describe web
   nftproxy describe web --connections
@@ -59,7 +59,7 @@ Exit code: 0 described; 2 there is no such Service, or another error.`,
 	o.daemon.addAddress(c.Flags())
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	o.colour.add(c.Flags())
-	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint that are open now; needs root")
+	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint or server that are open now; needs root")
 	return c
 }
 
@@ -117,7 +117,7 @@ func frontendsOf(p *api.DescribedPort) (out []model.Frontend) {
 
 func describeArguments(c *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" {
-		return fmt.Errorf("expected the name of a Service, for example\n  %s shop/web", c.CommandPath())
+		return fmt.Errorf("expected the name of a Service or Balance, for example\n  %s shop/web", c.CommandPath())
 	}
 	return nil
 }

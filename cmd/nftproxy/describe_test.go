@@ -57,8 +57,8 @@ func golden(t *testing.T, file, got string) {
 
 func TestDescribeErrors(t *testing.T) {
 	for args, want := range map[string]string{
-		"":             "expected the name of a Service",
-		"shop/web a":   "expected the name of a Service",
+		"":             "expected the name of a Service or Balance",
+		"shop/web a":   "expected the name of a Service or Balance",
 		"wbe":          `no Service is named "wbe": did you mean shop/web?`,
 		"shp/web":      `no Service is named "shp/web": did you mean shop/web?`,
 		"db":           `"db" is the name of several Services: choose other/db, shop/db`,

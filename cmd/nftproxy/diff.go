@@ -52,21 +52,21 @@ func diffCommand() *cobra.Command {
 		Long: `Compare the kernel's rules with those for the files, or for the objects of the
 API server, and print the plan that "apply" would carry out. Nothing is changed.
 
-All else is as in the nftproxy that runs here: flags that are not given, endpoints
-that fail a health check or are drained, files that it isolates. A line says what
+All else is as in the nftproxy that runs here: flags that are not given, servers
+and endpoints that fail a health check or are drained, files that it isolates. A line says what
 that is. So the plan has what the input changes and, beside an nftproxy with the
 same input, nothing. If none answers, flags and files alone count.
 
 With --from, compare two inputs instead: that plan is for a node that runs with
-the files of --from. It needs neither root nor a kernel nor a network. Endpoints
+the files of --from. It needs neither root nor a kernel nor a network. Servers
 keep their slots as on a node. Flags about the node and the pods apply to both
 inputs; warnings are about the new one. Ranges for --nodeport-addresses select
 addresses of the Node object, as in "render".
 
-The plan names the Services that change, with what changes for their clients,
+The plan names the Services and Balances that change, with what changes for their clients,
 and then the elements of the rules. With --from, that includes what no rule has:
-health checks, and endpoints that take no connections now. Lanes that no Service uses any more stay for
-the next one: the daemon removes them within an hour, and "apply" immediately.
+health checks, and servers that take no connections now. Lanes that nothing uses any more
+stay for the next one: the daemon removes them within an hour, and "apply" immediately.
 
 Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy diff -f services.yaml

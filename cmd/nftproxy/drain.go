@@ -37,28 +37,28 @@ type drainOptions struct {
 }
 
 const drainExit = `Exit code: 0 done; 1 with --wait, connections are still open after --timeout; 2 an
-endpoint that no Service has, the last one of a Service, or another error.`
+server that no Service or Balance has, the last one of these, or another error.`
 
 func drainCommand() *cobra.Command {
 	var o drainOptions
 	c := &cobra.Command{
-		Use:   "drain [ENDPOINT...]",
-		Short: "Take endpoints out of service before maintenance, and count their connections",
-		Long: `Keep new connections away from endpoints on this machine, as weight 0 does, and
-count the connections that are still open: when there is none, the server can be
-stopped. Existing connections stay; clients with session affinity move with their
-next connection. ENDPOINT is an address, for all of its ports, or an address with a
-port; --service limits it to one Service. Without ENDPOINT, the drained ones are
+		Use:   "drain [ADDRESS[:PORT]...]",
+		Short: "Take servers out of service before maintenance, and count their connections",
+		Long: `Keep new connections away from servers of Balances, and endpoints of Services, on
+this machine, as weight 0 does, and count the connections that are still open: when
+there is none, the server can be stopped. Existing connections stay; clients with
+affinity move with their next connection. ADDRESS stands for all of its ports;
+--service limits it to one Service or Balance. Without ADDRESS, the drained ones are
 listed.
 
-The list is a file that the running nftproxy follows: endpoints stay drained over
+The list is a file that the running nftproxy follows: servers stay drained over
 restarts and reboots, until "nftproxy undrain". Without a running nftproxy, the next
 one reads the file, as do "nftproxy apply" and "diff".
 
-Nothing changes if no Service has the endpoint, or if it is the last one of a Service
-that takes connections; --force drains it in any case.
+Nothing changes if no Service or Balance has the address, or if it is the last one of
+these that takes connections; --force drains it in any case.
 
-With --wait, the command ends when no connection to the endpoints is open any more.
+With --wait, the command ends when no connection to the servers is open any more.
 A TCP connection counts until both sides have ended it, a flow of UDP until the kernel
 forgets it, after 30 to 120 seconds without a packet. Counting connections needs root.
 
@@ -74,10 +74,10 @@ forgets it, after 30 to 120 seconds without a packet. Counting connections needs
 	}
 	o.addFlags(c)
 	f := c.Flags()
-	f.BoolVar(&o.list, "list", false, "list drained endpoints, as without ENDPOINT")
-	f.BoolVar(&o.undo, "undo", false, "end the drain of these endpoints, as \"nftproxy undrain\" does")
-	f.BoolVar(&o.force, "force", false, "drain also what no Service has, and the last endpoint of a Service")
-	f.BoolVar(&o.wait, "wait", false, "wait until no connection to the endpoints is open")
+	f.BoolVar(&o.list, "list", false, "list what is drained, as without ADDRESS")
+	f.BoolVar(&o.undo, "undo", false, "end the drain of these addresses, as \"nftproxy undrain\" does")
+	f.BoolVar(&o.force, "force", false, "drain also what no Service or Balance has, and the last one of these")
+	f.BoolVar(&o.wait, "wait", false, "wait until no connection to the servers is open")
 	f.DurationVar(&o.timeout, "timeout", 0, "longest `time` to wait; 0: no limit")
 	return c
 }
@@ -85,13 +85,13 @@ forgets it, after 30 to 120 seconds without a packet. Counting connections needs
 func undrainCommand() *cobra.Command {
 	o := drainOptions{undo: true}
 	c := &cobra.Command{
-		Use:   "undrain ENDPOINT... | --all",
-		Short: "Put drained endpoints back into service",
-		Long: `End what "nftproxy drain" began: the endpoints take new connections again, if they
-are ready and their weight is not 0. An address also means its ports; with --service,
-only what was drained for that Service.
+		Use:   "undrain ADDRESS[:PORT]... | --all",
+		Short: "Put drained servers back into service",
+		Long: `End what "nftproxy drain" began: servers of Balances, and endpoints of Services, take
+new connections again, if they are ready and their weight is not 0. An address also
+means its ports; with --service, only what was drained for that Service or Balance.
 
-Exit code: 0 done; 2 an endpoint that is not drained, or another error.`,
+Exit code: 0 done; 2 a server that is not drained, or another error.`,
 		Example: `  nftproxy undrain 10.128.0.2
   nftproxy undrain 10.128.0.2:8080 --service shop/web
   nftproxy undrain --all`,
@@ -104,9 +104,9 @@ Exit code: 0 done; 2 an endpoint that is not drained, or another error.`,
 
 func (o *drainOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.service, "service", "", "only for this `Service`: namespace/name")
-	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all endpoints")
-	f.StringVar(&o.file, "drain-file", "", "`file` with the drained endpoints (default: the file of the running nftproxy, else "+config.DefaultDrainFile+")")
+	f.StringVar(&o.service, "service", "", "only for this `Service` or Balance: namespace/name")
+	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all that are drained")
+	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained (default: the file of the running nftproxy, else "+config.DefaultDrainFile+")")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	o.colour.add(f)
 	o.daemon.addAddress(f)
@@ -189,17 +189,17 @@ func (o *drainOptions) targets(args []string) (out []drain.Target, err error) {
 func (o *drainOptions) checkFlags(c *cobra.Command, args []string) error {
 	switch {
 	case o.undo && !o.all && len(args) == 0:
-		return errors.New("name the endpoints to put back into service, or all of them with --all")
+		return errors.New("name the addresses to put back into service, or all of them with --all")
 	case o.all && (!o.undo || len(args) > 0):
-		return errors.New("--all is for undrain, without endpoints")
+		return errors.New("--all is for undrain, without addresses")
 	case o.all && o.service != "":
-		return errors.New("--all and --service exclude each other: name the endpoints of the Service")
+		return errors.New("--all and --service exclude each other: name the addresses")
 	case o.list && (o.undo || len(args) > 0):
-		return errors.New("--list takes no endpoints")
+		return errors.New("--list takes no addresses")
 	case o.undo && (o.wait || o.force):
 		return errors.New("--wait and --force are for drain, not for --undo")
 	case len(args) == 0 && !o.undo && (o.wait || o.force || o.service != ""):
-		return errors.New("name the endpoints to drain, for example 10.128.0.2 or 10.128.0.2:8080")
+		return errors.New("name the addresses to drain, for example 10.128.0.2 or 10.128.0.2:8080")
 	case o.timeout < 0 || c.Flags().Changed("timeout") && !o.wait:
 		return errors.New("--timeout is a positive time, for --wait")
 	}
@@ -213,7 +213,7 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*api.Dr
 		query.Targets = append(query.Targets, t.Encode())
 	}
 	if most, fit := query.Fits(); !fit {
-		return nil, fmt.Errorf("%d endpoints are too many for one command: name at most %d", len(targets), most)
+		return nil, fmt.Errorf("%d addresses are too many for one command: name at most %d", len(targets), most)
 	}
 	var report *api.Drains
 	err := o.daemon.ask(func(client *api.Client) (err error) {

@@ -35,15 +35,15 @@ func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain [PROTO] ADDR:PORT | [PROTO] NAMESPACE/NAME[:PORT]",
 		Short: "Trace a connection and explain where it goes",
-		Long: `Trace the first packet of a connection through the rules: which Service it is
-for, which endpoints may receive it and with which share, whether its source is
-masqueraded and by which rule, or why it is rejected or dropped; then the rules
+		Long: `Trace the first packet of a connection through the rules: which Service or
+Balance it is for, which endpoints or servers may receive it and with which share,
+whether its source is masqueraded and by which rule, or why it is rejected or dropped; then the rules
 and elements that it meets.
 
-A Service can be named in place of an address: that is its ClusterIP, of IPv4 unless
---from is an IPv6 address. PORT is a name or a number; without it the lowest port is
-explained, and the others are named. The namespace can be omitted if only one has a
-Service of that name. DNS names are not resolved.
+A Service can be named in place of an address: that is its ClusterIP, and a Balance is
+its first address, of IPv4 unless --from is an IPv6 address. PORT is a name or a number; without it the lowest port is
+explained, and the others are named. The namespace can be omitted if only one has
+that name. DNS names are not resolved.
 
 With -f, --kubeconfig or --config the rules are those that "render" prints, and
 endpoints that are left out are listed with the reason. Otherwise the rules are
@@ -90,7 +90,7 @@ func explainArguments(c *cobra.Command, args []string) error {
 	if len(args) == 1 && args[0] != "" && !slices.Contains(protocols, args[0]) {
 		return nil
 	}
-	return fmt.Errorf("expected a protocol and a destination, or a Service, for example\n  %s tcp 10.96.0.10:80\n  %s shop/web", c.CommandPath(), c.CommandPath())
+	return fmt.Errorf("expected a protocol and a destination, or a Service or Balance, for example\n  %s tcp 10.96.0.10:80\n  %s shop/web", c.CommandPath(), c.CommandPath())
 }
 
 // split returns the protocol and the destination. Without a protocol, a Service has any

@@ -109,10 +109,8 @@ func description(c *cobra.Command) string {
 func writeUsage(w io.Writer, c *cobra.Command) {
 	c.InitDefaultHelpFlag()
 	fmt.Fprintln(w, "Usage:")
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "  %s COMMAND [flags]\n", c.CommandPath())
-	} else {
-		fmt.Fprintf(w, "  %s\n", c.UseLine())
+	for _, line := range usageLines(c) {
+		fmt.Fprintf(w, "  %s\n", line)
 	}
 	if c.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
@@ -132,6 +130,23 @@ func writeUsage(w io.Writer, c *cobra.Command) {
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\n\"%s COMMAND --help\" explains a command, with examples.\n", c.CommandPath())
 	}
+}
+
+// usageLines returns how a command is called: with arguments of its own, with a command below it, or
+// in both ways.
+func usageLines(c *cobra.Command) (out []string) {
+	if !onlyCommands(c) {
+		out = append(out, c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		out = append(out, c.CommandPath()+" COMMAND [flags]")
+	}
+	return out
+}
+
+// onlyCommands reports whether a command has others below it, and takes no arguments of its own.
+func onlyCommands(c *cobra.Command) bool {
+	return c.HasAvailableSubCommands() && !strings.Contains(c.Use, " ")
 }
 
 func width(w io.Writer) int {
@@ -216,14 +231,14 @@ func groupFlags(c *cobra.Command) []flagGroup {
 	return slices.DeleteFunc(out, func(g flagGroup) bool { return g.flags == nil })
 }
 
-// nameFor returns a name in a group without the command that it is restricted to, or
-// nothing if that is another one.
+// nameFor returns a name in a group without the command that it is restricted to, with the ones below
+// it, or nothing if that is another one.
 func nameFor(c *cobra.Command, name string) string {
 	command, flag, restricted := strings.Cut(name, " ")
 	switch {
 	case !restricted:
 		return name
-	case command == c.Name():
+	case command == c.Name(), c.HasParent() && command == c.Parent().Name():
 		return flag
 	}
 	return ""

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -95,6 +96,24 @@ func TestGroupedNamesExist(t *testing.T) {
 		fields := strings.Fields(name)
 		if !flags[fields[len(fields)-1]] {
 			t.Errorf("completion of --%s: there is no such flag", name)
+		}
+	}
+}
+
+// TestHelpNamesBalances: 11.27. Help of a command that is also for machines without Kubernetes names Balances
+// where it names Services or endpoints.
+func TestHelpNamesBalances(t *testing.T) {
+	foreign := regexp.MustCompile(`\b(Services?|[Ee]ndpoints?|ENDPOINTS?)\b`)
+	for _, c := range commandTree() {
+		if path := c.CommandPath(); strings.HasPrefix(path, "nftproxy cluster") || strings.HasPrefix(path, "nftproxy migrate") {
+			continue
+		}
+		text := description(c) + "\n" + strings.Join(usageLines(c), "\n") + "\n" + c.Short
+		if found := foreign.FindString(text); found != "" && !strings.Contains(text, "Balance") {
+			t.Errorf("%s --help says %s and never Balance", c.CommandPath(), found)
+		}
+		if found := foreign.FindString(c.Short); found != "" && !strings.Contains(c.Short, "Balance") {
+			t.Errorf("%s: %q says %s and never Balance", c.CommandPath(), c.Short, found)
 		}
 	}
 }

@@ -92,8 +92,9 @@ func rootCommand() *cobra.Command {
 
 It reads objects as "kubectl get services,endpointslices,nodes -A -o yaml"
 prints them, from files or from standard input, and Balances, a short form
-for one machine, which "nftproxy new" writes. Four steps lead from a file to
-balanced traffic; the first two need neither root nor a kernel:
+for one machine, which "nftproxy new" writes: in texts about flags, a Balance
+is also a Service, and its servers are endpoints. Four steps lead from a file
+to balanced traffic; the first two need neither root nor a kernel:
 
   nftproxy validate -f services.yaml  find mistakes
   nftproxy render -f services.yaml    print the rules
@@ -103,7 +104,7 @@ balanced traffic; the first two need neither root nor a kernel:
 Others answer questions:
 
   nftproxy status                     what is wrong, and what this node serves
-  nftproxy describe shop/web          one Service: its endpoints, shares and options
+  nftproxy describe shop/web          one Service or Balance: its servers, shares and options
   nftproxy explain 10.96.0.10:80      which rules a connection meets, and where it goes
   nftproxy trace shop/web             what the rules of all programs do with a real connection
   nftproxy test shop/web              whether connections in every way go where they should

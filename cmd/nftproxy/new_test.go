@@ -96,6 +96,89 @@ backendsFrom: default/kubernetes
 	}
 }
 
+// TestNewParts: 1.67, lists of servers and defaults, and a Balance that has both.
+func TestNewParts(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ file, args, want string }{
+		{"app.yaml", "servers app 10.128.0.2 fd00::2 --backup 10.128.0.9:8443 --namespace shop", `kind: Servers
+name: app
+namespace: shop
+servers:
+- 10.128.0.2
+- fd00::2
+- {address: 10.128.0.9:8443, backup: true}
+check: tcp
+`},
+		{"", "servers app 10.128.0.2:53 --check none", "kind: Servers\nname: app\nservers:\n- 10.128.0.2:53\n"},
+		{"", "servers app app.example.com:8443 --check {http:,/healthz}", "kind: Servers\nname: app\nservers:\n- app.example.com:8443\ncheck: {http: /healthz}\n"},
+		{"defaults.yaml", "defaults --check tcp --scheduler maglev --slow-start 30s --deny 192.0.2.0/24,2001:db8::/32 --limits {connections:,100}", `kind: Defaults
+scheduler: maglev
+deny: [192.0.2.0/24, 2001:db8::/32]
+limits: {connections: 100}
+check: tcp
+slowStart: 30s
+`},
+		{"", "203.0.113.10:443-444 10.128.0.9 --servers app:8443-8444 --servers app2", "kind: Balance\nname: vip-203-0-113-10-443-444\nlisten: 203.0.113.10:443-444\n" +
+			"backends:\n- {servers: app, port: \"8443-8444\"}\n- {servers: app2}\n- 10.128.0.9\n"},
+		{"web.yaml", "203.0.113.10:443,[2001:db8::10]:443 --servers app:8443 --name web --namespace shop", `kind: Balance
+name: web
+namespace: shop
+listen: [203.0.113.10:443, "[2001:db8::10]:443"]
+backends:
+- {servers: app, port: 8443}
+`},
+	} {
+		args := append([]string{"new"}, strings.Fields(c.args)...)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], ":,", ": ")
+		}
+		r := execute("", args...)
+		if r.code != 0 || r.stdout != c.want || r.stderr != "" {
+			t.Errorf("new %s: code %d\n%s%s\nwant\n%s", c.args, r.code, r.stdout, r.stderr, c.want)
+		}
+		if c.file == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, c.file), []byte(r.stdout), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := execute("", "validate", "--strict", "-f", dir); r.code != 0 || !strings.Contains(r.stdout, "valid") {
+		t.Errorf("validate: %s%s", r.stdout, r.stderr)
+	}
+	if r := execute("", "describe", "shop/web", "-f", dir); !strings.Contains(r.stdout, "10.128.0.2:8443") || !strings.Contains(r.stdout, "maglev") {
+		t.Errorf("describe: %s%s", r.stdout, r.stderr)
+	}
+}
+
+// TestNewPartsErrors: 1.67, a problem names the argument.
+func TestNewPartsErrors(t *testing.T) {
+	for args, want := range map[string]string{
+		"servers":                                    "expected a name, and the servers",
+		"servers app":                                "expected a name, and the servers",
+		"servers App 10.128.0.2":                     `"App" is not a name`,
+		"servers app 10.0.0.300":                     `SERVER: "10.0.0.300" is not an IP address`,
+		"servers app 10.128.0.2 --check tpc":         `--check: "tpc" is not a type of health check (did you mean tcp?)`,
+		"servers app 10.128.0.2 --check {tcp":        `--check: "{tcp" cannot be read`,
+		"server app 10.128.0.2":                      `"server" is not an address with a port: did you mean servers?`,
+		"default --check tcp":                        `"default" is not an address with a port: did you mean defaults?`,
+		"defaults":                                   "expected a setting: nftproxy new defaults --check tcp",
+		"defaults --scheduler rr":                    `--scheduler: "rr" is unknown`,
+		"defaults --deny x":                          `--deny: "x" is neither an IP address nor a range`,
+		"defaults --backends-from a/b":               "unknown flag: --backends-from",
+		"defaults x --check tcp":                     `unexpected argument "x"`,
+		"203.0.113.10:443 --servers App":             `--servers: "App"`,
+		"203.0.113.10:443 --servers app:0":           `--servers:`,
+		"203.0.113.10:443 --servers app:8443:8444":   `--servers:`,
+		"203.0.113.10:443 --servers app --check tpc": `--check: "tpc" is not a type`,
+	} {
+		r := execute("", append([]string{"new"}, strings.Fields(args)...)...)
+		if r.code != exitError || !strings.Contains(r.stderr, want) || r.stdout != "" {
+			t.Errorf("new %s: code %d, %s%s\nwant %s", args, r.code, r.stdout, r.stderr, want)
+		}
+	}
+}
+
 // TestNewErrors: 12.75, a problem names the argument.
 func TestNewErrors(t *testing.T) {
 	for args, want := range map[string]string{

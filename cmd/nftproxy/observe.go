@@ -42,16 +42,16 @@ func observeCommand() *cobra.Command {
 		Use:   "observe [NAME...]",
 		Short: "Show the connections that were refused, or served: who, where and why",
 		Long: `Show connections that the rules have refused on this node, one line for each: the
-time, the client, the address that it dialled, the Service, how it ended, and why. The
+time, the client, the address that it dialled, the Service or Balance, how it ended, and why. The
 first line of each reason is followed by what to do.
 
-Connections to endpoints are there as well, with the endpoint, their outcome, who has
+Connections to endpoints and servers are there as well, with these, their outcome, who has
 ended them, how long they have lasted and, if the kernel counts them, their bytes: of all
 Services with --observe=connections, and of Services with the annotation
 nftproxy.dev/observe: connections. A connection has a line when it has ended, and another
 one before that if it is open for 2 seconds.
 
-NAME selects Services: namespace/name, or name in any namespace, where * stands for any
+NAME selects Services and Balances: namespace/name, or name in any namespace, where * stands for any
 characters. --reason, --client and --since select as well.
 
 The running nftproxy has the last 4,096 events, if it was started with --observe. Of
@@ -96,9 +96,9 @@ connections, or another error.`,
 
 // addQuery adds what selects events.
 func (o *observeOptions) addQuery(f *pflag.FlagSet) {
-	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
+	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select this `namespace`")
 	f.BoolVar(&o.refused, "refused", false, "only connections that the rules have refused")
-	f.BoolVar(&o.failed, "failed", false, "only connections without an answer: refused by rules or by their endpoint, or not answered")
+	f.BoolVar(&o.failed, "failed", false, "only connections without an answer: refused by rules or by their server, or not answered")
 	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
 	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
 	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")

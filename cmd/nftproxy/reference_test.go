@@ -113,7 +113,7 @@ func reference() []byte {
 
 func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 	text, exit := splitDescription(c)
-	fmt.Fprintf(w, "\n## %s\n\n%s\n```\n%s\n```\n", c.CommandPath(), markdown(text), usageLine(c))
+	fmt.Fprintf(w, "\n## %s\n\n%s\n```\n%s\n```\n", c.CommandPath(), markdown(text), strings.Join(usageLines(c), "\n"))
 	if exit != "" {
 		fmt.Fprintf(w, "\n**Exit code:** %s\n", inline(exit))
 	}
@@ -147,13 +147,6 @@ func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 	if len(links) > 0 {
 		fmt.Fprintf(w, "\nShared flags: %s.\n", strings.Join(links, ", "))
 	}
-}
-
-func usageLine(c *cobra.Command) string {
-	if c.HasAvailableSubCommands() {
-		return c.CommandPath() + " COMMAND [flags]"
-	}
-	return c.UseLine()
 }
 
 // sharedTitles are the groups of flags that mean the same for all commands.
@@ -246,8 +239,8 @@ func manual(c *cobra.Command) []byte {
 	var b bytes.Buffer
 	text, exit := splitDescription(c)
 	fmt.Fprintf(&b, "%% \"%s\" \"1\" \"\" \"nftproxy\" \"nftproxy\"\n", strings.ToUpper(manName(c)))
-	fmt.Fprintf(&b, "# NAME\n%s - %s\n# SYNOPSIS\n**%s**%s\n# DESCRIPTION\n%s\n",
-		manName(c), inline(c.Short), c.CommandPath(), inline(strings.TrimPrefix(usageLine(c), c.CommandPath())), markdown(text))
+	fmt.Fprintf(&b, "# NAME\n%s - %s\n# SYNOPSIS\n%s\n# DESCRIPTION\n%s\n",
+		manName(c), inline(c.Short), synopsis(c), markdown(text))
 	if c.HasAvailableSubCommands() && c.Name() != "completion" {
 		fmt.Fprint(&b, "# COMMANDS\n")
 		for _, sub := range below(c) {
@@ -294,6 +287,14 @@ func manFlag(w io.Writer, f *pflag.Flag) {
 		fmt.Fprintf(w, " *%s*", value)
 	}
 	fmt.Fprintf(w, "\n: %s\n\n", inline(usage))
+}
+
+func synopsis(c *cobra.Command) string {
+	var lines []string
+	for _, line := range usageLines(c) {
+		lines = append(lines, "**"+c.CommandPath()+"**"+inline(strings.TrimPrefix(line, c.CommandPath())))
+	}
+	return strings.Join(lines, "\n\n")
 }
 
 func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }

@@ -37,9 +37,9 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   runName + " [-f FILE] [--kubeconfig FILE | --config FILE]",
 		Short: "Keep the kernel in sync with a file or a cluster",
-		Long: `Apply the files, then watch them and apply every change immediately. An invalid
-file is reported and changes nothing: the current rules stay in place. With
---isolate-files that concerns the invalid file alone: its last valid content
+		Long: `Apply files of Balances or Services, then watch them and apply every change
+immediately. An invalid file is reported and changes nothing: the current rules stay
+in place. With --isolate-files that concerns the invalid file alone: its last valid content
 stays in use, the other files are followed, and an empty directory is valid.
 $STATE_DIRECTORY, which systemd sets, has the last valid content for restarts, and
 $RUNTIME_DIRECTORY a record of the rules, with which a restart reads none back.

@@ -103,10 +103,10 @@ func TestStatusServes(t *testing.T) {
 	answers(0, "default/web serves: 1 of 2 servers usable; ")
 	for args, want := range map[string]string{
 		"--serves wbe":              `no Balance is named "wbe": did you mean default/web?`,
-		"--serves web other":        "--serves is about one Service",
-		"--serves web --problems":   "--serves is about one Service",
-		"--serves web -n default":   "--serves is about one Service",
-		"--serves web -A":           "--serves is about one Service",
+		"--serves web other":        "--serves is about one Service or Balance: leave out",
+		"--serves web --problems":   "--serves is about one Service or Balance: leave out",
+		"--serves web -n default":   "--serves is about one Service or Balance: leave out",
+		"--serves web -A":           "--serves is about one Service or Balance: leave out",
 		"--serves web -o yaml":      "unknown format",
 		"--serves default/web -o=":  "unknown format",
 		"--serves= --color=nothing": "unknown value",

@@ -41,17 +41,17 @@ func statusCommand() *cobra.Command {
 		Use:   "status [NAME...]",
 		Short: "Show what this node serves and whether it is healthy",
 		Long: `Show what is wrong, then the state of the running nftproxy, totals, and the
-frontends that this node serves, with the number of their endpoints.
+frontends that this node serves, with the number of their endpoints or servers.
 
 Up to 30 frontends are listed. -A lists all; -n selects a namespace, and NAME one
-or more Services: namespace/name, or name in any namespace, where * stands for
-any characters. The totals are those of the selected Services.
+or more Services or Balances: namespace/name, or name in any namespace, where *
+stands for any characters. The totals are about the selected ones.
 
-ENDPOINTS is how many take new connections, as in 3/4 if the Service has more.
+ENDPOINTS or SERVERS is how many take new connections, as in 3/4 if there are more.
 A frontend without any "rejects"; one with traffic policy Local and without any
 on this node "drops". "outside" has the verdict for clients outside of the
 cluster, where that differs. CONNECTIONS are counted with --service-metrics.
-"nftproxy describe" shows each endpoint.
+"nftproxy describe" shows each of them.
 
 The running nftproxy is asked at the address where its command line and its
 configuration put it. If none runs, for example after "nftproxy apply", the
@@ -60,15 +60,15 @@ tell then whether the rules are up to date.
 
 --serves asks the running nftproxy about one Service or Balance only, for programs that
 announce its address: is a server usable, so that it takes new connections and does not
-fail its health check? The answer is one line. It does not depend on other Services, nor
+fail its health check? The answer is one line. It does not depend on others, nor
 on servers that fail while another one is usable.
 
-Exit code: 0 healthy, even if Services have problems; 1 the rules are not in sync
+Exit code: 0 healthy, even if what is served has problems; 1 the rules are not in sync
 with the source: a sync failed, there was none yet, or the source cannot be used;
 with --problems also 1 if there is any problem. 2 neither a daemon nor tables, NAME
 selects nothing, or another error. With --serves: 0 at least one server is usable;
 1 none is, even if "whenAllFail: use" still sends connections to them; 2 not known: no
-daemon answers, it has no such Service, or its last sync failed.`,
+daemon answers, it serves nothing of that name, or its last sync failed.`,
 		Example: `  nftproxy status
   nftproxy status --problems
   nftproxy status shop/web 'kube-system/*'
@@ -89,9 +89,9 @@ daemon answers, it has no such Service, or its last sync failed.`,
 	f := c.Flags()
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
-	f.StringVarP(&o.filter.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
+	f.StringVarP(&o.filter.Namespace, "namespace", "n", "", "select this `namespace`")
 	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
-	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services that have one")
+	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services and Balances that have one")
 	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	o.colour.add(f)
@@ -108,7 +108,7 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 		return err
 	}
 	if o.filter.Selects() || o.filter.Problems || o.all {
-		return errors.New("--serves is about one Service: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
+		return errors.New("--serves is about one Service or Balance: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
 	}
 	var s api.Serving
 	err := o.daemon.ask(func(client *api.Client) (err error) {

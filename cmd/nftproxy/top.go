@@ -32,10 +32,10 @@ func topCommand() *cobra.Command {
 		Use:   "top [NAMESPACE/NAME]",
 		Short: "Watch connections, changes and problems as they come",
 		Long: `Show what the running nftproxy does at present, in the whole terminal: new
-connections per second of each Service, the last changes of the rules, how long
+connections per second of each Service and Balance, the last changes of the rules, how long
 syncs take, and problems. Press ? for the keys.
 
-With NAMESPACE/NAME, show the frontends and endpoints of one Service.
+With NAMESPACE/NAME, show the frontends and endpoints, or servers, of one.
 
 Connections are counted if nftproxy runs with --service-metrics. The daemon is
 asked once a second, on its metrics server (GET /live).
@@ -56,7 +56,7 @@ error.`,
 	f := c.Flags()
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
-	f.StringVar(&o.filter, "filter", "", "list only Services with this `text` in NAMESPACE/NAME")
+	f.StringVar(&o.filter, "filter", "", "list only those with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
 	o.colour.add(f)
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json, which means --once")
@@ -67,9 +67,9 @@ error.`,
 func topArguments(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 1:
-		return fmt.Errorf("expected one Service, not %d", len(args))
+		return fmt.Errorf("expected one name, not %d", len(args))
 	case len(args) == 1 && strings.Count(args[0], "/") != 1:
-		return fmt.Errorf("%q is not a Service: write it like default/web", args[0])
+		return fmt.Errorf("%q is not the name of a Service or Balance: write it like default/web", args[0])
 	}
 	return nil
 }

@@ -255,8 +255,8 @@ func TestTopWithoutDaemon(t *testing.T) {
 	for args, want := range map[string]string{
 		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
 		"--metrics-bind-address localhost": `"localhost" is not an address`,
-		"web":                              `"web" is not a Service: write it like default/web`,
-		"a/b c/d":                          "expected one Service, not 2",
+		"web":                              `"web" is not the name of a Service or Balance: write it like default/web`,
+		"a/b c/d":                          "expected one name, not 2",
 	} {
 		if r := execute("", append([]string{"top"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: code %d, %s", args, r.code, r.stderr)

@@ -40,10 +40,10 @@ func traceCommand() *cobra.Command {
 		Long: `Wait for the next connection to a frontend, and follow its first packet and the
 first answer through all tables of nf_tables, also those of other programs:
 which rule of which program dropped, rejected, translated or marked it, and
-whether the endpoint answered. The result is compared with what "nftproxy
+whether the endpoint or server answered. The result is compared with what "nftproxy
 explain" predicts.
 
-The destination is named as for explain: a Service, or an address and a port as
+The destination is named as for explain: a Service or Balance, or an address and a port as
 clients dial it. PROTO is tcp, udp or sctp, and tcp if it is left out.
 
 --from waits for the connections of one client: an address, or a pod of this node

@@ -96,6 +96,9 @@ func (l *wordsLab) startDaemon() {
 // interface, such as --endpoint-metrics, endpoint-routes, NoEndpoints and endpoint=10.1.1.2:80.
 var foreignWords = regexp.MustCompile(`(^|[^-\w./@="])(Services?|[Ee]ndpoints?|ENDPOINTS?|SERVICES?|ClusterIPs?|load balancer IPs?|EndpointSlices?|[Pp]ods?)($|[^-\w=])`)
 
+// foreignFields are annotations of Services. A Balance has fields.
+var foreignFields = regexp.MustCompile(`nftproxy\.dev/[a-z]+(-[a-z]+)*`)
+
 // Parts of the output that are not in our words: rules and elements as nft prints them, in which
 // comments stay as they are, what the author of a file wrote, and checks about others who serve
 // Services here.
@@ -114,7 +117,7 @@ func (l *wordsLab) check(what, text string) {
 		rest = p.ReplaceAllString(rest, "")
 	}
 	for line := range strings.Lines(rest) {
-		if found := foreignWords.FindString(line); found != "" {
+		if found := foreignWords.FindString(line) + foreignFields.FindString(line); found != "" {
 			l.t.Errorf("%s says %q:\n  %s", what, strings.TrimSpace(found), strings.TrimSpace(line))
 		}
 	}
@@ -179,9 +182,12 @@ func (l *wordsLab) ofChanges() {
 		{"drain", l.Pods[1].IPv4.String(), "--service", "default/web"}, {"drain"}, {"status"}, {"undrain", "10.1.2.4", "--service", "default/web"}, {"undrain", first}, {"undrain", "--all"}} {
 		l.say(args...)
 	}
-	for _, args := range [][]string{{"set", "web", first, "weight=3"}, {"set"}, {"set", "zzz", first, "weight=3"}, {"set", "web", "10.1.2.3", "weight=3"}, {"add", "web", "10.1.2.3"},
+	for _, args := range [][]string{{"set", "web", first, "weight=3"}, {"set"}, {"describe", "web"}, {"set", "zzz", first, "weight=3"}, {"set", "web", "10.1.2.3", "weight=3"}, {"add", "web", "10.1.2.3"},
 		{"remove", "web", "10.1.2.3"}, {"remove", "none", first}, {"disable", "web", first}, {"disable", "rival", first}, {"enable", "web", first}, {"undo", "--all"}} {
-		l.say(append(args, "--control-socket", l.socket)...)
+		if args[0] != "describe" {
+			args = append(args, "--control-socket", l.socket)
+		}
+		l.say(args...)
 	}
 }
 

@@ -42,10 +42,12 @@ func Objects(before, after Side) []Service {
 		if order <= 0 {
 			change.Old, was = &was[0], was[1:]
 			c.count(change.Old.Service.Name, 1, 0)
+			c.isBalance[change.Old.Service.Name] = change.Old.Service.Balance
 		}
 		if order >= 0 {
 			change.New, is = &is[0], is[1:]
 			c.count(change.New.Service.Name, 0, 1)
+			c.isBalance[change.New.Service.Name] = change.New.Service.Balance
 		}
 		c.edits.use(change)
 		if change.Differs() || otherPolicy(change) {

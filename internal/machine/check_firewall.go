@@ -313,7 +313,7 @@ func fastPath(f *Facts, u Use) []Finding {
 	}
 	message := "the kernel passes the test: established connections skip the rules of all programs"
 	if u.ClosesTCP {
-		message += "; with --conntrack-tcp-cleanup, of TCP only those to Services with nftproxy.dev/on-failure: keep"
+		message += u.Words.Text("; with --conntrack-tcp-cleanup, of TCP only those to Services with nftproxy.dev/on-failure: keep")
 	}
 	if len(f.FlowTables) > 0 {
 		message += fmt.Sprintf("; connections that another flow table (%s) takes first stay there", names(f.FlowTables))

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 const (
@@ -120,12 +121,20 @@ func (h *history) addServices(s *agent.Sync) {
 	for _, name := range names {
 		text, ok := what[name]
 		if !ok {
-			text = fmt.Sprintf("changed, together with %d other Services", len(names)-1)
+			text = wordsOf(s).Sprintf("changed, together with %d other Services", len(names)-1)
 		}
 		h.services[name] = changed{at: s.Started, took: s.Duration, what: text}
 	}
 	h.addEndpoints(s)
 	h.forget()
+}
+
+// wordsOf returns the words for all that a node serves after a sync.
+func wordsOf(s *agent.Sync) words.Vocabulary {
+	if s.Router == nil {
+		return words.Kubernetes
+	}
+	return s.Router.Words()
 }
 
 // addEndpoints adds the endpoint of Services that have one.

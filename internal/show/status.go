@@ -206,8 +206,11 @@ func (p *statusPrinter) totals(r *api.Status) {
 	if r.Filtered {
 		name = "selected"
 	}
-	p.Fact(name, "%s, %s, %s in use",
-		words.Among(r.Services, r.Balances).Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), p.Count(r.Endpoints, "endpoint"))
+	in := p.Words
+	if r.Services > 0 {
+		in = words.Among(r.Services, r.Balances)
+	}
+	p.Fact(name, "%s, %s, %s in use", in.Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), p.Count(r.Endpoints, "endpoint"))
 	if len(r.NodePortAddresses) > 0 {
 		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
 	}

@@ -18,6 +18,8 @@ func TestText(t *testing.T) {
 		{`"endpoint" and @endpoints, endpoint=1, kubernetes.io/service-name`, `"endpoint" and @endpoints, endpoint=1, kubernetes.io/service-name`, `"endpoint" and @endpoints, endpoint=1, kubernetes.io/service-name`},
 		{"no Service: missing ]: `[an endpoint in` of \"the Service\", of 5\" endpoints", "no Balance: missing ]: `[an endpoint in` of \"the Service\", of 5\" servers", "no Service or Balance: missing ]: `[an endpoint in` of \"the Service\", of 5\" endpoints"},
 		{"endpoints on other machines or in pods", "servers on other machines", "endpoints on other machines or in pods"},
+		{"remove its address from nftproxy.dev/denied-sources", "remove its address from deny", "remove its address from nftproxy.dev/denied-sources"},
+		{"neither a pod's nor in a source range; --from names one", "in no list of clients; --from names one", "neither a pod's nor in a source range; --from names one"},
 		{"servers and frontends", "servers and frontends", "servers and frontends"},
 		{"", "", ""},
 	} {

@@ -34,6 +34,9 @@ func tagOf(f reflect.StructField) string {
 	return name
 }
 
+// HasDefault reports whether [Defaults] may have a field of a Balance.
+func HasDefault(field string) bool { return slices.Contains(defaultFields, field) }
+
 // ReadDefaults reads defaults, and returns the problems with their text and with their fields.
 func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, found []*manifest.FieldError) {
 	d = new(Defaults)
@@ -51,7 +54,7 @@ func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, fo
 		}
 	}
 	for _, f := range d.try() {
-		if field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), "."); slices.Contains(defaultFields, field) {
+		if field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), "."); HasDefault(field) {
 			found = append(found, f)
 		}
 	}
