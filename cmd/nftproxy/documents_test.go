@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,7 +75,7 @@ func parses(line string) error {
 	if err != nil {
 		return err
 	}
-	if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder.MatchString(rest[0]) {
+	if onlyCommands(c) && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder.MatchString(rest[0]) {
 		return unknownCommand(c, rest[0])
 	}
 	c.InitDefaultHelpFlag()
@@ -83,6 +84,53 @@ func parses(line string) error {
 		return nil // prose names a flag without a value
 	}
 	return err
+}
+
+// TestBalancerPage: the page of what a load balancer has names tests and benchmarks that exist, and the example has
+// the number of lines that it says.
+func TestBalancerPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/balancer.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := make(map[string]bool)
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
+	for _, pattern := range []string{"*_test.go", "../../test/*_test.go", "../../test/*/*_test.go", "../../internal/*/*_test.go", "../../internal/*/*/*_test.go", "../../deploy/*/*_test.go", "../../e2e/*_test.go"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range declared.FindAllSubmatch(text, -1) {
+				functions[string(m[1])] = true
+			}
+		}
+	}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) < 3 || cells[0] == "| what" {
+			continue
+		}
+		rows++
+		named := regexp.MustCompile("`((?:Test|Benchmark)\\w+)`").FindAllStringSubmatch(cells[len(cells)-1], -1)
+		if len(named) == 0 {
+			t.Errorf("no test: %s", line)
+		}
+		for _, m := range named {
+			if !functions[m[1]] {
+				t.Errorf("there is no %s: %s", m[1], line)
+			}
+		}
+	}
+	example, err := os.ReadFile("../../docs/examples/three.yaml")
+	if lines := fmt.Sprintf("| %d lines;", strings.Count(string(example), "\n")); err != nil || rows < 30 || !strings.Contains(string(page), lines) {
+		t.Errorf("%d rows, and the example has %s %v", rows, lines, err)
+	}
 }
 
 // TestParses proves that the check of command lines finds mistakes.
