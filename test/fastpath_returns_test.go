@@ -32,10 +32,7 @@ func TestFastPathKilled(t *testing.T) {
 			c.write(web)
 			d := c.start()
 			c.awaitServing(web)
-			flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
-			for _, f := range flows {
-				c.isFast(t, f)
-			}
+			flows := c.openFastFrom(t, c.Client, web.clusterIP)
 			if err := d.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -53,12 +50,7 @@ func TestFastPathKilled(t *testing.T) {
 			web.Pods = c.Pods[1:]
 			c.write(web)
 			c.start()
-			for i := range flows {
-				if f := &flows[i]; f.network == "udp" {
-					f.moves(t, "pod-1")
-				}
-				c.isFast(t, flows[i])
-			}
+			c.goTo(t, flows, web)
 		})
 	}
 }

@@ -23,10 +23,7 @@ func TestFastPathRoute(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
 	c.startServing(web)
-	flows := openFlowsFor(t, c.Pods[1], web.clusterIP, answerTime)
-	for _, f := range flows {
-		c.isFast(t, f)
-	}
+	flows := c.openFastFrom(t, c.Pods[1], web.clusterIP)
 	pod.TestScript(t, "nft add table inet way '{ counter second { }; chain input { type filter hook input priority 0; iifname second counter name second; }; }'")
 	c.reroute(t, pod)
 	for _, f := range flows {

@@ -145,10 +145,7 @@ func TestFastPathTrafficControl(t *testing.T) {
 		device string
 		parent uint32
 	}{{"uplink", netlink.HANDLE_MIN_INGRESS}, {c.Pods[0].Name, netlink.HANDLE_MIN_EGRESS}} {
-		flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
-		for _, f := range flows {
-			c.isFast(t, f)
-		}
+		flows := c.openFastFrom(t, c.Client, web.clusterIP)
 		stop := c.dropAt(t, at.device, at.parent)
 		for _, f := range flows {
 			f.Within(silence)

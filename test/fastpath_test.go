@@ -80,16 +80,17 @@ func TestFastPathSettings(t *testing.T) {
 	}
 	c.write(append([]service{web, other}, stays...)...)
 	c.startServing(web)
-	flows, others := openFlowsFor(t, c.Client, web.clusterIP, answerTime), openFlowsFor(t, c.Client, other.clusterIP, answerTime)
-	for _, f := range append(flows, others...) {
-		c.isFast(t, f)
-	}
+	var stay []flow
 	for _, s := range stays {
 		for _, f := range openFlowsFor(t, c.Client, s.clusterIP, answerTime) {
 			if f.network == "tcp" || s.Name != "closes" {
-				c.isSlow(t, f)
+				stay = append(stay, f)
 			}
 		}
+	}
+	flows, others := c.openFastFrom(t, c.Client, web.clusterIP), c.openFastFrom(t, c.Client, other.clusterIP)
+	for _, f := range stay { // the older ones
+		c.isSlow(t, f)
 	}
 	web.Annotations = map[string]string{"nftproxy.dev/fast-path": "avoid"}
 	c.write(append([]service{web, other}, stays...)...)
@@ -97,9 +98,7 @@ func TestFastPathSettings(t *testing.T) {
 		c.leaves(t, f)
 		c.isSlow(t, f)
 	}
-	for _, f := range others {
-		c.isFast(t, f)
-	}
+	c.areFast(t, others)
 }
 
 // 9.29, 9.33: only Services that ask for it, with --fast-path=services; without one there is no table, and
@@ -119,9 +118,7 @@ func TestFastPathServices(t *testing.T) {
 	}
 	web.Annotations = map[string]string{"nftproxy.dev/fast-path": "use"}
 	c.write(web)
-	for _, f := range flows {
-		c.isFast(t, f)
-	}
+	c.areFast(t, flows)
 	d.stop(t)
 	for _, f := range flows {
 		c.leaves(t, f)
@@ -134,10 +131,7 @@ func TestFastPathDevices(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
 	c.startServing(web)
-	flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
-	for _, f := range flows {
-		c.isFast(t, f)
-	}
+	flows := c.openFastFrom(t, c.Client, web.clusterIP)
 	for i := range 20 {
 		name := fmt.Sprint("came", i%2)
 		err := c.Node.Do(func() error {
@@ -161,9 +155,7 @@ func TestFastPathDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, f := range flows {
-		c.isFast(t, f)
-	}
+	c.areFast(t, flows)
 }
 
 // 9.36: beside a flow table of another program, connections are answered as before, whichever has
@@ -177,18 +169,9 @@ func TestFastPathBesideAnother(t *testing.T) {
 			web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 			c.write(web)
 			c.startServing(web)
-			flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
-			for _, f := range flows {
-				c.isFast(t, f)
-			}
+			flows := c.openFastFrom(t, c.Client, web.clusterIP)
 			web.Pods = c.Pods[1:2]
-			c.write(web)
-			for i := range flows {
-				if f := &flows[i]; f.network == "udp" {
-					f.moves(t, "pod-1")
-				}
-				c.isFast(t, flows[i])
-			}
+			c.movesFast(t, flows, web)
 		})
 	}
 }
@@ -200,10 +183,7 @@ func TestFastPathSkips(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
 	c.startServing(web)
-	flows := openFlowsFor(t, c.Client, web.clusterIP, answerTime)
-	for _, f := range flows {
-		c.isFast(t, f)
-	}
+	flows := c.openFastFrom(t, c.Client, web.clusterIP)
 	c.nftLoad("table inet wall { chain forward { type filter hook forward priority filter; drop; }; }")
 	for _, f := range flows {
 		for range 10 {

@@ -195,11 +195,33 @@ func (c *cluster) openEachFast(t *testing.T, web service, pods ...*netlab.Host) 
 	return flows
 }
 
+// openFastFrom opens flows from a host, and waits until all are in a flow table.
+func (c *cluster) openFastFrom(t *testing.T, from *netlab.Host, to func(model.Family) netip.AddrPort) []flow {
+	t.Helper()
+	flows := openFlowsFor(t, from, to, answerTime)
+	c.areFast(t, flows)
+	return flows
+}
+
+// areFast waits until all flows are in a flow table.
+func (c *cluster) areFast(t *testing.T, flows []flow) {
+	t.Helper()
+	for _, f := range flows {
+		c.isFast(t, f)
+	}
+}
+
 // movesFast replaces the endpoint of a Service: datagrams move to the new one, and all flows
 // are in the flow table again.
 func (c *cluster) movesFast(t *testing.T, flows []flow, web service) {
 	t.Helper()
 	c.write(web)
+	c.goTo(t, flows, web)
+}
+
+// goTo waits until datagrams go to the endpoint of a Service, and all flows are in the flow table.
+func (c *cluster) goTo(t *testing.T, flows []flow, web service) {
+	t.Helper()
 	for i := range flows {
 		if f := &flows[i]; f.network == "udp" {
 			f.moves(t, web.Pods[0].Name)
