@@ -18,7 +18,8 @@ import (
 // of a dial that has too few, which ends it later and without a reason.
 const leastHops = 8
 
-// usualHops are those that a kernel gives its packets (net.ipv4.ip_default_ttl).
+// usualHops are the most that a relay gives: those of a kernel by default. A machine may give more
+// (net.ipv4.ip_default_ttl), which would start anew each time.
 const usualHops = 64
 
 // saveRequests has the kernel keep the SYN of each connection until hops reads it. If it
@@ -66,9 +67,10 @@ func hops(client *net.TCPConn) (left uint8) {
 func dial(ctx context.Context, to netip.AddrPort, left uint8) (*net.TCPConn, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)
-	if left > 1 && left <= usualHops {
+	if left > 1 {
+		n := min(left-1, usualHops)
 		d.Control = func(_, _ string, raw syscall.RawConn) (err error) {
-			failed := raw.Control(func(fd uintptr) { err = setHops(int(fd), to.Addr().Is4(), left-1) })
+			failed := raw.Control(func(fd uintptr) { err = setHops(int(fd), to.Addr().Is4(), n) })
 			if failed != nil {
 				return failed
 			}
