@@ -253,6 +253,9 @@ func TestConnectionsOfService(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.has([]string{"observe", "default/web"}, "client-closed: the client has ended the connection; ")
+	if o := w.observed("service=default/web&outcome=unanswered"); len(o.Events) > 0 { // the range has its address, too
+		t.Errorf("one connection is observed twice: %+v", o.Events)
+	}
 	if o := w.observed("service=default/ending"); len(o.Events) > 0 {
 		t.Errorf("a Service without the annotation: %+v", o.Events)
 	}
@@ -262,6 +265,27 @@ func TestConnectionsOfService(t *testing.T) {
 	eventually(t, func() error {
 		if hasRules() {
 			return errors.New("rules are left")
+		}
+		return nil
+	})
+}
+
+// TestObservedLocalhost: 6.17, 17.16. The event about a connection to a NodePort on localhost has the
+// connection that nftproxy opens for it.
+func TestObservedLocalhost(t *testing.T) {
+	w := newWatched(t, nil, "--observe=connections", "--nodeport-addresses=primary,localhost")
+	for _, f := range model.Families {
+		w.becomes(w.Node, onLocalhost(w.web, f), nil)
+	}
+	eventually(t, func() error {
+		for _, f := range model.Families {
+			if !slices.ContainsFunc(w.observed("service=default/web").Events, func(e api.Observation) bool {
+				client, err := netip.ParseAddrPort(e.Client)
+				return err == nil && client.Addr() == w.Node.Address(f) && e.Frontend == w.web.nodePort(w.Node, f).String() &&
+					e.Outcome == model.Served.String()
+			}) {
+				return fmt.Errorf("no event about the connection of the node over %s", f)
+			}
 		}
 		return nil
 	})

@@ -38,6 +38,7 @@ type followed struct {
 	begun    time.Time
 	ended    time.Time // zero: not yet
 	how      string    // it ended: a course
+	due      bool      // its end is to be told
 	told     bool      // that it was answered
 	searched time.Time
 }
@@ -246,6 +247,9 @@ func (s *Connections) due(now time.Time) (out []*followed) {
 		n++
 	}
 	out = append(out, s.ended[:n]...)
+	for _, c := range out {
+		c.due = true
+	}
 	if s.ended = slices.Delete(s.ended, 0, n); len(s.ended) == 0 {
 		s.ended = nil // give the memory back
 	}
@@ -263,6 +267,9 @@ func (s *Connections) due(now time.Time) (out []*followed) {
 func (s *Connections) tell(c *followed, entry *conntrack.Entry, now time.Time) *Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !c.ended.IsZero() && !c.due {
+		return nil // it has ended meanwhile
+	}
 	e := &Event{Time: now, Protocol: c.Protocol, Client: c.Client, Dialled: c.Dialled, Endpoint: c.endpoint, Service: c.port}
 	switch ended := !c.ended.IsZero(); {
 	case ended && c.how == model.ServerReset && entry == nil && !c.told: // the kernel has removed the entry

@@ -35,6 +35,7 @@ type course struct {
 	counts bool
 	err    error
 	asked  int
+	during func() // what happens while the kernel is asked; nil: nothing
 	told   []string
 }
 
@@ -42,6 +43,10 @@ func newCourse() *course {
 	c := &course{}
 	c.Connections = NewConnections(func(of []conntrack.Connection) ([]*conntrack.Entry, error) {
 		c.asked += len(of)
+		if during := c.during; during != nil {
+			c.during = nil
+			during()
+		}
 		out := make([]*conntrack.Entry, len(of))
 		for i := range out {
 			out[i] = c.entry
@@ -123,6 +128,22 @@ func TestLongConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndMeanwhile: 17.17. A connection that ends while the kernel is asked about it, as one that is open, has one
+// event about its end.
+func TestEndMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newCourse()
+		f.entry = &conntrack.Entry{Replied: true}
+		f.begin(logged(true, false), frontendEnd, samplePort("web"))
+		f.during = func() { f.end(logged(false, false)) }
+		f.after(patience)
+		f.after(judging)
+		if want := "[server-closed 2s]"; fmt.Sprint(f.told) != want || len(f.open)+len(f.ended) > 0 {
+			t.Errorf("%s, want %s", f.told, want)
+		}
+	})
 }
 
 // TestNeedlessQuestions: 17.17. A connection that has ended without a reset is looked up only for its bytes.
