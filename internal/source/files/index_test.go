@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -95,6 +96,34 @@ func TestInterruptedEdit(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFilesThatComeAndGo: while a load fails, files that come and go are not remembered.
+func TestFilesThatComeAndGo(t *testing.T) {
+	objects := []string{editedObject(rand.New(rand.NewPCG(1, 2)), 0)}
+	s, path := follow(t, []byte(fileOf(false, objects)))
+	dir := filepath.Dir(path)
+	s.files.Paths = []string{dir}
+	_, err := s.Load()
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, "wrong.yaml"), []byte("kind: Service\nmetadata: {name: 1}\n"), 0o600))
+	for i := range 10 {
+		other := filepath.Join(dir, fmt.Sprintf("other%d.yaml", i))
+		check(t, os.WriteFile(other, []byte(strings.ReplaceAll(fileOf(false, objects), "s0", fmt.Sprintf("other%d", i))), 0o600))
+		if _, err := s.Load(); err == nil {
+			t.Fatal("no problem")
+		}
+		if s.files.known.now[other] == nil {
+			t.Fatalf("%s is not known while it is there", other)
+		}
+		check(t, os.Remove(other))
+	}
+	if _, err := s.Load(); err == nil {
+		t.Fatal("no problem")
+	}
+	if n := len(s.files.known.now); n > 2 || s.files.known.now[path] == nil {
+		t.Errorf("%d files are known, of 2", n)
 	}
 }
 

@@ -25,6 +25,7 @@ type known struct {
 	docs   parts
 	layout layout
 	broken bool // the file has problems
+	valid  bool // a load with it has not failed
 	edited bool // by the last load
 }
 
@@ -54,11 +55,17 @@ func (d *documents) begin() {
 }
 
 // end ends it, and forgets what it did not use. After a load that has failed, files that are gone
-// or broken, which may be written at this moment, are known as they were.
+// or broken, which may be written at this moment, are known as they were. Files that are gone are
+// only those of the last load that has not failed: others could come and go without end.
 func (d *documents) end(failed bool) {
+	if !failed {
+		for _, k := range d.now {
+			k.valid = true
+		}
+	}
 	if d.differs = failed && d.linked; failed {
 		for file, k := range d.before {
-			if now := d.now[file]; now == nil || now.broken {
+			if now := d.now[file]; now == nil && k.valid || now != nil && now.broken {
 				d.now[file] = k
 			}
 		}
