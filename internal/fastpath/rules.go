@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // rules are the rules of the node in a self-test: they translate destinations, masquerade, and
@@ -22,7 +23,7 @@ type rules struct {
 }
 
 func newRules(ns int) (*rules, error) {
-	conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(ns))
+	conn, err := nftconn.Open(nftables.AsLasting(), nftables.WithNetNSFd(ns))
 	if err != nil {
 		return nil, fmt.Errorf("open a socket of nf_tables: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // TableName is the name of the table, of the family inet.
@@ -58,7 +59,7 @@ func create(o options) (*table, error) {
 	if o.netns != 0 {
 		with = append(with, nftables.WithNetNSFd(o.netns))
 	}
-	conn, err := nftables.New(with...)
+	conn, err := nftconn.Open(with...)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket of nf_tables: %w", err)
 	}

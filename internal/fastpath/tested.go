@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // markerName is the name of an empty table. It says that the kernel has passed the test since
@@ -19,7 +20,7 @@ const markerName = "nftproxy-fast-path-tested"
 // Test runs [SelfTest] and leaves the result in the kernel, for [Tested] of another process.
 func Test(ctx context.Context) error {
 	tested := SelfTest(ctx)
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		return errors.Join(tested, err)
 	}
@@ -50,7 +51,7 @@ func Tested(ctx context.Context) error {
 }
 
 func isMarked() (bool, error) {
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		return false, err
 	}
@@ -69,7 +70,7 @@ func has(conn *nftables.Conn, name string) (bool, error) {
 // Takes reports whether established connections to a frontend take the fast path of this
 // machine now.
 func Takes(f model.Frontend) (bool, error) {
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		return false, err
 	}
@@ -88,7 +89,7 @@ func Takes(f model.Frontend) (bool, error) {
 
 // RemoveMarker removes what [Test] has left.
 func RemoveMarker() (removed bool, err error) {
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		return false, err
 	}

@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/nftables"
-
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -168,7 +167,7 @@ func (m *Monitor) addRules(f *Facts) {
 
 // generation returns the number of the last change of the ruleset.
 func generation() (uint32, bool) {
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		return 0, false
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // readNFTables reads the chains of other programs, and the rules that matter: all
@@ -20,7 +21,7 @@ import (
 func (f *Facts) readNFTables() {
 	err := netlinkio.Retry(raced, func() error {
 		f.Chains = nil
-		conn, err := nftables.New()
+		conn, err := nftconn.Open()
 		if err != nil {
 			return err
 		}

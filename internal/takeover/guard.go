@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // guardTable is there for some milliseconds. The kernel removes it with the socket of its
@@ -18,7 +20,7 @@ const guardTable = "nftproxy-takeover"
 // tracking, and returns how to end that. Without it, a packet between the two entries of a
 // connection would begin a new one, with another endpoint; its sender repeats a dropped one.
 func guard() (end func() error, err error) {
-	conn, err := nftables.New(nftables.AsLasting())
+	conn, err := nftconn.Open(nftables.AsLasting())
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}

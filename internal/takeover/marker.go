@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // KubeProxyTable is the table of nftables mode.
@@ -75,7 +76,7 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 // it removed.
 func RemoveMarkers() (removed []string, err error) {
 	var r report
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		return nil, fmt.Errorf("remove markers: open netlink socket: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // Remove removes kube-proxy's leftovers from the network namespace of the calling thread, and
@@ -73,7 +74,7 @@ var families = []family{
 // nftables removes the tables of nftables mode, and the chains of the other
 // modes where iptables keeps them in nf_tables. Each table is one transaction.
 func (r *report) nftables(m Marker) {
-	conn, err := nftables.New()
+	conn, err := nftconn.Open()
 	if err != nil {
 		r.left(err, "rules of kube-proxy: open netlink socket")
 		return

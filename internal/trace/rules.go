@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // Rules looks up the rules that a packet has met, in the network namespace of the calling
@@ -31,7 +32,7 @@ type Rules struct {
 func NewRules(own func(Place) []string) (*Rules, error) {
 	r := &Rules{Own: own, known: make(map[Place][]rule)}
 	var err error
-	if r.conn, err = nftables.New(); err != nil {
+	if r.conn, err = nftconn.Open(); err != nil {
 		return nil, err
 	}
 	r.chains, err = r.conn.ListChains()

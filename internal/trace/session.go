@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
 // Session is a trace that is on. It is not safe for concurrent use.
@@ -45,7 +46,7 @@ func (s *Session) open() (err error) {
 	if err := s.nl.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return permission(fmt.Errorf("receive traces of packets: %w", err))
 	}
-	if s.tables, err = nftables.New(nftables.AsLasting()); err != nil {
+	if s.tables, err = nftconn.Open(nftables.AsLasting()); err != nil {
 		return fmt.Errorf("open netlink socket: %w", err)
 	}
 	number, err := s.tables.GetPortID()
