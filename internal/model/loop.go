@@ -1,6 +1,7 @@
 package model
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -40,11 +41,12 @@ func (r *Router) Loops(name ServiceName) (out []Loop) {
 	if !ok {
 		return nil
 	}
+	known := make(map[netip.AddrPort]bool) // which may be many
 	for i := range s.routes {
 		route := &s.routes[i]
 		for _, e := range slices.Concat(route.Inside().Endpoints, route.Outside().Endpoints) {
-			known := func(l Loop) bool { return l.Endpoint.Address() == e.Address() }
-			if to := r.loop(route, e); to != nil && !slices.ContainsFunc(out, known) {
+			if to := r.loop(route, e); to != nil && !known[e.Address()] {
+				known[e.Address()] = true
 				out = append(out, Loop{e, to.Service.Object()})
 			}
 		}
