@@ -60,15 +60,18 @@ var (
 // watchChains returns the chains that log first packets and ends of connections.
 //
 //	ct status ! dnat return
-//	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96
-//	meta l4proto udp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96
+//	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96 return
+//	meta l4proto udp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96 return
 //
-//	tcp flags fin,rst ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "end" group 28272 snaplen 96
+//	tcp flags fin,rst ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "end" group 28272 snaplen 96 return
+//
+// A packet is logged once: the address of a range can have an observed port besides.
 func watchChains(r *model.Routing, o options) []*nft.Chain {
 	if !o.has(observed) {
 		return nil
 	}
-	first := &nft.Chain{Name: watchChain, Rules: []nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Return}}}}
+	back := nft.Verdict{Action: nft.Return}
+	first := &nft.Chain{Name: watchChain, Rules: []nft.Rule{{nft.NotTranslated{}, back}}}
 	var ends []nft.Rule
 	for _, s := range nft.Shapes {
 		if !o.watches(r, s) {
@@ -76,9 +79,9 @@ func watchChains(r *model.Routing, o options) []*nft.Chain {
 		}
 		in := nft.InSet{Key: watchOriginal[s], Set: observedSet(s)}
 		for _, p := range model.Protocols { // nft requires it before "proto-dst"
-			first.Rules = append(first.Rules, nft.Rule{nft.ProtocolIs{Protocol: p}, in, observedLog(r, model.ConnectionPrefix)})
+			first.Rules = append(first.Rules, nft.Rule{nft.ProtocolIs{Protocol: p}, in, observedLog(r, model.ConnectionPrefix), back})
 		}
-		ends = append(ends, nft.Rule{nft.EndsTCP{}, in, observedLog(r, model.EndPrefix)})
+		ends = append(ends, nft.Rule{nft.EndsTCP{}, in, observedLog(r, model.EndPrefix), back})
 	}
 	return slices.Concat([]*nft.Chain{
 		first,
@@ -96,7 +99,7 @@ func dialledChains(r *model.Routing, o options) []*nft.Chain {
 	var rules []nft.Rule
 	for _, s := range nft.Shapes {
 		if o.watches(r, s) {
-			rules = append(rules, nft.Rule{nft.InSet{Key: watchDialled[s], Set: observedSet(s)}, observedLog(r, model.DialledPrefix)})
+			rules = append(rules, nft.Rule{nft.InSet{Key: watchDialled[s], Set: observedSet(s)}, observedLog(r, model.DialledPrefix), nft.Verdict{Action: nft.Return}})
 		}
 	}
 	return []*nft.Chain{
