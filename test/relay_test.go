@@ -89,7 +89,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("explain:\n%s", out)
 		}
 	}
-	w.has([]string{"describe", "web"}, "nftproxy run relays the connections, at about ten times the cost of rules")
+	w.has([]string{"describe", "web"}, "nftproxy run relays the connections, at up to ten times the cost of rules")
 	w.has([]string{"status", "-A"}, "relay")
 	w.has([]string{"top", "--once"}, "relay 6")
 	w.kill(w.Pods[0])

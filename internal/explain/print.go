@@ -43,7 +43,7 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 		p.Fact("frontend", "%s, a range of ports", r.Frontend)
 	}
 	if port := r.Outcomes[0].Relay; port != 0 {
-		p.Fact(setting.Relay.Label, "nftproxy run accepts the connection at port %d, and makes one of its own to a server, at about ten times the cost of rules", port)
+		p.Fact(setting.Relay.Label, "nftproxy run accepts the connection at port %d, and makes one of its own to a server, at up to ten times the cost of rules", port)
 	}
 	p.outcomes(r)
 	p.maglev(r)

@@ -276,7 +276,7 @@ var SlowStart = &Setting{
 // API server.
 var Relay = &Setting{
 	Label: "relay", Kind: "relay", Field: "relay",
-	Meaning: "whether nftproxy run relays each connection, at about ten times the cost of rules: true, or proxy-v2 for a header of the PROXY protocol, version 2, to the server; a second server takes a connection that the first one refuses, and servers on 127.0.0.1 can serve",
+	Meaning: "whether nftproxy run relays each connection, at up to ten times the cost of rules: true, or proxy-v2 for a header of the PROXY protocol, version 2, to the server; a second server takes a connection that the first one refuses, and servers on 127.0.0.1 can serve",
 	More:    " ([the relay](relay.md), [4.96](behaviour.md#s4.96))",
 	Value:   "word", Form: Raw, Words: model.RelayNames, Default: "none",
 	Schema:      map[string]any{"enum": []any{false, true, model.RelayNames[model.ProxyV2Relay-1]}},
@@ -285,8 +285,8 @@ var Relay = &Setting{
 	Text:        func(v *Values) string { return wordText(model.RelayNames, v.Relay) },
 	stated:      func(s *Stated) *string { return &s.Relay },
 	sentences: map[string]string{
-		model.RelayNames[model.PlainRelay-1]:   "nftproxy run relays the connections, at about ten times the cost of rules",
-		model.RelayNames[model.ProxyV2Relay-1]: "nftproxy run relays the connections, at about ten times the cost of rules, and sends servers a header of the PROXY protocol",
+		model.RelayNames[model.PlainRelay-1]:   "nftproxy run relays the connections, at up to ten times the cost of rules",
+		model.RelayNames[model.ProxyV2Relay-1]: "nftproxy run relays the connections, at up to ten times the cost of rules, and sends servers a header of the PROXY protocol",
 	},
 }
 
