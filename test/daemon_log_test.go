@@ -192,8 +192,9 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	c.write(web)
 	// The input's directory may be another file system.
 	const readOnly = `mount --make-rprivate / && mount -o remount,bind,ro / && ! touch "/$0" 2>/dev/null && exec "$@"`
+	drains := "--drain-file=" + filepath.Join(t.TempDir(), "drain.yaml") // in a directory that is there
 	d := c.start(func(cmd *exec.Cmd) {
-		own := append([]string{"unshare", "--mount", "sh", "-c", readOnly, "nftproxy-was-here", cmd.Path}, cmd.Args[1:]...)
+		own := append([]string{"unshare", "--mount", "sh", "-c", readOnly, "nftproxy-was-here", cmd.Path}, append(cmd.Args[1:], drains)...)
 		unshare, err := exec.LookPath(own[0])
 		if err != nil {
 			t.Fatal(err)
