@@ -52,6 +52,28 @@ func TestFastPathFirstPackets(t *testing.T) {
 	}
 }
 
+// 9.31: connections to frontends that are not in the set of single ones, that have a list of
+// clients, or whose packets are logged, stay with the rules.
+func TestFastPathStays(t *testing.T) {
+	c := fastCluster(t, 1, "all")
+	c.flags = append(c.flags, "--observe=refusals", "--nodeport-addresses=all")
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	ranged := service{Name: "ranged", N: 2, Pods: c.Pods, Annotations: ports("8000-8999"), Dialled: echoPort}
+	observed := service{Name: "observed", N: 3, Pods: c.Pods, Annotations: map[string]string{"nftproxy.dev/observe": "connections"}}
+	limited := service{Name: "limited", N: 4, Pods: c.Pods, Annotations: listed(clientRanges, nil)} // a list of all addresses is none
+	c.write(web, ranged, observed, limited)
+	c.startServing(web)
+	var stay []flow
+	for _, s := range []service{ranged, observed, limited} {
+		stay = append(stay, openFlowsFor(t, c.Client, s.clusterIP, answerTime)...)
+	}
+	stay = append(stay, openFlowsFor(t, c.Client, func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) }, answerTime)...)
+	c.openFastFrom(t, c.Client, web.clusterIP) // later: the others could have taken it
+	for _, f := range stay {
+		c.isSlow(t, f)
+	}
+}
+
 // segment returns how many bytes the client sends in a segment at most.
 func (s *shaped) segment() (bytes int) {
 	s.t.Helper()
