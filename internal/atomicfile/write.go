@@ -1,4 +1,4 @@
-// Package atomicfile replaces files in one step.
+// Package atomicfile replaces and removes files in one step.
 package atomicfile
 
 import (
@@ -28,6 +28,18 @@ func Replace(path string, data []byte) error {
 		}
 		return errors.Join(err, f.Chmod(about.Mode().Perm()))
 	})
+}
+
+// Remove removes a file, which need not exist.
+func Remove(path string) error {
+	// On a file system that cannot be written, removing fails before the kernel looks for the file.
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func write(path string, data []byte, own func(*os.File) error) (err error) {

@@ -93,14 +93,7 @@ func (f File) last() (List, error) {
 // keep makes a list the last one.
 func (f File) keep(l List) error {
 	if len(l) == 0 {
-		// On a file system that cannot be written, removing fails before the kernel looks for the file.
-		if _, err := os.Lstat(f.Copy()); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err := os.Remove(f.Copy()); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return atomicfile.Remove(f.Copy())
 	}
 	if last, err := f.last(); err == nil && last.Equal(l) {
 		return nil

@@ -5,7 +5,6 @@ package vitals
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -232,7 +232,7 @@ func (a *Actor) write(name model.ServiceName) error {
 	path := a.path(name)
 	serves, known := a.known[name]
 	if !known {
-		return remove(path)
+		return atomicfile.Remove(path)
 	}
 	if err := a.prepare(); err != nil {
 		return err
@@ -246,14 +246,6 @@ func (a *Actor) write(name model.ServiceName) error {
 		return err
 	}
 	return os.Rename(draft, path)
-}
-
-// remove removes a file that may be gone.
-func remove(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // sweep removes the files of Balances that an earlier run has known. Files of others, in a directory
@@ -273,7 +265,7 @@ func (a *Actor) sweep() {
 		if !form || known || e.Type() != fs.FileMode(0) || !isOurs(path) {
 			continue
 		}
-		if err := remove(path); err != nil {
+		if err := atomicfile.Remove(path); err != nil {
 			a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
 		}
 	}

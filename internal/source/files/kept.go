@@ -52,9 +52,7 @@ func (k *Kept) write(before, now map[string][]byte, all bool) error {
 	}
 	for name := range before {
 		if _, stays := now[name]; !stays {
-			if err := os.Remove(k.place(name)); !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			errs = append(errs, atomicfile.Remove(k.place(name)))
 		}
 	}
 	return errors.Join(errs...)
