@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -174,7 +175,7 @@ func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 	for len(asked) > 0 {
 		var reasons []string
 		asked, reasons = t.lagging(limited, asked, want)
-		if len(asked) > 0 && pause(limited, time.Second) != nil {
+		if len(asked) > 0 && !source.Wait(limited, time.Second) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -184,8 +185,8 @@ func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 			return nil
 		}
 	}
-	if blind {
-		return pause(ctx, blindPause)
+	if blind && !source.Wait(ctx, blindPause) {
+		return ctx.Err()
 	}
 	return nil
 }

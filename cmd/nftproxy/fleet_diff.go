@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -141,8 +142,8 @@ func compareNode(ctx context.Context, i *intents, a *fleet.Answer[held]) (*fleet
 			return out, addObjects(ctx, i.fleet, a.Agent, out, now, rules)
 		}
 		before = now
-		if err := pause(ctx, stablePause); err != nil {
-			return nil, err
+		if !source.Wait(ctx, stablePause) {
+			return nil, ctx.Err()
 		}
 		i.forget()
 		*a = fleet.AskOne(ctx, i.fleet, a.Agent, askHeld)
@@ -215,13 +216,4 @@ func addObjects(ctx context.Context, f *fleet.Fleet, a fleet.Agent, out *fleet.N
 		out.Objects = append(out.Objects, fleet.CompareElements(service, answer.Document.Elements, changes.ElementsOf(rules, service))...)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

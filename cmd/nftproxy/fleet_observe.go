@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 type fleetObserveOptions struct {
@@ -80,7 +81,7 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	if w.observing == 0 {
 		return errors.New("no node observes connections: start nftproxy with --observe=refusals")
 	}
-	for o.follow && pause(ctx, retryPause) == nil {
+	for o.follow && source.Wait(ctx, retryPause) {
 		if err := w.write(w.ask(ctx, m.agents, func(int) {})); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -99,7 +100,7 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 		case !o.watch:
 			return nil
 		}
-		if pause(ctx, o.every) != nil {
+		if !source.Wait(ctx, o.every) {
 			return nil
 		}
 	}
@@ -150,8 +151,8 @@ func askAgain(c *cobra.Command, f *fleet.Fleet, answers []fleet.Answer[api.Statu
 	if len(lagging) == 0 {
 		return nil
 	}
-	if err := pause(c.Context(), lagPause); err != nil {
-		return err
+	if !source.Wait(c.Context(), lagPause) {
+		return c.Context().Err()
 	}
 	for _, again := range fleet.Ask(c.Context(), f, lagging, progress(c, len(lagging)), headOfStatus) {
 		i := slices.IndexFunc(answers, func(a fleet.Answer[api.Status]) bool { return a.Agent == again.Agent })

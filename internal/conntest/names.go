@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -56,18 +57,9 @@ func (d *Dial) resolve(ctx context.Context) Attempt {
 			a.Addresses[i] = a.Addresses[i].Unmap()
 		}
 		slices.SortFunc(a.Addresses, netip.Addr.Compare)
-		if slices.Equal(a.Addresses, d.Addresses) || wait(limited, namePause) != nil {
+		if slices.Equal(a.Addresses, d.Addresses) || !source.Wait(limited, namePause) {
 			return a
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }
 

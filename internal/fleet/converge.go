@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 // ConvergeOptions say how to measure.
@@ -93,7 +94,7 @@ func (c *converging) round(ctx context.Context, n int) error {
 	have := len(c.agents)
 	c.Progress(n, 0)
 	for pause := firstPause; len(missing) > 0; pause = min(2*pause, lastPause) {
-		if wait(limited, pause) != nil {
+		if !source.Wait(limited, pause) {
 			break
 		}
 		answers := AskEach(limited, c.Fleet, missing.agents(), func(int) {}, c.ask)
@@ -122,15 +123,6 @@ const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
 
 // said is what an agent says about the Service.
 type said struct {
