@@ -221,12 +221,9 @@ func isFrontend(of *model.Service, s Server) bool {
 	if !of.Serves(s.Address) {
 		return false
 	}
-	same := func(protocol model.Protocol) bool {
-		return slices.ContainsFunc(of.Ports, func(p model.ServicePort) bool { return p.Protocol == protocol && p.Port == s.Port })
-	}
+	isPort := func(p model.ServicePort) bool { return s.Port == 0 || s.Port == p.Port }
 	inRange := func(r model.PortRange) bool { return s.Port == 0 || r.Port <= s.Port && s.Port <= max(r.Port, r.Last) }
-	return slices.ContainsFunc(of.Ports, func(p model.ServicePort) bool { return s.Port == 0 || same(p.Protocol) }) ||
-		slices.ContainsFunc(of.Extra().Ranges, inRange)
+	return slices.ContainsFunc(of.Ports, isPort) || slices.ContainsFunc(of.Extra().Ranges, inRange)
 }
 
 // unusable returns why no server can have an address; empty: one can.

@@ -91,9 +91,7 @@ func (d *Daemon) Init(ctx context.Context) error {
 // prepare waits for the Node, checks the kernel, and sets what connection tracking
 // needs. It returns the families to serve.
 func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
-	over := d.waits("the Node")
-	err := d.Source.AwaitNode(ctx)
-	if over(); err != nil {
+	if err := d.awaits("the Node", func() error { return d.Source.AwaitNode(ctx) }); err != nil {
 		return nil, err
 	}
 	return d.prepareHost()

@@ -46,10 +46,11 @@ func (d *Daemon) logEnd(ctx context.Context) (ended func()) {
 // quietTime is how long a step of the start may take without a line in the log.
 const quietTime = 5 * time.Second
 
-// waits logs what the start waits for, unless the function returned is called soon (13.24). It
+// awaits carries out a step of the start, and logs what that waits for unless it ends soon (13.24). It
 // logs again after twice the time, and so on.
-func (d *Daemon) waits(what string) (over func()) {
+func (d *Daemon) awaits(what string, step func() error) error {
 	ended := make(chan struct{})
+	defer close(ended)
 	go func() {
 		for pause := quietTime; ; pause *= 2 {
 			select {
@@ -60,5 +61,5 @@ func (d *Daemon) waits(what string) (over func()) {
 			}
 		}
 	}()
-	return func() { close(ended) }
+	return step()
 }

@@ -3,7 +3,6 @@ package daemon
 import (
 	"iter"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -64,9 +63,11 @@ func (w *work) endpoints(relayed bool) iter.Seq[netip.Addr] {
 			if r.Relayed() != relayed {
 				continue
 			}
-			for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
-				if !yield(e.Address().Addr()) {
-					return
+			for _, d := range []model.Decision{r.Inside(), r.Outside()} { // of all routes, so not in a list of both
+				for _, e := range d.Endpoints {
+					if !yield(e.Address().Addr()) {
+						return
+					}
 				}
 			}
 		}

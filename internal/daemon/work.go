@@ -410,14 +410,12 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if len(families) < len(model.Families) {
 		d.Log.Info("this node has no IPv6: serving IPv4 only")
 	}
-	over := d.waits("answers of the kernel about its features: it may load modules")
-	err = d.checkKernel(families)
-	if over(); err != nil {
+	features := func() error { return d.checkKernel(families) }
+	if err := d.awaits("answers of the kernel about its features: it may load modules", features); err != nil {
 		return nil, err
 	}
-	over = d.waits("settings of connection tracking")
-	err = machine.SetConntrack(d.Config.Conntrack(), d.Log)
-	if over(); err != nil {
+	settings := func() error { return machine.SetConntrack(d.Config.Conntrack(), d.Log) }
+	if err := d.awaits("settings of connection tracking", settings); err != nil {
 		return nil, err
 	}
 	if score := d.Config.Kube.OOMScoreAdj; score != nil {

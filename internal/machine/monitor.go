@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -8,8 +9,8 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nftconn"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -167,15 +168,12 @@ func (m *Monitor) addRules(f *Facts) {
 
 // generation returns the number of the last change of the ruleset.
 func generation() (uint32, bool) {
-	conn, err := nftconn.Open()
+	conn, err := kernel.Open()
 	if err != nil {
 		return 0, false
 	}
-	g, err := conn.GetGen()
-	if err != nil {
-		return 0, false
-	}
-	return g.ID, true
+	number, err := conn.Generation()
+	return number, errors.Join(err, conn.Close()) == nil
 }
 
 // report logs new problems, and problems that are gone.
