@@ -33,7 +33,7 @@ func TestFastPathChurnInTime(t *testing.T) {
 // Pods of a node, pods that come and go there, and how long it is at rest.
 const podsOfNode, podsOfChurn, restTime = 250, 50, time.Minute
 
-// cost is what the daemon needs on a node with so many pods.
+// cost has the costs of the daemon on a node with podsOfNode pods.
 type cost struct {
 	rest         time.Duration // of processor time, in restTime
 	machine      time.Duration // of all processes and the kernel, in restTime

@@ -42,7 +42,7 @@ A problem makes the files unusable: an unknown field, an address that is none,
 an object that is defined twice. Two Balances that listen at the same address and
 port are a problem, too, although "run" serves the first. A warning is about objects
 that are served, but most likely not as their author expects, for example because the
-name of a port in an EndpointSlice is not that of the Service. A note is a remark, for
+name of a port differs between EndpointSlice and Service. A note is a remark, for
 example about a Balance of several servers without a health check.
 
 With -o json, each problem and warning is an object with file, line, object,

@@ -119,7 +119,7 @@ type Agent struct {
 	asked   chan struct{} // a sync is requested
 	changed atomic.Bool   // Load has changes
 	moved   atomic.Bool   // Interfaces has changes
-	awaited atomic.Int32  // number of those who wait for a change
+	awaited atomic.Int32  // number of commands that wait for a change
 	drift   drift
 	notices []model.Notice // last reported
 	// objectLog receives notices, which have no limit in number.
@@ -181,7 +181,7 @@ func (a *Agent) Changed() {
 	a.ask()
 }
 
-// Hurry makes changes wait for no MinSyncPeriod until done is called: for a person who waits for
+// Hurry makes changes wait for no MinSyncPeriod until done is called: a command waits for
 // one. It is safe for concurrent use.
 func (a *Agent) Hurry() (done func()) {
 	a.awaited.Add(1)

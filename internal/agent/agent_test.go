@@ -240,43 +240,42 @@ func TestRetry(t *testing.T) {
 	})
 }
 
+// startTimed starts an agent with a least distance between syncs. It returns when the source is read, since
+// the start.
+func startTimed(t *testing.T, period time.Duration) (f *fixture, loads *[]time.Duration) {
+	t.Helper()
+	f, loads = newFixture(), new([]time.Duration)
+	f.period = period
+	start := time.Now()
+	f.load = func() (*model.Snapshot, error) {
+		*loads = append(*loads, time.Since(start))
+		return snapshot(), nil
+	}
+	f.start(t)
+	return f, loads
+}
+
 // TestMinSyncPeriod: 13.5. It asks for syncs at 0, 0.5 and 0.999 s, one second being the
 // least distance: there are two, the second one a second after the first, and
 // another request after a quiet time is served immediately.
 func TestMinSyncPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		f.period = time.Second
-		start := time.Now()
-		var loads []time.Duration
-		f.load = func() (*model.Snapshot, error) {
-			loads = append(loads, time.Since(start))
-			return snapshot(), nil
-		}
-		f.start(t)
+		f, loads := startTimed(t, time.Second)
 		for _, pause := range []time.Duration{500 * time.Millisecond, 499 * time.Millisecond, 9001 * time.Millisecond} {
 			time.Sleep(pause)
 			f.agent.Changed()
 			synctest.Wait()
 		}
-		if want := []time.Duration{0, time.Second, 10 * time.Second}; !slices.Equal(loads, want) {
-			t.Errorf("source was read at %v, want %v", loads, want)
+		if want := []time.Duration{0, time.Second, 10 * time.Second}; !slices.Equal(*loads, want) {
+			t.Errorf("source was read at %v, want %v", *loads, want)
 		}
 	})
 }
 
-// TestHurry: 9.37. While somebody waits, a change is served immediately, and afterwards not before the least distance.
+// TestHurry: 9.37. While a command waits, a change is served immediately, and afterwards not before the least distance.
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		f.period = time.Second
-		start := time.Now()
-		var loads []time.Duration
-		f.load = func() (*model.Snapshot, error) {
-			loads = append(loads, time.Since(start))
-			return snapshot(), nil
-		}
-		f.start(t)
+		f, loads := startTimed(t, time.Second)
 		time.Sleep(100 * time.Millisecond)
 		f.agent.Changed() // waits for its time
 		synctest.Wait()
@@ -290,8 +289,8 @@ func TestHurry(t *testing.T) {
 		f.agent.Changed()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if want := []time.Duration{0, 200 * time.Millisecond, 300 * time.Millisecond, 1300 * time.Millisecond}; !slices.Equal(loads, want) {
-			t.Errorf("source was read at %v, want %v", loads, want)
+		if want := []time.Duration{0, 200 * time.Millisecond, 300 * time.Millisecond, 1300 * time.Millisecond}; !slices.Equal(*loads, want) {
+			t.Errorf("source was read at %v, want %v", *loads, want)
 		}
 	})
 }

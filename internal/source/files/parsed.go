@@ -54,9 +54,9 @@ func (d *documents) begin() {
 	}
 }
 
-// end ends it, and forgets what it did not use. After a load that has failed, files that are gone
-// or broken, which may be written at this moment, are known as they were. Files that are gone are
-// only those of the last load that has not failed: others could come and go without end.
+// end ends it, and forgets what it did not use. After a load that has failed, a file that is gone
+// or broken stays known as it was, because a program may be writing it at this moment. A file that is
+// gone stays known only if a load with it has succeeded: other files could come and go without end.
 func (d *documents) end(failed bool) {
 	if !failed {
 		for _, k := range d.now {

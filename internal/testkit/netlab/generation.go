@@ -19,6 +19,7 @@ func (n *Namespace) Generation() (generation uint32, err error) {
 	return generation, nil
 }
 
+// ownGeneration asks the kernel itself: the tests of package kernel, which can ask as well, use this package.
 func ownGeneration() (generation uint32, err error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
