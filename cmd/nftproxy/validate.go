@@ -155,14 +155,12 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 	return f
 }
 
-// loops returns a warning about each endpoint that is an address and port of another Service or
-// Balance: files have a warning of their own about an address of the Balance itself.
+// loops warns of endpoints that are an address and port of another Service or Balance: files have a warning of their own about an address of the Balance itself.
 func loops(in *files.Input, router *model.Router, places func() map[model.Object]manifest.Place) (warned []finding) {
 	for _, s := range in.Snapshot.Services {
-		for _, l := range router.Loops(s.Name) {
-			if l.Of != s.Object() {
-				warned = append(warned, newFinding(&manifest.Error{Place: places()[s.Object()], Object: s.Object().String(), Err: errors.New(l.Text(s.Words()))}))
-			}
+		others := slices.DeleteFunc(router.Loops(s.Name), func(l model.Loop) bool { return l.Of == s.Object() })
+		for _, text := range model.LoopTexts(others, s.Words()) {
+			warned = append(warned, newFinding(&manifest.Error{Place: places()[s.Object()], Object: s.Object().String(), Err: errors.New(text)}))
 		}
 	}
 	return warned

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -233,6 +234,23 @@ func TestValidateLoop(t *testing.T) {
 		r = execute(input, "describe", "first", "-f", "-")
 		if r.code != 0 || warns(r.stdout) != (c.of != "") || c.of != "" && !strings.Contains(r.stdout, text) {
 			t.Errorf("%s: describe: code %d: %s%s", c.name, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestValidateManyLoops: the number of lines about one Balance has a limit.
+func TestValidateManyLoops(t *testing.T) {
+	var input, servers strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&input, "kind: Balance\nname: end%d\nlisten: 203.0.113.%d:80\nbackends: [10.1.1.2:80]\n---\n", i, i)
+		fmt.Fprintf(&servers, "203.0.113.%d:80,", i)
+	}
+	fmt.Fprintf(&input, "kind: Balance\nname: first\nlisten: 198.51.100.1:80\nbackends: [%s]\n", servers.String())
+	for _, args := range [][]string{{"validate"}, {"describe", "first"}, {"explain", "tcp", "198.51.100.1:80"}} {
+		r := execute(input.String(), append(args, "-f", "-")...)
+		if n := strings.Count(r.stdout, "gets no connections"); r.code != 0 || n != 10 ||
+			strings.Count(r.stdout, "40 more servers are addresses and ports that this machine serves, and get no connections") != 1 {
+			t.Errorf("%v: code %d, %d lines: %s%s", args, r.code, n, r.stdout, r.stderr)
 		}
 	}
 }

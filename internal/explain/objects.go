@@ -30,9 +30,7 @@ func (r *Result) AddObjects(router *model.Router) {
 	if route.Frontend.IsRange() && view.Service.AffinityTimeout > 0 {
 		r.Notes = append(r.Notes, r.Words.Text("the Service has session affinity, but its ranges of ports use the scheduler source-hash instead"))
 	}
-	for _, l := range view.Loops {
-		r.Notes = append(r.Notes, l.Text(r.Words))
-	}
+	r.Notes = append(r.Notes, model.LoopTexts(view.Loops, r.Words)...)
 	family := model.FamilyOf(route.Frontend.Address)
 	r.AddSources(view.Service.SourceLists(route.Kind, family))
 	f := served.Of(route, view.Scheduler)

@@ -24,6 +24,20 @@ func (l Loop) Text(in words.Vocabulary) string {
 		l.Endpoint.Address(), l.Of)
 }
 
+// mostLoops is how many endpoints have a text of their own.
+const mostLoops = 10
+
+// LoopTexts returns a text for each of the first endpoints, and one for all others.
+func LoopTexts(loops []Loop, in words.Vocabulary) (texts []string) {
+	for _, l := range loops[:min(len(loops), mostLoops)] {
+		texts = append(texts, l.Text(in))
+	}
+	if n := len(loops) - mostLoops; n > 0 {
+		texts = append(texts, in.Sprintf("%d more endpoints are addresses and ports that this machine serves, and get no connections", n))
+	}
+	return texts
+}
+
 // loop returns the frontend of this machine that an endpoint of a route is; nil: it may get
 // connections.
 func (r *Router) loop(route *Route, e Endpoint) *Route {

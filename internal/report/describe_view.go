@@ -47,9 +47,7 @@ func FromView(v *model.View) *api.Description {
 		s.Ports = append(s.Ports, portOf(v, claims[:n], all[:n]))
 		claims, all = claims[n:], all[n:]
 	}
-	for _, l := range v.Loops {
-		s.Notices = append(s.Notices, l.Text(v.Service.Words()))
-	}
+	s.Notices = append(s.Notices, model.LoopTexts(v.Loops, v.Service.Words())...)
 	if text := usedInVain(s); text != "" {
 		s.Notices = append(s.Notices, text)
 	}
