@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -89,11 +91,20 @@ func Unpack(ctx context.Context, r Release, set Set) (System, error) {
 		name += "-" + r.Arch
 	}
 	s := System{r, filepath.Join(cache, name)}
-	if i, err := os.Stat(filepath.Join(s.dir, "vmlinuz")); err == nil && time.Since(i.ModTime()) < maxAge {
-		return s, nil
-	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return s, err
+	}
+	// Another process may unpack the same: it would remove what this one has begun to read.
+	lock, err := os.Create(s.dir + ".lock")
+	if err != nil {
+		return s, err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return s, err
+	}
+	if i, err := os.Stat(filepath.Join(s.dir, "vmlinuz")); err == nil && time.Since(i.ModTime()) < maxAge {
+		return s, nil
 	}
 	// What is there is always complete.
 	unfinished, err := os.MkdirTemp(cache, r.Codename+"-")
