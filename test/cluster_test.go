@@ -24,8 +24,7 @@ const (
 	// silence is how long a test waits before it counts an answer as missing.
 	// Answers take less than a millisecond in the laboratory.
 	silence = 300 * time.Millisecond
-	// patience is how long a test waits for what must come: an emulated machine
-	// takes half of it for the first start of the daemon.
+	// patience is how long a test waits for what must come, also on an emulated machine.
 	patience = 30 * time.Second
 )
 

@@ -45,7 +45,6 @@ func newWatched(t *testing.T, annotations map[string]string, flags ...string) *w
 	w.endOnPod(w.Pods[1])
 	w.silence(w.Pods[3])
 	w.write(w.web, w.ending, w.dead, w.mute)
-	w.tracks() // loads modules
 	w.start()
 	w.page("/metrics", "\nnftproxy_observe_up 1\n")
 	w.set("net.netfilter.nf_conntrack_acct", "1") // there since the rules have loaded the module

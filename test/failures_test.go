@@ -11,7 +11,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
-	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -30,14 +29,10 @@ func (w *ward) dial(s service) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// tracks reports whether the kernel adds connections to the packets that rules log. It has the
-// kernel load all modules, which takes an emulated machine longer than a daemon may take to start.
+// tracks reports whether the kernel adds connections to the packets that rules log.
 func (w *ward) tracks() (tracks bool) {
 	w.t.Helper()
 	err := w.Node.Do(func() error {
-		if _, err := preflight.Check(model.Families[:], preflight.Use{Observe: true}); err != nil {
-			return err
-		}
 		r, err := nflog.Open(9)
 		if err != nil {
 			return err

@@ -7,9 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/test/debian"
 )
 
@@ -34,6 +38,11 @@ func runJobs() error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
+	if err := loadModules(); err != nil {
+		return fmt.Errorf("load modules: %w", err)
+	}
+	fmt.Printf("%.1f s to load modules\n", time.Since(began).Seconds())
 	for _, j := range jobs {
 		fmt.Printf("%s on %s\n", j.Package, kernel)
 		r := j.run(context.Background(), guestSource, guestPrograms, nil, os.Stdout)
@@ -44,6 +53,19 @@ func runJobs() error {
 		}
 	}
 	return port.Close()
+}
+
+// loadModules asks the kernel for all that the rules need: it loads a module for each answer,
+// which takes an emulated machine longer than tests wait for a daemon.
+func loadModules() error {
+	if _, err := preflight.Check(model.Families[:], preflight.Use{Observe: true, Relay: true}); err != nil {
+		return err
+	}
+	log, err := nflog.Open(model.DefaultObserveGroup)
+	if err != nil {
+		return err
+	}
+	return log.Close()
 }
 
 // versions returns the versions of the kernel and of a program nft.
