@@ -16,7 +16,7 @@ func (c *cluster) inSync() {
 	eventually(c.t, func() error {
 		var out bytes.Buffer
 		diff := c.command("diff")
-		diff.Stdout = &out
+		diff.Stdout, diff.Stderr = &out, &out
 		if err := c.Node.Run(diff); err != nil {
 			return fmt.Errorf("diff: %w\n%s", err, &out)
 		}

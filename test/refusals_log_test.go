@@ -44,7 +44,7 @@ func (c *cluster) listen(group uint16) *packetLog {
 func (l *packetLog) add(e *nflog.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen[loggedPacket{string(e.Prefix), e.Protocol, e.Source.Addr(), e.Destination}] = true
+	l.seen[loggedPacket{string(e.Prefix), e.Protocol, e.Client().Addr(), e.Dialled()}] = true
 }
 
 // has waits for a message with a reason about a packet of one of the clients: of each frontend

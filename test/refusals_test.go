@@ -90,9 +90,8 @@ func (c *cluster) countOf(t *testing.T, r model.RefusalReason, dialled model.Fro
 
 var protocolOf = map[string]model.Protocol{"tcp": model.TCP, "udp": model.UDP}
 
-// counterFor returns what the connections of a network to a frontend are counted by.
-func counterFor(r model.RefusalReason, network string, to netip.AddrPort) model.Frontend {
-	protocol := protocolOf[network]
+// counterFor returns what connections to a frontend are counted by.
+func counterFor(r model.RefusalReason, protocol model.Protocol, to netip.AddrPort) model.Frontend {
 	switch model.Refusals[r].CountedBy {
 	case model.ByAddress:
 		return model.Frontend{Address: to.Addr()}
@@ -180,7 +179,7 @@ func (c *cluster) checkRefusal(t *testing.T, r model.RefusalReason, network stri
 			}
 		}
 		// Late packets may arrive between the two readings.
-		got, want := c.countOf(t, r, counterFor(r, network, to)), c.seen(t, network, to)
+		got, want := c.countOf(t, r, counterFor(r, protocolOf[network], to)), c.seen(t, network, to)
 		if got != want || got < uint64(len(clients)) {
 			return fmt.Errorf("%s: %d connections to %s are counted, and %d arrived of %d clients", r, got, to, want, len(clients))
 		}
@@ -301,7 +300,7 @@ func TestRefusalsOfLimits(t *testing.T) {
 				silent(t, []*netlab.Host{c.Client}, network, to)
 				r := model.OverReason(kinds[s.Name])
 				want, _ := c.drops(t, kinds[s.Name], network, to)
-				if got := c.countOf(t, r, counterFor(r, network, to)); got != want || got < 2 {
+				if got := c.countOf(t, r, counterFor(r, protocolOf[network], to)); got != want || got < 2 {
 					t.Errorf("%s: %d connections to %s are counted, and %d dropped", r, got, to, want)
 				}
 			})
@@ -309,52 +308,52 @@ func TestRefusalsOfLimits(t *testing.T) {
 	}
 }
 
-// TestRefusalOfReleasedClient: 16.2. The packet that releases a client whose endpoint has left is
-// counted by the frontend that the client dialled, over NodePorts on several addresses, too.
+// TestRefusalOfReleasedClient: 16.2, 16.3. The packet that releases a client whose endpoint has left is
+// counted and logged by the frontend that the client dialled, over NodePorts on several addresses,
+// too. No daemon runs: its sweep would release the client before.
 func TestRefusalOfReleasedClient(t *testing.T) {
-	c := newCluster(t, 1)
-	c.flags = slices.Concat(allAddresses, []string{"--observe=refusals"})
-	sticky := service{Name: "sticky", N: 1, Pods: c.Pods, Affinity: long}
-	c.nftLoad(witness)
-	c.apply(sticky)
-	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-		endpoint := endpointOf(c.Pods[0], family)
-		for _, f := range []struct{ to, key netip.AddrPort }{
-			{sticky.clusterIP(family), sticky.clusterIP(family)},
-			{sticky.nodePort(c.Node, family), netip.AddrPortFrom(model.Wildcard(family), sticky.NodePort())},
-		} {
-			ask(t, c.Client, network, f.to)
-			element := fmt.Sprintf("{ %s . %s . %d . %s . %d }", f.key.Addr(), network, f.key.Port(), endpoint.Addr(), endpoint.Port())
-			c.nft("delete", "element", nft.FamilyKeyword(family), nft.TableName, nft.AffinityEndpointsSet, element)
-			served := c.seen(t, network, f.to)
-			silent(t, []*netlab.Host{c.Client}, network, f.to) // TCP may try again meanwhile
-			want, r := c.seen(t, network, f.to)-served, model.AffinityReleased
-			c.nft("add", "element", nft.FamilyKeyword(family), nft.TableName, nft.AffinityEndpointsSet, element)
-			if got := c.countOf(t, r, counterFor(r, network, f.to)); got != want || want == 0 {
-				t.Errorf("%d connections to %s are counted, %d arrived", got, f.to, want)
+	w := newWard(t, 1)
+	w.flags = slices.Concat(allAddresses, []string{"--observe=refusals", "--observe-group=9"})
+	sticky := service{Name: "sticky", N: 1, Pods: w.Pods, Affinity: long}
+	w.silence(w.Pods...)
+	w.apply(sticky)
+	tracks, port := w.tracks(), uint16(20000)
+	log := w.cluster.listen(9)
+	for _, family := range model.Families {
+		endpoint := endpointOf(w.Pods[0], family)
+		for _, p := range model.Protocols {
+			for _, f := range []struct{ to, key netip.AddrPort }{
+				{sticky.clusterIP(family), sticky.clusterIP(family)},
+				{sticky.nodePort(w.Node, family), netip.AddrPortFrom(model.Wildcard(family), sticky.NodePort())},
+			} {
+				dial := func() {
+					port++
+					w.sendFrame(firstPacket(p, netip.AddrPortFrom(w.Client.Address(family), port), f.to))
+				}
+				frontend := fmt.Sprintf("%s . %s . %d . ", f.key.Addr(), p, f.key.Port())
+				dial()
+				eventually(t, func() error {
+					client := frontend + w.Client.Address(family).String()
+					if bound := w.nft("list", "map", nft.FamilyKeyword(family), nft.TableName, "affinity"); !strings.Contains(bound, client) {
+						return fmt.Errorf("%s is not bound: %s", client, bound)
+					}
+					return nil
+				})
+				element := fmt.Sprintf("{ %s%s . %d }", frontend, endpoint.Addr(), endpoint.Port())
+				w.nft("delete", "element", nft.FamilyKeyword(family), nft.TableName, nft.AffinityEndpointsSet, element)
+				dial()
+				logged := f.to
+				if !tracks {
+					logged = endpoint
+				}
+				log.has(t, model.AffinityReleased.String(), p, logged, w.Client)
+				dialled := model.Frontend{Address: f.to.Addr(), Protocol: p, Port: f.to.Port()}
+				if n := w.countOf(t, model.AffinityReleased, dialled); n != 1 {
+					t.Errorf("%d connections to %s %s are counted, want 1", n, p, f.to)
+				}
+				w.nft("add", "element", nft.FamilyKeyword(family), nft.TableName, nft.AffinityEndpointsSet, element)
 			}
 		}
-	})
-}
-
-// TestRefusalOfNoAddress: 16.2. A packet to the unspecified address with the port of a NodePort is
-// counted by its protocol.
-func TestRefusalOfNoAddress(t *testing.T) {
-	for _, family := range model.Families {
-		t.Run(family.String(), func(t *testing.T) {
-			c := newCluster(t, 1)
-			c.flags = slices.Concat(allAddresses, []string{"--observe=refusals"})
-			web := service{Name: "web", N: 1, Pods: c.Pods}
-			c.apply(web)
-			to := netip.AddrPortFrom(model.Wildcard(family), web.NodePort())
-			c.sendFrame(datagram(netip.AddrPortFrom(c.Client.Address(family), fromUnspecified), to))
-			eventually(t, func() error {
-				if got := c.countOf(t, model.InvalidDestination, counterFor(model.InvalidDestination, "udp", to)); got != 1 {
-					return fmt.Errorf("%d packets are counted, want 1", got)
-				}
-				return nil
-			})
-		})
 	}
 }
 
