@@ -140,6 +140,11 @@ test-fast-path-counted: ## measure and test what the fast path costs on a node w
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
 	go run ./test/kernels -golden=false -counting -packages '^test$$' -tests '$(or $(TESTS),^TestFastPath(Cost|ChurnInTime)$$)' $(or $(KERNELS),6.12)
 
+.PHONY: test-queries-counted
+test-queries-counted: ## measure and test what DNS queries cost by several paths, by instructions in emulated machines (5 minutes); KERNELS selects one; needs root, Debian and qemu
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86
+	go run ./test/kernels -golden=false -counting -packages '^test$$' -tests '^TestQueriesCost$$' $(KERNELS)
+
 # First packets that rules refuse or log, and what is said about them: nflog and the kernel's trace.
 .PHONY: test-observe
 test-observe: ## run the tests of refused and failed connections, and of trace, in qemu, on Debian's kernels 6.1 and 6.12 (30 minutes); KERNELS selects one; needs root, Debian and qemu
