@@ -5,12 +5,15 @@ package test
 import (
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // shortSegment is the size of segments that a rule sets.
@@ -53,7 +56,7 @@ func TestFastPathFirstPackets(t *testing.T) {
 }
 
 // 9.31: connections to frontends that are not in the set of single ones, that have a list of
-// clients, or whose packets are logged, stay with the rules.
+// clients, or whose packets are logged, and those of SCTP stay with the rules.
 func TestFastPathStays(t *testing.T) {
 	c := fastCluster(t, 1, "all")
 	c.flags = append(c.flags, "--observe=refusals", "--nodeport-addresses=all")
@@ -68,10 +71,68 @@ func TestFastPathStays(t *testing.T) {
 		stay = append(stay, openFlowsFor(t, c.Client, s.clusterIP, answerTime)...)
 	}
 	stay = append(stay, openFlowsFor(t, c.Client, func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) }, answerTime)...)
+	if c.echoSCTP(1) > 0 {
+		t.Fatal("this kernel has no sockets of SCTP")
+	}
+	for _, family := range model.Families {
+		opened, err := c.Client.OpenSCTP(web.clusterIP(family), answerTime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { opened.Close() })
+		stay = append(stay, flow{opened, "sctp", family, c.Pods[0].Name})
+	}
 	c.openFastFrom(t, c.Client, web.clusterIP) // later: the others could have taken it
 	for _, f := range stay {
 		c.isSlow(t, f)
 	}
+}
+
+// 9.30: connections with an end in the network namespace of the node stay with the rules. "conntrack -L" marks those in
+// the flow table, and the table has the frontends and devices.
+func TestFastPathListed(t *testing.T) {
+	c := fastCluster(t, 1, "all")
+	c.echo(c.Node)
+	web, local := service{Name: "web", N: 1, Pods: c.Pods}, service{Name: "local", N: 2, Pods: []*netlab.Host{c.Node}}
+	c.write(web, local)
+	c.startServing(web)
+	stay := openFlowsFor(t, c.Node, web.clusterIP, answerTime)
+	for _, from := range []*netlab.Host{c.Client, c.Pods[0], c.Node} {
+		stay = append(stay, openFlowsFor(t, from, local.clusterIP, answerTime)...)
+	}
+	fast := c.openFastFrom(t, c.Client, web.clusterIP) // later: the others could have taken it
+	for _, f := range stay {
+		for range 10 {
+			f.goesOn(t, "it stays with the rules")
+		}
+		if c.isMarked(f) {
+			t.Errorf("%s %s from %s to %s: in the flow table", f.network, f.family, f.Client(), f.peer)
+		}
+	}
+	for _, f := range fast {
+		if !c.isMarked(f) {
+			t.Errorf("%s %s: conntrack -L does not mark it with [OFFLOAD]", f.network, f.family)
+		}
+	}
+	list := c.nft("list", "table", "inet", "nftproxy-fast-path")
+	for _, part := range []string{"flow add @flows", "10.96.0.1 . tcp . 80", "fd00:10:96::2 . udp . 80", "devices = ", "pod-0", "uplink"} {
+		if !strings.Contains(list, part) {
+			t.Errorf("the table has no %q:\n%s", part, list)
+		}
+	}
+}
+
+// isMarked reports whether the entry of a flow in connection tracking has the mark of flow tables.
+func (c *cluster) isMarked(f flow) bool {
+	c.t.Helper()
+	list := c.mustRun(0, exec.Command("conntrack", "-L", "-f", strings.ToLower(f.family.String()), "-p", f.network, "--orig-port-src", fmt.Sprint(f.Client().Port())))
+	for line := range strings.Lines(list) {
+		if strings.Contains(line, fmt.Sprintf(" src=%s ", f.Client().Addr())) {
+			return strings.Contains(line, "[OFFLOAD]")
+		}
+	}
+	c.t.Fatalf("%s %s: no entry in connection tracking:\n%s", f.network, f.family, list)
+	return false
 }
 
 // segment returns how many bytes the client sends in a segment at most.

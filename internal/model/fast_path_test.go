@@ -32,6 +32,7 @@ func TestNoFastPath(t *testing.T) {
 		{"echo requests", Config{FastPath: all}, Echo(frontend.Address), Extras{}, nil, errFastPathProtocol},
 		{"a range", Config{FastPath: all}, with(func(f *Frontend) { f.Last = 90 }), Extras{}, nil, errFastPathRange},
 		{"NodePort on several addresses", Config{FastPath: all}, with(func(f *Frontend) { f.Address = Wildcard(IPv6) }), Extras{}, nil, errFastPathAnyNode},
+		{"relayed", Config{FastPath: all}, frontend, Extras{Relay: PlainRelay}, nil, errFastPathRelay},
 		{"denied clients", Config{FastPath: all}, frontend, Extras{}, &Sources{}, errFastPathClients},
 		{"a limit", Config{FastPath: all}, frontend, Extras{Limits: Limits{Connections: 1}}, nil, errFastPathLimits},
 		{"closed by the Service", Config{FastPath: all}, frontend, Extras{OnFailure: CloseOnFailure}, nil, errFastPathCloses},

@@ -50,7 +50,7 @@ type Set struct {
 }
 
 // Userland is what the tests of this repository run.
-var Userland = Set{Packages: []string{"nftables", "iptables", "util-linux"}}
+var Userland = Set{"-tests", []string{"nftables", "iptables", "util-linux", "conntrack"}}
 
 // System is a Debian release, unpacked.
 type System struct {

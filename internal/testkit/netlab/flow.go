@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -24,11 +25,17 @@ type Answer struct {
 	Client netip.Addr // as the server sees it
 }
 
-// Flow is a connection, or a connected datagram socket, to an echo server.
+// Flow is a connection or association, or a connected datagram socket, to an echo server.
 type Flow struct {
-	conn  net.Conn
+	conn  conn
 	lines *bufio.Reader
 	wait  time.Duration
+}
+
+// conn is a socket: the library has no kind of it for SCTP.
+type conn interface {
+	io.ReadWriteCloser
+	SetDeadline(time.Time) error
 }
 
 // Open dials network tcp or udp from a source port that no flow of this host
@@ -105,16 +112,16 @@ func (f *Flow) Within(wait time.Duration) {
 
 // send writes a message. If the host itself refuses or drops a datagram, the
 // write fails with EPERM; the next read returns whether it was refused.
-func send(c net.Conn, message []byte) error {
+func send(c io.Writer, message []byte) error {
 	if _, err := c.Write(message); err != nil && !errors.Is(err, syscall.EPERM) {
 		return err
 	}
 	return nil
 }
 
-// Client returns the address and port of the client.
+// Client returns the address and port of the client, of TCP or UDP.
 func (f *Flow) Client() netip.AddrPort {
-	return netip.MustParseAddrPort(f.conn.LocalAddr().String())
+	return netip.MustParseAddrPort(f.conn.(net.Conn).LocalAddr().String())
 }
 
 // Close ends the flow.

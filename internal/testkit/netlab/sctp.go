@@ -101,12 +101,22 @@ func (e *Echo) serveAssociation(c *os.File, from unix.Sockaddr) {
 // AskSCTP opens an association, asks once and closes it. wait is how long each step may take; 0 stands for a
 // generous time. An error of ICMP is ECONNREFUSED or another of its own.
 func (h *Host) AskSCTP(to netip.AddrPort, wait time.Duration) (Answer, error) {
+	f, err := h.OpenSCTP(to, wait)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer f.Close()
+	return f.Ask()
+}
+
+// OpenSCTP is [Host.Open] over SCTP, from a port that the kernel chooses.
+func (h *Host) OpenSCTP(to netip.AddrPort, wait time.Duration) (*Flow, error) {
 	if wait == 0 {
 		wait = timeout
 	}
 	fd, err := h.sctp(netip.AddrPortFrom(h.Address(model.FamilyOf(to.Addr())), 0), unix.SOCK_NONBLOCK)
 	if err != nil {
-		return Answer{}, err
+		return nil, err
 	}
 	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 	if to.Addr().Is6() {
@@ -118,21 +128,10 @@ func (h *Host) AskSCTP(to netip.AddrPort, wait time.Duration) (Answer, error) {
 		}
 	}
 	if err != nil {
-		return Answer{}, errors.Join(err, unix.Close(fd))
+		return nil, errors.Join(err, unix.Close(fd))
 	}
 	c := os.NewFile(uintptr(fd), "SCTP")
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
-		return Answer{}, err
-	}
-	if _, err := c.WriteString("?\n"); err != nil {
-		return Answer{}, err
-	}
-	line, err := bufio.NewReader(c).ReadString('\n')
-	if err != nil {
-		return Answer{}, err
-	}
-	return parseAnswer(line)
+	return &Flow{c, bufio.NewReader(c), wait}, nil
 }
 
 // established waits for an association. The first packet is repeated after 3 s, and the kernel ignores an error of
