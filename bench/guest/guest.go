@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/test/debian"
 )
 
@@ -114,6 +116,11 @@ func report(measure func(args []string) error) error {
 	var args []string
 	if err := json.Unmarshal(list, &args); err != nil {
 		return err
+	}
+	// Until the kernel's random numbers have a seed, each of them takes much longer, and a connection
+	// needs several.
+	if _, err := unix.Getrandom(make([]byte, 1), 0); err != nil {
+		return os.NewSyscallError("getrandom", err)
 	}
 	fmt.Println("measure", strings.Join(args, " "))
 	if err := measure(append(args, "-o", found)); err != nil {
