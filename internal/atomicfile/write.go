@@ -11,7 +11,12 @@ import (
 
 // Write replaces the content of a file, which need not exist. Readers see the old content
 // or the new one, also after a crash or a loss of power.
-func Write(path string, data []byte, permissions fs.FileMode) (err error) {
+func Write(path string, data []byte, permissions fs.FileMode) error {
+	return WriteAll(path, [][]byte{data}, permissions)
+}
+
+// WriteAll is Write for data in several pieces.
+func WriteAll(path string, data [][]byte, permissions fs.FileMode) error {
 	return write(path, data, func(f *os.File) error { return f.Chmod(permissions) })
 }
 
@@ -21,7 +26,7 @@ func Replace(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return write(path, data, func(f *os.File) error {
+	return write(path, [][]byte{data}, func(f *os.File) error {
 		var err error
 		if s, ok := about.Sys().(*syscall.Stat_t); ok {
 			err = f.Chown(int(s.Uid), int(s.Gid))
@@ -42,7 +47,7 @@ func Remove(path string) error {
 	return nil
 }
 
-func write(path string, data []byte, own func(*os.File) error) (err error) {
+func write(path string, data [][]byte, own func(*os.File) error) (err error) {
 	folder := filepath.Dir(path)
 	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -53,7 +58,9 @@ func write(path string, data []byte, own func(*os.File) error) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	_, err = f.Write(data)
+	for i := 0; i < len(data) && err == nil; i++ {
+		_, err = f.Write(data[i])
+	}
 	if err := errors.Join(err, own(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -18,6 +18,12 @@ func TestWrite(t *testing.T) {
 			t.Errorf("content %q, %v; want %q", got, err, text)
 		}
 	}
+	if err := WriteAll(path, [][]byte{[]byte("two "), nil, []byte("pieces")}, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "two pieces" {
+		t.Errorf("content %q, %v", got, err)
+	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}

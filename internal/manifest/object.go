@@ -270,6 +270,19 @@ func (o *Object) Release() {
 	*o = Object{}
 }
 
+// Detach has an object that is kept hold a text of its own, not the one of the whole file.
+func (o *Object) Detach() {
+	d := &Document{Place: o.doc.Place, Convert: o.doc.Convert, json: o.doc.json, whole: o.doc.whole, parser: o.doc.parser}
+	d.repeated.Store(o.doc.repeated.Load())
+	if d.Convert != nil {
+		d.text = bytes.Clone(o.doc.text)
+	}
+	o.doc, o.text = d, bytes.Clone(o.text)
+	if o.block != nil {
+		o.block.text = bytes.Clone(o.block.text)
+	}
+}
+
 // Error returns the error for a problem with a field, with the line of the field, or of
 // the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {

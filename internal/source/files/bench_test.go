@@ -120,37 +120,39 @@ func BenchmarkEdit(b *testing.B) {
 	const n = 10_000
 	for form, file := range map[string]func([]string) []byte{"documents": sourcetest.DocumentsOf, "list": sourcetest.ListOf} {
 		for edit, text := range map[string]string{"one-value": "  resourceVersion: \"%06d\"\n", "one-line": "  resourceVersion: \"%06d\"\n  generation: 1\n"} {
-			b.Run(form+"-"+edit, func(b *testing.B) {
-				texts := sourcetest.ManyTexts(n)
-				before := heap()
-				s, path := follow(b, file(texts))
-				load := func(changed int) time.Duration {
-					b.StartTimer()
-					start := cpuTime(b)
-					u, err := s.Load()
-					taken := cpuTime(b) - start
-					b.StopTimer()
-					if err != nil || len(u.Services) != changed {
-						b.Fatal(len(u.Services), err)
+			for isolated, follow := range followers {
+				b.Run(form+"-"+edit+isolated, func(b *testing.B) {
+					texts := sourcetest.ManyTexts(n)
+					before := heap()
+					s, path := follow(b, file(texts))
+					load := func(changed int) time.Duration {
+						b.StartTimer()
+						start := cpuTime(b)
+						u, err := s.Load()
+						taken := cpuTime(b) - start
+						b.StopTimer()
+						if err != nil || len(u.Services) != changed {
+							b.Fatal(len(u.Services), err)
+						}
+						return taken
 					}
-					return taken
-				}
-				load(n)
-				kept, original, cpu := heap()-before, texts[n], time.Duration(0)
-				b.ResetTimer()
-				for i := range b.N {
-					texts[n] = strings.Replace(original, "  resourceVersion: \"123456\"\n", fmt.Sprintf(text, i), 1)
-					texts[n] = strings.ReplaceAll(texts[n], " 10.96.", fmt.Sprintf(" 10.%d.", 97+i%2))
-					if err := os.WriteFile(path, file(texts), 0o600); err != nil {
-						b.Fatal(err)
+					load(n)
+					kept, original, cpu := heap()-before, texts[n], time.Duration(0)
+					b.ResetTimer()
+					for i := range b.N {
+						texts[n] = strings.Replace(original, "  resourceVersion: \"123456\"\n", fmt.Sprintf(text, i), 1)
+						texts[n] = strings.ReplaceAll(texts[n], " 10.96.", fmt.Sprintf(" 10.%d.", 97+i%2))
+						if err := os.WriteFile(path, file(texts), 0o600); err != nil {
+							b.Fatal(err)
+						}
+						runtime.GC()
+						cpu += load(1)
 					}
-					runtime.GC()
-					cpu += load(1)
-				}
-				b.ReportMetric(float64(kept)/1e6, "MB-kept")
-				b.ReportMetric(cpu.Seconds()*1e3/float64(b.N), "cpu-ms/op")
-				runtime.KeepAlive(s)
-			})
+					b.ReportMetric(float64(kept)/1e6, "MB-kept")
+					b.ReportMetric(cpu.Seconds()*1e3/float64(b.N), "cpu-ms/op")
+					runtime.KeepAlive(s)
+				})
+			}
 		}
 	}
 }

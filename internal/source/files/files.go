@@ -145,12 +145,16 @@ type loaded struct {
 // load is [Reader.Load] for a follower, which may have an index of the input before.
 func (f *Reader) load(known *index) (_ *loaded, err error) {
 	args, problems, warnings := f.read()
+	if f.Isolation != nil {
+		f.follows = true
+		f.recall()
+	}
 	if f.follows {
 		f.known.begin()
 		defer func() { f.known.end(err != nil) }()
 	}
 	if f.Isolation != nil && len(problems) == 0 {
-		return f.isolate(args, warnings)
+		return f.isolate(args, warnings, known)
 	}
 	var groups []group
 	var contents []content
@@ -159,7 +163,6 @@ func (f *Reader) load(known *index) (_ *loaded, err error) {
 		groups, contents = append(groups, g), append(contents, g.files...)
 	}
 	links := f.link(contents)
-	f.known.linked = links.found
 	warnings = append(warnings, links.warnings...)
 	if known != nil && len(problems)+len(links.problems)+len(links.broken) == 0 {
 		if u, more, ok := known.again(contents); ok {
@@ -280,7 +283,7 @@ func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	} else if in.size, in.err = mayRead(name, inDir, seen); in.err == nil {
 		in.path = name
 	}
-	if f.Isolation != nil || f.InForce != nil {
+	if f.InForce != nil {
 		in = in.opened()
 		in.path = ""
 	}

@@ -77,9 +77,6 @@ func (f *followed) Await(context.Context) error { return nil }
 func (f *followed) Load() (*model.Update, error) {
 	input, err := f.files.load(f.index)
 	if err != nil {
-		if f.index != nil {
-			f.index.whole = f.index.whole || f.files.known.differs // the next edit is not all that has changed since
-		}
 		f.state.set(err, nil, time.Now())
 		f.retry(err)
 		return nil, err
@@ -92,6 +89,10 @@ func (f *followed) Load() (*model.Update, error) {
 	f.state.set(unused, input.Input, time.Now())
 	f.retry(unused)
 	f.logNew(input.Warnings.Lines())
+	if f.index == nil {
+		f.missing = input.LeftOut
+	}
+	f.missing = slices.DeleteFunc(slices.Clone(f.missing), func(file string) bool { return !slices.Contains(input.LeftOut, file) })
 	u := input.update
 	if u == nil {
 		u = f.loaded(input)
@@ -105,12 +106,9 @@ func (f *followed) loaded(input *loaded) *model.Update {
 	n, _ := input.Snapshot.Node(f.nodeName)
 	f.node.Store(n)
 	var states map[model.ServiceName]model.ServiceState
-	if f.index == nil {
-		f.missing = input.LeftOut
-	} else {
+	if f.index != nil {
 		states = f.index.states
 	}
-	f.missing = slices.DeleteFunc(slices.Clone(f.missing), func(file string) bool { return !slices.Contains(input.LeftOut, file) })
 	var u *model.Update
 	f.index = input.index
 	u, f.index.states = input.Snapshot.Since(states)

@@ -114,7 +114,7 @@ func TestFilesThatComeAndGo(t *testing.T) {
 		if _, err := s.Load(); err == nil {
 			t.Fatal("no problem")
 		}
-		if s.files.known.now[other] == nil {
+		if s.files.known.files[other] == nil {
 			t.Fatalf("%s is not known while it is there", other)
 		}
 		check(t, os.Remove(other))
@@ -122,9 +122,58 @@ func TestFilesThatComeAndGo(t *testing.T) {
 	if _, err := s.Load(); err == nil {
 		t.Fatal("no problem")
 	}
-	if n := len(s.files.known.now); n > 2 || s.files.known.now[path] == nil {
+	if n := len(s.files.known.files); n > 2 || s.files.known.files[path] == nil {
 		t.Errorf("%d files are known, of 2", n)
 	}
+}
+
+// comparison compares a follower with readers that read all for the first time.
+type comparison struct {
+	t      *testing.T
+	s      *followed
+	states map[model.ServiceName]model.ServiceState // in use
+	// loads of these kinds, and warnings
+	failed, alone, warned int
+}
+
+// load loads the files that were edited. The follower then has the states, the changes and the
+// warnings of a reader; it has the same problem, if the reader has one. The files of that may be in
+// another directory.
+func (c *comparison) load(what string, want func() *Reader) error {
+	c.t.Helper()
+	indexed := c.s.index
+	u, err := c.s.Load()
+	reader := want()
+	in, wantErr := reader.Load()
+	here := strings.NewReplacer(reader.Paths[0], c.s.files.Paths[0])
+	if fmt.Sprint(err) != here.Replace(fmt.Sprint(wantErr)) {
+		c.t.Fatalf("%s: %v, want %v", what, err, wantErr)
+	}
+	if err != nil {
+		c.failed++
+		if !reflect.DeepEqual(c.s.Lookup(nil), c.states) && c.states != nil {
+			c.t.Fatalf("%s: a load that failed has changed the states from %v to %v", what, c.states, c.s.Lookup(nil))
+		}
+		return err
+	}
+	if c.s.index == indexed {
+		c.alone++
+	}
+	changes, now := in.Snapshot.Since(c.states)
+	c.states = maps.Clone(now)
+	if !reflect.DeepEqual(u.Services, changes.Services) || !reflect.DeepEqual(u.Nodes, changes.Nodes) || !reflect.DeepEqual(c.s.Lookup(nil), now) {
+		c.t.Fatalf("%s gives %v, want %v, and states %v, want %v", what, u.Services, changes.Services, c.s.Lookup(nil), now)
+	}
+	problems, _ := in.Warnings.Split()
+	lines := problems.Lines()
+	for i := range lines {
+		lines[i] = here.Replace(lines[i])
+	}
+	if got := c.s.State().Warnings; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(lines))) {
+		c.t.Fatalf("%s warns of\n%q, want\n%q", what, got, lines)
+	}
+	c.warned += len(problems)
+	return nil
 }
 
 // TestFollowEdits: after each edit, a follower has the states, the changes and the warnings of a
@@ -136,38 +185,14 @@ func TestFollowEdits(t *testing.T) {
 				texts := slicedEdits(rand.New(rand.NewPCG(5, uint64(blocks))), list, 100)
 				s, path := follow(t, []byte(texts[0]))
 				s.files.blocks = blocks
-				states, warned, alone, failed := map[model.ServiceName]model.ServiceState{}, 0, 0, 0
+				c := comparison{t: t, s: s}
 				for i, text := range texts {
-					if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
-					indexed := s.index
-					u, err := s.Load()
-					want, wantErr := (&Reader{Paths: []string{path}}).Load()
-					if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-						t.Fatalf("edit %d: %v, want %v", i, err, wantErr)
-					}
-					if err != nil {
-						failed++
-						continue
-					}
-					if s.index == indexed {
-						alone++
-					}
-					changes, now := want.Snapshot.Since(states)
-					states = maps.Clone(now)
-					if !reflect.DeepEqual(u.Services, changes.Services) || !reflect.DeepEqual(u.Nodes, changes.Nodes) || !reflect.DeepEqual(s.Lookup(nil), now) {
-						t.Fatalf("edit %d gives %v, want %v, and states %v, want %v\n%s", i, u.Services, changes.Services, s.Lookup(nil), now, text)
-					}
-					problems, _ := want.Warnings.Split()
-					if got := s.State().Warnings; !slices.Equal(got, problems.Lines()) {
-						t.Fatalf("edit %d warns of\n%q, want\n%q", i, got, problems.Lines())
-					}
-					warned += len(problems)
+					check(t, os.WriteFile(path, []byte(text), 0o600))
+					_ = c.load(fmt.Sprintf("edit %d to\n%s\n", i, text), func() *Reader { return &Reader{Paths: []string{path}} })
 				}
-				t.Logf("%d texts, %d problems, %d warnings, %d of the index", len(texts), failed, warned, alone)
-				if failed == 0 || warned == 0 || blocks == 1 && alone < len(texts)/8 {
-					t.Errorf("%d texts, %d problems, %d warnings, %d of the index", len(texts), failed, warned, alone)
+				t.Logf("%d texts, %d problems, %d warnings, %d of the index", len(texts), c.failed, c.warned, c.alone)
+				if c.failed == 0 || c.warned == 0 || blocks == 1 && c.alone < len(texts)/8 {
+					t.Errorf("%d texts, %d problems, %d warnings, %d of the index", len(texts), c.failed, c.warned, c.alone)
 				}
 			})
 		}

@@ -18,10 +18,32 @@ import (
 // replaced are the files of one load that are not used as they are. Their objects are
 // written when they are asked for.
 type replaced struct {
-	of    *Reader
-	files []*isolated
-	once  sync.Once
-	texts []api.InForce
+	proxyName string
+	files     []replacedFile
+	once      sync.Once
+	inForce   []api.InForce
+}
+
+// replacedFile is a file, and the text that is used in its place, packed; nil: none.
+type replacedFile struct {
+	name, sum, problem string
+	texts              [][]byte
+}
+
+// noteReplaced notes which files are not used as they are.
+func (f *Reader) noteReplaced(used []*isolated) {
+	r := &replaced{proxyName: f.ProxyName}
+	for _, u := range used {
+		if u.current {
+			continue
+		}
+		of := replacedFile{name: u.name, sum: u.sum, problem: u.problem}
+		if u.advice == lastValid {
+			of.texts = f.known.read[u.name].layout.texts()
+		}
+		r.files = append(r.files, of)
+	}
+	f.Isolation.replaced.Store(r)
 }
 
 // InForce returns the files that are not used as they are; not nil. Unlike the other methods, it is
@@ -32,22 +54,19 @@ func (i *Isolation) InForce() []api.InForce {
 		return []api.InForce{}
 	}
 	r.once.Do(func() {
-		r.texts = []api.InForce{}
+		r.inForce = []api.InForce{}
 		for _, u := range r.files {
-			in := api.InForce{Path: u.name, Problem: u.problem}
+			in := api.InForce{Path: u.name, Sum: u.sum, Problem: u.problem}
 			if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
 				in.Path = abs
 			}
-			if u.found.err == nil {
-				in.Sum = sumOf(u.found.data)
+			if u.texts != nil {
+				in.Objects = objectsOf(r.proxyName, file{name: u.name, data: unpacked(u.texts)})
 			}
-			if u.advice != leftOut {
-				in.Objects = objectsOf(r.of.ProxyName, u.content.file)
-			}
-			r.texts = append(r.texts, in)
+			r.inForce = append(r.inForce, in)
 		}
 	})
-	return r.texts
+	return r.inForce
 }
 
 func sumOf(data []byte) string {

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,48 +15,126 @@ import (
 // with its last valid content, or left out if there was none. Except for
 // [Isolation.InForce], it is not safe for concurrent use.
 type Isolation struct {
-	valid map[string][]byte // by name of the file
-	kept  *Kept             // nil: not over restarts
+	kept *Kept // nil: not over restarts
+	read bool  // kept was
 	// unkept is why the last valid content may be lost with the process.
 	unkept error
+	texts  packer
 	// replaced are the files that the last input does not use as they are.
 	replaced atomic.Pointer[replaced]
 }
 
 // NewIsolation returns an isolation that begins with files kept by an earlier process.
 // kept may be nil.
-func NewIsolation(kept *Kept) *Isolation {
-	i := &Isolation{valid: make(map[string][]byte), kept: kept}
-	if kept != nil {
-		i.unkept = kept.read(i.valid)
+func NewIsolation(kept *Kept) *Isolation { return &Isolation{kept: kept} }
+
+// packer returns what keeps texts; nil: nothing needs them.
+func (i *Isolation) packer() *packer {
+	if i == nil {
+		return nil
 	}
-	return i
+	return &i.texts
+}
+
+// recall makes the files known that an earlier process has kept, as if a load had used them.
+func (f *Reader) recall() {
+	i := f.Isolation
+	if i.read || i.kept == nil {
+		return
+	}
+	i.read = true
+	f.known.begin()
+	i.unkept = i.kept.read(func(name string, text []byte) {
+		if c := f.parseWhole(file{name: name, data: text}, new(known)); c.broken { // for this version
+			f.known.reject(name)
+		} else {
+			f.known.read[name].saved = true
+		}
+	})
+	f.known.end(false)
 }
 
 // isolated is a file and the content that is served for it.
 type isolated struct {
 	content
+	changed bool   // it is not as it was in use before
 	current bool   // content is the present one of the file
-	found   file   // as it is
+	sum     string // SHA-256 of the text that is not used; empty: the file cannot be read
 	problem string // the first one with it, unless content is current
 	advice  string // the remedy that was taken
 }
 
 // isolate loads files. Each may have mistakes.
-func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*loaded, error) {
-	var files []file
+func (f *Reader) isolate(args []argument, warnings manifest.Errors, known *index) (*loaded, error) {
+	var used []*isolated
 	for _, a := range args {
-		files = append(files, a.files...)
+		for _, c := range f.parseAll(a.files) {
+			used = append(used, &isolated{content: c, changed: f.known.changed(c.name), current: true})
+		}
 	}
-	used := make([]*isolated, len(files))
-	for i, c := range f.parseAll(files) {
-		used[i] = &isolated{content: c, current: true, found: c.file}
+	unused := f.replace(used, brokenBy(used))
+	in, problems := f.together(used, warnings, known, len(unused) > 0)
+	if len(problems) > 0 {
+		more, found, err := f.settle(used)
+		if err != nil {
+			return nil, err
+		}
+		used, unused = more, append(unused, found...)
+		if in, problems = f.together(used, warnings, nil, true); len(problems) > 0 {
+			return nil, problems
+		}
 	}
-	var unused manifest.Errors
+	in.Unused, in.LeftOut = unused, leftOutOf(used)
+	f.keep(used)
+	f.noteReplaced(used)
+	in.Warnings = append(in.Warnings, f.Isolation.warning()...)
+	return in, nil
+}
+
+// brokenBy returns the problems that files have by themselves.
+func brokenBy(used []*isolated) (problems manifest.Errors) {
+	for _, u := range used {
+		if u.broken {
+			problems = append(problems, collect(nil, nil, []group{u.group()}).problems...)
+		}
+	}
+	return problems
+}
+
+func (u *isolated) group() group {
+	return group{argument{u.name, []file{u.file}}, []content{u.content}}
+}
+
+// together returns the input of all files, or its problems.
+func (f *Reader) together(used []*isolated, warnings manifest.Errors, known *index, replaced bool) (*loaded, manifest.Errors) {
+	groups, links := f.linkIsolated(used)
+	warnings = slices.Concat(warnings, links.warnings)
+	if known != nil && len(links.problems)+len(links.broken) == 0 && !(replaced && links.found) { // which has changed objects for others
+		var contents []content
+		for _, g := range groups {
+			contents = append(contents, g.files...)
+		}
+		if u, more, ok := known.again(contents); ok {
+			return &loaded{&Input{Warnings: append(warnings, more...)}, known, u}, nil
+		}
+	}
+	c := collect(links.problems, warnings, groups)
+	in, err := c.finish()
+	if err != nil {
+		return nil, c.problems
+	}
+	return in, nil
+}
+
+// settle takes other content in place of that with problems, until there are none. It returns the
+// problems of the files as they are, and adds files that are gone and still needed.
+func (f *Reader) settle(all []*isolated) (used []*isolated, unused manifest.Errors, err error) {
+	used = all
 	for {
 		// Of two files with the same object, the one that had it before is used.
-		slices.SortStableFunc(used, func(a, b *isolated) int { return f.Isolation.novelty(a) - f.Isolation.novelty(b) })
-		groups, links := f.linkIsolated(used)
+		order := slices.Clone(used)
+		slices.SortStableFunc(order, func(a, b *isolated) int { return a.novelty() - b.novelty() })
+		groups, links := f.linkIsolated(order)
 		if more, found := f.blame(used, links.broken); len(found) > 0 {
 			if len(more) == len(used) { // files that have changed
 				found = f.replace(used, found)
@@ -65,18 +142,13 @@ func (f *Reader) isolate(args []argument, warnings manifest.Errors) (*loaded, er
 			used, unused = more, append(unused, found...)
 			continue
 		}
-		c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)
-		in, err := c.finish()
-		if err == nil {
-			in.Unused, in.LeftOut = unused, leftOutOf(used)
-			f.Isolation.keep(used)
-			f.noteReplaced(used)
-			in.Warnings = append(in.Warnings, f.Isolation.warning()...)
-			return in, nil
+		c := collect(links.problems, nil, groups)
+		if len(c.problems) == 0 {
+			return used, unused, nil
 		}
 		found := f.replace(used, c.problems)
 		if len(found) == 0 { // of no single file
-			return nil, err
+			return nil, nil, c.problems
 		}
 		unused = append(unused, found...)
 	}
@@ -94,7 +166,7 @@ func (f *Reader) linkIsolated(used []*isolated) (groups []group, links *linker) 
 	links = f.link(contents)
 	for i, c := range contents {
 		of[i].content = c // it may have been read again
-		groups = append(groups, group{argument{c.name, []file{c.file}}, contents[i : i+1]})
+		groups = append(groups, of[i].group())
 	}
 	return groups, links
 }
@@ -109,12 +181,12 @@ func leftOutOf(used []*isolated) (names []string) {
 	return names
 }
 
-// novelty returns 0 for content that was valid before, 1 for other content.
-func (i *Isolation) novelty(u *isolated) int {
-	if before, known := i.valid[u.name]; known && u.err == nil && bytes.Equal(before, u.data) {
-		return 0
+// novelty returns 0 for content that was in use before, 1 for other content.
+func (u *isolated) novelty() int {
+	if u.current && u.changed {
+		return 1
 	}
-	return 1
+	return 0
 }
 
 const (
@@ -134,21 +206,40 @@ func (f *Reader) replace(used []*isolated, problems manifest.Errors) (found mani
 		if len(mine) == 0 || u.advice == leftOut {
 			continue
 		}
-		before, known := f.Isolation.valid[u.name]
-		known = known && u.current && (u.err != nil || !bytes.Equal(before, u.data))
-		if known {
-			u.content, u.advice = f.parse(file{name: u.name, data: before}), lastValid
-		} else {
-			u.advice = leftOut
-		}
-		if u.current {
-			u.current, u.problem = false, strings.TrimPrefix(mine[0].Error(), u.name+": ")
-		}
 		first := *mine[0]
+		f.replaceOne(u, strings.TrimPrefix(first.Error(), u.name+": "))
 		first.Err = &replacedError{first.Err, u.advice}
 		found = append(append(found, &first), mine[1:]...)
 	}
 	return found
+}
+
+// replaceOne takes the last valid content of a file, or leaves the file out.
+func (f *Reader) replaceOne(u *isolated, problem string) {
+	if !u.current {
+		u.advice = leftOut
+		return
+	}
+	u.current, u.problem, u.sum, u.advice = false, problem, f.sumOf(&u.content), leftOut
+	if last := f.known.reject(u.name); last != nil && u.changed {
+		u.content, u.advice = lastOf(u.name, last), lastValid
+	}
+}
+
+// lastOf returns the content of a file that was in use before.
+func lastOf(name string, k *known) content {
+	return content{file: file{name: name}, docs: k.docs, edit: new(edit), last: true}
+}
+
+// sumOf returns the SHA-256 of a file that is read now.
+func (f *Reader) sumOf(c *content) string {
+	switch {
+	case c.file.err != nil:
+		return ""
+	case c.data != nil || c.path == "":
+		return sumOf(c.data)
+	}
+	return sumOf(unpacked(f.known.read[c.name].layout.texts()))
 }
 
 // replacedError is a problem and the remedy that was taken.
@@ -160,34 +251,26 @@ type replacedError struct {
 func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.advice) }
 func (e *replacedError) Unwrap() error { return e.error }
 
-// noteReplaced notes which files are not used as they are.
-func (f *Reader) noteReplaced(used []*isolated) {
-	r := &replaced{of: f}
+// keep saves the content that is in use now, for the next process, and forgets files that no longer
+// exist.
+func (f *Reader) keep(used []*isolated) {
+	i := f.Isolation
+	if i.kept == nil {
+		return
+	}
+	var errs []error
 	for _, u := range used {
-		if !u.current {
-			r.files = append(r.files, u)
+		if k := f.known.read[u.name]; k != nil && k.use != tried && (!k.saved || k.back != nil) {
+			err := i.kept.write(u.name, k.layout.texts(), &i.texts)
+			errs, k.saved = append(errs, err), err == nil
 		}
 	}
-	f.Isolation.replaced.Store(r)
-}
-
-// keep notes which content is valid, and forgets files that no longer exist.
-func (i *Isolation) keep(used []*isolated) {
-	valid := make(map[string][]byte, len(used))
-	for _, u := range used {
-		switch before, known := i.valid[u.name]; {
-		case u.current:
-			valid[u.name] = u.data
-		case known:
-			valid[u.name] = before
+	for _, name := range slices.Sorted(maps.Keys(f.known.files)) {
+		if f.known.read[name] == nil {
+			errs = append(errs, i.kept.remove(name))
 		}
 	}
-	same := maps.EqualFunc(i.valid, valid, bytes.Equal)
-	before := i.valid
-	i.valid = valid
-	if i.kept != nil && (!same || i.unkept != nil) {
-		i.unkept = i.kept.write(before, valid, i.unkept != nil)
-	}
+	i.unkept = errors.Join(errs...)
 }
 
 // warning returns the problem that the last valid content does not outlast the

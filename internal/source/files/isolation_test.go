@@ -58,6 +58,9 @@ func TestIsolation(t *testing.T) {
 		{"defaults", []map[string]string{{"a.yaml": "kind: Defaults\ncheck: tcp\n", "b.yaml": pooled, "c.yaml": pool}}, "web", ""},
 		{"defaults twice", []map[string]string{{"a.yaml": "kind: Defaults\n", "b.yaml": pooled, "c.yaml": pool}, {"d.yaml": "kind: Defaults\n"}}, "web", "d.yaml: document 1 (line 1): Defaults: are given twice for this directory, first in "},
 		{"defaults that make a Balance invalid", []map[string]string{{"a.yaml": pool, "b.yaml": pooled}, {"c.yaml": "kind: Defaults\nclients: 2001:db8::/32\n"}}, "web", "c.yaml: has changed what Balance web in "},
+		{"defaults beside a broken file", []map[string]string{{"b.yaml": strings.ReplaceAll(pooled, "{servers: app, port: 8080}", "[10.1.1.1:8080]")}, {"b.yaml": brokenService}, {"a.yaml": "kind: Defaults\ncheck: tcp\n"}}, "web", "b.yaml: "},
+		{"broken while another is a duplicate", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": b, "b.yaml": brokenService}, {"a.yaml": a + "---\n" + b}, {"a.yaml": a}}, "a b", "b.yaml: "},
+		{"a new file is broken, another has the same object", []map[string]string{{"a.yaml": a + "---\n" + brokenService, "b.yaml": a}}, "a", "a.yaml: document 2"},
 		{"moved to another file", []map[string]string{{"a.yaml": a}, {"a.yaml": "-", "b.yaml": a}}, "a", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -210,6 +213,30 @@ func TestKeptDamaged(t *testing.T) {
 	f.Isolation = NewIsolation(kept)
 	if in, err := f.Load(); err != nil || names(in) != "a" || !strings.Contains(in.Warnings.Error(), "is not kept for the next start") {
 		t.Errorf("%+v, %v", in, err)
+	}
+}
+
+// TestKeptStays: content that a process has kept is not written again by the next one.
+func TestKeptStays(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	write(t, path, service("a", "10.96.0.1"))
+	kept := &Kept{filepath.Join(dir, "state")}
+	written := func() os.FileInfo {
+		t.Helper()
+		_, err := (&Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}).Load()
+		check(t, err)
+		info, err := os.Stat(kept.place(path))
+		check(t, err)
+		return info
+	}
+	first := written()
+	if second := written(); !os.SameFile(first, second) {
+		t.Error("the same content was written again")
+	}
+	write(t, path, service("a", "10.96.0.2"))
+	if third := written(); os.SameFile(first, third) {
+		t.Error("new content was not written")
 	}
 }
 

@@ -1,20 +1,25 @@
 package files
 
 import (
+	"bufio"
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// Kept is a directory with the last valid content of files. The name of each file in
-// it follows from the path; its first line is the path.
+// Kept is a directory with the last valid content of files, compressed by gzip. The name of each
+// file in it follows from the path; its first line is the path.
 type Kept struct{ Dir string }
 
 func (k *Kept) place(name string) string {
@@ -22,38 +27,85 @@ func (k *Kept) place(name string) string {
 	return filepath.Join(k.Dir, hex.EncodeToString(sum[:16]))
 }
 
-// read adds the saved files to a map.
-func (k *Kept) read(to map[string][]byte) error {
+// read calls f with each saved file.
+func (k *Kept) read(f func(name string, text []byte)) error {
 	entries, err := os.ReadDir(k.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var errs []error
+	errs := []error{err}
 	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(k.Dir, e.Name()))
-		name, data, found := bytes.Cut(text, []byte("\n"))
-		switch {
-		case err != nil:
+		packed, err := os.Open(filepath.Join(k.Dir, e.Name()))
+		if err != nil {
 			errs = append(errs, err)
-		case found && k.place(string(name)) == filepath.Join(k.Dir, e.Name()): // else cut off
-			to[string(name)] = data
+			continue
 		}
-	}
-	return errors.Join(append(errs, err)...)
-}
-
-// write replaces what differs, or all.
-func (k *Kept) write(before, now map[string][]byte, all bool) error {
-	errs := []error{os.MkdirAll(k.Dir, 0o700)}
-	for name, data := range now {
-		if old, known := before[name]; all || !known || !bytes.Equal(old, data) {
-			errs = append(errs, atomicfile.Write(k.place(name), fmt.Appendf(nil, "%s\n%s", name, data), 0o600))
+		text, err := unpack(bufio.NewReader(packed))
+		name, text, found := bytes.Cut(text, []byte("\n"))
+		if err == nil && found && k.place(string(name)) == packed.Name() { // else cut off
+			f(string(name), text)
 		}
-	}
-	for name := range before {
-		if _, stays := now[name]; !stays {
-			errs = append(errs, atomicfile.Remove(k.place(name)))
-		}
+		errs = append(errs, packed.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// write saves a text. A packer has its pieces.
+func (k *Kept) write(name string, texts [][]byte, pack *packer) error {
+	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
+		return err
+	}
+	return atomicfile.WriteAll(k.place(name), slices.Insert(texts, 0, pack.pack([]byte(name+"\n"))), 0o600)
+}
+
+func (k *Kept) remove(name string) error { return atomicfile.Remove(k.place(name)) }
+
+// packer compresses texts: YAML takes a tenth of its size and less.
+type packer struct {
+	mu     sync.Mutex
+	writer *gzip.Writer
+	buffer bytes.Buffer
+}
+
+// pack returns a compressed text; nothing without a packer. Several together are the texts together.
+func (p *packer) pack(text []byte) []byte {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.buffer.Reset()
+	if p.writer == nil { // level 2 takes two thirds of the memory of level 1
+		p.writer, _ = gzip.NewWriterLevel(nil, 2)
+	}
+	p.writer.Reset(&p.buffer)
+	_, _ = p.writer.Write(text) // a buffer takes all
+	_ = p.writer.Close()
+	return bytes.Clone(p.buffer.Bytes())
+}
+
+func unpack(packed io.Reader) ([]byte, error) {
+	r, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, err
+	}
+	return manifest.Read(r)
+}
+
+// unpacked returns the text of a file.
+func unpacked(texts [][]byte) []byte {
+	var readers []io.Reader
+	for _, text := range texts {
+		readers = append(readers, bytes.NewReader(text))
+	}
+	text, _ := unpack(bufio.NewReader(io.MultiReader(readers...))) // of a packer
+	return text
+}
+
+// texts returns the compressed texts of the blocks.
+func (l *layout) texts() (out [][]byte) {
+	for i := range l.blocks {
+		out = append(out, l.blocks[i].text)
+	}
+	return out
 }

@@ -3,6 +3,7 @@ package files
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -124,8 +125,12 @@ func (l *linker) readAgain(contents []content) (done bool) {
 	}
 	for i := range contents {
 		if c := &contents[i]; f.defaulted[directoryOf(c.name)] && c.hasReady() {
-			f.known.forget(c.name)
-			*c, done = f.parse(c.file), true
+			in := c.file
+			if c.last {
+				in.data = unpacked(f.known.read[c.name].layout.texts())
+			}
+			*c, done = f.parseWhole(in, new(known)), true
+			c.last = in.data != nil
 		}
 	}
 	return done
@@ -157,7 +162,7 @@ func (l *linker) resolve(o located, directory string, e *edit) *object {
 		now.defaults, wrong = d.rare.defaults, wrong || d.hasProblems()
 	}
 	if wrong { // the mistake is reported once, where it is
-		return o.object
+		return w.unresolved(o.object)
 	}
 	if !now.equal(o.rare.with) || o.hasProblems() { // which may name other pools
 		fresh := w.resolved(l, now)
@@ -171,6 +176,14 @@ func (l *linker) resolve(o located, directory string, e *edit) *object {
 		l.broken = append(l.broken, o)
 	}
 	return o.object
+}
+
+// unresolved returns the object of a Balance without what an earlier load has resolved it with.
+func (w *waiting) unresolved(o *object) *object {
+	if o.rare.with == nil {
+		return o
+	}
+	return (&draft{Place: w.source.Place, id: o.id(), given: o.rare.given, waiting: w}).object(w.at)
 }
 
 // resolved returns an object with what a Balance stands for.
@@ -225,9 +238,9 @@ type needs struct {
 	by          located         // the first one of them
 }
 
-// has reports whether a file has anything of that.
-func (n *needs) has(c *content) (has bool) {
-	c.each(func(o *object, at manifest.Place) {
+// has reports whether parts of a file have anything of that.
+func (n *needs) has(file string, all *parts) (has bool) {
+	all.each(manifest.Place{File: file}, func(o *object, at manifest.Place) {
 		switch {
 		case o.rare == nil:
 		case o.rare.pool != nil:
@@ -241,11 +254,11 @@ func (n *needs) has(c *content) (has bool) {
 
 // needed returns what Balances with problems need that are in files whose content was valid before:
 // another file has made them invalid. Nil: there are none.
-func (i *Isolation) needed(used []*isolated, broken []located) *needs {
+func needed(used []*isolated, broken []located) *needs {
 	var out *needs
 	for _, o := range broken {
 		at := slices.IndexFunc(used, func(u *isolated) bool { return u.name == o.at.File && u.advice != leftOut })
-		if at < 0 || i.novelty(used[at]) != 0 {
+		if at < 0 || used[at].novelty() != 0 {
 			continue
 		}
 		if out == nil {
@@ -262,8 +275,7 @@ func (i *Isolation) needed(used []*isolated, broken []located) *needs {
 // blame returns a problem for each file whose change has made Balances of other files invalid, and
 // adds files that are gone and have what such a Balance needs: their last valid content stays.
 func (f *Reader) blame(used []*isolated, broken []located) (_ []*isolated, problems manifest.Errors) {
-	i := f.Isolation
-	n := i.needed(used, broken)
+	n := needed(used, broken)
 	if n == nil {
 		return used, nil
 	}
@@ -271,31 +283,24 @@ func (f *Reader) blame(used []*isolated, broken []located) (_ []*isolated, probl
 	present := make(map[string]bool, len(used))
 	for _, u := range used {
 		present[u.name] = true
-		if u.advice == leftOut || !u.current || i.novelty(u) == 0 {
-			continue
-		}
-		before, known := i.valid[u.name]
-		if known && n.had(f, u.name, before) || n.has(&u.content) {
+		if u.novelty() > 0 && u.advice != leftOut && (n.had(u.name, f.known.last(u.name)) || n.has(u.name, &u.docs)) {
 			problems = append(problems, problem(u.name, why))
 		}
 	}
 	if len(problems) > 0 {
 		return used, problems
 	}
-	for name, data := range i.valid {
-		if !present[name] && n.had(f, name, data) {
-			gone := problem(name, fmt.Errorf("is gone, and %s in %s needs it: put it back, or change that first", n.by.id(), n.by.place()))
-			kept := f.parse(file{name: name, data: data})
-			used = append(used, &isolated{content: kept, found: file{name: name, err: gone.Err}, problem: gone.Err.Error(), advice: lastValid})
-			gone.Err = &replacedError{gone.Err, lastValid}
-			problems = append(problems, gone)
+	for _, name := range slices.Sorted(maps.Keys(f.known.files)) {
+		if last := f.known.last(name); !present[name] && n.had(name, last) {
+			gone := fmt.Errorf("is gone, and %s in %s needs it: put it back, or change that first", n.by.id(), n.by.place())
+			used = append(used, &isolated{content: lastOf(name, f.known.reject(name)), problem: gone.Error(), advice: lastValid})
+			problems = append(problems, problem(name, &replacedError{gone, lastValid}))
 		}
 	}
 	return used, problems
 }
 
-// had reports whether an earlier content of a file has anything of that.
-func (n *needs) had(f *Reader, name string, data []byte) bool {
-	c := f.parse(file{name: name, data: data})
-	return n.has(&c)
+// had reports whether what was in use of a file had anything of that, before the load that runs.
+func (n *needs) had(name string, last *known) bool {
+	return last != nil && (n.has(name, &last.docs) || last.back != nil && n.has(name, &parts{all: last.back.parts}))
 }

@@ -25,6 +25,10 @@ type content struct {
 	docs  parts // that are not empty
 	err   error
 	edit  *edit // nil: all of it was read
+	// broken reports that the file has problems, or no objects.
+	broken bool
+	// last reports that this is not what the file has now, but what was in use of it before.
+	last bool
 }
 
 // parse reads the objects of a file on all processors: nearly all of the time of
@@ -33,8 +37,14 @@ func (f *Reader) parse(in file) content {
 	if out, ok := f.reread(in); ok {
 		return out
 	}
+	return f.parseWhole(in, f.known.of(in.name))
+}
+
+// parseWhole is parse without a comparison of blocks. Objects are used again if their texts are the
+// ones before.
+func (f *Reader) parseWhole(in file, before *known) content {
 	if in = in.opened(); in.err != nil {
-		return content{file: in, err: in.err}
+		return content{file: in, err: in.err, broken: true}
 	}
 	docs, err := manifest.Split(in.name, in.data)
 	out := content{file: in, blank: len(in.data) == 0, docs: parts{all: make([]part, len(docs))}, err: err}
@@ -43,17 +53,16 @@ func (f *Reader) parse(in file) content {
 			out.docs.all[i].sum = d.Sum()
 		}
 	}
-	before := f.known.of(in.name)
 	out.docs.fill(&before.docs, func(p *part, i int) { f.document(p, docs[i], before.docs.items(docs[i].Document)) })
+	out.broken = err != nil || len(docs) == 0 || slices.ContainsFunc(out.docs.all, func(p part) bool { return p.hasProblems() })
 	if f.follows {
 		k := &known{docs: out.docs}
-		k.broken = err != nil || slices.ContainsFunc(out.docs.all, func(p part) bool { return p.hasProblems() })
-		if in.path != "" && !k.broken {
-			k.layout = f.layoutOf(in.data, docs, &out.docs)
+		if !out.broken {
+			k.layout = f.layoutOf(in, docs, &out.docs)
 		}
 		f.known.keep(in.name, k)
 	}
-	if in.path != "" {
+	if in.path != "" && !out.broken {
 		out.data = nil
 	}
 	return out
@@ -260,6 +269,7 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta, at manifest.Place
 		o.given = typed(m.JSON(), t)
 	}
 	if o.waiting != nil {
+		m.Detach()
 		o.waiting.at = at // it is reported when it is resolved
 		return o.object(at)
 	}

@@ -12,21 +12,115 @@ import (
 // that a change of a file costs the objects that it concerns. It keeps sums in place of texts.
 // Its zero value keeps nothing.
 type documents struct {
-	mu          sync.Mutex
-	before, now map[string]*known // by name of the file: by the last load, and by this one
-	// linked means that this load may have made other objects of those that are known.
-	linked bool
-	// differs means that the last load has failed, and not all is as the one before has read it.
-	differs bool
+	mu    sync.Mutex
+	files map[string]*known // by name, as the load before has left them
+	read  map[string]*known // by the load that runs; nil: there is none
 }
 
 // known is what was read of a file.
 type known struct {
 	docs   parts
 	layout layout
-	broken bool // the file has problems
-	valid  bool // a load with it has not failed
-	edited bool // by the last load
+	back   *change // undoes what the load that runs has changed; nil: nothing
+	use    use
+	saved  bool // for the next process, as it is without that change
+}
+
+// use says what loads have made of a file:
+//
+//	fresh -> inUse   the load that has read it uses it
+//	fresh -> tried   it does not
+//	tried -> fresh   it was read again
+//	inUse            stays, whatever loads that do not use the file find in its place
+//
+// A file that is gone is forgotten, unless it is inUse and the load fails: a program may be writing
+// it at this moment. A tried one is not, or other files could come and go without end.
+type use int8
+
+const (
+	fresh use = iota
+	tried
+	inUse
+)
+
+// begin begins a load.
+func (d *documents) begin() { d.read = make(map[string]*known, len(d.files)) }
+
+// end ends a load. One that has failed uses no file.
+func (d *documents) end(failed bool) {
+	if failed {
+		for file := range d.files {
+			d.reject(file)
+		}
+	}
+	for _, k := range d.read {
+		switch k.back = nil; {
+		case k.use == fresh && failed:
+			k.use = tried
+		case k.use == fresh:
+			k.use = inUse
+		}
+	}
+	d.files, d.read = d.read, nil
+}
+
+// reject says that the load does not use a file as it is, and returns what was in use before; nil:
+// nothing was.
+func (d *documents) reject(file string) *known {
+	k := d.last(file)
+	if k == nil {
+		if now := d.read[file]; now != nil {
+			now.use = tried
+		}
+		return nil
+	}
+	if k.back != nil {
+		k.apply(k.back)
+		k.back = nil
+	}
+	d.read[file] = k
+	return k
+}
+
+// last returns what the load before has used of a file, with the changes of the load that runs; nil:
+// nothing.
+func (d *documents) last(file string) *known {
+	if k := d.files[file]; k != nil && k.use == inUse {
+		return k
+	}
+	return nil
+}
+
+// of returns what the load before has read of a file. Like keep, it is safe for concurrent use.
+func (d *documents) of(file string) *known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if k := d.files[file]; k != nil {
+		return k
+	}
+	return new(known)
+}
+
+// keep notes what was read of a file.
+func (d *documents) keep(file string, k *known) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.read == nil || len(k.docs.all) == 0 {
+		return
+	}
+	if k.use == tried {
+		k.use = fresh
+	}
+	d.read[file] = k
+}
+
+// changed reports whether a file is not as the load before has used it.
+func (d *documents) changed(file string) bool {
+	before, now := d.last(file), d.read[file]
+	if before == nil || now == nil {
+		return true
+	}
+	return now.back != nil || now != before && !sameText(before.layout.blocks, now.layout.blocks)
 }
 
 // parts are the documents of a file, or the items of a List. Sums are only compared between
@@ -44,63 +138,6 @@ type part struct {
 	list *parts // the items, if it is a List
 	// line is where it begins: in the file, or after the line of the document that is the List.
 	line int32
-}
-
-// begin begins a load.
-func (d *documents) begin() {
-	d.before, d.now, d.linked = d.now, make(map[string]*known, len(d.now)), false
-	for _, k := range d.before {
-		k.edited = false
-	}
-}
-
-// end ends it, and forgets what it did not use. After a load that has failed, a file that is gone
-// or broken stays known as it was, because a program may be writing it at this moment. A file that is
-// gone stays known only if a load with it has succeeded: other files could come and go without end.
-func (d *documents) end(failed bool) {
-	if !failed {
-		for _, k := range d.now {
-			k.valid = true
-		}
-	}
-	if d.differs = failed && d.linked; failed {
-		for file, k := range d.before {
-			if now := d.now[file]; now == nil && k.valid || now != nil && now.broken {
-				d.now[file] = k
-			}
-		}
-		for file, k := range d.now {
-			d.differs = d.differs || k != d.before[file] || k.edited
-		}
-	}
-	d.before = nil
-}
-
-// of returns what the last load has read of a file. Like keep, it is safe for concurrent use.
-func (d *documents) of(file string) *known {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if k := d.before[file]; k != nil {
-		return k
-	}
-	return new(known)
-}
-
-// keep notes what was read of a file for the next load.
-func (d *documents) keep(file string, k *known) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.now != nil && len(k.docs.all) > 0 {
-		d.now[file] = k
-	}
-}
-
-// forget forgets what was read of a file.
-func (d *documents) forget(file string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.before, file)
-	delete(d.now, file)
 }
 
 // items returns the items of the document with a number, if it is a List.

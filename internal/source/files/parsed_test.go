@@ -53,8 +53,8 @@ func TestUnchangedFileIsNotParsedAgain(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if third := load(); len(third.Snapshot.Services) != 1 || len(f.known.now) > 1 {
-		t.Errorf("after a file was removed: %d Services, %d documents kept", len(third.Snapshot.Services), len(f.known.now))
+	if third := load(); len(third.Snapshot.Services) != 1 || len(f.known.files) > 1 {
+		t.Errorf("after a file was removed: %d Services, %d documents kept", len(third.Snapshot.Services), len(f.known.files))
 	}
 }
 
@@ -84,6 +84,85 @@ func TestUnchangedDocumentIsNotParsedAgain(t *testing.T) {
 	}
 	if in := third; in.Snapshot.Services[1] != second.Snapshot.Services[1] || !strings.Contains(in.Warnings.Lines()[2], "(line 5)") {
 		t.Errorf("a document that moved was parsed again, or has another line: %q", in.Warnings.Lines())
+	}
+}
+
+// TestUse: what is known of a file after loads, and which of them has read it.
+func TestUse(t *testing.T) {
+	const ( // a load; + is one that uses the file
+		fails        = '-'
+		rejects      = 'x' // another text of the file is used
+		without      = '0' // the file is gone
+		failsWithout = 'o'
+		nothing      = ""
+	)
+	for loads, want := range map[string]string{
+		"+": "inUse 0", "-": "tried 0", "x": "tried 0", "++": "inUse 1",
+		"-+": "inUse 1", "x+": "inUse 1", "--": "tried 1", "xx": "tried 1",
+		"+-": "inUse 0", "+x": "inUse 0", "+--": "inUse 0", "+xx": "inUse 0", "+-+": "inUse 2", "+x+": "inUse 2",
+		"+0": nothing, "+o": "inUse 0", "+oo": "inUse 0", "+o-": "inUse 0", "+o0": nothing, "+x0": nothing, "+xo": "inUse 0",
+		"-0": nothing, "-o": nothing, "x0": nothing, "xo": nothing, "+0-": "tried 2", "-o+": "inUse 2",
+	} {
+		var d documents
+		for i, load := range loads {
+			d.begin()
+			if load != without && load != failsWithout {
+				d.keep("a.yaml", &known{docs: parts{all: []part{{line: int32(i)}}}})
+			}
+			if load == rejects {
+				d.reject("a.yaml")
+			}
+			d.end(load == fails || load == failsWithout)
+		}
+		got := nothing
+		if k := d.files["a.yaml"]; k != nil {
+			got = fmt.Sprint(map[use]string{tried: "tried ", inUse: "inUse "}[k.use], k.docs.all[0].line)
+		}
+		if got != want {
+			t.Errorf("after %s: %q, want %q", loads, got, want)
+		}
+	}
+}
+
+// TestUndo: a file that was read again in parts is as it was before, if the load does not use it.
+func TestUndo(t *testing.T) {
+	for _, list := range []bool{false, true} {
+		for _, blocks := range []int{1, 200, 1000, 0} {
+			t.Run(fmt.Sprintf("list %v blocks %d", list, blocks), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "services.yaml")
+				f := &Reader{Paths: []string{path}, follows: true, blocks: blocks}
+				undone := 0
+				texts := edits(list, 60)
+				for i, text := range texts[1:] {
+					check(t, os.WriteFile(path, []byte(texts[i]), 0o600))
+					if _, err := f.Load(); err != nil {
+						continue
+					}
+					k := f.known.files[path]
+					before := *k
+					before.docs.all, before.layout.blocks = slices.Clone(k.docs.all), slices.Clone(k.layout.blocks)
+					if list {
+						items := *k.layout.list
+						items.all = slices.Clone(items.all)
+						before.layout.list = &items
+					}
+					check(t, os.WriteFile(path, []byte(text), 0o600))
+					f.known.begin()
+					f.parse(file{name: path, path: path})
+					if k.back != nil {
+						undone++
+					}
+					f.known.end(true)
+					same := reflect.DeepEqual(before.parts().all, k.parts().all) && reflect.DeepEqual(before.layout.blocks, k.layout.blocks)
+					if !same || before.layout.end != k.layout.end || before.layout.ended != k.layout.ended || f.known.files[path] != k {
+						t.Fatalf("%+v, want %+v", k, before)
+					}
+				}
+				if blocks == 1 && undone < len(texts)/4 {
+					t.Errorf("%d edits were undone", undone)
+				}
+			})
+		}
 	}
 }
 

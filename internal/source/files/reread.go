@@ -20,7 +20,7 @@ func (f *Reader) blockSize() int {
 }
 
 // layout is how a file is made of blocks: each has documents, or items of the one List that the
-// file is. The zero value is the layout of a file that is always read as a whole.
+// file is. Without blocks, the file is always read as a whole.
 type layout struct {
 	list   *parts // nil: blocks have documents
 	blocks []block
@@ -28,6 +28,8 @@ type layout struct {
 	end int32
 	// ended reports that the last line ends with a line feed.
 	ended bool
+	// whole reports that the file is always read as a whole: its block is there for the text.
+	whole bool
 }
 
 // block is a part of a file: it ends where the next one begins. In a layout of a List, the first and
@@ -35,70 +37,88 @@ type layout struct {
 type block struct {
 	sum   manifest.Sum
 	size  int32
-	line  int32 // where it begins, as lines of parts count
-	first int32 // the number of its first part
+	line  int32  // where it begins, as lines of parts count
+	first int32  // the number of its first part
+	text  []byte // packed; nil: it is not kept
+}
+
+// cutter cuts a text into the blocks of a layout.
+type cutter struct {
+	layout
+	pack *packer // nil: texts are not kept
 }
 
 // edit is what has changed in a file since it was read before.
 type edit struct{ removed, added []*object }
 
 // layoutOf returns the layout of a file that was read as a whole.
-func (f *Reader) layoutOf(data []byte, docs []*manifest.Document, read *parts) (l layout) {
-	if manifest.HasDirectives(data) || len(docs) == 0 {
+func (f *Reader) layoutOf(in file, docs []*manifest.Document, read *parts) layout {
+	c := cutter{pack: f.Isolation.packer()}
+	if in.path == "" && c.pack == nil {
 		return layout{}
 	}
-	l.ended = bytes.HasSuffix(data, []byte("\n"))
-	if list := read.all[0].list; len(docs) == 1 && list != nil {
-		return f.layoutOfList(l, data, list)
+	c.ended = bytes.HasSuffix(in.data, []byte("\n"))
+	list := read.all[0].list
+	switch {
+	case manifest.HasDirectives(in.data), len(docs) == 1 && list != nil && !f.cutList(&c, in.data, list):
+		if c.whole = true; c.pack != nil {
+			c.add(in.data, 0)
+		}
+	case len(docs) > 1 || list == nil:
+		c.end = 1
+		c.cutDocuments(f.blockSize(), docs, in.data, 0)
 	}
-	l.end = 1
-	l.cutDocuments(f.blockSize(), docs, data, 0)
-	return l
+	return c.layout
 }
 
 // cutDocuments adds blocks of documents, which are parts from a number on.
-func (l *layout) cutDocuments(size int, docs []*manifest.Document, data []byte, first int) {
+func (c *cutter) cutDocuments(size int, docs []*manifest.Document, data []byte, first int) {
 	start, from := 0, 0
 	for i, d := range docs {
 		if at, ok := d.Start(); ok && at-start >= size {
-			l.add(data[start:at], first+from)
+			c.add(data[start:at], first+from)
 			start, from = at, i
 		}
 	}
-	l.add(data[start:], first+from)
+	c.add(data[start:], first+from)
 }
 
-func (l *layout) add(text []byte, first int) {
-	l.blocks = append(l.blocks, block{manifest.SumOf(text), int32(len(text)), l.end, int32(first)})
-	l.end += int32(bytes.Count(text, []byte("\n")))
+func (c *cutter) add(text []byte, first int) {
+	c.blocks = append(c.blocks, block{manifest.SumOf(text), int32(len(text)), c.end, int32(first), c.pack.pack(text)})
+	c.end += int32(bytes.Count(text, []byte("\n")))
 }
 
-// layoutOfList returns the layout of a file that is a List.
-func (f *Reader) layoutOfList(l layout, data []byte, list *parts) layout {
+// sameText reports whether blocks have the same texts.
+func sameText(a, b []block) bool {
+	return slices.EqualFunc(a, b, func(a, b block) bool { return a.sum == b.sum })
+}
+
+// cutList adds the blocks of a file that is a List, or returns false.
+func (f *Reader) cutList(c *cutter, data []byte, list *parts) bool {
 	starts, end := list.of.starts, list.of.end
 	if list.of.starts = nil; len(starts) < 2 || list.head != nil {
-		return layout{}
+		return false
 	}
-	l.list, l.end = list, int32(1-list.of.line)
-	l.add(data[:starts[0]], 0)
-	l.cutItems(f.blockSize(), data[:end], starts, 0)
-	l.add(data[end:], len(starts))
-	return l
+	c.list, c.end = list, int32(1-list.of.line)
+	c.add(data[:starts[0]], 0)
+	c.cutItems(f.blockSize(), data[:end], starts, 0)
+	c.add(data[end:], len(starts))
+	return true
 }
 
 // cutItems adds blocks of items, which begin at offsets and are parts from a number on.
-func (l *layout) cutItems(size int, data []byte, starts []int, first int) {
+func (c *cutter) cutItems(size int, data []byte, starts []int, first int) {
 	if len(starts) == 0 {
 		return
 	}
 	start, from := starts[0], 0
 	for i, at := range starts {
 		if at-start >= size {
-			l.add(data[start:at], first+from)
+			c.add(data[start:at], first+from)
 			start, from = at, i
 		}
 	}
-	l.add(data[start:], first+from)
+	c.add(data[start:], first+from)
 }
 
 // reread reads a file of which most is as it was. It returns false if the whole file must be read:
@@ -108,7 +128,7 @@ func (f *Reader) reread(in file) (out content, ok bool) {
 		return out, false
 	}
 	k := f.known.of(in.name)
-	if len(k.layout.blocks) == 0 {
+	if k.layout.whole || len(k.layout.blocks) == 0 {
 		return out, false
 	}
 	r, err := k.layout.compare(in.path)
@@ -116,10 +136,14 @@ func (f *Reader) reread(in file) (out content, ok bool) {
 		return out, false
 	}
 	defer r.file.Close()
-	if out.edit, ok = f.renew(k, in.name, r); !ok {
+	c, ok := f.renew(k, in.name, r)
+	if !ok {
 		return out, false
 	}
-	k.edited = len(out.edit.removed)+len(out.edit.added) > 0
+	out.edit = differences(k.parts().all[c.from:c.to], c.parts)
+	if back := k.apply(c); !sameText(back.blocks, c.blocks) {
+		k.back = back
+	}
 	f.known.keep(in.name, k)
 	out.file, out.docs = in, k.docs
 	return out, true
@@ -173,68 +197,86 @@ func (l *layout) compare(path string) (*region, error) {
 	return r, nil
 }
 
+// parts returns the parts that the blocks have: documents, or the items of the List.
+func (k *known) parts() *parts {
+	if k.layout.list != nil {
+		return k.layout.list
+	}
+	return &k.docs
+}
+
 // renew reads a region in place of what was there; false: the whole file must be read.
-func (f *Reader) renew(k *known, name string, r *region) (*edit, bool) {
+func (f *Reader) renew(k *known, name string, r *region) (*change, bool) {
 	l := &k.layout
 	if l.list != nil && (r.first == 0 || r.last == len(l.blocks)) {
 		return nil, false // around the items
 	}
-	fresh, ok := f.region(k, name, r)
+	c, ok := f.region(k, name, r)
 	if back := r.first - 1; !ok && back >= 0 && (back > 0 || l.list == nil) {
 		r.first, r.begin = back, r.begin-int64(l.blocks[back].size) // the last part before it may go on
-		fresh, ok = f.region(k, name, r)
+		c, ok = f.region(k, name, r)
 	}
-	if !ok {
-		return nil, false
-	}
-	all := &k.docs.all
-	if l.list != nil {
-		all = &l.list.all
-		k.docs.all[0].sum = manifest.Sum{}
-	}
-	if left := len(*all) - (fresh.to - fresh.from) + len(fresh.parts); left == 0 || left > budget.FileObjects {
-		return nil, false
-	}
-	e := differences((*all)[fresh.from:fresh.to], fresh.parts)
-	l.replace(r, fresh)
-	*all = slices.Replace(*all, fresh.from, fresh.to, fresh.parts...)
-	for i := fresh.from + len(fresh.parts); i < len(*all) && fresh.lines != 0; i++ {
-		(*all)[i].line += fresh.lines
-	}
-	return e, true
+	left := len(k.parts().all) - (c.to - c.from) + len(c.parts)
+	return c, ok && left > 0 && left <= budget.FileObjects
 }
 
-// fresh are the parts that a region has, in place of those between two numbers.
-type fresh struct {
-	parts    []part
-	blocks   []block
-	from, to int
-	lines    int32 // more than before
-	ended    bool  // see [layout]
+// change replaces blocks of a file, and the parts in them.
+type change struct {
+	first, last int // the blocks from first on, without last
+	blocks      []block
+	from, to    int // the parts
+	parts       []part
+	lines       int32 // more than before
+	ended       bool  // see [layout], of a change at the end
+}
+
+// apply makes a change, and returns the one that undoes it.
+func (k *known) apply(c *change) *change {
+	l, all := &k.layout, &k.parts().all
+	back := &change{
+		first: c.first, last: c.first + len(c.blocks), blocks: slices.Clone(l.blocks[c.first:c.last]),
+		from: c.from, to: c.from + len(c.parts), parts: slices.Clone((*all)[c.from:c.to]),
+		lines: -c.lines, ended: l.ended,
+	}
+	more := int32(len(c.parts) - (c.to - c.from))
+	for i := c.last; i < len(l.blocks); i++ {
+		l.blocks[i].first += more
+		l.blocks[i].line += c.lines
+	}
+	if l.end += c.lines; c.last == len(l.blocks) {
+		l.ended = c.ended
+	}
+	l.blocks = slices.Replace(l.blocks, c.first, c.last, c.blocks...)
+	*all = slices.Replace(*all, c.from, c.to, c.parts...)
+	for i := back.to; i < len(*all) && c.lines != 0; i++ {
+		(*all)[i].line += c.lines
+	}
+	if l.list != nil {
+		k.docs.all[0].sum = manifest.Sum{}
+	}
+	return back
 }
 
 // region reads the text of a region; false: it cannot be read alone.
-func (f *Reader) region(k *known, name string, r *region) (out fresh, ok bool) {
-	l, before := &k.layout, k.docs.all
-	if l.list != nil {
-		before = l.list.all
-	}
+func (f *Reader) region(k *known, name string, r *region) (out *change, ok bool) {
+	l, before := &k.layout, k.parts().all
+	out = &change{first: r.first, last: r.last, from: l.partOf(r.first, len(before)), to: l.partOf(r.last, len(before))}
 	text := make([]byte, r.end-r.begin)
 	if _, err := r.file.ReadAt(text, r.begin); err != nil {
 		return out, false
 	}
-	out.from, out.to = l.partOf(r.first, len(before)), l.partOf(r.last, len(before))
 	out.ended = len(text) == 0 || text[len(text)-1] == '\n'
 	if r.first == len(l.blocks) && !l.ended || r.last < len(l.blocks) && !out.ended {
 		return out, false
 	}
-	begin := l.lineOf(r.first)
+	cut := cutter{layout{end: l.lineOf(r.first)}, f.Isolation.packer()}
 	if l.list != nil {
-		ok = f.itemsOf(&out, l.list, name, text, begin)
+		ok = f.itemsOf(out, &cut, l.list, name, text)
 	} else {
-		ok = f.documentsOf(&out, before, name, text, begin)
+		ok = f.documentsOf(out, &cut, before, name, text)
 	}
-	out.lines = int32(bytes.Count(text, []byte("\n"))) - (l.lineOf(r.last) - begin)
+	out.blocks = cut.blocks
+	out.lines = int32(bytes.Count(text, []byte("\n"))) - (l.lineOf(r.last) - l.lineOf(r.first))
 	return out, ok && !slices.ContainsFunc(out.parts, func(p part) bool { return p.sum == manifest.Sum{} })
 }
 
@@ -254,57 +296,42 @@ func (l *layout) lineOf(block int) int32 {
 	return l.blocks[block].line
 }
 
-// itemsOf reads a region of a List that begins at a line.
-func (f *Reader) itemsOf(to *fresh, list *parts, name string, text []byte, begin int32) bool {
+// itemsOf reads a region of a List, and cuts it from the line on where it begins.
+func (f *Reader) itemsOf(to *change, cut *cutter, list *parts, name string, text []byte) bool {
 	m, n, ok := manifest.ItemsRegion(name, text, list.of.indent)
 	if !ok {
 		return false
 	}
 	of := *list.of
-	of.line = 1 - int(begin) // lines of the region begin at 1
+	of.line = 1 - int(cut.end) // lines of the region begin at 1
 	read := f.items(m, n, of, &parts{all: list.all[to.from:to.to]})
 	if read == nil {
 		return false
 	}
 	starts, _, _ := m.ItemStarts()
-	l := layout{end: begin}
-	l.cutItems(f.blockSize(), text, starts, to.from)
-	to.parts, to.blocks = read.all, l.blocks
+	cut.cutItems(f.blockSize(), text, starts, to.from)
+	to.parts = read.all
 	return true
 }
 
-// documentsOf reads a region of documents that begins at a line. Of a List, the items are known
-// only if the whole file is read.
-func (f *Reader) documentsOf(to *fresh, before []part, name string, text []byte, begin int32) bool {
+// documentsOf is itemsOf for documents. Of a List, the items are known only if the whole file is
+// read.
+func (f *Reader) documentsOf(to *change, cut *cutter, before []part, name string, text []byte) bool {
 	isList := func(p part) bool { return p.list != nil }
-	docs, ok := manifest.SplitRegion(name, text, begin == 1)
+	docs, ok := manifest.SplitRegion(name, text, cut.end == 1)
 	if !ok || slices.ContainsFunc(before[to.from:to.to], isList) {
 		return false
 	}
 	read := parts{all: make([]part, len(docs))}
 	for i, d := range docs {
-		read.all[i].sum, read.all[i].line = d.Sum(), begin+int32(d.Line)-1
+		read.all[i].sum, read.all[i].line = d.Sum(), cut.end+int32(d.Line)-1
 	}
 	read.fill(&parts{all: before[to.from:to.to]}, func(p *part, i int) { f.document(p, docs[i], new(parts)) })
-	l := layout{end: begin}
 	if len(text) > 0 {
-		l.cutDocuments(f.blockSize(), docs, text, to.from)
+		cut.cutDocuments(f.blockSize(), docs, text, to.from)
 	}
-	to.parts, to.blocks = read.all, l.blocks
+	to.parts = read.all
 	return !slices.ContainsFunc(read.all, isList)
-}
-
-// replace puts the blocks of a region in the place of others.
-func (l *layout) replace(r *region, by fresh) {
-	more := int32(len(by.parts) - (by.to - by.from))
-	for i := r.last; i < len(l.blocks); i++ {
-		l.blocks[i].first += more
-		l.blocks[i].line += by.lines
-	}
-	if l.end += by.lines; r.last == len(l.blocks) {
-		l.ended = by.ended
-	}
-	l.blocks = slices.Replace(l.blocks, r.first, r.last, by.blocks...)
 }
 
 // differences returns the objects that are not in both of two lists of parts; all of them, if the
