@@ -1,17 +1,20 @@
 package traffic
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
 )
 
 func samplePort(name string) model.PortName {
@@ -64,6 +67,36 @@ func TestFailures(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFailuresAreKnownSoon: 17.12. An endpoint is known to fail when the last of enough samples had its time to
+// answer, and the next judgement came; not before.
+func TestFailuresAreKnownSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSamples(func(all []conntrack.Connection) ([]conntrack.Outcome, error) {
+			return slices.Repeat([]conntrack.Outcome{unanswered}, len(all)), nil
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.Run(ctx)
+		from, to := netip.MustParseAddrPort("192.0.2.2:40000"), netip.MustParseAddrPort("10.96.0.10:80")
+		n := nflog.Event{Protocol: model.TCP, Source: from, Destination: to, Tracked: true,
+			Flow: conntrack.Flow{Client: from.Addr(), Dialled: to, Answers: netip.MustParseAddrPort("10.1.2.2:8081")}}
+		for range fewestFailures {
+			time.Sleep(time.Second)
+			s.add(&n, samplePort("web"))
+		}
+		for _, c := range []struct {
+			wait time.Duration
+			want int
+		}{{patience - time.Millisecond, 0}, {judging, 1}} {
+			time.Sleep(c.wait)
+			synctest.Wait()
+			if got := s.Failures(time.Now()); len(got) != c.want {
+				t.Errorf("%s later: failures %+v, want %d", c.wait, got, c.want)
+			}
+		}
+	})
 }
 
 // TestFailuresEnd: a minute after the last sample nothing fails, and nothing is kept.

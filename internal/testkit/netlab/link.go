@@ -221,3 +221,19 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
+
+// Leave takes the addresses of the host from its links: nobody answers for them any more.
+func (h *Host) Leave() error {
+	return h.Do(func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return fmt.Errorf("find eth0: %w", err)
+		}
+		for _, a := range []netip.Addr{h.IPv4, h.IPv6} {
+			if err := netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(single(a))}); err != nil {
+				return fmt.Errorf("remove %s: %w", a, err)
+			}
+		}
+		return nil
+	})
+}
