@@ -29,13 +29,14 @@ type topOptions struct {
 func topCommand() *cobra.Command {
 	var o topOptions
 	c := &cobra.Command{
-		Use:   "top [NAMESPACE/NAME]",
+		Use:   "top [NAME]",
 		Short: "Watch connections, changes and problems as they come",
 		Long: `Show what the running nftproxy does at present, in the whole terminal: new
 connections per second of each Service and Balance, the last changes of the rules, how long
 syncs take, and problems. Press ? for the keys.
 
-With NAMESPACE/NAME, show the frontends and endpoints, or servers, of one.
+With NAME, show the frontends and endpoints, or servers, of one: namespace/name, or name if
+only one namespace has it.
 
 Connections are counted if nftproxy runs with --service-metrics. The daemon is
 asked once a second, on its metrics server (GET /live).
@@ -50,8 +51,9 @@ error.`,
   nftproxy top --filter shop/
   nftproxy top --once
   nftproxy top -o json | jq '.perSecond.services'`,
-		Args: topArguments,
-		RunE: func(c *cobra.Command, args []string) error { return o.run(c, strings.Join(args, "")) },
+		Args:              cobra.MaximumNArgs(1),
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, strings.Join(args, "")) },
+		ValidArgsFunction: completeServices,
 	}
 	f := c.Flags()
 	o.daemon.addAddress(f)
@@ -63,18 +65,7 @@ error.`,
 	return c
 }
 
-// topArguments accepts the name of one Service.
-func topArguments(_ *cobra.Command, args []string) error {
-	switch {
-	case len(args) > 1:
-		return fmt.Errorf("expected one name, not %d", len(args))
-	case len(args) == 1 && strings.Count(args[0], "/") != 1:
-		return fmt.Errorf("%q is not the name of a Service or Balance: write it like default/web", args[0])
-	}
-	return nil
-}
-
-func (o *topOptions) run(c *cobra.Command, service string) error {
+func (o *topOptions) run(c *cobra.Command, name string) error {
 	paint, err := o.colour.paints(c.OutOrStdout())
 	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
@@ -86,6 +77,14 @@ func (o *topOptions) run(c *cobra.Command, service string) error {
 		return err
 	}
 	defer client.Close()
+	service := ""
+	if name != "" {
+		d, err := client.DescribeRules(ctx, name)
+		if err != nil {
+			return err
+		}
+		service = d.Namespace + "/" + d.Name
+	}
 	config := top.Config{Ask: client.Sample, Address: client.Address().String(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
 	in, out := c.InOrStdin(), c.OutOrStdout()
 	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {

@@ -239,7 +239,12 @@ func TestTopOnce(t *testing.T) {
 	if r.code != 0 || !regexp.MustCompile(`(?m)^  shop/idle +0 +0 +0 !$`).MatchString(r.stdout) || strings.Contains(r.stdout, "\n  shop/web") {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
-	r = runProcess(t, b.Node.Namespace, "top", "--once", "shop/web")
+	for args, want := range map[string]string{"top --once wbe": `no Service is named "wbe": did you mean shop/web?`, "top shop/wbe": `no Service is named "shop/wbe": did you mean shop/web?`} {
+		if r := runProcess(t, b.Node.Namespace, strings.Fields(args)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: code %d, %s%s", args, r.code, r.stdout, r.stderr)
+		}
+	}
+	r = runProcess(t, b.Node.Namespace, "top", "--once", "web")
 	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") || !strings.Contains(r.stdout, "-> 10.128.0.2\n") || !strings.Contains(r.stdout, "--endpoint-metrics") {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
@@ -255,8 +260,7 @@ func TestTopWithoutDaemon(t *testing.T) {
 	for args, want := range map[string]string{
 		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
 		"--metrics-bind-address localhost": `"localhost" is not an address`,
-		"web":                              `"web" is not the name of a Service or Balance: write it like default/web`,
-		"a/b c/d":                          "expected one name, not 2",
+		"a/b c/d":                          "at most 1 arg",
 	} {
 		if r := execute("", append([]string{"top"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: code %d, %s", args, r.code, r.stderr)
