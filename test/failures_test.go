@@ -68,7 +68,7 @@ func TestFailuresAreNamed(t *testing.T) {
 	w.has([]string{"status"}, "healthy\n")
 
 	w.kill(w.Pods...)
-	w.has([]string{"status"}, "ConnectionsRefused: endpoints refuse connections: nothing listens on their port",
+	w.has([]string{"status"}, "ConnectionsRefused: endpoints refuse connections: see whether a program listens on their port",
 		"Service default/web: 4 endpoints, "+w.Pods[0].IPv4.String()+":8080 and others, refused ", " sampled connections in the last minute")
 	w.has([]string{"describe", "web"}, "FAILED SAMPLES", " refused") // 17.15
 	w.revive(w.Pods...)

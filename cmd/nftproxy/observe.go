@@ -135,6 +135,9 @@ func (o *observeOptions) check(c *cobra.Command) error {
 	if o.follow && o.summary {
 		errs = append(errs, errors.New("--follow and --summary exclude each other"))
 	}
+	if o.summary && (o.query.Within > 0 || c.Flags().Changed("last")) {
+		errs = append(errs, errors.New("--summary is about the last minutes: leave out --since and --last"))
+	}
 	if o.withPods {
 		var err error
 		o.access.UserAgent = "nftproxy/" + version
@@ -176,11 +179,30 @@ func (o *observeOptions) run(c *cobra.Command) error {
 		return fmt.Errorf("the nftproxy at %s does not observe connections: start it with --observe=refusals", client.Address())
 	}
 	defer client.Close()
+	if len(first.Events) == 0 && len(first.Refused) == 0 {
+		o.warn(ctx, c, client)
+	}
 	if !o.follow {
 		o.name(c, first)
 		return o.print(c.OutOrStdout(), first)
 	}
 	return o.watch(ctx, c, client, first)
+}
+
+// warn says where names are of no Service. It may have had events, or have some later.
+func (o *observeOptions) warn(ctx context.Context, c *cobra.Command, client *api.Client) {
+	filter := o.query.Filter
+	if !filter.Selects() {
+		return
+	}
+	filter.Rows = 1
+	report, err := client.Status(ctx, &filter)
+	if err != nil {
+		return // the events were asked for
+	}
+	if err := selectsNothing(report, &filter); err != nil {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", terminal.Printable(err.Error()))
+	}
 }
 
 // name adds the pods of clients. After an error it names no more.

@@ -220,14 +220,25 @@ func (o *observed) filters(t *testing.T, client string) {
 		t.Errorf("summary:\n%s", summary)
 	}
 	for args, want := range map[string]string{
-		"--reason denid":      `--reason: "denid" is not a reason: did you mean denied?`,
-		"--client 10.0.0":     `--client: "10.0.0" is neither`,
-		"--last 1001":         "--last: 1001 is not a number from 0 to 1000",
-		"--follow --summary":  "exclude each other",
-		"shop/[":              "is not the name of a Service",
-		"--since -5m":         "is negative",
-		"--output yaml":       "unknown format",
-		"--reason rate,rat_e": "is not a reason",
+		"shop/cloesd":                  `warning: no Service matches "shop/cloesd": did you mean shop/closed?`,
+		"--summary -n shp":             `warning: no Service matches namespace "shp": did you mean shop?`,
+		"--client 198.51.100.1 shop/*": "no event matches\n",
+	} {
+		if out := o.command(t, 0, append([]string{"observe"}, strings.Fields(args)...)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %s, want %q", args, out, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"--summary --since 1m": "--summary is about the last minutes: leave out --since and --last",
+		"--reason foo":         `--reason: "foo" is not a reason: use "no-endpoints", `,
+		"--reason denid":       `--reason: "denid" is not a reason: did you mean denied?`,
+		"--client 10.0.0":      `--client: "10.0.0" is neither`,
+		"--last 1001":          "--last: 1001 is not a number from 0 to 1000",
+		"--follow --summary":   "exclude each other",
+		"shop/[":               "is not the name of a Service",
+		"--since -5m":          "is negative",
+		"--output yaml":        "unknown format",
+		"--reason rate,rat_e":  "is not a reason",
 	} {
 		if out := o.command(t, exitError, append([]string{"observe"}, strings.Fields(args)...)...); !strings.Contains(out, want) {
 			t.Errorf("%s: %s, want %q", args, out, want)

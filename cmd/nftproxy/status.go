@@ -144,11 +144,8 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if report.Services == 0 && o.filter.Selects() && !o.filter.Problems {
-		if report.From == api.FromDaemon && report.LastSuccess.IsZero() {
-			return report.Words.Errorf("not synced yet: whether a Service matches %s is not known so far", o.selection())
-		}
-		return report.Words.Errorf("no Service matches %s%s", o.selection(), suggest.DidYouMean(report.DidYouMean))
+	if err := selectsNothing(report, &o.filter); err != nil && !o.filter.Problems {
+		return err
 	}
 	if o.output == "json" {
 		err = report.WriteJSON(c.OutOrStdout())
@@ -161,15 +158,26 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	return err
 }
 
-// selection returns the selection of the command line.
-func (o *statusOptions) selection() string {
-	text := fmt.Sprintf("%q", o.filter.Names)
+// selectsNothing returns an error if a filter names Services, and a report with that filter has none.
+func selectsNothing(report *api.Status, f *api.Filter) error {
+	switch {
+	case report.Services > 0 || !f.Selects():
+		return nil
+	case report.From == api.FromDaemon && report.LastSuccess.IsZero():
+		return report.Words.Errorf("not synced yet: whether a Service matches %s is not known so far", selection(f))
+	}
+	return report.Words.Errorf("no Service matches %s%s", selection(f), suggest.DidYouMean(report.DidYouMean))
+}
+
+// selection returns what a filter of the command line selects.
+func selection(f *api.Filter) string {
+	text := fmt.Sprintf("%q", f.Names)
 	text = strings.ReplaceAll(strings.Trim(text, "[]"), `" "`, `" or "`)
 	switch {
-	case len(o.filter.Names) == 0:
-		return fmt.Sprintf("namespace %q", o.filter.Namespace)
-	case o.filter.Namespace != "":
-		return text + fmt.Sprintf(" in namespace %q", o.filter.Namespace)
+	case len(f.Names) == 0:
+		return fmt.Sprintf("namespace %q", f.Namespace)
+	case f.Namespace != "":
+		return text + fmt.Sprintf(" in namespace %q", f.Namespace)
 	}
 	return text
 }

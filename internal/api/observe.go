@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -34,6 +35,10 @@ type Observed struct {
 	Lost  uint64 `json:"lost"`
 	// Skipped is the number of connections that were not followed, because too many were open.
 	Skipped uint64 `json:"skipped,omitempty"`
+	// Sampled are connections of all Services whose outcome was found with the level failures, and
+	// SampledFailed those of them that endpoints have refused or not answered. They have no events.
+	Sampled       uint64 `json:"sampled,omitempty"`
+	SampledFailed uint64 `json:"sampledFailed,omitempty"`
 	// Next is the number to ask with (after) for the events that follow, and Missed how many of
 	// those that were asked for are no longer kept.
 	Next   uint64 `json:"next"`
@@ -286,7 +291,8 @@ func CheckReason(name string) error {
 	if _, _, ok := model.ReasonText(name); ok {
 		return nil
 	}
-	return fmt.Errorf("%q is not a reason%s", name, suggest.DidYouMean(suggest.Similar(name, model.ReasonNames())))
+	all := model.ReasonNames()
+	return fmt.Errorf("%q is not a reason%s", name, cmp.Or(suggest.DidYouMean(suggest.Similar(name, all)), ": "+suggest.OneOf(all...)))
 }
 
 // MatchesReason reports whether the query selects a reason.

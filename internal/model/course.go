@@ -62,6 +62,14 @@ func CourseOf(name string) *Course {
 	return &Courses[i]
 }
 
+// OutcomeOf returns the outcome of a connection with a reason.
+func OutcomeOf(reason string) Outcome {
+	if c := CourseOf(reason); c != nil {
+		return c.Outcome
+	}
+	return RefusedByRules
+}
+
 // ReasonNames returns the names of all refusals and courses.
 func ReasonNames() []string {
 	names := RefusalNames()

@@ -47,6 +47,7 @@ func (s *Server) observations(ctx context.Context, q *api.ObserveQuery) *api.Obs
 	out.Time, out.Next, out.Missed = now, found.Next, found.Missed
 	state := s.observing(now)
 	out.Error, out.Since, out.Total, out.Lost, out.Skipped = state.Error, state.Since, state.Events, state.Lost, state.Skipped
+	out.Sampled, out.SampledFailed = state.Sampled, state.SampledFailed
 	for i := range found.Events {
 		o := observation(&found.Events[i], now)
 		o.Balance = s.wordsFor(found.Events[i].Service.Service) == words.Balance
@@ -106,7 +107,7 @@ func observation(e *traffic.Event, now time.Time) api.Observation {
 // addSums adds who was refused by what in the last minutes.
 func (s *Server) addSums(out *api.Observed, q *api.ObserveQuery, now time.Time) {
 	sums, reasons := s.config.Traffic.Sums(now, q.Top, func(r *traffic.Refused) bool {
-		return q.MatchesReason(r.Reason) && q.MatchesClient(r.Client) && q.MatchesService(r.Service.Service)
+		return q.MatchesReason(r.Reason) && q.MatchesOutcome(model.OutcomeOf(r.Reason)) && q.MatchesClient(r.Client) && q.MatchesService(r.Service.Service)
 	})
 	out.Reasons = reasons
 	for i := range sums {

@@ -82,6 +82,11 @@ func TestObserved(t *testing.T) {
 	if len(r.Refused) != 2 || r.Refused[0].ServiceText() != "shop/web:http" || r.Refused[1].Frontend != "10.96.9.9:80" || r.Reasons["denied"] != 2 || len(r.Meanings) != 2 || r.Meanings[1].Ends != "dropped" {
 		t.Errorf("%+v", r)
 	}
+	for query, want := range map[string]int{"top=9&outcome=refused": 3, "top=9&outcome=endpoint-refused": 0} {
+		if r, _ := observe(t, s, query); len(r.Refused) != want {
+			t.Errorf("%s: %+v, want %d", query, r.Refused, want)
+		}
+	}
 	if e := r.Events[0]; e.Client != "10.1.0.7:4000" || e.Frontend != "10.96.0.10:80" || e.ServiceText() != "shop/web:http" || e.Ends != "dropped" || e.Outcome != "refused" || e.Protocol != "tcp" {
 		t.Errorf("%+v", e)
 	}

@@ -62,8 +62,8 @@ func (o *Observer) AddAll(all []Observed) error {
 // gaps writes what has happened since the last answer: events that are lost, and a restart.
 func (o *Observer) gaps(r Observed) {
 	last := o.last[r.Node]
-	if last == nil {
-		return
+	if last == nil { // the first answer: what was lost before is in the totals
+		last = &api.Observed{Instance: r.Instance, Lost: r.Lost}
 	}
 	line := func(c terminal.Colour, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
@@ -83,8 +83,13 @@ func (o *Observer) gaps(r Observed) {
 		line(terminal.Yellow, "%s lost: the kernel has dropped them, because they were not read fast enough", are(r.Lost-last.Lost))
 	}
 	if r.Error != last.Error && r.Error != "" {
-		line(terminal.Red, "events are not read: %s", r.Error)
+		line(terminal.Red, "%s", unread(r.Observed))
 	}
+}
+
+// unread says for how long no events are read, and why.
+func unread(r *api.Observed) string {
+	return fmt.Sprintf("for %s, events are not read: %s", r.Time.Sub(r.Since).Round(time.Second), r.Error)
 }
 
 func are(n uint64) string {
@@ -160,8 +165,9 @@ func (o *Observer) Totals(r *api.Observed) error {
 	if r.Skipped > 0 {
 		o.p.Painted(terminal.Yellow, "%s not followed: too many were open at the same time", terminal.Count(int(r.Skipped), "connection"))
 	}
-	if r.Error != "" {
-		o.p.Painted(terminal.Red, "for %s, events are not read: %s", r.Time.Sub(r.Since).Round(time.Second), r.Error)
+	if r.SampledFailed > 0 {
+		o.p.Painted(terminal.Yellow, "%d of %s to endpoints failed: \"nftproxy status\" and \"nftproxy describe\" name the endpoints",
+			r.SampledFailed, terminal.Count(int(r.Sampled), "sampled connection"))
 	}
 	return o.p.Flush()
 }
@@ -170,6 +176,9 @@ func (o *Observer) Totals(r *api.Observed) error {
 func Refused(w io.Writer, r *api.Observed, paint bool) error {
 	p := terminal.NewPrinter(w, "")
 	p.Colours = paint
+	if r.Error != "" {
+		p.Painted(terminal.Red, "%s", unread(r))
+	}
 	p.Line("refused in the last %.0f minutes, of the samples that the rules log:", r.Minutes)
 	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
 		text := ""

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestObserver(t *testing.T) {
 	}
 	answers := []api.Observed{
 		{Instance: "a", Time: now, Events: []api.Observation{event("denied", now.AddDate(0, 0, -1)), event("denied", now)}},
-		{Instance: "a", Time: now, Missed: 1, Lost: 7, Error: "the group is taken", Events: []api.Observation{event("x\x1b[2J", now)}},
+		{Instance: "a", Time: now, Missed: 1, Lost: 7, Error: "the group is taken", Since: now.Add(-2 * time.Second), Events: []api.Observation{event("x\x1b[2J", now)}},
 		{Instance: "a", Time: now, Lost: 7, Error: "the group is taken"},
 		{Instance: "b", Time: now, Lost: 2, Events: []api.Observation{event("denied", now), event("rate", now)}},
 	}
@@ -27,7 +28,7 @@ func TestObserver(t *testing.T) {
 12:00:03` + client + `dropped, denied: the client is among the denied clients of the Service
 1 event is no longer kept: there were too many at once
 7 events are lost: the kernel has dropped them, because they were not read fast enough
-events are not read: the group is taken
+for 2s, events are not read: the group is taken
 12:00:03` + client + `logged by a rule of another program: "x\x1b[2J"
 nftproxy has started again; events in between are not known
 2 events are lost: the kernel has dropped them, because they were not read fast enough
@@ -47,16 +48,24 @@ nftproxy has started again; events in between are not known
 	}
 }
 
-// TestObserverTotals: why events are missing is said also where nothing is followed.
-func TestObserverTotals(t *testing.T) {
+// TestUnreadEvents: 17.7. The first answer says why events are missing, also in a summary, and where others are named.
+func TestUnreadEvents(t *testing.T) {
 	now := time.Now()
-	var out strings.Builder
-	r := &api.Observed{Time: now, Total: 12, Lost: 3, Error: "the group is taken", Since: now.Add(-time.Minute)}
-	if err := NewObserver(&out, true).Totals(r); err != nil {
-		t.Fatal(err)
-	}
-	want := "no event matches\n12 events since nftproxy started; 3 lost, because they were not read fast enough\n\x1b[31mfor 1m0s, events are not read: the group is taken\x1b[0m\n"
-	if out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
+	r := &api.Observed{Time: now, Total: 12, Lost: 3, Error: "the group is taken", Since: now.Add(-time.Minute), Sampled: 20, SampledFailed: 14, Minutes: 5}
+	const unread = "\x1b[31mfor 1m0s, events are not read: the group is taken\x1b[0m\n"
+	for _, c := range []struct {
+		name  string
+		print func(io.Writer) error
+		want  string
+	}{
+		{"events", func(w io.Writer) error { return NewObserver(w, true).Add(r) }, unread},
+		{"totals", func(w io.Writer) error { return NewObserver(w, true).Totals(r) }, "no event matches\n12 events since nftproxy started; 3 lost, because they were not read fast enough\n" +
+			"\x1b[33m14 of 20 sampled connections to endpoints failed: \"nftproxy status\" and \"nftproxy describe\" name the endpoints\x1b[0m\n"},
+		{"summary", func(w io.Writer) error { return Refused(w, r, true) }, unread + "refused in the last 5 minutes, of the samples that the rules log:\n  no event matches\n"},
+	} {
+		var out strings.Builder
+		if err := c.print(&out); err != nil || out.String() != c.want {
+			t.Errorf("%s: %q, %v, want %q", c.name, out.String(), err, c.want)
+		}
 	}
 }
