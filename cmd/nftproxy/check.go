@@ -111,6 +111,9 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	if cfg.Node.FastPath.Level != model.FastPathOff {
 		use.FastPath = func() error { return fastpath.Tested(c.Context()) }
 	}
+	if cfg.Node.Observe.Refusals() {
+		use.Observe = func() error { return machine.CanObserve(cfg.Node.Observe.Level) }
+	}
 	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
 	use.Cluster = o.origin(cfg).cluster
 	if len(o.files) == 0 {

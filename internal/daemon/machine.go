@@ -89,7 +89,7 @@ func (w *work) problems() (out []api.Problem) {
 		out = append(out, w.checks.unsampled()...)
 	} else {
 		if w.traffic.Untracked() {
-			out = append(out, report.OfMachine(api.NotObserved, w.Words().Text("the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals")))
+			out = append(out, report.OfMachine(api.NotObserved, w.Words().Text(machine.Untracked)))
 		}
 		for _, f := range w.samples.Failures(time.Now()) {
 			out = append(out, report.OfFailure(&f, w))

@@ -38,6 +38,8 @@ type Use struct {
 	ClosesTCP bool
 	// Words are the words for what is served.
 	Words words.Vocabulary
+	// Observe tests the kernel for --observe; nil: that is off.
+	Observe func() error
 	// ObserveGroup is the group of nflog to which the rules log; zero: they do not.
 	ObserveGroup uint16
 }
@@ -52,7 +54,8 @@ const (
 	pageMigration  = "docs/migration.md"
 	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
 	pageOwnership  = "docs/ruleset.md#table-ownership"
-	pageObserve    = "docs/observe.md#beside-other-programs"
+	pageObserve    = "docs/observe.md#turn-it-on"
+	pageGroup      = "docs/observe.md#beside-other-programs"
 	pageFlowTables = "docs/compatibility.md#flow-tables"
 	pageFastPath   = "docs/fast-path.md"
 	pageUntried    = "docs/compatibility.md#what-was-not-tried"
@@ -87,6 +90,7 @@ var checks = []check{
 	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
 	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
 	{"other-proxies", []Group{Links}, false, otherProxies},
+	{"observe", nil, false, observe},
 	{"observe-group", nil, false, observeGroup},
 	{"neighbours", []Group{NFTables, Links}, false, neighbours},
 }

@@ -1,13 +1,17 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
@@ -35,6 +39,46 @@ func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 	return ok("no other proxy runs here")
 }
 
+// Untracked says what a kernel cannot do that adds no connections to logged packets.
+const Untracked = "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals"
+
+// CanObserve returns why the kernel cannot do all that a level of observing connections needs; nil: it can.
+func CanObserve(level model.ObserveLevel) error {
+	families, err := host.System("").Families()
+	if err != nil {
+		return err
+	}
+	problems, err := preflight.Check(families, preflight.Use{Observe: true})
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		if p.Observe {
+			return errors.New(p.String())
+		}
+	}
+	if !(model.Observe{Level: level}).Failures() {
+		return nil
+	}
+	tracks, err := nflog.Tracks()
+	if err == nil && !tracks {
+		return errors.New(Untracked)
+	}
+	return err
+}
+
+// observe tests whether the kernel can log what is to be observed.
+func observe(_ *Facts, u Use) []Finding {
+	if u.Observe == nil {
+		return nil
+	}
+	if err := u.Observe(); err != nil {
+		return []Finding{{Level: Warning, Documentation: pageObserve, Message: u.Words.Text("connections are not observed as --observe asks: " + err.Error()),
+			Remedy: "use another kernel, or leave the flag out"}}
+	}
+	return ok("the kernel logs what --observe asks for")
+}
+
 // observeGroup looks for another reader of the group to which the rules log.
 func observeGroup(f *Facts, u Use) []Finding {
 	by, taken := f.LogReaders[u.ObserveGroup]
@@ -50,7 +94,7 @@ func observeGroup(f *Facts, u Use) []Finding {
 	if by.PID != 0 {
 		who = "process " + by.String()
 	}
-	return []Finding{{Level: Warning, Documentation: pageObserve, Message: fmt.Sprintf("%s reads group %d of nflog: refused connections are not observed", who, u.ObserveGroup),
+	return []Finding{{Level: Warning, Documentation: pageGroup, Message: fmt.Sprintf("%s reads group %d of nflog: refused connections are not observed", who, u.ObserveGroup),
 		Remedy: "choose another group with --observe-group"}}
 }
 

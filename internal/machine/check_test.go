@@ -86,6 +86,21 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// TestObserve: 17.8. The check says what the kernel lacks for --observe.
+func TestObserve(t *testing.T) {
+	if found := worst(clean(), Use{}, "observe"); found != (Finding{}) {
+		t.Errorf("without the flag: %+v", found)
+	}
+	for want, observe := range map[string]func() error{
+		"the kernel logs what --observe asks for":                               func() error { return nil },
+		"not observed as --observe asks: " + Untracked + ": use another kernel": func() error { return errors.New(Untracked) },
+	} {
+		if found := worst(clean(), Use{Observe: observe}, "observe").String(); !strings.Contains(found, want) {
+			t.Errorf("%q, want %q", found, want)
+		}
+	}
+}
+
 // TestObserveGroup: 17.8. A reader of another group does not matter.
 func TestObserveGroup(t *testing.T) {
 	f := clean()
