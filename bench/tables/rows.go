@@ -40,7 +40,7 @@ var rows = []row{
 	{"soak", alone, "soak.json", "soak", "SOAK=2h SOAK_SERVICES=2000", "SOAK=20s SOAK_SERVICES=60", "2 hours", []string{"e2e/soak"}},
 	{"balancers", balancing, "balancers.json", "bench-balancers", "", "RUNS=1 BALANCERS=nftproxy MEASURE=traffic", "20 minutes", []string{"bench/balancers"}},
 	{"fast-path", alone, "fast-path.json", "bench-balancers", fastPath, fastPath, "10 minutes", []string{"bench/balancers"}},
-	{"balancers-virtual", balancing, "balancers-virtual.json", "bench-balancers", "MACHINE=1", "MACHINE=1 BALANCERS=nftproxy MEASURE=traffic", "2 hours", []string{"bench/balancers"}},
+	{"balancers-virtual", balancing, "balancers-virtual.json", "bench-balancers", "MACHINE=1", "MACHINE=1 BALANCERS=nftproxy MEASURE=traffic", "20 minutes", []string{"bench/balancers"}},
 }
 
 // fastPath measures the fast path beside the rules and beside a router without any.
