@@ -71,7 +71,7 @@ var walls = []wall{
 	{
 		why:      "objects are converted without a client, a watch or a socket",
 		packages: []string{"source", "source/healthcheck", "source/convert", "source/balance"},
-		not:      []string{"k8s.io/client-go", "github.com/fsnotify", module + "kernel", module + "host"},
+		not:      []string{"k8s.io/client-go", module + "source/files", module + "kernel", module + "host"},
 	},
 	{
 		why:      "a machine that reads files needs no client of an API server",
@@ -81,7 +81,7 @@ var walls = []wall{
 	{
 		why:      "an API server is followed without files",
 		packages: []string{"source/cluster"},
-		not:      []string{"github.com/fsnotify", module + "source/files", module + "source/balance"},
+		not:      []string{module + "source/files", module + "source/balance"},
 	},
 	{
 		why:      "a parser of files that people write brings one library for YAML and one for JSON",

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 const (
@@ -21,8 +19,7 @@ const (
 	settleTime = 20 * time.Millisecond
 	// maxSettleTime limits the wait for the end of a burst.
 	maxSettleTime = 200 * time.Millisecond
-	// joinTime is how long a repeated event lets the next one wait: the kernel joins equal events
-	// that wait, and a program that writes a large file makes thousands of them.
+	// joinTime is the pause between two reads of events.
 	joinTime = 5 * time.Millisecond
 )
 
@@ -36,15 +33,12 @@ const maxLinks = 40
 // other machines that the kernel does not see (NFS).
 type Watcher struct {
 	paths  []string
-	notify *fsnotify.Watcher
-	watched
+	notify *inotify
 }
 
-// watched selects the relevant events.
-type watched struct {
-	names   map[string]bool // files, links and directories
-	folders map[string]bool // directories that are read whole
-}
+// watched are the masks of all names that the content of the paths depends on: files, links and
+// directories.
+type watched map[string]uint32
 
 // NewWatcher returns a watcher for the paths of a [Reader], or of other files. Its watches
 // are active: with NewWatcher before the files are read and Run after it, no change is lost.
@@ -67,14 +61,14 @@ func NewWatcher(paths ...string) (*Watcher, error) {
 }
 
 // Close releases the watches of a watcher that is not run.
-func (w *Watcher) Close() error { return w.notify.Close() }
+func (w *Watcher) Close() error { return w.notify.file.Close() }
 
 // Run calls changed once after each burst of changes, until ctx ends, and then
 // returns nil. Changes since NewWatcher are included, and a change during a call
 // leads to another call. There may be calls without a change. Run fails if the
 // kernel refuses a watch.
 func (w *Watcher) Run(ctx context.Context, changed func()) error {
-	defer func() { _ = w.notify.Close() }()
+	defer func() { _ = w.Close() }()
 	for w.wait(ctx) {
 		if err := w.renew(); err != nil {
 			return err
@@ -91,7 +85,7 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 func (w *Watcher) renew() error {
 	old := w.notify
 	err := w.setUp()
-	_ = old.Close()
+	_ = old.file.Close()
 	if err != nil {
 		err = w.setUp()
 	}
@@ -101,27 +95,15 @@ func (w *Watcher) renew() error {
 // wait returns true after a burst of events, false when ctx has ended.
 func (w *Watcher) wait(ctx context.Context) bool {
 	var settled, overdue <-chan time.Time
-	var last fsnotify.Event
 	for {
-		relevant := false
 		select {
 		case <-ctx.Done():
 			return false
-		case e := <-w.notify.Events:
-			if e == last {
-				time.Sleep(joinTime)
-			}
-			last = e
-			relevant = w.relevant(filepath.Clean(e.Name))
-		case <-w.notify.Errors:
-			relevant = true // events were lost
+		case <-w.notify.changed:
 		case <-settled:
 			return true
 		case <-overdue:
 			return true
-		}
-		if !relevant {
-			continue
 		}
 		settled = time.After(settleTime)
 		if overdue == nil {
@@ -130,25 +112,27 @@ func (w *Watcher) wait(ctx context.Context) bool {
 	}
 }
 
-func (w *watched) relevant(name string) bool {
-	return w.names[name] || w.folders[filepath.Dir(name)] && isManifest(name)
+func (w watched) relevant(path string) bool {
+	_, known := w[path]
+	return known || w[filepath.Dir(path)] == ofFolder && isManifest(path)
 }
 
 // setUp places new watches for the paths as they are now, and leaves the old
 // ones to the caller.
 func (w *Watcher) setUp() error {
-	notify, err := fsnotify.NewWatcher()
+	notify, err := newInotify()
 	if err != nil {
 		return fmt.Errorf("watch files: %w: raise fs.inotify.max_user_instances", err)
 	}
 	for {
 		now := survey(w.paths)
 		if err := now.watch(notify); err != nil {
-			return errors.Join(err, notify.Close())
+			return errors.Join(err, notify.file.Close())
 		}
 		// A link may have been switched before its watch was there.
-		if again := survey(w.paths); maps.Equal(now.names, again.names) && maps.Equal(now.folders, again.folders) {
-			w.notify, w.watched = notify, now
+		if maps.Equal(now, survey(w.paths)) {
+			w.notify = notify
+			go notify.run(now.relevant)
 			return nil
 		}
 	}
@@ -156,16 +140,16 @@ func (w *Watcher) setUp() error {
 
 // survey finds all names that the content of the paths depends on.
 func survey(paths []string) watched {
-	w := watched{map[string]bool{}, map[string]bool{}}
+	w := make(watched)
 	for _, p := range paths {
 		end := w.follow(p)
 		entries, err := os.ReadDir(end)
 		if err != nil {
 			continue // a file, or not there
 		}
-		w.folders[end] = true
+		w[end] = ofFolder
 		for _, e := range entries {
-			if isManifest(e.Name()) {
+			if isManifest(e.Name()) && e.Type()&fs.ModeSymlink != 0 { // else its directory suffices
 				w.follow(filepath.Join(end, e.Name()))
 			}
 		}
@@ -175,13 +159,13 @@ func survey(paths []string) watched {
 
 // follow walks a path as the kernel does and notes each name on the way. It
 // returns the path without symbolic links, as far as it exists.
-func (w *watched) follow(path string) string {
+func (w watched) follow(path string) string {
 	at, rest := "/", split(path)
 	for links := 0; len(rest) > 0; {
 		name := filepath.Join(at, rest[0])
 		rest = rest[1:]
-		w.names[name] = true
 		target, err := os.Readlink(name)
+		w[name] |= maskOf(name, err)
 		if errors.Is(err, syscall.EINVAL) { // not a link
 			at = name
 			continue
@@ -197,23 +181,29 @@ func (w *watched) follow(path string) string {
 	return at
 }
 
-func split(path string) []string {
-	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
+// maskOf returns the mask of a name, which was read as a link with this error.
+func maskOf(name string, err error) uint32 {
+	switch {
+	case err == nil:
+		return ofLink
+	case !errors.Is(err, syscall.EINVAL):
+		return missing
+	}
+	if info, err := os.Lstat(name); err != nil || info.IsDir() {
+		return ofDirectory
+	}
+	return ofFile
 }
 
-// watch watches the directories of all names. Directories further up that cannot
-// be read are left out; the names below them are still watched.
-func (w *watched) watch(notify *fsnotify.Watcher) error {
-	dirs := maps.Clone(w.folders)
-	for name := range w.names {
-		dirs[filepath.Dir(name)] = true
-	}
-	for dir := range dirs {
-		err := notify.Add(dir)
-		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			continue
+func (w watched) watch(notify *inotify) error {
+	for name, mask := range w {
+		if err := notify.add(name, mask); err != nil {
+			return err
 		}
-		return fmt.Errorf("watch directory %s: %w: raise fs.inotify.max_user_watches", dir, err)
 	}
 	return nil
+}
+
+func split(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
 }

@@ -8,11 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
@@ -52,6 +51,16 @@ var changes = []struct {
 	{"directory: remove a file", "conf", writes("conf/a.yaml"), removes("conf/a.yaml")},
 	{"directory: write behind a link", "conf", both(writes("one/real.yaml"), links("../one/real.yaml", "conf/a.yaml")), writes("one/real.yaml")},
 	{"directory: create it", "conf", nothing, writes("conf/a.yaml")},
+	{"directory: create it again", "conf", writes("conf/a.yaml"), both(removes("conf"), writes("conf/b.yaml"))},
+	{"directory behind a link", "conf", both(writes("one/a.yaml"), links("one", "conf")), writes("one/b.yaml")},
+	{"directory behind another link", "conf", both(both(writes("one/a.yaml"), writes("two/a.yaml")), links("one", "conf")), links("two", "conf")},
+	{"directory in place of a file", "x/a.yaml", writes("x"), both(removes("x"), writes("x/a.yaml"))},
+	{"write by another name", "a.yaml", both(writes("a.yaml"), func(t *testing.T) { check(t, os.Link("a.yaml", "other")) }), writes("other")},
+	{"delete while it is open", "a.yaml", writes("a.yaml"), both(opens("a.yaml"), removes("a.yaml"))},
+	{"replace while it is open", "a.yaml", both(writes("a.yaml"), writes("a.yaml.tmp")), both(opens("a.yaml"), renames("a.yaml.tmp", "a.yaml"))},
+	{"create with its directory, of which one was open", "x/a.yaml", mkdir("x"), both(both(opens("x"), removes("x")), writes("x/a.yaml"))},
+	{"directory: create while it was open", "conf", mkdir("conf"), both(both(opens("conf"), removes("conf")), writes("conf/a.yaml"))},
+	{"directory: delete while it is open", "x/conf", mkdir("x/conf"), both(opens("x/conf"), removes("x"))},
 	{"make readable", "a.yaml", writes("a.yaml"), func(t *testing.T) { check(t, os.Chmod("a.yaml", 0o644)) }},
 }
 
@@ -73,6 +82,43 @@ func TestWatch(t *testing.T) {
 			seen.wait(t, c.path)
 			c.edit(t)
 			seen.wait(t, c.path)
+		})
+	}
+}
+
+// TestWatchRandom: after any change of a small tree, the watcher has shown the path as it is.
+func TestWatchRandom(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	names := []string{"x", "y", "x/a.yaml", "y/a.yaml", "x/z/a.yaml", "x/z", "y/z", "link", "x/link", "y/b.yaml"}
+	for _, path := range []string{"x/a.yaml", "link/a.yaml", "x/z", "x/link/z/a.yaml"} {
+		t.Run(path, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			seen := watch(t, path)
+			for range 150 {
+				before, what := view(path), ""
+				for range 1 + r.IntN(3) {
+					from, to := names[r.IntN(len(names))], names[r.IntN(len(names))]
+					switch r.IntN(5) {
+					case 0:
+						_ = os.RemoveAll(from)
+						what += " remove " + from
+					case 1:
+						_ = os.Rename(from, to)
+						what += " rename " + from + " " + to
+					case 2:
+						_ = os.Symlink(to, from)
+						what += " link " + from + " " + to
+					default:
+						_ = os.MkdirAll(filepath.Dir(from), 0o700)
+						_ = os.WriteFile(from, []byte(strconv.Itoa(r.Int())), 0o600)
+						what += " write " + from
+					}
+				}
+				if view(path) != before {
+					t.Log(what)
+					seen.wait(t, path)
+				}
+			}
 		})
 	}
 }
@@ -111,30 +157,23 @@ func TestWatchBurst(t *testing.T) {
 	}
 }
 
-// TestWatchJoinsWrites: a file that is written in thousands of small pieces takes few events.
+// TestWatchJoinsWrites: a file that is written in thousands of small pieces takes few reads of events.
 func TestWatchJoinsWrites(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writes("a.yaml")(t)
-	w, err := NewWatcher("a.yaml")
-	check(t, err)
-	from, to, events := w.notify.Events, make(chan fsnotify.Event), new(atomic.Int64)
-	w.notify.Events = to
-	go func() {
-		for e := range from {
-			events.Add(1)
-			to <- e
-		}
-	}()
-	seen := make(views, 100)
+	n, reads, ended := inotifyOf(t, "a.yaml"), 0, make(chan struct{})
 	f, err := os.OpenFile("a.yaml", os.O_APPEND|os.O_WRONLY, 0)
 	check(t, err)
 	begin := time.Now()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	go func() {
-		for w.wait(ctx) {
-			seen <- view("a.yaml")
+		n.run(func(string) bool { return false }) // it is watched itself
+		close(n.changed)
+	}()
+	go func() {
+		for range n.changed {
+			reads++
 		}
+		close(ended)
 	}()
 	const pieces = 5000
 	for range pieces {
@@ -142,11 +181,60 @@ func TestWatchJoinsWrites(t *testing.T) {
 		check(t, err)
 	}
 	check(t, f.Close())
-	seen.wait(t, "a.yaml")
-	if n, most := events.Load(), int64(time.Since(begin)/joinTime)+10; n > most {
-		t.Errorf("%d events for %d pieces, more than %d", n, pieces, most)
+	check(t, n.file.Close())
+	<-ended
+	if most := int(time.Since(begin)/joinTime) + 10; reads == 0 || reads > most {
+		t.Errorf("%d reads for %d pieces, more than %d", reads, pieces, most)
 	}
-	check(t, w.Close())
+}
+
+// inotifyOf returns an instance with the watches of paths.
+func inotifyOf(t *testing.T, paths ...string) *inotify {
+	t.Helper()
+	n, err := newInotify()
+	check(t, err)
+	t.Cleanup(func() { _ = n.file.Close() })
+	for i := range paths {
+		paths[i], err = filepath.Abs(paths[i])
+		check(t, err)
+	}
+	check(t, survey(paths).watch(n))
+	return n
+}
+
+// TestWatchNeighbours: what happens to other files beside a file makes no event.
+func TestWatchNeighbours(t *testing.T) {
+	t.Chdir(t.TempDir())
+	configMap(t)
+	for _, name := range []string{"dir/a.yaml", "dir/log", "other/b.yaml"} {
+		writes(name)(t)
+	}
+	links("other/b.yaml", "b.yaml")(t)
+	n := inotifyOf(t, "dir/a.yaml", "b.yaml", "conf/a.yaml")
+	waiting := func() int {
+		t.Helper()
+		bytes, err := unix.IoctlGetInt(n.fd, unix.TIOCINQ)
+		check(t, err)
+		return bytes
+	}
+	for _, dir := range []string{".", "dir", "other", "conf", "conf/..2026_01"} {
+		log := filepath.Join(dir, "log")
+		for what, happens := range map[string]func(*testing.T){
+			"write": writes(log), "replace": both(writes(log+".new"), renames(log+".new", log)), "remove": removes(log),
+			"directory": both(writes(log+".d/x"), removes(log+".d")), "link": both(links("x", log+".l"), removes(log+".l")),
+			"chmod": both(writes(log), func(t *testing.T) { check(t, os.Chmod(log, 0o644)) }),
+		} {
+			if happens(t); waiting() > 0 {
+				t.Fatalf("%s %s makes an event", what, log)
+			}
+		}
+	}
+	for _, name := range []string{"dir/a.yaml", "other/b.yaml", "conf/..2026_01/a.yaml"} {
+		before := waiting()
+		if writes(name)(t); waiting() == before {
+			t.Errorf("a write to %s makes no event", name)
+		}
+	}
 }
 
 // TestWatchOtherFiles does not wake for files that are not read.
@@ -162,7 +250,7 @@ func TestWatchOtherFiles(t *testing.T) {
 		"conf/a.yaml": true, "conf/new.json": true, "b.yaml": true, "conf": true,
 		"conf/.a.yaml.swp": false, "conf/a.yaml~": false, "conf/README": false, "c.yaml": false,
 	} {
-		if got := w.relevant(filepath.Join(here, name)); got != want {
+		if got := survey(w.paths).relevant(filepath.Join(here, name)); got != want {
 			t.Errorf("relevant(%s) = %t, want %t", name, got, want)
 		}
 	}
@@ -257,6 +345,19 @@ func renames(from, to string) func(*testing.T) {
 
 func removes(name string) func(*testing.T) {
 	return func(t *testing.T) { check(t, os.RemoveAll(name)) }
+}
+
+// opens has a file or directory open until the end of the test.
+func opens(name string) func(*testing.T) {
+	return func(t *testing.T) {
+		f, err := os.Open(name)
+		check(t, err)
+		t.Cleanup(func() { check(t, f.Close()) })
+	}
+}
+
+func mkdir(name string) func(*testing.T) {
+	return func(t *testing.T) { check(t, os.MkdirAll(name, 0o700)) }
 }
 
 // links makes a symbolic link, or replaces one by renaming.
