@@ -38,6 +38,7 @@ var rows = []row{
 	{"period", beside, "period.json", "bench-period", "", "COMPARE_SERVICES=1000 COMPARE_RUNS=1 COMPARE_TIME=1s", "40 minutes", []string{"e2e/compare"}},
 	{"scale", beside, "scale.json", "bench-scale", "", "SCALE_WATCHERS=5 SCALE_SERVICES=10", "30 minutes", []string{"e2e/scale"}},
 	{"soak", alone, "soak.json", "soak", "SOAK=2h SOAK_SERVICES=2000", "SOAK=20s SOAK_SERVICES=60", "2 hours", []string{"e2e/soak"}},
+	{"soak-large", alone, "soak-large.json", "soak", "SOAK=50m SOAK_SERVICES=20000", "SOAK=20s SOAK_SERVICES=60", "55 minutes", []string{"e2e/soak"}},
 	{"balancers", balancing, "balancers.json", "bench-balancers", "", "RUNS=1 BALANCERS=nftproxy MEASURE=traffic", "20 minutes", []string{"bench/balancers"}},
 	{"fast-path", alone, "fast-path.json", "bench-balancers", fastPath, fastPath, "10 minutes", []string{"bench/balancers"}},
 	{"balancers-virtual", balancing, "balancers-virtual.json", "bench-balancers", "MACHINE=1", "MACHINE=1 BALANCERS=nftproxy MEASURE=traffic", "20 minutes", []string{"bench/balancers"}},
