@@ -4,6 +4,7 @@ package test
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -52,6 +53,39 @@ func TestFastPathKilled(t *testing.T) {
 			c.start()
 			c.goTo(t, flows, web)
 		})
+	}
+}
+
+// 9.35: a process that may not make namespaces relies on an earlier one with --init-only, until cleanup removes the result.
+func TestFastPathInit(t *testing.T) {
+	c := fastCluster(t, 1, "all")
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.write(web)
+	confined := func(run *exec.Cmd) {
+		var err error
+		if run.Path, err = exec.LookPath("setpriv"); err != nil {
+			t.Fatal(err)
+		}
+		run.Args = append([]string{"setpriv", "--bounding-set", "-sys_admin"}, run.Args...)
+	}
+	d := c.start(confined)
+	c.awaitServing(web)
+	d.logs(t, "the fast path stays off", "--init-only")
+	d.stop(t)
+	init := c.command("run")
+	init.Args = append(init.Args, "--init-only")
+	c.mustRun(0, init)
+	d = c.start(confined)
+	c.awaitServing(web)
+	c.openFastFrom(t, c.Client, web.clusterIP)
+	d.stop(t)
+	const marker = "table inet nftproxy-fast-path-tested\n"
+	if tables := c.nft("list", "tables"); !strings.Contains(tables, marker) {
+		t.Errorf("no %s in %s", marker, tables)
+	}
+	c.has([]string{"cleanup"}, "the result of the test for --fast-path")
+	if tables := c.nft("list", "tables"); strings.Contains(tables, marker) {
+		t.Errorf("cleanup leaves %s in %s", marker, tables)
 	}
 }
 

@@ -110,9 +110,13 @@ func TestFastPathListed(t *testing.T) {
 		}
 	}
 	for _, f := range fast {
-		if !c.isMarked(f) {
-			t.Errorf("%s %s: conntrack -L does not mark it with [OFFLOAD]", f.network, f.family)
-		}
+		eventually(t, func() error {
+			f.goesOn(t, "it is listed") // when it is idle, it is not in the flow table
+			if !c.isMarked(f) {
+				return fmt.Errorf("%s %s: conntrack -L does not mark it with [OFFLOAD]", f.network, f.family)
+			}
+			return nil
+		})
 	}
 	list := c.nft("list", "table", "inet", "nftproxy-fast-path")
 	for _, part := range []string{"flow add @flows", "10.96.0.1 . tcp . 80", "fd00:10:96::2 . udp . 80", "devices = ", "pod-0", "uplink"} {
