@@ -1,9 +1,14 @@
 package files
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
@@ -52,6 +57,43 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 			sourcetest.CheckRules(t, in.Snapshot)
+		}
+	})
+}
+
+// FuzzEdit checks that a file that changes into any other one gives what a reader of the other one
+// gives; with isolation, or else what the first one gave.
+func FuzzEdit(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, list := range []bool{false, true} {
+		for _, text := range edits(list, 10) {
+			f.Add([]byte(text), []byte(withStrayLine(r, text)))
+			f.Add([]byte(withStrayLine(r, text)), []byte(text))
+		}
+	}
+	path := filepath.Join(f.TempDir(), "services.yaml")
+	f.Fuzz(func(t *testing.T, before, after []byte) {
+		path := fmt.Sprint(path, os.Getpid()) // of this worker
+		plain := &Reader{Paths: []string{path}, follows: true, blocks: 1}
+		isolated := &Reader{Paths: []string{path}, Isolation: NewIsolation(nil), blocks: 1}
+		valid := new(model.Snapshot)
+		for _, text := range [][]byte{before, after} {
+			check(t, os.WriteFile(path, text, 0o600))
+			want, wantErr := (&Reader{Paths: []string{path}}).Load()
+			got, err := plain.Load()
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("%v, want %v", err, wantErr)
+			}
+			if err == nil {
+				valid = want.Snapshot
+				if want.contents, got.contents = nil, nil; !reflect.DeepEqual(got, want) {
+					t.Fatalf("%+v, want %+v", got, want)
+				}
+			}
+			in, err := isolated.Load()
+			if err != nil || (len(in.Unused) > 0) != (wantErr != nil) || !reflect.DeepEqual(in.Snapshot, valid) {
+				t.Fatalf("with isolation %+v, %v, want %+v", in, err, valid)
+			}
 		}
 	})
 }
