@@ -83,7 +83,7 @@ func (c *cluster) offload(rules string) {
 		all, err := net.Interfaces()
 		for _, i := range all {
 			if i.Name != "lo" && i.Flags&net.FlagUp != 0 {
-				devices = append(devices, i.Name)
+				devices = append(devices, strconv.Quote(i.Name)) // some are words of nft
 			}
 		}
 		return err
@@ -226,22 +226,29 @@ func (c *cluster) goTo(t *testing.T, flows []flow, web service) {
 		if f := &flows[i]; f.network == "udp" {
 			f.moves(t, web.Pods[0].Name)
 		}
-		c.isFast(t, flows[i])
 	}
+	c.areFast(t, flows)
 }
 
 // removed removes all Services: TCP goes on, and datagrams are not answered any more.
 func (c *cluster) removed(t *testing.T, flows []flow) {
 	t.Helper()
 	c.write()
+	c.cut(t, flows, "the Service is removed")
+}
+
+// cut waits until datagrams are not answered any more; TCP goes on.
+func (c *cluster) cut(t *testing.T, flows []flow, after string) {
+	t.Helper()
 	for _, f := range flows {
 		if f.network == "tcp" {
-			f.goesOn(t, "the Service is removed")
+			f.goesOn(t, after)
 			continue
 		}
+		f.Within(time.Second)
 		eventually(t, func() error {
 			if got, err := f.Ask(); err == nil {
-				return fmt.Errorf("udp %s: the Service is removed, and %s answers", f.family, got.Name)
+				return fmt.Errorf("udp %s: %s, and %s answers", f.family, after, got.Name)
 			}
 			return nil
 		})

@@ -40,6 +40,7 @@ type Lab struct {
 	// them.
 	Bridged []*Host
 
+	behind []*Host // other machines
 	echoes []*Echo
 }
 
@@ -93,7 +94,7 @@ func (l *Lab) Close() error {
 	for _, e := range l.echoes {
 		errs = append(errs, e.Close())
 	}
-	for _, h := range slices.Concat([]*Host{l.Client, l.Node}, l.Pods, l.Remote, l.Bridged) {
+	for _, h := range slices.Concat([]*Host{l.Client, l.Node}, l.Pods, l.Remote, l.Bridged, l.behind) {
 		if h != nil {
 			errs = append(errs, h.Close())
 		}
