@@ -125,5 +125,5 @@ func unobserve(t *testing.T, table *nft.Table) {
 // watches reports whether a chain only logs connections, and removes the jumps to such a chain.
 func watches(c *nft.Chain) bool {
 	c.Rules = slices.DeleteFunc(slices.Clone(c.Rules), func(r nft.Rule) bool { return r[0] == nft.Statement(nft.Verdict{Action: nft.Jump, Chain: "watch"}) })
-	return c.Filter || c.Name == "watch" || c.Name == "watch-input"
+	return c.Filter || slices.Contains([]string{"watch", "watch-input", "ends"}, c.Name)
 }

@@ -29,7 +29,7 @@ import (
 // One thread has both ends of a connection. The kernel handles the packets in the calls that send
 // them, so that the processor time of the thread is all that a connection costs.
 func BenchmarkObserved(b *testing.B) {
-	const rounds, connections = 60, 200
+	const rounds, connections = 240, 50
 	off, on, stopped := newObservedNode(b, "off"), newObservedNode(b, "connections"), newObservedNode(b, "connections")
 	stopped.must(stopped.daemon.Process.Signal(unix.SIGSTOP))
 	for _, family := range model.Families {
@@ -77,7 +77,7 @@ func newObservedNode(b *testing.B, level string) *observedNode {
 	n.must(lab.Node.Start(n.daemon))
 	b.Cleanup(func() { _ = n.daemon.Process.Kill(); _ = n.daemon.Wait() })
 	for _, f := range model.Families {
-		fd, address := n.socket(lab.Pods[0], f), socketAddress(netip.AddrPortFrom(lab.Pods[0].Address(f), echoPort))
+		fd, address := newSocket(b, lab.Pods[0], f, unix.SOCK_STREAM), socketAddress(netip.AddrPortFrom(lab.Pods[0].Address(f), echoPort))
 		n.must(errors.Join(unix.Bind(fd, address), unix.Listen(fd, 16)))
 		n.listening[f] = fd
 	}
@@ -103,13 +103,17 @@ func (n *observedNode) must(err error) {
 	}
 }
 
-// socket returns the descriptor of a TCP socket of a host. It is closed with the process.
-func (n *observedNode) socket(h *netlab.Host, f model.Family) (fd int) {
+// newSocket returns the descriptor of a socket of a host. It is closed with the process.
+func newSocket(b *testing.B, h *netlab.Host, f model.Family, kind int) (fd int) {
+	b.Helper()
 	domain := map[model.Family]int{model.IPv4: unix.AF_INET, model.IPv6: unix.AF_INET6}[f]
-	n.must(h.Do(func() (err error) {
-		fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	err := h.Do(func() (err error) {
+		fd, err = unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0)
 		return err
-	}))
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
 	return fd
 }
 
@@ -125,26 +129,29 @@ func socketAddress(a netip.AddrPort) unix.Sockaddr {
 func (n *observedNode) open(f model.Family, connections int) (all time.Duration) {
 	sockets := make([]int, connections)
 	for i := range sockets {
-		sockets[i] = n.socket(n.Client, f)
+		sockets[i] = newSocket(n.b, n.Client, f, unix.SOCK_STREAM)
 	}
 	to := socketAddress(n.web.clusterIP(f))
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	start := n.threadTime()
+	start := usedTime(n.b)
 	for _, client := range sockets {
 		err := unix.Connect(client, to)
 		server, _, failed := unix.Accept(n.listening[f])
 		n.must(errors.Join(err, failed, unix.Close(server), unix.Close(client))) // the port of the client is free again
 	}
 	n.opened += connections
-	return n.threadTime() - start
+	return usedTime(n.b) - start
 }
 
-// threadTime returns the processor time of the calling thread.
-func (n *observedNode) threadTime() time.Duration {
-	var t unix.Timespec
-	n.must(unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t))
-	return time.Duration(t.Nano())
+// usedTime returns the processor time of the calling thread.
+func usedTime(b *testing.B) time.Duration {
+	b.Helper()
+	t, err := threadTime()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t
 }
 
 // settled waits until the daemon has all connections.

@@ -20,6 +20,7 @@ type feature struct {
 	daemon bool   // nftproxy has to run while connections are made
 	ended  bool   // the server ends the connection, and then the client; else the client resets it
 	logged bool   // something reads what the rules log, whose time does not count
+	first  bool   // without the rules that log how connections end
 	// later is how long nftproxy works on connections after their ends; it also counts.
 	later time.Duration
 }
@@ -110,6 +111,7 @@ var features = []feature{
 	{name: "refusals counted and logged", beside: plain, flags: []string{"--observe=refusals"}},
 	{name: "samples logged", beside: plainEnded, ended: true, logged: true, flags: []string{"--observe=failures"}},
 	{name: "connections logged", beside: plainEnded, ended: true, logged: true, flags: []string{"--observe=connections"}},
+	{name: "first packets logged", beside: plainEnded, ended: true, logged: true, first: true, flags: []string{"--observe=connections"}},
 	{name: "connections followed", beside: plainEnded, ended: true, daemon: true, later: time.Second, flags: []string{"--observe=connections"}},
 	{name: "ranges of load balancers", beside: plainLB, dial: loadBalancer, flags: []string{"--load-balancer-cidrs=198.18.0.0/15,2001:db8:18::/48"}},
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/flow"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -55,6 +56,11 @@ func (p *plan) newLab(f *feature) (l *lab, err error) {
 	if err := p.apply(l, f.objects(p.family, p.services, node, addresses)); err != nil {
 		return l, err
 	}
+	if f.first {
+		if err := l.forgetEnds(p.family); err != nil {
+			return l, err
+		}
+	}
 	l.servers.Ended = f.ended
 	if err := l.read(); err != nil {
 		return l, err
@@ -69,6 +75,16 @@ func (p *plan) newLab(f *feature) (l *lab, err error) {
 		l.idle, err = l.idleTime()
 	}
 	return l, err
+}
+
+// forgetEnds removes the chains that all packets pass so that ends of connections are logged.
+func (l *lab) forgetEnds(f model.Family) error {
+	for _, chain := range []string{"ends-prerouting", "ends-output"} {
+		if out, err := l.Node.Output("nft", "delete", "chain", nft.FamilyKeyword(f), nft.TableName, chain); err != nil {
+			return fmt.Errorf("delete chain %s: %w\n%s", chain, err, out)
+		}
+	}
+	return nil
 }
 
 // read begins to read what the rules log, if that is part of the row.

@@ -23,7 +23,18 @@ type Flow struct {
 	// Closing reports that both sides have ended a TCP or SCTP connection, so that it
 	// carries no more data.
 	Closing bool
+	// ClosedBy is who has ended a TCP connection first, without a reset.
+	ClosedBy Side
 }
+
+// Side is an end of a connection.
+type Side uint8
+
+const (
+	Neither Side = iota
+	ClientSide
+	EndpointSide
+)
 
 // Attributes of <linux/netfilter/nfnetlink_conntrack.h>.
 const (
@@ -60,6 +71,9 @@ const (
 	ctaProtoInfoSCTP = 3
 
 	ctaProtoInfoState = 1 // of both
+
+	ctaProtoInfoTCPFlagsOrig  = 4 // struct nf_ct_tcp_flags
+	ctaProtoInfoTCPFlagsReply = 5
 )
 
 // States of <linux/netfilter/nf_conntrack_tcp.h> and nf_conntrack_sctp.h.
@@ -67,6 +81,8 @@ const (
 	tcpSynSent  = 1
 	tcpLastAck  = 6 // followed by those without data, except the next one
 	tcpSynSent2 = 9 // both sides open
+
+	tcpClosedFirst = 1 << 2 // IP_CT_TCP_FLAG_CLOSE_INIT of one side
 
 	sctpClosed          = 1
 	sctpShutdownAckSent = 7
@@ -205,6 +221,8 @@ func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 		for a := protocols.Nested(); a.Next(); {
 			state := number(a.Data)
 			switch {
+			case protocols.Type == ctaProtoInfoTCP && (a.Type == ctaProtoInfoTCPFlagsOrig || a.Type == ctaProtoInfoTCPFlagsReply):
+				f.decodeFlags(a)
 			case a.Type != ctaProtoInfoState:
 			case protocols.Type == ctaProtoInfoTCP:
 				f.Opening = state == tcpSynSent
@@ -213,6 +231,17 @@ func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 				f.Closing = state == sctpClosed || state == sctpShutdownAckSent
 			}
 		}
+	}
+}
+
+// decodeFlags reads whether a side of a TCP connection was the first one to end it.
+func (f *Flow) decodeFlags(a netlinkio.Attributes) {
+	switch {
+	case len(a.Data) == 0 || a.Data[0]&tcpClosedFirst == 0:
+	case a.Type == ctaProtoInfoTCPFlagsOrig:
+		f.ClosedBy = ClientSide
+	default:
+		f.ClosedBy = EndpointSide
 	}
 }
 

@@ -1,6 +1,9 @@
 package conntrack
 
 import (
+	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -33,6 +36,82 @@ func TestOutcomes(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// TestClosedBy: 17.16. The entry of a connection says who has ended it first, also when both sides have, and
+// of one that was reset or that is open, that nobody has.
+func TestClosedBy(t *testing.T) {
+	t.Parallel()
+	x := newTable(t)
+	x.ns.TestScript(t, `
+ip link set lo up
+nft add table inet t
+nft add chain inet t in '{ type filter hook input priority 0; }'
+nft add rule inet t in ct state new accept`)
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		for name, c := range map[string]struct {
+			end  func(client, server *net.TCPConn) error
+			want Side
+		}{
+			"open":     {func(client, server *net.TCPConn) error { return nil }, Neither},
+			"client":   {func(client, server *net.TCPConn) error { return client.CloseWrite() }, ClientSide},
+			"endpoint": {func(client, server *net.TCPConn) error { return server.CloseWrite() }, EndpointSide},
+			"reset":    {func(client, server *net.TCPConn) error { return errors.Join(client.SetLinger(0), client.Close()) }, Neither},
+			"client, then endpoint": {func(client, server *net.TCPConn) error {
+				return errors.Join(client.CloseWrite(), ended(server), server.CloseWrite())
+			}, ClientSide},
+			"endpoint, then client": {func(client, server *net.TCPConn) error {
+				return errors.Join(server.CloseWrite(), ended(client), client.CloseWrite())
+			}, EndpointSide},
+			"client, then reset": {func(client, server *net.TCPConn) error {
+				return errors.Join(client.CloseWrite(), ended(server), server.SetLinger(0), server.Close())
+			}, ClientSide},
+		} {
+			t.Run(name, func(t *testing.T) {
+				x.do(func() error {
+					client, server, err := pair(address)
+					if err != nil {
+						return err
+					}
+					defer func() { _, _ = client.Close(), server.Close() }()
+					if err := c.end(client, server); err != nil {
+						return err
+					}
+					from := client.LocalAddr().(*net.TCPAddr).AddrPort()
+					of := Connection{model.TCP, from, server.LocalAddr().(*net.TCPAddr).AddrPort()}
+					got, err := Netlink{}.EntriesOf([]Connection{of}) // the packets have passed in the calls that sent them
+					if err != nil || got[0] == nil || got[0].ClosedBy != c.want {
+						t.Errorf("%s: %+v, %v; want %d", address, got, err, c.want)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// pair returns both ends of a connection to a server at an address.
+func pair(address string) (client, server *net.TCPConn, err error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := l.Accept()
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return c.(*net.TCPConn), s.(*net.TCPConn), nil
+}
+
+// ended waits until the other side has ended a connection.
+func ended(c *net.TCPConn) error {
+	_, err := io.Copy(io.Discard, c)
+	return err
 }
 
 // BenchmarkEntriesOf looks for connections, of which one half has an entry.

@@ -178,7 +178,7 @@ func statementJSON(s Statement, f model.Family) any {
 	case IsAnswer:
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case EndsTCP:
-		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, []string{"fin", "rst"})
+		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, s.json())
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case DestinationNotLocal:

@@ -42,10 +42,23 @@ type IsAnswer struct{}
 
 func (IsAnswer) Text(model.Family) string { return "ct direction reply" }
 
-// EndsTCP matches TCP segments with which a side ends or resets the connection.
-type EndsTCP struct{}
+// EndsTCP matches TCP segments with which a side ends or resets the connection, or only the latter.
+type EndsTCP struct{ Resets bool }
 
-func (EndsTCP) Text(model.Family) string { return "tcp flags fin,rst" }
+func (s EndsTCP) Text(model.Family) string {
+	if s.Resets {
+		return "tcp flags rst"
+	}
+	return "tcp flags fin,rst"
+}
+
+// json returns the flags.
+func (s EndsTCP) json() any {
+	if s.Resets {
+		return "rst"
+	}
+	return []string{"fin", "rst"}
+}
 
 // SourceIsLocal matches packets from an address of this node.
 type SourceIsLocal struct{}

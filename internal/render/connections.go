@@ -8,15 +8,19 @@ import (
 )
 
 // The connections of a Service that somebody looks at are logged: the first packet behind
-// the translation of its destination, and the TCP segments that end the connection or reset it,
-// from both sides. Where the kernel adds no connection to these messages, the first packet is
-// also logged before its translation, with the address that the client has dialled.
+// the translation of its destination, and the TCP segments with which the endpoint ends the connection,
+// or with which a side resets it. The connection in such a message says whether the client has ended it
+// before. Where the kernel adds no connection, the segment with which the client ends it is logged as well,
+// and the first packet also before its translation, with the address that the client has dialled.
 //
 // The sets of frontends, and the chains, are there only while a frontend is observed: the rules
 // for the end of a connection see all packets of the node. Ranges of ports are observed by
 // their address, because their number is in no packet behind the translation.
 
-const watchChain = "watch"
+const (
+	watchChain = "watch"
+	endsChain  = "ends"
+)
 
 // observes lists a frontend whose connections are logged.
 func (c *composer) observes(r *model.Route) {
@@ -63,7 +67,10 @@ var (
 //	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96 return
 //	meta l4proto udp ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "connection" group 28272 snaplen 96 return
 //
-//	tcp flags fin,rst ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "end" group 28272 snaplen 96 return
+//	tcp flags fin,rst jump ends
+//
+//	meta l4proto tcp ct direction reply ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "end" group 28272 snaplen 96 return
+//	tcp flags rst ct original ip daddr . meta l4proto . ct original proto-dst @observed log prefix "end" group 28272 snaplen 96 return
 //
 // A packet is logged once: the address of a range can have an observed port besides.
 func watchChains(r *model.Routing, o options) []*nft.Chain {
@@ -72,7 +79,7 @@ func watchChains(r *model.Routing, o options) []*nft.Chain {
 	}
 	back := nft.Verdict{Action: nft.Return}
 	first := &nft.Chain{Name: watchChain, Rules: []nft.Rule{{nft.NotTranslated{}, back}}}
-	var ends []nft.Rule
+	ends := &nft.Chain{Name: endsChain}
 	for _, s := range nft.Shapes {
 		if !o.watches(r, s) {
 			continue
@@ -81,13 +88,20 @@ func watchChains(r *model.Routing, o options) []*nft.Chain {
 		for _, p := range model.Protocols { // nft requires it before "proto-dst"
 			first.Rules = append(first.Rules, nft.Rule{nft.ProtocolIs{Protocol: p}, in, observedLog(r, model.ConnectionPrefix), back})
 		}
-		ends = append(ends, nft.Rule{nft.EndsTCP{}, in, observedLog(r, model.EndPrefix), back})
+		end, tcp := nft.Rule{in, observedLog(r, model.EndPrefix), back}, nft.ProtocolIs{Protocol: model.TCP}
+		if r.Observe.Untracked {
+			ends.Rules = append(ends.Rules, append(nft.Rule{tcp}, end...))
+			continue
+		}
+		ends.Rules = append(ends.Rules, append(nft.Rule{tcp, nft.IsAnswer{}}, end...), append(nft.Rule{nft.EndsTCP{Resets: true}}, end...))
 	}
+	toEnds := []nft.Rule{{nft.EndsTCP{}, nft.Verdict{Action: nft.Jump, Chain: endsChain}}} // all packets of the node pass it
 	return slices.Concat([]*nft.Chain{
 		first,
+		ends,
 		{Name: "watch-input", Hook: nft.Input, Priority: nft.PriorityEarly, Rules: toWatch(o)},
-		{Name: "ends-prerouting", Hook: nft.Prerouting, Filter: true, Priority: nft.PriorityTranslated, Rules: ends},
-		{Name: "ends-output", Hook: nft.Output, Filter: true, Priority: nft.PriorityTranslated, Rules: ends},
+		{Name: "ends-prerouting", Hook: nft.Prerouting, Filter: true, Priority: nft.PriorityTranslated, Rules: toEnds},
+		{Name: "ends-output", Hook: nft.Output, Filter: true, Priority: nft.PriorityTranslated, Rules: toEnds},
 	}, dialledChains(r, o))
 }
 

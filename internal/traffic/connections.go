@@ -139,7 +139,8 @@ func (s *Connections) begin(n *nflog.Event, to netip.AddrPort, port model.PortNa
 	}
 }
 
-// end notes a segment that ends a connection. The first one counts, also a reset.
+// end notes a segment that ends a connection. The first one counts, also a reset, and also one without
+// a message that the connection of a later one shows.
 func (s *Connections) end(n *nflog.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,6 +152,10 @@ func (s *Connections) end(n *nflog.Event) {
 	}
 	switch {
 	case c == nil:
+	case n.Flow.ClosedBy == conntrack.ClientSide:
+		s.finish(key, c, model.ClientClosed)
+	case n.Flow.ClosedBy == conntrack.EndpointSide:
+		s.finish(key, c, model.ServerClosed)
 	case n.Reset:
 		s.finish(key, c, reset)
 	default:

@@ -103,6 +103,35 @@ func TestCourses(t *testing.T) {
 	}
 }
 
+// TestWhoClosedFirst: 17.16. The connection in a message says who ended it first, if that segment had no
+// message.
+func TestWhoClosedFirst(t *testing.T) {
+	for _, c := range []struct {
+		closed        conntrack.Side
+		byClient, rst bool
+		want          string
+	}{
+		{conntrack.ClientSide, false, false, model.ClientClosed},
+		{conntrack.EndpointSide, false, false, model.ServerClosed},
+		{conntrack.ClientSide, false, true, model.ClientClosed},
+		{conntrack.EndpointSide, true, true, model.ServerClosed},
+		{conntrack.Neither, false, true, model.ServerReset},
+		{conntrack.Neither, true, true, model.ClientReset},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newCourse()
+			f.entry = &conntrack.Entry{Replied: true}
+			f.begin(logged(true, false), frontendEnd, samplePort("web"))
+			e := logged(c.byClient, c.rst)
+			e.Tracked, e.Flow.ClosedBy = true, c.closed
+			f.end(e)
+			if f.after(judging); fmt.Sprint(f.told) != "["+c.want+" 0s]" {
+				t.Errorf("%+v: %s", c, f.told)
+			}
+		})
+	}
+}
+
 // TestLongConnection: 17.17. A connection that is open for long has an event when it was answered,
 // and one at its end, or when connection tracking no longer has it.
 func TestLongConnection(t *testing.T) {

@@ -199,7 +199,7 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 		return nft.SourceNotIn{Prefix: p}, err
 	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusDNAT)) && zero && equal:
 		return nft.NotTranslated{}, nil
-	case o == tcpFlags && bytes.Equal(s.mask, []byte{tcpFin | tcpReset}) && unequal && bytes.Equal(e.Data, []byte{0}):
+	case o == tcpFlags && unequal && bytes.Equal(e.Data, []byte{0}):
 		return s.endsTCP()
 	case masked:
 	case oneIn(o).Of > 0 && equal && zero:
@@ -240,11 +240,12 @@ func (s *symbolic) echoRequest(data []byte) (nft.Statement, error) {
 // of the protocol that it begins with.
 func (s *symbolic) endsTCP() (nft.Statement, error) {
 	last := len(s.rule) - 1
-	if last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: model.TCP}) {
+	ends := nft.EndsTCP{Resets: bytes.Equal(s.mask, []byte{tcpReset})}
+	if last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: model.TCP}) || !bytes.Equal(s.mask, []byte{flagsOf(ends)}) {
 		return nil, errForeign
 	}
 	s.rule = s.rule[:last]
-	return nft.EndsTCP{}, nil
+	return ends, nil
 }
 
 // interfaceOf is the inverse of interfaceName.

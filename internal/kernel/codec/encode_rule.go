@@ -48,6 +48,14 @@ func appendStatement(a *Attributes, s nft.Statement, f model.Family) error {
 	return nil
 }
 
+// flagsOf returns the flags of which a segment has one.
+func flagsOf(s nft.EndsTCP) byte {
+	if s.Resets {
+		return tcpReset
+	}
+	return tcpFin | tcpReset
+}
+
 // expressions returns the kernel's bytecode for a statement, as nft writes it
 // (nft --debug=netlink), or nil if there is none. Operands are loaded into the
 // 32-bit registers from the first one on.
@@ -66,7 +74,7 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		// [ bitwise reg 1 = ( reg 1 & 0x00000005 ) ^ 0x00000000 ]
 		// [ cmp neq reg 1 0x00000000 ]
 		return append(expressions(nft.ProtocolIs{Protocol: model.TCP}, f),
-			load(tcpFlags, f, 0), bitwise([]byte{tcpFin | tcpReset}), compare(expr.CmpOpNeq, []byte{0}))
+			load(tcpFlags, f, 0), bitwise([]byte{flagsOf(s)}), compare(expr.CmpOpNeq, []byte{0}))
 	case nft.SourceIsLocal:
 		return []expr.Any{load(sourceType, f, 0), compare(expr.CmpOpEq, hostOrder(unix.RTN_LOCAL))}
 	case nft.DestinationNotLocal:

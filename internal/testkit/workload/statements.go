@@ -36,7 +36,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"Forget":              {nft.Forget{Map: "clients", Key: client}},
 		"InSet":               {nft.InSet{Key: dialled, Set: "frontends", Not: true}, accept},
 		"IsAnswer":            {nft.IsAnswer{}, accept},
-		"EndsTCP":             {nft.EndsTCP{}, accept},
+		"EndsTCP":             {nft.EndsTCP{}, nft.EndsTCP{Resets: true}, accept},
 		"Masquerade":          {nft.Masquerade{}},
 		"NotFrom":             {nft.NotFrom{Name: "pod", ByPrefix: true}, accept},
 		"NotTo":               {nft.NotTo{Name: "cni0"}, accept},
