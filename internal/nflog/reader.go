@@ -19,15 +19,16 @@ const (
 	// options, and some more for extension headers.
 	snap = 96
 	// batch is how many packets the kernel collects before it sends them, or what fits into
-	// batchBytes; with the tuples of the connection, one takes about 400 bytes.
-	batch      = 64
-	batchBytes = 16 << 10
+	// batchBytes; with the connection, one takes about 400 bytes. A batch and what the kernel
+	// needs to send it fit into 32 KiB, the largest piece of memory that it can count on.
+	batch      = 128
+	batchBytes = 31 << 10
 	// datagram is the longest one: the kernel makes a longer one than batchBytes for a single
 	// packet, of a few hundred bytes.
 	datagram = 2 * batchBytes
 	// flushTime is how long the kernel collects packets.
 	flushTime = 100 * time.Millisecond
-	// room is the buffer of the socket in bytes: for some 8,000 packets.
+	// room is the buffer of the socket in bytes: for some 16,000 packets with their connections.
 	room = 4 << 20
 )
 
