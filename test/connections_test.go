@@ -222,6 +222,46 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestEndsAreLogged: 16.8. Of a connection, the segment with which the endpoint ends it is logged, and one that resets
+// it, but not the one with which the client ends it.
+func TestEndsAreLogged(t *testing.T) {
+	c := newCluster(t, 1)
+	c.flags = slices.Concat(clusterCIDR, []string{"--observe=connections", "--observe-group=7"})
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	log := c.listen(7)
+	c.apply(web)
+	for _, from := range []*netlab.Host{c.Client, c.Node} {
+		for _, f := range model.Families {
+			for _, resets := range []bool{false, true} {
+				var client net.Conn
+				eventually(t, func() (err error) {
+					client, err = from.DialContext(t.Context(), "tcp", web.clusterIP(f).String())
+					return err
+				})
+				at, endpoint := client.LocalAddr().(*net.TCPAddr).AddrPort(), endpointOf(c.Pods[0], f)
+				if resets {
+					if err := client.(*net.TCPConn).SetLinger(0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := client.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if resets {
+					log.has(t, model.EndPrefix, model.TCP, endpoint, from)
+					continue
+				}
+				log.has(t, model.EndPrefix, model.TCP, at, c.Pods[0])
+				log.mu.Lock()
+				if log.seen[loggedPacket{model.EndPrefix, model.TCP, at.Addr(), endpoint}] { // it came before
+					t.Errorf("from %s over %s: the segment with which the client has ended the connection is logged", from.Name, f)
+				}
+				log.mu.Unlock()
+			}
+		}
+	}
+}
+
 // TestConnectionsOfService: 16.8, 17.17. With an annotation, the connections of one Service are
 // observed, those of others are not; without it, there is no rule for them. A long connection
 // has an event while it is open, and another one at its end.

@@ -39,7 +39,7 @@ func (w *work) newTraffic() *traffic.Collector {
 			}
 			return r, nil
 		},
-		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Log: w.Log,
+		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Sampling: w.node.Observe.Connections(), Log: w.Log,
 		Words: func(name model.ServiceName) words.Vocabulary { return words.Of(w.IsBalance(name)) },
 	}
 	c.Connections = traffic.NewConnections(conntrack.Netlink{}.EntriesOf, host.System("").CountsBytes, w.Log)

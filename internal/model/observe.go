@@ -38,6 +38,12 @@ const (
 	EndPrefix        = "end"        // of a TCP connection, from either side
 )
 
+// Samples of connections that are served, at most so many in a second: of a frontend, and of all.
+const (
+	SamplesOfFrontend = 5
+	SamplesOfAll      = 200
+)
+
 // DefaultObserveGroup is the group of NFLOG to which the rules send packets.
 const DefaultObserveGroup = 28272
 

@@ -51,8 +51,8 @@ var (
 
 // Limits of the samples of connections that are served: of a frontend, and of all.
 var (
-	FrontendSamples = Limit{Rate: model.Rate{Amount: 5, Burst: 5, Unit: model.PerSecond}}
-	AllSamples      = model.Rate{Amount: 200, Burst: 200, Unit: model.PerSecond}
+	FrontendSamples = Limit{Rate: model.Rate{Amount: model.SamplesOfFrontend, Burst: model.SamplesOfFrontend, Unit: model.PerSecond}}
+	AllSamples      = model.Rate{Amount: model.SamplesOfAll, Burst: model.SamplesOfAll, Unit: model.PerSecond}
 )
 
 // Snaplen is how many bytes of a packet are logged: the headers of IPv6, of two extensions

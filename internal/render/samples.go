@@ -8,12 +8,13 @@ import (
 
 // Samples of the TCP connections that the rules send to an endpoint are logged, where these
 // connections leave the node or end at it. Whether the endpoint has answered is in the
-// connection tracking entry a moment later. UDP has no such answer: many servers send none.
+// connection tracking entry a moment later. UDP has no such answer: many servers send none. While all
+// connections are logged, samples are taken of those messages.
 
 const sampleChain = "sample"
 
 // samples reports whether a table logs samples.
-func samples(r *model.Routing) bool { return r.Observe.Failures() }
+func samples(r *model.Routing) bool { return r.Observe.Failures() && !r.Observe.Connections() }
 
 func sampleSets(r *model.Routing) []*nft.Set {
 	if !samples(r) {

@@ -33,8 +33,10 @@ type Config struct {
 	Log    *slog.Logger
 	// Words returns the words for a Service; nil: the ones of Kubernetes.
 	Words func(model.ServiceName) words.Vocabulary
-	// Samples, if set, gets the samples of connections that are served.
-	Samples *Samples
+	// Samples, if set, gets the samples of connections that are served. Sampling: it takes them of
+	// all connections, because the rules log no others.
+	Samples  *Samples
+	Sampling bool
 	// Connections, if set, follows connections that are served.
 	Connections *Connections
 	// Logged selects the events that get a line in the log; nil: none.
@@ -236,6 +238,9 @@ func (c *Collector) served(n *nflog.Event) bool {
 		if to, ok := connections.dialledBy(n); ok {
 			if port, ok := c.portOf(n.Protocol, to); ok { // else of another program
 				connections.begin(n, to, port)
+				if c.config.Sampling {
+					samples.choose(n, port)
+				}
 			}
 		}
 	case prefix == model.EndPrefix:

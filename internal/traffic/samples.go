@@ -49,6 +49,7 @@ type Samples struct {
 	waiting []sample // oldest first
 	counts  map[served]*outcomeCounts
 	totals  totals
+	chosen  choice
 	more    chan struct{} // has an element if samples wait
 
 	failed bool // the last question to the kernel; only Run uses it
@@ -78,6 +79,40 @@ func (s *Samples) add(n *nflog.Event, port model.PortName) {
 	case s.more <- struct{}{}:
 	default:
 	}
+}
+
+// choice is how many connections were chosen as samples in a second.
+type choice struct {
+	second time.Time
+	of     map[netip.AddrPort]int // dialled
+	all    int
+}
+
+// choose adds the first packet of a connection, unless its frontend has as many samples in this second as
+// the rules would log, or all have.
+func (s *Samples) choose(n *nflog.Event, port model.PortName) {
+	if n.Protocol == model.TCP && s.chooses(n.Dialled(), time.Now().Truncate(time.Second)) {
+		s.add(n, port)
+	}
+}
+
+func (s *Samples) chooses(to netip.AddrPort, second time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.chosen
+	if !c.second.Equal(second) {
+		*c = choice{second: second, of: c.of}
+		clear(c.of)
+	}
+	if c.all >= model.SamplesOfAll || c.of[to] >= model.SamplesOfFrontend {
+		return false
+	}
+	if c.of == nil {
+		c.of = make(map[netip.AddrPort]int)
+	}
+	c.of[to]++
+	c.all++
+	return true
 }
 
 // Run judges samples until ctx ends. It sleeps while there are none.

@@ -99,6 +99,57 @@ func TestFailuresAreKnownSoon(t *testing.T) {
 	})
 }
 
+// TestChosenSamples: 16.7. Where all connections are logged, samples are chosen of them: of each frontend and of
+// all, over TCP, as many in a second as the rules would log. Where the rules log samples, none is chosen.
+func TestChosenSamples(t *testing.T) {
+	packet := func(n int, p model.Protocol) *nflog.Event {
+		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 80)
+		client := netip.MustParseAddrPort("192.0.2.7:4711")
+		return &nflog.Event{
+			Prefix: []byte(model.ConnectionPrefix), Protocol: p, Source: client, Destination: endpointEnd, Tracked: true,
+			Flow: conntrack.Flow{Protocol: p, Client: client.Addr(), Dialled: frontend, Answers: endpointEnd, Returns: client},
+		}
+	}
+	for _, sampling := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+			s := NewSamples(nil, nil)
+			c := NewCollector(Config{
+				Samples: s, Sampling: sampling, Connections: newCourse().Connections,
+				Named: func(f model.Frontend) (model.PortName, bool) { return samplePort("web"), true },
+			})
+			want := 0
+			check := func(more int) {
+				t.Helper()
+				if want += more; !sampling {
+					want = 0
+				}
+				if len(s.waiting) != want {
+					t.Errorf("%d samples, want %d", len(s.waiting), want)
+				}
+			}
+			flood := func(n int, p model.Protocol) {
+				for range 100 {
+					c.take(packet(n, p))
+				}
+			}
+			flood(1, model.UDP)
+			check(0)
+			flood(1, model.TCP)
+			check(model.SamplesOfFrontend)
+			c.take(packet(2, model.TCP)) // not hidden by the flood
+			check(1)
+			for n := range 1000 {
+				flood(n, model.TCP)
+			}
+			check(model.SamplesOfAll - model.SamplesOfFrontend - 1)
+			time.Sleep(time.Second)
+			flood(1, model.TCP)
+			check(model.SamplesOfFrontend)
+		})
+	}
+}
+
 // TestFailuresEnd: a minute after the last sample nothing fails, and nothing is kept.
 func TestFailuresEnd(t *testing.T) {
 	now := time.Now()
