@@ -15,6 +15,7 @@ import (
 type packetLog struct {
 	mu   sync.Mutex
 	seen map[loggedPacket]bool
+	sent map[loggedPacket]bool // with the addresses of the packet itself
 }
 
 type loggedPacket struct {
@@ -27,7 +28,7 @@ type loggedPacket struct {
 // listen collects the packets of a group until the test ends.
 func (c *cluster) listen(group uint16) *packetLog {
 	c.t.Helper()
-	l := &packetLog{seen: make(map[loggedPacket]bool)}
+	l := &packetLog{seen: make(map[loggedPacket]bool), sent: make(map[loggedPacket]bool)}
 	var reader *nflog.Reader
 	if err := c.Node.Do(func() (err error) { reader, err = nflog.Open(group); return err }); err != nil {
 		c.t.Fatal(err)
@@ -45,6 +46,14 @@ func (l *packetLog) add(e *nflog.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen[loggedPacket{string(e.Prefix), e.Protocol, e.Client().Addr(), e.Dialled()}] = true
+	l.sent[loggedPacket{string(e.Prefix), e.Protocol, e.Source.Addr(), e.Destination}] = true
+}
+
+// ends reports whether there is a message about a segment that ends a connection.
+func (l *packetLog) ends(from netip.Addr, to netip.AddrPort) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent[loggedPacket{model.EndPrefix, model.TCP, from, to}]
 }
 
 // has waits for a message with a reason about a packet of one of the clients: of each frontend
