@@ -14,7 +14,9 @@ import (
 // bindings of clients. Connections that are served do not pass these chains.
 //
 // The first of the limits belongs to the element, so that a flood of one frontend leaves room
-// for the others in the log. The last rule refuses also when the set is full.
+// for the others in the log. The last rule refuses also when the set is full. Of a refused packet's time, the
+// look-up with the counter takes 4 % and the rate, which is a lock and a clock, 3.5 % (6.18). Samples by
+// number (numgen) in front of the rate would take 1 %, but hide most refusals of a frontend without a flood.
 
 // refusal returns the verdict for connections to frontends of a shape that are refused for
 // a reason.
