@@ -1,9 +1,9 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -77,12 +77,7 @@ func (q *queries) askTwice(f model.Family, name string) (answers int, err error)
 		return 0, err
 	}
 	defer conn.Close()
-	file, err := conn.(*net.UDPConn).File()
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	if err := sendBoth(file, name); err != nil {
+	if err := sendBoth(conn.(*net.UDPConn), name); err != nil {
 		return 0, err
 	}
 	buffer := make([]byte, 1500)
@@ -100,22 +95,24 @@ func (q *queries) askTwice(f model.Family, name string) (answers int, err error)
 // answerTimeout is far beyond that of an answer on a busy machine.
 const answerTimeout = 20 * time.Second
 
-func sendBoth(file *os.File, name string) error {
-	var start, done sync.WaitGroup
-	start.Add(2)
+// sendBoth writes past the lock of the connection, which has one writer at a time.
+func sendBoth(conn *net.UDPConn, name string) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
 	errs := make([]error, 2)
-	for i, kind := range []string{"A", "AAAA"} {
-		done.Go(func() {
-			start.Done()
-			start.Wait()
-			_, errs[i] = unix.Write(int(file.Fd()), []byte(name+" "+kind+"\n"))
-		})
-	}
-	done.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
+	err = raw.Control(func(fd uintptr) {
+		var start, done sync.WaitGroup
+		start.Add(2)
+		for i, kind := range []string{"A", "AAAA"} {
+			done.Go(func() {
+				start.Done()
+				start.Wait()
+				_, errs[i] = unix.Write(int(fd), []byte(name+" "+kind+"\n"))
+			})
 		}
-	}
-	return nil
+		done.Wait()
+	})
+	return errors.Join(append(errs, err)...)
 }
