@@ -216,6 +216,20 @@ func TestKeptDamaged(t *testing.T) {
 	}
 }
 
+// TestKeptUncompressed: what version 0.1 has kept is used after an upgrade, while the file has a mistake.
+func TestKeptUncompressed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	write(t, path, brokenService)
+	kept := &Kept{filepath.Join(dir, "state")}
+	check(t, os.Mkdir(kept.Dir, 0o700))
+	write(t, kept.place(path), path+"\n"+service("a", "10.96.0.1"))
+	f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}
+	if in, err := f.Load(); err != nil || names(in) != "a" || !strings.Contains(in.Unused.Error(), lastValid) {
+		t.Errorf("%+v, %v", in, err)
+	}
+}
+
 // TestKeptStays: content that a process has kept is not written again by the next one.
 func TestKeptStays(t *testing.T) {
 	dir := t.TempDir()

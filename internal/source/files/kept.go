@@ -40,7 +40,7 @@ func (k *Kept) read(f func(name string, text []byte)) error {
 			errs = append(errs, err)
 			continue
 		}
-		text, err := unpack(bufio.NewReader(packed))
+		text, err := savedText(bufio.NewReader(packed))
 		name, text, found := bytes.Cut(text, []byte("\n"))
 		if err == nil && found && k.place(string(name)) == packed.Name() { // else cut off
 			f(string(name), text)
@@ -48,6 +48,14 @@ func (k *Kept) read(f func(name string, text []byte)) error {
 		errs = append(errs, packed.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// savedText returns the text of a saved file, which version 0.1 has not compressed.
+func savedText(r *bufio.Reader) ([]byte, error) {
+	if magic, err := r.Peek(2); err == nil && !bytes.Equal(magic, []byte{0x1f, 0x8b}) { // RFC 1952, 2.3.1
+		return manifest.Read(r)
+	}
+	return unpack(r)
 }
 
 // write saves a text. A packer has its pieces.
