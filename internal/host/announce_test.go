@@ -42,7 +42,9 @@ func TestAnnounce(t *testing.T) {
 			}
 			return nil
 		})
-		lab.Client.TestScript(t, `ping -c 1 -W 5 "$1"`, text)
+		if err := lab.Client.Ping(a, 5*time.Second); err != nil {
+			t.Error(err)
+		}
 		do(Withdraw, true)
 		do(Withdraw, false)
 	}
