@@ -147,10 +147,10 @@ test-queries-counted: ## measure and test what DNS queries cost by several paths
 
 # First packets that rules refuse or log, and what is said about them: nflog and the kernel's trace.
 .PHONY: test-observe
-test-observe: ## run the tests of refused and failed connections, and of trace, in qemu, on Debian's kernels 6.1 and 6.12 (30 minutes); KERNELS selects one; needs root, Debian and qemu
+test-observe: ## run the tests of refused and failed connections, and of trace, in emulated machines that count instructions, on Debian's kernels 6.1 and 6.12 (25 minutes); KERNELS selects one; needs root, Debian and qemu
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
-	go run ./test/kernels -golden=false -packages '^(test|internal/nflog)$$' -tests '$(or $(TESTS),$(OBSERVE_TESTS))' $(KERNELS)
-OBSERVE_TESTS = ^Test(PassiveCheck|Failures|Observed|Refus|ForgetRefusals|Trace|Kernel|Connections)
+	go run ./test/kernels -golden=false -counting -packages '^(test|internal/nflog)$$' -tests '$(or $(TESTS),$(OBSERVE_TESTS))' $(KERNELS)
+OBSERVE_TESTS = ^Test(PassiveCheck|Failures|Observed|Refus|ForgetRefusals|Trace|Kernel|Connections|Ends)
 
 .PHONY: test-arm64
 test-arm64: ## run tests that need no kernel in an emulator of arm64: bytes for the kernel, golden files, maps and hashes (2 minutes)
