@@ -237,7 +237,7 @@ func TestFastPathExplained(t *testing.T) {
 			c.isFast(t, f)
 		}
 	}
-	c.has([]string{"check", "--fast-path=all", "--conntrack-tcp-cleanup"}, "of TCP only those to Services with nftproxy.dev/on-failure: keep")
+	c.has([]string{"check", "--fast-path=all", "--conntrack-tcp-cleanup"}, "of TCP only those to Services and Balances with nftproxy.dev/on-failure: keep")
 	to := web.clusterIP(model.IPv4).String()
 	for network, takes := range map[string]bool{"tcp": false, "udp": true} {
 		for name, said := range map[string]string{
