@@ -193,7 +193,7 @@ func (q *queries) forget() {
 	}
 }
 
-// serve starts the servers: those of the pods, and a cache on the node that asks them by TCP what it does not know.
+// serve starts the servers of the pods, and a cache on the node, which asks them over TCP for names that it does not have.
 func (q *queries) serve() {
 	q.tb.Helper()
 	q.must(q.EchoOnPods(echoPort))

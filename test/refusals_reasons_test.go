@@ -114,19 +114,23 @@ func TestRefusalsOfEveryReason(t *testing.T) {
 	})
 	text := w.mustRun(0, exec.Command(binary, "observe", "--last=1000"))
 	for m := range wanted {
-		at, words := rows[m.reason], model.Refusals[m.reason]
-		to := at.to(m.family)
-		if counter := counterFor(m.reason, m.protocol, to); w.countOf(t, m.reason, counter) == 0 {
-			t.Errorf("%s: nothing is counted for %+v", words.Name, counter)
-		}
-		line := fmt.Sprintf("reason=%s protocol=%s client=", words.Name, m.protocol.String())
-		if !strings.Contains(d.log.String(), line) {
-			t.Errorf("the log has no %q", line)
-		}
-		for _, part := range []string{words.Ends() + ", " + words.Name + ": " + words.Text, words.Advice} {
-			if !strings.Contains(text, part) {
-				t.Errorf("no %q in\n%s", part, text)
-			}
+		w.isTold(t, m, rows[m.reason].to(m.family), d.log.String(), text)
+	}
+}
+
+// isTold checks what is counted, logged and printed for a refused packet to an address and port.
+func (w *ward) isTold(t *testing.T, m refusal, to netip.AddrPort, log, text string) {
+	t.Helper()
+	words := model.Refusals[m.reason]
+	if counter := counterFor(m.reason, m.protocol, to); w.countOf(t, m.reason, counter) == 0 {
+		t.Errorf("%s: nothing is counted for %+v", words.Name, counter)
+	}
+	if line := fmt.Sprintf("reason=%s protocol=%s client=", words.Name, m.protocol.String()); !strings.Contains(log, line) {
+		t.Errorf("the log has no %q", line)
+	}
+	for _, part := range []string{words.Ends() + ", " + words.Name + ": " + words.Text, words.Advice} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%s", part, text)
 		}
 	}
 }

@@ -38,8 +38,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestClosedBy: 17.16. The entry of a connection says who has ended it first, also when both sides have, and
-// of one that was reset or that is open, that nobody has.
+// TestClosedBy: 17.16. The entry of a connection says which side has ended it first, also when both have, and
+// names neither while the connection is open or if it was reset.
 func TestClosedBy(t *testing.T) {
 	t.Parallel()
 	x := newTable(t)

@@ -117,9 +117,9 @@ func addLink(kind string, n, own, other int) error {
 }
 
 func addVLAN(attrs netlink.LinkAttrs, on string) error {
-	parent, err := netlink.LinkByName(on)
+	parent, err := findLink(on)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", on, err)
+		return err
 	}
 	attrs.ParentIndex = parent.Attrs().Index
 	const id = 100
@@ -129,9 +129,9 @@ func addVLAN(attrs netlink.LinkAttrs, on string) error {
 // addBond adds a bond of which one device works at a time, the first one while it has a carrier: the other end uses
 // the same.
 func addBond(name string, devices []string) error {
-	first, err := netlink.LinkByName(devices[0])
+	first, err := findLink(devices[0])
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", devices[0], err)
+		return err
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
@@ -141,9 +141,9 @@ func addBond(name string, devices []string) error {
 		return fmt.Errorf("add link %s: %w", name, err)
 	}
 	for _, d := range devices {
-		device, err := netlink.LinkByName(d)
+		device, err := findLink(d)
 		if err != nil {
-			return fmt.Errorf("find link %s: %w", d, err)
+			return err
 		}
 		if err := errors.Join(netlink.LinkSetDown(device), netlink.LinkSetMaster(device, bond)); err != nil {
 			return fmt.Errorf("add link %s to %s: %w", d, name, err)

@@ -65,13 +65,13 @@ func addBridge(name string) error {
 
 // join makes a link a port of a bridge.
 func join(bridge, port string) (netlink.Link, error) {
-	master, err := netlink.LinkByName(bridge)
+	master, err := findLink(bridge)
 	if err != nil {
-		return nil, fmt.Errorf("find link %s: %w", bridge, err)
+		return nil, err
 	}
-	link, err := netlink.LinkByName(port)
+	link, err := findLink(port)
 	if err != nil {
-		return nil, fmt.Errorf("find link %s: %w", port, err)
+		return nil, err
 	}
 	return link, netlink.LinkSetMaster(link, master)
 }
@@ -127,16 +127,7 @@ func (h *Host) AddAddress(a netip.Addr) error {
 
 // RemoveAddress takes an address away that AddAddress gave.
 func (h *Host) RemoveAddress(a netip.Addr) error {
-	return h.Do(func() error {
-		link, err := netlink.LinkByName("lo")
-		if err != nil {
-			return fmt.Errorf("find link lo: %w", err)
-		}
-		if err := netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(single(a))}); err != nil {
-			return fmt.Errorf("remove address %s: %w", a, err)
-		}
-		return nil
-	})
+	return h.Do(func() error { return removeAddresses("lo", single(a)) })
 }
 
 // Alias gives the host one more address per family, and returns the host as a
@@ -147,10 +138,18 @@ func (h *Host) Alias(v4, v6 netip.Addr) (*Host, error) {
 	return alias, errors.Join(h.AddAddress(v4), h.AddAddress(v6))
 }
 
-func linkUp(name string) error {
+func findLink(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", name, err)
+		return nil, fmt.Errorf("find link %s: %w", name, err)
+	}
+	return link, nil
+}
+
+func linkUp(name string) error {
+	link, err := findLink(name)
+	if err != nil {
+		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bring link %s up: %w", name, err)
@@ -158,10 +157,23 @@ func linkUp(name string) error {
 	return nil
 }
 
-func addAddresses(name string, addrs ...netip.Prefix) error {
-	link, err := netlink.LinkByName(name)
+func removeAddresses(name string, addrs ...netip.Prefix) error {
+	link, err := findLink(name)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", name, err)
+		return err
+	}
+	for _, a := range addrs {
+		if err := netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(a)}); err != nil {
+			return fmt.Errorf("remove address %s: %w", a.Addr(), err)
+		}
+	}
+	return nil
+}
+
+func addAddresses(name string, addrs ...netip.Prefix) error {
+	link, err := findLink(name)
+	if err != nil {
+		return err
 	}
 	for _, a := range addrs {
 		addr := &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}
@@ -202,9 +214,9 @@ func (h *Host) RemoveDefaultRoutes() error {
 }
 
 func addRoutes(name string, addrs []netip.Addr, route func(netip.Addr) netlink.Route) error {
-	link, err := netlink.LinkByName(name)
+	link, err := findLink(name)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", name, err)
+		return err
 	}
 	for _, a := range addrs {
 		r := route(a)
@@ -222,18 +234,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Leave takes the addresses of the host from its links: nobody answers for them any more.
+// Leave takes the addresses of the host from its link: no host answers for them then.
 func (h *Host) Leave() error {
-	return h.Do(func() error {
-		link, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return fmt.Errorf("find eth0: %w", err)
-		}
-		for _, a := range []netip.Addr{h.IPv4, h.IPv6} {
-			if err := netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(single(a))}); err != nil {
-				return fmt.Errorf("remove %s: %w", a, err)
-			}
-		}
-		return nil
-	})
+	return h.Do(func() error { return removeAddresses("eth0", single(h.IPv4), single(h.IPv6)) })
 }
