@@ -60,6 +60,18 @@ func flagsOf(s nft.EndsTCP) byte {
 // (nft --debug=netlink), or nil if there is none. Operands are loaded into the
 // 32-bit registers from the first one on.
 func expressions(s nft.Statement, f model.Family) []expr.Any {
+	if out := matching(s, f); out != nil {
+		return out
+	}
+	if out := usingSet(s, f); out != nil {
+		return out
+	}
+	return acting(s, f)
+}
+
+// matching returns the bytecode of a statement that ends the rule for packets that differ from a constant,
+// or that come too often.
+func matching(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
 	case nft.ProtocolIs:
 		return []expr.Any{load(nft.TransportProtocol, f, 0), compare(expr.CmpOpEq, []byte{byte(s.Protocol)})}
@@ -96,6 +108,15 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return append(slots(s.Number(), f, 0), compare(expr.CmpOpEq, hostOrder(0)))
 	case nft.SourceNotIn:
 		return sourceNotIn(s, f)
+	case nft.Within:
+		return []expr.Any{rateExpr(s.Rate, false)}
+	}
+	return nil
+}
+
+// usingSet returns the bytecode of a statement that looks up a key in a set or map, or changes one.
+func usingSet(s nft.Statement, f model.Family) []expr.Any {
+	switch s := s.(type) {
 	case nft.InSet:
 		return append(loadKey(s.Key, f, 0), &expr.Lookup{SourceRegister: register(0), SetName: s.Set, Invert: s.Not})
 	case nft.VerdictMap:
@@ -108,20 +129,12 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
 			setPriority())
-	case nft.Choose:
-		return append(slots(s.Slots, f, 0), setPriority())
-	case nft.Declassify:
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: hostOrder(0)}, setPriority()}
 	case nft.DNAT:
 		// [ lookup reg 1 set endpoints dreg 1 ]
 		// [ nat dnat ip addr_min reg 1 proto_min reg 9 ]
 		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
 			dnat(f, s.KeepPort))
-	case nft.DNATTo:
-		// [ immediate reg 1 0x010200c0 ]
-		// [ nat dnat ip addr_min reg 1 ]
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
 	case nft.Remember:
 		return dynset(s.Map, s.Key, nft.RememberedEndpoint, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Note:
@@ -132,8 +145,22 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return overLimit(s, f)
 	case nft.CountRefused:
 		return countRefused(s, f)
-	case nft.Within:
-		return []expr.Any{rateExpr(s.Rate, false)}
+	}
+	return nil
+}
+
+// acting returns the bytecode of a statement that chooses an endpoint, translates or logs a packet, or ends
+// the rules for it.
+func acting(s nft.Statement, f model.Family) []expr.Any {
+	switch s := s.(type) {
+	case nft.Choose:
+		return append(slots(s.Slots, f, 0), setPriority())
+	case nft.Declassify:
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: hostOrder(0)}, setPriority()}
+	case nft.DNATTo:
+		// [ immediate reg 1 0x010200c0 ]
+		// [ nat dnat ip addr_min reg 1 ]
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
 	case nft.Log:
 		return []expr.Any{log(s)}
 	case nft.Masquerade:
