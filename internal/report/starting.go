@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -10,22 +11,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// startingOf returns the endpoints of some routes that start slowly. There is no map if none does.
-func startingOf(now time.Time, routes ...*model.Route) map[netip.AddrPort]*api.Starting {
-	var out map[netip.AddrPort]*api.Starting
-	for _, r := range routes {
+// starting yields the endpoints of a route that start slowly, in some cases twice.
+func starting(r *model.Route, now time.Time) iter.Seq2[netip.AddrPort, *api.Starting] {
+	return func(yield func(netip.AddrPort, *api.Starting) bool) {
 		if len(r.Service.Extra().Starting) == 0 { // of most
-			continue
+			return
 		}
-		for _, choice := range [][]model.Endpoint{r.Choice.Cluster, r.Choice.Local} {
+		for _, choice := range [...][]model.Endpoint{r.Choice.Cluster, r.Choice.Local} {
 			for _, e := range choice {
-				if s := r.Service.Start(e); s != nil {
-					if out == nil {
-						out = make(map[netip.AddrPort]*api.Starting)
-					}
-					out[e.Address()] = &api.Starting{Part: float64(s.Part) / model.StartParts, Full: onClock(now, s.Full)}
+				s := r.Service.Start(e)
+				if s != nil && !yield(e.Address(), &api.Starting{Part: float64(s.Part) / model.StartParts, Full: onClock(now, s.Full)}) {
+					return
 				}
 			}
+		}
+	}
+}
+
+// startingOf returns the endpoints of some routes that start slowly. There is no map if none does.
+func startingOf(now time.Time, routes ...*model.Route) (out map[netip.AddrPort]*api.Starting) {
+	for _, r := range routes {
+		for a, s := range starting(r, now) {
+			if out == nil {
+				out = make(map[netip.AddrPort]*api.Starting)
+			}
+			out[a] = s
 		}
 	}
 	return out
@@ -44,7 +54,7 @@ type starter struct {
 // map if none does.
 func startersOf(routes []model.Route, now time.Time) (out map[starter]*api.Starting) {
 	for i := range routes {
-		for a, s := range startingOf(now, &routes[i]) {
+		for a, s := range starting(&routes[i], now) {
 			if out == nil {
 				out = make(map[starter]*api.Starting)
 			}
