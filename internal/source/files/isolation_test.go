@@ -19,15 +19,70 @@ const (
 )
 
 // TestIsolation: 12.82. What a file is used for after a series of contents of the
-// directory, and the problems that are reported.
+// directory, and the problems that are reported, in one process and in a new one for each step.
 func TestIsolation(t *testing.T) {
+	for _, c := range isolationCases() {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			running := &Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}
+			restarted := &Reader{Paths: []string{dir}}
+			kept := &Kept{filepath.Join(t.TempDir(), "valid")}
+			for _, step := range c.steps {
+				apply(t, dir, step)
+				restarted.Isolation = NewIsolation(kept)
+				for _, f := range []*Reader{running, restarted} {
+					if in, err := f.Load(); err != nil || strings.Contains(in.Warnings.Error(), "not kept") {
+						t.Fatalf("%+v, %v", in, err)
+					}
+				}
+			}
+			restarted.Isolation = NewIsolation(kept)
+			t.Run("running", func(t *testing.T) { c.check(t, running) })
+			t.Run("restarted", func(t *testing.T) { c.check(t, restarted) })
+		})
+	}
+}
+
+// check checks what a reader uses, and what a dry run uses beside it.
+func (c *isolationCase) check(t *testing.T, f *Reader) {
+	in, err := f.Load()
+	if err != nil {
+		t.Fatal("(12.82)", err)
+	}
+	if got := sortedNames(in); got != c.want {
+		t.Errorf("(12.82) Services %q, want %q", got, c.want)
+	}
+	if got := in.Unused.Error(); !strings.Contains(got, c.problem) || (got == "") != (c.problem == "") {
+		t.Errorf("(12.82) problems %q, want %q", got, c.problem)
+	}
+	like, err := (&Reader{Paths: f.Paths, InForce: f.Isolation.InForce()}).Load()
+	if err != nil {
+		t.Fatal("(12.86) a dry run:", err)
+	}
+	if got := sortedNames(like); got != c.want {
+		t.Errorf("(12.86) Services of a dry run: %q, want %q", got, c.want)
+	}
+	if got := like.Warnings.Error(); !strings.Contains(got, "as in the running nftproxy") != (c.problem == "") {
+		t.Errorf("(12.86) warnings of a dry run: %q", got)
+	}
+}
+
+// sortedNames returns the names of the Services of an input.
+func sortedNames(in *Input) string {
+	return strings.Join(slices.Sorted(slices.Values(strings.Fields(names(in)))), " ")
+}
+
+// isolationCase is what is used of the files of a directory after some changes.
+type isolationCase struct {
+	name    string
+	steps   []map[string]string // contents by file; "-" removes a file
+	want    string              // names of Services at the end
+	problem string              // part of the last problems; empty: none
+}
+
+func isolationCases() []isolationCase {
 	a, b := service("a", "10.96.0.1"), service("b", "10.96.0.2")
-	for _, c := range []struct {
-		name    string
-		steps   []map[string]string // "" removes a file
-		want    string              // names of Services at the end
-		problem string              // part of the last problems; empty: none
-	}{
+	return []isolationCase{
 		{"valid", []map[string]string{{"a.yaml": a, "b.yaml": b}}, "a b", ""},
 		{"empty directory", []map[string]string{{}}, "", ""},
 		{"the last file is removed", []map[string]string{{"a.yaml": a}, {"a.yaml": "-"}}, "", ""},
@@ -62,52 +117,6 @@ func TestIsolation(t *testing.T) {
 		{"broken while another is a duplicate", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": b, "b.yaml": brokenService}, {"a.yaml": a + "---\n" + b}, {"a.yaml": a}}, "a b", "b.yaml: "},
 		{"a new file is broken, another has the same object", []map[string]string{{"a.yaml": a + "---\n" + brokenService, "b.yaml": a}}, "a", "a.yaml: document 2"},
 		{"moved to another file", []map[string]string{{"a.yaml": a}, {"a.yaml": "-", "b.yaml": a}}, "a", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}
-			restarted := &Reader{Paths: []string{dir}}
-			kept := &Kept{filepath.Join(t.TempDir(), "valid")}
-			for _, step := range c.steps {
-				apply(t, dir, step)
-				restarted.Isolation = NewIsolation(kept) // a new process for each step
-				for name, f := range map[string]*Reader{"running": f, "restarted": restarted} {
-					in, err := f.Load()
-					if err != nil {
-						t.Fatalf("%s: %v", name, err)
-					}
-					if strings.Contains(in.Warnings.Error(), "not kept") {
-						t.Errorf("%s: warnings %v", name, in.Warnings)
-					}
-				}
-			}
-			restarted.Isolation = NewIsolation(kept)
-			for name, f := range map[string]*Reader{"running": f, "restarted": restarted} {
-				in, err := f.Load()
-				if err != nil {
-					t.Fatalf("(12.82) %s: %v", name, err)
-				}
-				got := strings.Fields(names(in))
-				slices.Sort(got)
-				if strings.Join(got, " ") != c.want {
-					t.Errorf("(12.82) %s: Services %q, want %q", name, got, c.want)
-				}
-				if got := in.Unused.Error(); !strings.Contains(got, c.problem) || (got == "") != (c.problem == "") {
-					t.Errorf("(12.82) %s: problems %q, want %q", name, got, c.problem)
-				}
-				dry := &Reader{Paths: []string{dir}, InForce: f.Isolation.InForce()}
-				like, err := dry.Load()
-				if err != nil {
-					t.Fatalf("(12.86) %s: a dry run: %v", name, err)
-				}
-				if got := strings.Fields(names(like)); !slices.Equal(slices.Sorted(slices.Values(got)), strings.Fields(c.want)) {
-					t.Errorf("(12.86) %s: Services of a dry run: %q, want %q", name, got, c.want)
-				}
-				if got := like.Warnings.Error(); !strings.Contains(got, "as in the running nftproxy") != (c.problem == "") {
-					t.Errorf("(12.86) %s: warnings of a dry run: %q", name, got)
-				}
-			}
-		})
 	}
 }
 
