@@ -362,6 +362,10 @@ bench-checks: build ## measure what health checks of ENDPOINTS=1000,10000 cost t
 	go run ./bench/checks -nftproxy '$(abspath $(BINARY))' -endpoints $(or $(ENDPOINTS),1000$(comma)10000) -intervals $(or $(INTERVALS),5s$(comma)2s) \
 		-rounds $(or $(ROUNDS),6) -runs $(or $(RUNS),3) $(if $(RESULTS),-o $(RESULTS))
 
+.PHONY: bench-files
+bench-files: build ## measure the memory with the objects of a file of SERVICES=10000, and what an edit costs (20 minutes); REST=35s before memory is read again, RUNS=3, RESULTS=FILE.json saves
+	go run ./bench/files -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),10000) -rest $(or $(REST),35s) -runs $(or $(RUNS),3) $(if $(RESULTS),-o $(RESULTS))
+
 .PHONY: bench-compare
 bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, COMPARE_TIME=1m for each kind of change, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables

@@ -66,7 +66,7 @@ func (p *plan) one(ctx context.Context, endpoints int, interval time.Duration, f
 		}
 	}
 	pid, before, began := l.daemon.Process.Pid, l.accepted.Load(), time.Now()
-	used, err := processorTime(pid)
+	used, err := results.ProcessorTime(pid)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p *plan) one(ctx context.Context, endpoints int, interval time.Duration, f
 
 // add adds what a daemon has done in some time.
 func (f *found) add(pid int, took time.Duration, checks int64, usedBefore time.Duration) error {
-	used, err := processorTime(pid)
+	used, err := results.ProcessorTime(pid)
 	if err != nil {
 		return err
 	}
@@ -104,23 +104,6 @@ func (f *found) record(endpoints int, interval time.Duration) results.Record {
 		Period: interval.Seconds(), PerSecond: results.Values(f.checks), Processor: results.Values(f.processor),
 		Sockets: results.Values(f.sockets), Memory: &results.Memory{Resident: results.Median(f.memory...)},
 	}
-}
-
-// processorTime returns what the threads of a process have used. The daemon's threads
-// live as long as it does.
-func processorTime(pid int) (sum time.Duration, err error) {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err == nil && len(threads) == 0 {
-		err = fmt.Errorf("process %d has ended", pid)
-	}
-	for _, t := range threads {
-		var running time.Duration
-		text, readErr := os.ReadFile(t)
-		_, scanErr := fmt.Sscan(string(text), &running)
-		err = errors.Join(err, readErr, scanErr)
-		sum += running
-	}
-	return sum, err
 }
 
 // sockets returns how many sockets a process has open.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/flow"
+	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -142,19 +143,11 @@ func (l *lab) connect(n int) (flow.Cost, error) {
 }
 
 // daemonTime returns the processor time of nftproxy, if it has a part in connections.
-func (l *lab) daemonTime() (sum time.Duration, err error) {
+func (l *lab) daemonTime() (time.Duration, error) {
 	if l.daemon == nil {
 		return 0, nil
 	}
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", l.daemon.Process.Pid))
-	for _, t := range threads {
-		var running time.Duration
-		text, readErr := os.ReadFile(t)
-		_, scanErr := fmt.Sscan(string(text), &running)
-		err = errors.Join(err, readErr, scanErr)
-		sum += running
-	}
-	return sum, err
+	return results.ProcessorTime(l.daemon.Process.Pid)
 }
 
 func (l *lab) close() error {

@@ -32,6 +32,7 @@ var builders = map[string]func([]*results.File) *grid{
 	"init":     initTable,
 	"features": featuresTable,
 	"checks":   checksTable,
+	"files":    filesTable,
 
 	"balancers-cost":   in("", balancedCostTable),
 	"balancers-rates":  besideOthers(in(VirtualMachine, balancedTrafficTable)),

@@ -18,7 +18,7 @@ func MemoryOf(pid int) (Memory, error) {
 	var m Memory
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		key, value, _ := strings.Cut(lines.Text(), ":")
-		into := map[string]*uint64{"VmRSS": &m.Resident, "VmHWM": &m.Peak}[key]
+		into := map[string]*uint64{"VmRSS": &m.Resident, "VmHWM": &m.Peak, "RssAnon": &m.Anonymous}[key]
 		if into == nil {
 			continue
 		}

@@ -64,6 +64,8 @@ type Record struct {
 	Work    *Work         `json:"work,omitempty"`
 	// Memory is that of the program, or of the API server where there is Server.
 	Memory *Memory `json:"memory,omitempty"`
+	// Rested is the memory after a rest, in which the program returns what the operation has needed.
+	Rested *Memory `json:"rested,omitempty"`
 	// Server is what the API server spends on all watchers.
 	Server *Server `json:"server,omitempty"`
 	Soak   *Soak   `json:"soak,omitempty"`
@@ -203,6 +205,12 @@ const (
 	// Its PerSecond are checks.
 	HealthChecks Operation = "health checks"
 
+	// What nftproxy does with a file; Cost is the processor time of one start, command or edit.
+	FileStart   Operation = "the start"
+	FileStatus  Operation = "status -o json"
+	FileEdits   Operation = "ten edits"
+	FileMistake Operation = "a mistake and its correction"
+
 	// NodePods replaces pods of a node that has 250, without pause.
 	NodePods Operation = "pods of a full node replaced without pause"
 )
@@ -245,6 +253,8 @@ type Server struct {
 type Memory struct {
 	// Resident is VmRSS after everything was done.
 	Resident uint64 `json:"resident"`
+	// Anonymous is RssAnon, the part of Resident that is in no file; zero: not known.
+	Anonymous uint64 `json:"anonymous,omitempty"`
 	// Peak is VmHWM, the most that was ever resident; zero: not measured.
 	Peak uint64 `json:"peak,omitempty"`
 	// HeapInUse is what the Go heap holds; zero: not known.

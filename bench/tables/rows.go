@@ -30,6 +30,7 @@ var rows = []row{
 	{"million", alone, "scenario-e.json", "bench", "RUNS=1 SCENARIO=E", "RUNS=1 SCENARIO=50x1", "2 minutes", own},
 	{"kernels", alone, "kernels.json", "bench-kernels", "", "KERNELS=6.1 SCENARIO=60x4", "20 minutes", append([]string{"bench/guest", "test/debian"}, own...)},
 	{"checks", alone, "checks.json", "bench-checks", "", "ENDPOINTS=40 INTERVALS=100ms ROUNDS=2 RUNS=1", "9 minutes", []string{"bench/checks"}},
+	{"files", alone, "files.json", "bench-files", "", "SERVICES=60 REST=1s RUNS=1", "20 minutes", []string{"bench/files"}},
 	{"flows", beside, "flows.json", "bench-flows", "", "FLOW_SERVICES=1", "6 minutes", []string{"e2e/datapath", "bench/flow"}},
 	{"datapath", beside, "datapath.json", "bench-datapath", "", "DATAPATH_SERVICES=60", "15 minutes", []string{"e2e/datapath"}},
 	{"compare", beside, "compare.json", "bench-compare", "COMPARE_SERVICES=1000,3000,10000", "COMPARE_SERVICES=60 COMPARE_TIME=1s", "an hour", []string{"e2e/compare"}},

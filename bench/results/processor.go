@@ -1,0 +1,25 @@
+package results
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// ProcessorTime returns what the threads of a process have used, which must live as long as it does.
+func ProcessorTime(pid int) (sum time.Duration, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err == nil && len(threads) == 0 {
+		err = fmt.Errorf("process %d has ended", pid)
+	}
+	for _, t := range threads {
+		var running time.Duration
+		text, readErr := os.ReadFile(t)
+		_, scanErr := fmt.Sscan(string(text), &running)
+		err = errors.Join(err, readErr, scanErr)
+		sum += running
+	}
+	return sum, err
+}
