@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -103,7 +104,9 @@ func (c *cluster) udpEntries() []entry {
 	var entries []entry
 	err := c.Node.Do(func() error {
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-			list, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			list, err := netlinkio.List(func() ([]*netlink.ConntrackFlow, error) {
+				return netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			})
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -125,7 +126,7 @@ func (c *cluster) wantNoRoom() {
 func (c *cluster) room() (found netlink.Link) {
 	c.t.Helper()
 	err := c.Node.Do(func() error {
-		links, err := netlink.LinkList()
+		links, err := netlinkio.List(netlink.LinkList)
 		i := slices.IndexFunc(links, func(l netlink.Link) bool { return strings.HasPrefix(l.Attrs().Name, "nftest") })
 		if i >= 0 {
 			found = links[i]

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -121,7 +122,9 @@ func (c *cluster) tracked(t *testing.T, s *shaped) (packets int) {
 		family = unix.AF_INET6
 	}
 	err := c.Node.Do(func() error {
-		all, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		all, err := netlinkio.List(func() ([]*netlink.ConntrackFlow, error) {
+			return netlink.ConntrackTableList(netlink.ConntrackTable, family)
+		})
 		for _, f := range all {
 			if s.LocalAddr().String() == net.JoinHostPort(f.Forward.SrcIP.String(), strconv.Itoa(int(f.Forward.SrcPort))) {
 				packets = int(f.Forward.Packets + f.Reverse.Packets)

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -29,7 +30,7 @@ func newPingCluster(t *testing.T) *cluster {
 		if err != nil {
 			return err
 		}
-		list, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		list, err := netlinkio.List(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V4) })
 		if err != nil {
 			return err
 		}

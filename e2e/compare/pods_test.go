@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
@@ -219,7 +220,7 @@ func (c *podComparison) removePod(name string) error {
 		if err != nil {
 			return err
 		}
-		addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		addresses, err := netlinkio.Addresses(link)
 		if err != nil {
 			return err
 		}

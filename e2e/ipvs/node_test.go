@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -73,7 +74,7 @@ func linkPrograms() error {
 func (n *node) moveUplink() error {
 	var uplink netlink.Link
 	err := eventually(func() (err error) {
-		links, err := netlink.LinkList()
+		links, err := netlinkio.List(netlink.LinkList)
 		for _, l := range links {
 			if l.Type() == "device" && l.Attrs().Name != "lo" {
 				uplink = l

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -195,7 +196,7 @@ func (b *balanced) moved(s published, node *member, to bool) {
 // neighbourOf returns the hardware address that a host has for an address.
 func neighbourOf(h *netlab.Host, a netip.Addr) (mac net.HardwareAddr, err error) {
 	err = h.Do(func() error {
-		all, err := netlink.NeighList(0, netlink.FAMILY_ALL)
+		all, err := netlinkio.List(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_ALL) })
 		if err != nil {
 			return err
 		}

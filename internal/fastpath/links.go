@@ -42,7 +42,7 @@ func usable(flags uint32) bool { return flags&unix.IFF_UP != 0 && flags&unix.IFF
 
 // all adds all devices that there are, with one change if none of them vanishes meanwhile.
 func (h *hooks) all() error {
-	links, err := netlink.LinkList()
+	links, err := netlinkio.List(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list network devices: %w", err)
 	}

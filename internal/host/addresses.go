@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // InterfaceAddresses returns the addresses of this machine's interfaces.
@@ -55,16 +57,8 @@ func ServingAddresses() ([]netip.Addr, error) {
 
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// listAttempts is how often addresses are listed while the kernel reports that one
-// changed during the listing.
-const listAttempts = 10
-
-func listAddresses() (list []netlink.Addr, err error) {
-	for range listAttempts {
-		if list, err = netlink.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+func listAddresses() ([]netlink.Addr, error) {
+	list, err := netlinkio.Addresses(nil)
 	if err != nil {
 		return nil, fmt.Errorf("list interface addresses: %w", err)
 	}

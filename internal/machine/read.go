@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/xtables"
@@ -168,7 +169,7 @@ func (f *Facts) readConntrack() error {
 
 // readLinks reads interfaces that are up, their addresses, and bridges with ports.
 func (f *Facts) readLinks() error {
-	links, err := netlink.LinkList()
+	links, err := netlinkio.List(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -184,7 +185,7 @@ func (f *Facts) readLinks() error {
 			bridges[a.Index] = a.Name
 		}
 	}
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := netlinkio.Addresses(nil)
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (f *Facts) readLinks() error {
 const kernelRules = 3
 
 func (f *Facts) readRules() error {
-	rules, err := netlink.RuleList(netlink.FAMILY_V4)
+	rules, err := netlinkio.List(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_V4) })
 	f.PolicyRules = max(0, len(rules)-kernelRules)
 	return err
 }
@@ -220,7 +221,7 @@ func (f *Facts) readRules() error {
 // readUplinks reads the routes. A router may have a million.
 func (f *Facts) readUplinks() error {
 	names := make(map[int]string)
-	links, err := netlink.LinkList()
+	links, err := netlinkio.List(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func (f *Facts) readUplinks() error {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
 	defer func() { slices.Sort(f.Uplinks) }()
-	return netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+	add := func(r netlink.Route) bool {
 		if r.Dst != nil && !(r.Dst.IP.IsUnspecified() && prefixLength(r) == 0) || r.Type != unix.RTN_UNICAST {
 			return true
 		}
@@ -238,6 +239,9 @@ func (f *Facts) readUplinks() error {
 			}
 		}
 		return true
+	}
+	return netlinkio.Complete(func() error {
+		return netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE, add)
 	})
 }
 
@@ -249,7 +253,7 @@ func prefixLength(r netlink.Route) int {
 // readNeighbours reads the IPv6 addresses for which the machine answers neighbours although
 // no interface has them.
 func (f *Facts) readNeighbours() error {
-	proxied, err := netlink.NeighProxyList(0, netlink.FAMILY_V6)
+	proxied, err := netlinkio.List(func() ([]netlink.Neigh, error) { return netlink.NeighProxyList(0, netlink.FAMILY_V6) })
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	vishvananda "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
@@ -47,6 +48,27 @@ func TestRenew(t *testing.T) {
 	}
 	if waited := time.Since(start); waited < netlinkio.Patience {
 		t.Errorf("waited %s, want %s", waited, netlinkio.Patience)
+	}
+}
+
+// TestList: a list that changed while the kernel dumped it is asked for again; other errors are
+// returned at once.
+func TestList(t *testing.T) {
+	interrupted := fmt.Errorf("list: %w", vishvananda.ErrDumpInterrupted)
+	for _, c := range []struct {
+		answers []error
+		calls   int
+	}{
+		{[]error{nil}, 1},
+		{[]error{interrupted, interrupted, nil}, 3},
+		{[]error{interrupted, unix.EPERM, nil}, 2},
+		{slices.Repeat([]error{interrupted}, 20), 10},
+	} {
+		calls := 0
+		list, err := netlinkio.List(func() ([]int, error) { calls++; return []int{calls}, c.answers[calls-1] })
+		if calls != c.calls || err != c.answers[calls-1] || !slices.Equal(list, []int{calls}) {
+			t.Errorf("%v: %v, %v after %d calls", c.answers, list, err, calls)
+		}
 	}
 }
 

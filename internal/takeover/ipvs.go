@@ -58,7 +58,7 @@ func (r *report) ipvs(s system) (gone bool) {
 
 // addressesOf returns the addresses of an interface.
 func addressesOf(link netlink.Link) (map[netip.Addr]bool, error) {
-	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	list, err := netlinkio.Addresses(link)
 	if err != nil {
 		return nil, fmt.Errorf("list its addresses: %w", err)
 	}
