@@ -27,18 +27,26 @@ func freeMemory() {
 const spareTime = 30 * time.Second
 
 // spareMemory returns memory to the OS that a file which was read again, or a long answer, has
-// needed: the runtime itself keeps it for minutes. The heap is looked at once after such work;
-// nothing happens at rest.
+// needed: the runtime itself keeps it for minutes, and the kernel the pages of the program that ran.
+// It is looked at once after such work; nothing happens at rest.
 type spareMemory struct {
 	noted chan struct{}
 	after func(time.Duration) <-chan time.Time
-	heap  func() int64 // bytes that it has of the OS
+	kinds []kindOfMemory
+}
+
+// kindOfMemory is memory that can be returned.
+type kindOfMemory struct {
+	size  func() int64 // in bytes
 	free  func()
-	least int64 // the heap after the last return
+	least int64 // the size after the last return
 }
 
 func newSpareMemory() *spareMemory {
-	return &spareMemory{noted: make(chan struct{}, 1), after: time.After, heap: heapSize, free: debug.FreeOSMemory}
+	return &spareMemory{noted: make(chan struct{}, 1), after: time.After, kinds: []kindOfMemory{
+		{size: heapSize, free: debug.FreeOSMemory},
+		{size: programSize, free: func() { _ = unmapProgram() }}, // without it, the process only takes more memory
+	}}
 }
 
 // note says that there was work.
@@ -73,14 +81,21 @@ func (m *spareMemory) run(ctx context.Context) {
 			return
 		case <-m.after(spareTime):
 		}
-		if m.heap() > spareFrom(m.least) {
-			m.free()
-			m.least = m.heap()
+		for i := range m.kinds {
+			m.kinds[i].giveBack()
 		}
 	}
 }
 
-// spareFrom returns the size from which on a collection is worth its time.
+// giveBack returns the memory if there is much more than after the last return.
+func (k *kindOfMemory) giveBack() {
+	if k.size() > spareFrom(k.least) {
+		k.free()
+		k.least = k.size()
+	}
+}
+
+// spareFrom returns the size from which on a return is worth its time.
 func spareFrom(least int64) int64 { return least*13/10 + 4<<20 }
 
 // heapSize returns how many bytes the heap has of the OS.

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// TestSpareMemory: 13.31. The heap is looked at once after work, however much that was, and
-// memory is returned only if the heap has grown since the last time.
+// TestSpareMemory: 13.31. Memory is looked at once after work, however much that was, and each
+// kind is returned only if it has grown since the last time.
 func TestSpareMemory(t *testing.T) {
 	t.Setenv("GOGC", "")
 	m := newSpareMemory()
-	waits, pass, looks, freed := make(chan time.Duration), make(chan time.Time), make(chan int64), make(chan struct{})
+	waits, pass := make(chan time.Duration), make(chan time.Time)
 	m.after = func(d time.Duration) <-chan time.Time { waits <- d; return pass }
-	m.heap, m.free = func() int64 { return <-looks }, func() { freed <- struct{}{} }
+	heap, program := fakeMemory(), fakeMemory()
+	m.kinds = []kindOfMemory{heap.kind(), program.kind()}
 	go m.run(t.Context())
 
 	answer := m.noting(http.NotFoundHandler())
@@ -25,9 +26,8 @@ func TestSpareMemory(t *testing.T) {
 		t.Errorf("it waits for %v", d)
 	}
 	pass <- time.Time{}
-	looks <- 100 << 20
-	<-freed
-	looks <- 50 << 20 // what is left
+	heap.returned(100<<20, 50<<20)
+	program.returned(20<<20, 1<<20)
 
 	m.note()
 	<-waits
@@ -35,26 +35,45 @@ func TestSpareMemory(t *testing.T) {
 		m.note()
 	}
 	pass <- time.Time{}
-	looks <- 50<<20*13/10 + 4<<20
+	heap.looks <- 50<<20*13/10 + 4<<20
+	program.returned(1<<20*13/10+4<<20+1, 1<<20)
 	select {
 	case <-waits:
-	case <-freed:
+	case <-heap.freed:
 		t.Fatal("memory was returned for little")
 	}
 	if len(m.noted) > 0 {
 		t.Error("work was noted twice")
 	}
 	pass <- time.Time{}
-	looks <- 50<<20*13/10 + 4<<20 + 1
-	<-freed
-	looks <- 50 << 20
+	heap.returned(50<<20*13/10+4<<20+1, 50<<20)
+	program.looks <- 1<<20*13/10 + 4<<20
+}
+
+// memoryOfTest is memory whose sizes the test says.
+type memoryOfTest struct {
+	looks chan int64
+	freed chan struct{}
+}
+
+func fakeMemory() memoryOfTest { return memoryOfTest{make(chan int64), make(chan struct{})} }
+
+func (m memoryOfTest) kind() kindOfMemory {
+	return kindOfMemory{size: func() int64 { return <-m.looks }, free: func() { m.freed <- struct{}{} }}
+}
+
+// returned expects that memory is returned, with a size before and another one after it.
+func (m memoryOfTest) returned(before, after int64) {
+	m.looks <- before
+	<-m.freed
+	m.looks <- after
 }
 
 // TestSpareMemoryOfUsers: 13.31. With GOGC in the environment nothing is returned.
 func TestSpareMemoryOfUsers(t *testing.T) {
 	t.Setenv("GOGC", "100")
 	m := newSpareMemory()
-	m.free = func() { t.Error("memory was returned") }
+	m.kinds = []kindOfMemory{{size: func() int64 { return 1 << 40 }, free: func() { t.Error("memory was returned") }}}
 	m.note()
 	m.run(t.Context()) // ends
 }
