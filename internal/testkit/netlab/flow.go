@@ -35,7 +35,7 @@ type Flow struct {
 // conn is a socket: the library has no kind of it for SCTP.
 type conn interface {
 	io.ReadWriteCloser
-	SetDeadline(time.Time) error
+	SetReadDeadline(time.Time) error
 }
 
 // Open dials network tcp or udp from a source port that no flow of this host
@@ -87,12 +87,12 @@ func (h *Host) At(port uint16) *Host {
 	return at
 }
 
-// Ask sends a line and waits for the answer.
+// Ask sends a line in any case, and waits for the answer.
 func (f *Flow) Ask() (Answer, error) {
-	if err := f.conn.SetDeadline(time.Now().Add(f.wait)); err != nil {
+	if err := send(f.conn, []byte("?\n")); err != nil {
 		return Answer{}, err
 	}
-	if err := send(f.conn, []byte("?\n")); err != nil {
+	if err := f.conn.SetReadDeadline(time.Now().Add(f.wait)); err != nil {
 		return Answer{}, err
 	}
 	line, err := f.lines.ReadString('\n')

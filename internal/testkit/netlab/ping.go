@@ -44,7 +44,7 @@ func (h *Host) ping(to netip.Addr, wait time.Duration, id uint16, size int) erro
 		return fmt.Errorf("ping %s: %w", to, err)
 	}
 	defer c.Close()
-	if err := errors.Join(c.SetDeadline(time.Now().Add(wait)), send(c, echoMessage(family, id, size))); err != nil {
+	if err := errors.Join(send(c, echoMessage(family, id, size)), c.SetReadDeadline(time.Now().Add(wait))); err != nil {
 		return fmt.Errorf("ping %s: %w", to, err)
 	}
 	for buf := make([]byte, 64<<10); ; {

@@ -2,8 +2,13 @@ package netlab
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // timeout is how long a laboratory without load waits for what must come. It
@@ -43,4 +48,24 @@ func (n *Namespace) ListenPacket(network, address string) (net.PacketConn, error
 		return err
 	})
 	return c, err
+}
+
+// TestSYN sends the first packet of a TCP connection, and does not wait for an answer: on a busy machine,
+// the timeout of a dialer can pass before it sends anything.
+func (n *Namespace) TestSYN(t Test, to netip.AddrPort) {
+	t.Helper()
+	family := unix.AF_INET
+	if to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	err := n.Do(func() error {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Connect(fd, socketAddress(to)), unix.Close(fd))
+	})
+	if !errors.Is(err, unix.EINPROGRESS) {
+		t.Fatal(fmt.Sprintf("send the first packet of a connection to %s: %v", to, err))
+	}
 }
