@@ -155,9 +155,8 @@ func TestHardFail(t *testing.T) {
 func TestEnd(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	log := make(lines, 10)
-	l := occupied(t)
-	l.Close()
-	s := &Server{Address: l.Addr().String(), Log: log.log(), Site: siteOf(func(w http.ResponseWriter, r *http.Request) {
+	node := netlab.TestLab(t, 0).Node // where no other program takes the port
+	s := &Server{Address: "127.0.0.1:10256", Log: log.log(), Site: siteOf(func(w http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
 		<-proceed
@@ -165,15 +164,15 @@ func TestEnd(t *testing.T) {
 	})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- node.Do(func() error { return s.Run(ctx) }) }()
 	<-log
-	silent, err := net.Dial("tcp", s.Address)
+	silent, err := node.DialContext(t.Context(), "tcp", s.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
 	body := make(chan string)
-	go func() { body <- get(t, nil, s.Address) }()
+	go func() { body <- get(t, node.DialContext, s.Address) }()
 	<-arrived
 	cancel()
 	close(proceed)
@@ -186,7 +185,7 @@ func TestEnd(t *testing.T) {
 	if _, err := silent.Read(make([]byte, 1)); err == nil {
 		t.Error("the silent connection is open")
 	}
-	again, err := net.Listen("tcp", s.Address)
+	again, err := node.Listen("tcp", s.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
