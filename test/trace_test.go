@@ -76,7 +76,7 @@ var tracedConnections = []traced{
 	{name: "docker", from: outside, code: 1, script: "iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER; iptables-nft -A DOCKER-USER -p tcp --dport 8080 -j DROP\n"},
 	{name: "docker-policy", from: outside, code: 1, script: "iptables-nft -N DOCKER; iptables-nft -A FORWARD -o docker0 -j DOCKER; iptables-nft -P FORWARD DROP\n"},
 	{name: "iptables-reject", from: outside, code: 1, script: "iptables-nft -A FORWARD -p tcp --dport 8080 -m comment --comment 'cali:abc' -j REJECT --reject-with tcp-reset\n"},
-	{name: "iptables-legacy", from: outside, code: 1, script: "iptables-legacy -A FORWARD -p tcp --dport 8080 -j DROP\n"},
+	{name: "iptables-legacy", from: outside, code: 1, script: "iptables-legacy -w -A FORWARD -p tcp --dport 8080 -j DROP\n"},
 	{name: "answer-dropped", from: outside, code: 1, script: nftChain("ip", "fw", "filter hook forward priority 0", "ct direction reply drop;")},
 	{name: "no-forwarding", from: outside, code: 1, script: "echo 0 >/proc/sys/net/ipv4/ip_forward\n"},
 	{name: "other-client", from: outside, code: 1, args: []string{"--from", "192.0.2.77", "--timeout", "1s"}},

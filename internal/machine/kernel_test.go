@@ -278,10 +278,10 @@ func TestFilters(t *testing.T) {
 		{name: "firewalld, strict", script: `nft 'table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; iifname "lo" accept; reject with icmpx admin-prohibited; }; }'`,
 			want: []string{"problem forward-filter: chain inet firewalld filter_FORWARD"}},
 
-		{name: "iptables-legacy drops", script: "iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP; ip6tables-legacy -A FORWARD -d fd00:10:128::/48 -j ACCEPT", want: []string{
+		{name: "iptables-legacy drops", script: "iptables-legacy -w -P FORWARD DROP; ip6tables-legacy -w -P FORWARD DROP; ip6tables-legacy -w -A FORWARD -d fd00:10:128::/48 -j ACCEPT", want: []string{
 			"problem forward-filter-legacy: chain FORWARD of iptables-legacy drops forwarded connections, and has no rules",
 			"warning forward-filter-legacy: chain FORWARD of ip6tables-legacy drops forwarded connections that no rule accepts"}},
-		{name: "iptables-legacy accepts", script: "iptables-legacy -A FORWARD -s 192.0.2.1 -j DROP"},
+		{name: "iptables-legacy accepts", script: "iptables-legacy -w -A FORWARD -s 192.0.2.1 -j DROP"},
 	} {
 		c.run(t)
 	}
@@ -301,7 +301,7 @@ func TestOtherPrograms(t *testing.T) {
 		{name: "kube-proxy, nftables", script: "nft 'table ip kube-proxy { chain services { }; }'", want: []string{
 			"warning kube-proxy-rules: rules of kube-proxy: table ip kube-proxy"}},
 		{name: "kube-proxy, replaced", script: "nft 'table ip kube-proxy { chain served-by-nftproxy { }; }'"},
-		{name: "kube-proxy, iptables", script: "iptables-nft -t nat -N KUBE-SERVICES; iptables-legacy -t nat -N KUBE-SVC-WEB", want: []string{
+		{name: "kube-proxy, iptables", script: "iptables-nft -t nat -N KUBE-SERVICES; iptables-legacy -w -t nat -N KUBE-SVC-WEB", want: []string{
 			"warning kube-proxy-rules: rules of kube-proxy: chains KUBE-* in table ip nat, chains KUBE-* in iptables-legacy table ip nat"}},
 		{name: "kube-proxy, IPVS", script: "ip link add dev kube-ipvs0 type bridge", want: []string{
 			"warning kube-proxy-rules: rules of kube-proxy: interface kube-ipvs0 (IPVS)"}},

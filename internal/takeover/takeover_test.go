@@ -91,7 +91,7 @@ func (n node) load(v variant, file string) {
 		n.t.Fatal(err)
 	}
 	text := addresses[v.command].Replace(string(rules))
-	n.run(text, v.String()+"-restore", "--noflush")
+	n.run(text, v.String()+"-restore", "--noflush", "--wait") // for the lock that all of the machine share
 }
 
 var noise = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]$`)
