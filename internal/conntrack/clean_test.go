@@ -319,12 +319,10 @@ func TestTCPNotTakenUp(t *testing.T) {
 	}
 	web := &service{number: 1, pods: x.Pods[:1]}
 	x.sync(web)
-	f := x.dial("tcp", web.clusterIP(model.IPv4), 500*time.Millisecond)
-	if _, err := f.Ask(); err != nil {
-		t.Fatal(err)
-	}
+	f := x.open("tcp", web.clusterIP(model.IPv4))
 	web.pods = x.Pods[1:]
 	x.sync(web)
+	f.Within(500 * time.Millisecond)
 	if got, err := f.Ask(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %+v, %v, want silence", got, err)
 	}

@@ -145,7 +145,7 @@ func everyPacket(l *netlab.Lab, s *model.Snapshot, routing *model.Routing, f mod
 func predict(t *testing.T, l *netlab.Lab, r *Result, from *netlab.Host) {
 	t.Helper()
 	verdict, ok := r.Verdict()
-	wait := 2 * time.Second
+	wait := time.Duration(0)
 	if verdict == Drop {
 		wait = 50 * time.Millisecond
 	}
