@@ -185,8 +185,9 @@ func (l *controlLab) seen() {
 		}
 	}
 	audit := regexp.MustCompile(`runtime change.* command=add .*object="Balance web" server=` + added + ` old=absent new="weight 3" uid=0 pid=[0-9]+`)
-	if log := l.daemon.log.String(); !audit.MatchString(log) || strings.Count(log, "command=add") != 1 {
-		l.t.Errorf("the log lacks %s, once:\n%s", audit, log)
+	eventually(l.t, "the change in the log", func() bool { return audit.MatchString(l.daemon.log.String()) })
+	if log := l.daemon.log.String(); strings.Count(log, "command=add") != 1 {
+		l.t.Errorf("the log has not one change:\n%s", log)
 	}
 	if r := ask(l.t, l.Node.Namespace, "set", "--control-socket", l.socket); !strings.Contains(r.stdout, "weight 2") || strings.Count(r.stdout, "\n") != 4 {
 		l.t.Errorf("the list:\n%s%s", r.stdout, r.stderr)

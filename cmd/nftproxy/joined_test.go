@@ -63,9 +63,10 @@ func TestJoined(t *testing.T) {
 	}
 	config(api.url)
 	has("(14.23) the cluster is served, and completes the files", "10.96.0.10", "10.0.0.1:6443", "10.128.1.1:6443")
-	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "files "+file+" and API server") {
-		t.Errorf("status: %s", got)
-	}
+	eventually(t, "the status names both", func() bool {
+		_, got := get(t, ns, "http://127.0.0.1:10249/status")
+		return strings.Contains(got, "files "+file+" and API server")
+	})
 	eventually(t, "(12.61) the rules of kube-proxy are gone", func() bool { return strings.Contains(p.log.String(), takeOver) })
 	p.kill()
 
@@ -76,9 +77,7 @@ func TestJoined(t *testing.T) {
 	if d.ends(t, 0); d.output.String() != "No changes.\n" {
 		t.Errorf("(14.20) after a restart without the API server: %s", &d.output)
 	}
-	if !strings.Contains(p.log.String(), "the rules of an earlier run stay until the files and the API server have been read") {
-		t.Errorf("the log does not report the wait: %s", &p.log)
-	}
+	p.says(t, "the rules of an earlier run stay until the files and the API server have been read")
 }
 
 // apiBalance serves an API server with most optional parts of the rules.
@@ -132,9 +131,10 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 	api.set(t, strings.NewReplacer("name: web", "name: more", "10.96.0.10", "10.96.0.11").Replace(inDefault.Replace(service)))
 	run()
 	explains("a Service of the cluster that is new", "203.0.113.7", "10.96.0.11:80", "10.128.1.2:8080")
-	if code, body := get(t, ns, "http://127.0.0.1:10256/healthz"); code != 200 || !strings.Contains(body, `"usable":false`) {
-		t.Errorf("/healthz: %d %s", code, body)
-	}
+	eventually(t, "/healthz names the file", func() bool {
+		code, body := get(t, ns, "http://127.0.0.1:10256/healthz")
+		return code == 200 && strings.Contains(body, `"usable":false`)
+	})
 	api.set(t, strings.ReplaceAll(inDefault.Replace(service), "- {addresses: [10.128.1.1], nodeName: node-2}\n", ""))
 	eventually(t, "an endpoint leaves", func() bool {
 		return !strings.Contains(in(t, ns, "explain", "--from", "203.0.113.7", "tcp", "10.96.0.10:80").stdout, "10.128.1.1")

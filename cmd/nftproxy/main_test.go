@@ -94,6 +94,12 @@ func startCommand(t *testing.T, ns *netlab.Namespace, cmd *exec.Cmd) *process {
 	return p
 }
 
+// says waits until the log has a text: it comes through a pipe.
+func (p *process) says(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, "the log has "+text, func() bool { return strings.Contains(p.log.String(), text) })
+}
+
 // ends waits for the end and checks the exit code.
 func (p *process) ends(t *testing.T, code int) {
 	t.Helper()

@@ -131,16 +131,7 @@ func (o *observed) command(t *testing.T, code int, args ...string) string {
 // dial sends the first packet of a connection, which is dropped.
 func (o *observed) dial(t *testing.T, to string) {
 	t.Helper()
-	err := o.Client.Do(func() error {
-		c, err := net.DialTimeout("tcp", to, 20*time.Millisecond)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
-	if err == nil {
-		t.Fatalf("%s accepts a connection", to)
-	}
+	o.Client.TestSYN(t, netip.MustParseAddrPort(to))
 }
 
 // await runs a command until its output has all texts.
@@ -185,8 +176,8 @@ func TestObserve(t *testing.T) {
 	eventually(t, "the follower has the events of the Service", func() bool {
 		return strings.Contains(follow.output.String(), "unknown-port") && strings.Contains(follow.output.String(), "denied")
 	})
-	o.dial(t, "10.96.0.12:80")
 	before := strings.Count(follow.output.String(), " -> ")
+	o.dial(t, "10.96.0.12:80")
 	eventually(t, "the follower has one more", func() bool { return strings.Count(follow.output.String(), " -> ") > before })
 	if strings.Contains(follow.output.String(), "10.96.9.9") {
 		t.Errorf("the follower has events of others:\n%s", &follow.output)
@@ -265,12 +256,13 @@ func (o *observed) others(t *testing.T) {
 		t.Errorf("top:\n%s", out)
 	}
 	line := `msg="connection refused" reason=denied protocol=tcp client=` + o.Client.IPv4.String() + ":"
-	if log := o.daemon.log.String(); !strings.Contains(log, line) || !strings.Contains(log, "to=10.96.0.12:80 service=shop/closed:http") {
-		t.Errorf("the log has no %q", line)
-	}
-	out, err := o.Node.Output("curl", "-fsS", "http://127.0.0.1:10249/metrics")
-	if err != nil || !strings.Contains(out, `nftproxy_observe_events_total{reason="unused-address"} `) || !strings.Contains(out, "nftproxy_observe_lost_total 0\n") || !strings.Contains(out, "nftproxy_observe_up 1\n") {
-		t.Errorf("metrics: %v", err)
+	o.daemon.says(t, line)
+	o.daemon.says(t, "to=10.96.0.12:80 service=shop/closed:http")
+	out := metricsIn(t, o.Node.Namespace)
+	for _, want := range []string{`nftproxy_observe_events_total{reason="unused-address"} `, "nftproxy_observe_lost_total 0\n", "nftproxy_observe_up 1\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("metrics: no %q", want)
+		}
 	}
 }
 

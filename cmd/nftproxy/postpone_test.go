@@ -36,9 +36,7 @@ func TestStartJitter(t *testing.T) {
 			t.Errorf("reads %s: %t, want %t", kind, got, want)
 		}
 	}
-	if !strings.Contains(p.log.String(), "the rules of an earlier run stay") {
-		t.Errorf("the log does not report the wait: %s", &p.log)
-	}
+	p.says(t, "the rules of an earlier run stay")
 	p.kill()
 	if after := ns.TestGeneration(t); after-before > 1 { // one claims the tables
 		t.Errorf("generation %d after %d", after, before)

@@ -163,9 +163,7 @@ func (r *reader) run(line string) {
 		out, _ := r.line("nftproxy status")
 		return strings.HasPrefix(out, "healthy")
 	})
-	if !strings.Contains(log.String(), `msg="rules applied"`) {
-		r.t.Errorf("%s prints\n%s", line, log)
-	}
+	eventually(r.t, line+" prints that rules are applied", func() bool { return strings.Contains(log.String(), `msg="rules applied"`) })
 }
 
 // interrupt presses Ctrl-C.
