@@ -1,18 +1,35 @@
 package netlab
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
 
-// TestDialer: only what waits for an answer has a time limit.
-func TestDialer(t *testing.T) {
-	h, to := &Host{}, netip.MustParseAddrPort("192.0.2.1:80")
-	if d := h.dialer(20000, "udp", to, time.Second); d.Timeout != 0 || d.LocalAddr.String() != ":20000" {
-		t.Errorf("udp: timeout %v from %v, want none from :20000", d.Timeout, d.LocalAddr)
+// TestFirstPacket: the first packet of a connection is sent, however short the wait for the answer is. Without
+// an answer, the error says that the time has passed.
+func TestFirstPacket(t *testing.T) {
+	l := newLab(t, 0)
+	nft(t, l.Node, "table inet test { chain input { type filter hook input priority 0; tcp dport 80 counter drop; }; }")
+	const attempts = 10
+	for range attempts {
+		for _, to := range []netip.Addr{l.Node.IPv4, l.Node.IPv6} {
+			_, err := l.Client.Open("tcp", netip.AddrPortFrom(to, 80), 1)
+			if e := net.Error(nil); !errors.As(err, &e) || !e.Timeout() {
+				t.Errorf("%s: %v, want a timeout", to, err)
+			}
+		}
 	}
-	if d := h.dialer(20000, "tcp", to, time.Second); d.Timeout != time.Second || d.LocalAddr.String() != ":20000" {
-		t.Errorf("tcp: timeout %v from %v, want 1s from :20000", d.Timeout, d.LocalAddr)
-	}
+	want := fmt.Sprintf("counter packets %d ", 2*attempts)
+	Eventually(t, 20*time.Second, func() error {
+		out, err := l.Node.Output("nft", "list", "table", "inet", "test")
+		if err == nil && !strings.Contains(out, want) {
+			err = fmt.Errorf("no %q in\n%s", want, out)
+		}
+		return err
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
@@ -64,20 +65,43 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 }
 
 func (h *Host) dialFrom(port uint16, network string, to netip.AddrPort, wait time.Duration) (net.Conn, error) {
-	return h.dial(context.Background(), h.dialer(port, network, to, wait), network, to.String())
-}
-
-// dialer has no time limit for datagrams: nothing is sent, and a busy machine may take seconds
-// for the system calls.
-func (h *Host) dialer(port uint16, network string, to netip.AddrPort, wait time.Duration) net.Dialer {
 	from := netip.AddrPortFrom(netip.Addr{}, port)
 	if h.alias {
 		from = netip.AddrPortFrom(h.Address(model.FamilyOf(to.Addr())), port)
 	}
-	if network == "udp" {
-		return net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}
+	if network == "udp" { // without a time limit: nothing is sent, and a busy machine may take seconds for the system calls
+		return h.dial(context.Background(), net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}, network, to.String())
 	}
-	return net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}
+	return h.dial(limit(&d, wait), d, network, to.String())
+}
+
+// limit returns a context that ends some time after the dialer has a socket. Then the dialer sends the first
+// packet in any case: a timeout of its own can pass before, on a busy machine.
+func limit(d *net.Dialer, wait time.Duration) context.Context {
+	passed := make(chan struct{})
+	pass := sync.OnceFunc(func() { close(passed) })
+	d.Control = func(string, string, syscall.RawConn) error {
+		time.AfterFunc(wait, pass)
+		return nil
+	}
+	return timeLimit{context.Background(), passed}
+}
+
+type timeLimit struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (l timeLimit) Done() <-chan struct{} { return l.passed }
+
+func (l timeLimit) Err() error {
+	select {
+	case <-l.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 // At returns the host as one whose next flow is opened from a port.
