@@ -94,10 +94,14 @@ func TestAffinityTimeout(t *testing.T) {
 	clients := c.crowd(8)
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: short}
 	c.apply(web)
-	all := bindAll(t, clients, web)
-	if got, want := len(c.bound(clients)), 2*len(clients); got != want {
-		t.Fatalf("the kernel remembers %d addresses, want %d", got, want)
-	}
+	var all []bindingsOfFlow
+	eventually(t, func() error { // the first bindings may end before the last ones are made
+		all = bindAll(t, clients, web)
+		if got, want := len(c.bound(clients)), 2*len(clients); got != want {
+			return fmt.Errorf("the kernel remembers %d addresses, want %d", got, want)
+		}
+		return nil
+	})
 	keepDialling(t, all, web)
 	open := openFlows(t, clients[0], web.clusterIP)
 	eventually(t, func() error {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -102,8 +103,8 @@ func (w *ward) answered(s service, pods ...*netlab.Host) {
 }
 
 // load makes requests until stop returns how many there were, at least 100, and which
-// failed.
-func (w *ward) load(s service) (stop func() (requests int, failed []error)) {
+// failed: those that had no answer within a time, 0 stands for a generous one.
+func (w *ward) load(s service, wait time.Duration) (stop func() (requests int, failed []error)) {
 	var done atomic.Bool
 	var running sync.WaitGroup
 	var requests int
@@ -111,7 +112,7 @@ func (w *ward) load(s service) (stop func() (requests int, failed []error)) {
 	running.Go(func() {
 		for requests < 100 || !done.Load() {
 			requests++
-			if _, err := w.Client.Ask("tcp", s.clusterIP(model.Families[requests%2]), silence); err != nil {
+			if _, err := w.Client.Ask("tcp", s.clusterIP(model.Families[requests%2]), wait); err != nil {
 				failed = append(failed, err)
 			}
 		}
@@ -140,7 +141,7 @@ func TestHealthFailover(t *testing.T) {
 			d := w.start()
 			w.answered(web, w.Pods...)
 			flows := openFlows(t, w.Client, web.clusterIP)
-			stop := w.load(web)
+			stop := w.load(web, silence)
 			switch how {
 			case "refused":
 				w.kill(w.Pods[1])
@@ -151,7 +152,7 @@ func TestHealthFailover(t *testing.T) {
 			if requests, failed := stop(); len(failed) == 0 {
 				t.Errorf("none of %d requests failed: there was no load", requests)
 			}
-			stop = w.load(web)
+			stop = w.load(web, 0)
 			for _, f := range flows {
 				switch {
 				case f.peer != w.Pods[1].Name:
@@ -256,7 +257,7 @@ func TestRestartWithDeadEndpoint(t *testing.T) {
 	w.answered(web, w.Pods...)
 	w.kill(w.Pods[1])
 	w.answered(web, w.Pods[0], w.Pods[2])
-	stop := w.load(web)
+	stop := w.load(web, 0)
 	for range 3 {
 		d.stop(t)
 		d = w.start()
@@ -279,7 +280,7 @@ func TestRestartWithDeadEndpoint(t *testing.T) {
 		_, err := w.Client.Ask("tcp", web.clusterIP(model.IPv4), silence)
 		return err
 	})
-	stop = w.load(web)
+	stop = w.load(web, 0)
 	w.answered(web, w.Pods[0], w.Pods[2])
 	if requests, failed := stop(); len(failed) > 0 {
 		t.Errorf("%d of %d requests failed after the first rules: %v", len(failed), requests, failed)

@@ -87,7 +87,11 @@ func TestServiceOnNodeAddress(t *testing.T) {
 			forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 				at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(c.Node.Address(family), port) }
 				c.keepsOwnPorts(t, network, family)
-				switch got, err := c.Client.Ask(network, at(servicePort), silence); {
+				wait := silence
+				if state.serves || state.refused {
+					wait = patience
+				}
+				switch got, err := c.Client.Ask(network, at(servicePort), wait); {
 				case state.serves && (err != nil || got.Name != c.Pods[0].Name):
 					t.Errorf("the Service: %v, %v", got, err)
 				case !state.serves && err == nil:
@@ -95,7 +99,7 @@ func TestServiceOnNodeAddress(t *testing.T) {
 				case state.refused && !errors.Is(err, syscall.ECONNREFUSED):
 					t.Errorf("the Service: %v, want a refusal", err)
 				}
-				got, err := c.Client.Ask(network, at(30080), silence)
+				got, err := c.Client.Ask(network, at(30080), patience)
 				if err != nil || got.Name != c.Pods[0].Name {
 					t.Errorf("the NodePort: %v, %v", got, err)
 				}

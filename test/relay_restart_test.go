@@ -107,7 +107,7 @@ func TestRelayRestart(t *testing.T) {
 		answered := make(chan error, 2*clients)
 		for i := range 2 * clients {
 			all.Go(func() {
-				flow, err := w.Client.Open("tcp", relayed(model.Families[i%2]), 0)
+				flow, err := w.Client.Open("tcp", relayed(model.Families[i%2]), patience) // until a process answers
 				connected <- err
 				if err != nil {
 					return

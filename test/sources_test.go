@@ -103,7 +103,7 @@ func TestDaemonEndsFlowsOfDeniedClients(t *testing.T) {
 	for _, to := range []func(model.Family) netip.AddrPort{
 		web.clusterIP, web.loadBalancerIP, web.externalIP, func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) },
 	} {
-		denied = append(denied, openFlowsFor(t, c.Client, to, silence)...)
+		denied = append(denied, openFlows(t, c.Client, to)...)
 		others = append(others, openFlows(t, c.Pods[1], to)...)
 	}
 	web.Annotations = listed(nil, addressesOf(c.Client))
@@ -112,6 +112,7 @@ func TestDaemonEndsFlowsOfDeniedClients(t *testing.T) {
 		if f.network == "tcp" {
 			continue
 		}
+		f.Within(silence)
 		eventually(t, func() error {
 			if got, err := f.Ask(); err == nil {
 				return fmt.Errorf("%s: an answer of %s", f.family, got.Name)
