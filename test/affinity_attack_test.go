@@ -30,6 +30,8 @@ const (
 	fillRate = 40_000
 	// probeRate is how many of them send in a second, all to one pod.
 	probeRate = 2000
+	// attackPatience is how long an answer may take that is not lost.
+	attackPatience = 3 * time.Second
 )
 
 // attackSize is how large an attack is.
@@ -166,7 +168,7 @@ func (a *attacked) fill() {
 	}
 	fresh := a.forger(clients + attackProbes)
 	probes := clientsFrom(clients, attackProbes)
-	fresh.visit(probes, probeRate)
+	fresh.visit(probes, probeRate, attackPatience)
 	wantServed(a.t, "the map is full", fresh, probes)
 }
 
@@ -268,7 +270,7 @@ func (a *attacked) removeEndpoints() {
 		seen, begin := len(a.d.log.String()), time.Now()
 		a.replace(a.web, a.other)
 		syncs = append(syncs, a.syncAfter(seen))
-		a.flood.more(int64(a.rate / 5)) // those that were under way arrive
+		a.arrive(gone)
 		effect = append(effect, time.Unix(0, a.flood.endpoint(gone).last.Load()).Sub(begin))
 		got, of, without := a.leaves(gone, round)
 		late, asked, lost = late+got, asked+of, lost+without
@@ -285,6 +287,13 @@ func (a *attacked) removeEndpoints() {
 	fmt.Fprintf(a.t.Output(), "%d new connections to endpoints that had left; %d of %d clients bound to them lost their first datagram\n", late, lost, asked)
 }
 
+// arrive waits until the answers to all datagrams are there that were on their way to an endpoint when it left.
+func (a *attacked) arrive(gone *netlab.Host) {
+	a.t.Helper()
+	ask(a.t, a.Node, "udp", endpointOf(gone, a.family)) // its server answers one after the other
+	a.flood.hear(forgedAtOnce)                          // and the attacker reads the answers in order
+}
+
 // leaves checks that an endpoint that has left gets no new connection, neither of new
 // clients nor of those that are bound to it. It returns the number of those it got,
 // how many bound clients were asked, and how many of them had no answer at first.
@@ -295,8 +304,8 @@ func (a *attacked) leaves(gone *netlab.Host, round int) (late, asked, lost int) 
 	clients = clients[min(len(clients), round/2*attackProbes):]
 	clients = clients[:min(len(clients), attackProbes)]
 	first, second := a.forger(len(a.bound)), a.forger(len(a.bound))
-	first.visit(clients, probeRate)
-	second.visit(clients, probeRate)
+	first.visit(clients, probeRate, silence) // many lose it
+	second.visit(clients, probeRate, attackPatience)
 	wantServed(a.t, gone.Name+" has left, and its clients come again", second, clients)
 	a.moved(gone)
 	a.flood.more(int64(a.rate))
@@ -403,7 +412,7 @@ func (a *attacked) keeps() {
 	for _, pod := range a.web.Pods[2:] {
 		clients := a.filler.of(a.bound, pod)
 		clients = clients[:min(len(clients), attackProbes)]
-		again.visit(clients, probeRate)
+		again.visit(clients, probeRate, attackPatience)
 		wantServed(a.t, "the attack is over", again, clients)
 		asked += len(clients)
 		moved += again.count(clients) - len(again.of(clients, pod))

@@ -161,12 +161,12 @@ func (f *forger) stop() {
 	f.running.Wait()
 }
 
-// visit has clients send a datagram each, and waits until all have an answer or no
-// more answers come.
-func (f *forger) visit(clients []int, rate int) {
+// visit has clients send a datagram each, and waits until all have an answer or none
+// has come for a time.
+func (f *forger) visit(clients []int, rate int, wait time.Duration) {
 	f.t.Helper()
 	f.send(clients, rate)
-	for got, last := -1, time.Now(); got < len(clients) && time.Since(last) < silence; {
+	for got, last := -1, time.Now(); got < len(clients) && time.Since(last) < wait; {
 		if n := f.count(clients); n > got {
 			got, last = n, time.Now()
 		}
@@ -218,6 +218,18 @@ func (f *forger) more(clients int64) {
 	eventually(f.t, func() error {
 		if n := f.sent.Load(); n < goal {
 			return fmt.Errorf("%d clients have sent, want %d", n, goal)
+		}
+		return nil
+	})
+}
+
+// hear waits until so many more answers have come.
+func (f *forger) hear(answers int64) {
+	f.t.Helper()
+	goal := f.got.Load() + answers
+	eventually(f.t, func() error {
+		if n := f.got.Load(); n < goal {
+			return fmt.Errorf("%d answers have come, want %d", n, goal)
 		}
 		return nil
 	})
