@@ -26,6 +26,8 @@ func (c *cluster) startWith(ranges string, s service) *daemon {
 	c.write(s)
 	d := c.start()
 	c.serves(s)
+	// The rules are in effect a moment before their full sync is counted.
+	c.page("/metrics", `kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"} 1`)
 	return d
 }
 
@@ -136,6 +138,13 @@ func TestAddressesCannotBeListed(t *testing.T) {
 	c.becomes(c.Pods[0], second, nil)
 	healthy := func(when string) {
 		t.Helper()
+		eventually(t, func() error { // the server follows the rules
+			conn, err := c.Node.DialContext(t.Context(), "tcp", netip.AddrPortFrom(second.Addr(), 32000).String())
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		})
 		for a, want := range map[netip.Addr]bool{second.Addr(): true, c.Node.IPv4: false, loopback[model.IPv4]: false} {
 			conn, err := c.Node.DialContext(t.Context(), "tcp", netip.AddrPortFrom(a, 32000).String())
 			if err == nil {

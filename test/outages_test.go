@@ -82,10 +82,14 @@ func (w *ward) named(t *testing.T, s *outage) {
 	defer clients.Wait()
 	defer cancel()
 	var began atomic.Pointer[time.Time] // of the connection that is the last one needed
+	if s.sampled == "" {
+		now := time.Now()
+		began.Store(&now)
+	}
 	for _, f := range model.Families {
 		clients.Go(func() {
 			for n := 1; ctx.Err() == nil; n++ {
-				if at := time.Now(); s.sampled == "" || n == 3 {
+				if at := time.Now(); n == 3 {
 					began.CompareAndSwap(nil, &at)
 				}
 				_, _ = w.Client.Ask("tcp", to(s.service, f), silence)

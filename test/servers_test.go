@@ -59,7 +59,16 @@ func TestServers(t *testing.T) {
 	c.flags = append(c.flags, "--healthz-bind-address", "0.0.0.0", "--metrics-bind-address", "0.0.0.0", "--profiling", "--service-metrics", "--allowed-hosts", "*.example.com,node.example")
 	c.start()
 	eventually(t, func() error {
-		_, err := c.Client.Ask("tcp", web.clusterIP(model.IPv4), silence)
+		_, err := c.Client.Ask("tcp", web.clusterIP(model.IPv4), 0) // one that is given up counts as a connection, too
+		return err
+	})
+	// The sync is in effect a moment before it is recorded.
+	c.page("/metrics", `kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family="IPv6"} 1`)
+	eventually(t, func() error {
+		got, err := get(c.Client, "GET", netip.AddrPortFrom(c.Node.IPv4, 10256), "/healthz", "")
+		if err == nil && got.status != http.StatusOK {
+			err = fmt.Errorf("healthz says %d, %s", got.status, got.body)
+		}
 		return err
 	})
 	const plain, structured = "text/plain", "application/json"
