@@ -112,22 +112,20 @@ func (c *cluster) load(a edgeCase) *nft.Ruleset {
 func (c *cluster) listsAgain() {
 	c.t.Helper()
 	elsewhere := netlab.TestNamespace(c.t)
-	listing := c.nft("list", "ruleset")
-	load, list := exec.Command("nft", "-f", "-"), exec.Command("nft", "list", "ruleset")
+	listing := netlab.Listing(c.nft, "list", "ruleset")
+	load := exec.Command("nft", "-f", "-")
 	load.Stdin = strings.NewReader(listing)
-	var problem, again strings.Builder
-	load.Stderr, list.Stdout = &problem, &again
+	var problem strings.Builder
+	load.Stderr = &problem
 	if err := elsewhere.Run(load); err != nil {
 		if strings.Contains(problem.String(), "Message too long") {
 			netlab.SkipInUserNamespace(c.t, "a netlink message of megabytes")
 		}
 		c.t.Fatalf("nft does not load its listing: %v\n%s", err, problem.String())
 	}
-	if err := elsewhere.Run(list); err != nil {
-		c.t.Fatal(err)
-	}
-	if again.String() != listing {
-		c.t.Errorf("loaded again it lists differently:\n%s", cmp.Diff(listing, again.String()))
+	again := netlab.Listing(func(args ...string) string { return elsewhere.NFT(c.t, args...) }, "list", "ruleset")
+	if again != listing {
+		c.t.Errorf("loaded again it lists differently:\n%s", cmp.Diff(listing, again))
 	}
 }
 

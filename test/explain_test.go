@@ -188,6 +188,9 @@ func (c *comparison) newOutsider() *netlab.Host {
 	c.t.Helper()
 	v4 := netip.AddrFrom4([4]byte{198, 18, byte(c.IntN(256)), byte(1 + c.IntN(254))})
 	v6 := netip.MustParseAddr(fmt.Sprintf("2001:db8:18:%x::%x", c.IntN(1<<16), 1+c.IntN(1<<16-1)))
+	if slices.ContainsFunc(c.outside, func(h *netlab.Host) bool { return h.IPv4 == v4 || h.IPv6 == v6 }) {
+		return c.newOutsider()
+	}
 	h, err := c.Client.Alias(v4, v6)
 	if err != nil {
 		c.t.Fatal(err)
