@@ -97,9 +97,13 @@ func (l *lab) startLoad() *load {
 		o.fresh = append(o.fresh, l.fresh(f))
 	}
 	for _, f := range append(o.fresh, o.flows...) {
-		if err := f.step(); err != nil {
-			l.t.Fatalf("open %s of %s: %v", f.kind, f.client.Address(f.family), err)
-		}
+		netlab.Eventually(l.t, patience, func() error {
+			err := f.step()
+			if err != nil && !f.patient() {
+				l.t.Fatalf("open %s of %s: %v", f.kind, f.client.Address(f.family), err)
+			}
+			return err
+		})
 		o.all.Go(func() { f.run(o.stop) })
 	}
 	l.t.Cleanup(o.end)
