@@ -52,6 +52,27 @@ func BenchmarkLoad(b *testing.B) {
 	})
 }
 
+// BenchmarkPrepareLoad is what a first sync does beside the kernel: it decides about all Services,
+// renders their rules, and encodes them.
+func BenchmarkPrepareLoad(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		all := workload.Services(services, endpoints)
+		b.ReportAllocs()
+		for b.Loop() {
+			router := model.NewRouter()
+			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+			_, parts := render.Fill(router.Base(), func(yield func([]model.RouteChange) bool) { router.Fill(all, 4096, yield) })
+			n := 0
+			for p := range prepared(parts) {
+				n += len(p.Changes)
+			}
+			if n < services*(2+endpoints) {
+				b.Fatalf("%d changes", n)
+			}
+		}
+	})
+}
+
 // BenchmarkRestart takes a node from all Services to the finding that the kernel has
 // their rules.
 func BenchmarkRestart(b *testing.B) {

@@ -1,6 +1,9 @@
 package model
 
-import "runtime"
+import (
+	"runtime"
+	"slices"
+)
 
 // firstFill is how many times smaller than the others the first part of a fill is.
 const firstFill = 8
@@ -19,17 +22,10 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 	var part, last []decided
 	most := max(size/firstFill, 1)
 	room, wanted := most, true
-	set := func(settle bool) {
-		touched := make(map[Frontend]*Route, len(part))
+	set := func(add func([]decided) []RouteChange) {
 		r.routeAll(part, max(runtime.GOMAXPROCS(0)-1, 1))
-		for i := range part {
-			r.add(&part[i], touched)
-		}
-		if settle {
-			r.settleClaims(touched)
-		}
-		if wanted && len(touched) > 0 {
-			wanted = each(r.changes(touched))
+		if changes := add(part); wanted && len(changes) > 0 {
+			wanted = each(changes)
 		}
 		most = min(2*most, size)
 		part, room = part[:0], most
@@ -42,15 +38,72 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 		}
 		part = append(part, d)
 		if room -= 2 + s.hosts(); room <= 0 {
-			set(false)
+			set(r.addMore)
 		}
 	}
-	set(false)
+	set(r.addMore)
 	part = last
-	set(true)
+	set(r.addLast)
 	all := r.allAdded()
 	r.refresh(all)
 	return all
+}
+
+// addMore adds Services whose frontends are no ranges to those that the router has, and returns what
+// changes. Nearly all frontends are new: they are in no map but that of the winners.
+func (r *Router) addMore(all []decided) []RouteChange {
+	added := make([]RouteChange, 0, len(all))
+	touched := make(map[Frontend]*Route) // the others
+	for i := range all {
+		d := &all[i]
+		if d.state.Service != nil {
+			s := r.enter(d)
+			for j := range s.routes {
+				if route := &s.routes[j]; r.claimMore(route, touched) {
+					added = append(added, RouteChange{route.Frontend, nil, route})
+				}
+			}
+			r.echo(s, 1, touched)
+		}
+		r.askSlots(d.name, d.state.Service)
+	}
+	if len(touched) == 0 {
+		return added
+	}
+	added = slices.DeleteFunc(added, func(c RouteChange) bool {
+		_, rivals := touched[c.Frontend]
+		if rivals {
+			touched[c.Frontend] = nil // before all of them
+		}
+		return rivals
+	})
+	return append(added, r.changes(touched)...)
+}
+
+// claimMore adds a frontend of a Service, and reports whether no other one has it. Otherwise it adds
+// the route before to touched.
+func (r *Router) claimMore(route *Route, touched map[Frontend]*Route) bool {
+	loser := r.claim(route)
+	if loser == nil {
+		return true
+	}
+	if _, ok := touched[route.Frontend]; !ok {
+		if loser == route {
+			loser = r.winner(route.Frontend)
+		}
+		touched[route.Frontend] = loser
+	}
+	return false
+}
+
+// addLast adds the last Services, and decides about all budgets.
+func (r *Router) addLast(all []decided) []RouteChange {
+	touched := make(map[Frontend]*Route)
+	for i := range all {
+		r.add(&all[i], touched)
+	}
+	r.settleClaims(touched)
+	return r.changes(touched)
 }
 
 // sharesBudgets reports whether other Services decide about parts of the rules of this one, so

@@ -139,7 +139,12 @@ func (r *Router) set(d *decided, touched map[Frontend]*Route) {
 // add is like set for a Service that the router does not have.
 func (r *Router) add(d *decided, touched map[Frontend]*Route) {
 	if d.state.Service != nil {
-		r.claim(d, touched)
+		s := r.enter(d)
+		for i := range s.routes {
+			r.touch(s.routes[i].Frontend, touched)
+			r.claim(&s.routes[i])
+		}
+		r.echo(s, 1, touched)
 	}
 	r.askSlots(d.name, d.state.Service)
 }
@@ -177,7 +182,8 @@ func (r *Router) Len() (services, frontends int) { return len(r.services), len(r
 // the node matter.
 func (r *Router) HasRanges() bool { return len(r.ranges.asking) > 0 }
 
-func (r *Router) claim(d *decided, touched map[Frontend]*Route) {
+// enter adds a Service without its frontends.
+func (r *Router) enter(d *decided) *routed {
 	s := &routed{d.state, d.routes}
 	r.services[d.name] = s
 	if len(d.notices) > 0 {
@@ -192,15 +198,17 @@ func (r *Router) claim(d *decided, touched map[Frontend]*Route) {
 	r.count(s, 1)
 	r.ranges.ask(d.state.Service, true)
 	r.clientLimits.ask(d.state.Service, 1)
-	for i := range s.routes {
-		route := &s.routes[i]
-		r.touch(route.Frontend, touched)
-		if loser := r.join(route); loser != nil {
-			r.reports.of(loser.Service.Name)
-		}
-		r.overlap(route)
+	return s
+}
+
+// claim adds a frontend of a Service, and returns the route that is not served because of that, if it
+// is known already.
+func (r *Router) claim(route *Route) (loser *Route) {
+	if loser = r.join(route); loser != nil {
+		r.reports.of(loser.Service.Name)
 	}
-	r.echo(s, 1, touched)
+	r.overlap(route)
+	return loser
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {

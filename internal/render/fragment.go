@@ -172,6 +172,9 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 		return layout{inside: span{firstSlot, len(inside)}}
 	}
 	scheduler := c.schedulerOf(r)
+	if r.Alone() {
+		return c.newLayout(r, scheduler, inside, outside)
+	}
 	key := layoutKey{choice: r.Choice, inside: r.InsidePolicy(), local: r.Local(), scheduler: model.RoundRobin}
 	switch {
 	case scheduler.IsMaglev():
@@ -179,26 +182,22 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 	case scheduler == model.SourceHash:
 		key.scheduler = scheduler
 	}
-	alone := r.Alone()
-	if !alone {
-		if l, ok := c.layouts[key]; ok {
-			return l
-		}
-	}
-	var l layout
-	switch {
-	case scheduler.IsMaglev():
-		l = maglevLayout(r.Service, inside, outside)
-	default:
-		l = newLayout(c.node, r.PortName(), scheduler, inside, outside)
-	}
-	if !alone {
+	l, ok := c.layouts[key]
+	if !ok {
 		if c.layouts == nil {
 			c.layouts = make(map[layoutKey]layout)
 		}
+		l = c.newLayout(r, scheduler, inside, outside)
 		c.layouts[key] = l
 	}
 	return l
+}
+
+func (c *composer) newLayout(r *model.Route, scheduler model.Scheduler, inside, outside []model.Endpoint) layout {
+	if scheduler.IsMaglev() {
+		return maglevLayout(r.Service, inside, outside)
+	}
+	return newLayout(c.node, r.PortName(), scheduler, inside, outside)
 }
 
 func (c *composer) schedulerOf(r *model.Route) model.Scheduler {

@@ -146,7 +146,15 @@ func (t *table) count(f *fragment, n int32, u *update) {
 	}
 }
 
+// countLane counts a lane. The first lanes of a change are compared before the map is asked, whose hash
+// takes longer: most frontends have one of them.
 func (t *table) countLane(use laneUse, n int32, u *update) {
+	for _, known := range u.lanes[:min(len(u.lanes), len(u.few))] {
+		if known.use == use {
+			known.frontends = max(known.frontends, 0) + n
+			return
+		}
+	}
 	l := t.lanes[use]
 	if l == nil {
 		l = &laneState{use: use, frontends: absent, chain: use.chain(t.observe)}
