@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/nftproxy/nftproxy/test/program"
 )
@@ -25,9 +26,9 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("%d records", len(all))
 	}
 	for _, r := range all {
-		for _, m := range []uint64{r.Memory.Resident - r.Memory.Anonymous, r.Rested.Resident - r.Rested.Anonymous} {
-			if m < 1<<20 || m > 1<<30 || r.Cost.P50 <= 0 {
-				t.Errorf("%+v: memory %+v, %+v, cost %+v", r, r.Memory, r.Rested, r.Cost)
+		for _, m := range []*results.Memory{r.Memory, r.Rested} {
+			if m.Anonymous < 1<<20 || m.Resident <= m.Anonymous || r.Cost.P50 <= 0 {
+				t.Errorf("%+v: memory %+v, cost %+v", r, m, r.Cost)
 			}
 		}
 	}
