@@ -195,6 +195,16 @@ func TestConnectivityOfRelay(t *testing.T) {
 			t.Errorf("trace:\n%s", out)
 		}
 	}
+	// A server that loses the first SYN of each connection, as with a full queue, takes connections.
+	for _, command := range []string{"add table inet lossy", "add set inet lossy seen { type inet_service; size 65535; flags dynamic; }",
+		"add chain inet lossy in { type filter hook input priority 0; }", "add rule inet lossy in tcp flags & (fin|syn|rst|ack) == syn tcp sport != @seen add @seen { tcp sport } drop"} {
+		if err := w.Pods[1].Run(exec.Command("nft", command)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := w.reported(0, "test", "web", "--count", "1"); r.Passed != 4 {
+		t.Errorf("a server that loses a SYN: %d passed, want 4: %+v", r.Passed, r.Cases)
+	}
 	w.kill(w.Pods[1])
 	r := w.reported(1, "test", "web")
 	for _, x := range r.Cases {

@@ -57,7 +57,7 @@ func (c *Case) Try(ctx context.Context, p *Prober, count int) (*Result, error) {
 	r := c.Judge(attempts, complete && len(attempts) == most)
 	switch {
 	case c.Expected.relayed():
-		r.fail(c.refusals(ctx, p))
+		r.fail(c.refusals(ctx, p.Patience))
 	case r.State == NotPassed && c.protocol.String() == "tcp":
 		r.Reasons = append(r.Reasons, c.diagnose(ctx, p, attempts)...)
 	}
@@ -103,13 +103,14 @@ func (c *Case) diagnose(ctx context.Context, p *Prober, attempts []Attempt) (out
 	if !slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Outcome == Refused || a.Outcome == Silent }) {
 		return nil
 	}
-	return c.refusals(ctx, p)
+	return c.refusals(ctx, min(p.Patience, shortPatience))
 }
 
 // refusals names the endpoints that take no connections of the machine itself. Only these say whether
 // an endpoint of a relay does: the relay accepts a client before it has an endpoint, and tries others.
-func (c *Case) refusals(ctx context.Context, p *Prober) (out []string) {
-	here := &Prober{Do: Here, Patience: min(p.Patience, shortPatience)}
+// The kernel repeats a lost SYN after a second: where an answer decides, wait longer.
+func (c *Case) refusals(ctx context.Context, patience time.Duration) (out []string) {
+	here := &Prober{Do: Here, Patience: patience}
 	for _, e := range c.Expected.forwards() {
 		if !e.Endpoint.IsValid() { // of a relay whose objects are not known
 			continue
