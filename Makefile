@@ -257,7 +257,7 @@ PAIR := keepalived:keepalived conntrackd:conntrackd ping:iputils-ping ip:iproute
 SPEAKERS := bird:bird2 /usr/lib/frr/bgpd:frr
 
 .PHONY: pair
-pair: ## let one of two machines take over from the other, in ten settings, and write docs/high-availability.md (3 minutes); needs root and Debian
+pair: ## let one of two machines take over from the other, in ten settings, and write docs/high-availability.md (4 minutes); needs root and Debian
 	scripts/install-packages nft:nftables $(PAIR)
 	PAGE=$(abspath docs/high-availability.md) go test -count=1 -v -run . -bench '^BenchmarkSwitch$$' -benchtime 1x ./test/pair
 
@@ -267,7 +267,7 @@ ecmp: ## serve one address by three nodes behind two ECMP routers, announce it w
 	PAGE=$(abspath docs/ecmp.md) go test -count=1 -v -run . -bench . -benchtime 1x ./test/ecmp
 
 .PHONY: nodes
-nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (10 minutes); TESTS selects some
+nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (15 minutes); TESTS selects some
 	cd e2e && go test -count=1 -v -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./nodes
 
 # Releases.

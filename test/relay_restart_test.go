@@ -138,6 +138,9 @@ func TestRelayRestart(t *testing.T) {
 	d = s.start(w)
 	s.keeps(2)
 	d.stop(t)
+	if out := w.mustRun(0, exec.Command(binary, "status")); strings.Contains(out, "RelayPort") {
+		t.Errorf("a port that is kept is a problem:\n%s", out)
+	}
 	w.relay(onPods(w.Pods[0]), "relay: false") // nothing takes what is kept
 	d = s.start(w)
 	s.keeps(0)

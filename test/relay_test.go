@@ -396,6 +396,9 @@ func TestRelayEnds(t *testing.T) {
 	w.relays(first.Name)
 	d.stop(t)
 	refused("after the end of a second process")
+	if out := w.mustRun(0, exec.Command(binary, "status")); !strings.Contains(out, "1 RelayPort: connections to Balances with relay are refused\n") || !strings.Contains(out, "start nftproxy run") {
+		t.Errorf("status without a process:\n%s", out)
+	}
 	w.start()
 	w.relays(first.Name)
 	w.relay(onPods(first), "relay: false")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -81,7 +82,10 @@ func (o *bundleOptions) write(c *cobra.Command, about string, fill func(*bundle.
 	out, size := c.OutOrStdout(), func() int64 { return 0 }
 	if o.file != "-" {
 		f, failed := os.OpenFile(o.file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // not readable for others
-		if failed != nil {
+		switch {
+		case errors.Is(failed, fs.ErrExist):
+			return fmt.Errorf("write archive: %w: remove it, or name another file with --file", failed)
+		case failed != nil:
 			return fmt.Errorf("write archive: %w", failed)
 		}
 		defer func() {
@@ -112,7 +116,7 @@ func (o *bundleOptions) report(c *cobra.Command, a *bundle.Archive, size int64) 
 	if o.file == "-" {
 		return nil
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %.1f MB; %d files are cut, %d are missing: see contents.txt in it\n", o.file, float64(size)/1e6, a.Cut, a.Missing)
+	fmt.Fprintf(c.OutOrStdout(), "%s: %.1f MB; %d files cut, %d missing: see contents.txt in it\n", o.file, float64(size)/1e6, a.Cut, a.Missing)
 	if o.names == nil {
 		return nil
 	}

@@ -30,6 +30,9 @@ func TestBundle(t *testing.T) {
 		return unpacked(t, file)
 	}
 	files := collect("plain.tar.gz")
+	if r := ask(t, ns, "bundle", "--file", filepath.Join(dir, "plain.tar.gz")); r.code != exitError || !strings.Contains(r.stderr, "name another file with --file") {
+		t.Errorf("the file exists: %+v", r)
+	}
 	for name, want := range map[string]string{
 		"machine/status.json": "10.96.0.10", "machine/rules.txt": "table ip nftproxy", "machine/basis.json": "settings", "machine/live.json": "syncs",
 		"machine/metrics.txt": "nftproxy_", "machine/flagz.txt": "hostname-override", "machine/check.json": "{", "machine/kernel.txt": "Linux version",

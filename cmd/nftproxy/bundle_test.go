@@ -208,7 +208,7 @@ func TestClusterBundleSize(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "case.tar.gz")
 	code, stdout, stderr := plugin(t, fleetlab.New(t, agents), "bundle", "--file", file, "--max-node-size", "2", "--max-size", "5", "--parallel", "1")
-	if code != 0 || strings.Contains(stdout, " 0 files are cut") {
+	if code != 0 || strings.Contains(stdout, " 0 files cut") {
 		t.Fatalf("code %d: %s%s", code, stdout, stderr)
 	}
 	files, sum, nodes := unpacked(t, file), 0, make(map[string]int)

@@ -216,7 +216,7 @@ func (o *controlOptions) request(args []string) (*api.Control, error) {
 	case len(args) == 0 && o.action == api.ControlUndo:
 		return nil, errors.New("name a Balance, or all of them with --all")
 	case len(args) < 2 && o.action != api.ControlUndo:
-		return nil, fmt.Errorf("name a Balance and a server: nftproxy %s web 10.1.1.2", o.action)
+		return nil, fmt.Errorf("name a Balance and a server: nftproxy %s web 10.1.1.2%s", o.action, map[string]string{api.ControlSet: " weight=3"}[o.action])
 	}
 	r.Balance = args[0]
 	if len(args) > 1 {

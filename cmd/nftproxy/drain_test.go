@@ -329,7 +329,7 @@ func TestDrainRefuses(t *testing.T) {
 		"drain 10.9.9.9":                     "no Service has the endpoint 10.9.9.9",
 		"drain " + a + ":8081":               "no Service has the endpoint " + a + ":8081: did you mean " + a + ":8080?",
 		"drain " + a + "1":                   "did you mean " + a,
-		"drain " + a + " --service shop/wbe": "Service shop/wbe does not have the endpoint " + a,
+		"drain " + a + " --service shop/wbe": `no Service is named "shop/wbe": did you mean shop/web?`,
 		"drain web":                          `"web" is not an endpoint`,
 		"drain " + a + " " + b + " " + c:     "Service shop/web would have no other endpoint than " + a + ": new connections would be rejected",
 		"undrain " + a:                       a + " is not drained: nothing is",

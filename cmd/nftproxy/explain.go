@@ -287,8 +287,11 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 		if err != nil {
 			return err
 		}
-		if remarks, err = q.resolve(servedIn(rs), served.Words(rs)); err != nil {
+		if remarks, err = q.resolveIn(rs); err != nil {
 			return err
+		}
+		if len(rs.Tables) == 0 {
+			remarks = append(remarks, noTables)
 		}
 		p := q.packet
 		local, err := host.InterfaceAddresses()
@@ -321,6 +324,17 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 	}
 	result.Notes = append(result.Notes, remarks...)
 	return result, nil
+}
+
+// noTables says why nothing is served.
+const noTables = "the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\""
+
+// resolveIn is resolve with the rules in the kernel.
+func (q *question) resolveIn(rs *nft.Ruleset) (remarks []string, err error) {
+	if q.byName && len(rs.Tables) == 0 {
+		return nil, errors.New(noTables)
+	}
+	return q.resolve(servedIn(rs), served.Words(rs))
 }
 
 // servedIn returns the frontends of the rules, with the names in their comments.

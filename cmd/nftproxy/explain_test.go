@@ -99,6 +99,13 @@ func TestExplainKernel(t *testing.T) {
 	node := l.Node.Namespace
 	if r := in(t, node, "explain", "tcp", "10.96.0.10:80"); r.code != 0 || !strings.Contains(r.stdout, "not served by nftproxy: there is no table for IPv4") {
 		t.Errorf("empty kernel: code %d, %s%s", r.code, r.stdout, r.stderr)
+	} else if !strings.Contains(r.stdout, noTables) {
+		t.Errorf("empty kernel: no remedy in\n%s", r.stdout)
+	}
+	for _, command := range []string{"explain", "trace"} {
+		if r := in(t, node, command, "web"); r.code != exitError || !strings.Contains(r.stderr, noTables) {
+			t.Errorf("%s by name, empty kernel: code %d, %s%s", command, r.code, r.stdout, r.stderr)
+		}
 	}
 	if r := in(t, node, "apply", "-f", writeFile(t, service), "--cluster-cidr", "10.128.0.0/9"); r.code != 0 {
 		t.Fatal(r.stderr)

@@ -129,6 +129,7 @@ func (o *options) origin(cfg *config.Config) origin {
 func (o *options) source(stdin io.Reader, cfg *config.Config) (*files.Reader, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
+			"  nftproxy new 203.0.113.10:443 10.128.0.2 10.128.0.3 > web.yaml; nftproxy render -f web.yaml\n" +
 			"  kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -\n" +
 			"or read an API server: --kubeconfig")
 	}

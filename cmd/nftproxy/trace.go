@@ -186,7 +186,7 @@ func (o *traceOptions) resolve(q *question) (remarks []string, err error) {
 		if err != nil {
 			return err
 		}
-		remarks, err = q.resolve(servedIn(rs), served.Words(rs))
+		remarks, err = q.resolveIn(rs)
 		return err
 	})
 	if err == nil && o.probe && q.packet.Protocol == model.SCTP {

@@ -43,6 +43,8 @@ type Asked struct {
 	Endpoint string   `json:"endpoint"`
 	Service  string   `json:"service,omitempty"`
 	Services []Effect `json:"services,omitempty"`
+	// Unknown says, in words, that Service is not the name of a Service here.
+	Unknown string `json:"unknown,omitempty"`
 	// DidYouMean are similar endpoints, if no Service has this one.
 	DidYouMean []string `json:"didYouMean,omitempty"`
 }

@@ -74,7 +74,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.NoPingAddress), "no address of the node from which pings to Services can be answered"},
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
-	{RelayPort, "connections to Balances with relay are refused; nftproxy tries again every 30 seconds"},
+	{RelayPort, "connections to Balances with relay are refused"},
 	{NotObserved, "connections are not observed as --observe asks; the rules are not affected"},
 	{NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},
 	{InputWarning, "the source has objects that do not work as written"},

@@ -3,6 +3,7 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,4 +74,13 @@ func write(path string, data [][]byte, own func(*os.File) error) (err error) {
 	}
 	_ = d.Sync() // file systems without it write the name soon
 	return d.Close()
+}
+
+// ReadOnly adds what to do to an error because of a read-only file system; flag is the one that
+// names the file.
+func ReadOnly(err error, flag string) error {
+	if !errors.Is(err, syscall.EROFS) {
+		return err
+	}
+	return fmt.Errorf("%w: mount the directory for writing, or name another file with %s of \"nftproxy run\"", err, flag)
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -47,5 +48,18 @@ func TestWriteFails(t *testing.T) {
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
 		t.Errorf("the directory has %v, %v", all, err)
+	}
+}
+
+// The error of a read-only file system says what to do, and others stay as they are.
+func TestReadOnly(t *testing.T) {
+	const want = "open x: read-only file system: mount the directory for writing, or name another file with --drain-file of \"nftproxy run\""
+	if got := ReadOnly(&fs.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, "--drain-file"); got.Error() != want || !errors.Is(got, syscall.EROFS) {
+		t.Errorf("%v, want %s", got, want)
+	}
+	for _, err := range []error{nil, fs.ErrExist} {
+		if got := ReadOnly(err, "--drain-file"); got != err {
+			t.Errorf("%v for %v", got, err)
+		}
 	}
 }

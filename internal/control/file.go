@@ -139,11 +139,12 @@ func (l List) text() string {
 
 // write writes the file.
 func (l List) write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), directoryPermissions); err != nil {
-		return fmt.Errorf("write runtime changes: %w", err)
+	err := os.MkdirAll(filepath.Dir(path), directoryPermissions)
+	if err == nil {
+		err = atomicfile.Write(path, []byte(l.text()), filePermissions)
 	}
-	if err := atomicfile.Write(path, []byte(l.text()), filePermissions); err != nil {
-		return fmt.Errorf("write runtime changes: %w", err)
+	if err != nil {
+		return fmt.Errorf("write runtime changes: %w", atomicfile.ReadOnly(err, "--changes-file"))
 	}
 	return nil
 }

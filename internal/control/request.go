@@ -147,7 +147,11 @@ func (e *evaluation) each(f func(*known)) error {
 			names = append(names, k.String())
 		}
 	}
-	return fmt.Errorf("server: %s has no server %s%s", e.name, e.Server, suggest.DidYouMean(suggest.Similar(e.Server.String(), names)))
+	hint := suggest.DidYouMean(suggest.Similar(e.Server.String(), names))
+	if hint == "" {
+		hint = fmt.Sprintf(": \"nftproxy describe %s\" lists its servers, and \"nftproxy add\" adds one", e.name)
+	}
+	return fmt.Errorf("server: %s has no server %s%s", e.name, e.Server, hint)
 }
 
 // change sets the weight of a server, which may be absent.

@@ -251,7 +251,7 @@ func (f File) update(locked func(path string) (List, error)) (List, error) {
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w: run this as root, or name a file that you may write with --drain-file", err)
 	}
-	return l, err
+	return l, atomicfile.ReadOnly(err, "--drain-file")
 }
 
 // locked calls a function with the path of the file behind links, which stay, while no other

@@ -67,7 +67,9 @@ func (u *Update) checkEffects(report *api.Drains) error {
 	}
 	var errs []error
 	for _, a := range report.Asked {
-		if len(a.Services) == 0 {
+		if len(a.Services) == 0 && a.Unknown != "" {
+			errs = append(errs, errors.New(a.Unknown))
+		} else if len(a.Services) == 0 {
 			of := report.Words.Text("no Service has")
 			if a.Service != "" {
 				of = api.ObjectText(a.Service, report.Words == words.Balance) + " does not have"

@@ -7,6 +7,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/splice"
@@ -260,7 +262,7 @@ func (s *Server) Problems() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for f, text := range s.failures {
-		out = append(out, fmt.Sprintf("connections to relayed Balances are refused over %s: %s", f, text))
+		out = append(out, fmt.Sprintf("over %s: %s; nftproxy tries again every 30 seconds", f, text))
 	}
 	slices.SortFunc(out, strings.Compare)
 	return out
@@ -274,7 +276,11 @@ func listen(f model.Family) (*net.TCPListener, error) {
 	network := map[model.Family]string{model.IPv4: "tcp4", model.IPv6: "tcp6"}[f]
 	l, err := c.Listen(context.Background(), network, netip.AddrPortFrom(model.Wildcard(f), model.RelayPort).String())
 	if err != nil {
-		return nil, fmt.Errorf("listen on port %d, which the rules use: %w", model.RelayPort, cmp.Or(cause(err), err))
+		err = fmt.Errorf("listen on port %d, to which the rules redirect: %w", model.RelayPort, cmp.Or(cause(err), err))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: find the process that listens with \"ss -tlnp sport = :%d\", and stop it", err, model.RelayPort)
+		}
+		return nil, err
 	}
 	return l.(*net.TCPListener), nil
 }

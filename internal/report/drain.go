@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // answerDrains answers with the drained endpoints, and the effect of draining others.
@@ -54,7 +55,7 @@ func (s *Server) Drains(targets []drain.Target) *api.Drains {
 		}
 	}
 	if len(targets) > 0 {
-		answer.Asked = askAbout(targets, latest, s.config.Names(), s.config.View)
+		answer.Asked = askAbout(targets, latest, s.config.Names(), s.config.View, s.words())
 	}
 	return answer
 }
@@ -98,7 +99,7 @@ func (s *Server) drainNotes() (out []api.Problem) {
 
 // askAbout returns the effect of draining targets on the Services of these names, on top of a
 // list of drained endpoints, whether that is in force yet or not.
-func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName, view func(model.ServiceName) *model.View) []api.Asked {
+func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName, view func(model.ServiceName) *model.View, in words.Vocabulary) []api.Asked {
 	out := make([]api.Asked, len(targets))
 	for i, t := range targets {
 		out[i].Endpoint = t.Endpoint()
@@ -132,10 +133,16 @@ func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName
 			}
 		}
 	}
-	for i := range out {
-		if len(out[i].Services) == 0 {
-			out[i].DidYouMean = suggestEndpoints(targets[i], known)
+	for i, t := range targets {
+		if len(out[i].Services) > 0 {
+			continue
 		}
+		if t.Service != (model.ServiceName{}) && !slices.Contains(names, t.Service) {
+			_, err := Resolve(t.Service.String(), names, in)
+			out[i].Unknown = err.Error()
+			continue
+		}
+		out[i].DidYouMean = suggestEndpoints(t, known)
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // router returns a router with shop/web (ports 80 and 81, three endpoints) and shop/api
@@ -62,7 +63,7 @@ func TestAsk(t *testing.T) {
 			targets = append(targets, target(t, text))
 		}
 		var answers []string
-		for _, a := range askAbout(targets, nil, r.Names(), r.View) {
+		for _, a := range askAbout(targets, nil, r.Names(), r.View, words.Kubernetes) {
 			var parts []string
 			for _, e := range a.Services {
 				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d/%d %s", e.Service, e.Left, e.Endpoints, e.Stops)))
@@ -104,7 +105,7 @@ func TestAskDrained(t *testing.T) {
 	name := model.ServiceName{Namespace: "shop", Name: "api"}
 	v := r.View(name)
 	r.SetServices(map[model.ServiceName]model.ServiceState{name: drained(t, "10.0.0.3").Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})})
-	got := askAbout([]drain.Target{target(t, "10.0.0.3 of shop/api")}, drained(t, "10.0.0.3"), r.Names(), r.View)
+	got := askAbout([]drain.Target{target(t, "10.0.0.3 of shop/api")}, drained(t, "10.0.0.3"), r.Names(), r.View, words.Kubernetes)
 	if e := got[0].Services[0]; !e.Drained || e.Stops != "" || e.Left != 0 || e.Endpoints != 1 {
 		t.Errorf("%+v", e)
 	}
@@ -137,7 +138,7 @@ func TestAskBeforeTheListIsInForce(t *testing.T) {
 			states[name] = applied.Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})
 		}
 		r.SetServices(states)
-		e := askAbout([]drain.Target{target(t, c.question)}, list, r.Names(), r.View)[0].Services[0]
+		e := askAbout([]drain.Target{target(t, c.question)}, list, r.Names(), r.View, words.Kubernetes)[0].Services[0]
 		if got := fmt.Sprintf("%d/%d %s", e.Left, e.Endpoints, e.Stops); got != c.want {
 			t.Errorf("%q in force, %q in the file: %s: %s, want %s", c.applied, c.list, c.question, got, c.want)
 		}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -64,6 +66,15 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 	}
 	r.fill(all, filter)
 	r.addProblems(time.Now())
+	if slices.ContainsFunc(all, func(f frontend) bool { return f.Relayed }) {
+		users, err := host.Listeners(netip.AddrPortFrom(netip.IPv4Unspecified(), model.RelayPort))
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(users) == 0 {
+			r.AddProblem(OfMachine(api.RelayPort, fmt.Sprintf("nothing listens on port %d, to which the rules redirect: start nftproxy run", model.RelayPort)))
+		}
+	}
 	return &r.Status, r.addresses, nil
 }
 

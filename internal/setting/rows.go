@@ -258,7 +258,7 @@ var OnFailure = &Setting{
 
 var SlowStart = &Setting{
 	Label: "slow start", Kind: "slowStart", Annotation: Domain + "slow-start", Field: "slowStart",
-	Meaning: "time in which the weight of an endpoint rises from a tenth to the whole when it returns, or is new while the Service is served, 1s to 1h; by default it has its weight at once",
+	Meaning: "time in which the weight of an endpoint rises from a tenth to the whole when it returns, or is new while the Service is served, 1s to 1h; by default it has its whole weight immediately",
 	More:    " ([slow start](health-checks.md#slow-start), [3.68](behaviour.md#s3.68))",
 	Value:   "time", Examples: []string{"30s", "5m"}, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
