@@ -109,6 +109,9 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfMachine(api.LocalhostPort, text))
 		}
 	}
+	for _, text := range w.vitals.Problems() {
+		out = append(out, report.OfMachine(api.NotAnnounced, text))
+	}
 	if w.relay != nil {
 		for _, text := range w.relay.Problems() {
 			out = append(out, report.OfMachine(api.RelayPort, text))

@@ -1,6 +1,7 @@
 package vitals
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -26,7 +27,7 @@ type addresses struct {
 	asked  map[place]map[model.ServiceName]bool // Balances, and whether a server of them is usable
 	of     map[model.ServiceName][]place
 	is     map[place]bool   // as it was done last
-	failed map[place]string // errors, logged once
+	failed map[place]string // errors, logged once; Run writes them, under Actor.mu
 }
 
 func newAddresses() addresses {
@@ -77,13 +78,13 @@ func (a *Actor) settle(p place) {
 		want = want || usable
 	}
 	if is, known := a.addresses.is[p]; known && is == want {
-		delete(a.addresses.failed, p)
+		a.note(p, "")
 		return
 	}
 	if !a.move(p, want) {
 		return // it is tried again
 	}
-	delete(a.addresses.failed, p)
+	a.note(p, "")
 	a.addresses.is[p] = want
 	if len(a.addresses.asked[p]) == 0 {
 		delete(a.addresses.asked, p)
@@ -106,8 +107,33 @@ func (a *Actor) move(p place, want bool) bool {
 		return true
 	}
 	if text := err.Error(); a.addresses.failed[p] != text {
-		a.addresses.failed[p] = text
+		a.note(p, text)
 		a.Log.Error("an address of a Balance cannot be announced or withdrawn", "error", err)
 	}
 	return changed
+}
+
+// note notes an error; empty: there is none any more.
+func (a *Actor) note(p place, text string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if text == "" {
+		delete(a.addresses.failed, p)
+	} else {
+		a.addresses.failed[p] = text
+	}
+}
+
+// Problems says which addresses are not where they should be, and why.
+func (a *Actor) Problems() (out []string) {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, text := range a.addresses.failed {
+		out = append(out, fmt.Sprintf("%s on interface %s: %s", p.address, p.link, text))
+	}
+	slices.Sort(out)
+	return out
 }

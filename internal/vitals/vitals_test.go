@@ -245,8 +245,14 @@ func TestAddresses(t *testing.T) {
 	if a.again() == nil || strings.Count(log.String(), "cannot be announced") != 1 {
 		t.Errorf("a missing interface is not tried again, or logged more than once: %s", &log)
 	}
+	if got := a.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], "203.0.113.10 on interface eth3: ") {
+		t.Errorf("problems of a missing interface: %q", got)
+	}
 	l.missing = ""
-	if a.retry(); !l.has[place{"eth3", vip}] || a.again() != nil {
+	if a.retry(); len(a.Problems()) != 0 {
+		t.Errorf("problems of an interface that has returned: %q", a.Problems())
+	}
+	if !l.has[place{"eth3", vip}] || a.again() != nil {
 		t.Error("an interface that returns has no address")
 	}
 }
