@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,4 +33,16 @@ func TestFirstPacket(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestSentAgain: an error tells of a first packet that was lost, and of no other.
+func TestSentAgain(t *testing.T) {
+	l := newLab(t, 0)
+	nft(t, l.Node, "table inet test { chain input { type filter hook input priority 0; tcp dport 81 limit rate 1/day burst 1 packets drop; }; }")
+	for port, want := range map[uint16]uint32{80: 0, 81: 1} {
+		_, err := l.Client.Open("tcp", netip.AddrPortFrom(l.Node.IPv4, port), 20*time.Second)
+		if !errors.Is(err, syscall.ECONNREFUSED) || SentAgain(err) != want {
+			t.Errorf("port %d: %v, sent %d times again, want %d", port, err, SentAgain(err), want)
+		}
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -72,22 +74,50 @@ func (h *Host) dialFrom(port uint16, network string, to netip.AddrPort, wait tim
 	if network == "udp" { // without a time limit: nothing is sent, and a busy machine may take seconds for the system calls
 		return h.dial(context.Background(), net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}, network, to.String())
 	}
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from)}
-	return h.dial(limit(&d, wait), d, network, to.String())
-}
-
-// limit returns a context that ends some time after the dialer has a socket. Then the dialer sends the first
-// packet in any case: a timeout of its own can pass before, on a busy machine.
-func limit(d *net.Dialer, wait time.Duration) context.Context {
-	passed := make(chan struct{})
-	pass := sync.OnceFunc(func() { close(passed) })
-	d.Control = func(string, string, syscall.RawConn) error {
+	// The time begins when there is a socket, and then the dialer sends the first packet in any case: a timeout
+	// of its own can pass before, on a busy machine.
+	limit := timeLimit{context.Background(), make(chan struct{})}
+	pass := sync.OnceFunc(func() { close(limit.passed) })
+	copied := -1 // of the socket, which tells of a connection that has failed
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: func(_, _ string, c syscall.RawConn) error {
 		time.AfterFunc(wait, pass)
-		return nil
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { copied, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }), err)
+	}}
+	c, err := h.dial(limit, d, network, to.String())
+	if copied < 0 {
+		return c, err
 	}
-	return timeLimit{context.Background(), passed}
+	if err != nil {
+		if info, asked := unix.GetsockoptTCPInfo(copied, unix.IPPROTO_TCP, unix.TCP_INFO); asked != nil {
+			err = errors.Join(err, asked)
+		} else if info.Total_retrans > 0 {
+			err = sentAgain{err, info.Total_retrans}
+		}
+	}
+	if closed := unix.Close(copied); closed != nil {
+		err = errors.Join(err, closed)
+	}
+	return c, err
 }
 
+// sentAgain is the error of a connection that has not been answered at once.
+type sentAgain struct {
+	error
+	times uint32
+}
+
+func (e sentAgain) Unwrap() error { return e.error }
+
+// SentAgain returns how often the first packet of a connection has been sent again, from the error of the
+// connection. The kernel does it when there is no answer for a second.
+func SentAgain(err error) uint32 {
+	var e sentAgain
+	errors.As(err, &e)
+	return e.times
+}
+
+// timeLimit is a context that ends as a deadline does.
 type timeLimit struct {
 	context.Context
 	passed chan struct{}
