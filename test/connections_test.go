@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -276,9 +277,11 @@ func TestConnectionsOfService(t *testing.T) {
 	}
 	w.web.Annotations = map[string]string{"nftproxy.dev/observe": "connections", "nftproxy.dev/ports": "9000-9010/tcp"}
 	w.write(w.web, w.ending, w.dead, w.mute)
+	// A transaction of their own makes the elements, after that of the rules.
+	observes := regexp.MustCompile(`set observed \{[^{}]*elements = `)
 	eventually(t, func() error {
-		if !hasRules() {
-			return errors.New("there are no rules")
+		if n := len(observes.FindAllString(w.nft("list", "ruleset"), -1)); !hasRules() || n != len(model.Families) {
+			return fmt.Errorf("rules: %t, with frontends in %d sets", hasRules(), n)
 		}
 		return nil
 	})
