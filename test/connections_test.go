@@ -285,6 +285,7 @@ func TestConnectionsOfService(t *testing.T) {
 		}
 		return nil
 	})
+	w.inSync() // the chains come before what leads to them
 	open, err := w.Client.Open("tcp", w.web.clusterIP(model.IPv4), patience)
 	if err != nil {
 		t.Fatal(err)
