@@ -47,8 +47,8 @@ type Observed struct {
 	Events []Observation `json:"events"`
 	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
 	Words words.Vocabulary `json:"words,omitzero"`
-	// Minutes is the time that Refused and Reasons are about. Refused has the largest sums, and
-	// Reasons the number of all events by reason, with any filter.
+	// Minutes is the time that Refused and Reasons are about. Refused has the largest sums that match the query, and
+	// Reasons the number of events by reason; with a filter, of all sums that match.
 	Minutes float64           `json:"minutes"`
 	Refused []RefusedClient   `json:"refused,omitempty"`
 	Reasons map[string]uint64 `json:"reasons,omitempty"`
@@ -303,6 +303,11 @@ func (q *ObserveQuery) MatchesReason(reason string) bool {
 // MatchesOutcome reports whether the query selects an outcome.
 func (q *ObserveQuery) MatchesOutcome(o model.Outcome) bool {
 	return len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, o.String())
+}
+
+// SelectsSums reports whether the query leaves sums out.
+func (q *ObserveQuery) SelectsSums() bool {
+	return q.Selects() || len(q.Reasons)+len(q.Outcomes) > 0 || q.Client.IsValid()
 }
 
 // MatchesClient reports whether the query selects a client.

@@ -106,9 +106,13 @@ func observation(e *traffic.Event, now time.Time) api.Observation {
 
 // addSums adds who was refused by what in the last minutes.
 func (s *Server) addSums(out *api.Observed, q *api.ObserveQuery, now time.Time) {
-	sums, reasons := s.config.Traffic.Sums(now, q.Top, func(r *traffic.Refused) bool {
-		return q.MatchesReason(r.Reason) && q.MatchesOutcome(model.OutcomeOf(r.Reason)) && q.MatchesClient(r.Client) && q.MatchesService(r.Service.Service)
-	})
+	var match func(*traffic.Refused) bool // nil: the numbers by reason are complete
+	if q.SelectsSums() {
+		match = func(r *traffic.Refused) bool {
+			return q.MatchesReason(r.Reason) && q.MatchesOutcome(model.OutcomeOf(r.Reason)) && q.MatchesClient(r.Client) && q.MatchesService(r.Service.Service)
+		}
+	}
+	sums, reasons := s.config.Traffic.Sums(now, q.Top, match)
 	out.Reasons = reasons
 	for i := range sums {
 		r := &sums[i]

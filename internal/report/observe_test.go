@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -79,8 +80,22 @@ func TestObserved(t *testing.T) {
 		}
 	}
 	r, _ := observe(t, s, "client=10.1.0.7&top=9")
-	if len(r.Refused) != 2 || r.Refused[0].ServiceText() != "shop/web:http" || r.Refused[1].Frontend != "10.96.9.9:80" || r.Reasons["denied"] != 2 || len(r.Meanings) != 2 || r.Meanings[1].Ends != "dropped" {
+	if len(r.Refused) != 2 || r.Refused[0].ServiceText() != "shop/web:http" || r.Refused[1].Frontend != "10.96.9.9:80" || r.Reasons["denied"] != 1 || len(r.Meanings) != 2 || r.Meanings[1].Ends != "dropped" {
 		t.Errorf("%+v", r)
+	}
+	// The numbers by reason are about the same events as the sums.
+	for query, want := range map[string]map[string]uint64{
+		"top=9":                          {"denied": 2, "unused-address": 1},
+		"top=9&client=10.1.0.7":          {"denied": 1, "unused-address": 1},
+		"top=1&client=10.1.0.7":          {"denied": 1, "unused-address": 1}, // also of sums that are left out
+		"top=9&reason=denied":            {"denied": 2},
+		"top=9&outcome=endpoint-refused": nil,
+		"top=9&service=shop/web":         {"denied": 2},
+		"top=9&namespace=other":          nil,
+	} {
+		if r, _ := observe(t, s, query); !maps.Equal(r.Reasons, want) {
+			t.Errorf("%s: %v, want %v", query, r.Reasons, want)
+		}
 	}
 	for query, want := range map[string]int{"top=9&outcome=refused": 3, "top=9&outcome=endpoint-refused": 0} {
 		if r, _ := observe(t, s, query); len(r.Refused) != want {

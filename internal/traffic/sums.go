@@ -104,7 +104,8 @@ func counted(reason string) string {
 }
 
 // Sums returns the sums of the last minutes that match, the largest ones first, at most so
-// many, and the number of all events by reason.
+// many, and the number of events by reason: without match that of all events, else of the sums that match, also of
+// those that are left out.
 func (l *Log) Sums(now time.Time, limit int, match func(*Refused) bool) (sums []Sum, reasons map[string]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +117,10 @@ func (l *Log) Sums(now time.Time, limit int, match func(*Refused) bool) (sums []
 		if m.keys == nil || m.number <= number-window {
 			continue
 		}
-		for reason, n := range m.events {
-			reasons[reason] += n
+		if match == nil {
+			for reason, n := range m.events {
+				reasons[reason] += n
+			}
 		}
 		for _, e := range m.heap {
 			if match != nil && !match(&e.Refused) {
@@ -133,6 +136,9 @@ func (l *Log) Sums(now time.Time, limit int, match func(*Refused) bool) (sums []
 	}
 	for _, s := range all {
 		sums = append(sums, s)
+		if match != nil {
+			reasons[counted(s.Reason)] += s.Events
+		}
 	}
 	slices.SortFunc(sums, compareSums)
 	return sums[:min(len(sums), limit)], reasons
