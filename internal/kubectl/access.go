@@ -25,6 +25,8 @@ func (a Access) Config() (*rest.Config, error) {
 	rules.ExplicitPath = a.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context}).ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && a.Kubeconfig != "":
+		return nil, fmt.Errorf("--kubeconfig: %s names no API server: name a file that kubectl can use", a.Kubeconfig)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server: name a file with --kubeconfig, or set KUBECONFIG")
 	case err != nil:

@@ -142,7 +142,7 @@ func (c check) run(f *Facts, u Use) []Finding {
 }
 
 func (g Group) unseen(check string, err error) Finding {
-	return Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %v", g.words(), err), Remedy: g.remedy()}
+	return Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %s", g.words(), strings.ReplaceAll(err.Error(), "\n", "; ")), Remedy: g.remedy()}
 }
 
 func (g Group) words() string {

@@ -65,6 +65,7 @@ func TestFacts(t *testing.T) {
 		{"invisible processes", "kube-proxy", func(f *Facts) { f.AllProcesses = false }, Unseen, "hostPID"},
 		{"kube-proxy", "kube-proxy", func(f *Facts) { f.Processes = []host.Process{{PID: 9, Name: "kube-proxy"}} }, Warning, `process 9 ("kube-proxy")`},
 		{"no access", "nat-chains", func(f *Facts) { f.Hidden = map[Group]error{NFTables: errors.New("not permitted")} }, Unseen, "cannot read the rules of nf_tables: not permitted: run as root"},
+		{"no access twice", "forward-filter-legacy", func(f *Facts) { f.Hidden = map[Group]error{IPTables: errors.Join(errors.New("a"), errors.New("b"))} }, Unseen, "cannot read the rules of iptables-legacy: a; b: run as root"},
 		{"a verdict map", "forward-filter", func(f *Facts) {
 			f.Chains = []Chain{{Family: "inet", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Unknown}}}}
 		}, Warning, "cannot be seen from here"},

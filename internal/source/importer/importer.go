@@ -76,7 +76,7 @@ func Parse(text string, o Options) (*Config, error) {
 	case IPVS:
 		c, err = readIPVS(text)
 	case "":
-		return nil, errors.New("is of no known format: it has no section of HAProxy, no virtual_server of keepalived, and no line of ipvsadm -S -n")
+		return nil, errors.New("is of no known format: it has no section of HAProxy, no virtual_server of keepalived, and no line of ipvsadm -S -n: name another file, or its format with --format")
 	default:
 		return nil, fmt.Errorf("%q is not a format: %s", o.Format, suggest.OneOf(Formats...))
 	}

@@ -241,7 +241,7 @@ func TestComments(t *testing.T) {
 // TestErrors: what cannot be read names the line.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"hello":                                  "is of no known format",
+		"hello":                                  "no line of ipvsadm -S -n: name another file, or its format with --format",
 		"global\n":                               "as a configuration of haproxy, it has no frontend or listen section",
 		"global\nlog \"a\n":                      `line 2: a text in " has no end`,
 		"log x\nlisten y\n":                      `line 1: "log" is before the first section`,
