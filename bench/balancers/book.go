@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nftproxy/nftproxy/bench/layout"
+	"github.com/nftproxy/nftproxy/bench/command"
 	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/bench/results"
 )
@@ -114,15 +114,10 @@ func format(v float64) string {
 
 // write writes a file of results.
 func (k *book) write(path string) error {
-	m, err := results.ThisMachine()
+	f, err := command.Results(nftproxyPath, nil)
 	if err != nil {
 		return err
 	}
-	rules, err := layout.Of(nftproxyPath)
-	if err != nil {
-		return err
-	}
-	f := results.File{Machine: m, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(), Versions: map[string]string{}}
 	for _, b := range k.plan.balancers {
 		if v := b.version(); v != "" {
 			f.Versions[nameOfProgram(b)] = v

@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/command"
-	"github.com/nftproxy/nftproxy/bench/layout"
-	"github.com/nftproxy/nftproxy/bench/results"
 )
 
 func main() { command.Main("checks", measureCommand) }
@@ -49,7 +47,11 @@ func measureCommand(ctx context.Context, args []string) error {
 	if err != nil || *out == "" {
 		return err
 	}
-	return p.write(*out, records)
+	file, err := command.Results(p.nftproxy, records)
+	if err != nil {
+		return err
+	}
+	return file.Write(*out)
 }
 
 // parse reads lists of sizes and intervals.
@@ -69,23 +71,4 @@ func (p *plan) parse(sizes, intervals string) error {
 		p.intervals = append(p.intervals, d)
 	}
 	return nil
-}
-
-// write writes the results.
-func (p *plan) write(path string, records []results.Record) error {
-	machine, err := results.ThisMachine()
-	if err != nil {
-		return err
-	}
-	rules, err := layout.Of(p.nftproxy)
-	if err != nil {
-		return err
-	}
-	version, err := command.Version(p.nftproxy)
-	if err != nil {
-		return err
-	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
-		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}
-	return file.Write(path)
 }

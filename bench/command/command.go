@@ -11,6 +11,10 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/bench/layout"
+	"github.com/nftproxy/nftproxy/bench/results"
 )
 
 // Main runs a program with its arguments until it ends or is interrupted, and ends the process.
@@ -33,4 +37,23 @@ func Version(program string) (string, error) {
 		return "", fmt.Errorf("ask %s for its version: got %q, %w", program, out, err)
 	}
 	return words[1], nil
+}
+
+// Results returns what a file of results says besides its records: this machine, its load and
+// the time now, and the program that is measured with its rules.
+func Results(program string, records []results.Record) (*results.File, error) {
+	machine, err := results.ThisMachine()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := layout.Of(program)
+	if err != nil {
+		return nil, err
+	}
+	version, err := Version(program)
+	if err != nil {
+		return nil, err
+	}
+	return &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
+		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}, nil
 }

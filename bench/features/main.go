@@ -60,11 +60,11 @@ func measureCommand(ctx context.Context, args []string) error {
 	if *out == "" {
 		return nil
 	}
-	version, err := command.Version(p.nftproxy)
+	file, err := command.Results(p.nftproxy, p.records(all))
 	if err != nil {
 		return err
 	}
-	return p.write(*out, version, all)
+	return file.Write(*out)
 }
 
 const guestProgram = "/nftproxy"

@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nftproxy/nftproxy/bench/layout"
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -157,18 +156,8 @@ func (p *plan) table(all map[string]*found) string {
 	return text.String()
 }
 
-// write writes the results.
-func (p *plan) write(path, version string, all map[string]*found) error {
-	machine, err := results.ThisMachine()
-	if err != nil {
-		return err
-	}
-	rules, err := layout.Of(p.nftproxy)
-	if err != nil {
-		return err
-	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
-		Versions: map[string]string{string(results.Nftproxy): version}}
+// records returns the results.
+func (p *plan) records(all map[string]*found) (out []results.Record) {
 	for _, f := range p.features {
 		r := all[f.name]
 		record := results.Record{
@@ -179,7 +168,7 @@ func (p *plan) write(path, version string, all map[string]*found) error {
 			record.Ratios = map[results.Operation]*results.Distribution{results.Operation(f.beside): results.Values(r.ratios)}
 			record.Added = results.Values(r.added)
 		}
-		file.Records = append(file.Records, record)
+		out = append(out, record)
 	}
-	return file.Write(path)
+	return out
 }

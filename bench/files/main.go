@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/command"
-	"github.com/nftproxy/nftproxy/bench/layout"
-	"github.com/nftproxy/nftproxy/bench/results"
 )
 
 func main() { command.Main("files", measureCommand) }
@@ -42,24 +40,9 @@ func measureCommand(ctx context.Context, args []string) error {
 	if err != nil || *out == "" {
 		return err
 	}
-	return p.write(*out, records)
-}
-
-// write writes the results.
-func (p *plan) write(path string, records []results.Record) error {
-	machine, err := results.ThisMachine()
+	file, err := command.Results(p.nftproxy, records)
 	if err != nil {
 		return err
 	}
-	rules, err := layout.Of(p.nftproxy)
-	if err != nil {
-		return err
-	}
-	version, err := command.Version(p.nftproxy)
-	if err != nil {
-		return err
-	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
-		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}
-	return file.Write(path)
+	return file.Write(*out)
 }

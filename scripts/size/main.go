@@ -13,9 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
-	"github.com/nftproxy/nftproxy/bench/layout"
+	"github.com/nftproxy/nftproxy/bench/command"
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
@@ -50,7 +49,11 @@ func run(args []string) error {
 	if err != nil || *out == "" {
 		return err
 	}
-	return write(*out, stripped, *version, records)
+	file, err := command.Results(stripped, records)
+	if err != nil {
+		return err
+	}
+	return file.Write(*out)
 }
 
 // measure returns what is known of a program, in builds with symbols and without.
@@ -82,18 +85,4 @@ func measure(full, stripped string, runs int) ([]results.Record, error) {
 
 func record(op results.Operation, name string, p *results.Part) results.Record {
 	return results.Record{Program: results.Nftproxy, Operation: op, Scenario: name, Part: p}
-}
-
-func write(path, program, version string, records []results.Record) error {
-	machine, err := results.ThisMachine()
-	if err != nil {
-		return err
-	}
-	rules, err := layout.Of(program)
-	if err != nil {
-		return err
-	}
-	file := &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
-		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}
-	return file.Write(path)
 }
