@@ -1,5 +1,5 @@
 // Command packages tries the Debian package in an emulated machine with systemd: install,
-// follow files, crash, hang, mistakes in files, an upgrade under load, removal. It runs
+// follow files, crash, hang, a relay over restarts, mistakes in files, an upgrade under load, removal. It runs
 // on Debian, as root:
 //
 //	go run ./test/packages

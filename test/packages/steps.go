@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,6 +33,7 @@ func runSteps() error {
 		{"the sandbox", sandbox},
 		{"kill -9 under load", kill},
 		{"a hanging process", hang},
+		{"a relay over restarts", relay},
 		{"mistakes in files, over restarts", mistakes},
 		{"reload", reload},
 		{"upgrade under load", upgrade},
@@ -211,18 +214,78 @@ func kill() error {
 }
 
 func hang() error {
-	if err := errors.Join(os.MkdirAll(dropIn[:strings.LastIndex(dropIn, "/")], 0o755),
-		os.WriteFile(dropIn, []byte("[Service]\nWatchdogSec=10s\n"), 0o644)); err != nil {
-		return err
-	}
-	if _, err := sh("systemctl daemon-reload && systemctl restart nftproxy"); err != nil {
+	if err := errors.Join(setDropIn("WatchdogSec=10s"), says("", "systemctl restart nftproxy")); err != nil {
 		return err
 	}
 	err := underLoad(func() error {
 		return restarts(func(pid string) error { _, err := sh("kill -STOP %s", pid); return err })
 	})
 	return errors.Join(err, says("Watchdog timeout", "journalctl --no-pager -u nftproxy"),
-		os.Remove(dropIn), says("", "systemctl daemon-reload && systemctl restart nftproxy"))
+		resetDropIn(), says("", "systemctl restart nftproxy"))
+}
+
+// relay: systemd keeps the port of the relay while it restarts the process, so that clients wait
+// instead of being refused, and closes it when the unit is stopped.
+func relay() error {
+	const address, file = "203.0.113.30", confDir + "relayed.yaml"
+	balance := "kind: Balance\nname: relayed\nlisten: " + address + ":80\nbackends: [10.0.1.2:8080, 10.0.2.2:8080]\n" +
+		"check: {tcp, timeout: 2s, fall: 5}\nrelay: true\n"
+	if err := errors.Join(os.WriteFile(file, []byte(balance), 0o644), serves(address, "server1", "server2"), keepsPorts(1)); err != nil {
+		return err
+	}
+	// The second process must not come before the client.
+	if err := setDropIn("RestartSec=20s"); err != nil {
+		return err
+	}
+	err := restarts(func(pid string) error {
+		if _, err := sh("kill -9 %s", pid); err != nil {
+			return err
+		}
+		if err := eventually(func() error { return says("auto-restart", "systemctl show -p SubState nftproxy") }); err != nil {
+			return err
+		}
+		return says("server", "ip netns exec client curl -sS --max-time 100 http://%s", address)
+	})
+	// Connections that are open end with the process, which is curl's code 52 or 56. 7: refused.
+	_, restartErr := sh("systemctl restart nftproxy & while kill -0 $!; do ip netns exec client curl -s -o /dev/null --max-time 100 http://%s; "+
+		"[ $? != 7 ] || exit 7; done; wait", address)
+	if err := errors.Join(err, restartErr, serves(address, "server1", "server2"), keepsPorts(1)); err != nil {
+		return err
+	}
+	if _, err := sh("systemctl stop nftproxy"); err != nil {
+		return err
+	}
+	return errors.Join(
+		says("code 7", "ip netns exec client curl -s --max-time 100 http://%s; echo code $?", address), keepsPorts(0),
+		resetDropIn(), says("", "systemctl start nftproxy"), serves(address, "server1", "server2"), os.Remove(file), keepsPorts(0))
+}
+
+// keepsPorts waits until systemd keeps so many ports for the next process: one for each family of the
+// addresses.
+func keepsPorts(n int) error {
+	return eventually(func() error {
+		if kept := property("NFileDescriptorStore"); kept != strconv.Itoa(n) {
+			return fmt.Errorf("systemd keeps %s ports, want %d", kept, n)
+		}
+		return nil
+	})
+}
+
+// setDropIn changes a setting of the unit.
+func setDropIn(setting string) error {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(dropIn), 0o755), os.WriteFile(dropIn, []byte("[Service]\n"+setting+"\n"), 0o644)); err != nil {
+		return err
+	}
+	_, err := sh("systemctl daemon-reload")
+	return err
+}
+
+func resetDropIn() error {
+	if err := os.Remove(dropIn); err != nil {
+		return err
+	}
+	_, err := sh("systemctl daemon-reload")
+	return err
 }
 
 // mistakes: a bad file, and a file that becomes bad, keep no Service from being served,
