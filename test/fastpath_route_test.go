@@ -3,10 +3,13 @@
 package test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -50,6 +53,135 @@ func TestFastPathMarkedRoute(t *testing.T) {
 	c.startServing(web)
 	c.openFastFrom(t, c.Pods[1], web.clusterIP) // others join with one of their first packets
 	pod.TestScript(t, "nft add table inet way '{ counter second { }; chain input { type filter hook input priority 0; iifname second counter name second; }; }'")
+	c.marks(t, c.Pods[1], pod)
+	marked := c.openFastFrom(t, c.Pods[1], web.clusterIP)
+	c.nft("delete", "table", "inet", "marks")
+	others := openFlowsFor(t, c.Pods[1], web.clusterIP, answerTime)
+	for second, flows := range map[bool][]flow{true: marked, false: others} {
+		for _, f := range flows {
+			before := counted(t, pod, "inet way", "second")
+			f.goesOn(t, "no rule sets marks any more")
+			if got := counted(t, pod, "inet way", "second") > before; got != second {
+				t.Errorf("%s %s: it goes the second way: %t, want %t", f.network, f.family, got, second)
+			}
+		}
+	}
+	c.areFast(t, marked)
+}
+
+// 9.30: a connection that was there before it may take the fast path, and whose next packet is an answer. Its questions have a
+// mark that chooses their route, and answers have none: it takes the fast path with a question, and questions keep their route.
+func TestFastPathMarkedQuestions(t *testing.T) {
+	c := fastCluster(t, 2, "services")
+	pod := c.Pods[0]
+	const port = 9000
+	web := service{Name: "web", N: 1, Pods: c.Pods[:1], Target: port}
+	speak := c.speaker(t, pod, port)
+	c.write(web)
+	c.startServing(web)
+	pod.TestScript(t, "nft add table inet way '{ counter second { }; chain input { type filter hook input priority 0; iifname second counter name second; }; }'")
+	c.marks(t, c.Pods[1], pod)
+	flows := openFlowsFor(t, c.Pods[1], web.clusterIP, answerTime)
+	for _, f := range flows {
+		eventually(t, func() error {
+			f.goesOn(t, "it stays with the rules")
+			if entry := c.entry(f); !strings.Contains(entry, "[ASSURED]") {
+				return fmt.Errorf("%s %s: not assured: %s", f.network, f.family, entry)
+			}
+			return nil
+		})
+	}
+	web.Annotations = map[string]string{"nftproxy.dev/fast-path": "use"}
+	c.write(web)
+	netlab.Eventually(t, startTime, func() error {
+		list, err := c.Node.Output("nft", "list", "table", "inet", "nftproxy-fast-path")
+		for _, part := range []string{"10.96.0.1 . udp . 80", "fd00:10:96::1 . udp . 80", "second"} {
+			if err != nil || !strings.Contains(list, part) {
+				return fmt.Errorf("the table has no %s: %v\n%s", part, err, list)
+			}
+		}
+		return nil
+	})
+	speak()
+	for _, f := range flows {
+		if got, err := f.Hear(); err != nil || got.Name != f.peer {
+			t.Fatalf("%s %s: heard %v, %v, want a line of %s", f.network, f.family, got, err, f.peer)
+		}
+	}
+	for _, f := range flows {
+		const questions = 10
+		before := counted(t, pod, "inet way", "second")
+		for range questions {
+			f.goesOn(t, "an answer came first")
+		}
+		if n := counted(t, pod, "inet way", "second") - before; n < questions {
+			t.Errorf("%s %s: %d packets of %d questions went the second way", f.network, f.family, n, questions)
+		}
+		c.isFast(t, f)
+	}
+}
+
+// speaker starts a server of TCP and UDP on a pod, which answers each line as others do. It returns a function that sends a line
+// to all clients.
+func (c *cluster) speaker(t *testing.T, pod *netlab.Host, port uint16) (speak func()) {
+	t.Helper()
+	var mu sync.Mutex
+	say := make(map[string]func() error) // by client
+	hears := func(client net.Addr, answer func(line []byte) error) {
+		line := fmt.Appendf(nil, "%s %d %s\n", pod.Name, port, netip.MustParseAddrPort(client.String()).Addr().Unmap())
+		mu.Lock()
+		defer mu.Unlock()
+		say[client.Network()+client.String()] = func() error { return answer(line) }
+		_ = answer(line) // the client may have gone
+	}
+	leaves := func(client net.Addr) {
+		mu.Lock()
+		defer mu.Unlock()
+		delete(say, client.Network()+client.String())
+	}
+	for _, family := range model.Families {
+		at := netip.AddrPortFrom(pod.Address(family), port).String()
+		listener, err := pod.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		datagrams, err := pod.ListenPacket("udp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close(); datagrams.Close() })
+		go func() {
+			for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+				go func() {
+					defer conn.Close()
+					defer leaves(conn.RemoteAddr())
+					for lines := bufio.NewScanner(conn); lines.Scan(); {
+						hears(conn.RemoteAddr(), func(line []byte) error { _, err := conn.Write(line); return err })
+					}
+				}()
+			}
+		}()
+		go func() {
+			buffer := make([]byte, 1500)
+			for _, from, err := datagrams.ReadFrom(buffer); err == nil; _, from, err = datagrams.ReadFrom(buffer) {
+				hears(from, func(line []byte) error { _, err := datagrams.WriteTo(line, from); return err })
+			}
+		}()
+	}
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for client, line := range say {
+			if err := line(); err != nil {
+				t.Errorf("speak to %s: %v", client, err)
+			}
+		}
+	}
+}
+
+// marks lets a rule mark packets of a client, and routes marked packets to a pod by a second pair of devices.
+func (c *cluster) marks(t *testing.T, client, pod *netlab.Host) {
+	t.Helper()
 	const mark, table = 7, 100
 	c.second(t, pod, table)
 	for _, family := range model.Families {
@@ -65,20 +197,7 @@ func TestFastPathMarkedRoute(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.nftLoad(fmt.Sprintf("table inet marks { chain prerouting { type filter hook prerouting priority mangle; iifname %s meta mark set %d; }; }", c.Pods[1].Name, mark))
-	marked := c.openFastFrom(t, c.Pods[1], web.clusterIP)
-	c.nft("delete", "table", "inet", "marks")
-	others := openFlowsFor(t, c.Pods[1], web.clusterIP, answerTime)
-	for second, flows := range map[bool][]flow{true: marked, false: others} {
-		for _, f := range flows {
-			before := counted(t, pod, "inet way", "second")
-			f.goesOn(t, "no rule sets marks any more")
-			if got := counted(t, pod, "inet way", "second") > before; got != second {
-				t.Errorf("%s %s: it goes the second way: %t, want %t", f.network, f.family, got, second)
-			}
-		}
-	}
-	c.areFast(t, marked)
+	c.nftLoad(fmt.Sprintf("table inet marks { chain prerouting { type filter hook prerouting priority mangle; iifname %s meta mark set %d; }; }", client.Name, mark))
 }
 
 // second connects the node with a pod by a second pair of devices. The routes of the pod move there, and the node gets

@@ -129,14 +129,20 @@ func TestFastPathListed(t *testing.T) {
 // isMarked reports whether the entry of a flow in connection tracking has the mark of flow tables.
 func (c *cluster) isMarked(f flow) bool {
 	c.t.Helper()
+	return strings.Contains(c.entry(f), "[OFFLOAD]")
+}
+
+// entry returns the entry of a flow in connection tracking.
+func (c *cluster) entry(f flow) string {
+	c.t.Helper()
 	list := c.mustRun(0, exec.Command("conntrack", "-L", "-f", strings.ToLower(f.family.String()), "-p", f.network, "--orig-port-src", fmt.Sprint(f.Client().Port())))
 	for line := range strings.Lines(list) {
 		if strings.Contains(line, fmt.Sprintf(" src=%s ", f.Client().Addr())) {
-			return strings.Contains(line, "[OFFLOAD]")
+			return line
 		}
 	}
 	c.t.Fatalf("%s %s: no entry in connection tracking:\n%s", f.network, f.family, list)
-	return false
+	return ""
 }
 
 // segment returns how many bytes the client sends in a segment at most.

@@ -86,7 +86,7 @@ func newRoom(families []model.Family) (r *room, err error) {
 // noFlowTables explains why a table with a flow table cannot be made.
 func noFlowTables(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("the kernel has no flow tables (CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET, CONFIG_NFT_FLOW_OFFLOAD): %w", err)
+		return fmt.Errorf("the kernel has no flow tables (CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET, CONFIG_NFT_FLOW_OFFLOAD, CONFIG_NFT_FIB_INET): %w", err)
 	}
 	return err
 }

@@ -140,7 +140,12 @@ const firstRegister = unix.NFT_REG32_00
 // rule returns
 //
 //	ct status & (assured | dnat) == assured | dnat ct state established meta nfproto ipv4
-//	ct original ip daddr . meta l4proto . ct original proto-dst @frontends4 flow add @flows
+//	ct original ip daddr . meta l4proto . ct original proto-dst @frontends4
+//	fib saddr . mark . iif oif exists flow add @flows
+//
+// The other direction of the connection gets the route that the kernel finds with the mark of this packet. So only a packet
+// counts whose way back, with its mark, leads to the device at which it has arrived: an answer without a mark must not decide
+// about the route of marked questions (TestFastPathMarkedQuestions).
 func (t *table) rule(f model.Family) []expr.Any {
 	status := uint32(statusAssured | statusDNAT)
 	if t.early {
@@ -161,6 +166,8 @@ func (t *table) rule(f model.Family) []expr.Any {
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: firstRegister + words},
 			&expr.Ct{Key: expr.CtKeyPROTODST, Register: firstRegister + words + 1, Direction: expr.CtDirOriginal},
 			&expr.Lookup{SourceRegister: firstRegister, SetName: s.Name, SetID: s.ID},
+			&expr.Fib{Register: 1, ResultOIF: true, FlagSADDR: true, FlagMARK: true, FlagIIF: true, FlagPRESENT: true},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{1}},
 			&expr.FlowOffload{Name: flowtableName},
 		})
 }

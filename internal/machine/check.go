@@ -46,19 +46,20 @@ type Use struct {
 
 // Pages that findings refer to.
 const (
-	pageBeside     = "docs/compatibility.md#what-to-set"
-	pageStandalone = "docs/standalone.md#what-to-know"
-	pageRanges     = "docs/check.md#addresses-of-load-balancers"
-	pageAddresses  = "docs/check.md#addresses-of-services"
-	pageMachine    = "docs/runbooks.md#nftproxymachineproblem"
-	pageMigration  = "docs/migration.md"
-	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
-	pageOwnership  = "docs/ruleset.md#table-ownership"
-	pageObserve    = "docs/observe.md#turn-it-on"
-	pageGroup      = "docs/observe.md#beside-other-programs"
-	pageFlowTables = "docs/compatibility.md#flow-tables"
-	pageFastPath   = "docs/fast-path.md"
-	pageUntried    = "docs/compatibility.md#what-was-not-tried"
+	pageBeside       = "docs/compatibility.md#what-to-set"
+	pageStandalone   = "docs/standalone.md#what-to-know"
+	pageRanges       = "docs/check.md#addresses-of-load-balancers"
+	pageAddresses    = "docs/check.md#addresses-of-services"
+	pageMachine      = "docs/runbooks.md#nftproxymachineproblem"
+	pageMigration    = "docs/migration.md"
+	pageKernels      = "docs/ruleset.md#kernels-and-versions-of-nft"
+	pageOwnership    = "docs/ruleset.md#table-ownership"
+	pageObserve      = "docs/observe.md#turn-it-on"
+	pageGroup        = "docs/observe.md#beside-other-programs"
+	pageFlowTables   = "docs/compatibility.md#flow-tables"
+	pageFastPath     = "docs/fast-path.md"
+	pageMarkedRoutes = "docs/fast-path.md#routes-that-depend-on-marks"
+	pageUntried      = "docs/compatibility.md#what-was-not-tried"
 )
 
 // check is one question about the machine.
@@ -86,7 +87,7 @@ var checks = []check{
 	{"nat-chains", []Group{NFTables}, false, natChains},
 	{"notrack", []Group{NFTables}, false, noTrack},
 	{"flow-tables", []Group{NFTables}, false, flowTablesFound},
-	{"fast-path", nil, false, fastPath},
+	{"fast-path", []Group{Routes}, false, fastPath},
 	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
 	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
 	{"other-proxies", []Group{Links}, false, otherProxies},

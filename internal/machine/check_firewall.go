@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // passage says whether a filter lets new connections to endpoints pass.
@@ -317,6 +318,10 @@ func fastPath(f *Facts, u Use) []Finding {
 	}
 	if len(f.FlowTables) > 0 {
 		message += fmt.Sprintf("; connections that another flow table (%s) takes first stay there", names(f.FlowTables))
+	}
+	if f.PolicyRules > 0 {
+		message += fmt.Sprintf("; with %s of policy routing, one packet decides about the route of its connection (%s)",
+			terminal.Count(f.PolicyRules, "rule"), pageMarkedRoutes)
 	}
 	return []Finding{{Level: OK, Documentation: pageFastPath, Message: message}}
 }

@@ -129,18 +129,20 @@ func TestFastPath(t *testing.T) {
 		name   string
 		use    Use
 		others []string // flow tables
+		rules  int      // of policy routing
 		level  Level
 		says   []string
 		not    string
 	}{
-		{"off", Use{}, nil, Problem, nil, "fast path"},
-		{"passes", Use{FastPath: passes}, nil, OK, []string{"established connections skip the rules"}, "TCP"},
-		{"fails", Use{FastPath: func() error { return errors.New("no flow tables") }}, nil, Warning, []string{"--fast-path has no effect: no flow tables"}, ""},
-		{"closes TCP", Use{FastPath: passes, ClosesTCP: true}, nil, OK, []string{"of TCP only those to Services with nftproxy.dev/on-failure: keep"}, ""},
-		{"beside another", Use{FastPath: passes, ClosesTCP: true}, []string{"inet calico"}, OK, []string{"of TCP only", "another flow table (inet calico) takes first"}, ""},
+		{"off", Use{}, nil, 0, Problem, nil, "fast path"},
+		{"passes", Use{FastPath: passes}, nil, 0, OK, []string{"established connections skip the rules"}, "TCP"},
+		{"fails", Use{FastPath: func() error { return errors.New("no flow tables") }}, nil, 0, Warning, []string{"--fast-path has no effect: no flow tables"}, ""},
+		{"closes TCP", Use{FastPath: passes, ClosesTCP: true}, nil, 0, OK, []string{"of TCP only those to Services with nftproxy.dev/on-failure: keep"}, ""},
+		{"beside another", Use{FastPath: passes, ClosesTCP: true}, []string{"inet calico"}, 0, OK, []string{"of TCP only", "another flow table (inet calico) takes first"}, ""},
+		{"policy routing", Use{FastPath: passes}, nil, 1, OK, []string{"1 rule of policy routing"}, ""},
 	} {
 		f := clean()
-		f.FlowTables = c.others
+		f.FlowTables, f.PolicyRules = c.others, c.rules
 		found := worst(f, c.use, "fast-path")
 		for _, text := range c.says {
 			if !strings.Contains(found.Message, text) {

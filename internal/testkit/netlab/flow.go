@@ -146,6 +146,11 @@ func (f *Flow) Ask() (Answer, error) {
 	if err := send(f.conn, []byte("?\n")); err != nil {
 		return Answer{}, err
 	}
+	return f.Hear()
+}
+
+// Hear waits for an answer, also one without a question.
+func (f *Flow) Hear() (Answer, error) {
 	if err := f.conn.SetReadDeadline(time.Now().Add(f.wait)); err != nil {
 		return Answer{}, err
 	}
