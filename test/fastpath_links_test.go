@@ -16,11 +16,11 @@ import (
 )
 
 // 9.30, 9.32, 9.36: clients and endpoints to which tunnels, VLANs and bonds lead, with the fast path, and beside flow
-// tables of others: endpoints are replaced, a client is denied, the Service is removed.
+// tables of others: endpoints are replaced, clients are denied, Services are removed.
 func TestFlowtablesLinks(t *testing.T) {
 	for _, name := range slices.Concat([]string{"nftproxy"}, slices.Sorted(maps.Keys(flowtables))) {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 2)
+			c := newCluster(t, 1)
 			behind := c.behind(netlab.Kinds...)
 			if rules, another := flowtables[name]; another {
 				c.offload(rules)
@@ -28,29 +28,33 @@ func TestFlowtablesLinks(t *testing.T) {
 				c.flags = append([]string{"--fast-path=all"}, c.flags...)
 				c.nftLoad(forwarded)
 			}
-			web, api := service{Name: "web", N: 1, Pods: c.Pods[:1]}, service{Name: "api", N: 2, Pods: behind[:1]}
-			c.write(web, api)
-			c.startServing(api)
-			flows := openFlowsFor(t, c.Client, func(f model.Family) netip.AddrPort { return web.nodePort(c.Node, f) }, answerTime)
-			for _, from := range append(behind, c.Client) {
-				flows = append(flows, openFlowsFor(t, from, web.clusterIP, answerTime)...)
+			var webs []service // one for each kind of link to its client
+			for i, pod := range behind {
+				webs = append(webs, service{Name: "web-" + pod.Name, N: i + 1, Pods: c.Pods})
 			}
-			c.areFast(t, flows)
-			for _, pod := range append(behind, c.Pods[1]) {
-				web.Pods = []*netlab.Host{pod}
-				c.write(web, api)
-				c.goTo(t, flows, web)
+			c.write(webs...)
+			c.startServing(webs[len(webs)-1])
+			flows := make([][]flow, len(behind))
+			for i, from := range behind {
+				flows[i] = c.openFastFrom(t, from, webs[i].clusterIP)
 			}
-			c.failsOver(t, flows)
-			var denied []flow
-			for _, from := range append(behind, c.Client) {
-				denied = append(denied, openFlowsFor(t, from, api.clusterIP, answerTime)...)
+			for i := range webs { // the next kind leads to the endpoint
+				webs[i].Pods = []*netlab.Host{behind[(i+1)%len(behind)]}
 			}
-			c.areFast(t, denied)
-			api.Annotations = listed(nil, addressesOf(append(behind, c.Client)...))
-			c.write(web, api)
-			c.cut(t, denied, "clients are denied")
-			c.removed(t, flows)
+			c.write(webs...)
+			var others []flow
+			for i, web := range webs {
+				c.goTo(t, flows[i], web)
+				others = append(others, c.openFastFrom(t, c.Client, web.clusterIP)...)
+			}
+			others = append(others, c.openFastFrom(t, c.Client, func(f model.Family) netip.AddrPort { return webs[0].nodePort(c.Node, f) })...)
+			c.failsOver(t, slices.Concat(append(flows, others)...))
+			for i, pod := range behind {
+				webs[i].Annotations = listed(nil, addressesOf(pod))
+			}
+			c.write(webs...)
+			c.cut(t, slices.Concat(flows...), "clients are denied")
+			c.removed(t, others)
 		})
 	}
 }

@@ -21,7 +21,7 @@ const (
 	guestJobs      = "/jobs.json"
 	guestSource    = "/src"
 	guestPrograms  = "/tests"
-	packageTimeout = "30m"
+	packageTimeout = "50m"
 )
 
 // boot runs the tests in a virtual machine.

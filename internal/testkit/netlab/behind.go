@@ -11,7 +11,7 @@ import (
 )
 
 // Kinds are the kinds of links that AddBehind makes.
-var Kinds = []string{"vxlan", "vlan", "bond", "vlan-on-bond"}
+var Kinds = []string{"vxlan", "vlan", "bond", "vlan-on-bond", "lacp", "vxlan-ipv6", "geneve", "ipip", "wireguard"}
 
 // Ranges of the ends of these links, and of what tunnels go through. The kind is in the third byte or the fourth
 // word.
@@ -49,7 +49,7 @@ func network(format string, n int) netip.Prefix { return netip.MustParsePrefix(f
 
 // Cables returns the devices below a link, at both of its ends.
 func Cables(kind string) []string {
-	if strings.Contains(kind, "bond") {
+	if strings.Contains(kind, "bond") || kind == "lacp" {
 		return []string{kind + "-a", kind + "-b"}
 	}
 	return []string{kind + "-a"}
@@ -73,6 +73,13 @@ func (l *Lab) link(kind string, other *Host, n int) error {
 			return err
 		}
 	}
+	if kind == "lacp" {
+		for _, h := range []*Host{l.Node, other} {
+			if err := h.Do(func() error { return awaitAggregate(Cables(kind)) }); err != nil {
+				return err
+			}
+		}
+	}
 	// Addresses of IPv6 wait for the carrier, which a bond has when both ends are up.
 	for i, h := range []*Host{l.Node, other} {
 		err := h.Do(func() error {
@@ -93,20 +100,15 @@ func addLink(kind string, n, own, other int) error {
 	attrs.Name = kind
 	cables := Cables(kind)
 	switch kind {
-	case "vxlan":
-		v4, v6 := network(outerv4, n), network(outerv6, n)
-		if err := addAddresses(cables[0], netip.PrefixFrom(nth(v4, own), v4.Bits()), netip.PrefixFrom(nth(v6, own), v6.Bits())); err != nil {
-			return err
-		}
-		const id, port = 1, 4789
-		return netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: id, SrcAddr: nth(v4, own).AsSlice(), Group: nth(v4, other).AsSlice(), Port: port})
 	case "vlan":
 		return addVLAN(attrs, cables[0])
 	case "bond":
-		return addBond(kind, cables)
-	default:
+		return addBond(kind, netlink.BOND_MODE_ACTIVE_BACKUP, cables)
+	case "lacp":
+		return addBond(kind, netlink.BOND_MODE_802_3AD, cables)
+	case "vlan-on-bond":
 		const below = "below"
-		if err := addBond(below, cables); err != nil {
+		if err := addBond(below, netlink.BOND_MODE_ACTIVE_BACKUP, cables); err != nil {
 			return err
 		}
 		if err := linkUp(below); err != nil {
@@ -114,6 +116,15 @@ func addLink(kind string, n, own, other int) error {
 		}
 		return addVLAN(attrs, below)
 	}
+	v4, v6 := network(outerv4, n), network(outerv6, n)
+	if err := addAddresses(cables[0], netip.PrefixFrom(nth(v4, own), v4.Bits()), netip.PrefixFrom(nth(v6, own), v6.Bits())); err != nil {
+		return err
+	}
+	outer := v4
+	if kind == "vxlan-ipv6" {
+		outer = v6
+	}
+	return addTunnel(attrs, uint32(n+1), nth(outer, own), nth(outer, other))
 }
 
 func addVLAN(attrs netlink.LinkAttrs, on string) error {
@@ -124,30 +135,4 @@ func addVLAN(attrs netlink.LinkAttrs, on string) error {
 	attrs.ParentIndex = parent.Attrs().Index
 	const id = 100
 	return netlink.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: id})
-}
-
-// addBond adds a bond of which one device works at a time, the first one while it has a carrier: the other end uses
-// the same.
-func addBond(name string, devices []string) error {
-	first, err := findLink(devices[0])
-	if err != nil {
-		return err
-	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
-	bond := netlink.NewLinkBond(attrs)
-	bond.Mode, bond.Miimon, bond.Primary = netlink.BOND_MODE_ACTIVE_BACKUP, 10 /* ms */, first.Attrs().Index
-	if err := netlink.LinkAdd(bond); err != nil {
-		return fmt.Errorf("add link %s: %w", name, err)
-	}
-	for _, d := range devices {
-		device, err := findLink(d)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(netlink.LinkSetDown(device), netlink.LinkSetMaster(device, bond)); err != nil {
-			return fmt.Errorf("add link %s to %s: %w", d, name, err)
-		}
-	}
-	return nil
 }

@@ -181,8 +181,11 @@ func addAddresses(name string, addrs ...netip.Prefix) error {
 			return fmt.Errorf("add address %s to link %s: %w", a, name, err)
 		}
 	}
-	if name == "lo" {
+	switch {
+	case name == "lo":
 		return waitForDelivery(addrs)
+	case link.Attrs().RawFlags&unix.IFF_NOARP != 0: // nothing asks for neighbours
+		return nil
 	}
 	return waitForNeighbours(name, addrs)
 }

@@ -48,22 +48,28 @@ func waitForDelivery(addrs []netip.Prefix) error {
 
 // await waits until all IPv6 addresses are ready.
 func await(addrs []netip.Prefix, ready func(netip.Addr) (bool, error)) error {
-	deadline := time.Now().Add(timeout)
 	for _, p := range addrs {
-		for ok := p.Addr().Is4(); !ok; {
-			var err error
-			if ok, err = ready(p.Addr()); err != nil {
-				return err
-			}
-			if !ok && time.Now().After(deadline) {
-				return fmt.Errorf("%s: %w", p.Addr(), os.ErrDeadlineExceeded)
-			}
-			if !ok {
-				time.Sleep(100 * time.Microsecond) // between two attempts
-			}
+		if p.Addr().Is4() {
+			continue
+		}
+		if err := until(timeout, func() (bool, error) { return ready(p.Addr()) }); err != nil {
+			return fmt.Errorf("%s: %w", p.Addr(), err)
 		}
 	}
 	return nil
+}
+
+// until waits until something is ready.
+func until(wait time.Duration, ready func() (bool, error)) error {
+	for deadline := time.Now().Add(wait); ; {
+		if ok, err := ready(); ok || err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return os.ErrDeadlineExceeded
+		}
+		time.Sleep(100 * time.Microsecond) // between two attempts
+	}
 }
 
 // joinedGroups returns the IPv6 multicast groups of a link.
