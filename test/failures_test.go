@@ -3,6 +3,8 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -32,13 +34,9 @@ func (w *ward) dial(s service) (stop func()) {
 // tracks reports whether the kernel adds connections to the packets that rules log.
 func (w *ward) tracks() (tracks bool) {
 	w.t.Helper()
-	err := w.Node.Do(func() error {
-		r, err := nflog.Open(9)
-		if err != nil {
-			return err
-		}
-		tracks = r.Tracks()
-		return r.Close()
+	err := w.Node.Do(func() (err error) {
+		tracks, err = nflog.Tracks()
+		return err
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -53,14 +51,8 @@ func TestFailuresAreNamed(t *testing.T) {
 	w.flags = slices.Concat(clusterCIDR, []string{"--observe=failures", "--observe-group=9"})
 	web := service{Name: "web", N: 1, Pods: w.Pods}
 	w.write(web)
-	tracks := w.tracks()
 	w.start()
 	w.page("/metrics", "\nnftproxy_observe_up 1\n")
-	if !tracks { // 17.13
-		w.inSync()
-		w.has([]string{"status"}, "NotObserved: ", "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT")
-		return
-	}
 	w.answered(web, w.Pods...)
 	stop := w.dial(web)
 	defer func() { stop() }()
@@ -88,13 +80,9 @@ func TestPassiveCheck(t *testing.T) {
 	w := newWard(t, 2)
 	web := service{Name: "web", N: 1, Pods: w.Pods, Annotations: map[string]string{"nftproxy.dev/health-check": "{passive: 2 of 3, interval: 1h}"}}
 	w.write(web)
-	tracks := w.tracks()
 	d := w.start()
 	w.page("/metrics", "\n")
 	w.has([]string{"status"}, "NotObserved: ", "Service default/web: its passive health check learns nothing: start nftproxy with --observe=failures")
-	if !tracks { // 17.13
-		return
-	}
 	d.stop(t)
 	w.flags = slices.Concat(clusterCIDR, []string{"--observe=failures", "--observe-group=9"})
 	w.start()
@@ -127,4 +115,62 @@ func (w *ward) fails(s service, pod *netlab.Host, texts ...string) {
 	stop := w.dial(s)
 	defer stop()
 	w.has([]string{"status"}, append(texts, "CheckFailing: ")...)
+}
+
+// TestSampledFrontends: 16.7, 17.11. Connections that pass are sampled, and none of them counts as lost: over all kinds of
+// addresses, with session affinity, to ranges of ports, to a frontend that is its own endpoint, and from the node.
+func TestSampledFrontends(t *testing.T) {
+	for _, level := range []string{"failures", "connections"} {
+		t.Run(level, func(t *testing.T) { sampleFrontends(t, level) })
+	}
+}
+
+func sampleFrontends(t *testing.T, level string) {
+	w := newWard(t, 3)
+	w.flags = slices.Concat(clusterCIDR, []string{"--observe=" + level, "--observe-group=9"})
+	plain := service{Name: "plain", N: 1, Pods: w.Pods[:2]}
+	sticky := service{Name: "sticky", N: 2, Pods: w.Pods[:2], Affinity: 100}
+	ranged := service{Name: "ranged", N: 3, Pods: w.Pods[:2], Annotations: map[string]string{"nftproxy.dev/ports": "8070-8090/tcp"}}
+	itself := service{Name: "itself", N: 4, Pods: w.Pods[2:], Port: echoPort, ExternalIPs: []string{w.Pods[2].IPv4.String(), w.Pods[2].IPv6.String()}}
+	w.write(plain, sticky, ranged, itself)
+	w.start()
+	w.page("/metrics", "\nnftproxy_observe_up 1\n")
+	w.inSync()
+	const dials = 4
+	for _, f := range model.Families {
+		for range dials {
+			for _, s := range []service{plain, sticky} {
+				for _, to := range s.frontends(w.Node, f) {
+					ask(t, w.Client, "tcp", to)
+				}
+				ask(t, w.Node, "tcp", s.clusterIP(f))
+			}
+			ask(t, w.Client, "tcp", ranged.ranged(f, echoPort)["ClusterIP"])
+			ask(t, w.Client, "tcp", netip.AddrPortFrom(w.Pods[2].Address(f), echoPort))
+		}
+	}
+	for _, s := range []string{"plain", "sticky", "ranged", "itself"} {
+		eventually(t, func() error {
+			answered, lost := w.sampled(s, "answered"), w.sampled(s, "dropped")+w.sampled(s, "refused")+w.sampled(s, "unanswered")
+			if lost > 0 {
+				t.Errorf("%s: %d connections that were answered count as failed", s, lost)
+			}
+			if answered < 2*dials {
+				return fmt.Errorf("%s: %d samples", s, answered)
+			}
+			return nil
+		})
+	}
+}
+
+// sampled returns the number of samples of a Service with an outcome.
+func (w *ward) sampled(name, outcome string) (n int) {
+	w.t.Helper()
+	a, err := get(w.Node, "GET", metricsAddress, "/metrics", "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(a.body, fmt.Sprintf("\nnftproxy_sampled_connections_total{namespace=\"default\",outcome=%q,service=%q} ", outcome, name))
+	_, _ = fmt.Sscan(after, &n) // none yet
+	return n
 }

@@ -112,7 +112,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 		use.FastPath = func() error { return fastpath.Tested(c.Context()) }
 	}
 	if cfg.Node.Observe.Refusals() {
-		use.Observe = func() error { return machine.CanObserve(cfg.Node.Observe.Level) }
+		use.Observe = machine.CanObserve
 	}
 	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
 	use.Cluster = o.origin(cfg).cluster

@@ -42,6 +42,7 @@ const (
 	NameFailing           = "NameFailing"        // a name of servers cannot be looked up, or not used as it is
 	ConnectionsRefused    = "ConnectionsRefused" // by endpoints
 	ConnectionsUnanswered = "ConnectionsUnanswered"
+	ConnectionsDropped    = "ConnectionsDropped" // on this machine, behind their translation
 
 	// Of the machine: machine.Finding has them.
 	ForwardingOff      = "ForwardingOff"
@@ -88,6 +89,7 @@ var classes = []struct{ reason, text string }{
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},
 	{NameFailing, "names of servers cannot be looked up, or have addresses that are not used"},
+	{ConnectionsDropped, "connections are lost on this machine, behind their translation: a filter drops them, or no route leads to the endpoint; \"nftproxy trace\" names the rule"},
 	{ConnectionsRefused, "endpoints refuse connections: see whether a program listens on their port, and on which addresses"},
 	{ConnectionsUnanswered, "endpoints do not answer: see whether they run, whether a filter drops the packets, and whether their answers return through this node"},
 	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},

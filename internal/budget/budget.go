@@ -44,6 +44,7 @@ const (
 	ClientLimits    = 1000
 	LimitedClients  = 1 << 16
 	CountedRefusals = 1 << 16
+	Sampled         = 1 << 12
 	WeightSlots     = 4096
 	WeightSlotsEach = 16
 	MaglevSlots     = 16_384

@@ -43,6 +43,8 @@ var Limits = []Limit{
 		"others are not limited"},
 	{"CountedRefusals", "frontends whose refused connections are counted (`--observe`)", "a reason and an IP family", CountedRefusals, "frontends", FirstCount,
 		"others are refused without being counted"},
+	{"Sampled", "sampled connections whose first packet is on its way through the machine (`--observe=failures`)", "a second and an IP family", Sampled, "connections", FirstCount,
+		"others are not sampled"},
 	{"WeightSlots", "slots of endpoints with unequal weights, unless there are more than 1,024 endpoints", "a frontend", WeightSlots, "slots", Smaller,
 		"ratios are rounded ([slots](ruleset.md#lanes))"},
 	{"WeightSlotsEach", "the same, for each endpoint, if there are more than 32", "a frontend", WeightSlotsEach, "slots", Smaller, "as above"},

@@ -22,8 +22,7 @@ type Connection struct {
 	Client, Dialled netip.AddrPort
 }
 
-// Outcome is what the entry of a TCP connection says about its endpoint, some seconds after
-// the first packet.
+// Outcome is what happened to a TCP connection, as its entry says some seconds after the first packet.
 type Outcome uint8
 
 const (
@@ -33,12 +32,17 @@ const (
 	// have ended stay for 10 seconds and more.
 	Refused
 	Unanswered // the client still waits for the first answer, or has given up
+	// Dropped is a connection without an entry whose first packet was lost on this machine. An entry does not
+	// say that: who has seen the packet on its way knows it.
+	Dropped
 )
 
 // Outcomes are all of them.
-const Outcomes = 3
+const Outcomes = 4
 
-func (o Outcome) String() string { return [Outcomes]string{"answered", "refused", "unanswered"}[o] }
+func (o Outcome) String() string {
+	return [Outcomes]string{"answered", "refused", "unanswered", "dropped"}[o]
+}
 
 // Entry is what connection tracking knows about a connection.
 type Entry struct {

@@ -88,11 +88,8 @@ func (w *work) problems() (out []api.Problem) {
 	if w.samples == nil {
 		out = append(out, w.checks.unsampled()...)
 	} else {
-		if w.traffic.Untracked() {
-			out = append(out, report.OfMachine(api.NotObserved, w.Words().Text(machine.Untracked)))
-		}
 		for _, f := range w.samples.Failures(time.Now()) {
-			out = append(out, report.OfFailure(&f, w))
+			out = append(out, w.ofFailure(&f))
 		}
 	}
 	if w.fast != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -39,7 +40,7 @@ func (w *work) newTraffic() *traffic.Collector {
 			}
 			return r, nil
 		},
-		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Sampling: w.node.Observe.Connections(), Log: w.Log,
+		Named: w.agent.PortOf, Holder: w.agent.Holder, Samples: w.samples, Log: w.Log,
 		Words: func(name model.ServiceName) words.Vocabulary { return words.Of(w.IsBalance(name)) },
 	}
 	c.Connections = traffic.NewConnections(conntrack.Netlink{}.EntriesOf, host.System("").CountsBytes, w.Log)
@@ -59,16 +60,21 @@ func (w *work) followFailures(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.events.Failures(failureEvents(w.samples.Failures(now), w))
+			w.events.Failures(failureEvents(w.samples.Failures(now), w.ofFailure))
 		}
 	}
 }
 
+// ofFailure returns the problem of a failure.
+func (w *work) ofFailure(f *traffic.Failure) api.Problem {
+	return report.OfFailure(f, w, w.machine.Filters)
+}
+
 // failureEvents returns what failures mean for each Service.
-func failureEvents(all []traffic.Failure, of report.Words) map[events.Failure]string {
+func failureEvents(all []traffic.Failure, of func(*traffic.Failure) api.Problem) map[events.Failure]string {
 	out := make(map[events.Failure]string, len(all))
 	for i := range all {
-		p := report.OfFailure(&all[i], of)
+		p := of(&all[i])
 		for _, port := range all[i].Ports {
 			f := events.Failure{Service: port.Service, Reason: string(p.Reason)}
 			if out[f] == "" { // the status has the others

@@ -172,7 +172,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		c.Traffic = w.traffic
 	}
 	if w.samples != nil {
-		c.Sampled = w.samples.Of
+		c.Sampled, c.Dropped = w.samples.Of, w.samples.DroppedOf
 	}
 	if w.names != nil {
 		c.NameProblems = w.names.ProblemsOf

@@ -15,6 +15,9 @@ import (
 // statement evaluates one statement and reports whether it matches. A condition on
 // an unknown property of the packet matches, but sets doubt.
 func (tr *tracer) statement(b *branch, st nft.Statement) bool {
+	if set, _ := nft.SetOf(st); set == nft.SampledSet || set == nft.SampledConnectionsSet { // rules that only log
+		return false
+	}
 	switch st := st.(type) {
 	case nft.ProtocolIs:
 		b.step.otherProtocol = b.Protocol != st.Protocol
@@ -123,7 +126,7 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 		b.stop(Reject, "")
 	case nft.CountRefused:
 		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s counts the connection", st.Set))
-	case nft.Within, nft.Log: // they change nothing for the packet
+	case nft.Within, nft.Enter, nft.Log: // they change nothing for the packet
 	default:
 		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}

@@ -76,6 +76,9 @@ type walk struct {
 	family model.Family
 	seen   map[string]bool
 	result passage
+	// drops are the rules that may drop it under a condition, and end is what drops what comes to the end.
+	drops []string
+	end   string
 	// kubeProxy reports that only kube-proxy's chains accept it.
 	kubeProxy bool
 }
@@ -86,14 +89,17 @@ func (w *walk) chain(c *Chain) (ends bool) {
 		return false
 	}
 	w.seen[c.Name] = true
-	for _, r := range c.Rules {
+	for i, r := range c.Rules {
 		if w.result == accepted {
 			return false
 		}
 		switch {
 		case w.excludes(r):
 		case r.Verdict == Drop && len(r.When) == 0:
+			w.end = ruleText(c, i)
 			return true
+		case r.Verdict == Drop:
+			w.drops = append(w.drops, ruleText(c, i))
 		case r.Verdict == Accept || r.Verdict == Unknown:
 			w.accept(r)
 		case r.Verdict == Return && len(r.When) == 0:
@@ -139,7 +145,45 @@ func (w *walk) jump(from *Chain, r Rule) (ends bool) {
 		inner.result = perhaps // it accepts what meets the condition of the jump
 	}
 	w.result, w.kubeProxy = max(w.result, inner.result), w.kubeProxy || inner.kubeProxy
+	w.drops, w.end = inner.drops, inner.end
 	return ends
+}
+
+func ruleText(c *Chain, i int) string { return fmt.Sprintf("rule %d of %s", i+1, ownedText(c)) }
+
+// ownedText names a chain with the program that writes it.
+func ownedText(c *Chain) string {
+	if name := Program(c.Table, c.Name); name != "" {
+		return c.String() + " (" + name + ")"
+	}
+	return c.String()
+}
+
+// filters returns what may drop forwarded connections to endpoints in a family: first what drops all that no rule accepts,
+// then rules with a condition.
+func filters(f *Facts, u Use, family model.Family) (out []string) {
+	var under []string
+	for i := range f.Chains {
+		c := &f.Chains[i]
+		if c.Type != "filter" || c.Hook != Forward || !c.sees(family) {
+			continue
+		}
+		w := walk{facts: f, use: u, family: family, seen: make(map[string]bool)}
+		switch ends := w.chain(c); {
+		case w.result == accepted:
+		case ends:
+			out = append(out, w.end)
+		case c.Drops:
+			out = append(out, "the policy of "+ownedText(c))
+		}
+		under = append(under, w.drops...)
+	}
+	for _, t := range f.Legacy {
+		if t.ForwardDrops && strings.HasPrefix(t.Name, "ip6") == (family == model.IPv6) {
+			out = append(out, "the policy of chain FORWARD of "+strings.Fields(t.Name)[0]+"tables-legacy")
+		}
+	}
+	return append(out, under...)
 }
 
 // containerLinks are name prefixes of interfaces that lead to containers of engines, or

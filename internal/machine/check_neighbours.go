@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/host"
-	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/takeover"
@@ -39,11 +37,8 @@ func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 	return ok("no other proxy runs here")
 }
 
-// Untracked says what a kernel cannot do that adds no connections to logged packets.
-const Untracked = "the kernel lacks CONFIG_NETFILTER_NETLINK_GLUE_CT: endpoints that do not answer cannot be named; use --observe=refusals"
-
-// CanObserve returns why the kernel cannot do all that a level of observing connections needs; nil: it can.
-func CanObserve(level model.ObserveLevel) error {
+// CanObserve returns why the kernel cannot do what observing connections needs; nil: it can.
+func CanObserve() error {
 	families, err := host.System("").Families()
 	if err != nil {
 		return err
@@ -57,14 +52,7 @@ func CanObserve(level model.ObserveLevel) error {
 			return errors.New(p.String())
 		}
 	}
-	if !(model.Observe{Level: level}).Failures() {
-		return nil
-	}
-	tracks, err := nflog.Tracks()
-	if err == nil && !tracks {
-		return errors.New(Untracked)
-	}
-	return err
+	return nil
 }
 
 // observe tests whether the kernel can log what is to be observed.

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -395,4 +396,46 @@ func TestProcesses(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestForwardFilters: 17.12. What may drop forwarded connections of a family is named, first what drops all that no rule
+// accepts; not what does not concern new connections to endpoints, or comes behind a rule that accepts them.
+func TestForwardFilters(t *testing.T) {
+	const table = "nft 'table inet f { "
+	forward := func(policy, rules string) string {
+		return table + "chain forward { type filter hook forward priority 0; policy " + policy + "; " + rules + "; }; }'"
+	}
+	for _, c := range []struct {
+		name, script string
+		v4, v6       []string
+	}{
+		{name: "nothing", script: "true"},
+		{name: "policy", script: forward("drop", "ct state established accept"), v4: []string{"the policy of chain inet f forward"}, v6: []string{"the policy of chain inet f forward"}},
+		{name: "policy of a family", script: forward("drop", "meta nfproto ipv6 accept"), v4: []string{"the policy of chain inet f forward"}},
+		{name: "accepted", script: forward("drop", "ct state invalid drop; ct status dnat accept; tcp dport 8080 drop")},
+		{name: "perhaps accepted", script: forward("drop", "meta mark 1 accept"), v4: []string{"the policy of chain inet f forward"}, v6: []string{"the policy of chain inet f forward"}},
+		{name: "rules", script: forward("accept", "ct state invalid drop; iifname docker0 drop; tcp dport 8080 drop; ip daddr 10.128.0.0/16 reject"),
+			v4: []string{"rule 3 of chain inet f forward", "rule 4 of chain inet f forward"}, v6: []string{"rule 3 of chain inet f forward"}},
+		{name: "the last rule", script: table + "chain last { reject; }; chain forward { type filter hook forward priority 0; jump last; }; }'",
+			v4: []string{"rule 1 of chain inet f last"}, v6: []string{"rule 1 of chain inet f last"}},
+		{name: "policy, then rules", script: "nft 'table ip a { chain forward { type filter hook forward priority 0; tcp dport 8080 drop; }; }'; iptables-nft -P FORWARD DROP; iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER; iptables-nft -A DOCKER-USER -s 192.0.2.1 -j DROP",
+			v4: []string{"the policy of chain ip filter FORWARD", "rule 1 of chain ip a forward", "rule 1 of chain ip filter DOCKER-USER (Docker)"}},
+		{name: "iptables-legacy", script: "ip6tables-legacy -P FORWARD DROP", v6: []string{"the policy of chain FORWARD of ip6tables-legacy"}},
+		{name: "other hooks", script: "nft 'table inet f { chain input { type filter hook input priority 0; policy drop; }; }'"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.run(c.script)
+			m := &machine.Monitor{Use: func() (machine.Use, bool) { return machine.Use{}, true }, Log: slog.New(slog.DiscardHandler)}
+			_ = n.Do(func() error {
+				for f, want := range map[model.Family][]string{model.IPv4: c.v4, model.IPv6: c.v6} {
+					if got := m.Filters(f); !slices.Equal(got, want) {
+						t.Errorf("%s: %q, want %q", f, got, want)
+					}
+				}
+				return nil
+			})
+		})
+	}
 }

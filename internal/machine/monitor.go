@@ -30,6 +30,7 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	checked  time.Time
+	facts    *Facts
 	found    []Finding
 	changed  []host.Change   // by Forward
 	failed   string          // the last error of Forward
@@ -97,7 +98,7 @@ func (m *Monitor) check() {
 		f = readServing()
 	}
 	m.addRules(f)
-	m.found = Serving(f, use)
+	m.facts, m.found = f, Serving(f, use)
 	m.checked = time.Now()
 	m.report(use.Words)
 }
@@ -152,6 +153,21 @@ func (m *Monitor) Counts() (problems, warnings map[string]int) {
 		warnings[f.Check]++
 	}
 	return problems, warnings
+}
+
+// Filters returns what may drop forwarded connections to endpoints in a family, as a text for each chain, the
+// likeliest first. It reads the rules only after a change.
+func (m *Monitor) Filters(f model.Family) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.checked) >= freshness {
+		m.check()
+	}
+	use, known := m.Use()
+	if !known || m.facts == nil {
+		return nil
+	}
+	return filters(m.facts, use, f)
 }
 
 func (m *Monitor) addRules(f *Facts) {

@@ -52,7 +52,7 @@ func (s *Set) FollowSamples(totals func() []traffic.SampleTotal) {
 }
 
 var sampledConnections = prometheus.NewDesc("nftproxy_sampled_connections_total",
-	"Samples of TCP connections to a Service, by what their endpoint did within two seconds: answered, refused or unanswered.",
+	"Samples of TCP connections to a Service, by what their endpoint did within two seconds: answered, refused or unanswered; dropped were lost on the machine.",
 	[]string{"namespace", "service", "outcome"}, nil)
 
 type sampleCollector struct{ totals func() []traffic.SampleTotal }

@@ -32,7 +32,8 @@ func ParseObserveLevel(name string) (ObserveLevel, error) {
 
 // Prefixes of the log messages about connections that are served.
 const (
-	SamplePrefix     = "sample"
+	ChosenPrefix     = "chosen"     // the first packet of a sample, before the translation of its destination
+	SamplePrefix     = "sample"     // the same, when it leaves the machine or has reached it
 	ConnectionPrefix = "connection" // the first packet, behind the translation of its destination
 	DialledPrefix    = "dialled"    // the same before it
 	EndPrefix        = "end"        // of a TCP connection, from either side

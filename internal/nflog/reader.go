@@ -179,9 +179,6 @@ func configure(nl *netlink.Conn, group uint16, settings *netlink.AttributeEncode
 // Close ends reading. A Read that waits returns an error.
 func (r *Reader) Close() error { return r.nl.Close() }
 
-// Tracks reports whether the kernel adds the connection of each packet.
-func (r *Reader) Tracks() bool { return r.Connections }
-
 // Lost returns how many packets were logged, but not received, as far as later packets show.
 func (r *Reader) Lost() uint64 { return r.lost.Load() }
 

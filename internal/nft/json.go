@@ -208,6 +208,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return updateJSON(s.Map, s.Key, s.Timeout, NotedClass, f)
 	case Forget:
 		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+	case Enter:
+		return s.json(f)
 	case OverLimit:
 		return s.json(f)
 	case CountRefused:

@@ -70,6 +70,8 @@ const (
 	// SampledSet is dynamic. It holds the frontends whose connections were logged within the
 	// last second.
 	SampledSet = "sampled"
+	// SampledConnectionsSet is dynamic. It holds the sampled connections of the last second.
+	SampledConnectionsSet = "sampled-connections"
 	// ObservedSet holds the frontends whose connections are logged, and ObservedAddressesSet the
 	// addresses of ranges of ports.
 	ObservedSet          = "observed"

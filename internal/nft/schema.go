@@ -127,6 +127,7 @@ var Schema = []Row{
 	{Name: BindersMap, Key: class, Data: verdict, Contents: Lanes, Early: true},
 
 	{Name: SampledSet, Key: frontendKey},
+	{Name: SampledConnectionsSet, Key: []Datatype{Address, Source, ClientPort, Port}}, // of TCP; nft 1.0.6 loads no update of a longer key
 	{Name: ObservedSet, Key: frontendKey, Passing: true},
 	{Name: ObservedAddressesSet, Key: address, Contents: Shared, Passing: true},
 	{Name: refusedPrefix, Key: frontendKey, Contents: Refusals, Ranged: true},

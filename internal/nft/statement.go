@@ -222,6 +222,23 @@ func (s Note) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), NotedClass.Text(f))
 }
 
+// Enter puts the key of a packet into a dynamic set, or restarts the timeout of the element. It
+// does not match if the set is full.
+type Enter struct {
+	Set     string
+	Key     Concat
+	Timeout time.Duration
+}
+
+func (s Enter) Text(f model.Family) string {
+	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, s.Key.Text(f), durationText(s.Timeout))
+}
+
+func (s Enter) json(f model.Family) object {
+	elem := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Timeout.Seconds())}}
+	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set}}
+}
+
 // NotedClass is the data that Note stores.
 var NotedClass = Concat{PacketClass}
 
@@ -254,6 +271,8 @@ func SetOf(s Statement) (name string, key Concat) {
 		return s.Map, s.Key
 	case Forget:
 		return s.Map, s.Key
+	case Enter:
+		return s.Set, s.Key
 	case OverLimit:
 		return s.Set, s.Key
 	case CountRefused:

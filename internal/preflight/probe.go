@@ -87,14 +87,15 @@ func probes(f model.Family, use Use) []*nft.Ruleset {
 		s.Services, s.Slices = append(s.Services, &relayed), append(s.Slices, &slice)
 	}
 	var out []*nft.Ruleset
-	for _, c := range []model.Config{
+	for i, c := range []model.Config{
 		{ClusterCIDRs: []netip.Prefix{some}},
 		{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod", NodePortAddresses: []netip.Prefix{all}},
 	} {
 		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
 		c.AnswerPing, c.LoadBalancerCIDRs = true, []netip.Prefix{some}
 		if use.Observe {
-			c.Observe = model.Observe{Level: model.ObserveServed, Group: model.DefaultObserveGroup, Untracked: true}
+			level := []model.ObserveLevel{model.ObserveServed, model.ObserveFailures}[i] // each has a statement that the other lacks
+			c.Observe = model.Observe{Level: level, Group: model.DefaultObserveGroup, Untracked: true}
 		}
 		out = append(out, apart(render.Render(model.Resolve(s, c))))
 	}

@@ -105,7 +105,7 @@ func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 	if s == nft.OfNode {
 		rules = offNode(observe)
 	}
-	return &nft.Chain{Name: nft.RecallChain(bindings, s), Rules: append(rules, nft.Rule{
+	return &nft.Chain{Name: nft.RecallChain(bindings, s), Rules: append(append(rules, toSample(observe)...), nft.Rule{
 		nft.Classify{Key: frontend, Map: nft.TimeoutsOf(bindings)},
 		nft.Note{Map: nft.ArrivalsMap, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime},
 		nft.DNAT{Key: append(frontend[:3:3], nft.SourceAddress), Map: bindings},

@@ -78,7 +78,7 @@ func watchChains(r *model.Routing, o options) []*nft.Chain {
 		return nil
 	}
 	back := nft.Verdict{Action: nft.Return}
-	first := &nft.Chain{Name: watchChain, Rules: []nft.Rule{{nft.NotTranslated{}, back}}}
+	first := &nft.Chain{Name: watchChain, Rules: skipUntranslated(o)}
 	ends := &nft.Chain{Name: endsChain}
 	for _, s := range nft.Shapes {
 		if !o.watches(r, s) {

@@ -172,14 +172,14 @@ func (l lane) common() (lane, bool) {
 //
 //	dnat to ip daddr . meta l4proto . meta priority . numgen inc mod 3 offset 1 map @range-endpoints
 //	meta priority set none
-func (l lane) chain() *nft.Chain {
+func (l lane) chain(observe model.Observe) *nft.Chain {
 	c := &nft.Chain{Name: l.name()}
 	if other, ok := l.common(); ok {
 		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
 	}
 	if l.shape == nft.OfRange {
 		key := append(dialled[l.shape][:3:3], l.slots)
-		c.Rules = append(c.Rules,
+		c.Rules = append(append(c.Rules, toSample(observe)...),
 			nft.Rule{nft.DNAT{Key: key, Map: rangeEndpoints(l.onePort), KeepPort: !l.onePort}},
 			nft.Rule{nft.Declassify{}})
 		return c
@@ -213,13 +213,13 @@ func (u laneUse) name() string {
 func (u laneUse) chain(observe model.Observe) *nft.Chain {
 	switch {
 	case u.relays:
-		return relayChain()
+		return relayChain(observe)
 	case u.isLimit():
 		return u.limits.chain(observe)
 	case u.isBinder():
 		return binder(u.binds, observe)
 	case u.bindings == "":
-		return u.lane.chain()
+		return u.lane.chain(observe)
 	}
 	return &nft.Chain{Name: u.name(), Rules: []nft.Rule{
 		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.shape)}},

@@ -98,7 +98,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 // chooseOnNode returns the counterpart of choose. A packet from the network whose
 // destination is the unspecified address finds the element of a NodePort in dispatch.
 func chooseOnNode(observe model.Observe) *nft.Chain {
-	c := choose(nft.OfNode)
+	c := choose(nft.OfNode, observe)
 	c.Rules = append(offNode(observe), c.Rules...)
 	return c
 }

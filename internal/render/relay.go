@@ -11,9 +11,8 @@ import (
 //
 //	meta priority set none
 //	meta l4proto tcp redirect to :10245
-func relayChain() *nft.Chain {
-	return &nft.Chain{Name: nft.RelayChain, Rules: []nft.Rule{
-		{nft.Declassify{}},
-		{nft.ProtocolIs{Protocol: model.TCP}, nft.Redirect{Port: model.RelayPort}},
-	}}
+func relayChain(o model.Observe) *nft.Chain {
+	return &nft.Chain{Name: nft.RelayChain, Rules: append(toSample(o),
+		nft.Rule{nft.Declassify{}},
+		nft.Rule{nft.ProtocolIs{Protocol: model.TCP}, nft.Redirect{Port: model.RelayPort}})}
 }

@@ -33,7 +33,7 @@ func from(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: original[s]
 // the lanes. Chains of options exist only while these are in use.
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
-		[]*nft.Chain{refuse(), choose(nft.OfPort), dispatch(nft.OfPort)},
+		[]*nft.Chain{refuse(), choose(nft.OfPort, r.Observe), dispatch(nft.OfPort)},
 		limitChains(r.Observe, o),
 		clientChains(f, r.Observe, o),
 		nodeChains(f, r, o),
@@ -43,7 +43,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		unserved(r),
 		affinityChains(r, o.bindings()),
 		refusalChains(r, o),
-		sampleChains(r),
+		sampleChains(r, o),
 		watchChains(r, o),
 		[]*nft.Chain{declassify(f, r, o), postrouting(f, r, o)})
 }
@@ -104,11 +104,10 @@ func refuse() *nft.Chain {
 // only one with these frontends that refers to the map of endpoints: the kernel walks
 // all elements of a map for a rule that is bound to it, and all such rules for
 // an element. If the slot is empty it clears the field that it borrowed.
-func choose(s nft.Shape) *nft.Chain {
-	return &nft.Chain{Name: s.Chain(nft.ChooseChain), Rules: []nft.Rule{
-		{nft.DNAT{Key: append(dialled[s][:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
-		{nft.Declassify{}},
-	}}
+func choose(s nft.Shape, o model.Observe) *nft.Chain {
+	return &nft.Chain{Name: s.Chain(nft.ChooseChain), Rules: append(toSample(o),
+		nft.Rule{nft.DNAT{Key: append(dialled[s][:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
+		nft.Rule{nft.Declassify{}})}
 }
 
 func dispatch(s nft.Shape) *nft.Chain {
@@ -207,7 +206,7 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 //	meta priority set none
 func declassify(f model.Family, r *model.Routing, o options) *nft.Chain {
 	accept := nft.Verdict{Action: nft.Accept}
-	rules := append(toSample(r), toWatch(o)...)
+	rules := append(toPassage(r), toWatch(o)...)
 	if o.has(sticky) { // whose connections have the class of their affinity
 		rules = append(rules, nft.Rule{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}})
 	}

@@ -51,6 +51,9 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	if s.config.Sampled != nil {
 		addSamples(d, v.Service.Name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return s.config.Sampled(p, e, now) })
 	}
+	if s.config.Dropped != nil {
+		addDropped(d, v.Service.Name, func(p model.PortName) (int, int) { return s.config.Dropped(p, now) })
+	}
 	switch last, good := s.history.state(); {
 	case last != nil && last.Error != "":
 		d.Unsynced = "the last sync failed, so that the kernel may serve an earlier state: nftproxy status"

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -166,6 +167,18 @@ func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, er
 		}
 	}
 	return nil
+}
+
+// addDropped adds how many sampled connections were lost on this machine.
+func addDropped(s *api.Description, name model.ServiceName, read func(model.PortName) (dropped, all int)) {
+	for _, p := range s.Ports {
+		if p.Protocol != model.TCP.String() {
+			continue // has no samples
+		}
+		if dropped, all := read(model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}); dropped > 0 {
+			s.Notices = append(s.Notices, fmt.Sprintf("%d of %d sampled connections in the last minute were lost on this machine%s: nftproxy trace %s", dropped, all, portText(p.Name), name))
+		}
+	}
 }
 
 // addSamples adds the outcomes of sampled connections to each endpoint.

@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
@@ -11,8 +13,12 @@ import (
 )
 
 // OfFailure returns the problem of endpoints that do not answer: of their Service, or of the
-// endpoint if it serves several ones.
-func OfFailure(f *traffic.Failure, of Words) api.Problem {
+// endpoint if it serves several ones. Of connections that are dropped before they reach one, filters returns what may
+// do that in an IP family; nil: not known.
+func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string) api.Problem {
+	if f.Outcome == conntrack.Dropped {
+		return ofDropped(f, of, filters)
+	}
 	in := words.Kubernetes
 	if of != nil {
 		in = of.Words()
@@ -21,7 +27,7 @@ func OfFailure(f *traffic.Failure, of Words) api.Problem {
 	if len(f.Endpoints) == 1 {
 		who = f.Endpoints[0].String()
 	}
-	share := fmt.Sprintf("%d of %d sampled connections in the last minute", f.Failed, f.Samples)
+	share := shareText(f)
 	p := api.Problem{Object: in.Text("Endpoint ") + f.Endpoints[0].Addr().String(), Reason: api.ConnectionsRefused, Message: fmt.Sprintf("%s refused %s", who, share)}
 	if f.Outcome == conntrack.Unanswered {
 		p.Reason, p.Message = api.ConnectionsUnanswered, fmt.Sprintf("%s did not answer %s", who, share)
@@ -37,6 +43,38 @@ func OfFailure(f *traffic.Failure, of Words) api.Problem {
 	}
 	return p
 }
+
+func shareText(f *traffic.Failure) string {
+	return fmt.Sprintf("%d of %d sampled connections in the last minute", f.Failed, f.Samples)
+}
+
+// ofDropped returns the problem of a service port whose connections are lost on this machine.
+func ofDropped(f *traffic.Failure, of Words, filters func(model.Family) []string) api.Problem {
+	port := f.Ports[0]
+	message := shareText(f)
+	if len(f.Families) == 1 {
+		message += " over " + f.Families[0].String()
+	}
+	message += " were lost on this machine" + portText(port.Port)
+	var may []string
+	for _, family := range f.Families {
+		if filters == nil {
+			break
+		}
+		for _, text := range filters(family) {
+			if !slices.Contains(may, text) {
+				may = append(may, text)
+			}
+		}
+	}
+	if len(may) > 0 {
+		message += "; " + strings.Join(may[:min(len(may), mostFilters)], ", or ") + " may drop them"
+	}
+	return api.Problem{Object: objectOf(of, port.Service), Reason: api.ConnectionsDropped, Message: message + ": nftproxy trace " + port.Service.String()}
+}
+
+// mostFilters is how many filters a problem names.
+const mostFilters = 3
 
 // servicesOf returns the Services of sorted service ports.
 func servicesOf(ports []model.PortName) (out []model.ServiceName) {

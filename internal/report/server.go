@@ -69,6 +69,9 @@ type Config struct {
 	// Sampled returns the outcomes of the sampled connections of a minute to an endpoint of a
 	// service port; nil: there are no samples.
 	Sampled func(model.PortName, netip.AddrPort, time.Time) [conntrack.Outcomes]int
+	// Dropped returns how many of the sampled connections of a minute to a service port were lost on
+	// this machine, and the number of all; nil as above.
+	Dropped func(model.PortName, time.Time) (dropped, all int)
 	Counted bool // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool

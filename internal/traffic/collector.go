@@ -17,8 +17,6 @@ import (
 type Source interface {
 	Read(func(*nflog.Event)) error
 	Lost() uint64
-	// Tracks reports whether events have the connection of their packet.
-	Tracks() bool
 	Close() error
 }
 
@@ -33,10 +31,8 @@ type Config struct {
 	Log    *slog.Logger
 	// Words returns the words for a Service; nil: the ones of Kubernetes.
 	Words func(model.ServiceName) words.Vocabulary
-	// Samples, if set, gets the samples of connections that are served. Sampling: it takes them of
-	// all connections, because the rules log no others.
-	Samples  *Samples
-	Sampling bool
+	// Samples, if set, gets the samples of connections that are served.
+	Samples *Samples
 	// Connections, if set, follows connections that are served.
 	Connections *Connections
 	// Logged selects the events that get a line in the log; nil: none.
@@ -54,13 +50,6 @@ type State struct {
 	Skipped uint64
 	// Sampled are the samples whose outcome is known, and SampledFailed the ones without an answer.
 	Sampled, SampledFailed uint64
-}
-
-// Untracked reports that samples cannot be judged, because the kernel does not add connections.
-func (c *Collector) Untracked() bool {
-	c.state.Lock()
-	defer c.state.Unlock()
-	return c.config.Samples != nil && c.from != nil && !c.from.Tracks()
 }
 
 // Total returns the number of all events.
@@ -173,6 +162,9 @@ func (c *Collector) read(ctx context.Context) (begun bool, err error) {
 		if err := from.Read(c.take); err != nil {
 			return true, err
 		}
+		if c.config.Samples != nil {
+			c.config.Samples.missed(from.Lost())
+		}
 	}
 }
 
@@ -227,20 +219,23 @@ func (c *Collector) emit(e *Event) {
 func (c *Collector) served(n *nflog.Event) bool {
 	samples, connections := c.config.Samples, c.config.Connections
 	switch prefix := string(n.Prefix); {
+	case prefix == model.ChosenPrefix && samples != nil:
+		if port, ok := c.portOf(n.Protocol, n.Dialled()); ok { // else of another program
+			samples.add(n, port)
+		}
 	case prefix == model.SamplePrefix && samples != nil:
-		port, _ := c.portOf(n.Protocol, n.Dialled())
-		samples.add(n, port)
+		samples.pass(n)
 	case connections == nil:
 		return false
 	case prefix == model.DialledPrefix:
 		connections.dial(n)
 	case prefix == model.ConnectionPrefix:
+		if samples != nil {
+			samples.pass(n)
+		}
 		if to, ok := connections.dialledBy(n); ok {
 			if port, ok := c.portOf(n.Protocol, to); ok { // else of another program
 				connections.begin(n, to, port)
-				if c.config.Sampling {
-					samples.choose(n, port)
-				}
 			}
 		}
 	case prefix == model.EndPrefix:

@@ -42,7 +42,6 @@ func (s *source) Read(f func(*nflog.Event)) error {
 	}
 }
 func (s *source) Lost() uint64 { return s.lost.Load() }
-func (s *source) Tracks() bool { return true }
 func (s *source) Close() error {
 	if s.once.CompareAndSwap(false, true) {
 		close(s.closed)

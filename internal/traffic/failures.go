@@ -18,53 +18,68 @@ const (
 )
 
 // Failure is what endpoints that fail in the same way have in common: they serve the same
-// service ports.
+// service ports. Connections that do not reach an endpoint are a failure of their service port.
 type Failure struct {
-	Outcome   conntrack.Outcome // most samples have this one: refused or unanswered
-	Endpoints []netip.AddrPort  // sorted
+	Outcome   conntrack.Outcome // most samples have this one: refused, unanswered or dropped
+	Endpoints []netip.AddrPort  // sorted; none: the connections were dropped
 	Ports     []model.PortName  // sorted
+	Families  []model.Family    // of the connections, sorted
 	// Samples are all of the last minute, and Failed those that were not answered.
 	Samples, Failed int
 }
 
-// Failures returns the endpoints that fail, and what they fail for, in a stable order.
+// Failures returns the endpoints and service ports that fail, in a stable order.
 func (s *Samples) Failures(now time.Time) []Failure {
 	var out []Failure
 	for endpoint, f := range s.failing(now) {
 		slices.SortFunc(f.Ports, model.PortName.Compare)
-		f.Endpoints = []netip.AddrPort{endpoint}
+		f.Families = []model.Family{model.FamilyOf(endpoint.Endpoint.Addr())}
+		if f.Outcome != conntrack.Dropped {
+			f.Endpoints = []netip.AddrPort{endpoint.Endpoint}
+		}
 		same := func(o Failure) bool { return o.Outcome == f.Outcome && slices.Equal(o.Ports, f.Ports) }
 		if i := slices.IndexFunc(out, same); i >= 0 {
-			o := &out[i]
-			o.Endpoints, o.Samples, o.Failed = append(o.Endpoints, endpoint), o.Samples+f.Samples, o.Failed+f.Failed
+			out[i].join(f)
 			continue
 		}
 		out = append(out, *f)
 	}
 	for i := range out {
 		slices.SortFunc(out[i].Endpoints, netip.AddrPort.Compare)
+		slices.Sort(out[i].Families)
+		out[i].Families = slices.Compact(out[i].Families)
 	}
 	slices.SortFunc(out, func(a, b Failure) int {
-		return cmp.Or(a.Ports[0].Compare(b.Ports[0]), a.Endpoints[0].Compare(b.Endpoints[0]))
+		return cmp.Or(a.Ports[0].Compare(b.Ports[0]), cmp.Compare(a.Outcome, b.Outcome), slices.CompareFunc(a.Endpoints, b.Endpoints, netip.AddrPort.Compare))
 	})
 	return out
 }
 
-// failing returns the endpoints that fail, each for the service ports of which that is so.
-func (s *Samples) failing(now time.Time) map[netip.AddrPort]*Failure {
+func (f *Failure) join(o *Failure) {
+	f.Endpoints, f.Families = append(f.Endpoints, o.Endpoints...), append(f.Families, o.Families...)
+	f.Samples, f.Failed = f.Samples+o.Samples, f.Failed+o.Failed
+}
+
+// failing returns the endpoints that fail, each for the service ports of which that is so, and
+// the service ports whose connections do not reach one.
+func (s *Samples) failing(now time.Time) map[served]*Failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[netip.AddrPort]*Failure)
+	out := make(map[served]*Failure)
 	for of, c := range s.counts {
 		counts, all := c.sum(now)
 		failed := all - counts[conntrack.Answered]
 		if failed < fewestFailures || c.failed < min(failuresInRow, all) {
 			continue
 		}
-		f := out[of.Endpoint]
+		key, outcome := of, conntrack.Dropped
+		if !of.Endpoint.Addr().IsUnspecified() {
+			key.Port, outcome = model.PortName{}, conntrack.Refused
+		}
+		f := out[key]
 		if f == nil {
-			f = &Failure{Outcome: conntrack.Refused}
-			out[of.Endpoint] = f
+			f = &Failure{Outcome: outcome}
+			out[key] = f
 		}
 		if counts[conntrack.Unanswered] > counts[conntrack.Refused] {
 			f.Outcome = conntrack.Unanswered

@@ -27,11 +27,15 @@ const (
 // sample is a connection whose outcome is not known yet.
 type sample struct {
 	conntrack.Connection
-	at time.Time
-	of served
+	at   time.Time
+	port model.PortName
+	// endpoint is where the first packet has left this machine to, or reached it; not valid: it has not.
+	endpoint netip.AddrPort
+	unsure   bool // the message about that may be lost
 }
 
-// served is what a connection is counted for. It is comparable.
+// served is what a connection is counted for: an endpoint of a service port, or the service port in an IP family, with
+// the unspecified address as its endpoint. It is comparable.
 type served struct {
 	Port     model.PortName
 	Endpoint netip.AddrPort
@@ -42,14 +46,15 @@ type Samples struct {
 	// outcomes asks the kernel.
 	outcomes func([]conntrack.Connection) ([]conntrack.Outcome, error)
 	log      *slog.Logger
-	// Judged, if set before Run, receives each outcome with the time of the sample.
+	// Judged, if set before Run, receives each outcome of an endpoint with the time of the sample.
 	Judged func(netip.AddrPort, conntrack.Outcome, time.Time)
 
 	mu      sync.Mutex
-	waiting []sample // oldest first
+	waiting []*sample                  // oldest first
+	of      map[netip.AddrPort]*sample // the same, by client
+	lost    uint64                     // messages that the kernel has dropped
 	counts  map[served]*outcomeCounts
 	totals  totals
-	chosen  choice
 	more    chan struct{} // has an element if samples wait
 
 	failed bool // the last question to the kernel; only Run uses it
@@ -57,62 +62,48 @@ type Samples struct {
 
 // NewSamples returns a collection without samples.
 func NewSamples(outcomes func([]conntrack.Connection) ([]conntrack.Outcome, error), log *slog.Logger) *Samples {
-	return &Samples{outcomes: outcomes, log: log, counts: make(map[served]*outcomeCounts), totals: make(totals), more: make(chan struct{}, 1)}
+	return &Samples{
+		outcomes: outcomes, log: log, of: make(map[netip.AddrPort]*sample), counts: make(map[served]*outcomeCounts), totals: make(totals), more: make(chan struct{}, 1),
+	}
 }
 
-// add adds the first packet of a connection to a service port. Packets to frontends of other
-// programs, and those without an endpoint, are no samples.
+// add adds a connection to a service port, by its first packet, which is to be translated. A client that tries again
+// has the same port.
 func (s *Samples) add(n *nflog.Event, port model.PortName) {
-	to, ok := n.Endpoint()
-	if !ok || port.Service.Name == "" || n.Protocol != model.TCP {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) >= maxSamples {
+	client := n.Client()
+	if s.of[client] != nil || len(s.waiting) >= maxSamples {
 		return
 	}
-	s.waiting = append(s.waiting, sample{
-		Connection: conntrack.Connection{Protocol: n.Protocol, Client: n.Client(), Dialled: n.Dialled()}, at: time.Now(), of: served{port, to},
-	})
+	one := &sample{Connection: conntrack.Connection{Protocol: n.Protocol, Client: client, Dialled: n.Dialled()}, at: time.Now(), port: port}
+	s.waiting, s.of[client] = append(s.waiting, one), one
 	select {
 	case s.more <- struct{}{}:
 	default:
 	}
 }
 
-// choice is how many connections were chosen as samples in a second.
-type choice struct {
-	second time.Time
-	of     map[netip.AddrPort]int // dialled
-	all    int
-}
-
-// choose adds the first packet of a connection, unless its frontend has as many samples in this second as
-// the rules would log, or all have.
-func (s *Samples) choose(n *nflog.Event, port model.PortName) {
-	if n.Protocol == model.TCP && s.chooses(n.Dialled(), time.Now().Truncate(time.Second)) {
-		s.add(n, port)
-	}
-}
-
-func (s *Samples) chooses(to netip.AddrPort, second time.Time) bool {
+// pass notes that the first packet of a connection leaves this machine, or has reached it.
+func (s *Samples) pass(n *nflog.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &s.chosen
-	if !c.second.Equal(second) {
-		*c = choice{second: second, of: c.of}
-		clear(c.of)
+	if one := s.of[n.Client()]; one != nil && (!n.Tracked || n.Dialled() == one.Dialled) {
+		one.endpoint = n.Destination
 	}
-	if c.all >= model.SamplesOfAll || c.of[to] >= model.SamplesOfFrontend {
-		return false
+}
+
+// missed notes how many messages the kernel has dropped since they are read.
+func (s *Samples) missed(lost uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lost == s.lost {
+		return
 	}
-	if c.of == nil {
-		c.of = make(map[netip.AddrPort]int)
+	s.lost = lost
+	for _, one := range s.waiting {
+		one.unsure = true
 	}
-	c.of[to]++
-	c.all++
-	return true
 }
 
 // Run judges samples until ctx ends. It sleeps while there are none.
@@ -146,14 +137,19 @@ func (s *Samples) judge(now time.Time) (others bool) {
 		outcomes = s.ask(connections)
 	}
 	for i := range outcomes {
-		if s.Judged != nil {
-			s.Judged(due[i].of.Endpoint, outcomes[i], due[i].at)
+		if s.Judged != nil && due[i].endpoint.IsValid() {
+			s.Judged(due[i].endpoint, outcomes[i], due[i].at)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range outcomes {
-		s.count(&due[i], outcomes[i])
+	for i, o := range outcomes {
+		switch passed := due[i].endpoint.IsValid(); {
+		case passed:
+			s.count(due[i], o)
+		case o == conntrack.Refused && !due[i].unsure: // it has no entry
+			s.count(due[i], conntrack.Dropped)
+		}
 	}
 	return len(s.waiting) > 0
 }
@@ -169,7 +165,7 @@ func (s *Samples) ask(connections []conntrack.Connection) []conntrack.Outcome {
 }
 
 // due removes the samples that have waited long enough, and returns them.
-func (s *Samples) due(now time.Time) []sample {
+func (s *Samples) due(now time.Time) []*sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -177,24 +173,47 @@ func (s *Samples) due(now time.Time) []sample {
 		n++
 	}
 	due := s.waiting[:n:n]
+	for _, one := range due {
+		delete(s.of, one.Client)
+	}
 	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
 		s.waiting = nil // give the memory back
 	}
 	return due
 }
 
+// count counts the outcome of a sample for its endpoint, and for the service port: for that, one that has
+// left this machine counts as answered.
 func (s *Samples) count(of *sample, o conntrack.Outcome) {
-	s.totals.add(of.of.Port.Service, o)
-	c := s.counts[of.of]
+	s.totals.add(of.port.Service, o)
+	if of.endpoint.IsValid() {
+		s.countFor(served{of.port, of.endpoint}, of.at, o)
+	}
+	if o != conntrack.Dropped {
+		o = conntrack.Answered
+	}
+	s.countFor(served{of.port, unspecified(model.FamilyOf(of.Dialled.Addr()))}, of.at, o)
+}
+
+// unspecified is the endpoint of connections that have not reached one.
+func unspecified(f model.Family) netip.AddrPort {
+	if f == model.IPv6 {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+}
+
+func (s *Samples) countFor(of served, at time.Time, o conntrack.Outcome) {
+	c := s.counts[of]
 	if c == nil {
-		s.forget(of.at)
+		s.forget(at)
 		if len(s.counts) >= maxSamples {
 			return
 		}
 		c = new(outcomeCounts)
-		s.counts[of.of] = c
+		s.counts[of] = c
 	}
-	c.add(of.at, o)
+	c.add(at, o)
 }
 
 // forget removes what has no sample in the window. The rules log a limited number of samples,

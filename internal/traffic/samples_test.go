@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -31,7 +33,7 @@ func samplesOf(t *testing.T, now time.Time, port model.PortName, endpoint string
 
 func fill(s *Samples, now time.Time, port model.PortName, endpoint string, outcomes ...conntrack.Outcome) {
 	for _, o := range outcomes {
-		s.count(&sample{at: now, of: served{port, netip.MustParseAddrPort(endpoint)}}, o)
+		s.count(&sample{at: now, port: port, endpoint: netip.MustParseAddrPort(endpoint), Connection: conntrack.Connection{Dialled: frontendEnd}}, o)
 	}
 }
 
@@ -79,12 +81,11 @@ func TestFailuresAreKnownSoon(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go s.Run(ctx)
-		from, to := netip.MustParseAddrPort("192.0.2.2:40000"), netip.MustParseAddrPort("10.96.0.10:80")
-		n := nflog.Event{Protocol: model.TCP, Source: from, Destination: to, Tracked: true,
-			Flow: conntrack.Flow{Client: from.Addr(), Dialled: to, Answers: netip.MustParseAddrPort("10.1.2.2:8081")}}
-		for range fewestFailures {
+		for i := range fewestFailures {
 			time.Sleep(time.Second)
-			s.add(&n, samplePort("web"))
+			client := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), uint16(40000+i))
+			s.add(packetOf(client, frontendEnd), samplePort("web"))
+			s.pass(packetOf(client, netip.MustParseAddrPort("10.1.2.2:8081")))
 		}
 		for _, c := range []struct {
 			wait time.Duration
@@ -99,54 +100,126 @@ func TestFailuresAreKnownSoon(t *testing.T) {
 	})
 }
 
-// TestChosenSamples: 16.7. Where all connections are logged, samples are chosen of them: of each frontend and of
-// all, over TCP, as many in a second as the rules would log. Where the rules log samples, none is chosen.
-func TestChosenSamples(t *testing.T) {
-	packet := func(n int, p model.Protocol) *nflog.Event {
-		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 80)
-		client := netip.MustParseAddrPort("192.0.2.7:4711")
-		return &nflog.Event{
-			Prefix: []byte(model.ConnectionPrefix), Protocol: p, Source: client, Destination: endpointEnd, Tracked: true,
-			Flow: conntrack.Flow{Protocol: p, Client: client.Addr(), Dialled: frontend, Answers: endpointEnd, Returns: client},
+// packetOf returns the first packet of a connection, which is not tracked.
+func packetOf(from, to netip.AddrPort) *nflog.Event {
+	return &nflog.Event{Protocol: model.TCP, Source: from, Destination: to}
+}
+
+// TestLostSamples: 17.11, 17.13. A connection whose first packet was not seen behind the filters of the machine, and
+// which has no entry, was lost there; not if a message about it may be missing, or if it has an entry. The
+// connection that the kernel adds to messages is not needed, and tells connections of one client's port apart.
+func TestLostSamples(t *testing.T) {
+	client, endpoint := netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddrPort("10.1.2.2:8081")
+	web := samplePort("web")
+	tracked := func(n *nflog.Event, dialled netip.AddrPort) *nflog.Event {
+		n.Tracked, n.Flow = true, conntrack.Flow{Protocol: model.TCP, Client: client.Addr(), Dialled: dialled, Answers: endpoint, Returns: client}
+		return n
+	}
+	for name, c := range map[string]struct {
+		entry conntrack.Outcome // Refused: there is none
+		more  func(*Samples)
+		want  string // outcome; empty: the connection does not count
+	}{
+		"passed, answered":         {answered, func(s *Samples) { s.pass(packetOf(client, endpoint)) }, "answered"},
+		"passed, refused":          {refused, func(s *Samples) { s.pass(packetOf(client, endpoint)) }, "refused"},
+		"passed, tracked":          {refused, func(s *Samples) { s.pass(tracked(packetOf(client, endpoint), frontendEnd)) }, "refused"},
+		"lost":                     {refused, func(s *Samples) {}, "dropped"},
+		"another one passed":       {refused, func(s *Samples) { s.pass(tracked(packetOf(client, endpoint), endpoint)) }, "dropped"},
+		"another client passed":    {refused, func(s *Samples) { s.pass(packetOf(endpoint, endpoint)) }, "dropped"},
+		"lost, and tried again":    {refused, func(s *Samples) { s.add(packetOf(client, frontendEnd), web) }, "dropped"},
+		"messages are lost":        {refused, func(s *Samples) { s.missed(1) }, ""},
+		"messages were lost":       {refused, func(s *Samples) { s.missed(0) }, "dropped"},
+		"it has an entry":          {unanswered, func(s *Samples) {}, ""},
+		"passed, messages missing": {unanswered, func(s *Samples) { s.pass(packetOf(client, endpoint)); s.missed(9) }, "unanswered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewSamples(func(all []conntrack.Connection) ([]conntrack.Outcome, error) {
+				if want := (conntrack.Connection{Protocol: model.TCP, Client: client, Dialled: frontendEnd}); len(all) != 1 || all[0] != want {
+					t.Errorf("asked for %v, want %v", all, want)
+				}
+				return slices.Repeat([]conntrack.Outcome{c.entry}, len(all)), nil
+			}, slog.New(slog.DiscardHandler))
+			var judged []netip.AddrPort
+			s.Judged = func(to netip.AddrPort, _ conntrack.Outcome, _ time.Time) { judged = append(judged, to) }
+			s.add(packetOf(client, frontendEnd), web)
+			c.more(s)
+			if s.judge(time.Now().Add(patience)); len(s.of) > 0 || len(s.waiting) > 0 {
+				t.Errorf("%d and %d samples are kept", len(s.of), len(s.waiting))
+			}
+			got, dropped := "", 0
+			for _, total := range s.Totals() {
+				for o, n := range total.Outcomes {
+					if n > 0 {
+						got += conntrack.Outcome(o).String()
+					}
+				}
+			}
+			if c.want == "dropped" {
+				dropped = 1
+			}
+			if n, _ := s.DroppedOf(web, time.Now()); got != c.want || n != dropped {
+				t.Errorf("%q, %d dropped, want %q", got, n, c.want)
+			}
+			if passed := c.want != "" && c.want != "dropped"; passed != slices.Equal(judged, []netip.AddrPort{endpoint}) {
+				t.Errorf("judged %v", judged)
+			}
+		})
+	}
+}
+
+// TestDroppedConnections: 17.12. A service port fails in a family when connections of that are lost, until one is not; its
+// endpoints do not.
+func TestDroppedConnections(t *testing.T) {
+	now := time.Now()
+	s := NewSamples(nil, nil)
+	add := func(name, dialled string, outcomes ...conntrack.Outcome) {
+		for _, o := range outcomes {
+			one := &sample{at: now, port: samplePort(name), Connection: conntrack.Connection{Dialled: netip.MustParseAddrPort(dialled)}}
+			if o != conntrack.Dropped {
+				one.endpoint = netip.MustParseAddrPort("10.1.2.2:8081")
+			}
+			s.count(one, o)
 		}
 	}
-	for _, sampling := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-			s := NewSamples(nil, nil)
-			c := NewCollector(Config{
-				Samples: s, Sampling: sampling, Connections: newCourse().Connections,
-				Named: func(f model.Frontend) (model.PortName, bool) { return samplePort("web"), true },
-			})
-			want := 0
-			check := func(more int) {
-				t.Helper()
-				if want += more; !sampling {
-					want = 0
-				}
-				if len(s.waiting) != want {
-					t.Errorf("%d samples, want %d", len(s.waiting), want)
-				}
-			}
-			flood := func(n int, p model.Protocol) {
-				for range 100 {
-					c.take(packet(n, p))
-				}
-			}
-			flood(1, model.UDP)
-			check(0)
-			flood(1, model.TCP)
-			check(model.SamplesOfFrontend)
-			c.take(packet(2, model.TCP)) // not hidden by the flood
-			check(1)
-			for n := range 1000 {
-				flood(n, model.TCP)
-			}
-			check(model.SamplesOfAll - model.SamplesOfFrontend - 1)
-			time.Sleep(time.Second)
-			flood(1, model.TCP)
-			check(model.SamplesOfFrontend)
-		})
+	const dropped = conntrack.Dropped
+	add("web", "10.96.0.1:80", dropped, dropped, dropped)
+	add("web", "[fd00::1]:80", answered, answered, answered)
+	add("both", "10.96.0.2:80", dropped, dropped, dropped, dropped)
+	add("both", "[fd00::2]:80", dropped, dropped, dropped)
+	add("some", "10.96.0.3:80", dropped, dropped, answered, dropped, dropped, answered)
+	add("later", "10.96.0.4:80", answered, dropped, dropped, dropped, dropped, dropped)
+	add("few", "10.96.0.5:80", dropped, dropped)
+	want := []Failure{
+		{Outcome: dropped, Ports: []model.PortName{samplePort("both")}, Families: model.Families[:], Samples: 7, Failed: 7},
+		{Outcome: dropped, Ports: []model.PortName{samplePort("later")}, Families: model.Families[:1], Samples: 6, Failed: 5},
+		{Outcome: dropped, Ports: []model.PortName{samplePort("web")}, Families: model.Families[:1], Samples: 3, Failed: 3},
+	}
+	if diff := cmp.Diff(want, s.Failures(now)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestSamplesByMessages: 16.7. Samples are the connections that the rules choose, at each level; others of service ports
+// that nothing serves are none.
+func TestSamplesByMessages(t *testing.T) {
+	client, endpoint := netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddrPort("10.1.2.2:8081")
+	for _, passage := range []string{model.SamplePrefix, model.ConnectionPrefix} {
+		s := NewSamples(nil, nil)
+		c := NewCollector(Config{Samples: s, Connections: newCourse().Connections, Named: func(f model.Frontend) (model.PortName, bool) {
+			return samplePort("web"), f.Address == frontendEnd.Addr()
+		}})
+		take := func(prefix string, from, to netip.AddrPort) {
+			n := packetOf(from, to)
+			n.Prefix = []byte(prefix)
+			c.take(n)
+		}
+		take(model.ChosenPrefix, client, frontendEnd)
+		take(model.ChosenPrefix, netip.AddrPortFrom(client.Addr(), 1), endpoint) // of another program
+		take(passage, client, endpoint)
+		take(passage, netip.AddrPortFrom(client.Addr(), 2), endpoint) // not chosen
+		if len(s.waiting) != 1 || s.waiting[0].endpoint != endpoint || s.waiting[0].port != samplePort("web") {
+			t.Errorf("%s: samples %+v, want one that has passed", passage, s.waiting)
+		}
 	}
 }
 
@@ -162,7 +235,7 @@ func TestFailuresEnd(t *testing.T) {
 		t.Errorf("after a minute: %+v", got)
 	}
 	fill(s, later, samplePort("other"), "10.1.2.3:80", answered)
-	if len(s.counts) != 1 {
+	if len(s.counts) != 2 { // of the endpoint, and of the service port
 		t.Errorf("%d counts are kept", len(s.counts))
 	}
 	want := []SampleTotal{
@@ -205,7 +278,7 @@ func TestSamplesWait(t *testing.T) {
 		asked = append(asked, c)
 		return make([]conntrack.Outcome, len(c)), err
 	}, slog.New(slog.DiscardHandler))
-	s.waiting = []sample{{at: now.Add(-patience)}, {at: now.Add(-patience / 2)}}
+	s.waiting = []*sample{{at: now.Add(-patience)}, {at: now.Add(-patience / 2)}}
 	if !s.judge(now) || len(asked) != 1 || len(asked[0]) != 1 {
 		t.Fatalf("asked %v, want the first one", asked)
 	}

@@ -58,6 +58,19 @@ func (s *Samples) judged() (all, failed uint64) {
 	return all, failed
 }
 
+// DroppedOf returns the samples of a service port of the last minute, and how many of them were dropped.
+func (s *Samples) DroppedOf(port model.PortName, now time.Time) (dropped, all int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range model.Families {
+		if c := s.counts[served{port, unspecified(f)}]; c != nil {
+			counts, n := c.sum(now)
+			dropped, all = dropped+counts[conntrack.Dropped], all+n
+		}
+	}
+	return dropped, all
+}
+
 // Of returns the outcomes of the last minute of an endpoint of a service port.
 func (s *Samples) Of(port model.PortName, endpoint netip.AddrPort, now time.Time) (counts [conntrack.Outcomes]int) {
 	s.mu.Lock()

@@ -298,12 +298,14 @@ func (s *symbolic) key(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// dynset decodes [nft.Remember], [nft.Note], [nft.Forget], [nft.OverLimit] and
+// dynset decodes [nft.Remember], [nft.Note], [nft.Forget], [nft.Enter], [nft.OverLimit] and
 // [nft.CountRefused].
 func (s *symbolic) dynset(e *expr.Dynset) error {
-	switch len(e.Exprs) {
-	case 0:
-	case 2:
+	switch n := len(e.Exprs); {
+	case n == 0 && e.SrcRegData == 0:
+		return s.enter(e)
+	case n == 0:
+	case n == 2:
 		return s.countRefused(e)
 	default:
 		return s.overLimit(e)
@@ -325,6 +327,16 @@ func (s *symbolic) dynset(e *expr.Dynset) error {
 	default:
 		return errForeign
 	}
+	return nil
+}
+
+// enter decodes [nft.Enter].
+func (s *symbolic) enter(e *expr.Dynset) error {
+	key := s.key(0, allRegisters)
+	if registerIndex(e.SrcRegKey) != 0 || e.Invert || e.Operation != unix.NFT_DYNSET_OP_UPDATE || len(key) == 0 {
+		return errForeign
+	}
+	s.emit(nft.Enter{Set: e.SetName, Key: key, Timeout: e.Timeout})
 	return nil
 }
 

@@ -141,6 +141,9 @@ func usingSet(s nft.Statement, f model.Family) []expr.Any {
 		return dynset(s.Map, s.Key, nft.NotedClass, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
 		return dynset(s.Map, s.Key, nft.RememberedEndpoint, dynsetDelete, 0, f)
+	case nft.Enter:
+		// [ dynset update reg_key 1 set sampled-connections timeout 1000ms ]
+		return append(loadKey(s.Key, f, 0), &expr.Dynset{SrcRegKey: register(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout})
 	case nft.OverLimit:
 		return overLimit(s, f)
 	case nft.CountRefused:
