@@ -88,8 +88,9 @@ func (w *work) problems() (out []api.Problem) {
 	if w.samples == nil {
 		out = append(out, w.checks.unsampled()...)
 	} else {
+		problem := w.ofFailures()
 		for _, f := range w.samples.Failures(time.Now()) {
-			out = append(out, w.ofFailure(&f))
+			out = append(out, problem(&f))
 		}
 	}
 	if w.fast != nil {

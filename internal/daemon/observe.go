@@ -60,14 +60,21 @@ func (w *work) followFailures(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.events.Failures(failureEvents(w.samples.Failures(now), w.ofFailure))
+			w.events.Failures(failureEvents(w.samples.Failures(now), w.ofFailures()))
 		}
 	}
 }
 
-// ofFailure returns the problem of a failure.
-func (w *work) ofFailure(f *traffic.Failure) api.Problem {
-	return report.OfFailure(f, w, w.machine.Filters)
+// ofFailures returns the function that makes problems of failures. It looks for the filters of a family once.
+func (w *work) ofFailures() func(*traffic.Failure) api.Problem {
+	found := make(map[model.Family][]string)
+	filters := func(f model.Family) []string {
+		if _, known := found[f]; !known {
+			found[f] = w.machine.Filters(f)
+		}
+		return found[f]
+	}
+	return func(f *traffic.Failure) api.Problem { return report.OfFailure(f, w, filters) }
 }
 
 // failureEvents returns what failures mean for each Service.
