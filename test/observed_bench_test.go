@@ -10,13 +10,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -174,16 +173,9 @@ func (n *observedNode) settled() {
 }
 
 // processorTime returns the time that the daemon has used.
-func (n *observedNode) processorTime() (all time.Duration) {
+func (n *observedNode) processorTime() time.Duration {
 	n.b.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", n.daemon.Process.Pid))
+	used, err := results.ProcessorTime(n.daemon.Process.Pid)
 	n.must(err)
-	for _, t := range threads {
-		text, err := os.ReadFile(t)
-		n.must(err)
-		used, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
-		n.must(err)
-		all += time.Duration(used)
-	}
-	return all
+	return used
 }

@@ -44,14 +44,10 @@ func measureCommand(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(p.dir)
 	records, err := p.measure(ctx)
-	if err != nil || *out == "" {
-		return err
-	}
-	file, err := command.Results(p.nftproxy, records)
 	if err != nil {
 		return err
 	}
-	return file.Write(*out)
+	return command.Write(*out, p.nftproxy, records)
 }
 
 // parse reads lists of sizes and intervals.

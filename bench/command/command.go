@@ -57,3 +57,15 @@ func Results(program string, records []results.Record) (*results.File, error) {
 	return &results.File{Machine: machine, Date: time.Now().UTC().Truncate(time.Second), Layout: rules, Load: results.Load(),
 		Versions: map[string]string{string(results.Nftproxy): version}, Records: records}, nil
 }
+
+// Write writes a file of [Results], unless its path is empty.
+func Write(path, program string, records []results.Record) error {
+	if path == "" {
+		return nil
+	}
+	file, err := Results(program, records)
+	if err != nil {
+		return err
+	}
+	return file.Write(path)
+}

@@ -57,14 +57,7 @@ func measureCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Println(p.table(all))
-	if *out == "" {
-		return nil
-	}
-	file, err := command.Results(p.nftproxy, p.records(all))
-	if err != nil {
-		return err
-	}
-	return file.Write(*out)
+	return command.Write(*out, p.nftproxy, p.records(all))
 }
 
 const guestProgram = "/nftproxy"

@@ -37,12 +37,8 @@ func measureCommand(ctx context.Context, args []string) error {
 		return fmt.Errorf("%d Services: use 1 to %d", p.services, mostServices)
 	}
 	records, err := p.measure(ctx)
-	if err != nil || *out == "" {
-		return err
-	}
-	file, err := command.Results(p.nftproxy, records)
 	if err != nil {
 		return err
 	}
-	return file.Write(*out)
+	return command.Write(*out, p.nftproxy, records)
 }

@@ -46,14 +46,10 @@ func run(args []string) error {
 		}
 	}
 	records, err := measure(full, stripped, *runs)
-	if err != nil || *out == "" {
-		return err
-	}
-	file, err := command.Results(stripped, records)
 	if err != nil {
 		return err
 	}
-	return file.Write(*out)
+	return command.Write(*out, stripped, records)
 }
 
 // measure returns what is known of a program, in builds with symbols and without.
