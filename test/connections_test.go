@@ -277,7 +277,7 @@ func TestConnectionsOfService(t *testing.T) {
 	}
 	w.web.Annotations = map[string]string{"nftproxy.dev/observe": "connections", "nftproxy.dev/ports": "9000-9010/tcp"}
 	w.write(w.web, w.ending, w.dead, w.mute)
-	// A transaction of their own makes the elements, after that of the rules.
+	// The elements come in the transaction after the one with the rules.
 	observes := regexp.MustCompile(`set observed \{[^{}]*elements = `)
 	eventually(t, func() error {
 		if n := len(observes.FindAllString(w.nft("list", "ruleset"), -1)); !hasRules() || n != len(model.Families) {

@@ -42,7 +42,7 @@ endpoints: [{addresses: [%s]}]
 
 // TestOneCapability runs everything with CAP_NET_ADMIN alone (14.7): it takes
 // over from kube-proxy, serves, follows a change and moves a UDP client with it,
-// tells of itself, and cleans up. Nothing is missing, and nothing is left out
+// reports its state, and cleans up. Nothing is missing, and nothing is left out
 // because it would not be permitted.
 func TestOneCapability(t *testing.T) {
 	lab := netlab.TestLab(t, 2)

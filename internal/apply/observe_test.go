@@ -15,8 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
-// TestObserve tells of the transactions that the kernel took and of those that
-// it refused, and of none where nothing was to do.
+// TestObserve: the observer gets the transactions that the kernel took and those that
+// it refused, and none where nothing was to do.
 func TestObserve(t *testing.T) {
 	s := newSandbox(t)
 	var seen []Commit
@@ -46,7 +46,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestPostponed tells of the family whose chains the kernel does not let go.
+// TestPostponed: the report names the family whose chains the kernel does not let go.
 func TestPostponed(t *testing.T) {
 	k := newFake()
 	a := New(k, slog.New(slog.DiscardHandler))

@@ -50,7 +50,7 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 }
 
 // addMore adds Services whose frontends are no ranges to those that the router has, and returns what
-// changes. Nearly all frontends are new: they are in no map but that of the winners.
+// changes. Nearly all frontends are new, and only the map of winners has them.
 func (r *Router) addMore(all []decided) []RouteChange {
 	added := make([]RouteChange, 0, len(all))
 	touched := make(map[Frontend]*Route) // the others

@@ -35,7 +35,7 @@ func TestFirstPacket(t *testing.T) {
 	})
 }
 
-// TestSentAgain: an error tells of a first packet that was lost, and of no other.
+// TestSentAgain: the error has how often the first packet was sent again.
 func TestSentAgain(t *testing.T) {
 	l := newLab(t, 0)
 	nft(t, l.Node, "table inet test { chain input { type filter hook input priority 0; tcp dport 81 limit rate 1/day burst 1 packets drop; }; }")

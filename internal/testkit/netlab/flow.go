@@ -78,7 +78,7 @@ func (h *Host) dialFrom(port uint16, network string, to netip.AddrPort, wait tim
 	// of its own can pass before, on a busy machine.
 	limit := timeLimit{context.Background(), make(chan struct{})}
 	pass := sync.OnceFunc(func() { close(limit.passed) })
-	copied := -1 // of the socket, which tells of a connection that has failed
+	copied := -1 // a second descriptor of the socket: the dialer closes its own when the connection fails
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Control: func(_, _ string, c syscall.RawConn) error {
 		time.AfterFunc(wait, pass)
 		var err error
