@@ -19,7 +19,7 @@ import (
 // that asked before asks again after a second
 // (TestNeighboursAnswerImmediately).
 func waitForNeighbours(link string, addrs []netip.Prefix) error {
-	err := await(addrs, func(a netip.Addr) (bool, error) {
+	err := awaitAll(addrs, func(a netip.Addr) (bool, error) {
 		groups, err := joinedGroups(link)
 		return slices.Contains(groups, solicitedNode(a)), err
 	})
@@ -33,7 +33,7 @@ func waitForNeighbours(link string, addrs []netip.Prefix) error {
 // are delivered. The kernel adds the local route in the background as well
 // (TestAddedAddressIsUsable).
 func waitForDelivery(addrs []netip.Prefix) error {
-	err := await(addrs, func(a netip.Addr) (bool, error) {
+	err := awaitAll(addrs, func(a netip.Addr) (bool, error) {
 		routes, err := netlink.RouteGet(a.AsSlice())
 		if errors.Is(err, unix.ENETUNREACH) {
 			return false, nil
@@ -46,8 +46,8 @@ func waitForDelivery(addrs []netip.Prefix) error {
 	return nil
 }
 
-// await waits until all IPv6 addresses are ready.
-func await(addrs []netip.Prefix, ready func(netip.Addr) (bool, error)) error {
+// awaitAll waits until all IPv6 addresses are ready.
+func awaitAll(addrs []netip.Prefix, ready func(netip.Addr) (bool, error)) error {
 	for _, p := range addrs {
 		if p.Addr().Is4() {
 			continue

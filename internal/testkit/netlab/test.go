@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // Test is the part of a test or a benchmark that a laboratory uses.
@@ -62,17 +64,10 @@ func endWith(t Test, end func() error) {
 	})
 }
 
-// Eventually waits until f returns nil, and ends the test when that takes longer
-// than patience.
+// Eventually is [await.Within].
 func Eventually(t Test, patience time.Duration, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			t.Fatal(fmt.Sprintf("after %v: %v", patience, err))
-		}
-		time.Sleep(5 * time.Millisecond) // between two attempts
-	}
+	await.Within(t, patience, f)
 }
 
 // TestGeneration returns [Namespace.Generation].
