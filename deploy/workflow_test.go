@@ -1,10 +1,8 @@
 package deploy_test
 
 import (
-	"maps"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,27 +11,52 @@ import (
 
 const workflows = "../.github/workflows/"
 
+// A workflow has the fields that decide about rights, order and origin. Unmarshal it with
+// [readWorkflow].
 type workflow struct {
-	Permissions map[string]string
-	Jobs        map[string]struct {
-		Permissions map[string]string
-		Steps       []struct {
-			Uses, Run string
-			With      map[string]any
-		}
+	On          map[string]any    `json:"true"` // YAML 1.1 reads the key "on" so
+	Permissions map[string]string `json:"permissions"`
+	Jobs        map[string]job    `json:"jobs"`
+}
+
+type job struct {
+	Needs, Environment, If string
+	Permissions            map[string]string
+	Steps                  []step
+}
+
+type step struct {
+	Uses, Run, If string
+	With          map[string]any
+}
+
+func readWorkflow(t *testing.T, text []byte) (w workflow) {
+	t.Helper()
+	if err := yaml.Unmarshal(text, &w); err != nil {
+		t.Fatal(err)
 	}
+	if len(w.On) == 0 || len(w.Jobs) == 0 {
+		t.Fatalf("a workflow without triggers or jobs: %+v", w)
+	}
+	return w
+}
+
+// workflowFiles returns the workflows, and the one for users.
+func workflowFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(workflows + "*.y*ml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d workflows, %v", len(files), err)
+	}
+	return append(files, "../docs/ci/github.yaml")
 }
 
 // TestActionsArePinned: a workflow, also the one for users, names an action by the commit, which
 // cannot change.
 func TestActionsArePinned(t *testing.T) {
-	files, err := filepath.Glob(workflows + "*.y*ml")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%d workflows, %v", len(files), err)
-	}
 	pinned := regexp.MustCompile(`^[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
 	commits := make(map[string]string) // by repository and version
-	for _, file := range append(files, "../docs/ci/github.yaml") {
+	for _, file := range workflowFiles(t) {
 		for _, m := range regexp.MustCompile(`(?m)\buses: (.*)$`).FindAllStringSubmatch(string(read(t, file)), -1) {
 			if !pinned.MatchString(m[1]) {
 				t.Errorf("%s: %q is not OWNER/ACTION@COMMIT # VERSION", file, m[1])
@@ -50,41 +73,14 @@ func TestActionsArePinned(t *testing.T) {
 	}
 }
 
-// TestReleaseRights: each job of the release has the rights that it needs, and none of
-// those that build or run the product can write or sign.
-func TestReleaseRights(t *testing.T) {
-	var w workflow
-	if err := yaml.Unmarshal(read(t, workflows+"release.yaml"), &w); err != nil {
-		t.Fatal(err)
-	}
-	if w.Permissions == nil || len(w.Permissions) != 0 {
-		t.Errorf("all jobs have the rights %v", w.Permissions)
-	}
-	want := map[string]map[string]string{
-		"build":   {"contents": "read"},
-		"publish": {"contents": "read", "packages": "write", "id-token": "write"},
-		"verify":  {"contents": "read", "packages": "read"},
-		"release": {"contents": "write"},
-	}
-	if got := slices.Sorted(maps.Keys(w.Jobs)); !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
-		t.Errorf("jobs %v", got)
-	}
-	for name, job := range w.Jobs {
-		if !maps.Equal(job.Permissions, want[name]) {
-			t.Errorf("job %s has the rights %v, want %v", name, job.Permissions, want[name])
-		}
-		for _, s := range job.Steps {
-			if name != "build" && strings.Contains(s.Run, "make ") {
-				t.Errorf("job %s builds: %s", name, s.Run)
-			}
-			if strings.HasPrefix(s.Uses, "actions/checkout@") && s.With["persist-credentials"] != false {
-				t.Errorf("job %s leaves its token in the checkout", name)
-			}
-			if strings.HasPrefix(s.Uses, "actions/setup-go@") && s.With["cache"] != false {
-				t.Errorf("job %s uses what other runs have cached", name)
-			}
-			if strings.Contains(s.Run, "${{") {
-				t.Errorf("job %s puts a value into a script: %s", name, s.Run)
+// TestCheckoutsKeepNoToken: no workflow leaves its token to the code that it checks out.
+func TestCheckoutsKeepNoToken(t *testing.T) {
+	for _, file := range workflowFiles(t) {
+		for name, j := range readWorkflow(t, read(t, file)).Jobs {
+			for _, s := range j.Steps {
+				if strings.HasPrefix(s.Uses, "actions/checkout@") && s.With["persist-credentials"] != false {
+					t.Errorf("%s: job %s leaves its token in the checkout", file, name)
+				}
 			}
 		}
 	}
