@@ -104,15 +104,16 @@ func serveTCP(l net.Listener) error {
 	}
 }
 
-// serveUDP answers datagrams. own is the only address of its family, from which answers come.
+// serveUDP answers empty datagrams, which [socket.try] sends. An answer is not empty, so that two
+// peers never answer each other. own is the only address of its family, from which answers come.
 func serveUDP(p net.PacketConn, own netip.AddrPort) error {
 	buffer := make([]byte, maxAnswer)
 	for {
-		_, from, err := p.ReadFrom(buffer)
+		n, from, err := p.ReadFrom(buffer)
 		if errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		if err == nil { // an error of one client must not concern the next one
+		if err == nil && n == 0 { // an error of one client must not concern the next one
 			_, _ = p.WriteTo(fmt.Appendf(nil, "%s %s\n", own, from), from)
 		}
 	}

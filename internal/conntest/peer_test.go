@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/joshdk/go-junit"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -120,6 +121,49 @@ func TestPeers(t *testing.T) {
 	stranger := &Remote{Transport: r.Transport, Token: "guess"}
 	if err := stranger.Dial(t.Context(), list, func(*Dialled) { t.Error("a stranger has an answer") }); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("a stranger: %v", err)
+	}
+}
+
+// TestPeersAnswerQuestionsOnly: 18.16. A peer does not answer an answer: one datagram with a forged source
+// would make two peers answer each other without end.
+func TestPeersAnswerQuestionsOnly(t *testing.T) {
+	p, _ := runPeer(t)
+	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Addresses[0], p.Serve))
+	dial := func() *net.UDPConn {
+		c, err := net.DialUDP("udp", nil, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	peer, client := dial(), dial()
+	if _, err := peer.Write([]byte("10.0.0.1:8080 10.0.0.2:8080\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Write(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, maxAnswer)); err != nil {
+		t.Fatalf("wait for the answer to an empty datagram: %v", err)
+	}
+	// Datagrams are answered in their order, so that an answer to the first one would be here by now.
+	raw, err := peer.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer error
+	if err := raw.Read(func(fd uintptr) bool {
+		_, _, answer = unix.Recvfrom(int(fd), make([]byte, maxAnswer), unix.MSG_DONTWAIT)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(answer, unix.EAGAIN) {
+		t.Errorf("an answer is answered (%v)", answer)
 	}
 }
 
