@@ -93,7 +93,11 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 			err = o.print(c.OutOrStdout(), r)
 		}
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case ctx.Err() != nil && o.watch:
+			return nil
+		case ctx.Err() != nil:
+			return errors.New("interrupted before all nodes have answered")
+		case err != nil:
 			return err
 		case !o.watch && r.Wrong() > 0:
 			return errNodesWrong

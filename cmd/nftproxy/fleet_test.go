@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"slices"
@@ -148,6 +149,24 @@ func TestClusterStatusWatch(t *testing.T) {
 	root.SetOut(out)
 	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err != nil || strings.Count(out.String(), "1 node: 1 ok\n") < 3 {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestClusterStatusInterrupted: 18.26. While the API server is silent, an interruption ends the command with an error.
+func TestClusterStatusInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		interrupt()
+		<-r.Context().Done()
+	}))
+	defer silent.Close()
+	kubeconfig := writeFile(t, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+silent.URL+`"}}]}`)
+	root := rootCommand()
+	root.SetArgs([]string{clusterName, "status", "--kubeconfig", kubeconfig})
+	root.SetOut(io.Discard)
+	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 

@@ -28,7 +28,7 @@ type forwarder struct {
 
 // To implements [Transport].
 func (f *forwarder) To(a *Agent) (http.RoundTripper, func(), error) {
-	target := f.api.Post().AbsPath("/api/v1/namespaces", a.Namespace, "pods", a.Pod, "portforward").URL()
+	target := f.api.Post().Timeout(0).AbsPath("/api/v1/namespaces", a.Namespace, "pods", a.Pod, "portforward").URL()
 	dialer, err := f.dialer(target)
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare client of the API server: %w", err)

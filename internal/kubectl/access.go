@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,9 +47,14 @@ func (a Access) REST() (rest.Interface, error) {
 	return REST(config)
 }
 
+// answerTimeout limits a request with its answer, which is an object or a page of a list. Without
+// it, a server that accepts connections and is silent would hang a command.
+const answerTimeout = 30 * time.Second
+
 // REST returns a client for absolute paths of the API server of a configuration, which it
-// completes.
+// completes. A request without an answer fails after 30 s.
 func REST(config *rest.Config) (rest.Interface, error) {
+	config.Timeout = answerTimeout
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned) // errors
 	config.GroupVersion = &schema.GroupVersion{}
@@ -62,6 +69,9 @@ func REST(config *rest.Config) (rest.Interface, error) {
 // Answer reads the answer to a request, or the error that the API server gives.
 func Answer(r rest.Result, into any) error {
 	if err := r.Error(); err != nil {
+		if os.IsTimeout(err) {
+			err = fmt.Errorf("the API server does not answer: %w", err)
+		}
 		return err
 	}
 	body, err := r.Raw()
