@@ -43,19 +43,31 @@ changed:
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v nftproxy/nftproxy/test)
 
 .PHONY: unit
-unit: ## run the tests that need neither namespaces nor the kernel, packages side by side (half a minute); variables as for test
-	scripts/install-packages git:git
-	packages=$$(scripts/packages-of unit) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
+unit: ## run the tests that need neither namespaces nor the kernel, with the race detector (RACE=0: without it, and without a C compiler); variables as for test
+	scripts/install-packages git:git $(if $(RACING),$(COMPILER))
+	packages=$$(scripts/packages-of unit) && $(RUN_TESTS) $(RACING) $$packages
 
 .PHONY: packets
-packets: ## run the other tests but those of test-machines, packages side by side; variables as for test
-	scripts/install-packages $(LAB) iptables-nft:iptables strace:strace git:git jq:jq
-	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names -e /test/servers) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
+packets: ## run the other tests but those of test-machines; variables as for test
+	scripts/install-packages $(LAB) $(PACKET_TOOLS)
+	packages=$$($(PACKETS)) && $(RUN_TESTS) $$packages
 
 .PHONY: test
-test: ## unit, then packets; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED repeats an order
-	$(MAKE) --no-print-directory unit
-	$(MAKE) --no-print-directory packets
+test: ## unit and packets, with all failures at the end (10 minutes); NO_SKIP=1 fails if any test was skipped, SHUFFLE=SEED repeats an order, PARALLEL=N packages run at a time
+	scripts/install-packages $(LAB) $(PACKET_TOOLS) $(if $(RACING),$(COMPILER))
+	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && $(RUN_TESTS) $(RACING) $$unit -- $$packets
+
+.PHONY: race
+race: ## unit and packets with the race detector, also in the program that packet tests start (half an hour); variables as for test
+	scripts/install-packages $(LAB) $(PACKET_TOOLS) $(COMPILER)
+	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && $(RUN_TESTS) -race $$unit $$packets
+
+PACKET_TOOLS := iptables-nft:iptables strace:strace git:git jq:jq
+PACKETS := scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names -e /test/servers
+RUN_TESTS = PARALLEL=$(or $(PARALLEL),$$(nproc)) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test
+# The race detector needs a C compiler.
+COMPILER := gcc:gcc /usr/include/stdlib.h:libc6-dev
+RACING := $(if $(filter 0,$(RACE)),,-race)
 
 .PHONY: lint
 lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod

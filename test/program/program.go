@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -25,7 +26,8 @@ func Run(binary *string, source string, tests func() int) int {
 	defer os.RemoveAll(dir)
 	if *binary = os.Getenv(variable); *binary == "" {
 		*binary = filepath.Join(dir, "nftproxy")
-		if out, err := exec.Command("go", "build", "-o", *binary, source).CombinedOutput(); err != nil {
+		args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", *binary, source})
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build nftproxy: %v\n%s", err, out)
 			return 1
 		}

@@ -1,0 +1,127 @@
+// Command runtests runs the tests of Go packages in parts, one part after the other, each whether or
+// not an earlier one has failed, and prints all failures and skipped tests together at the end.
+//
+// A test that panics, exits or runs into the timeout ends the program of its package. The other
+// tests of that package then run without it.
+//
+// Usage: runtests [FLAGS] [PART] [-- PART]...
+//
+// A part is packages or patterns, after "-race" for the race detector (which needs cgo).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// config is how all parts run.
+type config struct {
+	shuffle  string        // seed, or "off"
+	parallel int           // packages at a time
+	timeout  time.Duration // of the program of a package
+	noSkip   bool          // a skipped test is a failure
+}
+
+// part is packages that run by one go test.
+type part struct {
+	race     bool
+	packages []string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	passed, err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runtests:", err)
+	}
+	if err != nil || !passed {
+		stop()
+		os.Exit(1)
+	}
+}
+
+// run runs the parts that the arguments name, and reports whether all tests have passed.
+func run(ctx context.Context, args []string, out io.Writer) (passed bool, err error) {
+	c, parts, err := parse(args)
+	if err != nil {
+		return false, err
+	}
+	log, err := os.CreateTemp("", "nftproxy-tests-*.log")
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		err = errors.Join(err, log.Close())
+		if passed {
+			err = errors.Join(err, os.Remove(log.Name()))
+		}
+	}()
+	fmt.Fprintln(out, "all output:", log.Name())
+	begin := time.Now()
+	r := newResults()
+	for _, p := range parts {
+		if err := runPart(ctx, c, p, r, newProgress(out, log, p)); err != nil {
+			return false, err
+		}
+	}
+	return r.summarize(out, c, log.Name(), time.Since(begin)), nil
+}
+
+// parse reads flags and parts. Without packages, the part is those of the current directory and below.
+func parse(args []string) (c config, parts []part, err error) {
+	flags := flag.NewFlagSet("runtests", flag.ContinueOnError)
+	flags.StringVar(&c.shuffle, "shuffle", "", "`seed` of the order of tests, or off (default: the time)")
+	flags.IntVar(&c.parallel, "parallel", 1, "packages at a time")
+	flags.DurationVar(&c.timeout, "timeout", 40*time.Minute, "of one package")
+	flags.BoolVar(&c.noSkip, "no-skip", false, "a skipped test is a failure")
+	race := flags.Bool("race", false, "run the part with the race detector")
+	if err := flags.Parse(args); err != nil {
+		return config{}, nil, err
+	}
+	if c.shuffle == "" {
+		c.shuffle = strconv.FormatInt(time.Now().Unix(), 10)
+	}
+	current := part{race: *race}
+	for _, arg := range append(flags.Args(), "--") {
+		switch {
+		case arg == "-race" && len(current.packages) == 0:
+			current.race = true
+		case arg != "--":
+			current.packages = append(current.packages, arg)
+		case len(current.packages) > 0 || len(parts) == 0:
+			parts, current = append(parts, current), part{}
+		default:
+			return config{}, nil, fmt.Errorf("part %d has no packages", len(parts)+1)
+		}
+	}
+	for i := range parts {
+		if len(parts[i].packages) == 0 {
+			parts[i].packages = []string{"./..."}
+		}
+	}
+	return c, parts, nil
+}
+
+// arguments returns what go test is called with for a part, or for some tests of one package if the
+// ones to skip are named.
+func (c config) arguments(p part, skip []string) []string {
+	args := []string{"test", "-json", "-vet=off", "-count=1", "-p", strconv.Itoa(c.parallel),
+		"-timeout", c.timeout.String(), "-shuffle", c.shuffle}
+	if p.race {
+		args = append(args, "-race")
+	}
+	if len(skip) > 0 {
+		args = append(args, "-skip", exactly(skip))
+	}
+	return slices.Concat(args, p.packages)
+}
