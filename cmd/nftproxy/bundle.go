@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/kernel"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -153,7 +151,7 @@ const maxDescribed = 20
 type collected struct {
 	Files []collectedFile
 	// Services are those with problems.
-	Services []model.ServiceName
+	Services []bundle.Subject
 }
 
 type collectedFile struct {
@@ -187,18 +185,16 @@ func collect(ctx context.Context, client *api.Client) (*collected, error) {
 		if i == maxDescribed {
 			break
 		}
-		page(api.DescribePath+"?"+url.Values{"service": {s.String()}}.Encode(), "describe/"+s.Namespace+"/"+s.Name+".json")
+		page(api.DescribePath+"?"+url.Values{"service": {s.Path()}}.Encode(), "describe/"+s.Path()+".json")
 	}
 	return &out, nil
 }
 
 // troubled returns the Services that have problems.
-func troubled(s *api.Status) (out []model.ServiceName) {
-	seen := make(map[model.ServiceName]bool)
+func troubled(s *api.Status) (out []bundle.Subject) {
+	seen := make(map[bundle.Subject]bool)
 	for _, p := range s.Problems {
-		kind, name, _ := strings.Cut(p.Object, " ")
-		namespace, name, isService := strings.Cut(name, "/")
-		if n := (model.ServiceName{Namespace: namespace, Name: name}); kind == n.Object().Kind && isService && !seen[n] {
+		if n, ok := bundle.ParseSubject(p.Object); ok && !seen[n] {
 			seen[n] = true
 			out = append(out, n)
 		}
@@ -228,8 +224,8 @@ func (o *bundleOptions) nameStatus(s *api.Status) {
 		o.names.Name("service", p.Name)
 	}
 	for _, n := range troubled(s) {
-		o.names.Name("namespace", n.Namespace)
-		o.names.Name("service", n.Name)
+		o.names.Name("namespace", n.Namespace())
+		o.names.Name("service", n.Name())
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -195,16 +194,16 @@ func (o *fleetBundleOptions) addObjects(c *cobra.Command, a *bundle.Archive, r *
 		if i == maxObjects {
 			break
 		}
-		name := "objects/" + s.Namespace + "/" + s.Name
-		o.addObject(ctx, a, name+".json", "Service", "/api/v1/namespaces/"+s.Namespace+"/services/"+s.Name)
+		name := "objects/" + s.Path()
+		o.addObject(ctx, a, name+".json", "Service", "/api/v1/namespaces/"+s.Namespace()+"/services/"+s.Name())
 		o.addList(ctx, a, name+"-slices.json", "EndpointSlice", kubectl.Query{
-			Path: "/apis/discovery.k8s.io/v1/namespaces/" + s.Namespace + "/endpointslices", Options: map[string]string{"labelSelector": "kubernetes.io/service-name=" + s.Name},
+			Path: "/apis/discovery.k8s.io/v1/namespaces/" + s.Namespace() + "/endpointslices", Options: map[string]string{"labelSelector": "kubernetes.io/service-name=" + s.Name()},
 		})
 	}
 }
 
 // servicesOf returns the Services with problems.
-func servicesOf(r *fleet.Report) []model.ServiceName {
+func servicesOf(r *fleet.Report) []bundle.Subject {
 	var all api.Status
 	for i := range r.Services {
 		all.Problems = append(all.Problems, r.Services[i].Problem)

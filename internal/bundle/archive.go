@@ -5,9 +5,12 @@ package bundle
 import (
 	"archive/tar"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -58,9 +61,17 @@ func New(w io.Writer, root, about string, limits Limits, filter func(text string
 	return a
 }
 
+// errOutside is why a file is not in the archive: nodes choose names, and programs that unpack it would
+// write elsewhere.
+var errOutside = errors.New("refused: its name is not a path below its directory")
+
 // Add adds a text, without its secrets. The name is relative to the group, a directory; files
-// whose name ends with ".json" are JSON.
+// whose name ends with ".json" are JSON. A name that leads elsewhere is refused.
 func (a *Archive) Add(group, name string, content []byte, keep Keep) {
+	if !fs.ValidPath(group+"/"+name) || name == "." {
+		a.Lack(group, strconv.Quote(name), errOutside)
+		return
+	}
 	text := a.filter(string(content), strings.HasSuffix(name, ".json"))
 	room := min(a.limits.File, a.limits.Group-a.groups[group], a.limits.Whole-a.whole)
 	full := len(text)

@@ -30,9 +30,28 @@ func TestSecrets(t *testing.T) {
 		{"X-Api-Key: 12345\nHost: web", "12345", "Host: web"},
 		{"Cookie: session=abc", "abc", "Cookie"},
 		{"--oidc-client-secret=s3cr3t --v=2", "s3cr3t", "--v=2"},
+		{"password: correct horse battery\nuser: a", "battery", "user: a"},
+		{"- password: correct, horse battery\n  user: a", "battery", "  user: a"},
+		{"{password: correct horse battery, user: a}", "battery", "user: a"},
+		{"PASSWORD=correct horse battery", "battery", "PASSWORD"},
+		{"Authorization: Negotiate YIIabcdefSECRET9\nHost: web", "YIIabcdef", "Host: web"},
+		{"Proxy-Authorization: Custom a b c", "b c", "Proxy-Authorization"},
+		{`curl -H "Authorization: AWS4-HMAC-SHA256 Credential=a/b, Signature=feed" http://web`, "feed", "http://web"},
+		{`error="Get x: Authorization: Digest username=a, response=feed" node=n1`, "feed", "node=n1"},
+		{`Authorization: Digest username="a", response="feed"`, "feed", "Authorization"},
+		{"users:\n- user:\n    password: |\n      hunter2line\n\n      second\n    name: u", "hunter2line", "name: u"},
+		{"password: |\n  hunter2line\ncmd: x", "hunter2line", "cmd: x"},
+		{"password: >-  # folded\n  a: hunter2line\ncmd: x", "hunter2line", "cmd: x"},
+		{"password:\n  hunter2line\ncmd: x", "hunter2line", "cmd: x"},
+		{"password: correct\n  hunter2line\ncmd: x", "hunter2line", "cmd: x"},
+		{"secret:\n  name: visible\n", "\x00", "name: visible"},
+		{"cmd: [check, --password, hunter3]\nuser: a", "hunter3", "user: a"},
+		{`cmd: ["check", "--password", "hunter3 4"]`, "hunter3", "check"},
+		{"cmd:\n- check\n- --api-key\n- hunter3\n- --v", "hunter3", "- --v"},
+		{"check --password hunter3 --host web", "hunter3", "--host web"},
 	} {
 		got := WithoutSecrets(c.text)
-		if strings.Contains(got, c.secret) || !strings.Contains(got, c.stays) || !strings.Contains(got, removed) {
+		if strings.Contains(got, c.secret) || !strings.Contains(got, c.stays) || c.secret != "\x00" && !strings.Contains(got, removed) {
 			t.Errorf("%q becomes %q", c.text, got)
 		}
 	}
@@ -43,8 +62,10 @@ func TestSecrets(t *testing.T) {
 	if !json.Valid([]byte(got)) || strings.Contains(got, "x y") || strings.Contains(got, `"z"`) || strings.Contains(got, "abc") || !strings.Contains(got, "1.50") || !strings.Contains(got, "name: u") {
 		t.Error(got)
 	}
-	if got := WithoutSecretsJSON(`{"token":"abc`); strings.Contains(got, "abc") {
-		t.Error(got)
+	for _, text := range []string{`{"token":"abc`, `{"args":["check","--password","abc","--v"]}`, `{"message":"password: |\n  abc\nx"}`} {
+		if got := WithoutSecretsJSON(text); strings.Contains(got, "abc") {
+			t.Error(got)
+		}
 	}
 }
 
@@ -173,6 +194,42 @@ func TestLimits(t *testing.T) {
 	for _, want := range []string{"nftproxy 1.2.3", "nodes/n1/log.txt  cut: the last", "nodes/n1/rules.txt  cut: the first", "nodes/n2/status.json  missing: no answer; within 5s", fmt.Sprintf("%d files are cut, 1 are missing", a.Cut)} {
 		if !strings.Contains(contents, want) {
 			t.Errorf("%q is not in\n%s", want, contents)
+		}
+	}
+}
+
+// TestMember: a file that a node names stays below the directory of its group, or is refused.
+func TestMember(t *testing.T) {
+	var b bytes.Buffer
+	a := New(&b, "bundle", "", DefaultLimits, func(text string, _ bool) string { return text })
+	for _, name := range []string{"describe/a/../../../../../../etc/cron.d/evil.json", "/etc/cron.d/evil", "a//b", ".", "..", "a\xff", "a/./b", ""} {
+		a.Add("machine", name, []byte("x"), Head)
+	}
+	a.Add("nodes/../..", "evil", []byte("x"), Head)
+	a.Add("machine", "describe/shop/web.json", []byte("x"), Head)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := tarball.Read(t, b.Bytes())
+	if len(files) != 2 || files["bundle/machine/describe/shop/web.json"].Content != "x" || strings.Count(files["bundle/contents.txt"].Content, "missing: refused") != 9 {
+		t.Errorf("%+v", files)
+	}
+}
+
+// TestSubject: only names of objects become paths of an archive, and paths of an API server.
+func TestSubject(t *testing.T) {
+	for object, want := range map[string]string{
+		"Service shop/web": "shop/web", "Service a/web.v-1": "a/web.v-1", "Balance default/web": "", "Balance web": "",
+		"Service a/../../../../../../etc/cron.d/evil": "", "Service ../x": "", "Service a/..": "", "Service a/b/c": "", "Service a/web?x=1": "",
+		"Service /web": "", "Service a/": "", "Service shop": "", "Node n/n": "", "Service a/evil:80": "", "Service A/web": "", "Service a.b/web": "",
+		"Service a/" + strings.Repeat("a", 254): "", "Service " + strings.Repeat("a", 64) + "/a": "", "Service a/b\n": "", "Service a/b..c": "", "": "",
+	} {
+		got := ""
+		if s, ok := ParseSubject(object); ok {
+			got = s.Path()
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", object, got, want)
 		}
 	}
 }

@@ -9,30 +9,95 @@ import (
 // removed stands where a secret was.
 const removed = "(removed)"
 
-// secrets are texts that may give access to something. The first group of an expression stays.
+// secrets are texts that give access by themselves. The first group of an expression stays.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`()(?s)-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\z)`),
-	regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`),                                                    // a JSON web token
-	regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ +]+)[A-Za-z0-9._~+/=-]{6,}`),                                                          // a header
-	regexp.MustCompile(`(://)[^\s/@"']+@`),                                                                                             // user and password of a URL
-	regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),                                                                              // a bootstrap token
-	regexp.MustCompile(`()\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]*`),                                                                            // PEM in base64
-	regexp.MustCompile(`(?i)(["']?[\w-]*(?:` + words + `)[\w-]*["']?\s*[:=]\s*)(?:"(?:[^"\\]|\\.)+(?:"|\z)|'[^']+'|[^\s,;"'{}\[\]]+)`), // a setting
+	regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*`),     // a JSON web token
+	regexp.MustCompile(`(?i)(\b(?:bearer|basic|negotiate)[ +]+)[A-Za-z0-9._~+/=-]{6,}`), // a header without its name
+	regexp.MustCompile(`(://)[^\s/@"']+@`),                                              // user and password of a URL
+	regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),                               // a bootstrap token
+	regexp.MustCompile(`()\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]*`),                             // PEM in base64
 }
 
 // words are in the names of settings and headers whose values are secret.
-const words = `password|passwd|secret|token|authorization|api[_-]?key|cookie|credential|client-key-data|client-certificate-data|private[_-]?key`
+const words = `password|passwd|passphrase|secret|token|authorization|api[_-]?key|cookie|credential|client-key-data|client-certificate-data|private[_-]?key`
+
+const (
+	secretKey = `[\w-]*(?:` + words + `)[\w-]*`
+	quoted    = `"(?:[^"\\]|\\.)*(?:"|\z)|'[^']*(?:'|\z)`
+)
+
+// settings are values behind a name. The first group of an expression stays.
+var settings = []*regexp.Regexp{
+	// The words behind a name in the same quotes: "Authorization: Negotiate YII..."
+	regexp.MustCompile(`(?i)(["']` + secretKey + `\s*[:=][ \t]*)[^"'\n]+`),
+	// A header whose value has words and parameters, within a line: Authorization: Digest username="a", response="b"
+	regexp.MustCompile(`(?i)(\b(?:proxy-)?authorization[ \t]*[:=][ \t]*)[^\s"'](?:[^"'=\n]|=(?:"[^"\n]*")?)*`),
+	// A value in quotes of its own.
+	regexp.MustCompile(`(?i)(["']?` + secretKey + `["']?\s*[:=][ \t]*)(?:` + quoted + `)`),
+	// The rest of a line that begins with the name, as in YAML and in headers.
+	regexp.MustCompile(`(?im)(^[ \t]*(?:- +)*` + secretKey + `[ \t]*:[ \t]*)[^\s"'|>{\[].*$`),
+	regexp.MustCompile(`(?im)(^[ \t]*(?:export +)?` + secretKey + `[ \t]*=[ \t]*)[^\s"'][^=\n]*$`),
+	// Words within a line, up to a separator: {password: correct horse, user: a}
+	regexp.MustCompile(`(?i)(\b` + secretKey + `:[ \t]+)[^\s,;"'|>{}\[\]][^,;"'{}\[\]\n]*`),
+	// One word.
+	regexp.MustCompile(`(?i)(` + secretKey + `["']?\s*[:=][ \t]*)[^\s,;"'|>{}\[\]]+`),
+	// The argument behind a flag, in a command line or a list: --password hunter2, [check, --password, hunter2]
+	regexp.MustCompile(`(?i)((?:^|[\s"'\[,])--?` + secretKey + `["']?(?:[ \t]*,\s*|\s+(?:-[ \t]+)?))(?:` + quoted + `|[^\s,\]"'-][^\s,\]"']*)`),
+}
 
 // WithoutSecrets returns a text without passwords, keys and tokens.
 func WithoutSecrets(text string) string {
-	for _, s := range secrets[:len(secrets)-1] {
+	for _, s := range secrets {
 		text = s.ReplaceAllString(text, "${1}"+removed)
 	}
-	return secrets[len(secrets)-1].ReplaceAllString(text, `${1}"`+removed+`"`)
+	text = withoutBlocks(text)
+	for _, s := range settings {
+		text = s.ReplaceAllString(text, `${1}"`+removed+`"`)
+	}
+	return text
 }
 
-// secretName is the name of a field whose text is secret.
-var secretName = regexp.MustCompile(`(?i)(?:` + words + `)`)
+// blockKey is the line of a secret whose value is in the lines below, which have a deeper indentation:
+// in all of them behind "|" or ">", else in those that are no setting and no entry of a list. The first
+// group is what stands before the name.
+var (
+	blockKey = regexp.MustCompile(`(?i)^([ \t]*(?:- +)*)["']?` + secretKey + `["']?[ \t]*:[ \t]*([|>][-+0-9]*)?[ \t]*(?:#.*)?(.*?)\s*$`)
+	nested   = regexp.MustCompile(`^\s*(?:- |-$|["']?[\w./-]+["']?:(?:\s|$))`)
+)
+
+// withoutBlocks replaces values that have lines of their own.
+func withoutBlocks(text string) string {
+	if !strings.Contains(text, "\n") {
+		return text
+	}
+	var out strings.Builder
+	inside, all, said := -1, false, false // the indentation of the name, or -1
+	for line := range strings.Lines(text) {
+		indentation := len(line) - len(strings.TrimLeft(line, " \t"))
+		empty := strings.TrimSpace(line) == ""
+		if inside >= 0 && (empty && all || !empty && indentation > inside && (all || !nested.MatchString(line))) {
+			if !said {
+				out.WriteString(strings.Repeat(" ", inside+1) + removed + "\n")
+			}
+			said = true
+			continue
+		}
+		if inside = -1; !empty {
+			if m := blockKey.FindStringSubmatch(line); m != nil {
+				inside, all, said = len(m[1]), m[2] != "", m[2] == "" && m[3] != ""
+			}
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+// secretName is the name of a field whose text is secret, and secretFlag an argument whose successor is.
+var (
+	secretName = regexp.MustCompile(`(?i)(?:` + words + `)`)
+	secretFlag = regexp.MustCompile(`(?i)^--?` + secretKey + `$`)
+)
 
 // WithoutSecretsJSON returns a JSON document without them. It looks into texts in it, such as
 // the files of a ConfigMap.
@@ -46,7 +111,8 @@ func WithoutSecretsJSON(text string) string {
 }
 
 // mapped returns the values of a JSON text with other names of fields and other strings, which
-// value gets with the name of their field. plain is for what is not JSON.
+// value gets with the name of their field, or with the flag before them in a list of arguments. plain is
+// for what is not JSON.
 func mapped(text string, plain, field func(string) string, value func(name, value string) string) string {
 	var out strings.Builder
 	d := json.NewDecoder(strings.NewReader(text))
@@ -67,8 +133,17 @@ func mapValue(name string, v any, field func(string) string, value func(name, va
 	case string:
 		return value(name, v)
 	case []any:
-		for i := range v {
-			v[i] = mapValue(name, v[i], field, value)
+		flag := ""
+		for i, e := range v {
+			of := name
+			if flag != "" {
+				of = flag
+			}
+			flag = ""
+			if s, ok := e.(string); ok && secretFlag.MatchString(s) {
+				flag = s
+			}
+			v[i] = mapValue(of, e, field, value)
 		}
 	case map[string]any:
 		out := make(map[string]any, len(v))
