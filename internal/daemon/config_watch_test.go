@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -90,14 +91,14 @@ func TestConfigWatch(t *testing.T) {
 			load := func() error { _, err := settings.Load(); return err }
 			watch, err := watchConfig(cfg.File, load, slog.New(slog.NewTextHandler(&log, nil)))
 			check(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- watch.run(ctx) }()
 			c.change(t, dir, path)
 			switch {
 			case c.says != "":
-				netlab.Eventually(t, 20*time.Second, func() error {
+				await.Until(t, func() error {
 					if !strings.Contains(log.String(), c.says) {
 						return fmt.Errorf("the log does not say %q", c.says)
 					}
@@ -108,13 +109,13 @@ func TestConfigWatch(t *testing.T) {
 				check(t, os.Rename(path+".new", path))
 				check(t, os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")))
 			case !c.ends:
-				time.Sleep(500 * time.Millisecond) // longer than a burst of events is waited for
+				await.Span(500 * time.Millisecond) // longer than a burst of events is waited for
 				cancel()
 			}
 			if lines := strings.Count(log.String(), "\n"); lines != min(len(c.says), 1) {
 				t.Errorf("%d lines in the log: %s", lines, log.String())
 			}
-			if err := <-ended; (c.ends || c.says != "") != (err != nil && strings.Contains(err.Error(), "has changed: ending")) {
+			if err := await.Receive(t, ended, "end of the watch"); (c.ends || c.says != "") != (err != nil && strings.Contains(err.Error(), "has changed: ending")) {
 				t.Errorf("ends with %v, want an end: %v", err, c.ends)
 			}
 		})

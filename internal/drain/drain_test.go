@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -247,25 +248,27 @@ func lockOf(path string) string {
 }
 
 func TestUpdateWaitsForLock(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "drain.yaml")
-	unlock, err := lock(lockOf(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	updated := make(chan error)
-	go func() {
-		_, err := File{Path: path}.Update(func(l List) (List, error) { return list(t, "10.0.0.2"), nil })
-		updated <- err
-	}()
-	select {
-	case err := <-updated:
-		t.Errorf("the lock does not hold: %v", err)
-	case <-time.After(100 * time.Millisecond):
-	}
-	unlock()
-	if err := <-updated; err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "drain.yaml")
+		unlock, err := lock(lockOf(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		updated := make(chan error, 1)
+		go func() {
+			_, err := File{Path: path}.Update(func(l List) (List, error) { return list(t, "10.0.0.2"), nil })
+			updated <- err
+		}()
+		time.Sleep(lockTimeout / 2)
+		synctest.Wait()
+		if len(updated) > 0 {
+			t.Errorf("the lock does not hold: %v", <-updated)
+		}
+		unlock()
+		if err := <-updated; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // 9.22: a user who can read the directory and the list cannot keep others from changing it.

@@ -276,6 +276,7 @@ func TestLimits(t *testing.T) {
 type outage struct {
 	until    time.Time
 	hang     bool // instead of failing immediately
+	status   int  // of answers; 0: created
 	attempts atomic.Int32
 	events   chan string
 }
@@ -294,7 +295,7 @@ func (o *outage) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	o.events <- string(body)
-	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: max(o.status, http.StatusCreated), Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 }
 
 // TestOutage: events wait for an API server that is away, and the log reports
@@ -381,22 +382,18 @@ func TestSeries(t *testing.T) {
 
 // TestForbidden: without permission nothing is tried again.
 func TestForbidden(t *testing.T) {
-	var log netlab.LogBuffer
-	asked := make(chan struct{}, 10)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "forbidden", http.StatusForbidden)
-		asked <- struct{}{}
-	}))
-	defer s.Close()
-	r := New(t.Context(), client(t, &rest.Config{Host: s.URL}), "node-1", slog.New(slog.NewTextHandler(&log, nil)))
-	for i := range 3 {
-		r.HealthCheckFailed(model.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", i)}, errors.New("taken"))
-		<-asked
-	}
-	for deadline := time.Now().Add(10 * time.Second); log.String() == "" && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "events.k8s.io") {
-		t.Errorf("log:\n%s", text)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var log strings.Builder
+		o := &outage{events: make(chan string, 10), status: http.StatusForbidden}
+		r := New(ctx, client(t, &rest.Config{Transport: o}), "node-1", slog.New(slog.NewTextHandler(&log, nil)))
+		for i := range 3 {
+			r.HealthCheckFailed(model.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", i)}, errors.New("taken"))
+		}
+		time.Sleep(time.Hour)
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "events.k8s.io") || o.attempts.Load() != 3 {
+			t.Errorf("%d attempts, log:\n%s", o.attempts.Load(), text)
+		}
+	})
 }

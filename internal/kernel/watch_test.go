@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
@@ -48,13 +49,7 @@ func (s *sandbox) watch(t testing.TB) <-chan Intervention {
 // next waits for an intervention.
 func next(t *testing.T, seen <-chan Intervention) Intervention {
 	t.Helper()
-	select {
-	case i := <-seen:
-		return i
-	case <-time.After(10 * time.Second):
-		t.Fatal("no intervention")
-		return Intervention{}
-	}
+	return await.Receive(t, seen, "intervention")
 }
 
 // TestWatch: the watcher names the process, and what it has done to our tables;

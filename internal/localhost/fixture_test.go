@@ -15,10 +15,11 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-const patience = 10 * time.Second
+const patience = await.Patience
 
 var loopback = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("127.0.0.1"), model.IPv6: netip.IPv6Loopback()}
 
@@ -59,7 +60,11 @@ func newFixture(t *testing.T, change func(*fixture)) *fixture {
 	done := make(chan struct{})
 	go func() { defer close(done); f.Run(ctx) }()
 	f.end = func() { cancel(); <-done }
-	t.Cleanup(f.end)
+	t.Cleanup(func() {
+		if f.end(); t.Failed() {
+			fmt.Fprintf(t.Output(), "log of the server:\n%s\n", f.log.String())
+		}
+	})
 	return f
 }
 
@@ -147,7 +152,7 @@ func (f *fixture) listening(family model.Family, want int) {
 	f.t.Helper()
 	netlab.Eventually(f.t, patience, func() error {
 		if got := f.Counts().Listeners[family]; got != want {
-			return fmt.Errorf("%d listeners for %s, want %d; log:\n%s", got, family, want, f.log.String())
+			return fmt.Errorf("%d listeners for %s, want %d", got, family, want)
 		}
 		return nil
 	})
@@ -171,11 +176,7 @@ func (f *fixture) pair(family model.Family, port uint16) (client, endpoint *net.
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	select {
-	case endpoint = <-f.accepted:
-	case <-time.After(patience):
-		f.t.Fatalf("the endpoint has no connection; log:\n%s", f.log.String())
-	}
+	endpoint = await.Receive(f.t, f.accepted, "connection of the endpoint")
 	f.t.Cleanup(func() { endpoint.Close() })
 	endpoint.SetDeadline(time.Now().Add(patience))
 	return client, endpoint

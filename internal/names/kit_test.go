@@ -2,6 +2,7 @@ package names
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // faulty is a DNS server with prepared answers, over UDP and TCP. It stands in for servers
@@ -215,30 +217,22 @@ func (f *followed) endpoints(s model.ServiceState) (out []string) {
 // await waits until the Service has these endpoints.
 func (f *followed) await(s model.ServiceState, want ...string) {
 	f.t.Helper()
-	limit := time.After(time.Minute)
 	for {
 		got := f.endpoints(s)
 		if strings.Join(got, " ") == strings.Join(want, " ") {
 			return
 		}
-		select {
-		case <-f.changes:
-		case <-limit:
-			f.t.Fatalf("endpoints %v, want %v; %+v", got, want, f.Status())
-		}
+		await.Receive(f.t, f.changes, fmt.Sprintf("change of endpoints %v to %v; %+v", got, want, f.Status()))
 	}
 }
 
 // awaitStatus waits until the only name is in a state.
 func (f *followed) awaitStatus(what string, is func(Status) bool) {
 	f.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		s := f.Status()
-		if len(s) == 1 && is(s[0]) {
-			return
+	await.Until(f.t, func() error {
+		if s := f.Status(); len(s) != 1 || !is(s[0]) {
+			return fmt.Errorf("no %s: %+v", what, s)
 		}
-		if time.Now().After(end) {
-			f.t.Fatalf("no %s: %+v", what, s)
-		}
-	}
+		return nil
+	})
 }

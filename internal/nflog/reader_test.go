@@ -15,13 +15,11 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-const (
-	group    = 28272
-	patience = time.Minute
-)
+const group = 28272
 
 // rules log to the group what is sent to port 9 of the machine, and drop it. The counter has
 // all packets.
@@ -110,10 +108,8 @@ func TestKernelEvents(t *testing.T) {
 // read reads until there is enough.
 func read(t testing.TB, r *nflog.Reader, enough func() bool, f func(*nflog.Event)) {
 	t.Helper()
-	stop := time.AfterFunc(patience, func() { r.Close() })
-	defer stop.Stop()
 	for !enough() {
-		if err := r.Read(f); err != nil {
+		if err := await.Call(t, "message", func() { r.Close() }, func() error { return r.Read(f) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,15 +162,14 @@ func TestKernelSlowReader(t *testing.T) {
 	}
 	sent := uint64(packets + 1)
 	// A packet whose message is not dropped shows the loss of the ones before.
-	for read := uint64(0); read < sent; read = uint64(got) + r.Lost() {
-		stop := time.AfterFunc(time.Second, func() { send(t, n, "192.0.2.1", 1); sent++ })
-		if err := r.Read(count); err != nil {
-			t.Fatal(err)
+	read(t, r, func() bool {
+		if uint64(got)+r.Lost() >= sent {
+			return true
 		}
-		if !stop.Stop() {
-			continue
-		}
-	}
+		send(t, n, "192.0.2.1", 1)
+		sent++
+		return false
+	}, count)
 	if uint64(got)+r.Lost() != sent || r.Lost() == 0 || got < 1000 {
 		t.Errorf("of %d packets, %d were read and %d are lost", sent, got, r.Lost())
 	}
@@ -198,7 +193,7 @@ func TestKernelTaken(t *testing.T) {
 	if err := errors.Join(first.Close(), second.Close()); err != nil {
 		t.Fatal(err)
 	}
-	netlab.Eventually(t, patience, func() error { // the kernel ends it in the background
+	await.Until(t, func() error { // the kernel ends it in the background
 		return n.Do(func() error {
 			if ports, err := nflog.Ports(); err != nil || ports[group] != 0 {
 				return fmt.Errorf("after its end: %v, %w", ports, err)
@@ -217,13 +212,8 @@ func TestKernelClose(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-done:
-		if err == nil {
-			t.Error("a closed reader reads")
-		}
-	case <-time.After(patience):
-		t.Fatal("a closed reader waits")
+	if err := await.Receive(t, done, "end of a Read whose reader is closed"); err == nil {
+		t.Error("a closed reader reads")
 	}
 }
 

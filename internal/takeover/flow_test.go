@@ -1,18 +1,19 @@
 package takeover
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -113,13 +114,12 @@ func (s site) keepDialling(f model.Family) (stop func() int64) {
 			made.Add(1)
 		}
 	}()
-	for made.Load() < 5 {
-		select {
-		case <-ended: // it failed
-			return func() int64 { return made.Load() }
-		case <-time.After(time.Millisecond):
+	await.Until(s.t, func() error {
+		if n := made.Load(); n < 5 && !s.t.Failed() {
+			return fmt.Errorf("%d connections were made", n)
 		}
-	}
+		return nil
+	})
 	return func() int64 {
 		close(end)
 		<-ended

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -27,20 +27,6 @@ type actorLab struct {
 	hold   chan struct{}
 	fail   error
 	log    bytes.Buffer
-}
-
-// eventually calls a function until it returns nil.
-func eventually(t *testing.T, done func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		err := done()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
 }
 
 func nameOf(text string) model.ServiceName {
@@ -97,26 +83,27 @@ func (l *actorLab) runs() []string {
 	return slices.Clone(l.ran)
 }
 
-// has waits until the files have these contents, and the program has run so often.
+// has checks that the files have these contents when the actor has nothing more to do, and that the
+// program has run so often.
 func (l *actorLab) has(files string, runs int) {
 	l.Helper()
-	eventually(l.T, func() error {
-		var got []string
-		entries, _ := os.ReadDir(l.Directory)
-		for _, e := range entries {
-			text, _ := os.ReadFile(filepath.Join(l.Directory, e.Name()))
-			got = append(got, e.Name()+"="+strings.TrimSpace(string(text)))
-		}
-		if s := strings.Join(got, " "); s != files || len(l.runs()) != runs {
-			return errors.New(s + "; " + strings.Join(l.runs(), ", "))
-		}
-		return nil
-	})
+	synctest.Wait()
+	var got []string
+	entries, _ := os.ReadDir(l.Directory)
+	for _, e := range entries {
+		text, _ := os.ReadFile(filepath.Join(l.Directory, e.Name()))
+		got = append(got, e.Name()+"="+strings.TrimSpace(string(text)))
+	}
+	if s := strings.Join(got, " "); s != files || len(l.runs()) != runs {
+		l.Fatalf("%s; %q, want %s; %d runs", s, l.runs(), files, runs)
+	}
 }
 
 // TestActor: 10.31, 10.32. Each gain and loss of the last usable server writes the file and runs the
 // program, and no other change does.
-func TestActor(t *testing.T) {
+func TestActor(t *testing.T) { synctest.Test(t, testActor) }
+
+func testActor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "health")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -150,7 +137,9 @@ func TestActor(t *testing.T) {
 
 // TestPrograms: one program runs for a Balance at a time, and the last state counts; a failure is
 // logged, and the end of the process ends a program.
-func TestPrograms(t *testing.T) {
+func TestPrograms(t *testing.T) { synctest.Test(t, testPrograms) }
+
+func testPrograms(t *testing.T) {
 	l, stop := start(t, "", map[string]State{"web": {Usable: 1, Servers: 1}})
 	l.mu.Lock()
 	l.hold, l.fail = make(chan struct{}), errors.New("exit code 3")
@@ -162,17 +151,7 @@ func TestPrograms(t *testing.T) {
 		l.sync("web", &State{Usable: 1, Servers: 1})
 	}
 	l.sync("web", &State{Usable: 0, Servers: 1})
-	eventually(t, func() error {
-		l.hooks.Lock()
-		defer l.hooks.Unlock()
-		if l.wants[nameOf("web")].usable > 0 {
-			return errors.New("the last state is not known")
-		}
-		return nil
-	})
-	if n := len(l.runs()); n != 1 {
-		t.Errorf("%d programs run at the same time", n)
-	}
+	l.has("", 1)
 	l.hold <- struct{}{}
 	l.has("", 2)
 	stop()

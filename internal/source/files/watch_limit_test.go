@@ -1,11 +1,13 @@
 package files
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // oneInstance is set in the process that has one inotify instance.
@@ -32,20 +34,17 @@ func TestWatchOneInstance(t *testing.T) {
 	writes("a.yaml")(t)
 	w, err := NewWatcher("a.yaml")
 	check(t, err)
-	calls, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- w.Run(t.Context(), func() { calls <- struct{}{} }) }()
+	calls := make(chan error)
+	go func() {
+		err := w.Run(t.Context(), func() { calls <- nil })
+		calls <- fmt.Errorf("the watcher has ended: %w", err)
+	}()
 	for _, edit := range []func(*testing.T){
 		func(t *testing.T) { check(t, os.Chmod("a.yaml", 0o644)) },
 		both(writes("a.yaml.tmp"), renames("a.yaml.tmp", "a.yaml")),
 		writes("a.yaml"),
 	} {
 		edit(t)
-		select {
-		case <-calls:
-		case err := <-ended:
-			t.Fatalf("the watcher has ended: %v", err)
-		case <-time.After(20 * time.Second):
-			t.Fatal("a change was not seen")
-		}
+		check(t, await.Receive(t, calls, "change"))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // change is a way in which the content of a path changes. The files exist in
@@ -141,18 +142,9 @@ func TestWatchBurst(t *testing.T) {
 			_ = os.WriteFile("a.yaml", []byte("last"), 0o600)
 		}
 	})
-	timeout := time.After(10 * time.Second)
-	for n := 1; ; n++ {
-		select {
-		case text := <-calls:
-			if text == "last" {
-				return
-			}
-			if n > 10 {
-				t.Fatalf("100 writes in a burst made %d calls", n)
-			}
-		case <-timeout:
-			t.Fatal("the change during the callback was lost")
+	for n := 1; await.Receive(t, calls, "call for the change during a call") != "last"; n++ {
+		if n > 10 {
+			t.Fatalf("100 writes in a burst made %d calls", n)
 		}
 	}
 }
@@ -297,16 +289,7 @@ func view(path string) string {
 // wait returns when the watcher has shown the path as it is now.
 func (v views) wait(t *testing.T, path string) {
 	t.Helper()
-	want, timeout := view(path), time.After(10*time.Second)
-	for {
-		select {
-		case got := <-v:
-			if got == want {
-				return
-			}
-		case <-timeout:
-			t.Fatalf("the change was not seen: %s", want)
-		}
+	for want := view(path); await.Receive(t, v, "call with the content "+want) != want; {
 	}
 }
 

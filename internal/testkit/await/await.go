@@ -66,6 +66,18 @@ func Receive[T any](t Test, c <-chan T, what string) T {
 	return v
 }
 
+// Call calls a function that blocks, such as one that reads a socket, and returns its error. After
+// [Patience] it calls unblock, which ends the function, and ends the test; what names the event.
+func Call(t Test, what string, unblock func(), f func() error) error {
+	t.Helper()
+	late := time.AfterFunc(Patience, unblock)
+	err := f()
+	if !late.Stop() {
+		t.Fatal(fmt.Sprintf("after %v: no %s: %v", Patience, what, err))
+	}
+	return err
+}
+
 // Pace waits between two requests of a client, and reports whether the load goes on: it ends with the
 // channel stop, which may be nil. How long it takes decides on the amount of load and on nothing else.
 func Pace(stop <-chan struct{}, d time.Duration) bool {

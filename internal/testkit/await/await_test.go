@@ -56,6 +56,21 @@ func TestReceive(t *testing.T) {
 	})
 }
 
+func TestCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := make(chan struct{})
+		read := func() error { <-closed; return errors.New("closed") }
+		said := failed(func() { _ = Call(failure{t}, "packet", func() { close(closed) }, read) })
+		if said != "after 1m0s: no packet: closed" {
+			t.Errorf("said %v", said)
+		}
+		if err := Call(t, "packet", func() { t.Error("unblocked") }, read); err == nil {
+			t.Error("the error is lost")
+		}
+		time.Sleep(2 * Patience)
+	})
+}
+
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop, begin := make(chan struct{}), time.Now()

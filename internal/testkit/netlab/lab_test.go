@@ -12,9 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const echoPort = 8080
@@ -223,13 +223,8 @@ func TestDoReturnsWhenFunctionExits(t *testing.T) {
 	// Runs in a goroutine of its own, whose end must not leave Do waiting.
 	exited := make(chan error)
 	go func() { exited <- n.Do(func() error { runtime.Goexit(); return nil }) }()
-	select {
-	case err := <-exited:
-		if err == nil {
-			t.Error("got no error")
-		}
-	case <-time.After(timeout):
-		t.Error("Do did not return")
+	if err := await.Receive(t, exited, "return of Do"); err == nil {
+		t.Error("got no error")
 	}
 }
 

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +52,36 @@ func (n *Namespace) ListenPacket(network, address string) (net.PacketConn, error
 		return err
 	})
 	return c, err
+}
+
+// TestEstablished returns how many sockets of the namespace have a TCP connection on these ports of theirs.
+func (n *Namespace) TestEstablished(t Test, ports ...uint16) (count int) {
+	t.Helper()
+	var tables []byte
+	err := n.Do(func() error {
+		for _, name := range []string{"tcp", "tcp6"} {
+			table, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if err != nil {
+				return err
+			}
+			tables = append(tables, table...)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(tables)) {
+		// Number, own address, other address, state, and more.
+		f := strings.Fields(line)
+		if _, hex, ok := strings.Cut(f[1], ":"); ok && f[3] == "01" {
+			port, err := strconv.ParseUint(hex, 16, 16)
+			if err == nil && slices.Contains(ports, uint16(port)) {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // TestSYN sends the first packet of a TCP connection, and does not wait for an answer: on a busy machine,
