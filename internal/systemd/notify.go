@@ -111,11 +111,17 @@ func (n *Notifier) Run(ctx context.Context, status func() string) {
 		n.deliver()
 	}()
 	n.followStatus(ctx, status)
-	n.send(daemon.SdNotifyStopping)
-	n.send("")
+	limit, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	for _, message := range []string{daemon.SdNotifyStopping, ""} { // these wait for room in the queue
+		select {
+		case n.out <- message:
+		case <-limit.Done():
+		}
+	}
 	select {
 	case <-sent:
-	case <-time.After(stopTime):
+	case <-limit.Done():
 	}
 }
 

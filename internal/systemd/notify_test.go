@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -99,22 +100,29 @@ func TestUnsupervised(t *testing.T) {
 	Failed(errors.New("unnoticed"))
 }
 
-// TestUnreachable: a socket that is gone is logged once, and blocks nothing.
+// TestUnreachable: a socket that is gone is logged once, and blocks nothing. A full queue at the
+// end is delivered, with the goroutine that delivers it.
 func TestUnreachable(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
 	t.Setenv("WATCHDOG_USEC", "soon")
-	var log bytes.Buffer
-	n := New(slog.New(slog.NewTextHandler(&log, nil)))
-	for range 3 * queued {
-		n.Beat()
-	}
-	n.Ready() // lost with the others
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	n.Run(ctx, nil)
-	for _, want := range []string{"no watchdog", "systemd cannot be notified"} {
-		if strings.Count(log.String(), want) != 1 {
-			t.Errorf("no single %q in %s", want, log.String())
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		n := New(slog.New(slog.NewTextHandler(&log, nil)))
+		for range 3 * queued {
+			n.Beat()
 		}
-	}
+		n.Ready() // lost with the others
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		begin := time.Now()
+		n.Run(ctx, nil)
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the end took %v", took)
+		}
+		for _, want := range []string{"no watchdog", "systemd cannot be notified"} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("no single %q in %s", want, log.String())
+			}
+		}
+	})
 }
