@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,13 +24,17 @@ import (
 
 // server has one Node, and counts the requests. It merges patches as an API server does.
 type server struct {
-	t       *testing.T
+	t *testing.T
+
+	mu      sync.Mutex // the test holds it while the keeper waits, see [lab.pass]
 	node    corev1.Node
 	asked   []string // methods, with the path of patches
 	refuses int      // so many requests
 }
 
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	answer := func(code int, body []byte) (*http.Response, error) {
 		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 	}
@@ -95,16 +100,32 @@ func run(t *testing.T, f func(t *testing.T, l *lab)) {
 		l.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		l.Keeper = New(Config{
 			Connect: l.connect, Node: "node-1", Log: slog.New(slog.NewTextHandler(&l.log, nil)),
-			State: func() (State, bool) { return l.state, l.ok },
+			State: l.read,
 		})
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		go l.Run(t.Context())
 		f(t, l)
 	})
 }
 
+func (l *lab) read() (State, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state, l.ok
+}
+
 func (l *lab) set(s State) {
 	l.state = s
 	l.Changed()
+	l.pass(0)
+}
+
+// pass lets the keeper run for a time.
+func (l *lab) pass(d time.Duration) {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	time.Sleep(d)
 	synctest.Wait()
 }
 
@@ -119,7 +140,7 @@ func TestChanges(t *testing.T) {
 		if first.Status != corev1.ConditionFalse || first.Reason != no.Reason || first.Message != no.Message || first.LastTransitionTime.IsZero() {
 			t.Errorf("the Node has %+v", first)
 		}
-		time.Sleep(2 * time.Second)
+		l.pass(2 * time.Second)
 		l.set(State{false, "ChangesPending", "for too long"})
 		if c := l.ours(); c.Reason != "ChangesPending" || !c.LastTransitionTime.Equal(&first.LastTransitionTime) || !c.LastHeartbeatTime.After(first.LastHeartbeatTime.Time) {
 			t.Errorf("another reason is a transition: %+v, before %+v", c, first)
@@ -147,7 +168,7 @@ func TestRestart(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
 		l.node.Status.Conditions = append(l.node.Status.Conditions, corev1.NodeCondition{Type: Type, Status: corev1.ConditionTrue, Reason: yes.Reason, Message: yes.Message})
 		l.set(yes)
-		time.Sleep(time.Hour)
+		l.pass(time.Hour)
 		if n := len(l.asked); slices.Contains(l.asked, http.MethodPatch) || n < 9 || n > 13 {
 			t.Errorf("in an hour the API server was asked %v", l.asked)
 		}
@@ -160,13 +181,13 @@ func TestFlapping(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
 		for i := range 600 {
 			l.set([]State{yes, no}[i%2])
-			time.Sleep(time.Second)
+			l.pass(time.Second)
 		}
 		if n := len(l.asked); n > 2*(600/10+writes) {
 			t.Errorf("%d requests in ten minutes", n)
 		}
 		l.set(yes)
-		time.Sleep(2 * pause)
+		l.pass(2 * pause)
 		if c := l.ours(); c.Status != corev1.ConditionTrue {
 			t.Errorf("the last state is not written: %+v", c)
 		}
@@ -178,7 +199,7 @@ func TestOthers(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
 		l.set(yes)
 		l.node.Status.Conditions = l.node.Status.Conditions[:1] // a Node that was made anew
-		time.Sleep(2 * recheck)
+		l.pass(2 * recheck)
 		if c := l.ours(); c.Status != corev1.ConditionTrue {
 			t.Errorf("the Node has %+v", l.node.Status.Conditions)
 		}
@@ -190,7 +211,7 @@ func TestRefused(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
 		l.refuses = 1000
 		l.set(yes)
-		time.Sleep(time.Hour)
+		l.pass(time.Hour)
 		if n := len(l.asked); n < 10 || n > 20 {
 			t.Errorf("%d attempts in an hour", n)
 		}
@@ -198,7 +219,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("log: %s", text)
 		}
 		l.refuses = 0
-		time.Sleep(2 * recheck)
+		l.pass(2 * recheck)
 		if c := l.ours(); c.Status != corev1.ConditionTrue {
 			t.Errorf("the Node has %+v", c)
 		}

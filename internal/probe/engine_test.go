@@ -443,15 +443,13 @@ func TestCheckHangs(t *testing.T) {
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
-		room := 2
-		l.Room = func() (network, programs int) { return room, 1 }
-		var running, most atomic.Int32
+		var room atomic.Int32
+		room.Store(2)
+		l.Room = func() (network, programs int) { return int(room.Load()), 1 }
 		addresses := make([]string, 10)
 		for i := range addresses {
 			addresses[i] = fmt.Sprintf("10.0.0.%d", i+1)
 			l.answer(addresses[i], func(ctx context.Context) error {
-				defer running.Add(-1)
-				most.Store(max(most.Load(), running.Add(1)))
 				<-ctx.Done()
 				return ctx.Err()
 			})
@@ -459,13 +457,17 @@ func TestRoom(t *testing.T) {
 		l.start()
 		l.Edit(name("web"), serviceOf("web", tcp, addresses...))
 		for _, n := range []int{2, 3, 1} {
-			room = n
+			room.Store(int32(n))
 			l.after(10 * time.Second) // those that run have ended
-			most.Store(0)
+			l.mu.Lock()
+			l.most = 0
+			l.mu.Unlock()
 			l.after(10 * time.Second)
-			if got := int(most.Load()); got != n {
-				t.Errorf("with room for %d, %d checks run", n, got)
+			l.mu.Lock()
+			if l.most != n {
+				t.Errorf("with room for %d, %d checks run", n, l.most)
 			}
+			l.mu.Unlock()
 		}
 	})
 }

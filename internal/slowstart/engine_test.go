@@ -172,6 +172,7 @@ func TestRun(t *testing.T) {
 		current = state(9*time.Second, "1 2")
 		e.Edit(web, current)
 		time.Sleep(6500 * time.Millisecond)
+		synctest.Wait()
 		current = state(9*time.Second, "1 2 3")
 		e.Edit(web, current)
 		time.Sleep(time.Hour)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -63,12 +63,10 @@ type fakeEditor struct {
 	changed  func(...model.ServiceName)
 	edits    []string // of which Services
 	await    func()   // nil: none
-	ready    sync.WaitGroup
 }
 
 func (f *fakeEditor) Run(ctx context.Context, changed func(...model.ServiceName)) {
 	f.changed = changed
-	f.ready.Done()
 	<-ctx.Done()
 }
 
@@ -124,90 +122,85 @@ func printUpdate(u *model.Update) string {
 	return strings.Join(out, " ")
 }
 
-// editing starts a source with editors.
-func editing(t *testing.T, f *fakeSource, editors ...*fakeEditor) (s Source, changed *int) {
-	t.Helper()
-	f.states = make(map[model.ServiceName]model.ServiceState)
-	changed = new(int)
-	var all []Editor
-	for _, e := range editors {
-		e.ready.Add(1)
-		all = append(all, e)
-	}
-	s = Edited(f, all...)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { check(t, s.Run(ctx, func() { *changed++ })) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	for _, e := range editors {
-		e.ready.Wait()
-	}
-	return s, changed
+// editing starts a source with editors in a bubble.
+func editing(t *testing.T, f *fakeSource, editors []*fakeEditor, test func(t *testing.T, s Source, changed *int)) {
+	synctest.Test(t, func(t *testing.T) {
+		f.states = make(map[model.ServiceName]model.ServiceState)
+		var all []Editor
+		for _, e := range editors {
+			all = append(all, e)
+		}
+		s, changed := Edited(f, all...), new(int)
+		go func() { check(t, s.Run(t.Context(), func() { *changed++ })) }()
+		synctest.Wait() // all run
+		test(t, s, changed)
+	})
 }
 
 // TestEdited walks through the changes of a source and of its editors.
 func TestEdited(t *testing.T) {
 	f := &fakeSource{next: updateOf("db", "web", "old")}
 	first, second := &fakeEditor{affinity: map[string]int{"web": 10}}, &fakeEditor{affinity: map[string]int{"web": 1, "db": 2}}
-	s, changed := editing(t, f, first, second)
-	load := func(want, wantErr string) {
-		t.Helper()
-		u, err := s.Load()
-		if got := printUpdate(u); got != want || fmt.Sprint(err) != wantErr {
-			t.Errorf("loaded %q, %v; want %q, %s", got, err, want, wantErr)
+	editing(t, f, []*fakeEditor{first, second}, func(t *testing.T, s Source, changed *int) {
+		load := func(want, wantErr string) {
+			t.Helper()
+			u, err := s.Load()
+			if got := printUpdate(u); got != want || fmt.Sprint(err) != wantErr {
+				t.Errorf("loaded %q, %v; want %q, %s", got, err, want, wantErr)
+			}
 		}
-	}
-	source := func(next *model.Update, err error) {
-		f.next, f.err = next, err
-		Reload(s)
-	}
-	name := func(n string) model.ServiceName { return model.ServiceName{Namespace: "a", Name: n} }
+		source := func(next *model.Update, err error) {
+			f.next, f.err = next, err
+			Reload(s)
+		}
+		name := func(n string) model.ServiceName { return model.ServiceName{Namespace: "a", Name: n} }
 
-	check(t, s.Await(t.Context()))
-	first.changed(name("web")) // before the first Load, which has all
-	load("db=2 old web=11", "<nil>")
-	if f.looked != 0 || f.states[name("web")].Service.HealthCheckNodePort != 0 {
-		t.Errorf("%d Services were looked up; the source's own is %+v", f.looked, f.states[name("web")].Service)
-	}
-	load("nothing", "<nil>")
+		check(t, s.Await(t.Context()))
+		first.changed(name("web")) // before the first Load, which has all
+		load("db=2 old web=11", "<nil>")
+		if f.looked != 0 || f.states[name("web")].Service.HealthCheckNodePort != 0 {
+			t.Errorf("%d Services were looked up; the source's own is %+v", f.looked, f.states[name("web")].Service)
+		}
+		load("nothing", "<nil>")
 
-	first.affinity["web"] = 20 // one edit changes
-	first.changed(name("web"))
-	first.changed(name("web"))
-	if *changed != 3 {
-		t.Errorf("%d calls of changed, want 3", *changed)
-	}
-	load("web=21", "<nil>")
-	load("nothing", "<nil>")
+		first.affinity["web"] = 20 // one edit changes
+		first.changed(name("web"))
+		first.changed(name("web"))
+		if *changed != 3 {
+			t.Errorf("%d calls of changed, want 3", *changed)
+		}
+		load("web=21", "<nil>")
+		load("nothing", "<nil>")
 
-	source(updateOf("web", "-old"), nil) // the source changes, and an editor
-	second.affinity["db"] = 0
-	second.changed(name("db"), name("web"))
-	load("-old db web=21", "<nil>")
+		source(updateOf("web", "-old"), nil) // the source changes, and an editor
+		second.affinity["db"] = 0
+		second.changed(name("db"), name("web"))
+		load("-old db web=21", "<nil>")
 
-	f.looked = 0
-	first.changed(name("old"), name("unknown")) // what is gone stays gone
-	load("-old -unknown", "<nil>")
-	if f.looked != 0 {
-		t.Errorf("%d Services were looked up", f.looked)
-	}
+		f.looked = 0
+		first.changed(name("old"), name("unknown")) // what is gone stays gone
+		load("-old -unknown", "<nil>")
+		if f.looked != 0 {
+			t.Errorf("%d Services were looked up", f.looked)
+		}
 
-	source(nil, errors.New("broken")) // edits go on while the source is broken
-	load("nothing", "broken")
-	first.affinity["db"] = 5
-	first.changed(name("db"))
-	load("db=5", "broken")
-	source(updateOf("db"), nil)
-	load("db=5", "<nil>")
+		source(nil, errors.New("broken")) // edits go on while the source is broken
+		load("nothing", "broken")
+		first.affinity["db"] = 5
+		first.changed(name("db"))
+		load("db=5", "broken")
+		source(updateOf("db"), nil)
+		load("db=5", "<nil>")
 
-	source(updateOf("a", "b", "c"), nil)
-	load("a b c", "<nil>")
-	delete(first.affinity, "db") // any may have changed: those that did, and those that were edited
-	first.affinity["b"] = 7
-	first.changed()
-	first.changed(name("c"))
-	load("b=7 db web=21", "<nil>")
-	load("nothing", "<nil>")
+		source(updateOf("a", "b", "c"), nil)
+		load("a b c", "<nil>")
+		delete(first.affinity, "db") // any may have changed: those that did, and those that were edited
+		first.affinity["b"] = 7
+		first.changed()
+		first.changed(name("c"))
+		load("b=7 db web=21", "<nil>")
+		load("nothing", "<nil>")
+	})
 }
 
 // TestEditedAwait: an editor that prepares sees all Services before the first Load, which
@@ -215,32 +208,34 @@ func TestEdited(t *testing.T) {
 func TestEditedAwait(t *testing.T) {
 	f := &fakeSource{next: updateOf("db", "web")}
 	e := &fakeEditor{affinity: map[string]int{}}
-	s, _ := editing(t, f, e)
-	e.await = func() {
-		if len(e.edits) != 2 || !f.awaited {
-			t.Errorf("Await was called after edits of %s", e.edits)
+	editing(t, f, []*fakeEditor{e}, func(t *testing.T, s Source, _ *int) {
+		e.await = func() {
+			if len(e.edits) != 2 || !f.awaited {
+				t.Errorf("Await was called after edits of %s", e.edits)
+			}
+			e.affinity["web"] = 3
+			e.changed(model.ServiceName{Namespace: "a", Name: "web"})
+			f.next = updateOf("new", "-db")
+			f.changed()
 		}
-		e.affinity["web"] = 3
-		e.changed(model.ServiceName{Namespace: "a", Name: "web"})
-		f.next = updateOf("new", "-db")
-		f.changed()
-	}
-	check(t, s.Await(t.Context()))
-	u, err := s.Load()
-	if got := printUpdate(u); err != nil || got != "-db new web=3" {
-		t.Errorf("loaded %q, %v", got, err)
-	}
+		check(t, s.Await(t.Context()))
+		u, err := s.Load()
+		if got := printUpdate(u); err != nil || got != "-db new web=3" {
+			t.Errorf("loaded %q, %v", got, err)
+		}
+	})
 }
 
 // TestEditedUnusable: a source that cannot be read at the start is an error of Load, and
 // prepared editors do not hide that.
 func TestEditedUnusable(t *testing.T) {
 	f := &fakeSource{err: errors.New("broken")}
-	s, _ := editing(t, f, &fakeEditor{})
-	check(t, s.Await(t.Context()))
-	if u, err := s.Load(); u != nil || err == nil {
-		t.Errorf("loaded %v, %v", u, err)
-	}
+	editing(t, f, []*fakeEditor{{}}, func(t *testing.T, s Source, _ *int) {
+		check(t, s.Await(t.Context()))
+		if u, err := s.Load(); u != nil || err == nil {
+			t.Errorf("loaded %v, %v", u, err)
+		}
+	})
 }
 
 // BenchmarkEdited is the cost of one Service whose edit changes, and of a change that may

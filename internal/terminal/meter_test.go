@@ -11,23 +11,23 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// screen is a buffer for concurrent use.
+// screen is a buffer for concurrent use. It embeds none: the methods of the buffer do not lock.
 type screen struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Buffer.Write(p)
+	return s.text.Write(p)
 }
 
 func (s *screen) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.Reset()
-	return s.String()
+	defer s.text.Reset()
+	return s.text.String()
 }
 
 func TestMeter(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,11 +90,11 @@ func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object)
 
 // cut makes the API server unreachable until the function returned is called.
 func (l *joinLab) cut() (mend func()) {
-	down := true
+	var up atomic.Bool
 	l.api.PrependReactor("*", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
-		return down, nil, apierrors.NewServiceUnavailable("down")
+		return !up.Load(), nil, apierrors.NewServiceUnavailable("down")
 	})
-	return func() { down = false }
+	return func() { up.Store(true) }
 }
 
 func (l *joinLab) start() {
