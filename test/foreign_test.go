@@ -187,6 +187,28 @@ func TestForeignChangesAreRepaired(t *testing.T) {
 	}
 }
 
+// TestVanishedTablesReturn: a table that vanishes where it has no owner is back after each of
+// eight deletions in a row (13.10): repairs of single elements alone have pauses that double, of
+// which the seventh would be longer than this test waits.
+func TestVanishedTablesReturn(t *testing.T) {
+	c := newCluster(t, 1)
+	c.flags = append(c.flags, "--no-table-owner")
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	d := c.started(web)
+	for n := range 8 {
+		c.nft("delete", "table", "ip6", "nftproxy")
+		eventually(t, func() error {
+			if got := strings.Count(d.log.String(), "rules repaired"); got <= n {
+				return fmt.Errorf("deletion %d: %d repairs are logged", n+1, got)
+			}
+			return nil
+		})
+	}
+	c.applied()
+	c.answers(t, web)
+	d.stop(t)
+}
+
 // TestForeignTablesAreNoDrift: the daemon does nothing when other programs
 // change their own tables, and when clients get bound to endpoints or released.
 func TestForeignTablesAreNoDrift(t *testing.T) {

@@ -60,7 +60,8 @@ logged and changes nothing.
 
 On kernel 6.9 and later the process owns its tables: no other program can change
 or flush them while it runs. On older kernels, and with --no-table-owner,
-outside changes are repaired immediately.
+outside changes are repaired immediately: rules that vanish are back within a
+second each time, and only repeated repairs of single elements wait longer.
 
 SIGTERM and SIGINT end the process and leave the rules in place, so that a
 restart does not disrupt traffic; "nftproxy cleanup" removes them.

@@ -238,6 +238,7 @@ func (a *Agent) sync(cause Cause) bool {
 		a.drift.restore(s.Interventions)
 	} else {
 		a.pending = nil
+		a.drift.repaired(s)
 		a.size(s)
 		a.mu.Lock()
 		a.state.LastSync = time.Now()

@@ -48,7 +48,18 @@ func (k *fakeKernel) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) {
 	return k.rules, 1, nil
 }
 
-func (k *fakeKernel) Empty() (bool, error) { return k.rules == nil, nil }
+func (k *fakeKernel) Empty() (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.rules == nil, nil
+}
+
+// hold makes the kernel hold other rules; nil: none.
+func (k *fakeKernel) hold(rules *nft.Ruleset) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rules = rules
+}
 
 func (k *fakeKernel) Bindings(model.Family, int) ([]*nft.Set, error) { return nil, nil }
 

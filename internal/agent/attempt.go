@@ -20,7 +20,7 @@ func (a *Agent) attempt(s *Sync) error {
 		defer generous()()
 	}
 	base := a.take(s)
-	due := s.Cause == Check || s.Cause == Drift
+	due := s.Cause == Check || s.Cause == Drift || s.Cause == Retry && a.drift.pending()
 	released := a.retry(s, s.Cause == Check)
 	if a.Applier.Known() && !base && !released && a.own == nil {
 		err := a.apply(s)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 const (
@@ -16,9 +18,12 @@ const (
 	// makes a change in several transactions: additions of the first one must not be
 	// removed before the second one refers to them.
 	settling = 10 * time.Millisecond
-	// firstPause is the minimum pause before the second repair. It doubles with
-	// each further one, up to maxPause: a program that writes to our tables all the
-	// time causes one comparison in maxPause.
+	// urgentPause is the longest pause between two repairs when connections fail until
+	// the second one: half of the second in which the rules are back.
+	urgentPause = 500 * time.Millisecond
+	// firstPause is the minimum pause before the second repair of single elements. It
+	// doubles with each further one, up to maxPause: a program that writes to our tables
+	// all the time causes one comparison in maxPause.
 	firstPause = time.Second
 	maxPause   = time.Minute
 	// quiet is the time without an intervention after which the next repair is
@@ -35,6 +40,11 @@ type drift struct {
 	mu      sync.Mutex
 	waiting []kernel.Intervention
 
+	// rivals means that the last repair after missed interventions also undid what
+	// another program had added: another daemon may be at work, with other input.
+	rivals bool
+
+	due   time.Time // of the next repair; zero: none is scheduled
 	last  time.Time // when the last repair was due
 	pause time.Duration
 }
@@ -43,14 +53,24 @@ type drift struct {
 // does not block and is safe for concurrent use.
 func (a *Agent) Drifted(i kernel.Intervention) {
 	d := &a.drift
-	d.mu.Lock()
-	if len(d.waiting) < maxInterventions {
-		d.waiting = append(d.waiting, i)
-	}
-	d.mu.Unlock()
+	d.add(i)
 	select {
 	case d.noticed <- struct{}{}:
 	default: // one is waiting already
+	}
+}
+
+// add appends interventions. Beyond the limit an urgent one replaces the last one.
+func (d *drift) add(all ...kernel.Intervention) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, i := range all {
+		switch {
+		case len(d.waiting) < maxInterventions:
+			d.waiting = append(d.waiting, i)
+		case i.Urgent:
+			d.waiting[maxInterventions-1] = i
+		}
 	}
 }
 
@@ -63,12 +83,8 @@ func (d *drift) take() []kernel.Intervention {
 	return out
 }
 
-func (d *drift) restore(i []kernel.Intervention) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := append(i, d.waiting...)
-	d.waiting = all[:min(len(all), maxInterventions)]
-}
+// restore returns interventions whose repair has failed.
+func (d *drift) restore(i []kernel.Intervention) { d.add(append(i, d.take()...)...) }
 
 // pending reports whether an intervention awaits repair.
 func (d *drift) pending() bool {
@@ -77,8 +93,36 @@ func (d *drift) pending() bool {
 	return len(d.waiting) > 0
 }
 
-// wait returns the pause before the next repair, and counts that repair.
-func (d *drift) wait(now time.Time) time.Duration {
+// isUrgent reports whether an intervention awaits repair until which connections fail. A
+// missed one may be of that kind, but two daemons with different input also miss what the
+// other one does.
+func (d *drift) isUrgent() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.waiting, func(i kernel.Intervention) bool { return i.Urgent || i.Missed && !d.rivals })
+}
+
+// schedule returns the pause before the next repair. If one is scheduled already, an
+// urgent intervention can only make it earlier.
+func (d *drift) schedule(now time.Time) time.Duration {
+	due := d.due
+	switch {
+	case d.isUrgent():
+		due = d.last.Add(urgentPause)
+	case due.IsZero():
+		due = d.last.Add(d.nextPause(now))
+	}
+	if earliest := now.Add(settling); due.Before(earliest) {
+		due = earliest
+	}
+	if d.due.IsZero() || due.Before(d.due) {
+		d.due = due
+	}
+	return d.due.Sub(now)
+}
+
+// nextPause returns the pause after the last repair, and counts the one that follows.
+func (d *drift) nextPause(now time.Time) time.Duration {
 	switch {
 	case d.last.IsZero() || now.Sub(d.last) > quiet:
 		d.pause = 0
@@ -87,12 +131,24 @@ func (d *drift) wait(now time.Time) time.Duration {
 	default:
 		d.pause = min(2*d.pause, maxPause)
 	}
-	due := d.last.Add(d.pause)
-	if earliest := now.Add(settling); due.Before(earliest) {
-		due = earliest
+	return d.pause
+}
+
+// begin ends the schedule. It reports whether a repair is still needed: another sync may
+// have made it.
+func (d *drift) begin() bool {
+	d.last, d.due = d.due, time.Time{}
+	return d.pending()
+}
+
+// repaired learns from a repair whether another daemon writes to the tables.
+func (d *drift) repaired(s *Sync) {
+	if !slices.ContainsFunc(s.Interventions, func(i kernel.Intervention) bool { return i.Missed }) {
+		return
 	}
-	d.last = due
-	return due.Sub(now)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rivals = s.Plan.Count(plan.Replace)+s.Plan.Count(plan.Delete) > 0
 }
 
 // logInterventions logs which process did what, and the size of the repair. The

@@ -14,10 +14,18 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// flush is an intervention.
+// flush is an intervention after which connections fail.
 func flush(process string) kernel.Intervention {
 	return kernel.Intervention{
 		By: host.Process{PID: 4711, Name: process}, Touched: []string{"delete table ip nftproxy"}, Counts: map[string]int{"table": 1},
+		Urgent: true,
+	}
+}
+
+// scratch is an intervention that concerns a single element.
+func scratch(process string) kernel.Intervention {
+	return kernel.Intervention{
+		By: host.Process{PID: 4711, Name: process}, Touched: []string{"delete element { 1 } of map ip nftproxy services"}, Counts: map[string]int{"element": 1},
 	}
 }
 
@@ -63,7 +71,104 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
-// TestFightingControllers: another program writes ten times a second for an hour. The
+// TestVanishedTablesReturn within a second, however often they vanish: another program removes
+// them each second for ten minutes, or ten times a second, also after changes of single elements.
+func TestVanishedTablesReturn(t *testing.T) {
+	for _, distance := range []time.Duration{time.Second, 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			f, _ := drifted()
+			since := time.Time{} // when the tables vanished that are not back
+			longest, repairs := time.Duration(0), 0
+			f.observe = append(f.observe, func(s *Sync) {
+				if !since.IsZero() && len(s.Interventions) > 0 {
+					longest, repairs = max(longest, time.Since(since)), repairs+1
+					since = time.Time{}
+				}
+			})
+			f.start(t)
+			for range 100 { // until repairs of elements come once a minute
+				f.agent.Drifted(scratch("fighter"))
+				time.Sleep(5 * time.Second)
+			}
+			f.agent.Drifted(scratch("fighter"))
+			synctest.Wait()
+			for start := time.Now(); time.Since(start) < 10*time.Minute; time.Sleep(distance) {
+				f.kernel.hold(nil)
+				if since.IsZero() {
+					since = time.Now()
+				}
+				f.agent.Drifted(flush("firewall"))
+				synctest.Wait()
+			}
+			if longest > urgentPause || repairs < 600 || repairs > 1200 {
+				t.Errorf("every %v: %d repairs, the longest outage is %v", distance, repairs, longest)
+			}
+		})
+	}
+}
+
+// TestMissedInterventions are urgent: tables may have vanished. Those of another daemon with
+// other input are not: its additions are undone, and so on.
+func TestMissedInterventions(t *testing.T) {
+	repairsIn := func(t *testing.T, vandal func(f *fixture)) int {
+		f, syncs := drifted()
+		f.start(t)
+		for start := time.Now(); time.Since(start) < 10*time.Minute; time.Sleep(100 * time.Millisecond) {
+			vandal(f)
+			f.agent.Drifted(kernel.Intervention{Missed: true})
+		}
+		return len(*syncs) - 1
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if n := repairsIn(t, func(f *fixture) { f.kernel.hold(nil) }); n < 1000 {
+			t.Errorf("%d repairs of vanished tables", n)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		other := snapshot()
+		other.Services[0].Name.Name = "another"
+		if n := repairsIn(t, func(f *fixture) {
+			f.kernel.hold(render.Render(model.Resolve(other, model.Config{NodeName: "node-1"})))
+		}); n > 16 {
+			t.Errorf("%d repairs beside another daemon", n)
+		}
+	})
+}
+
+// TestFailedRepairIsRetried within a second while tables are missing, and after a success
+// the first retry of another failure is a short one again.
+func TestFailedRepairIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, syncs := drifted()
+		f.start(t)
+		for range 2 {
+			f.kernel.hold(nil)
+			f.kernel.breakWith(errors.New("no memory"))
+			f.agent.Drifted(flush("firewalld"))
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			f.kernel.breakWith(nil)
+			n := len(*syncs)
+			time.Sleep(shortRetry)
+			synctest.Wait()
+			if len(*syncs) == n || (*syncs)[len(*syncs)-1].Err != nil {
+				t.Fatal("a second after the kernel works the tables are not back")
+			}
+		}
+		f.kernel.breakWith(errors.New("no memory"))
+		f.agent.Drifted(scratch("nft"))
+		time.Sleep(settling)
+		synctest.Wait()
+		f.kernel.breakWith(nil)
+		time.Sleep(firstRetry)
+		synctest.Wait()
+		if (*syncs)[len(*syncs)-1].Err != nil {
+			t.Error("the retry waits as long as after many failures")
+		}
+	})
+}
+
+// TestFightingControllers: another program writes elements ten times a second for an hour. The
 // distance of repairs grows to a minute, and after some quiet the next one comes
 // immediate again.
 func TestFightingControllers(t *testing.T) {
@@ -72,7 +177,7 @@ func TestFightingControllers(t *testing.T) {
 		f.start(t)
 		start := time.Now()
 		for time.Since(start) < time.Hour-time.Minute {
-			f.agent.Drifted(flush("fighter"))
+			f.agent.Drifted(scratch("fighter"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
@@ -90,7 +195,7 @@ func TestFightingControllers(t *testing.T) {
 		}
 		time.Sleep(quiet + time.Minute)
 		n := len(*syncs)
-		f.agent.Drifted(flush("fighter"))
+		f.agent.Drifted(scratch("fighter"))
 		time.Sleep(settling)
 		synctest.Wait()
 		if len(*syncs) != n+1 {
@@ -106,10 +211,10 @@ func TestChangesDoNotWaitForRepairs(t *testing.T) {
 		f, syncs := drifted()
 		f.start(t)
 		for range 100 { // until repairs come once a minute
-			f.agent.Drifted(flush("fighter"))
+			f.agent.Drifted(scratch("fighter"))
 			time.Sleep(5 * time.Second)
 		}
-		f.agent.Drifted(flush("fighter"))
+		f.agent.Drifted(scratch("fighter"))
 		synctest.Wait()
 		n := len(*syncs)
 		f.load = func() (*model.Snapshot, error) {
@@ -151,7 +256,7 @@ func TestOwnedByAnother(t *testing.T) {
 			t.Errorf("said %d times: %s", n, f.log)
 		}
 		f.kernel.breakWith(nil)
-		time.Sleep(ownedRetry)
+		time.Sleep(shortRetry)
 		synctest.Wait()
 		if last := (*syncs)[len(*syncs)-1]; last.Err != nil {
 			t.Errorf("a second after the owner has gone: %v", last.Err)

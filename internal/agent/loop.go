@@ -9,9 +9,10 @@ const (
 	// syncCheck is the longest time without a comparison (13.10).
 	syncCheck = time.Hour
 	// firstRetry is the pause after a failed sync. It doubles with each failure, up
-	// to SyncPeriod, or to ownedRetry while another process owns our tables.
+	// to SyncPeriod, or to shortRetry while another process owns our tables, or while
+	// connections fail for want of the rules that another program has removed.
 	firstRetry = 100 * time.Millisecond
-	ownedRetry = time.Second
+	shortRetry = time.Second
 	// addressPause is the minimum pause before a sync for changed addresses: many
 	// pods may start together.
 	addressPause = 100 * time.Millisecond
@@ -90,11 +91,9 @@ func (l *loop) step(ctx context.Context) bool {
 	case <-l.check.C:
 		l.checkAll()
 	case <-l.drift.noticed:
-		if l.repair == nil {
-			l.repair = time.After(l.drift.wait(time.Now()))
-		}
+		l.repair = time.After(l.drift.schedule(time.Now()))
 	case <-l.repair:
-		if l.repair = nil; l.drift.pending() { // else another sync has made the repair
+		if l.repair = nil; l.drift.begin() {
 			l.run(Drift)
 		}
 	case <-l.asked:
@@ -111,13 +110,14 @@ func (l *loop) run(cause Cause) {
 	l.last, l.retry = time.Now(), nil
 	if !ok {
 		wait := l.wait
-		if l.owner != nil {
-			wait = min(wait, ownedRetry)
+		if l.owner != nil || l.drift.isUrgent() {
+			wait = min(wait, shortRetry)
 		}
 		l.retry = time.After(max(wait, l.MinSyncPeriod))
 		l.wait = min(2*l.wait, l.SyncPeriod)
 		return
 	}
+	l.wait = min(firstRetry, l.SyncPeriod)
 	if l.checked != l.compared { // not after each change: a timer that moves wakes a thread
 		l.check.Reset(syncCheck - time.Since(l.compared))
 		l.checked = l.compared

@@ -31,6 +31,10 @@ type Intervention struct {
 	Counts map[string]int
 	// Missed means that messages of the kernel were lost: anything may have changed.
 	Missed bool
+	// Urgent means that connections fail until the repair, and not those of a single
+	// element: a table is gone; or a program other than nftproxy has changed a table,
+	// chain, rule, set or map, or removed several elements of one.
+	Urgent bool
 }
 
 // maxTouched is how many objects an Intervention names.
@@ -48,13 +52,38 @@ type Watcher struct {
 	seen   map[model.Family]*touched // by the current transaction
 	missed atomic.Bool               // something may have happened while the watch was off
 	ends   atomic.Bool               // Next is to return
+	name   string                    // of this process, and so of another daemon
 }
 
 // touched collects what happens to one table.
 type touched struct {
-	texts  []string
-	counts map[string]int
+	texts   []string
+	counts  map[string]int
+	gone    bool           // the table
+	removed map[string]int // numbers of elements by the names of their sets
 }
+
+func newTouched() *touched {
+	return &touched{counts: make(map[string]int), removed: make(map[string]int)}
+}
+
+// breaks reports whether more than single elements have changed.
+func (t *touched) breaks() bool {
+	for kind := range t.counts {
+		if kind != elementKind {
+			return true
+		}
+	}
+	for _, n := range t.removed {
+		if n > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// elementKind is the key of elements in [Intervention].Counts.
+const elementKind = "element"
 
 // Watch returns a watcher for all transactions except the ones of own. It sees
 // everything that happens after Watch returns.
@@ -70,7 +99,7 @@ func Watch(own *Conn) (*Watcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, nl.Close())
 	}
-	own.watcher = &Watcher{nl: nl, ask: ask, seen: make(map[model.Family]*touched)}
+	own.watcher = &Watcher{nl: nl, ask: ask, seen: make(map[model.Family]*touched), name: host.Self().Name}
 	return own.watcher, nil
 }
 
@@ -235,7 +264,7 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 		}
 		t := w.seen[f]
 		if t == nil {
-			t = &touched{counts: make(map[string]int)}
+			t = newTouched()
 			w.seen[f] = t
 		}
 		w.describe(t, kind, f, m)
@@ -245,8 +274,10 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 
 func (w *Watcher) end(m netlink.Message) *Intervention {
 	i := &Intervention{Counts: make(map[string]int)}
+	breaks := false
 	for _, f := range model.Families {
 		if t := w.seen[f]; t != nil {
+			i.Urgent, breaks = i.Urgent || t.gone, breaks || t.breaks()
 			i.Touched = append(i.Touched, t.texts...)
 			for kind, n := range t.counts {
 				i.Counts[kind] += n
@@ -269,6 +300,7 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 		}
 	}
 	i.By = i.By.OfThread()
+	i.Urgent = i.Urgent || breaks && i.By.Name != w.name
 	return i
 }
 
@@ -288,6 +320,7 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 	}
 	switch kind {
 	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
+		t.gone = kind == unix.NFT_MSG_DELTABLE
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
 		c.Chain, _, _ = codec.DecodeChain(m)
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
@@ -324,14 +357,19 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 			c.Set = s
 		}
 	}
+	add := func(text func() string) {
+		if t.add(elementKind, text); c.Verb == plan.Delete {
+			t.removed[name]++
+		}
+	}
 	if len(elements) == 0 {
-		t.add("element", func() string { return fmt.Sprintf("%s element of %s", c.Verb, c.Path()) })
+		add(func() string { return fmt.Sprintf("%s element of %s", c.Verb, c.Path()) })
 		return
 	}
 	for i := range elements {
 		if !elements[i].IntervalEnd {
 			c.New = &elements[i].Element
-			t.add("element", c.Text)
+			add(c.Text)
 		}
 	}
 }

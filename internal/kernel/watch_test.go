@@ -61,28 +61,31 @@ func TestWatch(t *testing.T) {
 	for _, c := range []struct {
 		name, command string
 		counts        map[string]int
-		touched       string // the first
+		touched       string // how the first one begins
+		urgent        bool
 	}{
 		{"element added", "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : 0:2 }",
-			map[string]int{"element": 1}, "add element { 192.0.2.1 . tcp . 80 : 0:2 } of map ip nftproxy services"},
+			map[string]int{"element": 1}, "add element { 192.0.2.1 . tcp . 80 : 0:2 } of map ip nftproxy services", false},
 		{"element deleted", "delete element ip nftproxy endpoints { " + key + " }",
-			map[string]int{"element": 1}, "delete element { " + endpoints.ElementText(&endpoints.Elements[0]) + " } of map ip nftproxy endpoints"},
+			map[string]int{"element": 1}, "delete element { " + endpoints.ElementText(&endpoints.Elements[0]) + " } of map ip nftproxy endpoints", false},
 		{"interval deleted", "delete element ip nftproxy service-cidrs { 10.96.0.0/12 }",
-			map[string]int{"element": 1}, "delete element { 10.96.0.0 } of set ip nftproxy service-cidrs"},
+			map[string]int{"element": 1}, "delete element { 10.96.0.0 } of set ip nftproxy service-cidrs", false},
 		{"rule added", "add rule ip6 nftproxy dispatch counter accept",
-			map[string]int{"rule": 1}, "add rule of chain ip6 nftproxy dispatch"},
+			map[string]int{"rule": 1}, "add rule of chain ip6 nftproxy dispatch", true},
 		{"chain flushed", "flush chain ip nftproxy refuse",
-			map[string]int{"rule": 2}, "delete rule of chain ip nftproxy refuse"},
+			map[string]int{"rule": 2}, "delete rule of chain ip nftproxy refuse", true},
 		{"chain added", "add chain ip nftproxy extra { type filter hook input priority 0; }",
-			map[string]int{"chain": 1}, "add chain ip nftproxy extra"},
+			map[string]int{"chain": 1}, "add chain ip nftproxy extra", true},
 		{"set added", "add set ip nftproxy extra { type ipv4_addr; flags timeout; }",
-			map[string]int{"set": 1}, "add set ip nftproxy extra"},
+			map[string]int{"set": 1}, "add set ip nftproxy extra", true},
 		{"object added", "add counter ip nftproxy extra",
-			map[string]int{"object": 1}, "add object in table ip nftproxy"},
+			map[string]int{"object": 1}, "add object in table ip nftproxy", true},
 		{"table deleted", "delete table ip6 nftproxy",
-			map[string]int{"table": 1}, "delete table ip6 nftproxy"},
+			map[string]int{"table": 1}, "delete table ip6 nftproxy", true},
 		{"ruleset flushed", "flush ruleset",
-			map[string]int{"table": 2}, "delete table ip nftproxy"},
+			map[string]int{"table": 2}, "delete table ip nftproxy", true},
+		{"map flushed", "flush map ip nftproxy endpoints",
+			map[string]int{"element": len(endpoints.Elements)}, "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,8 +102,11 @@ func TestWatch(t *testing.T) {
 			// The end of the intervention.
 			s.nft(t, "add", "table", "ip", "nftproxy", "{ chain last { } ; }")
 			i := next(t, seen)
-			if i.Missed || !maps.Equal(i.Counts, c.counts) || i.Touched[0] != c.touched {
+			if i.Missed || !maps.Equal(i.Counts, c.counts) || !strings.HasPrefix(i.Touched[0], c.touched) {
 				t.Errorf("got %+v", i)
+			}
+			if i.Urgent != c.urgent {
+				t.Errorf("urgent: %t", i.Urgent)
 			}
 			if i.By.Name != "nft" || i.By.PID != cmd.Process.Pid {
 				t.Errorf("by %s, want nft, %d", i.By, cmd.Process.Pid)
@@ -128,6 +134,22 @@ func TestWatchNamesProcess(t *testing.T) {
 			t.Errorf("by %s, want %s", i.By, want)
 		}
 	})
+}
+
+// TestWatchOfAnotherDaemon: what a process of the same name changes is not urgent, which
+// would make two daemons with different input fight; a table that is gone always is.
+func TestWatchOfAnotherDaemon(t *testing.T) {
+	s := newSandbox(t)
+	seen := s.watch(t)
+	s.apply(t, workload.Sample())
+	other := s.another(t)
+	other.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "1 2"))
+	if i := next(t, seen); i.Urgent || i.Counts["rule"] == 0 {
+		t.Errorf("rules of another daemon: %+v", i)
+	}
+	other.apply(t, &nft.Ruleset{})
+	for i := next(t, seen); !i.Urgent; i = next(t, seen) {
+	}
 }
 
 // onThread runs f on a thread that is not the main one.
