@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // TestServe is no test: the benchmark runs it as a process of its own, which accepts and
@@ -93,9 +94,9 @@ func BenchmarkChecks(b *testing.B) {
 					b.Fatal(err)
 				}
 				first := time.Since(begin)
-				time.Sleep(3 * time.Second) // until the checks are spread
+				await.Span(3 * time.Second) // until the checks are spread
 				cpu := cpuTime()
-				time.Sleep(time10)
+				await.Span(time10)
 				b.ReportMetric(100*float64(cpuTime()-cpu)/float64(time10), "%CPU")
 				b.ReportMetric(float64(heapSize()-before)/float64(n), "B-held/endpoint")
 				b.ReportMetric(float64(e.Counts().Failing), "failing")

@@ -1,0 +1,192 @@
+package internal_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// timers are the functions of package time that let time pass. In a bubble of testing/synctest
+// that is no real time; outside of one, a test with them passes on a fast machine only, or is slow.
+var timers = []string{"Sleep", "After", "AfterFunc", "NewTicker", "NewTimer", "Tick"}
+
+// realTime are the files of tests that may let real time pass, and why.
+var realTime = map[string]string{
+	"internal/testkit/await/await.go": "tests of sockets, files and processes wait here, for an event and with a deadline",
+}
+
+// pending are the files that are not converted yet.
+var pending = []string{
+	"cmd/nftproxy/drain_test.go",
+	"cmd/nftproxy/observe_test.go",
+	"cmd/nftproxy/top_test.go",
+	"e2e/apifaults_test.go",
+	"e2e/compare/churn_test.go",
+	"e2e/compare/flood_test.go",
+	"e2e/compare/pods_test.go",
+	"e2e/compare/start_test.go",
+	"e2e/compare/watch_test.go",
+	"e2e/compare/yardstick_test.go",
+	"e2e/conntest_test.go",
+	"e2e/datapath/datapath_test.go",
+	"e2e/internal/kubelets/balancer.go",
+	"e2e/internal/kubelets/cgroup.go",
+	"e2e/internal/kubelets/process.go",
+	"e2e/internal/testbed/commits.go",
+	"e2e/internal/testbed/load.go",
+	"e2e/ipvs/load_test.go",
+	"e2e/ipvs/node_test.go",
+	"e2e/neighbours/dns_test.go",
+	"e2e/nodes/kernel_times_test.go",
+	"e2e/nodes/large_test.go",
+	"e2e/nodes/main_test.go",
+	"e2e/nodes/web_test.go",
+	"e2e/outage_test.go",
+	"e2e/release/machine_test.go",
+	"e2e/rolling_test.go",
+	"e2e/scale/measure_test.go",
+	"e2e/scale/watcher_test.go",
+	"e2e/servers_test.go",
+	"e2e/soak/incidents_test.go",
+	"e2e/soak/load_test.go",
+	"e2e/soak/memory_test.go",
+	"e2e/soak/neighbour_test.go",
+	"e2e/soak/served_test.go",
+	"e2e/soak/write_test.go",
+	"e2e/upgrade_test.go",
+	"e2e/vip_test.go",
+	"e2e/web/node_test.go",
+	"internal/daemon/lifecycle_test.go",
+	"internal/logwriter/writer_test.go",
+	"internal/testkit/netlab/flow.go",
+	"internal/testkit/netlab/neighbour.go",
+	"internal/traffic/connections_test.go",
+	"test/attack_test.go",
+	"test/clock/clock_test.go",
+	"test/daemon_test.go",
+	"test/fastpath_counted_test.go",
+	"test/fastpath_returns_test.go",
+	"test/faults/load_test.go",
+	"test/faults/real_test.go",
+	"test/faults/strace_test.go",
+	"test/foreign_test.go",
+	"test/pair/load_test.go",
+}
+
+// TestSleeps: tests of all modules let time pass in bubbles alone, see [sleepsOf]. Tests of real
+// sockets, files and processes wait for events with internal/testkit/await.
+func TestSleeps(t *testing.T) {
+	unused := maps.Clone(realTime)
+	checked := 0
+	for _, file := range files(t, "*.go") {
+		if !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "internal/testkit/") && !strings.HasPrefix(file, "e2e/internal/") {
+			continue
+		}
+		checked++
+		found := sleepsOf(t, file, content(t, file))
+		if _, ok := realTime[file]; ok && len(found) > 0 {
+			delete(unused, file)
+			continue
+		}
+		if slices.Contains(pending, file) {
+			continue
+		}
+		for _, line := range found {
+			t.Errorf("%s outside of a bubble: run the test in synctest.Test, or wait for the event with internal/testkit/await", line)
+		}
+	}
+	if checked < 500 {
+		t.Errorf("only %d files", checked)
+	}
+	for _, file := range slices.Sorted(maps.Keys(unused)) {
+		t.Errorf("%s lets no real time pass: take it out of the list", file)
+	}
+}
+
+// sleepsOf returns the places of a file that let real time pass. A place is in a bubble if it is in
+// a function literal passed to synctest.Test, or in a declared function that calls synctest.Wait:
+// Wait panics outside of a bubble, so that no other test can call it.
+func sleepsOf(t *testing.T, name, text string) (found []string) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, bubbles := importedAs(file, "time"), importedAs(file, "testing/synctest")
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && calls(f, bubbles, "Wait") && !calls(f, bubbles, "Test") {
+			continue
+		}
+		ast.Inspect(d, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && isOf(call.Fun, bubbles, "Test") {
+				return false
+			}
+			if isOf(n, clock, timers...) {
+				found = append(found, fmt.Sprintf("%s: time.%s", set.Position(n.Pos()), n.(*ast.SelectorExpr).Sel.Name))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// TestSleepsOf: which places the rule finds.
+func TestSleepsOf(t *testing.T) {
+	for _, c := range []struct{ name, code, want string }{
+		{"a sleep", `func TestX(t *testing.T) { time.Sleep(1) }`, "time.Sleep"},
+		{"a timer in a helper", `var late = time.AfterFunc`, "time.AfterFunc"},
+		{"in a bubble", `func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1) }) }`, ""},
+		{"before a bubble", `func TestX(t *testing.T) { <-time.After(1); synctest.Test(t, func(t *testing.T) { synctest.Wait() }) }`, "time.After"},
+		{"a helper for bubbles", `func pass() { time.Sleep(1); synctest.Wait() }`, ""},
+		{"no time passes", `var begin = time.Now()`, ""},
+	} {
+		found := sleepsOf(t, "x_test.go", "package x; import (\"testing/synctest\"; \"time\"); "+c.code)
+		if got := strings.Join(found, "\n"); !strings.HasSuffix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	renamed := sleepsOf(t, "x_test.go", `package x; import clock "time"; func wait() { clock.Sleep(1) }`)
+	if len(renamed) != 1 {
+		t.Errorf("under another name: %q", renamed)
+	}
+}
+
+// importedAs returns the name under which a file imports a package; "": it does not.
+func importedAs(file *ast.File, path string) string {
+	for _, i := range file.Imports {
+		switch {
+		case i.Path.Value != `"`+path+`"`:
+		case i.Name != nil:
+			return i.Name.Name
+		default:
+			return path[strings.LastIndex(path, "/")+1:]
+		}
+	}
+	return ""
+}
+
+// isOf reports whether a node is one of these names of a package.
+func isOf(n ast.Node, pkg string, names ...string) bool {
+	s, ok := n.(*ast.SelectorExpr)
+	if !ok || !slices.Contains(names, s.Sel.Name) {
+		return false
+	}
+	x, ok := s.X.(*ast.Ident)
+	return ok && x.Name == pkg
+}
+
+// calls reports whether a function calls one of a package.
+func calls(f *ast.FuncDecl, pkg, name string) (found bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		found = found || ok && isOf(call.Fun, pkg, name)
+		return !found
+	})
+	return found
+}
