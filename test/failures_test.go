@@ -60,15 +60,15 @@ func TestFailuresAreNamed(t *testing.T) {
 	w.has([]string{"status"}, "healthy\n")
 
 	w.kill(w.Pods...)
-	w.has([]string{"status"}, "ConnectionsRefused: endpoints refuse connections: see whether a program listens on their port",
-		"Service default/web: 4 endpoints, "+w.Pods[0].IPv4.String()+":8080 and others, refused ", " sampled connections in the last minute")
+	w.has([]string{"status"}, "ConnectionsRefused: connections are refused: see whether a program listens on the port of the endpoints",
+		"Service default/web: only one client fails: 4 endpoints, "+w.Pods[0].IPv4.String()+":8080 and others, refused ", " sampled connections in the last minute")
 	w.has([]string{"describe", "web"}, "FAILED SAMPLES", " refused") // 17.15
 	w.revive(w.Pods...)
 	w.has([]string{"status"}, "healthy\n")
 
 	w.silence(w.Pods[1])
-	w.has([]string{"status"}, "ConnectionsUnanswered: endpoints do not answer: ",
-		"Service default/web: 2 endpoints, "+w.Pods[1].IPv4.String()+":8080 and others, did not answer ")
+	w.has([]string{"status"}, "ConnectionsUnanswered: connections are not answered: ",
+		"Service default/web: only one client fails: 2 endpoints, "+w.Pods[1].IPv4.String()+":8080 and others, did not answer ")
 	for _, outcome := range []string{"refused", "unanswered"} {
 		w.page("/metrics", "\nnftproxy_sampled_connections_total{namespace=\"default\",outcome=\""+outcome+"\",service=\"web\"} ")
 	}
@@ -88,7 +88,7 @@ func TestPassiveCheck(t *testing.T) {
 	w.start()
 	w.page("/metrics", "\nnftproxy_observe_up 1\n")
 	w.answered(web, w.Pods...)
-	w.fails(web, w.Pods[0], ": passive: 2 of the last 3 sampled connections failed, the last one was refused, for ")
+	w.fails(web, w.Pods[0], ": passive: 2 of the last 3 sampled connections failed, the last one was refused; from this machine: connect: refused, for ")
 	w.answered(web, w.Pods[1])
 
 	w.revive(w.Pods[0])

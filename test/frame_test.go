@@ -84,6 +84,19 @@ func firstPacket(p model.Protocol, from, to netip.AddrPort) []byte {
 	case model.ICMPv6:
 		b, at = append([]byte{128, 0, 0, 0}, ports...), 2
 	}
+	return inIP(p, from, to, b, at)
+}
+
+// signedSegment returns an IP packet with a segment with SYN that has the option of RFC 2385 for signatures. A Linux host drops it
+// without an answer unless a key is set for the sender.
+func signedSegment(from, to netip.AddrPort) []byte {
+	ports := order.BigEndian.AppendUint16(order.BigEndian.AppendUint16(nil, from.Port()), to.Port())
+	b := append(ports, 0, 0, 0, 1, 0, 0, 0, 0, 10<<4, 2, 0xff, 0xff, 0, 0, 0, 0)
+	return inIP(model.TCP, from, to, append(b, append([]byte{1, 1, 19, 18}, make([]byte, 16)...)...), 16)
+}
+
+// inIP returns an IP packet of a protocol. Its checksum is at the given place, if that is not zero.
+func inIP(p model.Protocol, from, to netip.AddrPort, b []byte, at int) []byte {
 	source, destination := from.Addr().AsSlice(), to.Addr().AsSlice()
 	if at > 0 {
 		pseudo := slices.Concat(source, destination, []byte{0, 0, 0, byte(len(b)), 0, 0, 0, byte(p)})

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
 
 // Of a passive check: each time without a success in between, an endpoint is left out for twice
@@ -17,12 +19,29 @@ const (
 	maxPause  = time.Hour
 )
 
-// passive is the state of a target whose check is passive.
+// confirmTime is how long an endpoint may take to accept the connection that confirms a failure:
+// longer than one retransmission of the first packet.
+const confirmTime = 2 * time.Second
+
+// passive is the state of a target whose check is passive. What clients met only raises a doubt: a client
+// can make its own connections fail at a healthy endpoint, with forged addresses also those of others. So
+// the endpoint is left out only if a connection from this machine fails too.
 type passive struct {
 	window uint64        // the last outcomes, the newest in the lowest bit; 1: failed
 	pause  time.Duration // how long it was left out last; zero: never, or long ago
 	trial  bool          // the next outcome decides
+	doubt  string        // what clients met, while a connection from this machine has to confirm it; empty: no doubt
 }
+
+// active returns the check that is made of a target.
+func (t *target) active() *model.Check {
+	if t.isPassive() {
+		return &model.Check{Type: model.CheckTCP, Timeout: confirmTime}
+	}
+	return t.spec.check
+}
+
+func (t *target) isPassive() bool { return t.spec.check.Type == model.CheckPassive }
 
 // Sampled takes the outcome of a connection that a client opened to an endpoint at a time, for
 // the passive checks of Services; failure says how it failed, and is empty if it did not.
@@ -54,29 +73,57 @@ func (e *Engine) sampled(t *target, failure string, at, now time.Time) {
 	if !t.healthy || at.Before(t.since) {
 		return
 	}
-	t.checked, t.message = now, ""
-	if failure == "" {
+	if t.checked = now; failure == "" {
 		t.passive.window <<= 1
-		if t.passive.trial = false; now.Sub(t.since) >= t.passive.pause {
-			t.passive.pause = 0
-		}
+		t.accept("", now)
 		return
 	}
 	t.passive.window = t.passive.window<<1 | 1
 	c := t.spec.check
 	failed := bits.OnesCount64(t.passive.window & (1<<c.Of - 1))
-	if failed < c.Failures && !t.passive.trial {
+	if t.passive.doubt != "" || failed < c.Failures && !t.passive.trial {
 		return
 	}
-	t.message = fmt.Sprintf("passive: %d of the last %d sampled connections failed, the last one was %s", failed, c.Of, failure)
+	text := fmt.Sprintf("passive: %d of the last %d sampled connections failed, the last one was %s", failed, c.Of, failure)
 	if t.passive.trial {
-		t.message = "passive: on trial, the first sampled connection was " + failure
+		text = "passive: on trial, the first sampled connection was " + failure
 	}
-	if t.needed() {
-		t.message += t.words().Text("; it is not left out, because half of the endpoints are")
-		return
+	if !e.spares(t, text) {
+		t.passive.doubt = text
+		e.schedule(t, now)
 	}
-	e.leaveOut(t, now)
+}
+
+// accept notes that a target has accepted a connection.
+func (t *target) accept(message string, now time.Time) {
+	t.message = message
+	if t.passive.trial = false; now.Sub(t.since) >= t.passive.pause {
+		t.passive.pause = 0
+	}
+}
+
+// confirm takes the result of a connection from this machine to a target in doubt.
+func (e *Engine) confirm(t *target, err error, now time.Time) {
+	text := t.passive.doubt
+	t.passive.doubt, t.passive.window, t.checked = "", 0, now
+	switch {
+	case err == nil:
+		t.accept(text+"; it is not left out, because it accepts connections from this machine", now)
+	case errors.Is(err, checker.ErrLocal), errors.Is(err, errHangs):
+		t.message = text + "; it is not left out: " + err.Error()
+	case !e.spares(t, text):
+		t.message = text + "; from this machine: " + err.Error()
+		e.leaveOut(t, now)
+	}
+}
+
+// spares reports whether a target that fails stays in use because half of the endpoints of a Service are left out.
+func (e *Engine) spares(t *target, text string) bool {
+	if !t.needed() {
+		return false
+	}
+	t.message = text + t.words().Text("; it is not left out, because half of the endpoints are")
+	return true
 }
 
 // needed reports whether a Service would have less than half of its endpoints of a family without

@@ -98,11 +98,13 @@ func (e *Engine) poolOf(t *target) *pool {
 
 // dueNow starts the check of a target, or ends the wait for one that hangs.
 func (e *Engine) dueNow(ctx context.Context, t *target, now time.Time) {
-	if t.spec.check.Type == model.CheckPassive {
-		e.tryAgain(t, now)
+	e.unschedule(t)
+	if t.isPassive() && t.passive.doubt == "" {
+		if !t.healthy {
+			e.tryAgain(t, now)
+		}
 		return
 	}
-	e.unschedule(t)
 	if t.state == running {
 		t.state = hanging
 		e.poolOf(t).running--
@@ -110,7 +112,9 @@ func (e *Engine) dueNow(ctx context.Context, t *target, now time.Time) {
 	if t.state == hanging {
 		if len(t.users) > 0 {
 			e.record(t, now, errHangs)
-			e.schedule(t, now.Add(t.spec.check.Interval))
+			if !t.isPassive() {
+				e.schedule(t, now.Add(t.spec.check.Interval))
+			}
 		}
 		return
 	}
@@ -127,7 +131,7 @@ var errHangs = errors.New("the check does not end")
 func (e *Engine) start(ctx context.Context, t *target, now time.Time) {
 	e.poolOf(t).running++
 	t.state, t.started = running, now
-	e.schedule(t, now.Add(t.spec.check.Timeout+grace))
+	e.schedule(t, now.Add(t.active().Timeout+grace))
 	e.checks.Add(1)
 	go e.run(ctx, t)
 }
@@ -159,6 +163,9 @@ func (e *Engine) run(ctx context.Context, t *target) {
 		e.unschedule(t)
 	case late:
 		e.schedule(t, now)
+	case t.isPassive():
+		e.unschedule(t)
+		e.record(t, now, err)
 	default:
 		e.record(t, now, err)
 		e.schedule(t, t.next(now))
@@ -181,7 +188,7 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 		return &ownError{name, e.wordsOf(t)}
 	}
 	if t.checker == nil {
-		if t.checker, err = e.New(t.spec.check, checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service}); err != nil {
+		if t.checker, err = e.New(t.active(), checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service}); err != nil {
 			return err
 		}
 	}

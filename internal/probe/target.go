@@ -69,6 +69,10 @@ func (t *target) words() words.Vocabulary {
 
 // record takes the result of a check.
 func (e *Engine) record(t *target, now time.Time, err error) {
+	if t.isPassive() {
+		e.confirm(t, err, now)
+		return
+	}
 	defer e.learned(t)
 	t.message = ""
 	if err != nil {
@@ -148,7 +152,7 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 	t := e.targets[k]
 	if t == nil {
 		t = &target{targetKey: k, at: notQueued, healthy: true}
-		if k.spec.check.Type == model.CheckPassive {
+		if t.isPassive() {
 			before, t.tried = nil, true // there is nothing to wait for
 			e.watch(t, true)
 		}
@@ -191,7 +195,7 @@ func (e *Engine) release(t *target, s *service) {
 		e.unschedule(t)
 	}
 	e.learned(t)
-	if t.spec.check.Type == model.CheckPassive {
+	if t.isPassive() {
 		e.watch(t, false)
 	}
 	if !t.healthy {
