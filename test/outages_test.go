@@ -44,8 +44,8 @@ func TestFailuresInEachOutage(t *testing.T) {
 func failInEachOutage(t *testing.T, level string) {
 	w := newWard(t, 5)
 	w.flags = slices.Concat(clusterCIDR, []string{"--observe=" + level, "--observe-group=9"})
-	const refused, silent = "ConnectionsRefused: endpoints refuse connections: see whether a program listens on their port, and on which addresses",
-		"ConnectionsUnanswered: endpoints do not answer: see whether they run, whether a filter drops the packets, and whether their answers return through this node"
+	const refused, silent = "ConnectionsRefused: connections are refused: see whether a program listens on the port of the endpoints, and on which addresses; where only one client fails, look at it first",
+		"ConnectionsUnanswered: connections are not answered: see whether the endpoints run, whether a filter drops the packets, and whether their answers return through this node; where only one client fails, look at it first"
 	const dropped, lost = "ConnectionsDropped: connections are lost on this machine, behind their translation: a filter drops them, or no route leads to the endpoint; \"nftproxy trace\" names the rule",
 		" sampled connections in the last minute were lost on this machine (port \"tcp\"): nftproxy trace default/"
 	const totals = `failed: "nftproxy status" and "nftproxy describe" name the endpoints`

@@ -16,9 +16,22 @@ import (
 // endpoint if it serves several ones. Of connections that are dropped before they reach one, filters returns what may
 // do that in an IP family; nil: not known.
 func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string) api.Problem {
+	problemOf := ofEndpoints
 	if f.Outcome == conntrack.Dropped {
-		return ofDropped(f, of, filters)
+		problemOf = ofDropped
 	}
+	problem := problemOf(f, of, filters)
+	if f.OneClient() {
+		problem.Message = oneClient + problem.Message
+	}
+	return problem
+}
+
+// oneClient begins the problem of connections that fail for one client alone.
+const oneClient = "only one client fails: "
+
+// ofEndpoints returns the problem of endpoints.
+func ofEndpoints(f *traffic.Failure, of Words, _ func(model.Family) []string) api.Problem {
 	in := words.Kubernetes
 	if of != nil {
 		in = of.Words()

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -43,5 +44,19 @@ func TestAddDropped(t *testing.T) {
 	const want = `1 of 5 sampled connections in the last minute were lost on this machine (port "http"): nftproxy trace shop/web`
 	if len(d.Notices) != 1 || d.Notices[0] != want {
 		t.Errorf("notices %q, want %q", d.Notices, want)
+	}
+}
+
+// TestOfOneClient: 17.12. A problem does not blame endpoints, or this machine, for the failures of one client alone.
+func TestOfOneClient(t *testing.T) {
+	f := traffic.Failure{Outcome: conntrack.Unanswered, Ports: []model.PortName{{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Port: "http"}},
+		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.1.2.2:80"), netip.MustParseAddrPort("10.1.2.3:80")}, Families: model.Families[:1], Samples: 6, Failed: 6}
+	f.Clients = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
+	if got, want := OfFailure(&f, nil, nil).Message, `only one client fails: 2 endpoints, 10.1.2.2:80 and others, did not answer 6 of 6 sampled connections in the last minute (port "http")`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	f.Outcome, f.Endpoints = conntrack.Dropped, nil
+	if got, want := OfFailure(&f, nil, nil).Message, `only one client fails: 6 of 6 sampled connections in the last minute over IPv4 were lost on this machine (port "http"): nftproxy trace shop/web`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

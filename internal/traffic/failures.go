@@ -24,6 +24,9 @@ type Failure struct {
 	Endpoints []netip.AddrPort  // sorted; none: the connections were dropped
 	Ports     []model.PortName  // sorted
 	Families  []model.Family    // of the connections, sorted
+	// Clients has the only client whose connections failed, which may be the cause, of each family; nil: those of
+	// several clients did.
+	Clients []netip.Prefix
 	// Samples are all of the last minute, and Failed those that were not answered.
 	Samples, Failed int
 }
@@ -37,7 +40,9 @@ func (s *Samples) Failures(now time.Time) []Failure {
 		if f.Outcome != conntrack.Dropped {
 			f.Endpoints = []netip.AddrPort{endpoint.Endpoint}
 		}
-		same := func(o Failure) bool { return o.Outcome == f.Outcome && slices.Equal(o.Ports, f.Ports) }
+		same := func(o Failure) bool {
+			return o.Outcome == f.Outcome && slices.Equal(o.Ports, f.Ports) && o.OneClient() == f.OneClient() && !o.otherClients(f)
+		}
 		if i := slices.IndexFunc(out, same); i >= 0 {
 			out[i].join(f)
 			continue
@@ -55,7 +60,22 @@ func (s *Samples) Failures(now time.Time) []Failure {
 	return out
 }
 
+// OneClient reports whether the connections of one client failed alone, in each family.
+func (f *Failure) OneClient() bool { return len(f.Clients) > 0 }
+
+// otherClients reports whether a family has one client here, and another one there.
+func (f *Failure) otherClients(o *Failure) bool {
+	return slices.ContainsFunc(o.Clients, func(c netip.Prefix) bool {
+		return slices.ContainsFunc(f.Clients, func(own netip.Prefix) bool { return own != c && own.Addr().Is4() == c.Addr().Is4() })
+	})
+}
+
 func (f *Failure) join(o *Failure) {
+	for _, c := range o.Clients {
+		if !slices.Contains(f.Clients, c) {
+			f.Clients = append(f.Clients, c)
+		}
+	}
 	f.Endpoints, f.Families = append(f.Endpoints, o.Endpoints...), append(f.Families, o.Families...)
 	f.Samples, f.Failed = f.Samples+o.Samples, f.Failed+o.Failed
 }
@@ -79,7 +99,13 @@ func (s *Samples) failing(now time.Time) map[served]*Failure {
 		f := out[key]
 		if f == nil {
 			f = &Failure{Outcome: outcome}
+			if c.client.IsValid() {
+				f.Clients = []netip.Prefix{c.client}
+			}
 			out[key] = f
+		}
+		if !slices.Contains(f.Clients, c.client) {
+			f.Clients = nil
 		}
 		if counts[conntrack.Unanswered] > counts[conntrack.Refused] {
 			f.Outcome = conntrack.Unanswered

@@ -187,12 +187,12 @@ func (s *Samples) due(now time.Time) []*sample {
 func (s *Samples) count(of *sample, o conntrack.Outcome) {
 	s.totals.add(of.port.Service, o)
 	if of.endpoint.IsValid() {
-		s.countFor(served{of.port, of.endpoint}, of.at, o)
+		s.countFor(served{of.port, of.endpoint}, of, o)
 	}
 	if o != conntrack.Dropped {
 		o = conntrack.Answered
 	}
-	s.countFor(served{of.port, unspecified(model.FamilyOf(of.Dialled.Addr()))}, of.at, o)
+	s.countFor(served{of.port, unspecified(model.FamilyOf(of.Dialled.Addr()))}, of, o)
 }
 
 // unspecified is the endpoint of connections that have not reached one.
@@ -203,17 +203,17 @@ func unspecified(f model.Family) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 }
 
-func (s *Samples) countFor(of served, at time.Time, o conntrack.Outcome) {
+func (s *Samples) countFor(of served, one *sample, o conntrack.Outcome) {
 	c := s.counts[of]
 	if c == nil {
-		s.forget(at)
+		s.forget(one.at)
 		if len(s.counts) >= maxSamples {
 			return
 		}
 		c = new(outcomeCounts)
 		s.counts[of] = c
 	}
-	c.add(at, o)
+	c.add(one.at, clientOf(one.Client.Addr()), o)
 }
 
 // forget removes what has no sample in the window. The rules log a limited number of samples,
@@ -235,9 +235,18 @@ type outcomeCounts struct {
 		counts [conntrack.Outcomes]uint16
 	}
 	failed int // samples since the last one that was answered
+	// client is the one that opened all of these; not valid: several did.
+	client netip.Prefix
 }
 
-func (c *outcomeCounts) add(at time.Time, o conntrack.Outcome) {
+// clientOf returns the client that has an address. Addresses of one IPv6 /64 count as one: a
+// client there can use them all.
+func clientOf(a netip.Addr) netip.Prefix {
+	p, _ := a.Prefix(min(64, a.BitLen()))
+	return p
+}
+
+func (c *outcomeCounts) add(at time.Time, client netip.Prefix, o conntrack.Outcome) {
 	number := at.UnixNano() / int64(partTime)
 	p := &c.parts[number%parts]
 	if p.number != number {
@@ -246,8 +255,13 @@ func (c *outcomeCounts) add(at time.Time, o conntrack.Outcome) {
 	if p.counts[o] < ^uint16(0) {
 		p.counts[o]++
 	}
-	if c.failed++; o == conntrack.Answered {
+	switch c.failed++; {
+	case o == conntrack.Answered:
 		c.failed = 0
+	case c.failed == 1:
+		c.client = client
+	case c.client != client:
+		c.client = netip.Prefix{}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -300,5 +301,50 @@ func TestTotalsAreFew(t *testing.T) {
 	got := s.Totals()
 	if len(got) != budget.SampledServices+1 || got[0].Service.Name != "" || got[0].Outcomes[answered] != 2 {
 		t.Errorf("%d totals, the first %+v, want 2 samples without a Service", len(got), got[0])
+	}
+}
+
+// TestFailuresOfOneClient: 17.12. A failure says whether the connections of one client failed alone, a /64 of IPv6 being one;
+// endpoints that fail for one client are a failure apart from those that fail for several, or for another one.
+func TestFailuresOfOneClient(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		fails []string // client, endpoint and outcome
+		want  string   // of each failure, how many endpoints, and whether one client fails
+	}{
+		"one client":                 {[]string{"192.0.2.1>10.1.2.2", "192.0.2.1>10.1.2.2", "192.0.2.1>10.1.2.2"}, "1 true"},
+		"of three endpoints":         {[]string{"192.0.2.1>10.1.2.2 x3", "192.0.2.1>10.1.2.3 x3", "192.0.2.1>10.1.2.4 x3"}, "3 true"},
+		"several":                    {[]string{"192.0.2.1>10.1.2.2 x2", "192.0.2.2>10.1.2.2"}, "1 false"},
+		"another one was answered":   {[]string{"192.0.2.2>10.1.2.2", "192.0.2.2>10.1.2.2 ok", "192.0.2.1>10.1.2.2 x5"}, "1 true"},
+		"one network":                {[]string{"fd00::1>fd01::1", "fd00::2>fd01::1", "fd00::9:1>fd01::1"}, "1 true"},
+		"two networks":               {[]string{"fd00::1>fd01::1 x2", "fd00:0:0:1::1>fd01::1"}, "1 false"},
+		"both families":              {[]string{"192.0.2.1>10.1.2.2 x3", "fd00::1>fd01::1 x3"}, "2 true"},
+		"others, at other endpoints": {[]string{"192.0.2.1>10.1.2.2 x3", "192.0.2.2>10.1.2.3 x3"}, "1 true, 1 true"},
+		"one, and several":           {[]string{"192.0.2.1>10.1.2.2 x3", "192.0.2.2>10.1.2.3 x2", "192.0.2.1>10.1.2.3"}, "1 true, 1 false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewSamples(nil, nil)
+			for _, f := range c.fails {
+				ends, how, _ := strings.Cut(f, " ")
+				client, endpoint, _ := strings.Cut(ends, ">")
+				n, outcome := 1, unanswered
+				if how == "ok" {
+					outcome = answered
+				} else if how != "" {
+					n = int(how[1] - '0')
+				}
+				for range n {
+					s.count(&sample{at: now, port: samplePort("web"), endpoint: netip.AddrPortFrom(netip.MustParseAddr(endpoint), 80),
+						Connection: conntrack.Connection{Client: netip.AddrPortFrom(netip.MustParseAddr(client), 4711), Dialled: frontendEnd}}, outcome)
+				}
+			}
+			var got []string
+			for _, f := range s.Failures(now) {
+				got = append(got, fmt.Sprint(len(f.Endpoints), " ", f.OneClient()))
+			}
+			if strings.Join(got, ", ") != c.want {
+				t.Errorf("failures %q, want %q", got, c.want)
+			}
+		})
 	}
 }
