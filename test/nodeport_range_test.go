@@ -90,6 +90,36 @@ func TestLoadBalancerIPOnNode(t *testing.T) {
 	}
 }
 
+// 4.37: a load balancer IP without endpoints that is also an address of the node leaves its port to
+// the NodePort of another Service, and takes it when it gets an endpoint.
+func TestLoadBalancerIPYields(t *testing.T) {
+	c := newCluster(t, 2)
+	c.flags = allAddresses
+	c.addSecondAddress()
+	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
+	balanced := service{Name: "balanced", N: 2, Port: int(web.NodePort()), Dead: c.Pods[1:],
+		LoadBalancerIPs: []string{secondAddress[model.IPv4].String(), secondAddress[model.IPv6].String()}}
+	answers := func(want string) {
+		forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+			at := netip.AddrPortFrom(secondAddress[family], web.NodePort())
+			if got := ask(t, c.Client, network, at).Name; got != want {
+				t.Errorf("%s: %s answers, want %s", at, got, want)
+			}
+		})
+	}
+	c.apply(web, balanced)
+	answers(c.Pods[0].Name)
+	balanced.Dead, balanced.Pods = nil, c.Pods[1:]
+	c.apply(web, balanced)
+	answers(c.Pods[1].Name)
+	web.Pods, balanced.Pods = web.Pods[:0], balanced.Pods[:0]
+	web.Dead, balanced.Dead = c.Pods[:1], c.Pods[1:]
+	c.apply(web, balanced)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		refused(t, []*netlab.Host{c.Client}, network, netip.AddrPortFrom(secondAddress[family], web.NodePort()))
+	})
+}
+
 // 4.23: an address of the node that is also a ClusterIP has no NodePorts.
 // Packets to the port of a NodePort on other machines pass.
 func TestNodePortNotElsewhere(t *testing.T) {

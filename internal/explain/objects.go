@@ -16,7 +16,8 @@ import (
 // AddObjects adds what follows from the objects behind the rules: the service port, the
 // endpoints that take no new connections, and the Services that claim the frontend, too.
 func (r *Result) AddObjects(router *model.Router) {
-	route := router.Serves(r.Packet.Frontend())
+	dialled := r.Packet.Frontend()
+	route := router.Serves(dialled)
 	if route == nil {
 		r.Speak(router.Words())
 		return
@@ -45,7 +46,7 @@ func (r *Result) AddObjects(router *model.Router) {
 	for _, o := range slices.Concat(model.LeftOut(view.Service, endpoints, view.Node, policy), model.NotCandidates(f.Port, family, view.Slices)) {
 		r.LeftOut = append(r.LeftOut, Omission{o.Endpoint, terminal.Printable(o.Reason)})
 	}
-	router.Rivals(route, func(o *model.Route) {
+	router.Rivals(dialled, route, func(o *model.Route) {
 		r.Conflicts = append(r.Conflicts, Claim{o.PortName().String(), o.Kind.String()})
 	})
 	slices.SortFunc(r.Conflicts, func(a, b Claim) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Kind, b.Kind)) })

@@ -203,7 +203,7 @@ func TestRange(t *testing.T) {
 
 // TestNodePortObjects: a NodePort on several addresses of the node is found on each
 // of them (6.6), and reported as a loser where an address of another Service hides
-// it (4.37).
+// it. An address without endpoints is the loser (4.37).
 func TestNodePortObjects(t *testing.T) {
 	s := service()
 	s.Services[0].Ports[0].NodePort = 30080
@@ -213,12 +213,20 @@ func TestNodePortObjects(t *testing.T) {
 	other.External = &model.External{ExternalIPs: []netip.Addr{addr("10.1.1.2")}}
 	other.Ports = []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 30080}}
 	s.Services = append(s.Services, &other)
+	slice := *s.Slices[0]
+	slice.Name, slice.Service = "other-1", "other"
+	s.Slices = append(s.Slices, &slice)
+	empty := other
+	empty.Name.Name, empty.External = "empty", &model.External{ExternalIPs: []netip.Addr{addr("10.1.1.3")}}
+	empty.ClusterIPs = []netip.Addr{addr("10.96.0.12")}
+	s.Services = append(s.Services, &empty)
 	config := node1
 	config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-	config.InterfaceAddresses = []netip.Addr{addr("10.1.1.1"), addr("10.1.1.2"), addr("10.2.0.1")}
+	config.InterfaceAddresses = []netip.Addr{addr("10.1.1.1"), addr("10.1.1.2"), addr("10.1.1.3"), addr("10.2.0.1")}
 	for _, c := range []struct{ address, service, losers string }{
 		{"10.1.1.1", "default/web:http NodePort", "[]"},
 		{"10.1.1.2", "default/other:http external IP", "[{default/web:http NodePort}]"},
+		{"10.1.1.3", "default/web:http NodePort", "[{default/empty:http external IP}]"},
 		{"10.2.0.1", " ", "[]"},
 	} {
 		question := "203.0.113.7 tcp " + c.address + ":30080"

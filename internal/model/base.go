@@ -77,18 +77,23 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 	if !reflect.DeepEqual(before.settled(), r.base.settled()) {
 		return r.rebuild(), true
 	}
-	if !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses) {
+	touched := make(map[Frontend]*Route)
+	if was, now := before.locality.NodePortAddresses, r.base.locality.NodePortAddresses; !slices.Equal(was, now) {
 		r.reports.stale = r.reports.stale || len(r.overlaps) > 0
+		r.touchOverlaps(was, now, touched)
 	}
 	affected := r.ranges.affected(before.locality.own, r.base.locality.own)
 	if !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts) {
 		r.addNodePorts(affected)
 	}
-	return r.again(affected), false
+	return r.again(affected, touched), false
 }
 
 func (r *Router) rebuild() []RouteChange {
 	services, touched := r.services, r.winners
+	for f := range r.yielding {
+		delete(touched, f)
+	}
 	for a, route := range r.echoes.winners {
 		touched[Echo(a)] = route
 	}
@@ -97,6 +102,7 @@ func (r *Router) rebuild() []RouteChange {
 	r.health = make(map[ServiceName]HealthCheck)
 	r.reports, r.staleHealth = newReports(r.reports), true
 	r.contests = newContests[Frontend](compareClaims, len(r.winners))
+	r.yielding = make(map[Frontend]struct{})
 	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), newRanges(), newClientLimits(), newSlotBudget()
 	r.echoes, r.unanswered = newContests[netip.Addr](compareEchoes, 0), make(map[Family]int)
 	r.withoutLocal, r.balances, r.namespaces = make(map[Family]WithoutLocal), 0, make(map[string]int)
@@ -121,9 +127,8 @@ func (r *Router) addNodePorts(to map[ServiceName]struct{}) {
 }
 
 // again computes the routes of some Services again after a change of addresses of the
-// node, and returns the differences.
-func (r *Router) again(names map[ServiceName]struct{}) []RouteChange {
-	touched := make(map[Frontend]*Route)
+// node, and returns the differences. touched are frontends that may have changed otherwise.
+func (r *Router) again(names map[ServiceName]struct{}, touched map[Frontend]*Route) []RouteChange {
 	for name := range names {
 		r.set(r.decideAgain(name), touched)
 	}

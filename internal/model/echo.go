@@ -125,6 +125,9 @@ func (r *Router) winner(f Frontend) *Route {
 	if f.IsEcho() {
 		return r.echoes.winners[f.Address]
 	}
+	if _, yields := r.yielding[f]; yields {
+		return nil
+	}
 	return r.winners[f]
 }
 

@@ -67,6 +67,12 @@ func (r *Router) addMore(all []decided) []RouteChange {
 		}
 		r.askSlots(d.name, d.state.Service)
 	}
+	r.settleOverlaps(touched)
+	if len(r.overlaps) > 0 {
+		for _, c := range added {
+			r.settleOverlap(c.Frontend, touched)
+		}
+	}
 	if len(touched) == 0 {
 		return added
 	}

@@ -2,6 +2,8 @@ package model
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -54,6 +56,61 @@ func TestNodePortHiddenByAddress(t *testing.T) {
 		}
 		if hidden != step.hidden {
 			t.Errorf("%s: reported %t, want %t: %v", step.name, hidden, step.hidden, r.Notices())
+		}
+	}
+}
+
+// 4.37, 4.40: an address of a Service without endpoints leaves its port to a NodePort with
+// endpoints, for as long as both are so and the node has the address. The Service is told.
+func TestAddressYieldsToNodePort(t *testing.T) {
+	shared := netip.MustParseAddr("198.51.100.1")
+	state := func(name string, hosts []Host, port ServicePort, external ...netip.Addr) ServiceState {
+		return ServiceState{
+			Service: &Service{Name: ServiceName{"default", name}, External: &External{ExternalIPs: external}, Ports: []ServicePort{port},
+				ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, name[0]})}},
+			Slices: []*EndpointSlice{{Namespace: "default", Service: name, Family: IPv4, Ports: []EndpointPort{{"http", TCP, 8080}}, Hosts: hosts}},
+		}
+	}
+	hosts := []Host{{Address: netip.MustParseAddr("10.128.0.1"), Ready: true}}
+	web := func(hosts []Host) ServiceState {
+		return state("web", hosts, ServicePort{Name: "http", Protocol: TCP, Port: 80, NodePort: 30080})
+	}
+	other := func(name string, hosts []Host) ServiceState {
+		return state(name, hosts, ServicePort{Name: "http", Protocol: TCP, Port: 30080}, shared)
+	}
+	r := NewRouter()
+	move := func(a netip.Addr) {
+		r.Configure(Config{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, InterfaceAddresses: []netip.Addr{a}}, nil, nil)
+	}
+	set := func(s ServiceState) { r.SetServices(map[ServiceName]ServiceState{s.Service.Name: s}) }
+	gone := func(name string) { r.SetServices(map[ServiceName]ServiceState{{"default", name}: {}}) }
+	for _, step := range []struct {
+		name         string
+		do           func()
+		serves, told string // the Service that serves, and those with a notice
+	}{
+		{"the address alone", func() { move(shared); set(other("other", nil)) }, "other", ""},
+		{"a NodePort without endpoints", func() { set(web(nil)) }, "other", "web"},
+		{"with endpoints", func() { set(web(hosts)) }, "web", "other"},
+		{"both have some", func() { set(other("other", hosts)) }, "other", "web"},
+		{"the address has none again", func() { set(other("other", nil)) }, "web", "other"},
+		{"a second Service asks for the address", func() { set(other("third", nil)) }, "web", "other third"},
+		{"and gets endpoints", func() { set(other("third", hosts)) }, "third", "other web"},
+		{"the first one goes", func() { gone("other") }, "third", "web"},
+		{"the second one loses them", func() { set(other("third", nil)) }, "web", "third"},
+		{"the node loses the address", func() { move(netip.MustParseAddr("198.51.100.2")) }, "third", ""},
+		{"the node gets it again", func() { move(shared) }, "web", "third"},
+		{"the NodePort goes", func() { gone("web") }, "third", ""},
+	} {
+		step.do()
+		var told []string
+		for _, n := range r.Notices() {
+			told = append(told, n.Object.Name)
+		}
+		slices.Sort(told)
+		got := r.Serves(Frontend{Address: shared, Protocol: TCP, Port: 30080})
+		if got == nil || got.Service.Name.Name != step.serves || strings.Join(told, " ") != step.told {
+			t.Errorf("%s: %v serves, told are %q; want %s, %q: %v", step.name, got, told, step.serves, step.told, r.Notices())
 		}
 	}
 }

@@ -194,7 +194,7 @@ func (r *Router) conflicts(s *routed) []Notice {
 // holder returns the route that a claim of a frontend loses to, or the one that has it.
 func (r *Router) holder(f Frontend) *Route {
 	if !f.IsRange() {
-		return r.winners[f]
+		return r.Serves(f)
 	}
 	if c := r.ranges.claims[f.rangeAddress()]; c != nil {
 		return c.blocker(f)
@@ -213,7 +213,7 @@ func (l *lost) notices() (out []Notice) {
 		return []Notice{notice(loser.Service.Object(), Conflict, text, len(l.routes), l.address, loser.Service.Words().Kind(loser.Kind.String()), l.others())}
 	}
 	for i, route := range l.routes {
-		if f, winner := route.Frontend, l.winners[i]; winner.Frontend == f {
+		if f, winner := route.Frontend, l.winners[i]; !f.IsRange() {
 			out = append(out, conflict(f, route, winner))
 		} else {
 			out = append(out, notice(route.Service.Object(), Conflict, "%s%s is not served: it overlaps %s of %s",

@@ -37,6 +37,7 @@ type Router struct {
 	echoes       contests[netip.Addr] // of routes whose address may answer echo requests
 	unanswered   map[Family]int       // Services that get no echoes, because the node has no address
 	overlaps     overlaps
+	yielding     map[Frontend]struct{} // winners that are not served: NodePorts are (4.37)
 	ranges       ranges
 	clientLimits clientLimits
 	slots        slotBudget
@@ -98,11 +99,13 @@ func (r *Router) settleAll(touched map[Frontend]*Route) []RouteChange {
 	return out
 }
 
-// settleClaims decides between Services that share a budget, or ask for ranges that overlap.
+// settleClaims decides between Services that share a budget, or ask for ranges that overlap, or
+// for addresses of the node.
 func (r *Router) settleClaims(touched map[Frontend]*Route) {
 	r.settleLimits(touched)
 	r.settleSlots(touched)
 	r.settleRanges(touched)
+	r.settleOverlaps(touched)
 }
 
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
@@ -121,8 +124,8 @@ func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 // allAdded returns the changes from nothing to all routes.
 func (r *Router) allAdded() []RouteChange {
 	out := make([]RouteChange, 0, len(r.winners)+len(r.echoes.winners))
-	for f, now := range r.winners {
-		out = append(out, RouteChange{f, nil, now})
+	for now := range r.Each {
+		out = append(out, RouteChange{now.Frontend, nil, now})
 	}
 	for a, now := range r.echoes.winners {
 		out = append(out, RouteChange{Echo(a), nil, now})
@@ -168,15 +171,17 @@ func (r *Router) ServiceCIDRs() []netip.Prefix { return r.base.serviceCIDRs }
 
 // Each calls yield with the route of each frontend, in no order, until that returns false.
 func (r *Router) Each(yield func(*Route) bool) {
-	for _, route := range r.winners {
-		if !yield(route) {
+	for f, route := range r.winners {
+		if _, yields := r.yielding[f]; !yields && !yield(route) {
 			return
 		}
 	}
 }
 
 // Len returns the numbers of Services and of frontends.
-func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.winners) }
+func (r *Router) Len() (services, frontends int) {
+	return len(r.services), len(r.winners) - len(r.yielding)
+}
 
 // HasRanges reports whether a Service asks for ranges of ports, so that the addresses of
 // the node matter.
@@ -305,7 +310,7 @@ func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 // Serves returns the route of a frontend: its own, or the route of a NodePort with the
 // unspecified address, or of a range that has its port; nil if there is none.
 func (r *Router) Serves(f Frontend) *Route {
-	route := r.winners[f]
+	route := r.winner(f)
 	if route == nil && r.onNode(f.Address) {
 		route = r.winners[f.OnNode()]
 	}
@@ -318,7 +323,7 @@ func (r *Router) Serves(f Frontend) *Route {
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
 	out := make([]Route, 0, len(r.winners))
-	for _, route := range r.winners {
+	for route := range r.Each {
 		out = append(out, *route)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })

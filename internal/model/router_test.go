@@ -150,10 +150,13 @@ func byFrontend(r *Routing) map[Frontend]Route {
 // those between the two states. Addresses of interfaces never make every route
 // again.
 func TestRouter(t *testing.T) {
-	moved, echoes := 0, 0
+	moved, echoes, yielding := 0, 0, 0
 	for seed := range uint64(20) {
-		m, e := walk(t, newTown(seed), 200)
-		moved, echoes = moved+m, echoes+e
+		m, e, y := walk(t, newTown(seed), 200)
+		moved, echoes, yielding = moved+m, echoes+e, yielding+y
+	}
+	if yielding < 20 {
+		t.Errorf("only %d addresses yield to NodePorts", yielding)
 	}
 	if echoes < 100 {
 		t.Errorf("only %d addresses answer echo requests", echoes)
@@ -197,7 +200,7 @@ func checkNames(t *testing.T, r *Router, states map[ServiceName]ServiceState) {
 	}
 }
 
-func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
+func walk(t *testing.T, town *town, steps int) (moved, echoes, yielding int) {
 	t.Helper()
 	r := NewRouter()
 	r.Configure(town.config, town.nodes, town.cidrs)
@@ -244,6 +247,7 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 		}
 		after := byFrontend(want)
 		echoes += len(want.Echoes)
+		yielding += len(r.yielding)
 		carried := maps.Clone(before)
 		for _, c := range changes {
 			if old, ok := before[c.Frontend]; ok != (c.Old != nil) || ok && !reflect.DeepEqual(old, *c.Old) {
@@ -258,7 +262,7 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 		}
 		before = after
 	}
-	return moved, echoes
+	return moved, echoes, yielding
 }
 
 // checkNotices compares the notices of each Service with those that it has now.

@@ -81,7 +81,7 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 		c.Winner, c.Losers = r.ranges.rivals(route)
 		return c
 	}
-	winner := r.winners[route.Frontend]
+	winner := r.Serves(route.Frontend)
 	if winner.PortName() != route.PortName() {
 		c.Winner = winner
 		return c
@@ -97,9 +97,9 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 	return c
 }
 
-// Rivals calls yield with the claims of other service ports that lost to a route, or to a
-// NodePort with the unspecified address that it hides.
-func (r *Router) Rivals(route *Route, yield func(*Route)) {
+// Rivals calls yield with the claims of other service ports that lost to the route of a frontend,
+// also if one of both is a NodePort with the unspecified address.
+func (r *Router) Rivals(f Frontend, route *Route, yield func(*Route)) {
 	each := func(o *Route) bool {
 		if o.PortName() != route.PortName() {
 			yield(o)
@@ -107,9 +107,11 @@ func (r *Router) Rivals(route *Route, yield func(*Route)) {
 		return true
 	}
 	r.losersOf(route.Frontend)(each)
-	if hidden := route.Frontend.OnNode(); r.onNode(route.Frontend.Address) && r.winners[hidden] != nil {
-		each(r.winners[hidden])
-		r.losersOf(hidden)(each)
+	for _, other := range [...]Frontend{f, f.OnNode()} {
+		if other != route.Frontend && r.onNode(f.Address) && r.winners[other] != nil {
+			each(r.winners[other])
+			r.losersOf(other)(each)
+		}
 	}
 }
 
