@@ -137,8 +137,12 @@ func (s *Server) connect(c *connection, o *order) error {
 	defer cancel()
 	var errs []error
 	for try := range budget.RelayTries {
+		if err := all.Err(); err != nil { // also before the first one: the process ends
+			errs = append(errs, err)
+			break
+		}
 		e, last, ok := o.next()
-		if !ok || all.Err() != nil {
+		if !ok {
 			break
 		}
 		if try > 0 {
@@ -153,7 +157,7 @@ func (s *Server) connect(c *connection, o *order) error {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case s.take(c, server, e.Address()):
+		case s.assign(c, server, e.Address()):
 			return nil
 		default:
 			splice.Reset(server)
@@ -163,9 +167,9 @@ func (s *Server) connect(c *connection, o *order) error {
 	return errors.Join(errs...)
 }
 
-// take gives a connection its server, unless that has left while it was dialled and closes its
+// assign gives a connection its server, unless that has left while it was dialled and closes its
 // connections: from now on, changes find it.
-func (s *Server) take(c *connection, server *net.TCPConn, to netip.AddrPort) bool {
+func (s *Server) assign(c *connection, server *net.TCPConn, to netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.limited && !has(c.allowed, to) {
