@@ -29,6 +29,11 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.EndsTCP:
 		b.step.otherProtocol = b.Protocol != model.TCP
 		return b.unless(true, "the client opens the connection")
+	case nft.ToPort:
+		b.step.otherProtocol = b.Protocol != model.TCP
+		return b.unless(b.step.otherProtocol || b.Port != st.Port, fmt.Sprintf("the port is %d", b.Port))
+	case nft.NotClass:
+		return b.unless(b.class == st.Class, "the class is "+st.Class.String())
 	case nft.SourceIsLocal:
 		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
 	case nft.DestinationNotLocal:

@@ -158,7 +158,7 @@ func prefixJSON(p netip.Prefix) any {
 func (r Rule) json(f model.Family) []any {
 	var out []any
 	for i, s := range r {
-		if i+1 < len(r) && r[i+1] == (Reset{}) {
+		if _, protocol := s.(ProtocolIs); protocol && i+1 < len(r) && r[i+1] == (Reset{}) {
 			continue
 		}
 		out = append(out, statementJSON(s, f))
@@ -179,6 +179,10 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case EndsTCP:
 		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, s.json())
+	case ToPort:
+		return match("==", object{"payload": object{"protocol": "tcp", "field": "dport"}}, s.Port)
+	case NotClass:
+		return match("!=", PacketClass.json(f), s.Class.String())
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case DestinationNotLocal:

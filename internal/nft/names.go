@@ -148,7 +148,18 @@ const (
 	DenyChain     = "deny"
 	EchoChain     = "echo"
 	RelayChain    = "relay"
+	// RelayInputChain rejects connections to the port of the relay that [RelayTable] does not let
+	// pass.
+	RelayInputChain = "relay-input"
 )
+
+// RelayTable is the table that lets connections pass to the relay, in either family. It belongs to
+// the process that listens at the port, and ends with it; no plan has it.
+const RelayTable = TableName + "-relay"
+
+// Admitted is the class of packets that [RelayTable] lets pass. No program sets such a
+// priority: interfaces and types of service give one of a few bits.
+const Admitted Class = 0x7265_6c61
 
 // AllowedSet names the set of frontends and ranges of allowed clients, of one length.
 func AllowedSet(bits uint8) string { return fmt.Sprintf("%s%d", allowedPrefix, bits) }

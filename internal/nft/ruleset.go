@@ -318,6 +318,10 @@ const (
 // its client and its endpoint, in both directions.
 const PriorityTranslated = -99
 
+// PriorityRelay is of the chain that guards the port of the relay, with type filter, behind the
+// filters of other programs in the hook input. The one that lets connections pass is right before.
+const PriorityRelay = 99
+
 // Chain is a chain of rules. A base chain has policy accept and type nat, which sees the first
 // packet of a connection; with Filter it has type filter, which sees all packets.
 type Chain struct {

@@ -60,6 +60,16 @@ func (s EndsTCP) json() any {
 	return []string{"fin", "rst"}
 }
 
+// ToPort matches TCP segments to a port.
+type ToPort struct{ Port uint16 }
+
+func (s ToPort) Text(model.Family) string { return fmt.Sprintf("tcp dport %d", s.Port) }
+
+// NotClass matches packets that have another class, or none.
+type NotClass struct{ Class Class }
+
+func (s NotClass) Text(f model.Family) string { return PacketClass.Text(f) + " != " + s.Class.String() }
+
 // SourceIsLocal matches packets from an address of this node.
 type SourceIsLocal struct{}
 

@@ -206,6 +206,10 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 		return oneIn(o), nil
 	case o == nft.TransportProtocol && equal && len(e.Data) == 1:
 		return nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
+	case o == nft.DestinationPort && equal && len(e.Data) == 2:
+		return s.toPort(e.Data)
+	case o == nft.PacketClass && unequal && len(e.Data) == 4:
+		return nft.NotClass{Class: nft.Class(binary.NativeEndian.Uint32(e.Data))}, nil
 	case o == sourceType && equal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
 		return nft.SourceIsLocal{}, nil
 	case o == destinationType && unequal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
@@ -224,28 +228,40 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 	return nil, errForeign
 }
 
-// echoRequest returns the statement that ends with a comparison of the type of ICMP, and
-// takes back the match of the protocol that it begins with.
+// echoRequest returns the statement that ends with a comparison of the type of ICMP.
 func (s *symbolic) echoRequest(data []byte) (nft.Statement, error) {
-	last := len(s.rule) - 1
-	protocol := nft.ProtocolIs{Protocol: model.EchoProtocol(s.family)}
-	if last < 0 || s.rule[last] != nft.Statement(protocol) || !bytes.Equal(data, []byte{echoRequestType(s.family)}) {
+	if !bytes.Equal(data, []byte{echoRequestType(s.family)}) || !s.takeBack(model.EchoProtocol(s.family)) {
 		return nil, errForeign
 	}
-	s.rule = s.rule[:last]
 	return nft.IsEchoRequest{}, nil
 }
 
-// endsTCP returns the statement that ends with a comparison of flags, and takes back the match
-// of the protocol that it begins with.
+// endsTCP returns the statement that ends with a comparison of flags.
 func (s *symbolic) endsTCP() (nft.Statement, error) {
-	last := len(s.rule) - 1
 	ends := nft.EndsTCP{Resets: bytes.Equal(s.mask, []byte{tcpReset})}
-	if last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: model.TCP}) || !bytes.Equal(s.mask, []byte{flagsOf(ends)}) {
+	if !bytes.Equal(s.mask, []byte{flagsOf(ends)}) || !s.takeBack(model.TCP) {
 		return nil, errForeign
 	}
-	s.rule = s.rule[:last]
 	return ends, nil
+}
+
+// toPort returns the statement that ends with a comparison of the port.
+func (s *symbolic) toPort(data []byte) (nft.Statement, error) {
+	if !s.takeBack(model.TCP) {
+		return nil, errForeign
+	}
+	return nft.ToPort{Port: binary.BigEndian.Uint16(data)}, nil
+}
+
+// takeBack removes the match of a protocol, with which the statement under way begins, and
+// reports whether there is one.
+func (s *symbolic) takeBack(p model.Protocol) bool {
+	last := len(s.rule) - 1
+	if last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: p}) {
+		return false
+	}
+	s.rule = s.rule[:last]
+	return true
 }
 
 // interfaceOf is the inverse of interfaceName.

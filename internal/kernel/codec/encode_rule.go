@@ -87,6 +87,15 @@ func matching(s nft.Statement, f model.Family) []expr.Any {
 		// [ cmp neq reg 1 0x00000000 ]
 		return append(expressions(nft.ProtocolIs{Protocol: model.TCP}, f),
 			load(tcpFlags, f, 0), bitwise([]byte{flagsOf(s)}), compare(expr.CmpOpNeq, []byte{0}))
+	case nft.ToPort:
+		// [ meta load l4proto => reg 1 ]
+		// [ cmp eq reg 1 0x00000006 ]
+		// [ payload load 2b @ transport header + 2 => reg 1 ]
+		// [ cmp eq reg 1 0x00000528 ]
+		return append(expressions(nft.ProtocolIs{Protocol: model.TCP}, f),
+			load(nft.DestinationPort, f, 0), compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, s.Port)))
+	case nft.NotClass:
+		return []expr.Any{load(nft.PacketClass, f, 0), compare(expr.CmpOpNeq, hostOrder(uint32(s.Class)))}
 	case nft.SourceIsLocal:
 		return []expr.Any{load(sourceType, f, 0), compare(expr.CmpOpEq, hostOrder(unix.RTN_LOCAL))}
 	case nft.DestinationNotLocal:

@@ -49,6 +49,8 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"Refuse":              {nft.Refuse{}},
 		"Remember":            {nft.Remember{Map: "clients", Key: client, Timeout: time.Hour}},
 		"Reset":               {nft.Reset{}},
+		"ToPort":              {nft.ToPort{Port: 10245}, accept},
+		"NotClass":            {nft.NotClass{Class: nft.Admitted}, accept},
 		"SourceIsLocal":       {nft.SourceIsLocal{}, accept},
 		"SourceNotIn":         {nft.SourceNotIn{Prefix: some}, accept},
 		"Verdict":             {nft.Verdict{Action: nft.Goto, Chain: "empty"}},
