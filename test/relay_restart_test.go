@@ -40,7 +40,8 @@ func newSupervisor(t *testing.T) *supervisor {
 	return s
 }
 
-// keeps takes messages until so many listeners are kept.
+// keeps takes messages until so many files are kept: a listener for each family, and what lets
+// connections pass to it.
 func (s *supervisor) keeps(n int) {
 	s.t.Helper()
 	for len(s.kept) != n {
@@ -50,7 +51,7 @@ func (s *supervisor) keeps(n int) {
 		}
 		a, b, _, _, err := s.socket.ReadMsgUnix(text, rights)
 		if err != nil {
-			s.t.Fatalf("%v with %d listeners, want %d", err, len(s.kept), n)
+			s.t.Fatalf("%v with %d files, want %d", err, len(s.kept), n)
 		}
 		_, name, _ := strings.Cut(string(text[:a]), "FDNAME=")
 		switch {
@@ -97,7 +98,7 @@ func TestRelayRestart(t *testing.T) {
 	w.relay(onPods(w.Pods[0]))
 	s := newSupervisor(t)
 	d := s.start(w)
-	s.keeps(2)
+	s.keeps(4)
 	w.relays(w.Pods[0].Name)
 	for _, stop := range []func(){func() { d.stop(t) }, func() { _ = d.cmd.Process.Kill(); _ = d.cmd.Wait() }} {
 		stop()
@@ -136,7 +137,7 @@ func TestRelayRestart(t *testing.T) {
 	d.stop(t)
 	w.relay(onPods(w.Pods[0]))
 	d = s.start(w)
-	s.keeps(2)
+	s.keeps(4)
 	d.stop(t)
 	if out := w.mustRun(0, exec.Command(binary, "status")); strings.Contains(out, "RelayPort") {
 		t.Errorf("a port that is kept is a problem:\n%s", out)

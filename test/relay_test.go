@@ -319,7 +319,7 @@ func TestRelayLoop(t *testing.T) {
 	}
 }
 
-// TestRelayEnds: 4.89, 4.76, 4.84. Lists and limits of clients hold; a server that is drained
+// TestRelayEnds: 4.89, 4.76, 4.84, 12.86. Lists and limits of clients hold; a server that is drained
 // keeps its connections, and with onFailure: close one that leaves does not; a new process serves
 // as the last one.
 func TestRelayEnds(t *testing.T) {
@@ -396,7 +396,7 @@ func TestRelayEnds(t *testing.T) {
 	w.relays(first.Name)
 	d.stop(t)
 	refused("after the end of a second process")
-	if out := w.mustRun(0, exec.Command(binary, "status")); !strings.Contains(out, "1 RelayPort: connections to Balances with relay are refused\n") || !strings.Contains(out, "start nftproxy run") {
+	if out := w.mustRun(0, exec.Command(binary, "status")); !strings.Contains(out, "2 RelayPort: connections to Balances with relay are refused\n") || !strings.Contains(out, "start nftproxy run") {
 		t.Errorf("status without a process:\n%s", out)
 	}
 	w.start()
@@ -410,4 +410,5 @@ func TestRelayEnds(t *testing.T) {
 		return nil
 	})
 	w.relays(first.Name)
+	w.inSync() // nothing of the relay is left
 }

@@ -87,10 +87,25 @@ func (w *work) assess(name model.ServiceName) (vitals.State, bool) {
 	v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return w.checks.Result(name, a) }
 	s := report.FromView(v).Serving()
 	state := vitals.State{Usable: s.Usable, Servers: s.Servers, Link: v.Service.Extra().Announce}
+	if slices.ContainsFunc(v.Claims, w.refused) {
+		state.Usable = 0
+	}
 	if state.Link != "" && v.Service.External != nil {
 		state.Addresses = v.Service.External.LoadBalancerIPs
 	}
 	return state, true
+}
+
+// refused reports whether a frontend is relayed, and the relay cannot accept its connections.
+func (w *work) refused(c model.ViewedClaim) bool {
+	return w.relay != nil && c.Route.Relayed() && w.relay.Failure(model.FamilyOf(c.Route.Frontend.Address)) != ""
+}
+
+// relayChanged assesses relayed Balances again.
+func (w *work) relayChanged(names ...model.ServiceName) {
+	if w.vitals != nil {
+		w.vitals.Synced(names...)
+	}
 }
 
 // serving answers whether a Balance has a usable server, for /healthz/NAMESPACE/NAME; known is false

@@ -177,6 +177,9 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	if w.names != nil {
 		c.NameProblems = w.names.ProblemsOf
 	}
+	if w.hasFiles() {
+		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) } // made below
+	}
 	if w.Cluster != nil {
 		c.Seen = w.Cluster.Seen
 	}
@@ -201,6 +204,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		w.relay = relay.New(relay.Config{
 			Relay: w.agent.Relay, Closes: w.Config.Own.ConntrackTCPCleanup, Log: objectLog,
 			Store: systemd.NewStore(), Connections: descriptors.Relay(len(w.node.Localhost()) > 0),
+			Changed: w.relayChanged,
 		})
 	}
 	if len(w.node.Localhost()) > 0 {

@@ -227,9 +227,23 @@ func (c *Conn) Empty() (bool, error) {
 	return true, nil
 }
 
+// RelayAdmits reports whether a process lets the connections of a family pass to its relay.
+func (c *Conn) RelayAdmits(f model.Family) (bool, error) {
+	a := codec.Begin(f)
+	a.Text(unix.NFTA_TABLE_NAME, nft.RelayTable)
+	_, err := persist(func() (tableState, error) { return c.stateOf(a) })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // table returns the state of our table of a family; ENOENT if there is none.
-func (c *Conn) table(f model.Family) (tableState, error) {
-	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, codec.InTable(f))
+func (c *Conn) table(f model.Family) (tableState, error) { return c.stateOf(codec.InTable(f)) }
+
+// stateOf returns the state of the table that a message names.
+func (c *Conn) stateOf(table codec.Attributes) (tableState, error) {
+	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, table)
 	if err != nil {
 		return tableState{}, err
 	}

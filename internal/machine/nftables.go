@@ -96,7 +96,7 @@ func (r *rules) read() error {
 	}
 	r.done = make(map[chainKey]bool)
 	for _, c := range all {
-		if c.Table.Name == nft.TableName && (c.Table.Family == nftables.TableFamilyIPv4 || c.Table.Family == nftables.TableFamilyIPv6) || c.Table.Name == fastpath.TableName {
+		if c.Table.Name == nft.TableName && (c.Table.Family == nftables.TableFamilyIPv4 || c.Table.Family == nftables.TableFamilyIPv6) || c.Table.Name == nft.RelayTable || c.Table.Name == fastpath.TableName {
 			continue
 		}
 		k := chainKey{c.Table.Family, c.Table.Name, c.Name}

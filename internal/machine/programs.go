@@ -21,7 +21,7 @@ const hostPorts = "host ports of CNI plugins"
 
 // writers are programs whose rules may be beside ours.
 var writers = []writer{
-	{name: "nftproxy", tables: []string{nft.TableName, fastpath.TableName}},
+	{name: "nftproxy", tables: []string{nft.TableName, nft.RelayTable, fastpath.TableName}},
 	{name: "Docker", tables: []string{"docker-bridges"}, prefixes: []string{"DOCKER"}, words: []string{"docker0"}},
 	{name: "Podman", tables: []string{"netavark"}, prefixes: []string{"NETAVARK"}},
 	{name: "firewalld", tables: []string{"firewalld"}},

@@ -5,15 +5,14 @@
 package relay
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,6 +28,9 @@ type Config struct {
 	// Closes reports that established connections to servers that are gone end, unless their
 	// Service keeps them.
 	Closes bool
+	// Changed is called with the relayed Services when the port of a family begins or ceases to
+	// fail.
+	Changed func(...model.ServiceName)
 	// Store keeps the listeners for the next process; nil: nothing does.
 	Store Store
 	// Connections is how many there may be at the same time.
@@ -36,11 +38,11 @@ type Config struct {
 	Log         *slog.Logger
 }
 
-// Store keeps listeners beyond the end of the process.
+// Store keeps files beyond the end of the process.
 type Store interface {
-	// Take returns the listener that the last process has left under a name; nil: there is none.
-	Take(name string) *net.TCPListener
-	Keep(name string, l *net.TCPListener) error
+	// Take returns the file that the last process has left under a name; nil: there is none.
+	Take(name string) *os.File
+	Keep(name string, f syscall.Conn) error
 	// Forget closes what is kept under a name.
 	Forget(name string) error
 }
@@ -59,7 +61,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	frontends map[model.Frontend]*frontend
-	listeners map[model.Family]*net.TCPListener
+	doors     map[model.Family]*door
 	failures  map[model.Family]string // why one cannot listen
 	kept      map[model.Family]bool   // by the store, as far as this process knows
 }
@@ -75,7 +77,7 @@ type frontend struct {
 func New(c Config) *Server {
 	return &Server{
 		Config: c, dial: dial, wake: make(chan struct{}, 1),
-		frontends: make(map[model.Frontend]*frontend), listeners: make(map[model.Family]*net.TCPListener),
+		frontends: make(map[model.Frontend]*frontend), doors: make(map[model.Family]*door),
 		failures: make(map[model.Family]string), kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
 	}
 }
@@ -169,7 +171,30 @@ func (s *Server) Run(ctx context.Context) {
 // succeeded.
 func (s *Server) open() (ok bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	before := maps.Clone(s.failures)
+	ok = s.openFamilies()
+	changed := !maps.Equal(before, s.failures)
+	s.mu.Unlock()
+	if changed && s.Changed != nil {
+		s.Changed(s.services()...)
+	}
+	return ok
+}
+
+// services returns the Services whose connections are relayed.
+func (s *Server) services() (out []model.ServiceName) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.frontends))
+	s.mu.Unlock()
+	for _, at := range all {
+		if r, ok := s.Relay(at); ok && !slices.Contains(out, r.Service) {
+			out = append(out, r.Service)
+		}
+	}
+	return out
+}
+
+func (s *Server) openFamilies() (ok bool) {
 	wanted := make(map[model.Family]bool)
 	for at, f := range s.frontends {
 		if f.relayed {
@@ -178,57 +203,24 @@ func (s *Server) open() (ok bool) {
 	}
 	ok = true
 	for _, f := range model.Families {
-		l := s.listeners[f]
+		d := s.doors[f]
 		switch {
-		case !wanted[f] && l != nil:
-			l.Close()
-			delete(s.listeners, f)
+		case !wanted[f] && d != nil:
+			d.close()
+			delete(s.doors, f)
 			s.forget(f)
 		case !wanted[f]:
 			delete(s.failures, f)
 			s.forget(f)
-		case l == nil:
+		case d == nil:
 			ok = s.openFamily(f) && ok
 		}
 	}
 	return ok
 }
 
-// nameOf returns the name of a listener in the store.
-func nameOf(f model.Family) string { return "relay-" + f.String() }
-
-// forget has the store forget a listener that is not needed.
-func (s *Server) forget(f model.Family) {
-	if !s.kept[f] || s.Store == nil {
-		return
-	}
-	s.kept[f] = false
-	if err := s.Store.Forget(nameOf(f)); err != nil {
-		s.Log.Warn("the port of the relay stays open", "family", f, "error", err)
-	}
-}
-
-// listener returns the listener of the last process, or opens one.
-func (s *Server) listener(f model.Family) (*net.TCPListener, error) {
-	if s.Store == nil {
-		return listen(f)
-	}
-	if l := s.Store.Take(nameOf(f)); l != nil {
-		return l, nil
-	}
-	l, err := listen(f)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Store.Keep(nameOf(f), l); err != nil {
-		s.Log.Warn("connections to relayed Balances will be refused during a restart", "family", f, "error", err)
-	}
-	s.kept[f] = true
-	return l, nil
-}
-
 func (s *Server) openFamily(f model.Family) bool {
-	l, err := s.listener(f)
+	d, err := s.openDoor(f)
 	if err != nil {
 		if text := err.Error(); s.failures[f] != text {
 			s.failures[f] = text
@@ -240,18 +232,18 @@ func (s *Server) openFamily(f model.Family) bool {
 		delete(s.failures, f)
 		s.Log.Info("connections are relayed again", "family", f)
 	}
-	saveRequests(l)
-	s.listeners[f] = l
-	s.active.Go(func() { s.accept(l) })
+	saveRequests(d.listener)
+	s.doors[f] = d
+	s.active.Go(func() { s.accept(d.listener) })
 	return true
 }
 
 // close closes the port, and waits for the end of all connections, whose context has ended.
 func (s *Server) close() {
 	s.mu.Lock()
-	for f, l := range s.listeners {
-		l.Close()
-		delete(s.listeners, f)
+	for f, d := range s.doors {
+		d.close()
+		delete(s.doors, f)
 	}
 	s.mu.Unlock()
 	s.active.Wait()
@@ -259,28 +251,20 @@ func (s *Server) close() {
 
 // Problems says what keeps connections from being relayed.
 func (s *Server) Problems() (out []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for f, text := range s.failures {
-		out = append(out, fmt.Sprintf("over %s: %s; nftproxy tries again every 30 seconds", f, text))
+	for _, f := range model.Families {
+		if text := s.Failure(f); text != "" {
+			out = append(out, text)
+		}
 	}
-	slices.SortFunc(out, strings.Compare)
 	return out
 }
 
-// listen listens at all addresses: the rules redirect to the one at which the packet arrives.
-// Multipath TCP, Go's default, takes memory that few clients have a use for.
-func listen(f model.Family) (*net.TCPListener, error) {
-	var c net.ListenConfig
-	c.SetMultipathTCP(false)
-	network := map[model.Family]string{model.IPv4: "tcp4", model.IPv6: "tcp6"}[f]
-	l, err := c.Listen(context.Background(), network, netip.AddrPortFrom(model.Wildcard(f), model.RelayPort).String())
-	if err != nil {
-		err = fmt.Errorf("listen on port %d, to which the rules redirect: %w", model.RelayPort, cmp.Or(cause(err), err))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w: find the process that listens with \"ss -tlnp sport = :%d\", and stop it", err, model.RelayPort)
-		}
-		return nil, err
+// Failure returns why connections of a family are refused; empty: they are not.
+func (s *Server) Failure(f model.Family) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failures[f] == "" {
+		return ""
 	}
-	return l.(*net.TCPListener), nil
+	return fmt.Sprintf("over %s: %s; nftproxy tries again every 30 seconds", f, s.failures[f])
 }

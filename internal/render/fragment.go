@@ -219,6 +219,7 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 		return nft.Value{Class: dropped}
 	}
 	if r.Relayed() {
+		c.use(option{kind: redirected})
 		c.useLane(laneUse{relays: true})
 		return nft.Value{Class: relayed}
 	}

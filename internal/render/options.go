@@ -25,6 +25,7 @@ const (
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
 	self                                   // frontends that are their own endpoint
 	observed                               // frontends whose connections are logged
+	redirected                             // frontends whose connections go to the relay
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
@@ -96,6 +97,8 @@ func optionsIn(t *nft.Table) (out options) {
 			out = append(out, option{kind: limitedNodePorts})
 		case nft.OfNode.Chain(nft.AllowChain), nft.OfNode.Chain(nft.DenyChain):
 			out = append(out, option{kind: guardedNodePorts})
+		case nft.RelayInputChain:
+			out = append(out, option{kind: redirected})
 		}
 	}
 	return out

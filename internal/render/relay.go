@@ -16,3 +16,19 @@ func relayChain(o model.Observe) *nft.Chain {
 		nft.Rule{nft.Declassify{}},
 		nft.Rule{nft.ProtocolIs{Protocol: model.TCP}, nft.Redirect{Port: model.RelayPort}})}
 }
+
+// relayInput returns the chain that rejects what arrives at the port of the relay by a redirect,
+// unless [nft.RelayTable] lets it pass: no other process gets such a connection. All packets of a
+// connection are looked at: the one that completes a connection with a cookie is not the first.
+//
+//	ct status ! dnat accept
+//	tcp dport 10245 meta priority != 7265:6c61 reject with tcp reset
+func relayInput(o options) []*nft.Chain {
+	if !o.has(redirected) {
+		return nil
+	}
+	return []*nft.Chain{{Name: nft.RelayInputChain, Hook: nft.Input, Filter: true, Priority: nft.PriorityRelay, Rules: []nft.Rule{
+		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
+		{nft.ToPort{Port: model.RelayPort}, nft.NotClass{Class: nft.Admitted}, nft.Reset{}},
+	}}}
+}

@@ -45,6 +45,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		refusalChains(r, o),
 		sampleChains(r, o),
 		watchChains(r, o),
+		relayInput(o),
 		[]*nft.Chain{declassify(f, r, o), postrouting(f, r, o)})
 }
 

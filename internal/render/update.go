@@ -213,6 +213,8 @@ func (t *table) recalls(l *laneUse) bool {
 	switch {
 	case l.isLimit(): // what clients did counts from the time when the limit is set (4.90)
 		return false
+	case l.relays: // it goes with the chain that guards the port
+		return false
 	case l.lane.shape == nft.OfRange:
 		return t.used().has(ranged)
 	case l.isBinder():

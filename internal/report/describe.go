@@ -48,6 +48,9 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	if s.config.NameProblems != nil {
 		d.Notices = append(d.Notices, s.config.NameProblems(name, now)...)
 	}
+	if s.config.RelayFailure != nil && d.Relay != "" {
+		addRelayFailures(d, s.config.RelayFailure)
+	}
 	if s.config.Sampled != nil {
 		addSamples(d, v.Service.Name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return s.config.Sampled(p, e, now) })
 	}

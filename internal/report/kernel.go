@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -66,16 +65,62 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 	}
 	r.fill(all, filter)
 	r.addProblems(time.Now())
-	if slices.ContainsFunc(all, func(f frontend) bool { return f.Relayed }) {
-		users, err := host.Listeners(netip.AddrPortFrom(netip.IPv4Unspecified(), model.RelayPort))
-		if err != nil {
-			return nil, nil, err
+	for _, f := range model.Families {
+		if !slices.ContainsFunc(all, func(o frontend) bool { return o.Relayed && model.FamilyOf(o.Address) == f }) {
+			continue
 		}
-		if len(users) == 0 {
-			r.AddProblem(OfMachine(api.RelayPort, fmt.Sprintf("nothing listens on port %d, to which the rules redirect: start nftproxy run", model.RelayPort)))
+		switch failure, err := relayFailure(conn, f); {
+		case err != nil:
+			return nil, nil, err
+		case failure != "":
+			r.AddProblem(OfMachine(api.RelayPort, failure))
 		}
 	}
 	return &r.Status, r.addresses, nil
+}
+
+// relayFailure returns why connections of a family are not relayed; empty: they are.
+func relayFailure(conn *kernel.Conn, f model.Family) (string, error) {
+	admits, err := conn.RelayAdmits(f)
+	if err != nil || admits {
+		return "", err
+	}
+	return fmt.Sprintf("over %s: no process relays, and the rules reject what they redirect to port %d: start nftproxy run", f, model.RelayPort), nil
+}
+
+// relays reports whether rules redirect connections to a Service.
+func relays(rs *nft.Ruleset, name model.ServiceName) bool {
+	return slices.ContainsFunc(rs.Tables, func(t *nft.Table) bool {
+		table := served.Read(t)
+		for of := range table.Names() {
+			if of.Port.Service == name && table.Frontend(of.Frontend).Relayed {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// addRelayFailures adds why frontends of a relayed Balance refuse connections, and their verdict.
+// failure returns the reason for a family; empty: there is none.
+func addRelayFailures(d *api.Description, failure func(model.Family) string) {
+	for _, f := range model.Families {
+		text, found := failure(f), false
+		if text == "" {
+			continue
+		}
+		for i := range d.Ports {
+			p := &d.Ports[i]
+			for j := range p.Frontends {
+				if at := &p.Frontends[j]; model.FamilyOf(p.Frontend(at).Address) == f {
+					at.Inside, at.Outside, found = model.Reject.String(), model.Reject.String(), true
+				}
+			}
+		}
+		if found {
+			d.RelayFailures = append(d.RelayFailures, text)
+		}
+	}
 }
 
 // kernelConnections returns the connections to each frontend; none if they are not
@@ -119,6 +164,15 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 		return nil, err
 	}
 	d := fromRules(rs, name)
+	if relays(rs, name) {
+		failures := make(map[model.Family]string)
+		for _, f := range model.Families {
+			if failures[f], err = relayFailure(conn, f); err != nil {
+				return nil, err
+			}
+		}
+		addRelayFailures(d, func(f model.Family) string { return failures[f] })
+	}
 	d.Balance = served.OnlyLoadBalancers(rs)[name]
 	for i, text := range d.Unknown {
 		d.Unknown[i] = d.Words().Text(text)

@@ -43,6 +43,9 @@ type Config struct {
 	Notes    func() []api.Problem
 	// NameProblems returns what is wrong with the names of servers of a Service; nil: none has names.
 	NameProblems func(model.ServiceName, time.Time) []string
+	// RelayFailure returns why connections of a family are not relayed; empty: they are. Nil: nothing
+	// is relayed.
+	RelayFailure func(model.Family) string
 	// Words are the words for Services; nil: the ones of Kubernetes.
 	Words Words
 	// View and Names are the methods of the agent. Bindings reads the clients that session

@@ -76,6 +76,9 @@ func describeVerdict(s *api.Description) (text string, colour terminal.Colour) {
 			text = s.Words().Text("1 endpoint takes connections")
 		}
 	}
+	if len(s.RelayFailures) > 0 {
+		return "connections are refused: " + strings.Join(s.RelayFailures, "; "), terminal.Red
+	}
 	if len(failing) > 0 {
 		text, colour = text+"; "+strings.Join(failing, "; "), terminal.Red
 	}

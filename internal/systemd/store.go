@@ -3,22 +3,22 @@ package systemd
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 )
 
-// Store keeps listeners in systemd, so that the next process of the unit has them: connections
-// wait in the meantime (FileDescriptorStoreMax= of systemd.service). A nil Store keeps none.
+// Store keeps listeners and other files in systemd, so that the next process of the unit has them:
+// connections wait in the meantime (FileDescriptorStoreMax= of systemd.service). A nil Store keeps none.
 type Store struct {
 	address string              // of its socket
 	kept    map[string]*os.File // that this process was started with
 	held    map[string]bool     // names of what systemd has
 }
 
-// NewStore returns the listeners of the last process; nil: the process is not supervised. It is
+// NewStore returns the files of the last process; nil: the process is not supervised. It is
 // called once.
 func NewStore() *Store {
 	if !Supervised() {
@@ -35,43 +35,33 @@ func NewStore() *Store {
 	return s
 }
 
-// Take returns the listener of the last process with a name; nil: there is none.
-func (s *Store) Take(name string) *net.TCPListener {
-	if s == nil || s.kept[name] == nil {
-		return nil
-	}
-	defer delete(s.kept, name)
-	defer s.kept[name].Close() // the listener has a copy
-	l, err := net.FileListener(s.kept[name])
-	if err != nil {
-		return nil
-	}
-	tcp, ok := l.(*net.TCPListener)
-	if !ok {
-		l.Close()
-		return nil
-	}
-	return tcp
-}
-
-// Keep has systemd keep a listener under a name.
-func (s *Store) Keep(name string, l *net.TCPListener) error {
+// Take returns the file of the last process with a name; nil: there is none.
+func (s *Store) Take(name string) *os.File {
 	if s == nil {
 		return nil
 	}
-	raw, err := l.SyscallConn()
+	defer delete(s.kept, name)
+	return s.kept[name]
+}
+
+// Keep has systemd keep a file under a name.
+func (s *Store) Keep(name string, f syscall.Conn) error {
+	if s == nil {
+		return nil
+	}
+	raw, err := f.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("keep listener %s in systemd: %w", name, err)
+		return fmt.Errorf("keep %s in systemd: %w", name, err)
 	}
 	var sent error
 	s.held[name] = true
-	failed := raw.Control(func(fd uintptr) { // a copy would share its mode with the listener
+	failed := raw.Control(func(fd uintptr) { // a copy would share its mode with the file
 		sent = s.send("FDSTORE=1\nFDNAME="+name, unix.UnixRights(int(fd)))
 	})
 	return errors.Join(failed, sent)
 }
 
-// Forget closes the listener of the last process, if no one has taken it, and has systemd close
+// Forget closes the file of the last process, if no one has taken it, and has systemd close
 // its own. Without one, there is no message.
 func (s *Store) Forget(name string) error {
 	if s == nil || !s.held[name] {
@@ -93,7 +83,7 @@ func (s *Store) send(message string, rights []byte) error {
 		err = errors.Join(err, unix.Close(fd))
 	}
 	if err != nil {
-		return fmt.Errorf("notify systemd of a listener: %w", err)
+		return fmt.Errorf("notify systemd of a file: %w", err)
 	}
 	return nil
 }

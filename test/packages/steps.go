@@ -230,7 +230,7 @@ func relay() error {
 	const address, file = "203.0.113.30", confDir + "relayed.yaml"
 	balance := "kind: Balance\nname: relayed\nlisten: " + address + ":80\nbackends: [10.0.1.2:8080, 10.0.2.2:8080]\n" +
 		"check: {tcp, timeout: 2s, fall: 5}\nrelay: true\n"
-	if err := errors.Join(os.WriteFile(file, []byte(balance), 0o644), serves(address, "server1", "server2"), keepsPorts(1)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte(balance), 0o644), serves(address, "server1", "server2"), keepsFiles(2)); err != nil {
 		return err
 	}
 	// The second process must not come before the client.
@@ -249,23 +249,23 @@ func relay() error {
 	// Connections that are open end with the process, which is curl's code 52 or 56. 7: refused.
 	_, restartErr := sh("systemctl restart nftproxy & while kill -0 $!; do ip netns exec client curl -s -o /dev/null --max-time 100 http://%s; "+
 		"[ $? != 7 ] || exit 7; done; wait", address)
-	if err := errors.Join(err, restartErr, serves(address, "server1", "server2"), keepsPorts(1)); err != nil {
+	if err := errors.Join(err, restartErr, serves(address, "server1", "server2"), keepsFiles(2)); err != nil {
 		return err
 	}
 	if _, err := sh("systemctl stop nftproxy"); err != nil {
 		return err
 	}
 	return errors.Join(
-		says("code 7", "ip netns exec client curl -s --max-time 100 http://%s; echo code $?", address), keepsPorts(0),
-		resetDropIn(), says("", "systemctl start nftproxy"), serves(address, "server1", "server2"), os.Remove(file), keepsPorts(0))
+		says("code 7", "ip netns exec client curl -s --max-time 100 http://%s; echo code $?", address), keepsFiles(0),
+		resetDropIn(), says("", "systemctl start nftproxy"), serves(address, "server1", "server2"), os.Remove(file), keepsFiles(0))
 }
 
-// keepsPorts waits until systemd keeps so many ports for the next process: one for each family of the
-// addresses.
-func keepsPorts(n int) error {
+// keepsFiles waits until systemd keeps so many files for the next process: for each family of the
+// addresses a port, and the socket that lets connections pass to it.
+func keepsFiles(n int) error {
 	return eventually(func() error {
 		if kept := property("NFileDescriptorStore"); kept != strconv.Itoa(n) {
-			return fmt.Errorf("systemd keeps %s ports, want %d", kept, n)
+			return fmt.Errorf("systemd keeps %s files, want %d", kept, n)
 		}
 		return nil
 	})

@@ -1,0 +1,141 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// door is the listener of a family, with the gate that lets connections pass to it.
+type door struct {
+	listener *net.TCPListener
+	gate     *gate
+}
+
+// close closes the gate first: no connection may arrive at a port that another process can take.
+func (d *door) close() {
+	d.gate.close()
+	d.listener.Close()
+}
+
+// Names in the store. An older release knows that of the listener.
+func listenerName(f model.Family) string { return "relay-" + f.String() }
+func gateName(f model.Family) string     { return "relay-gate-" + f.String() }
+
+// openDoor opens the port and then the gate, or takes those of the last process.
+func (s *Server) openDoor(f model.Family) (*door, error) {
+	l, kept, err := s.listener(f)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.gate(f, l, kept)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &door{l, g}, nil
+}
+
+// listener returns the listener of the last process, or opens one. It reports whether the store
+// keeps it.
+func (s *Server) listener(f model.Family) (l *net.TCPListener, kept bool, err error) {
+	if l := fromFile(s.take(listenerName(f))); l != nil {
+		return l, true, nil
+	}
+	if l, err = listen(f); err != nil {
+		return nil, false, err
+	}
+	return l, s.keep(f, listenerName(f), l), nil
+}
+
+// gate returns a gate for a listener. The store keeps it only beside the listener.
+func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, error) {
+	left := s.take(gateName(f))
+	if left != nil && !kept { // its listener is gone
+		left.Close()
+		left = nil
+		if err := s.Store.Forget(gateName(f)); err != nil {
+			return nil, err
+		}
+	}
+	isNew := left == nil
+	g, err := guard(f, l, left)
+	if err == nil && isNew && kept {
+		s.keep(f, gateName(f), g.socket)
+	}
+	return g, err
+}
+
+func (s *Server) take(name string) *os.File {
+	if s.Store == nil {
+		return nil
+	}
+	return s.Store.Take(name)
+}
+
+// keep has the store keep a file, and reports whether it does as far as this process knows.
+func (s *Server) keep(f model.Family, name string, file syscall.Conn) bool {
+	if s.Store == nil {
+		return false
+	}
+	s.kept[f] = true
+	err := s.Store.Keep(name, file)
+	if err != nil {
+		s.Log.Warn("connections to relayed Balances will be refused during a restart", "family", f, "error", err)
+	}
+	return err == nil
+}
+
+// forget has the store forget a door that is not needed, the gate first.
+func (s *Server) forget(f model.Family) {
+	if !s.kept[f] || s.Store == nil {
+		return
+	}
+	s.kept[f] = false
+	for _, name := range []string{gateName(f), listenerName(f)} {
+		if err := s.Store.Forget(name); err != nil {
+			s.Log.Warn("the port of the relay stays open", "family", f, "error", err)
+		}
+	}
+}
+
+// fromFile returns the listener in a file, which it closes; nil: there is none.
+func fromFile(f *os.File) *net.TCPListener {
+	if f == nil {
+		return nil
+	}
+	defer f.Close() // the listener has a copy
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil
+	}
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		l.Close()
+		return nil
+	}
+	return tcp
+}
+
+// listen listens at all addresses: the rules redirect to the one at which the packet arrives.
+// Multipath TCP, Go's default, takes memory that few clients have a use for.
+func listen(f model.Family) (*net.TCPListener, error) {
+	var c net.ListenConfig
+	c.SetMultipathTCP(false)
+	network := map[model.Family]string{model.IPv4: "tcp4", model.IPv6: "tcp6"}[f]
+	l, err := c.Listen(context.Background(), network, netip.AddrPortFrom(model.Wildcard(f), model.RelayPort).String())
+	if err != nil {
+		err = fmt.Errorf("listen on port %d, to which the rules redirect: %w", model.RelayPort, cmp.Or(cause(err), err))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: find the process that listens with \"ss -tlnp sport = :%d\", and stop it", err, model.RelayPort)
+		}
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
