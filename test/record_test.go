@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -90,6 +92,11 @@ func restartsWithoutReading(t *testing.T, flags []string) {
 				now := fmt.Appendf(nil, `"Generation":%d`, c.Node.TestGeneration(t))
 				return older(regexp.MustCompile(`"Generation":\d+`).ReplaceAll(text, now))
 			})(t, c, record)
+		}, false},
+		"a pipe": {func(t *testing.T, _ *cluster, record string) {
+			if err := errors.Join(os.Remove(record), syscall.Mkfifo(record, 0o600)); err != nil {
+				t.Error(err)
+			}
 		}, false},
 		"no record": {func(t *testing.T, _ *cluster, record string) {
 			if err := os.Remove(record); err != nil {

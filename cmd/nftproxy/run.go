@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -177,6 +179,9 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 		o.settings.WithoutCluster(d.Config)
 		d.Source, err = o.follow(c, d)
 		return err
+	}
+	if err := atomicfile.CheckRegular(d.Config.Kube.ClientConnection.Kubeconfig); err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err) // reading it could block without end
 	}
 	api := access(d.Config)
 	if from.files {

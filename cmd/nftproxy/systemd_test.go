@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -103,14 +102,14 @@ func TestSystemd(t *testing.T) {
 	}
 	m.await(t, "STATUS=1 Service, 2 endpoints; ", "Source: ", path)
 
-	release := m.hang(t, path)
+	release := hang(t, p.Process)
 	for range 10 { // what was on its way
 		if m.receive(t, time.Second) == "" {
 			break
 		}
 	}
 	if late := m.receive(t, time.Second); late != "" {
-		t.Errorf("%s from a loop that hangs", late)
+		t.Errorf("%s from a process that hangs", late)
 	}
 	release()
 	m.await(t, "WATCHDOG=1")
@@ -122,23 +121,15 @@ func TestSystemd(t *testing.T) {
 	p.ends(t, 0)
 }
 
-// hang replaces the input by a pipe, which blocks the loop until release is called.
-func (m *manager) hang(t *testing.T, path string) (release func()) {
+// hang stops a process until release is called. No file can block the loop alone: what is not
+// a regular one is not read.
+func hang(t *testing.T, p *os.Process) (release func()) {
 	t.Helper()
-	pipe := path + ".pipe"
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(pipe, path); err != nil {
-		t.Fatal(err)
-	}
-	writer, err := os.OpenFile(path, os.O_WRONLY, 0) // waits for the reader
-	if err != nil {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		_, err := writer.WriteString(service)
-		if err := errors.Join(err, writer.Close()); err != nil {
+		if err := p.Signal(syscall.SIGCONT); err != nil {
 			t.Error(err)
 		}
 	}

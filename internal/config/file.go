@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
@@ -22,7 +22,7 @@ type File struct {
 // Changed reports whether the content of the file differs now. A file that cannot
 // be read has not changed: it may be about to be replaced.
 func (f *File) Changed() bool {
-	now, err := os.ReadFile(f.Path)
+	now, err := atomicfile.Read(f.Path)
 	return err == nil && !bytes.Equal(now, f.content)
 }
 
@@ -31,7 +31,7 @@ func (f *File) Changed() bool {
 // (12.3); everything else that is wrong is an error, which names file, line and
 // field.
 func readFile(path string) (*v1alpha1.KubeProxyConfiguration, *File, []Remark, error) {
-	content, err := os.ReadFile(path)
+	content, err := atomicfile.Read(path)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("--config: %w", err)
 	}

@@ -45,7 +45,7 @@ type item struct {
 
 // ReadFile reads a file of changes. One that does not exist has none.
 func ReadFile(path string) (List, error) {
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return List{}, nil
 	}

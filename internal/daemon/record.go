@@ -62,7 +62,7 @@ func (d *Daemon) takeRecord() (*record, error) {
 		return nil, nil
 	}
 	path := filepath.Join(d.RuntimeDirectory, recordName)
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

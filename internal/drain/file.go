@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
@@ -102,7 +101,7 @@ func (f File) keep(l List) error {
 }
 
 func read(path string) (List, error) {
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("read drain file: %w", err)
 	}
@@ -287,7 +286,7 @@ func (f File) write(path string, l List) error {
 // lock locks a file against other updates, and creates it if needed. The lock ends with the
 // process. The file stays: if it were removed, two processes could lock two files of its name.
 func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, lockPermissions)
+	f, err := atomicfile.OpenLock(path, lockPermissions)
 	if err != nil {
 		return nil, fmt.Errorf("lock drain file: %w", err)
 	}

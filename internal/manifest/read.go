@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
@@ -14,18 +14,15 @@ import (
 var errLong = fmt.Errorf("is larger than %d MiB: split it into several files", budget.FileSize>>20)
 
 // ReadFile reads a file of objects. What cannot be one is not read to its end: a file that is
-// larger than [budget.FileSize], or that holds a NUL.
+// larger than [budget.FileSize], or that holds a NUL. A pipe or a device is an
+// [atomicfile.ErrNotRegular].
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, info, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().IsRegular() && info.Size() > budget.FileSize {
+	if info.Size() > budget.FileSize {
 		return nil, errLong
 	}
 	return read(f, info.Size())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -49,7 +48,7 @@ func (e *Engine) readState() {
 		return
 	}
 	e.kept = make(map[key][]record)
-	data, err := os.ReadFile(e.State)
+	data, err := atomicfile.Read(e.State)
 	if err == nil {
 		e.kept, err = parseState(data)
 	}

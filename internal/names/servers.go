@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 )
 
 const (
@@ -97,7 +99,7 @@ func (s *servers) read() {
 	if stamp == s.stamp {
 		return
 	}
-	if text, err := os.ReadFile(s.path); err == nil {
+	if text, err := atomicfile.Read(s.path); err == nil {
 		s.conf, s.stamp, s.first = parseConf(text), stamp, 0
 	}
 }

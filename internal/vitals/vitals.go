@@ -276,7 +276,7 @@ func isOurs(path string) bool {
 	if about, err := os.Stat(path); err != nil || about.Size() > int64(len(usable)) {
 		return false
 	}
-	text, err := os.ReadFile(path)
+	text, err := atomicfile.Read(path)
 	return err == nil && slices.Contains([]string{usable, unusable}, string(text))
 }
 

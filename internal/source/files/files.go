@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -280,8 +281,8 @@ func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 		in.data, in.err = f.readStdin()
 	} else if data, ok := f.Instead[name]; ok {
 		in.data = data
-	} else if in.size, in.err = mayRead(name, inDir, seen); in.err == nil {
-		in.path = name
+	} else {
+		f.find(&in, name, inDir, seen)
 	}
 	if f.InForce != nil {
 		in = in.opened()
@@ -293,6 +294,35 @@ func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	return in
 }
 
+// find sets the path of a file that is read later, or the content of a pipe. A command may get its
+// input from one, as in -f <(program); files of a directory, and files that are read again, must be
+// regular ones.
+func (f *Reader) find(in *file, name string, inDir bool, seen map[inode]bool) {
+	info, err := mayRead(name, seen)
+	switch {
+	case err != nil:
+		in.err = err
+	case info.Mode().IsRegular():
+		in.path, in.size = name, info.Size()
+	case inDir:
+		in.err = fmt.Errorf("%w: move it out of the directory", atomicfile.ErrNotRegular)
+	case f.follows:
+		in.err = fmt.Errorf("%w, and cannot be followed: name a file or a directory", atomicfile.ErrNotRegular)
+	default:
+		in.data, in.err = readPipe(name)
+	}
+}
+
+// readPipe reads what is not a regular file to its end.
+func readPipe(name string) ([]byte, error) {
+	pipe, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer pipe.Close() // nothing was written
+	return manifest.Read(pipe)
+}
+
 // inode identifies a file, whatever its name.
 type inode struct{ device, number uint64 }
 
@@ -301,22 +331,18 @@ func inodeOf(info os.FileInfo) inode {
 	return inode{about.Dev, about.Ino}
 }
 
-// mayRead returns the size of a file, or why it is not to be read. Files of a directory must be
-// regular ones: a pipe would never end.
-func mayRead(name string, inDir bool, seen map[inode]bool) (size int64, err error) {
+// mayRead returns facts of a file, or why it is not to be read.
+func mayRead(name string, seen map[inode]bool) (os.FileInfo, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	id := inodeOf(info)
-	switch {
-	case inDir && !info.Mode().IsRegular():
-		return 0, errors.New("is not a regular file: move it out of the directory")
-	case seen[id]:
-		return 0, errors.New("is read already under another name: give each file once")
+	if seen[id] {
+		return nil, errors.New("is read already under another name: give each file once")
 	}
 	seen[id] = true
-	return info.Size(), nil
+	return info, nil
 }
 
 func (f *Reader) readStdin() ([]byte, error) {

@@ -248,6 +248,34 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
+// TestPipeOfCommand: a command reads a pipe that is named; what follows files does not, since it
+// would wait for the next writer.
+func TestPipeOfCommand(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if in, err := (&Reader{Paths: []string{path}, follows: true}).Load(); in != nil || err == nil || !strings.Contains(err.Error(), "is not a regular file, and cannot be followed") {
+		t.Errorf("followed: %v, %v", in, err)
+	}
+	written := make(chan error)
+	go func() {
+		pipe, err := os.OpenFile(path, os.O_WRONLY, 0) // waits for the reader
+		if err == nil {
+			_, err = pipe.WriteString("kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: 192.0.2.1\n")
+			err = errors.Join(err, pipe.Close())
+		}
+		written <- err
+	}()
+	in, err := (&Reader{Paths: []string{path}}).Load()
+	if err != nil || len(in.Snapshot.Services) != 1 {
+		t.Errorf("Load() = %v, %v", in, err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSpecialFiles: a pipe among the files is an error, and reading it does not block. A link
 // to one is the same.
 func TestSpecialFiles(t *testing.T) {

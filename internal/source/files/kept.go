@@ -35,7 +35,7 @@ func (k *Kept) read(f func(name string, text []byte)) error {
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		packed, err := os.Open(filepath.Join(k.Dir, e.Name()))
+		packed, _, err := atomicfile.Open(filepath.Join(k.Dir, e.Name()))
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
@@ -163,13 +164,12 @@ var errNotReread = errors.New("is read as a whole")
 // compare compares the blocks with a file: from its begin, then from its end. Only the first block
 // need not begin with a line "---" or an item, so what comes before it is not a region.
 func (l *layout) compare(path string) (*region, error) {
-	file, err := os.Open(path)
+	file, info, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > budget.FileSize {
-		return nil, errors.Join(err, file.Close(), errNotReread)
+	if info.Size() > budget.FileSize {
+		return nil, errors.Join(file.Close(), errNotReread)
 	}
 	r := &region{file: file, last: len(l.blocks), end: info.Size()}
 	var text []byte

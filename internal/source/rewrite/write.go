@@ -59,7 +59,7 @@ func (c Change) write(path string, check func(string, []byte) error) (changed bo
 		return false, err
 	}
 	defer unlock()
-	text, err := os.ReadFile(target)
+	text, err := atomicfile.Read(target)
 	if err != nil {
 		return false, err
 	}
