@@ -28,7 +28,7 @@ help: ## print this list
 
 .PHONY: build
 build: ## build the static program bin/nftproxy
-	go build -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
+	@scripts/compile ./cmd/nftproxy $(BINARY) -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'"
 
 $(BINARY):
 	$(MAKE) build
@@ -91,11 +91,10 @@ docs: ## write docs/cli.md, the manual pages, the JSON Schema and the diagrams i
 	go run ./scripts/pictures docs/images
 
 .PHONY: demo
-demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
-	@[ -x $(BINARY) ] || echo "Go compiles nftproxy first: some minutes on a new machine, later seconds."
-	@$(MAKE) --no-print-directory build
+demo: build ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
+	@scripts/compile ./demo bin/demo -trimpath
 	@scripts/install-packages nft:nftables
-	STEP='$(STEP)' go run ./demo $(BINARY) demo/services.yaml
+	@STEP='$(STEP)' bin/demo $(BINARY) demo/services.yaml
 
 .PHONY: clean
 clean: ## remove the output of the other targets

@@ -138,7 +138,7 @@ func (d *demo) startAgain() error {
 		return err
 	}
 	d.command("status", "")
-	for deadline := time.Now().Add(patience); ; {
+	for wait := d.daemon.newWait("synced"); ; {
 		text, err := d.run("status", "")
 		if line := lastSync.FindString(text); err == nil && line != "" {
 			d.say("...\n%s\n...\n", line)
@@ -147,8 +147,8 @@ func (d *demo) startAgain() error {
 			}
 			return nil
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("nftproxy is not in sync: %w", err)
+		if stuck := wait.check(time.Now()); stuck != nil {
+			return errors.Join(stuck, err)
 		}
 		time.Sleep(10 * time.Millisecond) // between two attempts
 	}

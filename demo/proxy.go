@@ -17,7 +17,7 @@ import (
 const (
 	inputName = "services.yaml"
 	nodeName  = "node-1"
-	patience  = 30 * time.Second
+	patience  = 2 * time.Minute // of a request: lost packets are sent again for longer than a busy machine needs
 )
 
 // arguments returns the arguments of a subcommand, with an input file or without one.
@@ -130,6 +130,7 @@ func withEndpoints(text string, addresses ...string) string {
 type proxy struct {
 	cmd *exec.Cmd
 	log chan string
+	out io.Writer // where the demo says that it waits
 }
 
 func (d *demo) startQuietly() error {
@@ -146,7 +147,7 @@ func (d *demo) start() error {
 	if d.closed {
 		return errClosed
 	}
-	p := &proxy{exec.Command(d.binary, arguments("run", inputName)...), make(chan string)}
+	p := &proxy{exec.Command(d.binary, arguments("run", inputName)...), make(chan string), d.out}
 	p.cmd.Dir = d.dir
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo
 	stderr, err := p.cmd.StderrPipe()
@@ -173,7 +174,9 @@ func (p *proxy) applied(to io.Writer) (string, error) { return p.says(to, `"rule
 // says copies the log until there is a message, and returns that line without the
 // time.
 func (p *proxy) says(to io.Writer, message string) (string, error) {
-	deadline := time.After(patience)
+	wait := p.newWait("logged " + message)
+	ticks := time.NewTicker(pause)
+	defer ticks.Stop()
 	for {
 		select {
 		case line, ok := <-p.log:
@@ -185,8 +188,10 @@ func (p *proxy) says(to io.Writer, message string) (string, error) {
 			if strings.Contains(text, " msg="+message+" ") {
 				return text, nil
 			}
-		case <-deadline:
-			return "", fmt.Errorf("nftproxy did not log %s within %v", message, patience)
+		case now := <-ticks.C:
+			if err := wait.check(now); err != nil {
+				return "", err
+			}
 		}
 	}
 }
