@@ -108,6 +108,12 @@ test-machines: ## run the tests of two machines, of three behind ECMP routers, o
 		nginx:nginx /usr/lib/nginx/modules/ngx_stream_module.so:libnginx-mod-stream
 	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp ./test/names ./test/servers
 
+.PHONY: often
+often: ## run tests of packages with goroutines or timers RUNS=20 times with the race detector, and packet tests 3 times, beside LOAD=8 busy processes; goes on where it was, and counts in test/often.json; ONLY selects packages by a regular expression
+	scripts/install-packages $(LAB) $(PACKET_TOOLS) $(COMPILER)
+	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && \
+		go run ./scripts/often -runs $(or $(RUNS),20) -load $(or $(LOAD),8) -parallel $(or $(PARALLEL),$$(nproc)) -only '$(ONLY)' $$unit -- $$packets
+
 .PHONY: screenshots
 screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian
 	$(MAKE) build VERSION='$(shell git describe --tags --always)'
