@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // kinds is how many kinds of objects a proxy reads.
@@ -79,7 +80,7 @@ func (f *faulty) check(t *testing.T, x apiFault) {
 	changed := time.Now()
 	if x.strikes > 0 {
 		testbed.Eventually(t, func() error { return f.struck(x.strikes) })
-		time.Sleep(moment) // enough to do something wrong
+		await.Span(moment) // enough to do something wrong
 		f.Commits(before, 0, x.name)
 	} else {
 		f.turnsTo(f.canary, f.Pods[0])
@@ -154,7 +155,7 @@ func (m *faultProxy) struck(enough int32) error {
 // slow lets answers drip.
 func slow(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	const drop, delay = 256, 20 * time.Millisecond
-	time.Sleep(delay)
+	await.Pace(r.Context().Done(), delay)
 	pass.ServeHTTP(chunks{w, func(p []byte) error {
 		for len(p) > 0 {
 			n := min(drop, len(p))
@@ -162,7 +163,7 @@ func slow(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 				return err
 			}
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(delay)
+			await.Pace(r.Context().Done(), delay)
 			p = p[n:]
 		}
 		return nil
@@ -171,10 +172,7 @@ func slow(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 
 // hang keeps requests for a while and breaks them off then.
 func hang(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
-	select {
-	case <-r.Context().Done():
-	case <-time.After(time.Second):
-	}
+	await.Pace(r.Context().Done(), time.Second)
 	panic(http.ErrAbortHandler)
 }
 
@@ -185,7 +183,7 @@ func breakOff(http.ResponseWriter, *http.Request, http.Handler) { panic(http.Err
 // waits the first times.
 func (f *faulty) flap() {
 	for range 10 {
-		time.Sleep(300 * time.Millisecond)
+		await.Span(300 * time.Millisecond)
 		f.cut()
 	}
 }

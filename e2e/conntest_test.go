@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // TestConnectionsWithoutKubelets: 18.18, 18.19. A real API server takes the Services and pods of the test as they are.
@@ -42,7 +43,7 @@ func TestConnectionsWithoutKubelets(t *testing.T) {
 
 // serviceAccounts gives the namespaces of tests their service account.
 func (c *cluster) serviceAccounts(ctx context.Context) {
-	for ctx.Err() == nil {
+	for range await.Ticks(ctx.Done(), 100*time.Millisecond) {
 		all, err := c.API.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: peers.Label})
 		if err != nil {
 			continue // the test has ended, or the next round tries again
@@ -50,10 +51,6 @@ func (c *cluster) serviceAccounts(ctx context.Context) {
 		for i := range all.Items {
 			account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			_, _ = c.API.CoreV1().ServiceAccounts(all.Items[i].Name).Create(ctx, account, metav1.CreateOptions{}) // it may exist
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // outage is how long the API server is away: E2E_LONG=1 makes it longer than
@@ -35,7 +36,7 @@ func TestLongOutage(t *testing.T) {
 	before, rules := c.Generation(), c.Rules()
 	l := c.StartLoad(web)
 	c.Server.Kill()
-	time.Sleep(outage())
+	await.Span(outage())
 	c.Commits(before, 0, "the API server is away")
 
 	c.StartServer()

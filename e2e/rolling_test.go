@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // moment is how long a pod goes on answering after the last EndpointSlice
@@ -52,7 +53,7 @@ func TestRollingLife(t *testing.T) {
 	c.scaleToZero(l, web, blue)
 	c.scaleUp(l, web, blue)
 	c.recreate(l, web, blue)
-	time.Sleep(moment) // of requests
+	await.Span(moment) // of requests
 	l.Check()
 }
 
@@ -101,7 +102,7 @@ func (c *cluster) removePods(s testbed.Service, pods ...*netlab.Host) {
 		c.deletePod(p, 0)
 	}
 	testbed.Eventually(c.T, func() error { return c.inNoSlice(s, pods) })
-	time.Sleep(moment)
+	await.Span(moment)
 	for _, p := range pods {
 		c.StopEcho(p)
 	}
@@ -137,7 +138,7 @@ func (c *cluster) scaleToZero(l *testbed.Load, s testbed.Service, pods []*netlab
 	c.removePods(s, pods...)
 	c.Refused(s)
 	l.Expect(testbed.Refusals)
-	time.Sleep(moment) // of requests
+	await.Span(moment) // of requests
 }
 
 func (c *cluster) scaleUp(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
@@ -34,7 +35,7 @@ func TestServerDies(t *testing.T) {
 	c.startProxyVia()
 	c.serves(service, c.Pods[0].Name)
 	// client-go reads everything again after a watch that lasted less than a second.
-	time.Sleep(2 * time.Second)
+	await.Span(2 * time.Second)
 	rules, generation := c.Rules(), c.Generation()
 
 	c.Server.Kill()

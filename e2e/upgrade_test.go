@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -156,7 +157,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		s.measure(fmt.Sprint(restarts, " times ", name, ", while endpoints change"), func() {
 			stop := s.keepChanging()
 			for i := range restarts {
-				time.Sleep(time.Duration(i) * testbed.Pause) // to end at various moments of a sync
+				await.Span(time.Duration(i) * testbed.Pause) // to end at various moments of a sync
 				end()
 				p = s.start(testbed.NFTProxy)
 			}
@@ -193,10 +194,8 @@ func (s *succession) keepChanging() (stop func()) {
 			for _, f := range model.Families {
 				s.SetSlice(s.canary, f, s.Pods[i%len(s.Pods)])
 			}
-			select {
-			case <-asked:
+			if !await.Pace(asked, testbed.Pause) {
 				return
-			case <-time.After(testbed.Pause):
 			}
 		}
 	}()

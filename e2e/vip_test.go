@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -350,7 +351,7 @@ func (c *control) load(clients int, opens bool) *requests {
 				l.mu.Lock()
 				l.done = append(l.done, request{i, began, time.Since(began), err})
 				l.mu.Unlock()
-				time.Sleep(requestPause)
+				await.Pace(ctx.Done(), requestPause)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -114,7 +115,7 @@ func (f *forger) send(clients []int, rate int) {
 	begin := time.Now()
 	for i, client := range clients {
 		for rate > 0 && float64(i) > float64(rate)*time.Since(begin).Seconds() {
-			time.Sleep(time.Millisecond) // it is ahead of its pace
+			await.Pace(nil, time.Millisecond) // it is ahead of its pace
 		}
 		f.keepPace()
 		if f.ended.Load() {
@@ -141,7 +142,7 @@ func (f *forger) keepPace() {
 			f.lost = f.sent.Load() - got
 			return
 		}
-		time.Sleep(time.Millisecond) // between two attempts
+		await.Pace(nil, time.Millisecond) // between two attempts
 	}
 }
 
@@ -170,7 +171,7 @@ func (f *forger) visit(clients []int, rate int, wait time.Duration) {
 		if n := f.count(clients); n > got {
 			got, last = n, time.Now()
 		}
-		time.Sleep(time.Millisecond) // between two attempts
+		await.Pace(nil, time.Millisecond) // between two attempts
 	}
 }
 

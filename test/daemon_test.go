@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -59,12 +59,9 @@ func (d *daemon) printStacks(w io.Writer) {
 	if d.cmd.Process.Signal(syscall.SIGQUIT) != nil {
 		return
 	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = d.cmd.Wait() }()
-	select {
-	case <-ended:
-	case <-time.After(patience): // it is in the kernel
-	}
+	late, cancel := context.WithTimeout(context.Background(), patience) // it may be in the kernel
+	go func() { defer cancel(); _ = d.cmd.Wait() }()
+	<-late.Done()
 }
 
 // stop sends SIGTERM and checks that the daemon ends well.

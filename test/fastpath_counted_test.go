@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -102,7 +103,7 @@ func (c *cluster) costs(t *testing.T, level string) (k cost) {
 func (c *cluster) rest(t *testing.T, pid int, k *cost) {
 	t.Helper()
 	generation, before, machine := c.Node.TestGeneration(t), processorTime(t, pid), busy(t)
-	time.Sleep(restTime) // what is measured
+	await.Span(restTime) // what is measured
 	k.rest, k.machine = processorTime(t, pid)-before, busy(t)-machine
 	if n := c.Node.TestGeneration(t) - generation; n != 0 {
 		t.Errorf("%d transactions at rest", n)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // fastTable reports whether the node has the table of the fast path.
@@ -113,7 +114,7 @@ func (c *cluster) isIdle(t *testing.T, f flow) {
 	pause := 250 * time.Millisecond
 	eventually(t, func() error {
 		pause *= 2
-		time.Sleep(pause)
+		await.Span(pause)
 		before := c.packets(t)
 		f.goesOn(t, "it was idle")
 		if c.packets(t) == before {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // foreignScripts are changes that other programs on a node make to rules, as
@@ -291,7 +292,7 @@ func TestSecondDaemon(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(2 * time.Second) // some attempts
+	await.Span(2 * time.Second) // some attempts
 	if n := strings.Count(second.log.String(), "belongs to"); n != 1 {
 		t.Errorf("said %d times", n)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -285,15 +286,16 @@ func TestDrainWaits(t *testing.T) {
 	}
 	done := make(chan result)
 	go func() { done <- l.run("drain", pod.IPv4.String(), "--service", "shop/web", "--wait", "-o", "json") }()
+	await.Span(100 * time.Millisecond)
 	select {
 	case r := <-done:
 		t.Errorf("it does not wait: %s%s", r.stdout, r.stderr)
-	case <-time.After(100 * time.Millisecond):
+	default:
 	}
 	if err := flow.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r := <-done
+	r := await.Receive(t, done, "end of the command after the last connection")
 	var got drainResult
 	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 || len(got.Endpoints) != 1 {
 		t.Fatalf("%v, exit code %d: %s%s", err, r.code, r.stdout, r.stderr)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -438,10 +439,11 @@ func TestObserveTaken(t *testing.T) {
 	o.dial(t, "10.96.8.8:80")
 	o.await(t, "observe", "denied")
 	got := 0
-	timer := time.AfterFunc(time.Minute, func() { other.Close() })
-	defer timer.Stop()
 	for got == 0 {
-		if err := other.Read(func(*nflog.Event) { got++ }); err != nil {
+		err := await.Call(t, "event of the other group", func() { other.Close() }, func() error {
+			return other.Read(func(*nflog.Event) { got++ })
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/creack/pty"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -65,14 +66,7 @@ func newBusy(t *testing.T, flags ...string) *busy {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		pace := time.NewTicker(5 * time.Millisecond)
-		defer pace.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-pace.C:
-			}
+		for range await.Ticks(stop, 5*time.Millisecond) {
 			if _, err := b.Client.Ask("tcp", netip.MustParseAddrPort("10.96.0.10:80"), 0); err != nil {
 				t.Error(err)
 				return

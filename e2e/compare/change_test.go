@@ -56,7 +56,7 @@ func (c *comparison) follow(x change) times {
 	if err := x.check(); err != nil {
 		t.Fatalf("%s: %s: after the transaction: %v", c.name, x.operation, err)
 	}
-	told := await(t, x.events, x.kind, testbed.LoadName(x.service))
+	told := eventOf(t, x.events, x.kind, testbed.LoadName(x.service))
 	count += len(c.settle())
 	return times{last.Seen.Sub(begin), told.seen.Sub(begin), count}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // churnRate is how many changes a second a proxy gets.
@@ -57,9 +58,9 @@ type rest struct{ wakeups, processor float64 }
 func (c *comparison) rest(length time.Duration) rest {
 	t := c.C.T
 	t.Helper()
-	time.Sleep(length)
+	await.Span(length)
 	wakeups, used := c.proxy.Wakeups(t), c.proxy.CPU(t)
-	time.Sleep(length)
+	await.Span(length)
 	r := rest{float64(c.proxy.Wakeups(t)-wakeups) / length.Seconds(), (c.proxy.CPU(t) - used).Seconds() / length.Seconds()}
 	if n := c.kernel.Pending(t); n > 0 {
 		t.Fatalf("%s: %d transactions while nothing changes", c.name, n)

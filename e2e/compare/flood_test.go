@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // flood is the result of continuous changes.
@@ -74,11 +75,13 @@ func (c *comparison) write(rate int, length time.Duration) map[string]time.Time 
 			}
 		})
 	}
-	pace := time.NewTicker(time.Second / time.Duration(rate))
-	defer pace.Stop()
-	for begin := time.Now(); time.Since(begin) < length; c.writes++ {
-		<-pace.C
+	begin := time.Now()
+	for range await.Ticks(nil, time.Second/time.Duration(rate)) {
+		if time.Since(begin) >= length {
+			break
+		}
 		numbers <- c.writes
+		c.writes++
 	}
 	close(numbers)
 	running.Wait()

@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -125,7 +126,7 @@ type podCost struct {
 func (c *podComparison) idleCPU() time.Duration {
 	c.C.T.Helper()
 	used := c.proxy.CPU(c.C.T)
-	time.Sleep(podTime)
+	await.Span(podTime)
 	used = c.proxy.CPU(c.C.T) - used
 	c.recordPods("no pods", used)
 	return used
@@ -160,10 +161,10 @@ func (c *podComparison) measurePods(addresses hostAddresses) podCost {
 func (c *podComparison) churn(addresses []netip.Addr, halfway func()) {
 	t := c.C.T
 	t.Helper()
-	pace := time.NewTicker(podPace)
-	defer pace.Stop()
-	for i := range podStarts + podsAlive {
-		<-pace.C
+	for i := range await.Ticks(nil, podPace) {
+		if i == podStarts+podsAlive {
+			return
+		}
 		if i == podStarts/2 {
 			halfway()
 		}

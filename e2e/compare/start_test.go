@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // coldStart starts the proxy where there are no rules.
@@ -92,11 +93,11 @@ func (c *comparison) restart() {
 func (c *comparison) synced() error {
 	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
 	return c.C.Node.Do(func() error {
-		for end := time.Now().Add(testbed.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if v, err := testbed.ReadMetric("127.0.0.1:10249", metric); err == nil && v > 0 {
-				return nil
+		return await.Poll(testbed.Patience, 10*time.Millisecond, func() error {
+			if v, err := testbed.ReadMetric("127.0.0.1:10249", metric); err != nil || v == 0 {
+				return fmt.Errorf("%s has not synced: %w", c.name, err)
 			}
-		}
-		return fmt.Errorf("%s has not synced", c.name)
+			return nil
+		})
 	})
 }

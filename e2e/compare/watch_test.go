@@ -77,21 +77,23 @@ func follow(ctx context.Context, open func(context.Context, metav1.ListOptions) 
 // nextEvent waits for an event.
 func nextEvent(t testing.TB, events <-chan apiEvent) apiEvent {
 	t.Helper()
+	late, cancel := context.WithTimeout(t.Context(), testbed.Patience)
+	defer cancel()
 	select {
 	case e, ok := <-events:
 		if !ok || e.err != nil {
 			t.Fatalf("watch of the API server: %v", e.err)
 		}
 		return e
-	case <-time.After(testbed.Patience):
+	case <-late.Done():
 		t.Fatalf("no event of the API server for %v", testbed.Patience)
 		return apiEvent{}
 	}
 }
 
-// await returns the first event about an object of a kind; others are passed
+// eventOf returns the first event about an object of a kind; others are passed
 // over.
-func await(t testing.TB, events <-chan apiEvent, kind watch.EventType, name string) apiEvent {
+func eventOf(t testing.TB, events <-chan apiEvent, kind watch.EventType, name string) apiEvent {
 	t.Helper()
 	for {
 		if e := nextEvent(t, events); e.kind == kind && e.name == name {

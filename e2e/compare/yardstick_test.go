@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // yardstickRounds is how often everything is measured, one after the other.
@@ -81,13 +82,17 @@ func (y *yardstick) list() time.Duration {
 	begin := time.Now()
 	p := testbed.Start(t, y.C.Node, testbed.Reflectors, y.C.Kubeconfig(testbed.ProxyUser))
 	defer p.Kill()
-	for deadline := begin.Add(testbed.Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if strings.HasSuffix(p.Log.String(), "\n") {
-			return time.Since(begin)
+	var took time.Duration
+	err := await.Poll(testbed.Patience, time.Millisecond, func() error {
+		if took = time.Since(begin); !strings.HasSuffix(p.Log.String(), "\n") {
+			return fmt.Errorf("the objects are not listed: %s", p.Log.String())
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("the objects are not listed: %s", p.Log.String())
-	return 0
+	return took
 }
 
 // start returns how long nftproxy needs until it has synced, by its own metrics, and
@@ -99,18 +104,16 @@ func (y *yardstick) start() (took, transactions time.Duration) {
 	p := testbed.Start(t, y.C.Node, testbed.NFTProxy, "run", "--config", y.config)
 	defer p.End(t)
 	err := y.C.Node.Do(func() error {
-		for deadline := begin.Add(testbed.Patience); ; time.Sleep(10 * time.Millisecond) {
+		return await.Poll(testbed.Patience, 10*time.Millisecond, func() error {
 			synced, err := testbed.ReadMetric(testbed.MetricsServer, `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `)
-			if err == nil && synced > 0 {
-				took = time.UnixMicro(int64(synced * 1e6)).Sub(begin)
-				sum, err := testbed.ReadMetric(testbed.MetricsServer, "nftproxy_transaction_duration_seconds_sum ")
-				transactions = time.Duration(sum * float64(time.Second))
-				return err
+			if err != nil || synced == 0 {
+				return fmt.Errorf("no sync: %w\n%s", err, p.Log.String())
 			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("no sync: %s", p.Log.String())
-			}
-		}
+			took = time.UnixMicro(int64(synced * 1e6)).Sub(begin)
+			sum, err := testbed.ReadMetric(testbed.MetricsServer, "nftproxy_transaction_duration_seconds_sum ")
+			transactions = time.Duration(sum * float64(time.Second))
+			return err
+		})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // network describes the network of the machine itself, which a run must leave as
@@ -37,11 +39,7 @@ const removal = 30 * time.Second
 
 // remainsAfter is [remains] at last: as soon as there is nothing, or after a time.
 func remainsAfter(dir string, limit time.Duration) error {
-	for end := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
-		if err := remains(dir); err == nil || time.Now().After(end) {
-			return err
-		}
-	}
+	return await.Poll(limit, 100*time.Millisecond, func() error { return remains(dir) })
 }
 
 // remains returns an error for each trace of a cluster, by the name of its

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // dataPathRounds is how often everything is measured. The variants take turns,
@@ -168,10 +170,13 @@ func throughKubeProxy(b *testing.B, services int, make func(endpoint netip.Addr,
 // are there, or be followed by another one.
 func awaitRest(b *testing.B, p *testbed.Process) {
 	b.Helper()
-	for used, busy := p.CPU(b), true; busy; {
-		time.Sleep(testbed.Calm)
-		busy, used = p.Busy(b, used), p.CPU(b)
-	}
+	testbed.Eventually(b, func() error {
+		used := p.CPU(b)
+		if await.Span(testbed.Calm); p.Busy(b, used) {
+			return errors.New("the proxy is busy")
+		}
+		return nil
+	})
 }
 
 // awaitServed waits until a client outside is served: the first transaction of

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/ipvs/report"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -132,7 +133,7 @@ func startLoad(clients ...*client) *load {
 
 func (l *load) run(c *client) {
 	for i := 0; ; {
-		time.Sleep(pause)
+		await.Pace(nil, pause)
 		var one report.Count
 		more := c.step(i, &one)
 		i++

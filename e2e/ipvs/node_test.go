@@ -14,12 +14,13 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-// patience is how many attempts a wait has. Each starts programs, as kube-proxy does for each of its
-// chains, ipsets and rules: both take as much longer on a busy machine.
-const patience = 1000
+// patience is how long a wait may take. Each attempt starts programs, as kube-proxy does for each of its
+// chains, ipsets and rules.
+const patience = 10 * time.Minute
 
 // node is where one proxy runs after the other.
 type node struct {
@@ -196,12 +197,4 @@ func (n *node) wait(what string, f func() error) error {
 }
 
 // eventually calls f until it finds no error.
-func eventually(f func() error) (err error) {
-	for range patience {
-		if err = f(); err == nil {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return err
-}
+func eventually(f func() error) error { return await.Poll(patience, 100*time.Millisecond, f) }

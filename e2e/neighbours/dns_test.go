@@ -25,6 +25,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -324,10 +325,8 @@ func (q *queries) start(ask func() error) {
 	q.counts = append(q.counts, count)
 	q.running.Go(func() {
 		for {
-			select {
-			case <-q.stop:
+			if !await.Pace(q.stop, testbed.Pause) {
 				return
-			case <-time.After(testbed.Pause):
 			}
 			start := time.Now()
 			err := ask()

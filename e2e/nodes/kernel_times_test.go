@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
 	"github.com/nftproxy/nftproxy/internal/fleet"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -117,7 +118,7 @@ func (c *cluster) follow(t testing.TB, rest time.Duration) kernelTimes {
 	c.have(t, c.NodeList, kernels, "192.0.2.1") // the Service is new, which is not measured
 	var changes []change
 	for round := range kernelRounds {
-		time.Sleep(rest) // a part of the load
+		await.Pace(nil, rest) // a part of the load
 		address := fmt.Sprintf("192.0.2.%d", round+2)
 		patch := fmt.Appendf(nil, `{"endpoints":[{"addresses":[%q]}]}`, address)
 		if _, err := objects.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -196,10 +197,8 @@ func (c *cluster) replacePod(ctx context.Context, app string) error {
 				return nil
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !await.Pace(ctx.Done(), 200*time.Millisecond) { // between two attempts
 			return ctx.Err()
-		case <-time.After(200 * time.Millisecond): // between two attempts
 		}
 	}
 }

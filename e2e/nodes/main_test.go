@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // loadImage has the program in load.
@@ -88,12 +89,8 @@ const patience = 3 * time.Minute
 // eventually waits until f returns nil.
 func eventually(t testing.TB, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(200 * time.Millisecond) // between two attempts
+	if err := await.Poll(patience, 200*time.Millisecond, f); err != nil {
+		t.Fatal(err)
 	}
 }
 

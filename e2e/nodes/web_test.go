@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // gate is a condition that pods need to be ready, as cloud providers use it: it
@@ -56,7 +58,7 @@ spec:
 // openGates makes pods ready whose containers are, as the controller of a load
 // balancer does.
 func (c *cluster) openGates(ctx context.Context) {
-	for ctx.Err() == nil {
+	for range await.Ticks(ctx.Done(), 500*time.Millisecond) {
 		pods, err := c.API.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
 		if err != nil {
 			pods = &corev1.PodList{} // the API server is not there yet, or any more
@@ -66,10 +68,6 @@ func (c *cluster) openGates(ctx context.Context) {
 				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: gate, Status: corev1.ConditionTrue})
 				_, _ = c.API.CoreV1().Pods("default").UpdateStatus(ctx, &p, metav1.UpdateOptions{}) // the next round tries again
 			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // machine is where an operator works: in the network of the control plane, with the programs
@@ -148,12 +149,8 @@ const patience = 5 * time.Minute
 // eventually waits until f returns nil.
 func (m *machine) eventually(f func() error) {
 	m.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			m.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(200 * time.Millisecond) // between two attempts
+	if err := await.Poll(patience, 200*time.Millisecond, f); err != nil {
+		m.Fatal(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // restarts are the restarts of all proxies, spread over some time.
@@ -60,7 +61,7 @@ func (m *measurement) measure(t testing.TB) {
 	m.operation(results.WatchRestart, 1, func() []time.Duration { return m.start(m.n, 0, "") })
 	m.settle()
 	if m.idle > 0 {
-		m.operation(results.WatchIdle, m.idle.Seconds(), func() []time.Duration { time.Sleep(m.idle); return nil })
+		m.operation(results.WatchIdle, m.idle.Seconds(), func() []time.Duration { await.Span(m.idle); return nil })
 	}
 	m.operation(results.WatchReplace, float64(m.replacements), func() []time.Duration {
 		return m.changes(m.replacements, func(int) error { return m.replace() })
@@ -142,13 +143,14 @@ const calm = 50 * time.Millisecond
 // settle waits until the API server has finished its work.
 func (m *measurement) settle() {
 	m.t.Helper()
-	for {
+	testbed.Eventually(m.t, func() error {
 		before := m.c.Server.CPU(m.t)
-		time.Sleep(time.Second)
-		if m.c.Server.CPU(m.t)-before < calm+time.Duration(m.n)*calm/1000 {
-			return
+		await.Span(time.Second)
+		if used := m.c.Server.CPU(m.t) - before; used >= calm+time.Duration(m.n)*calm/1000 {
+			return fmt.Errorf("the API server uses %s of processor time in a second", used)
 		}
-	}
+		return nil
+	})
 }
 
 // operation records what f costs the API server. The costs are divided by count.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // watchTime is how long watches last. Those of a proxy end after 5 to 10 minutes,
@@ -56,10 +57,8 @@ func (f *fleet) start(n int, spread time.Duration, version string) ([]time.Durat
 	took := make(chan time.Duration, n)
 	for i := range n {
 		f.running.Go(func() {
-			select {
-			case <-ctx.Done():
+			if !await.Pace(ctx.Done(), spread*time.Duration(i)/time.Duration(n)) {
 				return
-			case <-time.After(spread * time.Duration(i) / time.Duration(n)):
 			}
 			f.watch(ctx, version, took)
 		})
@@ -220,10 +219,8 @@ func (f *fleet) send(ctx context.Context, via http.RoundTripper, r request, url 
 		}
 		f.rejected.Add(1)
 		seconds, _ := strconv.Atoi(answer.Header.Get("Retry-After"))
-		select {
-		case <-ctx.Done():
+		if !await.Pace(ctx.Done(), time.Duration(max(seconds, 1))*time.Second) {
 			return nil, ctx.Err()
-		case <-time.After(time.Duration(max(seconds, 1)) * time.Second):
 		}
 	}
 }

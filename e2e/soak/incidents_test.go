@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // incident is a disturbance of the node, of nftproxy or of the API server. It
@@ -58,7 +59,7 @@ func (s *soak) runIncidents(length time.Duration, kinds []incident) {
 	begin, between := time.Now(), min(length/20, 5*time.Second)
 	nextSample := begin.Add(between)
 	for n, order := 0, s.Perm(len(kinds)); time.Since(begin) < length; n++ {
-		time.Sleep(between/2 + time.Duration(s.Int64N(int64(between))))
+		await.Span(between/2 + time.Duration(s.Int64N(int64(between))))
 		happens := pick(s.random, kinds...)
 		if n < len(order) {
 			happens = kinds[order[n]]
@@ -103,7 +104,7 @@ func (s *soak) endProxy() string {
 
 func (s *soak) killProxy() string {
 	s.proxy.Kill()
-	time.Sleep(time.Duration(s.IntN(2000)) * time.Millisecond)
+	await.Span(time.Duration(s.IntN(2000)) * time.Millisecond)
 	s.launch(s.shared)
 	s.hasSynced(s.Node, s.proxy)
 	return "SIGKILL of nftproxy"
@@ -114,7 +115,7 @@ func (s *soak) startWithoutServer() string {
 	s.Server.Kill()
 	s.proxy.Kill()
 	s.launch(s.shared)
-	time.Sleep(time.Duration(s.IntN(1000)) * time.Millisecond)
+	await.Span(time.Duration(s.IntN(1000)) * time.Millisecond)
 	s.startServer()
 	s.hasSynced(s.Node, s.proxy)
 	return "SIGKILL of nftproxy and of the API server"
@@ -127,7 +128,7 @@ func (s *soak) replaceServer() string {
 		return "SIGKILL of the API server"
 	}
 	s.Server.Signal(s.T, syscall.SIGTERM)
-	time.Sleep(2 * time.Second) // it waits for open connections, for a minute
+	await.Span(2 * time.Second) // it waits for open connections, for a minute
 	s.Server.Kill()
 	s.startServer()
 	return "SIGTERM of the API server"
@@ -195,7 +196,7 @@ func (s *soak) pauseServer() string {
 
 func (s *soak) pause(p *testbed.Process) {
 	p.Signal(s.T, syscall.SIGSTOP)
-	time.Sleep(time.Duration(200+s.IntN(2000)) * time.Millisecond)
+	await.Span(time.Duration(200+s.IntN(2000)) * time.Millisecond)
 	p.Signal(s.T, syscall.SIGCONT)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -122,10 +123,8 @@ func (l *soakLoad) end() {
 func (l *soakLoad) run(c *soakClient) {
 	defer c.hangUp()
 	for {
-		select {
-		case <-l.stop:
+		if !await.Pace(l.stop, soakPause/2+time.Duration(c.Int64N(int64(soakPause)))) {
 			return
-		case <-time.After(soakPause/2 + time.Duration(c.Int64N(int64(soakPause)))):
 		}
 		l.gate.RLock()
 		if len(c.of.pods) == 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -53,7 +54,7 @@ func (s *soak) sample() {
 	s.T.Helper()
 	s.changes.gate.Lock()
 	defer s.changes.gate.Unlock()
-	time.Sleep(restTime)
+	await.Span(restTime)
 	s.series = append(s.series, s.sampleOf(s.Node, s.proxy))
 }
 

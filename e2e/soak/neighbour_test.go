@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // firewall is a ruleset of another program, which is loaded again and again.
@@ -58,14 +60,9 @@ func (s *soak) startNeighbours() {
 // every does something again and again until the end.
 func (s *soak) every(pause time.Duration, f func() error) {
 	s.running.Go(func() {
-		for {
-			select {
-			case <-s.stop:
-				return
-			case <-time.After(pause):
-				if err := f(); err != nil {
-					s.T.Errorf("a neighbour: %v", err)
-				}
+		for await.Pace(s.stop, pause) {
+			if err := f(); err != nil {
+				s.T.Errorf("a neighbour: %v", err)
 			}
 		}
 	})

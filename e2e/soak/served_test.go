@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -97,17 +98,15 @@ func (s *soak) becomesServed() {
 func (s *soak) scaleServed(r random) {
 	all := slices.DeleteFunc(slices.Clone(s.served), func(j *servedService) bool { return !j.scaled })
 	for {
-		select {
-		case <-s.stop:
+		if !await.Pace(s.stop, time.Duration(200+r.IntN(600))*time.Millisecond) {
 			return
-		case <-time.After(time.Duration(200+r.IntN(600)) * time.Millisecond):
 		}
 		j := pick(r, all...)
 		next := slices.Concat(j.pods[:alwaysIn], some(r, j.pods[alwaysIn:]...))
 		for _, f := range model.Families {
 			err := s.writeSlice(j.Service, f, next, r.oneIn(2))
 			for err != nil && !s.ended() { // the API server is away
-				time.Sleep(100 * time.Millisecond)
+				await.Pace(s.stop, 100*time.Millisecond)
 				err = s.writeSlice(j.Service, f, next, false)
 			}
 		}

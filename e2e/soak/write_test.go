@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const (
@@ -65,18 +66,11 @@ func (s *soak) startChanges() {
 	s.T.Cleanup(c.end)
 	ticks := make(chan struct{})
 	c.running.Go(func() {
-		pace := time.NewTicker(time.Second / time.Duration(s.rate))
-		defer pace.Stop()
-		for {
+		defer close(ticks)
+		for range await.Ticks(c.stop, time.Second/time.Duration(s.rate)) {
 			select {
+			case ticks <- struct{}{}:
 			case <-c.stop:
-				close(ticks)
-				return
-			case <-pace.C:
-				select {
-				case ticks <- struct{}{}:
-				case <-c.stop:
-				}
 			}
 		}
 	})

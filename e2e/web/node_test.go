@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -134,14 +135,8 @@ func (n *node) failing(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
-		pace := time.NewTicker(100 * time.Millisecond)
-		defer pace.Stop()
-		for ctx.Err() == nil {
+		for range await.Ticks(ctx.Done(), 100*time.Millisecond) {
 			n.fail(t)
-			select {
-			case <-ctx.Done():
-			case <-pace.C:
-			}
 		}
 	})
 	return func() { cancel(); all.Wait() }
@@ -161,10 +156,8 @@ func (n *node) load(t *testing.T) {
 			for begin := time.Now(); ; {
 				// It rises and falls, each Service in its own time.
 				rate := float64(d.rate) * (1 + 0.4*math.Sin(time.Since(begin).Seconds()/float64(4+i)+float64(i)))
-				select {
-				case <-ctx.Done():
+				if !await.Pace(ctx.Done(), time.Duration(float64(time.Second)/rate)) {
 					return
-				case <-time.After(time.Duration(float64(time.Second) / rate)):
 				}
 				if _, err := n.Client.Ask("tcp", to, time.Second); err != nil {
 					t.Errorf("%s: %v", d.name, err)

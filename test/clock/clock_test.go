@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -135,7 +136,7 @@ func TestStopped(t *testing.T) {
 		if got, err := n.Client.Ask("tcp", web, 0); err != nil || got.Name != n.Pods[serving].Name {
 			t.Errorf("while it is stopped: got %v, %v", got, err)
 		}
-		time.Sleep(still)
+		await.Span(still)
 		n.signal(syscall.SIGCONT)
 		n.answersFrom(n.Pods[1-serving])
 		n.isHealthy()
@@ -254,7 +255,7 @@ func (n *node) isStill() {
 		return nil
 	})
 	before, lines := n.generation(), strings.Count(n.log.String(), "\n")
-	time.Sleep(still)
+	await.Span(still)
 	if after := n.generation(); after != before {
 		n.t.Errorf("%d transactions without a change", after-before)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -63,10 +64,8 @@ func (n *node) newClient() *netlab.Host {
 
 func (l *load) run(client *netlab.Host, network string, to netip.AddrPort) {
 	for {
-		select {
-		case <-l.stop:
+		if !await.Pace(l.stop, pause) {
 			return
-		case <-time.After(pause):
 		}
 		_, err := client.Ask(network, to, 0)
 		l.mu.Lock()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // many returns services without clients.
@@ -125,7 +127,7 @@ func TestTwoInstances(t *testing.T) {
 		return nil
 	})
 	before := n.generation()
-	time.Sleep(time.Second)
+	await.Span(time.Second)
 	if after := n.generation(); after != before {
 		t.Errorf("with the same input there are %d transactions", after-before)
 	}

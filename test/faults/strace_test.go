@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -77,10 +78,12 @@ func (p *process) inject(f fault, paths ...string) *tracer {
 // detach lets the program run on without faults. It can be called again.
 func (tr *tracer) detach() {
 	_ = tr.cmd.Process.Signal(syscall.SIGINT) // it may have ended with the program
-	// strace waits forever for a program that dies at that moment.
-	late := time.AfterFunc(2*time.Second, func() { _ = tr.cmd.Process.Kill() })
-	defer late.Stop()
-	_ = tr.cmd.Wait()
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = tr.cmd.Wait() }()
+	if await.Pace(ended, 20*time.Second) { // strace waits forever for a program that dies at that moment
+		_ = tr.cmd.Process.Kill()
+		<-ended
+	}
 }
 
 // happened returns an error unless a call has failed.

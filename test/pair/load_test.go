@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -55,7 +56,7 @@ func stream(c net.Conn, name string) {
 		if _, err := fmt.Fprintln(c, name); err != nil {
 			return
 		}
-		time.Sleep(pause)
+		await.Pace(nil, pause)
 	}
 }
 
@@ -128,7 +129,7 @@ func (l *lab) datagrams(c *netlab.Host, f model.Family) *flow {
 
 func name(f *netlab.Flow) func() (string, error) {
 	return func() (string, error) {
-		time.Sleep(pause)
+		await.Pace(nil, pause)
 		a, err := f.Ask()
 		return a.Name, err
 	}
@@ -163,7 +164,7 @@ func (l *lab) stream(c *netlab.Host, f model.Family) *flow {
 func (l *lab) fresh(f model.Family) *flow {
 	i := 0
 	return &flow{kind: "new connections", client: l.clients[0], family: f, close: func() error { return nil }, next: func() (string, error) {
-		time.Sleep(pause)
+		await.Pace(nil, pause)
 		i++
 		_, err := l.clients[i%clients].Ask("tcp", netip.AddrPortFrom(virtual[f], 80), 100*time.Millisecond)
 		return "any", err
@@ -230,7 +231,7 @@ func (o *load) settle() {
 				f.mu.Unlock()
 				break
 			}
-			time.Sleep(pause)
+			await.Pace(nil, pause)
 		}
 	}
 }

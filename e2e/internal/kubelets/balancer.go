@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // balancer gives each Service of type LoadBalancer an address, and routes it from
@@ -61,13 +63,9 @@ func (c *Cluster) StartBalancer(log io.Writer, serves func(namespace string) boo
 	c.balancer = b
 	go func() {
 		defer close(b.done)
-		for ctx.Err() == nil {
+		for range await.Ticks(ctx.Done(), 300*time.Millisecond) {
 			if err := b.sync(ctx); err != nil && ctx.Err() == nil {
 				fmt.Fprintf(log, "%s load balancer: %v\n", time.Now().Format(time.TimeOnly), err)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(300 * time.Millisecond):
 			}
 		}
 	}()

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -101,13 +103,12 @@ func removeTree(root string) error {
 	slices.Reverse(dirs)
 	for _, d := range dirs {
 		// The kernel counts a process that was killed for a moment longer.
-		for range 50 {
-			if err = os.Remove(d); err == nil || errors.Is(err, fs.ErrNotExist) {
-				err = nil
-				break
+		err := await.Poll(await.Patience, 100*time.Millisecond, func() error {
+			if err := os.Remove(d); !errors.Is(err, fs.ErrNotExist) {
+				return err
 			}
-			time.Sleep(100 * time.Millisecond)
-		}
+			return nil
+		})
 		if err != nil {
 			return err
 		}

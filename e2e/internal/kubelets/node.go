@@ -99,7 +99,7 @@ func (n *Node) startInit(ctx context.Context) error {
 	if n.init, err = start(n.c.Control, n.c.Logs, n.Name, cmd); err != nil {
 		return err
 	}
-	err = waitFor(ctx, 10*time.Second, "mounts of node "+n.Name, func() error {
+	err = waitFor(ctx, time.Minute, "mounts of node "+n.Name, func() error {
 		_, err := os.Stat(ready)
 		return err
 	})

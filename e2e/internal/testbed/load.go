@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -139,10 +140,8 @@ func (l *Load) Expect(want outcome) {
 // run makes requests until the end of the load.
 func (l *Load) run(cl *client) {
 	for i := 0; ; i++ {
-		select {
-		case <-l.stop:
+		if !await.Pace(l.stop, Pause) {
 			return
-		case <-time.After(Pause):
 		}
 		l.gate.RLock()
 		l.ask(cl)

@@ -8,6 +8,7 @@ package await
 
 import (
 	"fmt"
+	"iter"
 	"time"
 )
 
@@ -88,6 +89,29 @@ func Pace(stop <-chan struct{}, d time.Duration) bool {
 		return false
 	case <-next.C:
 		return true
+	}
+}
+
+// Ticks counts from 0 at a steady pace, the first time immediately, until the channel stop ends, which
+// may be nil. Like [Pace], it is for load.
+func Ticks(stop <-chan struct{}, d time.Duration) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		pace := time.NewTicker(d)
+		defer pace.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if !yield(i) {
+				return
+			}
+			select {
+			case <-stop:
+			case <-pace.C:
+			}
+		}
 	}
 }
 

@@ -85,3 +85,25 @@ func TestPace(t *testing.T) {
 		}
 	})
 }
+
+func TestTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop, begin := make(chan struct{}), time.Now()
+		time.AfterFunc(2500*time.Millisecond, func() { close(stop) })
+		last := -1
+		for last = range Ticks(stop, time.Second) {
+			time.Sleep(100 * time.Millisecond) // of work, which does not slow it down
+		}
+		if took := time.Since(begin); last != 2 || took != 2500*time.Millisecond {
+			t.Errorf("the last one was %d, after %v", last, took)
+		}
+		for range Ticks(stop, time.Second) {
+			t.Error("a tick after the end")
+		}
+		for i := range Ticks(nil, time.Second) {
+			if i == 3 {
+				break
+			}
+		}
+	})
+}
