@@ -1,7 +1,5 @@
 //go:build guest
 
-// Package clock sets the clock of the machine, and so runs nowhere but in a
-// virtual one: "make test-kernels" selects it.
 package clock
 
 import (
