@@ -208,6 +208,12 @@ func (s *Service) primaries() []netip.Addr {
 	return s.ClusterIPs
 }
 
+// HasFamily reports whether the Service is served in a family (1.15).
+func (s *Service) HasFamily(f Family) bool {
+	_, ok := s.primary(f)
+	return ok
+}
+
 // primary returns the first of these addresses in family f.
 func (s *Service) primary(f Family) (netip.Addr, bool) {
 	for _, a := range s.primaries() {

@@ -83,14 +83,14 @@ func ParseFrontend(s string) (netip.Addr, string) {
 	return a, problem
 }
 
-// ParseEndpoint reads the address of an endpoint. The API server refuses
-// link-local ones: they would lead to the node's own metadata service.
+// ParseEndpoint reads the address of an endpoint, or an external IP. The API server
+// refuses link-local ones: they would lead to the node's own metadata service.
 func ParseEndpoint(s string) (netip.Addr, string) {
 	a, problem := ParseAddress(s)
 	switch {
-	case problem != "":
-	case a.IsLinkLocalUnicast():
+	case a.IsLinkLocalUnicast(): // with or without a zone
 		problem = "is a link-local address: use one that can be routed"
+	case problem != "":
 	default:
 		problem = specialProblem(a)
 	}

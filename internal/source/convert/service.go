@@ -81,6 +81,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string, given *Given) 
 		v.Apply(service)
 		c.review(service)
 	}
+	c.openAddresses(service)
 	return service, c.All()
 }
 
@@ -104,6 +105,8 @@ type serviceConverter struct {
 	spec    *corev1.ServiceSpec
 	ingress []corev1.LoadBalancerIngress
 	given   *Given // nil: annotations have the settings
+	// balancerRanges are loadBalancerSourceRanges, also those of length 0.
+	balancerRanges []netip.Prefix
 }
 
 // ServedBy reports whether a Service with these labels belongs to a proxy.
@@ -136,7 +139,12 @@ func (c *serviceConverter) balanced() bool {
 	}
 	anywhere := c.given != nil && c.given.Anywhere
 	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !anywhere && !slices.ContainsFunc(c.ingress, isVIP) {
-		c.Warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
+		switch {
+		case c.spec.Type != corev1.ServiceTypeLoadBalancer:
+			c.Warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
+		case c.spec.LoadBalancerIP == "" || len(c.ingress) > 0: // otherwise that has a warning
+			c.Warn("status.loadBalancer.ingress", nil, "missing: nothing of this Service is served; write its load balancer address there, because nftproxy assigns none, or give it a clusterIP")
+		}
 		return false
 	}
 	const advice = "is not served: without clusterIP, only the addresses of status.loadBalancer.ingress are; give the Service a clusterIP, or remove this"
@@ -207,7 +215,7 @@ func (c *serviceConverter) sameClusterIP() {
 func (c *serviceConverter) externalIPs() (out []netip.Addr) {
 	for i, text := range c.spec.ExternalIPs {
 		if strings.TrimSpace(text) != "" { // (1.16)
-			out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.externalIPs", i), text, ParseFrontend)
+			out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.externalIPs", i), text, ParseEndpoint)
 		}
 	}
 	return distinct(out)
@@ -238,12 +246,9 @@ func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 		}
 	}
 	out = distinct(out)
-	limited := len(out) > 0
+	c.balancerRanges = slices.Clone(out)
 	for _, f := range model.Families {
 		ofFamily := func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }
-		if limited && !slices.ContainsFunc(out, ofFamily) {
-			c.warnOpen(f)
-		}
 		if slices.ContainsFunc(out, func(p netip.Prefix) bool { return ofFamily(p) && p.Bits() == 0 }) {
 			out = slices.DeleteFunc(out, ofFamily)
 		}
@@ -251,16 +256,27 @@ func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 	return out
 }
 
-// warnOpen warns that the ranges of the other family leave load balancer
-// addresses of family f open to all clients (1.25).
-func (c *serviceConverter) warnOpen(f model.Family) {
-	all := map[model.Family]string{model.IPv4: "0.0.0.0/0", model.IPv6: "::/0"}[f]
-	for _, in := range c.ingress {
-		if a, problem := ParseFrontend(in.IP); problem == "" && model.FamilyOf(a) == f {
-			c.Warn("spec.loadBalancerSourceRanges", nil, fmt.Sprintf(
-				"has no %s range: the load balancer address %s is open to all clients; add a range, or %s to say so", f, a, all))
-			return
+// openAddresses warns of addresses in which loadBalancerSourceRanges have no effect: load balancer
+// addresses of a family without a range (1.25), and external IPs (4.31).
+func (c *serviceConverter) openAddresses(s *model.Service) {
+	const field = "spec.loadBalancerSourceRanges"
+	if len(c.balancerRanges) == 0 || s.External == nil || s.Extra().Sources != nil && s.Extra().Sources.Limited {
+		return
+	}
+	served := func(a netip.Addr) bool { return s.HasFamily(model.FamilyOf(a)) }
+	for _, f := range model.Families {
+		all := map[model.Family]string{model.IPv4: "0.0.0.0/0", model.IPv6: "::/0"}[f]
+		ranged := slices.ContainsFunc(c.balancerRanges, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
+		i := slices.IndexFunc(s.External.LoadBalancerIPs, func(a netip.Addr) bool { return model.FamilyOf(a) == f && served(a) })
+		if i >= 0 && !ranged {
+			c.Warn(field, nil, fmt.Sprintf("has no %s range: the load balancer address %s is open to all clients; add a range, or %s to say so",
+				f, s.External.LoadBalancerIPs[i], all))
 		}
+	}
+	open := func(a netip.Addr) bool { return served(a) && !slices.Contains(s.External.LoadBalancerIPs, a) }
+	if i := slices.IndexFunc(s.External.ExternalIPs, open); i >= 0 && !s.NoClusterIP {
+		c.Warn(field, nil, fmt.Sprintf("is for load balancer addresses: the external IP %s is open to all clients; list them in the annotation %s",
+			s.External.ExternalIPs[i], setting.AllowedClients.Annotation))
 	}
 }
 

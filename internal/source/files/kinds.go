@@ -37,7 +37,7 @@ var kinds = []kind{
 		}
 		o.selects = len(s.Spec.Selector) > 0
 		if convert.ServedBy(f.ProxyName, s.Labels) {
-			found = append(found, reviewService(s)...)
+			found = append(found, reviewService(s, o.service)...)
 		}
 		return found
 	})},

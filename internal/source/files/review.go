@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -78,6 +79,7 @@ func (r *review) look(o located) (orphan bool) {
 		return true
 	case sliced && !o.fromServer:
 		r.unusedPorts(o)
+		r.unusedFamily(o)
 	}
 	return false
 }
@@ -224,6 +226,18 @@ func (r *review) unusedPorts(o located) {
 	}
 }
 
+// unusedFamily warns of endpoints of a family that their Service lacks (1.15).
+func (r *review) unusedFamily(o located) {
+	name, _ := o.serviceOf()
+	of := r.services[name]
+	if of.service == nil || !o.is("EndpointSlice") || !o.hasHosts() {
+		return
+	}
+	if f := o.slices()[0].Family; !of.service.HasFamily(f) {
+		r.warn(o, -1, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id(), f))
+	}
+}
+
 // orphan warns of a slice whose Service is not in the input.
 func (r *review) orphan(o located) {
 	n, _ := o.serviceOf()
@@ -254,15 +268,25 @@ func serviceField(o *object) string {
 	return "metadata.labels[" + discoveryv1.LabelServiceName + "]"
 }
 
-// reviewService returns warnings about a Service of a file.
-func reviewService(s *corev1.Service) []*manifest.FieldError {
+// reviewService returns warnings about a Service of a file; service is what it was converted to, or
+// nil.
+func reviewService(s *corev1.Service, service *model.Service) []*manifest.FieldError {
 	var found manifest.Findings
+	if service != nil && !service.NoClusterIP { // otherwise (1.40) decides
+		for i, text := range s.Spec.ExternalIPs {
+			reviewFamily(&found, service, manifest.EntryOf("spec.externalIPs", i), text)
+		}
+		for i, in := range s.Status.LoadBalancer.Ingress {
+			reviewFamily(&found, service, manifest.EntryOf("status.loadBalancer.ingress", i).Of("ip"), in.IP)
+		}
+	}
 	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
 	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {
 		found.Warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")
 	}
 	switch {
 	case s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.ClusterIP == corev1.ClusterIPNone || len(ingress) > 0 || byServer:
+	case s.Spec.ClusterIP == "" && s.Spec.LoadBalancerIP == "": // the conversion warns
 	case s.Spec.LoadBalancerIP != "":
 		found.Warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is a request to a cloud provider and is not served: write status: {loadBalancer: {ingress: [{ip: "+s.Spec.LoadBalancerIP+"}]}}")
 	default:
@@ -272,4 +296,11 @@ func reviewService(s *corev1.Service) []*manifest.FieldError {
 		found.Warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is not served: write the address to spec.externalIPs, or to status.loadBalancer.ingress")
 	}
 	return found.All()
+}
+
+// reviewFamily warns of an address of a family in which the Service has no ClusterIP (1.15).
+func reviewFamily(found *manifest.Findings, service *model.Service, at manifest.FieldPath, text string) {
+	if a, problem := convert.ParseAddress(text); problem == "" && !service.HasFamily(model.FamilyOf(a)) {
+		found.WarnAt(at, text, fmt.Sprintf("is not served: the Service has no %s ClusterIP; add one to spec.clusterIPs, or remove this", model.FamilyOf(a)))
+	}
 }
