@@ -72,7 +72,7 @@ func (r *Router) route(d *decided) {
 	svc, fitted := r.fitTables(svc, d.state.Service)
 	d.routes = RouteService(svc, d.state.Slices, r.base.locality)
 	if svc.HealthCheckNodePort != 0 {
-		h := healthCheck(svc, d.routes)
+		h := healthCheck(svc, d.state.Slices, d.routes, r.base.locality.Node)
 		d.health = &h
 	}
 	d.notices = slices.Concat(notices, nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),

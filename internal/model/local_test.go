@@ -60,6 +60,9 @@ func TestHealthChecks(t *testing.T) {
 		{"local and remote", []*EndpointSlice{slice("10.0.0.1=ready@node-1 10.0.0.2=ready@node-2 10.0.0.3=ready", http)}, 1},
 		{"one address, two ports", []*EndpointSlice{slice("10.0.0.1=ready@node-1", http, http2, dns)}, 1},
 		{"two addresses of two ports", []*EndpointSlice{slice("10.0.0.1=ready@node-1", http), slice("10.0.0.2=ready@node-1", dns)}, 2},
+		{"a port that the Service lacks", []*EndpointSlice{slice("10.0.0.1=ready@node-1 10.0.0.2=ready@node-2", EndpointPort{"web", TCP, 11})}, 1},
+		{"a port while it is renamed", []*EndpointSlice{slice("10.0.0.1=ready@node-1", http), slice("10.0.0.1=ready@node-1 10.0.0.2=ready@node-1", EndpointPort{"web", TCP, 11})}, 2},
+		{"no port at all", []*EndpointSlice{slice("10.0.0.1=ready@node-1")}, 0},
 		{"terminating and dead", []*EndpointSlice{slice("10.0.0.1=serving@node-1 10.0.0.2=dead@node-1", http)}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

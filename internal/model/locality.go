@@ -154,29 +154,35 @@ type HealthCheck struct {
 	Service ServiceName
 	Port    uint16
 	// Endpoints is the number of addresses of ready endpoints on this node that take
-	// new connections, for each family of the Service (10.20).
+	// new connections, for each family of the Service and all ports of its slices (10.20).
 	Endpoints map[Family]int
 }
 
 // healthCheck counts the ready endpoints on this node from the routes of a Service,
-// which exclude drained ones (3.21). Terminating ones get traffic, but do not count:
-// load balancers should leave the node before they are gone. Neither do those whose
-// health check fails, as long as that counts for other nodes.
-func healthCheck(s *Service, routes []Route) HealthCheck {
+// which exclude drained ones (3.21), and from ports that only its slices have. Terminating
+// ones get traffic, but do not count: load balancers should leave the node before they are
+// gone. Neither do those whose health check fails, as long as that counts for other nodes.
+func healthCheck(s *Service, ss []*EndpointSlice, routes []Route, node *Node) HealthCheck {
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
 	local := make(map[netip.Addr]struct{})
-	for i := range routes {
-		if !routes[i].isPrimary() { // shares the choice of its service port
-			continue
-		}
-		choice := routes[i].Choice
+	add := func(choice *Choice) {
 		if failing(choice.Local) && !failing(choice.Cluster) {
-			continue
+			return
 		}
 		for _, e := range choice.Local {
 			if e.Host.Ready {
 				local[e.Host.Address] = struct{}{}
 			}
+		}
+	}
+	for i := range routes {
+		if routes[i].isPrimary() { // others share the choice of its service port
+			add(routes[i].Choice)
+		}
+	}
+	for _, port := range s.surplusPorts(ss) {
+		for _, ip := range s.primaries() {
+			add(ChoosePort(s, port.Protocol, Endpoints(port, FamilyOf(ip), ss), node))
 		}
 	}
 	for _, ip := range s.primaries() {
@@ -186,6 +192,20 @@ func healthCheck(s *Service, routes []Route) HealthCheck {
 		h.Endpoints[FamilyOf(a)]++
 	}
 	return h
+}
+
+// surplusPorts returns the ports of slices that their Service does not have, each once.
+func (s *Service) surplusPorts(ss []*EndpointSlice) (out []PortName) {
+	for _, slice := range ss {
+		for _, p := range slice.Ports {
+			port := PortName{s.Name, p.Name, p.Protocol}
+			ofService := func(o ServicePort) bool { return o.Name == p.Name && o.Protocol == p.Protocol }
+			if !slices.ContainsFunc(s.Ports, ofService) && !slices.Contains(out, port) {
+				out = append(out, port)
+			}
+		}
+	}
+	return out
 }
 
 // WithoutLocal counts the service ports with a Local traffic policy whose endpoints
