@@ -48,7 +48,7 @@ func ofRoute(r *model.Route, of *model.Routing) *frontend {
 		f.table = r.Service.MaglevSize(len(r.Inside().Endpoints))
 	}
 	for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
-		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})
+		f.endpoints = append(f.endpoints, endpoint{e.Address(), e.HostWeight()})
 	}
 	f.endpoints = slices.Compact(sortEndpoints(f.endpoints))
 	return f

@@ -132,7 +132,7 @@ func standings(port model.PortName, of model.ServiceState, used map[address]bool
 	out := make(map[address]standing)
 	for _, f := range model.Families {
 		for _, e := range model.Endpoints(port, f, of.Slices) {
-			s := standing{weight: max(1, int(e.Host.Weight)), priority: int(e.Host.Priority), zone: e.Host.Place.Zone()}
+			s := standing{weight: e.HostWeight(), priority: int(e.Host.Priority), zone: e.Host.Place.Zone()}
 			if !used[e.Address()] {
 				s.condition = conditionOf(e.Host)
 			}

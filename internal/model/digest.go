@@ -159,7 +159,7 @@ func (w *digester) slice(s *EndpointSlice) {
 		w.b = append(w.b, 0)
 		return
 	}
-	w.b = append(w.b, 1, byte(s.Family))
+	w.b = append(w.b, 1, byte(s.Family), bit(s.CiliumWeight))
 	w.text(s.Namespace)
 	w.text(s.Name)
 	w.text(s.Service)

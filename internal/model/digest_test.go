@@ -37,7 +37,7 @@ func full() ServiceState {
 		},
 		[]*EndpointSlice{{
 			"shop", "cart-1", "cart", IPv4, []EndpointPort{{"http", TCP, 8080}},
-			[]Host{{address, NewPlace("node-1", "a", []string{"a"}, []string{"b"}), true, true, true, true, true, 1, 2}},
+			[]Host{{address, NewPlace("node-1", "a", []string{"a"}, []string{"b"}), true, true, true, true, true, 1, 2}}, true,
 		}},
 	}
 }

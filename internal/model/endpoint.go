@@ -13,7 +13,14 @@ type EndpointSlice struct {
 	Family          Family
 	Ports           []EndpointPort
 	Hosts           []Host
+	// CiliumWeight reports that Cilium's annotation gives the hosts their weight. Then others of
+	// the same service port without one weigh [CiliumDefault].
+	CiliumWeight bool
 }
+
+// CiliumDefault is the weight of an endpoint in Cilium whose slice has no annotation:
+// loadbalancer.DefaultBackendWeight there.
+const CiliumDefault = 100
 
 // ServiceName returns the Service of the slice.
 func (s *EndpointSlice) ServiceName() ServiceName { return ServiceName{s.Namespace, s.Service} }
@@ -38,7 +45,7 @@ type Host struct {
 	Drain    bool
 	Failing  bool   // its health check fails: no new connections while another endpoint is usable
 	Priority uint8  // 0 comes first; others stand by while an earlier one has a usable endpoint
-	Weight   uint16 // share of new connections relative to other endpoints; zero: the default, 1
+	Weight   uint16 // share of new connections relative to other endpoints; zero: the default, 1 or [CiliumDefault]
 }
 
 // DrainByOperator drains the host on behalf of the operator of this machine.
@@ -67,13 +74,18 @@ type Endpoint struct {
 	// Part is the current share of the weight, from 1 to [StartParts], while an endpoint of the
 	// choice starts slowly; zero: none does.
 	Part uint8
+	// Default is the weight of a host that has none; zero: 1.
+	Default uint8
 }
 
 // Weight returns the share of new connections relative to other endpoints of a choice.
 func (e Endpoint) Weight() int { return e.Whole() * max(1, int(e.Part)) }
 
 // Whole returns the weight without regard to slow starts.
-func (e Endpoint) Whole() int { return int(cmp.Or(e.Share, uint32(e.Host.Weight), 1)) }
+func (e Endpoint) Whole() int { return cmp.Or(int(e.Share), e.HostWeight()) }
+
+// HostWeight returns the weight that objects give the endpoint, which may be a default.
+func (e Endpoint) HostWeight() int { return cmp.Or(int(e.Host.Weight), int(e.Default), 1) }
 
 // Address returns where the endpoint answers.
 func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }
@@ -144,18 +156,27 @@ func (all slicePorts) endpoints(port string, protocol Protocol, f Family) []Endp
 	for n < len(all) && is(all[n]) == 0 {
 		n++
 	}
-	total := 0
+	total, weight := 0, uint8(0)
 	for _, p := range all[:n] {
 		total += len(p.slice.Hosts)
+		weight = max(weight, p.slice.defaultWeight())
 	}
 	out := make([]Endpoint, 0, total)
 	for _, p := range all[:n] {
 		for i := range p.slice.Hosts {
-			out = append(out, Endpoint{Host: &p.slice.Hosts[i], Port: p.port.Port})
+			out = append(out, Endpoint{Host: &p.slice.Hosts[i], Port: p.port.Port, Default: weight})
 		}
 	}
 	slices.SortFunc(out, compareEndpoints)
 	return slices.CompactFunc(out, Endpoint.sameAddress)
+}
+
+// defaultWeight returns [Endpoint.Default] for the service ports of the slice.
+func (s *EndpointSlice) defaultWeight() uint8 {
+	if s.CiliumWeight {
+		return CiliumDefault
+	}
+	return 0
 }
 
 func compareEndpoints(a, b Endpoint) int {
@@ -170,7 +191,7 @@ func compareEndpoints(a, b Endpoint) int {
 		CompareBool(a.Host.Failing, b.Host.Failing),
 		a.Host.Place.compare(b.Host.Place),
 		CompareBool(a.Host.Drain, b.Host.Drain),
-		cmp.Compare(b.Host.Weight, a.Host.Weight),
+		cmp.Compare(b.HostWeight(), a.HostWeight()),
 		cmp.Compare(a.Host.Priority, b.Host.Priority),
 	)
 }

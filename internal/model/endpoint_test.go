@@ -63,3 +63,24 @@ func TestDuplicateEndpoints(t *testing.T) {
 		}
 	}
 }
+
+// TestCiliumDefault: 3.50. Endpoints without a weight weigh 100 beside slices with Cilium's
+// annotation, also those of ranges of ports, and 1 otherwise.
+func TestCiliumDefault(t *testing.T) {
+	weighted := func(cilium bool) []*EndpointSlice {
+		one := Host{Address: netip.MustParseAddr("10.0.0.1"), Ready: true, Weight: 50}
+		other := Host{Address: netip.MustParseAddr("10.0.0.2"), Ready: true}
+		ports := []EndpointPort{{"http", TCP, 80}}
+		return []*EndpointSlice{
+			{Family: IPv4, Ports: ports, Hosts: []Host{one}, CiliumWeight: cilium}, {Family: IPv4, Ports: ports, Hosts: []Host{other}},
+		}
+	}
+	for _, port := range []string{"http", "10-20/tcp"} {
+		for cilium, want := range map[bool]int{true: 100, false: 1} {
+			all := Endpoints(PortName{Port: port, Protocol: TCP}, IPv4, weighted(cilium))
+			if len(all) != 2 || all[0].Weight() != 50 || all[1].Weight() != want {
+				t.Errorf("%s, Cilium's annotation %t: %+v, want weights 50 and %d", port, cilium, all, want)
+			}
+		}
+	}
+}

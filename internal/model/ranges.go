@@ -147,12 +147,18 @@ func (p *PortRange) target() uint16 {
 // record.
 func hostsOf(ss []*EndpointSlice, f Family) []Endpoint {
 	var out []Endpoint
+	weight := uint8(0)
 	for _, s := range ss {
-		for i := range s.Hosts {
-			if s.Family == f {
-				out = append(out, Endpoint{Host: &s.Hosts[i]})
-			}
+		if s.Family != f {
+			continue
 		}
+		weight = max(weight, s.defaultWeight())
+		for i := range s.Hosts {
+			out = append(out, Endpoint{Host: &s.Hosts[i]})
+		}
+	}
+	for i := range out {
+		out[i].Default = weight
 	}
 	slices.SortFunc(out, compareEndpoints)
 	return slices.CompactFunc(out, Endpoint.sameAddress)

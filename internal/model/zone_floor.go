@@ -27,9 +27,9 @@ type ZonePart struct {
 	Weight    uint64
 }
 
-func (p *ZonePart) add(h *Host) {
+func (p *ZonePart) add(e Endpoint) {
 	p.Endpoints++
-	p.Weight += uint64(max(1, h.Weight))
+	p.Weight += uint64(e.HostWeight())
 }
 
 // newZoneRule returns the rule for a selection that is complete otherwise.
@@ -53,9 +53,9 @@ func newZoneRule(floor uint32, s *Selection, endpoints []Endpoint) *ZoneRule {
 		if s.excludesHost(e.Host) != Chosen {
 			continue
 		}
-		r.All.add(e.Host)
+		r.All.add(e)
 		if s.inZone(e.Host) {
-			r.Own.add(e.Host)
+			r.Own.add(e)
 		}
 	}
 	if r.Spills() {
@@ -108,7 +108,7 @@ func (s Selection) share(chosen []Endpoint) []Endpoint {
 		if s.inZone(out[i].Host) {
 			factor = s.zone.own
 		}
-		out[i].Share = uint32(max(1, out[i].Host.Weight)) * factor
+		out[i].Share = uint32(out[i].HostWeight()) * factor
 	}
 	return out
 }

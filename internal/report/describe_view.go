@@ -198,7 +198,7 @@ func endpointOf(e model.Endpoint, f model.Family) api.DescribedEndpoint {
 	h := e.Host
 	d := api.DescribedEndpoint{Address: model.EndpointText(e.Address()), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
 	if !h.Drain || h.DrainedByOperator() {
-		d.Weight = max(1, int(h.Weight))
+		d.Weight = e.HostWeight()
 	}
 	switch {
 	case h.Terminating && h.Serving:

@@ -231,3 +231,19 @@ func TestClusterForgets(t *testing.T) {
 		}
 	})
 }
+
+// 2.2, 2.20: a slice whose label changes belongs to the other Service alone from then on.
+func TestClusterRelabelledSlice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := syncedLab(t)
+		slice := sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML)
+		check(t, l.slices.Add(slice))
+		moved := slice.DeepCopy()
+		moved.ResourceVersion, moved.Labels[discoveryv1.LabelServiceName] = "2", "other"
+		check(t, l.slices.Update(moved))
+		want := "EndpointSlice a/web-1 of other at 10.128.0.1"
+		if got := summary(t, l.Cluster); len(got) != 1 || got[0] != want {
+			t.Errorf("%q, want %s", got, want)
+		}
+	})
+}

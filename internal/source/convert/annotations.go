@@ -34,7 +34,7 @@ const (
 
 	// AnnotationCiliumWeight on the same objects is the weight of all endpoints, from 0
 	// to 65535. Cilium writes it, for its Gateway API, and reads it. [AnnotationWeight]
-	// takes precedence.
+	// takes precedence. Beside such an object the default is [model.CiliumDefault].
 	AnnotationCiliumWeight = "service.cilium.io/weight"
 )
 
@@ -129,6 +129,7 @@ func (f *Findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice
 		return
 	}
 	for _, s := range all {
+		s.CiliumWeight = true
 		for i := range s.Hosts {
 			setWeight(&s.Hosts[i], uint16(n))
 		}

@@ -138,7 +138,7 @@ func Describe(v any) string {
 			fmt.Fprintf(&b, "%s %+v\n", r.Type().Field(i).Name, f)
 		}
 	}
-	return strings.ReplaceAll(b.String(), " Drain:false Failing:false Priority:0 Weight:0}", "}")
+	return strings.NewReplacer(" Drain:false Failing:false Priority:0 Weight:0}", "}", " CiliumWeight:false}", "}").Replace(b.String())
 }
 
 // CheckLookup checks what a source returns that has the Services a/web and a/dns, of which
