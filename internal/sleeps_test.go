@@ -17,65 +17,8 @@ var timers = []string{"Sleep", "After", "AfterFunc", "NewTicker", "NewTimer", "T
 
 // realTime are the files of tests that may let real time pass, and why.
 var realTime = map[string]string{
+	"internal/testkit/netlab/flow.go": "the time of a dialer begins with its first packet, which no deadline of a context does",
 	"internal/testkit/await/await.go": "tests of sockets, files and processes wait here, for an event and with a deadline",
-}
-
-// pending are the files that are not converted yet.
-var pending = []string{
-	"cmd/nftproxy/drain_test.go",
-	"cmd/nftproxy/observe_test.go",
-	"cmd/nftproxy/top_test.go",
-	"e2e/apifaults_test.go",
-	"e2e/compare/churn_test.go",
-	"e2e/compare/flood_test.go",
-	"e2e/compare/pods_test.go",
-	"e2e/compare/start_test.go",
-	"e2e/compare/watch_test.go",
-	"e2e/compare/yardstick_test.go",
-	"e2e/conntest_test.go",
-	"e2e/datapath/datapath_test.go",
-	"e2e/internal/kubelets/balancer.go",
-	"e2e/internal/kubelets/cgroup.go",
-	"e2e/internal/kubelets/process.go",
-	"e2e/internal/testbed/commits.go",
-	"e2e/internal/testbed/load.go",
-	"e2e/ipvs/load_test.go",
-	"e2e/ipvs/node_test.go",
-	"e2e/neighbours/dns_test.go",
-	"e2e/nodes/kernel_times_test.go",
-	"e2e/nodes/large_test.go",
-	"e2e/nodes/main_test.go",
-	"e2e/nodes/web_test.go",
-	"e2e/outage_test.go",
-	"e2e/release/machine_test.go",
-	"e2e/rolling_test.go",
-	"e2e/scale/measure_test.go",
-	"e2e/scale/watcher_test.go",
-	"e2e/servers_test.go",
-	"e2e/soak/incidents_test.go",
-	"e2e/soak/load_test.go",
-	"e2e/soak/memory_test.go",
-	"e2e/soak/neighbour_test.go",
-	"e2e/soak/served_test.go",
-	"e2e/soak/write_test.go",
-	"e2e/upgrade_test.go",
-	"e2e/vip_test.go",
-	"e2e/web/node_test.go",
-	"internal/daemon/lifecycle_test.go",
-	"internal/logwriter/writer_test.go",
-	"internal/testkit/netlab/flow.go",
-	"internal/testkit/netlab/neighbour.go",
-	"internal/traffic/connections_test.go",
-	"test/attack_test.go",
-	"test/clock/clock_test.go",
-	"test/daemon_test.go",
-	"test/fastpath_counted_test.go",
-	"test/fastpath_returns_test.go",
-	"test/faults/load_test.go",
-	"test/faults/real_test.go",
-	"test/faults/strace_test.go",
-	"test/foreign_test.go",
-	"test/pair/load_test.go",
 }
 
 // TestSleeps: tests of all modules let time pass in bubbles alone, see [sleepsOf]. Tests of real
@@ -91,9 +34,6 @@ func TestSleeps(t *testing.T) {
 		found := sleepsOf(t, file, content(t, file))
 		if _, ok := realTime[file]; ok && len(found) > 0 {
 			delete(unused, file)
-			continue
-		}
-		if slices.Contains(pending, file) {
 			continue
 		}
 		for _, line := range found {

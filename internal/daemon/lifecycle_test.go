@@ -15,13 +15,13 @@ import (
 // slowSource knows its Node late, and that it cannot be used.
 type slowSource struct {
 	source.Source
-	takes time.Duration
+	ready chan struct{}
 }
 
 var errUnusable = errors.New("unusable")
 
 func (s slowSource) AwaitNode(context.Context) error {
-	time.Sleep(s.takes) // in a bubble
+	<-s.ready
 	return errUnusable
 }
 
@@ -31,7 +31,9 @@ func TestSlowStart(t *testing.T) {
 		t.Run(takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
-				d := &Daemon{Source: slowSource{takes: takes}, Log: slog.New(slog.NewTextHandler(&log, nil))}
+				ready := make(chan struct{})
+				time.AfterFunc(takes, func() { close(ready) })
+				d := &Daemon{Source: slowSource{ready: ready}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 				if _, err := d.prepare(t.Context()); !errors.Is(err, errUnusable) {
 					t.Errorf("got %v, want %v", err, errUnusable)
 				}

@@ -157,6 +157,7 @@ func TestClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		p.stop()
 		write(w, 1, 3)
+		synctest.Wait() // until it is stuck
 		time.AfterFunc(closeTimeout/2, p.goOn)
 		w.Close()
 		want(t, p, lines(1, 3))

@@ -59,6 +59,7 @@ func newCourse() *course {
 // after lets a time pass and returns whether connections are still open.
 func (c *course) after(d time.Duration) bool {
 	time.Sleep(d)
+	synctest.Wait()
 	return c.judge(time.Now(), func(e *Event) { c.told = append(c.told, fmt.Sprint(e.Reason, " ", e.Duration)) })
 }
 

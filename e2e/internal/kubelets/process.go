@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // starter starts a command in namespaces.
@@ -54,9 +56,7 @@ func (p *Process) Running() bool {
 // Stop sends SIGTERM, after ten seconds SIGKILL, and waits for the end.
 func (p *Process) Stop() {
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	select {
-	case <-p.done:
-	case <-time.After(10 * time.Second):
+	if await.Pace(p.done, 10*time.Second) {
 		p.Kill()
 	}
 }
@@ -90,10 +90,8 @@ func waitFor(ctx context.Context, limit time.Duration, what string, f func() err
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !await.Pace(ctx.Done(), 200*time.Millisecond) {
 			return fmt.Errorf("wait for %s: %w: %w", what, context.Cause(ctx), err)
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -121,13 +122,15 @@ func (c *Commit) note(message []byte, prefix netip.Prefix) (last bool) {
 // Next returns the next transaction, or false if there is none for some time.
 func (w *KernelWatch) Next(t testing.TB, wait time.Duration) (Commit, bool) {
 	t.Helper()
+	late, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
 	select {
 	case c, ok := <-w.Commits:
 		if !ok {
 			t.Fatal(w.err)
 		}
 		return c, true
-	case <-time.After(wait):
+	case <-late.Done():
 		return Commit{}, false
 	}
 }

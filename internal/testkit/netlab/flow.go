@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // firstPort is where the source ports of flows start: below the ephemeral
@@ -54,7 +55,7 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	// that is being forked has a copy of it. Another host may be an alias of this one.
 	for deadline := time.Now().Add(timeout); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); {
 		if h.at {
-			time.Sleep(time.Millisecond) // between two attempts
+			await.Pace(nil, time.Millisecond) // between two attempts
 			c, err = h.dialFrom(uint16(h.port.Load()), network, to, wait)
 		} else {
 			c, err = h.dialFrom(uint16(h.port.Add(1)), network, to, wait)

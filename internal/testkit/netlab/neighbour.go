@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
 
 // waitForNeighbours waits until a link receives neighbour solicitations for its
@@ -68,7 +70,7 @@ func until(wait time.Duration, ready func() (bool, error)) error {
 		if time.Now().After(deadline) {
 			return os.ErrDeadlineExceeded
 		}
-		time.Sleep(100 * time.Microsecond) // between two attempts
+		await.Pace(nil, 100*time.Microsecond) // between two attempts
 	}
 }
 
