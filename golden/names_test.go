@@ -87,7 +87,7 @@ func casePaths(t *testing.T) []string {
 	return paths
 }
 
-var variable = regexp.MustCompile(`\b(\d+|N|B)\b|\b(second|minute|hour|UNIT)\b`)
+var variable = regexp.MustCompile(`\b(\d+|N|B)\b|\b(second|minute|hour|UNIT)\b|\b(default/\w+|SERVICE)\b`)
 
 // pattern replaces what differs between sets of a kind, as in "allowed-24".
 func pattern(name string) string { return variable.ReplaceAllString(name, "*") }

@@ -59,6 +59,9 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		if s := tr.table.Set(st.Set); ok && e != nil && s.Limits != nft.NoLimits {
 			return b.limited(e.Value.Limit(s.Limits), false)
 		}
+		if ok && st.Not && tr.table.Set(st.Set).Dynamic { // the rule above has added the client
+			return b.unless(true, "in @"+st.Set)
+		}
 		return !ok || (e != nil) != st.Not
 	case nft.OverLimit:
 		return b.limited(st.Limit, true)

@@ -8,43 +8,39 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// clientLimits are the Services with limits per client. If they have too many different
-// values (4.94), the limits of the oldest Services apply. In the kernel each value is a chain and a
+// clientLimits are the Services with limits per client. If they have too many of these
+// (4.94), the limits of the oldest Services apply. In the kernel each limit is a chain and a
 // set, which the kernel walks to find one by its name, and elements with verdicts, which it
 // visits when another one is added.
 type clientLimits struct {
 	asking  map[ServiceName]*Service
-	values  map[Limits]int           // in use, each with one limit; how many Services have it
+	limits  int                      // of all of them
 	refused map[ServiceName]bool     // Services whose limits per client do not apply
 	touched map[ServiceName]*Service // since the last decision, as they were at that time
 }
 
 func newClientLimits() clientLimits {
-	return clientLimits{asking: make(map[ServiceName]*Service), values: make(map[Limits]int), touched: make(map[ServiceName]*Service)}
+	return clientLimits{asking: make(map[ServiceName]*Service), touched: make(map[ServiceName]*Service)}
 }
 
-// perClient returns each limit per client by itself.
-func (l Limits) perClient() (out []Limits) {
+// perClient returns the number of limits per client.
+func (l Limits) perClient() (n int) {
 	if l.ConnectionsPerClient > 0 {
-		out = append(out, Limits{ConnectionsPerClient: l.ConnectionsPerClient})
+		n++
 	}
 	if l.RatePerClient.Amount > 0 {
-		out = append(out, Limits{RatePerClient: l.RatePerClient})
+		n++
 	}
-	return out
+	return n
 }
 
 // ask adds a Service n times; n is 1 or -1.
 func (c *clientLimits) ask(s *Service, n int) {
-	values := s.Extra().Limits.perClient()
-	if len(values) == 0 {
+	limits := s.Extra().Limits.perClient()
+	if limits == 0 {
 		return
 	}
-	for _, v := range values {
-		if c.values[v] += n; c.values[v] == 0 {
-			delete(c.values, v)
-		}
-	}
+	c.limits += n * limits
 	if _, known := c.touched[s.Name]; !known {
 		c.touched[s.Name] = c.asking[s.Name]
 	}
@@ -53,15 +49,15 @@ func (c *clientLimits) ask(s *Service, n int) {
 	}
 }
 
-// stale reports whether other limits may apply than before: a Service that asks for the same
-// ones, with other endpoints for example, changes nothing.
+// stale reports whether other limits may apply than before: a Service that asks for as many
+// as before, with other endpoints for example, changes nothing.
 func (c *clientLimits) stale() bool {
-	if len(c.values) <= budget.ClientLimits && len(c.refused) == 0 {
+	if c.limits <= budget.ClientLimits && len(c.refused) == 0 {
 		return false
 	}
 	for name, before := range c.touched {
 		now := c.asking[name]
-		if before == nil || now == nil || before.Created != now.Created || !slices.Equal(before.Extra().Limits.perClient(), now.Extra().Limits.perClient()) {
+		if before == nil || now == nil || before.Created != now.Created || before.Extra().Limits.perClient() != now.Extra().Limits.perClient() {
 			return true
 		}
 	}
@@ -70,22 +66,20 @@ func (c *clientLimits) stale() bool {
 
 // choose returns the Services whose limits per client do not apply.
 func (c *clientLimits) choose() map[ServiceName]bool {
-	if len(c.values) <= budget.ClientLimits {
+	if c.limits <= budget.ClientLimits {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Values(c.asking), func(a, b *Service) int {
 		return cmp.Or(compareAge(a.Created, b.Created), a.Name.Compare(b.Name))
 	})
-	refused, admitted := make(map[ServiceName]bool), make(map[Limits]bool)
+	refused, admitted := make(map[ServiceName]bool), 0
 	for _, s := range all {
-		more := slices.DeleteFunc(s.Extra().Limits.perClient(), func(v Limits) bool { return admitted[v] })
-		if len(admitted)+len(more) > budget.ClientLimits {
+		n := s.Extra().Limits.perClient()
+		if admitted+n > budget.ClientLimits {
 			refused[s.Name] = true
 			continue
 		}
-		for _, v := range more {
-			admitted[v] = true
-		}
+		admitted += n
 	}
 	return refused
 }
@@ -112,5 +106,5 @@ func (s *Service) withoutClientLimits() (*Service, []Notice) {
 	extras.Limits.ConnectionsPerClient, extras.Limits.RatePerClient = 0, Rate{}
 	out.Extras = &extras
 	return &out, []Notice{notice(s.Object(), ManyLimits,
-		"limits per client do not apply: %d different values of older Services are in use: choose one of these", budget.ClientLimits)}
+		"limits per client do not apply: older Services have %d of them", budget.ClientLimits)}
 }

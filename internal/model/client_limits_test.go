@@ -30,8 +30,8 @@ func unlimitedServices(r *Router) (out []string) {
 	return out
 }
 
-// TestManyLimits: 4.94. The youngest Services with further values have no limit per
-// client; their other limits, and values in use, apply.
+// TestManyLimits: 4.94. The youngest Services beyond the budget have no limit per client, whatever its value; their other
+// limits apply.
 func TestManyLimits(t *testing.T) {
 	r, all := NewRouter(), make(map[ServiceName]ServiceState)
 	for i := range budget.ClientLimits + 2 {
@@ -41,12 +41,12 @@ func TestManyLimits(t *testing.T) {
 	same := limited(5000, Limits{ConnectionsPerClient: 50})
 	r.SetServices(all)
 	r.SetServices(map[ServiceName]ServiceState{same.Service.Name: same})
-	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0", "service-1"}) {
+	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0", "service-1", "service-2"}) {
 		t.Errorf("without limits per client are %v", got)
 	}
 	for f, want := range map[Frontend]Limits{
 		{Address: netip.MustParseAddr("10.96.0.1"), Protocol: TCP, Port: 80}:    {Connections: 7},
-		{Address: netip.MustParseAddr("10.96.0.2"), Protocol: TCP, Port: 80}:    {Connections: 7, ConnectionsPerClient: 3},
+		{Address: netip.MustParseAddr("10.96.0.3"), Protocol: TCP, Port: 80}:    {Connections: 7, ConnectionsPerClient: 4},
 		{Address: netip.MustParseAddr("10.96.19.136"), Protocol: TCP, Port: 80}: {ConnectionsPerClient: 50},
 	} {
 		if got := r.Serves(f).Service.Extra().Limits; got != want {
@@ -55,8 +55,8 @@ func TestManyLimits(t *testing.T) {
 	}
 	name := ServiceName{"default", "service-77"}
 	changes := r.SetServices(map[ServiceName]ServiceState{name: {}})
-	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0"}) || len(changes) != 2 {
-		t.Errorf("after a value has gone: without limits per client are %v, and %d frontends change", got, len(changes))
+	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0", "service-1"}) || len(changes) != 2 {
+		t.Errorf("after a limit has gone: without limits per client are %v, and %d frontends change", got, len(changes))
 	}
 }
 

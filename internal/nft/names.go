@@ -112,6 +112,12 @@ func OverSet(k model.LimitKind) string {
 	}[k]
 }
 
+// FullSet returns the name of the set that counts packets of clients for which the set of a limit of clients had no
+// room.
+func FullSet(k model.LimitKind) string {
+	return map[model.LimitKind]string{model.LimitClientRate: "full-client-rate", model.LimitClientConnections: "full-client-connections"}[k]
+}
+
 // AffinityMaps are the names of the maps of clients.
 var AffinityMaps = SetsWith(Bindings)
 

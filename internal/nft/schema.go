@@ -88,6 +88,7 @@ var Schema = []Row{
 	{Name: "clients-of-", Key: clientKey, Ranged: true},
 	{Name: "clients-of-", Shape: OfNode, Key: clientKey},
 	{Name: "over-", Key: frontendKey, Ranged: true},
+	{Name: "full-", Key: frontendKey, Ranged: true, Passing: true},
 
 	{Name: ClusterIPsSet, Key: address, Contents: Shared, Rejects: "the ClusterIP has no such port"},
 	{Name: ServiceCIDRsSet, Key: address, Interval: true, Drops: "no Service has this address of a service CIDR"},

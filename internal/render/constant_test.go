@@ -107,16 +107,16 @@ func TestAffinityTimeoutsAreElements(t *testing.T) {
 	}
 }
 
-// TestClientLimitsAreElements: 4.94. The rules that connections pass do not depend on how many
-// values of limits of clients are in use; each value adds a chain and a set, and a change of
-// another Service names none of them.
+// TestClientLimitsAreElements: 4.88, 4.94. The rules that connections pass do not depend on how many Services have limits of
+// clients; each of these adds a chain and a set, also if their values are the same, and a change of another Service names
+// none of them.
 func TestClientLimitsAreElements(t *testing.T) {
 	services := func(n int) *model.Routing {
 		s := snapshot(n, 2)
 		for i, svc := range s.Services {
 			svc.Ports[0].NodePort = uint16(30000 + i)
 			svc.Extras = &model.Extras{
-				Limits: model.Limits{ConnectionsPerClient: uint32(1 + i), RatePerClient: model.Rate{Amount: uint32(1 + i), Burst: 10}},
+				Limits: model.Limits{ConnectionsPerClient: 7, RatePerClient: model.Rate{Amount: 7, Burst: 10}},
 				Ranges: []model.PortRange{{ServicePort: model.ServicePort{Name: "10-20/udp", Protocol: model.UDP, Port: 10}, Last: 20}},
 			}
 		}
@@ -131,10 +131,10 @@ func TestClientLimitsAreElements(t *testing.T) {
 	table := delta.After.Tables[0]
 	oneRules, _ := passed(few)
 	if rules, _ := passed(table); rules != oneRules {
-		t.Errorf("with 1 value connections pass %d rules, with %d %d", oneRules, many, rules)
+		t.Errorf("with 1 Service connections pass %d rules, with %d %d", oneRules, many, rules)
 	}
 	if n := len(table.Sets) - len(few.Sets); n != 6*(many-1) {
-		t.Errorf("%d values have %d sets more than one", many, n)
+		t.Errorf("%d Services have %d sets more than one", many, n)
 	}
 	change := state.Change([]model.RouteChange{{Frontend: routing.Routes[0].Frontend, Old: &routing.Routes[0]}}, routing.NodePortAddresses)
 	if n := len(change.Before.Tables[0].Sets); n > len(few.Sets) {

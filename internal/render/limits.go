@@ -3,6 +3,8 @@ package render
 import (
 	"cmp"
 	"fmt"
+	"regexp"
+	"unique"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -12,29 +14,40 @@ import (
 // Connection limits are checked in a chain that only packets to frontends with a
 // limit reach. The limits of frontends are elements with a limit each. The limits of clients
 // need an element for each client, which packets add: the limit is in the rule that adds
-// it, so there is a chain and a set of clients for each value in use. A map leads from the
-// frontends to their chain, so that a connection passes the rule for its own limit alone,
-// and a further value is a chain, a set and elements, like a lane.
+// it, so there is a chain for each. It has a set of clients of its own: clients of one Service
+// must not use up the room of another one. A map leads from the frontends to their chain, so that a
+// connection passes the rules for its own limit alone, and a further limit is a chain, a set
+// and elements, like a lane.
 //
 // A packet that exceeds a limit is counted for its frontend and dropped: a client that
 // tries again gets its turn when there is room. More clients than [budget.LimitedClients] are
-// served without their limit: addresses can be forged, and those who forge them must not keep
-// others out, nor fill the memory.
+// served without their limit, and counted for the frontend: addresses can be forged, and those who
+// forge them must not keep others out, nor fill the memory.
 
-// clientLimit is a limit of clients. It is comparable.
+// clientLimit is a limit of the clients of a Service. It is comparable.
 type clientLimit struct {
-	kind  model.LimitKind
-	value nft.Limit
-	shape nft.Shape
+	kind    model.LimitKind
+	value   nft.Limit
+	shape   nft.Shape
+	service unique.Handle[model.ServiceName]
 }
 
 func (l clientLimit) compare(o clientLimit) int {
 	a, b := l.value, o.value
 	return cmp.Or(cmp.Compare(l.shape, o.shape), cmp.Compare(l.kind, o.kind), cmp.Compare(a.Connections, b.Connections),
-		cmp.Compare(a.Rate.Unit, b.Rate.Unit), cmp.Compare(a.Rate.Amount, b.Rate.Amount), cmp.Compare(a.Rate.Burst, b.Rate.Burst))
+		cmp.Compare(a.Rate.Unit, b.Rate.Unit), cmp.Compare(a.Rate.Amount, b.Rate.Amount), cmp.Compare(a.Rate.Burst, b.Rate.Burst),
+		l.owner().Compare(o.owner()))
 }
 
-// name returns the name of the chain, for example "client-rate-10-second-20".
+// owner returns the Service; the zero value has none.
+func (l clientLimit) owner() (s model.ServiceName) {
+	if l != (clientLimit{}) {
+		s = l.service.Value()
+	}
+	return s
+}
+
+// name returns the name of the chain, for example "client-rate-10-second-20-default/web".
 func (l clientLimit) name() string { return l.shape.Chain("client-" + l.suffix()) }
 
 // clients returns the name of the set of clients, which each shape has.
@@ -42,22 +55,38 @@ func (l clientLimit) clients() string {
 	return nft.SetID{Name: "clients-of-" + l.suffix(), Shape: l.shape}.String()
 }
 
+// suffix returns what the names of the chain and of the set end with.
 func (l clientLimit) suffix() string {
 	if r := l.value.Rate; l.kind == model.LimitClientRate {
-		return fmt.Sprintf("rate-%d-%s-%d", r.Amount, r.Unit, r.Burst)
+		return fmt.Sprintf("rate-%d-%s-%d-%s", r.Amount, r.Unit, r.Burst, nameIn(l.owner()))
 	}
-	return fmt.Sprintf("connections-%d", l.value.Connections)
+	return fmt.Sprintf("connections-%d-%s", l.value.Connections, nameIn(l.owner()))
 }
 
-// chain returns the chain that drops what exceeds the limit. The last lookup counts.
+// plainName is what a name of nf_tables may have of the name of a Service, in both parts at most half of the length.
+var plainName = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,63}$`)
+
+// nameIn returns what names a Service in a name of nf_tables: names in files may have other characters than
+// nft reads, and be longer.
+func nameIn(s model.ServiceName) string {
+	if text := s.String(); plainName.MatchString(text) {
+		return text
+	}
+	return fmt.Sprintf("%016x", hash(s.Namespace, s.Name).sum())
+}
+
+// chain returns the chain that drops what exceeds the limit, and counts connections of clients that are not in the
+// set afterwards: it was full. The last lookup of a rule counts.
 //
-//	update @clients-of-rate-10-second-20 { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
+//	update @clients-of-rate-10-second-20-default/web { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
 //	  ip daddr . meta l4proto . th dport @over-client-rate drop
+//	ip daddr . meta l4proto . th dport . ip saddr != @clients-of-rate-10-second-20-default/web ip daddr . meta l4proto . th dport @full-client-rate
 func (l clientLimit) chain(observe model.Observe) *nft.Chain {
-	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{{
-		nft.OverLimit{Set: l.clients(), Key: append(dialled[l.shape][:3:3], nft.SourceAddress), Limit: l.value},
-		to(l.shape, nft.OverSet(l.kind)), refusal(observe, model.OverReason(l.kind), l.shape),
-	}}}
+	key := append(dialled[l.shape][:3:3], nft.SourceAddress)
+	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{
+		{nft.OverLimit{Set: l.clients(), Key: key, Limit: l.value}, to(l.shape, nft.OverSet(l.kind)), refusal(observe, model.OverReason(l.kind), l.shape)},
+		{nft.InSet{Key: key, Set: l.clients(), Not: true}, to(l.shape, nft.FullSet(l.kind))},
+	}}
 }
 
 // set returns the set of clients.
@@ -107,7 +136,8 @@ func (c *composer) limits(r *model.Route) {
 		c.use(option{kind: limiting, shape: shape.InSets(), limit: kind})
 		e := nft.Element{Key: key, Value: nft.LimitValue(value)}
 		if isOfClients(kind) {
-			l := clientLimit{kind, value, shape}
+			l := clientLimit{kind, value, shape, unique.Make(r.Service.Name)}
+			add(nft.FullSet(kind), nft.Element{Key: key})
 			c.part.lanes = append(c.part.lanes, laneUse{limits: l})
 			e.Value = nft.Value{Verdict: nft.Verdict{Action: nft.Jump, Chain: l.name()}}
 		}
@@ -143,7 +173,9 @@ func limitSets(of nft.Shape, o options) (out []*nft.Set) {
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
 		}
-		out = append(out, s, counted(of.Set(nft.OverSet(kind)), true))
+		if out = append(out, s, counted(of.Set(nft.OverSet(kind)), true)); isOfClients(kind) {
+			out = append(out, counted(of.Set(nft.FullSet(kind)), true))
+		}
 	}
 	return out
 }
