@@ -23,6 +23,7 @@ const (
 	SyncFailed            = "SyncFailed"         // the last one
 	ChangesPending        = "ChangesPending"     // for too long
 	AffinityFull          = "AffinityFull"       // nearly
+	LimitFull             = "LimitFull"          // of clients
 	RulesChanged          = "RulesChanged"       // by another program, and repaired
 	DrainFileUnusable     = "DrainFileUnusable"  // its last list is in force
 	DrainsUnknown         = "DrainsUnknown"      // the same, without a last list
@@ -63,6 +64,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.Quarantined), "the kernel refuses the rules for the Service: those that it had before stay, and all other Services are served"},
 	{RulesChanged, "another program changed the rules within the last hour; nftproxy repaired them"},
 	{AffinityFull, "further clients are served but not remembered: raise --affinity-size"},
+	{LimitFull, "further clients are served without their limit: limit all clients together as well, or find who opens so many connections"},
 	{ConntrackFull, "the kernel drops new connections when its table of connections is full"},
 	{ForwardingOff, "connections from other machines do not reach endpoints on other machines or in pods"},
 	{ForwardingFiltered, "a filter drops connections to endpoints"},
@@ -93,7 +95,7 @@ var classes = []struct{ reason, text string }{
 	{ConnectionsRefused, "connections are refused: see whether a program listens on the port of the endpoints, and on which addresses; where only one client fails, look at it first"},
 	{ConnectionsUnanswered, "connections are not answered: see whether the endpoints run, whether a filter drops the packets, and whether their answers return through this node; where only one client fails, look at it first"},
 	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},
-	{string(model.ManyLimits), "limits per client do not apply: older Services have too many different values"},
+	{string(model.ManyLimits), "limits per client do not apply: older Services have too many of them"},
 	{string(model.ManySlots), "tables of the scheduler maglev are smaller than asked for, or replaced by source-hash: their slots have a budget"},
 	{string(model.SmallTable), "the shares of endpoints differ: the table of the scheduler maglev has few slots for them"},
 	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},

@@ -231,7 +231,7 @@ func (w *work) follow() {
 	if w.node.EndpointCounters {
 		w.metrics.FollowEndpoints(w.status.EndpointTotals)
 	}
-	w.metrics.FollowLimits(w.status.LimitCounts)
+	w.metrics.FollowLimits(w.status.LimitCounts, w.status.UnlimitedCounts)
 	if w.node.Observe.Refusals() {
 		w.metrics.FollowRefusals(w.status.RefusalCounts)
 	}

@@ -71,9 +71,10 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowEndpoints(func() ([]report.EndpointTotal, int, error) {
 		return []report.EndpointTotal{{Endpoint: netip.MustParseAddrPort("10.1.1.2:8080"), Connections: 4}}, 1, nil
 	})
-	s.FollowLimits(func() ([]report.LimitCount, error) {
-		return []report.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Dropped: 1}}, nil
-	})
+	limits := func() ([]report.LimitCount, error) {
+		return []report.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Connections: 1}}, nil
+	}
+	s.FollowLimits(limits, limits)
 	s.FollowRefusals(func() ([]report.RefusalCount, error) { return []report.RefusalCount{{Refused: 1}}, nil })
 	s.FollowMachine(func() (problems, warnings map[string]int) {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 )
 
-// TestLimitedConnections: 4.92. What each kind of limit has dropped has series of its own,
+// TestLimitedConnections: 4.88, 4.92. What each kind of limit has dropped, and what it had no room for, has series of its own,
 // by service port, family and kind of frontend. They are absent if it cannot be read.
 func TestLimitedConnections(t *testing.T) {
 	s := newSet()
@@ -16,12 +16,15 @@ func TestLimitedConnections(t *testing.T) {
 	var counts []report.LimitCount
 	want := make(map[string]float64)
 	for k, name := range model.LimitKinds {
-		counts = append(counts, report.LimitCount{Port: media, Family: model.IPv6, Kind: model.LoadBalancerIP, Limit: model.LimitKind(k), Dropped: uint64(10 + k)})
-		want[`nftproxy_service_connections_limited_total{frontend="LoadBalancerIP",ip_family="IPv6",limit="`+name+
-			`",namespace="default",port="10000-20000/udp",protocol="UDP",service="media"}`] = float64(10 + k)
+		counts = append(counts, report.LimitCount{Port: media, Family: model.IPv6, Kind: model.LoadBalancerIP, Limit: model.LimitKind(k), Connections: uint64(10 + k)})
+		for _, metric := range []string{"limited", "unlimited"} {
+			want[`nftproxy_service_connections_`+metric+`_total{frontend="LoadBalancerIP",ip_family="IPv6",limit="`+name+
+				`",namespace="default",port="10000-20000/udp",protocol="UDP",service="media"}`] = float64(10 + k)
+		}
 	}
 	var problem error
-	s.FollowLimits(func() ([]report.LimitCount, error) { return counts, problem })
+	read := func() ([]report.LimitCount, error) { return counts, problem }
+	s.FollowLimits(read, read)
 	expect(t, scrape(t, s, "/metrics"), want)
 	problem = errors.New("no permission")
 	for series := range want {

@@ -20,11 +20,13 @@ type counterCache struct {
 	countsRefusals bool
 	log            *slog.Logger
 
-	reading  sync.Mutex // guards the kernel connection, counts, limits and refusals
-	counts   counts
-	limits   limitCounts
-	refusals refusalCounts
-	carried  carried
+	reading   sync.Mutex // guards the kernel connection, counts, limits and refusals
+	counts    counts
+	limits    limitCounts // what limits have dropped
+	unlimited limitCounts // connections of clients that limits had no room for
+	begun     bool        // these were read once; only Observe uses it
+	refusals  refusalCounts
+	carried   carried
 }
 
 // counts sums up the kernel's counters. These are reset when the verdict of their

@@ -94,6 +94,7 @@ func (idleKernel) EndpointCounts([]model.Frontend) ([]counters.Endpoint, error) 
 }
 
 func (idleKernel) LimitDrops() ([]counters.Limit, error) { return nil, nil }
+func (idleKernel) Unlimited() ([]counters.Limit, error)  { return nil, nil }
 func (idleKernel) Refusals() ([]counters.Refusal, error) { return nil, nil }
 
 // TestManyAsk: two requests are answered concurrently; further ones get an error.

@@ -2,17 +2,24 @@ package report
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// limitCounts sums up what limits have dropped, by service port. As with [counts], the
+// limitCounts sums up what limits have dropped, or had no room for, by service port. As with [counts], the
 // kernel's counters may start again.
 type limitCounts struct {
-	seen  map[limitCounter]uint64 // in the kernel, at the last reading
+	seen  map[limitCounter]uint64 // in the kernel, at the last reading; nil: there was none
 	ports map[limitOwner]uint64
+	grown map[limitOwner]time.Time // the reading that last found a higher count than the one before
 }
 
 type limitCounter struct {
@@ -26,14 +33,14 @@ type limitOwner struct {
 }
 
 // add adds a reading, and removes service ports without the limit.
-func (c *limitCounts) add(reading []counters.Limit, routes []model.Route) {
+func (c *limitCounts) add(reading []counters.Limit, routes []model.Route, now time.Time) {
 	owners := make(map[model.FrontendID]owner)
 	for i := range routes {
 		if r := &routes[i]; r.Service.Extra().Limits != (model.Limits{}) {
 			owners[r.Frontend.ID()] = ownerOf(r)
 		}
 	}
-	seen, ports := make(map[limitCounter]uint64, len(reading)), make(map[limitOwner]uint64)
+	seen, ports, grown := make(map[limitCounter]uint64, len(reading)), make(map[limitOwner]uint64), make(map[limitOwner]time.Time)
 	for _, d := range reading {
 		o, ok := owners[d.Frontend]
 		if !ok {
@@ -46,27 +53,21 @@ func (c *limitCounts) add(reading []counters.Limit, routes []model.Route) {
 			ports[port] = c.ports[port]
 		}
 		ports[port] += growth
+		if at, ok := c.grown[port]; ok {
+			grown[port] = at
+		}
+		if growth > 0 && c.seen != nil { // else it may have grown before the start of the process
+			grown[port] = now
+		}
 	}
-	c.seen, c.ports = seen, ports
+	c.seen, c.ports, c.grown = seen, ports, grown
 }
 
-// LimitCount is the number of new connections that a limit has dropped.
-type LimitCount struct {
-	Port    model.PortName
-	Family  model.Family
-	Kind    model.Kind // of the frontends
-	Limit   model.LimitKind
-	Dropped uint64
-}
-
-// LimitCounts returns the packets that limits of the service ports of the node have dropped,
-// sorted.
-func (s *counterCache) LimitCounts() ([]LimitCount, error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	reading, err := s.kernel.LimitDrops()
+// read adds what a reader returns. s.reading is locked.
+func (c *limitCounts) read(s *counterCache, read func() ([]counters.Limit, error), now time.Time) error {
+	reading, err := read()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var routes []model.Route
 	if len(reading) > 0 { // few nodes have any
@@ -74,13 +75,78 @@ func (s *counterCache) LimitCounts() ([]LimitCount, error) {
 			routes = routing.Routes
 		}
 	}
-	s.limits.add(reading, routes)
-	out := make([]LimitCount, 0, len(s.limits.ports))
-	for k, n := range s.limits.ports {
+	c.add(reading, routes, now)
+	return nil
+}
+
+// beginLimits reads what limits had no room for before this process watched them, and reports whether it is known.
+func (s *counterCache) beginLimits() bool {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return s.unlimited.seen != nil || s.unlimited.read(s, s.kernel.Unlimited, time.Now()) == nil
+}
+
+// LimitCount is the number of new connections that a limit has dropped, or had no room for.
+type LimitCount struct {
+	Port        model.PortName
+	Family      model.Family
+	Kind        model.Kind // of the frontends
+	Limit       model.LimitKind
+	Connections uint64
+}
+
+// LimitCounts returns the packets that limits of the service ports of the node have dropped,
+// sorted.
+func (s *counterCache) LimitCounts() ([]LimitCount, error) {
+	return s.limitCounts(&s.limits, s.kernel.LimitDrops)
+}
+
+// UnlimitedCounts returns the packets of clients that limits of clients had no room for, sorted.
+func (s *counterCache) UnlimitedCounts() ([]LimitCount, error) {
+	return s.limitCounts(&s.unlimited, s.kernel.Unlimited)
+}
+
+func (s *counterCache) limitCounts(c *limitCounts, read func() ([]counters.Limit, error)) ([]LimitCount, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := c.read(s, read, time.Now()); err != nil {
+		return nil, err
+	}
+	out := make([]LimitCount, 0, len(c.ports))
+	for k, n := range c.ports {
 		out = append(out, LimitCount{k.port, k.family, k.kind, k.limit, n})
 	}
 	slices.SortFunc(out, func(a, b LimitCount) int {
 		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Limit, b.Limit))
 	})
 	return out, nil
+}
+
+// fullTime is how long a limit without room for a client remains a problem.
+const fullTime = 10 * time.Minute
+
+// addFullLimits reads which limits of clients had no room for some, and adds a problem for each Service, limit and family.
+// s.reading is locked.
+func (s *counterCache) addFullLimits(r *report, now time.Time) error {
+	if err := s.unlimited.read(s, s.kernel.Unlimited, now); err != nil {
+		return err
+	}
+	type full struct {
+		service model.ServiceName
+		limit   model.LimitKind
+		family  model.Family
+	}
+	passed := make(map[full]uint64)
+	for o, at := range s.unlimited.grown {
+		if now.Sub(at) < fullTime {
+			passed[full{o.port.Service, o.limit, o.family}] += s.unlimited.ports[o]
+		}
+	}
+	for _, f := range slices.SortedFunc(maps.Keys(passed), func(a, b full) int {
+		return cmp.Or(a.service.Compare(b.service), cmp.Compare(a.limit, b.limit), cmp.Compare(a.family, b.family))
+	}) {
+		r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(f.service), Reason: api.LimitFull, Message: fmt.Sprintf(
+			"the limit %s remembers %d clients over %s; %s of others passed without it", f.limit, budget.LimitedClients, f.family, terminal.Count(int(passed[f]), "connection"))})
+	}
+	return nil
 }

@@ -1,11 +1,14 @@
 package report
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -40,7 +43,7 @@ func TestLimitCounts(t *testing.T) {
 		{"no limits", nil, nil, nil},
 		{"limits again", []counters.Limit{drops(one, 2)}, routes, []uint64{2}},
 	} {
-		c.add(step.reading, step.routes)
+		c.add(step.reading, step.routes, time.Time{})
 		var got []uint64
 		for k, n := range c.ports {
 			got = append(got, n)
@@ -51,5 +54,58 @@ func TestLimitCounts(t *testing.T) {
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
+	}
+}
+
+// fullKernel counts connections of clients that a limit had no room for.
+type fullKernel struct {
+	KernelReader
+	counts []counters.Limit
+	err    error
+}
+
+func (k *fullKernel) Unlimited() ([]counters.Limit, error) { return k.counts, k.err }
+
+// TestFullLimit: 4.88. A limit that had no room for clients is a problem of the Service for ten minutes after that was last
+// seen, not because of what was counted before the start of the process.
+func TestFullLimit(t *testing.T) {
+	service := &model.Service{Name: model.ServiceName{Namespace: "shop", Name: "web"}, Extras: &model.Extras{Limits: model.Limits{ConnectionsPerClient: 7}}}
+	f := model.Frontend{Address: netip.MustParseAddr("203.0.113.1"), Protocol: model.TCP, Port: 80}
+	routing := &model.Routing{Routes: []model.Route{{Frontend: f, Kind: model.LoadBalancerIP, Service: service, Port: &model.ServicePort{Protocol: model.TCP, Port: 80}}}}
+	kernel := &fullKernel{}
+	s := counterCache{kernel: kernel, routing: func() *model.Routing { return routing }}
+	now := time.Now()
+	problems := func(after time.Duration, counted uint64) (out []api.Problem) {
+		t.Helper()
+		kernel.counts = []counters.Limit{{Frontend: f.ID(), Kind: model.LimitClientConnections, Packets: counted}}
+		now = now.Add(after)
+		r := &report{}
+		if err := s.addFullLimits(r, now); err != nil {
+			t.Fatal(err)
+		}
+		return r.Problems
+	}
+	kernel.err = errors.New("no memory")
+	if s.beginLimits() {
+		t.Error("what was counted before is known without an answer")
+	}
+	kernel.err, kernel.counts = nil, []counters.Limit{{Frontend: f.ID(), Kind: model.LimitClientConnections, Packets: 5}}
+	if !s.beginLimits() {
+		t.Error("what was counted before is not known")
+	}
+	if got := problems(0, 5); got != nil {
+		t.Errorf("problems %+v of an earlier time", got)
+	}
+	want := []api.Problem{{Object: "Service shop/web", Reason: api.LimitFull, Message: "the limit connections-per-client remembers 65536 clients over IPv4; 8 connections of others passed without it"}}
+	for _, after := range []time.Duration{time.Second, fullTime - time.Second} {
+		if diff := cmp.Diff(want, problems(after, 8)); diff != "" {
+			t.Errorf("%s later (-want +got):\n%s", after, diff)
+		}
+	}
+	if got := problems(2*time.Second, 8); got != nil {
+		t.Errorf("problems %+v after the time", got)
+	}
+	if got := problems(time.Second, 1); len(got) != 1 { // the counter has begun again
+		t.Errorf("problems %+v, want one", got)
 	}
 }

@@ -90,6 +90,7 @@ type KernelReader interface {
 	FrontendCounts() ([]counters.Frontend, error)
 	EndpointCounts([]model.Frontend) ([]counters.Endpoint, error)
 	LimitDrops() ([]counters.Limit, error)
+	Unlimited() ([]counters.Limit, error)
 	Refusals() ([]counters.Refusal, error)
 }
 
@@ -128,6 +129,9 @@ func New(c Config) *Server {
 func (s *Server) Observe(o *agent.Sync) {
 	s.carried.synced()
 	s.history.observe(o)
+	if o.Err == nil && !s.begun && s.kernel != nil {
+		s.begun = s.beginLimits()
+	}
 }
 
 // observed returns the last sync and, after the first successful one, the agent's
@@ -160,7 +164,7 @@ func (s *Server) report(filter *api.Filter) (*report, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	refused, err := s.refused()
-	if err := errors.Join(err, r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
+	if err := errors.Join(err, r.addAffinity(s.config.Kernel), s.count(routing), s.addFullLimits(r, now)); err != nil {
 		return nil, err
 	}
 	r.Refused = refused

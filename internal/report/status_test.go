@@ -414,6 +414,7 @@ func TestFetchEverywhere(t *testing.T) {
 type broken struct{ report.KernelReader }
 
 func (broken) AffinityUse() ([]kernel.AffinityUse, error) { return nil, errors.New("no memory") }
+func (broken) Unlimited() ([]counters.Limit, error)       { return nil, errors.New("no memory") }
 
 func TestServerWithoutKernel(t *testing.T) {
 	n := newNode(t, 1)
