@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"slices"
 	"strings"
@@ -15,10 +16,18 @@ import (
 // that is no real time; outside of one, a test with them passes on a fast machine only, or is slow.
 var timers = []string{"Sleep", "After", "AfterFunc", "NewTicker", "NewTimer", "Tick"}
 
+// spans are the functions of testkit/await that let real time pass. Load on a real kernel needs them,
+// and so the tests of test and e2e do.
+var spans = []string{"Pace", "Span", "Ticks"}
+
 // realTime are the files of tests that may let real time pass, and why.
 var realTime = map[string]string{
-	"internal/testkit/netlab/flow.go": "the time of a dialer begins with its first packet, which no deadline of a context does",
-	"internal/testkit/await/await.go": "tests of sockets, files and processes wait here, for an event and with a deadline",
+	"internal/testkit/netlab/flow.go":      "the time of a dialer begins with its first packet, which no deadline of a context does",
+	"internal/testkit/await/await.go":      "tests of sockets, files and processes wait here, for an event and with a deadline",
+	"internal/probe/bench_test.go":         "a benchmark measures what checks take in some seconds",
+	"internal/daemon/config_watch_test.go": "a change of a file must not end the watch: nothing happens that could be waited for",
+	"cmd/nftproxy/drain_test.go":           "a command must not end before a connection does",
+	"cmd/nftproxy/top_test.go":             "a client dials a Service at a steady pace, which top shows",
 }
 
 // TestSleeps: tests of all modules let time pass in bubbles alone, see [sleepsOf]. Tests of real
@@ -58,7 +67,7 @@ func sleepsOf(t *testing.T, name, text string) (found []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock, bubbles := importedAs(file, "time"), importedAs(file, "testing/synctest")
+	clock, bubbles, wait := importedAs(file, "time"), importedAs(file, "testing/synctest"), importedAs(file, module+"testkit/await")
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && calls(f, bubbles, "Wait") && !calls(f, bubbles, "Test") {
 			continue
@@ -67,13 +76,18 @@ func sleepsOf(t *testing.T, name, text string) (found []string) {
 			if call, ok := n.(*ast.CallExpr); ok && isOf(call.Fun, bubbles, "Test") {
 				return false
 			}
-			if isOf(n, clock, timers...) {
-				found = append(found, fmt.Sprintf("%s: time.%s", set.Position(n.Pos()), n.(*ast.SelectorExpr).Sel.Name))
+			if isOf(n, clock, timers...) || isOf(n, wait, spans...) && !forLoad(name) {
+				found = append(found, fmt.Sprintf("%s: %s", set.Position(n.Pos()), types.ExprString(n.(ast.Expr))))
 			}
 			return true
 		})
 	}
 	return found
+}
+
+// forLoad reports whether the tests of a file put load on a real kernel.
+func forLoad(file string) bool {
+	return strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "e2e/")
 }
 
 // TestSleepsOf: which places the rule finds.
@@ -89,6 +103,12 @@ func TestSleepsOf(t *testing.T) {
 		found := sleepsOf(t, "x_test.go", "package x; import (\"testing/synctest\"; \"time\"); "+c.code)
 		if got := strings.Join(found, "\n"); !strings.HasSuffix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	const paced = `package x; import "github.com/nftproxy/nftproxy/internal/testkit/await"; func wait() { await.Span(1); await.Until(nil, nil) }`
+	for file, want := range map[string]int{"internal/x_test.go": 1, "cmd/x_test.go": 1, "test/x_test.go": 0, "e2e/soak/x_test.go": 0} {
+		if found := sleepsOf(t, file, paced); len(found) != want {
+			t.Errorf("a span in %s: %q", file, found)
 		}
 	}
 	renamed := sleepsOf(t, "x_test.go", `package x; import clock "time"; func wait() { clock.Sleep(1) }`)

@@ -63,15 +63,15 @@ func awaitAll(addrs []netip.Prefix, ready func(netip.Addr) (bool, error)) error 
 
 // until waits until something is ready.
 func until(wait time.Duration, ready func() (bool, error)) error {
-	for deadline := time.Now().Add(wait); ; {
-		if ok, err := ready(); ok || err != nil {
-			return err
+	var failed error
+	err := await.Poll(wait, 100*time.Microsecond, func() error {
+		ok, err := ready()
+		if failed = err; ok || err != nil {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			return os.ErrDeadlineExceeded
-		}
-		await.Pace(nil, 100*time.Microsecond) // between two attempts
-	}
+		return os.ErrDeadlineExceeded
+	})
+	return errors.Join(failed, err)
 }
 
 // joinedGroups returns the IPv6 multicast groups of a link.
