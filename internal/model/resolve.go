@@ -124,7 +124,7 @@ const (
 	NoPingAddress     Reason = "NoPingAddress"     // no address of the node can answer echo requests
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
 	NoLimits          Reason = "NoLimits"          // the kernel cannot limit connections
-	ManyLimits        Reason = "ManyLimits"        // limits per client have too many different values
+	ManyLimits        Reason = "ManyLimits"        // there are too many limits per client
 	ManySlots         Reason = "ManySlots"         // tables of the scheduler maglev are smaller than asked for
 	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug

@@ -63,7 +63,7 @@ func (l clientLimit) suffix() string {
 	return fmt.Sprintf("connections-%d-%s", l.value.Connections, nameIn(l.owner()))
 }
 
-// plainName is what a name of nf_tables may have of the name of a Service, in both parts at most half of the length.
+// plainName matches the name of a Service that nft reads as a part of a name of nf_tables, and that is short enough.
 var plainName = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,63}$`)
 
 // nameIn returns what names a Service in a name of nf_tables: names in files may have other characters than
