@@ -172,6 +172,7 @@ func TestClusterList(t *testing.T) {
 		time.Sleep(aWhile)
 		(<-watches).Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 		time.Sleep(aWhile)
+		synctest.Wait()
 		if want := []string{`version "", limit 0`, `version "7", limit 0`, `version "7", limit 0`}; !slices.Equal(asked, want) {
 			t.Errorf("lists of Services: %q, want %q", asked, want)
 		}

@@ -27,6 +27,7 @@ const (
 // the name in the kubeconfig.
 type Dialer struct {
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	lookup    func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	mu        sync.Mutex
 	endpoints func(netip.AddrPort) []netip.AddrPort // nil: none are known
 	failed    map[string]time.Time                  // addresses, by their last failure
@@ -34,7 +35,11 @@ type Dialer struct {
 
 // NewDialer returns a dialer that knows no endpoints yet.
 func NewDialer() *Dialer {
-	return &Dialer{dial: (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext, failed: make(map[string]time.Time)}
+	return &Dialer{
+		dial:   (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		lookup: net.DefaultResolver.LookupNetIP,
+		failed: make(map[string]time.Time),
+	}
 }
 
 // Follow sets the source of endpoints.
@@ -78,7 +83,10 @@ func (d *Dialer) try(ctx context.Context, network, address string, more, others 
 	}
 	h := &heard{Conn: c, silent: func() { d.avoid(address) }}
 	if others && !d.hasFailed(address) {
-		h.limit = time.AfterFunc(dialTimeout, func() { _ = h.Close() })
+		h.limit = time.AfterFunc(dialTimeout, func() { // does not read limit, which may not be set yet
+			h.once.Do(h.silent)
+			_ = h.Conn.Close()
+		})
 	}
 	return h, nil
 }
@@ -93,7 +101,7 @@ func (d *Dialer) candidates(ctx context.Context, address string) []string {
 	if endpoints == nil {
 		return out
 	}
-	for _, to := range resolve(ctx, address) {
+	for _, to := range d.resolve(ctx, address) {
 		for _, e := range endpoints(to) {
 			if !slices.Contains(out, e.String()) {
 				out = append(out, e.String())
@@ -129,7 +137,7 @@ func (d *Dialer) hasFailed(address string) bool {
 }
 
 // resolve returns the addresses of a host and port; none if its name is unknown.
-func resolve(ctx context.Context, address string) (out []netip.AddrPort) {
+func (d *Dialer) resolve(ctx context.Context, address string) (out []netip.AddrPort) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil
@@ -140,7 +148,7 @@ func resolve(ctx context.Context, address string) (out []netip.AddrPort) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	addresses, err := d.lookup(ctx, "ip", host)
 	if err != nil {
 		return nil
 	}

@@ -37,6 +37,10 @@ func TestDialer(t *testing.T) {
 	refused := errors.New("refused")
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDialer()
+		d.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) { // no name is known
+			a, err := netip.ParseAddr(host)
+			return []netip.Addr{a}, err
+		}
 		var dialed []string
 		down := map[string]bool{}
 		d.dial = dialerOf(func(address string) error {

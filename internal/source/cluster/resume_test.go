@@ -29,7 +29,7 @@ var listAt = map[string]string{
 
 // unstable is an API server behind a load balancer. It has no objects.
 type unstable struct {
-	mu      sync.Mutex
+	mu      sync.Mutex                     // a test in a bubble holds it, except in pass
 	failure func() (*http.Response, error) // of requests; nil: the server answers
 	ends    []context.CancelCauseFunc      // of the open watches
 	counts  map[string]int                 // requests
@@ -57,6 +57,14 @@ func (u *unstable) RoundTrip(r *http.Request) (*http.Response, error) {
 	context.AfterFunc(ctx, func() { events.CloseWithError(context.Cause(ctx)) })
 	answer.Body = body
 	return answer, nil
+}
+
+// pass lets clients of the server run for a time.
+func (u *unstable) pass(d time.Duration) {
+	u.mu.Unlock()
+	defer u.mu.Lock()
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // TestWatchesResume: while no API server can be reached, whatever a load balancer
@@ -92,8 +100,10 @@ func TestWatchesResume(t *testing.T) {
 				c := New(client, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
+				server.mu.Lock()
+				defer server.mu.Unlock()
 				go func() { defer close(done); check(t, c.Run(ctx, func() {})) }()
-				time.Sleep(time.Minute)
+				server.pass(time.Minute)
 				if n := server.counts["everything"]; n != 4 {
 					t.Fatalf("%d requests for everything at the start, want 4", n)
 				}
@@ -101,12 +111,12 @@ func TestWatchesResume(t *testing.T) {
 				for _, end := range server.ends {
 					end(io.ErrUnexpectedEOF)
 				}
-				time.Sleep(10 * time.Minute)
+				server.pass(10 * time.Minute)
 				if n := server.counts["resumed"]; n < 20 {
 					t.Errorf("watches were tried %d times, want more", n)
 				}
 				server.failure, server.counts["resumed"] = nil, 0
-				time.Sleep(2 * time.Minute)
+				server.pass(2 * time.Minute)
 				if n := server.counts["resumed"]; n != 4 {
 					t.Errorf("%d watches resumed, want 4", n)
 				}
@@ -114,6 +124,7 @@ func TestWatchesResume(t *testing.T) {
 					t.Errorf("everything was read again, by %d requests", n-4)
 				}
 				cancel()
+				server.pass(0)
 				<-done
 			})
 		})
