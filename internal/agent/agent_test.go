@@ -87,6 +87,7 @@ type fixture struct {
 	period  time.Duration // MinSyncPeriod
 	retry   time.Duration // SyncPeriod
 	observe []func(*Sync)
+	turn    atomic.Int64 // orders what a test and its observers do, see pass
 	// addresses are those of the node's interfaces; nil: they do not matter.
 	addresses  func() ([]netip.Addr, error)
 	interfaces *host.Interfaces // which knows them
@@ -150,6 +151,13 @@ func (f *fixture) run(ctx context.Context) error {
 // start runs the agent in the background until the test ends, in a bubble.
 func (f *fixture) start(t *testing.T) {
 	f.background(t)
+	synctest.Wait()
+}
+
+// pass lets time pass, in a bubble. Observers that load turn come after what the test did before.
+func (f *fixture) pass(d time.Duration) {
+	f.turn.Add(1)
+	time.Sleep(d)
 	synctest.Wait()
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,35 +14,35 @@ func TestBeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
 		block := make(chan struct{})
-		hangs := false
+		var hangs atomic.Bool
 		f.observe = append(f.observe, func(*Sync) {
-			if hangs {
+			if hangs.Load() {
 				<-block
 			}
 		})
 		f.make()
-		beats := 0
-		f.agent.Beat, f.agent.BeatPeriod = func() { beats++ }, time.Second
+		var beats atomic.Int64 // goroutines of a sync report, too
+		f.agent.Beat, f.agent.BeatPeriod = func() { beats.Add(1) }, time.Second
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- f.agent.Run(ctx) }()
-		count := func(d time.Duration) int {
-			before := beats
+		count := func(d time.Duration) int64 {
+			before := beats.Load()
 			time.Sleep(d)
 			synctest.Wait()
-			return beats - before
+			return beats.Load() - before
 		}
 		synctest.Wait()
 		if got := count(time.Minute); got != 60 {
 			t.Errorf("at rest: %d beats in a minute, want 60", got)
 		}
-		hangs = true
+		hangs.Store(true)
 		f.agent.Changed()
 		synctest.Wait()
 		if got := count(time.Hour); got != 0 {
 			t.Errorf("while a sync hangs: %d beats", got)
 		}
-		hangs = false
+		hangs.Store(false)
 		close(block)
 		if got := count(time.Minute); got < 60 {
 			t.Errorf("after that: %d beats in a minute", got)

@@ -35,7 +35,10 @@ func scratch(process string) kernel.Intervention {
 func drifted() (f *fixture, syncs *[]Sync) {
 	f, syncs = newFixture(), new([]Sync)
 	f.kernel.rules = render.Render(model.Resolve(snapshot(), model.Config{NodeName: "node-1"}))
-	f.observe = append(f.observe, func(s *Sync) { *syncs = append(*syncs, *s) })
+	f.observe = append(f.observe, func(s *Sync) {
+		f.turn.Load()
+		*syncs = append(*syncs, *s)
+	})
 	return f, syncs
 }
 
@@ -47,12 +50,11 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 		f.start(t)
 		f.kernel.rules = nil
 		f.agent.Drifted(flush("firewalld"))
-		time.Sleep(settling - time.Nanosecond)
-		if synctest.Wait(); len(*syncs) != 1 {
+		f.pass(settling - time.Nanosecond)
+		if len(*syncs) != 1 {
 			t.Error("another nftproxy may be in the middle of a change")
 		}
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
+		f.pass(time.Nanosecond)
 		if len(*syncs) != 2 || f.kernel.commits != 1 {
 			t.Fatalf("%d syncs, %d commits", len(*syncs), f.kernel.commits)
 		}
@@ -65,7 +67,7 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 				t.Errorf("the log does not say %q: %s", want, f.log)
 			}
 		}
-		time.Sleep(30 * time.Minute)
+		f.pass(30 * time.Minute)
 		if len(*syncs) != 2 {
 			t.Errorf("%d syncs, although nothing happens any more", len(*syncs))
 		}
@@ -81,6 +83,7 @@ func TestVanishedTablesReturn(t *testing.T) {
 			since := time.Time{} // when the tables vanished that are not back
 			longest, repairs := time.Duration(0), 0
 			f.observe = append(f.observe, func(s *Sync) {
+				f.turn.Load()
 				if !since.IsZero() && len(s.Interventions) > 0 {
 					longest, repairs = max(longest, time.Since(since)), repairs+1
 					since = time.Time{}
@@ -89,11 +92,11 @@ func TestVanishedTablesReturn(t *testing.T) {
 			f.start(t)
 			for range 100 { // until repairs of elements come once a minute
 				f.agent.Drifted(scratch("fighter"))
-				time.Sleep(5 * time.Second)
+				f.pass(5 * time.Second)
 			}
 			f.agent.Drifted(scratch("fighter"))
 			synctest.Wait()
-			for start := time.Now(); time.Since(start) < 10*time.Minute; time.Sleep(distance) {
+			for start := time.Now(); time.Since(start) < 10*time.Minute; f.pass(distance) {
 				f.kernel.hold(nil)
 				if since.IsZero() {
 					since = time.Now()
@@ -124,7 +127,7 @@ func TestMissedInterventions(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, syncs := drifted()
 			f.start(t)
-			for start := time.Now(); time.Since(start) < 10*time.Minute; time.Sleep(100 * time.Millisecond) {
+			for start := time.Now(); time.Since(start) < 10*time.Minute; f.pass(100 * time.Millisecond) {
 				f.kernel.hold(c.left)
 				f.agent.Drifted(kernel.Intervention{Missed: true})
 			}
@@ -145,23 +148,19 @@ func TestFailedRepairIsRetried(t *testing.T) {
 			f.kernel.hold(nil)
 			f.kernel.breakWith(errors.New("no memory"))
 			f.agent.Drifted(flush("firewalld"))
-			time.Sleep(10 * time.Minute)
-			synctest.Wait()
+			f.pass(10 * time.Minute)
 			f.kernel.breakWith(nil)
 			n := len(*syncs)
-			time.Sleep(shortRetry)
-			synctest.Wait()
+			f.pass(shortRetry)
 			if len(*syncs) == n || (*syncs)[len(*syncs)-1].Err != nil {
 				t.Fatal("a second after the kernel works the tables are not back")
 			}
 		}
 		f.kernel.breakWith(errors.New("no memory"))
 		f.agent.Drifted(scratch("nft"))
-		time.Sleep(settling)
-		synctest.Wait()
+		f.pass(settling)
 		f.kernel.breakWith(nil)
-		time.Sleep(firstRetry)
-		synctest.Wait()
+		f.pass(firstRetry)
 		if (*syncs)[len(*syncs)-1].Err != nil {
 			t.Error("the retry waits as long as after many failures")
 		}
@@ -178,10 +177,9 @@ func TestFightingControllers(t *testing.T) {
 		start := time.Now()
 		for time.Since(start) < time.Hour-time.Minute {
 			f.agent.Drifted(scratch("fighter"))
-			time.Sleep(100 * time.Millisecond)
+			f.pass(100 * time.Millisecond)
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		f.pass(time.Minute)
 		var at []time.Duration
 		for _, s := range (*syncs)[1:] {
 			at = append(at, s.Started.Sub(start))
@@ -193,11 +191,10 @@ func TestFightingControllers(t *testing.T) {
 		if n := len((*syncs)[3].Interventions); n != maxInterventions {
 			t.Errorf("a sync names %d interventions, want %d", n, maxInterventions)
 		}
-		time.Sleep(quiet + time.Minute)
+		f.pass(quiet + time.Minute)
 		n := len(*syncs)
 		f.agent.Drifted(scratch("fighter"))
-		time.Sleep(settling)
-		synctest.Wait()
+		f.pass(settling)
 		if len(*syncs) != n+1 {
 			t.Error("after a quiet time an intervention is not repaired immediately")
 		}
@@ -212,7 +209,7 @@ func TestChangesDoNotWaitForRepairs(t *testing.T) {
 		f.start(t)
 		for range 100 { // until repairs come once a minute
 			f.agent.Drifted(scratch("fighter"))
-			time.Sleep(5 * time.Second)
+			f.pass(5 * time.Second)
 		}
 		f.agent.Drifted(scratch("fighter"))
 		synctest.Wait()
@@ -228,15 +225,13 @@ func TestChangesDoNotWaitForRepairs(t *testing.T) {
 			t.Fatalf("a change made %d syncs", len(*syncs)-n)
 		}
 		f.kernel.breakWith(errors.New("no memory"))
-		time.Sleep(maxPause)
-		synctest.Wait()
+		f.pass(maxPause)
 		last := (*syncs)[len(*syncs)-1]
 		if last.Err == nil || len(last.Interventions) == 0 {
 			t.Fatalf("%+v", last)
 		}
 		f.kernel.breakWith(nil)
-		time.Sleep(DefaultSyncPeriod)
-		synctest.Wait()
+		f.pass(DefaultSyncPeriod)
 		if last := (*syncs)[len(*syncs)-1]; last.Err != nil || len(last.Interventions) == 0 {
 			t.Errorf("%+v", last)
 		}
@@ -251,13 +246,12 @@ func TestOwnedByAnother(t *testing.T) {
 		f.kernel.rules = nil
 		f.kernel.broken = &kernel.OwnedError{Table: "ip nftproxy", Owner: host.Process{PID: 7, Name: "nftproxy"}, Port: 7}
 		f.start(t)
-		time.Sleep(10 * time.Minute)
+		f.pass(10 * time.Minute)
 		if n := strings.Count(f.log.String(), "belongs to process 7"); n != 1 {
 			t.Errorf("said %d times: %s", n, f.log)
 		}
 		f.kernel.breakWith(nil)
-		time.Sleep(shortRetry)
-		synctest.Wait()
+		f.pass(shortRetry)
 		if last := (*syncs)[len(*syncs)-1]; last.Err != nil {
 			t.Errorf("a second after the owner has gone: %v", last.Err)
 		}
