@@ -392,6 +392,7 @@ func TestForbidden(t *testing.T) {
 			r.HealthCheckFailed(model.ServiceName{Namespace: "default", Name: fmt.Sprint("web-", i)}, errors.New("taken"))
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "events.k8s.io") || o.attempts.Load() != 3 {
 			t.Errorf("%d attempts, log:\n%s", o.attempts.Load(), text)
 		}
