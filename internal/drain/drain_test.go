@@ -414,3 +414,27 @@ func TestEditUnconcerned(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestClearOnlyDrainFiles: a file of another kind stays, whatever its mode; a list with mistakes goes.
+func TestClearOnlyDrainFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "drain.yaml")
+	for content, ours := range map[string]bool{
+		"": true, " \n": true, "kind: Drain\nendpoints: [": true, "apiVersion: x\n\"kind\": \"Drain\"\n": true, `{"kind":"Drain","endpoints":[{}`: true, header + "kind: [": true,
+		"precious=1\n": false, "kind: Balance\nname: web\n": false, "root:x:0:0\n": false, "kind: Drainage\n": false, "# kind: Drain\n[Unit]\n": false,
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := (File{Path: path}).Clear()
+		got, errRead := os.ReadFile(path)
+		if ours != (err == nil) || errRead != nil || !ours && (string(got) != content || !strings.Contains(err.Error(), "is not a drain file, and stays as it is")) {
+			t.Errorf("%q: %v, becomes %q", content, err, got)
+		}
+	}
+	if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (File{Path: path}).Clear(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("a pipe: %v", err)
+	}
+}

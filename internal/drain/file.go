@@ -1,12 +1,15 @@
 package drain
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +46,8 @@ type File struct {
 	Path string // absolute
 	// State is the directory of the copy. Empty: the directory of the file.
 	State string
+	// Followed reports that a daemon follows the file: it writes the copy.
+	Followed bool
 }
 
 // Copy returns where the copy is. It is a drain file itself.
@@ -234,15 +239,54 @@ func (f File) Update(change func(List) (List, error)) (List, error) {
 }
 
 // Clear replaces the list by an empty one, also if the file cannot be used or does not
-// exist. It returns the list before, as far as that is known.
+// exist. It returns the list before, as far as that is known. A file of another kind stays, unless
+// its copy shows that it was a list.
 func (f File) Clear() (before List, err error) {
 	return f.update(func(path string) (List, error) {
+		last, _ := f.last()
+		if err := checkKind(path); err != nil && len(last) == 0 {
+			return nil, err
+		}
 		before, err := f.Read()
 		if err != nil {
-			before, _ = f.last()
+			before = last
 		}
 		return before, f.write(path, nil)
 	})
+}
+
+// kindLine is the line by which a drain file that has mistakes is known.
+var kindLine = regexp.MustCompile(`(?m)^[\s{]*["']?kind["']?[ \t]*:[ \t]*["']?` + kind + `\b`)
+
+// maxKind is where the line must be, in bytes.
+const maxKind = 64 << 10
+
+// checkKind returns an error if a file exists that has something other than drained endpoints: not even
+// the header or the kind of a list with mistakes.
+func checkKind(path string) error {
+	about, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read drain file: %w", err)
+	case !about.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file, and stays as it is", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read drain file: %w", err)
+	}
+	defer f.Close()
+	begin, err := io.ReadAll(io.LimitReader(f, maxKind))
+	if err != nil {
+		return fmt.Errorf("read drain file: %w", err)
+	}
+	first, _, _ := strings.Cut(header, "\n")
+	if len(bytes.TrimSpace(begin)) > 0 && !bytes.HasPrefix(begin, []byte(first)) && !kindLine.Match(begin) {
+		return fmt.Errorf("%s is not a drain file, and stays as it is: name another one with --drain-file, or remove it", path)
+	}
+	return nil
 }
 
 func (f File) update(locked func(path string) (List, error)) (List, error) {
@@ -276,6 +320,9 @@ func (f File) locked(call func(path string) (List, error)) (List, error) {
 func (f File) write(path string, l List) error {
 	if err := atomicfile.Write(path, []byte(l.text()), filePermissions); err != nil {
 		return fmt.Errorf("write drain file: %w", err)
+	}
+	if f.Followed {
+		return nil
 	}
 	if err := f.keep(l); err != nil {
 		return fmt.Errorf("write copy of the drain file: %w", err)
