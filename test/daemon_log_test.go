@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -206,7 +207,9 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	c.replace(web)
 	c.answersFrom(web, "pod-1")
 	d.stop(t)
-	if log := d.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "read-only") {
-		t.Errorf("the daemon logs errors:\n%s", log)
+	noSocket := regexp.MustCompile(`(?m)^.* level=WARN msg="commands of root cannot ask this process, because it has no directory for its socket: .*read-only.*\n`)
+	log := d.log.String()
+	if rest := noSocket.ReplaceAllString(log, ""); strings.Contains(rest, "level=ERROR") || strings.Contains(rest, "read-only") || len(noSocket.FindAllString(log, -1)) != 1 {
+		t.Errorf("the daemon logs errors, or not that it has no socket:\n%s", log)
 	}
 }

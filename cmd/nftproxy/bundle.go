@@ -175,7 +175,7 @@ func collect(ctx context.Context, client *api.Client) (*collected, error) {
 	}
 	out.Files = append(out.Files, collectedFile{"status.json", content, nil})
 	var status api.Status
-	if err := json.Unmarshal(content, &status); err == nil {
+	if err := api.Decode(content, &status); err == nil {
 		out.Services = troubled(&status)
 	}
 	for _, p := range agentPages {
@@ -307,7 +307,7 @@ func (o *machineBundleOptions) nameMachine(got *collected) {
 		return
 	}
 	var s api.Status
-	if err := json.Unmarshal(got.Files[0].content, &s); err == nil {
+	if err := api.Decode(got.Files[0].content, &s); err == nil {
 		o.nameStatus(&s)
 	}
 }

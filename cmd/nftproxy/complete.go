@@ -125,19 +125,16 @@ func servedPorts(c *cobra.Command) (out []api.ServicePort) {
 
 // askQuickly asks the daemon on this machine, for as long as a shell may wait.
 func askQuickly(c *cobra.Command, ask func(context.Context, *api.Client)) {
-	text := api.DefaultAddress.String()
-	if f := c.Flags().Lookup("metrics-bind-address"); f != nil && f.Value.String() != "" {
-		text = f.Value.String()
-	}
-	address, err := api.ParseAddress(text)
-	if err != nil {
-		return
+	var d daemonFinder
+	if f := c.Flags().Lookup("metrics-bind-address"); f != nil {
+		d.address = f.Value.String()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	client := api.NewClient(address)
-	defer client.Close()
-	ask(ctx, client)
+	_ = d.ask(func(client *api.Client) error { // without an answer, nothing is completed
+		ask(ctx, client)
+		return nil
+	})
 }
 
 // completeEndpoints completes the endpoints of this node.

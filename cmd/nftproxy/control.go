@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/source/files"
@@ -179,7 +180,7 @@ func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	answer, err := client.Do(c.Context(), request)
 	switch {
 	case err == nil && o.write:
-		if err = o.writeFile(request, answer, answer.Sources); err == nil {
+		if err = o.writeFile(request, answer, sourcesOf(host.ProcessWith(client.Peer().PID))); err == nil {
 			err = awaitFile(c.Context(), client, request, answer)
 		}
 	case errors.Is(err, control.ErrNoSocket) && o.write && len(o.files) > 0:
@@ -251,7 +252,7 @@ func (o *controlOptions) settings(r *api.Control, args []string) error {
 	return nil
 }
 
-// writeFile makes the change in the file of the Balance.
+// writeFile makes the change in the file of the Balance, which is one of the sources: an answer names none.
 func (o *controlOptions) writeFile(r *api.Control, answer *api.Controlled, sources []string) error {
 	paths := sources
 	if len(o.files) > 0 {

@@ -333,10 +333,10 @@ func TestDiffBesideCluster(t *testing.T) {
 }
 
 // TestDiffWithoutAnswer: 12.86. Where no nftproxy says what its rules follow from, diff says
-// what it does not know: with one that has no metrics server, and with none.
+// what it does not know: with one that has no socket, and with none.
 func TestDiffWithoutAnswer(t *testing.T) {
 	l := newPlanLab(t)
-	p := startCommand(t, l.ns, asNftproxy(t, "run", "-f", l.dir, "--drain-file", "", "--scheduler=random", "--metrics-bind-address", ""))
+	p := startCommand(t, l.ns, asNftproxy(t, "run", "-f", l.dir, "--drain-file", "", "--scheduler=random", "--control-socket", "none"))
 	eventually(t, "rules", func() bool { return rendered(t, l.ns, "10.96.2.11:80") || rendered(t, l.ns, "10.96.1.11:80") })
 	const unknown, healthy = "its flags, health checks and isolated files are not known here", "all of them count as healthy"
 	r := l.diff(t, l.dir, "--drain-file=", "--elements=never")

@@ -106,7 +106,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.service, "service", "", "only for this `Service` or Balance: namespace/name")
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all that are drained")
-	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained (default: the file of the running nftproxy, else "+config.DefaultDrainFile+")")
+	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained, the one of the running nftproxy (default: "+config.DefaultDrainFile+")")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	o.colour.add(f)
 	o.daemon.addAddress(f)
@@ -122,15 +122,17 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err := errors.Join(err, errColour, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
 		return err
 	}
+	o.daemon.acts = true
 	report, err := o.ask(c.Context(), nil)
 	if err != nil {
 		return err
 	}
-	file, err := o.place(report)
+	lists := len(targets) == 0 && !o.all
+	file, err := o.place(report, lists)
 	if err != nil {
 		return err
 	}
-	if len(targets) == 0 && !o.all {
+	if lists {
 		return o.printList(c, file, report)
 	}
 	update := &drain.Update{File: file, Targets: targets, Undo: o.undo, Force: o.force, Ask: o.ask}
@@ -244,24 +246,23 @@ func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*api
 	return all, nil
 }
 
-// place returns the file to write.
-func (o *drainOptions) place(report *api.Drains) (drain.File, error) {
-	given := o.file
-	if given != "" {
-		var err error
-		if given, err = filepath.Abs(given); err != nil {
-			return drain.File{}, fmt.Errorf("--drain-file: %w", err)
-		}
-	}
+// place returns the file to read or to write. An answer never names the one to write: the running nftproxy
+// must follow the file of the flag, or the default one.
+func (o *drainOptions) place(report *api.Drains, lists bool) (drain.File, error) {
+	path, err := filepath.Abs(cmp.Or(o.file, config.DefaultDrainFile))
 	switch {
+	case err != nil:
+		return drain.File{}, fmt.Errorf("--drain-file: %w", err)
 	case report == nil:
-		return drain.File{Path: cmp.Or(given, config.DefaultDrainFile)}, nil
+		return drain.File{Path: path}, nil
 	case report.File == "":
 		return drain.File{}, errors.New("the running nftproxy follows no drain file: start it with --drain-file")
-	case given != "" && given != report.File:
-		return drain.File{}, fmt.Errorf("the running nftproxy follows %s, not %s: omit --drain-file", report.File, o.file)
+	case lists && o.file == "":
+		return drain.File{Path: report.File}, nil
+	case path != report.File:
+		return drain.File{}, fmt.Errorf("the running nftproxy follows %s, not %s: if that is right, add --drain-file %s", report.File, path, report.File)
 	}
-	return drain.File{Path: report.File, State: report.State}, nil
+	return drain.File{Path: path, State: report.State, Followed: true}, nil
 }
 
 // waitForEnd waits until no connection to the targets is open.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
@@ -114,6 +115,9 @@ func (l *drainLab) stop(p *process) {
 // run runs a command on the node.
 func (l *drainLab) run(args ...string) result {
 	l.t.Helper()
+	if strings.HasSuffix(args[0], "drain") && !slices.Contains(args, "--drain-file") {
+		args = append(args, "--drain-file", l.file)
+	}
 	return ask(l.t, l.Node.Namespace, append(args, "--metrics-bind-address", "127.0.0.1:7011")...)
 }
 
@@ -339,7 +343,7 @@ func TestDrainRefuses(t *testing.T) {
 		"drain --all":                        "--all is for undrain",
 		"drain --wait":                       "name the addresses to drain",
 		"drain " + a + " --timeout 5s":       "--timeout is a positive time, for --wait",
-		"drain " + a + " --drain-file /a/b":  "follows " + l.file + ", not /a/b",
+		"drain " + a + " --drain-file /a/b":  "follows " + l.file + ", not /a/b: if that is right, add --drain-file " + l.file,
 		"drain " + manyEndpoints(1000):       " addresses are too many for one command: name at most ",
 		"drain --list " + a:                  "--list takes no addresses",
 		"drain " + a + " -o yaml":            "unknown format",
@@ -350,6 +354,11 @@ func TestDrainRefuses(t *testing.T) {
 		r := l.run(strings.Fields(args)...)
 		if r.code != exitError || !strings.Contains(r.stderr, want) || r.stdout != "" {
 			t.Errorf("%s: exit code %d, want %q:\n%s%s", args, r.code, want, r.stdout, r.stderr)
+		}
+	}
+	for _, args := range [][]string{{"drain", a}, {"undrain", "--all"}} { // an answer names no file to write
+		if r := ask(t, l.Node.Namespace, args...); r.code != exitError || !strings.Contains(r.stderr, "follows "+l.file+", not "+config.DefaultDrainFile) {
+			t.Errorf("%q: %+v", args, r)
 		}
 	}
 	if _, err := os.Stat(l.file); err == nil {

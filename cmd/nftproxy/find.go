@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 
@@ -18,15 +19,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
-// daemonFinder finds the running nftproxy: at the address that the flags name, or at the
-// default one, or where the configuration of a process on this machine puts it.
+// daemonFinder finds the running nftproxy. For root that is a process that it has identified, at its
+// control socket. Other users ask for pages: at the address that the flags name, or at the default one, or
+// where the configuration of a process on this machine puts it.
 type daemonFinder struct {
 	address string // of --metrics-bind-address
 	config  string // the daemon's configuration file
+	// acts reports that the command changes something, or plans to, as the answer says: whoever runs it,
+	// and with the flags, it asks a process that it has identified.
+	acts bool
 }
 
 func (d *daemonFinder) addAddress(f *pflag.FlagSet) {
-	f.StringVar(&d.address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: 127.0.0.1:10249, else as the command line and the configuration of the running process say)")
+	f.StringVar(&d.address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: as root its control socket, else 127.0.0.1:10249, or as its command line and configuration say)")
 }
 
 func (d *daemonFinder) addConfig(c *cobra.Command) {
@@ -34,11 +39,15 @@ func (d *daemonFinder) addConfig(c *cobra.Command) {
 	_ = c.MarkFlagFilename("config") // fails only for an unknown flag
 }
 
-// ask calls f with clients of a daemon, until one answers, as [api.Ask] does.
+// ask calls f with clients of a daemon, until one answers, as [api.Ask] does. Root reads the pages of
+// another program only if a flag names its address.
 func (d *daemonFinder) ask(f func(*api.Client) error) error {
 	given, err := d.given()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case d.acts || os.Geteuid() == 0 && !given.IsValid():
+		return askIdentified(given, f)
 	}
 	return api.Ask(given, daemonProcesses, f)
 }
@@ -100,7 +109,7 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 	case err != nil:
 		return netip.AddrPort{}, fmt.Errorf("runs, and its network namespace cannot be read (%w): run this as root, or name its address with --metrics-bind-address", err)
 	case !shared:
-		return netip.AddrPort{}, fmt.Errorf("%w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", api.ErrElsewhere, p.PID)
+		return netip.AddrPort{}, elsewhere(p)
 	}
 	o, err := parseRun(args)
 	if err != nil {
@@ -114,6 +123,11 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 		return address, fmt.Errorf("runs: %w", err)
 	}
 	return address, nil
+}
+
+// elsewhere returns the error of a process in another network namespace.
+func elsewhere(p host.Process) error {
+	return fmt.Errorf("%w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", api.ErrElsewhere, p.PID)
 }
 
 // runArgumentsOf returns the flags of a process that is "nftproxy run"; nil: it is not, or has
@@ -144,7 +158,7 @@ func parseRun(args []string) (*runOptions, error) {
 func daemonFiles() (files []string) {
 	for _, p := range daemons() {
 		args := runArgumentsOf(p)
-		if shared, err := p.SharesNetwork(); args == nil || err != nil || !shared {
+		if args == nil || p.CheckControl() != nil {
 			continue
 		}
 		o, err := parseRun(args)

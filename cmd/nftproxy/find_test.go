@@ -1,12 +1,16 @@
 package main
 
 import (
+	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -70,6 +74,67 @@ func TestFindDaemon(t *testing.T) {
 	}
 }
 
+// TestFindBySocket: 12.73. Root asks at the control socket, wherever that is, also without a metrics server.
+func TestFindBySocket(t *testing.T) {
+	dir := t.TempDir()
+	long := filepath.Join(dir, strings.Repeat("s", 107-len(dir)-1)) // as long as a path of a socket may be
+	for name, c := range map[string]struct {
+		args, env []string
+	}{
+		"default":           {[]string{"--metrics-bind-address", ""}, nil},
+		"flag":              {[]string{"--control-socket", long}, nil},
+		"runtime directory": {nil, []string{"RUNTIME_DIRECTORY=" + filepath.Join(dir, "run")}},
+		"no owner":          {[]string{"--control-socket", filepath.Join(dir, "a", "b.sock"), "--no-table-owner"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := namespaceWithLoopback(t)
+			cmd := asNftproxy(t, append([]string{"run", "-f", writeFile(t, service), "--hostname-override", "node-7", "--drain-file", ""}, c.args...)...)
+			p := startWith(t, ns, cmd, c.env...)
+			eventually(t, "an answer of the daemon", func() bool {
+				r := ask(t, ns, "status")
+				return r.code == 0 && strings.Contains(r.stdout, "node       node-7\n") && !strings.Contains(r.stdout, "from the kernel")
+			})
+			p.kill()
+			if r := ask(t, ns, "status"); !strings.Contains(r.stdout, "from the kernel's tables") {
+				t.Errorf("after its end: %+v", r)
+			}
+		})
+	}
+}
+
+// TestFindInPod: 12.73. The socket of a process with another root directory, as in a pod, is found there, in an
+// empty directory that had the mode 0777. Another process that listens at its path is not asked.
+func TestFindInPod(t *testing.T) {
+	ns := namespaceWithLoopback(t)
+	program := asNftproxy(t, "run", "-f", writeFile(t, service), "--hostname-override", "node-7", "--drain-file", "", "--metrics-bind-address", "")
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount -t tmpfs tmpfs /run && mkdir -m 0777 /run/nftproxy && exec "$@"`, "sh"}, program.Args...)...)
+	p := startCommand(t, ns, cmd)
+	eventually(t, "an answer of the daemon", func() bool { return strings.Contains(ask(t, ns, "status").stdout, "node       node-7\n") })
+	var path string
+	if err := ns.Do(func() error { path = control.DefaultPath(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	path = fmt.Sprintf("/proc/%d/root%s", p.Process.Pid, path)
+	if about, err := os.Stat(filepath.Dir(path)); err != nil || about.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v", about, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(squatter)
+	server := http.Server{Handler: s}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	want := fmt.Sprintf("process %d of user %d listens at %s, and is not asked", os.Getpid(), os.Geteuid(), path)
+	if r := ask(t, ns, "status"); !strings.Contains(r.stdout, want) || len(s.paths()) > 0 {
+		t.Errorf("another process at the socket: %+v, want %s", r, want)
+	}
+}
+
 // TestFindNoDaemon says why a running daemon cannot be asked.
 func TestFindNoDaemon(t *testing.T) {
 	ns, other := namespaceWithLoopback(t), namespaceWithLoopback(t)
@@ -82,10 +147,13 @@ func TestFindNoDaemon(t *testing.T) {
 	}
 	p.kill()
 
-	startCommand(t, ns, asNftproxy(t, "run", "-f", file, "--healthz-bind-address", "", "--metrics-bind-address", ""))
+	startCommand(t, ns, asNftproxy(t, "run", "-f", file, "--healthz-bind-address", "", "--control-socket", "none"))
 	eventually(t, "tables", func() bool { return ask(t, ns, "status").code == 0 })
-	if r := ask(t, ns, "status"); !strings.Contains(r.stdout, "the configuration has no metrics server") || !strings.Contains(r.stdout, "from the kernel's tables") {
-		t.Errorf("no server: %s", r.stdout)
+	if r := ask(t, ns, "status"); !strings.Contains(r.stdout, "it has no socket: start it without --control-socket=none") || !strings.Contains(r.stdout, "from the kernel's tables") {
+		t.Errorf("no socket: %s", r.stdout)
+	}
+	if r := ask(t, ns, "status", "--metrics-bind-address", "127.0.0.1"); r.code != 0 || strings.Contains(r.stdout, "from the kernel's tables") {
+		t.Errorf("by its address: %+v", r)
 	}
 }
 

@@ -76,8 +76,14 @@ func start(t *testing.T, ns *netlab.Namespace, argv ...string) *process {
 // startCommand starts a command that starts this test program as nftproxy.
 func startCommand(t *testing.T, ns *netlab.Namespace, cmd *exec.Cmd) *process {
 	t.Helper()
+	return startWith(t, ns, cmd)
+}
+
+// startWith starts such a command with more variables.
+func startWith(t *testing.T, ns *netlab.Namespace, cmd *exec.Cmd, variables ...string) *process {
+	t.Helper()
 	p := &process{Cmd: cmd}
-	p.Env = append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST=")
+	p.Env = append(append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST="), variables...)
 	p.Stdout, p.Stderr = &p.output, &p.log
 	if err := ns.Start(p.Cmd); err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	var client *api.Client
 	var first *api.Observed
 	err := o.daemon.ask(func(asked *api.Client) (err error) {
-		client = api.NewClient(asked.Address()) // which outlasts the call
+		client = asked // it connects again
 		first, err = client.Observe(ctx, &o.query)
 		return err
 	})
@@ -176,7 +176,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	case err != nil:
 		return err
 	case first.Level == model.ObserveOff.String():
-		return fmt.Errorf("the nftproxy at %s does not observe connections: start it with --observe=refusals", client.Address())
+		return fmt.Errorf("the nftproxy at %s does not observe connections: start it with --observe=refusals", client.Name())
 	}
 	defer client.Close()
 	if len(first.Events) == 0 && len(first.Refused) == 0 {

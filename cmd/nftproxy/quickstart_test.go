@@ -25,6 +25,7 @@ const standFor = "NFTPROXY_TEST_STANDS_FOR"
 
 // standIns are the programs that a reader of the pages has besides the shell's.
 var standIns = map[string]func([]string) int{
+	"nftproxy at a socket": squatSocket,
 	"curl": func(args []string) int {
 		client := http.Client{Timeout: 10 * time.Second}
 		r, err := client.Get(args[len(args)-1])

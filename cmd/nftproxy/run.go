@@ -247,7 +247,10 @@ func keptFiles() *files.Kept {
 
 // directory returns the directory of a kind that systemd has made for this service, or
 // nothing.
-func directory(variable string) string {
-	first, _, _ := strings.Cut(os.Getenv(variable), ":")
+func directory(variable string) string { return firstDirectory(os.Getenv(variable)) }
+
+// firstDirectory returns the first directory of such a variable.
+func firstDirectory(list string) string {
+	first, _, _ := strings.Cut(list, ":")
 	return first
 }

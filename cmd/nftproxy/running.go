@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -27,10 +25,10 @@ import (
 // shows the changes of the input and nothing else.
 type running struct {
 	daemonFinder
-	address netip.AddrPort
-	basis   *api.Basis // nil: none answers
-	reason  error      // why none does
-	taken   []string   // in words
+	name   string     // of the one that answers
+	basis  *api.Basis // nil: none answers
+	reason error      // why none does
+	taken  []string   // in words
 }
 
 // namedEndpoints is how many endpoints a message names.
@@ -38,21 +36,16 @@ const namedEndpoints = 3
 
 // find asks the running nftproxy.
 func (r *running) find(ctx context.Context) error {
+	r.acts = true
 	r.reason = r.ask(func(client *api.Client) error {
-		address := client.Address()
-		if r.daemonFinder.address == "" {
-			if err := trusted(address); err != nil {
-				return err
-			}
-		}
 		b, err := client.Basis(ctx)
 		if err != nil {
 			return err
 		}
 		if b.Version != api.BasisVersion {
-			return fmt.Errorf("%w at %s that this version understands: its answer has version %d", api.ErrNoDaemon, address, b.Version)
+			return fmt.Errorf("%w at %s that this version understands: its answer has version %d", api.ErrNoDaemon, client.Name(), b.Version)
 		}
-		r.address, r.basis = address, b
+		r.name, r.basis = client.Name(), b
 		return nil
 	})
 	if r.reason != nil && !errors.Is(r.reason, api.ErrNoDaemon) {
@@ -61,35 +54,10 @@ func (r *running) find(ctx context.Context) error {
 	return nil
 }
 
-// trusted returns an error if a user that could not run nftproxy here answers at an address:
-// while no nftproxy runs, any user may listen there, and plans follow the answer.
-func trusted(address netip.AddrPort) error {
-	users, err := host.Listeners(address)
-	if err != nil {
-		return err
-	}
-	return api.CheckOwners(address, users, append(owners(), 0, os.Geteuid()))
-}
-
-// owners returns the user of the process that owns the tables, if that is known.
-func owners() (uids []int) {
-	_ = withKernel(func(conn *kernel.Conn) error { // it needs a privilege that asking does not need
-		owned, err := conn.OwnedByOther()
-		if owned != nil {
-			if uid, err := owned.Owner.User(); err == nil {
-				uids = append(uids, uid)
-			}
-		}
-		return err
-	})
-	return uids
-}
-
 // runsHere reports whether an nftproxy runs in this network namespace.
 func runsHere() bool {
 	return slices.ContainsFunc(daemons(), func(p host.Process) bool {
-		shared, _ := p.SharesNetwork()
-		return shared && runArgumentsOf(p) != nil
+		return runArgumentsOf(p) != nil && p.CheckControl() == nil
 	})
 }
 
@@ -102,7 +70,7 @@ func (o *options) followRunning(ctx context.Context) (unknown []string, err erro
 	}
 	r.taken, unknown, err = o.settings.Follow(r.basis.Settings)
 	if err != nil {
-		err = fmt.Errorf("follow the running nftproxy at %s: %w", r.address, err)
+		err = fmt.Errorf("follow the running nftproxy at %s: %w", r.name, err)
 	}
 	return unknown, err
 }
@@ -246,6 +214,6 @@ func (r *running) took(endpoints []string, how string) {
 // report logs what was taken over.
 func (r *running) report(ctx context.Context, log *slog.Logger) {
 	if len(r.taken) > 0 {
-		log.Log(ctx, levelNote, fmt.Sprintf("as the running nftproxy at %s: %s", r.address, strings.Join(r.taken, "; ")))
+		log.Log(ctx, levelNote, fmt.Sprintf("as the running nftproxy at %s: %s", r.name, strings.Join(r.taken, "; ")))
 	}
 }

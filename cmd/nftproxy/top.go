@@ -85,7 +85,7 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 		}
 		service = d.Namespace + "/" + d.Name
 	}
-	config := top.Config{Ask: client.Sample, Address: client.Address().String(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
+	config := top.Config{Ask: client.Sample, Address: client.Name(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
 	in, out := c.InOrStdin(), c.OutOrStdout()
 	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
 		return o.watch(ctx, config, in, out)
@@ -96,7 +96,7 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 // find returns a client of the running daemon.
 func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
 	err = o.daemon.ask(func(c *api.Client) error {
-		client = api.NewClient(c.Address()) // which outlasts the call
+		client = c // it connects again
 		_, err := c.Sample(ctx, api.LiveQuery{Limit: 1})
 		return err
 	})

@@ -127,6 +127,9 @@ func (l *wordsLab) check(what, text string) {
 func (l *wordsLab) say(args ...string) string {
 	l.t.Helper()
 	l.ran[args[0]] = true
+	if strings.HasSuffix(args[0], "drain") {
+		args = append(args, "--drain-file", l.file)
+	}
 	r := ask(l.t, l.Node.Namespace, args...)
 	if strings.Contains(r.stderr, "--help") {
 		l.t.Fatalf("nftproxy %s: %s", strings.Join(args, " "), r.stderr)

@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // ErrNoDaemon means that no daemon of nftproxy answers at an address.
@@ -19,50 +22,71 @@ var ErrNoDaemon = errors.New("no daemon answers")
 
 const (
 	dialTimeout = 2 * time.Second // to an address of this machine
-	// answerTimeout and maxAnswer, in bytes, suffice for 100,000 Services. They are
-	// needed because without a daemon any user may listen on its port.
+	// answerTimeout suffices for 100,000 Services. It is needed because without a daemon any user
+	// may listen on its port.
 	answerTimeout = 30 * time.Second
 	sampleTimeout = 10 * time.Second
-	maxAnswer     = 256 << 20
 	maxReason     = 1 << 10 // bytes of a message for people
 )
 
-// Client asks the daemon at an address. It keeps a connection open.
+// large are the pages about all Services. The answers of others have the limit of a node.
+var large = []string{StatusPath, ComparePath, BasisPath}
+
+// Client asks a daemon. It keeps a connection open. After Close it opens another one, if it is used.
 type Client struct {
-	address netip.AddrPort
-	name    string // in messages
-	http    http.Client
+	host string // of URLs
+	name string // in messages
+	most int64  // bytes of an answer about all Services
+	http http.Client
 }
 
 // NewClient returns a client of the daemon at an address.
 func NewClient(address netip.AddrPort) *Client {
-	// Without a proxy from the environment: the daemon is on this machine.
-	return newClient(address, address.String(), &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, MaxIdleConns: 1})
+	return newClient(address.String(), address.String(), budget.Answer, dialing((&net.Dialer{Timeout: dialTimeout}).DialContext))
+}
+
+// NewSocketClient returns a client of a daemon on this machine, with a name for messages. dial connects
+// to it, and returns an error if it is not the daemon.
+func NewSocketClient(name string, dial func(context.Context) (net.Conn, error)) *Client {
+	return newClient("localhost", name, budget.Answer, dialing(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		return dial(ctx)
+	}))
+}
+
+// dialing returns a transport without a proxy from the environment: the daemon is on this machine.
+func dialing(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{DialContext: dial, MaxIdleConns: 1}
 }
 
 // NewClientThrough returns a client of a daemon that a transport reaches. The daemon listens on
 // that port of a loopback address, and has a name in messages. The caller closes the transport.
 func NewClientThrough(transport http.RoundTripper, port uint16, name string) *Client {
-	return newClient(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), name, transport)
+	return newClient(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String(), name, budget.NodeAnswer, transport)
 }
 
-func newClient(address netip.AddrPort, name string, transport http.RoundTripper) *Client {
-	return &Client{address, name, http.Client{
+func newClient(host, name string, most int64, transport http.RoundTripper) *Client {
+	return &Client{host, name, most, http.Client{
 		Timeout:       answerTimeout,
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Address returns the address of the daemon.
-func (c *Client) Address() netip.AddrPort { return c.address }
+// Name returns the daemon's address, or another name of it for messages.
+func (c *Client) Name() string { return c.name }
 
 // Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status asks for the report about the Services that a filter selects.
 func (c *Client) Status(ctx context.Context, filter *Filter) (*Status, error) {
-	return get[Status](ctx, c, StatusPath, filter.query())
+	s, err := get[Status](ctx, c, StatusPath, filter.query())
+	if err == nil && len(s.Problems)+len(s.Notes) > budget.AnswerProblems {
+		return nil, fmt.Errorf("ask %s: read answer: it has %d problems: at most %d are read", c.name, len(s.Problems)+len(s.Notes), budget.AnswerProblems)
+	}
+	return s, err
 }
 
 // Describe asks for the description of a Service. The error is an [UnknownError] if the
@@ -129,13 +153,13 @@ func get[D any](ctx context.Context, c *Client, path string, query url.Values) (
 }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, answer any) error {
-	target := "http://" + c.address.String() + path // the unspecified address is this machine
+	target := "http://" + c.host + path // the unspecified address is this machine
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-	if c.name != c.address.String() { // of another machine
-		target = c.name + strings.TrimPrefix(target, "http://"+c.address.String())
+	if c.name != c.host { // of another machine, or a socket
+		target = c.name + strings.TrimPrefix(target, "http://"+c.host)
 	}
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", target, err)
@@ -163,10 +187,34 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, answer 
 	default:
 		return fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, c.name, response.Status, path)
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer); err != nil {
+	if err := c.decode(response.Body, path, answer); err != nil {
 		return fmt.Errorf("ask %s: read answer: %w", target, err)
 	}
 	return nil
+}
+
+// decode decodes the answer to a page, within its limit.
+func (c *Client) decode(body io.Reader, path string, answer any) error {
+	most := int64(budget.NodeAnswer)
+	if slices.Contains(large, path) {
+		most = c.most
+	}
+	content, err := io.ReadAll(io.LimitReader(body, most+1))
+	switch {
+	case err != nil:
+		return err
+	case int64(len(content)) > most:
+		return fmt.Errorf("it has more than %d MiB", most>>20)
+	}
+	return Decode(content, answer)
+}
+
+// Decode decodes a document of a daemon, unless that takes many times its size.
+func Decode(content []byte, document any) error {
+	if dense, _ := budget.IsDense(content); dense {
+		return errors.New("it has too many empty values")
+	}
+	return json.Unmarshal(content, document)
 }
 
 // isRefusal reports whether an answer with the status 404 is from a daemon: other servers do

@@ -35,12 +35,14 @@ type Process struct {
 
 // Ask calls f with clients of a daemon, until one answers: until f returns another error than
 // [ErrNoDaemon]. A given address is the only one that is asked; without one, these are
-// [DefaultAddress] and the addresses of the processes. A client ends with its call.
+// [DefaultAddress] and the addresses of the processes. Any user may listen there while no daemon does:
+// the answers are for readers without privileges, and for those that have named the address. A client is
+// closed after its call.
 func Ask(given netip.AddrPort, processes iter.Seq[Process], f func(*Client) error) error {
 	if given.IsValid() {
-		return try(given, f)
+		return NewClient(given).Use(f)
 	}
-	failed := try(DefaultAddress, f)
+	failed := NewClient(DefaultAddress).Use(f)
 	if !errors.Is(failed, ErrNoDaemon) {
 		return failed
 	}
@@ -58,7 +60,7 @@ func Ask(given netip.AddrPort, processes iter.Seq[Process], f func(*Client) erro
 			continue
 		}
 		asked = append(asked, p.Address)
-		err := try(p.Address, f)
+		err := NewClient(p.Address).Use(f)
 		if !errors.Is(err, ErrNoDaemon) {
 			return err
 		}
@@ -70,22 +72,8 @@ func Ask(given netip.AddrPort, processes iter.Seq[Process], f func(*Client) erro
 	return errors.Join(append([]error{failed}, here...)...)
 }
 
-func try(address netip.AddrPort, f func(*Client) error) error {
-	c := NewClient(address)
+// Use calls f with the client, and closes it.
+func (c *Client) Use(f func(*Client) error) error {
 	defer c.Close()
 	return f(c)
-}
-
-// CheckOwners returns an error, which is [ErrNoDaemon], unless all users who listen at an
-// address are trusted: while no daemon runs, any user may listen there.
-func CheckOwners(address netip.AddrPort, users, trusted []int) error {
-	if len(users) == 0 {
-		return fmt.Errorf("%w at %s (nothing listens there)", ErrNoDaemon, address)
-	}
-	for _, uid := range users {
-		if !slices.Contains(trusted, uid) {
-			return fmt.Errorf("%w at %s (a process of user %d listens there, and is not asked)", ErrNoDaemon, address, uid)
-		}
-	}
-	return nil
 }

@@ -8,15 +8,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// maxPage is the most that is read of a page, in bytes.
-const maxPage = 64 << 20
-
-// Page asks for a page, with its query, as it is: the first 64 MiB of it. The error is
+// Page asks for a page, with its query, as it is: the first 16 MiB of it. The error is
 // [ErrNoDaemon] if nothing answers.
 func (c *Client) Page(ctx context.Context, path string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.address.String()+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.host+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask for %s: %w", path, err)
 	}
@@ -30,7 +29,7 @@ func (c *Client) Page(ctx context.Context, path string) ([]byte, error) {
 		reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
 		return nil, fmt.Errorf("ask for %s: %s: %s", path, response.Status, strings.TrimSpace(string(reason)))
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxPage))
+	body, err := io.ReadAll(io.LimitReader(response.Body, budget.NodeAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("ask for %s: read answer: %w", path, err)
 	}

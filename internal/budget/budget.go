@@ -83,6 +83,13 @@ const (
 	DrainOffered = 1_000
 )
 
+// Answers of a running nftproxy to commands. [IsDense] limits the values of a document.
+const (
+	Answer         = 128 << 20
+	NodeAnswer     = 16 << 20
+	AnswerProblems = 250_000
+)
+
 // Connections that this process relays, each with two sockets and two pipes, and the servers that
 // are tried for one.
 const (

@@ -70,6 +70,10 @@ var Limits = []Limit{
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},
 	{"DrainOffered", "endpoints that the shell is offered", "`nftproxy drain` and the Tab key", DrainOffered, "endpoints", FirstCount, ""},
 
+	{"Answer", "a document about all Services", "the nftproxy of this machine", Answer, "bytes", Refused, "the answer; so is one with an object, a list or a null for fewer than 16 bytes"},
+	{"NodeAnswer", "the same, and a document about one", "a node of a cluster; this machine for one Service or question", NodeAnswer, "bytes", Refused, "the answer; a page in an archive is cut"},
+	{"AnswerProblems", "problems and notes", "an answer", AnswerProblems, "problems", Refused, "the answer"},
+
 	{"RelayConnections", "connections that are relayed (`relay` of a Balance), and half of that through one address and port", "a machine", RelayConnections, "connections", Refused, "the connection, with a reset; fewer if the process may have few open files"},
 	{"RelayTries", "servers that are tried for a relayed connection", "a connection", RelayTries, "servers", FirstCount, ""},
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // removed stands where a secret was.
@@ -112,8 +114,11 @@ func WithoutSecretsJSON(text string) string {
 
 // mapped returns the values of a JSON text with other names of fields and other strings, which
 // value gets with the name of their field, or with the flag before them in a list of arguments. plain is
-// for what is not JSON.
+// for what is not JSON, or would take many times its size as values.
 func mapped(text string, plain, field func(string) string, value func(name, value string) string) string {
+	if structures, values := budget.IsDense([]byte(text)); structures || values {
+		return plain(text)
+	}
 	var out strings.Builder
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()

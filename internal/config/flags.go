@@ -41,6 +41,9 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 // Given reports whether a flag is on the command line.
 func (f *Flags) Given(name string) bool { return f.set.Changed(name) }
 
+// ControlSocket returns the control socket as the command line has it.
+func (f *Flags) ControlSocket() string { return f.own.ControlSocket }
+
 // AddRules adds the settings that the rules depend on, and the configuration file.
 func (f *Flags) AddRules() {
 	k := f.kube
@@ -153,7 +156,7 @@ func (f *Flags) AddDaemon() {
 	f.AddFastPath()
 	f.AddDrain()
 	f.AddChanges()
-	f.text(&f.own.ControlSocket, controlSocket, "unix `socket` on which \"nftproxy set\", \"add\" and others change servers of Balances; none: no socket (default: control.sock in the runtime directory of systemd)")
+	f.text(&f.own.ControlSocket, controlSocket, "unix `socket` for commands of root: with files, \"nftproxy set\", \"add\" and others change servers of Balances there; none: no socket (default: control.sock in the runtime directory of systemd; else net-NAMESPACE.sock in /run/nftproxy, which takes no changes)")
 	f.text(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
 	f.text(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
 	f.addDNS()

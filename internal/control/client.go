@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,19 +21,29 @@ var ErrNoSocket = errors.New("no running nftproxy has a control socket")
 // maxAnswer limits an answer, in bytes.
 const maxAnswer = 16 << 20
 
-// Client asks the nftproxy behind a control socket. It keeps a connection open.
+// Client asks the nftproxy behind a control socket, which must be of root or of this user, and in a
+// directory of theirs. It keeps a connection open.
 type Client struct {
 	path string
 	http http.Client
+	peer Peer // of the last connection
 }
 
 // NewClient returns a client of the nftproxy at a socket.
 func NewClient(path string) *Client {
+	client := &Client{path: path}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
+		return Dial(ctx, path, func(p Peer) error {
+			client.peer = p
+			return cmp.Or(p.CheckUser(), CheckDirectory(path))
+		})
 	}
-	return &Client{path, http.Client{Timeout: answerTimeout, Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1}}}
+	client.http = http.Client{Timeout: answerTimeout, Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1}}
+	return client
 }
+
+// Peer returns the process that has answered.
+func (c *Client) Peer() Peer { return c.peer }
 
 // Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

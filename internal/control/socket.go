@@ -24,25 +24,38 @@ const (
 	writableByOthers  = 0o022
 	maxRequest        = 64 << 10 // bytes
 	answerTimeout     = 30 * time.Second
+	pageTimeout       = 10 * time.Minute // of a profile
 	dialTimeout       = time.Second
-	unknownID         = -1 // stands for an unknown user or process
 )
 
-// Peer is the process that has made a connection, as the kernel knows it.
-type Peer struct{ UID, PID int }
-
-// String returns for example "uid 0, pid 4711".
-func (p Peer) String() string { return fmt.Sprintf("uid %d, pid %d", p.UID, p.PID) }
-
-// trusted reports whether a peer may change anything: root, and the user of this process.
-func (p Peer) trusted() bool { return p.UID == 0 || p.UID == os.Geteuid() }
-
-// Socket answers requests on a unix socket, which only root and the user of this process can
-// use.
+// Socket serves pages and takes changes on a unix socket, which only root and the user of this process
+// can use.
 type Socket struct {
-	Path   string
-	Answer func(context.Context, *api.Control, Peer) *api.Controlled
-	Log    *slog.Logger
+	Path string
+	// Optional reports that nobody has asked for the socket: where its directory cannot be made, there is
+	// none, and a directory of this user is closed for others.
+	Optional bool
+	Pages    http.Handler                                              // all but [api.ControlPath]; nil: there are none
+	Answer   func(context.Context, *api.Control, Peer) *api.Controlled // nil: commands change no servers
+	Log      *slog.Logger
+
+	opened net.Listener // before Run
+}
+
+// Open opens the socket, so that clients can connect before Run. If it fails, Run tries again.
+func (s *Socket) Open() {
+	if l, err := s.Listen(); err == nil {
+		s.opened = l
+	}
+}
+
+// open returns the listener that is open already, or opens one.
+func (s *Socket) open() (net.Listener, error) {
+	if l := s.opened; l != nil {
+		s.opened = nil
+		return l, nil
+	}
+	return s.Listen()
 }
 
 // Listen opens the socket. Its directory is made if there is none, and others must not be able
@@ -83,16 +96,11 @@ func (s *Socket) prepare() error {
 	if err := os.MkdirAll(folder, socketDirectory); err != nil {
 		return err
 	}
-	about, err := os.Stat(folder)
-	if err != nil {
+	if s.Optional {
+		s.closeDirectory(folder)
+	}
+	if err := checkDirectory(folder); err != nil {
 		return err
-	}
-	owner := unknownID
-	if st, ok := about.Sys().(*syscall.Stat_t); ok {
-		owner = int(st.Uid)
-	}
-	if about.Mode().Perm()&writableByOthers != 0 || !(Peer{UID: owner}).trusted() {
-		return fmt.Errorf("other users can write to %s: choose a directory of root with the mode 0700", folder)
 	}
 	there, err := os.Lstat(s.Path)
 	switch {
@@ -109,53 +117,73 @@ func (s *Socket) prepare() error {
 	return os.Remove(s.Path)
 }
 
-type peerKey struct{}
-
-// Run answers until ctx ends. It closes the listener, which [Socket.Listen] has opened.
-func (s *Socket) Run(ctx context.Context, l net.Listener) error {
-	server := serve.NewHTTP(http.HandlerFunc(s.handle), answerTimeout, s.Log)
-	server.BaseContext = func(net.Listener) context.Context { return ctx }
-	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, peerKey{}, peerOf(c))
+// closeDirectory takes the rights of others from a directory of this user: an empty directory of a pod
+// has the mode 0777.
+func (s *Socket) closeDirectory(folder string) {
+	about, err := os.Stat(folder)
+	if err == nil && about.Mode().Perm()&writableByOthers != 0 && ownerOf(about) == os.Geteuid() {
+		_ = os.Chmod(folder, socketDirectory) // checkDirectory has the error
 	}
-	defer context.AfterFunc(ctx, func() { server.Close() })()
-	err := server.Serve(l)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
-// peerOf returns the process at the other end of a connection, as it was when that was made.
-func peerOf(c net.Conn) Peer {
-	unknown := Peer{unknownID, unknownID}
-	u, ok := c.(syscall.Conn)
-	if !ok {
-		return unknown
-	}
-	raw, err := u.SyscallConn()
+// checkDirectory returns an error if users other than root and this one can put a socket into a
+// directory.
+func checkDirectory(folder string) error {
+	about, err := os.Stat(folder)
 	if err != nil {
-		return unknown
+		return err
 	}
-	peer := unknown
-	_ = raw.Control(func(fd uintptr) { // an error leaves the peer unknown
-		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
-			peer = Peer{int(cred.Uid), int(cred.Pid)}
-		}
-	})
-	return peer
+	if about.Mode().Perm()&writableByOthers != 0 || !(Peer{UID: ownerOf(about)}).trusted() {
+		return fmt.Errorf("other users can write to %s: choose a directory of root with the mode 0700", folder)
+	}
+	return nil
 }
 
-// handle answers one request.
-func (s *Socket) handle(w http.ResponseWriter, r *http.Request) {
-	peer, _ := r.Context().Value(peerKey{}).(Peer)
+func ownerOf(about fs.FileInfo) int {
+	if st, ok := about.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return unknownID
+}
+
+// Run serves until ctx ends. Where it cannot listen, it tries again, unless the socket is optional and may
+// not be made.
+func (s *Socket) Run(ctx context.Context) error {
+	if s.opened == nil && s.Optional {
+		l, err := s.Listen()
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			s.Log.Warn("commands of root cannot ask this process, because it has no directory for its socket: mount one that it can write, or name a path with --control-socket", "error", err)
+			return nil
+		}
+		s.opened = l
+	}
+	server := serve.Server{Name: "control socket", Address: s.Path, Listen: s.open, Site: s, WriteTimeout: pageTimeout, Log: s.Log}
+	return server.Run(ctx)
+}
+
+// ServeHTTP answers one request of a trusted peer.
+func (s *Socket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	peer := peerOf(serve.Connection(r))
 	if !peer.trusted() {
 		s.Log.Warn("a process may not use the control socket", "uid", peer.UID, "pid", peer.PID)
 		write(w, http.StatusForbidden, &api.Controlled{Error: fmt.Sprintf("user %d may change nothing: run this as root", peer.UID)})
 		return
 	}
-	if r.URL.Path != api.ControlPath || r.Method != http.MethodPost {
+	switch {
+	case r.URL.Path == api.ControlPath && r.Method == http.MethodPost:
+		s.change(w, r, peer)
+	case r.URL.Path == api.ControlPath || s.Pages == nil:
 		write(w, http.StatusNotFound, &api.Controlled{Error: "send POST to " + api.ControlPath})
+	default:
+		r.Host = "localhost" // no browser reaches a socket by the name of another site
+		s.Pages.ServeHTTP(w, r)
+	}
+}
+
+// change answers a request for a change.
+func (s *Socket) change(w http.ResponseWriter, r *http.Request, peer Peer) {
+	if s.Answer == nil {
+		write(w, http.StatusUnprocessableEntity, &api.Controlled{Error: "the running nftproxy takes no runtime changes: they are of Balances in files, and need --control-socket or its systemd unit"})
 		return
 	}
 	request := new(api.Control)

@@ -4,14 +4,22 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // TestSocket: the socket is for root and this user alone, and knows who asks.
@@ -25,16 +33,13 @@ func TestSocket(t *testing.T) {
 		}
 		return &api.Controlled{Changed: true, Balance: r.Balance}
 	}}
-	l, err := s.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	awaitSocket(t, path)
 	if _, err := (&Socket{Path: path}).Listen(); err == nil || !strings.Contains(err.Error(), "another process answers") {
 		t.Errorf("a second one: %v", err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Run(ctx, l) })
 	for _, p := range []struct {
 		path string
 		want os.FileMode
@@ -67,6 +72,154 @@ func TestSocket(t *testing.T) {
 	}
 	if _, err := NewClient(path).Do(t.Context(), &api.Control{}); !errors.Is(err, ErrNoSocket) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// awaitSocket waits until a socket answers.
+func awaitSocket(t *testing.T, path string) {
+	t.Helper()
+	netlab.Eventually(t, 20*time.Second, func() error {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			return fmt.Errorf("the socket does not listen: %w", err)
+		}
+		return c.Close()
+	})
+}
+
+// nobody is a user without rights.
+const nobody = 65534
+
+// anotherUser in the environment makes the test binary a process of another user at a socket, whose path
+// it has: a client, or with "listen:" before the path a listener.
+const anotherUser = "NFTPROXY_TEST_SOCKET"
+
+func TestMain(m *testing.M) {
+	given := os.Getenv(anotherUser)
+	if given == "" {
+		os.Exit(netlab.Run(m.Run))
+	}
+	if path, listens := strings.CutPrefix(given, "listen:"); listens {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			panic(err)
+		}
+		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"changed":true}`) }))
+		return
+	}
+	c := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", given) }}}
+	for _, path := range []string{api.ControlPath, "/status"} {
+		r, err := c.Post("http://nftproxy"+path, "application/json", strings.NewReader(`{"action":"set","balance":"web"}`))
+		if err != nil {
+			panic(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		fmt.Printf("%d %s", r.StatusCode, body)
+	}
+}
+
+// asNobody returns a command that is this test binary as another user.
+func asNobody(t *testing.T, given string) *exec.Cmd {
+	t.Helper()
+	netlab.SkipInUserNamespace(t, "a process of another user")
+	program := filepath.Join(t.TempDir(), "test")
+	text, err := os.ReadFile(os.Args[0])
+	if err == nil {
+		err = errors.Join(os.WriteFile(program, text, 0o755), os.Chmod(filepath.Dir(program), 0o755), os.Chmod(filepath.Dir(filepath.Dir(program)), 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(program)
+	c.Env = append(os.Environ(), anotherUser+"="+given)
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return c
+}
+
+// TestOtherUserAsks: a process of another user gets no answer and changes nothing, also if it reaches the
+// socket.
+func TestOtherUserAsks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "control.sock")
+	s := &Socket{Path: path, Log: slog.New(slog.DiscardHandler),
+		Pages: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it reads a page") }),
+		Answer: func(context.Context, *api.Control, Peer) *api.Controlled {
+			t.Error("it changes something")
+			return &api.Controlled{}
+		}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	awaitSocket(t, path)
+	c := asNobody(t, path)
+	for _, p := range []string{path, filepath.Dir(path), filepath.Dir(filepath.Dir(path)), filepath.Dir(filepath.Dir(filepath.Dir(path)))} {
+		if err := os.Chmod(p, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := c.CombinedOutput(); err != nil || strings.Count(string(out), "403 ") != 2 || !strings.Contains(string(out), "user 65534 may change nothing") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestOtherUserListens: the answer of another user at the socket is not read, and neither is one in a
+// directory of another user.
+func TestOtherUserListens(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "control.sock")
+	c := asNobody(t, "listen:"+path)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Wait() }()
+	defer func() { _ = c.Process.Kill() }()
+	awaitSocket(t, path)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := NewClient(path).Do(t.Context(), &api.Control{}); err == nil || !strings.Contains(err.Error(), "of user 65534 listens there, and is not asked") {
+		t.Errorf("%+v, %v", a, err)
+	}
+	own := filepath.Join(t.TempDir(), "control.sock")
+	l, err := net.Listen("unix", own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chown(filepath.Dir(own), nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := NewClient(own).Do(t.Context(), &api.Control{}); err == nil || !strings.Contains(err.Error(), "other users can write to") {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// TestDirectoryOfOtherUser: a directory of another user is refused whatever its mode, and the default one
+// of this user is closed.
+func TestDirectoryOfOtherUser(t *testing.T) {
+	dir := t.TempDir()
+	netlab.SkipInUserNamespace(t, "a directory of another user")
+	s := &Socket{Path: filepath.Join(dir, "control.sock"), Optional: true}
+	if err := errors.Join(os.Chmod(dir, 0o700), os.Chown(dir, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Listen(); err == nil || !strings.Contains(err.Error(), "other users can write to") {
+		t.Errorf("of another user: %v", err)
+	}
+	if err := errors.Join(os.Chown(dir, 0, 0), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if about, err := os.Stat(dir); err != nil || about.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", about.Mode(), err)
 	}
 }
 

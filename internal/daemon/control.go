@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,33 +20,28 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// controlSocketName is the name of the control socket in the runtime directory.
-const controlSocketName = "control.sock"
-
 // controlTime is how long a request may wait until the rules have its change.
 const controlTime = 15 * time.Second
 
-// openControl opens the changes of servers, and the socket on which commands change more. Both
-// are for files: without a socket and changes of an earlier run there is neither.
+// openControl finds the path of the socket, and opens the changes of servers. These are for files:
+// without a socket that is configured and changes of an earlier run there are none.
 func (d *Daemon) openControl() {
 	own := &d.Config.Own
+	path := own.ControlSocket
+	if path == "" && d.RuntimeDirectory != "" {
+		path = filepath.Join(d.RuntimeDirectory, control.Name)
+	}
+	configured := path != "" && path != config.NoControlSocket
+	if path == "" {
+		path = control.DefaultPath()
+	}
+	if path != "" && path != config.NoControlSocket {
+		d.socket = &control.Socket{Path: path, Optional: !configured, Log: d.Log}
+	}
 	if d.Cluster != nil && d.Joined == nil || own.ChangesFile == "" {
 		return
 	}
-	path := own.ControlSocket
-	if path == "" && d.RuntimeDirectory != "" {
-		path = filepath.Join(d.RuntimeDirectory, controlSocketName)
-	}
-	if path != "" && path != config.NoControlSocket {
-		d.socket = &control.Socket{Path: path, Log: d.Log}
-		l, err := d.socket.Listen()
-		if err != nil {
-			d.Log.Error("servers cannot be changed by commands", "error", err)
-			d.socket = nil
-		}
-		d.controlListener = l
-	}
-	if _, err := os.Stat(own.ChangesFile); d.socket == nil && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(own.ChangesFile); !configured && errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	d.changed = control.Open(own.ChangesFile, d.isDrained, d.Log)
@@ -67,12 +61,9 @@ type controller struct {
 	synced chan struct{} // closed at the end of a sync
 }
 
-// serveControl serves the control socket until ctx ends.
-func (w *work) serveControl(ctx context.Context, c *controller, l net.Listener) {
-	w.socket.Answer = c.answer
-	if err := w.socket.Run(ctx, l); err != nil {
-		w.Log.Error("servers cannot be changed by commands any more", "error", err)
-	}
+// takesChanges reports whether commands change servers at the socket.
+func (d *Daemon) takesChanges() bool {
+	return d.socket != nil && !d.socket.Optional && d.changed != nil
 }
 
 // observe is an observer of syncs.

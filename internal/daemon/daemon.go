@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"time"
 
@@ -69,9 +68,8 @@ type Daemon struct {
 	checks    checks
 	starts    *slowstart.Engine
 
-	changed         *control.Store  // nil: commands change no servers
-	socket          *control.Socket // nil: none
-	controlListener net.Listener    // of socket
+	changed *control.Store  // nil: commands change no servers
+	socket  *control.Socket // nil: none
 }
 
 // Init performs the preparations that need more privileges than serving (12.60).
@@ -111,9 +109,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		go func() { cancel(watch.run(ctx)) }()
 	}
 	d.followDrains()
-	if d.openControl(); d.controlListener != nil {
-		defer d.controlListener.Close()
-	}
+	d.openControl()
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.Cluster != nil {

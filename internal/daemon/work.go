@@ -63,7 +63,7 @@ type work struct {
 	samples    *traffic.Samples   // nil: they log no samples
 	condition  *condition.Keeper  // nil: the Node gets no condition
 	fast       *fastpath.Manager  // nil: all packets pass the rules
-	control    *controller        // nil: there is no control socket
+	control    *controller        // nil: commands change no servers
 	vitals     *vitals.Actor      // nil: nothing acts on the states of Balances
 	assessed   bool               // vitals has seen all Services
 }
@@ -267,7 +267,7 @@ func (w *work) follow() {
 	if w.vitals = w.newVitals(); w.vitals != nil {
 		w.agent.Observers = append(w.agent.Observers, w.followVitals)
 	}
-	if w.socket != nil {
+	if w.takesChanges() {
 		w.control = &controller{work: w, synced: make(chan struct{})}
 		w.agent.Observers = append(w.agent.Observers, w.control.observe)
 	}
@@ -370,8 +370,13 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	if w.vitals != nil {
 		all.Go(func() { w.vitals.Run(ctx) })
 	}
-	if w.control != nil {
-		all.Go(func() { w.serveControl(ctx, w.control, w.controlListener) })
+	pages := w.metricsSite()
+	if w.socket != nil {
+		if w.socket.Pages = pages; w.control != nil {
+			w.socket.Answer = w.control.answer
+		}
+		w.socket.Open()                          // before the other pages
+		all.Go(func() { _ = w.socket.Run(ctx) }) // it tries again after errors, which it logs
 	}
 	if w.condition != nil {
 		all.Go(func() { w.condition.Run(ctx) })
@@ -396,7 +401,7 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	if w.takeover != nil {
 		all.Go(func() { w.takeover.run(ctx) })
 	}
-	run("metrics server", w.Config.MetricsAddress(), w.metricsSite(), profileTime, events.MetricsServerFailed)
+	run("metrics server", w.Config.MetricsAddress(), pages, profileTime, events.MetricsServerFailed)
 	return func() {
 		all.Wait()
 		w.services.Close()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // tcpListen is the state of a listening socket in /proc/net/tcp.
@@ -55,13 +54,4 @@ func parseSocket(text string) (netip.AddrPort, bool) {
 	}
 	a, ok := netip.AddrFromSlice(raw)
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), ok
-}
-
-// User returns the user of the process.
-func (p Process) User() (int, error) {
-	info, err := os.Stat(fmt.Sprintf("/proc/%d", p.PID))
-	if err != nil {
-		return 0, err
-	}
-	return int(info.Sys().(*syscall.Stat_t).Uid), nil
 }

@@ -387,7 +387,7 @@ func TestFetchNoDaemon(t *testing.T) {
 		{"another program", http.NotFound, true, `another server answers "404 Not Found" to /status`},
 		{"a daemon with an error", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no memory", 500) }, false, "see its log"},
 		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, false, "read answer: invalid character"},
-		{"cut off", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"from": "daemon", `) }, false, "read answer: unexpected EOF"},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"from": "daemon", `) }, false, "read answer: unexpected end of JSON input"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := httptest.NewServer(c.handler)

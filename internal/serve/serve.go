@@ -19,8 +19,10 @@ type Server struct {
 	Name string // for the log, such as "health server"
 	// Address is HOST:PORT. The host 0.0.0.0 means all addresses, including IPv6
 	// addresses if the machine has any (10.1).
-	Address      string
-	Site         *Site
+	Address string
+	// Listen opens another listener than one for Address; nil: that one.
+	Listen       func() (net.Listener, error)
+	Site         http.Handler
 	WriteTimeout time.Duration // of an answer; zero means [DefaultWriteTimeout]
 	HardFail     bool          // do not retry an unavailable address (12.55)
 	Connections  int           // most open ones; zero means [Connections]
@@ -30,14 +32,20 @@ type Server struct {
 // Run serves until ctx ends. It then closes all connections and returns nil. With
 // HardFail it returns as soon as it cannot listen.
 func (s *Server) Run(ctx context.Context) error {
-	l := newListener(func() (net.Listener, error) {
-		return new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
-	}, s.Log.With("server", s.Name))
+	open := s.Listen
+	if open == nil {
+		open = func() (net.Listener, error) { return new(net.ListenConfig).Listen(ctx, "tcp", s.Address) }
+	}
+	l := newListener(open, s.Log.With("server", s.Name))
 	l.hardFail = s.HardFail
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	err := l.reopen(0)
 	if err == nil {
-		l.log.Info("listening", "address", l.Addr())
+		level := slog.LevelInfo
+		if s.Listen != nil { // no client looks for the place in the log
+			level = slog.LevelDebug
+		}
+		l.log.Log(ctx, level, "listening", "address", l.Addr())
 		err = s.serve(ctx, l)
 	}
 	if ctx.Err() != nil {
@@ -53,6 +61,7 @@ func (s *Server) most() int { return cmp.Or(s.Connections, Connections) }
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	server := NewHTTP(s.Site, s.WriteTimeout, s.Log)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) }
 	l = NewLimit(s.most()).Listener(l)
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -70,6 +79,18 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	}
 	<-ended
 	return nil
+}
+
+type connection struct{}
+
+// Connection returns the connection of a request to a [Server], as its listener has accepted it; nil: it
+// has come another way.
+func Connection(r *http.Request) net.Conn {
+	c, _ := r.Context().Value(connection{}).(net.Conn)
+	if l, ok := c.(*limited); ok {
+		return l.Conn
+	}
+	return c
 }
 
 const (

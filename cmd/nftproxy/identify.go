@@ -1,0 +1,164 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/host"
+)
+
+// door is the control socket of an nftproxy in this network namespace.
+type door struct {
+	name, path string
+	check      func(control.Peer) error // returns an error unless the process at the socket is that nftproxy
+	err        error                    // why there is no socket
+}
+
+// client returns a client of the nftproxy behind the socket.
+func (d *door) client() *api.Client {
+	return api.NewSocketClient(d.name, func(ctx context.Context) (net.Conn, error) {
+		if d.err != nil {
+			return nil, d.err
+		}
+		c, err := control.Dial(ctx, d.path, d.check)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("it has no socket %s: it starts, is older than this command, or has no directory for it; --metrics-bind-address reads its pages without a proof of whose they are", d.path)
+		}
+		return c, err
+	})
+}
+
+// askIdentified calls f with clients of an nftproxy whose process this one has identified, until one
+// answers, as [api.Ask] does. With a given address it asks the nftproxy that is configured to serve it,
+// at its socket.
+func askIdentified(given netip.AddrPort, f func(*api.Client) error) error {
+	var failed []error
+	for d := range doors(given) {
+		err := d.client().Use(f)
+		if !errors.Is(err, api.ErrNoDaemon) {
+			return err
+		}
+		failed = append(failed, err)
+	}
+	switch {
+	case len(failed) > 0:
+		return errors.Join(failed...)
+	case given.IsValid():
+		return fmt.Errorf("%w at %s (no nftproxy that could be identified serves it)", api.ErrNoDaemon, given)
+	}
+	return fmt.Errorf("%w: no nftproxy runs in this network namespace", api.ErrNoDaemon)
+}
+
+// doors yields the sockets to ask: those at the default paths here, else those of the processes that may
+// be a running nftproxy, the owner of the tables first. A process is found by its name, and asked because
+// of what it may do.
+func doors(given netip.AddrPort) iter.Seq[door] {
+	return func(yield func(door) bool) {
+		for _, path := range []string{control.DefaultPath(), config.DefaultControlSocket} {
+			if d, ok := doorHere(path); ok && !given.IsValid() && !yield(d) {
+				return
+			}
+		}
+		for _, p := range daemons() {
+			if d, ok := doorOf(p, given); ok && !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// doorHere returns a socket in a directory of root, if a process listens there that may change the rules
+// of this network namespace.
+func doorHere(path string) (door, bool) {
+	check := func(peer control.Peer) error {
+		return cmp.Or(control.CheckDirectory(path), peer.CheckUser(), host.ProcessWith(peer.PID).CheckControl())
+	}
+	c, err := control.Dial(context.Background(), path, check)
+	if err != nil {
+		return door{}, false
+	}
+	_ = c.Close()
+	return door{name: path, path: path, check: check}, true
+}
+
+// doorOf returns the socket of a process, as its root directory has it; false: it is not "nftproxy run",
+// or has another address than the given one.
+func doorOf(p host.Process, given netip.AddrPort) (door, bool) {
+	args := runArgumentsOf(p)
+	if args == nil {
+		return door{}, false
+	}
+	if given.IsValid() {
+		at, err := metricsAddress(p)
+		if err != nil || at.Port() != given.Port() || at.Addr() != given.Addr() && !at.Addr().IsUnspecified() {
+			return door{}, false
+		}
+	}
+	d := door{name: "process " + p.String()}
+	if shared, err := p.SharesNetwork(); err == nil && !shared {
+		d.err = elsewhere(p)
+	} else if d.err = p.CheckControl(); d.err == nil {
+		d.path, d.err = socketOf(p, args)
+	}
+	d.check = func(peer control.Peer) error {
+		if peer.PID != p.PID {
+			return fmt.Errorf("process %d of user %d listens at %s, and is not asked", peer.PID, peer.UID, d.path)
+		}
+		return p.CheckControl()
+	}
+	return d, true
+}
+
+// socketOf returns the path of the control socket of a process with these flags.
+func socketOf(p host.Process, args []string) (string, error) {
+	given := ""
+	if o, err := parseRun(args); err == nil { // else it has the default path, or another one that is not known
+		given = o.settings.ControlSocket()
+	}
+	switch runtime := firstDirectory(p.Variable("RUNTIME_DIRECTORY")); {
+	case given == config.NoControlSocket:
+		return "", errors.New("it has no socket: start it without --control-socket=none")
+	case given != "":
+		return p.Path(given), nil
+	case runtime != "":
+		return p.Path(filepath.Join(runtime, control.Name)), nil
+	}
+	return p.Path(control.DefaultPath()), nil
+}
+
+// sourcesOf returns the absolute paths of the files that a process reads; none: it is not "nftproxy run".
+func sourcesOf(p host.Process) (files []string) {
+	args := runArgumentsOf(p)
+	if args == nil {
+		return nil
+	}
+	o, err := parseRun(args)
+	if err != nil {
+		return nil
+	}
+	directory, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))
+	if err != nil {
+		return nil
+	}
+	for _, f := range o.files {
+		if f == "-" {
+			continue
+		}
+		if !filepath.IsAbs(f) {
+			f = filepath.Join(directory, f)
+		}
+		files = append(files, filepath.Clean(f))
+	}
+	return files
+}
