@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
@@ -51,12 +52,15 @@ func TestAPIServerPod(t *testing.T) {
 	}
 	mounted := make(map[string]string)
 	for _, m := range got.VolumeMounts {
-		if !m.ReadOnly {
+		if !m.ReadOnly && m.MountPath != control.DefaultDirectory {
 			t.Errorf("%s is mounted writable", m.MountPath)
 		}
 		mounted[m.Name] = m.MountPath
 	}
 	for _, v := range pod.Spec.Volumes {
+		if v.EmptyDir != nil && mounted[v.Name] == control.DefaultDirectory {
+			continue
+		}
 		if v.HostPath == nil || v.HostPath.Path != mounted[v.Name] {
 			t.Errorf("volume %s is not mounted at its path", v.Name)
 		}

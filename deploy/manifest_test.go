@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/internal/control"
 )
 
 const base = "kustomize/base/"
@@ -101,16 +103,17 @@ func TestPod(t *testing.T) {
 }
 
 // 14.6 nothing of the node is mounted: kernel modules are loaded by the kernel
-// itself, and nftables have no lock file.
+// itself, and nftables have no lock file. The socket for root has a directory of the pod.
 func TestMounts(t *testing.T) {
 	pod := daemonSet(t).Spec.Template.Spec
-	if len(pod.Volumes) != 1 || pod.Volumes[0].ConfigMap == nil {
-		t.Fatalf("volumes %+v, want the ConfigMap only", pod.Volumes)
+	if len(pod.Volumes) != 2 || pod.Volumes[0].ConfigMap == nil || pod.Volumes[1].EmptyDir == nil {
+		t.Fatalf("volumes %+v, want the ConfigMap and an empty directory only", pod.Volumes)
 	}
-	for _, container := range []corev1.Container{pod.InitContainers[0], pod.Containers[0]} {
-		if len(container.VolumeMounts) != 1 || container.VolumeMounts[0].MountPath != "/var/lib/kube-proxy" {
-			t.Errorf("%s mounts %+v", container.Name, container.VolumeMounts)
-		}
+	if m := pod.InitContainers[0].VolumeMounts; len(m) != 1 || m[0].MountPath != "/var/lib/kube-proxy" {
+		t.Errorf("the init container mounts %+v", m)
+	}
+	if m := pod.Containers[0].VolumeMounts; len(m) != 2 || m[0].MountPath != "/var/lib/kube-proxy" || m[1].Name != pod.Volumes[1].Name || m[1].MountPath != control.DefaultDirectory {
+		t.Errorf("the container mounts %+v", m)
 	}
 }
 

@@ -107,6 +107,36 @@ func TestChartDirectories(t *testing.T) {
 	}
 }
 
+// TestChartSocket: the directory of the socket for root is one of the pod, unless the values have one at
+// this place or another runtime directory (14.27).
+func TestChartSocket(t *testing.T) {
+	for name, c := range map[string]struct {
+		given values
+		want  int
+	}{
+		"default": {values{}, 1},
+		"runtime": {values{"runtimeDirectory": "/run/nftproxy"}, 0},
+		"own":     {values{"extraVolumes": []any{values{"name": "mine", "emptyDir": values{}}}, "extraVolumeMounts": []any{values{"name": "mine", "mountPath": "/run/nftproxy"}}}, 0},
+		"volume":  {values{"extraVolumes": []any{values{"name": "socket", "emptyDir": values{}}}}, 0},
+	} {
+		pod := daemonSet(t, c.given).Spec.Template.Spec
+		mounts, volumes := 0, 0
+		for _, m := range pod.Containers[0].VolumeMounts {
+			if m.Name == "socket" && m.MountPath == "/run/nftproxy" {
+				mounts++
+			}
+		}
+		for _, v := range pod.Volumes {
+			if v.Name == "socket" && v.EmptyDir != nil && name != "volume" {
+				volumes++
+			}
+		}
+		if mounts != c.want || volumes != c.want {
+			t.Errorf("%s: %d mounts, %d volumes, want %d: %+v", name, mounts, volumes, c.want, pod.Volumes)
+		}
+	}
+}
+
 // TestChartDashboard: the ConfigMap has the dashboard of deploy/grafana, and the label by
 // which Grafana's sidecar finds it (14.28).
 func TestChartDashboard(t *testing.T) {

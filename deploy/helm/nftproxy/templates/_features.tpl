@@ -62,3 +62,14 @@ has a value of its own; a test of cmd/nftproxy compares this list with the progr
 - {{ printf "--drain-file=%s/drain.yaml" (trimSuffix "/" .) | quote }}
 {{- end }}
 {{- end }}
+
+{{/*
+Whether the pod has a directory of its own for the socket: not where a value gives it another one, or has the
+name or the place.
+*/}}
+{{- define "nftproxy.ownSocket" -}}
+{{- $taken := .Values.runtimeDirectory -}}
+{{- range .Values.extraVolumes }}{{ if eq .name "socket" }}{{ $taken = "a volume" }}{{ end }}{{ end -}}
+{{- range .Values.extraVolumeMounts }}{{ if hasPrefix "/run/nftproxy" .mountPath }}{{ $taken = "a mount" }}{{ end }}{{ end -}}
+{{- if not $taken }}true{{ end -}}
+{{- end -}}
