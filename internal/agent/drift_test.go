@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -163,6 +165,33 @@ func TestFailedRepairIsRetried(t *testing.T) {
 		f.pass(firstRetry)
 		if (*syncs)[len(*syncs)-1].Err != nil {
 			t.Error("the retry waits as long as after many failures")
+		}
+	})
+}
+
+// TestRetryRepairs: a repair that failed before it has compared anything is made by the retry.
+func TestRetryRepairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, syncs := drifted()
+		f.start(t)
+		f.load = func() (*model.Snapshot, error) {
+			s := snapshot()
+			s.Services[0].Ports[0].Port = 81
+			return s, nil
+		}
+		f.kernel.breakWith(unix.ENOMEM) // nothing has changed in the kernel
+		f.agent.Drifted(scratch("nft"))
+		f.agent.Changed()
+		time.Sleep(settling)
+		synctest.Wait()
+		if last := (*syncs)[len(*syncs)-1]; last.Err == nil || last.Compared {
+			t.Fatalf("%+v", last)
+		}
+		f.kernel.breakWith(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if last := (*syncs)[len(*syncs)-1]; last.Err != nil || !last.Compared || len(last.Interventions) != 1 {
+			t.Errorf("%+v", last)
 		}
 	})
 }
