@@ -115,9 +115,9 @@ often: ## run tests of packages with goroutines or timers RUNS=20 times with the
 		go run ./scripts/often -runs $(or $(RUNS),20) -load $(or $(LOAD),8) -parallel $(or $(PARALLEL),$$(nproc)) -only '$(ONLY)' $$unit -- $$packets
 
 .PHONY: worlds
-worlds: ## compare random worlds with the kernel and real packets; WORLDS=300 is how many, SEED=7 the seed of the first (default: random); a failure replays with WORLDS=1 and its seed
+worlds: ## compare random worlds with the kernel and real packets; WORLDS=300 is how many, STEPS=8 how long each lasts (default 2), SEED=7 the seed of the first (default: random); a failure replays with WORLDS=1 and its seed
 	scripts/install-packages $(LAB)
-	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off -count=1 -v -timeout 3h -parallel 4 ./test/worlds -worlds $(or $(WORLDS),30) -seed $(or $(SEED),0)
+	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off -count=1 -v -timeout 3h -parallel 4 ./test/worlds -worlds $(or $(WORLDS),30) -steps $(or $(STEPS),2) -seed $(or $(SEED),0)
 
 .PHONY: screenshots
 screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian

@@ -15,8 +15,7 @@ import (
 
 // Sizes of a world.
 const (
-	rounds    = 3 // the first one with the world as it is drawn, each of the others after a step
-	questions = 8 // in a round
+	questions = 8 // before the first step, and after each
 	packets   = 2 // for a question
 	attempts  = 5 // while the rules change, as by health checks and slow starts
 )
@@ -25,8 +24,9 @@ const (
 const gateSeeds = 24
 
 var (
-	many = flag.Int("worlds", 0, "number of random worlds; 0: the fixed ones")
-	seed = flag.Uint64("seed", 0, "seed of the first random world, those of the others follow; 0: a random one")
+	many  = flag.Int("worlds", 0, "number of random worlds; 0: the fixed ones")
+	steps = flag.Int("steps", 2, "number of steps of a world")
+	seed  = flag.Uint64("seed", 0, "seed of the first random world, those of the others follow; 0: a random one")
 )
 
 // TestWorlds: in random worlds the diff of the input is empty after each step, and packets go where
@@ -78,14 +78,14 @@ func checkWorld(t *testing.T, seed uint64, asked *tally) {
 	defer func() { n.stop(syscall.SIGTERM) }()
 	story := []string{"start"}
 	n.settle(story[0])
-	for round := range rounds {
+	for round := range 1 + *steps {
 		if round > 0 {
 			step := w.Next()
 			story = append(story, step.String())
 			n.take(step)
 		}
 		if problems := n.check(w.Questions(questions)); len(problems) > 0 {
-			t.Errorf("round %d (%s), flags %q %q:\n%s", round, strings.Join(story, "; "), w.Flags.Rules, w.Flags.Daemon, strings.Join(problems, "\n"))
+			t.Errorf("after step %d (%s), flags %q %q:\n%s", round, strings.Join(story, "; "), w.Flags.Rules, w.Flags.Daemon, strings.Join(problems, "\n"))
 			n.show()
 			return
 		}
