@@ -68,6 +68,7 @@ type Connections struct {
 	open    map[ends]*followed
 	ended   []*followed // which are not open, in the order of their ends
 	dialled map[dialledFrom]dialled
+	swept   time.Time // when old ones were last looked for
 	skipped uint64
 	more    chan struct{} // has an element if connections are open
 
@@ -92,7 +93,8 @@ func (s *Connections) dial(n *nflog.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if len(s.dialled) >= MaxFollowed {
+	if len(s.dialled) >= MaxFollowed && now.Sub(s.swept) > dialledTime/8 { // not for each packet of a flood
+		s.swept = now
 		maps.DeleteFunc(s.dialled, func(_ dialledFrom, d dialled) bool { return now.Sub(d.at) > dialledTime })
 	}
 	if len(s.dialled) < MaxFollowed {
