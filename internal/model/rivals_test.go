@@ -54,7 +54,7 @@ func rivalWithRanges(k int, address netip.Addr) ServiceState {
 // much as among others whose ranges do not, and there is one notice for each Service that
 // loses its ranges.
 func TestRivalRangesCost(t *testing.T) {
-	const services, most = 100, 8
+	const services, most = 40, 8
 	at := func(address func(int) netip.Addr) (*Router, map[string]time.Duration) {
 		r, all := NewRouter(), make(map[ServiceName]ServiceState)
 		for k := range services {
@@ -63,7 +63,7 @@ func TestRivalRangesCost(t *testing.T) {
 		}
 		r.SetServices(all)
 		took := make(map[string]time.Duration)
-		for what, k := range map[string]int{"the oldest": 0, "one in the middle": 50, "the youngest": services - 1} {
+		for what, k := range map[string]int{"the oldest": 0, "one in the middle": services / 2, "the youngest": services - 1} {
 			s := rivalWithRanges(k, address(k))
 			took[what] = cpuTime(func() { r.SetServices(map[ServiceName]ServiceState{s.Service.Name: s}) })
 		}
