@@ -6,7 +6,8 @@
 //
 // Usage: runtests [FLAGS] [PART] [-- PART]...
 //
-// A part is packages or patterns, after "-race" for the race detector (which needs cgo).
+// A part is packages or patterns, after "-race" for the race detector (which needs cgo), and after "-program
+// PACKAGE" to build a program once for all tests that start it, which find its path in NFTPROXY.
 package main
 
 import (
@@ -34,6 +35,7 @@ type config struct {
 // part is packages that run by one go test.
 type part struct {
 	race     bool
+	program  string // package of the program that tests start, if it is built for all of them
 	packages []string
 }
 
@@ -84,32 +86,45 @@ func parse(args []string) (c config, parts []part, err error) {
 	flags.IntVar(&c.parallel, "parallel", 1, "packages at a time")
 	flags.DurationVar(&c.timeout, "timeout", 40*time.Minute, "of one package")
 	flags.BoolVar(&c.noSkip, "no-skip", false, "a skipped test is a failure")
-	race := flags.Bool("race", false, "run the part with the race detector")
-	if err := flags.Parse(args); err != nil {
+	words := len(args)
+	if at := slices.IndexFunc(args, func(arg string) bool { return arg == "--" || partFlags[arg] }); at >= 0 {
+		words = at // flags of the first part begin
+	}
+	if err := flags.Parse(args[:words]); err != nil {
 		return config{}, nil, err
 	}
 	if c.shuffle == "" {
 		c.shuffle = strconv.FormatInt(time.Now().Unix(), 10)
 	}
-	current := part{race: *race}
-	for _, arg := range append(flags.Args(), "--") {
-		switch {
-		case arg == "-race" && len(current.packages) == 0:
-			current.race = true
+	parts, err = parseParts(slices.Concat(flags.Args(), args[words:], []string{"--"}))
+	return c, parts, err
+}
+
+// partFlags are those that a part begins with.
+var partFlags = map[string]bool{"-race": true, "-program": true}
+
+// parseParts reads parts, each of which ends with "--".
+func parseParts(args []string) (parts []part, err error) {
+	var p part
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "-race" && len(p.packages) == 0:
+			p.race = true
+		case arg == "-program" && len(p.packages) == 0 && i+1 < len(args):
+			i++
+			p.program = args[i]
 		case arg != "--":
-			current.packages = append(current.packages, arg)
-		case len(current.packages) > 0 || len(parts) == 0:
-			parts, current = append(parts, current), part{}
+			p.packages = append(p.packages, arg)
+		case len(p.packages) > 0 || len(parts) == 0 && i == len(args)-1:
+			parts, p = append(parts, p), part{}
 		default:
-			return config{}, nil, fmt.Errorf("part %d has no packages", len(parts)+1)
+			return nil, fmt.Errorf("part %d has no packages", len(parts)+1)
 		}
 	}
-	for i := range parts {
-		if len(parts[i].packages) == 0 {
-			parts[i].packages = []string{"./..."}
-		}
+	if len(parts[0].packages) == 0 {
+		parts[0].packages = []string{"./..."}
 	}
-	return c, parts, nil
+	return parts, nil
 }
 
 // arguments returns what go test is called with for a part, or for some tests of one package if the

@@ -59,7 +59,7 @@ func TestAllPass(t *testing.T) {
 		t.Error("the command fails")
 	}
 	wantIn(t, list, "pass  m/a", "pass  m/b")
-	wantIn(t, list+end, "2 packages and 4 tests in ", "s: 0 failures, 0 skipped\n")
+	wantIn(t, list+end, "2 packages and 4 tests in ", " s of processors): 0 failures, 0 skipped\n")
 	if left, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "nftproxy-tests-*")); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
@@ -155,6 +155,26 @@ func TestUnknownPackage(t *testing.T) {
 	wantIn(t, end, "FAIL", "nowhere")
 }
 
+// A program is built once for the tests of a part that start it.
+func TestProgram(t *testing.T) {
+	module(t, map[string]string{"a": `func TestProgram(t *testing.T) { if _, err := os.Stat(os.Getenv("NFTPROXY")); err != nil { t.Error(err) } }`})
+	for name, text := range map[string]string{"p/main.go": "package main\n\nfunc main() {}\n", "q/main.go": "package main\n\nfunc main() { undefined() }\n"} {
+		if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if passed, list, end := summary(t, "-program", "./p", "./a"); !passed {
+		t.Error(list, end)
+	}
+	_, err := run(t.Context(), []string{"-program", "./q", "./a"}, t.Output())
+	if err == nil || !strings.Contains(err.Error(), "undefined: undefined") {
+		t.Errorf("the error of the compiler is %v", err)
+	}
+}
+
 func TestParts(t *testing.T) {
 	c, parts, err := parse([]string{"-parallel", "2", "-race", "a", "b", "--", "c", "--", "-race", "d"})
 	if err != nil {
@@ -165,7 +185,7 @@ func TestParts(t *testing.T) {
 	}
 	args := strings.Join(c.arguments(parts[2], []string{"TestA", "TestB"}), " ")
 	wantIn(t, args, "-p 2", "-race", "-skip ^(TestA|TestB)$ d")
-	for _, wrong := range [][]string{{"a", "--"}, {"a", "--", "-race"}, {"-nonsense"}} {
+	for _, wrong := range [][]string{{"a", "--"}, {"a", "--", "-race"}, {"-race", "--", "a"}, {"-nonsense"}} {
 		if _, _, err := parse(wrong); err == nil {
 			t.Errorf("%q is accepted", wrong)
 		}

@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,6 +31,18 @@ type event struct {
 // runPart runs the tests of a part. When the program of a package ends early, it runs the tests that
 // are left, as often as that gets further.
 func runPart(ctx context.Context, c config, p part, r *results, show *progress) error {
+	if p.program != "" {
+		dir, err := os.MkdirTemp("", "nftproxy-program-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		path := filepath.Join(dir, filepath.Base(p.program))
+		if err := buildProgram(ctx, p, path); err != nil {
+			return err
+		}
+		p.program = path
+	}
 	if err := runOnce(ctx, c, p, nil, r, show); err != nil {
 		return err
 	}
@@ -36,7 +50,7 @@ func runPart(ctx context.Context, c config, p part, r *results, show *progress) 
 		for pkg.ended.early && pkg.blame() > 0 && ctx.Err() == nil {
 			fmt.Fprintf(show.out, "%s ended early: its other tests run without those that ended it\n", pkg.name)
 			pkg.ended = ended{}
-			if err := runOnce(ctx, c, part{race: p.race, packages: []string{pkg.name}}, pkg.settled(), r, show); err != nil {
+			if err := runOnce(ctx, c, part{p.race, p.program, []string{pkg.name}}, pkg.settled(), r, show); err != nil {
 				return err
 			}
 		}
@@ -49,10 +63,7 @@ func runOnce(ctx context.Context, c config, p part, skip []string, r *results, s
 	// A process group of its own, which is sent the signal that ends this program.
 	cmd := exec.Command("go", c.arguments(p, skip)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	if p.race {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
-	}
+	cmd.Env = p.environment()
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -65,6 +76,7 @@ func runOnce(ctx context.Context, c config, p part, skip []string, r *results, s
 	defer release()
 	readErr := followEvents(pipe, r, show)
 	err = cmd.Wait()
+	r.used += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	var exit *exec.ExitError
 	switch {
 	case readErr != nil:
@@ -74,6 +86,32 @@ func runOnce(ctx context.Context, c config, p part, skip []string, r *results, s
 		return nil
 	case err != nil:
 		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
+}
+
+// environment returns that of the go command.
+func (p part) environment() []string {
+	env := append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
+	if p.race {
+		env = append(env, "CGO_ENABLED=1")
+	}
+	if p.program != "" {
+		env = append(env, "NFTPROXY="+p.program)
+	}
+	return env
+}
+
+// buildProgram builds the program that tests start as these tests are built.
+func buildProgram(ctx context.Context, p part, path string) error {
+	args := []string{"build", "-o", path, p.program}
+	if p.race {
+		args = slices.Insert(args, 1, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = part{race: p.race}.environment()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", p.program, err, out)
 	}
 	return nil
 }

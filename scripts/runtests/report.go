@@ -153,8 +153,8 @@ func (r *results) summarize(out io.Writer, c config, log string, took time.Durat
 		fmt.Fprintf(out, "\nSKIP %s\n%s", s.name(), indent(s.lines, 2))
 	}
 	passed = len(failed) == 0 && (len(skipped) == 0 || !c.noSkip)
-	fmt.Fprintf(out, "\n%s and %s in %.0f s: %s, %d skipped", plural(len(r.packages), "package"), plural(tests, "test"),
-		took.Seconds(), plural(len(failed), "failure"), len(skipped))
+	fmt.Fprintf(out, "\n%s and %s in %.0f s (%.0f s of processors): %s, %d skipped", plural(len(r.packages), "package"), plural(tests, "test"),
+		took.Seconds(), r.used.Seconds(), plural(len(failed), "failure"), len(skipped))
 	if !passed {
 		fmt.Fprintf(out, "; SHUFFLE=%s repeats the order; all output: %s", c.shuffle, log)
 	}

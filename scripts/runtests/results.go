@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // results is what tests have said so far.
@@ -13,6 +14,7 @@ type results struct {
 	builds   map[string]*strings.Builder // messages of the compiler, by what it was to compile
 	messages strings.Builder             // of the go command
 	goFailed bool                        // the go command failed without naming a test
+	used     time.Duration               // of processors, by tests and the compiler
 }
 
 func newResults() *results {
