@@ -19,6 +19,7 @@ var readers = map[string]struct {
 	"internal/atomicfile/write.go":     {1, "the directory, to sync it"},
 	"internal/source/rewrite/write.go": {1, "the directory, to lock it"},
 	"internal/source/files/files.go":   {1, "commands get their input from a pipe on purpose, as in -f <(program)"},
+	"internal/control/peer.go":         {1, "the directory of a socket with a long path"},
 	"cmd/nftproxy/import.go":           {1, "a command, which may get its input from a pipe"},
 	"cmd/nftproxy/bundle.go":           {1, "creates the archive"},
 	"cmd/nftproxy/bundle_facts.go":     {1, "files of /proc and /sys"},

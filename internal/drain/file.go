@@ -273,7 +273,7 @@ func checkKind(path string) error {
 	case !about.Mode().IsRegular():
 		return fmt.Errorf("%s is not a regular file, and stays as it is", path)
 	}
-	f, err := os.Open(path)
+	f, _, err := atomicfile.Open(path)
 	if err != nil {
 		return fmt.Errorf("read drain file: %w", err)
 	}
