@@ -39,7 +39,8 @@ func Open(ctx context.Context, wake <-chan struct{}, first time.Duration, open f
 	}
 }
 
-// Accept hands each client to serve, which must not wait, until the listener is closed. It calls
+// Accept hands each client to serve, which must not wait, until the listener is closed. The kernel
+// resets a client if the process ends. It calls
 // failed for each accept that fails, and then waits, shorter if ctx ends.
 func Accept(ctx context.Context, l *net.TCPListener, failed func(), serve func(*net.TCPConn)) {
 	pause := minPause
@@ -57,6 +58,7 @@ func Accept(ctx context.Context, l *net.TCPListener, failed func(), serve func(*
 			pause = min(2*pause, maxPause)
 		default:
 			pause = minPause
+			resetAtExit(client)
 			serve(client)
 		}
 	}

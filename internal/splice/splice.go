@@ -15,16 +15,25 @@ type Pair struct {
 }
 
 // Join moves data both ways until both ends have closed their side, or one has reset the
-// connection, or ctx ends, which resets both.
+// connection, or ctx ends, which resets both. If the process ends before, the kernel resets both: a
+// cut answer does not look complete.
 func (p *Pair) Join(ctx context.Context) {
+	resetAtExit(p.Server)
 	stop := context.AfterFunc(ctx, p.Reset)
 	defer stop()
 	var answers sync.WaitGroup
 	answers.Go(func() { p.move(p.Client, p.Server) })
 	p.move(p.Server, p.Client)
 	answers.Wait()
-	p.Client.Close()
-	p.Server.Close()
+	for _, c := range []*net.TCPConn{p.Client, p.Server} {
+		c.SetLinger(-1) //nolint:errcheck // it is closed; the rest of the data is still on its way
+		c.Close()
+	}
+}
+
+// resetAtExit has the kernel reset a connection if the process ends before it closes it.
+func resetAtExit(c *net.TCPConn) {
+	c.SetLinger(0) //nolint:errcheck // it fails if the other end has gone
 }
 
 // move moves data in one direction, and passes on its end: the other direction
