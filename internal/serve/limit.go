@@ -3,8 +3,9 @@ package serve
 import (
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/fair"
 )
 
 // Connections limits the open connections of a [Server]. Monitoring, load balancers
@@ -17,14 +18,12 @@ const Connections = 256
 // is closed: a flood affects only the address that it comes from. It is safe for
 // concurrent use.
 type Limit struct {
-	max int
-
 	mu   sync.Mutex
-	open []*limited // oldest first
+	open *fair.Limit[*limited]
 }
 
 // NewLimit returns a limit of that many connections.
-func NewLimit(connections int) *Limit { return &Limit{max: connections} }
+func NewLimit(connections int) *Limit { return &Limit{open: fair.NewLimit[*limited](connections, nil)} }
 
 // Listener returns l with its connections limited.
 func (m *Limit) Listener(l net.Listener) net.Listener { return limitedListener{l, m} }
@@ -40,58 +39,37 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &limited{Conn: c, limit: l.limit, peer: peerOf(c)}
-	if victim := l.limit.add(n); victim != nil {
+	n := &limited{Conn: c, limit: l.limit}
+	if victim := l.limit.add(n, peerOf(c)); victim != nil {
 		victim.Close()
 	}
 	return n, nil
 }
 
-// peerOf returns the address of a client. Addresses of one IPv6 /64 count as one: a
-// client there can use them all.
+// peerOf returns the client of a connection. All without an address count as one.
 func peerOf(c net.Conn) netip.Prefix {
-	at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // all other clients count as one
-	a := at.Addr().Unmap().WithZone("")
-	p, _ := a.Prefix(min(64, a.BitLen()))
-	return p
+	at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	return fair.ClientOf(at.Addr())
 }
 
 // add adds a connection. It returns one to close, or nil.
-func (m *Limit) add(c *limited) *limited {
+func (m *Limit) add(c *limited, from netip.Prefix) *limited {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.open = append(m.open, c)
-	if len(m.open) <= m.max {
-		return nil
-	}
-	of := make(map[netip.Prefix]int)
-	most := 0
-	for _, o := range m.open {
-		of[o.peer]++
-		most = max(most, of[o.peer])
-	}
-	for i, o := range m.open {
-		if of[o.peer] == most {
-			m.open = slices.Delete(m.open, i, i+1)
-			return o
-		}
-	}
-	return nil // not reached
+	victim, _ := m.open.Add(c, from)
+	return victim
 }
 
 func (m *Limit) remove(c *limited) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := slices.Index(m.open, c); i >= 0 {
-		m.open = slices.Delete(m.open, i, i+1)
-	}
+	m.open.Remove(c)
 }
 
 // limited is a connection that counts until it is closed.
 type limited struct {
 	net.Conn
 	limit *Limit
-	peer  netip.Prefix
 }
 
 // Close implements [net.Conn].

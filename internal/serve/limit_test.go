@@ -91,8 +91,8 @@ func TestLimitCounts(t *testing.T) {
 	if stays.closed {
 		t.Error("a connection was closed while there was room")
 	}
-	if len(limit.open) != 1 {
-		t.Errorf("%d connections count, 1 is open", len(limit.open))
+	if limit.open.Len() != 1 {
+		t.Errorf("%d connections count, 1 is open", limit.open.Len())
 	}
 }
 
