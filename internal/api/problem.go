@@ -33,6 +33,7 @@ const (
 	ChangesUnusable       = "ChangesUnusable"    // the file with these
 	LocalhostPort         = "LocalhostPort"      // a NodePort cannot be served on localhost
 	RelayPort             = "RelayPort"          // connections to Balances cannot be relayed
+	RelayFull             = "RelayFull"          // a limit of relayed connections is reached
 	NotAnnounced          = "NotAnnounced"       // an address of a Balance
 	NotObserved           = "NotObserved"        // refused connections
 	NoFastPath            = "NoFastPath"         // connections stay with the rules
@@ -79,6 +80,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
 	{RelayPort, "connections to Balances with relay are refused"},
+	{RelayFull, "relayed connections end for new ones: those of the client with the most"},
 	{NotAnnounced, "addresses of Balances with announce are not where they should be: clients may get no answer; nftproxy tries again every 2 seconds"},
 	{NotObserved, "connections are not observed as --observe asks; the rules are not affected"},
 	{NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},

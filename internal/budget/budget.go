@@ -90,11 +90,14 @@ const (
 	AnswerProblems = 250_000
 )
 
-// Connections that this process relays, each with two sockets and two pipes, and the servers that
-// are tried for one.
+// Connections that this process relays, each with two sockets and two pipes, the bytes of its memory
+// that they take (TestMemory of package relay), the servers that are tried for one, and the longest
+// time without data, in hours.
 const (
 	RelayConnections = 16_384
+	RelayMemory      = RelayConnections * 48 << 10
 	RelayTries       = 3
+	RelayTimeout     = 720
 )
 
 // PoolServers limits servers of a Balance with lists of servers (kind Servers): a file may name a long
@@ -130,6 +133,8 @@ const (
 	Smaller Outcome = "a smaller size"
 	// Cut means that only the beginning is used.
 	Cut Outcome = "cut"
+	// OldestEnd means that older ones end for new ones, those of the client with the most first.
+	OldestEnd Outcome = "the oldest end"
 	// Wait means that the others wait.
 	Wait Outcome = "the others wait"
 )

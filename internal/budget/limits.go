@@ -74,8 +74,10 @@ var Limits = []Limit{
 	{"NodeAnswer", "the same, and a document about one", "a node of a cluster; this machine for one Service or question", NodeAnswer, "bytes", Refused, "the answer; a page in an archive is cut"},
 	{"AnswerProblems", "problems and notes", "an answer", AnswerProblems, "problems", Refused, "the answer"},
 
-	{"RelayConnections", "connections that are relayed (`relay` of a Balance), and half of that through one address and port", "a machine", RelayConnections, "connections", Refused, "the connection, with a reset; fewer if the process may have few open files"},
+	{"RelayConnections", "connections that are relayed (`relay` of a Balance), and half of that through one address and port", "a machine", RelayConnections, "connections", OldestEnd, "that of the client with the most that is idle for the longest time ends, with a reset; fewer if the process may have few open files"},
+	{"RelayMemory", "memory of nftproxy for relayed connections, 48 KiB each", "a machine", RelayMemory, "bytes", OldestEnd, "as above"},
 	{"RelayTries", "servers that are tried for a relayed connection", "a connection", RelayTries, "servers", FirstCount, ""},
+	{"RelayTimeout", "`timeout` of a Balance with `relay`", "a Balance", RelayTimeout, "hours", Refused, "the Balance"},
 
 	{"PoolServers", "servers, with the ones of lists (kind `Servers`)", "a Balance that names lists", PoolServers, "servers", Refused, "the Balance"},
 

@@ -114,6 +114,13 @@ func (w *work) problems() (out []api.Problem) {
 		for _, text := range w.relay.Problems() {
 			out = append(out, report.OfMachine(api.RelayPort, text))
 		}
+		for _, f := range w.relay.Full(time.Now()) {
+			p := report.OfMachine(api.RelayFull, f.Text)
+			if f.Service != (model.ServiceName{}) {
+				p.Object = f.Service.Object().String()
+			}
+			out = append(out, p)
+		}
 	}
 	return out
 }

@@ -179,6 +179,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	}
 	if w.hasFiles() {
 		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) } // made below
+		c.RelayFull = func(name model.ServiceName) []string { return w.relay.FullOf(name, time.Now()) }
 	}
 	if w.Cluster != nil {
 		c.Seen = w.Cluster.Seen

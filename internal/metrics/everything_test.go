@@ -52,7 +52,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 		}
 	})
 	s.FollowRelay(func() relay.Counts {
-		return relay.Counts{Frontends: 2, Connections: 4, Total: map[relay.Result]uint64{relay.Forwarded: 8, relay.DialFailed: 2}, Retried: 3}
+		return relay.Counts{Frontends: 2, Connections: 4, Total: map[relay.Result]uint64{relay.Forwarded: 8, relay.DialFailed: 2}, Closed: map[relay.Closure]uint64{relay.TooMany: 1}, Retried: 3}
 	})
 	s.FollowStarting(func() map[model.ServiceName]int {
 		return map[model.ServiceName]int{{Namespace: "shop", Name: "web"}: 2}

@@ -13,21 +13,22 @@ func (s *Set) FollowRelay(counts func() relay.Counts) {
 		counts: counts,
 		open:   prometheus.NewDesc("nftproxy_relay_connections", "Open connections to Balances that nftproxy relays.", nil, nil),
 		total: prometheus.NewDesc("nftproxy_relay_connections_total",
-			"Connections to Balances that nftproxy relays by result: forwarded, or refused because of a limit (limit), no server (no_server, dial_failed), a client that dialled the port of the relay itself (not_relayed) or has passed too many relays (loop), or a lack of resources (accept_failed).",
+			"Connections to Balances that nftproxy relays by result: forwarded, or refused because it ended for a newer one (limit), of no server (no_server, dial_failed), a client that dialled the port of the relay itself (not_relayed) or has passed too many relays (loop), or a lack of resources (accept_failed).",
 			[]string{"result"}, nil),
+		closed:  prometheus.NewDesc("nftproxy_relay_closed_total", "Relayed connections that nftproxy ended: for a newer one (limit), or without data (idle).", []string{"reason"}, nil),
 		retried: prometheus.NewDesc("nftproxy_relay_retries_total", "How often nftproxy tried another server for a relayed connection.", nil, nil),
 	})
 }
 
 // relayCollector asks for the state once in a scrape.
 type relayCollector struct {
-	counts               func() relay.Counts
-	open, total, retried *prometheus.Desc
+	counts                       func() relay.Counts
+	open, total, closed, retried *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
 func (c *relayCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.open, c.total, c.retried} {
+	for _, d := range []*prometheus.Desc{c.open, c.total, c.closed, c.retried} {
 		out <- d
 	}
 }
@@ -38,6 +39,9 @@ func (c *relayCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(now.Connections))
 	for result, n := range now.Total {
 		out <- prometheus.MustNewConstMetric(c.total, prometheus.CounterValue, float64(n), result.String())
+	}
+	for reason, n := range now.Closed {
+		out <- prometheus.MustNewConstMetric(c.closed, prometheus.CounterValue, float64(n), reason.String())
 	}
 	out <- prometheus.MustNewConstMetric(c.retried, prometheus.CounterValue, float64(now.Retried))
 }

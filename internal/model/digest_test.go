@@ -25,7 +25,7 @@ func full() ServiceState {
 				EndpointsFrom: &name, Limits: Limits{1, 2, Rate{3, 4, PerHour}, Rate{5, 6, PerMinute}},
 				Ranges: []PortRange{{port, 5, 6, true}}, Sources: &Sources{true, []netip.Prefix{prefix}, []netip.Prefix{prefix}},
 				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251, ZoneFloor: 30, Observe: true, FastPath: UseFastPath, Relay: ProxyV2Relay, Announce: "eth0",
-				SlowStart: time.Minute, Starting: []Starting{{netip.AddrPortFrom(address, 80), 3, time.Unix(1000, 0)}},
+				SlowStart: time.Minute, RelayTimeout: time.Minute, Starting: []Starting{{netip.AddrPortFrom(address, 80), 3, time.Unix(1000, 0)}},
 				Names:     []NamedServer{{"a", "b", true, []EndpointPort{{"http", TCP, 8080}}, 1, 2, true, []NamedAddress{{address, 1, 2, 3}}}},
 				Listeners: []Listener{{"c", "d", []Family{IPv6}}},
 			},

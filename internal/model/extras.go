@@ -36,6 +36,9 @@ type Extras struct {
 	Starting []Starting
 	// Relay says that a process of this machine relays the connections, of a Service of files.
 	Relay RelayUse
+	// RelayTimeout is the time without data after which a relayed connection is closed; zero:
+	// [DefaultRelayTimeout].
+	RelayTimeout time.Duration
 	// Announce is the interface that has the addresses while a server is usable; empty: none.
 	Announce string
 	// Names are servers by names of DNS, of a Service of files.

@@ -1,6 +1,10 @@
 package model
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Rules translate packets; they cannot say who the client is in a connection, try another
 // server, or reach 127.0.0.1. For Services of files that ask for it, rules send connections to
@@ -30,7 +34,14 @@ type Relayed struct {
 	Servers   []Endpoint // that take new connections; none: all are refused
 	Scheduler Scheduler  // round-robin, random or source-hash
 	Use       RelayUse
+	Timeout   time.Duration // without data, after which a connection is closed
 }
+
+// DefaultRelayTimeout is the time without data after which a relayed connection is closed.
+const DefaultRelayTimeout = time.Hour
+
+// RelayTime returns the time without data after which a relayed connection is closed.
+func (e *Extras) RelayTime() time.Duration { return cmp.Or(e.RelayTimeout, DefaultRelayTimeout) }
 
 // Relay returns how connections to a frontend are relayed; false: they are not. Servers that
 // are relayed frontends themselves are left out: connections would come back to this process.
@@ -39,7 +50,7 @@ func (r *Router) Relay(f Frontend) (out Relayed, ok bool) {
 	if route == nil || !route.Relayed() {
 		return out, false
 	}
-	out = Relayed{Service: route.Service.Name, Scheduler: route.Scheduler(), Use: route.Service.Extra().Relay}
+	out = Relayed{Service: route.Service.Name, Scheduler: route.Scheduler(), Use: route.Service.Extra().Relay, Timeout: route.Service.Extra().RelayTime()}
 	d := route.Inside()
 	if d.Verdict != Forward {
 		return out, true

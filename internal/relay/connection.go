@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/splice"
 )
@@ -29,15 +30,17 @@ type connection struct {
 	// allowed are the servers that have not, sorted.
 	limited bool
 	allowed []model.Endpoint
+
+	from  netip.Prefix // its client
+	of    *frontend
+	timer *time.Timer // ends it when it is idle; nil: it has no server yet
+	ended bool        // it is none of the frontend's any more
 }
 
 // accept serves clients until the listener is closed.
 func (s *Server) accept(l *net.TCPListener) {
 	splice.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
-		if !s.admit() {
-			s.refuse(client, Limited)
-			return
-		}
+		s.counts.open.Add(1)
 		s.active.Go(func() {
 			defer s.counts.open.Add(-1)
 			s.serve(client)
@@ -64,19 +67,16 @@ func (s *Server) serve(client *net.TCPConn) {
 
 // relay relays the connection of a client that has dialled a frontend.
 func (s *Server) relay(at model.Frontend, client *net.TCPConn) {
-	c := &connection{pair: splice.Pair{Client: client}, hops: hops(client)}
-	f, within := s.enter(at, c)
-	defer s.leave(at, f, c)
+	c := &connection{pair: splice.Pair{Client: client}, hops: hops(client), from: fair.ClientOf(addrPort(client.RemoteAddr()).Addr())}
+	f := s.enter(at, c)
+	defer s.leave(at, c)
 	r, ok := s.Relay(at) // when changes find the connection
 	dialled, why := netip.AddrPortFrom(at.Address, at.Port), Forwarded
 	switch {
 	case !ok:
 		why = NotRelayed
-	case !within:
-		s.warn("because", "the limit of one address and port", "connections", s.ofFrontend(), "address", dialled, "service", r.Service)
-		why = Limited
 	case 0 < c.hops && c.hops < leastHops:
-		s.warn("because", "they have passed too many relays: a server may send them back to this machine", "address", dialled, "service", r.Service)
+		s.warn("connections to a relayed Balance are refused", "because", "they have passed too many relays: a server may send them back to this machine", "address", dialled, "service", r.Service)
 		why = Looped
 	case len(r.Servers) == 0:
 		why = NoServer
@@ -88,23 +88,28 @@ func (s *Server) relay(at model.Frontend, client *net.TCPConn) {
 	s.forward(f, c, &r, dialled)
 }
 
-// enter adds a connection to its frontend, and reports whether that may have one more.
-func (s *Server) enter(at model.Frontend, c *connection) (f *frontend, within bool) {
+// enter adds a connection to its frontend. If that exceeds a limit, another one ends.
+func (s *Server) enter(at model.Frontend, c *connection) *frontend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f = s.frontendAt(at)
-	if len(f.connections) >= s.ofFrontend() {
-		return f, false
-	}
+	f := s.frontendAt(at)
+	c.of = f
 	f.connections[c] = struct{}{}
-	return f, true
+	for _, l := range []*shares{f.shares, s.all} {
+		if victim := l.add(c); victim != nil {
+			s.warn("the limit of relayed connections is reached: idle ones of the client with the most end for new ones", "connections", l.Max(),
+				"address", netip.AddrPortFrom(at.Address, at.Port), "client", victim.from)
+			s.end(victim, TooMany)
+		}
+	}
+	return f
 }
 
-func (s *Server) leave(at model.Frontend, f *frontend, c *connection) {
+func (s *Server) leave(at model.Frontend, c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(f.connections, c)
-	s.tidy(at, f)
+	s.remove(c)
+	s.tidy(at, c.of)
 }
 
 // forward connects a client with a server until the connection ends.
@@ -113,9 +118,14 @@ func (s *Server) forward(f *frontend, c *connection, r *model.Relayed, dialled n
 	o := order{servers: r.Servers, scheduler: r.Scheduler, client: client.Addr(), turn: f.turn.Add(1) - 1}
 	if err := s.connect(c, &o); err != nil {
 		s.Log.Debug("a connection could not be relayed", "address", dialled, "service", r.Service, "error", err)
-		s.refuse(c.pair.Client, DialFailed)
+		why := DialFailed
+		if errors.Is(err, errEnded) {
+			why = Limited
+		}
+		s.refuse(c.pair.Client, why)
 		return
 	}
+	s.watch(c, r.Timeout)
 	if r.Use == model.ProxyV2Relay {
 		if _, err := c.pair.Server.Write(header(client, dialled)); err != nil { // it fits into an empty buffer
 			s.counts.add(DialFailed)
@@ -127,8 +137,11 @@ func (s *Server) forward(f *frontend, c *connection, r *model.Relayed, dialled n
 	c.pair.Join(s.ctx)
 }
 
-// errLeft is the reason why a server that has accepted is not used.
-var errLeft = errors.New("the server has failed or left meanwhile")
+// Reasons why a server that has accepted is not used.
+var (
+	errLeft  = errors.New("the server has failed or left meanwhile")
+	errEnded = errors.New("the connection has ended for a newer one")
+)
 
 // connect connects to a server. Further ones are tried while none has accepted: no data of the
 // client is passed before.
@@ -157,11 +170,15 @@ func (s *Server) connect(c *connection, o *order) error {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case s.assign(c, server, e.Address()):
-			return nil
 		default:
+			err = s.assign(c, server, e.Address())
+			if err == nil {
+				return nil
+			}
 			splice.Reset(server)
-			errs = append(errs, errLeft)
+			if errs = append(errs, err); errors.Is(err, errEnded) {
+				return err
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -169,14 +186,17 @@ func (s *Server) connect(c *connection, o *order) error {
 
 // assign gives a connection its server, unless that has left while it was dialled and closes its
 // connections: from now on, changes find it.
-func (s *Server) assign(c *connection, server *net.TCPConn, to netip.AddrPort) bool {
+func (s *Server) assign(c *connection, server *net.TCPConn, to netip.AddrPort) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.limited && !has(c.allowed, to) {
-		return false
+	switch {
+	case c.ended:
+		return errEnded
+	case c.limited && !has(c.allowed, to):
+		return errLeft
 	}
 	c.pair.Server, c.to = server, to
-	return true
+	return nil
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

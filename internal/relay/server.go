@@ -60,6 +60,7 @@ type Server struct {
 	warned  atomic.Int64 // when the last warning about a limit was written
 
 	mu        sync.Mutex
+	all       *shares // of all frontends
 	frontends map[model.Frontend]*frontend
 	doors     map[model.Family]*door
 	failures  map[model.Family]string // why one cannot listen
@@ -70,13 +71,14 @@ type Server struct {
 type frontend struct {
 	relayed     bool
 	turn        atomic.Uint64            // of connections in turn
-	connections map[*connection]struct{} // guarded by the lock of the server
+	connections map[*connection]struct{} // guarded by the lock of the server, as shares
+	shares      *shares
 }
 
 // New returns a server that does not listen yet.
 func New(c Config) *Server {
 	return &Server{
-		Config: c, dial: dial, wake: make(chan struct{}, 1),
+		Config: c, dial: dial, all: newShares(c.Connections), wake: make(chan struct{}, 1),
 		frontends: make(map[model.Frontend]*frontend), doors: make(map[model.Family]*door),
 		failures: make(map[model.Family]string), kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
 	}
@@ -128,7 +130,7 @@ func (s *Server) update(c *model.RouteChange) (changed bool) {
 func (s *Server) frontendAt(at model.Frontend) *frontend {
 	f := s.frontends[at]
 	if f == nil {
-		f = &frontend{connections: make(map[*connection]struct{})}
+		f = &frontend{connections: make(map[*connection]struct{}), shares: newShares(s.ofFrontend())}
 		s.frontends[at] = f
 	}
 	return f

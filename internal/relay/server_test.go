@@ -53,7 +53,7 @@ func newStation(t *testing.T, use model.OnFailure, servers ...model.Endpoint) *s
 	s := &station{t: t, dialled: make(chan netip.AddrPort), allow: make(chan struct{})}
 	s.Server = New(Config{
 		Relay: func(f model.Frontend) (model.Relayed, bool) {
-			return model.Relayed{Servers: s.route.Choice.Cluster, Scheduler: model.RoundRobin}, f == web
+			return model.Relayed{Servers: s.route.Choice.Cluster, Scheduler: model.RoundRobin, Timeout: time.Hour}, f == web
 		},
 		Connections: 4, Log: slog.New(slog.DiscardHandler),
 	})

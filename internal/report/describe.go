@@ -50,6 +50,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	}
 	if s.config.RelayFailure != nil && d.Relay != "" {
 		addRelayFailures(d, s.config.RelayFailure)
+		d.Notices = append(d.Notices, s.config.RelayFull(name)...)
 	}
 	if s.config.Sampled != nil {
 		addSamples(d, v.Service.Name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return s.config.Sampled(p, e, now) })

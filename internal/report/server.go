@@ -46,6 +46,9 @@ type Config struct {
 	// RelayFailure returns why connections of a family are not relayed; empty: they are. Nil: nothing
 	// is relayed.
 	RelayFailure func(model.Family) string
+	// RelayFull returns the limits of relayed connections to a Service that are reached. It is set with
+	// RelayFailure.
+	RelayFull func(model.ServiceName) []string
 	// Words are the words for Services; nil: the ones of Kubernetes.
 	Words Words
 	// View and Names are the methods of the agent. Bindings reads the clients that session

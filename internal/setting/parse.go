@@ -125,6 +125,17 @@ func parseSlowStart(v *Values, value any) string {
 	return ""
 }
 
+// parseTimeout reads the time without data. The longest one is for connections of databases over a
+// weekend, and the kernel counts milliseconds in 32 bits.
+func parseTimeout(v *Values, value any) string {
+	d, ok := value.(time.Duration)
+	if !ok || d < time.Second || d > budget.RelayTimeout*time.Hour {
+		return "is not a time without data: use 1s to 720h, with its unit"
+	}
+	v.RelayTimeout = d
+	return ""
+}
+
 const (
 	maxRate = 1_000_000
 	// maxRefill bounds the time for which the kernel remembers a client.

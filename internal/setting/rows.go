@@ -16,7 +16,7 @@ import (
 var All = []*Setting{
 	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	Check, OnFailure, SlowStart, Relay, Announce, EndpointsFrom, Observe, FastPath,
+	Check, OnFailure, SlowStart, Relay, Timeout, Announce, EndpointsFrom, Observe, FastPath,
 }
 
 // Stated are the settings that no rule shows, as texts. Reports have them if they read the
@@ -31,6 +31,8 @@ type Stated struct {
 	SlowStart string `json:"slowStart,omitempty"`
 	// Relay is true or proxy-v2; absent: rules send connections to servers.
 	Relay string `json:"relay,omitempty"`
+	// Timeout is the time without data after which a relayed connection is closed; absent: an hour.
+	Timeout string `json:"timeout,omitempty"`
 	// Announce is the interface that has the addresses while a server is usable; absent: none.
 	Announce      string `json:"announce,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
@@ -288,6 +290,24 @@ var Relay = &Setting{
 		model.RelayNames[model.PlainRelay-1]:   "nftproxy run relays the connections, at up to ten times the cost of rules",
 		model.RelayNames[model.ProxyV2Relay-1]: "nftproxy run relays the connections, at up to ten times the cost of rules, and sends servers a header of the PROXY protocol",
 	},
+}
+
+// Timeout has none either: it is a setting of the relay.
+var Timeout = &Setting{
+	Label: "timeout", Kind: "timeout", Field: "timeout",
+	Meaning: "time without data in either direction after which a relayed connection is closed, 1s to 720h; by default 1h",
+	More:    " ([the relay](relay.md#a-share-for-each-client), [4.48](behaviour.md#s4.48))",
+	Value:   "time", Examples: []string{"5m", "12h"}, Default: "1h",
+	Schema:      map[string]any{"type": "string", "pattern": DurationPattern},
+	Connections: "established connections keep the time that they began with",
+	Parse:       parseTimeout,
+	Text: func(v *Values) string {
+		if v.RelayTimeout == 0 {
+			return ""
+		}
+		return ShortTime(v.RelayTimeout)
+	},
+	stated: func(s *Stated) *string { return &s.Timeout },
 }
 
 // Announce has no annotation: authors of objects in an API server give no node an address.

@@ -53,6 +53,7 @@ type Shared struct {
 	OnFailure       string                `json:"onFailure,omitempty"`
 	SlowStart       *metav1.Duration      `json:"slowStart,omitempty"`
 	Relay           any                   `json:"relay,omitempty"`
+	Timeout         *metav1.Duration      `json:"timeout,omitempty"`
 	Observe         string                `json:"observe,omitempty"`
 	FastPath        string                `json:"fastPath,omitempty"`
 	Announce        string                `json:"announce,omitempty"`

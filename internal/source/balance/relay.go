@@ -53,6 +53,9 @@ var relayRefusals = []struct {
 // reviewRelay refuses what a relay cannot do.
 func (e *expander) reviewRelay() {
 	if e.values.Relay == model.NoRelay {
+		if e.values.RelayTimeout != 0 && e.given(setting.Relay.Field) == nil {
+			e.Add(setting.Timeout.Field, nil, "is for connections that nftproxy relays: write relay: true, or remove it")
+		}
 		return
 	}
 	if e.inherits(setting.MaglevSize) {

@@ -84,7 +84,7 @@ func (e *expander) settings() {
 			continue
 		}
 		value := e.given(s.Field)
-		if value == nil || s == setting.Relay && !e.relays() {
+		if value == nil || (s == setting.Relay || s == setting.Timeout && e.inherits(s)) && !e.relays() {
 			continue
 		}
 		if problem := s.Parse(&e.values, value); problem != "" {
