@@ -91,6 +91,9 @@ func run(ctx context.Context, args []string, out io.Writer) (clean bool, err err
 		return false, err
 	}
 	book.update(all)
+	if err := book.write(); err != nil {
+		return false, err
+	}
 	dir, err := os.MkdirTemp("", "nftproxy-often-")
 	if err != nil {
 		return false, err

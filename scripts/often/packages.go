@@ -32,6 +32,8 @@ type suite struct {
 	wanted int    // runs
 	race   bool
 	starts bool // its tests start the program
+
+	rehash func() (string, error) // of the files as they are then
 }
 
 // listed is a package as "go list -json" prints it.
@@ -62,6 +64,9 @@ func (o options) findPackages(ctx context.Context) (all []suite, err error) {
 		s := suite{path: path, name: strings.TrimPrefix(strings.TrimPrefix(path, p.Module.Path), "/"), dir: p.Dir, wanted: wanted, race: race,
 			starts: slices.Contains(program.Deps, p.Module.Path+builder)}
 		s.hash, err = h.hash(p, program, s.starts)
+		s.rehash = func() (string, error) {
+			return hasher{known: known, files: make(map[string][]byte)}.hash(p, program, s.starts)
+		}
 		all = append(all, s)
 		return err
 	}

@@ -114,6 +114,9 @@ func (s *session) repeat(ctx context.Context, p suite) error {
 		return err
 	}
 	defer os.Remove(binary)
+	if now, err := p.rehash(); err != nil || now != p.hash {
+		return errors.Join(fmt.Errorf("%s has changed since this command began", p.name), err)
+	}
 	for s.book.missing(p) > 0 {
 		if err := s.runOnce(ctx, p, binary); err != nil {
 			return err
