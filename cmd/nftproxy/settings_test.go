@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -102,6 +103,8 @@ func (w *settingWalk) balance() (base, with string) {
 		base += "scheduler: maglev\n"
 	case setting.ClientAddresses: // the other one is the default
 		w.value = model.KeepClientAddresses.String()
+	case setting.Timeout:
+		base += "relay: true\n"
 	}
 	value := w.value
 	if w.row.Form == setting.List {
@@ -178,6 +181,7 @@ func (w *settingWalk) status(text string) string {
 type noAffinity struct{ report.KernelReader }
 
 func (noAffinity) AffinityUse() ([]kernel.AffinityUse, error) { return nil, nil }
+func (noAffinity) Unlimited() ([]counters.Limit, error)       { return nil, nil }
 
 // written checks that new writes the field, and render --objects the annotation.
 func (w *settingWalk) written() {
@@ -186,7 +190,11 @@ func (w *settingWalk) written() {
 	if field, ok := strings.CutPrefix(w.row.Field, setting.Limits.Field+"."); ok {
 		value = "{" + field + ": " + value + "}"
 	}
-	r := execute("", "new", "203.0.113.10:443", "10.128.0.2", "--"+w.row.Flag(), value)
+	args := []string{"new", "203.0.113.10:443", "10.128.0.2", "--" + w.row.Flag(), value}
+	if w.row == setting.Timeout {
+		args = append(args, "--relay", "true")
+	}
+	r := execute("", args...)
 	if !strings.Contains(r.stdout, "\n"+strings.SplitN(w.row.Field, ".", 2)[0]+": ") || r.code != 0 {
 		w.t.Errorf("new --%s %s: %s%s", w.row.Flag(), value, r.stdout, r.stderr)
 	}
@@ -196,7 +204,7 @@ func (w *settingWalk) written() {
 		want = "sessionAffinity: "
 	case setting.AllowedClients:
 		want = "loadBalancerSourceRanges:"
-	case setting.Relay, setting.Announce:
+	case setting.Relay, setting.Timeout, setting.Announce:
 		want = "\n" + w.row.Field + ": " + w.value
 	}
 	if r := execute("", "render", "--objects", "-f", writeFile(w.t, w.with)); !strings.Contains(r.stdout, want) {
