@@ -38,6 +38,19 @@ func TestUnit(t *testing.T) {
 	if out := runTool(t, nil, "systemd-analyze", "verify", "--man=no", unit); out != "" {
 		t.Errorf("systemd-analyze verify:\n%s", out)
 	}
+	// The score does not count all of these, or hides the loss of one behind the others.
+	for _, line := range []string{
+		"UMask=0077", "StateDirectoryMode=0750", "RuntimeDirectoryMode=0700", "CapabilityBoundingSet=CAP_NET_ADMIN", "NoNewPrivileges=yes",
+		"ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes", "ProtectClock=yes", "ProtectControlGroups=yes",
+		"ProtectHostname=yes", "ProtectKernelLogs=yes", "ProtectKernelModules=yes", "ProtectKernelTunables=yes", "ReadWritePaths=-/proc/sys/net",
+		"LockPersonality=yes", "MemoryDenyWriteExecute=yes", "RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_INET AF_INET6", "RestrictNamespaces=yes",
+		"RestrictRealtime=yes", "RestrictSUIDSGID=yes", "RemoveIPC=yes", "SystemCallArchitectures=native", "SystemCallFilter=@system-service",
+		"SystemCallFilter=~@privileged",
+	} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("the unit lacks %s", line)
+		}
+	}
 	// 2.3 of 10, where 10 is no confinement.
 	runTool(t, nil, "systemd-analyze", "security", "--offline=yes", "--threshold=23", "--no-pager", unit)
 }

@@ -90,6 +90,15 @@ const (
 	AnswerProblems = 250_000
 )
 
+// Requests that are answered at the same time, by the process that runs: those of one page, those of
+// the live view, those that wait for events, and scrapes of metrics.
+const (
+	PageRequests     = 2
+	LiveRequests     = 4
+	FollowerRequests = 8
+	ScrapeRequests   = 4
+)
+
 // Connections that this process relays, each with two sockets and two pipes, the bytes of its memory
 // that they take (TestMemory of package relay), the servers that are tried for one, and the longest
 // time without data, in hours.

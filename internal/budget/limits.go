@@ -74,6 +74,11 @@ var Limits = []Limit{
 	{"NodeAnswer", "the same, and a document about one", "a node of a cluster; this machine for one Service or question", NodeAnswer, "bytes", Refused, "the answer; a page in an archive is cut"},
 	{"AnswerProblems", "problems and notes", "an answer", AnswerProblems, "problems", Refused, "the answer"},
 
+	{"PageRequests", "requests at the same time for a document that is made for each (status, describe, basis, compare, observe)", "a page of a running nftproxy", PageRequests, "requests", Refused, "the request, with 429"},
+	{"LiveRequests", "the same, for live views", "a running nftproxy", LiveRequests, "requests", Refused, "the request, with 429"},
+	{"FollowerRequests", "the same, which wait for events of connections", "a running nftproxy", FollowerRequests, "requests", Refused, "the request, with 429"},
+	{"ScrapeRequests", "the same, for metrics", "a running nftproxy", ScrapeRequests, "requests", Refused, "the request, with 503"},
+
 	{"RelayConnections", "connections that are relayed (`relay` of a Balance), and half of that through one address and port", "a machine", RelayConnections, "connections", OldestEnd, "that of the client with the most that is idle for the longest time ends, with a reset; fewer if the process may have few open files"},
 	{"RelayMemory", "memory of nftproxy for relayed connections, 48 KiB each", "a machine", RelayMemory, "bytes", OldestEnd, "as above"},
 	{"RelayTries", "servers that are tried for a relayed connection", "a connection", RelayTries, "servers", FirstCount, ""},

@@ -13,11 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 const (
-	// maxScrapes is how many scrapes run concurrently; further ones get 503.
-	maxScrapes = 4
 	// scrapeTimeout limits the time that a client takes to read an answer. The
 	// server has a longer one, for profiles.
 	scrapeTimeout = 30 * time.Second
@@ -35,7 +35,7 @@ func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
 		ErrorLog:            scrapeLog{s.log},
-		MaxRequestsInFlight: maxScrapes,
+		MaxRequestsInFlight: budget.ScrapeRequests,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Only writers in tests lack deadlines.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
@@ -26,12 +27,10 @@ const (
 	defaultLimit = 100  // Services in an answer
 	maxLimit     = 1000 // that may be asked for
 	maxProblems  = 50
-	maxDetails   = 50  // that are kept with a reading
-	maxFailing   = 50  // endpoints that are listed
-	maxQuery     = 512 // bytes
-	// maxLiveAnswers is how many requests are answered concurrently.
-	maxLiveAnswers = 4
-	liveTimeout    = 10 * time.Second // for a client that reads slowly
+	maxDetails   = 50               // that are kept with a reading
+	maxFailing   = 50               // endpoints that are listed
+	maxQuery     = 512              // bytes
+	liveTimeout  = 10 * time.Second // for a client that reads slowly
 )
 
 // countSource is the part of [Server] that a feed needs.
@@ -59,7 +58,7 @@ type feed struct {
 
 // newFeed returns a feed of a process that starts now.
 func newFeed(c *Config, from countSource, h *history) *feed {
-	f := &feed{config: c, counts: from, history: h, started: time.Now(), instance: rand.Text(), limit: serve.NewAnswers(maxLiveAnswers, liveTimeout)}
+	f := &feed{config: c, counts: from, history: h, started: time.Now(), instance: rand.Text(), limit: serve.NewAnswers(budget.LiveRequests, liveTimeout)}
 	f.idle = time.AfterFunc(keep, f.drop)
 	return f
 }

@@ -19,12 +19,8 @@ type Traffic interface {
 	State() traffic.State
 }
 
-const (
-	// maxFollowers is how many requests may wait for events at the same time. They are apart
-	// from others, so that followers do not hold up other clients.
-	maxFollowers  = 8
-	followTimeout = api.MaxWait + writeTimeout
-)
+// followTimeout limits a request that waits for events.
+const followTimeout = api.MaxWait + writeTimeout
 
 // answerObserved answers with an [api.Observed].
 func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, error) {

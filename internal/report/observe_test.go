@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
@@ -136,7 +137,7 @@ func TestManyFollowers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := observing()
 		answers := make(chan api.Observed)
-		for range maxFollowers {
+		for range budget.FollowerRequests {
 			go func() {
 				r, _ := observe(t, s, "after=3&wait=20s")
 				answers <- r
@@ -150,7 +151,7 @@ func TestManyFollowers(t *testing.T) {
 			t.Errorf("a request that does not wait: %d, %+v", code, r)
 		}
 		f.Add(&traffic.Event{Time: time.Now(), Reason: "rate", Client: netip.MustParseAddrPort("10.1.0.7:4000"), Dialled: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: model.TCP})
-		for range maxFollowers {
+		for range budget.FollowerRequests {
 			if r := <-answers; len(r.Events) != 1 || r.Events[0].Number != 4 || r.Next != 4 {
 				t.Errorf("a follower gets %+v", r)
 			}

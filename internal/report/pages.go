@@ -9,6 +9,7 @@ import (
 	"net/url"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -31,14 +32,14 @@ func (s *Server) newPages() []serve.Page {
 	page := func(path, about string, limit *serve.Answers, answer func(url.Values) (any, error)) serve.Page {
 		return serve.Page{Path: path, Handler: handler(s.config.Log, limit, atOnce(answer)), About: about}
 	}
-	few := serve.NewAnswers(maxAnswers, writeTimeout)
+	few := serve.NewAnswers(budget.PageRequests, writeTimeout)
 	return []serve.Page{
 		page(api.StatusPath, "what this node serves and whether it is healthy, as JSON (nftproxy status)", few, s.answerStatus),
 		page(api.DescribePath, "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)", few, s.answerDescription),
 		page(api.DrainPath, "endpoints that are drained on this machine, as JSON (nftproxy drain)", nil, s.answerDrains),
 		page(api.BasisPath, "the facts that decide over the rules besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
-			serve.NewAnswers(maxAnswers, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
-		{Path: api.ComparePath, Handler: handler(s.config.Log, serve.NewAnswers(maxAnswers, writeTimeout), s.comparer.answer),
+			serve.NewAnswers(budget.PageRequests, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
+		{Path: api.ComparePath, Handler: handler(s.config.Log, serve.NewAnswers(budget.PageRequests, writeTimeout), s.comparer.answer),
 			About: "what the kernel holds beside the rules that are wanted, as JSON (nftproxy cluster diff)"},
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
 		{Path: api.ObservePath, Handler: s.observePage(), About: "connections that were refused, and why, as JSON (nftproxy observe)"},
@@ -48,8 +49,8 @@ func (s *Server) newPages() []serve.Page {
 
 // observePage answers requests that wait for events apart from those that do not.
 func (s *Server) observePage() http.Handler {
-	once := handler(s.config.Log, serve.NewAnswers(maxAnswers, writeTimeout), s.answerObserved)
-	follow := handler(s.config.Log, serve.NewAnswers(maxFollowers, followTimeout), s.answerObserved)
+	once := handler(s.config.Log, serve.NewAnswers(budget.PageRequests, writeTimeout), s.answerObserved)
+	follow := handler(s.config.Log, serve.NewAnswers(budget.FollowerRequests, followTimeout), s.answerObserved) // apart from the others, which these must not hold up
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("wait") {
 			follow.ServeHTTP(w, r)

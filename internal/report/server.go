@@ -110,10 +110,7 @@ type Server struct {
 	counterCache
 }
 
-const (
-	maxAnswers   = 2                // concurrent ones: each holds the whole report in memory
-	writeTimeout = 30 * time.Second // for a client that reads slowly
-)
+const writeTimeout = 30 * time.Second // for a client that reads slowly
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
