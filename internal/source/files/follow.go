@@ -81,6 +81,9 @@ func (f *followed) Load() (*model.Update, error) {
 		f.retry(err)
 		return nil, err
 	}
+	if input.update == nil {
+		input.leaveOutPrograms()
+	}
 	var unused error // not of an empty list
 	if len(input.Unused) > 0 {
 		unused = input.Unused

@@ -67,7 +67,7 @@ func (t *touched) add(e *edit) bool {
 		switch {
 		case o.supports(): // what it changes is a part of the edit
 			continue
-		case !ok:
+		case !ok, o.runsProgram():
 			return false
 		}
 		t.names[name] = struct{}{}

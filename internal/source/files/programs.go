@@ -1,0 +1,115 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Health checks of type exec run programs as the user of this process. So the file that names a
+// program, and the program itself, must be safe from other users, as crontabs of root are (3.73).
+
+// leaveOutPrograms leaves out the checks whose file or program other users can change, each with a
+// warning. The Services themselves are served.
+func (in *loaded) leaveOutPrograms() {
+	files := make(map[any]string) // of Defaults and Servers
+	in.each(func(o located) {
+		if o.supports() {
+			files[o.rare.defaults], files[o.rare.pool] = o.at.File, o.at.File
+		}
+	})
+	unchecked := make(map[*model.Service]*model.Service)
+	in.each(func(o located) {
+		if !o.runsProgram() {
+			return
+		}
+		in.index.whole = true
+		sources := []string{o.at.File, o.service.Check.Command[0]}
+		if o.rare != nil && o.rare.with != nil {
+			sources = append(sources, o.rare.with.files(files)...)
+		}
+		for _, source := range sources {
+			if err := checkOwners(source); err != nil {
+				s := *o.service
+				s.Check, unchecked[o.service] = nil, &s
+				in.Warnings = append(in.Warnings, &manifest.Error{Place: o.place(), Object: o.id().String(), Err: err})
+				return
+			}
+		}
+	})
+	for i, s := range in.Snapshot.Services {
+		if s, ok := unchecked[s]; ok {
+			in.Snapshot.Services[i] = s
+		}
+	}
+}
+
+// files returns the files of the objects that a Balance was resolved with: its check may be in one of
+// them.
+func (u *uses) files(of map[any]string) (out []string) {
+	for _, p := range u.pools {
+		out = append(out, of[p])
+	}
+	if u.defaults != nil {
+		out = append(out, of[u.defaults])
+	}
+	return out
+}
+
+// each calls f with each object.
+func (in *Input) each(f func(located)) {
+	for i := range in.contents {
+		in.contents[i].each(func(o *object, at manifest.Place) { f(located{o, at}) })
+	}
+}
+
+// runsProgram reports whether an object asks for a check of type exec.
+func (o *object) runsProgram() bool {
+	return o.service != nil && o.service.Check != nil && o.service.Check.Type == model.CheckExec
+}
+
+// writableByOthers are the permissions of users other than the owner to change a file.
+const writableByOthers = 0o022
+
+// leftOutCheck begins the warnings.
+const leftOutCheck = "the health check is left out, and all servers are used, because its program would run with the rights of nftproxy and "
+
+// checkOwners returns an error if users other than root and the one of this process can change a file,
+// or have its path lead to another one: by a directory, or a link, on the way.
+func checkOwners(file string) error {
+	path, err := filepath.Abs(file)
+	if err != nil || file == displayName(standardInput) {
+		return err
+	}
+	way := make(watched)
+	way.follow(path)
+	for _, name := range slices.Sorted(maps.Keys(way)) {
+		info, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			// Of a directory with the sticky bit, others cannot replace a file, but create one.
+			if info, err = os.Lstat(filepath.Dir(name)); err == nil && info.Mode()&writableByOthers != 0 {
+				return fmt.Errorf(leftOutCheck+"other users can create %s: keep programs in a directory of root", name)
+			}
+		}
+		if err == nil && isOthers(info) {
+			return fmt.Errorf(leftOutCheck+"other users can change %s: run \"chown root %[1]s; chmod go-w %[1]s\"", name)
+		}
+	}
+	return nil
+}
+
+// isOthers reports whether users other than root and the one of this process can change a file, or
+// the names in a directory. The mode of a link has no meaning.
+func isOthers(info fs.FileInfo) bool {
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	shared := info.Mode()&writableByOthers != 0 && info.Mode()&fs.ModeSymlink == 0 && !(info.IsDir() && info.Mode()&fs.ModeSticky != 0)
+	return shared || owner != 0 && owner != os.Geteuid()
+}
