@@ -50,7 +50,7 @@ unit: ## run the tests that need neither namespaces nor the kernel, with the rac
 .PHONY: packets
 packets: ## run the other tests but those of test-machines; variables as for test
 	scripts/install-packages $(LAB) $(PACKET_TOOLS)
-	packages=$$($(PACKETS)) && $(RUN_TESTS) $(PROGRAM) $$packages
+	packages=$$($(PACKETS)) && $(RUN_TESTS) $(PROGRAM) $(SPLIT) $$packages
 
 .PHONY: test
 test: ## unit and packets, with all failures at the end (10 minutes); NO_SKIP=1 fails if any test was skipped, SHUFFLE=SEED repeats an order, PARALLEL=N packages run at a time
@@ -60,13 +60,15 @@ test: ## unit and packets, with all failures at the end (10 minutes); NO_SKIP=1 
 .PHONY: race
 race: ## unit and packets with the race detector, also in the program that packet tests start (half an hour); variables as for test
 	scripts/install-packages $(LAB) $(PACKET_TOOLS) $(COMPILER)
-	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && $(RUN_TESTS) -race $(PROGRAM) $$unit $$packets
+	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && $(RUN_TESTS) -race $(PROGRAM) $(SPLIT) $$unit $$packets
 
 PACKET_TOOLS := iptables-nft:iptables strace:strace git:git jq:jq
 PACKETS := scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names -e /test/servers
 RUN_TESTS = PARALLEL=$(or $(PARALLEL),$$(nproc)) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test
 # Packages whose tests start nftproxy share one.
 PROGRAM := -program ./cmd/nftproxy
+# The package whose tests take longest: one after the other, they would take longer than all other packages.
+SPLIT := -split ./test
 # The race detector needs a C compiler.
 COMPILER := gcc:gcc /usr/include/stdlib.h:libc6-dev
 RACING := $(if $(filter 0,$(RACE)),,-race)

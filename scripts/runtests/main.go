@@ -6,8 +6,10 @@
 //
 // Usage: runtests [FLAGS] [PART] [-- PART]...
 //
-// A part is packages or patterns, after "-race" for the race detector (which needs cgo), and after "-program
-// PACKAGE" to build a program once for all tests that start it, which find its path in NFTPROXY.
+// A part is packages or patterns, after "-race" for the race detector (which needs cgo), after "-program
+// PACKAGE" to build a program once for all tests that start it, which find its path in NFTPROXY, and after
+// "-split PACKAGE" for one of the packages whose tests take longest: its tests run in several programs, beside
+// those of the other packages.
 package main
 
 import (
@@ -36,7 +38,19 @@ type config struct {
 type part struct {
 	race     bool
 	program  string // package of the program that tests start, if it is built for all of them
+	split    string // one of the packages, whose tests run in several programs
 	packages []string
+}
+
+// option returns where the value of an option of a part belongs, or nil if none has this name.
+func (p *part) option(name string) *string {
+	switch name {
+	case "-program":
+		return &p.program
+	case "-split":
+		return &p.split
+	}
+	return nil
 }
 
 func main() {
@@ -87,7 +101,7 @@ func parse(args []string) (c config, parts []part, err error) {
 	flags.DurationVar(&c.timeout, "timeout", 40*time.Minute, "of one package")
 	flags.BoolVar(&c.noSkip, "no-skip", false, "a skipped test is a failure")
 	words := len(args)
-	if at := slices.IndexFunc(args, func(arg string) bool { return arg == "--" || partFlags[arg] }); at >= 0 {
+	if at := slices.IndexFunc(args, func(arg string) bool { return arg == "--" || arg == "-race" || new(part).option(arg) != nil }); at >= 0 {
 		words = at // flags of the first part begin
 	}
 	if err := flags.Parse(args[:words]); err != nil {
@@ -100,9 +114,6 @@ func parse(args []string) (c config, parts []part, err error) {
 	return c, parts, err
 }
 
-// partFlags are those that a part begins with.
-var partFlags = map[string]bool{"-race": true, "-program": true}
-
 // parseParts reads parts, each of which ends with "--".
 func parseParts(args []string) (parts []part, err error) {
 	var p part
@@ -110,9 +121,9 @@ func parseParts(args []string) (parts []part, err error) {
 		switch arg := args[i]; {
 		case arg == "-race" && len(p.packages) == 0:
 			p.race = true
-		case arg == "-program" && len(p.packages) == 0 && i+1 < len(args):
+		case p.option(arg) != nil && len(p.packages) == 0 && i+1 < len(args):
 			i++
-			p.program = args[i]
+			*p.option(arg) = args[i]
 		case arg != "--":
 			p.packages = append(p.packages, arg)
 		case len(p.packages) > 0 || len(parts) == 0 && i == len(args)-1:
@@ -127,16 +138,18 @@ func parseParts(args []string) (parts []part, err error) {
 	return parts, nil
 }
 
-// arguments returns what go test is called with for a part, or for some tests of one package if the
-// ones to skip are named.
-func (c config) arguments(p part, skip []string) []string {
+// arguments returns what go test is called with.
+func (c config) arguments(p part, j job) []string {
 	args := []string{"test", "-json", "-vet=off", "-count=1", "-p", strconv.Itoa(c.parallel),
 		"-timeout", c.timeout.String(), "-shuffle", c.shuffle}
 	if p.race {
 		args = append(args, "-race")
 	}
-	if len(skip) > 0 {
-		args = append(args, "-skip", exactly(skip))
+	if len(j.only) > 0 {
+		args = append(args, "-run", exactly(j.only))
 	}
-	return slices.Concat(args, p.packages)
+	if len(j.skip) > 0 {
+		args = append(args, "-skip", exactly(j.skip))
+	}
+	return slices.Concat(args, j.packages)
 }

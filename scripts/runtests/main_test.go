@@ -175,6 +175,39 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// The tests of a package that is split run in several programs: each test in one of them, also beside one that ends
+// its program.
+func TestSplit(t *testing.T) {
+	const many = "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) {}\nfunc TestC(t *testing.T) {}\nfunc FuzzD(f *testing.F) { f.Fuzz(func(*testing.T, int) {}) }\n"
+	module(t, map[string]string{"a": many, "b": passes})
+	passed, list, end := summary(t, "-split", "./a", "./a", "./b")
+	if !passed {
+		t.Error("the command fails")
+	}
+	wantIn(t, list+end, "pass  m/a (1 of 3)", "pass  m/a (2 of 3)", "pass  m/a (3 of 3)", "pass  m/b", "2 packages and 6 tests")
+	passed, list, end = summary(t, "-split", "./a", "m/a")
+	if !passed || strings.Contains(list, "(4 of") {
+		t.Error(list, end)
+	}
+
+	module(t, map[string]string{"a": many + `func TestE(t *testing.T) { panic("out of range") }`, "b": passes})
+	passed, list, end = summary(t, "-split", "./a", "m/a", "m/b")
+	if passed {
+		t.Error("the command passes")
+	}
+	wantIn(t, list, "m/a (1 of 3) ended early")
+	wantIn(t, end, "FAIL m/a (1 of 3) TestE (", "panic: out of range", "2 packages and 7 tests", "1 failure")
+
+	module(t, map[string]string{"a": many + "func TestE(t *testing.T) { undefined() }", "b": passes})
+	_, list, end = summary(t, "-split", "./a", "./a", "./b")
+	wantIn(t, list, "pass  m/b")
+	wantIn(t, end, "FAIL m/a (", "does not compile", "1 failure")
+
+	if _, err := run(t.Context(), []string{"-split", "./a", "./b"}, t.Output()); err == nil || !strings.Contains(err.Error(), "none of the packages") {
+		t.Errorf("without the package: %v", err)
+	}
+}
+
 func TestParts(t *testing.T) {
 	c, parts, err := parse([]string{"-parallel", "2", "-race", "a", "b", "--", "c", "--", "-race", "d"})
 	if err != nil {
@@ -183,7 +216,7 @@ func TestParts(t *testing.T) {
 	if len(parts) != 3 || !parts[0].race || parts[1].race || !parts[2].race || !slices.Equal(parts[0].packages, []string{"a", "b"}) {
 		t.Errorf("the parts are %+v", parts)
 	}
-	args := strings.Join(c.arguments(parts[2], []string{"TestA", "TestB"}), " ")
+	args := strings.Join(c.arguments(parts[2], job{packages: parts[2].packages, skip: []string{"TestA", "TestB"}}), " ")
 	wantIn(t, args, "-p 2", "-race", "-skip ^(TestA|TestB)$ d")
 	for _, wrong := range [][]string{{"a", "--"}, {"a", "--", "-race"}, {"-race", "--", "a"}, {"-nonsense"}} {
 		if _, _, err := parse(wrong); err == nil {

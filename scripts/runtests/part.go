@@ -26,6 +26,7 @@ type event struct {
 	Output      string
 	Elapsed     float64 // seconds
 	FailedBuild string
+	shard       string // which program of the package's tests
 }
 
 // runPart runs the tests of a part. When the program of a package ends early, it runs the tests that
@@ -43,14 +44,22 @@ func runPart(ctx context.Context, c config, p part, r *results, show *progress) 
 		}
 		p.program = path
 	}
-	if err := runOnce(ctx, c, p, nil, r, show); err != nil {
+	jobs, err := p.jobs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(jobs) > 1 && show.total > 0 {
+		show.total += shards - 1
+	}
+	if err := runJobs(ctx, c, p, jobs, r, show); err != nil {
 		return err
 	}
 	for _, pkg := range r.endedEarly() {
 		for pkg.ended.early && pkg.blame() > 0 && ctx.Err() == nil {
-			fmt.Fprintf(show.out, "%s ended early: its other tests run without those that ended it\n", pkg.name)
+			fmt.Fprintf(show.out, "%s ended early: its other tests run without those that ended it\n", pkg.title())
 			pkg.ended = ended{}
-			if err := runOnce(ctx, c, part{p.race, p.program, []string{pkg.name}}, pkg.settled(), r, show); err != nil {
+			rest := job{packages: []string{pkg.name}, only: pkg.only, shard: pkg.shard, skip: pkg.settled()}
+			if err := runJobs(ctx, c, p, []job{rest}, r, show); err != nil {
 				return err
 			}
 		}
@@ -58,36 +67,74 @@ func runPart(ctx context.Context, c config, p part, r *results, show *progress) 
 	return ctx.Err()
 }
 
-// runOnce runs go test, without some tests. That tests fail is no error.
-func runOnce(ctx context.Context, c config, p part, skip []string, r *results, show *progress) error {
+// runJobs runs commands side by side, and shows progress also while they say nothing. That tests fail is no error.
+func runJobs(ctx context.Context, c config, p part, jobs []job, r *results, show *progress) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // the others end with one that cannot run
+	events, ended := make(chan event), make(chan outcome)
+	for _, j := range jobs {
+		r.expect(j)
+		go func() { ended <- runJob(ctx, c, p, j, func(e event) { events <- e }) }()
+	}
+	ticks := time.NewTicker(quiet / 4)
+	defer ticks.Stop()
+	var all error
+	for left := len(jobs); left > 0; {
+		select {
+		case e := <-events:
+			r.add(e)
+			show.add(e, r)
+		case o := <-ended:
+			left--
+			r.used += o.used
+			r.goFailed = r.goFailed || o.failed // also without naming a test, such as a pattern without packages
+			if o.err != nil {
+				all = errors.Join(all, o.err)
+				cancel()
+			}
+		case now := <-ticks.C:
+			show.describe(now)
+		}
+	}
+	return all
+}
+
+// outcome is how a go test ended.
+type outcome struct {
+	failed bool          // a test, or the command
+	used   time.Duration // of processors
+	err    error         // the command did not run to its end
+}
+
+// runJob runs go test, and calls f for each event.
+func runJob(ctx context.Context, c config, p part, j job, f func(event)) (o outcome) {
 	// A process group of its own, which is sent the signal that ends this program.
-	cmd := exec.Command("go", c.arguments(p, skip)...)
+	cmd := exec.Command("go", c.arguments(p, j)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = p.environment()
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return outcome{err: err}
 	}
 	cmd.Stderr = cmd.Stdout
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run go test: %w", err)
+		return outcome{err: fmt.Errorf("run go test: %w", err)}
 	}
 	release := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) })
 	defer release()
-	readErr := followEvents(pipe, r, show)
+	readErr := readEvents(pipe, func(e event) { e.shard = j.shard; f(e) })
 	err = cmd.Wait()
-	r.used += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	o.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	var exit *exec.ExitError
 	switch {
 	case readErr != nil:
-		return fmt.Errorf("read the events of go test: %w", readErr)
+		o.err = fmt.Errorf("read the events of go test: %w", readErr)
 	case errors.As(err, &exit) && exit.Exited():
-		r.goFailed = r.goFailed || len(r.failures()) == 0 // such as a pattern without packages
-		return nil
+		o.failed = true
 	case err != nil:
-		return fmt.Errorf("go test: %w", err)
+		o.err = fmt.Errorf("go test: %w", err)
 	}
-	return nil
+	return o
 }
 
 // environment returns that of the go command.
@@ -114,28 +161,6 @@ func buildProgram(ctx context.Context, p part, path string) error {
 		return fmt.Errorf("build %s: %w\n%s", p.program, err, out)
 	}
 	return nil
-}
-
-// followEvents adds events to the results, and shows progress also while there are none.
-func followEvents(pipe io.Reader, r *results, show *progress) (err error) {
-	events, ticks := make(chan event), time.NewTicker(quiet/4)
-	defer ticks.Stop()
-	go func() {
-		defer close(events)
-		err = readEvents(pipe, func(e event) { events <- e })
-	}()
-	for {
-		select {
-		case e, ok := <-events:
-			if !ok {
-				return err
-			}
-			r.add(e)
-			show.add(e, r)
-		case now := <-ticks.C:
-			show.describe(now)
-		}
-	}
 }
 
 // readEvents calls f for each event. A line that is none, such as a message of the go command, is an event

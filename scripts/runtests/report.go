@@ -16,7 +16,7 @@ const quiet = time.Minute
 type progress struct {
 	out   io.Writer
 	log   io.Writer
-	total int       // packages of the part, 0: unknown
+	total int       // packages of the part, or programs of these, 0: unknown
 	begun []string  // packages whose tests run
 	ended int       // packages
 	last  time.Time // when the last line was printed
@@ -33,16 +33,17 @@ func newProgress(out, log io.Writer, p part) *progress {
 // add shows what an event changes. The results have it already.
 func (s *progress) add(e event, r *results) {
 	io.WriteString(s.log, e.Output) // the summary has what matters most
+	title := packageResult{name: e.Package, shard: e.shard}.title()
 	switch {
 	case e.Test != "" || e.Package == "":
 	case e.Action == "start":
-		s.begun = append(s.begun, e.Package)
+		s.begun = append(s.begun, title)
 	case e.Action == "pass", e.Action == "fail", e.Action == "skip":
-		s.begun = slices.DeleteFunc(s.begun, func(name string) bool { return name == e.Package })
+		s.begun = slices.DeleteFunc(s.begun, func(name string) bool { return name == title })
 		s.ended++
 		s.last = time.Now()
-		fmt.Fprintf(s.out, "%s  %s  %.1f s\n", e.Action, e.Package, e.Elapsed)
-		for _, f := range r.packages[e.Package].failures() {
+		fmt.Fprintf(s.out, "%s  %s  %.1f s\n", e.Action, title, e.Elapsed)
+		for _, f := range r.packages[title].failures() {
 			fmt.Fprintf(s.out, "      %s\n", f.test)
 		}
 	}
@@ -97,11 +98,11 @@ func (p *packageResult) failures() (out []failure) {
 			return sub.state == "fail" && strings.HasPrefix(sub.name, t.name+"/")
 		})
 		if len(lines) > 0 || !below {
-			out = append(out, failure{p.name, t.name, t.elapsed, lines})
+			out = append(out, failure{p.title(), t.name, t.elapsed, lines})
 		}
 	}
 	if p.failed && len(out) == 0 {
-		out = append(out, failure{pkg: p.name, elapsed: p.elapsed, lines: said(p.output.String())})
+		out = append(out, failure{pkg: p.title(), elapsed: p.elapsed, lines: said(p.output.String())})
 	}
 	return out
 }
@@ -114,7 +115,7 @@ func (r *results) failures() (out []failure) {
 			out = append(out, p.failures()...)
 			continue
 		}
-		f := failure{pkg: p.name, lines: []string{"does not compile: " + p.failedBuild}}
+		f := failure{pkg: p.title(), lines: []string{"does not compile: " + p.failedBuild}}
 		if b := r.builds[p.failedBuild]; b != nil && !compiled[p.failedBuild] {
 			compiled[p.failedBuild] = true
 			f.lines = append(f.lines, said(b.String())...)
@@ -132,7 +133,7 @@ func (r *results) skips() (out []failure) {
 	for _, p := range r.sorted() {
 		for _, t := range p.sorted() {
 			if t.state == "skip" {
-				out = append(out, failure{p.name, t.name, t.elapsed, said(t.output.String())})
+				out = append(out, failure{p.title(), t.name, t.elapsed, said(t.output.String())})
 			}
 		}
 	}
@@ -142,9 +143,10 @@ func (r *results) skips() (out []failure) {
 // summarize prints what failed and what was skipped, and reports whether all is well.
 func (r *results) summarize(out io.Writer, c config, log string, took time.Duration) (passed bool) {
 	failed, skipped := r.failures(), r.skips()
-	tests := 0
+	tests, packages := 0, make(map[string]bool)
 	for _, p := range r.packages {
 		tests += len(p.settled())
+		packages[p.name] = true
 	}
 	for _, f := range failed {
 		fmt.Fprintf(out, "\nFAIL %s (%.1f s)\n%s", f.name(), f.elapsed, indent(f.lines, 10))
@@ -153,7 +155,7 @@ func (r *results) summarize(out io.Writer, c config, log string, took time.Durat
 		fmt.Fprintf(out, "\nSKIP %s\n%s", s.name(), indent(s.lines, 2))
 	}
 	passed = len(failed) == 0 && (len(skipped) == 0 || !c.noSkip)
-	fmt.Fprintf(out, "\n%s and %s in %.0f s (%.0f s of processors): %s, %d skipped", plural(len(r.packages), "package"), plural(tests, "test"),
+	fmt.Fprintf(out, "\n%s and %s in %.0f s (%.0f s of processors): %s, %d skipped", plural(len(packages), "package"), plural(tests, "test"),
 		took.Seconds(), r.used.Seconds(), plural(len(failed), "failure"), len(skipped))
 	if !passed {
 		fmt.Fprintf(out, "; SHUFFLE=%s repeats the order; all output: %s", c.shuffle, log)

@@ -10,10 +10,10 @@ import (
 
 // results is what tests have said so far.
 type results struct {
-	packages map[string]*packageResult
+	packages map[string]*packageResult   // by title
 	builds   map[string]*strings.Builder // messages of the compiler, by what it was to compile
 	messages strings.Builder             // of the go command
-	goFailed bool                        // the go command failed without naming a test
+	goFailed bool                        // a go command failed, if only because a test did
 	used     time.Duration               // of processors, by tests and the compiler
 }
 
@@ -21,9 +21,11 @@ func newResults() *results {
 	return &results{packages: make(map[string]*packageResult), builds: make(map[string]*strings.Builder)}
 }
 
-// packageResult is a package, over all its runs.
+// packageResult is a package, or one of the programs that run its tests, over all runs.
 type packageResult struct {
 	name        string
+	shard       string                 // of the program, see job
+	only        []string               // tests that the program runs, or all
 	tests       map[string]*testResult // with subtests
 	output      strings.Builder        // of no test
 	failed      bool                   // the last run
@@ -61,13 +63,34 @@ func (r *results) add(e event) {
 	case e.Package == "":
 		r.messages.WriteString(e.Output)
 	default:
-		p := r.packages[e.Package]
-		if p == nil {
-			p = &packageResult{name: e.Package, tests: make(map[string]*testResult)}
-			r.packages[e.Package] = p
-		}
-		p.add(e)
+		r.find(e.Package, e.shard).add(e)
 	}
+}
+
+// expect notes which tests a program is to run.
+func (r *results) expect(j job) {
+	if j.shard != "" {
+		r.find(j.packages[0], j.shard).only = j.only
+	}
+}
+
+// find returns the results of a package or one of its programs.
+func (r *results) find(name, shard string) *packageResult {
+	title := packageResult{name: name, shard: shard}.title()
+	p := r.packages[title]
+	if p == nil {
+		p = &packageResult{name: name, shard: shard, tests: make(map[string]*testResult)}
+		r.packages[title] = p
+	}
+	return p
+}
+
+// title returns what the user sees.
+func (p packageResult) title() string {
+	if p.shard == "" {
+		return p.name
+	}
+	return p.name + " (" + p.shard + ")"
 }
 
 func (p *packageResult) add(e event) {
@@ -154,5 +177,5 @@ func (r *results) endedEarly() (out []*packageResult) {
 }
 
 func (r *results) sorted() []*packageResult {
-	return slices.SortedFunc(maps.Values(r.packages), func(a, b *packageResult) int { return cmp.Compare(a.name, b.name) })
+	return slices.SortedFunc(maps.Values(r.packages), func(a, b *packageResult) int { return cmp.Compare(a.title(), b.title()) })
 }
