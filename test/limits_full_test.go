@@ -42,6 +42,7 @@ func TestFullLimitOfOneService(t *testing.T) {
 		return err
 	})
 	w.has([]string{"status"}, "LimitFull: further clients are served without their limit", "Service default/flooded: the limit rate-per-client remembers 65536 clients over IPv4; ")
+	w.has([]string{"describe", "flooded"}, " passed without it while it was full")
 	for range 5 {
 		ask(t, w.Client, "udp", to)
 	}

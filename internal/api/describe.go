@@ -256,6 +256,8 @@ type Limit struct {
 	Admits string `json:"admits"`
 	// Dropped are connections to all frontends, since the limit was switched on.
 	Dropped *uint64 `json:"dropped,omitempty"`
+	// Passed are those of clients that a limit per client had no room for.
+	Passed uint64 `json:"passed,omitempty"`
 }
 
 // Frontend returns the address that clients dial; the zero value if it is malformed.

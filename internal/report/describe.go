@@ -106,7 +106,7 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 			return err
 		}
 	}
-	if err := addLimitDrops(d, s.config.Kernel.LimitDrops); err != nil {
+	if err := addLimitCounts(d, s.config.Kernel); err != nil {
 		return err
 	}
 	if s.countsRefusals {

@@ -103,33 +103,50 @@ func endpointsAt(p *api.DescribedPort) map[netip.AddrPort]*api.DescribedEndpoint
 	return out
 }
 
-// addLimitDrops adds the packets that limits of each frontend have dropped, by their kind.
-func addLimitDrops(s *api.Description, read func() ([]counters.Limit, error)) error {
+// addLimitCounts adds the packets that limits of each frontend have dropped, by their kind, and those that they had no
+// room for.
+func addLimitCounts(s *api.Description, k KernelReader) error {
 	if len(s.Limits) == 0 {
 		return nil
 	}
-	all, err := read()
+	drops, err := k.LimitDrops()
 	if err != nil {
 		return err
 	}
-	drops, sums := make(map[model.FrontendID]map[string]uint64), make(map[string]uint64)
-	for _, l := range all {
-		if drops[l.Frontend] == nil {
-			drops[l.Frontend] = make(map[string]uint64)
-		}
-		drops[l.Frontend][l.Kind.String()] = l.Packets
+	unlimited, err := k.Unlimited()
+	if err != nil {
+		return err
 	}
+	dropped, passed := byFrontend(drops), byFrontend(unlimited)
+	allDropped, allPassed := make(map[string]uint64), make(map[string]uint64)
 	for p, f := range own(s) {
-		f.Dropped = drops[p.Frontend(f).ID()]
-		for kind, n := range f.Dropped {
-			sums[kind] += n
+		id := p.Frontend(f).ID()
+		f.Dropped = dropped[id]
+		for kind, n := range dropped[id] {
+			allDropped[kind] += n
+		}
+		for kind, n := range passed[id] {
+			allPassed[kind] += n
 		}
 	}
 	for i := range s.Limits {
-		n := sums[s.Limits[i].Kind]
-		s.Limits[i].Dropped = &n
+		l := &s.Limits[i]
+		n := allDropped[l.Kind]
+		l.Dropped, l.Passed = &n, allPassed[l.Kind]
 	}
 	return nil
+}
+
+// byFrontend returns the packets to each frontend, by the kind of the limit.
+func byFrontend(all []counters.Limit) map[model.FrontendID]map[string]uint64 {
+	out := make(map[model.FrontendID]map[string]uint64)
+	for _, l := range all {
+		if out[l.Frontend] == nil {
+			out[l.Frontend] = make(map[string]uint64)
+		}
+		out[l.Frontend][l.Kind.String()] = l.Packets
+	}
+	return out
 }
 
 // addClients counts the clients that the affinity maps of both families bind to the

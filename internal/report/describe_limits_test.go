@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/show"
 )
 
-// TestLimits: objects and rules say the same about limits, and what they have dropped is
+// TestLimits: objects and rules say the same about limits, and what they have dropped, or had no room for (4.88), is
 // summed up over the frontends (4.92).
 func TestLimits(t *testing.T) {
 	s := randomWorld(rand.New(rand.NewPCG(3, 4)))
@@ -30,11 +30,13 @@ func TestLimits(t *testing.T) {
 	if diff := cmp.Diff(objects.Limits, inRules.Limits); diff != "" {
 		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
 	}
-	var drops []counters.Limit
+	kernel := &fullKernel{}
 	for p, f := range own(objects) {
-		drops = append(drops, counters.Limit{Frontend: p.Frontend(f).ID(), Kind: model.LimitRate, Packets: uint64(len(drops) + 1)})
+		kernel.drops = append(kernel.drops, counters.Limit{Frontend: p.Frontend(f).ID(), Kind: model.LimitRate, Packets: uint64(len(kernel.drops) + 1)})
+		kernel.counts = append(kernel.counts, counters.Limit{Frontend: p.Frontend(f).ID(), Kind: model.LimitClientConnections, Packets: 4})
 	}
-	if err := addLimitDrops(objects, func() ([]counters.Limit, error) { return drops, nil }); err != nil {
+	kernel.counts = append(kernel.counts, counters.Limit{Frontend: model.Frontend{Protocol: model.TCP, Port: 1}.ID(), Kind: model.LimitClientRate, Packets: 1})
+	if err := addLimitCounts(objects, kernel); err != nil {
 		t.Fatal(err)
 	}
 	var text strings.Builder
@@ -43,7 +45,7 @@ func TestLimits(t *testing.T) {
 	}
 	const want = `limits            1 new connection per hour per client (burst 3) to each address and port; 0 dropped
                   100 new connections per second to each address and port; 3 dropped
-                  1 connection per client to each address and port; 0 dropped
+                  1 connection per client to each address and port; 0 dropped; 8 passed without it while it was full
                   1000 connections to each address and port; 0 dropped
 `
 	if !strings.Contains(text.String(), want) {

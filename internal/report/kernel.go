@@ -187,7 +187,7 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if err := addEndpointCounts(d, k.EndpointCounts); err != nil {
 		return nil, err
 	}
-	if err := addLimitDrops(d, k.LimitDrops); err != nil {
+	if err := addLimitCounts(d, k); err != nil {
 		return nil, err
 	}
 	if countsRefusals(rs) {

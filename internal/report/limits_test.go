@@ -57,14 +57,15 @@ func TestLimitCounts(t *testing.T) {
 	}
 }
 
-// fullKernel counts connections of clients that a limit had no room for.
+// fullKernel counts what limits have dropped, and connections of clients that they had no room for.
 type fullKernel struct {
 	KernelReader
-	counts []counters.Limit
-	err    error
+	drops, counts []counters.Limit
+	err           error
 }
 
-func (k *fullKernel) Unlimited() ([]counters.Limit, error) { return k.counts, k.err }
+func (k *fullKernel) LimitDrops() ([]counters.Limit, error) { return k.drops, nil }
+func (k *fullKernel) Unlimited() ([]counters.Limit, error)  { return k.counts, k.err }
 
 // TestFullLimit: 4.88. A limit that had no room for clients is a problem of the Service for ten minutes after that was last
 // seen, not because of what was counted before the start of the process.

@@ -460,11 +460,14 @@ func ranges(all []netip.Prefix) string {
 
 func (p *describePrinter) limits(s *api.Description) {
 	for _, l := range s.Limits {
-		if l.Dropped == nil {
-			p.Fact(setting.Limits.Label, "%s to each address and port", l.Admits)
-		} else {
-			p.Fact(setting.Limits.Label, "%s to each address and port; %d dropped", l.Admits, *l.Dropped)
+		text := l.Admits + " to each address and port"
+		if l.Dropped != nil {
+			text += fmt.Sprintf("; %d dropped", *l.Dropped)
 		}
+		if l.Passed > 0 {
+			text += fmt.Sprintf("; %d passed without it while it was full", l.Passed)
+		}
+		p.Fact(setting.Limits.Label, "%s", text)
 	}
 }
 
