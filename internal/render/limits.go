@@ -89,7 +89,8 @@ func (l clientLimit) chain(observe model.Observe) *nft.Chain {
 	}}
 }
 
-// set returns the set of clients.
+// set returns the set of clients. The kernel makes room at once for as many elements as the lower 16 bits of the size
+// say: none with 65,536, and 2 MiB with 65,535, which is also what nft lists, and loads again, for a set without a size.
 func (l clientLimit) set() *nft.Set {
 	s := nft.Declare(l.clients())
 	s.Dynamic, s.Timeless, s.Size = true, l.kind == model.LimitClientConnections, budget.LimitedClients
