@@ -99,8 +99,8 @@ type Sync struct {
 	// their rules, sorted.
 	Quarantined []model.ServiceName
 
-	services   *changedServices // nil: not asked for yet
-	quarantine []model.Notice   // about quarantined Services
+	services *changedServices // nil: not asked for yet
+	asBefore []model.Notice   // about quarantined and kept Services
 }
 
 // State is the progress of an agent.
@@ -124,7 +124,7 @@ type Agent struct {
 	notices []model.Notice // last reported
 	// objectLog receives notices, which have no limit in number.
 	objectLog *slog.Logger
-	versions  [2]uint64          // of the router's notices, and of those about the quarantine
+	versions  [3]uint64          // of the router's notices, and of those about the quarantine and kept Services
 	failed    bool               // the last sync
 	owner     *kernel.OwnedError // why the last sync failed, if another process owns our tables
 	affinity  affinity
@@ -143,6 +143,7 @@ type Agent struct {
 	compared time.Time // last successful comparison with the kernel
 
 	quarantine quarantine
+	kept       kept // its parts are guarded by routing
 
 	routing sync.RWMutex // guards the router
 	router  *model.Router
@@ -230,7 +231,7 @@ func (a *Agent) sync(cause Cause) bool {
 		a.Applier.Forget() // a.rules may be at any state
 	}
 	s.Duration = time.Since(s.Started)
-	s.Quarantined, s.quarantine = a.quarantine.names, a.quarantine.notices
+	s.Quarantined, s.asBefore = a.quarantine.names, slices.Concat(a.quarantine.notices, a.kept.notices)
 	s.NewNotices = a.report(s)
 	a.log(s)
 	a.end(s.Err)
@@ -363,7 +364,7 @@ func (a *Agent) log(s *Sync) {
 
 // report logs new notices, and reports whether the notices have changed.
 func (a *Agent) report(s *Sync) bool {
-	versions := [2]uint64{a.router.NoticesVersion(), a.quarantine.version}
+	versions := [3]uint64{a.router.NoticesVersion(), a.quarantine.version, a.kept.version}
 	if versions == a.versions {
 		return false
 	}

@@ -82,6 +82,7 @@ func (a *Agent) compare(s *Sync) (err error) {
 	s.Interventions = a.drift.take()
 	if empty, err := a.Applier.Empty(); err == nil && empty {
 		if err = a.load(s); err == nil {
+			a.keep(nil, nil)
 			return nil
 		}
 		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)

@@ -1,34 +1,97 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
+	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
+
+// kept has the Services that the kernel has of an earlier run, and that may be in a part of the
+// source that was never read.
+type kept struct {
+	services []model.ServiceName // sorted; their rules stay
+	since    time.Time
+	lost     map[model.ServiceName]string // what cannot stay of others, and why
+	notices  []model.Notice
+	version  uint64 // of the notices
+}
 
 // start returns the state for all of the router's routes, and the change to them from what
 // the kernel holds. Services that may be in a part of the source that was never read stay
 // as they are there, and so do quarantined ones.
 func (a *Agent) start() (*render.State, nft.Delta, error) {
-	parts := a.quarantine.parts
 	if a.own == nil {
-		rules, delta := render.StartHolding(a.wanted(), parts)
+		a.keep(nil, nil)
+		rules, delta := render.StartHolding(a.wanted(), a.quarantine.parts)
 		delta.Keep = a.quarantine.names
 		return rules, delta, nil
 	}
-	if len(a.quarantine.services) == 0 {
-		held, err := a.Applier.Held()
-		if err != nil {
-			return nil, nft.Delta{}, err
-		}
-		parts = render.PartsIn(held)
+	held, err := a.Applier.Held()
+	if err != nil {
+		return nil, nft.Delta{}, err
 	}
-	rules, delta := render.StartHolding(a.wanted(), parts)
-	delta.Own = maps.Clone(a.own)
-	maps.DeleteFunc(delta.Own, func(name model.ServiceName, _ bool) bool { return a.isQuarantined(name) })
+	own := maps.Clone(a.own)
+	maps.DeleteFunc(own, func(name model.ServiceName, _ bool) bool { return a.isQuarantined(name) })
+	found := served.Keep(held, func(comment string) bool { return !plan.NamesOneOf(own, comment) })
+	rules, delta := render.StartKeeping(a.wanted(), found.Kept)
+	a.keep(found, served.OnlyLoadBalancers(held))
 	return rules, delta, nil
+}
+
+// keep updates the report about Services that are kept, and those that cannot be; nil: nothing is.
+// balances are the ones that may be Balances.
+func (a *Agent) keep(found *served.Keeping, balances map[model.ServiceName]bool) {
+	var k kept
+	if found != nil {
+		k = kept{services: found.Services, since: a.kept.since, lost: maps.Clone(found.Lost)}
+		maps.Copy(k.lost, a.kept.lost) // they are gone since, and not found any more
+		maps.DeleteFunc(k.lost, func(name model.ServiceName, _ string) bool { return a.own[name] })
+		if k.since.IsZero() {
+			k.since = time.Now().Truncate(time.Second)
+		}
+		k.notices = slices.DeleteFunc(k.report(balances), func(n model.Notice) bool {
+			return a.isQuarantined(model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
+		})
+	}
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	if k.version = a.kept.version; !slices.Equal(a.kept.notices, k.notices) {
+		k.version++
+	}
+	a.kept = k
+}
+
+// report returns the notices.
+func (k *kept) report(balances map[model.ServiceName]bool) (out []model.Notice) {
+	add := func(name model.ServiceName, reason model.Reason, message string) {
+		object := name.Object()
+		if balances[name] {
+			object = name.BalanceObject()
+		}
+		out = append(out, model.Notice{Object: object, Reason: reason, Message: message})
+	}
+	for _, name := range k.services {
+		add(name, model.Kept, fmt.Sprintf("served since %s as an earlier run left it: it may be in the part of the source that cannot be read", k.since.Format(time.RFC3339)))
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(k.lost), model.ServiceName.Compare) {
+		add(name, model.NotKept, "rules of an earlier run for it were removed: "+k.lost[name])
+	}
+	return out
+}
+
+// Kept returns the Services that the kernel serves as an earlier run left them, because what could be
+// read of the source does not have them. It is safe for concurrent use.
+func (a *Agent) Kept() []model.ServiceName {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.kept.services
 }
 
 // follow notes which Services an update is about, while a part of the source was never

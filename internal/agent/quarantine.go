@@ -259,6 +259,6 @@ func (a *Agent) noteQuarantine() {
 	q.version++
 }
 
-// Notices returns the notices of the router, and those about quarantined Services. They are
-// valid as long as Router.
-func (s *Sync) Notices() []model.Notice { return slices.Concat(s.Router.Notices(), s.quarantine) }
+// Notices returns the notices of the router, and those about Services that the kernel serves as
+// before. They are valid as long as Router.
+func (s *Sync) Notices() []model.Notice { return slices.Concat(s.Router.Notices(), s.asBefore) }

@@ -15,7 +15,7 @@ func (a *Agent) Routing() *model.Routing {
 	a.routing.RLock()
 	defer a.routing.RUnlock()
 	r := a.router.Routing()
-	r.Notices = slices.Concat(r.Notices, a.quarantine.notices)
+	r.Notices = slices.Concat(r.Notices, a.quarantine.notices, a.kept.notices)
 	return r
 }
 

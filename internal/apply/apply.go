@@ -266,12 +266,7 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		u.Compared(u.before, u.after)
 	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
-	switch {
-	case u.delta.Own != nil:
-		if u.planned, err = u.planned.KeepingOthers(u.delta.Own, echoes(u.before, u.after)); err != nil {
-			return err
-		}
-	case len(u.delta.Keep) > 0 && serves(u.before):
+	if len(u.delta.Keep) > 0 && serves(u.before) {
 		u.planned = u.planned.Keeping(u.delta.Keep, echoes(u.after, u.before), u.failed)
 	}
 	u.keep(u.planned, u.after)

@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	facts "github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
@@ -46,9 +47,8 @@ func TestKeepOthers(t *testing.T) {
 			workload.CheckReferences(t, after)
 			checkClasses(t, after)
 			want := plan.Settle(after, w.beside(t, k, own).After)
-			p, err := plan.Diff(after, want).KeepingOthers(own, echoes(after, want))
-			if err != nil || !p.Empty() {
-				t.Errorf("seed %d: %v, left to do: %s", seed, err, workload.Printed(t, p))
+			if p := plan.Diff(after, want); !p.Empty() {
+				t.Errorf("seed %d: left to do: %s", seed, workload.Printed(t, p))
 			}
 			if diff := cmp.Diff(elements, elementsOf(after, was, others, func(model.Frontend) bool { return false })); diff != "" {
 				t.Fatalf("seed %d: other Services are not as before:\n%s", seed, diff)
@@ -104,8 +104,11 @@ func (w *walker) beside(t *testing.T, k *fake, own map[model.ServiceName]bool) n
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, delta := render.StartHolding(w.some(own).Routing(), render.PartsIn(held))
-	delta.Own = own
+	kept := facts.Keep(held, func(comment string) bool { return !plan.NamesOneOf(own, comment) })
+	if len(kept.Lost) > 0 {
+		t.Fatalf("not kept: %v", kept.Lost)
+	}
+	_, delta := render.StartKeeping(w.some(own).Routing(), kept.Kept)
 	return delta
 }
 

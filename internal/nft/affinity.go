@@ -120,6 +120,13 @@ func (t *Table) formerTimeout(bindings string, f model.Frontend) (timeout time.D
 	return timeout, ok
 }
 
+// FormerAffinity reports whether a set has the frontends with one timeout, in a table of
+// version 0.1.
+func (t *Table) FormerAffinity(set string) (is bool) {
+	t.eachFormer(func(_ Remember, in *Set) { is = is || in.Name == set })
+	return is
+}
+
 // eachFormer calls do for each rule such as "... @affinity-10800 goto bind-10800" with how
 // that chain remembers the clients of the frontends in the set.
 func (t *Table) eachFormer(do func(Remember, *Set)) {

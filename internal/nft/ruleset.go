@@ -27,10 +27,6 @@ type Delta struct {
 	// must not have them. They leave a table without base chains, which serves nothing. Any
 	// other change deletes no element that they may share with other Services.
 	Keep []model.ServiceName
-	// Own, if not nil, are the only Services that a complete change may affect: it leaves
-	// all others as the kernel serves them. After has the optional sets and rules of the
-	// kernel, and no other Services than these.
-	Own map[model.ServiceName]bool
 }
 
 // FromNothing returns the change to all that is wanted.

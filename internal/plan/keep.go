@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -20,61 +19,13 @@ func (p *Plan) Keeping(services []model.ServiceName, echoes []*nft.Set, failed *
 	for _, s := range services {
 		kept[s] = true
 	}
-	out := p.keeping(func(c *Change) bool { return isOf(kept, p.comment(c, echoes)) })
+	out := p.keeping(func(c *Change) bool { return NamesOneOf(kept, p.comment(c, echoes)) })
 	if len(p.Rebuilt) == 0 {
 		out.Changes = append(out.Changes, failed.reversed(out, func(c *Change) bool {
-			return isOf(kept, p.comment(c, echoes)) || isOf(kept, failed.comment(c, echoes))
+			return NamesOneOf(kept, p.comment(c, echoes)) || NamesOneOf(kept, failed.comment(c, echoes))
 		})...)
 	}
 	return out
-}
-
-// KeepingOthers is like Keeping for all Services but some. A frontend that another Service
-// has in the kernel stays with that, also if one of these asks for it. It returns an error
-// for a plan that replaces a table or a map: others would lose their elements.
-func (p *Plan) KeepingOthers(own map[model.ServiceName]bool, echoes []*nft.Set) (*Plan, error) {
-	for i := range p.Changes {
-		if c := &p.Changes[i]; c.passing != 0 || len(c.Users) > 0 {
-			return nil, fmt.Errorf("%s: Services that are not known now would lose their rules", c.Text())
-		}
-	}
-	slices.Reverse(p.services) // the kernel's before the new ones
-	defer slices.Reverse(p.services)
-	taken := p.takenRanges(own)
-	return p.keeping(func(c *Change) bool {
-		if taken[idOf(c)] {
-			return true
-		}
-		comment := p.comment(c, echoes)
-		return comment != "" && !isOf(own, comment)
-	}), nil
-}
-
-// takenRanges returns new ranges of ports that overlap one of another Service in the
-// kernel: it would refuse them.
-func (p *Plan) takenRanges(own map[model.ServiceName]bool) map[model.FrontendID]bool {
-	taken := make(map[model.FrontendID]bool)
-	for i := range p.Changes {
-		c := &p.Changes[i]
-		if c.Kind() != "element" || c.Set.Name != nft.RangesMap || c.Verb != Delete {
-			continue
-		}
-		if comment := p.ServicePort(c); comment == "" || isOf(own, comment) {
-			continue
-		}
-		for j := range p.Changes {
-			n := &p.Changes[j]
-			if n.Kind() == "element" && n.Set.Name == nft.RangesMap && n.Verb == Add && overlap(c.Old.Key, n.New.Key) {
-				taken[idOf(n)] = true
-			}
-		}
-	}
-	return taken
-}
-
-// overlap reports whether two ranges have a port in common.
-func overlap(a, b nft.Key) bool {
-	return a.Address == b.Address && a.Protocol == b.Protocol && uint32(a.Port) <= b.Slot && uint32(b.Port) <= a.Slot
 }
 
 // keeping returns the plan without changes of elements that are kept, and without the
@@ -172,8 +123,8 @@ func (p *Plan) comment(c *Change, echoes []*nft.Set) string {
 	return ""
 }
 
-// isOf reports whether a comment names one of some Services. Long names are cut.
-func isOf(services map[model.ServiceName]bool, comment string) bool {
+// NamesOneOf reports whether a comment names one of some Services. Long names are cut.
+func NamesOneOf(services map[model.ServiceName]bool, comment string) bool {
 	if comment == "" {
 		return false
 	}

@@ -23,16 +23,16 @@ const (
 )
 
 // observes lists a frontend whose connections are logged.
-func (c *composer) observes(r *model.Route) {
-	if !c.observe.Connections() && !(c.observe.Refusals() && r.Service.Extra().Observe) {
+func (c *composer) observes(f model.Frontend, asked bool) {
+	if !c.observe.Connections() && !(c.observe.Refusals() && asked) {
 		return
 	}
-	c.use(option{kind: observed, shape: nft.ShapeOf(r.Frontend).InSets()})
-	if r.Frontend.IsRange() {
-		c.add(nft.ObservedAddressesSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
+	c.use(option{kind: observed, shape: nft.ShapeOf(f).InSets()})
+	if f.IsRange() {
+		c.add(nft.ObservedAddressesSet, nft.Element{Key: nft.Key{Address: f.Address}})
 		return
 	}
-	c.add(nft.ObservedSet, nft.Element{Key: nft.FrontendKey(r.Frontend)})
+	c.add(nft.ObservedSet, nft.Element{Key: nft.FrontendKey(f)})
 }
 
 // watches reports whether frontends of a shape can be observed.

@@ -125,22 +125,27 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 		outside = r.Outside()
 	}
 	c.serve(r, inside, outside)
-	switch a := r.Frontend.Address; {
-	case r.Kind == model.ClusterIP:
-		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}})
-	case r.Kind != model.NodePort && slices.ContainsFunc(c.balancers, func(p netip.Prefix) bool { return p.Contains(a) }):
-		c.add(nft.LoadBalancerIPsSet, nft.Element{Key: nft.Key{Address: a}})
-	}
+	c.address(r.Frontend, r.Kind)
 	c.masquerading(r)
 	c.sources(r)
-	c.limits(r)
+	c.limit(r.Service.Name, r.Frontend, r.Service.Extra().Limits)
 	if r.Relayed() {
 		return
 	}
-	c.observes(r)
+	c.observes(r.Frontend, r.Service.Extra().Observe)
 	c.hairpins(r.Frontend, c.listed(inside.Endpoints))
 	c.hairpins(r.Frontend, outside.Endpoints)
 	c.selves(r.Frontend, inside.Endpoints, outside.Endpoints)
+}
+
+// address lists the address of a frontend, whose other ports are refused.
+func (c *composer) address(f model.Frontend, kind model.Kind) {
+	switch a := f.Address; {
+	case kind == model.ClusterIP:
+		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}})
+	case kind != model.NodePort && slices.ContainsFunc(c.balancers, func(p netip.Prefix) bool { return p.Contains(a) }):
+		c.add(nft.LoadBalancerIPsSet, nft.Element{Key: nft.Key{Address: a}})
+	}
 }
 
 // serve lists a frontend with what is done for its clients, and its endpoints in their slots.
@@ -207,37 +212,61 @@ func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
 // value returns the class of a frontend, or the verdict of a range, for all clients or for
 // those outside of the cluster if they differ, and adds the lanes that it leads to.
 func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, onePort bool) nft.Value {
-	ranged := r.Frontend.IsRange()
-	switch {
-	case v == model.Reject && ranged:
-		return nft.Value{Verdict: refusal(c.observe, model.NoEndpoints, nft.OfRange)}
-	case v == model.Reject:
-		return nft.Value{Class: refused}
-	case v == model.Drop && ranged:
-		return nft.Value{Verdict: refusal(c.observe, model.NoLocalEndpoints, nft.OfRange)}
-	case v == model.Drop:
-		return nft.Value{Class: dropped}
+	if v, refuses := c.refuse(v, r.Frontend.IsRange()); refuses {
+		return v
 	}
 	if r.Relayed() {
-		c.use(option{kind: redirected})
-		c.useLane(laneUse{relays: true})
-		return nft.Value{Class: relayed}
+		return c.relay()
 	}
 	s, port := l.inside, r.PortName()
 	if outside {
 		s = l.outside
 	}
-	if ranged {
-		port.Port = strconv.Itoa(int(r.Port.Port)) // a range that grows stays in its lane
+	if r.Frontend.IsRange() {
+		port = rangePort(port, r.Port.Port)
 	}
 	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
-	use.lane.shape, use.lane.onePort = nft.ShapeOf(r.Frontend), onePort
 	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
 		c.affinity(r.Frontend, a, c.bound(l, s))
 	}
-	c.useLane(use)
+	return c.lead(r.Frontend, use, onePort)
+}
+
+// refuse returns the value of a frontend whose connections are refused, and whether they are.
+func (c *composer) refuse(v model.Verdict, ranged bool) (value nft.Value, refuses bool) {
+	reason, class := model.NoEndpoints, refused
+	switch v {
+	case model.Forward:
+		return nft.Value{}, false
+	case model.Drop:
+		reason, class = model.NoLocalEndpoints, dropped
+	}
 	if ranged {
+		return nft.Value{Verdict: refusal(c.observe, reason, nft.OfRange)}, true
+	}
+	return nft.Value{Class: class}, true
+}
+
+// relay returns the value of a frontend whose connections are relayed.
+func (c *composer) relay() nft.Value {
+	c.use(option{kind: redirected})
+	c.useLane(laneUse{relays: true})
+	return nft.Value{Class: relayed}
+}
+
+// rangePort names the port of a range in its lane by the first one: a range that grows stays in
+// its lane.
+func rangePort(of model.PortName, first uint16) model.PortName {
+	of.Port = strconv.Itoa(int(first))
+	return of
+}
+
+// lead returns the value of a frontend in a lane, and adds that.
+func (c *composer) lead(f model.Frontend, use laneUse, onePort bool) nft.Value {
+	use.lane.shape, use.lane.onePort = nft.ShapeOf(f), onePort
+	c.useLane(use)
+	if f.IsRange() {
 		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}
 	}
 	return nft.Value{Class: use.class()}

@@ -117,13 +117,12 @@ func isOfClients(k model.LimitKind) bool {
 	return k == model.LimitClientRate || k == model.LimitClientConnections
 }
 
-// limits lists the limits of a frontend.
-func (c *composer) limits(r *model.Route) {
-	all := r.Service.Extra().Limits
+// limit lists the limits of a frontend of a Service.
+func (c *composer) limit(of model.ServiceName, f model.Frontend, all model.Limits) {
 	if all == (model.Limits{}) {
 		return
 	}
-	key, shape := nft.FrontendKey(r.Frontend), nft.ShapeOf(r.Frontend)
+	key, shape := nft.FrontendKey(f), nft.ShapeOf(f)
 	if shape == nft.OfNode {
 		c.use(option{kind: limitedNodePorts})
 	}
@@ -137,7 +136,7 @@ func (c *composer) limits(r *model.Route) {
 		c.use(option{kind: limiting, shape: shape.InSets(), limit: kind})
 		e := nft.Element{Key: key, Value: nft.LimitValue(value)}
 		if isOfClients(kind) {
-			l := clientLimit{kind, value, shape, unique.Make(r.Service.Name)}
+			l := clientLimit{kind, value, shape, unique.Make(of)}
 			add(nft.FullSet(kind), nft.Element{Key: key})
 			c.part.lanes = append(c.part.lanes, laneUse{limits: l})
 			e.Value = nft.Value{Verdict: nft.Verdict{Action: nft.Jump, Chain: l.name()}}

@@ -44,6 +44,8 @@ type table struct {
 	observe  model.Observe
 	exists   bool // in the rules
 	beside   bool // exists also without frontends, beside those that are left out
+	// kept are frontends of Services that are not known. The first change adds them.
+	kept []*fragment
 }
 
 // declaration is the sets of a table without their elements.

@@ -186,6 +186,10 @@ func (t *table) change(c *composer, changes []model.RouteChange, u *update) {
 	elements := u.elements
 	if !t.exists {
 		elements = t.elements
+		for _, f := range t.kept {
+			t.count(f, 1, u)
+			u.after.take(f)
+		}
 	}
 	if !u.after.isLoaded {
 		u.before.share(elements, u.elements)

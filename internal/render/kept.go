@@ -1,0 +1,208 @@
+package render
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Kept is what the rules in the kernel serve of Services that are not known.
+type Kept struct {
+	Frontends []KeptFrontend
+	// NodePortAddresses serve frontends with the unspecified address, unless those of the routing do.
+	NodePortAddresses []netip.Addr
+}
+
+// KeptFrontend is a frontend, or an address for echo requests. What depends on settings is in
+// facts, and the rest in the elements of the kernel.
+type KeptFrontend struct {
+	model.Frontend
+	Port    model.PortName // names lanes and limits; it may be cut
+	Kind    model.Kind
+	Comment string
+	Inside  KeptShare
+	Outside *KeptShare // of clients outside of the cluster, if the rules decide otherwise for them
+	Limits  model.Limits
+	// Observed reports that the connections of this frontend are logged, and not those of all.
+	Observed bool
+	Elements []KeptElement
+	Hairpins []nft.Key // of its endpoints
+}
+
+// KeptShare is what the clients of a frontend get.
+type KeptShare struct {
+	Verdict  model.Verdict
+	Relayed  bool
+	Slots    nft.Slots     // of Forward, unless the connections are relayed
+	Affinity time.Duration // zero: none
+}
+
+// KeptElement is an element that no setting changes.
+type KeptElement struct {
+	Set string
+	nft.Element
+}
+
+// CanKeep reports whether elements of a set are the same with all settings, so that
+// [KeptFrontend.Elements] has them. What else a frontend needs follows from the facts.
+func CanKeep(set string) bool {
+	row := nft.RowOf(set)
+	switch id := nft.IDOf(set); {
+	case set == nft.NodeAddressesSet || set == nft.ServiceCIDRsSet || set == nft.LoadBalancerCIDRsSet:
+		return false
+	case set == nft.ObservedSet || set == nft.SampledSet || set == nft.SampledConnectionsSet:
+		return false
+	case slices.ContainsFunc(nft.AffinityMaps, func(b string) bool { return set == nft.EndpointsOf(b) || set == nft.TimeoutsOf(b) }):
+		return false
+	case isOfLimits(id.Name):
+		return false
+	}
+	return row.Contents == nft.Endpoints || row.Name != "" && (row.Contents == nft.Facts || row.Contents == nft.Clients)
+}
+
+// isOfLimits reports whether a set is about connection limits.
+func isOfLimits(set string) bool {
+	if set == nft.LimitedSet {
+		return true
+	}
+	for k := range model.LimitKinds {
+		kind := model.LimitKind(k)
+		if set == frontendsOf(kind) || set == nft.OverSet(kind) || isOfClients(kind) && set == nft.FullSet(kind) {
+			return true
+		}
+	}
+	return nft.RowOf(set).Name == "clients-of-"
+}
+
+// StartKeeping is like [Start], and some frontends stay as the kernel serves them, with the
+// optional parts that they need. Routes that ask for one of these are left out.
+func StartKeeping(r *model.Routing, kept Kept) (*State, nft.Delta) {
+	routing := *r
+	routing.Routes, routing.Echoes = slices.Clone(r.Routes), slices.Clone(r.Echoes)
+	routing.Revert(contested(&routing, kept.Frontends))
+	if !r.Wildcards && slices.ContainsFunc(kept.Frontends, func(k KeptFrontend) bool { return k.Address.IsUnspecified() }) {
+		routing.Wildcards, routing.NodePortAddresses = true, kept.NodePortAddresses
+	}
+	s := newState(&routing)
+	for i := range kept.Frontends {
+		k := &kept.Frontends[i]
+		f := model.FamilyOf(k.Address)
+		if k.IsEcho() && !routing.AnswerFrom[f].IsValid() {
+			continue
+		}
+		part := new(fragment)
+		s.composer.keep(k, part)
+		s.tables[f].beside = true
+		s.tables[f].kept = append(s.tables[f].kept, part)
+	}
+	return s, s.start(&routing)
+}
+
+// contested returns changes that remove the routes to frontends that are kept. A NodePort is kept with
+// all of its addresses.
+func contested(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
+	everywhere := func(f model.Frontend, kind model.Kind) model.Frontend {
+		if kind == model.NodePort {
+			return f.OnNode()
+		}
+		return f
+	}
+	taken, ranges := make(map[model.Frontend]bool), make(map[netip.Addr][]model.Frontend)
+	for i := range kept {
+		k := &kept[i]
+		taken[everywhere(k.Frontend, k.Kind)] = true
+		if k.IsRange() {
+			ranges[k.Address] = append(ranges[k.Address], k.Frontend)
+		}
+	}
+	for i := range r.Routes {
+		f := r.Routes[i].Frontend
+		overlaps := func(o model.Frontend) bool {
+			return f.IsRange() && f.Protocol == o.Protocol && f.Port <= o.Last && o.Port <= f.Last
+		}
+		if taken[everywhere(f, r.Routes[i].Kind)] || slices.ContainsFunc(ranges[f.Address], overlaps) {
+			out = append(out, model.RouteChange{Frontend: f})
+		}
+	}
+	for _, e := range r.Echoes {
+		if f := model.Echo(e.Frontend.Address); taken[f] {
+			out = append(out, model.RouteChange{Frontend: f})
+		}
+	}
+	return out
+}
+
+// keep makes the fragment of a frontend that is kept.
+func (c *composer) keep(k *KeptFrontend, part *fragment) {
+	c.part = part
+	for _, e := range k.Elements {
+		c.keepElement(k, e)
+	}
+	if k.IsEcho() {
+		return
+	}
+	if k.IsRange() {
+		c.number(k.Frontend)
+	}
+	key := nft.FrontendKey(k.Frontend)
+	services, locals := nft.MapsOf(k.Frontend)
+	c.add(services, nft.Element{Key: key, Value: c.keptValue(k, &k.Inside, false), Comment: k.Comment})
+	if k.Outside != nil {
+		c.add(locals, nft.Element{Key: key, Value: c.keptValue(k, k.Outside, true)})
+	}
+	c.address(k.Frontend, k.Kind)
+	c.limit(k.Port.Service, k.Frontend, k.Limits)
+	if k.Inside.Relayed {
+		return
+	}
+	c.observes(k.Frontend, k.Observed)
+	for _, h := range k.Hairpins {
+		c.add(nft.SetFor(k.Frontend, nft.HairpinSet), nft.Element{Key: h})
+	}
+}
+
+// keepElement adds an element of the kernel, with the options that it needs.
+func (c *composer) keepElement(k *KeptFrontend, e KeptElement) {
+	c.add(e.Set, e.Element)
+	o, ok := optionOf(e.Set)
+	if !ok {
+		return
+	}
+	c.use(o)
+	if (o.kind == allowing || o.kind == denying) && k.Address.IsUnspecified() {
+		c.use(option{kind: guardedNodePorts})
+	}
+}
+
+// keptValue returns the class of a frontend that is kept, or the verdict of a range, and adds
+// what these lead to.
+func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Value {
+	if v, refuses := c.refuse(s.Verdict, k.IsRange()); refuses {
+		return v
+	}
+	if s.Relayed {
+		return c.relay()
+	}
+	port := k.Port
+	if k.IsRange() {
+		port = rangePort(port, k.Frontend.Port)
+	}
+	use := laneUse{lane: laneFor(port, s.Slots.Scheduler, span{int(s.Slots.First), int(s.Slots.Count)})}
+	onePort := false
+	var endpoints []netip.AddrPort
+	for _, e := range k.Elements {
+		onePort = onePort || e.Set == nft.RangePortEndpointsMap
+		if nft.RowOf(e.Set).Contents == nft.Endpoints && s.Slots.Has(e.Key.Slot) {
+			endpoints = append(endpoints, e.Value.Endpoint)
+		}
+	}
+	if s.Affinity > 0 {
+		a := nft.Affinity{Timeout: s.Affinity, Protocol: k.Protocol, Local: outside, Shape: nft.ShapeOf(k.Frontend)}
+		use.bindings = a.Bindings()
+		c.affinity(k.Frontend, a, endpoints)
+	}
+	return c.lead(k.Frontend, use, onePort)
+}
