@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/report"
 )
 
 type applyOptions struct {
@@ -90,9 +91,12 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 	var current, wanted *nft.Ruleset
 	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
 	o.phase(c, "rendering %d frontends", len(to.Routing.Routes))
-	delta := nft.FromNothing(render.Render(to.Routing))
+	rules, err := report.Rules(a, to.Routing, o.running.kept)
+	if err != nil {
+		return nil, err
+	}
 	o.phase(c, "applying %d frontends", len(to.Routing.Routes))
-	p, err := a.Apply(delta)
+	p, err := a.Apply(nft.FromNothing(rules))
 	if err != nil {
 		return nil, err
 	}

@@ -53,9 +53,10 @@ func diffCommand() *cobra.Command {
 API server, and print the plan that "apply" would carry out. Nothing is changed.
 
 All else is as in the nftproxy that runs here: flags that are not given, servers
-and endpoints that fail a health check or are drained, files that it isolates. A line says what
-that is. So the plan has what the input changes and, beside an nftproxy with the
-same input, nothing. If none answers, flags and files alone count.
+and endpoints that fail a health check or are drained, files that it isolates,
+Services that it keeps. A line says what that is. So the plan has what the input
+changes and, beside an nftproxy with the same input, nothing. If none answers,
+flags and files alone count.
 
 With --from, compare two inputs instead: that plan is for a node that runs with
 the files of --from. It needs neither root nor a kernel nor a network. Servers
@@ -125,10 +126,8 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 	r := new(outcome)
 	return r, withKernel(func(conn *kernel.Conn) (err error) {
 		conn.Log = log
-		o.phase(c, "rendering %d frontends", len(side.Routing.Routes))
-		rules := render.Render(side.Routing)
 		o.phase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
-		r.plan, r.services, err = report.Compare(conn, log, rules, side.Snapshot)
+		r.plan, r.services, err = report.Compare(conn, log, side.Routing, o.running.kept, side.Snapshot)
 		return err
 	})
 }

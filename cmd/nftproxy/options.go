@@ -35,6 +35,8 @@ type options struct {
 	changes  control.List  // servers that commands have changed on this machine
 	warnings warnings
 	running  running // nftproxy here
+	// leavesOut reports that a file is not used, and no earlier content of it either.
+	leavesOut bool
 
 	isolateFiles bool
 }
@@ -152,6 +154,7 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 	}
 	side, err = o.sideOf(c, cfg, log)
 	if err == nil {
+		o.running.keep(o.leavesOut || !o.origin(cfg).files)
 		o.running.report(c.Context(), log)
 	}
 	return side, log, err
@@ -280,6 +283,7 @@ func (o *options) filed(c *cobra.Command, cfg *config.Config, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
+	o.leavesOut = reader.LeftOut || len(input.LeftOut) > 0
 	o.warnings.input(log, input)
 	return input.Snapshot, nil
 }

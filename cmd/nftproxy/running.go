@@ -29,6 +29,7 @@ type running struct {
 	basis  *api.Basis // nil: none answers
 	reason error      // why none does
 	taken  []string   // in words
+	kept   []model.ServiceName
 }
 
 // namedEndpoints is how many endpoints a message names.
@@ -198,6 +199,18 @@ func hasTables() (has bool) {
 		return err
 	})
 	return has
+}
+
+// keep takes over the Services that the running nftproxy keeps, as long as the input leaves out what
+// may have them.
+func (r *running) keep(leavesOut bool) {
+	if r.basis == nil || !leavesOut || len(r.basis.Kept) == 0 {
+		return
+	}
+	for _, k := range r.basis.Kept {
+		r.kept = append(r.kept, model.ServiceName{Namespace: k.Namespace, Name: k.Service})
+	}
+	r.taken = append(r.taken, fmt.Sprintf("%s kept from an earlier run", r.basis.Words.Count(len(r.kept), "Service")))
 }
 
 // took notes endpoints that are treated as the running nftproxy does.

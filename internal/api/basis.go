@@ -46,6 +46,9 @@ type Basis struct {
 	// InForce are those that are not used as they are.
 	Isolates bool      `json:"isolates,omitempty"`
 	InForce  []InForce `json:"inForce,omitempty"`
+	// Kept are Services that the kernel serves as an earlier run left them: they may be in a part of
+	// the source that was never read.
+	Kept []KeptService `json:"kept,omitempty"`
 }
 
 // Serves reports whether the machine of the daemon has a family.
@@ -90,6 +93,13 @@ type ResolvedAddress struct {
 	Port     uint16     `json:"port,omitempty"`
 	Weight   uint16     `json:"weight,omitempty"`
 	Priority uint8      `json:"priority,omitempty"`
+}
+
+// KeptService names a Service as rules do: a name of more than 100 bytes may be cut. The names of the JSON
+// fields are stable.
+type KeptService struct {
+	Namespace string `json:"namespace"`
+	Service   string `json:"service"`
 }
 
 // InForce is a file that is not used as it is (12.82), and the content that is served in its

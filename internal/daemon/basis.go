@@ -29,5 +29,8 @@ func (w *work) basis() *api.Basis {
 	if w.Isolation != nil {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}
+	for _, name := range w.agent.Kept() {
+		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name})
+	}
 	return b
 }

@@ -19,26 +19,68 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// Planner returns a function that compares rules with the kernel, through a connection of its
-// own: the one of the agent is in use.
-func Planner(log *slog.Logger) func(*nft.Ruleset) (*plan.Plan, error) {
-	return func(rules *nft.Ruleset) (*plan.Plan, error) {
+// Planner returns a function that compares the rules for a routing with the kernel, through a
+// connection of its own: the one of the agent is in use. The Services that its notices name as
+// kept stay.
+func Planner(log *slog.Logger) func(*model.Routing) (*plan.Plan, error) {
+	return func(r *model.Routing) (*plan.Plan, error) {
 		conn, err := kernel.Open()
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = conn.Close() }() // nothing was written
-		p, _, err := apply.New(conn, log).Plan(rules)
+		var kept []model.ServiceName
+		for _, n := range r.Notices {
+			if n.Reason == model.Kept {
+				kept = append(kept, model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
+			}
+		}
+		a := apply.New(conn, log)
+		rules, err := Rules(a, r, kept)
+		if err != nil {
+			return nil, err
+		}
+		p, _, err := a.Plan(rules)
 		return p, err
 	}
 }
 
-// Compare returns what would make the kernel hold rules, and what of that clients of each
-// Service notice. The objects behind the rules may be nil.
-func Compare(conn *kernel.Conn, log *slog.Logger, rules *nft.Ruleset, objects *model.Snapshot) (*plan.Plan, []changes.Service, error) {
+// Rules returns the rules for a routing beside Services that stay as the kernel serves them, unless the
+// routing has them.
+func Rules(a *apply.Applier, r *model.Routing, kept []model.ServiceName) (*nft.Ruleset, error) {
+	if len(kept) == 0 {
+		return render.Render(r), nil
+	}
+	held, err := a.Held()
+	if err != nil {
+		return nil, err
+	}
+	stays, known := make(map[model.ServiceName]bool), make(map[model.ServiceName]bool)
+	for _, name := range kept {
+		stays[name] = true
+	}
+	for i := range r.Routes {
+		known[r.Routes[i].Service.Name] = true
+	}
+	found := served.Keep(held, func(comment string) bool {
+		port, _ := nft.ParseComment(comment)
+		return stays[port.Service] && !plan.NamesOneOf(known, comment)
+	})
+	_, delta := render.StartKeeping(r, found.Kept)
+	return delta.After, nil
+}
+
+// Compare returns what would make the kernel hold the rules for a routing beside kept Services, and what
+// of that clients of each Service notice. The objects behind the rules may be nil.
+func Compare(conn *kernel.Conn, log *slog.Logger, r *model.Routing, kept []model.ServiceName, objects *model.Snapshot) (*plan.Plan, []changes.Service, error) {
 	a := apply.New(conn, log)
+	rules, err := Rules(a, r, kept)
+	if err != nil {
+		return nil, nil, err
+	}
 	var current, wanted *nft.Ruleset
 	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
 	p, _, err := a.Plan(rules)
@@ -104,14 +146,13 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 		before := c.config.State()
 		if before.Pending.IsZero() {
 			routing := c.config.Routing()
-			rules := render.Render(routing)
-			p, err := c.config.Compare(rules)
+			p, err := c.config.Compare(routing)
 			if err != nil {
 				return nil, err
 			}
 			if c.rests(before) {
 				out := c.compared(p, routing)
-				out.Digests = changes.Digests(rules)
+				out.Digests = changes.Digests(render.Render(routing))
 				return out, nil
 			}
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -25,8 +24,8 @@ func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
 	log := slog.New(slog.DiscardHandler)
 	server := report.New(report.Config{
 		Version: "v1", Kernel: counters.Reader{Conn: n.kernel}, Log: log, State: state, Routing: func() *model.Routing { return n.routing },
-		Compare: func(rules *nft.Ruleset) (p *plan.Plan, err error) {
-			err = n.Node.Do(func() (err error) { p, err = report.Planner(log)(rules); return err })
+		Compare: func(r *model.Routing) (p *plan.Plan, err error) {
+			err = n.Node.Do(func() (err error) { p, err = report.Planner(log)(r); return err })
 			return p, err
 		},
 	})
@@ -85,7 +84,7 @@ func TestCompareDuringChanges(t *testing.T) {
 // TestCompareSeldom: 18.5. Many requests read the kernel once.
 func TestCompareSeldom(t *testing.T) {
 	reads, start := 0, time.Now()
-	_, address := serveRouting(t, &model.Routing{}, report.Config{Compare: func(*nft.Ruleset) (*plan.Plan, error) {
+	_, address := serveRouting(t, &model.Routing{}, report.Config{Compare: func(*model.Routing) (*plan.Plan, error) {
 		reads++
 		return &plan.Plan{}, nil
 	}})

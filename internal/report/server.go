@@ -65,8 +65,8 @@ type Config struct {
 	Changes *control.Store
 	// Basis returns the facts, besides the objects, that decide over the rules.
 	Basis func() *api.Basis
-	// Compare returns what would make the kernel hold rules.
-	Compare func(*nft.Ruleset) (*plan.Plan, error)
+	// Compare returns what would make the kernel hold the rules for a routing.
+	Compare func(*model.Routing) (*plan.Plan, error)
 	// Observe is the level of what the rules log, and Traffic reads it; nil: nothing is read.
 	// Node is the name of this node.
 	Observe model.ObserveLevel

@@ -51,6 +51,8 @@ type Reader struct {
 	// InForce are files that another process does not use as they are, and what is used
 	// here in their place. Not nil: an empty directory is a valid input.
 	InForce []api.InForce
+	// LeftOut reports, after a Load, that one of these has nothing in its place.
+	LeftOut bool
 
 	// Instead has the content of files that is read in place of theirs, by path.
 	Instead map[string][]byte
@@ -202,6 +204,7 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 				var warning *manifest.Error
 				in, used, warning = substitute(r, in)
 				if warnings = append(warnings, warning); !used {
+					f.LeftOut = true
 					continue
 				}
 			}
