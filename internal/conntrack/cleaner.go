@@ -18,8 +18,11 @@ type Kernel interface {
 	// List calls f for every flow of a family and protocol. The error is EINTR
 	// if flows may have been left out or listed twice.
 	List(model.Family, model.Protocol, func(Flow)) error
-	// Delete deletes flows, all of one family and protocol, and returns their
-	// number. Flows that no longer exist are no error.
+	// ListUnanswered does the same for the flows of a family that had no answer and are
+	// not translated, of all protocols. It may call f for others, too.
+	ListUnanswered(model.Family, func(Flow)) error
+	// Delete deletes flows, all of one family, and returns their number. Flows that no
+	// longer exist are no error.
 	Delete([]Flow) (int, error)
 }
 
@@ -33,7 +36,8 @@ type Config struct {
 	// Owner returns the frontend that serves an address and port at present; false: there
 	// is none. It is called while Still is held, for established TCP connections and
 	// without TCP: then the Cleaner does not know all frontends of TCP, and one that it
-	// does not know takes precedence over a NodePort or range that it knows.
+	// does not know takes precedence over a NodePort or range that it knows. It is also called
+	// for unanswered flows that may be older than their frontend; nil: these stay.
 	Owner func(model.Frontend) (model.Frontend, bool)
 	// Observe, if set, is called after every cleanup (9.12).
 	Observe func(f model.Family, took time.Duration, deleted int)
@@ -49,14 +53,20 @@ type Cleaner struct {
 	wake   chan struct{}
 	still  sync.Mutex // held by Clean while it deletes, and by the caller while rules change
 
-	mu    sync.Mutex   // guards known
-	known []*frontends // by scope
+	mu        sync.Mutex   // guards the following
+	known     []*frontends // by scope
+	early     []*early     // by family
+	nodePorts []netip.Addr // of the last Change
+	followed  bool         // there was one
 }
 
 // New returns a cleaner that knows no frontends yet.
 func New(k Kernel, c Config) *Cleaner {
 	cleaner := &Cleaner{Config: c, kernel: k, wake: make(chan struct{}, 1)}
 	for _, f := range model.Families {
+		if c.Owner != nil {
+			cleaner.early = append(cleaner.early, &early{family: f, clusterIPs: make(map[netip.Addr]struct{})})
+		}
 		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}, false), newFrontends(scope{f, model.TCP}, c.TCP), newFrontends(scope{f, model.EchoProtocol(f)}, false))
 	}
 	return cleaner
@@ -84,6 +94,7 @@ func (c *Cleaner) Change(changes []model.RouteChange, nodePorts []netip.Addr) {
 	for _, fs := range c.known {
 		fs.move(nodePorts)
 	}
+	c.takeEarly(changes, nodePorts)
 	select {
 	case c.wake <- struct{}{}:
 	default: // Run is already woken
@@ -167,6 +178,9 @@ func (c *Cleaner) cleans(route *model.Route) bool {
 // where no frontend and no serving endpoint has changed (9.1). Failures are logged,
 // and the next Change triggers a retry (9.10).
 func (c *Cleaner) Clean() {
+	for _, e := range c.early {
+		c.endEarly(e)
+	}
 	for _, fs := range c.known {
 		if version, changed := c.version(fs); changed {
 			c.cleanUp(fs, version)
@@ -183,14 +197,18 @@ func (c *Cleaner) version(fs *frontends) (version int, changed bool) {
 
 func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	start := time.Now()
-	deleted, err := c.sweep(fs)
-	took := time.Since(start)
-	if c.Observe != nil {
-		c.Observe(fs.family, took, deleted)
-	}
+	deleted, err := c.sweep(
+		func(f func(Flow)) error { return c.kernel.List(fs.family, fs.protocol, f) },
+		func(f Flow) bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.stale(fs, f)
+		},
+		func(f Flow) bool { return c.stale(fs, f) && !c.ofOther(fs, f) })
+	took := c.observe(fs.family, start, deleted)
 	if deleted > 0 && !fs.isEcho() {
 		c.Log.Info("deleted stale conntrack entries", "family", fs.family,
-			"protocol", fs.protocol, "connections", deleted, "duration", took.Round(time.Microsecond))
+			"protocol", fs.protocol, "connections", deleted, "duration", took)
 	}
 	if err != nil {
 		c.Log.Error("conntrack cleanup failed: connections to endpoints that are gone, or of denied clients, may continue; the next sync retries",
@@ -204,24 +222,31 @@ func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	}
 }
 
+// observe reports a cleanup, and returns its duration for the log.
+func (c *Cleaner) observe(f model.Family, start time.Time, deleted int) time.Duration {
+	took := time.Since(start)
+	if c.Observe != nil {
+		c.Observe(f, took, deleted)
+	}
+	return took.Round(time.Microsecond)
+}
+
 // step is how many entries are deleted while Still is held: a change of rules may
 // have to wait for them.
 const step = 256
 
-// sweep deletes the stale flows through frontends. The result of an interrupted
-// listing is used before it is repeated (9.10).
-func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
+// sweep deletes the flows of a list that are found stale, and still are when the rules
+// cannot change. The result of an interrupted listing is used before it is repeated (9.10).
+func (c *Cleaner) sweep(list func(func(Flow)) error, found, stale func(Flow) bool) (deleted int, err error) {
 	err = netlinkio.Retry(netlinkio.Fades, func() error {
-		var stale []Flow
-		listErr := c.kernel.List(fs.family, fs.protocol, func(f Flow) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.stale(fs, f) {
-				stale = append(stale, f)
+		var all []Flow
+		listErr := list(func(f Flow) {
+			if found(f) {
+				all = append(all, f)
 			}
 		})
-		for some := range slices.Chunk(stale, step) {
-			n, err := c.delete(fs, some)
+		for some := range slices.Chunk(all, step) {
+			n, err := c.delete(some, stale)
 			if deleted += n; err != nil {
 				return errors.Join(listErr, err)
 			}
@@ -232,11 +257,11 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 }
 
 // delete deletes flows that are still stale.
-func (c *Cleaner) delete(fs *frontends, flows []Flow) (int, error) {
+func (c *Cleaner) delete(flows []Flow, stale func(Flow) bool) (int, error) {
 	c.still.Lock()
 	defer c.still.Unlock()
 	c.mu.Lock()
-	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !c.stale(fs, f) || c.ofOther(fs, f) })
+	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !stale(f) })
 	c.mu.Unlock()
 	return c.kernel.Delete(flows)
 }

@@ -13,6 +13,9 @@
 // client's next packet is dropped. Established TCP connections end only if the configuration
 // of the node or the Service asks for it.
 //
+// A frontend that comes may have clients that have sent before. Their entries are not
+// translated, had no answer, and are deleted, too: see early.
+//
 // # Races
 //
 // A Cleaner lists entries concurrently with everything else. It deletes them while

@@ -25,6 +25,8 @@ type Flow struct {
 	Closing bool
 	// ClosedBy is who has ended a TCP connection first, without a reset.
 	ClosedBy Side
+	// Answered reports that there was an answer.
+	Answered bool
 }
 
 // Side is an end of a connection.
@@ -44,6 +46,7 @@ const (
 	ctaID         = 12
 	ctaZone       = 18
 	ctaFilter     = 25
+	ctaStatusMask = 26
 
 	ctaTupleIP    = 1
 	ctaTupleProto = 2
@@ -137,6 +140,13 @@ func filter(p model.Protocol, from netip.Addr) []byte {
 	return append(out, nested(ctaFilter, flags)...)
 }
 
+// unanswered encodes the request for the entries that had no answer and are not translated.
+// Kernels before 5.16 ignore it and send all entries.
+func unanswered() []byte {
+	return append(attribute(ctaStatus, binary.BigEndian.AppendUint32(nil, 0)),
+		attribute(ctaStatusMask, binary.BigEndian.AppendUint32(nil, seenReply|translatesDst))...)
+}
+
 // encode encodes the identity of a flow for its deletion. Without the tuple, the
 // kernel would delete all entries.
 func (f *Flow) encode() []byte {
@@ -198,6 +208,8 @@ func FlowOf(a netlinkio.Attributes) (f Flow, ok bool) {
 			reply = decodeTuple(a.Nested())
 		case ctaProtoInfo:
 			f.decodeState(a.Nested())
+		case ctaStatus:
+			f.Answered = number(a.Data)&seenReply != 0
 		case ctaID:
 			f.ID = number(a.Data)
 		case ctaZone:

@@ -58,9 +58,9 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 // names the whole reply tuple: without it the kernel would delete other entries.
 func FuzzDecode(f *testing.F) {
 	for _, flow := range []Flow{
-		{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98, false, false, Neither},
-		{model.TCP, addr("2001:db8::8"), addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false, false, Neither},
-		{model.SCTP, addr("192.0.2.7"), addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0, false, false, Neither},
+		{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98, false, false, Neither, false},
+		{model.TCP, addr("2001:db8::8"), addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false, false, Neither, false},
+		{model.SCTP, addr("192.0.2.7"), addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0, false, false, Neither, false},
 	} {
 		whole := message(f, flow, netip.AddrPortFrom(flow.Client, 40000))
 		if got, ok := decode(whole); !ok || got != flow {
@@ -70,8 +70,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add(whole[:len(whole)/2])
 	}
 	for _, flow := range []Flow{
-		{model.ICMP, addr("192.0.2.7"), addrPort("10.96.0.1:0"), addrPort("192.168.7.1:0"), addrPort("192.0.2.7:77"), 3, false, false, Neither},
-		{model.ICMPv6, addr("2001:db8::7"), addrPort("[fd00:96::1]:0"), addrPort("[fd00:7::1]:0"), addrPort("[2001:db8::7]:0"), 4, false, false, Neither},
+		{model.ICMP, addr("192.0.2.7"), addrPort("10.96.0.1:0"), addrPort("192.168.7.1:0"), addrPort("192.0.2.7:77"), 3, false, false, Neither, false},
+		{model.ICMPv6, addr("2001:db8::7"), addrPort("[fd00:96::1]:0"), addrPort("[fd00:7::1]:0"), addrPort("[2001:db8::7]:0"), 4, false, false, Neither, false},
 	} {
 		echo := message(f, flow, netip.AddrPortFrom(flow.Client, 77))
 		if got, ok := decode(echo); !ok || got != flow {
@@ -80,8 +80,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add(echo)
 	}
 	// Addresses of two families are malformed.
-	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false, false, Neither}, addrPort("192.0.2.7:1")))
-	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false, false, Neither}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false, false, Neither, false}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false, false, Neither, false}, addrPort("192.0.2.7:1")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		flow, ok := decode(data)
 		if !ok {

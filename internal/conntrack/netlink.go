@@ -49,11 +49,27 @@ func dial() (*netlink.Conn, error) {
 
 // List implements [Kernel] with one dump, and holds one datagram of it in memory.
 func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
+	return dump(func(c *netlink.Conn) error { return n.list(c, family, p, flowsOf(p, f)) })
+}
+
+// ListUnanswered implements [Kernel] in the same way.
+func (Netlink) ListUnanswered(family model.Family, f func(Flow)) error {
+	return dump(func(c *netlink.Conn) error {
+		return receive(c, append(header(family), unanswered()...), func(message []byte) {
+			if flow, ok := decode(message); ok {
+				f(flow)
+			}
+		})
+	})
+}
+
+// dump lists with a socket of its own.
+func dump(list func(*netlink.Conn) error) error {
 	c, err := dial()
 	if err != nil {
 		return err
 	}
-	if err := n.list(c, family, p, flowsOf(p, f)); err != nil {
+	if err := list(c); err != nil {
 		return errors.Join(fmt.Errorf("list connections: %w", explain(err)), c.Close())
 	}
 	return c.Close()
@@ -68,13 +84,14 @@ func flowsOf(p model.Protocol, f func(Flow)) func(message []byte) {
 	}
 }
 
-// list calls f with the messages of a dump.
+// list calls f with the messages of a dump of the entries of a protocol.
 func (n Netlink) list(c *netlink.Conn, family model.Family, p model.Protocol, f func([]byte)) error {
-	request := netlink.Message{
-		Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-		Data:   append(header(family), filter(p, n.From)...),
-	}
-	if _, err := c.Send(request); err != nil {
+	return receive(c, append(header(family), filter(p, n.From)...), f)
+}
+
+// receive calls f with the messages of a dump.
+func receive(c *netlink.Conn, request []byte, f func([]byte)) error {
+	if _, err := c.Send(netlink.Message{Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump}, Data: request}); err != nil {
 		return err
 	}
 	interrupted := false

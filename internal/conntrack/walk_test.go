@@ -47,6 +47,8 @@ func (k *flaky) List(family model.Family, p model.Protocol, each func(Flow)) err
 	return err
 }
 
+func (k *flaky) ListUnanswered(model.Family, func(Flow)) error { return nil }
+
 func (k *flaky) Delete(flows []Flow) (int, error) {
 	n, err := k.some(len(flows), unix.EBUSY)
 	for _, f := range flows[:n] {

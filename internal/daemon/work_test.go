@@ -38,6 +38,8 @@ func (w *witness) List(model.Family, model.Protocol, func(conntrack.Flow)) error
 	return nil
 }
 
+func (w *witness) ListUnanswered(model.Family, func(conntrack.Flow)) error { return nil }
+
 func (w *witness) Delete([]conntrack.Flow) (int, error) { return 0, nil }
 
 // ask returns what a health check node port answers: the number of endpoints.

@@ -24,7 +24,7 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return b.unless(b.step.otherProtocol, "the protocol is "+b.protocol())
 	case nft.NotTranslated:
 		return b.unless(b.translated, "the destination was rewritten")
-	case nft.IsAnswer:
+	case nft.IsAnswer, nft.Known:
 		return b.unless(true, "the client opens the connection")
 	case nft.EndsTCP:
 		b.step.otherProtocol = b.Protocol != model.TCP

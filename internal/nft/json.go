@@ -175,6 +175,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("==", TransportProtocol.json(f), s.Protocol.String())
 	case NotTranslated:
 		return match("!", object{"ct": object{"key": "status"}}, "dnat")
+	case Known:
+		return match("in", object{"ct": object{"key": "status"}}, "confirmed")
 	case IsAnswer:
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case EndsTCP:

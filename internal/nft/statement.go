@@ -36,6 +36,12 @@ type NotTranslated struct{}
 
 func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
 
+// Known matches packets of connections that an earlier packet has opened. In a nat chain these
+// are older than the chains, which cannot translate them any more.
+type Known struct{}
+
+func (Known) Text(model.Family) string { return "ct status confirmed" }
+
 // IsAnswer matches packets from the server of a connection: of first packets, those
 // that refuse the connection.
 type IsAnswer struct{}

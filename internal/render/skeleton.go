@@ -145,13 +145,18 @@ func unserved(r *model.Routing) []*nft.Chain {
 			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal{}, refuse},
 			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.DestinationNotLocal{}, drop})
 	}
+	// A client that has waited since before there was a nat chain is not refused: no rule
+	// can translate its packets until its entry is deleted (9.42).
+	known := nft.Rule{nft.Known{}, nft.Verdict{Action: nft.Accept}}
 	return []*nft.Chain{
 		{Name: nft.UnservedChain, Rules: rules},
 		{Name: "unserved-prerouting", Hook: nft.Prerouting, Priority: nft.PriorityUnserved, Rules: []nft.Rule{
+			known,
 			{nft.Verdict{Action: nft.Goto, Chain: nft.UnservedChain}},
 		}},
 		{Name: "unserved-output", Hook: nft.Output, Priority: nft.PriorityUnserved, Rules: []nft.Rule{
 			{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}},
+			known,
 			{nft.Verdict{Action: nft.Goto, Chain: nft.UnservedChain}},
 		}},
 	}

@@ -199,6 +199,8 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 		return nft.SourceNotIn{Prefix: p}, err
 	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusDNAT)) && zero && equal:
 		return nft.NotTranslated{}, nil
+	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusConfirmed)) && zero && unequal:
+		return nft.Known{}, nil
 	case o == tcpFlags && unequal && bytes.Equal(e.Data, []byte{0}):
 		return s.endsTCP()
 	case masked:

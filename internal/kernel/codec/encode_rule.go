@@ -15,9 +15,10 @@ import (
 // Numbers of the kernel, from linux/netfilter/nf_tables.h where nothing else is
 // said.
 const (
-	statusDNAT     = 1 << 5 // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
-	directionReply = 1      // IP_CT_DIR_REPLY of linux/netfilter/nf_conntrack_tuple_common.h
-	dynsetDelete   = 2      // NFT_DYNSET_OP_DELETE, since kernel 5.3
+	statusConfirmed = 1 << 3 // IPS_CONFIRMED of linux/netfilter/nf_conntrack_common.h
+	statusDNAT      = 1 << 5 // IPS_DST_NAT of the same
+	directionReply  = 1      // IP_CT_DIR_REPLY of linux/netfilter/nf_conntrack_tuple_common.h
+	dynsetDelete    = 2      // NFT_DYNSET_OP_DELETE, since kernel 5.3
 
 	rejectICMPUnreachable = 0 // NFT_REJECT_ICMP_UNREACH
 	rejectTCPReset        = 1 // NFT_REJECT_TCP_RST
@@ -77,6 +78,8 @@ func matching(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{load(nft.TransportProtocol, f, 0), compare(expr.CmpOpEq, []byte{byte(s.Protocol)})}
 	case nft.NotTranslated:
 		return []expr.Any{load(connectionStatus, f, 0), bitwise(hostOrder(statusDNAT)), compare(expr.CmpOpEq, hostOrder(0))}
+	case nft.Known:
+		return []expr.Any{load(connectionStatus, f, 0), bitwise(hostOrder(statusConfirmed)), compare(expr.CmpOpNeq, hostOrder(0))}
 	case nft.IsAnswer:
 		return []expr.Any{load(connectionDirection, f, 0), compare(expr.CmpOpEq, []byte{directionReply})}
 	case nft.EndsTCP:

@@ -38,6 +38,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"InSet":               {nft.InSet{Key: dialled, Set: "frontends", Not: true}, accept},
 		"IsAnswer":            {nft.IsAnswer{}, accept},
 		"EndsTCP":             {nft.EndsTCP{}, nft.EndsTCP{Resets: true}, accept},
+		"Known":               {nft.Known{}, accept},
 		"Masquerade":          {nft.Masquerade{}},
 		"NotFrom":             {nft.NotFrom{Name: "pod", ByPrefix: true}, accept},
 		"NotTo":               {nft.NotTo{Name: "cni0"}, accept},
