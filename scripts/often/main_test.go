@@ -99,6 +99,27 @@ func TestOften(t *testing.T) {
 	}
 }
 
+// The file of results, which each run changes, does not make the commit another one.
+func TestCommitOfResults(t *testing.T) {
+	module(t)
+	often(t)
+	for _, args := range [][]string{{"add", "often.json"}, {"-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "results"}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	often(t, "-runs", "4") // changes the file
+	often(t, "-runs", "5")
+	text, err := os.ReadFile("often.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIn(t, string(text), `"runs":5,`)
+	if strings.Contains(string(text), "dirty") {
+		t.Errorf("the results change the commit:\n%s", text)
+	}
+}
+
 // A failure is counted, its output is kept, and it stays until the sources change.
 func TestFailures(t *testing.T) {
 	module(t)

@@ -33,7 +33,7 @@ const timeout = time.Hour
 
 // runAll makes all runs that are missing, some packages at a time, beside busy processes.
 func (s *session) runAll(ctx context.Context, all []suite) (err error) {
-	if s.commit, err = describeCommit(ctx); err != nil {
+	if s.commit, err = s.describeCommit(ctx); err != nil {
 		return err
 	}
 	for _, p := range all {
@@ -72,13 +72,20 @@ func (s *session) runAll(ctx context.Context, all []suite) (err error) {
 	return context.Cause(ctx)
 }
 
-// describeCommit names the commit whose files are here, and marks changes.
-func describeCommit(ctx context.Context) (string, error) {
-	text, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+// describeCommit names the commit whose files are here, and marks changes other than those of the results.
+func (o options) describeCommit(ctx context.Context) (string, error) {
+	commit, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
-		return "", fmt.Errorf("git describe: %w", err)
+		return "", fmt.Errorf("git rev-parse: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)"+o.results).Output()
+	if err != nil {
+		return "", fmt.Errorf("git status: %w", err)
+	}
+	if len(changed) > 0 {
+		return strings.TrimSpace(string(commit)) + "-dirty", nil
+	}
+	return strings.TrimSpace(string(commit)), nil
 }
 
 // buildProgram builds nftproxy once for all suites that would build it for each run.
