@@ -15,6 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+	facts "github.com/nftproxy/nftproxy/internal/served"
 )
 
 // edit replaces what matches a regular expression, which must be there.
@@ -29,6 +31,9 @@ type layout struct {
 	// foreign says that this release cannot write this layout, so that there is no way
 	// back to it.
 	foreign bool
+	// lost says that frontends of Services that are not known cannot be kept: their rules cannot
+	// be read.
+	lost bool
 	// forgets says that its clients are bound to endpoints in another way, or
 	// not at all.
 	forgets bool
@@ -47,7 +52,7 @@ var layouts = []layout{
 		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|binders|remember|(local-)?recall|(local-)?bind-[a-z0-9-]+"),
 		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump (local-)?recall"), rule("jump remember"),
 		without("(local-)?sticky-rr-3-[0-9]+"), {`goto (local-)?sticky-rr`, `goto rr`}}},
-	{name: "verdicts in the maps of services, and a lookup in each lane", foreign: true, edits: []edit{
+	{name: "verdicts in the maps of services, and a lookup in each lane", foreign: true, lost: true, edits: []edit{
 		without("lanes|choose"), {`(map (?:local-)?services \{\n\t\ttype [^:]*: )classid`, `${1}verdict`}, {` : 3:10c\b`, ` : goto sticky-rr-3-12`}, {` : 3:10d\b`, ` : goto sticky-rr-3-13`},
 		{` : 3:104\b`, ` : goto sticky-rr-3-4`}, {` : 3:f\b`, ` : goto rr-3-15`}, {` : 3:([0-9])\b`, ` : goto rr-3-$1`},
 		{`meta priority set (ip daddr .*) map (@(local-)?services) meta priority vmap @lanes`, `$1 vmap $2`},
@@ -129,7 +134,7 @@ func (l layout) other(t *testing.T, listing string) string {
 
 // TestOtherLayouts: 13.4 and 13.14. Tables of other releases are changed to our
 // layout, and back, during new flows: none is lost, connections go on, and
-// clients keep their endpoints. The tables have no owner, are ours, or were
+// clients keep their endpoints. Services that are not known are kept (14.25). The tables have no owner, are ours, or were
 // left by a former owner.
 func TestOtherLayouts(t *testing.T) {
 	for _, l := range layouts {
@@ -149,6 +154,8 @@ func TestOtherLayouts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.keep(t, k, theirs, l.lost)
+			c.nftLoad("table ip nftproxy\ndelete table ip nftproxy\n" + l.other(t, table))
 			served := c.clients(web, sticky)
 			f := c.startFlood(c.Pods[0], web)
 			check := func(step string) {
@@ -205,6 +212,40 @@ func TestOtherLayouts(t *testing.T) {
 			d.stop(t)
 			f.check(t)
 		})
+	}
+}
+
+// keep applies the rules without any Service, beside those that the kernel has and which may be in a
+// part of the source that cannot be read (14.25): they serve the same, in our layout.
+func (c *cluster) keep(t *testing.T, k *kernel.Conn, theirs *nft.Ruleset, lost bool) {
+	t.Helper()
+	kept := facts.Keep(theirs, func(string) bool { return true })
+	if (len(kept.Lost) > 0) != lost {
+		t.Errorf("cannot be kept: %v", kept.Lost)
+	}
+	router := model.NewRouter()
+	router.Configure(model.Config{NodeName: "node-1", Counters: true, Observe: model.Observe{Level: model.ObserveFailures, Group: 7}}, nil, nil)
+	_, delta := render.StartKeeping(router.Routing(), kept.Kept)
+	if _, err := apply.New(k, slog.New(slog.DiscardHandler)).Apply(delta); err != nil {
+		t.Fatal(err)
+	}
+	ours, _, err := k.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := facts.Read(theirs.Table(model.IPv4)), facts.Read(ours.Table(model.IPv4))
+	n := 0
+	for f := range before.All() {
+		if kept.Lost[f.Port.Service] != "" {
+			continue
+		}
+		n++
+		if now := after.Frontend(f.Frontend); now == nil || !now.Equal(f) {
+			t.Errorf("%s was %+v, is %+v", f.Frontend, f, now)
+		}
+	}
+	if !lost && n == 0 {
+		t.Error("nothing was kept")
 	}
 }
 

@@ -100,8 +100,8 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 	inDefault := strings.NewReplacer("metadata: {name: ", "metadata: {namespace: default, name: ")
 	api := startAPI(t, ns, node+"\n---\n"+inDefault.Replace(service))
 	file := writeFile(t, apiBalance)
-	run := func() *process {
-		return start(t, ns, "nftproxy", "run", "-f", file, "--master", api.url, noLimit, "--hostname-override", "node-1")
+	run := func(flags ...string) *process {
+		return start(t, ns, append([]string{"nftproxy", "run", "-f", file, "--master", api.url, noLimit, "--hostname-override", "node-1"}, flags...)...)
 	}
 	explains := func(what, from, to, text string) {
 		t.Helper()
@@ -129,7 +129,7 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.set(t, strings.NewReplacer("name: web", "name: more", "10.96.0.10", "10.96.0.11").Replace(inDefault.Replace(service)))
-	run()
+	run("--affinity-size=1000", "--load-balancer-cidrs=198.51.100.0/24") // other tables
 	explains("a Service of the cluster that is new", "203.0.113.7", "10.96.0.11:80", "10.128.1.2:8080")
 	eventually(t, "/healthz names the file", func() bool {
 		code, body := get(t, ns, "http://127.0.0.1:10256/healthz")
@@ -146,7 +146,8 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 	}
 	api.remove("Service", "more")
 	eventually(t, "a Service of the cluster is gone", func() bool { return !rendered(t, ns, "10.96.0.11:80") })
-	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "not read since the start (rules of an earlier run for their Services stay)") {
+	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "not read since the start (rules of an earlier run for their Services stay)") ||
+		!strings.Contains(got, `"reason": "Kept"`) || !strings.Contains(got, `"object": "Balance kube-system/apiserver"`) {
 		t.Errorf("status: %s", got)
 	}
 
