@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/source/importer"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -32,10 +33,14 @@ func importCommand() *cobra.Command {
 "nftproxy run -f". FILE, or - for standard input, is a haproxy.cfg with sections of
 mode tcp, a keepalived.conf with virtual servers, or the output of "ipvsadm -S -n".
 
-A line without an equivalent is a comment of the Balance, with its number and what
-nftproxy does instead. A section that cannot become a Balance, such as one of mode
-http or one that ends TLS, is a comment as a whole, with the reason. The others are
-valid: read the comments, then plan with "nftproxy diff -f FILE".
+Each word of FILE is used or named. A line without an equivalent is a comment of the
+Balance, with its number and what nftproxy does instead; "Differs" is before what
+changes connections or checks. A section is a comment as a whole, "Not used" with the
+reason, if its Balance would serve more clients, spread connections over other servers
+or check less, or if it has mode http or ends TLS. The others are valid: read the
+comments, then plan with "nftproxy diff -f FILE".
+
+Names of servers that the hosts file of this machine has become its addresses.
 
 Exit code: 0 printed; 1 printed, and a section is only a comment; 2 error.`,
 		Example: `  nftproxy import /etc/haproxy/haproxy.cfg > balances.yaml
@@ -66,6 +71,7 @@ func (o *importOptions) run(c *cobra.Command, name string) error {
 		}
 		options.Addresses = append(options.Addresses, a)
 	}
+	options.Hosts = readHosts(hostsFile)
 	text, err := configuration(name, c.InOrStdin())
 	if err != nil {
 		return err
@@ -86,14 +92,23 @@ func (o *importOptions) run(c *cobra.Command, name string) error {
 
 // report says on how much a reader has to look.
 func (o *importOptions) report(w io.Writer, config *importer.Config) error {
-	comments, lines := 0, len(config.Notes)
+	comments, lines, differ := 0, 0, 0
+	count := func(notes []importer.Note) {
+		lines += len(notes)
+		for _, n := range notes {
+			if n.Differs {
+				differ++
+			}
+		}
+	}
+	count(config.Notes)
 	for _, b := range config.Balances {
-		lines += len(b.Notes)
+		count(b.Notes)
 		if b.Problem != "" {
 			comments++
 		}
 	}
-	fmt.Fprintf(w, "%s, %s in comments\n", terminal.Count(len(config.Balances)-comments, "Balance"), terminal.Count(lines, "remark"))
+	fmt.Fprintf(w, "%s, %s in comments, %d of them about what differs\n", terminal.Count(len(config.Balances)-comments, "Balance"), terminal.Count(lines, "remark"), differ)
 	if comments == 0 {
 		return nil
 	}
@@ -105,6 +120,32 @@ func (o *importOptions) report(w io.Writer, config *importer.Config) error {
 		}
 	}
 	return errNotImported
+}
+
+// hostsFile has names that programs of this machine resolve without DNS (hosts(5)).
+const hostsFile = "/etc/hosts"
+
+// readHosts returns the first address of each name of a hosts file; none if there is no such file.
+func readHosts(name string) map[string]netip.Addr {
+	text, err := atomicfile.Read(name)
+	if err != nil {
+		return nil // the names are asked for by DNS then
+	}
+	out := make(map[string]netip.Addr)
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		a, err := netip.ParseAddr(words[0])
+		for _, host := range words[1:] {
+			if host = strings.ToLower(host); err == nil && !out[host].IsValid() {
+				out[host] = a
+			}
+		}
+	}
+	return out
 }
 
 // errNotImported ends import with exit code 1. It is never printed.

@@ -15,9 +15,9 @@ func TestImport(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"haproxy.cfg":     {1, "4 Balances, 24 remarks in comments\nnot used: frontend site, line 57: mode http"},
-		"keepalived.conf": {1, "2 Balances, 7 remarks in comments\nnot used: virtual_server fwmark 9, line 71: it goes by a mark"},
-		"ipvsadm.save":    {1, "3 Balances, 7 remarks in comments\nnot used: -f 9, line 8: it goes by a mark"},
+		"haproxy.cfg":     {1, "3 Balances, 22 remarks in comments, 13 of them about what differs\nnot used: listen legacy, line 53: line 55: no equivalent of send-proxy"},
+		"keepalived.conf": {1, "1 Balance, 6 remarks in comments, 2 of them about what differs\nnot used: virtual_server group resolvers, line 53: line 65: MISC_CHECK"},
+		"ipvsadm.save":    {1, "3 Balances, 7 remarks in comments, 5 of them about what differs\nnot used: -f 9, line 8: it goes by a mark"},
 	} {
 		r := execute("", "import", importedFiles+file)
 		if r.code != want.code || !strings.HasPrefix(r.stderr, want.stderr) {
@@ -31,6 +31,18 @@ func TestImport(t *testing.T) {
 	r := execute(listen, "import", "-", "--format", "haproxy", "--address", "203.0.113.10,2001:db8::10")
 	if r.code != 0 || !strings.Contains(r.stdout, `listen: [203.0.113.10:443, "[2001:db8::10]:443"]`) || !strings.HasPrefix(r.stderr, "1 Balance, 1 remark in") {
 		t.Errorf("code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestReadHosts: names have the first address of the file, in any case.
+func TestReadHosts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(file, []byte("# names\n\n10.128.0.2 Web1 web1.example # one\n10.128.0.3 web1\nno address\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := readHosts(file)
+	if len(got) != 2 || got["web1"].String() != "10.128.0.2" || got["web1.example"].String() != "10.128.0.2" {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -108,7 +108,7 @@ func inline(n *yaml.Node) string {
 // Quoted returns a text as YAML for any place, in quotes if it needs them.
 func Quoted(text string) string {
 	out, err := yaml.Marshal(text)
-	if err != nil || text == "" || strings.ContainsAny(text, "[]{},\n") || strings.HasSuffix(text, ":") {
+	if err != nil || text == "" || strings.ContainsAny(text, "[]{},?&*!|>%@`\n") || strings.HasSuffix(text, ":") {
 		return strconv.Quote(text)
 	}
 	return strings.TrimSpace(string(out))

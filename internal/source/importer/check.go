@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -25,6 +26,9 @@ type check struct {
 	send, expect string
 }
 
+// defaultInterval is that of checks, in HAProxy, too.
+const defaultInterval = 2 * time.Second
+
 // value returns the field check of a Balance.
 func (c check) value() any {
 	var out fields
@@ -39,15 +43,20 @@ func (c check) value() any {
 		out = append(out, field{cmp.Or(c.kind, "tcp"), nil})
 	}
 	for _, f := range []struct{ name, text string }{
-		{"method", c.method}, {"host", c.host}, {"status", c.status}, {"body", c.body}, {"bodyMatches", c.bodyMatches},
+		{"method", c.method}, {"host", c.host}, {"body", c.body}, {"bodyMatches", c.bodyMatches},
 		{"query", c.query}, {"send", c.send}, {"expect", c.expect},
 	} {
 		out.add(f.name, f.text)
 	}
+	if list := strings.FieldsFunc(c.status, func(r rune) bool { return r == ',' || r == ' ' }); len(list) == 1 {
+		out.add("status", list[0])
+	} else if len(list) > 1 {
+		out = append(out, field{"status", list})
+	}
 	if c.interval > 0 { // a longer timeout is an error
 		c.timeout = min(c.timeout, c.interval)
-	} else if c.timeout > 0 {
-		c.interval = c.timeout
+	} else if c.timeout > defaultInterval {
+		c.timeout = defaultInterval
 	}
 	for _, f := range []struct {
 		name string

@@ -1,25 +1,60 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// statement is a line of a section.
+// statement is a line of a section. It records which of its words are read, so that the
+// others are reported without help of what reads the line.
 type statement struct {
 	line  int
 	text  string
 	words []string
+	read  []bool // by the index of a word
 }
 
-func (s *statement) word(i int) string {
+// peek returns a word without reading it; empty: the line is shorter.
+func (s *statement) peek(i int) string {
 	if i < len(s.words) {
 		return s.words[i]
 	}
 	return ""
+}
+
+// word reads a word; empty: the line is shorter.
+func (s *statement) word(i int) string {
+	if i < len(s.words) {
+		if s.read == nil {
+			s.read = make([]bool, len(s.words))
+		}
+		s.read[i] = true
+	}
+	return s.peek(i)
+}
+
+// rest reads the words from one on.
+func (s *statement) rest(i int) []string {
+	for j := i; j < len(s.words); j++ {
+		s.word(j)
+	}
+	return s.words[min(i, len(s.words)):]
+}
+
+// unread returns the words that nothing has read since the last call.
+func (s *statement) unread() (out []string) {
+	for i, word := range s.words {
+		if s.read == nil || !s.read[i] {
+			out = append(out, word)
+		}
+	}
+	s.read = nil
+	return out
 }
 
 // section is a part of a haproxy.cfg.
@@ -29,8 +64,8 @@ type section struct {
 	defaults   *section // whose statements come first
 }
 
-func (s *section) kind() string { return s.word(0) }
-func (s *section) name() string { return s.word(1) }
+func (s *section) kind() string { return s.peek(0) }
+func (s *section) name() string { return s.peek(1) }
 
 // sectionNames begin a section (HAProxy's configuration manual, section 2.1).
 var sectionNames = []string{
@@ -52,7 +87,7 @@ func sections(text string) (out []*section, err error) {
 		if len(s.words) == 0 {
 			continue
 		}
-		if !slices.Contains(sectionNames, s.words[0]) {
+		if !slices.Contains(sectionNames, s.peek(0)) {
 			if len(out) == 0 {
 				return nil, fmt.Errorf("line %d: %q is before the first section", n, s.words[0])
 			}
@@ -61,8 +96,8 @@ func sections(text string) (out []*section, err error) {
 			continue
 		}
 		next := &section{statement: s, defaults: defaults}
-		if i := slices.Index(s.words, "from"); i > 0 && named[s.word(i+1)] != nil {
-			next.defaults = named[s.word(i+1)]
+		if i := slices.Index(s.words, "from"); i > 0 && named[s.peek(i+1)] != nil {
+			next.defaults = named[s.peek(i+1)]
 		}
 		if next.kind() == "defaults" {
 			defaults, named[next.name()] = next, next
@@ -76,8 +111,8 @@ func sections(text string) (out []*section, err error) {
 // with #, and quotes and backslashes keep spaces.
 func splitWords(line string) (words []string, err error) {
 	var word strings.Builder
-	var quote rune
-	inside, escaped := false, false
+	var quote byte
+	inside := false
 	end := func() {
 		if inside {
 			words = append(words, word.String())
@@ -85,17 +120,18 @@ func splitWords(line string) (words []string, err error) {
 		word.Reset()
 		inside = false
 	}
-	for _, r := range strings.TrimRight(line, "\r\n") {
-		switch {
-		case escaped:
-			word.WriteRune(r)
-			escaped = false
+	line = strings.TrimRight(line, "\r\n")
+	for i := 0; i < len(line); i++ {
+		switch r := line[i]; {
 		case r == '\\' && quote != '\'':
-			escaped, inside = true, true
+			text, length := unescape(line[i+1:])
+			word.WriteString(text)
+			inside = true
+			i += length
 		case quote != 0 && r == quote:
 			quote = 0
 		case quote != 0:
-			word.WriteRune(r)
+			word.WriteByte(r)
 		case r == '"' || r == '\'':
 			quote, inside = r, true
 		case r == '#':
@@ -104,7 +140,7 @@ func splitWords(line string) (words []string, err error) {
 		case r == ' ' || r == '\t':
 			end()
 		default:
-			word.WriteRune(r)
+			word.WriteByte(r)
 			inside = true
 		}
 	}
@@ -113,6 +149,28 @@ func splitWords(line string) (words []string, err error) {
 	}
 	end()
 	return words, nil
+}
+
+// unescape returns what the text after a backslash begins with, and its length there.
+func unescape(text string) (string, int) {
+	if text == "" {
+		return "", 0
+	}
+	switch text[0] {
+	case 'r':
+		return "\r", 1
+	case 'n':
+		return "\n", 1
+	case 't':
+		return "\t", 1
+	case 'x':
+		if len(text) > 2 {
+			if n, err := strconv.ParseUint(text[1:3], 16, 8); err == nil {
+				return string([]byte{byte(n)}), 3
+			}
+		}
+	}
+	return text[:1], 1
 }
 
 // readHAProxy reads a haproxy.cfg.
@@ -131,23 +189,45 @@ func readHAProxy(text string, o Options) (*Config, error) {
 	used := make(map[*section]bool)
 	for _, s := range all {
 		switch {
+		case s.onlyStatistics():
+			c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: withoutEquivalent["stats"]})
 		case s.kind() == "frontend" || s.kind() == "listen":
-			c.addProxy(s, backends, used, o)
+			if err := c.addProxy(s, backends, used, o); err != nil {
+				return nil, err
+			}
 		case s.kind() == "defaults":
-			p := new(proxy)
+			p := &proxy{front: true}
 			p.read(s)
 			c.Notes = append(c.Notes, p.notes...)
 		case s.kind() != "backend":
-			c.Notes = append(c.Notes, Note{s.line, s.text, ofProcess(s)})
+			c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: ofProcess(s)})
 		}
 	}
 	for _, s := range all {
 		if s.kind() == "backend" && !used[s] {
-			c.Notes = append(c.Notes, Note{s.line, s.text, "no frontend has it as its default_backend"})
+			c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: "no frontend has it as its default_backend"})
 		}
 	}
 	return c, nil
 }
+
+// onlyStatistics reports whether a section serves HAProxy's page of statistics and nothing else.
+func (s *section) onlyStatistics() bool {
+	found := false
+	for _, one := range s.statements {
+		switch one.peek(0) {
+		case "stats":
+			found = true
+		case "server", "server-template", "default_backend", "use_backend", "dispatch":
+			return false
+		}
+	}
+	return found && (s.kind() == "frontend" || s.kind() == "listen")
+}
+
+// maxServers limits the servers of all Balances: a backend that many frontends share is
+// written for each of them.
+const maxServers = 100_000
 
 // ofProcess returns why a section without connections has no equivalent.
 func ofProcess(s *section) string {
@@ -162,14 +242,15 @@ func ofProcess(s *section) string {
 }
 
 // addProxy adds the Balances of a section: one for the addresses that have the same ports.
-func (c *Config) addProxy(s *section, backends map[string]*section, used map[*section]bool, o Options) {
-	p := proxy{front: true}
+func (c *Config) addProxy(s *section, backends map[string]*section, used map[*section]bool, o Options) error {
+	p := proxy{front: true, hosts: o.Hosts}
 	p.inherit(s)
 	p.read(s)
+	p.accessOf("connection", "session", "content")
 	if p.traffic != "" && p.traffic != "tcp" {
-		p.refuse("mode %s: nftproxy balances connections, not what is in them; mode tcp is possible", p.traffic)
+		p.problem = fmt.Sprintf("mode %s: nftproxy balances connections, not what is in them; mode tcp is possible", p.traffic)
 	}
-	if name := p.backend; name != "" {
+	if name := cmp.Or(p.backend, p.standard); name != "" {
 		b := backends[name]
 		if b == nil {
 			p.refuse("its backend %q is no section", name)
@@ -180,6 +261,7 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 				p.inherit(b)
 			}
 			p.read(b)
+			p.accessOf("connection", "session", "content")
 		}
 	} else if s.kind() == "frontend" {
 		p.refuse("it has no default_backend, and nftproxy chooses no server by content")
@@ -189,7 +271,11 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 		p.refuse("it has no address to listen on")
 		groups = [][]string{nil}
 	}
+	p.finish()
 	for i, listen := range groups {
+		if c.servers += len(p.servers); c.servers > maxServers {
+			return fmt.Errorf("line %d: the Balances up to here have more than %d servers: import a part of the sections, or give a backend one frontend with several bind lines", s.line, maxServers)
+		}
 		b := p.balance(s)
 		if b.Listen = listen; i > 0 {
 			b.Notes = nil // are above
@@ -197,4 +283,5 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 		p.ofFamilies(b)
 		c.Balances = append(c.Balances, b)
 	}
+	return nil
 }

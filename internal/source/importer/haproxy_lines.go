@@ -1,162 +1,231 @@
 package importer
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// durationOf reads a time of HAProxy: milliseconds, unless it has a unit (its manual,
+// duration reads a time of HAProxy: milliseconds, unless it has a unit (its manual,
 // section 2.5).
-func durationOf(text string) time.Duration {
+func (p *proxy) duration(s *statement, i int) time.Duration {
+	text := s.word(i)
 	digits := strings.TrimRight(text, "usmhd")
+	unit := map[string]time.Duration{
+		"": time.Millisecond, "ms": time.Millisecond, "us": time.Microsecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+	}[text[len(digits):]]
 	n, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil {
+	if err != nil || n < 0 || unit == 0 {
+		p.refuse("line %d: %q is no time", s.line, text)
 		return 0
 	}
-	switch text[len(digits):] {
-	case "us":
-		return time.Duration(n) * time.Microsecond
-	case "s":
-		return time.Duration(n) * time.Second
-	case "m":
-		return time.Duration(n) * time.Minute
-	case "h":
-		return time.Duration(n) * time.Hour
-	case "d":
-		return time.Duration(n) * 24 * time.Hour
-	}
-	return time.Duration(n) * time.Millisecond
+	return time.Duration(n) * unit
 }
 
-// readACL keeps the lists of client addresses.
-func (p *proxy) readACL(s *statement) {
-	if s.word(2) != "src" || len(s.words) < 4 || strings.HasPrefix(s.word(3), "-") {
-		p.note(s, "%s", withoutEquivalent["acl"])
-		return
+// number reads a number that is not negative.
+func (p *proxy) number(s *statement, i int) int {
+	n, err := strconv.ParseInt(s.word(i), 10, 32)
+	if err != nil || n < 0 {
+		p.refuse("line %d: %q is no number", s.line, s.word(i))
+		return 0
 	}
-	if p.acls == nil {
-		p.acls = make(map[string][]string)
-	}
-	p.acls[s.word(1)] = append(p.acls[s.word(1)], s.words[3:]...)
+	return int(n)
 }
 
-// readRequest reads which clients are rejected.
-func (p *proxy) readRequest(s *statement) {
-	list, negated, ok := p.condition(s.words[min(3, len(s.words)):])
-	switch verdict := s.word(2); {
-	case verdict == "accept":
-		p.accepts = true
-		p.note(s, "a client is denied, or has to be allowed, whatever else is said about it")
-	case verdict != "reject" || !ok:
-		p.note(s, "only lists of client addresses are used: clients and deny")
-	case p.accepts:
-		p.note(s, "an accept before it takes some clients out: write clients and deny by hand")
-	case !negated:
-		p.deny = append(p.deny, list...)
-	case p.clients != nil:
-		p.note(s, "a Balance has one list of allowed clients")
-	default:
-		p.clients = list
+// oneCheck refuses a second line that says the same of the check, and one without a value.
+func (p *proxy) oneCheck(s *statement, value *string, text string) {
+	if text == "" {
+		p.refuse("line %d: the check has no value", s.line)
 	}
-}
-
-// condition returns the addresses that a condition of one term compares a client with.
-func (p *proxy) condition(words []string) (list []string, negated, ok bool) {
-	if len(words) < 2 || words[0] != "if" && words[0] != "unless" {
-		return nil, false, false
+	if *value != "" && *value != text {
+		p.refuse("line %d: a check has several steps: a Balance checks one", s.line)
 	}
-	negated = words[0] == "unless"
-	words = slices.Clone(words[1:]) // other sections may read the line, too
-	for words[0] == "!" || strings.HasPrefix(words[0], "!") {
-		negated = !negated
-		if words[0] = words[0][1:]; words[0] == "" {
-			if words = words[1:]; len(words) == 0 {
-				return nil, false, false
-			}
-		}
-	}
-	last := len(words) - 1
-	if words[0] == "{" && last > 2 && words[last] == "}" && words[1] == "src" && !strings.HasPrefix(words[2], "-") {
-		list = words[2:last]
-		return list, negated, !slices.Contains(list, "{")
-	}
-	list = p.acls[words[0]]
-	return list, negated, last == 0 && list != nil
+	*value = text
 }
 
 // readHTTPCheck reads option httpchk [METHOD] [URI] [VERSION].
 func (p *proxy) readHTTPCheck(s *statement) {
 	p.check.kind = "http"
-	switch args := s.words[2:]; {
+	switch args := s.rest(2); {
 	case len(args) == 1:
 		p.check.target = args[0]
 	case len(args) > 1:
 		p.method(s, args[0])
 		p.check.target = args[1]
-		if _, host, found := strings.Cut(strings.Join(args[2:], " "), "Host:"); found {
-			p.check.host = strings.TrimSpace(host)
+		headers := strings.Split(strings.Join(args[2:], " "), "\r\n")
+		if version := headers[0]; version != "" && !strings.HasPrefix(version, "HTTP/1.") {
+			p.refuse("line %d: a check asks with HTTP/1.1, not with %s", s.line, version)
+		}
+		for _, header := range headers[1:] {
+			name, value, _ := strings.Cut(header, ":")
+			p.header(s, name, strings.TrimSpace(value))
 		}
 	default: // OPTIONS of HAProxy is no method of nftproxy
-		p.note(s, "the check asks with GET")
+		p.changed(s, "the check asks with GET")
+	}
+}
+
+// header keeps the host of a request. Others name the program that checks, or change the answer.
+func (p *proxy) header(s *statement, name, value string) {
+	switch strings.ToLower(strings.TrimSpace(name)) {
+	case "host":
+		p.check.host = value
+	case "":
+	case "user-agent", "connection", "accept":
+		p.note(s, "the check sends its own header %s", name)
+	default:
+		p.refuse("line %d: a check sends no header %s", s.line, name)
 	}
 }
 
 // method keeps one that checks have: GET is the default.
 func (p *proxy) method(s *statement, name string) {
-	switch name {
+	switch p.check.method = ""; name {
 	case "HEAD":
 		p.check.method = name
 	case "GET":
+	case "OPTIONS":
+		p.changed(s, "a check asks with GET or HEAD, not with %s", name)
 	default:
-		p.note(s, "a check asks with GET or HEAD, not with %s", name)
+		p.refuse("line %d: a check asks with GET or HEAD, not with %s", s.line, name)
 	}
 }
 
-// readHTTPLine reads http-check send and http-check expect.
+// readHTTPLine reads the lines of a check with a request.
 func (p *proxy) readHTTPLine(s *statement) {
-	value := func(i int) string { return s.word(i + 1) }
 	switch s.word(1) {
 	case "send":
-		for i, word := range s.words {
-			switch {
-			case word == "meth":
-				p.method(s, value(i))
-			case word == "uri":
-				p.check.target = value(i)
-			case word == "hdr" && strings.EqualFold(value(i), "host"):
-				p.check.host = s.word(i + 2)
-			}
-		}
+		p.readHTTPSend(s)
 	case "expect":
 		switch s.word(2) {
 		case "status":
-			p.check.status = s.word(3)
+			p.oneCheck(s, &p.check.status, s.word(3))
 		case "string":
-			p.check.body = s.word(3)
+			p.oneCheck(s, &p.check.body, s.word(3))
 		case "rstring":
-			p.check.bodyMatches = s.word(3)
+			p.oneCheck(s, &p.check.bodyMatches, s.word(3))
 		default:
-			p.note(s, "a check expects a status or a body")
+			p.refuse("line %d: a check expects a status or a body", s.line)
 		}
+	case "connect":
+		p.readConnect(s)
+	case "disable-on-404", "send-state":
+		p.changed(s, "no equivalent: an answer that is not expected leaves the server out")
+	case "comment":
+		p.note(s, "no equivalent")
+		s.rest(2)
 	default:
-		p.note(s, "a check sends one request")
+		s.rest(2)
+		p.refuse("line %d: a check has no equivalent of http-check %s", s.line, s.word(1))
 	}
 }
 
-// readTCPLine reads tcp-check connect, send and expect string, once each.
-func (p *proxy) readTCPLine(s *statement) {
-	switch what, text := s.word(1), s.word(2); {
-	case what == "connect":
-		if text == "port" {
-			p.check.port, _ = strconv.Atoi(s.word(3))
+func (p *proxy) readHTTPSend(s *statement) {
+	for i := 2; i < len(s.words); i += 2 {
+		switch s.word(i) {
+		case "meth":
+			p.method(s, s.word(i+1))
+		case "uri":
+			p.check.target = s.word(i + 1)
+		case "ver":
+			if !strings.HasPrefix(s.word(i+1), "HTTP/1.") {
+				p.refuse("line %d: a check asks with HTTP/1.1, not with %s", s.line, s.word(i+1))
+			}
+		case "hdr":
+			p.header(s, s.word(i+1), s.word(i+2))
+			i++
+		default:
+			p.refuse("line %d: a check has no equivalent of %s", s.line, s.word(i))
+			s.rest(i)
+			return
 		}
-	case what == "send" && p.check.send == "":
-		p.check.send = text
-	case what == "expect" && text == "string" && p.check.expect == "":
-		p.check.expect = s.word(3)
+	}
+}
+
+// readConnect reads where a check connects to.
+func (p *proxy) readConnect(s *statement) {
+	if p.connects++; p.connects > 1 {
+		p.refuse("line %d: a check connects once", s.line)
+	}
+	for i := 2; i < len(s.words); i++ {
+		switch s.word(i) {
+		case "default", "linger":
+		case "port":
+			i++
+			p.check.port = p.number(s, i)
+		case "ssl":
+			if p.check.tls = true; p.check.kind != "http" {
+				p.refuse("line %d: a check of type tcp does not start TLS", s.line)
+			}
+		default:
+			p.refuse("line %d: a check has no equivalent of %s", s.line, s.word(i))
+			s.rest(i)
+		}
+	}
+}
+
+// readTCPLine reads the steps of a check that sends and expects texts.
+func (p *proxy) readTCPLine(s *statement) {
+	switch what := s.word(1); {
+	case what == "connect":
+		p.readConnect(s)
+	case what != "comment" && len(s.words) < 3, what == "expect" && len(s.words) < 4:
+		p.refuse("line %d: the check has no value", s.line)
+		s.rest(2)
+	case what == "send":
+		p.steps = append(p.steps, step{s.line, false, s.word(2)})
+	case what == "expect" && s.word(2) == "string":
+		p.steps = append(p.steps, step{s.line, true, s.word(3)})
+	case what == "comment":
+		p.note(s, "no equivalent")
+		s.rest(2)
 	default:
-		p.note(s, "a check of type tcp sends one text and expects one")
+		s.rest(2)
+		p.refuse("line %d: a check of type tcp sends a text and expects one", s.line)
+	}
+}
+
+// step is one of a tcp-check.
+type step struct {
+	line    int
+	expects bool
+	text    string
+}
+
+// implied are answers of Redis that a later one implies: without them it would not come.
+var implied = []struct{ send, expect string }{{"PING", "+PONG"}, {"AUTH", "+OK"}, {"QUIT", "+OK"}}
+
+// joinSteps makes one text to send and one to expect of the steps of a tcp-check. Where this
+// would check less, it refuses the Balance.
+func (p *proxy) joinSteps() {
+	expects := 0
+	for _, s := range p.steps {
+		if s.expects {
+			expects++
+		}
+	}
+	command := ""
+	for _, s := range p.steps {
+		if !s.expects {
+			if p.check.expect != "" && !strings.HasPrefix(s.text, "QUIT") {
+				p.refuse("line %d: a check sends a text and then expects one", s.line)
+			}
+			command, _, _ = strings.Cut(strings.TrimSpace(s.text), " ")
+			p.check.send += s.text
+			continue
+		}
+		known := slices.ContainsFunc(implied, func(i struct{ send, expect string }) bool {
+			return strings.EqualFold(i.send, command) && i.expect == s.text
+		})
+		if expects > 1 && known {
+			expects--
+			continue
+		}
+		p.oneCheck(&statement{line: s.line}, &p.check.expect, s.text)
+	}
+	if len(p.steps) > 0 {
+		p.check.kind = cmp.Or(p.check.kind, "tcp")
 	}
 }

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,20 +19,26 @@ type proxy struct {
 	binds       []bind
 	servers     []server
 	defaults    server // of default-server
-	backend     string
+	backend     string // without a condition
+	standard    string // default_backend
 	algorithm   string
 	consistent  bool
 	stick       time.Duration // expiry of the stick table
 	sticks      bool          // on the address of the client
-	acls        map[string][]string
+	stuck       bool          // a line says what clients stick on
+	acls        map[string]*addressList
+	requests    []request
 	clients     []string
 	deny        []string
-	accepts     bool // some clients before others are refused
+	one         bool // server for all clients: the stick table has one entry
+	hosts       map[string]netip.Addr
 	connections int64
 	rate        string
 	keep        bool // the addresses of clients
 	allBackups  bool
 	check       check
+	steps       []step // of a tcp-check
+	connects    int    // lines that say where a check connects to
 	problem     string
 	traffic     string // mode of the section that listens
 	front       bool   // the section that listens is read
@@ -51,7 +58,15 @@ func (p *proxy) refuse(format string, args ...any) {
 
 func (p *proxy) note(s *statement, format string, args ...any) {
 	if !p.silent {
-		p.notes = append(p.notes, Note{s.line, s.text, fmt.Sprintf(format, args...)})
+		p.notes = append(p.notes, Note{Line: s.line, Text: s.text, Why: fmt.Sprintf(format, args...)})
+	}
+}
+
+// changed says how connections or checks differ from what a line says.
+func (p *proxy) changed(s *statement, format string, args ...any) {
+	if !p.silent {
+		p.note(s, format, args...)
+		p.notes[len(p.notes)-1].Differs = true
 	}
 }
 
@@ -75,23 +90,59 @@ func (p *proxy) read(s *section) {
 
 // statement reads a line: with the handler of its first two words, or the first one.
 func (p *proxy) statement(s *statement) {
-	for _, key := range []string{s.word(0) + " " + s.word(1), s.word(0)} {
+	s.unread() // by another section
+	defer func() {
+		if rest := s.unread(); len(rest) > 0 {
+			p.refuse("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
+		}
+	}()
+	if s.word(0) == "no" {
+		p.readNo(s)
+		return
+	}
+	for i, key := range []string{s.peek(0) + " " + s.peek(1), s.word(0)} {
 		if read := keywords[key]; read != nil {
+			s.word(1 - i)
 			read(p, s)
 			return
 		}
 		if why := withoutEquivalent[key]; why != "" {
+			s.rest(0)
 			p.note(s, "%s", why)
 			return
 		}
+		if why := unsafe[key]; why != "" {
+			s.rest(0)
+			p.refuse("line %d: %s: %s", s.line, key, why)
+			return
+		}
 	}
+	s.rest(0)
 	p.note(s, "no equivalent")
 }
+
+// unsafe are keywords without which a Balance would check less, or send connections elsewhere.
+var unsafe = map[string]string{
+	"dispatch":              "write the address into backends",
+	"option transparent":    "connections go to servers of a list",
+	"option external-check": "write a check of type exec",
+	"option mysql-check":    checksLess,
+	"option pgsql-check":    checksLess,
+	"option ldap-check":     checksLess,
+	"option smtpchk":        checksLess,
+	"option spop-check":     checksLess,
+	"option ssl-hello-chk":  checksLess,
+	"external-check":        "write a check of type exec",
+	"stick match":           "affinity goes by the address of the client, and learns from no other table",
+	"stick store-request":   "affinity goes by the address of the client, and learns from no other table",
+	"stick store-response":  "affinity goes by the address of the client, and learns from no other table",
+}
+
+const checksLess = "no check knows this protocol: send and expect of type tcp can, or a program of type exec"
 
 // withoutEquivalent are keywords with what nftproxy does or has instead.
 var withoutEquivalent = map[string]string{
 	"acl":                      "connections have no content: only lists of client addresses are used",
-	"use_backend":              "nftproxy chooses no server by content: a Balance for each address and port does",
 	"use-server":               "nftproxy chooses no server by content",
 	"timeout":                  "nftproxy ends no connection: the kernel forgets an idle one after nf_conntrack_tcp_timeout_established",
 	"log":                      "nftproxy observe shows connections, and --log-connections logs them",
@@ -121,50 +172,90 @@ var withoutEquivalent = map[string]string{
 
 // keywords are the lines with an equivalent.
 var keywords = map[string]func(*proxy, *statement){
-	"mode":                   (*proxy).mode,
-	"bind":                   (*proxy).readBind,
-	"default_backend":        func(p *proxy, s *statement) { p.backend = s.word(1) },
-	"balance":                (*proxy).readAlgorithm,
-	"hash-type":              func(p *proxy, s *statement) { p.consistent = s.word(1) == "consistent" },
-	"server":                 (*proxy).readServer,
-	"default-server":         (*proxy).readDefaults,
-	"server-template":        (*proxy).readTemplate,
-	"maxconn":                (*proxy).readConnections,
-	"rate-limit":             (*proxy).readRate,
-	"source":                 (*proxy).readSource,
-	"stick-table":            (*proxy).readTable,
-	"stick on":               (*proxy).readStick,
-	"acl":                    (*proxy).readACL,
-	"tcp-request connection": (*proxy).readRequest,
-	"option allbackups":      func(p *proxy, _ *statement) { p.allBackups = true },
-	"option tcp-check":       func(p *proxy, _ *statement) { p.check.kind = "tcp" },
-	"option httpchk":         (*proxy).readHTTPCheck,
-	"http-check":             (*proxy).readHTTPLine,
-	"tcp-check":              (*proxy).readTCPLine,
-	"timeout check":          func(p *proxy, s *statement) { p.check.timeout = durationOf(s.word(2)) },
-	"disabled":               func(p *proxy, _ *statement) { p.refuse("it is disabled") },
-	"enabled":                func(*proxy, *statement) {},
-	"description":            func(*proxy, *statement) {},
-	"id":                     func(*proxy, *statement) {},
+	"mode":                (*proxy).mode,
+	"bind":                (*proxy).readBind,
+	"default_backend":     func(p *proxy, s *statement) { p.standard = s.word(1) },
+	"use_backend":         (*proxy).readChoice,
+	"balance":             (*proxy).readAlgorithm,
+	"hash-type":           func(p *proxy, s *statement) { p.consistent = p.readHash(s) },
+	"server":              (*proxy).readServer,
+	"default-server":      (*proxy).readDefaults,
+	"server-template":     (*proxy).readTemplate,
+	"maxconn":             (*proxy).readConnections,
+	"rate-limit sessions": (*proxy).readRate,
+	"source":              (*proxy).readSource,
+	"stick-table":         (*proxy).readTable,
+	"stick on":            (*proxy).readStick,
+	"acl":                 (*proxy).readACL,
+	"tcp-request":         (*proxy).readRequest,
+	"option allbackups":   func(p *proxy, _ *statement) { p.allBackups = true },
+	"option tcp-check":    func(p *proxy, _ *statement) { p.check.kind = "tcp" },
+	"option redis-check":  (*proxy).readRedisCheck,
+	"option httpchk":      (*proxy).readHTTPCheck,
+	"http-check":          (*proxy).readHTTPLine,
+	"tcp-check":           (*proxy).readTCPLine,
+	"timeout check":       func(p *proxy, s *statement) { p.check.timeout = p.duration(s, 2) },
+	"disabled":            func(p *proxy, _ *statement) { p.refuse("it is disabled") },
+	"enabled":             func(*proxy, *statement) {},
 }
 
 func (p *proxy) mode(s *statement) {
-	if p.front { // a backend has the same
-		p.traffic = s.word(1)
+	if mode := cmp.Or(s.word(1), "without a name"); p.front {
+		p.traffic = mode
+	} else if mode != "tcp" && mode != p.traffic {
+		p.refuse("line %d: mode %s: the section that listens has another one", s.line, mode)
 	}
+}
+
+// readChoice reads use_backend: without a condition it is the backend of what is left.
+func (p *proxy) readChoice(s *statement) {
+	if name := s.word(1); len(s.rest(2)) == 0 {
+		p.backend = cmp.Or(p.backend, name)
+	} else {
+		p.refuse("line %d: use_backend: nftproxy chooses no server by content: a Balance for each address and port does", s.line)
+	}
+}
+
+// readNo reads a line that takes an option of the defaults back.
+func (p *proxy) readNo(s *statement) {
+	words := s.rest(1)
+	if key := strings.Join(words, " "); keywords[key] != nil || unsafe[key] != "" {
+		p.refuse("line %d: no %s: delete the option instead", s.line, key)
+		return
+	}
+	p.note(s, "no equivalent")
+}
+
+func (p *proxy) readHash(s *statement) bool {
+	if len(s.rest(2)) > 0 {
+		p.note(s, "the hash is nftproxy's own")
+	}
+	kind := s.word(1)
+	if kind != "consistent" && kind != "map-based" {
+		p.refuse("line %d: %q is no type of hash", s.line, kind)
+	}
+	return kind == "consistent"
+}
+
+func (p *proxy) readRedisCheck(*statement) {
+	p.check.kind, p.check.send, p.check.expect = "tcp", "PING\r\n", "+PONG"
 }
 
 func (p *proxy) readAlgorithm(s *statement) {
 	p.algorithm = s.word(1)
+	if len(s.rest(2)) > 0 {
+		p.note(s, "round robin is used, without parameters")
+	}
 	switch p.algorithm {
 	case "roundrobin", "static-rr", "source":
 	case "leastconn":
-		p.note(s, "nftables does not count the connections of a server: round robin spreads new ones evenly")
+		p.changed(s, "nftables does not count the connections of a server: round robin spreads new ones evenly")
 	case "first":
-		p.note(s, "round robin is used; priority of a server does a part of it")
+		p.changed(s, "round robin is used; priority of a server does a part of it")
 	default:
-		if p.algorithm, _, _ = strings.Cut(p.algorithm, "("); p.algorithm != "random" {
-			p.note(s, "it looks into connections: round robin is used")
+		name, _, _ := strings.Cut(p.algorithm, "(")
+		if p.algorithm = name; name != "random" {
+			p.refuse("line %d: balance %s: it looks into connections, or is not known", s.line, name)
 		}
 	}
 }
@@ -183,42 +274,35 @@ func (p *proxy) scheduler() string {
 }
 
 func (p *proxy) readConnections(s *statement) {
+	n := int64(p.number(s, 1))
 	if !p.front {
+		p.note(s, "limits belong to addresses of listen")
 		return
 	}
-	if p.connections, _ = strconv.ParseInt(s.word(1), 10, 64); p.connections > 0 {
-		p.note(s, "limits.connections is of each address and port, and more connections are dropped, not queued")
+	if p.connections = n; n > 0 {
+		p.changed(s, "limits.connections is of each address and port, and more connections are dropped, not queued")
 	}
 }
 
 func (p *proxy) readRate(s *statement) {
-	if s.word(1) == "sessions" && p.front {
-		p.rate = s.word(2) + "/second"
+	if n := p.number(s, 2); s.word(1) == "sessions" && p.front && n > 0 {
+		p.rate = strconv.Itoa(n) + "/second"
 	}
 }
 
 func (p *proxy) readSource(s *statement) {
-	if s.word(2) == "usesrc" && strings.HasPrefix(s.word(3), "client") {
-		p.keep = true
+	p.keep = s.word(2) == "usesrc" && strings.HasPrefix(s.peek(3), "client")
+	if any := s.word(1); p.keep && (any == "0.0.0.0" || any == "*" || any == "::") {
+		s.word(3)
 		return
 	}
-	p.note(s, "connections to servers come from the address that the machine's routes choose")
+	s.rest(1)
+	p.refuse("line %d: source: connections to servers come from the address that the machine's routes choose", s.line)
 }
 
-func (p *proxy) readTable(s *statement) {
-	for i, word := range s.words {
-		if word == "expire" {
-			p.stick = durationOf(s.word(i + 1))
-		}
-	}
-}
-
-func (p *proxy) readStick(s *statement) {
-	if s.word(2) == "src" {
-		p.sticks = true
-		return
-	}
-	p.note(s, "affinity goes by the address of the client")
+// differ adds a remark about the Balance as a whole.
+func (p *proxy) differ(format string, args ...any) {
+	p.notes = append(p.notes, Note{Why: fmt.Sprintf(format, args...), Differs: true})
 }
 
 // listen returns the entries of Balances: addresses with the same ports are together.

@@ -1,8 +1,9 @@
 package importer
 
 import (
+	"cmp"
+	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,15 +25,11 @@ type server struct {
 	check         check
 }
 
-// withValue are parameters of bind and server with a value that is skipped, too.
-var withValue = []string{"name", "cookie", "id", "maxconn", "minconn", "maxqueue", "addr", "observe", "error-limit", "on-error", "on-marked-up",
-	"track", "sni", "verify", "verifyhost", "ca-file", "crt", "crl-file", "ciphers", "alpn", "npn", "proto", "resolvers", "resolve-prefer", "resolve-net",
-	"init-addr", "interface", "mss", "backlog", "user", "group", "mode", "uid", "gid", "process", "thread", "level", "nice", "namespace", "tcp-ut", "agent-port",
-	"agent-inter", "agent-addr", "agent-send", "source", "redir", "pool-max-conn", "pool-purge-delay", "check-sni", "check-alpn", "check-proto", "ws", "proxy-v2-options", "set-proxy-v2-tlv-fmt"}
-
 // readBind reads the addresses of a bind line.
 func (p *proxy) readBind(s *statement) {
-	for text := range strings.SplitSeq(s.word(1), ",") {
+	addresses := s.word(1)
+	rest := s.rest(2)
+	for text := range strings.SplitSeq(addresses, ",") {
 		host, port, ok := readAddress(text)
 		if !ok {
 			p.note(s, "%s is no address and port", text)
@@ -41,28 +38,41 @@ func (p *proxy) readBind(s *statement) {
 		if host == "*" || host == "" {
 			host = "0.0.0.0"
 		}
-		if host == "::" && slices.Contains(s.words, "v4v6") {
+		if host == "::" && slices.Contains(rest, "v4v6") {
 			host = ""
 		}
 		if b := (bind{host, port}); !slices.Contains(p.binds, b) {
 			p.binds = append(p.binds, b)
 		}
 	}
-	var rest []string
-	for i := 2; i < len(s.words); i++ {
-		switch word := s.words[i]; {
+	var left []string
+	for i := 0; i < len(rest); i++ {
+		word := rest[i]
+		switch values, known := bindLeft[word]; {
+		case word == "v4v6" || word == "v6only":
 		case word == "ssl":
 			p.refuse("it ends TLS, and nftproxy passes connections on as they are: let the servers do it")
-		case word == "accept-proxy":
-			rest = append(rest, word)
-		case slices.Contains(withValue, word):
-			if i++; word == "interface" {
-				rest = append(rest, word)
-			}
+		case known:
+			left = append(left, word)
+			i += values
+		case p.problem == "":
+			p.refuse("line %d: no equivalent of %s", s.line, word)
 		}
 	}
-	if len(rest) > 0 {
-		p.note(s, "no equivalent of %s", strings.Join(rest, ", "))
+	p.leftOut(s, left)
+}
+
+// bindLeft are parameters of bind that change nothing of who connects where, with the number
+// of their values.
+var bindLeft = map[string]int{
+	"name": 1, "id": 1, "backlog": 1, "process": 1, "thread": 1, "shards": 1, "nice": 1, "mss": 1, "level": 1, "user": 1, "group": 1, "uid": 1, "gid": 1, "mode": 1,
+	"maxconn": 1, "tcp-ut": 1, "tfo": 0, "transparent": 0, "defer-accept": 0,
+}
+
+// leftOut says which parameters have no equivalent.
+func (p *proxy) leftOut(s *statement, words []string) {
+	if len(words) > 0 {
+		p.note(s, "no equivalent of %s", strings.Join(words, ", "))
 	}
 }
 
@@ -93,85 +103,121 @@ func splitAddress(text string) (host, port string) {
 func (p *proxy) readDefaults(s *statement) { p.parameters(&p.defaults, s, 1) }
 
 func (p *proxy) readServer(s *statement) {
-	if len(s.words) < 3 {
-		p.note(s, "it has no address")
+	if s.word(1); len(s.words) < 3 {
+		p.refuse("line %d: a server has no address", s.line)
 		return
 	}
+	p.addServer(s, 2)
+}
+
+// addServer adds the server whose address is word i.
+func (p *proxy) addServer(s *statement, i int) {
 	v := p.defaults
 	if v.weight == 0 && !p.defaults.weighed {
 		v.weight = 1
 	}
 	var ok bool
-	if v.address, v.port, ok = readAddress(s.word(2)); !ok {
-		p.note(s, "%s is no address", s.word(2))
-		return
+	if v.address, v.port, ok = readAddress(s.word(i)); !ok {
+		p.refuse("line %d: %s is no address", s.line, s.word(i))
 	}
 	if strings.HasPrefix(v.port, "+") || strings.HasPrefix(v.port, "-") {
-		p.note(s, "the port is relative to the client's: write a range of the same length as in listen")
-		return
+		p.refuse("line %d: the port of a server is relative to the client's: write a range of the same length as in listen", s.line)
+	}
+	if a, found := p.hosts[strings.ToLower(v.address)]; found {
+		p.changed(s, "%s is %s in the hosts file, which nftproxy run does not read", v.address, a)
+		v.address = a.String()
+	} else if _, err := netip.ParseAddr(v.address); ok && err != nil && !strings.Contains(v.address, ".") {
+		p.changed(s, "%s has to be a name of DNS: nftproxy run does not read the hosts file", v.address)
 	}
 	v.port = serverPort(v.port)
-	p.parameters(&v, s, 3)
+	p.parameters(&v, s, i+1)
 	p.servers = append(p.servers, v)
 }
 
+// readTemplate reads server-template PREFIX COUNT ADDRESS: the name stands for all its addresses.
 func (p *proxy) readTemplate(s *statement) {
-	p.note(s, "write the name into backends: each of its addresses is a server")
+	s.word(1)
+	p.changed(s, "each address of the name is a server: %s is no limit", s.word(2))
+	p.addServer(s, 3)
 }
 
 // parameters reads those of a server from word i on.
 func (p *proxy) parameters(v *server, s *statement, i int) {
-	var rest []string
+	var left []string
 	for ; i < len(s.words); i++ {
-		word, value := s.words[i], s.word(i+1)
+		word := s.word(i)
 		if read := parameters[word]; read != nil {
-			if read(v, value) {
-				i++
-			}
+			read(v)
 			continue
 		}
-		switch {
-		case word == "on-marked-down":
-			v.closes = value == "shutdown-sessions"
+		if read := values[word]; read != nil {
 			i++
-		case strings.HasPrefix(word, "send-proxy"):
-			rest = append(rest, word+": write relay: proxy-v2 if the server reads version 2 of the PROXY protocol without TLVs, or turn it off at the server, too")
-		case slices.Contains([]string{"maxconn", "track", "observe", "on-error", "agent-port", "proxy-v2-options"}, word):
-			rest = append(rest, word)
+			read(p, v, s, i)
+			continue
+		}
+		count, known := serverLeft[word]
+		if !known {
+			p.refuse("line %d: no equivalent of %s", s.line, cmp.Or(hints[word], word))
+			s.rest(i)
+			return
+		}
+		left = append(left, word)
+		for range count {
 			i++
-		case word == "agent-check":
-			rest = append(rest, word)
-		case slices.Contains(withValue, word):
-			i++
+			s.word(i)
 		}
 	}
-	if len(rest) > 0 {
-		p.note(s, "no equivalent of %s", strings.Join(rest, ", "))
-	}
+	p.leftOut(s, left)
 }
 
-// parameters of a server with an equivalent; true: the value has been read.
-var parameters = map[string]func(v *server, value string) bool{
-	"check":     func(v *server, _ string) bool { v.checked = true; return false },
-	"no-check":  func(v *server, _ string) bool { v.checked = false; return false },
-	"backup":    func(v *server, _ string) bool { v.backup = true; return false },
-	"no-backup": func(v *server, _ string) bool { v.backup = false; return false },
-	"disabled":  func(v *server, _ string) bool { v.disabled = true; return false },
-	"enabled":   func(v *server, _ string) bool { v.disabled = false; return false },
-	"ssl":       func(v *server, _ string) bool { v.tls = true; return false },
-	"check-ssl": func(v *server, _ string) bool { v.check.tls = true; return false },
-	"weight": func(v *server, value string) bool {
-		v.weight, _ = strconv.Atoi(value)
-		v.weighed = true
-		return true
+// hints are parameters of a server with what to do instead.
+var hints = map[string]string{
+	"send-proxy": "send-proxy: write relay: proxy-v2 if the server reads version 2 of the PROXY protocol without TLVs, or turn it off at the server, too",
+	"track":      "track: the server would be used without the check of another one",
+}
+
+// serverLeft are parameters of a server that change nothing of where connections go and of what
+// is checked, with the number of their values.
+var serverLeft = map[string]int{
+	"cookie": 1, "id": 1, "guid": 1, "maxconn": 1, "minconn": 1, "maxqueue": 1, "observe": 1, "error-limit": 1, "on-error": 1, "on-marked-up": 1,
+	"fastinter": 1, "downinter": 1, "resolvers": 1, "resolve-prefer": 1, "resolve-net": 1, "init-addr": 1, "tcp-ut": 1, "tfo": 0, "non-stick": 0,
+	"pool-max-conn": 1, "pool-purge-delay": 1, "pool-low-conn": 1, "proxy-v2-options": 1, "shard": 1, "hash-key": 1, "strict-maxconn": 0,
+}
+
+// parameters of a server with an equivalent.
+var parameters = map[string]func(v *server){
+	"check":            func(v *server) { v.checked = true },
+	"no-check":         func(v *server) { v.checked = false },
+	"backup":           func(v *server) { v.backup = true },
+	"no-backup":        func(v *server) { v.backup = false },
+	"disabled":         func(v *server) { v.disabled = true },
+	"enabled":          func(v *server) { v.disabled = false },
+	"ssl":              func(v *server) { v.tls = true },
+	"check-ssl":        func(v *server) { v.check.tls = true },
+	"send-proxy-v2":    func(v *server) { v.header = true },
+	"no-send-proxy-v2": func(v *server) { v.header = false },
+}
+
+// values are parameters of a server whose value is word i.
+var values = map[string]func(p *proxy, v *server, s *statement, i int){
+	"weight": func(p *proxy, v *server, s *statement, i int) {
+		v.weight, v.weighed = p.number(s, i), true
 	},
-	"send-proxy-v2":    func(v *server, _ string) bool { v.header = true; return false },
-	"no-send-proxy-v2": func(v *server, _ string) bool { v.header = false; return false },
-	"slowstart":        func(v *server, value string) bool { v.slowStart = durationOf(value); return true },
-	"inter":            func(v *server, value string) bool { v.check.interval = durationOf(value); return true },
-	"rise":             func(v *server, value string) bool { v.check.rise, _ = strconv.Atoi(value); return true },
-	"fall":             func(v *server, value string) bool { v.check.fall, _ = strconv.Atoi(value); return true },
-	"port":             func(v *server, value string) bool { v.check.port, _ = strconv.Atoi(value); return true },
+	"on-marked-down": func(p *proxy, v *server, s *statement, i int) {
+		if v.closes = s.word(i) == "shutdown-sessions"; !v.closes {
+			p.refuse("line %d: no equivalent of on-marked-down %s", s.line, s.word(i))
+		}
+	},
+	"verify": func(p *proxy, _ *server, s *statement, i int) {
+		if s.word(i) != "none" {
+			p.refuse("line %d: verify %s: write verify and ca of the check by hand", s.line, s.word(i))
+		}
+	},
+	"slowstart": func(p *proxy, v *server, s *statement, i int) { v.slowStart = p.duration(s, i) },
+	"inter":     func(p *proxy, v *server, s *statement, i int) { v.check.interval = p.duration(s, i) },
+	"rise":      func(p *proxy, v *server, s *statement, i int) { v.check.rise = p.number(s, i) },
+	"fall":      func(p *proxy, v *server, s *statement, i int) { v.check.fall = p.number(s, i) },
+	"port":      func(p *proxy, v *server, s *statement, i int) { v.check.port = p.number(s, i) },
 }
 
 // maxPriority is the last one of a backend.
@@ -225,6 +271,6 @@ func (p *proxy) addCheck(b *Balance) {
 	if of.port > 0 {
 		c.port = of.port
 	}
-	c.tls, c.interval, c.rise, c.fall = of.tls, of.interval, of.rise, of.fall
+	c.tls, c.interval, c.rise, c.fall = c.tls || of.tls, of.interval, of.rise, of.fall
 	b.Check = c.value()
 }

@@ -21,6 +21,8 @@ type Options struct {
 	Format string
 	// Addresses stand for the wildcards that a configuration listens on.
 	Addresses []netip.Addr
+	// Hosts are the addresses of names that the hosts file of this machine has.
+	Hosts map[string]netip.Addr
 }
 
 // The formats.
@@ -37,6 +39,7 @@ var Formats = []string{HAProxy, Keepalived, IPVS}
 type Config struct {
 	Balances []*Balance
 	Notes    []Note // of lines that belong to no Balance
+	servers  int    // of all Balances
 }
 
 // Balance is one with its origin.
@@ -52,10 +55,18 @@ type Note struct {
 	Line int
 	Text string // the line; empty: the remark is about the Balance
 	Why  string
+	// Differs: connections or checks are not what the line says.
+	Differs bool
 }
 
 func (b *Balance) note(line int, text, format string, args ...any) {
-	b.Notes = append(b.Notes, Note{line, text, fmt.Sprintf(format, args...)})
+	b.Notes = append(b.Notes, Note{Line: line, Text: text, Why: fmt.Sprintf(format, args...), Differs: line == 0})
+}
+
+// changed says how connections or checks differ from what a line says.
+func (b *Balance) changed(line int, text, format string, args ...any) {
+	b.note(line, text, format, args...)
+	b.Notes[len(b.Notes)-1].Differs = true
 }
 
 // refuse says why the Balance cannot be used. The first reason counts.

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -69,38 +70,38 @@ func TestHAProxyLines(t *testing.T) {
 		"":                                 "- 10.0.0.1:80\n",
 		"balance random(2)":                "scheduler: random\n",
 		"balance source":                   "scheduler: source-hash\n",
-		"balance url_param id":             "(it looks into connections: round robin is used)",
+		"balance url_param id":             "balance url_param: it looks into connections, or is not known",
 		"bind 192.0.2.2:80":                `listen: [192.0.2.1:80, 192.0.2.2:80]`,
 		"bind 192.0.2.2:81":                "name: x-2\nlisten: 192.0.2.2:81\n",
 		"bind 192.0.2.1:90-99":             "listen: [192.0.2.1:80, 192.0.2.1:90-99]",
 		"bind /run/x.sock":                 "(/run/x.sock is no address and port)",
-		"bind 192.0.2.2:80 interface eth1": "(no equivalent of interface)",
-		"bind 192.0.2.2:80 accept-proxy":   "(no equivalent of accept-proxy)",
+		"bind 192.0.2.2:80 interface eth1": ": no equivalent of interface\n",
+		"bind 192.0.2.2:80 accept-proxy":   ": no equivalent of accept-proxy\n",
 		"bind :80":                         "listen: [192.0.2.1:80, 0.0.0.0:80]\n",
 		"bind :::81 v4v6":                  "name: x-2\nlisten: :81\n",
 		"bind [::]:81":                     "name: x-2\nlisten: \"[::]:81\"\n",
 		"disabled":                         "# Not used: it is disabled",
 		"server b 10.0.0.2:80 weight 3 maxconn 9": "(no equivalent of maxconn)",
 		"server b 10.0.0.2:80 ssl verify none":    "# Not used: it starts TLS to its servers",
-		"server b 10.0.0.2:+10":                   "(the port is relative to the client",
-		"server b /run/b":                         "(/run/b is no address)",
+		"server b 10.0.0.2:+10":                   "the port of a server is relative to the client",
+		"server b /run/b":                         ": /run/b is no address\n",
 		"server b fd00::2:80":                     `- "[fd00::2]:80"`,
-		"server b":                                "(it has no address)",
-		"server b 10.0.0.2:80 check":              "# some servers had no check: all have one here",
-		"server-template w 1-3 x.example:80":      "(write the name into backends: each of its addresses is a server)",
+		"server b":                                ": a server has no address\n",
+		"server b 10.0.0.2:80 check":              "# Differs: some servers had no check: all have one here",
+		"server-template w 1-3 x.example:80":      "- x.example:80\n",
 		"option allbackups\nserver b 10.0.0.2:80 backup\nserver c 10.0.0.3:80 backup": "- {address: 10.0.0.3:80, backup: true}",
 		"rate-limit sessions 100":                                                           "limits: {rate: 100/second}",
 		"source 0.0.0.0 usesrc clientip":                                                    "clientAddresses: keep",
-		"source 10.0.0.9":                                                                   "(connections to servers come from the address that the machine's routes choose)",
-		"stick on req.ssl_sni":                                                              "(affinity goes by the address of the client)",
+		"source 10.0.0.9":                                                                   "connections to servers come from the address that the machine's routes choose",
+		"stick on req.ssl_sni":                                                              "affinity goes by the address of the client, so",
 		"tcp-request connection reject if { src 192.0.2.64/26 }":                            "deny: 192.0.2.64/26\n",
 		"tcp-request connection reject unless { src 192.0.2.64/26 }":                        "clients: 192.0.2.64/26\n",
 		"acl a src 192.0.2.7\ntcp-request connection reject if a":                           "deny: 192.0.2.7\n",
 		"acl a src 192.0.2.7\ntcp-request connection reject if ! a":                         "clients: 192.0.2.7\n",
-		"acl a src 192.0.2.7\ntcp-request connection reject if a { dst_port 80 }":           "(only lists of client addresses are used: clients and deny)",
-		"tcp-request connection reject if":                                                  "(only lists of client addresses are used: clients and deny)",
-		"tcp-request connection reject if !":                                                "(only lists of client addresses are used: clients and deny)",
-		"tcp-request connection accept if { src 192.0.2.7 }\ntcp-request connection reject": "(only lists of client addresses",
+		"acl a src 192.0.2.7\ntcp-request connection reject if a { dst_port 80 }":           ": clients and deny are lists\n",
+		"tcp-request connection reject if":                                                  ": clients and deny are lists\n",
+		"tcp-request connection reject if !":                                                ": clients and deny are lists\n",
+		"tcp-request connection accept if { src 192.0.2.7 }\ntcp-request connection reject": "clients: 192.0.2.7\n",
 		"acl a src -f /etc/list":                                                            "(connections have no content: only lists of client addresses are used)",
 		"option tcp-check\ntcp-check send PING\ntcp-check expect string PONG\ntcp-check connect port 99\nserver b 10.0.0.2:80 check": "check: {tcp, send: PING, expect: PONG, port: 99}",
 		"option httpchk OPTIONS /x\nserver b 10.0.0.2:80 check inter 500":                                                            "check: {http: /x, interval: 500ms}",
@@ -125,12 +126,12 @@ func TestHAProxyServers(t *testing.T) {
 		v2 + "stick-table type ip size 1k expire 30m\nstick on src":                 "- 10.0.0.1:80\nscheduler: source-hash\nrelay: proxy-v2\n",
 		v2 + "bind 192.0.2.1:90-99":                                                 "# Not used: listen[1]: ",
 		v2 + "server b 10.0.0.2:80 no-send-proxy-v2":                                "# Not used: some servers have send-proxy-v2 and others do not",
-		v2 + "option httpchk GET /\nserver b 10.0.0.2:80 check":                     "# checks send no header of the PROXY protocol",
+		v2 + "option httpchk GET /\nserver b 10.0.0.2:80 check":                     "# Differs: checks send no header of the PROXY protocol",
 		v2 + "default-server proxy-v2-options ssl":                                  "(no equivalent of proxy-v2-options)",
-		"server b 10.0.0.2:80 send-proxy":                                           "(no equivalent of send-proxy: write relay: proxy-v2 if the server reads version 2",
-		"server b 10.0.0.2:80 slowstart 30s":                                        "# servers have different times of slowstart: a Balance has one, here the longest",
+		"server b 10.0.0.2:80 send-proxy":                                           "no equivalent of send-proxy: write relay: proxy-v2 if the server reads version 2",
+		"server b 10.0.0.2:80 slowstart 30s":                                        "# Differs: servers have different times of slowstart: a Balance has one, here the longest",
 		"default-server slowstart 60000":                                            "- 10.0.0.1:80\nslowStart: 1m\n",
-		"default-server slowstart 500":                                              "# slowstart of servers is left out: slowStart is from 1s to 1h",
+		"default-server slowstart 500":                                              "# Differs: slowstart of servers is left out: slowStart is from 1s to 1h",
 	} {
 		got := imported(t, "listen x\nbind 192.0.2.1:80\n"+lines+"\nserver a 10.0.0.1:80\n", Options{})
 		if !strings.Contains(got, want) {
@@ -238,6 +239,37 @@ func TestComments(t *testing.T) {
 	t.Errorf("%q", got)
 }
 
+// TestEscapes: texts outside of quotes and in double quotes have HAProxy's escapes.
+func TestEscapes(t *testing.T) {
+	for line, want := range map[string]string{
+		`PING\r\n`:       "PING\r\n",
+		`"a\tb \x41\"c"`: "a\tb A\"c",
+		`'\r\x41'`:       `\r\x41`,
+		`a\ b\#c\\`:      `a b#c\`,
+		`\xZ\`:           "xZ",
+	} {
+		words, err := splitWords(line)
+		if err != nil || len(words) != 1 || words[0] != want {
+			t.Errorf("%s: %q %v, want %q", line, words, err, want)
+		}
+	}
+}
+
+// TestSharedBackend: a backend of many frontends ends with an error before it fills the memory.
+func TestSharedBackend(t *testing.T) {
+	var text strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&text, "frontend f%d\nbind 192.0.2.1:%d\ndefault_backend b\n", i, i+1)
+	}
+	text.WriteString("backend b\n")
+	for i := range 3000 {
+		fmt.Fprintf(&text, "server s%d 10.0.%d.%d:80\n", i, i/250, i%250+1)
+	}
+	if _, err := Parse(text.String(), Options{}); err == nil || !strings.Contains(err.Error(), "more than 100000 servers") {
+		t.Error(err)
+	}
+}
+
 // TestErrors: what cannot be read names the line.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
@@ -277,8 +309,9 @@ func TestControlCharacters(t *testing.T) {
 
 // FuzzParse: whatever the text, the file is valid.
 func FuzzParse(f *testing.F) {
-	names, _ := filepath.Glob("testdata/*")
-	for _, name := range names {
+	names, _ := filepath.Glob("testdata/*.*")
+	more, _ := filepath.Glob("testdata/corpus/*")
+	for _, name := range append(names, more...) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			f.Fatal(err)

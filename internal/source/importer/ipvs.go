@@ -1,7 +1,10 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,14 +21,29 @@ func (b *Balance) scheduler(line int, text, name string, flags []string) {
 		b.Scheduler = "source-hash"
 	case "mh":
 		b.Scheduler = "maglev"
-	default:
-		b.note(line, text, "%s has no equivalent: round robin is used, in proportion to weights", name)
+	case "lc", "wlc", "lblc", "lblcr", "sed", "nq", "fo", "ovf", "twos":
+		b.changed(line, text, "%s has no equivalent: round robin is used, in proportion to weights", name)
 		return
+	default:
+		b.refuse(fmt.Sprintf("line %d: %s is no scheduler of IPVS", line, name))
+	}
+	for _, flag := range flags {
+		if flag != "" && !slices.Contains(schedulerFlags, flag) {
+			b.refuse(fmt.Sprintf("line %d: no equivalent of %s", line, flag))
+		} else if flag == "sh-port" {
+			b.changed(line, text, "the hash is that of the address of the client")
+		}
 	}
 	if name == "mh" && slices.ContainsFunc(flags, func(f string) bool { return strings.Contains(f, "mh-port") }) {
 		b.Scheduler = "maglev-port"
 	}
 }
+
+// schedulerFlags are those of sh and mh. Another server is always used for one that is down.
+var schedulerFlags = []string{"sh-fallback", "sh-port", "mh-fallback", "mh-port"}
+
+// onePacket is why a service that schedules each packet is refused.
+const onePacket = "each packet of UDP would go to another server, and here all of a flow go to one"
 
 // method sets what servers see, for a way of IPVS to forward packets.
 func (b *Balance) method(line int, text, name string) {
@@ -33,7 +51,9 @@ func (b *Balance) method(line int, text, name string) {
 	case "NAT":
 		b.ClientAddresses = "keep"
 	case "DR", "TUN":
-		b.note(line, text, "answers return through this machine: the servers no longer need the address themselves")
+		b.changed(line, text, "answers return through this machine, and servers see its address in place of the client's, in logs and lists, too: clientAddresses: keep shows them the client if their default route is this machine")
+	default:
+		b.refuse(fmt.Sprintf("line %d: %s is no way to forward that IPVS has", line, name))
 	}
 }
 
@@ -67,6 +87,9 @@ func readIPVS(text string) (*Config, error) {
 	}
 	for _, v := range order {
 		v.weights(v.of)
+		if v.nat && v.direct {
+			v.refuse("some servers have -m and others do not: a Balance shows all of them the client's address, or none")
+		}
 		if v.nat {
 			v.ClientAddresses = "keep"
 		}
@@ -83,6 +106,8 @@ type ipvs struct {
 	*Balance
 	of  []int // weights
 	nat bool
+	// direct: a server answers clients itself.
+	direct bool
 }
 
 // ipvsOptions are the options of a line.
@@ -97,6 +122,52 @@ var longOptions = map[string]string{
 	"--add-service": "-A", "--add-server": "-a", "--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
 	"--persistent": "-p", "--netmask": "-M", "--sched-flags": "-b", "--real-server": "-r", "--gatewaying": "-g", "--ipip": "-i",
 	"--masquerading": "-m", "--weight": "-w", "--u-threshold": "-x", "--l-threshold": "-y",
+}
+
+// knownOptions are those of lines with -A and with -a that are used or have a remark.
+var knownOptions = map[bool][]string{
+	true:  {"-A", "-t", "-u", "--sctp-service", "-f", "-s", "-p", "-M", "-b"},
+	false: {"-a", "-t", "-u", "--sctp-service", "-f", "-r", "-g", "-i", "-m", "-w", "-x", "-y"},
+}
+
+// known refuses a service because of an option that nothing reads.
+func (v *ipvs) known(s *statement, o ipvsOptions) {
+	for _, option := range slices.Sorted(maps.Keys(o.values)) {
+		value := o.values[option]
+		switch {
+		case option == "-o" || option == "--ops":
+			v.refuse(fmt.Sprintf("line %d: %s: %s", s.line, option, onePacket))
+		case !slices.Contains(knownOptions[o.add], option):
+			v.refuse(fmt.Sprintf("line %d: no equivalent of %s", s.line, option))
+		case value == "" && slices.Contains([]string{"-s", "-w", "-b", "-M", "-x", "-y", "-r"}, option):
+			v.refuse(fmt.Sprintf("line %d: %s has no value", s.line, option))
+		case value != "" && slices.Contains([]string{"-A", "-a", "-g", "-i", "-m"}, option):
+			v.refuse(fmt.Sprintf("line %d: %s: not known in this place", s.line, value))
+		}
+	}
+}
+
+// number reads the value of an option.
+func (v *ipvs) number(s *statement, o ipvsOptions, option string, standard int) int {
+	value := o.values[option]
+	if value == "" {
+		return standard
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil || n < 0 {
+		v.refuse(fmt.Sprintf("line %d: %s %s is no number", s.line, option, value))
+	}
+	return int(max(n, 0))
+}
+
+// endpoint returns an address with a port, which have to be numbers.
+func (v *ipvs) endpoint(s *statement, text string, portOf func(string) string) string {
+	host, port := splitAddress(text)
+	_, err := netip.ParseAddr(host)
+	if n, bad := strconv.ParseUint(cmp.Or(port, "0"), 10, 16); err != nil || bad != nil || n > 65535 {
+		v.refuse(fmt.Sprintf("line %d: %s is no address and port in numbers: print them with ipvsadm -S -n", s.line, text))
+	}
+	return join(host, portOf(port))
 }
 
 // options reads a line.
@@ -134,19 +205,15 @@ func newIPVS(s *statement, o ipvsOptions) *ipvs {
 	if kind == "-f" {
 		v.Name, v.Problem = nameOf("mark-"+address), "it goes by a mark of the firewall: listen names addresses and ports"
 	} else {
-		host, port := splitAddress(address)
-		v.Listen = []string{join(host, portOf(port))}
+		v.Listen = []string{v.endpoint(s, address, portOf)}
 	}
 	if o.protocol != "" {
 		v.Protocol = []string{o.protocol}
 	}
 	v.scheduler(s.line, s.text, o.values["-s"], strings.Split(o.values["-b"], ","))
-	if timeout, given := o.values["-p"]; given {
-		n, err := strconv.Atoi(timeout)
-		if err != nil {
-			n = 300 // the default of ipvsadm
-		}
-		v.affinity(time.Duration(n) * time.Second)
+	v.known(s, o)
+	if _, given := o.values["-p"]; given {
+		v.affinity(time.Duration(v.number(s, o, "-p", 300)) * time.Second) // the default of ipvsadm
 	}
 	if mask, given := o.values["-M"]; given && mask != "255.255.255.255" && mask != "128" {
 		v.note(s.line, s.text, "affinity goes by the address of the client, not by a mask")
@@ -156,19 +223,21 @@ func newIPVS(s *statement, o ipvsOptions) *ipvs {
 
 // server adds that of a line.
 func (v *ipvs) server(s *statement, o ipvsOptions) {
-	host, port := splitAddress(o.values["-r"])
-	v.Backends = append(v.Backends, balance.Backend{Address: join(host, serverPort(port))})
-	weight := 1
-	if w, given := o.values["-w"]; given {
-		weight, _ = strconv.Atoi(w)
+	v.known(s, o)
+	if _, given := o.values["-a"]; !given {
+		v.refuse(fmt.Sprintf("line %d: it adds nothing", s.line))
 	}
-	v.of = append(v.of, weight)
+	v.Backends = append(v.Backends, balance.Backend{Address: v.endpoint(s, o.values["-r"], serverPort)})
+	v.of = append(v.of, v.number(s, o, "-w", 1))
 	if _, nat := o.values["-m"]; nat {
 		v.nat = true
-	} else if len(v.Backends) == 1 {
+	} else if !v.direct {
+		v.direct = true
 		v.method(s.line, s.text, "DR")
 	}
-	if n := o.values["-x"]; n != "" && n != "0" {
-		v.note(s.line, s.text, "limits belong to addresses of listen, not to servers")
+	for _, option := range []string{"-x", "-y"} {
+		if v.number(s, o, option, 0) != 0 {
+			v.note(s.line, s.text, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
+		}
 	}
 }

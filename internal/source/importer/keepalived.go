@@ -18,6 +18,27 @@ type block struct {
 	inside []*block
 }
 
+// readAll reads all words of a block and of those inside.
+func (b *block) readAll() {
+	b.rest(0)
+	for _, one := range b.inside {
+		one.readAll()
+	}
+}
+
+// firstUnread returns the first block with words that nothing has read, and these.
+func (b *block) firstUnread() (*block, []string) {
+	if words := b.unread(); len(words) > 0 {
+		return b, words
+	}
+	for _, one := range b.inside {
+		if found, words := one.firstUnread(); found != nil {
+			return found, words
+		}
+	}
+	return nil, nil
+}
+
 // blocks reads the text of a keepalived.conf: words, and blocks in braces. A comment
 // begins with # or !.
 func blocks(text string) (*block, error) {
@@ -78,18 +99,18 @@ func readKeepalived(text string) (*Config, error) {
 	groups := make(map[string]*block)
 	for _, b := range root.inside {
 		if b.word(0) == "virtual_server_group" {
-			groups[b.word(1)] = b
+			groups[b.peek(1)] = b
 		}
 	}
 	for _, b := range root.inside {
 		switch word := b.word(0); {
 		case word == "virtual_server":
-			c.Balances = append(c.Balances, virtualServer(b, groups))
+			c.Balances = append(c.Balances, virtualServer(b, groups)...)
 		case word == "virtual_server_group":
 		case strings.HasPrefix(word, "vrrp_") || word == "global_defs" || word == "track_file":
-			c.Notes = append(c.Notes, Note{b.line, b.text, "stays with keepalived"})
+			c.Notes = append(c.Notes, Note{Line: b.line, Text: b.text, Why: "stays with keepalived"})
 		default:
-			c.Notes = append(c.Notes, Note{b.line, b.text, "no equivalent"})
+			c.Notes = append(c.Notes, Note{Line: b.line, Text: b.text, Why: "no equivalent"})
 		}
 	}
 	return c, nil
@@ -106,9 +127,22 @@ type virtual struct {
 	sorry    *balance.Backend
 }
 
-func virtualServer(b *block, groups map[string]*block) *Balance {
+// leave says why a block has no equivalent.
+func (v *virtual) leave(b *block, format string, args ...any) {
+	b.readAll()
+	v.note(b.line, b.text, format, args...)
+}
+
+// cannot refuses the Balance because of a block.
+func (v *virtual) cannot(b *block, why string) {
+	b.readAll()
+	v.refuse(fmt.Sprintf("line %d: %s: %s", b.line, b.text, why))
+}
+
+func virtualServer(b *block, groups map[string]*block) []*Balance {
 	v := virtual{Balance: &Balance{Origin: fmt.Sprintf("%s, line %d", b.text, b.line)}, delay: time.Minute}
 	v.Kind = balance.Kind
+	b.word(0)
 	switch b.word(1) {
 	case "fwmark":
 		v.Name, v.Problem = nameOf("mark-"+b.word(2)), "it goes by a mark of the firewall: listen names addresses and ports"
@@ -122,8 +156,31 @@ func virtualServer(b *block, groups map[string]*block) *Balance {
 	for _, one := range b.inside {
 		v.read(one)
 	}
+	if one, words := b.firstUnread(); one != nil {
+		v.refuse(fmt.Sprintf("line %d: %s: not known in this place", one.line, strings.Join(words, " ")))
+	}
 	v.finish()
-	return v.Balance
+	return v.split()
+}
+
+// split returns a Balance for the addresses that have the same ports.
+func (v *virtual) split() (out []*Balance) {
+	if len(v.Listen) < 2 {
+		return []*Balance{v.Balance}
+	}
+	p := new(proxy)
+	for _, entry := range v.Listen {
+		host, port := splitAddress(entry)
+		p.binds = append(p.binds, bind{host, port})
+	}
+	for i, listen := range p.listen(nil) {
+		b := *v.Balance
+		if b.Listen = listen; i > 0 {
+			b.Notes = nil // are above
+		}
+		out = append(out, &b)
+	}
+	return out
 }
 
 // portOf returns the port of an entry of listen: none, or 0, is all of them.
@@ -144,8 +201,9 @@ func (v *virtual) group(g *block) {
 		return
 	}
 	for _, one := range g.inside {
+		one.unread() // by another virtual server
 		if one.word(0) == "fwmark" {
-			v.note(one.line, one.text, "listen names addresses and ports")
+			v.leave(one, "listen names addresses and ports")
 			continue
 		}
 		first, last, isRange := strings.Cut(one.word(0), "-")
@@ -163,49 +221,65 @@ func (v *virtual) group(g *block) {
 				start |= uint64(octets[len(octets)-2]) << 8
 			}
 			if n = int(end) - int(start) + 1; err != nil || n < 1 || n > maxExpanded {
-				v.note(one.line, one.text, "write the addresses out: at most %d of a range are", maxExpanded)
+				v.leave(one, "write the addresses out: at most %d of a range are", maxExpanded)
 				continue
 			}
 		}
 		if err != nil {
-			v.note(one.line, one.text, "is no address and port")
+			v.leave(one, "is no address and port")
 			continue
 		}
 		for range n {
 			v.Listen = append(v.Listen, join(a.String(), portOf(one.word(1))))
 			a = a.Next()
 		}
+		if words := one.unread(); len(words) > 0 {
+			v.refuse(fmt.Sprintf("line %d: %s: not known in this place", one.line, strings.Join(words, " ")))
+		}
 	}
 }
 
 // read reads a line or block of a virtual server.
 func (v *virtual) read(one *block) {
-	value := one.word(1)
 	switch one.word(0) {
-	case "delay_loop":
-		if d := seconds(value); d > 0 {
-			v.delay = d
+	case "protocol", "lb_algo", "lvs_sched", "lb_kind", "lvs_method", "delay_loop", "virtualhost", "real_server", "sorry_server":
+		if len(one.words) < 2 {
+			v.cannot(one, "has no value")
 		}
+	}
+	switch one.peek(0) {
+	case "delay_loop":
+		v.delay = v.seconds(one, time.Minute)
 	case "lb_algo", "lvs_sched":
-		v.scheduler(one.line, one.text, value, one.words)
+		v.scheduler(one.line, one.text, one.word(1), one.rest(2))
 	case "lb_kind", "lvs_method":
-		v.method(one.line, one.text, value)
+		v.method(one.line, one.text, one.word(1))
 	case "persistence_timeout":
-		v.affinity(seconds(value))
+		v.affinity(v.seconds(one, defaultPersistence))
 	case "protocol":
-		v.protocol = strings.ToLower(value)
+		v.protocol = strings.ToLower(one.word(1))
 	case "real_server":
 		v.server(one)
 	case "sorry_server":
-		v.sorry = &balance.Backend{Address: join(value, serverPort(one.word(2))), Backup: true}
+		v.sorry = &balance.Backend{Address: join(one.word(1), serverPort(one.word(2))), Backup: true}
 	case "virtualhost":
-		v.check.host = value
-	case "quorum", "quorum_up", "quorum_down", "hysteresis", "alpha", "omega", "ha_suspend":
-		v.note(one.line, one.text, "no equivalent: a backend with backup: true takes over when no other one is usable")
+		v.check.host = one.word(1)
+	case "quorum", "quorum_up", "quorum_down", "hysteresis", "alpha", "omega", "ha_suspend", "sorry_server_inhibit", "sorry_server_lvs_method":
+		v.leave(one, "no equivalent: a backend with backup: true takes over when no other one is usable")
+	case "persistence_granularity":
+		v.leave(one, "affinity goes by the address of the client, not by a mask")
+	case "ops":
+		v.cannot(one, onePacket)
+	case "retry", "delay_before_retry", "warmup", "connect_timeout", "ip_family", "notify_quorum_up", "smtp_alert":
+		v.leave(one, "no equivalent")
 	default:
-		v.note(one.line, one.text, "no equivalent")
+		v.cannot(one, "no equivalent")
 	}
 }
+
+// defaultPersistence is that of keepalived and of ipvsadm for a persistence without a number
+// (keepalived.conf(5); ipvsadm(8) has 300 s).
+const defaultPersistence = 6 * time.Minute
 
 // serverPort returns the port of a backend: none, or 0, is the port that clients use.
 func serverPort(text string) string {
@@ -222,80 +296,22 @@ func (v *virtual) server(b *block) {
 	for _, one := range b.inside {
 		switch word := one.word(0); {
 		case word == "weight":
-			weight, _ = strconv.Atoi(one.word(1))
-		case word == "inhibit_on_failure" || word == "delay_loop" || word == "notify_up" || word == "notify_down":
-			v.note(one.line, one.text, "no equivalent")
+			weight = v.number(one)
+		case word == "inhibit_on_failure" || word == "delay_loop" || word == "notify_up" || word == "notify_down" || word == "uthreshold" || word == "lthreshold" ||
+			word == "alpha" || word == "warmup" || word == "retry" || word == "delay_before_retry":
+			v.leave(one, "no equivalent")
 		case checkers[word] != nil:
 			v.checker(one)
 		case strings.HasSuffix(word, "_CHECK"):
-			v.note(one.line, one.text, "a check of type exec can do that: docs/health-checks.md")
+			v.cannot(one, "a check of type exec can do that: docs/health-checks.md")
+		case word == "virtualhost":
+			v.check.host = one.word(1)
 		default:
-			v.note(one.line, one.text, "no equivalent")
+			v.cannot(one, "no equivalent")
 		}
 	}
 	v.Backends = append(v.Backends, s)
 	v.shares = append(v.shares, weight)
-}
-
-// checkers fill in what a block of a check says.
-var checkers = map[string]func(c *check, one *block) bool{
-	"TCP_CHECK": func(*check, *block) bool { return false },
-	"HTTP_GET":  httpCheck,
-	"SSL_GET":   httpCheck,
-	"DNS_CHECK": func(c *check, one *block) bool {
-		switch one.word(0) {
-		case "name":
-			c.target = one.word(1)
-		case "type":
-			c.query = one.word(1)
-		default:
-			return false
-		}
-		return true
-	},
-}
-
-func httpCheck(c *check, one *block) bool {
-	if one.word(0) != "url" {
-		return false
-	}
-	for _, line := range one.inside {
-		switch line.word(0) {
-		case "path":
-			c.target = line.word(1)
-		case "status_code":
-			c.status = line.word(1)
-		case "virtualhost":
-			c.host = line.word(1)
-		}
-	}
-	return true
-}
-
-// checker reads the check of a server. The first one counts, since a Balance has one.
-func (v *virtual) checker(b *block) {
-	c := check{kind: map[string]string{"HTTP_GET": "http", "SSL_GET": "http", "DNS_CHECK": "dns"}[b.word(0)], tls: b.word(0) == "SSL_GET", host: v.check.host}
-	for _, one := range b.inside {
-		value := one.word(1)
-		switch word := one.word(0); {
-		case checkers[b.word(0)](&c, one):
-		case word == "connect_port":
-			c.port, _ = strconv.Atoi(value)
-		case word == "connect_timeout":
-			c.timeout = seconds(value)
-		case word == "retry" || word == "nb_get_retry":
-			if n, _ := strconv.Atoi(value); n > 0 {
-				c.fall = n + 1 // the first one is no retry
-			}
-		default:
-			v.note(one.line, one.text, "no equivalent")
-		}
-	}
-	if v.checked++; v.checked == 1 {
-		v.check = c
-	} else if c != v.check {
-		v.note(b.line, b.text, "a Balance has one check: this is another one than that of the first server")
-	}
 }
 
 // finish adds what depends on several lines.
@@ -316,16 +332,34 @@ func (v *virtual) finish() {
 	}
 }
 
-func seconds(text string) time.Duration {
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || n < 0 || n > 1e6 {
-		return 0
+// seconds reads the time of a line; without a number it is the default.
+func (v *virtual) seconds(b *block, standard time.Duration) time.Duration {
+	if len(b.words) < 2 {
+		return standard
+	}
+	n, err := strconv.ParseFloat(b.word(1), 64)
+	if err != nil || n < 0 || n > 1e9 {
+		v.cannot(b, "is no time in seconds")
+		return standard
 	}
 	return time.Duration(n * float64(time.Second))
 }
 
+// number reads the number of a line.
+func (v *virtual) number(b *block) int {
+	n, err := strconv.ParseInt(b.word(1), 10, 32)
+	if err != nil || n < 0 {
+		v.cannot(b, "is no number")
+	}
+	return int(max(n, 0))
+}
+
 // affinity sets the time of persistent connections.
 func (b *Balance) affinity(d time.Duration) {
+	if d > maxAffinity {
+		b.note(0, "", "affinity lasts 24h, the longest time there is, not %s", d)
+		d = maxAffinity
+	}
 	if d > 0 {
 		b.Affinity = &metav1.Duration{Duration: d}
 	}

@@ -65,6 +65,11 @@ func (c *Config) write(name string) (string, []place) {
 	var out strings.Builder
 	var places []place
 	comment(&out, "Balances of "+name+". Lines without an equivalent are comments, with their number in it.")
+	for _, b := range c.Balances {
+		if b.Problem != "" {
+			comment(&out, "Not used: "+b.Origin+": "+b.Problem)
+		}
+	}
 	writeNotes(&out, c.Notes)
 	texts := make([]string, len(c.Balances))
 	for i, b := range c.Balances {
@@ -97,13 +102,19 @@ func (c *Config) write(name string) (string, []place) {
 	return out.String(), places
 }
 
+// writeNotes writes remarks: first how connections or checks differ.
 func writeNotes(out *strings.Builder, notes []Note) {
-	for _, n := range notes {
-		switch {
-		case n.Text == "":
-			comment(out, n.Why)
-		default:
-			comment(out, fmt.Sprintf("%d: %s  (%s)", n.Line, n.Text, n.Why))
+	for _, differs := range []bool{true, false} {
+		for _, n := range notes {
+			switch {
+			case n.Differs != differs:
+			case n.Text == "":
+				comment(out, "Differs: "+n.Why)
+			case n.Differs:
+				comment(out, fmt.Sprintf("Differs: %d: %s  (%s)", n.Line, n.Text, n.Why))
+			default:
+				comment(out, fmt.Sprintf("%d: %s  (%s)", n.Line, n.Text, n.Why))
+			}
 		}
 	}
 }

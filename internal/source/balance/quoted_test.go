@@ -1,0 +1,32 @@
+package balance
+
+import (
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// FuzzQuoted: a quoted text reads back equal, alone, and inside brackets and braces.
+func FuzzQuoted(f *testing.F) {
+	for _, text := range []string{"", "/x?y=1", "?", "a?", "*a", "&a", "!t", "| x", "> x", "%a", "@a", "`a", "a: b", "a #b", "a:", "- a", "~", "null", "yes", "1e3", "0x1", "[", "{", "'", `"`, " a ", "a\r\nb", "é"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if again, err := flow(text); err != nil || again == "" {
+			return // YAML has no such text
+		}
+		var got struct {
+			A []string
+			B map[string]string
+			C string
+		}
+		q := Quoted(text)
+		file := "a: [" + q + "]\nb: {x: " + q + "}\nc: " + q + "\n"
+		if err := yaml.Unmarshal([]byte(file), &got); err != nil {
+			t.Fatalf("%q: %v in %s", text, err, file)
+		}
+		if got.A[0] != text || got.B["x"] != text || got.C != text {
+			t.Errorf("%q reads back as %q in %s", text, got, file)
+		}
+	})
+}

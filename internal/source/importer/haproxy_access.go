@@ -1,0 +1,161 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+)
+
+// addressList is an acl: a list of client addresses.
+type addressList struct {
+	addresses []string
+	unknown   bool // a line of it compares something else, or reads a file
+}
+
+// readACL keeps the lists of client addresses.
+func (p *proxy) readACL(s *statement) {
+	if p.acls == nil {
+		p.acls = make(map[string]*addressList)
+	}
+	list := p.acls[s.peek(1)]
+	if list == nil {
+		list = new(addressList)
+		p.acls[s.peek(1)] = list
+	}
+	values := s.rest(3)
+	if s.word(1) == "" || s.word(2) != "src" || !areAddresses(values) {
+		list.unknown = true
+		p.note(s, "%s", withoutEquivalent["acl"])
+		return
+	}
+	list.addresses = append(list.addresses, values...)
+}
+
+// areAddresses reports whether values of an acl are addresses, and not flags or files.
+func areAddresses(values []string) bool {
+	return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool {
+		return strings.HasPrefix(v, "-") || v == "{" || v == "}" || v == "||"
+	})
+}
+
+// request is a tcp-request line that accepts or rejects connections.
+type request struct {
+	line    int
+	layer   string // connection, session or content
+	accepts bool
+	always  bool
+	negated bool // clients that are not in the list
+	list    []string
+	unknown bool // the condition is not about the addresses of clients
+}
+
+// readRequest reads which clients are rejected, in one of three sets of rules.
+func (p *proxy) readRequest(s *statement) {
+	r := request{line: s.line, layer: s.word(1)}
+	switch action := s.word(2); {
+	case r.layer == "inspect-delay":
+		s.rest(2)
+		p.note(s, "connections have no content: nothing waits for it")
+		return
+	case action == "accept":
+		r.accepts = true
+	case action == "reject":
+	case action == "silent-drop":
+		p.changed(s, "denied clients get an answer: the connection is refused, not dropped")
+	case strings.HasPrefix(action, "track-sc"):
+		s.rest(2)
+		p.note(s, "no equivalent: limits.rate and limits.perClient limit connections")
+		return
+	default:
+		s.rest(2)
+		p.refuse("line %d: tcp-request %s %s has no equivalent", s.line, r.layer, action)
+		return
+	}
+	p.condition(s.rest(3), &r)
+	p.requests = append(p.requests, r)
+}
+
+// condition reads a condition: terms that have to be true together, or (with || or or)
+// one of them.
+func (p *proxy) condition(words []string, r *request) {
+	if len(words) == 0 {
+		r.always = true
+		return
+	}
+	turned := words[0] == "unless"
+	if !turned && words[0] != "if" || len(words) == 1 {
+		r.unknown = true
+		return
+	}
+	negated, terms, either := false, 0, false
+	for rest := words[1:]; len(rest) > 0; {
+		word := rest[0]
+		if rest = rest[1:]; word == "||" || word == "or" {
+			either = true
+			continue
+		}
+		not := false
+		for strings.HasPrefix(word, "!") {
+			not, word = !not, word[1:]
+			if word == "" && len(rest) > 0 {
+				word, rest = rest[0], rest[1:]
+			}
+		}
+		list := p.acls[word]
+		if word == "{" {
+			end := slices.Index(rest, "}")
+			list = nil
+			if end > 1 && rest[0] == "src" && areAddresses(rest[1:end]) {
+				list = &addressList{addresses: rest[1:end]}
+			}
+			rest = rest[max(end+1, 0):]
+		}
+		if list == nil || list.unknown || terms > 0 && negated != not {
+			r.unknown = true
+			return
+		}
+		negated = not
+		terms++
+		r.list = append(r.list[:len(r.list):len(r.list)], list.addresses...)
+	}
+	// "a and b" is no list, and neither is "not a or not b".
+	r.unknown = terms == 0 || terms > 1 && either == negated
+	r.negated = negated != turned
+}
+
+// accessOf turns the rules of layers, each a set of its own, into clients and deny. What these
+// two cannot say refuses the Balance, because it would serve more clients.
+func (p *proxy) accessOf(layers ...string) {
+	for _, layer := range layers {
+		p.accessOfLayer(layer)
+	}
+	p.requests = nil
+}
+
+func (p *proxy) accessOfLayer(layer string) {
+	var accepted []string
+	accepts, unknown, closed := false, false, false
+	for _, r := range p.requests {
+		switch {
+		case r.layer != layer:
+		case r.accepts && r.always || closed:
+			return
+		case r.accepts:
+			accepts, unknown = true, unknown || r.unknown || r.negated
+			accepted = append(accepted, r.list...)
+		case r.unknown || unknown:
+			p.refuse("line %d: not all clients that it rejects are a list of addresses: clients and deny are lists", r.line)
+		case r.always && !accepts:
+			p.refuse("line %d: it rejects all clients", r.line)
+		case r.always || r.negated:
+			if p.clients != nil {
+				p.refuse("line %d: a Balance has one list of allowed clients", r.line)
+			}
+			p.clients = append(accepted[:len(accepted):len(accepted)], r.list...)
+			closed = r.always
+		case accepts:
+			p.refuse("line %d: an accept before it takes some clients out: write clients and deny by hand", r.line)
+		default:
+			p.deny = append(p.deny, r.list...)
+		}
+	}
+}

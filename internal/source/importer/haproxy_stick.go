@@ -1,0 +1,79 @@
+package importer
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// maxAffinity is the longest one of a Balance.
+const maxAffinity = 24 * time.Hour
+
+// readTable reads the time of a stick table. Without one, an entry stays.
+func (p *proxy) readTable(s *statement) {
+	p.stick, p.one = 0, false
+	for i := 1; i < len(s.words); i += 2 {
+		switch value := s.word(i + 1); s.word(i) {
+		case "type":
+			if value != "ip" && value != "ipv6" {
+				p.note(s, "affinity goes by the address of the client")
+			}
+		case "size":
+			p.one = value == "1"
+			if strings.Trim(value, "0123456789") != "" && !strings.Contains("kmg", value[len(value)-1:]) || value == "" {
+				p.refuse("line %d: %q is no size", s.line, value)
+			}
+		case "expire":
+			p.stick = p.duration(s, i+1)
+		case "nopurge":
+			i-- // has no value
+		case "peers", "store", "srvkey", "write-to":
+			p.note(s, "no equivalent of %s", s.word(i))
+		default:
+			p.refuse("line %d: %s: not known in this place", s.line, s.word(i))
+		}
+	}
+}
+
+func (p *proxy) readStick(s *statement) {
+	rest := s.rest(3)
+	switch what := s.word(2); {
+	case len(rest) > 0:
+		p.refuse("line %d: stick on %s %s: affinity has no table and no condition", s.line, what, strings.Join(rest, " "))
+	case what == "src":
+		p.sticks = true
+	case what == "dst" && p.one:
+		p.sticks = false
+	default:
+		p.one = false
+		p.refuse("line %d: stick on %s: affinity goes by the address of the client, so clients would not stay together", s.line, what)
+	}
+	p.stuck = true
+}
+
+// finish replaces what several lines say together.
+func (p *proxy) finish() {
+	p.joinSteps()
+	switch {
+	case p.one && p.stuck:
+		if p.sticks {
+			p.refuse("a stick table of one entry keeps one client: write affinity, or priorities of the servers")
+		}
+		for i := range p.servers {
+			p.servers[i].backup = i > 0
+		}
+		p.allBackups = false
+		p.differ("all connections go to the first server that passes its check, by priority, and return to an earlier one when it is back")
+	case p.sticks && (p.stick == 0 || p.stick > maxAffinity):
+		p.differ("affinity lasts 24h, the longest time there is")
+		p.stick = maxAffinity
+	}
+	if p.check.timeout > 0 {
+		for _, v := range p.servers {
+			if limit := cmp.Or(v.check.interval, defaultInterval); v.checked && p.check.timeout > limit {
+				p.differ("a check waits for its interval at most, here %s", limit)
+				break
+			}
+		}
+	}
+}
