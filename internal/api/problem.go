@@ -35,6 +35,7 @@ const (
 	RelayPort             = "RelayPort"          // connections to Balances cannot be relayed
 	RelayFull             = "RelayFull"          // a limit of relayed connections is reached
 	NotAnnounced          = "NotAnnounced"       // an address of a Balance
+	AddressInUse          = "AddressInUse"       // of a Balance, by another machine
 	NotObserved           = "NotObserved"        // refused connections
 	NoFastPath            = "NoFastPath"         // connections stay with the rules
 	NoEndpoints           = "NoEndpoints"        // connections are rejected
@@ -84,6 +85,7 @@ var classes = []struct{ reason, text string }{
 	{RelayPort, "connections to Balances with relay are refused"},
 	{RelayFull, "relayed connections end for new ones: those of the client with the most"},
 	{NotAnnounced, "addresses of Balances with announce are not where they should be: clients may get no answer; nftproxy tries again every 2 seconds"},
+	{AddressInUse, "another machine has addresses of Balances with announce: end it there, or here"},
 	{NotObserved, "connections are not observed as --observe asks; the rules are not affected"},
 	{NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},
 	{InputWarning, "the source has objects that do not work as written"},

@@ -107,8 +107,8 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfMachine(api.LocalhostPort, text))
 		}
 	}
-	for _, text := range w.vitals.Problems() {
-		out = append(out, report.OfMachine(api.NotAnnounced, text))
+	for _, p := range w.vitals.Problems() {
+		out = append(out, report.OfMachine(p.Reason, p.Message))
 	}
 	if w.relay != nil {
 		for _, text := range w.relay.Problems() {

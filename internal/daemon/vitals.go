@@ -22,21 +22,13 @@ func (w *work) newVitals() *vitals.Actor {
 	}
 	own := &w.Config.Own
 	return vitals.New(vitals.Config{
-		Directory: own.HealthDirectory, Program: own.OnChange, Assess: w.vital, Links: links{}, Log: w.Log,
+		Directory: own.HealthDirectory, Program: own.OnChange, Assess: w.vital, Log: w.Log,
+		Links: host.Neighbourhood{Log: w.Log}, Record: vitals.RecordIn(w.RuntimeDirectory),
 		Run: func(ctx context.Context, program string, env []string) error {
 			return checker.RunProgram(ctx, []string{program}, env)
 		},
 	})
 }
-
-// links are the interfaces of this machine.
-type links struct{}
-
-// Announce implements [vitals.Links].
-func (links) Announce(link string, a netip.Addr) (bool, error) { return host.Announce(link, a) }
-
-// Withdraw implements [vitals.Links].
-func (links) Withdraw(link string, a netip.Addr) (bool, error) { return host.Withdraw(link, a) }
 
 // followVitals notes the Balances that a sync changes. All of them are new in the first one.
 func (w *work) followVitals(s *agent.Sync) {
@@ -53,15 +45,20 @@ func (w *work) followVitals(s *agent.Sync) {
 		}
 		return true
 	}
+	request := w.vitals.Synced
 	if !w.assessed {
 		w.assessed = true
+		request = w.vitals.Begin
 		w.agent.Routes(note)
 	}
 	for i := range s.Routes {
 		note(s.Routes[i].Old)
 		note(s.Routes[i].New)
 	}
-	w.vitals.Synced(slices.Collect(maps.Keys(found))...)
+	request(slices.Collect(maps.Keys(found))...)
+	if s.Compared {
+		w.vitals.Compare()
+	}
 }
 
 // isVital reports whether something is to be done about the state of a Service.
@@ -108,9 +105,9 @@ func (w *work) relayChanged(names ...model.ServiceName) {
 	}
 }
 
-// serving answers whether a Balance has a usable server, for /healthz/NAMESPACE/NAME; known is false
+// serving answers whether a Balance has a usable server, and its announced addresses are on the machine, for /healthz/NAMESPACE/NAME; known is false
 // if there is none of this name.
 func (w *work) serving(name model.ServiceName) (usable, known bool) {
 	s, known := w.assess(name)
-	return s.Usable > 0 && !w.agent.State().LastSync.IsZero(), known
+	return s.Usable > 0 && !w.agent.State().LastSync.IsZero() && !w.vitals.Lacks(s), known
 }

@@ -3,58 +3,29 @@ package host
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Announce adds an address to an interface, unless that has it, and tells its network: with a
-// gratuitous ARP (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). added
-// reports that the interface did not have the address. The announcement needs CAP_NET_RAW: without it,
-// the error is about that alone, and the address is there.
-func Announce(link string, a netip.Addr) (added bool, err error) {
-	l, err := netlink.LinkByName(link)
-	if err != nil {
-		return false, fmt.Errorf("find interface %s: %w", link, err)
-	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
-	if a.Is6() {
-		addr.Flags = unix.IFA_F_NODAD // another machine may have it until it sees the announcement
-	}
-	switch err := netlink.AddrAdd(l, addr); {
-	case errors.Is(err, unix.EEXIST):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("add %s to %s: %w", a, link, err)
-	}
-	if mac := l.Attrs().HardwareAddr; len(mac) == 6 {
-		if err := send(l.Attrs().Index, frame(mac, a)); err != nil {
-			return true, fmt.Errorf("announce %s on %s: %w", a, link, err)
-		}
-	}
-	return true, nil
-}
+// macLength is the length of addresses of Ethernet.
+const macLength = 6
 
-// Withdraw removes an address from an interface; removed reports that it was there.
-func Withdraw(link string, a netip.Addr) (removed bool, err error) {
-	l, err := netlink.LinkByName(link)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return false, nil
+// Announce tells the neighbours on an interface that this machine has an address: with a gratuitous
+// ARP (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). It needs CAP_NET_RAW.
+func Announce(link string, a netip.Addr) error { return tell(link, a, frame) }
+
+// ProbeAddress asks the neighbours on an interface whether one of them has an IPv4 address (RFC 5227,
+// 2.1.1). [ListenForClaims] has their answers. It needs CAP_NET_RAW.
+func ProbeAddress(link string, a netip.Addr) error { return tell(link, a, arpProbe) }
+
+func tell(link string, a netip.Addr, frame func(net.HardwareAddr, netip.Addr) []byte) error {
+	l, err := net.InterfaceByName(link)
+	if err == nil {
+		err = send(l.Index, frame(l.HardwareAddr, a))
 	}
-	if err != nil {
-		return false, fmt.Errorf("find interface %s: %w", link, err)
-	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
-	switch err := netlink.AddrDel(l, addr); {
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("remove %s from %s: %w", a, link, err)
-	}
-	return true, nil
+	return err
 }
 
 // send sends a frame.
@@ -63,7 +34,7 @@ func send(index int, frame []byte) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: 6})
+	err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: macLength})
 	return errors.Join(err, unix.Close(fd))
 }
 
@@ -76,13 +47,20 @@ func frame(mac net.HardwareAddr, a netip.Addr) []byte {
 }
 
 // arp returns a request of an address for itself, which all neighbours learn from.
-func arp(mac net.HardwareAddr, a netip.Addr) []byte {
+func arp(mac net.HardwareAddr, a netip.Addr) []byte { return arpRequest(mac, a.AsSlice(), a) }
+
+// arpProbe returns a request that names no sender, so that neighbours learn nothing from it.
+func arpProbe(mac net.HardwareAddr, a netip.Addr) []byte {
+	return arpRequest(mac, make([]byte, net.IPv4len), a)
+}
+
+func arpRequest(mac net.HardwareAddr, sender []byte, target netip.Addr) []byte {
 	b := ethernet(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac, unix.ETH_P_ARP)
 	b = binary.BigEndian.AppendUint16(b, 1) // Ethernet
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
-	b = append(b, 6, 4, 0, 1) // lengths; request
-	b = append(append(b, mac...), a.AsSlice()...)
-	return append(append(b, 0, 0, 0, 0, 0, 0), a.AsSlice()...)
+	b = append(b, macLength, net.IPv4len, 0, 1) // lengths; request
+	b = append(append(b, mac...), sender...)
+	return append(append(b, 0, 0, 0, 0, 0, 0), target.AsSlice()...)
 }
 
 // advertisement returns a neighbour advertisement to all nodes that overrides what they know.

@@ -1,139 +1,237 @@
 package vitals
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Links puts addresses on interfaces, and announces them there. The methods report whether something
-// has changed.
+// Links are the interfaces of this machine.
 type Links interface {
-	Announce(link string, a netip.Addr) (bool, error)
-	Withdraw(link string, a netip.Addr) (bool, error)
+	List() (map[place]host.LinkAddress, map[string]host.Link, error)
+	Add(index int, a netip.Addr) error
+	Remove(index int, a netip.Addr) error
+	Announce(link string, a netip.Addr) error // to the neighbours, once
+	Probe(link string, a netip.Addr) error    // asks them for an IPv4 address, once
+	// Listen calls claimed when a neighbour claims an address, until it calls ended.
+	Listen(ctx context.Context, link string, claimed func(host.Claim), ended func()) error
+	// Follow calls changed after each change of an address or interface, until ctx ends.
+	Follow(ctx context.Context, changed func())
 }
 
 // place is an address on an interface.
-type place struct {
-	link    string
-	address netip.Addr
+type place = model.InterfaceAddress
+
+// keeper keeps addresses on interfaces while a Balance that asks for it has a usable server. Run calls
+// its methods, except those that say otherwise.
+type keeper struct {
+	links  Links
+	record record
+	log    *slog.Logger
+	ctx    context.Context // of Run
+
+	begun     bool // all Balances are known
+	following bool
+	asked     map[place]map[model.ServiceName]bool // Balances, and whether a server of them is usable
+	changed   chan struct{}                        // something is to be compared
+
+	mu        sync.Mutex // guards what follows
+	of        map[model.ServiceName][]place
+	states    map[place]*state
+	claims    []claim
+	listening map[string]bool
+	up        map[string]bool // as listed last
+	again     time.Time       // after a failure that concerns no place alone
+	failure   string          // the same
 }
 
-// addresses are on interfaces while a Balance that asks for it has a usable server.
-type addresses struct {
-	asked  map[place]map[model.ServiceName]bool // Balances, and whether a server of them is usable
-	of     map[model.ServiceName][]place
-	is     map[place]bool   // as it was done last
-	failed map[place]string // errors, logged once; Run writes them, under Actor.mu
+// state is what is known about a place that is asked for, or that has to be given up.
+type state struct {
+	there     bool      // on the machine, and usable
+	probes    int       // since it is wanted and not there
+	announced int       // since it is there, or its interface came up
+	due       time.Time // when something is to be done
+	failure   string
+	claimed   string    // another machine has it: its MAC
+	until     time.Time // when a claim of a place that is there ends
 }
 
-func newAddresses() addresses {
-	return addresses{
+type claim struct {
+	link string
+	host.Claim
+}
+
+const (
+	// retryPause is the pause before what failed is tried again.
+	retryPause = 2 * time.Second
+	// probes are sent before an IPv4 address is added, probePause apart: RFC 5227 (1.1) waits up to 7 s.
+	probes     = 3
+	probePause = 250 * time.Millisecond
+	// usedPause is the pause before an address that another machine has is tried again.
+	usedPause = 5 * time.Second
+	// announcements follow each other after burstPause, because one may be lost, then after refreshPause.
+	announcements = 5
+	burstPause    = 2 * time.Second
+	refreshPause  = time.Minute
+	// claimTime is how long a claim of another machine is a problem: it answers each announcement.
+	claimTime = 2 * refreshPause
+)
+
+func newKeeper(c *Config) *keeper {
+	return &keeper{
+		links: c.Links, record: record{path: c.Record}, log: c.Log, changed: make(chan struct{}, 1),
 		asked: make(map[place]map[model.ServiceName]bool), of: make(map[model.ServiceName][]place),
-		is: make(map[place]bool), failed: make(map[place]string),
+		states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
 	}
 }
 
-// retryPause is the pause before an interface that was not usable is tried again.
-const retryPause = 2 * time.Second
+// begin notes that all Balances are known: addresses that none of them wants are removed from now on.
+func (k *keeper) begin() {
+	k.begun = true
+	k.compare()
+}
 
-// hold puts the addresses of a Balance where they belong in its state. Without a link, it has none.
-func (a *Actor) hold(name model.ServiceName, s State) {
+// hold notes which addresses a Balance asks for, and whether one of its servers is usable.
+func (k *keeper) hold(name model.ServiceName, s State) {
 	var now []place
 	if s.Link != "" {
 		for _, address := range s.Addresses {
-			now = append(now, place{s.Link, address})
+			now = append(now, place{Interface: s.Link, Address: address})
 		}
 	}
-	before := a.addresses.of[name]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.of[name]
 	if len(now)+len(before) == 0 {
 		return
 	}
-	a.addresses.of[name] = now
+	k.of[name] = now
 	for _, p := range before {
-		if !slices.Contains(now, p) {
-			delete(a.addresses.asked[p], name)
-			a.settle(p)
+		if delete(k.asked[p], name); len(k.asked[p]) == 0 {
+			delete(k.asked, p)
 		}
+		k.stateOf(p)
 	}
 	for _, p := range now {
-		if a.addresses.asked[p] == nil {
-			a.addresses.asked[p] = make(map[model.ServiceName]bool)
+		if k.asked[p] == nil {
+			k.asked[p] = make(map[model.ServiceName]bool)
 		}
-		a.addresses.asked[p][name] = s.serves()
-		a.settle(p)
+		k.asked[p][name] = s.serves()
+		k.stateOf(p)
 	}
 	if len(now) == 0 {
-		delete(a.addresses.of, name)
+		delete(k.of, name)
+	}
+	k.compare()
+}
+
+// stateOf returns the state of a place. The caller holds mu.
+func (k *keeper) stateOf(p place) *state {
+	if k.states[p] == nil {
+		k.states[p] = new(state)
+	}
+	return k.states[p]
+}
+
+// wants reports whether a Balance wants an address now.
+func (k *keeper) wants(p place) bool {
+	for _, usable := range k.asked[p] {
+		if usable {
+			return true
+		}
+	}
+	return false
+}
+
+// compare has the addresses compared. It is safe for concurrent use.
+func (k *keeper) compare() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
 	}
 }
 
-// settle makes an interface have an address, or not.
-func (a *Actor) settle(p place) {
-	want := false
-	for _, usable := range a.addresses.asked[p] {
-		want = want || usable
-	}
-	if is, known := a.addresses.is[p]; known && is == want {
-		a.note(p, "")
+// note notes what a neighbour on an interface says. It is safe for concurrent use.
+func (k *keeper) note(link string, c host.Claim) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.states[place{Interface: link, Address: c.Address}] == nil || len(k.claims) >= maxClaims {
 		return
 	}
-	if !a.move(p, want) {
-		return // it is tried again
-	}
-	a.note(p, "")
-	a.addresses.is[p] = want
-	if len(a.addresses.asked[p]) == 0 {
-		delete(a.addresses.asked, p)
-		delete(a.addresses.is, p)
-	}
+	k.claims = append(k.claims, claim{link, c})
+	k.compare()
 }
 
-// move puts an address on an interface, or takes it away, and reports whether it is there or not, as
-// wanted.
-func (a *Actor) move(p place, want bool) bool {
-	do, what := a.Links.Withdraw, "an address is withdrawn"
-	if want {
-		do, what = a.Links.Announce, "an address is announced"
+// maxClaims bounds the claims that have not been looked at: a neighbour can send any number.
+const maxClaims = 64
+
+// next returns the time until something is due; negative: nothing is.
+func (k *keeper) next(now time.Time) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var first time.Time
+	for _, s := range k.states {
+		first = earlier(first, s.due)
 	}
-	changed, err := do(p.link, p.address)
-	if changed {
-		a.Log.Info(what, "address", p.address, "interface", p.link)
+	if first = earlier(first, k.again); first.IsZero() {
+		return -1
 	}
-	if err == nil {
-		return true
-	}
-	if text := err.Error(); a.addresses.failed[p] != text {
-		a.note(p, text)
-		a.Log.Error("an address of a Balance cannot be announced or withdrawn", "error", err)
-	}
-	return changed
+	return max(0, first.Sub(now))
 }
 
-// note notes an error; empty: there is none any more.
-func (a *Actor) note(p place, text string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if text == "" {
-		delete(a.addresses.failed, p)
-	} else {
-		a.addresses.failed[p] = text
+// earlier returns the earlier of two times; zero ones do not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
+	return a
 }
 
-// Problems says which addresses are not where they should be, and why.
-func (a *Actor) Problems() (out []string) {
-	if a == nil {
-		return nil
+// lacks reports whether an address that a Balance asks for is not on the machine. It is safe for
+// concurrent use.
+func (k *keeper) lacks(s State) bool {
+	if s.Link == "" {
+		return false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for p, text := range a.addresses.failed {
-		out = append(out, fmt.Sprintf("%s on interface %s: %s", p.address, p.link, text))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(s.Addresses, func(a netip.Addr) bool {
+		is := k.states[place{Interface: s.Link, Address: a}]
+		return is == nil || !is.there
+	})
+}
+
+// problems says which addresses are not where they should be, and why. It is safe for concurrent use.
+func (k *keeper) problems() (out []api.Problem) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	add := func(reason, text string) { out = append(out, api.Problem{Reason: reason, Message: text}) }
+	if k.failure != "" {
+		add(api.NotAnnounced, k.failure)
 	}
-	slices.Sort(out)
+	for p, s := range k.states {
+		at := fmt.Sprintf("%s on interface %s", p.Address, p.Interface)
+		if s.failure != "" {
+			add(api.NotAnnounced, at+": "+s.failure)
+		}
+		switch {
+		case s.claimed != "" && s.there:
+			add(api.AddressInUse, fmt.Sprintf("%s: another machine claims it (%s): clients reach one or the other", at, s.claimed))
+		case s.claimed != "":
+			add(api.AddressInUse, fmt.Sprintf("%s: not added, because another machine has it (%s)", at, s.claimed))
+		}
+	}
+	slices.SortFunc(out, func(a, b api.Problem) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+	})
 	return out
 }

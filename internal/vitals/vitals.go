@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -43,8 +44,10 @@ type Config struct {
 	Assess func(model.ServiceName) (State, bool)
 	// Run runs a program with these variables; its error says why it failed.
 	Run   func(ctx context.Context, program string, env []string) error
-	Links Links
-	Log   *slog.Logger
+	Links Links // nil: no addresses are kept
+	// Record is the file of the addresses that were added; empty: there is none.
+	Record string
+	Log    *slog.Logger
 }
 
 // Actor acts on states. Its methods are safe for concurrent use.
@@ -55,10 +58,11 @@ type Actor struct {
 	mu      sync.Mutex
 	pending map[model.ServiceName]struct{}
 	synced  map[model.ServiceName]struct{} // pending ones that the rules have
+	begun   bool                           // all Balances have been noted
 
 	// The following are of Run.
 	known     map[model.ServiceName]bool // whether a server is usable
-	addresses addresses
+	addresses *keeper
 	unwritten map[model.ServiceName]string // errors of files, logged once
 	pause     <-chan time.Time             // until what has failed is tried again
 	programs  sync.WaitGroup
@@ -74,7 +78,7 @@ type told struct{ usable, servers int }
 // New returns an actor.
 func New(c Config) *Actor {
 	return &Actor{
-		Config: c, wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), addresses: newAddresses(),
+		Config: c, wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), addresses: newKeeper(&c),
 		known: make(map[model.ServiceName]bool), slots: make(chan struct{}, budget.ChangePrograms), wants: make(map[model.ServiceName]told),
 	}
 }
@@ -91,14 +95,25 @@ func (a *Actor) Note(names ...model.ServiceName) {
 	}
 }
 
+// Begin is Synced for all Balances that there are at the start.
+func (a *Actor) Begin(names ...model.ServiceName) {
+	a.Note(names...)
+	a.request(true)
+}
+
 // Synced requests to act on the Services that were noted so far, and on others.
 func (a *Actor) Synced(names ...model.ServiceName) {
 	a.Note(names...)
+	a.request(false)
+}
+
+func (a *Actor) request(begin bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.pending) == 0 {
+	if len(a.pending) == 0 && !begin {
 		return
 	}
+	a.begun = a.begun || begin
 	if a.synced == nil {
 		a.synced = a.pending
 	} else {
@@ -111,13 +126,21 @@ func (a *Actor) Synced(names ...model.ServiceName) {
 	}
 }
 
+// Compare has the addresses on interfaces compared with those that Balances want.
+func (a *Actor) Compare() { a.addresses.compare() }
+
 // Run acts until ctx ends. It kills the programs that still run.
 func (a *Actor) Run(ctx context.Context) {
 	defer a.programs.Wait()
+	a.addresses.ctx = ctx
 	if err := a.prepare(); err != nil {
 		a.Log.Error("files about Balances cannot be written", "directory", a.Directory, "error", err)
 	}
-	for first := true; ; first = false {
+	for swept := false; ; {
+		var due <-chan time.Time
+		if wait := a.addresses.next(time.Now()); wait >= 0 {
+			due = time.After(wait)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -125,25 +148,40 @@ func (a *Actor) Run(ctx context.Context) {
 		case <-a.again():
 			a.retry()
 			continue
+		case <-a.addresses.changed:
+			a.addresses.step(time.Now())
+			continue
+		case <-due:
+			a.addresses.step(time.Now())
+			continue
 		}
-		a.mu.Lock()
-		names := a.synced
-		a.synced = nil
-		a.mu.Unlock()
-		for name := range names {
-			a.act(ctx, name)
-		}
-		if first {
+		begun := a.actOnSynced(ctx)
+		if begun && !swept {
+			swept = true
 			a.sweep()
+			a.addresses.begin()
 		}
 	}
+}
+
+// actOnSynced acts on the Balances that syncs have changed, and reports whether these were all of them
+// once.
+func (a *Actor) actOnSynced(ctx context.Context) (begun bool) {
+	a.mu.Lock()
+	names := a.synced
+	a.synced, begun = nil, a.begun
+	a.mu.Unlock()
+	for name := range names {
+		a.act(ctx, name)
+	}
+	return begun
 }
 
 // again returns a channel that has a value after a pause, if something has failed. Syncs that come
 // in between do not make the pause longer.
 func (a *Actor) again() <-chan time.Time {
 	switch {
-	case len(a.addresses.failed)+len(a.unwritten) == 0:
+	case len(a.unwritten) == 0:
 		a.pause = nil
 	case a.pause == nil:
 		a.pause = time.After(retryPause)
@@ -154,9 +192,6 @@ func (a *Actor) again() <-chan time.Time {
 // retry tries what has failed again.
 func (a *Actor) retry() {
 	a.pause = nil
-	for p := range a.addresses.failed {
-		a.settle(p)
-	}
 	for name := range a.unwritten {
 		a.record(name)
 	}
@@ -165,7 +200,7 @@ func (a *Actor) retry() {
 // act acts on the state of one Balance.
 func (a *Actor) act(ctx context.Context, name model.ServiceName) {
 	state, exists := a.Assess(name)
-	a.hold(name, state)
+	a.addresses.hold(name, state)
 	before, known := a.known[name]
 	switch {
 	case !exists && !known:
@@ -331,4 +366,15 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 	default:
 		a.Log.Info("the program for a change of a Balance ran", "object", name.BalanceObject().String(), "state", state)
 	}
+}
+
+// Lacks reports whether an address that a Balance asks for is not on this machine.
+func (a *Actor) Lacks(s State) bool { return a != nil && a.addresses.lacks(s) }
+
+// Problems says which addresses are not where they should be, and why.
+func (a *Actor) Problems() []api.Problem {
+	if a == nil {
+		return nil
+	}
+	return a.addresses.problems()
 }

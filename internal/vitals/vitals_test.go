@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,7 +117,7 @@ func testActor(t *testing.T) {
 	if len(l.runs()) > 0 {
 		t.Error("it acts before the rules are there")
 	}
-	l.Synced(nameOf("db")) // a Service
+	l.Begin(nameOf("db")) // a Service
 	l.has("default_web=0 other=0", 1)
 	l.sync("web", &State{Usable: 1, Servers: 2})
 	l.sync("web", &State{Usable: 0, Servers: 2})
@@ -163,101 +162,6 @@ func testPrograms(t *testing.T) {
 // TestNoActor: where nothing is to be done, there is nothing to note.
 func TestNoActor(t *testing.T) {
 	(*Actor)(nil).Note(nameOf("web"))
-}
-
-// links are interfaces that a test sets.
-type links struct {
-	missing string
-	has     map[place]bool
-	calls   []string
-}
-
-func (l *links) Announce(link string, a netip.Addr) (bool, error) { return l.set("+", link, a, true) }
-func (l *links) Withdraw(link string, a netip.Addr) (bool, error) { return l.set("-", link, a, false) }
-
-func (l *links) set(sign, link string, a netip.Addr, want bool) (bool, error) {
-	l.calls = append(l.calls, sign+a.String()+"@"+link)
-	if link == l.missing {
-		return false, errors.New("find interface " + link)
-	}
-	p := place{link, a}
-	changed := l.has[p] != want
-	l.has[p] = want
-	return changed, nil
-}
-
-// TestAddresses: 10.33. An interface has an address while one of the Balances that ask for it has a
-// usable server.
-func TestAddresses(t *testing.T) {
-	l := &links{has: make(map[place]bool)}
-	var log bytes.Buffer
-	a := New(Config{Links: l, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	vip, other := netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8::10")
-	for _, step := range []struct {
-		name  string
-		state State
-		calls string
-	}{
-		{"web", State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{vip, other}}, "+203.0.113.10@eth0 +2001:db8::10@eth0"},
-		{"web", State{Usable: 2, Link: "eth0", Addresses: []netip.Addr{vip, other}}, ""},
-		{"dns", State{Link: "eth0", Addresses: []netip.Addr{vip}}, ""},
-		{"dns", State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{vip}}, ""},
-		{"web", State{Link: "eth0", Addresses: []netip.Addr{vip, other}}, "-2001:db8::10@eth0"},
-		{"dns", State{Link: "eth0", Addresses: []netip.Addr{vip}}, "-203.0.113.10@eth0"},
-		{"web", State{Usable: 1, Link: "eth1", Addresses: []netip.Addr{vip}}, "+203.0.113.10@eth1"},
-		{"web", State{Usable: 1}, "-203.0.113.10@eth1"},
-		{"none", State{Usable: 1}, ""},
-		{"idle", State{Link: "eth0", Addresses: []netip.Addr{other}}, ""}, // it is known to be withdrawn
-		{"dns", State{}, ""},
-		{"idle", State{}, ""},
-		{"new", State{Link: "eth2", Addresses: []netip.Addr{other}}, "-2001:db8::10@eth2"}, // of an earlier run
-	} {
-		l.calls = nil
-		a.hold(nameOf(step.name), step.state)
-		if got := strings.Join(l.calls, " "); got != step.calls {
-			t.Errorf("%s %+v: %s, want %s", step.name, step.state, got, step.calls)
-		}
-	}
-	l.missing = "eth3"
-	a.hold(nameOf("web"), State{Usable: 1, Link: "eth3", Addresses: []netip.Addr{vip}})
-	a.retry()
-	if a.again() == nil || strings.Count(log.String(), "cannot be announced") != 1 {
-		t.Errorf("a missing interface is not tried again, or logged more than once: %s", &log)
-	}
-	if got := a.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], "203.0.113.10 on interface eth3: ") {
-		t.Errorf("problems of a missing interface: %q", got)
-	}
-	l.missing = ""
-	if a.retry(); len(a.Problems()) != 0 {
-		t.Errorf("problems of an interface that has returned: %q", a.Problems())
-	}
-	if !l.has[place{"eth3", vip}] || a.again() != nil {
-		t.Error("an interface that returns has no address")
-	}
-}
-
-// TestAddressesSettle: a failure that nothing depends on any more is forgotten.
-func TestAddressesSettle(t *testing.T) {
-	l := &links{has: make(map[place]bool)}
-	a := New(Config{Links: l, Log: slog.New(slog.DiscardHandler)})
-	vip := netip.MustParseAddr("203.0.113.10")
-	up := State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{vip}}
-	a.hold(nameOf("web"), up)
-	l.missing = "eth0"
-	a.hold(nameOf("web"), State{Link: "eth0", Addresses: []netip.Addr{vip}})
-	if a.hold(nameOf("web"), up); a.again() != nil {
-		t.Error("an address that is where it belongs is tried again")
-	}
-}
-
-// TestRetryWhileBusy: what failed is tried again after the pause, also while syncs come in between.
-func TestRetryWhileBusy(t *testing.T) {
-	l := &links{has: make(map[place]bool), missing: "eth0"}
-	a := New(Config{Links: l, Log: slog.New(slog.DiscardHandler)})
-	a.hold(nameOf("web"), State{Usable: 1, Link: "eth0", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.10")}})
-	if first := a.again(); first == nil || a.again() != first {
-		t.Error("each sync begins the pause again")
-	}
 }
 
 // TestFilesAgain: 10.31. A file that could not be written is written later, without another change.

@@ -1,0 +1,207 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+)
+
+const (
+	// addressProtocol marks the addresses of nftproxy, for "ip -details address" too. linux/if_addr.h
+	// reserves 0 to 3 for the kernel, and leaves the others to programs.
+	addressProtocol = 78
+	// attributeProtocol is IFA_PROTO of linux/if_addr.h. Kernels before 5.18 ignore it.
+	attributeProtocol = 11
+)
+
+// LinkAddress is an address of an interface.
+type LinkAddress struct {
+	Marked    bool // an nftproxy has added it; kernels before 5.18 do not know
+	Tentative bool // the kernel still asks whether another machine has it (IPv6)
+	Failed    bool // another machine has it (IPv6)
+	Network   bool // it was added with a network, so not by nftproxy (IPv6)
+}
+
+// Link is an interface.
+type Link struct {
+	Index int
+	Up    bool // with a carrier
+	// Shared reports whether there are neighbours, who look for addresses.
+	Shared bool
+}
+
+// LinkAddresses returns the addresses of this machine, and all interfaces by name. It leaves out IPv4
+// addresses with a network: an interface can have the same address without one besides.
+func LinkAddresses() (addresses map[model.InterfaceAddress]LinkAddress, links map[string]Link, err error) {
+	list, err := netlinkio.List(netlink.LinkList)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	links = make(map[string]Link, len(list))
+	names := make(map[uint32]string, len(list))
+	for _, l := range list {
+		a := l.Attrs()
+		names[uint32(a.Index)] = a.Name
+		const up, alone = unix.IFF_UP | unix.IFF_RUNNING, unix.IFF_LOOPBACK | unix.IFF_NOARP
+		links[a.Name] = Link{Index: a.Index, Up: a.RawFlags&up == up, Shared: a.RawFlags&alone == 0 && len(a.HardwareAddr) == macLength}
+	}
+	var messages [][]byte
+	err = netlinkio.Complete(func() (err error) {
+		r := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
+		r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		messages, err = r.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list interface addresses: %w", err)
+	}
+	addresses = make(map[model.InterfaceAddress]LinkAddress)
+	for _, m := range messages {
+		index, a, is, err := decodeAddress(m)
+		if err != nil {
+			return nil, nil, fmt.Errorf("list interface addresses: %w", err)
+		}
+		if name := names[index]; name != "" && a.IsValid() {
+			addresses[model.InterfaceAddress{Interface: name, Address: a}] = is
+		}
+	}
+	return addresses, links, nil
+}
+
+// decodeAddress returns what a message (struct ifaddrmsg) says; no address: it does not count.
+func decodeAddress(m []byte) (index uint32, a netip.Addr, is LinkAddress, err error) {
+	if len(m) < unix.SizeofIfAddrmsg {
+		return 0, a, is, errors.New("a message is too short")
+	}
+	flags := uint32(m[2])
+	var peer []byte
+	for attributes := netlinkio.Read(m[unix.SizeofIfAddrmsg:], &err); attributes.Next(); {
+		switch attributes.Type {
+		case unix.IFA_LOCAL:
+			a, _ = netip.AddrFromSlice(attributes.Data)
+		case unix.IFA_ADDRESS:
+			peer = attributes.Data
+		case unix.IFA_FLAGS:
+			if len(attributes.Data) == 4 {
+				flags = binary.NativeEndian.Uint32(attributes.Data)
+			}
+		case attributeProtocol:
+			is.Marked = slices.Equal(attributes.Data, []byte{addressProtocol})
+		}
+	}
+	if !a.IsValid() { // IPv6 without a peer
+		a, _ = netip.AddrFromSlice(peer)
+	}
+	if is.Network = int(m[1]) != a.BitLen(); is.Network && a.Is4() {
+		a = netip.Addr{}
+	}
+	is.Tentative = flags&unix.IFA_F_TENTATIVE != 0
+	is.Failed = flags&unix.IFA_F_DADFAILED != 0
+	return binary.NativeEndian.Uint32(m[4:]), a, is, err
+}
+
+// AddLinkAddress adds an address to an interface, with the mark of nftproxy. Of an IPv6 address, the
+// kernel then asks whether another machine has it.
+func AddLinkAddress(index int, a netip.Addr) error {
+	err := changeAddress(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, index, a)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+// RemoveLinkAddress removes an address from an interface; there may be none.
+func RemoveLinkAddress(index int, a netip.Addr) error {
+	err := changeAddress(unix.RTM_DELADDR, unix.NLM_F_ACK, index, a)
+	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+func changeAddress(kind, flags, index int, a netip.Addr) error {
+	r := nl.NewNetlinkRequest(kind, flags)
+	m := nl.NewIfAddrmsg(nl.GetIPFamily(net.IP(a.AsSlice())))
+	m.Index, m.Prefixlen = uint32(index), uint8(a.BitLen())
+	r.AddData(m)
+	r.AddData(nl.NewRtAttr(unix.IFA_LOCAL, a.AsSlice()))
+	r.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, a.AsSlice()))
+	if kind == unix.RTM_NEWADDR {
+		r.AddData(nl.NewRtAttr(attributeProtocol, []byte{addressProtocol}))
+	}
+	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// FollowLinks is [FollowAddresses], and calls changed after each change of an interface as well.
+func FollowLinks(ctx context.Context, changed func(), log *slog.Logger) {
+	go FollowAddresses(ctx, changed, log)
+	var retry backoff
+	for ctx.Err() == nil {
+		s, err := subscribeLinks(ctx)
+		if err == nil {
+			changed() // since they were listed
+			for range s.Updates {
+				changed()
+			}
+			err = s.Err()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		logUnwatched(log, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry.next()):
+		}
+	}
+}
+
+func subscribeLinks(ctx context.Context) (*netlinkio.Subscription[netlink.LinkUpdate], error) {
+	return netlinkio.Subscribe(ctx, func(updates chan netlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
+		return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
+			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
+		})
+	})
+}
+
+// Neighbourhood is the functions of this package about addresses that are announced.
+type Neighbourhood struct{ Log *slog.Logger }
+
+// List is [LinkAddresses].
+func (Neighbourhood) List() (map[model.InterfaceAddress]LinkAddress, map[string]Link, error) {
+	return LinkAddresses()
+}
+
+// Add is [AddLinkAddress].
+func (Neighbourhood) Add(index int, a netip.Addr) error { return AddLinkAddress(index, a) }
+
+// Remove is [RemoveLinkAddress].
+func (Neighbourhood) Remove(index int, a netip.Addr) error { return RemoveLinkAddress(index, a) }
+
+// Announce is [Announce].
+func (Neighbourhood) Announce(link string, a netip.Addr) error { return Announce(link, a) }
+
+// Probe is [ProbeAddress].
+func (Neighbourhood) Probe(link string, a netip.Addr) error { return ProbeAddress(link, a) }
+
+// Listen is [ListenForClaims].
+func (Neighbourhood) Listen(ctx context.Context, link string, claimed func(Claim), ended func()) error {
+	return ListenForClaims(ctx, link, claimed, ended)
+}
+
+// Follow is [FollowLinks].
+func (n Neighbourhood) Follow(ctx context.Context, changed func()) { FollowLinks(ctx, changed, n.Log) }

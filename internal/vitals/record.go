@@ -1,0 +1,144 @@
+package vitals
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
+	"github.com/nftproxy/nftproxy/internal/host"
+)
+
+// recordName is the file of announced addresses in the runtime directory, which lasts as long as they:
+// until the machine ends.
+const recordName = "addresses.json"
+
+// RecordIn returns the path of the record in a runtime directory; empty: there is none.
+func RecordIn(directory string) string {
+	if directory == "" {
+		return ""
+	}
+	return filepath.Join(directory, recordName)
+}
+
+// record is about the addresses that are ours, for kernels whose addresses have no marks, and for
+// addresses that were there before a Balance asked for them.
+type record struct {
+	path  string // empty: there is no file
+	known map[place]bool
+	ready bool
+}
+
+// entry is an address in the file.
+type entry struct {
+	place
+	Marked bool `json:"marked,omitempty"` // in the kernel: without the mark, it is another one
+}
+
+// read reads the file, once.
+func (r *record) read() error {
+	if r.ready {
+		return nil
+	}
+	r.ready, r.known = true, make(map[place]bool)
+	if r.path == "" {
+		return nil
+	}
+	data, err := atomicfile.Read(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var all []entry
+	if err := json.Unmarshal(data, &all); err != nil {
+		return fmt.Errorf("read %s: %w", r.path, err)
+	}
+	for _, e := range all {
+		r.known[e.place] = e.Marked
+	}
+	return nil
+}
+
+// has reports whether an address of the machine is in the record.
+func (r *record) has(p place, is host.LinkAddress) bool {
+	marked, known := r.known[p]
+	return known && (!marked || is.Marked)
+}
+
+// intend notes an address before it is added.
+func (r *record) intend(p place) error {
+	if _, known := r.known[p]; known {
+		return nil
+	}
+	all := maps.Clone(r.known)
+	all[p] = false
+	return r.write(all)
+}
+
+// write makes the record have these addresses, and whether they are marked.
+func (r *record) write(all map[place]bool) error {
+	if maps.Equal(all, r.known) {
+		return nil
+	}
+	if err := r.replace(all); err != nil {
+		return err
+	}
+	r.known = all
+	return nil
+}
+
+func (r *record) replace(all map[place]bool) error {
+	switch {
+	case r.path == "":
+		return nil
+	case len(all) == 0:
+		return atomicfile.Remove(r.path)
+	}
+	list := make([]entry, 0, len(all))
+	for p, marked := range all {
+		list = append(list, entry{p, marked})
+	}
+	slices.SortFunc(list, func(a, b entry) int {
+		if n := strings.Compare(a.Interface, b.Interface); n != 0 {
+			return n
+		}
+		return a.Address.Compare(b.Address)
+	})
+	data, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(r.path, data, filePermissions)
+}
+
+// RemoveAddresses removes all addresses that a process of nftproxy has left, also from the record, and
+// says which. Addresses that are not here stay in the record: they may be in another network namespace.
+func RemoveAddresses(links Links, path string) (removed []string, err error) {
+	r := record{path: path}
+	err = r.read()
+	addresses, all, listErr := links.List()
+	if listErr != nil {
+		return nil, errors.Join(err, listErr)
+	}
+	left := maps.Clone(r.known)
+	for p, is := range addresses {
+		if !is.Marked && !r.has(p, is) {
+			continue
+		}
+		if failure := links.Remove(all[p.Interface].Index, p.Address); failure != nil {
+			err = errors.Join(err, fmt.Errorf("remove address %s from interface %s: %w", p.Address, p.Interface, failure))
+			continue
+		}
+		delete(left, p)
+		removed = append(removed, fmt.Sprintf("address %s from interface %s", p.Address, p.Interface))
+	}
+	slices.Sort(removed)
+	return removed, errors.Join(err, r.write(left))
+}
