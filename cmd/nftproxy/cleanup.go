@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,10 +10,13 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/vitals"
 )
 
 func cleanupCommand() *cobra.Command {
@@ -24,8 +28,8 @@ func cleanupCommand() *cobra.Command {
 		Short: "Remove nftproxy's tables from the kernel",
 		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction, and the
 empty chain that "nftproxy run" left in tables "kube-proxy", with the table if
-it contains nothing else. Other tables stay unchanged, and established
-connections continue. While "nftproxy run" owns the tables, this fails and
+it contains nothing else, and the addresses that "announce" of Balances added to
+interfaces. Other tables stay unchanged, and established connections continue. While "nftproxy run" owns the tables, this fails and
 changes nothing: stop it first.
 
 With --kube-proxy, also remove what kube-proxy left, in whichever mode it ran:
@@ -67,11 +71,19 @@ func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 		return err
 	}
 	removed, err := takeover.RemoveMarkers()
+	addresses, addressErr := removeAddresses(log)
+	removed = append(removed, addresses...)
 	tested, testErr := fastpath.RemoveMarker()
 	if tested {
 		removed = append(removed, "the result of the test for --fast-path")
 	}
-	return errors.Join(printRemoved(c, removed), err, testErr)
+	return errors.Join(printRemoved(c, removed), err, addressErr, testErr)
+}
+
+// removeAddresses removes the addresses that "announce" has left on interfaces (10.33).
+func removeAddresses(log *slog.Logger) ([]string, error) {
+	record := vitals.RecordIn(cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory))
+	return vitals.RemoveAddresses(host.Neighbourhood{Log: log}, record)
 }
 
 // removeTables removes our tables and prints that.
@@ -93,6 +105,10 @@ func cleanUp(c *cobra.Command, log *slog.Logger, paint bool) error {
 		marker = takeover.MarkReplaced // they are in force
 	}
 	removed, foreign := takeover.Remove(c.Context(), marker)
+	if own == nil {
+		addresses, err := removeAddresses(log)
+		removed, foreign = append(removed, addresses...), errors.Join(foreign, err)
+	}
 	return errors.Join(own, printRemoved(c, removed), foreign)
 }
 
