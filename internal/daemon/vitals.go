@@ -23,7 +23,7 @@ func (w *work) newVitals() *vitals.Actor {
 	own := &w.Config.Own
 	return vitals.New(vitals.Config{
 		Directory: own.HealthDirectory, Program: own.OnChange, Assess: w.vital, Log: w.Log,
-		Links: host.Neighbourhood{Log: w.Log}, Record: vitals.RecordIn(w.RuntimeDirectory),
+		Links: host.Neighbourhood{Log: w.Log}, Keeps: w.keepsServices, Record: vitals.RecordIn(w.RuntimeDirectory),
 		Run: func(ctx context.Context, program string, env []string) error {
 			return checker.RunProgram(ctx, []string{program}, env)
 		},
@@ -56,10 +56,14 @@ func (w *work) followVitals(s *agent.Sync) {
 		note(s.Routes[i].New)
 	}
 	request(slices.Collect(maps.Keys(found))...)
-	if s.Compared {
+	if keeps := w.keepsServices(); s.Compared || keeps != w.kept {
+		w.kept = keeps
 		w.vitals.Compare()
 	}
 }
+
+// keepsServices reports whether Services are served as an earlier run left them.
+func (w *work) keepsServices() bool { return len(w.agent.Kept()) > 0 }
 
 // isVital reports whether something is to be done about the state of a Service.
 func (w *work) isVital(s *model.Service) bool {

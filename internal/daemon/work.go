@@ -66,6 +66,7 @@ type work struct {
 	control    *controller        // nil: commands change no servers
 	vitals     *vitals.Actor      // nil: nothing acts on the states of Balances
 	assessed   bool               // vitals has seen all Services
+	kept       bool               // Services of an earlier run were kept in the last sync
 }
 
 // sockets are the connections to nf_tables.

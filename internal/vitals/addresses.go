@@ -35,6 +35,7 @@ type place = model.InterfaceAddress
 // its methods, except those that say otherwise.
 type keeper struct {
 	links  Links
+	keeps  func() bool // see [Config]
 	record record
 	log    *slog.Logger
 	ctx    context.Context // of Run
@@ -56,6 +57,7 @@ type keeper struct {
 
 // state is what is known about a place that is asked for, or that has to be given up.
 type state struct {
+	earlier   bool      // of an earlier run: no Balance has asked for it yet
 	there     bool      // on the machine, and usable
 	probes    int       // since it is wanted and not there
 	announced int       // since it is there, or its interface came up
@@ -88,7 +90,7 @@ const (
 
 func newKeeper(c *Config) *keeper {
 	return &keeper{
-		links: c.Links, record: record{path: c.Record}, log: c.Log, changed: make(chan struct{}, 1),
+		links: c.Links, keeps: c.Keeps, record: record{path: c.Record}, log: c.Log, changed: make(chan struct{}, 1),
 		asked: make(map[place]map[model.ServiceName]bool), of: make(map[model.ServiceName][]place),
 		states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
 	}
@@ -126,7 +128,7 @@ func (k *keeper) hold(name model.ServiceName, s State) {
 			k.asked[p] = make(map[model.ServiceName]bool)
 		}
 		k.asked[p][name] = s.serves()
-		k.stateOf(p)
+		k.stateOf(p).earlier = false
 	}
 	if len(now) == 0 {
 		delete(k.of, name)

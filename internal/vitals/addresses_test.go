@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +177,7 @@ type addressLab struct {
 	record string
 	mu     sync.Mutex
 	states map[string]State
+	kept   atomic.Bool // a part of the source cannot be read
 	log    *bytes.Buffer
 	stop   func()
 }
@@ -192,7 +194,7 @@ func (l *addressLab) start(states map[string]State) {
 	}
 	l.states = states
 	l.Actor = New(Config{
-		Links: l.m, Record: l.record, Log: slog.New(slog.NewTextHandler(l.log, nil)),
+		Links: l.m, Keeps: l.kept.Load, Record: l.record, Log: slog.New(slog.NewTextHandler(l.log, nil)),
 		Assess: func(n model.ServiceName) (State, bool) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -299,6 +301,27 @@ func TestAddressesAfterRestart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAddressesKept: while a part of the source cannot be read, addresses of an earlier run stay, like the
+// rules; those that a Balance has given up since do not.
+func TestAddressesKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newAddressLab(t, newMachine())
+		l.start(map[string]State{"web": up("eth0", vip), "dns": up("eth0", other)})
+		defer func() { l.stop() }()
+		l.kept.Store(true)
+		l.start(map[string]State{"dns": up("eth0", other)})
+		l.want("203.0.113.10@eth0 203.0.113.20@eth0")
+		l.set("dns", State{})
+		l.want("203.0.113.10@eth0")
+		l.start(nil)
+		l.want("203.0.113.10@eth0")
+		l.kept.Store(false)
+		l.Compare()
+		l.pass(time.Second)
+		l.want("")
+	})
 }
 
 // TestRecordOfAnother: an address that was marked, and is not any more, is another one.

@@ -16,6 +16,7 @@ func (k *keeper) step(now time.Time) {
 	if !k.begun || k.links == nil {
 		return
 	}
+	keeps := k.keeps != nil && k.keeps()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.again = time.Time{}
@@ -28,7 +29,7 @@ func (k *keeper) step(now time.Time) {
 	}
 	for p, is := range addresses {
 		if k.states[p] == nil && (is.Marked || k.record.has(p, is)) {
-			k.stateOf(p) // of an earlier run
+			k.stateOf(p).earlier = true
 		}
 	}
 	k.listen(links)
@@ -37,12 +38,13 @@ func (k *keeper) step(now time.Time) {
 	for p, s := range k.states {
 		is, on := addresses[p]
 		link, exists := links[p.Interface]
-		var ours bool
-		if k.wants(p) {
+		_, ours := k.record.known[p]
+		ours = ours || on
+		switch {
+		case k.wants(p):
 			k.take(p, s, link, exists, is, on, now)
-			_, known := k.record.known[p]
-			ours = on || known
-		} else {
+		case s.earlier && keeps:
+		default:
 			k.giveUp(p, s, link, on && !is.Network, now)
 			ours = s.failure != ""
 		}

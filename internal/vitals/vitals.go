@@ -45,6 +45,9 @@ type Config struct {
 	// Run runs a program with these variables; its error says why it failed.
 	Run   func(ctx context.Context, program string, env []string) error
 	Links Links // nil: no addresses are kept
+	// Keeps reports whether rules of an earlier run stay, because a part of the source cannot be read:
+	// so do its addresses then. Nil: no.
+	Keeps func() bool
 	// Record is the file of the addresses that were added; empty: there is none.
 	Record string
 	Log    *slog.Logger
