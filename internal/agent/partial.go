@@ -78,10 +78,13 @@ func (k *kept) report(balances map[model.ServiceName]bool) (out []model.Notice) 
 		out = append(out, model.Notice{Object: object, Reason: reason, Message: message})
 	}
 	for _, name := range k.services {
+		if _, lost := k.lost[name]; lost {
+			continue
+		}
 		add(name, model.Kept, fmt.Sprintf("served since %s as an earlier run left it: it may be in the part of the source that cannot be read", k.since.Format(time.RFC3339)))
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(k.lost), model.ServiceName.Compare) {
-		add(name, model.NotKept, "rules of an earlier run for it were removed: "+k.lost[name])
+		add(name, model.NotKept, "not served as an earlier run left it: "+k.lost[name])
 	}
 	return out
 }

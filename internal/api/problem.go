@@ -65,7 +65,7 @@ var classes = []struct{ reason, text string }{
 	{ChangesPending, "changes wait to be applied"},
 	{string(model.Quarantined), "the kernel refuses the rules for the Service: those that it had before stay, and all other Services are served"},
 	{string(model.Kept), "served as an earlier run left it: correct or remove what cannot be read of the source"},
-	{string(model.NotKept), "rules of an earlier run could not stay: correct or remove what cannot be read of the source"},
+	{string(model.NotKept), "not served any more, or refused: correct or remove what cannot be read of the source"},
 	{RulesChanged, "another program changed the rules within the last hour; nftproxy repaired them"},
 	{AffinityFull, "further clients are served but not remembered: raise --affinity-size"},
 	{LimitFull, "further clients are served without their limit: limit all clients together as well, or find who opens so many connections"},

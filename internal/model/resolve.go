@@ -130,7 +130,7 @@ const (
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 	Quarantined       Reason = "Quarantined"       // the kernel refuses the rules for the Service
 	Kept              Reason = "Kept"              // an earlier run has left its rules, and it may be in what could not be read
-	NotKept           Reason = "NotKept"           // these rules cannot stay
+	NotKept           Reason = "NotKept"           // the same, and it is not served as before
 )
 
 func (n Notice) String() string { return n.Object.String() + ": " + n.Message }

@@ -34,7 +34,7 @@ func Planner(log *slog.Logger) func(*model.Routing) (*plan.Plan, error) {
 		defer func() { _ = conn.Close() }() // nothing was written
 		var kept []model.ServiceName
 		for _, n := range r.Notices {
-			if n.Reason == model.Kept {
+			if n.Reason == model.Kept || n.Reason == model.NotKept {
 				kept = append(kept, model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
 			}
 		}

@@ -18,7 +18,8 @@ import (
 type Keeping struct {
 	render.Kept
 	Services []model.ServiceName // sorted
-	// Lost has the Services with a frontend that rules of this version cannot express, and why.
+	// Lost has the Services that are not served as before, and why: a frontend that rules of this version
+	// cannot express is not kept, and connections that are relayed are refused.
 	Lost map[model.ServiceName]string
 }
 
@@ -36,6 +37,9 @@ func Keep(held *nft.Ruleset, selects func(comment string) bool) *Keeping {
 			if why := k.read(f); why != "" {
 				out.Lost[name] = why
 				continue
+			}
+			if f.Inside.Relayed || f.Outside != nil && f.Outside.Relayed {
+				out.Lost[name] = "nftproxy relays its connections as its source says, and refuses them without it"
 			}
 			services[name] = true
 			out.Frontends = append(out.Frontends, *f)

@@ -70,6 +70,9 @@ func TestKeepAll(t *testing.T) {
 		s := workload.Full("service-"+string(rune('a'+v)), byte(v+1), v)
 		states[s.Service.Name] = s
 	}
+	relayed := workload.Full("relayed", 50, 2)
+	relayed.Service.Ports, relayed.Service.Extras = relayed.Service.Ports[:1], &model.Extras{Relay: model.PlainRelay}
+	states[relayed.Service.Name] = relayed
 	config := workload.FullConfig()
 	config.Observe = model.Observe{Level: model.ObserveServed, Group: 7}
 	router := model.NewRouter()
@@ -78,7 +81,11 @@ func TestKeepAll(t *testing.T) {
 	rules := render.Render(router.Routing())
 	none := model.NewRouter()
 	none.Configure(config, workload.FullNodes(), workload.FullCIDRs())
-	_, delta := render.StartKeeping(none.Routing(), served.Keep(rules, all).Kept)
+	kept := served.Keep(rules, all)
+	if why := kept.Lost[relayed.Service.Name]; len(kept.Lost) != 1 || !strings.Contains(why, "relays its connections") || len(kept.Services) != len(states) {
+		t.Errorf("kept %v, not served: %v", kept.Services, kept.Lost)
+	}
+	_, delta := render.StartKeeping(none.Routing(), kept.Kept)
 	if got, want := workload.Sorted(delta.After), workload.Sorted(rules); got != want {
 		t.Errorf("the kept rules are not the same:\n%s\nwant\n%s", got, want)
 	}
