@@ -2,6 +2,8 @@ package internal_test
 
 import (
 	"os"
+	"os/exec"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,5 +32,29 @@ func TestWorkflow(t *testing.T) {
 	}
 	if n := strings.Count(string(script), "make "); n != len(steps) {
 		t.Errorf("%d commands begin with make, and %d of them are steps", n, len(steps))
+	}
+}
+
+// TestWithoutRaceDetector: tests that the race detector would disturb, such as those of allocations, run in make test:
+// they are in packages that it runs without the detector.
+func TestWithoutRaceDetector(t *testing.T) {
+	cmd := exec.Command("scripts/packages-of", "packets")
+	cmd.Dir = ".."
+	packages, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	found := 0
+	for _, file := range files(t, "*_test.go") {
+		if !strings.Contains(content(t, file), "\n//go:build !race\n") {
+			continue
+		}
+		found++
+		if name := "github.com/nftproxy/nftproxy/" + path.Dir(file) + "\n"; !strings.Contains(string(packages), name) {
+			t.Errorf("%s never runs: make test runs its package with the race detector alone", file)
+		}
+	}
+	if found == 0 {
+		t.Error("no file is built without the race detector alone")
 	}
 }

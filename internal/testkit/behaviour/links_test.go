@@ -71,6 +71,10 @@ func anchors(page string) map[string]bool {
 // to an anchor if it names one.
 func TestLinks(t *testing.T) {
 	pages := readPages(t)
+	headings := make(map[string]map[string]bool, len(pages))
+	for path, page := range pages {
+		headings[path] = anchors(page)
+	}
 	links := 0
 	for path, page := range pages {
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
@@ -85,7 +89,7 @@ func TestLinks(t *testing.T) {
 			}
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: link to %s: %v", path, m[1], err)
-			} else if hasAnchor && !anchors(pages[target])[anchor] {
+			} else if hasAnchor && !headings[target][anchor] {
 				t.Errorf("%s: link to %s: %s has no such anchor", path, m[1], target)
 			}
 		}
