@@ -67,7 +67,7 @@ PACKETS := scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e 
 RUN_TESTS = PARALLEL=$(or $(PARALLEL),$$(nproc)) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test
 # Packages whose tests start nftproxy share one.
 PROGRAM := -program ./cmd/nftproxy
-# The package whose tests take longest: one after the other, they would take longer than all other packages.
+# The package whose tests take longest. Two at a time, most of which wait for packets, they would outlast all others.
 SPLIT := -split ./test
 # The race detector needs a C compiler.
 COMPILER := gcc:gcc /usr/include/stdlib.h:libc6-dev

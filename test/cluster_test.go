@@ -18,14 +18,15 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+	"github.com/nftproxy/nftproxy/test/program"
 )
 
 const (
 	// silence is how long a test waits before it counts an answer as missing.
 	// Answers take less than a millisecond in the laboratory.
 	silence = 300 * time.Millisecond
-	// patience is how long a test waits for what must come, also on an emulated machine.
-	patience = 30 * time.Second
+	// patience is how long a test waits for what must come, also on an emulated or busy machine.
+	patience = program.Patience
 )
 
 // cluster is a laboratory with echo servers on its pods, and an input file.
