@@ -328,8 +328,13 @@ const WithoutOwnEndpoint = "--endpoint-reconciler-type=none"
 // without counters.
 func (c *Cluster) Rules() string {
 	c.T.Helper()
-	return arrivals.ReplaceAllString(c.Run(exec.Command("nft", "--stateless", "list", "ruleset")), "$1")
+	text := c.Run(exec.Command("nft", "--stateless", "list", "ruleset"))
+	return owner.ReplaceAllString(arrivals.ReplaceAllString(text, "$1"), "")
 }
+
+// owner matches the program that nft names for a table with an owner. It looks for a process with the
+// number of the owning socket, which the kernel takes from the process for its first socket only.
+var owner = regexp.MustCompile(` # progname .*`)
 
 // arrivals matches the connections of the last second, which packets note (see the
 // package render).
