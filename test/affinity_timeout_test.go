@@ -67,11 +67,11 @@ func wantMoves(t *testing.T, before []bindingsOfFlow, s service) {
 }
 
 // keepDialling lets clients dial for longer than the timeout, and checks that
-// they stay. If the machine pauses for too long, they start again.
-func keepDialling(t *testing.T, all []bindingsOfFlow, s service) {
+// they stay. If the machine pauses for too long, they start again. Their bindings are of
+// the time last or later.
+func keepDialling(t *testing.T, last time.Time, all []bindingsOfFlow, s service) {
 	t.Helper()
-	start := time.Now()
-	for last := start; time.Since(start) < short*time.Second*3/2; {
+	for start := time.Now(); time.Since(start) < short*time.Second*3/2; {
 		round := time.Now()
 		for i, b := range all {
 			to := s.clusterIP(b.family)
@@ -95,14 +95,16 @@ func TestAffinityTimeout(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: short}
 	c.apply(web)
 	var all []bindingsOfFlow
+	var begun time.Time
 	eventually(t, func() error { // the first bindings may end before the last ones are made
+		begun = time.Now()
 		all = bindAll(t, clients, web)
 		if got, want := len(c.bound(clients)), 2*len(clients); got != want {
 			return fmt.Errorf("the kernel remembers %d addresses, want %d", got, want)
 		}
 		return nil
 	})
-	keepDialling(t, all, web)
+	keepDialling(t, begun, all, web)
 	open := openFlows(t, clients[0], web.clusterIP)
 	eventually(t, func() error {
 		for _, f := range open {
