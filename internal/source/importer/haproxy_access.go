@@ -37,6 +37,21 @@ func areAddresses(values []string) bool {
 	})
 }
 
+// distinct returns the texts of two lists, each once: lines that name the same list again and
+// again would multiply it.
+func distinct(a, b []string) (out []string) {
+	seen := make(map[string]bool)
+	for _, list := range [][]string{a, b} {
+		for _, text := range list {
+			if !seen[text] {
+				seen[text] = true
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
 // request is a tcp-request line that accepts or rejects connections.
 type request struct {
 	line    int
@@ -115,7 +130,7 @@ func (p *proxy) condition(words []string, r *request) {
 		}
 		negated = not
 		terms++
-		r.list = append(r.list[:len(r.list):len(r.list)], list.addresses...)
+		r.list = distinct(r.list, list.addresses)
 	}
 	// "a and b" is no list, and neither is "not a or not b".
 	r.unknown = terms == 0 || terms > 1 && either == negated
@@ -141,7 +156,7 @@ func (p *proxy) accessOfLayer(layer string) {
 			return
 		case r.accepts:
 			accepts, unknown = true, unknown || r.unknown || r.negated
-			accepted = append(accepted, r.list...)
+			accepted = distinct(accepted, r.list)
 		case r.unknown || unknown:
 			p.refuse("line %d: not all clients that it rejects are a list of addresses: clients and deny are lists", r.line)
 		case r.always && !accepts:
@@ -150,12 +165,12 @@ func (p *proxy) accessOfLayer(layer string) {
 			if p.clients != nil {
 				p.refuse("line %d: a Balance has one list of allowed clients", r.line)
 			}
-			p.clients = append(accepted[:len(accepted):len(accepted)], r.list...)
+			p.clients = distinct(accepted, r.list)
 			closed = r.always
 		case accepts:
 			p.refuse("line %d: an accept before it takes some clients out: write clients and deny by hand", r.line)
 		default:
-			p.deny = append(p.deny, r.list...)
+			p.deny = distinct(p.deny, r.list)
 		}
 	}
 }

@@ -270,6 +270,15 @@ func TestSharedBackend(t *testing.T) {
 	}
 }
 
+// TestRepeatedList: a list of clients that many lines name has each address once.
+func TestRepeatedList(t *testing.T) {
+	got := imported(t, "listen x\nbind 192.0.2.1:80\nserver a 10.0.0.1:80\n"+
+		strings.Repeat("acl a src 192.0.2.7 192.0.2.8\ntcp-request connection reject if a\n", 300), Options{})
+	if valid(t, got); !strings.Contains(got, "\ndeny: [192.0.2.7, 192.0.2.8]\n") {
+		t.Errorf("%.2000s", got)
+	}
+}
+
 // TestErrors: what cannot be read names the line.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
