@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"testing"
@@ -77,14 +78,14 @@ func TestLoadBalancerCIDRs(t *testing.T) {
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		clients := append(c.Pods, user, c.Client, c.Node)
 		refused(t, clients, network, at(web.loadBalancerIP(family), 81))
-		silent(t, clients, network, unused.loadBalancerIP(family))
+		silent(t, append(c.Pods, user, c.Client), network, unused.loadBalancerIP(family))
 		for _, from := range clients {
 			ask(t, from, network, web.loadBalancerIP(family))
 		}
 	})
 	for _, family := range model.Families {
 		pings(t, []*netlab.Host{user, c.Node}, web.loadBalancerIP(family).Addr(), "port unreachable", isUnreachable)
-		pings(t, []*netlab.Host{user, c.Node}, unused.loadBalancerIP(family).Addr(), "silence", isSilence)
+		pings(t, []*netlab.Host{user}, unused.loadBalancerIP(family).Addr(), "silence", isSilence)
 	}
 	if n := c.arrived(); n > 200 { // TCP may send more than a packet
 		t.Errorf("with ranges, %d packets arrived", n)
@@ -128,6 +129,46 @@ func TestLoadBalancerCIDRs(t *testing.T) {
 		}
 		refused(t, []*netlab.Host{user}, "tcp", at(web.loadBalancerIP(model.IPv4), 81))
 	})
+}
+
+// 4.72: a range that has the network of the node, and networks behind its router, cuts nothing off
+// but unused addresses that others ask the node for: not what the node itself sends, nor machines
+// on its links, which change.
+func TestLoadBalancerCIDRsWithTheNetworkOfTheNode(t *testing.T) {
+	c, user := newRoutedCluster(t)
+	web, unused := service{Name: "web", N: 1, Pods: c.Pods[:1]}, service{N: 99}
+	c.echo(c.Client, user)
+	c.flags = append(c.flags[:2:2], "--load-balancer-cidrs", balancerCIDRs+",192.0.2.0/24,2001:db8::/64,172.16.0.0/16,2001:db8:16::/64")
+	c.write(web)
+	c.start()
+	c.answersFrom(web, "pod-0")
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		to := netip.AddrPortFrom(c.Client.Address(family), echoPort)
+		for _, from := range []*netlab.Host{c.Node, c.Pods[0], c.Pods[1]} {
+			ask(t, from, network, to)
+			ask(t, from, network, web.loadBalancerIP(family))
+		}
+		behind := netip.AddrPortFrom(user.Address(family), echoPort)
+		ask(t, c.Node, network, behind)
+		silent(t, c.Pods, network, behind)
+		silent(t, []*netlab.Host{user}, network, unused.loadBalancerIP(family))
+	})
+	c.arrived()
+	if err := wantSilence(user, "udp", unused.loadBalancerIP(model.IPv4)); err != nil {
+		t.Error(err)
+	}
+	if n := c.arrived(); n != 1 {
+		t.Errorf("a packet to an unused address arrived %d times, want once", n)
+	}
+	machine, network := netip.MustParseAddrPort("203.0.113.130:8080"), "203.0.113.129/25"
+	if err := c.Client.AddAddress(machine.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	silent(t, c.Pods[1:], "udp", machine)
+	c.mustRun(0, exec.Command("ip", "address", "add", network, "dev", "uplink"))
+	eventually(t, func() error { return wantRefused(c.Pods[1], "udp", machine) }) // by that machine
+	c.mustRun(0, exec.Command("ip", "address", "del", network, "dev", "uplink"))
+	eventually(t, func() error { return wantSilence(c.Pods[1], "udp", machine) })
 }
 
 // 4.65, 4.69, 4.71: the same on a machine without Kubernetes, which answers pings from an

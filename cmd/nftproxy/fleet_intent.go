@@ -76,7 +76,7 @@ func configOf(node string, b *api.Basis) (*config.Config, error) {
 		return nil, fmt.Errorf("follow the settings of node %s: %w", node, err)
 	}
 	(&running{basis: b}).like(&cfg.Node)
-	cfg.Node.InterfaceAddresses = b.InterfaceAddresses
+	cfg.Node.InterfaceAddresses, cfg.Node.Links = b.InterfaceAddresses, b.Links
 	return cfg, nil
 }
 

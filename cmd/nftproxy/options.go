@@ -183,6 +183,11 @@ func (o *options) prepareHere(cfg *config.Config, log *slog.Logger) (err error) 
 			return err
 		}
 	}
+	if len(cfg.Node.LoadBalancerCIDRs) > 0 {
+		if cfg.Node.Links, err = host.Networks(); err != nil {
+			return err
+		}
+	}
 	if o.running.basis != nil {
 		o.running.like(&cfg.Node)
 	} else if err := o.takeCounters(&cfg.Node); err != nil {

@@ -304,8 +304,12 @@ func (a *Agent) take(s *Sync) (base bool) {
 	c := a.Node
 	if a.Interfaces != nil {
 		all := c.AnswerPing || a.router.HasRanges() || u != nil && hasRanges(u.Services)
-		if all {
+		linked := len(c.LoadBalancerCIDRs) > 0
+		if all || linked {
 			a.Interfaces.WatchAll()
+		}
+		if linked {
+			c.Links = a.Interfaces.Networks()
 		}
 		if all || len(c.NodePortAddresses) > 0 {
 			c.InterfaceAddresses = a.Interfaces.Addresses()

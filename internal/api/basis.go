@@ -25,6 +25,8 @@ type Basis struct {
 	NoLimits bool              `json:"noLimits,omitempty"` // the kernel cannot limit connections
 	// InterfaceAddresses are the addresses of the machine, if rules depend on them.
 	InterfaceAddresses []netip.Addr `json:"interfaceAddresses,omitempty"`
+	// Links are the networks of its interfaces, likewise.
+	Links []netip.Prefix `json:"links,omitempty"`
 	// UntrackedLogs reports that the kernel adds no connection to what rules log.
 	UntrackedLogs bool `json:"untrackedLogs,omitempty"`
 	// Files and Cluster report where the objects come from.

@@ -13,6 +13,9 @@ func (w *work) basis() *api.Basis {
 	if w.node.NeedsInterfaces() || w.agent.HasRanges() {
 		b.InterfaceAddresses = w.interfaces.Addresses()
 	}
+	if len(w.node.LoadBalancerCIDRs) > 0 {
+		b.Links = w.interfaces.Networks()
+	}
 	for _, f := range w.node.Families {
 		b.Families = append(b.Families, f.String())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
@@ -53,6 +54,28 @@ func ServingAddresses() ([]netip.Addr, error) {
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out), nil
+}
+
+// Networks returns the networks of this machine's interfaces, which the kernel reaches without a
+// gateway, each once: also the other end of a link with two addresses, but no address alone.
+func Networks() ([]netip.Prefix, error) {
+	list, err := listAddresses()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, a := range list {
+		network, own := a.IPNet, addressOf(a)
+		if a.Peer != nil {
+			network = a.Peer
+		}
+		to, _ := netip.AddrFromSlice(network.IP)
+		bits, _ := network.Mask.Size()
+		if p := netip.PrefixFrom(to.Unmap(), bits).Masked(); !isLinkLocal(own) && (!p.IsSingleIP() || p.Addr() != own) {
+			out = append(out, p)
+		}
+	}
+	return model.MergePrefixes(out), nil
 }
 
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }

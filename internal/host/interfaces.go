@@ -25,13 +25,16 @@ type Interfaces struct {
 	log     *slog.Logger
 	changed func()
 	stale   atomic.Bool // known may be out of date
+	moved   atomic.Bool // the same for networks
 	all     atomic.Bool // every address matters
 
-	mu      sync.Mutex
-	known   []netip.Addr
-	failure string // last reported
-	retry   backoff
-	waiting bool // a retry is scheduled
+	mu    sync.Mutex
+	known []netip.Addr
+	// networks are those of the interfaces, if they were asked for.
+	networks []netip.Prefix
+	failure  string // last reported
+	retry    backoff
+	waiting  bool // a retry is scheduled
 }
 
 // NewInterfaces returns an Interfaces that lists addresses with list, for example
@@ -46,11 +49,32 @@ func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfa
 // It must not block. OnChange must be called before the other methods.
 func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
 
-// Expire makes the next call of Addresses list them again.
-func (i *Interfaces) Expire() { i.stale.Store(true) }
+// Expire makes the next calls of Addresses and Networks list them again.
+func (i *Interfaces) Expire() {
+	i.stale.Store(true)
+	i.moved.Store(true)
+}
+
+// Networks returns the networks of the interfaces, in the same way.
+func (i *Interfaces) Networks() []netip.Prefix {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.moved.Swap(false) {
+		return i.networks
+	}
+	networks, err := Networks()
+	if err != nil {
+		i.moved.Store(true)
+		i.failed(err)
+		return i.networks
+	}
+	i.networks = networks
+	return networks
+}
 
 // WatchAll has every address reported from now on, not only those that may serve
-// NodePorts: ranges of ports must not be served on any of them (1.54).
+// NodePorts: ranges of ports must not be served on any of them (1.54), and the networks of all
+// count (4.71).
 func (i *Interfaces) WatchAll() {
 	if !i.all.Swap(true) {
 		i.Expire()

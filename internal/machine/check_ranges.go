@@ -16,8 +16,8 @@ type Ranges struct {
 }
 
 // loadBalancerRanges finds addresses in the ranges of --load-balancer-cidrs that are in use
-// for something else: packets to them are dropped. Addresses of this machine are left alone,
-// but there may be others in the same network.
+// for something else: packets to them are dropped. Addresses of this machine and in its networks
+// are left alone (4.72).
 func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 	if len(u.Ranges.LoadBalancers) == 0 {
 		return ok("no ranges of load balancers are configured")
@@ -44,11 +44,6 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 		if endpoint, found := f.endpointIn(p, u); found {
 			warn("has the endpoint %s: packets that are sent to it directly are dropped", endpoint)
 		}
-		for _, a := range f.Assigned {
-			if p.Contains(a.Network.Addr()) && !a.Network.IsSingleIP() {
-				warn("has %s of %s: packets to other machines in that network and in the range are dropped", a.Network, a.Interface)
-			}
-		}
 	}
 	if len(out) == 0 {
 		return ok("no other use of the ranges of load balancers is known")
@@ -62,9 +57,14 @@ func (f *Facts) endpointIn(p netip.Prefix, u Use) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	for e := range u.reached {
-		if p.Contains(e) && !slices.Contains(f.Addresses, e) && model.FamilyOf(e) == model.FamilyOf(p.Addr()) {
+		if p.Contains(e) && !slices.Contains(f.Addresses, e) && !f.isLinked(e) && model.FamilyOf(e) == model.FamilyOf(p.Addr()) {
 			return e, true
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// isLinked reports whether an address is in a network of an interface.
+func (f *Facts) isLinked(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Assigned, func(n Assigned) bool { return n.Network.Contains(a) })
 }

@@ -207,16 +207,14 @@ func TestLoadBalancerRanges(t *testing.T) {
 		return out
 	}
 	of := func(balancers ...string) machine.Use {
-		return machine.Use{Endpoints: endpoints("192.0.2.9", "2001:db8::9"), PodRanges: pods,
+		return machine.Use{Endpoints: endpoints("192.0.2.9", "2001:db8::9", "198.51.100.9"), PodRanges: pods,
 			Ranges: machine.Ranges{LoadBalancers: prefixes(balancers...), Services: prefixes("10.96.0.0/12"), Pods: prefixes("172.16.1.0/24")}}
 	}
 	const is = "warning load-balancer-ranges: "
 	for _, c := range []condition{
 		{name: "addresses of their own", script: link, use: of("203.0.113.0/24", "192.0.2.240/28", "2001:db8:1::/64")},
-		{name: "of nodes", script: link, use: of("192.0.2.0/29", "2001:db8::/112"), want: []string{
-			is + "192.0.2.0/29 of --load-balancer-cidrs has 192.0.2.1/24 of a: packets to other machines in that network",
-			is + "2001:db8::/112 of --load-balancer-cidrs has the endpoint 2001:db8::9: packets that are sent to it directly are dropped",
-			is + "2001:db8::/112 of --load-balancer-cidrs has 2001:db8::1/64 of a: "}},
+		{name: "of nodes, and of an endpoint", script: link, use: of("192.0.2.0/29", "2001:db8::/112", "198.51.100.0/24"), want: []string{
+			is + "198.51.100.0/24 of --load-balancer-cidrs has the endpoint 198.51.100.9: packets that are sent to it directly are dropped"}},
 		{name: "of pods", script: link, use: of("172.16.0.0/12", "10.128.0.0/16"), want: []string{
 			is + "172.16.0.0/12 of --load-balancer-cidrs has addresses of pods (172.16.1.0/24): packets to them are dropped",
 			is + "10.128.0.0/16 of --load-balancer-cidrs has addresses of pods ("}},

@@ -15,6 +15,7 @@ type base struct {
 	serviceCIDRs []netip.Prefix
 	// loadBalancerCIDRs are the configured ranges, as [MergePrefixes] returns them.
 	loadBalancerCIDRs []netip.Prefix
+	unlinkedCIDRs     []netip.Prefix        // see [Routing]
 	answerFrom        map[Family]netip.Addr // see the function; empty: echo requests are not answered
 	notices           []Notice              // about the node
 	nodes             []*Node               // of the source
@@ -25,6 +26,9 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
 	b := base{config: c, node: node, locality: NewLocality(node, c), serviceCIDRs: MergePrefixes(cidrs),
 		loadBalancerCIDRs: MergePrefixes(c.LoadBalancerCIDRs), nodes: slices.Clone(nodes), cidrs: slices.Clone(cidrs)}
+	for _, p := range b.loadBalancerCIDRs {
+		b.unlinkedCIDRs = append(b.unlinkedCIDRs, Outside(p, c.Links)...)
+	}
 	b.answerFrom = answerFrom(b.locality.Node, c)
 	if c.BesideAnother {
 		b.serviceCIDRs = nil
@@ -52,11 +56,12 @@ func namesOf(nodes []*Node) string {
 }
 
 // settled returns the part of the base on which all routes depend. That excludes
-// addresses of interfaces, on which only NodePorts and ranges of ports depend.
+// addresses of interfaces, on which only NodePorts and ranges of ports depend; of their
+// networks, it has what they leave of the ranges.
 func (b base) settled() base {
 	node, own := *b.node, *b.locality.Node
 	node.Leaving, own.Leaving = false, false
-	b.config.InterfaceAddresses, b.nodes, b.cidrs = nil, nil, nil
+	b.config.InterfaceAddresses, b.config.Links, b.nodes, b.cidrs = nil, nil, nil, nil
 	b.node, b.locality = &node, &Locality{Node: &own}
 	return b
 }

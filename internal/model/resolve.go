@@ -24,9 +24,12 @@ type Config struct {
 	// LoadBalancerCIDRs are ranges of external addresses of Services: packets to them that
 	// no frontend serves are refused or dropped.
 	LoadBalancerCIDRs []netip.Prefix
-	NoLimits          bool // the kernel cannot limit connections
-	NoLocalhost       bool // do not serve NodePorts on loopback addresses
-	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
+	// Links are the networks of the node's interfaces. Their addresses are not dropped in
+	// LoadBalancerCIDRs: packets to a link do not come back.
+	Links         []netip.Prefix
+	NoLimits      bool // the kernel cannot limit connections
+	NoLocalhost   bool // do not serve NodePorts on loopback addresses
+	NoExternalIPs bool // ignore the external IPs of Services (1.17)
 	// InterfaceAddresses are the addresses of the node's interfaces, from which the
 	// ranges select (6.7). If there are none, the Node object's addresses are used.
 	InterfaceAddresses []netip.Addr
@@ -62,9 +65,12 @@ type Routing struct {
 	// AnswerFrom is the address of the node that answers them, in each family; empty:
 	// they are not answered.
 	AnswerFrom map[Family]netip.Addr
-	// LoadBalancerCIDRs are ranges in which unused addresses are dropped, and undefined
-	// ports of the others refused, like ServiceCIDRs masked, sorted and without overlaps.
+	// LoadBalancerCIDRs are ranges in which undefined ports of used addresses are refused, like
+	// ServiceCIDRs masked, sorted and without overlaps.
 	LoadBalancerCIDRs []netip.Prefix
+	// UnlinkedCIDRs are the parts of them outside of the networks of interfaces, in which
+	// unused addresses are dropped.
+	UnlinkedCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges whose unallocated addresses are dropped
 	// (4.24), masked, sorted and without overlaps.
 	ServiceCIDRs []netip.Prefix
@@ -198,4 +204,20 @@ func MergePrefixes(in []netip.Prefix) []netip.Prefix {
 		}
 	}
 	return out
+}
+
+// Outside returns the parts of a range that are in none of the others, sorted.
+func Outside(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	i := slices.IndexFunc(others, p.Overlaps)
+	switch {
+	case i < 0:
+		return []netip.Prefix{p}
+	case others[i].Bits() <= p.Bits():
+		return nil
+	}
+	first := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	second := p.Addr().AsSlice()
+	second[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	a, _ := netip.AddrFromSlice(second)
+	return append(Outside(first, others), Outside(netip.PrefixFrom(a, first.Bits()), others)...)
 }

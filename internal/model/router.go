@@ -352,6 +352,7 @@ func (r *Router) Base() *Routing {
 		Localhost:         r.base.locality.localhost,
 		AnswerFrom:        r.base.answerFrom,
 		LoadBalancerCIDRs: r.base.loadBalancerCIDRs,
+		UnlinkedCIDRs:     r.base.unlinkedCIDRs,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),

@@ -47,7 +47,7 @@ func (s *State) Sizes() []SetSize {
 			case set.Name == nft.ServiceCIDRsSet:
 				n = len(ranges(s.base.ServiceCIDRs, f))
 			case set.Name == nft.LoadBalancerCIDRsSet:
-				n = len(ranges(s.base.LoadBalancerCIDRs, f))
+				n = len(ranges(s.base.UnlinkedCIDRs, f))
 			case set.Name == nft.NodeAddressesSet:
 				n = len(addresses(s.base.NodePortAddresses, nil, f))
 			}

@@ -140,10 +140,11 @@ func unserved(r *model.Routing) []*nft.Chain {
 		{nft.InSet{Key: to, Set: nft.ServiceCIDRsSet}, drop},
 	}
 	if len(r.LoadBalancerCIDRs) > 0 {
-		// The same for external addresses (4.71), except those of this node (4.72).
+		// The same for external addresses (4.71), except those of this node (4.72). What the
+		// node itself sends to an unused one may lead to another machine, and does not come back.
 		rules = append(rules,
 			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal{}, refuse},
-			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.DestinationNotLocal{}, drop})
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.CameIn{}, nft.DestinationNotLocal{}, drop})
 	}
 	// A client that has waited since before there was a nat chain is not refused: no rule
 	// can translate its packets until its entry is deleted (9.42).

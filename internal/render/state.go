@@ -183,13 +183,13 @@ func (s *State) begin(nodePorts []netip.Addr) *change {
 func (c *change) take(f model.Family, u *update) {
 	t, base := u.table, c.state.base
 	t.resize(u.before, u.after)
-	services, balancers := ranges(base.ServiceCIDRs, f), ranges(base.LoadBalancerCIDRs, f)
-	t.exists = t.beside || t.frontends() > 0 || len(services)+len(balancers) > 0
+	services, unlinked := ranges(base.ServiceCIDRs, f), ranges(base.UnlinkedCIDRs, f)
+	t.exists = t.beside || t.frontends() > 0 || len(services)+len(ranges(base.LoadBalancerCIDRs, f)) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil
 		*u.after.in(nft.ServiceCIDRsSet) = services
-		*u.after.in(nft.LoadBalancerCIDRsSet) = balancers
+		*u.after.in(nft.LoadBalancerCIDRsSet) = unlinked
 		for _, e := range fixedLanes(base.Observe) {
 			u.after.add(nft.LanesMap, e)
 		}
