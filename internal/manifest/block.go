@@ -20,7 +20,12 @@ type block struct {
 	nodes []blockNode // in the order of the text; the first one is the object itself
 	// In the file, gap lines that text lacks are at the offset gapAt.
 	gapAt, gap int
+	// found is the entry that was asked for last: lists are walked in their order.
+	found foundEntry
 }
+
+// foundEntry is entry at of a list.
+type foundEntry struct{ list, at, node int }
 
 // blockNode is a value: a field of an object, or an entry of a list. The values inside
 // follow it.
@@ -330,11 +335,16 @@ func (b *block) entryOf(i int, path string) (int, string) {
 	if err != nil || at < 0 {
 		return -1, ""
 	}
-	for j := i + 1; j < int(n.next); j = int(b.nodes[j].next) {
-		if at == 0 {
+	from := foundEntry{i, 0, i + 1}
+	if b.found.list == i && b.found.at <= at && b.found.node > i {
+		from = b.found
+	}
+	for j := from.node; j < int(n.next); j = int(b.nodes[j].next) {
+		if from.at == at {
+			b.found = foundEntry{i, at, j}
 			return j, rest
 		}
-		at--
+		from.at++
 	}
 	return -1, ""
 }

@@ -101,6 +101,9 @@ func (o *Object) json() []byte {
 		root := o.tree()
 		c := &converter{Object: o}
 		text, err := stdjson.Marshal(c.value(root))
+		if c.more > 0 {
+			o.problems = append(o.problems, o.errorAt(root, More(c.more, false)))
+		}
 		if o.doc.Convert != nil && !o.tooMany {
 			text, err = o.doc.Convert(o.doc.text)
 		}

@@ -2,12 +2,14 @@ package files
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
@@ -25,10 +27,39 @@ type review struct {
 	services map[model.ServiceName]*object   // all of them, served or not
 	slices   map[model.ServiceName][]*object // by the Service that they belong to
 	warnings map[*object]noted               // that it has found
+	ports    map[*object]portSet             // of objects that were asked for theirs
+}
+
+// portSet are the ports by which a Service and its slices find each other.
+type portSet map[portKey]bool
+
+type portKey struct {
+	name     string
+	protocol model.Protocol
+}
+
+// portsOf returns the ports of a Service, or of slices. The caller must not modify them.
+func (r *review) portsOf(o *object) portSet {
+	if known, ok := r.ports[o]; ok {
+		return known
+	}
+	out := make(portSet)
+	if o.service != nil && !o.is(balance.Kind) {
+		for _, p := range o.service.Ports {
+			out[portKey{p.Name, p.Protocol}] = true
+		}
+	}
+	for _, s := range o.slices() {
+		for _, p := range s.Ports {
+			out[portKey{p.Name, p.Protocol}] = true
+		}
+	}
+	r.ports[o] = out
+	return out
 }
 
 func newReview(services int) *review {
-	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]noted)}
+	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]noted), make(map[*object]portSet)}
 }
 
 // review returns warnings about objects, those about the whole input, and how many slices have no
@@ -107,12 +138,15 @@ func (r *review) orphans(all []located) manifest.Errors {
 // warn adds a warning about a field; a negative line, which counts from the line of the part,
 // stands for the line of the object.
 func (r *review) warn(o located, line int32, field, problem string) {
+	r.add(o, line, &manifest.FieldError{Field: field, Problem: problem, Warning: true})
+}
+
+func (r *review) add(o located, line int32, f *manifest.FieldError) {
 	at := o.place()
 	if line >= 0 {
 		at.Line = o.at.Line + int(line)
 	}
-	all := append(r.warnings[o.object].all, &manifest.Error{Place: at, Object: o.id().String(),
-		Err: &manifest.FieldError{Field: field, Problem: problem, Warning: true}})
+	all := append(r.warnings[o.object].all, &manifest.Error{Place: at, Object: o.id().String(), Err: f})
 	r.warnings[o.object] = noted{o.at, all}
 }
 
@@ -135,10 +169,34 @@ func (r *review) service(o located) {
 	if len(filled) == 0 {
 		return // scaled to zero
 	}
+	offered := r.portsOf(filled[0])
+	if len(filled) > 1 {
+		offered = make(portSet)
+		for _, s := range filled {
+			maps.Copy(offered, r.portsOf(s))
+		}
+	}
+	var lacking counter
 	for i, p := range o.service.Ports {
-		if !slices.ContainsFunc(filled, func(s *object) bool { return s.hasPort(p) }) {
+		if !offered[portKey{p.Name, p.Protocol}] && lacking.add() {
 			r.warnPort(o, i, "spec.ports", portWithout(p, filled))
 		}
+	}
+	r.warnMore(o, lacking)
+}
+
+// counter counts warnings about an object. The first ones are reported one by one.
+type counter int
+
+func (c *counter) add() bool {
+	*c++
+	return *c <= budget.Findings
+}
+
+// warnMore adds a warning that stands for the others.
+func (r *review) warnMore(o located, all counter) {
+	if more := int(all) - budget.Findings; more > 0 {
+		r.add(o, -1, manifest.More(more, true))
 	}
 }
 
@@ -159,16 +217,18 @@ func (o *object) hasHosts() bool {
 	return slices.ContainsFunc(o.slices(), func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
 }
 
-func (o *object) hasPort(p model.ServicePort) bool {
-	return slices.ContainsFunc(o.ports(), func(e model.EndpointPort) bool { return e.Name == p.Name && e.Protocol == p.Protocol })
-}
-
-// ports returns the ports of a slice, or of all subsets of an Endpoints object.
+// ports returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not
+// modify them.
 func (o *object) ports() (out []model.EndpointPort) {
-	for _, s := range o.slices() {
+	all := o.slices()
+	if len(all) == 1 {
+		return all[0].Ports
+	}
+	known := make(map[model.EndpointPort]bool)
+	for _, s := range all {
 		for _, p := range s.Ports {
-			if !slices.Contains(out, p) {
-				out = append(out, p)
+			if !known[p] {
+				known[p], out = true, append(out, p)
 			}
 		}
 	}
@@ -216,14 +276,24 @@ func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) 
 func (r *review) unusedPorts(o located) {
 	name, _ := o.serviceOf()
 	of := r.services[name]
-	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
+	if of.service == nil || !r.hasAll(o.object, of) {
 		return
 	}
+	wanted := r.portsOf(of)
+	var unused counter
 	for i, e := range o.ports() {
-		if !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return p.Name == e.Name && p.Protocol == e.Protocol }) {
+		if !wanted[portKey{e.Name, e.Protocol}] && unused.add() {
 			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id()))
 		}
 	}
+	r.warnMore(o, unused)
+}
+
+// hasAll reports whether a slice has all ports of a Service. It looks at no more of them than the slice
+// has: there may be as many slices as ports.
+func (r *review) hasAll(o *object, of *object) bool {
+	has := r.portsOf(o)
+	return len(has) >= len(r.portsOf(of)) && !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !has[portKey{p.Name, p.Protocol}] })
 }
 
 // unusedFamily warns of endpoints of a family that their Service lacks (1.15).
