@@ -194,13 +194,18 @@ func healthCheck(s *Service, ss []*EndpointSlice, routes []Route, node *Node) He
 	return h
 }
 
-// surplusPorts returns the ports of slices that their Service does not have, each once.
+// surplusPorts returns the ports of slices that their Service does not have, each once. It takes time
+// in proportion to the ports of both.
 func (s *Service) surplusPorts(ss []*EndpointSlice) (out []PortName) {
+	known := make(map[PortName]struct{}, len(s.Ports))
+	for _, p := range s.Ports {
+		known[PortName{s.Name, p.Name, p.Protocol}] = struct{}{}
+	}
 	for _, slice := range ss {
 		for _, p := range slice.Ports {
 			port := PortName{s.Name, p.Name, p.Protocol}
-			ofService := func(o ServicePort) bool { return o.Name == p.Name && o.Protocol == p.Protocol }
-			if !slices.ContainsFunc(s.Ports, ofService) && !slices.Contains(out, port) {
+			if _, ok := known[port]; !ok {
+				known[port] = struct{}{}
 				out = append(out, port)
 			}
 		}
