@@ -149,7 +149,7 @@ func TestKernel(t *testing.T) {
 func loads(t *testing.T, s *sandbox, rs *nft.Ruleset) bool {
 	t.Helper()
 	ip6 := rs.Table(model.IPv6)
-	return ip6 == nil || ip6.Set(nft.AffinityEndpointsSet) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
+	return ip6 == nil || ip6.Chain(nft.RememberChain) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
 }
 
 // TestJSON compares our JSON with that of nft.
@@ -170,7 +170,7 @@ func TestJSON(t *testing.T) {
 }
 
 // bindChain is the name of a chain that notes connections, or writes bindings of clients.
-var bindChain = regexp.MustCompile(`^(node-)?(local-)?(recall|bind-[a-z]+-[0-9]+)$`)
+var bindChain = regexp.MustCompile(`^(node-)?(local-|shared-)?(recall|bind-[a-z]+-[0-9]+)$`)
 
 // normalize decodes nft's JSON and removes what a renderer cannot know: the
 // version of nft, handles, counters, and the order in which the kernel lists

@@ -39,7 +39,8 @@ func TestObjects(t *testing.T) {
 // beyondKubernetes reports whether a Service has what no object of Kubernetes says.
 func beyondKubernetes(s *model.Service) bool {
 	e := s.Extra()
-	return e.Relay != model.NoRelay || e.Announce != "" || len(e.Names)+len(e.Listeners) > 0
+	together := s.Balance && s.AffinityTimeout > 0 && len(s.Ports)+len(e.Ranges) > 1
+	return together || e.Relay != model.NoRelay || e.Announce != "" || len(e.Names)+len(e.Listeners) > 0
 }
 
 // stated returns the settings of the Services of a snapshot that no rule shows, names and listeners.

@@ -142,10 +142,16 @@ type Affinity struct {
 // LocalAffinityMap is the map of clients of frontends with the traffic policy Local.
 const LocalAffinityMap = "local-affinity"
 
+// SharedAffinityMap is the map of clients that are bound to one server for all ports of a Balance.
+const SharedAffinityMap = "shared-affinity"
+
 // Name returns the family, with the policy if that is Local.
 func (a *Affinity) Name() string {
-	if a.Map == LocalAffinityMap {
+	switch a.Map {
+	case LocalAffinityMap:
 		return a.Family + ", policy Local"
+	case SharedAffinityMap:
+		return a.Family + ", all ports of a Balance"
 	}
 	return a.Family
 }

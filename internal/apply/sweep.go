@@ -16,7 +16,8 @@ import (
 // A sweep deletes them early, so that no client loses its first packet. It works in the background: it reads at most
 // [kernel.MaxBindings] bindings of a map, and deletes them in small transactions.
 
-// departed are endpoints that frontends with affinity no longer have.
+// departed are endpoints that frontends with affinity no longer have, except those that bind a client
+// together: no packet follows a binding there to an endpoint that has left.
 type departed map[departure]bool
 
 // departure is an endpoint by the set that it was in, of endpoints to which clients may be
@@ -27,7 +28,9 @@ type departure struct {
 }
 
 func isEndpoints(set string) bool {
-	return slices.ContainsFunc(nft.AffinityMaps, func(bindings string) bool { return nft.EndpointsOf(bindings) == set })
+	return slices.ContainsFunc(nft.AffinityMaps, func(bindings string) bool {
+		return bindings != nft.SharedAffinityMap && nft.EndpointsOf(bindings) == set
+	})
 }
 
 // note follows a plan that was carried out.
@@ -179,8 +182,11 @@ func (a *Applier) keep(p *plan.Plan, want *nft.Ruleset) {
 // keptBindings returns additions of the bindings in a map that are valid in a table.
 func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 	after := t.Set(before.Name)
-	if after == nil || !after.Dynamic {
+	switch {
+	case after == nil || !after.Dynamic:
 		return nil
+	case after.Name == nft.SharedAffinityMap:
+		return keptGroups(t, before, after)
 	}
 	valid, endpoints := make(departed), nft.EndpointsOf(before.Name)
 	for _, e := range t.Set(endpoints).Elements {
@@ -191,6 +197,21 @@ func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 		e := &before.Elements[i]
 		timeout, ok := t.AffinityTimeout(before.Name, e.Key.Frontend())
 		if ok && valid.has(before.Name, e) && len(out) < int(after.Size) {
+			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
+		}
+	}
+	return out
+}
+
+// keptGroups is the same for clients that are bound together: a binding to a server that has left
+// leads nowhere.
+func keptGroups(t *nft.Table, before, after *nft.Set) []plan.Change {
+	timeouts := t.GroupTimeouts()
+	var out []plan.Change
+	for i := range before.Elements {
+		e := &before.Elements[i]
+		timeout, ok := timeouts[nft.Key{Address: e.Key.Address, Slot: e.Key.Slot}]
+		if ok && len(out) < int(after.Size) {
 			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
 		}
 	}

@@ -124,6 +124,8 @@ func (b *branch) load(f nft.Field, k *nft.Key) {
 		k.Slot = uint32(b.Port)
 	case nft.PacketClass:
 		k.Slot = uint32(b.class)
+	case nft.PacketGroup:
+		k.Slot = uint32(b.class.Group())
 	case nft.AnyDestination, nft.AnyOriginalDestination:
 		k.Address = model.Wildcard(model.FamilyOf(b.Destination))
 	}

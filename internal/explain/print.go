@@ -49,7 +49,11 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	p.maglev(r)
 	p.source(r)
 	if i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.Remember > 0 }); i >= 0 {
-		p.Fact(setting.Affinity.Label, "the client stays with its endpoint for %s after its last new connection", setting.ShortTime(r.Outcomes[i].Remember))
+		where := ""
+		if r.Outcomes[i].Together {
+			where = ", at all ports of the Balance"
+		}
+		p.Fact(setting.Affinity.Label, "the client stays with its endpoint for %s after its last new connection%s", setting.ShortTime(r.Outcomes[i].Remember), where)
 	}
 	for _, limit := range r.Outcomes[0].Limits {
 		p.Fact(setting.Limits.Label, "%s; more are dropped", limit)

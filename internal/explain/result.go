@@ -103,8 +103,9 @@ type Ending struct {
 	Relay uint16 `json:"relay,omitempty"`
 	// Masquerade is the rule that rewrites the source; empty: none does.
 	Masquerade string        `json:"masquerade,omitempty"`
-	Remember   time.Duration `json:"-"`               // how long the client stays bound; zero: no affinity
-	Bound      bool          `json:"bound,omitempty"` // the client was bound to the endpoint before
+	Remember   time.Duration `json:"-"`                  // how long the client stays bound; zero: no affinity
+	Together   bool          `json:"together,omitempty"` // for all ports of the Balance
+	Bound      bool          `json:"bound,omitempty"`    // the client was bound to the endpoint before
 	// Stale reports that the endpoint of the client's binding has left the Service:
 	// the client is released.
 	Stale bool `json:"-"`

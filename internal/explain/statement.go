@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -68,7 +69,7 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.VerdictMap:
 		return tr.mapped(b, st, func(v nft.Value) { b.act(v.Verdict) })
 	case nft.Classify:
-		if s := tr.table.Set(st.Map); s != nil && s.Dynamic {
+		if s := tr.table.Set(st.Map); s != nil && s.Dynamic && nft.RowOf(st.Map).Contents != nft.Bindings {
 			return b.arrived(st.Map)
 		}
 		return tr.mapped(b, st, func(v nft.Value) { b.class = v.Class })
@@ -81,15 +82,18 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.DNAT:
 		return tr.dnat(b, st)
 	case nft.Remember:
-		return tr.remember(b, st)
+		return tr.remember(b, st.Map, st.Key, st.Timeout)
 	case nft.Note:
+		if nft.RowOf(st.Map).Contents == nft.Bindings {
+			return tr.remember(b, st.Map, st.Key, st.Timeout)
+		}
 		if b.certain() {
 			b.arrival = b.class
 			b.step.Details = append(b.step.Details, fmt.Sprintf("@%s notes the connection", st.Map))
 		}
 		return true
 	case nft.Forget:
-		if b.certain() {
+		if b.certain() && st.Map != nft.SharedAffinityMap { // from which it may go on
 			b.Stale, b.Endpoint = true, netip.AddrPort{}
 		}
 		return true
@@ -195,7 +199,7 @@ func (tr *tracer) dnat(b *branch, st nft.DNAT) bool {
 		if st.KeepPort {
 			to = netip.AddrPortFrom(to.Addr(), b.Port)
 		}
-		b.dnat(to, tr.table.Set(st.Map).Dynamic)
+		b.dnat(to, tr.table.Set(st.Map).Dynamic || st.Map == nft.ServersMap)
 	})
 }
 
@@ -207,17 +211,17 @@ func (b *branch) dnat(to netip.AddrPort, bound bool) {
 	b.settled = true
 }
 
-func (tr *tracer) remember(b *branch, st nft.Remember) bool {
+func (tr *tracer) remember(b *branch, clients string, key nft.Concat, timeout time.Duration) bool {
 	if !b.certain() {
 		return true
 	}
-	s, k, why := tr.key(b, st.Key, st.Map)
+	s, k, why := tr.key(b, key, clients)
 	if s == nil {
 		b.stop(Unknown, why)
 		return true
 	}
-	b.Remember = st.Timeout
-	b.step.Details = append(b.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), st.Timeout))
+	b.Remember, b.Together = timeout, clients == nft.SharedAffinityMap
+	b.step.Details = append(b.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), timeout))
 	return true
 }
 

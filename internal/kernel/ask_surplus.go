@@ -15,7 +15,7 @@ import (
 // isOfFrontends reports whether the keys of a set are frontends, or their slots, in the map
 // of all frontends.
 func (e *elements) isOfFrontends() bool {
-	return e.set.Name != nft.ServicesMap && slices.Contains(e.set.Key, nft.Address) &&
+	return e.set.Name != nft.ServicesMap && e.set.Name != nft.ServersMap && slices.Contains(e.set.Key, nft.Address) &&
 		!slices.ContainsFunc(e.set.Key, func(d nft.Datatype) bool {
 			return !slices.Contains([]nft.Datatype{nft.Address, nft.InetProto, nft.Port, nft.ClassID}, d)
 		})

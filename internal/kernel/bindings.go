@@ -66,7 +66,11 @@ func (c *Conn) AddBinding(t *nft.Table, client netip.Addr, f model.Frontend) err
 		if !s.Dynamic || s.Key == nil || !slices.Contains(nft.AffinityMaps, s.Name) {
 			continue
 		}
-		found, err := persist(func() (*nft.Set, error) { return c.lookUp(s.Name, t.Family, k) })
+		key, ok := t.ClientKey(s.Name, f, k)
+		if !ok {
+			continue
+		}
+		found, err := persist(func() (*nft.Set, error) { return c.lookUp(s.Name, t.Family, key) })
 		switch {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:

@@ -1,6 +1,10 @@
 package model
 
-import "github.com/nftproxy/nftproxy/internal/words"
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/words"
+)
 
 // Choice holds the endpoints of one service port in one family that may take new
 // connections, by traffic policy. It is immutable and shared by the routes of the
@@ -16,6 +20,8 @@ type Choice struct {
 	// choice changes (9.4, 9.8). Failing ones do not, unless their checks do not
 	// count for policy Cluster, or they are drained and [ChoosePort] keeps them.
 	Serving []Endpoint
+	// Numbers are the numbers of all servers, if clients are bound to one for all ports; nil otherwise.
+	Numbers map[netip.AddrPort]uint16
 	// Known is the number of all endpoints, including those that take no connections.
 	Known int
 }
@@ -46,6 +52,7 @@ func Choose(s *Service, endpoints []Endpoint, node *Node) *Choice {
 		Cluster: cluster.share(filter(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen })),
 		Local:   filter(endpoints, func(h *Host) bool { return local.Excludes(h) == Chosen }),
 		Serving: filter(endpoints, func(h *Host) bool { return h.Serving && !cluster.fails(h) }),
+		Numbers: s.numberServers(endpoints),
 		Known:   len(endpoints),
 	}
 	s.Extra().slowly(&c.Cluster, &c.Local)

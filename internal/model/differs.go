@@ -11,6 +11,7 @@ func (c *RouteChange) Differs() bool {
 	}
 	return a.Kind != b.Kind || a.PortName() != b.PortName() || a.Local() != b.Local() ||
 		a.Masquerading() != b.Masquerading() ||
+		a.Service.BindsTogether() != b.Service.BindsTogether() ||
 		a.Service.AffinityTimeout != b.Service.AffinityTimeout || a.Service.Scheduler != b.Service.Scheduler ||
 		a.Service.Extra().MaglevSize != b.Service.Extra().MaglevSize ||
 		a.Service.Extra().Limits != b.Service.Extra().Limits ||

@@ -81,20 +81,22 @@ func (f Frontend) Overlaps(o Frontend) bool {
 }
 
 // AffinityTimeout returns how long a client stays on its endpoint; zero: no affinity. A
-// range has none: clients are bound to endpoints by exact frontends.
+// range has none, because clients are bound to endpoints by exact frontends, and a Balance with a
+// range has none at all.
 func (r *Route) AffinityTimeout() time.Duration {
-	if r.Frontend.IsRange() {
+	if r.Frontend.IsRange() || r.Service.hashesAll() {
 		return 0
 	}
 	return r.Service.AffinityTimeout
 }
 
 // Scheduler returns the scheduler of the Service, or the default. Instead of session affinity a
-// range has source-hash, which gives a client the same host for all ports of all ranges. A relay
+// range has source-hash, which gives a client the same host for all ports of all ranges, and so
+// have the other ports of a Balance. A relay
 // has no tables, so the default of a node is not for it.
 func (r *Route) Scheduler() Scheduler {
 	switch {
-	case r.Frontend.IsRange() && r.Service.AffinityTimeout > 0:
+	case r.Frontend.IsRange() && r.Service.AffinityTimeout > 0, r.Service.hashesAll():
 		return SourceHash
 	case r.Relayed():
 		return cmp.Or(r.Service.Scheduler, RoundRobin)

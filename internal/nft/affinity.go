@@ -17,7 +17,9 @@ type Affinity struct {
 	// reach the endpoints of this node, and other clients endpoints of the cluster, so neither
 	// the bindings of the others count for them, nor bindings from before a change of policy.
 	Local bool
-	Shape Shape // of the frontend: [OfPort] or [OfNode]
+	// Shared binds a client for all frontends of a group, in a map of its own.
+	Shared bool
+	Shape  Shape // of the frontend: [OfPort] or [OfNode]
 }
 
 // Parts of the class of an affinity, which nft prints as two hexadecimal numbers of 16
@@ -27,6 +29,7 @@ const (
 	affinityProtocol = 1 << 20 // of the protocol by its place in model.Protocols: up to 3
 	affinityLocal    = 1 << 22
 	affinityOnNode   = 1 << 24
+	affinityShared   = 1 << 25
 )
 
 // Class returns the class of frontends with this affinity in [AffinityTimeoutsMap]. No two
@@ -40,13 +43,16 @@ func (a Affinity) Class() Class {
 	if a.Shape == OfNode {
 		c |= affinityOnNode
 	}
+	if a.Shared {
+		c |= affinityShared
+	}
 	return Class(c)
 }
 
 // affinityOf returns the affinity of a class.
 func affinityOf(c Class) Affinity {
 	protocol := int(c/affinityProtocol) % (len(model.Protocols) + 1)
-	a := Affinity{Timeout: time.Duration(c&affinitySeconds) * time.Second, Local: c&affinityLocal != 0}
+	a := Affinity{Timeout: time.Duration(c&affinitySeconds) * time.Second, Local: c&affinityLocal != 0, Shared: c&affinityShared != 0}
 	if c&affinityOnNode != 0 {
 		a.Shape = OfNode
 	}
@@ -58,7 +64,10 @@ func affinityOf(c Class) Affinity {
 
 // Bindings returns the name of the map of clients.
 func (a Affinity) Bindings() string {
-	if a.Local {
+	switch {
+	case a.Shared:
+		return SharedAffinityMap
+	case a.Local:
 		return LocalAffinityMap
 	}
 	return AffinityMap

@@ -213,7 +213,7 @@ func statementJSON(s Statement, f model.Family) any {
 	case Note:
 		return updateJSON(s.Map, s.Key, s.Timeout, NotedClass, f)
 	case Forget:
-		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": s.Data().json(f), "map": "@" + s.Map}}
 	case Enter:
 		return s.json(f)
 	case OverLimit:
@@ -298,7 +298,9 @@ func (o SourceNetwork) json(f model.Family) object {
 
 // json splits the text of the field into words.
 func (o Field) json(f model.Family) object {
-	if loaded := o.Loaded(); loaded != o {
+	if loaded := o.Loaded(); o == PacketGroup {
+		return object{"&": []any{loaded.json(f), groupMask.String()}}
+	} else if loaded != o {
 		return object{"&": []any{loaded.json(f), model.Wildcard(f).String()}}
 	}
 	words := strings.Fields(o.Text(f))

@@ -46,6 +46,13 @@ const (
 	// the cluster of frontends with policy Local. Both are dynamic.
 	AffinityMap      = "affinity"
 	LocalAffinityMap = LocalPrefix + AffinityMap
+	// SharedAffinityMap holds clients and the numbers of their servers, for frontends that bind a
+	// client together. It is dynamic, too.
+	SharedAffinityMap = SharedPrefix + AffinityMap
+	// GroupsMap holds these frontends with the class of their group, and ServersMap the endpoint
+	// of each server by its number in the group.
+	GroupsMap  = SharedPrefix + "affinity-groups"
+	ServersMap = SharedPrefix + "affinity-servers"
 	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
 	AffinityEndpointsSet = "affinity-endpoints"
 	// AffinityTimeoutsMap holds frontends with the class of their affinity, and BindersMap
@@ -125,6 +132,9 @@ var AffinityMaps = SetsWith(Bindings)
 // cluster and frontends with policy Local.
 const LocalPrefix = "local-"
 
+// SharedPrefix is the same for frontends that bind a client together.
+const SharedPrefix = "shared-"
+
 // EndpointsOf returns the name of the set of the endpoints to which a map may bind clients.
 func EndpointsOf(bindings string) string { return beside(bindings, AffinityEndpointsSet) }
 
@@ -133,8 +143,11 @@ func TimeoutsOf(bindings string) string { return beside(bindings, AffinityTimeou
 
 // beside returns the name of what belongs to a map of clients.
 func beside(bindings, name string) string {
-	if bindings == LocalAffinityMap {
+	switch bindings {
+	case LocalAffinityMap:
 		return LocalPrefix + name
+	case SharedAffinityMap:
+		return SharedPrefix + name
 	}
 	return name
 }
@@ -190,6 +203,7 @@ func ClientSet(set string) (bits int, denied, ok bool) {
 var allRecallChains = []string{
 	RecallChain(AffinityMap, OfPort), RecallChain(LocalAffinityMap, OfPort),
 	RecallChain(AffinityMap, OfNode), RecallChain(LocalAffinityMap, OfNode),
+	RecallChain(SharedAffinityMap, OfPort),
 }
 
 // IsLane reports whether rules belong to a chain that frontends share: they choose an
@@ -199,6 +213,9 @@ func IsLane(rules []Rule) bool {
 		return true
 	}
 	return slices.ContainsFunc(rules, func(r Rule) bool {
+		if slices.ContainsFunc(r, bindsTogether) {
+			return true
+		}
 		switch s := r[len(r)-1].(type) {
 		case DNAT:
 			_, chooses := s.Slots()

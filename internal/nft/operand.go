@@ -37,6 +37,9 @@ const (
 	AnyDestination
 	AnyOriginalDestination
 
+	// PacketGroup is the group of the server whose class is in the packet.
+	PacketGroup
+
 	// PacketClass is the class or slot that [Classify] or [Choose] has put into the packet.
 	PacketClass
 )
@@ -68,6 +71,8 @@ func (o Field) Text(f model.Family) string {
 		return "ct reply proto-src"
 	case PacketClass:
 		return "meta priority"
+	case PacketGroup:
+		return o.Loaded().Text(f) + " & " + groupMask.String()
 	case AnyDestination, AnyOriginalDestination:
 		return o.Loaded().Text(f) + " & " + model.Wildcard(f).String()
 	}
@@ -81,9 +86,14 @@ func (o Field) Loaded() Field {
 		return DestinationAddress
 	case AnyOriginalDestination:
 		return OriginalDestination
+	case PacketGroup:
+		return PacketClass
 	}
 	return o
 }
+
+// GroupMask is the mask of [PacketGroup].
+func GroupMask() Class { return groupMask }
 
 // Any returns the field with the unspecified address in place of this address.
 func (o Field) Any() (Field, bool) {
@@ -109,7 +119,7 @@ func (o Field) Datatype() Datatype {
 		return EndpointAddress
 	case ReplyPort:
 		return EndpointPort
-	case PacketClass:
+	case PacketClass, PacketGroup:
 		return ClassID
 	}
 	return Address

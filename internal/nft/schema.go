@@ -117,6 +117,11 @@ var Schema = []Row{
 
 	{Name: AffinityMap, Key: clientKey, Data: []Datatype{Address, Port}, Contents: Bindings},
 	{Name: LocalAffinityMap, Key: clientKey, Data: []Datatype{Address, Port}, Contents: Bindings},
+	{Name: SharedAffinityMap, Key: []Datatype{Address, ClassID, Source}, Data: class, Contents: Bindings},
+	{Name: GroupsMap, Key: frontendKey, Data: class, Early: true},
+	{Name: ServersMap, Key: []Datatype{Address, ClassID, InetProto, Port}, Data: []Datatype{Address, Port}},
+	{Name: SharedPrefix + AffinityEndpointsSet, Key: []Datatype{Address, InetProto, Port, EndpointAddress, EndpointPort}, Data: class, Early: true},
+	{Name: SharedPrefix + AffinityTimeoutsMap, Key: frontendKey, Data: class, Early: true},
 	// An endpoint must be in these as long as a client can get it: see render's affinityChains.
 	{Name: AffinityEndpointsSet, Key: []Datatype{Address, InetProto, Port, EndpointAddress, EndpointPort}, Early: true},
 	{Name: LocalPrefix + AffinityEndpointsSet, Key: []Datatype{Address, InetProto, Port, EndpointAddress, EndpointPort}, Early: true},

@@ -266,7 +266,15 @@ type Forget struct {
 }
 
 func (s Forget) Text(f model.Family) string {
-	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
+	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), s.Data().Text(f))
+}
+
+// Data is data of the map's type.
+func (s Forget) Data() Concat {
+	if s.Map == SharedAffinityMap {
+		return NotedClass
+	}
+	return RememberedEndpoint
 }
 
 // SetOf returns the name of the set or map that a statement refers to, empty if

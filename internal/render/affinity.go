@@ -39,7 +39,8 @@ func affinityOf(r *model.Route, outside bool) nft.Affinity {
 		return nft.Affinity{}
 	}
 	return nft.Affinity{
-		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: outside, Shape: nft.ShapeOf(r.Frontend),
+		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: outside,
+		Shared: r.Service.BindsTogether(), Shape: nft.ShapeOf(r.Frontend),
 	}
 }
 
@@ -59,6 +60,9 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	}
 	for _, name := range bindings {
 		out = append(out, nft.Declare(nft.EndpointsOf(name)), nft.Declare(nft.TimeoutsOf(name)))
+	}
+	if slices.Contains(bindings, nft.SharedAffinityMap) {
+		out = append(out, declared(nft.GroupsMap, nft.ServersMap)...)
 	}
 	return append(out, dynamic(nft.ArrivalsMap), nft.Declare(nft.BindersMap))
 }
@@ -81,6 +85,10 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 	}
 	out := []*nft.Chain{remember}
 	for _, name := range bindings {
+		if name == nft.SharedAffinityMap {
+			out = append(out, recallTogether(r.Observe))
+			continue
+		}
 		out = append(out, recall(name, nft.OfPort, r.Observe))
 		if r.Wildcards {
 			out = append(out, recall(name, nft.OfNode, r.Observe))
@@ -90,6 +98,12 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 	return append(out, &nft.Chain{Name: "bind-input", Hook: nft.Input, Priority: nft.PriorityEarly, Rules: []nft.Rule{
 		{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}},
 	}})
+}
+
+// noteArrival notes a connection.
+var noteArrival = nft.Note{
+	Map: nft.ArrivalsMap, Timeout: arrivalTime,
+	Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort},
 }
 
 // recall returns the chain that notes a connection, and translates it to the endpoint to
@@ -107,7 +121,7 @@ func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 	}
 	return &nft.Chain{Name: nft.RecallChain(bindings, s), Rules: append(append(rules, toSample(observe)...), nft.Rule{
 		nft.Classify{Key: frontend, Map: nft.TimeoutsOf(bindings)},
-		nft.Note{Map: nft.ArrivalsMap, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime},
+		noteArrival,
 		nft.DNAT{Key: append(frontend[:3:3], nft.SourceAddress), Map: bindings},
 	})}
 }
@@ -121,6 +135,9 @@ func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 //	meta l4proto tcp ct original ... @affinity-endpoints accept
 //	meta l4proto tcp delete @affinity { ... } drop
 func binder(a nft.Affinity, observe model.Observe) *nft.Chain {
+	if a.Shared {
+		return binderTogether(a, observe)
+	}
 	frontend := original[a.Shape]
 	client := append(frontend[:3:3], nft.OriginalSource)
 	protocol, accept := nft.ProtocolIs{Protocol: a.Protocol}, nft.Verdict{Action: nft.Accept}
@@ -134,14 +151,23 @@ func binder(a nft.Affinity, observe model.Observe) *nft.Chain {
 	}}
 }
 
-// affinity adds what some clients of a frontend need to stay with their endpoint.
+// affinity adds what some clients of a frontend need to stay with their endpoint. The numbers of
+// servers are left out.
 func (c *composer) affinity(f model.Frontend, a nft.Affinity, endpoints []netip.AddrPort) {
 	c.use(option{kind: sticky, bindings: a.Bindings()})
 	c.part.lanes = append(c.part.lanes, laneUse{binds: a})
 	c.add(nft.TimeoutsOf(a.Bindings()), nft.Element{Key: nft.FrontendKey(f), Value: nft.Value{Class: a.Class()}})
-	endpoints = slices.Clone(endpoints)
-	slices.SortFunc(endpoints, netip.AddrPort.Compare)
-	for _, e := range slices.Compact(endpoints) {
+	if a.Shared {
+		return
+	}
+	for _, e := range distinct(endpoints) {
 		c.add(nft.EndpointsOf(a.Bindings()), nft.Element{Key: nft.EndpointKey(f, e)})
 	}
+}
+
+// distinct returns endpoints in order, each once.
+func distinct(endpoints []netip.AddrPort) []netip.AddrPort {
+	endpoints = slices.Clone(endpoints)
+	slices.SortFunc(endpoints, netip.AddrPort.Compare)
+	return slices.Compact(endpoints)
 }

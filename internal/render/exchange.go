@@ -92,7 +92,7 @@ func (c *composer) bound(l layout, s span) (out []netip.AddrPort) {
 // way, in one list for all clients.
 func (c *composer) alike(old, now *model.Route) bool {
 	for _, r := range [...]*model.Route{old, now} {
-		if r.Local() || r.Frontend.IsRange() || r.Frontend.OnLocalhost() || c.schedulerOf(r).ByClient() {
+		if r.Local() || r.Service.BindsTogether() || r.Frontend.IsRange() || r.Frontend.OnLocalhost() || c.schedulerOf(r).ByClient() {
 			return false
 		}
 	}

@@ -228,7 +228,11 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
 	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
-		c.affinity(r.Frontend, a, c.bound(l, s))
+		bound := c.bound(l, s)
+		c.affinity(r.Frontend, a, bound)
+		if a.Shared {
+			c.bindTogether(r, bound)
+		}
 	}
 	return c.lead(r.Frontend, use, onePort)
 }

@@ -38,6 +38,7 @@ type KeptShare struct {
 	Relayed  bool
 	Slots    nft.Slots     // of Forward, unless the connections are relayed
 	Affinity time.Duration // zero: none
+	Together bool          // the affinity is for all ports of a Balance
 }
 
 // KeptElement is an element that no setting changes.
@@ -200,9 +201,12 @@ func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Va
 		}
 	}
 	if s.Affinity > 0 {
-		a := nft.Affinity{Timeout: s.Affinity, Protocol: k.Protocol, Local: outside, Shape: nft.ShapeOf(k.Frontend)}
+		a := nft.Affinity{Timeout: s.Affinity, Protocol: k.Protocol, Local: outside, Shared: s.Together, Shape: nft.ShapeOf(k.Frontend)}
 		use.bindings = a.Bindings()
 		c.affinity(k.Frontend, a, endpoints)
+		if a.Shared {
+			c.keepTogether(k)
+		}
 	}
 	return c.lead(k.Frontend, use, onePort)
 }

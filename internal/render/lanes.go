@@ -47,6 +47,7 @@ const (
 const (
 	maxSlots         = nft.MaxSlots
 	classScheduler   = 1 << 4
+	classShared      = 1 << 7
 	classSticky      = 1 << 8
 	classLocalSticky = 1 << 9
 	classOnNode      = 1 << 10
@@ -69,6 +70,8 @@ func (u laneUse) class() nft.Class {
 		c |= classSticky
 	case nft.LocalAffinityMap:
 		c |= classLocalSticky
+	case nft.SharedAffinityMap:
+		c |= classShared
 	}
 	if u.lane.shape == nft.OfNode {
 		c |= classOnNode
@@ -202,6 +205,8 @@ func (u laneUse) name() string {
 		return "sticky-" + u.lane.name()
 	case u.bindings == nft.LocalAffinityMap:
 		return "local-sticky-" + u.lane.name()
+	case u.bindings == nft.SharedAffinityMap:
+		return "shared-sticky-" + u.lane.name()
 	}
 	return u.lane.name()
 }

@@ -48,7 +48,9 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 	for _, bindings := range nft.AffinityMaps {
 		for count := range 20 {
 			u := laneUse{lane: laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings: bindings}
-			u.lane.shape = nft.Shapes[count%2]
+			if u.lane.shape = nft.Shapes[count%2]; bindings == nft.SharedAffinityMap {
+				u.lane.shape = nft.OfPort // a Balance has no NodePort
+			}
 			if !nft.IsLane(u.chain(model.Observe{}).Rules) || !nft.IsLane(u.plain().chain(model.Observe{}).Rules) {
 				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
 			}
@@ -59,8 +61,9 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 			}
 		}
 	}
-	for _, local := range []bool{false, true} {
-		u := laneUse{binds: nft.Affinity{Timeout: time.Hour, Protocol: model.UDP, Local: local, Shape: nft.OfNode}}
+	for _, a := range []nft.Affinity{{Shape: nft.OfNode}, {Shape: nft.OfNode, Local: true}, {Shared: true}} {
+		a.Timeout, a.Protocol = time.Hour, model.UDP
+		u := laneUse{binds: a}
 		if !nft.IsLane(u.chain(model.Observe{}).Rules) {
 			t.Errorf("%s is not recognised as a chain that frontends share", u.name())
 		}
@@ -77,8 +80,8 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 			}
 		}
 	}
-	// One for frontends with an address of their own, one for NodePorts on several.
-	if want := map[string]int{nft.AffinityMap: 2, nft.LocalAffinityMap: 2}; !maps.Equal(lookups, want) {
+	// One for frontends with an address of their own, one for NodePorts on several, which no Balance has.
+	if want := map[string]int{nft.AffinityMap: 2, nft.LocalAffinityMap: 2, nft.ServersMap: 1}; !maps.Equal(lookups, want) {
 		t.Errorf("rules that look up clients: %v, want %v", lookups, want)
 	}
 }

@@ -171,6 +171,10 @@ func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, er
 		}
 		for _, set := range found {
 			s.Clients.AtLeast = s.Clients.AtLeast || len(set.Elements) >= maxBindings // there may be more
+			if set.Name == nft.SharedAffinityMap {
+				countTogether(s, ports, set)
+				continue
+			}
 			for i := range set.Elements {
 				endpoints, ok := ports[set.Elements[i].Key.Frontend()]
 				if !ok {
@@ -184,6 +188,41 @@ func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, er
 		}
 	}
 	return nil
+}
+
+// countTogether counts the clients that a map binds to one server for all ports: at each endpoint
+// of the server, and once in all.
+func countTogether(s *api.Description, ports map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint, set *nft.Set) {
+	clients := make(map[netip.Addr]map[uint16]int) // by the address of the frontend and the number of the server
+	for i := range set.Elements {
+		f, number := nft.BoundServer(&set.Elements[i])
+		if _, ok := ports[f]; !ok {
+			continue
+		}
+		s.Clients.Bound++
+		if clients[f.Address] == nil {
+			clients[f.Address] = make(map[uint16]int)
+		}
+		clients[f.Address][number]++
+	}
+	for f, endpoints := range ports {
+		inFamily := func(e netip.AddrPort) bool { return model.FamilyOf(e.Addr()) == model.FamilyOf(f.Address) }
+		for at, number := range model.NumberServers(filterKeys(endpoints, inFamily)) {
+			if e := endpoints[at]; e.Clients != nil {
+				*e.Clients += clients[f.Address][number]
+			}
+		}
+	}
+}
+
+// filterKeys returns the keys of a map that are to be kept, in no order.
+func filterKeys[K comparable, V any](m map[K]V, keep func(K) bool) (out []K) {
+	for k := range m {
+		if keep(k) {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // addDropped adds how many sampled connections were lost on this machine.

@@ -176,6 +176,9 @@ func (k *keeper) share(set string, f model.Frontend, bindings string) (s render.
 		s.Verdict, s.Slots = model.Forward, slots
 		if !f.IsRange() {
 			s.Affinity, _ = k.table.AffinityTimeout(bindings, f)
+			if shared, ok := k.table.AffinityTimeout(nft.SharedAffinityMap, f); ok {
+				s.Affinity, s.Together = shared, true
+			}
 		}
 	}
 	return s, ""

@@ -124,7 +124,7 @@ var ZoneFloor = &Setting{ // backends of a Balance have no zones
 
 var Affinity = &Setting{
 	Label: "affinity", Kind: "affinity", Field: "affinity", // Kubernetes has spec.sessionAffinity
-	Meaning: "how long a client stays with its endpoint after its last new connection, 1s to 24h; by default not at all",
+	Meaning: "how long a client stays with its endpoint, at all ports, after its last new connection, 1s to 24h; by default not at all",
 	Value:   "time", Examples: []string{"10m"}, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
 	Parse:  parseAffinity,

@@ -55,7 +55,8 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 }
 
 // datatypes is the inverse of nftTypes, nil for types that we do not use. Of two
-// addresses the one before the protocol is that of the frontend or endpoint. The
+// addresses the one before the protocol, or before a class and the protocol, is that of the
+// frontend or endpoint. The
 // other one is that of an endpoint if a port follows it, and else the client's. A class
 // right behind the protocol is a range. Of two ports without a protocol the first one is
 // that of the client.
@@ -83,7 +84,11 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 		}
 	}
 	if i := slices.Index(out, nft.InetProto); i > 0 {
-		out[i-1] = nft.Address
+		if i > 1 && out[i-1] == nft.ClassID {
+			out[i-2] = nft.Address
+		} else {
+			out[i-1] = nft.Address
+		}
 		if i+1 < len(out) && out[i+1] == nft.ClassID {
 			out[i+1] = nft.RangeID
 		}

@@ -149,8 +149,12 @@ func unmarshal(family byte, data []byte, e expr.Any) (err error) {
 }
 
 func (s *symbolic) bitwise(e *expr.Bitwise) error {
-	if i := registerIndex(e.SourceRegister); i > 0 && s.registers[i] == nft.SourceAddress {
+	switch i := registerIndex(e.SourceRegister); {
+	case i > 0 && s.registers[i] == nft.SourceAddress:
 		return s.network(e, i)
+	case i > 0 && s.registers[i] == nft.PacketClass && reflect.DeepEqual(e, bitwiseAt(hostOrder(uint32(nft.GroupMask())), i)):
+		s.registers[i] = nft.PacketGroup
+		return nil
 	}
 	if registerIndex(e.SourceRegister) != 0 || registerIndex(e.DestRegister) != 0 || len(bytes.Trim(e.Xor, "\x00")) > 0 {
 		return errForeign
@@ -340,7 +344,7 @@ func (s *symbolic) dynset(e *expr.Dynset) error {
 		s.emit(nft.Note{Map: e.SetName, Key: key, Timeout: e.Timeout})
 	case e.Operation == unix.NFT_DYNSET_OP_UPDATE:
 		s.emit(nft.Remember{Map: e.SetName, Key: key, Timeout: e.Timeout})
-	case e.Operation == dynsetDelete && e.Timeout == 0 && !noted:
+	case e.Operation == dynsetDelete && e.Timeout == 0 && slices.Equal(data, nft.Forget{Map: e.SetName}.Data()):
 		s.emit(nft.Forget{Map: e.SetName, Key: key})
 	default:
 		return errForeign

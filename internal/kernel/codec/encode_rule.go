@@ -152,7 +152,7 @@ func usingSet(s nft.Statement, f model.Family) []expr.Any {
 	case nft.Note:
 		return dynset(s.Map, s.Key, nft.NotedClass, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
-		return dynset(s.Map, s.Key, nft.RememberedEndpoint, dynsetDelete, 0, f)
+		return dynset(s.Map, s.Key, s.Data(), dynsetDelete, 0, f)
 	case nft.Enter:
 		// [ dynset update reg_key 1 set sampled-connections timeout 1000ms ]
 		return append(loadKey(s.Key, f, 0), &expr.Dynset{SrcRegKey: register(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout})
@@ -237,7 +237,10 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 		}
 		field := o.(nft.Field)
 		out = append(out, load(field.Loaded(), f, i))
-		if field != field.Loaded() { // it comes first in every key
+		if field == nft.PacketGroup {
+			// [ bitwise reg 2 = ( reg 2 & 0xffffc000 ) ^ 0x00000000 ]
+			out = append(out, bitwiseAt(hostOrder(uint32(nft.GroupMask())), i))
+		} else if field != field.Loaded() { // it comes first in every key
 			// [ bitwise reg 1 = ( reg 1 & 0x00000000 ) ^ 0x00000000 ]
 			out = append(out, bitwise(make([]byte, width(o.Datatype(), f))))
 		}

@@ -219,7 +219,12 @@ func overlap(a, b model.PortRange) bool {
 func (c *serviceConverter) ranges(s *model.Service) {
 	all := s.Extra().Ranges
 	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
-	if i >= 0 && s.AffinityTimeout > 0 && s.Scheduler != model.SourceHash {
+	switch {
+	case i < 0 || s.AffinityTimeout == 0 || s.Scheduler == model.SourceHash:
+	case c.given != nil: // a Balance: see [model.Route.Scheduler]
+		c.Warn(c.place(setting.Ports), all[i].Name,
+			"has too many ports to bind clients: all ports of the Balance use the scheduler source-hash instead of affinity, which leads a client to the same server as long as the servers stay")
+	default:
 		c.Warn(c.place(setting.Ports), all[i].Name,
 			"has no session affinity: ranges use the scheduler source-hash instead, and other ports may lead a client to another endpoint; if the Service has the scheduler source-hash, all ports lead to the same one")
 	}
