@@ -17,6 +17,8 @@ type statement struct {
 	text  string
 	words []string
 	read  []bool // by the index of a word
+	// variable: a word has an environment variable, and is not what it seems.
+	variable bool
 }
 
 // peek returns a word without reading it; empty: the line is shorter.
@@ -81,7 +83,7 @@ func sections(text string) (out []*section, err error) {
 	for line := range strings.Lines(text) {
 		n++
 		s := statement{line: n, text: strings.TrimSpace(line)}
-		if s.words, err = splitWords(line); err != nil {
+		if s.words, s.variable, err = splitWords(line); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if len(s.words) == 0 {
@@ -108,8 +110,9 @@ func sections(text string) (out []*section, err error) {
 }
 
 // splitWords splits a line as HAProxy does (its manual, section 2.2): a comment begins
-// with #, and quotes and backslashes keep spaces.
-func splitWords(line string) (words []string, err error) {
+// with #, and quotes and backslashes keep spaces. In double quotes, $ begins an environment
+// variable (section 2.3).
+func splitWords(line string) (words []string, variable bool, err error) {
 	var word strings.Builder
 	var quote byte
 	inside := false
@@ -131,12 +134,13 @@ func splitWords(line string) (words []string, err error) {
 		case quote != 0 && r == quote:
 			quote = 0
 		case quote != 0:
+			variable = variable || r == '$' && quote == '"'
 			word.WriteByte(r)
 		case r == '"' || r == '\'':
 			quote, inside = r, true
 		case r == '#':
 			end()
-			return words, nil
+			return words, variable, nil
 		case r == ' ' || r == '\t':
 			end()
 		default:
@@ -145,10 +149,10 @@ func splitWords(line string) (words []string, err error) {
 		}
 	}
 	if quote != 0 {
-		return nil, fmt.Errorf("a text in %c has no end", quote)
+		return nil, false, fmt.Errorf("a text in %c has no end", quote)
 	}
 	end()
-	return words, nil
+	return words, variable, nil
 }
 
 // unescape returns what the text after a backslash begins with, and its length there.

@@ -83,14 +83,26 @@ func (p *proxy) inherit(s *section) {
 }
 
 func (p *proxy) read(s *section) {
+	p.hasVariable(&s.statement)
 	for i := range s.statements {
 		p.statement(&s.statements[i])
 	}
 }
 
+// hasVariable refuses a line with an environment variable: its value is HAProxy's.
+func (p *proxy) hasVariable(s *statement) bool {
+	if s.variable {
+		p.refuse("line %d: environment variables have no value here: write it in place of the $ in double quotes", s.line)
+	}
+	return s.variable
+}
+
 // statement reads a line: with the handler of its first two words, or the first one.
 func (p *proxy) statement(s *statement) {
 	s.unread() // by another section
+	if p.hasVariable(s) {
+		return
+	}
 	defer func() {
 		if rest := s.unread(); len(rest) > 0 {
 			p.refuse("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))

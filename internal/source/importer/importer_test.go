@@ -248,10 +248,32 @@ func TestEscapes(t *testing.T) {
 		`a\ b\#c\\`:      `a b#c\`,
 		`\xZ\`:           "xZ",
 	} {
-		words, err := splitWords(line)
+		words, _, err := splitWords(line)
 		if err != nil || len(words) != 1 || words[0] != want {
 			t.Errorf("%s: %q %v, want %q", line, words, err, want)
 		}
+	}
+}
+
+// TestVariables: a section that has an environment variable is not used, wherever it stands.
+func TestVariables(t *testing.T) {
+	const text = "defaults d\nmode tcp\nfrontend a from d\nbind 192.0.2.1:80\ndefault_backend b\nbackend b from d\nserver s 10.0.0.1:80\n"
+	for _, c := range []struct {
+		old, new string
+		line     int // of the variable; 0: there is none
+	}{
+		{"192.0.2.1:80", `"${ADDRESS}:80"`, 4}, {"192.0.2.1:80", `192.0.2.1:"$PORT"`, 4},
+		{"10.0.0.1:80", `10.0.0.1:80 weight "$WEIGHT"`, 7}, {"default_backend b", `default_backend "$B"`, 5},
+		{"frontend a", `frontend "$A"`, 3}, {"backend b from", `backend b "$D" from`, 6}, {"mode tcp", `mode "${MODE}"`, 2},
+		{"server s", `server "${.LINE}"`, 7}, {"10.0.0.1:80", `10.0.0.1:80 "${OPTIONS[*]}"`, 7},
+		{"server s", `server '$s'`, 0}, {"server s", `server "\$s"`, 0}, {"server s", `server $s`, 0}, {"server s", "server s 10.0.0.2:80 # \"$x\"\nserver r", 0},
+	} {
+		got := imported(t, strings.Replace(text, c.old, c.new, 1), Options{})
+		want := fmt.Sprintf("# Not used: line %d: environment variables have no value here", c.line)
+		if strings.Contains(got, want) != (c.line > 0) || c.line == 0 && strings.Contains(got, "variable") {
+			t.Errorf("%s:\n%s\nwant %s", c.new, got, want)
+		}
+		valid(t, got)
 	}
 }
 
