@@ -43,6 +43,7 @@ var flagGroups = []group{
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Clients", newFlags(aboutClients...)},
 	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates", "fast-path")},
+	{"Relay", newFlags(aboutRelay...)},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
 	{"Balances", []string{"control-socket", "changes-file", "health-directory", "on-change"}},
 	{"Names of servers", []string{"dns-servers", "dns-timeout", "dns-min-ttl", "dns-max-ttl"}},
@@ -59,10 +60,13 @@ var flagGroups = []group{
 // aboutClients are the settings that new shows apart from the others.
 var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.Limits, setting.Affinity}
 
+// aboutRelay are the settings of the relay.
+var aboutRelay = []*setting.Setting{setting.Relay, setting.Timeout}
+
 // balancing are the flags for the other settings. All but the scheduler, observe and fast-path are of new alone.
 func balancing() []string {
 	others := slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool {
-		return s == setting.Scheduler || s == setting.Observe || s == setting.FastPath || slices.Contains(aboutClients, s)
+		return s == setting.Scheduler || s == setting.Observe || s == setting.FastPath || slices.Contains(aboutClients, s) || slices.Contains(aboutRelay, s)
 	})
 	return append([]string{setting.Scheduler.Flag()}, newFlags(others...)...)
 }

@@ -120,8 +120,11 @@ func (s *Setting) Told(text string, in words.Vocabulary) string {
 func (s *Setting) Flag() string { return FlagOf(s.Field) }
 
 // FlagOf returns the flag for a field of a Balance: its name with hyphens. A field in another
-// one has its flag.
+// one has its flag. The relay's timeout is no --timeout, which is how long commands wait.
 func FlagOf(field string) string {
+	if field == Timeout.Field {
+		return "relay-timeout"
+	}
 	field, _, _ = strings.Cut(field, ".")
 	var b strings.Builder
 	for _, c := range field {
