@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
+	dns "github.com/nftproxy/nftproxy/internal/names"
 	"github.com/nftproxy/nftproxy/internal/source/importer"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -71,7 +71,7 @@ func (o *importOptions) run(c *cobra.Command, name string) error {
 		}
 		options.Addresses = append(options.Addresses, a)
 	}
-	options.Hosts = readHosts(hostsFile)
+	options.Hosts = dns.ReadHosts(dns.HostsFile)
 	text, err := configuration(name, c.InOrStdin())
 	if err != nil {
 		return err
@@ -120,32 +120,6 @@ func (o *importOptions) report(w io.Writer, config *importer.Config) error {
 		}
 	}
 	return errNotImported
-}
-
-// hostsFile has names that programs of this machine resolve without DNS (hosts(5)).
-const hostsFile = "/etc/hosts"
-
-// readHosts returns the first address of each name of a hosts file; none if there is no such file.
-func readHosts(name string) map[string]netip.Addr {
-	text, err := atomicfile.Read(name)
-	if err != nil {
-		return nil // the names are asked for by DNS then
-	}
-	out := make(map[string]netip.Addr)
-	for line := range strings.Lines(string(text)) {
-		line, _, _ = strings.Cut(line, "#")
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
-		}
-		a, err := netip.ParseAddr(words[0])
-		for _, host := range words[1:] {
-			if host = strings.ToLower(host); err == nil && !out[host].IsValid() {
-				out[host] = a
-			}
-		}
-	}
-	return out
 }
 
 // errNotImported ends import with exit code 1. It is never printed.

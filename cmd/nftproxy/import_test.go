@@ -34,18 +34,6 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestReadHosts: names have the first address of the file, in any case.
-func TestReadHosts(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "hosts")
-	if err := os.WriteFile(file, []byte("# names\n\n10.128.0.2 Web1 web1.example # one\n10.128.0.3 web1\nno address\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := readHosts(file)
-	if len(got) != 2 || got["web1"].String() != "10.128.0.2" || got["web1.example"].String() != "10.128.0.2" {
-		t.Errorf("got %v", got)
-	}
-}
-
 // TestImportPage: the example of docs/import.md is what the command prints.
 func TestImportPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/import.md")

@@ -17,7 +17,7 @@ const resolvConf = "/etc/resolv.conf"
 func (d *Daemon) followNames() {
 	own := &d.Config.Own
 	c := names.Config{
-		Servers: own.NameServers(), ResolvConf: resolvConf, Timeout: own.DNSTimeout, MinTTL: own.DNSMinTTL, MaxTTL: own.DNSMaxTTL,
+		Servers: own.NameServers(), ResolvConf: resolvConf, HostsFile: names.HostsFile, Timeout: own.DNSTimeout, MinTTL: own.DNSMinTTL, MaxTTL: own.DNSMaxTTL,
 		Owner: d.checks.owner, Observe: d.checks.lookedUp, Log: d.Log,
 	}
 	if directory := cmp.Or(d.StateDirectory, d.RuntimeDirectory); directory != "" {

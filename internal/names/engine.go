@@ -23,7 +23,9 @@ type Config struct {
 	// Servers are asked, in this order; none: the ones of the file ResolvConf.
 	Servers    []netip.AddrPort
 	ResolvConf string
-	Timeout    time.Duration // of a question to one server
+	// HostsFile is only named in problems: as the reason why other programs find a name. Empty: none.
+	HostsFile string
+	Timeout   time.Duration // of a question to one server
 	// MinTTL and MaxTTL bound the time until a name is looked up again.
 	MinTTL, MaxTTL time.Duration
 	// State is the file with the last good answers, for the next start; empty: none.

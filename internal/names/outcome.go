@@ -49,6 +49,9 @@ func (e *Engine) lookup(ctx context.Context, n *entry, families []model.Family, 
 	if e.Observe != nil {
 		e.Observe(r.err != nil)
 	}
+	if r.err != nil {
+		r.err = e.explained(n.name, r.err)
+	}
 	own := e.ownOf(n, r.records)
 	e.mu.Lock()
 	users := e.note(n, r, own, time.Now())
