@@ -107,7 +107,9 @@ func TestMain(m *testing.M) {
 		_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"changed":true}`) }))
 		return
 	}
-	c := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", given) }}}
+	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", given)
+	}}}
 	for _, path := range []string{api.ControlPath, "/status"} {
 		r, err := c.Post("http://nftproxy"+path, "application/json", strings.NewReader(`{"action":"set","balance":"web"}`))
 		if err != nil {

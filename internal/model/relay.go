@@ -41,7 +41,7 @@ type Relayed struct {
 const DefaultRelayTimeout = time.Hour
 
 // RelayTime returns the time without data after which a relayed connection is closed.
-func (e *Extras) RelayTime() time.Duration { return cmp.Or(e.RelayTimeout, DefaultRelayTimeout) }
+func (x *Extras) RelayTime() time.Duration { return cmp.Or(x.RelayTimeout, DefaultRelayTimeout) }
 
 // Relay returns how connections to a frontend are relayed; false: they are not. Servers that
 // are relayed frontends themselves are left out: connections would come back to this process.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -65,7 +64,7 @@ func TestBindsTogether(t *testing.T) {
 		s := &Service{Balance: c.balance, AffinityTimeout: time.Minute, Ports: slices.Repeat([]ServicePort{{Protocol: TCP, Port: 80}}, c.ports), Extras: &Extras{Ranges: c.ranges}}
 		r := &Route{Frontend: Frontend{Protocol: TCP, Port: 80}, Service: s, Port: &s.Ports[0]}
 		if got := s.BindsTogether(); got != c.together || r.AffinityTimeout() != c.timeout || (r.Scheduler() == SourceHash) != c.byClientHash {
-			t.Error(fmt.Sprintf("%+v: together %v, timeout %s, scheduler %s", c, got, r.AffinityTimeout(), r.Scheduler()))
+			t.Errorf("%+v: together %v, timeout %s, scheduler %s", c, got, r.AffinityTimeout(), r.Scheduler())
 		}
 	}
 }

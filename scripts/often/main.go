@@ -70,7 +70,7 @@ func parse(args []string) (o options, err error) {
 		o.packages, o.suites = o.packages[:at], o.packages[at+1:]
 	}
 	if len(o.packages)+len(o.suites) == 0 || o.parallel < 1 {
-		return options{}, errors.New("usage: often [FLAGS] PACKAGE... -- SUITE...")
+		return options{}, errors.New("usage: often [FLAGS] PACKAGE [PACKAGE ...] -- [SUITE ...]")
 	}
 	return o, nil
 }
