@@ -134,12 +134,17 @@ func (m *machine) Follow(_ context.Context, changed func()) {
 	m.followed = append(m.followed, changed)
 }
 
+// edit changes the machine without an event.
+func (m *machine) edit(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
 // change changes the machine, and tells those who follow it.
 func (m *machine) change(f func()) {
-	m.mu.Lock()
-	f()
-	followed := m.followed
-	m.mu.Unlock()
+	var followed []func()
+	m.edit(func() { f(); followed = m.followed })
 	for _, changed := range followed {
 		changed()
 	}
@@ -370,24 +375,24 @@ func TestAddressesReturn(t *testing.T) {
 		if n := strings.Count(l.log.String(), "no room"); n != 2 {
 			t.Errorf("a failure of two addresses is logged %d times", n)
 		}
-		delete(m.fail, "add")
+		m.edit(func() { delete(m.fail, "add") })
 		l.pass(3 * time.Second)
 		l.want(both)
 
-		m.fail["remove"] = errors.New("busy")
+		m.edit(func() { m.fail["remove"] = errors.New("busy") })
 		l.set("web", down("eth0", vip, vip6))
 		l.want(both, "NotAnnounced: 2001:db8::10 on interface eth0: remove it: busy", "NotAnnounced: 203.0.113.10 ")
-		delete(m.fail, "remove")
+		m.edit(func() { delete(m.fail, "remove") })
 		l.pass(3 * time.Second)
 		l.want("")
-		m.fail["list"] = errors.New("no memory")
+		m.edit(func() { m.fail["list"] = errors.New("no memory") })
 		l.set("web", up("eth0", vip))
 		l.want("", "NotAnnounced: no memory")
-		delete(m.fail, "list")
+		m.edit(func() { delete(m.fail, "list") })
 		l.pass(4 * time.Second)
 		l.want("203.0.113.10@eth0")
 		// Without an event, the comparison finds it.
-		delete(m.on, at("eth0", vip))
+		m.edit(func() { delete(m.on, at("eth0", vip)) })
 		l.Compare()
 		l.pass(time.Second)
 		l.want("203.0.113.10@eth0")
@@ -423,14 +428,14 @@ func TestAnnouncements(t *testing.T) {
 		setLink(true)
 		expect(9*time.Second, 11)
 
-		m.fail["announce"], m.fail["listen"] = unix.EPERM, unix.EPERM
+		m.edit(func() { m.fail["announce"], m.fail["listen"] = unix.EPERM, unix.EPERM })
 		l.start(map[string]State{"web": up("eth0", vip, other)})
 		l.pass(10 * time.Second)
 		l.want("203.0.113.10@eth0 203.0.113.20@eth0", "NotAnnounced: 203.0.113.10 on interface eth0: announce it: operation not permitted: grant CAP_NET_RAW: ", "NotAnnounced: 203.0.113.20 ")
 		if n := strings.Count(l.log.String(), "not permitted"); n != 2 {
 			t.Errorf("a failure of two addresses is logged %d times", n)
 		}
-		clear(m.fail)
+		m.edit(func() { clear(m.fail) })
 		expect(10*time.Second, 16)
 		l.want("203.0.113.10@eth0 203.0.113.20@eth0")
 	})
@@ -441,7 +446,7 @@ func TestAnnouncements(t *testing.T) {
 func TestAddressInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine()
-		m.others[vip], m.others[vip6] = true, true
+		m.edit(func() { m.others[vip], m.others[vip6] = true, true })
 		l := newAddressLab(t, m)
 		l.start(map[string]State{"web": up("eth0", vip, vip6, other)})
 		defer func() { l.stop() }()
@@ -451,7 +456,7 @@ func TestAddressInUse(t *testing.T) {
 		if n := strings.Count(l.log.String(), "another machine has"); n != 2 || m.count("add 203.0.113.10@eth0") > 0 {
 			t.Errorf("two conflicts are logged %d times: %s", n, l.log)
 		}
-		clear(m.others)
+		m.edit(func() { clear(m.others) })
 		l.pass(7 * time.Second)
 		l.want("2001:db8::10@eth0 203.0.113.10@eth0 203.0.113.20@eth0")
 
