@@ -310,7 +310,10 @@ func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 // Serves returns the route of a frontend: its own, or the route of a NodePort with the
 // unspecified address, or of a range that has its port; nil if there is none.
 func (r *Router) Serves(f Frontend) *Route {
-	route := r.winner(f)
+	var route *Route
+	if !f.IsEcho() { // see [Router.Echo]: no service port is dialled
+		route = r.winner(f)
+	}
 	if route == nil && r.onNode(f.Address) {
 		route = r.winners[f.OnNode()]
 	}
