@@ -26,14 +26,20 @@ func (c *cluster) page(path string, texts ...string) {
 	})
 }
 
-// has waits until the output of a command has all of these texts.
+// has waits until a command succeeds and its output has all of these texts: status fails while a new
+// process has not applied its rules.
 func (c *cluster) has(command []string, texts ...string) {
 	c.t.Helper()
 	eventually(c.t, func() error {
-		out := c.mustRun(0, exec.Command(binary, command...))
+		var out, log strings.Builder
+		cmd := exec.Command(binary, command...)
+		cmd.Stdout, cmd.Stderr = &out, &log
+		if err := c.Node.Run(cmd); err != nil {
+			return fmt.Errorf("%s: %w\n%s%s", command, err, &out, &log)
+		}
 		for _, text := range texts {
-			if !strings.Contains(out, text) {
-				return fmt.Errorf("no %q in %s:\n%s", text, command, out)
+			if !strings.Contains(out.String(), text) {
+				return fmt.Errorf("no %q in %s:\n%s", text, command, &out)
 			}
 		}
 		return nil
