@@ -30,10 +30,15 @@ type converter struct {
 	*Object
 	path    []string // of the value
 	aliases int      // around the value
+	more    int      // problems that are counted only
 }
 
 // problem adds a problem with a field of the value.
 func (c *converter) problem(n *yaml.Node, field, value, text string) {
+	if len(c.problems) >= budget.Findings {
+		c.more++
+		return
+	}
 	path := strings.Join(append(slices.Clip(c.path), field), ".")
 	path = strings.TrimSuffix(strings.ReplaceAll(path, ".[", "["), ".")
 	c.problems = append(c.problems, c.errorAt(n, &FieldError{Field: path, Value: value, Problem: text}))

@@ -84,9 +84,10 @@ func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*m
 
 // Pools returns the names of the pools that a Balance names, each once.
 func (b *Balance) Pools() (out []PoolName) {
+	known := make(map[string]bool)
 	for i := range b.Backends {
-		if name := b.Backends[i].Servers; name != "" && !slices.Contains(out, idOf(b.Namespace, name)) {
-			out = append(out, idOf(b.Namespace, name))
+		if name := b.Backends[i].Servers; name != "" && !known[name] {
+			known[name], out = true, append(out, idOf(b.Namespace, name))
 		}
 	}
 	return out

@@ -64,10 +64,10 @@ type Reader struct {
 
 	// follows reports that Load will be called again.
 	follows bool
-	known   documents
+	// inUse is what an Isolation remembers of the loads before, by the name of the file.
+	inUse map[string]*inUse
 	// defaulted are the directories that had defaults when the files were linked last.
 	defaulted map[string]bool
-	blocks    int // size of blocks for tests; zero: the default
 }
 
 // Input is the content of the files.
@@ -105,20 +105,6 @@ type file struct {
 	name string
 	data []byte
 	err  error // why it cannot be read
-	// path, if not empty, is read when the file is parsed, and forgotten then. It has about
-	// size bytes.
-	path string
-	size int64
-}
-
-// opened returns the file with its content.
-func (f file) opened() file {
-	if f.path != "" && f.err == nil {
-		if f.data, f.err = manifest.ReadFile(f.path); f.err != nil {
-			f.err = explainPath(f.err)
-		}
-	}
-	return f
 }
 
 // Load reads all files. The error is of type [manifest.Errors] and lists all problems; the
@@ -129,54 +115,25 @@ func (f file) opened() file {
 // Endpoints objects are used only for Services without EndpointSlices, because
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Reader) Load() (*Input, error) {
-	in, err := f.load(nil)
-	if err != nil {
-		return nil, err
-	}
-	return in.Input, nil
-}
-
-// loaded is an input with what a follower needs.
-type loaded struct {
-	*Input
-	index *index // of the input, without states
-	// update has the changes if only parts of the files were read: the input has nothing but
-	// warnings then, and the index is the one that was known.
-	update *model.Update
-}
-
-// load is [Reader.Load] for a follower, which may have an index of the input before.
-func (f *Reader) load(known *index) (_ *loaded, err error) {
 	args, problems, warnings := f.read()
 	if f.Isolation != nil {
 		f.follows = true
 		f.recall()
-	}
-	if f.follows {
-		f.known.begin()
-		defer func() { f.known.end(err != nil) }()
-	}
-	if f.Isolation != nil && len(problems) == 0 {
-		return f.isolate(args, warnings, known)
-	}
-	var groups []group
-	var contents []content
-	for _, a := range args {
-		g := group{a, f.parseAll(a.files)}
-		groups, contents = append(groups, g), append(contents, g.files...)
-	}
-	links := f.link(contents)
-	warnings = append(warnings, links.warnings...)
-	if known != nil && len(problems)+len(links.problems)+len(links.broken) == 0 {
-		if u, more, ok := known.again(contents); ok {
-			return &loaded{&Input{Warnings: append(warnings, more...)}, known, u}, nil
+		if len(problems) == 0 {
+			return f.isolate(args, warnings)
 		}
 	}
-	for i, n := 0, 0; i < len(groups); i++ {
-		groups[i].files = contents[n : n+len(groups[i].files)]
-		n += len(groups[i].files)
+	var contents []content
+	for _, a := range args {
+		contents = append(contents, f.parseAll(a.files)...)
 	}
-	return collect(append(problems, links.problems...), warnings, groups).finish()
+	contents, links := f.link(contents)
+	var groups []group
+	for _, a := range args {
+		groups = append(groups, group{a, contents[:len(a.files)]})
+		contents = contents[len(a.files):]
+	}
+	return collect(append(problems, links.problems...), append(warnings, links.warnings...), groups).finish()
 }
 
 // read reads the files of all paths.
@@ -276,8 +233,7 @@ func isManifest(path string) bool {
 
 func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// file returns a file that is not known yet under another name. Its content is read now only
-// if it is compared: all files together may be large.
+// file reads a file that is not known yet under another name.
 func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	in := file{name: displayName(name)}
 	if name == standardInput {
@@ -285,35 +241,29 @@ func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	} else if data, ok := f.Instead[name]; ok {
 		in.data = data
 	} else {
-		f.find(&in, name, inDir, seen)
-	}
-	if f.InForce != nil {
-		in = in.opened()
-		in.path = ""
+		in.data, in.err = f.text(name, inDir, seen)
 	}
 	if in.err != nil {
-		in.err = explainPath(in.err)
+		in.data, in.err = nil, explainPath(in.err)
 	}
 	return in
 }
 
-// find sets the path of a file that is read later, or the content of a pipe. A command may get its
-// input from one, as in -f <(program); files of a directory, and files that are read again, must be
-// regular ones.
-func (f *Reader) find(in *file, name string, inDir bool, seen map[inode]bool) {
+// text reads a file, or a pipe. A command may get its input from one, as in -f <(program); files of a
+// directory, and files that are read again, must be regular ones.
+func (f *Reader) text(name string, inDir bool, seen map[inode]bool) ([]byte, error) {
 	info, err := mayRead(name, seen)
 	switch {
 	case err != nil:
-		in.err = err
+		return nil, err
 	case info.Mode().IsRegular():
-		in.path, in.size = name, info.Size()
+		return manifest.ReadFile(name)
 	case inDir:
-		in.err = fmt.Errorf("%w: move it out of the directory", atomicfile.ErrNotRegular)
+		return nil, fmt.Errorf("%w: move it out of the directory", atomicfile.ErrNotRegular)
 	case f.follows:
-		in.err = fmt.Errorf("%w, and cannot be followed: name a file or a directory", atomicfile.ErrNotRegular)
-	default:
-		in.data, in.err = readPipe(name)
+		return nil, fmt.Errorf("%w, and cannot be followed: name a file or a directory", atomicfile.ErrNotRegular)
 	}
+	return readPipe(name)
 }
 
 // readPipe reads what is not a regular file to its end.

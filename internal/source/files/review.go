@@ -1,13 +1,16 @@
 package files
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
@@ -24,37 +27,65 @@ import (
 type review struct {
 	services map[model.ServiceName]*object   // all of them, served or not
 	slices   map[model.ServiceName][]*object // by the Service that they belong to
-	warnings map[*object]noted               // that it has found
+	warnings map[*object]manifest.Errors     // that it has found
+	ports    map[*object]portSet             // of objects that were asked for theirs
+}
+
+// portSet are the ports by which a Service and its slices find each other.
+type portSet map[portKey]bool
+
+type portKey struct {
+	name     string
+	protocol model.Protocol
+}
+
+// portsOf returns the ports of a Service, or of slices. The caller must not modify them.
+func (r *review) portsOf(o *object) portSet {
+	if known, ok := r.ports[o]; ok {
+		return known
+	}
+	out := make(portSet)
+	if o.service != nil && !o.is(balance.Kind) {
+		for _, p := range o.service.Ports {
+			out[portKey{p.Name, p.Protocol}] = true
+		}
+	}
+	for _, s := range o.slices {
+		for _, p := range s.Ports {
+			out[portKey{p.Name, p.Protocol}] = true
+		}
+	}
+	r.ports[o] = out
+	return out
 }
 
 func newReview(services int) *review {
-	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]noted)}
+	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]manifest.Errors), make(map[*object]portSet)}
 }
 
-// review returns warnings about objects, those about the whole input, and how many slices have no
-// Service.
-func (c *collector) review() (map[*object]noted, manifest.Errors, int) {
+// review returns warnings about objects, and those about the whole input.
+func (c *collector) review() (map[*object]manifest.Errors, manifest.Errors) {
 	r := newReview(len(c.snapshot.Services))
-	c.each(func(o located) { r.note(o.object) })
-	c.each(func(o located) {
+	c.each(func(o *object) { r.note(o) })
+	c.each(func(o *object) {
 		if name, ok := o.serviceOf(); ok && o.is("Endpoints") && len(r.slices[name]) == 0 { // (2.5)
-			r.slices[name] = append(r.slices[name], o.object)
+			r.slices[name] = append(r.slices[name], o)
 		}
 	})
-	var orphans []located
-	c.each(func(o located) {
+	var orphans []*object
+	c.each(func(o *object) {
 		if r.look(o) {
 			orphans = append(orphans, o)
 		}
 	})
-	return r.warnings, r.orphans(orphans), len(orphans)
+	return r.warnings, r.orphans(orphans)
 }
 
 // note notes an object of which others may depend.
 func (r *review) note(o *object) {
 	switch {
 	case o.is("Service"):
-		id := o.id()
+		id := o.id
 		r.services[model.ServiceName{Namespace: id.Namespace, Name: id.Name}] = o
 	case o.is(balance.Kind): // reviews itself
 		if o.service != nil {
@@ -69,7 +100,7 @@ func (r *review) note(o *object) {
 
 // look reviews one object, and reports whether it belongs to a Service that is not in the
 // input.
-func (r *review) look(o located) (orphan bool) {
+func (r *review) look(o *object) (orphan bool) {
 	name, sliced := o.serviceOf()
 	switch {
 	case o.is(balance.Kind):
@@ -86,7 +117,7 @@ func (r *review) look(o located) (orphan bool) {
 
 // orphans warns of each slice whose Service is not in the input, or of all of them
 // together: there may be as many as slices.
-func (r *review) orphans(all []located) manifest.Errors {
+func (r *review) orphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
@@ -104,25 +135,24 @@ func (r *review) orphans(all []located) manifest.Errors {
 	return nil
 }
 
-// warn adds a warning about a field; a negative line, which counts from the line of the part,
-// stands for the line of the object.
-func (r *review) warn(o located, line int32, field, problem string) {
-	at := o.place()
-	if line >= 0 {
-		at.Line = o.at.Line + int(line)
-	}
-	all := append(r.warnings[o.object].all, &manifest.Error{Place: at, Object: o.id().String(),
-		Err: &manifest.FieldError{Field: field, Problem: problem, Warning: true}})
-	r.warnings[o.object] = noted{o.at, all}
+// warn adds a warning about a field; without a line, that of the object counts.
+func (r *review) warn(o *object, line int, field, problem string) {
+	r.add(o, line, &manifest.FieldError{Field: field, Problem: problem, Warning: true})
+}
+
+func (r *review) add(o *object, line int, f *manifest.FieldError) {
+	at := o.Place
+	at.Line = cmp.Or(line, at.Line)
+	r.warnings[o] = append(r.warnings[o], &manifest.Error{Place: at, Object: o.id.String(), Err: f})
 }
 
 // warnPort adds a warning about a port.
-func (r *review) warnPort(o located, i int, field, problem string) {
+func (r *review) warnPort(o *object, i int, field, problem string) {
 	r.warn(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
 // service warns of ports without endpoints.
-func (r *review) service(o located) {
+func (r *review) service(o *object) {
 	all := r.slices[o.service.Name]
 	if len(all) == 0 {
 		r.noSlice(o)
@@ -135,40 +165,66 @@ func (r *review) service(o located) {
 	if len(filled) == 0 {
 		return // scaled to zero
 	}
+	offered := r.portsOf(filled[0])
+	if len(filled) > 1 {
+		offered = make(portSet)
+		for _, s := range filled {
+			maps.Copy(offered, r.portsOf(s))
+		}
+	}
+	var lacking counter
 	for i, p := range o.service.Ports {
-		if !slices.ContainsFunc(filled, func(s *object) bool { return s.hasPort(p) }) {
+		if !offered[portKey{p.Name, p.Protocol}] && lacking.add() {
 			r.warnPort(o, i, "spec.ports", portWithout(p, filled))
 		}
+	}
+	r.warnMore(o, lacking)
+}
+
+// counter counts warnings about an object. The first ones are reported one by one.
+type counter int
+
+func (c *counter) add() bool {
+	*c++
+	return *c <= budget.Findings
+}
+
+// warnMore adds a warning that stands for the others.
+func (r *review) warnMore(o *object, all counter) {
+	if more := int(all) - budget.Findings; more > 0 {
+		r.add(o, 0, manifest.More(more, true))
 	}
 }
 
 // noSlice warns of a Service to which no slice belongs. An API server makes one for
 // each Service with a selector.
-func (r *review) noSlice(o located) {
+func (r *review) noSlice(o *object) {
 	label := fmt.Sprintf("the label %s: %s", discoveryv1.LabelServiceName, o.service.Name.Name)
 	switch {
 	case o.fromServer, o.service.Extra().EndpointsFrom != nil:
 	case o.selects:
-		r.warn(o, o.link, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
+		r.warn(o, o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
 	default:
-		r.warn(o, -1, "", "has no endpoints: add an EndpointSlice with "+label)
+		r.warn(o, 0, "", "has no endpoints: add an EndpointSlice with "+label)
 	}
 }
 
 func (o *object) hasHosts() bool {
-	return slices.ContainsFunc(o.slices(), func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
+	return slices.ContainsFunc(o.slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
 }
 
-func (o *object) hasPort(p model.ServicePort) bool {
-	return slices.ContainsFunc(o.ports(), func(e model.EndpointPort) bool { return e.Name == p.Name && e.Protocol == p.Protocol })
-}
-
-// ports returns the ports of a slice, or of all subsets of an Endpoints object.
+// ports returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not
+// modify them.
 func (o *object) ports() (out []model.EndpointPort) {
-	for _, s := range o.slices() {
+	all := o.slices
+	if len(all) == 1 {
+		return all[0].Ports
+	}
+	known := make(map[model.EndpointPort]bool)
+	for _, s := range all {
 		for _, p := range s.Ports {
-			if !slices.Contains(out, p) {
-				out = append(out, p)
+			if !known[p] {
+				known[p], out = true, append(out, p)
 			}
 		}
 	}
@@ -186,7 +242,7 @@ func portWithout(p model.ServicePort, filled []*object) string {
 		for _, e := range o.ports() {
 			if e.Name == p.Name {
 				return begin + fmt.Sprintf("%s has it with protocol %s, not %s: write \"protocol: %[3]s\" in its ports",
-					o.id(), protocolName(e.Protocol), protocolName(p.Protocol))
+					o.id, protocolName(e.Protocol), protocolName(p.Protocol))
 			}
 		}
 	}
@@ -200,46 +256,56 @@ func portWithout(p model.ServicePort, filled []*object) string {
 	advice := ": give the port the same name in both"
 	switch similar := suggest.Similar(p.Name, names); {
 	case len(names) == 0:
-		return begin + slice.id().String() + " has no ports: name the port there, too"
+		return begin + slice.id.String() + " has no ports: name the port there, too"
 	case p.Name == "":
 		advice = ": name the port of the Service, too"
 	case len(similar) > 0:
 		advice = fmt.Sprintf(" (did you mean %s?)", p.Name)
 	}
-	return begin + fmt.Sprintf("%s has ports: %s", slice.id(), strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
+	return begin + fmt.Sprintf("%s has ports: %s", slice.id, strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
 }
 
 func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) }
 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
-func (r *review) unusedPorts(o located) {
+func (r *review) unusedPorts(o *object) {
 	name, _ := o.serviceOf()
 	of := r.services[name]
-	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
+	if of.service == nil || !r.hasAll(o, of) {
 		return
 	}
+	wanted := r.portsOf(of)
+	var unused counter
 	for i, e := range o.ports() {
-		if !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return p.Name == e.Name && p.Protocol == e.Protocol }) {
-			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id()))
+		if !wanted[portKey{e.Name, e.Protocol}] && unused.add() {
+			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
 		}
 	}
+	r.warnMore(o, unused)
+}
+
+// hasAll reports whether a slice has all ports of a Service. It looks at no more of them than the slice
+// has: there may be as many slices as ports.
+func (r *review) hasAll(o *object, of *object) bool {
+	has := r.portsOf(o)
+	return len(has) >= len(r.portsOf(of)) && !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !has[portKey{p.Name, p.Protocol}] })
 }
 
 // unusedFamily warns of endpoints of a family that their Service lacks (1.15).
-func (r *review) unusedFamily(o located) {
+func (r *review) unusedFamily(o *object) {
 	name, _ := o.serviceOf()
 	of := r.services[name]
 	if of.service == nil || !o.is("EndpointSlice") || !o.hasHosts() {
 		return
 	}
-	if f := o.slices()[0].Family; !of.service.HasFamily(f) {
-		r.warn(o, -1, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id(), f))
+	if f := o.slices[0].Family; !of.service.HasFamily(f) {
+		r.warn(o, 0, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id, f))
 	}
 }
 
 // orphan warns of a slice whose Service is not in the input.
-func (r *review) orphan(o located) {
+func (r *review) orphan(o *object) {
 	n, _ := o.serviceOf()
 	var here, elsewhere []string
 	for s := range r.services {
@@ -257,7 +323,7 @@ func (r *review) orphan(o located) {
 	} else if len(elsewhere) > 0 {
 		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
 	}
-	r.warn(o, o.link, serviceField(o.object), problem)
+	r.warn(o, o.linkLine, serviceField(o), problem)
 }
 
 // serviceField returns the field that names the Service of an object.

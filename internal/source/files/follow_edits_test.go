@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,8 +59,8 @@ func slicedEdits(r *rand.Rand, list bool, n int) (texts []string) {
 	return texts
 }
 
-// TestInterruptedEdit: what is read while a file is written is not remembered: the edit costs as
-// much as one that was seen whole.
+// TestInterruptedEdit: what is read while a file is written is not remembered: the edit is a change of
+// one Service, as if it had been seen whole, and the other Services are the same values.
 func TestInterruptedEdit(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var objects []string
@@ -77,10 +76,9 @@ func TestInterruptedEdit(t *testing.T) {
 		} {
 			t.Run(name+" "+during, func(t *testing.T) {
 				s, path := follow(t, []byte(text))
-				s.files.blocks = 1
 				_, err := s.Load()
 				check(t, err)
-				indexed, first := s.index, s.Lookup(nil)[model.ServiceName{Namespace: "default", Name: "s1"}].Service
+				first := s.Lookup(nil)[model.ServiceName{Namespace: "default", Name: "s1"}].Service
 				for round := range 2 {
 					check(t, write(path))
 					if _, err := s.Load(); err == nil {
@@ -89,41 +87,12 @@ func TestInterruptedEdit(t *testing.T) {
 					check(t, os.WriteFile(path, []byte(strings.Replace(text, "10.96.0.9\n", fmt.Sprintf("10.98.0.%d\n", round), 1)), 0o600))
 					u, err := s.Load()
 					check(t, err)
-					if len(u.Services) != 1 || s.index != indexed || s.Lookup(nil)[first.Name].Service != first {
-						t.Errorf("round %d: %d Services changed, all objects were checked: %t, read: %t",
-							round, len(u.Services), s.index != indexed, s.Lookup(nil)[first.Name].Service != first)
+					if len(u.Services) != 1 || s.Lookup(nil)[first.Name].Service != first {
+						t.Errorf("round %d: %d Services changed, another one is a new value: %t", round, len(u.Services), s.Lookup(nil)[first.Name].Service != first)
 					}
 				}
 			})
 		}
-	}
-}
-
-// TestFilesThatComeAndGo: while a load fails, files that come and go are not remembered.
-func TestFilesThatComeAndGo(t *testing.T) {
-	objects := []string{editedObject(rand.New(rand.NewPCG(1, 2)), 0)}
-	s, path := follow(t, []byte(fileOf(false, objects)))
-	dir := filepath.Dir(path)
-	s.files.Paths = []string{dir}
-	_, err := s.Load()
-	check(t, err)
-	check(t, os.WriteFile(filepath.Join(dir, "wrong.yaml"), []byte("kind: Service\nmetadata: {name: 1}\n"), 0o600))
-	for i := range 10 {
-		other := filepath.Join(dir, fmt.Sprintf("other%d.yaml", i))
-		check(t, os.WriteFile(other, []byte(strings.ReplaceAll(fileOf(false, objects), "s0", fmt.Sprintf("other%d", i))), 0o600))
-		if _, err := s.Load(); err == nil {
-			t.Fatal("no problem")
-		}
-		if s.files.known.files[other] == nil {
-			t.Fatalf("%s is not known while it is there", other)
-		}
-		check(t, os.Remove(other))
-	}
-	if _, err := s.Load(); err == nil {
-		t.Fatal("no problem")
-	}
-	if n := len(s.files.known.files); n > 2 || s.files.known.files[path] == nil {
-		t.Errorf("%d files are known, of 2", n)
 	}
 }
 
@@ -133,7 +102,7 @@ type comparison struct {
 	s      *followed
 	states map[model.ServiceName]model.ServiceState // in use
 	// loads of these kinds, and warnings
-	failed, alone, warned int
+	failed, warned int
 }
 
 // load loads the files that were edited. The follower then has the states, the changes and the
@@ -141,7 +110,6 @@ type comparison struct {
 // another directory.
 func (c *comparison) load(what string, want func() *Reader) error {
 	c.t.Helper()
-	indexed := c.s.index
 	u, err := c.s.Load()
 	reader := want()
 	in, wantErr := reader.Load()
@@ -155,9 +123,6 @@ func (c *comparison) load(what string, want func() *Reader) error {
 			c.t.Fatalf("%s: a load that failed has changed the states from %v to %v", what, c.states, c.s.Lookup(nil))
 		}
 		return err
-	}
-	if c.s.index == indexed {
-		c.alone++
 	}
 	changes, now := in.Snapshot.Since(c.states)
 	c.states = maps.Clone(now)
@@ -180,21 +145,17 @@ func (c *comparison) load(what string, want func() *Reader) error {
 // reader that reads all for the first time.
 func TestFollowEdits(t *testing.T) {
 	for _, list := range []bool{false, true} {
-		for _, blocks := range []int{1, 300, 0} {
-			t.Run(fmt.Sprintf("list %v blocks %d", list, blocks), func(t *testing.T) {
-				texts := slicedEdits(rand.New(rand.NewPCG(5, uint64(blocks))), list, 100)
-				s, path := follow(t, []byte(texts[0]))
-				s.files.blocks = blocks
-				c := comparison{t: t, s: s}
-				for i, text := range texts {
-					check(t, os.WriteFile(path, []byte(text), 0o600))
-					_ = c.load(fmt.Sprintf("edit %d to\n%s\n", i, text), func() *Reader { return &Reader{Paths: []string{path}} })
-				}
-				t.Logf("%d texts, %d problems, %d warnings, %d of the index", len(texts), c.failed, c.warned, c.alone)
-				if c.failed == 0 || c.warned == 0 || blocks == 1 && c.alone < len(texts)/8 {
-					t.Errorf("%d texts, %d problems, %d warnings, %d of the index", len(texts), c.failed, c.warned, c.alone)
-				}
-			})
-		}
+		t.Run(fmt.Sprintf("list %v", list), func(t *testing.T) {
+			texts := slicedEdits(rand.New(rand.NewPCG(5, 6)), list, 200)
+			s, path := follow(t, []byte(texts[0]))
+			c := comparison{t: t, s: s}
+			for i, text := range texts {
+				check(t, os.WriteFile(path, []byte(text), 0o600))
+				_ = c.load(fmt.Sprintf("edit %d to\n%s\n", i, text), func() *Reader { return &Reader{Paths: []string{path}} })
+			}
+			if c.failed == 0 || c.warned == 0 {
+				t.Errorf("%d texts, %d problems, %d warnings", len(texts), c.failed, c.warned)
+			}
+		})
 	}
 }

@@ -1,0 +1,306 @@
+package files
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+)
+
+// Sizes of the walk. A quadratic cost grows by the square of their ratio, 64, and an API server
+// accepts about the larger one: 1.5 MB.
+const (
+	walkedFew  = 1_000
+	walkedMany = 8 * walkedFew
+)
+
+// The cost may grow by twice the ratio: caches are smaller than the larger text. A cost below the floor
+// says nothing. A busy machine makes figures larger, and never smaller.
+const (
+	walkedGrowth = 2 * walkedMany / walkedFew
+	walkedFloor  = 40 * time.Millisecond
+	walkedRuns   = 8
+)
+
+// walkedKinds are the kinds that files may hold, with the fields that make an object of few lists valid.
+var walkedKinds = []struct {
+	kind, version string
+	of            any
+	fields        map[string]any
+}{
+	{"Service", "v1", corev1.Service{}, map[string]any{"spec": map[string]any{"clusterIP": "10.96.0.1", "ports": []any{map[string]any{"port": 80}}}}},
+	{"EndpointSlice", "discovery.k8s.io/v1", discoveryv1.EndpointSlice{}, map[string]any{"addressType": "IPv4", "endpoints": []any{}}},
+	//lint:ignore SA1019 files may still hold Endpoints
+	{"Endpoints", "v1", corev1.Endpoints{}, nil},
+	{"Node", "v1", corev1.Node{}, nil},
+	{"ServiceCIDR", "networking.k8s.io/v1", networkingv1.ServiceCIDR{}, nil},
+	{balance.Kind, balance.Version, balance.Balance{}, map[string]any{"listen": "192.0.2.1:80", "backends": "192.0.2.2:80"}},
+	{balance.PoolKind, balance.Version, balance.Pool{}, map[string]any{"servers": "192.0.2.2:80"}},
+	{balance.DefaultsKind, balance.Version, balance.Defaults{}, nil},
+}
+
+// TestLinear: reading costs no more than its text, for each list and map of each kind, in several shapes
+// of entries, and for many objects that belong together.
+func TestLinear(t *testing.T) {
+	for _, k := range walkedKinds {
+		for _, path := range lists(reflect.TypeOf(k.of), nil, nil) {
+			for shape, entry := range walkedEntries {
+				t.Run(k.kind+"/"+strings.Join(path, ".")+"/"+shape, func(t *testing.T) {
+					checkLinear(t, func(n int) string {
+						fields := map[string]any{"kind": k.kind, "apiVersion": k.version}
+						if k.kind != balance.DefaultsKind {
+							fields["metadata"] = map[string]any{"name": "web", "labels": map[string]any{discoveryv1.LabelServiceName: "web"}}
+						}
+						if isOurs(k.kind) {
+							delete(fields, "metadata")
+							fields["name"] = "web"
+						}
+						for name, v := range k.fields {
+							fields[name] = v
+						}
+						put(reflect.TypeOf(k.of), fields, path, entriesOf(reflect.TypeOf(k.of), path, n, entry))
+						text, err := yaml.Marshal(fields)
+						check(t, err)
+						return string(text)
+					})
+				})
+			}
+		}
+	}
+	for name, text := range walkedTexts {
+		t.Run(name, func(t *testing.T) { checkLinear(t, text) })
+	}
+}
+
+// walkedEntries are the shapes of values: a text, and an entry of a list of ports, for example.
+var walkedEntries = map[string]func(field string, i int) any{
+	"addresses": func(field string, i int) any {
+		switch {
+		case strings.Contains(strings.ToLower(field), "port"):
+			return 1 + i%65_000
+		case field == "name":
+			return fmt.Sprintf("n%d", i)
+		case field == "protocol":
+			return "TCP"
+		}
+		return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
+	},
+	"texts": func(_ string, i int) any { return fmt.Sprintf("text-%d", i) },
+}
+
+// walkedTexts are files of many objects or fields that concern each other.
+var walkedTexts = map[string]func(n int) string{
+	"ports of a Service and its slice": func(n int) string {
+		return repeat("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [", n, "{name: n%d, port: %[1]d},", "]}}\n---\n") +
+			repeat(slice("web-1", "192.0.2.1")+"ports: [", n, "{name: n%d, port: %[1]d},", "]}\n")
+	},
+	"ports of a Service, in block style": func(n int) string {
+		return repeat("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.1\n  ports:\n", n, "  - {name: n%d, port: %[1]d}\n", "")
+	},
+	"ports of a Service that its slice lacks": func(n int) string {
+		return repeat("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [", n, "{name: n%d, port: %[1]d},", "]}}\n---\n") +
+			repeat(slice("web-1", "192.0.2.1")+"ports: [", n, "{name: m%d, port: %[1]d},", "]}\n")
+	},
+	"ports of a slice that its Service lacks": func(n int) string {
+		return "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [{name: n1, port: 1}]}}\n---\n" +
+			repeat(slice("web-1", "192.0.2.1")+"ports: [", n, "{name: n%d, port: %[1]d},", "]}\n")
+	},
+	"slices of a Service of many ports": func(n int) string {
+		return repeat("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [", n, "{name: n%d, port: %[1]d},", "]}}\n") +
+			repeat("", n, "---\n"+slice("web-%d", "192.0.2.1")+"ports: [{name: n%[1]d, port: %[1]d}]}\n", "")
+	},
+	"subsets of Endpoints": func(n int) string {
+		return repeat("{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [", n, "{name: n%d, port: %[1]d},", "]}}\n---\n") +
+			repeat("{apiVersion: v1, kind: Endpoints, metadata: {name: web}, subsets: [", n, "{addresses: [{ip: 192.0.2.1}], ports: [{name: n%d, port: %[1]d}]},", "]}\n")
+	},
+	"unknown fields":                func(n int) string { return repeat("{kind: Balance, name: web", n, ", field%d: 1", "}\n") },
+	"unknown fields in block style": func(n int) string { return repeat("kind: Balance\nname: web\n", n, "field%d: 1\n", "") },
+	"a field given many times":      func(n int) string { return repeat("kind: Balance\n", n, "name: web%d\n", "") },
+	"servers of the wrong type": func(n int) string {
+		return repeat("kind: Balance\nname: web\nlisten: 192.0.2.1:80\nbackends:\n", n, "- {address: %d}\n", "")
+	},
+	"Balances": func(n int) string {
+		return repeat("", n/8, "---\nkind: Balance\nname: web%d\nlisten: 192.0.2.1:%[1]d\nbackends: [192.0.2.2:80]\n", "")
+	},
+	"Balances of a list of servers": func(n int) string {
+		return "kind: Servers\nname: farm\nservers: [192.0.2.1:80]\n" +
+			repeat("", n/8, "---\nkind: Balance\nname: web%d\nlisten: 192.0.2.1:%[1]d\nbackends: {servers: farm}\n", "")
+	},
+	"lists of servers of a Balance": func(n int) string {
+		return repeat("", n/8, "kind: Servers\nname: farm%d\nservers: [192.0.2.1:%[1]d]\n---\n", "") +
+			repeat("kind: Balance\nname: web\nlisten: 192.0.2.1:80\nbackends:\n", n/8, "- {servers: farm%d}\n", "")
+	},
+	"objects of one name":      func(n int) string { return repeat("", n/4, "---\n"+slice("web", "192.0.2.%d")+"ports: []}\n", "") },
+	"slices without a Service": func(n int) string { return repeat("", n/4, "---\n"+slice("web-%d", "192.0.2.1")+"ports: []}\n", "") },
+	"items of a List": func(n int) string {
+		return repeat("apiVersion: v1\nkind: List\nitems:\n", n/4, "- {apiVersion: v1, kind: Node, metadata: {name: n%d}}\n", "")
+	},
+	"objects of other kinds": func(n int) string { return repeat("", n, "---\napiVersion: v1\nkind: Kind%d\n", "") },
+	"broken documents":       func(n int) string { return repeat("", n, "---\nkind: [%d\n", "") },
+}
+
+// slice returns the begin of an EndpointSlice of the Service web.
+func slice(name, address string) string {
+	return "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: " + name +
+		", labels: {kubernetes.io/service-name: web}}, addressType: IPv4, endpoints: [{addresses: [" + address + "]}], "
+}
+
+// repeat returns a text with n copies of a format in it, which have the number.
+func repeat(before string, n int, format, after string) string {
+	var b strings.Builder
+	b.WriteString(before)
+	for i := range n {
+		fmt.Fprintf(&b, format, i+1)
+	}
+	b.WriteString(after)
+	return b.String()
+}
+
+// checkLinear compares the time of the processor that two sizes of a text take.
+func checkLinear(t *testing.T, text func(n int) string) {
+	t.Helper()
+	few, many := writeFile(t, text(walkedFew)), writeFile(t, text(walkedMany))
+	least, most := time.Duration(1<<62), time.Duration(1<<62)
+	for range walkedRuns {
+		if most = min(most, readingTime(many)); most <= walkedFloor {
+			return
+		}
+		if least = min(least, readingTime(few)); most <= walkedGrowth*least {
+			return
+		}
+	}
+	t.Errorf("%d times as many entries take %v, and the others %v", walkedMany/walkedFew, most, least)
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "objects.yaml")
+	check(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// readingTime returns the time of the processor that a file takes, valid or not.
+func readingTime(path string) time.Duration {
+	before := processTime()
+	_, _ = (&Reader{Paths: []string{path}}).Load()
+	return processTime() - before
+}
+
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// lists returns the paths of all lists and maps of a type.
+func lists(t reflect.Type, path []string, around []reflect.Type) (out [][]string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	for _, a := range around {
+		if a == t {
+			return nil
+		}
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		at := append(path[:len(path):len(path)], name)
+		if k := f.Type.Kind(); k == reflect.Slice || k == reflect.Map {
+			out = append(out, at)
+		}
+		out = append(out, lists(f.Type, at, append(around[:len(around):len(around)], t))...)
+	}
+	return out
+}
+
+// fieldType returns the type of a field.
+func fieldType(t reflect.Type, name string) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+			return f.Type
+		}
+	}
+	panic("no field " + name)
+}
+
+// entriesOf returns n entries of the list or map at a path.
+func entriesOf(t reflect.Type, path []string, n int, entry func(field string, i int) any) any {
+	for _, name := range path {
+		t = fieldType(t, name)
+	}
+	last := path[len(path)-1]
+	if t.Kind() == reflect.Map {
+		out := make(map[string]any, n)
+		for i := range n {
+			out[fmt.Sprintf("key-%d", i)] = entry(last, i)
+		}
+		return out
+	}
+	out := make([]any, n)
+	for i := range out {
+		if out[i] = entry(last, i); t.Elem().Kind() == reflect.Struct {
+			out[i] = objectOf(t.Elem(), i, entry)
+		}
+	}
+	return out
+}
+
+// objectOf returns an object with the single values and lists of texts of a type.
+func objectOf(t reflect.Type, i int, entry func(field string, i int) any) map[string]any {
+	out := make(map[string]any)
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		of := f.Type
+		if of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		switch {
+		case name == "" || name == "-":
+		case of.Kind() == reflect.String || of.Kind() == reflect.Int32 && strings.Contains(name, "ort"):
+			out[name] = entry(name, i)
+		case of.Kind() == reflect.Slice && of.Elem().Kind() == reflect.String:
+			out[name] = []any{entry(name, i)}
+		}
+	}
+	return out
+}
+
+// put puts a value at a path, with one entry in each list on the way.
+func put(t reflect.Type, fields map[string]any, path []string, value any) {
+	for _, name := range path[:len(path)-1] {
+		t = fieldType(t, name)
+		inner := make(map[string]any)
+		if old, ok := fields[name].(map[string]any); ok {
+			for k, v := range old {
+				inner[k] = v
+			}
+		}
+		if fields[name] = inner; t.Kind() == reflect.Slice {
+			fields[name] = []any{inner}
+		}
+		fields = inner
+	}
+	fields[path[len(path)-1]] = value
+}
