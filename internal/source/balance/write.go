@@ -1,11 +1,13 @@
 package balance
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,8 +109,11 @@ func inline(n *yaml.Node) string {
 
 // Quoted returns a text as YAML for any place, in quotes if it needs them.
 func Quoted(text string) string {
+	if !utf8.ValidString(text) { // the escape \x of YAML is a character, not a byte
+		return `!!binary "` + base64.StdEncoding.EncodeToString([]byte(text)) + `"`
+	}
 	out, err := yaml.Marshal(text)
-	if err != nil || text == "" || strings.ContainsAny(text, "[]{},?&*!|>%@`\n") || strings.HasSuffix(text, ":") {
+	if err != nil || text == "" || strings.ContainsAny(text, "[]{},?&*!|>%@`\n") || strings.HasPrefix(text, ":") || strings.HasSuffix(text, ":") {
 		return strconv.Quote(text)
 	}
 	return strings.TrimSpace(string(out))

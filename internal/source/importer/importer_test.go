@@ -78,7 +78,7 @@ func TestHAProxyLines(t *testing.T) {
 		"bind 192.0.2.2:80 interface eth1": ": no equivalent of interface\n",
 		"bind 192.0.2.2:80 accept-proxy":   ": no equivalent of accept-proxy\n",
 		"bind :80":                         "listen: [192.0.2.1:80, 0.0.0.0:80]\n",
-		"bind :::81 v4v6":                  "name: x-2\nlisten: :81\n",
+		"bind :::81 v4v6":                  "name: x-2\nlisten: \":81\"\n",
 		"bind [::]:81":                     "name: x-2\nlisten: \"[::]:81\"\n",
 		"disabled":                         "# Not used: it is disabled",
 		"server b 10.0.0.2:80 weight 3 maxconn 9": "(no equivalent of maxconn)",
