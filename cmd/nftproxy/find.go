@@ -25,8 +25,8 @@ import (
 type daemonFinder struct {
 	address string // of --metrics-bind-address
 	config  string // the daemon's configuration file
-	// acts reports that the command changes something, or plans to, as the answer says: whoever runs it,
-	// and with the flags, it asks a process that it has identified.
+	// acts reports that the command acts on the answer, or plans to. It then asks only an identified
+	// process, for every user and with every flag.
 	acts bool
 }
 

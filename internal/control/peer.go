@@ -74,8 +74,8 @@ func Dial(ctx context.Context, path string, check func(Peer) error) (net.Conn, e
 // CheckDirectory returns an error if other users than root and this one could have made a socket.
 func CheckDirectory(path string) error { return checkDirectory(filepath.Dir(path)) }
 
-// Name is the name of the socket in a runtime directory, and DefaultDirectory the directory of sockets that
-// nobody has asked for: each has the network namespace in its name.
+// Name is the name of the socket in a runtime directory. DefaultDirectory has the sockets of processes
+// without such a directory and without --control-socket; each has the network namespace in its name.
 const (
 	Name             = "control.sock"
 	DefaultDirectory = "/run/nftproxy"

@@ -32,7 +32,7 @@ const (
 // can use.
 type Socket struct {
 	Path string
-	// Optional reports that nobody has asked for the socket: where its directory cannot be made, there is
+	// Optional reports that no setting asks for the socket: where its directory cannot be made, there is
 	// none, and a directory of this user is closed for others.
 	Optional bool
 	Pages    http.Handler                                              // all but [api.ControlPath]; nil: there are none
