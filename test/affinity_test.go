@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -365,6 +366,22 @@ func TestAffinityWithoutRoom(t *testing.T) {
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		bind(t, clients, network, web.clusterIP(family))
 	})
+}
+
+// 5.4, 5.12: clients that are remembered stay, also if they make more connections than there is
+// room for clients.
+func TestAffinityOfManyConnections(t *testing.T) {
+	c := newCluster(t, 2)
+	clients := c.crowd(8)
+	c.flags = append([]string{"--affinity-size", strconv.Itoa(len(clients))}, clusterCIDR...)
+	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: long}
+	c.apply(web)
+	for _, f := range model.Families {
+		b := bind(t, clients, "udp", web.clusterIP(f))
+		for range 4 {
+			b.hold(t, "further connections", "udp", web.clusterIP(f))
+		}
+	}
 }
 
 // 5.13: affinity changes nothing for frontends without endpoints.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -42,10 +43,12 @@ func bindAll(t *testing.T, clients []*netlab.Host, s service) []bindingsOfFlow {
 func (c *cluster) bound(clients []*netlab.Host) []netip.Addr {
 	c.t.Helper()
 	isSeparator := func(r rune) bool { return strings.ContainsRune(" \t\n,{", r) }
-	words := strings.FieldsFunc(c.nft("list", "ruleset"), isSeparator)
 	var all []netip.Addr
-	for _, client := range clients {
-		for _, family := range model.Families {
+	for _, family := range model.Families {
+		// Not the map of connections, which has clients that are not bound.
+		listing := c.nft("list", "map", nft.FamilyKeyword(family), nft.TableName, nft.AffinityMap)
+		words := strings.FieldsFunc(listing, isSeparator)
+		for _, client := range clients {
 			if a := client.Address(family); slices.Contains(words, a.String()) {
 				all = append(all, a)
 			}

@@ -32,6 +32,11 @@ import (
 // microseconds, unless a queue to user space delays the packet.
 const arrivalTime = time.Second
 
+// minArrivals is for how many connections there is room, whatever the number of clients that can be
+// remembered: for 65,000 new ones in a second, because the kernel collects expired elements once a
+// second (6.18), and they count until then. A client whose connection is not noted gets any endpoint.
+const minArrivals = 1 << 17
+
 // affinityOf returns the affinity of all clients, or of those outside of the cluster, which
 // differ only with policy Local.
 func affinityOf(r *model.Route, outside bool) nft.Affinity {
@@ -49,14 +54,14 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	if len(bindings) == 0 {
 		return nil
 	}
-	dynamic := func(name string) *nft.Set {
+	dynamic := func(name string, size uint32) *nft.Set {
 		s := nft.Declare(name)
-		s.Dynamic, s.Size = true, capacity
+		s.Dynamic, s.Size = true, size
 		return s
 	}
 	var out []*nft.Set
 	for _, name := range bindings {
-		out = append(out, dynamic(name))
+		out = append(out, dynamic(name, capacity))
 	}
 	for _, name := range bindings {
 		out = append(out, nft.Declare(nft.EndpointsOf(name)), nft.Declare(nft.TimeoutsOf(name)))
@@ -64,7 +69,7 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	if slices.Contains(bindings, nft.SharedAffinityMap) {
 		out = append(out, declared(nft.GroupsMap, nft.ServersMap)...)
 	}
-	return append(out, dynamic(nft.ArrivalsMap), nft.Declare(nft.BindersMap))
+	return append(out, dynamic(nft.ArrivalsMap, max(capacity, minArrivals)), nft.Declare(nft.BindersMap))
 }
 
 // affinityChains returns the chains around those that bind clients. They see the first
