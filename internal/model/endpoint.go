@@ -192,6 +192,7 @@ func compareEndpoints(a, b Endpoint) int {
 		a.Host.Place.compare(b.Host.Place),
 		CompareBool(a.Host.Drain, b.Host.Drain),
 		cmp.Compare(b.HostWeight(), a.HostWeight()),
+		cmp.Compare(b.Host.Weight, a.Host.Weight), // given, or the same by default
 		cmp.Compare(a.Host.Priority, b.Host.Priority),
 	)
 }
