@@ -15,12 +15,39 @@ func message(t testing.TB, f Flow, client netip.AddrPort) []byte {
 	e := netlink.NewAttributeEncoder()
 	e.Nested(ctaTupleOrig, tupleOf(f.Protocol, client, f.Dialled))
 	e.Nested(ctaTupleReply, tupleOf(f.Protocol, f.Answers, f.Returns))
-	e.Bytes(ctaID, []byte{byte(f.ID >> 24), byte(f.ID >> 16), byte(f.ID >> 8), byte(f.ID)})
+	e.Bytes(ctaID, number32(f.ID))
+	if f.Answered {
+		e.Bytes(ctaStatus, number32(seenReply))
+	}
+	e.Nested(ctaProtoInfo, f.encodeState)
 	b, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return append(header(model.FamilyOf(f.Dialled.Addr())), b...)
+}
+
+// encodeState writes what decodeState reads. The end of a connection looks the same for TCP and SCTP.
+func (f *Flow) encodeState(e *netlink.AttributeEncoder) error {
+	e.Nested(ctaProtoInfoTCP, func(e *netlink.AttributeEncoder) error {
+		if f.Opening {
+			e.Uint8(ctaProtoInfoState, tcpSynSent)
+		}
+		switch f.ClosedBy {
+		case ClientSide:
+			e.Bytes(ctaProtoInfoTCPFlagsOrig, []byte{tcpClosedFirst, 0})
+		case EndpointSide:
+			e.Bytes(ctaProtoInfoTCPFlagsReply, []byte{tcpClosedFirst, 0})
+		}
+		return nil
+	})
+	if f.Closing {
+		e.Nested(ctaProtoInfoSCTP, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(ctaProtoInfoState, sctpClosed)
+			return nil
+		})
+	}
+	return nil
 }
 
 func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeEncoder) error {
