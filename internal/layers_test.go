@@ -49,7 +49,7 @@ var walls = []wall{
 	{
 		why: "only what acts on the kernel, or reports on what it holds, reaches it",
 		except: []string{"kernel", "apply", "agent", "preflight", "machine", "report", "metrics", "daemon", "takeover", "trace",
-			"fastpath", "relay", "nftconn", "testkit"},
+			"fastpath", "footprint", "relay", "nftconn", "testkit"},
 		not: []string{module + "kernel", "github.com/google/nftables/expr"},
 	},
 	{

@@ -11,12 +11,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control"
-	"github.com/nftproxy/nftproxy/internal/fastpath"
-	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/terminal"
-	"github.com/nftproxy/nftproxy/internal/vitals"
 )
 
 func cleanupCommand() *cobra.Command {
@@ -26,11 +24,14 @@ func cleanupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove nftproxy's tables from the kernel",
-		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction, and the
-empty chain that "nftproxy run" left in tables "kube-proxy", with the table if
-it contains nothing else, and the addresses that "announce" of Balances added to
-interfaces. Other tables stay unchanged, and established connections continue. While "nftproxy run" owns the tables, this fails and
-changes nothing: stop it first.
+		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction, and then
+all that "nftproxy run" left on this machine outside of them: addresses that
+"announce" of Balances added to interfaces, settings of the kernel, which get
+their former values, files about Balances, records and sockets of processes that
+ended, and the empty chain in tables "kube-proxy", with the table if it contains
+nothing else. Forwarding stays on where rules of other programs may need it.
+Other tables stay unchanged, and established connections continue. While
+"nftproxy run" owns the tables, this fails and changes nothing: stop it first.
 
 With --kube-proxy, also remove what kube-proxy left, in whichever mode it ran:
 its nftables tables, iptables chains, ipsets, and its virtual servers and the
@@ -64,26 +65,18 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 	return c
 }
 
-// removeOwn removes nftproxy's rules, then the markers that replaced kube-proxy's
-// tables. The markers stay while a daemon keeps its rules.
+// removeOwn removes nftproxy's rules, then what it has left outside of its tables. That stays while a daemon
+// keeps its rules.
 func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 	if err := removeTables(c, log, paint); err != nil {
 		return err
 	}
-	removed, err := takeover.RemoveMarkers()
-	addresses, addressErr := removeAddresses(log)
-	removed = append(removed, addresses...)
-	tested, testErr := fastpath.RemoveMarker()
-	if tested {
-		removed = append(removed, "the result of the test for --fast-path")
-	}
-	return errors.Join(printRemoved(c, removed), err, addressErr, testErr)
+	removed, err := footprint.Remove(scope(log))
+	return errors.Join(printRemoved(c, removed), err)
 }
 
-// removeAddresses removes the addresses that "announce" has left on interfaces (10.33).
-func removeAddresses(log *slog.Logger) ([]string, error) {
-	record := vitals.RecordIn(cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory))
-	return vitals.RemoveAddresses(host.Neighbourhood{Log: log}, record)
+func scope(log *slog.Logger) footprint.Scope {
+	return footprint.Scope{Runtime: cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory), Log: log}
 }
 
 // removeTables removes our tables and prints that.
@@ -106,8 +99,8 @@ func cleanUp(c *cobra.Command, log *slog.Logger, paint bool) error {
 	}
 	removed, foreign := takeover.Remove(c.Context(), marker)
 	if own == nil {
-		addresses, err := removeAddresses(log)
-		removed, foreign = append(removed, addresses...), errors.Join(foreign, err)
+		left, err := footprint.Remove(scope(log))
+		removed, foreign = append(removed, left...), errors.Join(foreign, err)
 	}
 	return errors.Join(own, printRemoved(c, removed), foreign)
 }

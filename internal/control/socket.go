@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -102,6 +103,9 @@ func (s *Socket) prepare() error {
 	if err := checkDirectory(folder); err != nil {
 		return err
 	}
+	if s.Optional {
+		RemoveEnded(folder)
+	}
 	there, err := os.Lstat(s.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -115,6 +119,30 @@ func (s *Socket) prepare() error {
 		return errors.Join(fmt.Errorf("another process answers at %s: choose another path", s.Path), c.Close())
 	}
 	return os.Remove(s.Path)
+}
+
+// startTime is longer than a process takes from making its socket to listening there.
+const startTime = time.Minute
+
+// RemoveEnded removes the sockets of processes that have ended from a directory. A process that is killed
+// leaves its own, and later ones in other network namespaces have other names. Sockets that are younger than
+// a minute stay, except own ones: their processes may not listen yet. It returns descriptions of what it removed.
+func RemoveEnded(folder string, own ...string) (removed []string) {
+	paths, _ := filepath.Glob(filepath.Join(folder, "net-*.sock")) // the pattern is right
+	for _, path := range append(paths, filepath.Join(folder, Name)) {
+		about, err := os.Lstat(path)
+		if err != nil || about.Mode().Type() != fs.ModeSocket || !slices.Contains(own, path) && time.Since(about.ModTime()) < startTime {
+			continue
+		}
+		c, err := net.DialTimeout("unix", path, dialTimeout)
+		switch {
+		case err == nil:
+			_ = c.Close()
+		case errors.Is(err, syscall.ECONNREFUSED) && os.Remove(path) == nil:
+			removed = append(removed, "socket "+path)
+		}
+	}
+	return removed
 }
 
 // closeDirectory takes the rights of others from a directory of this user: an empty directory of a pod

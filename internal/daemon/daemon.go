@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -70,6 +71,7 @@ type Daemon struct {
 
 	changed *control.Store  // nil: commands change no servers
 	socket  *control.Socket // nil: none
+	left    *footprint.Record
 }
 
 // Init performs the preparations that need more privileges than serving (12.60).
@@ -89,6 +91,7 @@ func (d *Daemon) Init(ctx context.Context) error {
 // prepare waits for the Node, checks the kernel, and sets what connection tracking
 // needs. It returns the families to serve.
 func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
+	d.left = footprint.Open(d.RuntimeDirectory, d.Log)
 	if err := d.awaits("the Node", func() error { return d.Source.AwaitNode(ctx) }); err != nil {
 		return nil, err
 	}

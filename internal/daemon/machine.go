@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -145,7 +146,22 @@ func (w *work) checkMachine(s *agent.Sync) {
 	case s.Err != nil:
 	case s.Compared || s.Cause == agent.Start:
 		go w.machine.Check()
+		if s.Cause != agent.Start { // which has set them
+			w.restoreConntrack()
+		}
 	default:
 		w.machine.Manage()
+	}
+}
+
+// restoreConntrack sets what connection tracking needs again, if another program has changed it (9.13).
+func (w *work) restoreConntrack() {
+	err := host.System("").SetConntrack(w.Config.Conntrack(), w.left.Setting, w.Log)
+	if err != nil && w.unset != err.Error() {
+		w.unset = err.Error()
+		w.Log.Error("settings of connection tracking were changed by another program, and cannot be set again", "error", err)
+	}
+	if err == nil {
+		w.unset = ""
 	}
 }

@@ -10,13 +10,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
+	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
-
-// recordName is the file in which a process that ends leaves what identifies the rules in
-// the kernel, so that the next one need not read them back (13.30). It is of use as long as
-// no other program makes a transaction, and is therefore removed when it is read.
-const recordName = "rules.json"
 
 // lastRecord returns the record of the last run if it is about this kernel, and its generation
 // still stands for the same rules; nil: there is none.
@@ -56,12 +52,14 @@ func (r *record) known() *agent.Record {
 	return &r.Record
 }
 
-// takeRecord returns the record of the last run, and removes it; nil: there is none.
+// takeRecord returns the record that the last run has left, and removes it; nil: there is none. It identifies
+// the rules in the kernel, so that they need not be read back (13.30). It is of use as long as no other program
+// makes a transaction, and is therefore removed when it is read.
 func (d *Daemon) takeRecord() (*record, error) {
 	if d.RuntimeDirectory == "" {
 		return nil, nil
 	}
-	path := filepath.Join(d.RuntimeDirectory, recordName)
+	path := filepath.Join(d.RuntimeDirectory, footprint.RulesFile)
 	data, err := atomicfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -116,7 +114,7 @@ func (w *work) writeRecord(rules *kernel.Conn) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(w.RuntimeDirectory, recordName), data, 0o600)
+	return atomicfile.Write(filepath.Join(w.RuntimeDirectory, footprint.RulesFile), data, 0o600)
 }
 
 // lastGeneration returns the generation in which the kernel holds what the agent knows.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,16 +21,43 @@ type kubeProxyCleanup struct {
 	log    *slog.Logger
 	active chan struct{} // closed after the first successful sync
 	once   sync.Once
+
+	mu    sync.Mutex
+	marks takeover.Marks // that the last removal has left
 }
 
 func newKubeProxyCleanup(m takeover.Marker, log *slog.Logger) *kubeProxyCleanup {
-	remove := func(ctx context.Context) ([]string, error) { return takeover.Remove(ctx, m) }
-	return &kubeProxyCleanup{remove: remove, log: log, active: make(chan struct{})}
+	s := &kubeProxyCleanup{log: log, active: make(chan struct{})}
+	s.remove = func(ctx context.Context) (removed []string, err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		removed, err = takeover.Remove(ctx, m)
+		var failure error
+		s.marks, failure = takeover.ReadMarks()
+		return removed, errors.Join(err, failure)
+	}
+	return s
 }
 
 func (s *kubeProxyCleanup) observe(sync *agent.Sync) {
 	if sync.Err == nil {
 		s.once.Do(func() { close(s.active) })
+	}
+	if sync.Err == nil && sync.Compared {
+		go s.restore()
+	}
+}
+
+// restore makes markers again that another program has removed.
+func (s *kubeProxyCleanup) restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	restored, err := s.marks.Restore()
+	if len(restored) > 0 {
+		s.log.Warn("another program has removed what stands for kube-proxy's rules: it is there again", "restored", restored)
+	}
+	if err != nil {
+		s.log.Error("what stands for kube-proxy's rules cannot be restored", "error", err)
 	}
 }
 

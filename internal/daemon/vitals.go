@@ -21,6 +21,9 @@ func (w *work) newVitals() *vitals.Actor {
 		return nil
 	}
 	own := &w.Config.Own
+	if own.HealthDirectory != "" {
+		w.left.HealthDirectory(own.HealthDirectory)
+	}
 	return vitals.New(vitals.Config{
 		Directory: own.HealthDirectory, Program: own.OnChange, Assess: w.vital, Log: w.Log,
 		Links: host.Neighbourhood{Log: w.Log}, Keeps: w.keepsServices, Record: vitals.RecordIn(w.RuntimeDirectory),

@@ -56,6 +56,7 @@ type work struct {
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
+	unset      string // why settings of connection tracking could not be restored
 	watched    *guard // of the rules; nil: no other program can change them, or there is no watch
 	systemd    *systemd.Notifier
 	memory     *spareMemory
@@ -101,7 +102,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	})
 	w.machine = &machine.Monitor{Use: w.use, Log: d.Log}
 	if d.Config.Own.ManageSysctl {
-		w.machine.Forward = func(f model.Family) ([]host.Change, error) { return host.System("").SetForwarding(f, d.Log) }
+		w.machine.Forward = func(f model.Family) ([]host.Change, error) {
+			return host.System("").SetForwarding(f, d.left.Setting, d.Log)
+		}
 	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
@@ -425,7 +428,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if err := d.awaits("answers of the kernel about its features: it may load modules", features); err != nil {
 		return nil, err
 	}
-	settings := func() error { return machine.SetConntrack(d.Config.Conntrack(), d.Log) }
+	settings := func() error { return machine.SetConntrack(d.Config.Conntrack(), d.left.Setting, d.Log) }
 	if err := d.awaits("settings of connection tracking", settings); err != nil {
 		return nil, err
 	}

@@ -88,14 +88,19 @@ func Takes(f model.Frontend) (bool, error) {
 }
 
 // RemoveMarker removes what [Test] has left.
-func RemoveMarker() (removed bool, err error) {
+func RemoveMarker() (removed bool, err error) { return remove(markerName) }
+
+// RemoveTable removes a table without an owner, which a process that was killed has left.
+func RemoveTable() (removed bool, err error) { return remove(TableName) }
+
+func remove(name string) (removed bool, err error) {
 	conn, err := nftconn.Open()
 	if err != nil {
 		return false, err
 	}
-	if there, err := has(conn, markerName); err != nil || !there {
+	if there, err := has(conn, name); err != nil || !there {
 		return false, err
 	}
-	conn.DelTable(&nftables.Table{Name: markerName, Family: nftables.TableFamilyINet})
+	conn.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
 	return true, conn.Flush()
 }

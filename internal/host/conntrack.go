@@ -41,10 +41,10 @@ func (s System) CountsBytes() bool {
 	return err != nil || n != 0
 }
 
-// SetConntrack applies the settings, up to the first failure. The error contains a
-// remedy.
-func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
-	if err := s.setMax(c, log); err != nil {
+// SetConntrack applies the settings, up to the first failure. It calls note before each change. The error
+// contains a remedy.
+func (s System) SetConntrack(c Conntrack, note func(Change), log *slog.Logger) error {
+	if err := s.setMax(c, note, log); err != nil {
 		return advise(err, "--conntrack-max-per-core=0")
 	}
 	liberal := 0
@@ -64,7 +64,7 @@ func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
 		if setting.value <= 0 {
 			continue
 		}
-		if err := s.ensure(sysctls+setting.name, setting.value, log); err != nil {
+		if _, err := s.ensure(sysctls+setting.name, strconv.Itoa(setting.value), note, log); err != nil {
 			return advise(err, setting.leave)
 		}
 	}
@@ -72,14 +72,14 @@ func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
 }
 
 // setMax raises the number of connections (9.16), and enlarges the hash table for them.
-func (s System) setMax(c Conntrack, log *slog.Logger) error {
+func (s System) setMax(c Conntrack, note func(Change), log *slog.Logger) error {
 	if c.MaxPerCore <= 0 {
 		return nil
 	}
 	most := c.maxEntries(s.cpus())
 	// 0 is no limit at all. What cannot be read is an error of the attempt to write.
 	if now, err := s.number(sysctls + "nf_conntrack_max"); err != nil || 0 < now && now < most {
-		if err := s.ensure(sysctls+"nf_conntrack_max", most, log); err != nil {
+		if _, err := s.ensure(sysctls+"nf_conntrack_max", strconv.Itoa(most), note, log); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,8 @@ func (s System) setMax(c Conntrack, log *slog.Logger) error {
 	case size >= most/entriesPerBucket:
 		return nil
 	}
-	return s.ensure(hashsize, most/entriesPerBucket, log)
+	_, err := s.ensure(hashsize, strconv.Itoa(most/entriesPerBucket), note, log)
+	return err
 }
 
 // maxEntries returns the limit for a number of CPUs (9.15).

@@ -108,7 +108,7 @@ func TestSetConntrack(t *testing.T) {
 			maps.Copy(before, c.before)
 			s := tree(t, before)
 			log, logged := logger()
-			if err := s.SetConntrack(c.set, log); err != nil {
+			if err := s.SetConntrack(c.set, nil, log); err != nil {
 				t.Fatal(err)
 			}
 			if got := written(logged.String()); !slices.Equal(got, c.want) {
@@ -173,7 +173,7 @@ func TestSetConntrackFails(t *testing.T) {
 					}
 				}
 				log, logged := logger()
-				err := tree(t, broken).SetConntrack(c.set, log)
+				err := tree(t, broken).SetConntrack(c.set, nil, log)
 				if err == nil {
 					t.Fatal("no error")
 				}
@@ -192,7 +192,7 @@ func TestSetConntrackFails(t *testing.T) {
 		broken := files()
 		broken[hashsize] = "many"
 		log, _ := logger()
-		if err := tree(t, broken).SetConntrack(everything, log); err == nil {
+		if err := tree(t, broken).SetConntrack(everything, nil, log); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -206,7 +206,7 @@ type settings struct {
 
 func (s settings) set(c Conntrack) (logged string, err error) {
 	log, text := logger()
-	err = s.Do(func() error { return System("").SetConntrack(c, log) })
+	err = s.Do(func() error { return System("").SetConntrack(c, nil, log) })
 	return text.String(), err
 }
 

@@ -11,11 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Change is a setting of the kernel that was changed.
-type Change struct{ Name, From, To string }
-
-func (c Change) String() string { return fmt.Sprintf("%s: %s → %s", c.Name, c.From, c.To) }
-
 const (
 	forwarding4 = "proc/sys/net/ipv4/ip_forward"
 	forwarding6 = "proc/sys/net/ipv6/conf/all/forwarding"
@@ -27,8 +22,8 @@ const (
 // SetForwarding makes the machine forward packets of a family, and returns the settings that
 // it has changed. Interfaces that accept router advertisements of IPv6 continue to do so: with
 // forwarding, the kernel would remove their default routes and ignore advertisements. No
-// setting is lowered.
-func (s System) SetForwarding(f model.Family, log *slog.Logger) (changed []Change, err error) {
+// setting is lowered. It calls note before each change.
+func (s System) SetForwarding(f model.Family, note func(Change), log *slog.Logger) (changed []Change, err error) {
 	name := forwarding4
 	if f == model.IPv6 {
 		name = forwarding6
@@ -40,17 +35,17 @@ func (s System) SetForwarding(f model.Family, log *slog.Logger) (changed []Chang
 		return nil, nil
 	}
 	if f == model.IPv6 { // before the kernel removes routes
-		if changed, err = s.keepAdvertisements(log); err != nil {
+		if changed, err = s.keepAdvertisements(note, log); err != nil {
 			return changed, err
 		}
 	}
-	c, err := s.raise(name, "1", log)
+	c, err := s.ensure(name, "1", note, log)
 	return append(changed, c...), err
 }
 
 // keepAdvertisements lets the interfaces that accept router advertisements accept them
 // also with forwarding.
-func (s System) keepAdvertisements(log *slog.Logger) (changed []Change, err error) {
+func (s System) keepAdvertisements(note func(Change), log *slog.Logger) (changed []Change, err error) {
 	interfaces, err := os.ReadDir(s.path(interfaces6))
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
@@ -70,7 +65,7 @@ func (s System) keepAdvertisements(log *slog.Logger) (changed []Change, err erro
 		case accepts != acceptUnlessForwarding || forwards != "0":
 			continue
 		}
-		c, err := s.raise(at+"accept_ra", acceptAlways, log)
+		c, err := s.ensure(at+"accept_ra", acceptAlways, note, log)
 		if changed = append(changed, c...); err != nil {
 			return changed, err
 		}
@@ -78,15 +73,14 @@ func (s System) keepAdvertisements(log *slog.Logger) (changed []Change, err erro
 	return changed, nil
 }
 
-// raise writes a setting, and logs it with its old value.
-func (s System) raise(name, to string, log *slog.Logger) ([]Change, error) {
-	from, err := s.read(name)
-	if err == nil {
-		err = s.write(name, to)
+// ForwardingOf returns the family whose forwarding a change concerns: the setting itself, or that interfaces
+// accept router advertisements beside it.
+func ForwardingOf(c Change) (f model.Family, ok bool) {
+	switch {
+	case c.File == forwarding4:
+		return model.IPv4, true
+	case c.File == forwarding6, strings.HasPrefix(c.File, interfaces6+"/"):
+		return model.IPv6, true
 	}
-	if err != nil {
-		return nil, fmt.Errorf("set /%s to %s: %w", name, to, err)
-	}
-	log.Info("kernel setting changed", "file", "/"+name, "from", from, "to", to)
-	return []Change{{strings.ReplaceAll(strings.TrimPrefix(name, "proc/sys/"), "/", "."), from, to}}, nil
+	return f, false
 }

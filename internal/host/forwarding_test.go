@@ -53,7 +53,7 @@ func TestSetForwarding(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := settings(t, c.before)
 			var log bytes.Buffer
-			changed, err := s.SetForwarding(c.family, slog.New(slog.NewTextHandler(&log, nil)))
+			changed, err := s.SetForwarding(c.family, nil, slog.New(slog.NewTextHandler(&log, nil)))
 			var got []string
 			for _, c := range changed {
 				got = append(got, c.String())
@@ -64,12 +64,12 @@ func TestSetForwarding(t *testing.T) {
 			if strings.Count(log.String(), "kernel setting changed") != len(c.want) {
 				t.Errorf("log: %s", log.String())
 			}
-			if again, err := s.SetForwarding(c.family, slog.New(slog.DiscardHandler)); len(again) > 0 || err != nil {
+			if again, err := s.SetForwarding(c.family, nil, slog.New(slog.DiscardHandler)); len(again) > 0 || err != nil {
 				t.Errorf("again: %v, %v", again, err)
 			}
 		})
 	}
-	if _, err := settings(t, nil).SetForwarding(model.IPv4, slog.New(slog.DiscardHandler)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := settings(t, nil).SetForwarding(model.IPv4, nil, slog.New(slog.DiscardHandler)); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

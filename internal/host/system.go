@@ -41,19 +41,51 @@ func (s System) write(name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// ensure writes a number to a file unless it already holds it: a read-only file with
-// the right value is no error (9.18).
-func (s System) ensure(name string, value int, log *slog.Logger) error {
-	want := strconv.Itoa(value)
-	have, err := s.read(name)
-	if err == nil && have == want {
-		return nil
+// Change is a setting of the kernel that was changed.
+type Change struct {
+	File     string // below /
+	From, To string
+}
+
+// Name returns the name of the setting as sysctl prints it.
+func (c Change) Name() string {
+	return strings.ReplaceAll(strings.TrimPrefix(c.File, "proc/sys/"), "/", ".")
+}
+
+func (c Change) String() string { return fmt.Sprintf("%s: %s → %s", c.Name(), c.From, c.To) }
+
+// ensure writes a value to a file unless it already holds it: a read-only file with the right
+// value is no error (9.18). It calls note, which may be nil, before it writes.
+func (s System) ensure(name, to string, note func(Change), log *slog.Logger) (changed []Change, err error) {
+	from, err := s.read(name)
+	if err == nil && from == to {
+		return nil, nil
 	}
-	if err := s.write(name, want); err != nil {
-		return fmt.Errorf("set %s to %s: %w", name, want, err)
+	c := Change{name, from, to}
+	if note != nil {
+		note(c)
 	}
-	log.Info("kernel setting changed", "file", "/"+name, "from", have, "to", want)
-	return nil
+	if err := s.write(name, to); err != nil {
+		return nil, fmt.Errorf("set %s to %s: %w", name, to, err)
+	}
+	log.Info("kernel setting changed", "file", "/"+name, "from", from, "to", to)
+	return []Change{c}, nil
+}
+
+// Restore gives a setting the value that it had before a change, unless it has another one by now, or is
+// gone with its interface.
+func (s System) Restore(c Change) (restored bool, err error) {
+	is, err := s.read(c.File)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && is != c.To {
+		return false, nil
+	}
+	if err == nil {
+		err = s.write(c.File, c.From)
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s back to %s: %w", c.File, c.From, err)
+	}
+	return true, nil
 }
 
 // Families returns the IP families of the kernel: IPv4, and IPv6 unless the kernel
@@ -77,7 +109,7 @@ func (s System) KernelRelease() string {
 // SetOOMScore sets how early the kernel kills this process when memory runs out: from
 // -1000, never, to 1000. The caller continues after an error (12.49).
 func (s System) SetOOMScore(score int, log *slog.Logger) error {
-	if err := s.ensure("proc/self/oom_score_adj", score, log); err != nil {
+	if _, err := s.ensure("proc/self/oom_score_adj", strconv.Itoa(score), nil, log); err != nil { // ends with the process
 		return fmt.Errorf("%w: lowering it needs the capability CAP_SYS_RESOURCE", err)
 	}
 	return nil

@@ -71,6 +71,60 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	return foreignOnly, nil
 }
 
+// Marks are the IP families whose tables kube-proxy had a marker.
+type Marks []family
+
+// ReadMarks returns those that there are.
+func ReadMarks() (m Marks, err error) {
+	conn, err := nftconn.Open()
+	if err != nil {
+		return nil, fmt.Errorf("read markers: open netlink socket: %w", err)
+	}
+	for _, f := range families {
+		is, err := contentOf(conn, &nftables.Table{Family: f.nft, Name: KubeProxyTable})
+		if err != nil {
+			return m, err
+		}
+		if is == markerOnly {
+			m = append(m, f)
+		}
+	}
+	return m, nil
+}
+
+// Restore makes the markers again that are gone, and returns descriptions of them. A table that another program
+// has made in the meantime stays as it is.
+func (m Marks) Restore() (restored []string, err error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	conn, err := nftconn.Open()
+	if err != nil {
+		return nil, fmt.Errorf("restore markers: open netlink socket: %w", err)
+	}
+	for _, f := range m {
+		table := &nftables.Table{Family: f.nft, Name: KubeProxyTable}
+		switch is, err := contentOf(conn, table); {
+		case err != nil:
+			return restored, err
+		case is != noTable:
+			continue
+		}
+		mark(conn, table)
+		if err := conn.Flush(); err != nil {
+			return restored, fmt.Errorf("restore table %s %s: %w", f.name, KubeProxyTable, err)
+		}
+		restored = append(restored, fmt.Sprintf("table %s %s", f.name, KubeProxyTable))
+	}
+	return restored, nil
+}
+
+// mark adds the marker to a batch.
+func mark(conn *nftables.Conn, table *nftables.Table) {
+	conn.AddTable(table)
+	conn.AddChain(&nftables.Chain{Table: table, Name: MarkerChain})
+}
+
 // RemoveMarkers removes the markers of an earlier takeover, and nothing else: a
 // kube-proxy that uses the tables again keeps them. It returns descriptions of what
 // it removed.
@@ -135,8 +189,7 @@ func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
 	}
 	if leave {
 		except = " except for an empty chain " + MarkerChain
-		conn.AddTable(table)
-		conn.AddChain(&nftables.Chain{Table: table, Name: MarkerChain})
+		mark(conn, table)
 	}
 	err = conn.Flush()
 	if found != noTable && err == nil {

@@ -498,3 +498,29 @@ func TestGuard(t *testing.T) {
 		t.Error("a new entry translates a packet from the middle of a connection as before: the test shows nothing")
 	}
 }
+
+// TestMarkersReturn: 12.62. A marker that another program removes is made again, but not where there is another
+// table of that name.
+func TestMarkersReturn(t *testing.T) {
+	n := newNode(t)
+	n.run("table ip kube-proxy { chain services { }\n}; table ip6 kube-proxy { chain services { }\n}", "nft", "-f", "-")
+	var marks Marks
+	n.do(func() (err error) {
+		if _, err := Remove(context.Background(), MarkReplaced); err != nil {
+			return err
+		}
+		marks, err = ReadMarks()
+		return err
+	})
+	if len(marks) != 2 {
+		t.Fatalf("markers: %v", marks)
+	}
+	n.run("delete table ip kube-proxy; delete table ip6 kube-proxy; table ip6 kube-proxy { chain other { }\n}", "nft", "-f", "-")
+	for _, want := range []string{"table ip kube-proxy", ""} {
+		var restored []string
+		n.do(func() (err error) { restored, err = marks.Restore(); return err })
+		if got := strings.Join(restored, ", "); got != want {
+			t.Errorf("restored %q, want %q", got, want)
+		}
+	}
+}

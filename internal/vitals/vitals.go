@@ -5,6 +5,7 @@ package vitals
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -56,7 +58,8 @@ type Config struct {
 // Actor acts on states. Its methods are safe for concurrent use.
 type Actor struct {
 	Config
-	wake chan struct{}
+	wake     chan struct{}
+	compares atomic.Bool // files are to be compared
 
 	mu      sync.Mutex
 	pending map[model.ServiceName]struct{}
@@ -129,8 +132,11 @@ func (a *Actor) request(begin bool) {
 	}
 }
 
-// Compare has the addresses on interfaces compared with those that Balances want.
-func (a *Actor) Compare() { a.addresses.compare() }
+// Compare has addresses on interfaces and files compared with what Balances want.
+func (a *Actor) Compare() {
+	a.compares.Store(true)
+	a.addresses.compare()
+}
 
 // Run acts until ctx ends. It kills the programs that still run.
 func (a *Actor) Run(ctx context.Context) {
@@ -153,6 +159,9 @@ func (a *Actor) Run(ctx context.Context) {
 			continue
 		case <-a.addresses.changed:
 			a.addresses.step(time.Now())
+			if a.compares.Swap(false) {
+				a.restore()
+			}
 			continue
 		case <-due:
 			a.addresses.step(time.Now())
@@ -275,36 +284,74 @@ func (a *Actor) write(name model.ServiceName) error {
 	if err := a.prepare(); err != nil {
 		return err
 	}
-	text := unusable
-	if serves {
-		text = usable
-	}
 	draft := filepath.Join(a.Directory, "."+filepath.Base(path)) // readers see one value or the other
-	if err := os.WriteFile(draft, []byte(text), filePermissions); err != nil {
+	if err := os.WriteFile(draft, []byte(contentOf(serves)), filePermissions); err != nil {
 		return err
 	}
 	return os.Rename(draft, path)
 }
 
-// sweep removes the files of Balances that an earlier run has known. Files of others, in a directory
-// that is not for this alone, have another content.
+// contentOf returns the content of the file of a Balance.
+func contentOf(serves bool) string {
+	if serves {
+		return usable
+	}
+	return unusable
+}
+
+// sweep removes the files of Balances that an earlier run has known.
 func (a *Actor) sweep() {
 	if a.Directory == "" {
 		return
 	}
-	entries, err := os.ReadDir(a.Directory)
+	_, err := removeFiles(a.Directory, func(name model.ServiceName) bool { _, known := a.known[name]; return known })
 	if err != nil {
-		return // writing it has the error
+		a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
+	}
+}
+
+// RemoveFiles removes all files about Balances from a directory, and the directory if it is empty then.
+// It returns descriptions of what it removed.
+func RemoveFiles(directory string) (removed []string, err error) {
+	removed, err = removeFiles(directory, func(model.ServiceName) bool { return false })
+	if err == nil && len(removed) > 0 {
+		_ = os.Remove(directory) // another program may have files there
+	}
+	return removed, err
+}
+
+// removeFiles removes the files about Balances that are not to be kept. Files of other programs, in a
+// directory that is not for this alone, have another name or content.
+func removeFiles(directory string, keep func(model.ServiceName) bool) (removed []string, err error) {
+	entries, listErr := os.ReadDir(directory)
+	if listErr != nil {
+		return nil, nil // writing it has the error
 	}
 	for _, e := range entries {
 		namespace, name, form := strings.Cut(e.Name(), separator)
-		_, known := a.known[model.ServiceName{Namespace: namespace, Name: name}]
-		path := filepath.Join(a.Directory, e.Name())
-		if !form || known || e.Type() != fs.FileMode(0) || !isOurs(path) {
+		path := filepath.Join(directory, e.Name())
+		if !form || e.Type() != fs.FileMode(0) || keep(model.ServiceName{Namespace: namespace, Name: name}) || !isOurs(path) {
 			continue
 		}
-		if err := atomicfile.Remove(path); err != nil {
-			a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
+		if failure := atomicfile.Remove(path); failure != nil {
+			err = errors.Join(err, failure)
+			continue
+		}
+		removed = append(removed, "file "+path)
+	}
+	return removed, err
+}
+
+// restore writes the files that have another content, or that are gone.
+func (a *Actor) restore() {
+	if a.Directory == "" {
+		return
+	}
+	for name, serves := range a.known {
+		text, err := atomicfile.Read(a.path(name))
+		if err != nil || string(text) != contentOf(serves) {
+			a.Log.Warn("the file about a Balance was changed or removed by another program: it is written again", "object", name.BalanceObject().String())
+			a.record(name)
 		}
 	}
 }

@@ -1,0 +1,178 @@
+package footprint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
+	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/fastpath"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/names"
+	"github.com/nftproxy/nftproxy/internal/nftconn"
+	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/vitals"
+	"github.com/nftproxy/nftproxy/internal/xtables"
+)
+
+func removeAddresses(s Scope) ([]string, error) {
+	return vitals.RemoveAddresses(host.Neighbourhood{Log: s.Log}, vitals.RecordIn(s.Runtime))
+}
+
+func removeHealthFiles(s Scope) ([]string, error) {
+	r := Open(s.Runtime, s.Log)
+	if err := r.read(); err != nil || r.has.HealthDirectory == "" {
+		return nil, err
+	}
+	removed, err := vitals.RemoveFiles(r.has.HealthDirectory)
+	if err == nil {
+		r.HealthDirectory("")
+	}
+	return removed, err
+}
+
+// restoreConntrack gives settings of connection tracking the values from before nftproxy, unless another program
+// translates: a kube-proxy that is back finds its values and does not set them.
+func restoreConntrack(s Scope) ([]string, error) {
+	return restore(s, func(c host.Change) (ours bool, needs string, err error) {
+		if _, forwarding := host.ForwardingOf(c); forwarding {
+			return false, "", nil
+		}
+		for _, f := range model.Families {
+			if needs == "" && err == nil {
+				needs, err = forwards(f)
+			}
+		}
+		return true, needs, err
+	})
+}
+
+// restoreForwarding turns off the forwarding that nftproxy turned on, unless another program may need it by now.
+func restoreForwarding(s Scope) ([]string, error) {
+	return restore(s, func(c host.Change) (ours bool, needs string, err error) {
+		f, forwarding := host.ForwardingOf(c)
+		if forwarding {
+			needs, err = forwards(f)
+		}
+		return forwarding, needs, err
+	})
+}
+
+// restore restores the settings that are ours, the last changed one first. One that another program needs stays.
+func restore(s Scope, ours func(host.Change) (is bool, needs string, err error)) (restored []string, err error) {
+	r := Open(s.Runtime, s.Log)
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	var rest []host.Change
+	for _, c := range slices.Backward(r.has.Settings) {
+		is, needs, failure := ours(c)
+		if is && failure == nil && needs == "" {
+			var did bool
+			if did, failure = host.System("").Restore(c); did {
+				restored = append(restored, fmt.Sprintf("value %s of setting %s, which is %s again", c.To, c.Name(), c.From))
+			}
+		}
+		if needs != "" {
+			s.Log.Warn("a setting stays as nftproxy has set it: another program may need it by now", "setting", c.String(), "program", needs,
+				"remedy", fmt.Sprintf("echo %s > /%s", c.From, c.File))
+		}
+		if !is || failure != nil {
+			rest = append(rest, c)
+		}
+		err = errors.Join(err, failure)
+	}
+	if slices.Reverse(rest); len(rest) < len(r.has.Settings) {
+		r.change(func(l *left) { l.Settings = rest })
+	}
+	return restored, err
+}
+
+// forwards returns what another program has that forwarded packets of a family pass; empty: nothing.
+func forwards(f model.Family) (string, error) {
+	legacy, err := xtables.Tables("/", map[model.Family]xtables.Family{model.IPv4: xtables.IPv4, model.IPv6: xtables.IPv6}[f])
+	if err != nil || len(legacy) > 0 {
+		return "tables of iptables-legacy: " + strings.Join(legacy, ", "), err
+	}
+	conn, err := nftconn.Open()
+	if err != nil {
+		return "", err
+	}
+	chains, err := conn.ListChains()
+	if err != nil {
+		return "", fmt.Errorf("list chains: %w", err)
+	}
+	family := map[model.Family]nftables.TableFamily{model.IPv4: nftables.TableFamilyIPv4, model.IPv6: nftables.TableFamilyIPv6}[f]
+	for _, c := range chains {
+		if c.Hooknum == nil || c.Table.Family != family && c.Table.Family != nftables.TableFamilyINet ||
+			c.Type != nftables.ChainTypeNAT && *c.Hooknum != *nftables.ChainHookForward {
+			continue
+		}
+		rules, err := conn.GetRules(c.Table, c)
+		if err != nil {
+			return "", fmt.Errorf("list rules of chain %s: %w", c.Name, err)
+		}
+		if len(rules) > 0 {
+			return fmt.Sprintf("chain %s of table %s", c.Name, c.Table.Name), nil
+		}
+	}
+	return "", nil
+}
+
+func removeMarkers(Scope) ([]string, error) { return takeover.RemoveMarkers() }
+
+func removeTestMarker(Scope) ([]string, error) {
+	return describe("the result of the test for --fast-path")(fastpath.RemoveMarker())
+}
+
+func removeFastPath(Scope) ([]string, error) {
+	return describe("table inet " + fastpath.TableName)(fastpath.RemoveTable())
+}
+
+// describe returns a description of what a function has removed.
+func describe(what string) func(bool, error) ([]string, error) {
+	return func(removed bool, err error) ([]string, error) {
+		if !removed || err != nil {
+			return nil, err
+		}
+		return []string{what}, nil
+	}
+}
+
+// removeRecords removes files that are about rules which are gone.
+func removeRecords(s Scope) (removed []string, err error) {
+	for _, name := range []string{RulesFile, names.FileName} {
+		path := filepath.Join(s.Runtime, name)
+		if _, failure := os.Lstat(path); failure != nil {
+			continue
+		}
+		failure := atomicfile.Remove(path)
+		if err = errors.Join(err, failure); failure == nil {
+			removed = append(removed, "file "+path)
+		}
+	}
+	return removed, err
+}
+
+// removeSockets removes the sockets of processes that were killed.
+func removeSockets(s Scope) ([]string, error) {
+	own := []string{filepath.Join(s.Runtime, control.Name), control.DefaultPath()}
+	removed := control.RemoveEnded(s.Runtime, own...)
+	if s.Runtime != control.DefaultDirectory {
+		removed = append(removed, control.RemoveEnded(control.DefaultDirectory, own...)...)
+	}
+	return removed, nil
+}
+
+// removeDirectory removes the runtime directory if it is empty.
+func removeDirectory(s Scope) ([]string, error) {
+	_ = os.Remove(s.Runtime) // a daemon of another network namespace may have files there
+	return nil, nil
+}
