@@ -43,9 +43,9 @@ changed:
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v nftproxy/nftproxy/test)
 
 .PHONY: unit
-unit: ## run the tests that need neither namespaces nor the kernel, with the race detector (RACE=0: without it, and without a C compiler); variables as for test
+unit: ## run the tests that need neither namespaces nor the kernel, those with goroutines or timers with the race detector (RACE=0: without it, and without a C compiler); variables as for test
 	scripts/install-packages git:git $(if $(RACING),$(COMPILER))
-	packages=$$(scripts/packages-of unit) && $(RUN_TESTS) $(RACING) $$packages
+	race=$$(scripts/packages-of race) && plain=$$(scripts/packages-of plain) && $(RUN_TESTS) $(RACING) $$race -- $$plain
 
 .PHONY: packets
 packets: ## run the other tests but those of test-machines; variables as for test
@@ -55,7 +55,8 @@ packets: ## run the other tests but those of test-machines; variables as for tes
 .PHONY: test
 test: ## unit and packets, with all failures at the end (10 minutes); NO_SKIP=1 fails if any test was skipped, SHUFFLE=SEED repeats an order, PARALLEL=N packages run at a time
 	scripts/install-packages $(LAB) $(PACKET_TOOLS) $(if $(RACING),$(COMPILER))
-	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && $(RUN_TESTS) $(RACING) $$unit -- $(PROGRAM) $$packets
+	race=$$(scripts/packages-of race) && plain=$$(scripts/packages-of plain) && packets=$$($(PACKETS)) && \
+		$(RUN_TESTS) $(PROGRAM) $(SPLIT) $$packets $$plain -- $(RACING) $$race
 
 .PHONY: race
 race: ## unit and packets with the race detector, also in the program that packet tests start (half an hour); variables as for test
@@ -67,7 +68,7 @@ PACKETS := scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e 
 RUN_TESTS = PARALLEL=$(or $(PARALLEL),$$(nproc)) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test
 # Packages whose tests start nftproxy share one.
 PROGRAM := -program ./cmd/nftproxy
-# The package whose tests take longest. Two at a time, most of which wait for packets, they would outlast all others.
+# The package whose tests take longest. They mostly wait for packets, and would outlast all others.
 SPLIT := -split ./test
 # The race detector needs a C compiler.
 COMPILER := gcc:gcc /usr/include/stdlib.h:libc6-dev

@@ -1,9 +1,11 @@
 package internal_test
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -94,7 +96,6 @@ func TestWalls(t *testing.T) {
 	all := packagesOf(t, module+"...")
 	for _, w := range walls {
 		t.Run(w.why, func(t *testing.T) {
-			t.Parallel()
 			behind := w.packages
 			if behind == nil {
 				for _, p := range all {
@@ -159,13 +160,31 @@ func (w *wall) check(t *testing.T, pkg string) {
 	}
 }
 
-// dependencies returns what a package imports outside of the standard library, directly or
-// not.
+// dependencies returns what a package of internal or cmd imports outside of the standard library, directly or not, and
+// the package itself.
 func dependencies(t *testing.T, pkg string) []string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
+	all, err := imports()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		t.Fatal(err)
 	}
-	return strings.Fields(string(out))
+	return all[pkg]
 }
+
+// imports returns the dependencies of all packages by one command.
+var imports = sync.OnceValues(func() (map[string][]string, error) {
+	out, err := exec.Command("go", "list", "-deps", "-f", `{{if not .Standard}}{{.ImportPath}} {{join .Deps " "}}{{end}}`, "./...", "../cmd/...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	all := make(map[string][]string)
+	for line := range strings.Lines(string(out)) {
+		if deps := strings.Fields(line); len(deps) > 0 {
+			all[deps[0]] = deps
+		}
+	}
+	for pkg, deps := range all {
+		all[pkg] = slices.DeleteFunc(deps, func(d string) bool { return all[d] == nil })
+	}
+	return all, nil
+})

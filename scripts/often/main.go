@@ -4,8 +4,11 @@
 //
 // Usage: often [FLAGS] PACKAGE... -- SUITE...
 //
+//	often -list PACKAGE...
+//
 // Of the packages, those with goroutines or timers run RUNS times, with the race detector. Suites are packages
-// whose tests use the kernel, and run less often.
+// whose tests use the kernel, and run less often. With -list, it prints those with goroutines or timers and runs
+// nothing.
 package main
 
 import (
@@ -28,6 +31,7 @@ type options struct {
 	load             int // busy processes
 	parallel         int // packages at a time
 	race             bool
+	list             bool   // only print which packages have goroutines or timers
 	results, outputs string // file of results, directory for the output of failures
 	only             *regexp.Regexp
 	packages, suites []string
@@ -56,6 +60,7 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.load, "load", 8, "busy processes beside the tests")
 	flags.IntVar(&o.parallel, "parallel", 2, "packages at a time")
 	flags.BoolVar(&o.race, "race", true, "run packages with the race detector")
+	flags.BoolVar(&o.list, "list", false, "print the packages with goroutines or timers, and run none")
 	flags.StringVar(&o.results, "results", "test/often.json", "`file` of results")
 	flags.StringVar(&o.outputs, "outputs", "bin/often", "`directory` for the output of failures")
 	only := flags.String("only", "", "`expression` for the packages to run")
@@ -81,6 +86,9 @@ func run(ctx context.Context, args []string, out io.Writer) (clean bool, err err
 	o, err := parse(args)
 	if err != nil {
 		return false, err
+	}
+	if o.list {
+		return true, printConcurrent(ctx, o.packages, out)
 	}
 	book, err := readBook(o.results)
 	if err != nil {

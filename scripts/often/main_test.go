@@ -99,6 +99,18 @@ func TestOften(t *testing.T) {
 	}
 }
 
+// Packages with goroutines are printed, and none runs.
+func TestList(t *testing.T) {
+	module(t)
+	var out strings.Builder
+	if clean, err := run(t.Context(), []string{"-list", "m/c", "m/a", "m/d"}, &out); err != nil || !clean || out.String() != "m/a\n" {
+		t.Errorf("%q, %v, %v", &out, clean, err)
+	}
+	if _, err := os.Stat("test/often.json"); !os.IsNotExist(err) {
+		t.Errorf("a file of results is there: %v", err)
+	}
+}
+
 // The file of results, which each run changes, does not make the commit another one.
 func TestCommitOfResults(t *testing.T) {
 	module(t)
@@ -161,6 +173,8 @@ func TestIsConcurrent(t *testing.T) {
 		"context.WithTimeout(c, 1)":            true,
 		"synctest.Test(t, f)":                  true,
 		"await.Until(t, f)":                    true,
+		"parallel.Spread(9, 1, f)":             true,
+		"httptest.NewServer(h)":                true,
 		"time.Now()":                           false,
 		"time.Duration(1).String()":            false,
 		"x.After(y)":                           false,

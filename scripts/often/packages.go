@@ -51,7 +51,7 @@ func (p listed) ours() bool { return !p.Standard && p.Module != nil && p.Module.
 
 // findPackages returns what to run: suites last, since they take longest.
 func (o options) findPackages(ctx context.Context) (all []suite, err error) {
-	known, err := list(ctx)
+	known, err := list(ctx, "-test", "-deps", "./...")
 	if err != nil {
 		return nil, err
 	}
@@ -87,9 +87,27 @@ func (o options) findPackages(ctx context.Context) (all []suite, err error) {
 	return all, nil
 }
 
-// list returns all packages of the module with those that they depend on, also for their tests.
-func list(ctx context.Context) (map[string]listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-test", "-deps", "-json", "./...")
+// printConcurrent prints the packages whose tests start goroutines or timers, in the order of the arguments.
+func printConcurrent(ctx context.Context, packages []string, out io.Writer) error {
+	known, err := list(ctx, packages...)
+	if err != nil {
+		return err
+	}
+	for _, path := range packages {
+		concurrent, err := known[path].isConcurrent()
+		if err != nil {
+			return err
+		}
+		if concurrent {
+			fmt.Fprintln(out, path)
+		}
+	}
+	return nil
+}
+
+// list returns packages as go list describes them, by import path.
+func list(ctx context.Context, args ...string) (map[string]listed, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()
 	if err != nil {
@@ -190,6 +208,8 @@ var concurrent = map[string][]string{
 	"context":  {"WithTimeout", "WithDeadline", "AfterFunc"},
 	"synctest": {"Test", "Run", "Wait"},
 	"await":    {"Until", "Receive", "Pace", "Span"},
+	"parallel": {"Ahead", "Spread", "SpreadOver"},
+	"httptest": {"NewServer", "NewTLSServer", "NewUnstartedServer"},
 }
 
 // isConcurrent reports whether the sources or the tests of a package start goroutines or timers.

@@ -14,17 +14,17 @@ const shards = 3
 
 // job is a go test.
 type job struct {
+	part     part
 	packages []string
 	shard    string   // names the program if the tests of the one package run in several
 	only     []string // tests to run, or all
 	skip     []string // tests not to run
 }
 
-// jobs returns what runs the tests of a part: the programs of the package that is split, which begin first, and
-// all other packages.
+// jobs returns what runs the tests of a part: the programs of the package that is split, and all other packages.
 func (p part) jobs(ctx context.Context) (jobs []job, err error) {
 	if p.split == "" {
-		return []job{{packages: p.packages}}, nil
+		return []job{{part: p, packages: p.packages}}, nil
 	}
 	name, err := output(ctx, p, "list", p.split)
 	if err != nil {
@@ -37,17 +37,17 @@ func (p part) jobs(ctx context.Context) (jobs []job, err error) {
 	}
 	tests, err := p.tests(ctx, name)
 	if err != nil || len(tests) < shards { // it may not compile, which go test says again
-		return []job{{packages: p.packages}}, nil
+		return []job{{part: p, packages: p.packages}}, nil
 	}
 	for i := range shards {
-		j := job{packages: []string{name}, shard: fmt.Sprintf("%d of %d", i+1, shards)}
+		j := job{part: p, packages: []string{name}, shard: fmt.Sprintf("%d of %d", i+1, shards)}
 		for n := i; n < len(tests); n += shards {
 			j.only = append(j.only, tests[n])
 		}
 		jobs = append(jobs, j)
 	}
 	if len(rest) > 0 {
-		jobs = append(jobs, job{packages: rest})
+		jobs = append(jobs, job{part: p, packages: rest})
 	}
 	return jobs, nil
 }

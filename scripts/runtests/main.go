@@ -1,5 +1,5 @@
-// Command runtests runs the tests of Go packages in parts, one part after the other, each whether or
-// not an earlier one has failed, and prints all failures and skipped tests together at the end.
+// Command runtests runs the tests of Go packages in parts, all parts side by side, and prints all failures and
+// skipped tests together at the end.
 //
 // A test that panics, exits or runs into the timeout ends the program of its package. The other
 // tests of that package then run without it.
@@ -34,7 +34,7 @@ type config struct {
 	noSkip   bool          // a skipped test is a failure
 }
 
-// part is packages that run by one go test.
+// part is packages whose tests are built in the same way.
 type part struct {
 	race     bool
 	program  string // package of the program that tests start, if it is built for all of them
@@ -85,10 +85,8 @@ func run(ctx context.Context, args []string, out io.Writer) (passed bool, err er
 	fmt.Fprintln(out, "all output:", log.Name())
 	begin := time.Now()
 	r := newResults()
-	for _, p := range parts {
-		if err := runPart(ctx, c, p, r, newProgress(out, log, p)); err != nil {
-			return false, err
-		}
+	if err := runParts(ctx, c, parts, r, newProgress(out, log, parts)); err != nil {
+		return false, err
 	}
 	return r.summarize(out, c, log.Name(), time.Since(begin)), nil
 }
@@ -139,10 +137,10 @@ func parseParts(args []string) (parts []part, err error) {
 }
 
 // arguments returns what go test is called with.
-func (c config) arguments(p part, j job) []string {
+func (c config) arguments(j job) []string {
 	args := []string{"test", "-json", "-vet=off", "-count=1", "-p", strconv.Itoa(c.parallel),
 		"-timeout", c.timeout.String(), "-shuffle", c.shuffle}
-	if p.race {
+	if j.part.race {
 		args = append(args, "-race")
 	}
 	if len(j.only) > 0 {

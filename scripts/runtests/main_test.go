@@ -65,7 +65,7 @@ func TestAllPass(t *testing.T) {
 	}
 }
 
-// A part runs after one that failed, and the end names what failed in all parts, with what it said.
+// A part runs beside one that fails, and the end names what failed in all parts, with what it said.
 func TestAllPartsRun(t *testing.T) {
 	module(t, map[string]string{
 		"a": passes + `func TestFails(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Error("seven is not eight") }) }`,
@@ -216,7 +216,7 @@ func TestParts(t *testing.T) {
 	if len(parts) != 3 || !parts[0].race || parts[1].race || !parts[2].race || !slices.Equal(parts[0].packages, []string{"a", "b"}) {
 		t.Errorf("the parts are %+v", parts)
 	}
-	args := strings.Join(c.arguments(parts[2], job{packages: parts[2].packages, skip: []string{"TestA", "TestB"}}), " ")
+	args := strings.Join(c.arguments(job{part: parts[2], packages: parts[2].packages, skip: []string{"TestA", "TestB"}}), " ")
 	wantIn(t, args, "-p 2", "-race", "-skip ^(TestA|TestB)$ d")
 	for _, wrong := range [][]string{{"a", "--"}, {"a", "--", "-race"}, {"-race", "--", "a"}, {"-nonsense"}} {
 		if _, _, err := parse(wrong); err == nil {

@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -26,40 +28,35 @@ type event struct {
 	Output      string
 	Elapsed     float64 // seconds
 	FailedBuild string
-	shard       string // which program of the package's tests
+	job         job // that it comes from
 }
 
-// runPart runs the tests of a part. When the program of a package ends early, it runs the tests that
+// runParts runs the tests of all parts. When the program of a package ends early, it runs the tests that
 // are left, as often as that gets further.
-func runPart(ctx context.Context, c config, p part, r *results, show *progress) error {
-	if p.program != "" {
-		dir, err := os.MkdirTemp("", "nftproxy-program-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		path := filepath.Join(dir, filepath.Base(p.program))
-		if err := buildProgram(ctx, p, path); err != nil {
-			return err
-		}
-		p.program = path
-	}
-	jobs, err := p.jobs(ctx)
+func runParts(ctx context.Context, c config, parts []part, r *results, show *progress) (err error) {
+	dir, err := os.MkdirTemp("", "nftproxy-program-")
 	if err != nil {
 		return err
 	}
-	if len(jobs) > 1 && show.total > 0 {
-		show.total += shards - 1
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // the others end with one that cannot run
+	s := &session{config: c, events: make(chan event), outcomes: make(chan outcome)}
+	for i, p := range parts {
+		s.running.Go(func() { s.runPart(ctx, p, filepath.Join(dir, strconv.Itoa(i))) })
 	}
-	if err := runJobs(ctx, c, p, jobs, r, show); err != nil {
+	if err := s.follow(cancel, r, show); err != nil {
 		return err
 	}
 	for _, pkg := range r.endedEarly() {
 		for pkg.ended.early && pkg.blame() > 0 && ctx.Err() == nil {
 			fmt.Fprintf(show.out, "%s ended early: its other tests run without those that ended it\n", pkg.title())
 			pkg.ended = ended{}
-			rest := job{packages: []string{pkg.name}, only: pkg.only, shard: pkg.shard, skip: pkg.settled()}
-			if err := runJobs(ctx, c, p, []job{rest}, r, show); err != nil {
+			rest := pkg.job
+			rest.packages, rest.skip = []string{pkg.name}, pkg.settled()
+			s.outcomes = make(chan outcome)
+			s.running.Go(func() { s.outcomes <- s.runJob(ctx, rest) })
+			if err := s.follow(cancel, r, show); err != nil {
 				return err
 			}
 		}
@@ -67,25 +64,44 @@ func runPart(ctx context.Context, c config, p part, r *results, show *progress) 
 	return ctx.Err()
 }
 
-// runJobs runs commands side by side, and shows progress also while they say nothing. That tests fail is no error.
-func runJobs(ctx context.Context, c config, p part, jobs []job, r *results, show *progress) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // the others end with one that cannot run
-	events, ended := make(chan event), make(chan outcome)
-	for _, j := range jobs {
-		r.expect(j)
-		go func() { ended <- runJob(ctx, c, p, j, func(e event) { events <- e }) }()
+// session is commands that run side by side.
+type session struct {
+	config
+	running  sync.WaitGroup
+	events   chan event
+	outcomes chan outcome
+}
+
+// runPart builds the program of a part, if it has one, in a directory of its own, and starts its jobs.
+func (s *session) runPart(ctx context.Context, p part, dir string) {
+	err := p.build(ctx, dir)
+	var jobs []job
+	if err == nil {
+		jobs, err = p.jobs(ctx)
 	}
+	if err != nil {
+		s.outcomes <- outcome{err: err}
+	}
+	for _, j := range jobs {
+		s.running.Go(func() { s.outcomes <- s.runJob(ctx, j) })
+	}
+}
+
+// follow adds up what runs, and shows progress also while it says nothing. That tests fail is no error.
+func (s *session) follow(cancel func(), r *results, show *progress) (all error) {
+	outcomes := s.outcomes
+	go func() { s.running.Wait(); close(outcomes) }()
 	ticks := time.NewTicker(quiet / 4)
 	defer ticks.Stop()
-	var all error
-	for left := len(jobs); left > 0; {
+	for {
 		select {
-		case e := <-events:
+		case e := <-s.events:
 			r.add(e)
 			show.add(e, r)
-		case o := <-ended:
-			left--
+		case o, more := <-outcomes:
+			if !more {
+				return all
+			}
 			r.used += o.used
 			r.goFailed = r.goFailed || o.failed // also without naming a test, such as a pattern without packages
 			if o.err != nil {
@@ -96,7 +112,6 @@ func runJobs(ctx context.Context, c config, p part, jobs []job, r *results, show
 			show.describe(now)
 		}
 	}
-	return all
 }
 
 // outcome is how a go test ended.
@@ -106,12 +121,12 @@ type outcome struct {
 	err    error         // the command did not run to its end
 }
 
-// runJob runs go test, and calls f for each event.
-func runJob(ctx context.Context, c config, p part, j job, f func(event)) (o outcome) {
+// runJob runs go test, and passes on its events.
+func (s *session) runJob(ctx context.Context, j job) (o outcome) {
 	// A process group of its own, which is sent the signal that ends this program.
-	cmd := exec.Command("go", c.arguments(p, j)...)
+	cmd := exec.Command("go", s.arguments(j)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Env = p.environment()
+	cmd.Env = j.part.environment()
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return outcome{err: err}
@@ -122,7 +137,7 @@ func runJob(ctx context.Context, c config, p part, j job, f func(event)) (o outc
 	}
 	release := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) })
 	defer release()
-	readErr := readEvents(pipe, func(e event) { e.shard = j.shard; f(e) })
+	readErr := readEvents(pipe, func(e event) { e.job = j; s.events <- e })
 	err = cmd.Wait()
 	o.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	var exit *exec.ExitError
@@ -149,8 +164,12 @@ func (p part) environment() []string {
 	return env
 }
 
-// buildProgram builds the program that tests start as these tests are built.
-func buildProgram(ctx context.Context, p part, path string) error {
+// build builds the program that tests start as these tests are built.
+func (p *part) build(ctx context.Context, dir string) error {
+	if p.program == "" {
+		return nil
+	}
+	path := filepath.Join(dir, filepath.Base(p.program))
 	args := []string{"build", "-o", path, p.program}
 	if p.race {
 		args = slices.Insert(args, 1, "-race")
@@ -160,6 +179,7 @@ func buildProgram(ctx context.Context, p part, path string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", p.program, err, out)
 	}
+	p.program = path
 	return nil
 }
 

@@ -9,23 +9,30 @@ import (
 	"time"
 )
 
-// quiet is how long a part may run before a line says what it does.
+// quiet is how long nothing may be printed before a line says what runs.
 const quiet = time.Minute
 
 // progress shows packages as they end, and writes all output into a file.
 type progress struct {
 	out   io.Writer
 	log   io.Writer
-	total int       // packages of the part, or programs of these, 0: unknown
+	total int       // packages, or programs of these, 0: unknown
 	begun []string  // packages whose tests run
 	ended int       // packages
 	last  time.Time // when the last line was printed
 }
 
-func newProgress(out, log io.Writer, p part) *progress {
-	s := &progress{out: out, log: log, total: len(p.packages), last: time.Now()}
-	if slices.ContainsFunc(p.packages, func(name string) bool { return strings.Contains(name, "...") }) {
-		s.total = 0
+func newProgress(out, log io.Writer, parts []part) *progress {
+	s := &progress{out: out, log: log, last: time.Now()}
+	for _, p := range parts {
+		if slices.ContainsFunc(p.packages, func(name string) bool { return strings.Contains(name, "...") }) {
+			s.total = 0
+			break
+		}
+		s.total += len(p.packages)
+		if p.split != "" {
+			s.total += shards - 1
+		}
 	}
 	return s
 }
@@ -33,7 +40,7 @@ func newProgress(out, log io.Writer, p part) *progress {
 // add shows what an event changes. The results have it already.
 func (s *progress) add(e event, r *results) {
 	io.WriteString(s.log, e.Output) // the summary has what matters most
-	title := packageResult{name: e.Package, shard: e.shard}.title()
+	title := titleOf(e.Package, e.job)
 	switch {
 	case e.Test != "" || e.Package == "":
 	case e.Action == "start":
@@ -49,7 +56,7 @@ func (s *progress) add(e event, r *results) {
 	}
 }
 
-// describe says what a part does that has printed nothing for a while.
+// describe says what runs if nothing was printed for a while.
 func (s *progress) describe(now time.Time) {
 	if now.Sub(s.last) < quiet {
 		return

@@ -24,8 +24,7 @@ func newResults() *results {
 // packageResult is a package, or one of the programs that run its tests, over all runs.
 type packageResult struct {
 	name        string
-	shard       string                 // of the program, see job
-	only        []string               // tests that the program runs, or all
+	job         job                    // what ran its tests first
 	tests       map[string]*testResult // with subtests
 	output      strings.Builder        // of no test
 	failed      bool                   // the last run
@@ -63,34 +62,29 @@ func (r *results) add(e event) {
 	case e.Package == "":
 		r.messages.WriteString(e.Output)
 	default:
-		r.find(e.Package, e.shard).add(e)
-	}
-}
-
-// expect notes which tests a program is to run.
-func (r *results) expect(j job) {
-	if j.shard != "" {
-		r.find(j.packages[0], j.shard).only = j.only
+		r.find(e.Package, e.job).add(e)
 	}
 }
 
 // find returns the results of a package or one of its programs.
-func (r *results) find(name, shard string) *packageResult {
-	title := packageResult{name: name, shard: shard}.title()
+func (r *results) find(name string, j job) *packageResult {
+	title := titleOf(name, j)
 	p := r.packages[title]
 	if p == nil {
-		p = &packageResult{name: name, shard: shard, tests: make(map[string]*testResult)}
+		p = &packageResult{name: name, job: j, tests: make(map[string]*testResult)}
 		r.packages[title] = p
 	}
 	return p
 }
 
-// title returns what the user sees.
-func (p packageResult) title() string {
-	if p.shard == "" {
-		return p.name
+func (p *packageResult) title() string { return titleOf(p.name, p.job) }
+
+// titleOf returns what the user sees.
+func titleOf(name string, j job) string {
+	if j.shard == "" {
+		return name
 	}
-	return p.name + " (" + p.shard + ")"
+	return name + " (" + j.shard + ")"
 }
 
 func (p *packageResult) add(e event) {
