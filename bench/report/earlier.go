@@ -2,9 +2,11 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nftproxy/nftproxy/bench/results"
 )
@@ -22,8 +24,11 @@ type Earlier struct {
 }
 
 // Earlier returns the tables with such figures, by name.
-func (t Tree) Earlier(files []*results.File) (out []Earlier) {
-	for name, origins := range Origins(files) {
+func (t Tree) Earlier(files []*results.File) []Earlier { return t.earlier(Origins(files)) }
+
+// earlier returns them from the origins of all tables.
+func (t Tree) earlier(all map[string][]Origin) (out []Earlier) {
+	for name, origins := range all {
 		for _, o := range origins {
 			rules := !withoutRules[name] && o.Layout != t.Layout
 			if rules || o.Kubernetes != "" && o.Kubernetes != t.Kubernetes || !commits.MatchString(o.Version) {
@@ -55,9 +60,26 @@ type Acceptance struct {
 
 // Pages are what pages of Markdown have to have.
 type Pages struct {
-	Files  []*results.File
+	Files  []*results.File // not changed after the first call of a method
 	Tree   Tree
 	Accept Acceptance
+
+	once   sync.Once // which computes what all pages share
+	tables map[string]string
+	before []Earlier
+}
+
+// prepare computes all tables, each with a line that says where it comes from, and which of them are earlier figures.
+func (p *Pages) prepare() {
+	p.once.Do(func() {
+		origins := Origins(p.Files)
+		p.tables, p.before = Tables(p.Files), p.Tree.earlier(origins)
+		for name, from := range origins {
+			if p.tables[name] != "" {
+				p.tables[name] += "\n" + caption(from) + "\n"
+			}
+		}
+	})
 }
 
 // key are the cells of a list that identify figures.
@@ -89,7 +111,8 @@ func (p *Pages) list(page string) [][]string {
 
 // earlier returns the earlier figures on a page.
 func (p *Pages) earlier(page string) []Earlier {
-	return slices.DeleteFunc(p.Tree.Earlier(p.Files), func(e Earlier) bool {
+	p.prepare()
+	return slices.DeleteFunc(slices.Clone(p.before), func(e Earlier) bool {
 		return !strings.Contains(page, "<!-- bench:"+e.Table+" -->\n")
 	})
 }
@@ -126,15 +149,10 @@ func rowsOf(page string) (rows [][]string) {
 // Rewrite returns a page with its tables.
 func (p *Pages) Rewrite(page string) (string, error) { return Rewrite(page, p.Tables(page)) }
 
-// Tables returns all tables for a page, each with a line that says where it comes from, and
-// the page's list. One for which there are no results is empty.
+// Tables returns all tables for a page, and the page's list. One for which there are no results is empty.
 func (p *Pages) Tables(page string) map[string]string {
-	tables, origins := Tables(p.Files), Origins(p.Files)
-	for name, from := range origins {
-		if tables[name] != "" {
-			tables[name] += "\n" + caption(from) + "\n"
-		}
-	}
+	p.prepare()
+	tables := maps.Clone(p.tables)
 	tables[earlierMark] = none
 	if rows := p.list(page); len(rows) > 0 {
 		tables[earlierMark] = (&grid{head: earlierHead, rows: rows}).markdown()
