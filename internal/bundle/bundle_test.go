@@ -50,6 +50,7 @@ func TestSecrets(t *testing.T) {
 		{"cmd:\n- check\n- --api-key\n- hunter3\n- --v", "hunter3", "- --v"},
 		{"check --password hunter3 --host web", "hunter3", "--host web"},
 	} {
+		checkStems(t, c.text)
 		got := WithoutSecrets(c.text)
 		if strings.Contains(got, c.secret) || !strings.Contains(got, c.stays) || c.secret != "\x00" && !strings.Contains(got, removed) {
 			t.Errorf("%q becomes %q", c.text, got)
@@ -65,6 +66,39 @@ func TestSecrets(t *testing.T) {
 	for _, text := range []string{`{"token":"abc`, `{"args":["check","--password","abc","--v"]}`, `{"message":"password: |\n  abc\nx"}`} {
 		if got := WithoutSecretsJSON(text); strings.Contains(got, "abc") {
 			t.Error(got)
+		}
+	}
+}
+
+// checkStems: where an expression finds a secret, the text has what WithoutSecrets looks for before, in each case.
+func checkStems(t *testing.T, text string) {
+	t.Helper()
+	for _, text := range []string{text, strings.ToUpper(text), strings.NewReplacer("s", "\u017f", "k", "\u212a").Replace(text)} {
+		lower := foldCase(text)
+		for _, s := range secrets {
+			if s.expression.MatchString(text) && !hasOne(lower, s.has) {
+				t.Errorf("%s is in %q, and none of %q", s.expression, text, s.has)
+			}
+		}
+		for _, e := range append(settings, secretName) {
+			if e.MatchString(text) && !hasOne(lower, stems) {
+				t.Errorf("%s is in %q, and none of the stems", e, text)
+			}
+		}
+		if withoutBlocks(text) != text && !hasOne(lower, stems) {
+			t.Errorf("%q has blocks, and none of the stems", text)
+		}
+	}
+}
+
+// TestStems: each word has a stem, so a text without stems has no words.
+func TestStems(t *testing.T) {
+	for word := range strings.SplitSeq(words, "|") {
+		for _, between := range []string{"", "-", "_"} {
+			text := strings.ReplaceAll(word, "[_-]?", between)
+			if !secretName.MatchString(text) || !hasOne(text, stems) {
+				t.Errorf("%q has no stem, or is no word", text)
+			}
 		}
 	}
 }
