@@ -27,6 +27,17 @@ const (
 	attributeProtocol = 11
 )
 
+// neverSource is a struct ifa_cacheinfo of linux/if_addr.h: the lifetimes as a preferred address, and as a valid one,
+// in seconds, and two times that the kernel sets. IPv6 addresses that are not preferred are no source of
+// packets while the interface has another address (RFC 6724, 5): what the machine sends, and masquerades, must not
+// depend on an address that another machine may have tomorrow. Of IPv4, the kernel takes the first address.
+var neverSource = slices.Concat(native(0), native(forever), make([]byte, 8))
+
+// forever is an infinite lifetime (INFINITY_LIFE_TIME of net/addrconf.h).
+const forever = 0xffffffff
+
+func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+
 // LinkAddress is an address of an interface.
 type LinkAddress struct {
 	Marked    bool // an nftproxy has added it; kernels before 5.18 do not know
@@ -141,6 +152,9 @@ func changeAddress(kind, flags, index int, a netip.Addr) error {
 	r.AddData(nl.NewRtAttr(unix.IFA_ADDRESS, a.AsSlice()))
 	if kind == unix.RTM_NEWADDR {
 		r.AddData(nl.NewRtAttr(attributeProtocol, []byte{addressProtocol}))
+		if a.Is6() {
+			r.AddData(nl.NewRtAttr(unix.IFA_CACHEINFO, neverSource))
+		}
 	}
 	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
 	return err

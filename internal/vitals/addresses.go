@@ -198,8 +198,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// lacks reports whether an address that a Balance asks for is not on the machine. It is safe for
-// concurrent use.
+// lacks reports whether an address that a Balance asks for is not on the machine, or its interface is down. It is
+// safe for concurrent use.
 func (k *keeper) lacks(s State) bool {
 	if s.Link == "" {
 		return false
@@ -208,7 +208,7 @@ func (k *keeper) lacks(s State) bool {
 	defer k.mu.Unlock()
 	return slices.ContainsFunc(s.Addresses, func(a netip.Addr) bool {
 		is := k.states[place{Interface: s.Link, Address: a}]
-		return is == nil || !is.there
+		return is == nil || !is.there || !k.up[s.Link]
 	})
 }
 

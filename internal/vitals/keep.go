@@ -220,7 +220,11 @@ func (k *keeper) keep(p place, s *state, link host.Link, now time.Time) {
 	if s.due.After(now) {
 		return
 	}
-	if s.due = (time.Time{}); !link.Up || !link.Shared {
+	if !link.Up {
+		k.done(p, s, now, "announce", errors.New("the interface is down, or has no carrier"))
+		return
+	}
+	if s.due = (time.Time{}); !link.Shared {
 		s.failure = ""
 		return // there is no neighbour
 	}
