@@ -72,7 +72,9 @@ type Check struct {
 	// Send and Expect are of CheckTCP and CheckUDP: the bytes to send, and bytes that the
 	// answer has to contain; empty: none. They may be binary.
 	Send, Expect string
-	Echo         bool // of CheckUDP: sends random bytes, which have to come back
+	// ExpectMatches is of CheckTCP: a regular expression for the answer; empty: none.
+	ExpectMatches string
+	Echo          bool // of CheckUDP: sends random bytes, which have to come back
 
 	HTTP *HTTPCheck // of CheckHTTP and CheckHTTPS, otherwise nil
 
@@ -216,6 +218,7 @@ func (c *Check) Settings() []CheckSetting {
 	case CheckTCP, CheckUDP:
 		text("send", c.Send)
 		text("expect", c.Expect)
+		text("expect matches", c.ExpectMatches)
 	case CheckHTTP, CheckHTTPS:
 		out = append(out, CheckSetting{"status", c.HTTP.Expected(), DefaultCheckStatus.String()})
 		text("body", c.HTTP.Body)

@@ -30,7 +30,7 @@ func full() ServiceState {
 				Listeners: []Listener{{"c", "d", []Family{IPv6}}},
 			},
 			Check: &Check{
-				Type: CheckHTTP, Port: 1, Interval: 2, Timeout: 3, Rise: 4, Fall: 5, AllFailing: RejectAll, Send: "a", Expect: "b",
+				Type: CheckHTTP, Port: 1, Interval: 2, Timeout: 3, Rise: 4, Fall: 5, AllFailing: RejectAll, Send: "a", Expect: "b", ExpectMatches: "c",
 				Echo: true, HTTP: &HTTPCheck{"GET", "/", []StatusRange{{1, 2}}, "c", "d"}, Name: "e", TLS: true, Verify: true,
 				Host: "f", Query: "g", Rcodes: []string{"h"}, Command: []string{"i"}, Failures: 6, Of: 7,
 			},

@@ -50,7 +50,10 @@ func New(c *model.Check, t Target) (Checker, error) {
 	var err error
 	switch c.Type {
 	case model.CheckTCP:
-		run = tcpCheck{c, t}.run
+		var text *tcpCheck
+		if text, err = newTCPCheck(c, t); err == nil {
+			run = text.run
+		}
 	case model.CheckUDP:
 		run = udpCheck{c, t}.run
 	case model.CheckHTTP, model.CheckHTTPS:

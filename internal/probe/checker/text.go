@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -25,15 +26,35 @@ var buffers = sync.Pool{New: func() any { return new([budget.CheckAnswer]byte) }
 type tcpCheck struct {
 	*model.Check
 	Target
+	matches *regexp.Regexp
 }
 
-func (c tcpCheck) run(ctx context.Context) error {
+func newTCPCheck(c *model.Check, t Target) (out *tcpCheck, err error) {
+	out = &tcpCheck{Check: c, Target: t}
+	if c.ExpectMatches != "" {
+		out.matches, err = regexp.Compile(c.ExpectMatches)
+	}
+	return out, err
+}
+
+// missing returns the text or expression that an answer lacks; empty: none.
+func (c *tcpCheck) missing(answer []byte) string {
+	switch {
+	case !bytes.Contains(answer, []byte(c.Expect)):
+		return c.Expect
+	case c.matches != nil && !c.matches.Match(answer):
+		return c.ExpectMatches
+	}
+	return ""
+}
+
+func (c *tcpCheck) run(ctx context.Context) error {
 	conn, err := connect(ctx, c.Address)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if c.Expect == "" {
+	if c.Expect+c.ExpectMatches == "" {
 		return nil
 	}
 	if _, err := io.WriteString(conn, c.Send); err != nil {
@@ -44,16 +65,17 @@ func (c tcpCheck) run(ctx context.Context) error {
 	for n := 0; ; {
 		more, err := conn.Read(buffer[n:])
 		n += more
+		missing := c.missing(buffer[:n])
 		switch {
-		case bytes.Contains(buffer[:n], []byte(c.Expect)):
+		case missing == "":
 			return nil
 		case n == len(buffer):
-			return fmt.Errorf("no %s in the first %d KiB of the answer", quoted(c.Expect), budget.CheckAnswer>>10)
+			return fmt.Errorf("no %s in the first %d KiB of the answer", quoted(missing), budget.CheckAnswer>>10)
 		case err == nil:
 		case n == 0 && err != io.EOF:
-			return in("receive "+quoted(c.Expect), err)
+			return in("receive "+quoted(missing), err)
 		default:
-			return unexpected(c.Expect, buffer[:n])
+			return unexpected(missing, buffer[:n])
 		}
 	}
 }

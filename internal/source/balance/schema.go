@@ -137,7 +137,7 @@ var checkDescriptions = map[string]string{
 	"grpc": "service that the gRPC health protocol is asked about; empty: the server as a whole", "udp": "the server answers what is sent to it; or the value is echo: it answers the same",
 	"dns": "name that the server is asked for", "passive": "what share of the last sampled connections of clients has to fail, like 5 of 10", "exec": "program and its arguments, which exits with 0 if the server is healthy",
 	"interval": "time between the starts of two checks, 100ms to 1h; by default 2s. Of passive how long a server is left out at first, from 1s; by default 10s", "timeout": "time for one check as a whole, 10ms to 1m; by default 1s, or the interval if that is shorter",
-	"send": "text to send (tcp, udp)", "sendHex": "the same in hexadecimal", "expect": "text that the answer has to contain within its first 64 KiB (tcp, udp)", "expectHex": "the same in hexadecimal",
+	"send": "text to send (tcp, udp)", "sendHex": "the same in hexadecimal", "expect": "text that the answer has to contain within its first 64 KiB (tcp, udp)", "expectHex": "the same in hexadecimal", "expectMatches": "regular expression for the answer (tcp)",
 	"method": "method of HTTP; by default GET", "host": "header Host or :authority, and the name in TLS (http, https, grpc); by default the address",
 	"status": "status, range or list of these that is expected of HTTP; by default 200-399", "body": "text in the first 64 KiB of the body (http, https)", "bodyMatches": "regular expression for the same",
 	"tls": "gRPC over TLS", "verify": "verify the certificate of the server (https, grpc)",
@@ -152,7 +152,7 @@ func checkSchema() jsonSchema {
 		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, healthcheck.MaxCount, model.DefaultCheckRise),
 		"fall": schemaNumber("bad results until a server is left out", 1, healthcheck.MaxCount, model.DefaultCheckFall), "interval": duration, "timeout": duration,
 		"whenAllFail": schemaWords("what happens when every server fails", model.UseAll.String(), model.RejectAll.String()),
-		"send":        content, "sendHex": content, "expect": content, "expectHex": content,
+		"send":        content, "sendHex": content, "expect": content, "expectHex": content, "expectMatches": content,
 		"method": schemaWords("", "GET", "HEAD"), "status": {"type": []string{"string", "integer", "array"}}, "body": content, "bodyMatches": content,
 		"host": content, "tls": yes, "verify": yes, "query": jsonSchema{"type": "string"}, "rcode": {"type": []string{"string", "array"}},
 	}

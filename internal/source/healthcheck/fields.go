@@ -63,6 +63,9 @@ var checkFields = map[string]checkField{
 	"sendHex":   {ofText, func(p *parser, name string, v any) { p.Send = p.single("send", name, p.hex(name, v)) }},
 	"expect":    {ofText, func(p *parser, name string, v any) { p.Expect = p.single("expectHex", name, p.text(name, v)) }},
 	"expectHex": {ofText, func(p *parser, name string, v any) { p.Expect = p.single("expect", name, p.hex(name, v)) }},
+	"expectMatches": {[]model.CheckType{model.CheckTCP}, func(p *parser, name string, v any) {
+		p.ExpectMatches = p.pattern(name, v)
+	}},
 
 	"method":      {ofHTTP, func(p *parser, name string, v any) { p.HTTP.Method = p.oneOf(name, v, "GET", "HEAD") }},
 	"status":      {ofHTTP, func(p *parser, name string, v any) { p.HTTP.Status = p.status(name, v) }},

@@ -243,7 +243,7 @@ func (p *parser) complete() {
 	switch {
 	case p.Type == model.CheckPassive && p.Interval < time.Second:
 		p.problem("interval", p.Interval, "is too short for a passive check: use 1s to 1h")
-	case p.Type == model.CheckTCP && p.Send != "" && p.Expect == "":
+	case p.Type == model.CheckTCP && p.Send != "" && p.Expect+p.ExpectMatches == "":
 		p.problem("send", nil, "needs expect: without an answer, it does not matter what is sent")
 	case p.Type == model.CheckUDP && p.Send == "" && !p.Echo:
 		p.problem("", nil, `needs send, because servers answer only what they understand: {udp, send: "ping"}, or {udp: echo} for an echo service`)
