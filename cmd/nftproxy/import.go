@@ -94,8 +94,10 @@ func (o *importOptions) run(c *cobra.Command, name string) error {
 func (o *importOptions) report(w io.Writer, config *importer.Config) error {
 	comments, lines, differ := 0, 0, 0
 	count := func(notes []importer.Note) {
-		lines += len(notes)
 		for _, n := range notes {
+			if n.Why != "" {
+				lines++
+			}
 			if n.Differs {
 				differ++
 			}

@@ -22,8 +22,10 @@ type check struct {
 	method, host string
 	status, body string
 	bodyMatches  string
-	query        string
+	query, rcode string
 	send, expect string
+
+	expectMatches string
 }
 
 // defaultInterval is that of checks, in HAProxy, too.
@@ -44,7 +46,7 @@ func (c check) value() any {
 	}
 	for _, f := range []struct{ name, text string }{
 		{"method", c.method}, {"host", c.host}, {"body", c.body}, {"bodyMatches", c.bodyMatches},
-		{"query", c.query}, {"send", c.send}, {"expect", c.expect},
+		{"query", c.query}, {"rcode", c.rcode}, {"send", c.send}, {"expect", c.expect}, {"expectMatches", c.expectMatches},
 	} {
 		out.add(f.name, f.text)
 	}
@@ -53,11 +55,8 @@ func (c check) value() any {
 	} else if len(list) > 1 {
 		out = append(out, field{"status", list})
 	}
-	if c.interval > 0 { // a longer timeout is an error
-		c.timeout = min(c.timeout, c.interval)
-	} else if c.timeout > defaultInterval {
-		c.timeout = defaultInterval
-	}
+	limit := cmp.Or(c.interval, defaultInterval) // a longer timeout is an error
+	c.timeout = min(cmp.Or(c.timeout, limit), limit)
 	for _, f := range []struct {
 		name string
 		n    int
@@ -74,9 +73,7 @@ func (c check) value() any {
 			out.add(f.name, model.DurationText(f.d))
 		}
 	}
-	if len(out) == 1 && out[0].value == nil {
-		return out[0].name
-	}
+	out.add("whenAllFail", "reject") // as the other programs do
 	return out
 }
 

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -48,7 +48,6 @@ func verdict(t *testing.T, input string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	valid(t, text)
 	code := 0
 	if slices.ContainsFunc(c.Balances, func(b *Balance) bool { return b.Problem != "" }) {
 		code = 1
@@ -60,6 +59,8 @@ func verdict(t *testing.T, input string) string {
 func TestCorpus(t *testing.T) {
 	for name, input := range corpus(t) {
 		got := verdict(t, input)
+		_, text, _ := strings.Cut(got, "\n")
+		valid(t, text)
 		if *update {
 			if err := os.WriteFile(name+".golden", []byte(got), 0o644); err != nil {
 				t.Fatal(err)
@@ -71,48 +72,55 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// noTrace are words that may change without a trace in the output, by their line in short.
-var noTrace = map[string]string{
-	"server 1":      "names of servers have no place in a Balance",
-	"option 2":      "a check without a method asks with GET, too",
-	"stick-table 5": "nopurge: the one entry stays, as the first server of priorities does",
+// TestDifferencesFirst: a file begins with what is not used, and then with what differs for all of it. Each
+// Balance begins with what differs for it, and what changes nothing for a Balance comes last.
+func TestDifferencesFirst(t *testing.T) {
+	for name, input := range corpus(t) {
+		_, text, _ := strings.Cut(verdict(t, input), "\n")
+		_, text, _ = strings.Cut(text, "\n") // the title
+		parts := regexp.MustCompile(`(?m)^(---|#)\n`).Split(text, -1)
+		rank := func(line string, first int) int {
+			switch {
+			case strings.HasPrefix(line, "# Not used: "):
+				return first
+			case strings.HasPrefix(line, "# Differs: "):
+				return 1
+			}
+			return 2
+		}
+		for i, part := range parts {
+			last := 0
+			for line := range strings.Lines(part) {
+				if i > 0 && (strings.HasPrefix(line, "# Not used: ") || !strings.HasPrefix(line, "# ")) {
+					break // the Balance itself
+				}
+				if i > 0 && regexp.MustCompile(`^# \D.*, line \d+$`).MatchString(strings.TrimSpace(line)) {
+					continue // its origin
+				}
+				r := rank(line, 0)
+				if r < last {
+					t.Errorf("%s: %q comes late", name, line)
+				}
+				last = r
+			}
+		}
+	}
 }
 
-// TestEveryWordCounts: each word of each line of the corpus that is left out, or replaced by a word
-// that nothing knows, changes the output.
-func TestEveryWordCounts(t *testing.T) {
-	for name, input := range corpus(t) {
-		want := verdict(t, input)
-		if !strings.HasPrefix(want, "exit code 0\n") {
-			continue // a Balance that is not used serves no client
-		}
-		lines := strings.SplitAfter(input, "\n")
-		reported := "" // of a section that is one remark as a whole
-		for n, line := range lines {
-			words := strings.Fields(line)
-			if len(words) > 0 && line[0] != ' ' {
-				reported = ""
-				if strings.HasSuffix(name, ".cfg") && (slices.Contains([]string{"global", "resolvers", "defaults"}, words[0]) || slices.Contains(words, "stats")) {
-					reported = words[0]
-				}
-			}
-			for i, word := range words {
-				if reported != "" || noTrace[words[0]+" "+strconv.Itoa(i)] != "" || strings.ContainsAny(word, "{}") {
-					continue
-				}
-				for _, other := range []string{"", "qqq"} {
-					changed := slices.Clone(words)
-					changed[i] = other
-					text := slices.Clone(lines)
-					text[n] = " " + strings.Join(changed, " ") + "\n"
-					if line[0] != ' ' {
-						text[n] = text[n][1:]
-					}
-					if verdict(t, strings.Join(text, "")) == want {
-						t.Errorf("%s:%d: %q in place of %q in %q changes nothing", name, n+1, other, word, strings.TrimSpace(line))
-					}
-				}
-			}
+// TestStatisticsAlone: a section with HAProxy's page of statistics and nothing else is a remark, and one
+// that serves clients, too, is not.
+func TestStatisticsAlone(t *testing.T) {
+	const served = "listen web\n bind 203.0.113.10:80\n server a 10.128.0.2:80\n"
+	const page = "listen stats\n bind *:9000\n mode http\n stats enable\n"
+	for text, want := range map[string]string{
+		served + page: "exit code 0\n",
+		served + strings.Replace(page, "listen", "frontend", 1):         "exit code 0\n",
+		served + page + " server b 10.128.0.3:80\n":                     "exit code 1\n",
+		served + page + " qqq\n":                                        "exit code 1\n",
+		served + strings.Replace(page, "stats enable", "log global", 1): "exit code 1\n",
+	} {
+		if got := verdict(t, text); !strings.HasPrefix(got, want) {
+			t.Errorf("%s\nwant %s, got\n%s", text, want, got)
 		}
 	}
 }

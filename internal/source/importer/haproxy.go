@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // statement is a line of a section. It records which of its words are read, so that the
@@ -17,8 +14,8 @@ type statement struct {
 	text  string
 	words []string
 	read  []bool // by the index of a word
-	// variable: a word has an environment variable, and is not what it seems.
-	variable bool
+	// problem is why the line may be another one, or none; empty: it is as it stands there.
+	problem string
 }
 
 // peek returns a word without reading it; empty: the line is shorter.
@@ -59,170 +56,89 @@ func (s *statement) unread() (out []string) {
 	return out
 }
 
-// section is a part of a haproxy.cfg.
-type section struct {
-	statement  // its first line
-	statements []statement
-	defaults   *section // whose statements come first
-}
-
-func (s *section) kind() string { return s.peek(0) }
-func (s *section) name() string { return s.peek(1) }
-
-// sectionNames begin a section (HAProxy's configuration manual, section 2.1).
-var sectionNames = []string{
-	"frontend", "backend", "listen", "defaults", "global", "resolvers", "peers", "userlist", "cache", "ring", "mailers", "program",
-	"http-errors", "fcgi-app", "log-forward", "crt-store", "traces", "acme", "log-profile",
-}
-
-// sections reads the text of a haproxy.cfg.
-func sections(text string) (out []*section, err error) {
-	var defaults *section
-	named := make(map[string]*section)
-	n := 0
-	for line := range strings.Lines(text) {
-		n++
-		s := statement{line: n, text: strings.TrimSpace(line)}
-		if s.words, s.variable, err = splitWords(line); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		}
-		if len(s.words) == 0 {
-			continue
-		}
-		if !slices.Contains(sectionNames, s.peek(0)) {
-			if len(out) == 0 {
-				return nil, fmt.Errorf("line %d: %q is before the first section", n, s.words[0])
-			}
-			last := out[len(out)-1]
-			last.statements = append(last.statements, s)
-			continue
-		}
-		next := &section{statement: s, defaults: defaults}
-		if i := slices.Index(s.words, "from"); i > 0 && named[s.peek(i+1)] != nil {
-			next.defaults = named[s.peek(i+1)]
-		}
-		if next.kind() == "defaults" {
-			defaults, named[next.name()] = next, next
-		}
-		out = append(out, next)
-	}
-	return out, nil
-}
-
-// splitWords splits a line as HAProxy does (its manual, section 2.2): a comment begins
-// with #, and quotes and backslashes keep spaces. In double quotes, $ begins an environment
-// variable (section 2.3).
-func splitWords(line string) (words []string, variable bool, err error) {
-	var word strings.Builder
-	var quote byte
-	inside := false
-	end := func() {
-		if inside {
-			words = append(words, word.String())
-		}
-		word.Reset()
-		inside = false
-	}
-	line = strings.TrimRight(line, "\r\n")
-	for i := 0; i < len(line); i++ {
-		switch r := line[i]; {
-		case r == '\\' && quote != '\'':
-			text, length := unescape(line[i+1:])
-			word.WriteString(text)
-			inside = true
-			i += length
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote != 0:
-			variable = variable || r == '$' && quote == '"'
-			word.WriteByte(r)
-		case r == '"' || r == '\'':
-			quote, inside = r, true
-		case r == '#':
-			end()
-			return words, variable, nil
-		case r == ' ' || r == '\t':
-			end()
-		default:
-			word.WriteByte(r)
-			inside = true
-		}
-	}
-	if quote != 0 {
-		return nil, false, fmt.Errorf("a text in %c has no end", quote)
-	}
-	end()
-	return words, variable, nil
-}
-
-// unescape returns what the text after a backslash begins with, and its length there.
-func unescape(text string) (string, int) {
-	if text == "" {
-		return "", 0
-	}
-	switch text[0] {
-	case 'r':
-		return "\r", 1
-	case 'n':
-		return "\n", 1
-	case 't':
-		return "\t", 1
-	case 'x':
-		if len(text) > 2 {
-			if n, err := strconv.ParseUint(text[1:3], 16, 8); err == nil {
-				return string([]byte{byte(n)}), 3
-			}
-		}
-	}
-	return text[:1], 1
-}
-
 // readHAProxy reads a haproxy.cfg.
 func readHAProxy(text string, o Options) (*Config, error) {
-	all, err := sections(text)
+	all, notes, err := readSections(text)
 	if err != nil {
 		return nil, err
 	}
-	c := new(Config)
+	c := &Config{Notes: notes}
 	backends := make(map[string]*section)
 	for _, s := range all {
-		if s.kind() == "backend" {
-			backends[s.name()] = s
+		if s.kind() != "backend" {
+			continue
 		}
+		if other := backends[s.name()]; other != nil {
+			other.problem = cmp.Or(other.problem, fmt.Sprintf("line %d: another backend has the name %s", s.line, s.name()))
+			continue
+		}
+		backends[s.name()] = s
 	}
-	used := make(map[*section]bool)
+	used := make(map[*section][]string) // the kinds of the sections that use one
 	for _, s := range all {
 		switch {
 		case s.onlyStatistics():
-			c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: withoutEquivalent["stats"]})
+			c.leave(s, meanings["stats"].why)
 		case s.kind() == "frontend" || s.kind() == "listen":
 			if err := c.addProxy(s, backends, used, o); err != nil {
 				return nil, err
 			}
-		case s.kind() == "defaults":
-			p := &proxy{front: true}
-			p.read(s)
-			c.Notes = append(c.Notes, p.notes...)
-		case s.kind() != "backend":
-			c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: ofProcess(s)})
+		case s.kind() != "backend" && s.kind() != "defaults":
+			c.leave(s, cmp.Or(withoutConnections[s.kind()], "no equivalent"))
 		}
 	}
 	for _, s := range all {
-		if s.kind() == "backend" && !used[s] {
-			c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: "no frontend has it as its default_backend"})
+		switch {
+		case used[s] != nil && s.kind() == "defaults":
+			c.noteDefaults(s, used[s])
+		case used[s] != nil:
+		case s.kind() == "backend":
+			c.leave(s, "no frontend has it as its default_backend")
+		case s.kind() == "defaults":
+			c.leave(s, "no section that is used has these defaults")
 		}
 	}
+	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 	return c, nil
+}
+
+// noteDefaults adds the remarks about defaults that sections of some kinds use.
+func (c *Config) noteDefaults(d *section, kinds []string) {
+	p := &proxy{front: true}
+	p.read(d)
+	c.Notes = append(c.Notes, p.notes...)
+	for role, ignored := range misplaced {
+		if slices.ContainsFunc(kinds, func(kind string) bool { return kind != role }) {
+			continue
+		}
+		for _, s := range d.statements {
+			if slices.Contains(ignored, s.peek(0)) || slices.Contains(ignored, s.peek(0)+" "+s.peek(1)) {
+				c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: "only a " + role + " has these defaults, which ignores it"})
+			}
+		}
+	}
+}
+
+// leave names the lines of a section that has no equivalent.
+func (c *Config) leave(s *section, why string) {
+	c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: why, Differs: s.kind() == "peers" || s.kind() == "log-forward"})
+	for _, one := range s.statements {
+		n := Note{Line: one.line, Text: one.text}
+		if s.kind() == "global" && slices.Contains([]string{"maxconn", "maxconnrate", "maxsessrate"}, one.peek(0)) {
+			n.Why, n.Differs = "a limit for all sections together has no equivalent", true
+		}
+		c.Notes = append(c.Notes, n)
+	}
 }
 
 // onlyStatistics reports whether a section serves HAProxy's page of statistics and nothing else.
 func (s *section) onlyStatistics() bool {
 	found := false
 	for _, one := range s.statements {
-		switch one.peek(0) {
-		case "stats":
+		switch word := one.peek(0); {
+		case word == "stats":
 			found = true
-		case "server", "server-template", "default_backend", "use_backend", "dispatch":
+		case strings.HasPrefix(word, "server"), word == "default_backend", word == "use_backend", word == "dispatch", !isKeyword(word):
 			return false
 		}
 	}
@@ -233,22 +149,19 @@ func (s *section) onlyStatistics() bool {
 // written for each of them.
 const maxServers = 100_000
 
-// ofProcess returns why a section without connections has no equivalent.
-func ofProcess(s *section) string {
-	lines := terminal.Count(len(s.statements), "line")
-	switch s.kind() {
-	case "global":
-		return "settings of the process HAProxy, " + lines
-	case "resolvers":
-		return "nftproxy asks the servers of /etc/resolv.conf, or of --dns-servers, " + lines
-	}
-	return "no equivalent, " + lines
+// withoutConnections are sections that serve no clients of their own, with what nftproxy has instead.
+var withoutConnections = map[string]string{
+	"global":      "settings of the process HAProxy",
+	"resolvers":   "nftproxy asks the servers of /etc/resolv.conf, or of --dns-servers",
+	"peers":       "affinity belongs to this machine: tables are not shared",
+	"program":     "nftproxy starts no programs: a unit of systemd does",
+	"log-forward": "nftproxy forwards no logs: keep HAProxy for it",
 }
 
 // addProxy adds the Balances of a section: one for the addresses that have the same ports.
-func (c *Config) addProxy(s *section, backends map[string]*section, used map[*section]bool, o Options) error {
+func (c *Config) addProxy(s *section, backends map[string]*section, used map[*section][]string, o Options) error {
 	p := proxy{front: true, hosts: o.Hosts}
-	p.inherit(s)
+	p.inherit(s, s.kind(), used)
 	p.read(s)
 	p.accessOf("connection", "session", "content")
 	if p.traffic != "" && p.traffic != "tcp" {
@@ -259,10 +172,12 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 		if b == nil {
 			p.refuse("its backend %q is no section", name)
 		} else {
-			used[b] = true
+			used[b] = []string{s.kind()}
 			p.front = false
-			if b.defaults != s.defaults { // else they have been read
-				p.inherit(b)
+			p.pool = pool{} // the defaults of the frontend are not those of its backend
+			p.inherit(b, b.kind(), used)
+			if b.defaults == s.defaults {
+				p.requests = nil // have been read
 			}
 			p.read(b)
 			p.accessOf("connection", "session", "content")

@@ -24,7 +24,7 @@ func (p *proxy) readACL(s *statement) {
 	values := s.rest(3)
 	if s.word(1) == "" || s.word(2) != "src" || !areAddresses(values) {
 		list.unknown = true
-		p.note(s, "%s", withoutEquivalent["acl"])
+		p.note(s, "%s", meanings["acl"].why)
 		return
 	}
 	list.addresses = append(list.addresses, values...)

@@ -1,7 +1,7 @@
 package importer
 
 import (
-	"cmp"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,9 +55,7 @@ func (p *proxy) readHTTPCheck(s *statement) {
 		p.method(s, args[0])
 		p.check.target = args[1]
 		headers := strings.Split(strings.Join(args[2:], " "), "\r\n")
-		if version := headers[0]; version != "" && !strings.HasPrefix(version, "HTTP/1.") {
-			p.refuse("line %d: a check asks with HTTP/1.1, not with %s", s.line, version)
-		}
+		p.version(s, headers[0])
 		for _, header := range headers[1:] {
 			name, value, _ := strings.Cut(header, ":")
 			p.header(s, name, strings.TrimSpace(value))
@@ -77,6 +75,17 @@ func (p *proxy) header(s *statement, name, value string) {
 		p.note(s, "the check sends its own header %s", name)
 	default:
 		p.refuse("line %d: a check sends no header %s", s.line, name)
+	}
+}
+
+// version reads the one of a request.
+func (p *proxy) version(s *statement, text string) {
+	switch text {
+	case "", "HTTP/1.1":
+	case "HTTP/1.0":
+		p.note(s, "a check asks with HTTP/1.1")
+	default:
+		p.refuse("line %d: a check asks with HTTP/1.1, not with %s", s.line, text)
 	}
 }
 
@@ -105,7 +114,7 @@ func (p *proxy) readHTTPLine(s *statement) {
 		case "string":
 			p.oneCheck(s, &p.check.body, s.word(3))
 		case "rstring":
-			p.oneCheck(s, &p.check.bodyMatches, s.word(3))
+			p.oneCheck(s, &p.check.bodyMatches, p.pattern(s, s.word(3)))
 		default:
 			p.refuse("line %d: a check expects a status or a body", s.line)
 		}
@@ -130,9 +139,7 @@ func (p *proxy) readHTTPSend(s *statement) {
 		case "uri":
 			p.check.target = s.word(i + 1)
 		case "ver":
-			if !strings.HasPrefix(s.word(i+1), "HTTP/1.") {
-				p.refuse("line %d: a check asks with HTTP/1.1, not with %s", s.line, s.word(i+1))
-			}
+			p.version(s, s.word(i+1))
 		case "hdr":
 			p.header(s, s.word(i+1), s.word(i+2))
 			i++
@@ -175,9 +182,9 @@ func (p *proxy) readTCPLine(s *statement) {
 		p.refuse("line %d: the check has no value", s.line)
 		s.rest(2)
 	case what == "send":
-		p.steps = append(p.steps, step{s.line, false, s.word(2)})
-	case what == "expect" && s.word(2) == "string":
-		p.steps = append(p.steps, step{s.line, true, s.word(3)})
+		p.steps = append(p.steps, step{s, "", s.word(2)})
+	case what == "expect" && (s.word(2) == "string" || s.word(2) == "rstring"):
+		p.steps = append(p.steps, step{s, s.word(2), s.word(3)})
 	case what == "comment":
 		p.note(s, "no equivalent")
 		s.rest(2)
@@ -189,43 +196,62 @@ func (p *proxy) readTCPLine(s *statement) {
 
 // step is one of a tcp-check.
 type step struct {
-	line    int
-	expects bool
+	*statement
+	expects string // string or rstring; empty: it sends the text
 	text    string
 }
 
-// implied are answers of Redis that a later one implies: without them it would not come.
-var implied = []struct{ send, expect string }{{"PING", "+PONG"}, {"AUTH", "+OK"}, {"QUIT", "+OK"}}
-
-// joinSteps makes one text to send and one to expect of the steps of a tcp-check. Where this
-// would check less, it refuses the Balance.
+// joinSteps makes one text to send and one to expect of the steps of a tcp-check. Where the verdict
+// could be another one, it refuses the Balance.
 func (p *proxy) joinSteps() {
-	expects := 0
-	for _, s := range p.steps {
-		if s.expects {
-			expects++
-		}
+	if p.check.kind == "" && len(p.steps)+p.connects > 0 {
+		p.refuse("it has lines of a check without its option, which HAProxy ignores: delete the lines, or add the option")
+		return
 	}
-	command := ""
+	for n := len(p.steps); n > 0 && p.steps[n-1].expects == ""; n-- {
+		p.note(p.steps[n-1].statement, "left out: the verdict does not depend on it")
+		p.steps = p.steps[:n-1]
+	}
+	var expects []step
+	redis, sent := true, "" // the server answers each line, in order, also if they arrive together
 	for _, s := range p.steps {
-		if !s.expects {
-			if p.check.expect != "" && !strings.HasPrefix(s.text, "QUIT") {
-				p.refuse("line %d: a check sends a text and then expects one", s.line)
-			}
-			command, _, _ = strings.Cut(strings.TrimSpace(s.text), " ")
-			p.check.send += s.text
+		if s.expects == "" {
+			sent += s.text
 			continue
 		}
-		known := slices.ContainsFunc(implied, func(i struct{ send, expect string }) bool {
-			return strings.EqualFold(i.send, command) && i.expect == s.text
-		})
-		if expects > 1 && known {
-			expects--
-			continue
+		redis = redis && s.expects == "string" && isRedis(sent)
+		expects = append(expects, s)
+		p.check.send += sent
+		sent = ""
+	}
+	switch {
+	case len(expects) == 1 && expects[0].expects == "string":
+		p.check.expect = expects[0].text
+	case len(expects) == 1:
+		p.check.expectMatches = p.pattern(expects[0].statement, expects[0].text)
+	case redis:
+		for i, s := range expects {
+			p.check.expectMatches += []string{"(?s)", ".*"}[min(i, 1)] + regexp.QuoteMeta(s.text)
 		}
-		p.oneCheck(&statement{line: s.line}, &p.check.expect, s.text)
+	default:
+		p.refuse("line %d: a check has one answer: several are joined only for commands of Redis", expects[1].line)
 	}
-	if len(p.steps) > 0 {
-		p.check.kind = cmp.Or(p.check.kind, "tcp")
+}
+
+// isRedis reports whether a text has whole commands of Redis, each of which gets one answer.
+func isRedis(text string) bool {
+	body, whole := strings.CutSuffix(text, "\r\n")
+	for line := range strings.SplitSeq(body, "\r\n") {
+		command, _, _ := strings.Cut(line, " ")
+		whole = whole && slices.Contains([]string{"AUTH", "PING", "SELECT", "INFO", "ROLE", "QUIT"}, strings.ToUpper(command))
 	}
+	return whole
+}
+
+// pattern returns a regular expression of HAProxy, unless it means something else here.
+func (p *proxy) pattern(s *statement, text string) string {
+	if strings.Contains(text, "$") {
+		p.refuse("line %d: $ is also before the last end of a line there: write the expression by hand", s.line)
+	}
+	return text
 }

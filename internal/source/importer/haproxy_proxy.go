@@ -17,33 +17,41 @@ import (
 // proxy collects what a frontend and its backend, or a listen section, say.
 type proxy struct {
 	binds       []bind
-	servers     []server
-	defaults    server // of default-server
 	backend     string // without a condition
 	standard    string // default_backend
-	algorithm   string
-	consistent  bool
-	stick       time.Duration // expiry of the stick table
-	sticks      bool          // on the address of the client
-	stuck       bool          // a line says what clients stick on
 	acls        map[string]*addressList
 	requests    []request
 	clients     []string
 	deny        []string
-	one         bool // server for all clients: the stick table has one entry
 	hosts       map[string]netip.Addr
 	connections int64
 	rate        string
-	keep        bool // the addresses of clients
-	allBackups  bool
-	check       check
-	steps       []step // of a tcp-check
-	connects    int    // lines that say where a check connects to
 	problem     string
 	traffic     string // mode of the section that listens
 	front       bool   // the section that listens is read
+	kind        string // of the section that is read
 	silent      bool   // what is read belongs to another section
 	notes       []Note
+	pool
+}
+
+// pool is the part of a proxy that belongs to its backend.
+type pool struct {
+	servers    []server
+	defaults   server // of default-server
+	algorithm  string
+	consistent bool
+	stick      time.Duration // expiry of the stick table
+	sticks     bool          // on the address of the client
+	stuck      bool          // a line says what clients stick on
+	table      *statement    // stick-table
+	one        bool          // server for all clients: the stick table has one entry
+	keep       bool          // the addresses of clients
+	allBackups bool
+	check      check
+	timeout    *statement // of check
+	steps      []step     // of a tcp-check
+	connects   int        // lines that say where a check connects to
 }
 
 // bind is an address that is listened on, with its ports.
@@ -70,116 +78,94 @@ func (p *proxy) changed(s *statement, format string, args ...any) {
 	}
 }
 
-// inherit reads the defaults of a section, whose notes are at its own place.
-func (p *proxy) inherit(s *section) {
+// inherit reads the defaults of a section of some kind, whose notes are at its own place.
+func (p *proxy) inherit(s *section, kind string, used map[*section][]string) {
 	if s.defaults == nil {
 		return
 	}
+	used[s.defaults] = append(used[s.defaults], kind)
+	p.inherit(s.defaults, kind, used)
 	p.silent = true
-	for i := range s.defaults.statements {
-		p.statement(&s.defaults.statements[i])
-	}
+	p.read(s.defaults)
 	p.silent = false
 }
 
 func (p *proxy) read(s *section) {
-	p.hasVariable(&s.statement)
+	p.isCertain(&s.statement)
+	p.kind = s.kind()
 	for i := range s.statements {
 		p.statement(&s.statements[i])
 	}
 }
 
-// hasVariable refuses a line with an environment variable: its value is HAProxy's.
-func (p *proxy) hasVariable(s *statement) bool {
-	if s.variable {
-		p.refuse("line %d: environment variables have no value here: write it in place of the $ in double quotes", s.line)
+// isCertain refuses a line that may be another one.
+func (p *proxy) isCertain(s *statement) bool {
+	if s.problem != "" {
+		p.refuse("%s", s.problem)
 	}
-	return s.variable
+	return s.problem == ""
 }
 
 // statement reads a line: with the handler of its first two words, or the first one.
 func (p *proxy) statement(s *statement) {
 	s.unread() // by another section
-	if p.hasVariable(s) {
+	if !p.isCertain(s) {
 		return
 	}
 	defer func() {
-		if rest := s.unread(); len(rest) > 0 {
-			p.refuse("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
-		}
+		p.refuseUnread(s)
 	}()
-	if s.word(0) == "no" {
+	if s.peek(0) == "no" {
 		p.readNo(s)
 		return
 	}
-	for i, key := range []string{s.peek(0) + " " + s.peek(1), s.word(0)} {
+	for i, key := range []string{s.peek(0) + " " + s.peek(1), s.peek(0)} {
+		if slices.Contains(misplaced[p.kind], key) {
+			return
+		}
 		if read := keywords[key]; read != nil {
+			s.word(0)
 			s.word(1 - i)
 			read(p, s)
 			return
 		}
-		if why := withoutEquivalent[key]; why != "" {
+		if m, known := meanings[key]; known {
 			s.rest(0)
-			p.note(s, "%s", why)
-			return
-		}
-		if why := unsafe[key]; why != "" {
-			s.rest(0)
-			p.refuse("line %d: %s: %s", s.line, key, why)
+			p.leave(s, key, m)
 			return
 		}
 	}
-	s.rest(0)
-	p.note(s, "no equivalent")
 }
 
-// unsafe are keywords without which a Balance would check less, or send connections elsewhere.
-var unsafe = map[string]string{
-	"dispatch":              "write the address into backends",
-	"option transparent":    "connections go to servers of a list",
-	"option external-check": "write a check of type exec",
-	"option mysql-check":    checksLess,
-	"option pgsql-check":    checksLess,
-	"option ldap-check":     checksLess,
-	"option smtpchk":        checksLess,
-	"option spop-check":     checksLess,
-	"option ssl-hello-chk":  checksLess,
-	"external-check":        "write a check of type exec",
-	"stick match":           "affinity goes by the address of the client, and learns from no other table",
-	"stick store-request":   "affinity goes by the address of the client, and learns from no other table",
-	"stick store-response":  "affinity goes by the address of the client, and learns from no other table",
+// refuseUnread refuses a line with words that nothing has read.
+func (p *proxy) refuseUnread(s *statement) {
+	rest := s.unread()
+	switch len(rest) {
+	case 0:
+	case len(s.words):
+		p.refuse("line %d: %s: not known in this place", s.line, s.text)
+	default:
+		p.refuse("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
+	}
 }
 
-const checksLess = "no check knows this protocol: send and expect of type tcp can, or a program of type exec"
+// misplaced are lines that HAProxy ignores in a frontend or backend.
+var misplaced = map[string][]string{
+	"frontend": {"server", "default-server", "server-template", "balance", "hash-type", "source", "stick on", "timeout check", "http-check", "tcp-check",
+		"option allbackups", "option tcp-check", "option redis-check", "option httpchk"},
+	"backend": {"bind", "default_backend", "use_backend", "maxconn", "rate-limit sessions"},
+}
 
-// withoutEquivalent are keywords with what nftproxy does or has instead.
-var withoutEquivalent = map[string]string{
-	"acl":                      "connections have no content: only lists of client addresses are used",
-	"use-server":               "nftproxy chooses no server by content",
-	"timeout":                  "nftproxy ends no connection: the kernel forgets an idle one after nf_conntrack_tcp_timeout_established",
-	"log":                      "nftproxy observe shows connections, and --log-connections logs them",
-	"log-format":               "nftproxy observe shows connections, and --log-connections logs them",
-	"option tcplog":            "nftproxy observe shows connections, and --log-connections logs them",
-	"option httplog":           "nftproxy observe shows connections, and --log-connections logs them",
-	"option dontlognull":       "nftproxy observe shows connections, and --log-connections logs them",
-	"option log-health-checks": "nftproxy run logs changes of health",
-	"stats":                    "nftproxy status and top show them, and the page of --web",
-	"monitor-uri":              "GET /healthz/NAMESPACE/NAME at --healthz-bind-address says whether a Balance has a usable server",
-	"timeout connect":          "the system of the client repeats what a server does not answer; a server that fails its check gets no new connection",
-	"option tcpka":             "the endpoints of a connection keep it alive, not the balancer",
-	"option clitcpka":          "the endpoints of a connection keep it alive, not the balancer",
-	"option srvtcpka":          "the endpoints of a connection keep it alive, not the balancer",
-	"option redispatch":        "a server that fails its check gets no new connection; relay: true also tries another server, at ten times the cost",
-	"option forwardfor":        "connections are passed on as they are: clientAddresses: keep shows servers the client",
-	"retries":                  "relay: true tries another server, at ten times the cost",
-	"fullconn":                 "limits belong to addresses of listen, not to servers",
-	"filter":                   "connections are passed on as they are",
-	"errorfile":                "connections are passed on as they are",
-	"http-request":             "connections are passed on as they are",
-	"http-response":            "connections are passed on as they are",
-	"tcp-response":             "connections are passed on as they are",
-	"compression":              "connections are passed on as they are",
-	"cookie":                   "connections are passed on as they are: affinity goes by the address of the client",
+// leave treats a line without an equivalent.
+func (p *proxy) leave(s *statement, key string, m meaning) {
+	switch m.fate {
+	case remarked:
+		p.note(s, "%s", m.why)
+	case differs:
+		p.changed(s, "%s", m.why)
+	case refused:
+		p.refuse("line %d: %s: %s", s.line, key, m.why)
+	}
 }
 
 // keywords are the lines with an equivalent.
@@ -206,13 +192,17 @@ var keywords = map[string]func(*proxy, *statement){
 	"option httpchk":      (*proxy).readHTTPCheck,
 	"http-check":          (*proxy).readHTTPLine,
 	"tcp-check":           (*proxy).readTCPLine,
-	"timeout check":       func(p *proxy, s *statement) { p.check.timeout = p.duration(s, 2) },
+	"timeout check":       func(p *proxy, s *statement) { p.check.timeout, p.timeout = p.duration(s, 2), s },
 	"disabled":            func(p *proxy, _ *statement) { p.refuse("it is disabled") },
 	"enabled":             func(*proxy, *statement) {},
 }
 
 func (p *proxy) mode(s *statement) {
-	if mode := cmp.Or(s.word(1), "without a name"); p.front {
+	mode := s.word(1)
+	if !slices.Contains([]string{"tcp", "http", "health", "log", "spop", "haterm"}, mode) {
+		p.refuse("line %d: %q is no mode", s.line, mode)
+	}
+	if p.front {
 		p.traffic = mode
 	} else if mode != "tcp" && mode != p.traffic {
 		p.refuse("line %d: mode %s: the section that listens has another one", s.line, mode)
@@ -230,12 +220,14 @@ func (p *proxy) readChoice(s *statement) {
 
 // readNo reads a line that takes an option of the defaults back.
 func (p *proxy) readNo(s *statement) {
-	words := s.rest(1)
-	if key := strings.Join(words, " "); keywords[key] != nil || unsafe[key] != "" {
+	key := strings.Join(s.words[1:], " ")
+	if m, known := meanings[key]; known && m.fate != refused {
+		s.rest(0)
+		p.note(s, "no equivalent")
+	} else if known || keywords[key] != nil {
+		s.rest(0)
 		p.refuse("line %d: no %s: delete the option instead", s.line, key)
-		return
 	}
-	p.note(s, "no equivalent")
 }
 
 func (p *proxy) readHash(s *statement) bool {
@@ -249,8 +241,8 @@ func (p *proxy) readHash(s *statement) bool {
 	return kind == "consistent"
 }
 
-func (p *proxy) readRedisCheck(*statement) {
-	p.check.kind, p.check.send, p.check.expect = "tcp", "PING\r\n", "+PONG"
+func (p *proxy) readRedisCheck(s *statement) {
+	p.check.kind, p.steps = "tcp", []step{{s, "", "PING\r\n"}, {s, "string", "+PONG"}}
 }
 
 func (p *proxy) readAlgorithm(s *statement) {
@@ -288,8 +280,7 @@ func (p *proxy) scheduler() string {
 func (p *proxy) readConnections(s *statement) {
 	n := int64(p.number(s, 1))
 	if !p.front {
-		p.note(s, "limits belong to addresses of listen")
-		return
+		return // of defaults that a frontend has, too
 	}
 	if p.connections = n; n > 0 {
 		p.changed(s, "limits.connections is of each address and port, and more connections are dropped, not queued")

@@ -2,8 +2,10 @@ package importer
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +25,7 @@ type server struct {
 	header        bool // of the PROXY protocol, version 2
 	slowStart     time.Duration
 	check         check
+	at            *statement
 }
 
 // readBind reads the addresses of a bind line.
@@ -71,9 +74,19 @@ var bindLeft = map[string]int{
 
 // leftOut says which parameters have no equivalent.
 func (p *proxy) leftOut(s *statement, words []string) {
-	if len(words) > 0 {
-		p.note(s, "no equivalent of %s", strings.Join(words, ", "))
+	if len(words) == 0 {
+		return
 	}
+	say := p.note
+	if slices.ContainsFunc(words, func(w string) bool { return slices.Contains(missed, w) }) {
+		say = p.changed
+	}
+	say(s, "no equivalent of %s", strings.Join(words, ", "))
+}
+
+// missed are parameters without which more connections are accepted, or a check finds a failure later.
+var missed = []string{
+	"maxconn", "minconn", "maxqueue", "observe", "error-limit", "on-error", "on-marked-up", "fastinter", "downinter", "non-stick", "strict-maxconn",
 }
 
 // readAddress returns host and port of an address of HAProxy, which may have a prefix for its
@@ -113,6 +126,7 @@ func (p *proxy) readServer(s *statement) {
 // addServer adds the server whose address is word i.
 func (p *proxy) addServer(s *statement, i int) {
 	v := p.defaults
+	v.at = s
 	if v.weight == 0 && !p.defaults.weighed {
 		v.weight = 1
 	}
@@ -131,6 +145,9 @@ func (p *proxy) addServer(s *statement, i int) {
 	}
 	v.port = serverPort(v.port)
 	p.parameters(&v, s, i+1)
+	if v.port != "" && v.port == strconv.Itoa(v.check.port) {
+		v.check.port = 0 // its own
+	}
 	p.servers = append(p.servers, v)
 }
 
@@ -260,13 +277,14 @@ func (p *proxy) addCheck(b *Balance) {
 	}
 	c, of := p.check, p.servers[first].check
 	for _, v := range p.servers {
-		if v.checked && v.check != of {
-			b.note(0, "", "servers have different checks: a Balance has one, here the first")
-			break
+		switch {
+		case !v.checked:
+			b.changed(v.at.line, v.at.text, "a server without a check has the one of the others here")
+		case v.check.port != of.port || v.check.tls != of.tls:
+			b.refuse(fmt.Sprintf("line %d: servers have different checks: a Balance has one", v.at.line))
+		case v.check != of:
+			b.changed(v.at.line, v.at.text, "a Balance has one check, with the times of the first server that has one")
 		}
-	}
-	if slices.ContainsFunc(p.servers, func(v server) bool { return !v.checked }) {
-		b.note(0, "", "some servers had no check: all have one here")
 	}
 	if of.port > 0 {
 		c.port = of.port

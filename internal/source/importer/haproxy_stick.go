@@ -11,15 +11,22 @@ const maxAffinity = 24 * time.Hour
 
 // readTable reads the time of a stick table. Without one, an entry stays.
 func (p *proxy) readTable(s *statement) {
-	p.stick, p.one = 0, false
+	if p.kind == "frontend" {
+		s.rest(1)
+		p.note(s, "no equivalent: limits.rate and limits.perClient limit connections")
+		return
+	}
+	p.stick, p.one, p.table = 0, false, s
 	for i := 1; i < len(s.words); i += 2 {
 		switch value := s.word(i + 1); s.word(i) {
 		case "type":
 			if value != "ip" && value != "ipv6" {
-				p.note(s, "affinity goes by the address of the client")
+				p.refuse("line %d: type %s: affinity goes by the address of the client", s.line, value)
 			}
 		case "size":
-			p.one = value == "1"
+			if p.one = value == "1"; !p.one {
+				p.note(s, "no equivalent of size")
+			}
 			if strings.Trim(value, "0123456789") != "" && !strings.Contains("kmg", value[len(value)-1:]) || value == "" {
 				p.refuse("line %d: %q is no size", s.line, value)
 			}
@@ -65,13 +72,17 @@ func (p *proxy) finish() {
 		p.allBackups = false
 		p.differ("all connections go to the first server that passes its check, by priority, and return to an earlier one when it is back")
 	case p.sticks && (p.stick == 0 || p.stick > maxAffinity):
-		p.differ("affinity lasts 24h, the longest time there is")
+		if p.table == nil {
+			p.refuse("it sticks on clients and has no stick-table")
+			return
+		}
+		p.changed(p.table, "affinity lasts 24h, the longest time there is")
 		p.stick = maxAffinity
 	}
 	if p.check.timeout > 0 {
 		for _, v := range p.servers {
 			if limit := cmp.Or(v.check.interval, defaultInterval); v.checked && p.check.timeout > limit {
-				p.differ("a check waits for its interval at most, here %s", limit)
+				p.changed(p.timeout, "a check waits for its interval at most, here %s", limit)
 				break
 			}
 		}

@@ -54,7 +54,7 @@ type Balance struct {
 type Note struct {
 	Line int
 	Text string // the line; empty: the remark is about the Balance
-	Why  string
+	Why  string // empty: that of the line before
 	// Differs: connections or checks are not what the line says.
 	Differs bool
 }
@@ -130,6 +130,9 @@ func recognize(text string) string {
 func (c *Config) rename() {
 	used := make(map[string]bool)
 	for _, b := range c.Balances {
+		if b.Kind == "" {
+			continue // lines that are no Balance
+		}
 		name, n := b.Name, 1
 		for used[name] {
 			n++

@@ -87,7 +87,7 @@ func TestHAProxyLines(t *testing.T) {
 		"server b /run/b":                         ": /run/b is no address\n",
 		"server b fd00::2:80":                     `- "[fd00::2]:80"`,
 		"server b":                                ": a server has no address\n",
-		"server b 10.0.0.2:80 check":              "# Differs: some servers had no check: all have one here",
+		"server b 10.0.0.2:80 check":              "# Differs: 4: server a 10.0.0.1:80  (a server without a check has the one of the others here)",
 		"server-template w 1-3 x.example:80":      "- x.example:80\n",
 		"option allbackups\nserver b 10.0.0.2:80 backup\nserver c 10.0.0.3:80 backup": "- {address: 10.0.0.3:80, backup: true}",
 		"rate-limit sessions 100":                                                           "limits: {rate: 100/second}",
@@ -103,10 +103,10 @@ func TestHAProxyLines(t *testing.T) {
 		"tcp-request connection reject if !":                                                ": clients and deny are lists\n",
 		"tcp-request connection accept if { src 192.0.2.7 }\ntcp-request connection reject": "clients: 192.0.2.7\n",
 		"acl a src -f /etc/list":                                                            "(connections have no content: only lists of client addresses are used)",
-		"option tcp-check\ntcp-check send PING\ntcp-check expect string PONG\ntcp-check connect port 99\nserver b 10.0.0.2:80 check": "check: {tcp, send: PING, expect: PONG, port: 99}",
-		"option httpchk OPTIONS /x\nserver b 10.0.0.2:80 check inter 500":                                                            "check: {http: /x, interval: 500ms}",
+		"option tcp-check\ntcp-check send PING\ntcp-check expect string PONG\ntcp-check connect port 99\nserver b 10.0.0.2:80 check": "check: {tcp, send: PING, expect: PONG, port: 99, timeout: 2s, whenAllFail: reject}",
+		"option httpchk OPTIONS /x\nserver b 10.0.0.2:80 check inter 500":                                                            "check: {http: /x, interval: 500ms, timeout: 500ms, whenAllFail: reject}",
 		"option httpchk HEAD /x HTTP/1.1\\r\\nHost:\\ a.example\nserver b 10.0.0.2:80 check":                                         "check: {http: /x, method: HEAD, host: ",
-		"hold your horses": "3: hold your horses  (no equivalent)",
+		"hold your horses": "# Not used: line 3: hold your horses: not known in this place",
 	} {
 		input := "listen x\nbind 192.0.2.1:80\n" + lines + "\nserver a 10.0.0.1:80\n"
 		got := imported(t, input, Options{})
@@ -246,7 +246,7 @@ func TestEscapes(t *testing.T) {
 		`"a\tb \x41\"c"`: "a\tb A\"c",
 		`'\r\x41'`:       `\r\x41`,
 		`a\ b\#c\\`:      `a b#c\`,
-		`\xZ\`:           "xZ",
+		`\d\$"\$"\`:      `\d\$$\`,
 	} {
 		words, _, err := splitWords(line)
 		if err != nil || len(words) != 1 || words[0] != want {

@@ -213,10 +213,10 @@ func newIPVS(s *statement, o ipvsOptions) *ipvs {
 	v.scheduler(s.line, s.text, o.values["-s"], strings.Split(o.values["-b"], ","))
 	v.known(s, o)
 	if _, given := o.values["-p"]; given {
-		v.affinity(time.Duration(v.number(s, o, "-p", 300)) * time.Second) // the default of ipvsadm
+		v.affinity(s, time.Duration(v.number(s, o, "-p", 300))*time.Second) // the default of ipvsadm
 	}
 	if mask, given := o.values["-M"]; given && mask != "255.255.255.255" && mask != "128" {
-		v.note(s.line, s.text, "affinity goes by the address of the client, not by a mask")
+		v.changed(s.line, s.text, "affinity goes by the address of the client, not by a mask")
 	}
 	return v
 }
@@ -237,7 +237,7 @@ func (v *ipvs) server(s *statement, o ipvsOptions) {
 	}
 	for _, option := range []string{"-x", "-y"} {
 		if v.number(s, o, option, 0) != 0 {
-			v.note(s.line, s.text, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
+			v.changed(s.line, s.text, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,27 +17,31 @@ import (
 type block struct {
 	statement
 	inside []*block
+	used   bool // a group, by a virtual server
 }
 
-// readAll reads all words of a block and of those inside.
-func (b *block) readAll() {
-	b.rest(0)
+// walk calls do for a block and for those inside, in their order.
+func (b *block) walk(do func(*block)) {
+	do(b)
 	for _, one := range b.inside {
-		one.readAll()
+		one.walk(do)
 	}
 }
 
-// firstUnread returns the first block with words that nothing has read, and these.
-func (b *block) firstUnread() (*block, []string) {
-	if words := b.unread(); len(words) > 0 {
-		return b, words
-	}
-	for _, one := range b.inside {
-		if found, words := one.firstUnread(); found != nil {
-			return found, words
+// review returns what is wrong with a block after it has been read: a line that may be another one,
+// or has a word that nothing has read.
+func (b *block) review() (problem string) {
+	b.walk(func(one *block) {
+		words := one.unread()
+		switch {
+		case problem != "":
+		case one.problem != "":
+			problem = one.problem
+		case len(words) > 0:
+			problem = fmt.Sprintf("line %d: %s: not known in this place", one.line, strings.Join(words, " "))
 		}
-	}
-	return nil, nil
+	})
+	return problem
 }
 
 // blocks reads the text of a keepalived.conf: words, and blocks in braces. A comment
@@ -76,8 +81,7 @@ func blocks(text string) (*block, error) {
 					b = &block{statement: statement{line: n}}
 					last.inside = append(last.inside, b)
 				}
-				b.words = append(b.words, strings.Trim(word, `"`))
-				b.text = strings.Join(b.words, " ")
+				b.add(word)
 			}
 		}
 	}
@@ -88,6 +92,38 @@ func blocks(text string) (*block, error) {
 }
 
 const maxNesting = 16
+
+// add adds a word as it is in the text.
+func (b *block) add(word string) {
+	bare := strings.Trim(word, `"`)
+	if strings.ContainsAny(bare, `"'\$~`) || strings.Count(word, `"`)%2 != 0 {
+		b.problem = fmt.Sprintf("line %d: %s: texts with spaces, escapes and definitions are not read: write it without", b.line, word)
+	}
+	b.words = append(b.words, bare)
+	b.text = withoutSecrets(strings.Join(b.words, " "))
+}
+
+// stays are the beginnings of blocks that have nothing to do with virtual servers.
+var stays = []string{
+	"vrrp_", "global_defs", "static_", "track_", "bfd_", "linkbeat_", "garp_group", "interface_up_down_delays", "$", "use_pid_dir", "child_wait_time", "instance",
+}
+
+// leaveBlock names the lines of a block that has no equivalent.
+func (c *Config) leaveBlock(b *block, why string) {
+	b.walk(func(one *block) {
+		c.Notes = append(c.Notes, Note{Line: one.line, Text: one.text, Why: why})
+		why = ""
+	})
+}
+
+// unused adds a block that may have virtual servers, or change them, as one that is not used.
+func (c *Config) unused(b *block, why string) {
+	entry := &Balance{Origin: fmt.Sprintf("%s, line %d", b.text, b.line), Problem: why}
+	for _, one := range b.inside {
+		one.walk(func(one *block) { entry.note(one.line, one.text, "") })
+	}
+	c.Balances = append(c.Balances, entry)
+}
 
 // readKeepalived reads the virtual servers of a keepalived.conf.
 func readKeepalived(text string) (*Config, error) {
@@ -107,10 +143,17 @@ func readKeepalived(text string) (*Config, error) {
 		case word == "virtual_server":
 			c.Balances = append(c.Balances, virtualServer(b, groups)...)
 		case word == "virtual_server_group":
-		case strings.HasPrefix(word, "vrrp_") || word == "global_defs" || word == "track_file":
-			c.Notes = append(c.Notes, Note{Line: b.line, Text: b.text, Why: "stays with keepalived"})
+		case slices.ContainsFunc(stays, func(prefix string) bool { return strings.HasPrefix(word, prefix) }):
+			c.leaveBlock(b, "stays with keepalived")
+		case strings.HasPrefix(word, "include"):
+			c.unused(b, "import the files that it names, too, or write them in its place")
 		default:
-			c.Notes = append(c.Notes, Note{Line: b.line, Text: b.text, Why: "no equivalent"})
+			c.unused(b, "not known in this place")
+		}
+	}
+	for _, g := range groups {
+		if !g.used {
+			c.leaveBlock(g, "no virtual server has it")
 		}
 	}
 	return c, nil
@@ -122,20 +165,29 @@ type virtual struct {
 	protocol string
 	shares   []int
 	check    check
-	checked  int // servers
-	delay    time.Duration
-	sorry    *balance.Backend
+	checked  int // checks of servers
+	// unchecked are servers without one.
+	unchecked []*block
+	delay     time.Duration
+	delayed   *block // that says so
+	sorry     *balance.Backend
 }
 
-// leave says why a block has no equivalent.
+// leave says why a line has no equivalent.
 func (v *virtual) leave(b *block, format string, args ...any) {
-	b.readAll()
+	b.rest(0)
 	v.note(b.line, b.text, format, args...)
+}
+
+// differ says what a line does otherwise here.
+func (v *virtual) differ(b *block, why string) {
+	b.rest(0)
+	v.changed(b.line, b.text, "%s", why)
 }
 
 // cannot refuses the Balance because of a block.
 func (v *virtual) cannot(b *block, why string) {
-	b.readAll()
+	b.walk(func(one *block) { one.rest(0) })
 	v.refuse(fmt.Sprintf("line %d: %s: %s", b.line, b.text, why))
 }
 
@@ -156,9 +208,7 @@ func virtualServer(b *block, groups map[string]*block) []*Balance {
 	for _, one := range b.inside {
 		v.read(one)
 	}
-	if one, words := b.firstUnread(); one != nil {
-		v.refuse(fmt.Sprintf("line %d: %s: not known in this place", one.line, strings.Join(words, " ")))
-	}
+	v.refuse(b.review())
 	v.finish()
 	return v.split()
 }
@@ -200,10 +250,13 @@ func (v *virtual) group(g *block) {
 		v.Problem = "its virtual_server_group is not in the file"
 		return
 	}
+	g.used = true
+	g.rest(0)
 	for _, one := range g.inside {
 		one.unread() // by another virtual server
 		if one.word(0) == "fwmark" {
-			v.leave(one, "listen names addresses and ports")
+			v.changed(one.line, one.text, "listen names addresses and ports: packets with a mark are not served")
+			one.rest(1)
 			continue
 		}
 		first, last, isRange := strings.Cut(one.word(0), "-")
@@ -221,22 +274,20 @@ func (v *virtual) group(g *block) {
 				start |= uint64(octets[len(octets)-2]) << 8
 			}
 			if n = int(end) - int(start) + 1; err != nil || n < 1 || n > maxExpanded {
-				v.leave(one, "write the addresses out: at most %d of a range are", maxExpanded)
+				v.cannot(one, fmt.Sprintf("write the addresses out: at most %d of a range are", maxExpanded))
 				continue
 			}
 		}
 		if err != nil {
-			v.leave(one, "is no address and port")
+			v.cannot(one, "is no address and port")
 			continue
 		}
 		for range n {
 			v.Listen = append(v.Listen, join(a.String(), portOf(one.word(1))))
 			a = a.Next()
 		}
-		if words := one.unread(); len(words) > 0 {
-			v.refuse(fmt.Sprintf("line %d: %s: not known in this place", one.line, strings.Join(words, " ")))
-		}
 	}
+	v.refuse(g.review())
 }
 
 // read reads a line or block of a virtual server.
@@ -249,13 +300,13 @@ func (v *virtual) read(one *block) {
 	}
 	switch one.peek(0) {
 	case "delay_loop":
-		v.delay = v.seconds(one, time.Minute)
+		v.delay, v.delayed = v.seconds(one, time.Minute), one
 	case "lb_algo", "lvs_sched":
 		v.scheduler(one.line, one.text, one.word(1), one.rest(2))
 	case "lb_kind", "lvs_method":
 		v.method(one.line, one.text, one.word(1))
 	case "persistence_timeout":
-		v.affinity(v.seconds(one, defaultPersistence))
+		v.affinity(&one.statement, v.seconds(one, defaultPersistence))
 	case "protocol":
 		v.protocol = strings.ToLower(one.word(1))
 	case "real_server":
@@ -264,13 +315,17 @@ func (v *virtual) read(one *block) {
 		v.sorry = &balance.Backend{Address: join(one.word(1), serverPort(one.word(2))), Backup: true}
 	case "virtualhost":
 		v.check.host = one.word(1)
-	case "quorum", "quorum_up", "quorum_down", "hysteresis", "alpha", "omega", "ha_suspend", "sorry_server_inhibit", "sorry_server_lvs_method":
-		v.leave(one, "no equivalent: a backend with backup: true takes over when no other one is usable")
+	case "quorum":
+		if one.word(1) != "1" {
+			v.differ(one, "no equivalent: the sorry_server takes over when no other one is usable")
+		}
 	case "persistence_granularity":
-		v.leave(one, "affinity goes by the address of the client, not by a mask")
+		v.differ(one, "affinity goes by the address of the client, not by a mask")
+	case "hysteresis", "ha_suspend", "retry", "connect_timeout", "sorry_server_inhibit", "sorry_server_lvs_method":
+		v.differ(one, "no equivalent")
 	case "ops":
 		v.cannot(one, onePacket)
-	case "retry", "delay_before_retry", "warmup", "connect_timeout", "ip_family", "notify_quorum_up", "smtp_alert":
+	case "delay_before_retry", "warmup", "ip_family", "notify_quorum_up", "quorum_up", "quorum_down", "smtp_alert", "alpha", "omega", "snmp_name":
 		v.leave(one, "no equivalent")
 	default:
 		v.cannot(one, "no equivalent")
@@ -292,16 +347,17 @@ func serverPort(text string) string {
 // server reads a real_server.
 func (v *virtual) server(b *block) {
 	s := balance.Backend{Address: join(b.word(1), serverPort(b.word(2)))}
-	weight := 1
+	weight, checked := 1, v.checked
 	for _, one := range b.inside {
 		switch word := one.word(0); {
 		case word == "weight":
 			weight = v.number(one)
-		case word == "inhibit_on_failure" || word == "delay_loop" || word == "notify_up" || word == "notify_down" || word == "uthreshold" || word == "lthreshold" ||
-			word == "alpha" || word == "warmup" || word == "retry" || word == "delay_before_retry":
+		case slices.Contains([]string{"inhibit_on_failure", "notify_up", "notify_down", "smtp_alert", "alpha", "warmup", "delay_before_retry", "snmp_name"}, word):
 			v.leave(one, "no equivalent")
+		case slices.Contains([]string{"uthreshold", "lthreshold", "delay_loop", "retry", "connect_timeout"}, word):
+			v.differ(one, "no equivalent")
 		case checkers[word] != nil:
-			v.checker(one)
+			v.checker(one, b.word(2))
 		case strings.HasSuffix(word, "_CHECK"):
 			v.cannot(one, "a check of type exec can do that: docs/health-checks.md")
 		case word == "virtualhost":
@@ -309,6 +365,9 @@ func (v *virtual) server(b *block) {
 		default:
 			v.cannot(one, "no equivalent")
 		}
+	}
+	if v.checked == checked {
+		v.unchecked = append(v.unchecked, b)
 	}
 	v.Backends = append(v.Backends, s)
 	v.shares = append(v.shares, weight)
@@ -326,6 +385,11 @@ func (v *virtual) finish() {
 	if v.checked > 0 {
 		v.check.interval = v.delay
 		v.Check = v.check.value()
+		for _, b := range v.unchecked {
+			v.differ(b, "a server without a check has the one of the others here")
+		}
+	} else if v.delayed != nil {
+		v.leave(v.delayed, "no server has a check")
 	}
 	if len(v.Backends) == 0 && v.Problem == "" {
 		v.Problem = "it has no real_server"
@@ -355,9 +419,9 @@ func (v *virtual) number(b *block) int {
 }
 
 // affinity sets the time of persistent connections.
-func (b *Balance) affinity(d time.Duration) {
+func (b *Balance) affinity(s *statement, d time.Duration) {
 	if d > maxAffinity {
-		b.note(0, "", "affinity lasts 24h, the longest time there is, not %s", d)
+		b.changed(s.line, s.text, "affinity lasts 24h, the longest time there is, not %s", d)
 		d = maxAffinity
 	}
 	if d > 0 {

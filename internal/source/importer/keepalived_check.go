@@ -1,6 +1,10 @@
 package importer
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // checkers fill in what a block of a check says.
 var checkers = map[string]func(c *check, one *block) bool{
@@ -24,7 +28,7 @@ func httpCheck(c *check, one *block) bool {
 	if one.word(0) != "url" || c.target != "" { // a second one is refused
 		return false
 	}
-	c.target = "/"
+	c.target, c.status = "/", "200-299" // keepalived.conf(5)
 	for _, line := range one.inside {
 		switch line.peek(0) {
 		case "path":
@@ -45,20 +49,26 @@ func httpCheck(c *check, one *block) bool {
 	return true
 }
 
-// checker reads the check of a server. The first one counts, since a Balance has one.
-func (v *virtual) checker(b *block) {
-	c := check{kind: map[string]string{"HTTP_GET": "http", "SSL_GET": "http", "DNS_CHECK": "dns"}[b.word(0)], tls: b.word(0) == "SSL_GET", host: v.check.host}
+// checker reads the check of a server with a port. All servers of a Balance have the same one.
+func (v *virtual) checker(b *block, port string) {
+	c := check{tls: b.word(0) == "SSL_GET", host: v.check.host, timeout: 5 * time.Second, rise: 1, fall: 2} // keepalived.conf(5)
+	switch b.peek(0) {
+	case "HTTP_GET", "SSL_GET":
+		c.kind = "http"
+	case "DNS_CHECK":
+		c.kind, c.target, c.query, c.rcode, c.fall = "dns", ".", "SOA", "NOERROR", 4
+	}
 	for _, one := range b.inside {
 		switch word := one.word(0); {
 		case checkers[b.word(0)](&c, one):
 		case word == "connect_port":
-			c.port = v.number(one)
+			if one.word(1) != port { // else its own
+				c.port = v.number(one)
+			}
 		case word == "connect_timeout":
 			c.timeout = v.seconds(one, 0)
 		case word == "retry" || word == "nb_get_retry":
-			if n := v.number(one); n > 0 {
-				c.fall = n + 1 // the first one is no retry
-			}
+			c.fall = v.number(one) + 1 // the first one is no retry
 		case word == "delay_before_retry" || word == "nb_get_retry_delay" || word == "warmup" || word == "enable_sni" || word == "http_protocol":
 			v.leave(one, "no equivalent")
 		default:
@@ -67,7 +77,14 @@ func (v *virtual) checker(b *block) {
 	}
 	if v.checked++; v.checked == 1 {
 		v.check = c
+		return
+	}
+	first := v.check
+	if first.fall, first.timeout = c.fall, c.timeout; c != first {
+		v.refuse(fmt.Sprintf("line %d: servers have different checks: a Balance has one", b.line))
 	} else if c != v.check {
-		v.note(b.line, b.text, "a Balance has one check: this is another one than that of the first server")
+		b.walk(func(one *block) {
+			v.changed(one.line, one.text, "a Balance has one check, with the times of the first server")
+		})
 	}
 }

@@ -70,9 +70,12 @@ func (c *Config) write(name string) (string, []place) {
 			comment(&out, "Not used: "+b.Origin+": "+b.Problem)
 		}
 	}
-	writeNotes(&out, c.Notes)
+	writeNotes(&out, c.Notes, true)
 	texts := make([]string, len(c.Balances))
 	for i, b := range c.Balances {
+		if b.Kind == "" {
+			continue // lines that are no Balance
+		}
 		var err error
 		if texts[i], err = b.Balance.Text(); err != nil && b.Problem == "" {
 			b.Problem = err.Error() // YAML has no text for a value, such as one with control characters
@@ -89,7 +92,8 @@ func (c *Config) write(name string) (string, []place) {
 			out.WriteString("#\n")
 		}
 		comment(&out, b.Origin)
-		writeNotes(&out, b.Notes)
+		writeNotes(&out, b.Notes, true)
+		writeNotes(&out, b.Notes, false)
 		if b.Problem == "" {
 			out.WriteString(texts[i])
 			continue
@@ -99,23 +103,30 @@ func (c *Config) write(name string) (string, []place) {
 			comment(&out, "  "+strings.TrimSuffix(line, "\n"))
 		}
 	}
+	if slices.ContainsFunc(c.Notes, func(n Note) bool { return !n.Differs }) {
+		comment(&out, "Lines of no Balance:")
+		writeNotes(&out, c.Notes, false)
+	}
 	return out.String(), places
 }
 
-// writeNotes writes remarks: first how connections or checks differ.
-func writeNotes(out *strings.Builder, notes []Note) {
-	for _, differs := range []bool{true, false} {
-		for _, n := range notes {
-			switch {
-			case n.Differs != differs:
-			case n.Text == "":
-				comment(out, "Differs: "+n.Why)
-			case n.Differs:
-				comment(out, fmt.Sprintf("Differs: %d: %s  (%s)", n.Line, n.Text, n.Why))
-			default:
-				comment(out, fmt.Sprintf("%d: %s  (%s)", n.Line, n.Text, n.Why))
+// writeNotes writes the remarks about connections or checks that differ, or the other ones.
+func writeNotes(out *strings.Builder, notes []Note, differs bool) {
+	for _, n := range notes {
+		if n.Differs != differs {
+			continue
+		}
+		text := ""
+		if n.Differs {
+			text = "Differs: "
+		}
+		if n.Text != "" {
+			text += fmt.Sprintf("%d: %s", n.Line, n.Text)
+			if n.Why != "" {
+				n.Why = "  (" + n.Why + ")"
 			}
 		}
+		comment(out, text+n.Why)
 	}
 }
 
