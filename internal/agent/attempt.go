@@ -22,7 +22,7 @@ func (a *Agent) attempt(s *Sync) error {
 	base := a.take(s)
 	due := s.Cause == Check || s.Cause == Drift || s.Cause == Retry && a.drift.pending()
 	released := a.retry(s, s.Cause == Check)
-	if a.Applier.Known() && !base && !released && a.own == nil {
+	if a.Applier.Known() && !base && !released && a.own == nil && !a.quarantine.yields(a.pending) {
 		err := a.apply(s)
 		if err == nil && !due {
 			return nil
@@ -45,7 +45,6 @@ func (a *Agent) attempt(s *Sync) error {
 func (a *Agent) apply(s *Sync) (err error) {
 	due := s.Cause == Check || s.Cause == Drift
 	delta := a.rules.Change(s.Routes, a.router.NodePortAddresses())
-	delta.Keep = a.quarantine.names
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
 		a.rules.Undo()
 		return err
@@ -56,7 +55,7 @@ func (a *Agent) apply(s *Sync) (err error) {
 	if !s.Plan.Empty() {
 		a.Log.Info("rules applied before the comparison", "changes", len(s.Plan.Changes))
 	}
-	if s.Cause == Drift || len(a.quarantine.services) > 0 { // these may use them, too
+	if s.Cause == Drift {
 		return nil
 	}
 	if err := a.dropIdle(); err != nil {

@@ -25,22 +25,29 @@ type kept struct {
 
 // start returns the state for all of the router's routes, and the change to them from what
 // the kernel holds. Services that may be in a part of the source that was never read stay
-// as they are there, and so do quarantined ones.
+// as they are there, and so do quarantined ones, except for frontends that others take over.
 func (a *Agent) start() (*render.State, nft.Delta, error) {
-	if a.own == nil {
+	wanted, q := a.wanted(), &a.quarantine
+	if a.own == nil && len(q.services) == 0 {
 		a.keep(nil, nil)
-		rules, delta := render.StartHolding(a.wanted(), a.quarantine.parts)
-		delta.Keep = a.quarantine.names
+		q.foreign = false
+		rules, delta := render.Start(wanted)
 		return rules, delta, nil
 	}
 	held, err := a.Applier.Held()
 	if err != nil {
 		return nil, nft.Delta{}, err
 	}
-	own := maps.Clone(a.own)
-	maps.DeleteFunc(own, func(name model.ServiceName, _ bool) bool { return a.isQuarantined(name) })
-	found := served.Keep(held, func(comment string) bool { return !plan.NamesOneOf(own, comment) })
-	rules, delta := render.StartKeeping(a.wanted(), found.Kept)
+	quarantined := q.named()
+	found := served.Keep(held, func(comment string) bool {
+		return quarantined(comment) || a.own != nil && !plan.NamesOneOf(a.own, comment)
+	})
+	found.Kept = found.Without(wanted, quarantined)
+	rules, delta := render.StartKeeping(wanted, found.Kept)
+	a.hold(found, quarantined, wanted)
+	if a.own == nil {
+		found = nil
+	}
 	a.keep(found, served.OnlyLoadBalancers(held))
 	return rules, delta, nil
 }
@@ -51,6 +58,9 @@ func (a *Agent) keep(found *served.Keeping, balances map[model.ServiceName]bool)
 	var k kept
 	if found != nil {
 		k = kept{services: found.Services, since: a.kept.since, lost: maps.Clone(found.Lost)}
+		for name := range found.Relayed {
+			k.lost[name] = "nftproxy relays its connections as its source says, and refuses them without it"
+		}
 		maps.Copy(k.lost, a.kept.lost) // they are gone since, and not found any more
 		maps.DeleteFunc(k.lost, func(name model.ServiceName, _ string) bool { return a.own[name] })
 		if k.since.IsZero() {

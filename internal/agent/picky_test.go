@@ -242,14 +242,3 @@ func elementsAbout(r *nft.Ruleset, s *model.Service, n uint16) map[string]string
 }
 
 var nothing nft.Ruleset
-
-func echoes(rulesets ...*nft.Ruleset) (out []*nft.Set) {
-	for _, r := range rulesets {
-		for _, t := range r.Tables {
-			if s := t.Set(nft.EchoSet); s != nil {
-				out = append(out, s)
-			}
-		}
-	}
-	return out
-}

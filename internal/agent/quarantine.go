@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +10,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // quarantine has the Services whose rules the kernel refuses (13.29). The kernel keeps what
@@ -20,8 +21,8 @@ type quarantine struct {
 	services map[model.ServiceName]*quarantined
 	again    map[model.ServiceName]bool // the next sync tries these
 	names    []model.ServiceName        // of all, sorted
-	// parts are the ones that the kernel has and takes. Its rules of the Services may need them.
-	parts []render.Part
+	kept     render.Claims              // frontends of these that the kernel has
+	foreign  bool                       // some are NodePorts at addresses that the settings do not give them
 
 	notices []model.Notice // sorted; guarded by Agent.routing
 	version uint64         // of the notices
@@ -33,6 +34,9 @@ type quarantined struct {
 	why    error
 	// served are the routes that the kernel has, as far as this process knows.
 	served map[model.Frontend]*model.Route
+	lost   string // why not all that the kernel had stays; empty: all does
+	// refused means that the kernel does not take again what it had.
+	refused bool
 }
 
 func newQuarantine() quarantine {
@@ -66,6 +70,44 @@ func (q *quarantine) without(changes []model.RouteChange) (rest []model.RouteCha
 		}
 	}
 	return rest, touched
+}
+
+// named returns a function that reports whether a comment names a quarantined Service of which the
+// kernel keeps what it has.
+func (q *quarantine) named() func(comment string) bool {
+	names := make(map[model.ServiceName]bool, len(q.services))
+	for name, s := range q.services {
+		if !s.refused {
+			names[name] = true
+		}
+	}
+	return func(comment string) bool { return plan.NamesOneOf(names, comment) }
+}
+
+// hold notes which frontends the kernel goes on to serve beside a routing.
+func (a *Agent) hold(found *served.Keeping, quarantined func(comment string) bool, beside *model.Routing) {
+	q := &a.quarantine
+	q.kept, q.foreign = render.Claims{}, false
+	for name, s := range q.services {
+		if s.lost = found.Lost[name]; s.refused {
+			s.lost = "it does not take them again"
+		}
+	}
+	for _, f := range found.Frontends {
+		if quarantined(f.Comment) {
+			q.kept.Add(f.Frontend, f.Kind)
+			q.foreign = q.foreign || f.Address.IsUnspecified() && !beside.Wildcards
+		}
+	}
+	a.noteQuarantine()
+}
+
+// yields reports whether only a comparison can carry out changes: another Service takes over a frontend that
+// the kernel has of a quarantined one, or one of these has addresses that the router does not know.
+func (q *quarantine) yields(changes []model.RouteChange) bool {
+	return q.foreign || len(q.services) > 0 && slices.ContainsFunc(changes, func(c model.RouteChange) bool {
+		return c.New != nil && q.kept.Has(c.Frontend, c.New.Kind)
+	})
 }
 
 // routesOf returns the additions of all routes of the Services that are selected.
@@ -109,22 +151,36 @@ func (a *Agent) blame(s *Sync, refusal error) bool {
 	}
 	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return !a.isQuarantined(name) }))
 	refused, err := t.search(t.names(s.Routes))
+	if err == nil && len(refused) == 0 && a.abandon() {
+		return true
+	}
 	if err != nil || len(refused) == 0 {
 		a.Log.Debug("the kernel refuses no Service by itself", "refusal", refusal, "error", err)
 		return false
 	}
-	parts, err := a.partsHeld()
-	if err != nil {
-		a.Log.Debug("the tables cannot be read or tried at present", "refusal", refusal, "error", err)
-		return false
-	}
-	a.quarantine.parts = parts
 	for name, why := range refused {
 		a.isolate(name, why, t.routes[name])
 	}
 	a.noteQuarantine()
 	s.Routes = a.pending
 	return true
+}
+
+// abandon gives up what the kernel has of quarantined Services if it does not take that again, for
+// example beside a rule that changes in the same chain. It reports whether there is such a Service.
+func (a *Agent) abandon() (found bool) {
+	held, err := a.Applier.Held()
+	if err != nil {
+		return false
+	}
+	for name, s := range a.quarantine.services {
+		kept := served.Keep(held, func(comment string) bool { return plan.NamesOneOf(map[model.ServiceName]bool{name: true}, comment) })
+		_, delta := render.StartKeeping(a.router.Base(), kept.Kept)
+		if refusal, err := answer(a.Applier.Check(delta.After)); !s.refused && err == nil && refusal != nil {
+			s.refused, found = true, true
+		}
+	}
+	return found
 }
 
 // isolate quarantines a Service. If this process has applied rules, the kernel has the
@@ -144,35 +200,6 @@ func (a *Agent) isolate(name model.ServiceName, why error, routes []model.RouteC
 	}
 	a.quarantine.services[name] = q
 	a.pending, _ = a.quarantine.without(a.pending)
-}
-
-// partsHeld returns the parts that the kernel has and takes, and those that it had when other
-// Services were quarantined. A change that failed may have left one that it refuses.
-func (a *Agent) partsHeld() ([]render.Part, error) {
-	held, err := a.Applier.Held()
-	if err != nil {
-		return nil, err
-	}
-	parts := slices.Clone(a.quarantine.parts)
-	for _, p := range render.PartsIn(held) {
-		if !slices.Contains(parts, p) {
-			parts = append(parts, p)
-		}
-	}
-	refusal, err := a.askParts(parts)
-	if err != nil || refusal == nil {
-		return parts, err
-	}
-	return slices.DeleteFunc(parts, func(p render.Part) bool {
-		refusal, failed := a.askParts([]render.Part{p})
-		err = cmp.Or(err, failed)
-		return refusal != nil
-	}), err
-}
-
-func (a *Agent) askParts(parts []render.Part) (refusal, err error) {
-	_, delta := render.StartHolding(a.router.Base(), parts)
-	return answer(a.Applier.Check(delta.After))
 }
 
 // retry tries quarantined Services again: the changed ones, or all. It reports whether the
@@ -241,14 +268,14 @@ func (a *Agent) readmit(name model.ServiceName, routes []model.RouteChange) {
 func (a *Agent) noteQuarantine() {
 	q := &a.quarantine
 	q.names = slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
-	if len(q.names) == 0 {
-		q.parts = nil
-	}
 	var notices []model.Notice
 	for _, name := range q.names {
 		s := q.services[name]
-		notices = append(notices, model.Notice{Object: s.object, Reason: model.Quarantined,
-			Message: fmt.Sprintf("the kernel refuses its rules, so those that it had before stay: %v", s.why)})
+		message := fmt.Sprintf("the kernel refuses its rules, so those that it had before stay: %v", s.why)
+		if s.lost != "" {
+			message = fmt.Sprintf("the kernel refuses its rules, and not all that it had before stay, because %s: %v", s.lost, s.why)
+		}
+		notices = append(notices, model.Notice{Object: s.object, Reason: model.Quarantined, Message: message})
 	}
 	if slices.Equal(q.notices, notices) {
 		return

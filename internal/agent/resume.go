@@ -80,7 +80,7 @@ func (a *Agent) resumesObjects(s *Sync) bool {
 // resumesRules reports the same because the record has the same rules.
 func (a *Agent) resumesRules(d nft.Delta) bool {
 	r := a.Resume
-	return r != nil && a.own == nil && len(d.Keep) == 0 && a.Applier.Resume(d.After, &r.Record)
+	return r != nil && a.own == nil && len(a.quarantine.services) == 0 && a.Applier.Resume(d.After, &r.Record)
 }
 
 // complete makes the state of rules that the kernel holds, which only later changes need.

@@ -97,8 +97,7 @@ func (t *trial) askShared(names []model.ServiceName) (refusal, err error) {
 			frontends = append(frontends, model.RouteChange{Frontend: c.Frontend})
 		}
 	}
-	_, delta := render.StartBeside(t.base, frontends)
-	return answer(t.agent.Applier.Check(delta.After))
+	return answer(t.agent.Applier.Check(render.Bare(t.base, frontends)))
 }
 
 func answer(err error) (refusal, other error) {

@@ -98,9 +98,12 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	return plan.Diff(current, wanted).WithoutIdleLanes(), generation, nil
 }
 
-// Held returns the tables in the kernel.
+// Held returns the tables in the kernel, with the elements that they had before changes that failed.
 func (a *Applier) Held() (*nft.Ruleset, error) {
 	held, _, err := a.kernel.ReadExpecting(&nft.Ruleset{})
+	if err == nil {
+		a.failed.Revert(held)
+	}
 	return held, err
 }
 
@@ -167,9 +170,6 @@ func (u *update) run() (*plan.Plan, error) {
 		if final || outcome == kernel.Refused || outcome == kernel.Short {
 			return nil, err
 		}
-		if outcome == kernel.Busy && len(u.delta.Keep) > 0 && u.removesOnly() {
-			break // quarantined Services may need it
-		}
 		u.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
 	switch outcome := kernel.OutcomeOf(err); {
@@ -217,9 +217,6 @@ func (u *update) attempt(n int) (final bool, err error) {
 			return true, errUnknown
 		}
 		u.planned = plan.Diff(u.before, u.after)
-		if len(u.delta.Keep) > 0 {
-			u.planned = u.planned.KeepingShared()
-		}
 		u.todo = u.planned.Phases()
 	}
 	if err := u.guard(); err != nil {
@@ -266,9 +263,6 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		u.Compared(u.before, u.after)
 	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
-	if len(u.delta.Keep) > 0 && serves(u.before) {
-		u.planned = u.planned.Keeping(u.delta.Keep, echoes(u.after, u.before), u.failed)
-	}
 	u.keep(u.planned, u.after)
 	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {
 		u.done = plan.Merge(u.done, u.lost) // it was committed
@@ -333,26 +327,6 @@ func (u *update) commitPrepared(prepared kernel.Prepared) error {
 			"bytes", size.Bytes, "duration", took)
 	}
 	return nil
-}
-
-// serves reports whether packets see the rules. They do not after a load that was cut off,
-// which may have left parts of Services.
-func serves(r *nft.Ruleset) bool {
-	return slices.ContainsFunc(r.Tables, func(t *nft.Table) bool {
-		return slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })
-	})
-}
-
-// echoes returns the sets of addresses for echo requests.
-func echoes(rulesets ...*nft.Ruleset) (out []*nft.Set) {
-	for _, r := range rulesets {
-		for _, t := range r.Tables {
-			if s := t.Set(nft.EchoSet); s != nil {
-				out = append(out, s)
-			}
-		}
-	}
-	return out
 }
 
 func (u *update) isUntouched() bool {

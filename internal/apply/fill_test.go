@@ -3,6 +3,7 @@ package apply
 import (
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -67,4 +68,11 @@ func TestFill(t *testing.T) {
 	if again < 50 {
 		t.Errorf("only %d parts changed what earlier ones have added", again)
 	}
+}
+
+// serves reports whether packets see the rules.
+func serves(r *nft.Ruleset) bool {
+	return slices.ContainsFunc(r.Tables, func(t *nft.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })
+	})
 }

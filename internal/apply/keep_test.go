@@ -1,6 +1,7 @@
 package apply
 
 import (
+	stdcmp "cmp"
 	"slices"
 	"testing"
 
@@ -10,13 +11,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	facts "github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
-// TestKeep: a comparison leaves some Services as the kernel has them, with all that their
-// elements lead to, and brings all others to what is wanted.
+// TestKeep: 13.29. A comparison leaves some Services as the kernel has them, with all that their
+// elements lead to, except for frontends that others take over, and brings all others to what is wanted.
 func TestKeep(t *testing.T) {
-	stayed := 0
+	stayed, taken := 0, 0
 	for seed := range uint64(60) {
 		k := newFake()
 		w := newWalker(seed, k)
@@ -35,7 +37,9 @@ func TestKeep(t *testing.T) {
 		}
 		kept := make(map[model.ServiceName]bool)
 		for i := range workload.WorldSize {
-			kept[workload.ServiceName(i)] = w.R.IntN(3) == 0
+			if w.R.IntN(3) == 0 {
+				kept[workload.ServiceName(i)] = true
+			}
 		}
 		w.router.SetServices(w.States(w.All()...))
 		routing, others := w.router.Routing(), []model.RouteChange(nil)
@@ -45,42 +49,71 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		routing.Revert(others)
-		_, delta := render.StartBeside(routing, others)
-		for name := range kept {
-			if kept[name] {
-				delta.Keep = append(delta.Keep, name)
+		keeps := func() nft.Delta {
+			held, err := w.applier.Held()
+			if err != nil {
+				t.Fatal(err)
 			}
+			names := func(comment string) bool { return plan.NamesOneOf(kept, comment) }
+			found := facts.Keep(held, names)
+			_, delta := render.StartKeeping(routing, found.Without(routing, names))
+			taken += len(found.Frontends) - len(found.Without(routing, names).Frontends)
+			return delta
 		}
-		if _, err := w.applier.Apply(delta); err != nil {
+		if _, err := w.applier.Apply(keeps()); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		after, _, _ := k.Read()
 		workload.CheckReferences(t, after)
-		_, again := render.StartBeside(routing, others)
-		want := plan.Settle(after, again.After)
-		p := plan.Diff(after, want)
-		for _, c := range p.Changes {
-			if c.Verb != plan.Delete {
-				t.Errorf("seed %d: others: left to do: %s", seed, c.Text())
-			}
-		}
-		for _, c := range p.Keeping(delta.Keep, echoes(want, after), &plan.Plan{}).Changes {
-			t.Errorf("seed %d: others: left to do: %s", seed, c.Text())
+		if p := plan.Diff(after, plan.Settle(after, keeps().After)); !p.Empty() {
+			t.Errorf("seed %d: left to do: %s", seed, workload.Printed(t, p))
 		}
 		checkClasses(t, after)
-		served := func(f model.Frontend) bool {
-			return slices.ContainsFunc(routing.Routes, func(r model.Route) bool {
-				return nft.FrontendKey(r.Frontend) == nft.FrontendKey(f) && r.Frontend.IsRange() == f.IsRange()
-			})
+		var claims render.Claims
+		for _, r := range routing.Routes {
+			claims.Add(r.Frontend, r.Kind)
 		}
-		a, b := elementsOf(before, was, kept, served), elementsOf(after, was, kept, served)
+		a, b := elementsOf(before, was, kept, claims.Has), elementsOf(after, was, kept, claims.Has)
 		if diff := cmp.Diff(a, b); diff != "" {
 			t.Errorf("seed %d: what is kept is not as before:\n%s", seed, diff)
 		}
 		stayed += len(a)
 	}
-	if stayed < 1000 {
-		t.Errorf("only %d elements are kept", stayed)
+	if stayed < 1000 || taken < 5 {
+		t.Errorf("%d elements are kept, %d frontends are taken over: this is no test", stayed, taken)
+	}
+}
+
+// TestRevert: a plan that was carried out is taken back from the elements of all sets that are there
+// before and after it, except from those that were changed again.
+func TestRevert(t *testing.T) {
+	for seed := range uint64(60) {
+		k := newFake()
+		w := newWalker(seed, k)
+		for range 15 {
+			w.World.Step()
+		}
+		w.step(t, w.All()...)
+		before, _, _ := k.Read()
+		for range 8 {
+			w.World.Step()
+		}
+		w.router.SetServices(w.States(w.All()...))
+		after := plan.Settle(before, render.Render(w.router.Routing()))
+		p, reverted := plan.Diff(before, after), workload.Clone(after)
+		p.Revert(reverted)
+		for _, table := range before.Tables {
+			for _, s := range table.Sets {
+				now := stdcmp.Or(reverted.Table(table.Family), new(nft.Table)).Set(s.Name)
+				if now != nil && !s.Dynamic && !slices.Equal(now.Elements, s.Elements) {
+					t.Errorf("seed %d: the set %s differs", seed, s.Name)
+				}
+			}
+		}
+		p.Revert(before) // nothing of it was carried out
+		if again := plan.Diff(before, after); !slices.EqualFunc(again.Changes, p.Changes, func(a, b plan.Change) bool { return a.Text() == b.Text() }) {
+			t.Errorf("seed %d: what was not carried out is taken back", seed)
+		}
 	}
 }
 
@@ -101,10 +134,10 @@ func checkClasses(t *testing.T, r *nft.Ruleset) {
 
 // elementsOf returns the elements about frontends of some Services that are not served
 // otherwise.
-func elementsOf(r *nft.Ruleset, routing *model.Routing, names map[model.ServiceName]bool, served func(model.Frontend) bool) map[string]bool {
+func elementsOf(r *nft.Ruleset, routing *model.Routing, names map[model.ServiceName]bool, served func(model.Frontend, model.Kind) bool) map[string]bool {
 	of := make(map[model.Frontend]bool)
 	for _, route := range routing.Routes {
-		if names[route.Service.Name] && !served(route.Frontend) {
+		if names[route.Service.Name] && !served(route.Frontend, route.Kind) {
 			f := route.Frontend
 			f.Last = 0
 			of[f] = true

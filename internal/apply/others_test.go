@@ -36,7 +36,7 @@ func TestKeepOthers(t *testing.T) {
 				others[name] = true
 			}
 		}
-		elements := elementsOf(before, was, others, func(model.Frontend) bool { return false })
+		elements := elementsOf(before, was, others, func(model.Frontend, model.Kind) bool { return false })
 		for range 3 {
 			w.change(own)
 			delta := w.beside(t, k, own)
@@ -50,7 +50,7 @@ func TestKeepOthers(t *testing.T) {
 			if p := plan.Diff(after, want); !p.Empty() {
 				t.Errorf("seed %d: left to do: %s", seed, workload.Printed(t, p))
 			}
-			if diff := cmp.Diff(elements, elementsOf(after, was, others, func(model.Frontend) bool { return false })); diff != "" {
+			if diff := cmp.Diff(elements, elementsOf(after, was, others, func(model.Frontend, model.Kind) bool { return false })); diff != "" {
 				t.Fatalf("seed %d: other Services are not as before:\n%s", seed, diff)
 			}
 			for _, r := range was.Routes {

@@ -23,10 +23,6 @@ type Delta struct {
 	// Complete means that After is all that is wanted. Then Before is empty, and the
 	// contents of the kernel take its place.
 	Complete bool
-	// Keep are Services that a complete change leaves as the kernel serves them. After
-	// must not have them. They leave a table without base chains, which serves nothing. Any
-	// other change deletes no element that they may share with other Services.
-	Keep []model.ServiceName
 }
 
 // FromNothing returns the change to all that is wanted.

@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Kept is what the rules in the kernel serve of Services that are not known.
+// Kept is what the rules in the kernel serve of Services that are not known, or whose rules the kernel refuses.
 type Kept struct {
 	Frontends []KeptFrontend
 	// NodePortAddresses serve frontends with the unspecified address, unless those of the routing do.
@@ -81,6 +81,10 @@ func isOfLimits(set string) bool {
 // StartKeeping is like [Start], and some frontends stay as the kernel serves them, with the
 // optional parts that they need. Routes that ask for one of these are left out.
 func StartKeeping(r *model.Routing, kept Kept) (*State, nft.Delta) {
+	if len(kept.Frontends) == 0 {
+		s := newState(r)
+		return s, s.start(r)
+	}
 	routing := *r
 	routing.Routes, routing.Echoes = slices.Clone(r.Routes), slices.Clone(r.Echoes)
 	routing.Revert(contested(&routing, kept.Frontends))
@@ -102,34 +106,71 @@ func StartKeeping(r *model.Routing, kept Kept) (*State, nft.Delta) {
 	return s, s.start(&routing)
 }
 
-// contested returns changes that remove the routes to frontends that are kept. A NodePort is kept with
-// all of its addresses.
-func contested(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
-	everywhere := func(f model.Frontend, kind model.Kind) model.Frontend {
-		if kind == model.NodePort {
-			return f.OnNode()
-		}
-		return f
-	}
-	taken, ranges := make(map[model.Frontend]bool), make(map[netip.Addr][]model.Frontend)
-	for i := range kept {
-		k := &kept[i]
-		taken[everywhere(k.Frontend, k.Kind)] = true
-		if k.IsRange() {
-			ranges[k.Address] = append(ranges[k.Address], k.Frontend)
-		}
-	}
+// Without returns what is kept without the selected frontends that a routing has.
+func (k Kept) Without(r *model.Routing, selects func(comment string) bool) Kept {
+	var taken Claims
 	for i := range r.Routes {
-		f := r.Routes[i].Frontend
-		overlaps := func(o model.Frontend) bool {
-			return f.IsRange() && f.Protocol == o.Protocol && f.Port <= o.Last && o.Port <= f.Last
-		}
-		if taken[everywhere(f, r.Routes[i].Kind)] || slices.ContainsFunc(ranges[f.Address], overlaps) {
+		taken.Add(r.Routes[i].Frontend, r.Routes[i].Kind)
+	}
+	for _, e := range r.Echoes {
+		taken.Add(model.Echo(e.Frontend.Address), 0)
+	}
+	k.Frontends = slices.DeleteFunc(slices.Clone(k.Frontends), func(f KeptFrontend) bool {
+		return taken.Has(f.Frontend, f.Kind) && selects(f.Comment)
+	})
+	return k
+}
+
+// Claims are frontends that others cannot have, too. A NodePort is one with all of its addresses.
+type Claims struct {
+	single map[model.Frontend]bool
+	ranges map[netip.Addr][]model.Frontend
+}
+
+// claimsOf returns the claims of frontends that are kept.
+func claimsOf(kept []KeptFrontend) (c Claims) {
+	for i := range kept {
+		c.Add(kept[i].Frontend, kept[i].Kind)
+	}
+	return c
+}
+
+func everywhere(f model.Frontend, kind model.Kind) model.Frontend {
+	if kind == model.NodePort {
+		return f.OnNode()
+	}
+	return f
+}
+
+// Add adds a frontend.
+func (c *Claims) Add(f model.Frontend, kind model.Kind) {
+	if c.single == nil {
+		c.single, c.ranges = make(map[model.Frontend]bool), make(map[netip.Addr][]model.Frontend)
+	}
+	c.single[everywhere(f, kind)] = true
+	if f.IsRange() {
+		c.ranges[f.Address] = append(c.ranges[f.Address], f)
+	}
+}
+
+// Has reports whether a frontend is one of them, or a range that overlaps one.
+func (c *Claims) Has(f model.Frontend, kind model.Kind) bool {
+	overlaps := func(o model.Frontend) bool {
+		return f.IsRange() && f.Protocol == o.Protocol && f.Port <= o.Last && o.Port <= f.Last
+	}
+	return c.single[everywhere(f, kind)] || slices.ContainsFunc(c.ranges[f.Address], overlaps)
+}
+
+// contested returns changes that remove the routes to frontends that are kept.
+func contested(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
+	claims := claimsOf(kept)
+	for i := range r.Routes {
+		if f := r.Routes[i].Frontend; claims.Has(f, r.Routes[i].Kind) {
 			out = append(out, model.RouteChange{Frontend: f})
 		}
 	}
 	for _, e := range r.Echoes {
-		if f := model.Echo(e.Frontend.Address); taken[f] {
+		if f := model.Echo(e.Frontend.Address); claims.Has(f, 0) {
 			out = append(out, model.RouteChange{Frontend: f})
 		}
 	}

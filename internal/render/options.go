@@ -67,43 +67,6 @@ func (o options) bindings() []string {
 	return out
 }
 
-// Part is a table, or one that has an optional part. It is comparable.
-type Part struct {
-	family model.Family
-	option option // zero: the table alone
-}
-
-// PartsIn returns the tables that the kernel holds, and their optional parts.
-func PartsIn(held *nft.Ruleset) (out []Part) {
-	for _, t := range held.Tables {
-		out = append(out, Part{family: t.Family})
-		for _, o := range optionsIn(t) {
-			out = append(out, Part{t.Family, o})
-		}
-	}
-	return out
-}
-
-// optionsIn returns the options whose sets and chains a table has.
-func optionsIn(t *nft.Table) (out options) {
-	for _, s := range t.Sets {
-		if o, ok := optionOf(s.Name); ok {
-			out = append(out, o)
-		}
-	}
-	for _, c := range t.Chains {
-		switch c.Name {
-		case nft.OfNode.Chain(nft.LimitChain):
-			out = append(out, option{kind: limitedNodePorts})
-		case nft.OfNode.Chain(nft.AllowChain), nft.OfNode.Chain(nft.DenyChain):
-			out = append(out, option{kind: guardedNodePorts})
-		case nft.RelayInputChain:
-			out = append(out, option{kind: redirected})
-		}
-	}
-	return out
-}
-
 // optionOf returns the option that a set belongs to.
 func optionOf(set string) (o option, ok bool) {
 	id := nft.IDOf(set)

@@ -17,7 +17,7 @@ func Render(r *model.Routing) *nft.Ruleset {
 }
 
 // Start returns the state for a routing, and the change from nothing to it.
-func Start(r *model.Routing) (*State, nft.Delta) { return StartBeside(r, nil) }
+func Start(r *model.Routing) (*State, nft.Delta) { return StartKeeping(r, Kept{}) }
 
 // Only returns the ruleset for the new routes of some changes alone, on a node as a routing
 // describes it.
@@ -25,14 +25,13 @@ func Only(r *model.Routing, changes []model.RouteChange) *nft.Ruleset {
 	return newState(r).Change(changes, r.NodePortAddresses).After
 }
 
-// StartBeside is like [Start], and there are the tables of some other changes, with the
-// optional parts that their new routes use, but neither their elements nor their lanes.
-func StartBeside(r *model.Routing, others []model.RouteChange) (*State, nft.Delta) {
+// Bare returns what the tables for the frontends of some changes have without any frontend.
+func Bare(r *model.Routing, changes []model.RouteChange) *nft.Ruleset {
 	s := newState(r)
-	for _, f := range model.Families {
-		s.tables[f].use(s.base, ofFamily(others, f))
+	for _, c := range changes {
+		s.tables[model.FamilyOf(c.Frontend.Address)].beside = true
 	}
-	return s, s.start(r)
+	return s.Change(nil, r.NodePortAddresses).After
 }
 
 // start returns the change from nothing to a routing.
@@ -40,19 +39,6 @@ func (s *State) start(r *model.Routing) nft.Delta {
 	delta := s.Change(Added(r), r.NodePortAddresses)
 	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
 	return nft.FromNothing(delta.After)
-}
-
-// StartHolding is like [Start], and there are some parts beside those that the routes need,
-// but neither their elements nor their lanes.
-func StartHolding(r *model.Routing, held []Part) (*State, nft.Delta) {
-	s := newState(r)
-	for _, p := range held {
-		t := s.tables[p.family]
-		if t.beside = true; p.option != (option{}) {
-			t.options[p.option]++
-		}
-	}
-	return s, s.start(r)
 }
 
 // part is the part of a table that a change affects, before or after it.

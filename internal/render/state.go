@@ -43,8 +43,8 @@ type table struct {
 	family   model.Family
 	observe  model.Observe
 	exists   bool // in the rules
-	beside   bool // exists also without frontends, beside those that are left out
-	// kept are frontends of Services that are not known. The first change adds them.
+	beside   bool // exists also without frontends
+	// kept are frontends that stay as the kernel serves them. The first change adds them.
 	kept []*fragment
 }
 
@@ -267,23 +267,6 @@ func (t *table) used() options {
 		return nil
 	}
 	return slices.SortedFunc(maps.Keys(t.options), option.compare)
-}
-
-// use counts the options of routes that are not in the table.
-func (t *table) use(r *model.Routing, changes []model.RouteChange) {
-	if t.beside = len(changes) > 0; !t.beside {
-		return
-	}
-	composer := newComposer(r)
-	var f fragment
-	for i := range changes {
-		if now := changes[i].New; now != nil {
-			composer.compose(changes[i].Frontend, now, &f)
-			for _, o := range f.options {
-				count(t.options, nil, o, 1)
-			}
-		}
-	}
 }
 
 // declare returns the sets of the table for some options, which must not be modified.

@@ -19,13 +19,15 @@ type Keeping struct {
 	render.Kept
 	Services []model.ServiceName // sorted
 	// Lost has the Services that are not served as before, and why: a frontend that rules of this version
-	// cannot express is not kept, and connections that are relayed are refused.
+	// cannot express is not kept.
 	Lost map[model.ServiceName]string
+	// Relayed are those whose connections the process relays, as their source says.
+	Relayed map[model.ServiceName]bool
 }
 
 // Keep reads the frontends whose comments are selected.
 func Keep(held *nft.Ruleset, selects func(comment string) bool) *Keeping {
-	out := &Keeping{Lost: make(map[model.ServiceName]string)}
+	out := &Keeping{Lost: make(map[model.ServiceName]string), Relayed: make(map[model.ServiceName]bool)}
 	services := make(map[model.ServiceName]bool)
 	for _, t := range held.Tables {
 		if !serves(t) {
@@ -39,7 +41,7 @@ func Keep(held *nft.Ruleset, selects func(comment string) bool) *Keeping {
 				continue
 			}
 			if f.Inside.Relayed || f.Outside != nil && f.Outside.Relayed {
-				out.Lost[name] = "nftproxy relays its connections as its source says, and refuses them without it"
+				out.Relayed[name] = true
 			}
 			services[name] = true
 			out.Frontends = append(out.Frontends, *f)
