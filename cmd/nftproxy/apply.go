@@ -91,7 +91,7 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 	var current, wanted *nft.Ruleset
 	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
 	o.phase(c, "rendering %d frontends", len(to.Routing.Routes))
-	rules, err := report.Rules(a, to.Routing, o.running.kept)
+	rules, err := report.Rules(a, to.Routing, o.running.stays)
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 	return r, withKernel(func(conn *kernel.Conn) (err error) {
 		conn.Log = log
 		o.phase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
-		r.plan, r.services, err = report.Compare(conn, log, side.Routing, o.running.kept, side.Snapshot)
+		r.plan, r.services, err = report.Compare(conn, log, side.Routing, o.running.stays, side.Snapshot)
 		return err
 	})
 }

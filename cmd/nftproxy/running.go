@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	dns "github.com/nftproxy/nftproxy/internal/names"
 	"github.com/nftproxy/nftproxy/internal/probe"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/slowstart"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/wildcard"
@@ -29,7 +30,7 @@ type running struct {
 	basis  *api.Basis // nil: none answers
 	reason error      // why none does
 	taken  []string   // in words
-	kept   []model.ServiceName
+	stays  report.Staying
 }
 
 // namedEndpoints is how many endpoints a message names.
@@ -201,16 +202,28 @@ func hasTables() (has bool) {
 	return has
 }
 
-// keep takes over the Services that the running nftproxy keeps, as long as the input leaves out what
-// may have them.
+// keep takes over the Services that the running nftproxy keeps: those whose rules the kernel refuses, and
+// as long as the input leaves out what may have them, those of an earlier run.
 func (r *running) keep(leavesOut bool) {
-	if r.basis == nil || !leavesOut || len(r.basis.Kept) == 0 {
+	if r.basis == nil {
 		return
 	}
+	refused := 0
+	r.stays = make(report.Staying)
 	for _, k := range r.basis.Kept {
-		r.kept = append(r.kept, model.ServiceName{Namespace: k.Namespace, Name: k.Service})
+		if k.Refused || leavesOut {
+			r.stays[model.ServiceName{Namespace: k.Namespace, Name: k.Service}] = k.Refused
+		}
+		if k.Refused {
+			refused++
+		}
 	}
-	r.taken = append(r.taken, fmt.Sprintf("%s kept from an earlier run", r.basis.Words.Count(len(r.kept), "Service")))
+	if kept := len(r.stays) - refused; kept > 0 {
+		r.taken = append(r.taken, fmt.Sprintf("%s kept from an earlier run", r.basis.Words.Count(kept, "Service")))
+	}
+	if refused > 0 {
+		r.taken = append(r.taken, fmt.Sprintf("%s kept as before, because the kernel refuses what the source has", r.basis.Words.Count(refused, "Service")))
+	}
 }
 
 // took notes endpoints that are treated as the running nftproxy does.

@@ -20,12 +20,12 @@ import (
 type quarantine struct {
 	services map[model.ServiceName]*quarantined
 	again    map[model.ServiceName]bool // the next sync tries these
-	names    []model.ServiceName        // of all, sorted
 	kept     render.Claims              // frontends of these that the kernel has
 	foreign  bool                       // some are NodePorts at addresses that the settings do not give them
 
-	notices []model.Notice // sorted; guarded by Agent.routing
-	version uint64         // of the notices
+	names   []model.ServiceName // of all, sorted; guarded by Agent.routing
+	notices []model.Notice      // sorted; likewise
+	version uint64              // of the notices
 }
 
 // quarantined is one of these Services.
@@ -264,12 +264,19 @@ func (a *Agent) readmit(name model.ServiceName, routes []model.RouteChange) {
 	a.Log.Info("the kernel takes the rules of a quarantined Service", "service", name)
 }
 
+// Quarantined returns the Services whose rules the kernel refuses. It is safe for concurrent use.
+func (a *Agent) Quarantined() []model.ServiceName {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.quarantine.names
+}
+
 // noteQuarantine updates the report about the quarantine.
 func (a *Agent) noteQuarantine() {
 	q := &a.quarantine
-	q.names = slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
+	names := slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
 	var notices []model.Notice
-	for _, name := range q.names {
+	for _, name := range names {
 		s := q.services[name]
 		message := fmt.Sprintf("the kernel refuses its rules, so those that it had before stay: %v", s.why)
 		if s.lost != "" {
@@ -282,7 +289,7 @@ func (a *Agent) noteQuarantine() {
 	}
 	a.routing.Lock()
 	defer a.routing.Unlock()
-	q.notices = notices
+	q.names, q.notices = names, notices
 	q.version++
 }
 

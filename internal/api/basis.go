@@ -48,8 +48,8 @@ type Basis struct {
 	// InForce are those that are not used as they are.
 	Isolates bool      `json:"isolates,omitempty"`
 	InForce  []InForce `json:"inForce,omitempty"`
-	// Kept are Services that the kernel serves as an earlier run left them: they may be in a part of
-	// the source that was never read.
+	// Kept are Services that the kernel serves as before: they may be in a part of the source that was
+	// never read, or the kernel refuses their rules.
 	Kept []KeptService `json:"kept,omitempty"`
 }
 
@@ -102,6 +102,7 @@ type ResolvedAddress struct {
 type KeptService struct {
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
+	Refused   bool   `json:"refused,omitempty"` // by the kernel
 }
 
 // InForce is a file that is not used as it is (12.82), and the content that is served in its

@@ -35,5 +35,8 @@ func (w *work) basis() *api.Basis {
 	for _, name := range w.agent.Kept() {
 		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name})
 	}
+	for _, name := range w.agent.Quarantined() {
+		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name, Refused: true})
+	}
 	return b
 }

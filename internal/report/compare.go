@@ -22,9 +22,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
+// Staying are Services that stay as the kernel serves them: because the routing may not know them, or if
+// the value is true, because the kernel refuses the rules that it has for them.
+type Staying map[model.ServiceName]bool
+
 // Planner returns a function that compares the rules for a routing with the kernel, through a
 // connection of its own: the one of the agent is in use. The Services that its notices name as
-// kept stay.
+// kept or quarantined stay.
 func Planner(log *slog.Logger) func(*model.Routing) (*plan.Plan, error) {
 	return func(r *model.Routing) (*plan.Plan, error) {
 		conn, err := kernel.Open()
@@ -32,14 +36,17 @@ func Planner(log *slog.Logger) func(*model.Routing) (*plan.Plan, error) {
 			return nil, err
 		}
 		defer func() { _ = conn.Close() }() // nothing was written
-		var kept []model.ServiceName
+		stays := make(Staying)
 		for _, n := range r.Notices {
-			if n.Reason == model.Kept || n.Reason == model.NotKept {
-				kept = append(kept, model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
+			switch name := (model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name}); n.Reason {
+			case model.Kept, model.NotKept:
+				stays[name] = false
+			case model.Quarantined:
+				stays[name] = true
 			}
 		}
 		a := apply.New(conn, log)
-		rules, err := Rules(a, r, kept)
+		rules, err := Rules(a, r, stays)
 		if err != nil {
 			return nil, err
 		}
@@ -48,36 +55,43 @@ func Planner(log *slog.Logger) func(*model.Routing) (*plan.Plan, error) {
 	}
 }
 
-// Rules returns the rules for a routing beside Services that stay as the kernel serves them, unless the
-// routing has them.
-func Rules(a *apply.Applier, r *model.Routing, kept []model.ServiceName) (*nft.Ruleset, error) {
-	if len(kept) == 0 {
+// Rules returns the rules for a routing beside Services that stay as the kernel serves them.
+func Rules(a *apply.Applier, r *model.Routing, stays Staying) (*nft.Ruleset, error) {
+	if len(stays) == 0 {
 		return render.Render(r), nil
 	}
 	held, err := a.Held()
 	if err != nil {
 		return nil, err
 	}
-	stays, known := make(map[model.ServiceName]bool), make(map[model.ServiceName]bool)
-	for _, name := range kept {
-		stays[name] = true
+	refused, unknown := make(map[model.ServiceName]bool), make(map[model.ServiceName]bool)
+	for name, isRefused := range stays {
+		if isRefused {
+			refused[name] = true
+		} else {
+			unknown[name] = true
+		}
 	}
-	for i := range r.Routes {
-		known[r.Routes[i].Service.Name] = true
+	others := *r
+	isRefused := func(r model.Route) bool { return refused[r.Service.Name] }
+	others.Routes, others.Echoes = slices.DeleteFunc(slices.Clone(r.Routes), isRefused), slices.DeleteFunc(slices.Clone(r.Echoes), func(r *model.Route) bool { return isRefused(*r) })
+	for i := range others.Routes {
+		delete(unknown, others.Routes[i].Service.Name)
 	}
+	namesRefused := func(comment string) bool { return plan.NamesOneOf(refused, comment) }
 	found := served.Keep(held, func(comment string) bool {
 		port, _ := nft.ParseComment(comment)
-		return stays[port.Service] && !plan.NamesOneOf(known, comment)
+		return namesRefused(comment) || unknown[port.Service]
 	})
-	_, delta := render.StartKeeping(r, found.Kept)
+	_, delta := render.StartKeeping(&others, found.Without(&others, namesRefused))
 	return delta.After, nil
 }
 
-// Compare returns what would make the kernel hold the rules for a routing beside kept Services, and what
+// Compare returns what would make the kernel hold the rules for a routing beside Services that stay, and what
 // of that clients of each Service notice. The objects behind the rules may be nil.
-func Compare(conn *kernel.Conn, log *slog.Logger, r *model.Routing, kept []model.ServiceName, objects *model.Snapshot) (*plan.Plan, []changes.Service, error) {
+func Compare(conn *kernel.Conn, log *slog.Logger, r *model.Routing, stays Staying, objects *model.Snapshot) (*plan.Plan, []changes.Service, error) {
 	a := apply.New(conn, log)
-	rules, err := Rules(a, r, kept)
+	rules, err := Rules(a, r, stays)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -151,7 +165,7 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 				return nil, err
 			}
 			if c.rests(before) {
-				out := c.compared(p, routing)
+				out := c.compared(p)
 				out.Digests = changes.Digests(render.Render(routing))
 				return out, nil
 			}
@@ -177,24 +191,11 @@ func (c *comparer) rests(before agent.State) bool {
 	return now.Pending.IsZero() && now.LastSync.Equal(before.LastSync)
 }
 
-// compared names the differences, but of Services that the kernel serves as before.
-func (c *comparer) compared(p *plan.Plan, routing *model.Routing) *api.Comparison {
-	quarantined := make(map[string]bool)
-	for _, n := range routing.Notices {
-		if n.Reason == model.Quarantined {
-			quarantined[n.Object.Namespace+"/"+n.Object.Name] = true
-		}
+// compared names the first differences.
+func (c *comparer) compared(p *plan.Plan) *api.Comparison {
+	return &api.Comparison{
+		Version: c.config.Version, Compared: time.Now(), Count: len(p.Changes), Differences: differences(p, maxDifferences),
 	}
-	out := &api.Comparison{Version: c.config.Version, Compared: time.Now(), Differences: []api.Difference{}}
-	for _, d := range differences(p, len(p.Changes)) {
-		if quarantined[d.Service] {
-			continue
-		}
-		if out.Count++; len(out.Differences) < maxDifferences {
-			out.Differences = append(out.Differences, d)
-		}
-	}
-	return out
 }
 
 // differences returns the first changes of a plan with the Services that they belong to.

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // compares returns a client of a server that compares the kernel of a node, in a state.
@@ -60,6 +61,34 @@ func TestCompare(t *testing.T) {
 	}
 	if len(after.Elements) < 5 || !strings.Contains(strings.Join(after.Elements, "\n"), "map ip nftproxy services 10.96.0.10 . tcp . 80 : ") {
 		t.Errorf("elements of the Service: %q", after.Elements)
+	}
+}
+
+// TestCompareQuarantined: 13.29, 18.5. What the kernel serves of a Service whose rules it refuses does not differ, with
+// all that it needs, and neither does what diff compares; damage of another Service does.
+func TestCompareQuarantined(t *testing.T) {
+	n := newNode(t, 3)
+	n.sync(t, n.snapshot(), model.Config{})
+	changed := n.snapshot()
+	web := changed.Services[0]
+	web.Ports[0].NodePort, web.AffinityTimeout = 30081, 0
+	n.routing = model.Resolve(changed, model.Config{NodeName: "node", ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}})
+	rest := func() agent.State { return agent.State{LastSync: time.Unix(2000, 0)} }
+	if c, err := n.compares(t, rest).Compare(t.Context(), ""); err != nil || c.Count == 0 {
+		t.Fatalf("the Service is not in quarantine: %+v, %v", c, err)
+	}
+	n.routing.Notices = append(n.routing.Notices, model.Notice{Object: web.Object(), Reason: model.Quarantined})
+	if c, err := n.compares(t, rest).Compare(t.Context(), ""); err != nil || c.Count != 0 {
+		t.Errorf("in quarantine: %+v, %v", c, err)
+	}
+	if p, services, err := report.Compare(n.kernel, slog.New(slog.DiscardHandler), n.routing, report.Staying{web.Name: true}, changed); err != nil || !p.Empty() || len(services) > 0 {
+		t.Errorf("diff: %v, %v, %v", p, services, err)
+	}
+	if out, err := n.Node.Output("nft", "delete element ip nftproxy services { 10.96.0.12 . tcp . 80 }"); err != nil {
+		t.Fatal(err, out)
+	}
+	if c, err := n.compares(t, rest).Compare(t.Context(), ""); err != nil || c.Count != 1 || c.Differences[0].Service != "default/empty" {
+		t.Errorf("another Service is damaged: %+v, %v", c, err)
 	}
 }
 
