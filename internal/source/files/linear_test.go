@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +28,8 @@ const (
 )
 
 // The cost may grow by twice the ratio: caches are smaller than the larger text. A cost below the floor
-// says nothing. A busy machine makes figures larger, and never smaller.
+// says nothing. A busy machine makes figures larger, and never smaller. Garbage is collected between
+// the readings alone: the smaller ones make too little of it for a collection.
 const (
 	walkedGrowth = 2 * walkedMany / walkedFew
 	walkedFloor  = 40 * time.Millisecond
@@ -171,6 +174,7 @@ func repeat(before string, n int, format, after string) string {
 func checkLinear(t *testing.T, text func(n int) string) {
 	t.Helper()
 	few, many := writeFile(t, text(walkedFew)), writeFile(t, text(walkedMany))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	least, most := time.Duration(1<<62), time.Duration(1<<62)
 	for range walkedRuns {
 		if most = min(most, readingTime(many)); most <= walkedFloor {
@@ -192,6 +196,7 @@ func writeFile(t *testing.T, text string) string {
 
 // readingTime returns the time of the processor that a file takes, valid or not.
 func readingTime(path string) time.Duration {
+	runtime.GC()
 	before := processTime()
 	_, _ = (&Reader{Paths: []string{path}}).Load()
 	return processTime() - before
