@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/json"
 
@@ -110,16 +111,11 @@ func structOf(t reflect.Type) reflect.Type {
 }
 
 // fieldNames returns the names of the fields of a struct.
-func fieldNames(t reflect.Type) (out []string) {
+func fieldNames(t reflect.Type) []string {
 	if t = structOf(t); t == nil {
 		return nil
 	}
-	for _, f := range reflect.VisibleFields(t) {
-		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" && tag != "-" {
-			out = append(out, tag)
-		}
-	}
-	return out
+	return slices.Sorted(maps.Keys(fieldsOf(t)))
 }
 
 func (e *explainer) fits(v any) bool {
@@ -178,13 +174,29 @@ func field(t reflect.Type, path, name string) (string, reflect.Type) {
 		path += "."
 	}
 	if t != nil && t.Kind() == reflect.Struct {
-		for _, f := range reflect.VisibleFields(t) {
-			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
-				return path + name, f.Type
-			}
-		}
+		return path + name, fieldsOf(t)[name]
 	}
 	return path + name, nil
+}
+
+// knownFields has the result of fieldsOf by type: there are few types, and finding the fields of one
+// takes longer than all else about a small object.
+var knownFields sync.Map
+
+// fieldsOf returns the types of the fields of a struct, by their names in JSON.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if known, ok := knownFields.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	out := make(map[string]reflect.Type)
+	for _, f := range reflect.VisibleFields(t) {
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if _, twice := out[tag]; !twice && tag != "" && tag != "-" {
+			out[tag] = f.Type
+		}
+	}
+	knownFields.Store(t, out)
+	return out
 }
 
 // forms describe the types that parse their own text, by name.
