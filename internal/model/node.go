@@ -96,6 +96,7 @@ func (s *Snapshot) Since(before map[ServiceName]ServiceState) (u *Update, now ma
 		if is, ok := now[name]; !ok {
 			u.Services[name] = ServiceState{}
 		} else if reflect.DeepEqual(was, is) {
+			now[name] = was // and the memory of the new one is free
 			delete(u.Services, name)
 		}
 	}

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -25,32 +23,23 @@ type collector struct {
 	warnings manifest.Errors
 	contents []content
 	skipped  map[string]int // objects of other kinds, by kind
-	seen     identities
+	seen     map[model.Object]*object
 	snapshot model.Snapshot
 	legacy   []*model.EndpointSlice // from Endpoints objects
-	found    []int                  // objects of each of the kinds
+	found    map[string]int         // objects of each kind
 }
 
-// group is the content of the files for which an argument stands.
+// group is the content of the files for which a path stands.
 type group struct {
-	argument
+	name  string
 	files []content
 }
 
 // collect returns the objects of all groups, with the problems that are known before.
 func collect(problems, warnings manifest.Errors, groups []group) *collector {
-	c := collectOnce(problems, warnings, groups, identities{})
-	if c.seen.doubt { // nearly always, two objects have one name
-		c = collectOnce(problems, warnings, groups, identities{exact: make(map[model.Object]located)})
-	}
-	c.seen = identities{}
-	return c
-}
-
-func collectOnce(problems, warnings manifest.Errors, groups []group, seen identities) *collector {
 	c := &collector{
-		problems: slices.Clip(problems), warnings: slices.Clip(warnings), seen: seen,
-		skipped: make(map[string]int), found: make([]int, len(kinds)),
+		problems: slices.Clip(problems), warnings: slices.Clip(warnings),
+		seen: make(map[model.Object]*object), skipped: make(map[string]int), found: make(map[string]int),
 	}
 	for _, g := range groups {
 		c.add(g)
@@ -58,55 +47,17 @@ func collectOnce(problems, warnings manifest.Errors, groups []group, seen identi
 	return c
 }
 
-// located is an object and the place of its part.
-type located struct {
-	*object
-	at manifest.Place
-}
-
-// place returns where the object is.
-func (l located) place() manifest.Place {
-	l.at.Line += int(l.line)
-	return l.at
-}
-
-// identities are the objects that a collector has seen.
-type identities struct {
-	seed   maphash.Seed
-	hashes map[uint64]struct{} // of their references
-	doubt  bool                // two hashes were the same
-	// exact has the references themselves; nil: hashes suffice, which take a fraction of
-	// the memory.
-	exact map[model.Object]located
-}
-
-// again notes a reference, and reports whether its hash is known.
-func (s *identities) again(id model.Object) bool {
-	if s.hashes == nil {
-		s.seed, s.hashes = maphash.MakeSeed(), make(map[uint64]struct{})
-	}
-	hash := uint64(0)
-	for _, text := range [...]string{id.Kind, id.Namespace, id.Name} {
-		hash = bits.RotateLeft64(hash, 21) ^ maphash.String(s.seed, text)
-	}
-	_, known := s.hashes[hash]
-	s.hashes[hash] = struct{}{}
-	return known
-}
-
 // add adds the objects of one path.
 func (c *collector) add(g group) {
 	usable, total, before := len(g.files) == 0, 0, len(c.problems)
 	for i := range g.files {
 		f := &g.files[i]
-		of := 0
-		f.each(func(o *object, at manifest.Place) {
-			of++
+		for _, o := range f.objects {
 			usable = usable || o.details().other == ""
-			c.object(located{o, at})
-		})
-		total += of
-		if err := cmp.Or(f.err, f.emptiness(of)); err != nil {
+			c.object(o)
+		}
+		total += len(f.objects)
+		if err := cmp.Or(f.err, f.emptiness()); err != nil {
 			c.problems = append(c.problems, problem(f.name, err))
 		}
 	}
@@ -121,9 +72,11 @@ func (c *collector) add(g group) {
 }
 
 // each calls f with each object.
-func (c *collector) each(f func(located)) {
+func (c *collector) each(f func(*object)) {
 	for i := range c.contents {
-		c.contents[i].each(func(o *object, at manifest.Place) { f(located{o, at}) })
+		for _, o := range c.contents[i].objects {
+			f(o)
+		}
 	}
 }
 
@@ -131,44 +84,46 @@ func (c *collector) each(f func(located)) {
 // nothing else.
 func misspeltKinds(files []content) (out manifest.Errors) {
 	for i := range files {
-		files[i].each(func(o *object, at manifest.Place) { out = append(out, o.details().warnings.movedTo(at).all...) })
+		for _, o := range files[i].objects {
+			out = append(out, o.details().warnings...)
+		}
 	}
 	return out
 }
 
 // emptiness returns an error if a file has no objects.
-func (c *content) emptiness(objects int) error {
+func (c *content) emptiness() error {
 	what := "it has comments or empty documents only"
 	switch {
-	case objects > 0:
+	case len(c.objects) > 0:
 		return nil
-	case c.blank:
+	case c.empty:
 		what = "the file is empty"
-	case len(c.docs.all) > 0:
+	case c.documents > 0:
 		what = "its list has no items"
 	}
 	return fmt.Errorf("no objects: %s: %s", what, howToFill)
 }
 
-func (c *collector) object(o located) {
+func (c *collector) object(o *object) {
 	d := o.details()
-	c.problems = append(c.problems, o.ownProblems()...)
+	c.problems = append(c.problems, d.problems...)
 	switch {
-	case d.other != "" && len(d.warnings.all) == 0: // else the kind is misspelt
+	case d.other != "" && len(d.warnings) == 0: // else the kind is misspelt
 		c.skipped[d.other]++
 		return
 	case d.other != "":
 		return
 	}
-	if o.kind >= 0 {
-		c.found[o.kind]++
+	if o.kind != nil {
+		c.found[o.kind.name]++
 	}
-	if o.id().Name == "" || !c.unique(o) {
+	if o.id.Name == "" || !c.unique(o) {
 		return
 	}
 	s := &c.snapshot
 	if o.is("Endpoints") {
-		c.legacy = append(c.legacy, o.slices()...)
+		c.legacy = append(c.legacy, o.slices...)
 		return
 	}
 	if o.service != nil {
@@ -177,102 +132,86 @@ func (c *collector) object(o located) {
 	if d.node != nil {
 		s.Nodes = append(s.Nodes, d.node)
 	}
-	s.Slices = append(s.Slices, o.slices()...)
+	s.Slices = append(s.Slices, o.slices...)
 	s.ServiceCIDRs = append(s.ServiceCIDRs, d.cidrs...)
 }
 
-// eachName calls f with the references that no other object may have, until it returns false.
-func (o *object) eachName(f func(model.Object) bool) {
-	if !f(o.id()) || !o.is(balance.Kind) || o.service == nil || !f(o.service.Name.Object()) {
-		return
+// names returns the references that no other object may have.
+func (o *object) names() []model.Object {
+	out := []model.Object{o.id}
+	if !o.is(balance.Kind) || o.service == nil {
+		return out
 	}
-	for _, s := range o.slices() {
-		if !f(model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}) {
-			return
-		}
+	out = append(out, o.service.Name.Object())
+	for _, s := range o.slices {
+		out = append(out, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
 	}
+	return out
 }
 
 // unique reports whether an object is the first of its name, or adds the problem.
-func (c *collector) unique(o located) bool {
-	if c.seen.exact == nil {
-		o.eachName(func(id model.Object) bool {
-			c.seen.doubt = c.seen.again(id) || c.seen.doubt
-			return true
-		})
-		return true
-	}
-	problem := ""
-	o.eachName(func(id model.Object) bool {
-		if first, taken := c.seen.exact[id]; taken {
-			problem = twice(o, first, id)
+func (c *collector) unique(o *object) bool {
+	names := o.names()
+	for _, id := range names {
+		if first, taken := c.seen[id]; taken {
+			c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: errors.New(twice(o, first, id))})
+			return false
 		}
-		return problem == ""
-	})
-	if problem != "" {
-		c.problems = append(c.problems, &manifest.Error{Place: o.place(), Object: o.id().String(), Err: errors.New(problem)})
-		return false
 	}
-	o.eachName(func(id model.Object) bool {
-		c.seen.exact[id] = o
-		return true
-	})
+	for _, id := range names {
+		c.seen[id] = o
+	}
 	return true
 }
 
 // twice returns the problem with an object that has a reference of an earlier one.
-func twice(o, first located, id model.Object) string {
+func twice(o, first *object, id model.Object) string {
 	switch {
-	case first.id() == o.id():
-		return "is defined twice, first in " + first.place().String() + ": remove one of them"
-	case id != o.id() && id.Kind == "EndpointSlice":
-		return fmt.Sprintf("stands for %s, which is in %s, too: rename one of them", id, first.place())
+	case first.id == o.id:
+		return "is defined twice, first in " + first.Place.String() + ": remove one of them"
+	case id != o.id && id.Kind == "EndpointSlice":
+		return fmt.Sprintf("stands for %s, which is in %s, too: rename one of them", id, first.Place)
 	case id.Kind == "EndpointSlice":
-		return fmt.Sprintf("has the name of one for which %s in %s stands: rename one of them", first.id(), first.place())
+		return fmt.Sprintf("has the name of one for which %s in %s stands: rename one of them", first.id, first.Place)
 	}
-	return fmt.Sprintf("has the name of %s in %s: rename one of them", first.id(), first.place())
+	return fmt.Sprintf("has the name of %s in %s: rename one of them", first.id, first.Place)
 }
 
 // finish returns the input, or all problems.
-func (c *collector) finish() (*loaded, error) {
+func (c *collector) finish() (*Input, error) {
 	if len(c.problems) > 0 {
 		return nil, c.problems
 	}
+	c.seen = nil // which is large
 	c.mergeLegacy()
-	reviewed, orphans, alone := c.review()
-	in := &Input{Snapshot: &c.snapshot, Warnings: c.warnings, Objects: make(map[string]int), contents: c.contents}
-	x := &index{reviewed: reviewed, skipped: c.skippedKinds(), whole: alone > 0 || len(c.legacy) > 0}
-	for i := range c.contents {
-		x.files = append(x.files, c.contents[i].name)
-	}
-	for i, n := range c.found {
-		if n > 0 {
-			in.Objects[kinds[i].name] = n
-		}
-	}
-	c.each(func(o located) {
-		if o.rare != nil {
-			in.Warnings = append(in.Warnings, o.rare.warnings.movedTo(o.at).all...)
-			in.Manifests = append(in.Manifests, o.rare.manifests...)
-		}
-		if len(reviewed) > 0 {
-			in.Warnings = append(in.Warnings, reviewed[o.object].all...)
-		}
+	reviewed, whole := c.review()
+	in := &Input{Snapshot: &c.snapshot, Warnings: c.warnings, Objects: c.found, contents: c.contents}
+	in.each(func(o *object) {
+		d := o.details()
+		in.Warnings = append(append(in.Warnings, d.warnings...), reviewed[o]...)
+		in.Manifests = append(in.Manifests, d.manifests...)
 	})
-	in.Warnings = slices.Concat(in.Warnings, orphans, x.skipped)
-	return &loaded{Input: in, index: x}, nil
+	in.Warnings = slices.Concat(in.Warnings, whole, c.skippedKinds())
+	return in, nil
+}
+
+// each calls f with each object.
+func (in *Input) each(f func(*object)) {
+	for i := range in.contents {
+		for _, o := range in.contents[i].objects {
+			f(o)
+		}
+	}
 }
 
 // Places returns where the Services are defined.
 func (in *Input) Places() map[model.Object]manifest.Place {
 	places := make(map[model.Object]manifest.Place, len(in.Snapshot.Services))
-	for i := range in.contents {
-		in.contents[i].each(func(o *object, at manifest.Place) {
-			if o.service != nil {
-				places[o.id()] = located{o, at}.place()
-			}
-		})
-	}
+	in.each(func(o *object) {
+		if o.service != nil {
+			places[o.id] = o.Place
+		}
+	})
 	return places
 }
 

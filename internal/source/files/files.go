@@ -64,10 +64,10 @@ type Reader struct {
 
 	// follows reports that Load will be called again.
 	follows bool
-	known   documents
+	// inUse is what an Isolation remembers of the loads before, by the name of the file.
+	inUse map[string]*inUse
 	// defaulted are the directories that had defaults when the files were linked last.
 	defaulted map[string]bool
-	blocks    int // size of blocks for tests; zero: the default
 }
 
 // Input is the content of the files.
@@ -95,30 +95,10 @@ func problem(file string, err error) *manifest.Error {
 	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
 }
 
-// argument is one of the paths of a Reader with the files that it stands for.
-type argument struct {
-	name  string
-	files []file
-}
-
 type file struct {
 	name string
 	data []byte
 	err  error // why it cannot be read
-	// path, if not empty, is read when the file is parsed, and forgotten then. It has about
-	// size bytes.
-	path string
-	size int64
-}
-
-// opened returns the file with its content.
-func (f file) opened() file {
-	if f.path != "" && f.err == nil {
-		if f.data, f.err = manifest.ReadFile(f.path); f.err != nil {
-			f.err = explainPath(f.err)
-		}
-	}
-	return f
 }
 
 // Load reads all files. The error is of type [manifest.Errors] and lists all problems; the
@@ -129,64 +109,36 @@ func (f file) opened() file {
 // Endpoints objects are used only for Services without EndpointSlices, because
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Reader) Load() (*Input, error) {
-	in, err := f.load(nil)
-	if err != nil {
-		return nil, err
-	}
-	return in.Input, nil
-}
-
-// loaded is an input with what a follower needs.
-type loaded struct {
-	*Input
-	index *index // of the input, without states
-	// update has the changes if only parts of the files were read: the input has nothing but
-	// warnings then, and the index is the one that was known.
-	update *model.Update
-}
-
-// load is [Reader.Load] for a follower, which may have an index of the input before.
-func (f *Reader) load(known *index) (_ *loaded, err error) {
-	args, problems, warnings := f.read()
 	if f.Isolation != nil {
-		f.follows = true
 		f.recall()
 	}
-	if f.follows {
-		f.known.begin()
-		defer func() { f.known.end(err != nil) }()
-	}
-	if f.Isolation != nil && len(problems) == 0 {
-		return f.isolate(args, warnings, known)
-	}
-	var groups []group
-	var contents []content
-	for _, a := range args {
-		g := group{a, f.parseAll(a.files)}
-		groups, contents = append(groups, g), append(contents, g.files...)
-	}
-	links := f.link(contents)
-	warnings = append(warnings, links.warnings...)
-	if known != nil && len(problems)+len(links.problems)+len(links.broken) == 0 {
-		if u, more, ok := known.again(contents); ok {
-			return &loaded{&Input{Warnings: append(warnings, more...)}, known, u}, nil
+	groups, problems, warnings := f.read()
+	if f.Isolation != nil {
+		f.follows = true
+		if len(problems) == 0 {
+			return f.isolate(groups, warnings)
 		}
 	}
-	for i, n := 0, 0; i < len(groups); i++ {
-		groups[i].files = contents[n : n+len(groups[i].files)]
-		n += len(groups[i].files)
+	var contents []content
+	for _, g := range groups {
+		contents = append(contents, g.files...)
 	}
-	return collect(append(problems, links.problems...), warnings, groups).finish()
+	contents, links := f.link(contents)
+	for i := range groups {
+		n := len(groups[i].files)
+		groups[i].files, contents = contents[:n], contents[n:]
+	}
+	return collect(append(problems, links.problems...), append(warnings, links.warnings...), groups).finish()
 }
 
 // read reads the files of all paths.
-func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
+func (f *Reader) read() (groups []group, problems, warnings manifest.Errors) {
 	if len(f.Paths) == 0 {
 		return nil, manifest.Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
 	seen := make(map[inode]bool)
 	for i, path := range f.Paths {
-		arg := argument{name: displayName(path)}
+		name := displayName(path)
 		names, inDir, err := expand(path, &warnings)
 		if slices.Contains(f.Paths[:i], path) {
 			names, err = nil, errors.New("is given twice: give each file once")
@@ -195,28 +147,22 @@ func (f *Reader) read() (args []argument, problems, warnings manifest.Errors) {
 		case (f.Isolation != nil || f.InForce != nil) && errors.Is(err, errNoManifest):
 			warnings = append(warnings, &manifest.Error{Place: manifest.Place{File: path}, Err: errNothing, Note: true})
 		case err != nil:
-			problems = append(problems, problem(arg.name, err))
+			problems = append(problems, problem(name, err))
 		}
-		for _, name := range names {
-			in := f.file(name, inDir, seen)
-			if r := f.inForce(in); r != nil {
-				var used bool
-				var warning *manifest.Error
-				in, used, warning = substitute(r, in)
-				if warnings = append(warnings, warning); !used {
-					f.LeftOut = true
-					continue
+		files := f.parseAll(func(yield func(file) bool) {
+			for _, name := range names {
+				in, used := f.substituted(f.file(name, inDir, seen), &warnings)
+				if used && !yield(in) {
+					return
 				}
 			}
-			arg.files = append(arg.files, in)
-		}
+		})
 		if inDir {
-			more, found := f.goneInForce(path, names)
-			arg.files, warnings = append(arg.files, more...), append(warnings, found...)
+			files = append(files, f.goneInForce(path, names, &warnings)...)
 		}
-		args = append(args, arg)
+		groups = append(groups, group{name, files})
 	}
-	return args, problems, warnings
+	return groups, problems, warnings
 }
 
 func displayName(path string) string {
@@ -276,8 +222,7 @@ func isManifest(path string) bool {
 
 func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// file returns a file that is not known yet under another name. Its content is read now only
-// if it is compared: all files together may be large.
+// file reads a file that is not known yet under another name.
 func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	in := file{name: displayName(name)}
 	if name == standardInput {
@@ -285,35 +230,29 @@ func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	} else if data, ok := f.Instead[name]; ok {
 		in.data = data
 	} else {
-		f.find(&in, name, inDir, seen)
-	}
-	if f.InForce != nil {
-		in = in.opened()
-		in.path = ""
+		in.data, in.err = f.text(name, inDir, seen)
 	}
 	if in.err != nil {
-		in.err = explainPath(in.err)
+		in.data, in.err = nil, explainPath(in.err)
 	}
 	return in
 }
 
-// find sets the path of a file that is read later, or the content of a pipe. A command may get its
-// input from one, as in -f <(program); files of a directory, and files that are read again, must be
-// regular ones.
-func (f *Reader) find(in *file, name string, inDir bool, seen map[inode]bool) {
+// text reads a file, or a pipe. A command may get its input from one, as in -f <(program); files of a
+// directory, and files that are read again, must be regular ones.
+func (f *Reader) text(name string, inDir bool, seen map[inode]bool) ([]byte, error) {
 	info, err := mayRead(name, seen)
 	switch {
 	case err != nil:
-		in.err = err
+		return nil, err
 	case info.Mode().IsRegular():
-		in.path, in.size = name, info.Size()
+		return manifest.ReadFile(name)
 	case inDir:
-		in.err = fmt.Errorf("%w: move it out of the directory", atomicfile.ErrNotRegular)
+		return nil, fmt.Errorf("%w: move it out of the directory", atomicfile.ErrNotRegular)
 	case f.follows:
-		in.err = fmt.Errorf("%w, and cannot be followed: name a file or a directory", atomicfile.ErrNotRegular)
-	default:
-		in.data, in.err = readPipe(name)
+		return nil, fmt.Errorf("%w, and cannot be followed: name a file or a directory", atomicfile.ErrNotRegular)
 	}
+	return readPipe(name)
 }
 
 // readPipe reads what is not a regular file to its end.

@@ -22,10 +22,9 @@ type followed struct {
 	watch    func(ctx context.Context, changed func()) error
 	nodeName string
 	node     atomic.Pointer[model.Node]
-	index    *index        // of the input loaded last; nil: none was
-	nodes    *model.Update // its Nodes and ServiceCIDRs
-	warned   []string      // by it
-	unused   string        // problems of files that were logged last
+	states   map[model.ServiceName]model.ServiceState // of the input loaded last; nil: none was
+	warned   []string                                 // by it
+	unused   string                                   // problems of files that were logged last
 	// missing are the files that were left out when the source was read first, and since.
 	missing []string
 	state   stateKeeper
@@ -75,61 +74,40 @@ func (f *followed) AwaitNode(context.Context) error { return nil }
 func (f *followed) Await(context.Context) error { return nil }
 
 func (f *followed) Load() (*model.Update, error) {
-	input, err := f.files.load(f.index)
+	input, err := f.files.Load()
 	if err != nil {
 		f.state.set(err, nil, time.Now())
 		f.retry(err)
 		return nil, err
 	}
-	if input.update == nil {
-		input.leaveOutPrograms()
-	}
+	input.leaveOutPrograms()
 	var unused error // not of an empty list
 	if len(input.Unused) > 0 {
 		unused = input.Unused
 	}
 	f.logUnused(input.Unused)
-	f.state.set(unused, input.Input, time.Now())
+	f.state.set(unused, input, time.Now())
 	f.retry(unused)
 	f.logNew(input.Warnings.Lines())
-	if f.index == nil {
+	if f.states == nil {
 		f.missing = input.LeftOut
 	}
 	f.missing = slices.DeleteFunc(slices.Clone(f.missing), func(file string) bool { return !slices.Contains(input.LeftOut, file) })
-	u := input.update
-	if u == nil {
-		u = f.loaded(input)
-	}
-	u.Nodes, u.ServiceCIDRs, u.Partial = f.nodes.Nodes, f.nodes.ServiceCIDRs, len(f.missing) > 0
-	return u, nil
-}
-
-// loaded returns the changes of an input of which all objects were checked.
-func (f *followed) loaded(input *loaded) *model.Update {
 	n, _ := input.Snapshot.Node(f.nodeName)
 	f.node.Store(n)
-	var states map[model.ServiceName]model.ServiceState
-	if f.index != nil {
-		states = f.index.states
-	}
-	var u *model.Update
-	f.index = input.index
-	u, f.index.states = input.Snapshot.Since(states)
-	f.nodes = &model.Update{Nodes: u.Nodes, ServiceCIDRs: u.ServiceCIDRs}
-	return u
+	u, now := input.Snapshot.Since(f.states)
+	f.states, u.Partial = now, len(f.missing) > 0
+	return u, nil
 }
 
 // Lookup implements [source.Source].
 func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	if f.index == nil {
-		return nil
-	}
 	if names == nil {
-		return f.index.states
+		return f.states
 	}
 	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	for _, name := range names {
-		if s, ok := f.index.states[name]; ok {
+		if s, ok := f.states[name]; ok {
 			out[name] = s
 		}
 	}

@@ -74,8 +74,8 @@ func FuzzEdit(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "services.yaml")
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		path := fmt.Sprint(path, os.Getpid()) // of this worker
-		plain := &Reader{Paths: []string{path}, follows: true, blocks: 1}
-		isolated := &Reader{Paths: []string{path}, Isolation: NewIsolation(nil), blocks: 1}
+		plain := &Reader{Paths: []string{path}, follows: true}
+		isolated := &Reader{Paths: []string{path}, Isolation: NewIsolation(nil)}
 		valid := new(model.Snapshot)
 		for _, text := range [][]byte{before, after} {
 			check(t, os.WriteFile(path, text, 0o600))

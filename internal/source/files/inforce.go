@@ -24,10 +24,10 @@ type replaced struct {
 	inForce   []api.InForce
 }
 
-// replacedFile is a file, and the text that is used in its place, packed; nil: none.
+// replacedFile is a file, and the text that is used in its place; nil: none.
 type replacedFile struct {
 	name, sum, problem string
-	texts              [][]byte
+	text               []byte
 }
 
 // noteReplaced notes which files are not used as they are.
@@ -39,7 +39,7 @@ func (f *Reader) noteReplaced(used []*isolated) {
 		}
 		of := replacedFile{name: u.name, sum: u.sum, problem: u.problem}
 		if u.advice == lastValid {
-			of.texts = f.known.read[u.name].layout.texts()
+			of.text = u.data
 		}
 		r.files = append(r.files, of)
 	}
@@ -60,8 +60,8 @@ func (i *Isolation) InForce() []api.InForce {
 			if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
 				in.Path = abs
 			}
-			if u.texts != nil {
-				in.Objects = objectsOf(r.proxyName, file{name: u.name, data: unpacked(u.texts)})
+			if u.text != nil {
+				in.Objects = objectsOf(r.proxyName, file{name: u.name, data: u.text})
 			}
 			r.inForce = append(r.inForce, in)
 		}
@@ -81,12 +81,11 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 		Kind       string            `json:"kind"`
 		Items      []json.RawMessage `json:"items"`
 	}{"v1", "List", []json.RawMessage{}}
-	c := (&Reader{ProxyName: proxyName, keepGiven: true}).parse(in)
-	c.each(func(o *object, _ manifest.Place) {
+	for _, o := range (&Reader{ProxyName: proxyName, keepGiven: true}).parse(in).objects {
 		if given := o.details().given; given != nil {
 			list.Items = append(list.Items, given)
 		}
-	})
+	}
 	text, _ := json.Marshal(list) // of JSON
 	return text
 }
@@ -110,9 +109,21 @@ func (f *Reader) inForce(in file) *api.InForce {
 	return same
 }
 
+// substituted returns what is used in place of a file, with a warning, or the file itself; false:
+// nothing is.
+func (f *Reader) substituted(in file, warnings *manifest.Errors) (out file, used bool) {
+	r := f.inForce(in)
+	if r == nil {
+		return in, true
+	}
+	out, used, warning := substitute(r, in)
+	*warnings, f.LeftOut = append(*warnings, warning), f.LeftOut || !used
+	return out, used
+}
+
 // goneInForce returns the files that another process serves although they are gone from a directory
 // with these files.
-func (f *Reader) goneInForce(dir string, names []string) (out []file, warnings manifest.Errors) {
+func (f *Reader) goneInForce(dir string, names []string, warnings *manifest.Errors) (out []content) {
 	abs, err := filepath.Abs(dir)
 	for i := range f.InForce {
 		r := &f.InForce[i]
@@ -121,9 +132,9 @@ func (f *Reader) goneInForce(dir string, names []string) (out []file, warnings m
 			continue
 		}
 		in, _, warning := substitute(r, file{name: name})
-		out, warnings = append(out, in), append(warnings, warning)
+		out, *warnings = append(out, f.parse(in)), append(*warnings, warning)
 	}
-	return out, warnings
+	return out
 }
 
 // substitute returns what is used in place of a file, and the warning about that; false:

@@ -19,7 +19,6 @@ type Isolation struct {
 	read bool  // kept was
 	// unkept is why the last valid content may be lost with the process.
 	unkept error
-	texts  packer
 	// replaced are the files that the last input does not use as they are.
 	replaced atomic.Pointer[replaced]
 }
@@ -28,12 +27,11 @@ type Isolation struct {
 // kept may be nil.
 func NewIsolation(kept *Kept) *Isolation { return &Isolation{kept: kept} }
 
-// packer returns what keeps texts; nil: nothing needs them.
-func (i *Isolation) packer() *packer {
-	if i == nil {
-		return nil
-	}
-	return &i.texts
+// inUse is the valid content of a file that the last load has used, or loads before it.
+type inUse struct {
+	sum   string // of the text
+	text  []byte // nil: it is saved
+	saved bool   // for the next process
 }
 
 // recall makes the files known that an earlier process has kept, as if a load had used them.
@@ -43,15 +41,34 @@ func (f *Reader) recall() {
 		return
 	}
 	i.read = true
-	f.known.begin()
-	i.unkept = i.kept.read(func(name string, text []byte) {
-		if c := f.parseWhole(file{name: name, data: text}, new(known)); c.broken { // for this version
-			f.known.reject(name)
-		} else {
-			f.known.read[name].saved = true
+	f.inUse = make(map[string]*inUse)
+	i.unkept = i.kept.all(func(name string, text []byte, packed bool) {
+		known := &inUse{sum: sumOf(text), saved: !packed}
+		if f.inUse[name] = known; packed { // it is saved again
+			known.text = text
 		}
 	})
-	f.known.end(false)
+}
+
+// lastOf returns the content of a file that was in use before; without objects: none, or one that is
+// invalid for this version.
+func (f *Reader) lastOf(name string) content {
+	known := f.inUse[name]
+	if known == nil {
+		return content{file: file{name: name}}
+	}
+	text := known.text
+	if text == nil {
+		text = f.Isolation.kept.read(name)
+	}
+	if sumOf(text) != known.sum {
+		return content{file: file{name: name}}
+	}
+	if c := f.parse(file{name: name, data: text}); !c.broken {
+		c.data = text
+		return c
+	}
+	return content{file: file{name: name}}
 }
 
 // isolated is a file and the content that is served for it.
@@ -59,28 +76,32 @@ type isolated struct {
 	content
 	changed bool   // it is not as it was in use before
 	current bool   // content is the present one of the file
-	sum     string // SHA-256 of the text that is not used; empty: the file cannot be read
+	sum     string // SHA-256 of the present text; empty: the file cannot be read
 	problem string // the first one with it, unless content is current
 	advice  string // the remedy that was taken
 }
 
 // isolate loads files. Each may have mistakes.
-func (f *Reader) isolate(args []argument, warnings manifest.Errors, known *index) (*loaded, error) {
+func (f *Reader) isolate(groups []group, warnings manifest.Errors) (*Input, error) {
 	var used []*isolated
-	for _, a := range args {
-		for _, c := range f.parseAll(a.files) {
-			used = append(used, &isolated{content: c, changed: f.known.changed(c.name), current: true})
+	for _, g := range groups {
+		for _, c := range g.files {
+			u := &isolated{content: c, sum: c.sum, changed: true, current: true}
+			if known := f.inUse[c.name]; known != nil {
+				u.changed = known.sum != u.sum
+			}
+			used = append(used, u)
 		}
 	}
 	unused := f.replace(used, brokenBy(used))
-	in, problems := f.together(used, warnings, known, len(unused) > 0)
+	in, problems := f.together(used, warnings)
 	if len(problems) > 0 {
 		more, found, err := f.settle(used)
 		if err != nil {
 			return nil, err
 		}
 		used, unused = more, append(unused, found...)
-		if in, problems = f.together(used, warnings, nil, true); len(problems) > 0 {
+		if in, problems = f.together(used, warnings); len(problems) > 0 {
 			return nil, problems
 		}
 	}
@@ -102,23 +123,13 @@ func brokenBy(used []*isolated) (problems manifest.Errors) {
 }
 
 func (u *isolated) group() group {
-	return group{argument{u.name, []file{u.file}}, []content{u.content}}
+	return group{u.name, []content{u.content}}
 }
 
 // together returns the input of all files, or its problems.
-func (f *Reader) together(used []*isolated, warnings manifest.Errors, known *index, replaced bool) (*loaded, manifest.Errors) {
+func (f *Reader) together(used []*isolated, warnings manifest.Errors) (*Input, manifest.Errors) {
 	groups, links := f.linkIsolated(used)
-	warnings = slices.Concat(warnings, links.warnings)
-	if known != nil && len(links.problems)+len(links.broken) == 0 && !(replaced && links.found) { // which has changed objects for others
-		var contents []content
-		for _, g := range groups {
-			contents = append(contents, g.files...)
-		}
-		if u, more, ok := known.again(contents); ok {
-			return &loaded{&Input{Warnings: append(warnings, more...)}, known, u}, nil
-		}
-	}
-	c := collect(links.problems, warnings, groups)
+	c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)
 	in, err := c.finish()
 	if err != nil {
 		return nil, c.problems
@@ -157,16 +168,14 @@ func (f *Reader) settle(all []*isolated) (used []*isolated, unused manifest.Erro
 // linkIsolated returns the content of the files that are used, one group for each.
 func (f *Reader) linkIsolated(used []*isolated) (groups []group, links *linker) {
 	var contents []content
-	var of []*isolated
 	for _, u := range used {
 		if u.advice != leftOut {
-			contents, of = append(contents, u.content), append(of, u)
+			contents = append(contents, u.content)
 		}
 	}
-	links = f.link(contents)
-	for i, c := range contents {
-		of[i].content = c // it may have been read again
-		groups = append(groups, of[i].group())
+	contents, links = f.link(contents)
+	for _, c := range contents {
+		groups = append(groups, group{c.name, []content{c}})
 	}
 	return groups, links
 }
@@ -220,26 +229,13 @@ func (f *Reader) replaceOne(u *isolated, problem string) {
 		u.advice = leftOut
 		return
 	}
-	u.current, u.problem, u.sum, u.advice = false, problem, f.sumOf(&u.content), leftOut
-	if last := f.known.reject(u.name); last != nil && u.changed {
-		u.content, u.advice = lastOf(u.name, last), lastValid
+	u.current, u.problem, u.advice = false, problem, leftOut
+	if !u.changed {
+		return
 	}
-}
-
-// lastOf returns the content of a file that was in use before.
-func lastOf(name string, k *known) content {
-	return content{file: file{name: name}, docs: k.docs, edit: new(edit), last: true}
-}
-
-// sumOf returns the SHA-256 of a file that is read now.
-func (f *Reader) sumOf(c *content) string {
-	switch {
-	case c.file.err != nil:
-		return ""
-	case c.data != nil || c.path == "":
-		return sumOf(c.data)
+	if last := f.lastOf(u.name); len(last.objects) > 0 {
+		u.content, u.advice = last, lastValid
 	}
-	return sumOf(unpacked(f.known.read[c.name].layout.texts()))
 }
 
 // replacedError is a problem and the remedy that was taken.
@@ -251,22 +247,30 @@ type replacedError struct {
 func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.advice) }
 func (e *replacedError) Unwrap() error { return e.error }
 
-// keep saves the content that is in use now, for the next process, and forgets files that no longer
-// exist.
+// keep notes the content that is in use now, saves it for the next process, and forgets files that no
+// longer exist.
 func (f *Reader) keep(used []*isolated) {
-	i := f.Isolation
-	if i.kept == nil {
-		return
-	}
+	i, before := f.Isolation, f.inUse
+	f.inUse = make(map[string]*inUse, len(used))
 	var errs []error
 	for _, u := range used {
-		if k := f.known.read[u.name]; k != nil && k.use != tried && (!k.saved || k.back != nil) {
-			err := i.kept.write(u.name, k.layout.texts(), &i.texts)
-			errs, k.saved = append(errs, err), err == nil
+		known := before[u.name]
+		if u.current && (known == nil || known.sum != u.sum) {
+			known = &inUse{sum: u.sum, text: u.data}
+		}
+		if known == nil {
+			continue
+		}
+		if f.inUse[u.name] = known; i.kept != nil && !known.saved {
+			err := i.kept.write(u.name, known.text)
+			errs = append(errs, err)
+			if known.saved = err == nil; known.saved {
+				known.text = nil
+			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.known.files)) {
-		if f.known.read[name] == nil {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if f.inUse[name] == nil && i.kept != nil {
 			errs = append(errs, i.kept.remove(name))
 		}
 	}

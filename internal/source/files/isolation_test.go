@@ -1,6 +1,9 @@
 package files
 
 import (
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -225,18 +228,40 @@ func TestKeptDamaged(t *testing.T) {
 	}
 }
 
-// TestKeptUncompressed: what version 0.1 has kept is used after an upgrade, while the file has a mistake.
-func TestKeptUncompressed(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "a.yaml")
-	write(t, path, brokenService)
-	kept := &Kept{filepath.Join(dir, "state")}
-	check(t, os.Mkdir(kept.Dir, 0o700))
-	write(t, kept.place(path), path+"\n"+service("a", "10.96.0.1"))
-	f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}
-	if in, err := f.Load(); err != nil || names(in) != "a" || !strings.Contains(in.Unused.Error(), lastValid) {
-		t.Errorf("%+v, %v", in, err)
+// TestKeptByOlder: what versions 0.1 and 0.2 have kept, the latter compressed, is used after an upgrade
+// while the file has a mistake, and is readable then.
+func TestKeptByOlder(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "a.yaml")
+		write(t, path, brokenService)
+		kept := &Kept{filepath.Join(dir, "state")}
+		check(t, os.Mkdir(kept.Dir, 0o700))
+		plain := path + "\n" + service("a", "10.96.0.1")
+		saved := plain
+		if packed { // in pieces
+			saved = gzipped(t, path+"\n") + gzipped(t, service("a", "10.96.0.1"))
+		}
+		write(t, kept.place(path), saved)
+		for range 2 {
+			f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}
+			if in, err := f.Load(); err != nil || names(in) != "a" || !strings.Contains(in.Unused.Error(), lastValid) {
+				t.Errorf("packed %t: %+v, %v", packed, in, err)
+			}
+		}
+		if text, err := os.ReadFile(kept.place(path)); err != nil || string(text) != plain {
+			t.Errorf("packed %t: %q is kept, want %q (%v)", packed, text, plain, err)
+		}
 	}
+}
+
+func gzipped(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(text))
+	check(t, errors.Join(err, w.Close()))
+	return b.String()
 }
 
 // TestKeptStays: content that a process has kept is not written again by the next one.

@@ -7,19 +7,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// Kept is a directory with the last valid content of files, compressed by gzip. The name of each
-// file in it follows from the path; its first line is the path.
+// Kept is a directory with the last valid content of files. The name of each file in it follows
+// from the path; its first line is the path, and the rest is the content.
 type Kept struct{ Dir string }
 
 func (k *Kept) place(name string) string {
@@ -27,93 +24,59 @@ func (k *Kept) place(name string) string {
 	return filepath.Join(k.Dir, hex.EncodeToString(sum[:16]))
 }
 
-// read calls f with each saved file.
-func (k *Kept) read(f func(name string, text []byte)) error {
+// all calls f with each saved file, and whether it is compressed, as version 0.2 wrote it.
+func (k *Kept) all(f func(name string, text []byte, packed bool)) error {
 	entries, err := os.ReadDir(k.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
 	for _, e := range entries {
-		packed, _, err := atomicfile.Open(filepath.Join(k.Dir, e.Name()))
+		place := filepath.Join(k.Dir, e.Name())
+		saved, _, err := atomicfile.Open(place)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		text, err := savedText(bufio.NewReader(packed))
+		text, packed, err := savedText(bufio.NewReader(saved))
 		name, text, found := bytes.Cut(text, []byte("\n"))
-		if err == nil && found && k.place(string(name)) == packed.Name() { // else cut off
-			f(string(name), text)
+		if err == nil && found && k.place(string(name)) == place { // else cut off
+			f(string(name), text, packed)
 		}
-		errs = append(errs, packed.Close())
+		errs = append(errs, saved.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// savedText returns the text of a saved file, which version 0.1 has not compressed.
-func savedText(r *bufio.Reader) ([]byte, error) {
-	if magic, err := r.Peek(2); err == nil && !bytes.Equal(magic, []byte{0x1f, 0x8b}) { // RFC 1952, 2.3.1
-		return manifest.Read(r)
-	}
-	return unpack(r)
-}
-
-// write saves a text. A packer has its pieces.
-func (k *Kept) write(name string, texts [][]byte, pack *packer) error {
-	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
-		return err
-	}
-	return atomicfile.WriteAll(k.place(name), slices.Insert(texts, 0, pack.pack([]byte(name+"\n"))), 0o600)
-}
-
-func (k *Kept) remove(name string) error { return atomicfile.Remove(k.place(name)) }
-
-// packer compresses texts: YAML takes a tenth of its size and less.
-type packer struct {
-	mu     sync.Mutex
-	writer *gzip.Writer
-	buffer bytes.Buffer
-}
-
-// pack returns a compressed text; nothing without a packer. Several together are the texts together.
-func (p *packer) pack(text []byte) []byte {
-	if p == nil {
+// read returns the saved text of a file; nil: it cannot be read.
+func (k *Kept) read(name string) []byte {
+	text, err := manifest.ReadFile(k.place(name))
+	if err != nil {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.buffer.Reset()
-	if p.writer == nil { // level 2 takes two thirds of the memory of level 1
-		p.writer, _ = gzip.NewWriterLevel(nil, 2)
-	}
-	p.writer.Reset(&p.buffer)
-	_, _ = p.writer.Write(text) // a buffer takes all
-	_ = p.writer.Close()
-	return bytes.Clone(p.buffer.Bytes())
-}
-
-func unpack(packed io.Reader) ([]byte, error) {
-	r, err := gzip.NewReader(packed)
-	if err != nil {
-		return nil, err
-	}
-	return manifest.Read(r)
-}
-
-// unpacked returns the text of a file.
-func unpacked(texts [][]byte) []byte {
-	var readers []io.Reader
-	for _, text := range texts {
-		readers = append(readers, bytes.NewReader(text))
-	}
-	text, _ := unpack(bufio.NewReader(io.MultiReader(readers...))) // of a packer
+	_, text, _ = bytes.Cut(text, []byte("\n"))
 	return text
 }
 
-// texts returns the compressed texts of the blocks.
-func (l *layout) texts() (out [][]byte) {
-	for i := range l.blocks {
-		out = append(out, l.blocks[i].text)
+// savedText returns the text of a saved file, and whether it is compressed.
+func savedText(r *bufio.Reader) (text []byte, packed bool, err error) {
+	if magic, err := r.Peek(2); err != nil || !bytes.Equal(magic, []byte{0x1f, 0x8b}) { // RFC 1952, 2.3.1
+		text, err = manifest.Read(r)
+		return text, false, err
 	}
-	return out
+	unpacked, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, true, err
+	}
+	text, err = manifest.Read(unpacked)
+	return text, true, err
 }
+
+func (k *Kept) write(name string, text []byte) error {
+	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
+		return err
+	}
+	return atomicfile.WriteAll(k.place(name), [][]byte{[]byte(name + "\n"), text}, 0o600)
+}
+
+func (k *Kept) remove(name string) error { return atomicfile.Remove(k.place(name)) }

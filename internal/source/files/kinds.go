@@ -22,14 +22,14 @@ type kind struct {
 	name     string
 	versions []string // the accepted ones; the first is the one to advise
 	cluster  bool     // of no namespace
-	read     func(*Reader, *manifest.Object, *draft) (metav1.Object, []*manifest.FieldError)
+	read     func(*Reader, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError)
 }
 
 var kinds = []kind{
 	{name: balance.Kind, versions: []string{balance.Version, ""}, read: readBalance},
 	{name: balance.PoolKind, versions: []string{balance.Version, ""}, read: readPool},
 	{name: balance.DefaultsKind, versions: []string{balance.Version, ""}, cluster: true, read: readDefaults},
-	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Reader, s *corev1.Service, o *draft) (found []*manifest.FieldError) {
+	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Reader, s *corev1.Service, o *object) (found []*manifest.FieldError) {
 		completeService(&s.Spec)
 		o.service, found = convert.Service(s, f.ProxyName)
 		if !isFromServer(s) {
@@ -41,7 +41,7 @@ var kinds = []kind{
 		}
 		return found
 	})},
-	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Reader, s *discoveryv1.EndpointSlice, o *draft) []*manifest.FieldError {
+	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Reader, s *discoveryv1.EndpointSlice, o *object) []*manifest.FieldError {
 		completeSlice(s)
 		slice, found := convert.EndpointSlice(s)
 		if slice != nil {
@@ -50,48 +50,49 @@ var kinds = []kind{
 		return found
 	})},
 	//lint:ignore SA1019 files may still hold Endpoints
-	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Reader, e *corev1.Endpoints, o *draft) (found []*manifest.FieldError) {
+	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Reader, e *corev1.Endpoints, o *object) (found []*manifest.FieldError) {
 		o.slices, found = convert.Endpoints(e)
 		return found
 	})},
-	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Reader, n *corev1.Node, o *draft) (found []*manifest.FieldError) {
-		o.node, found = convert.Node(n)
+	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Reader, n *corev1.Node, o *object) (found []*manifest.FieldError) {
+		o.edit().node, found = convert.Node(n)
 		return found
 	})},
 	// v1beta1 has the same fields.
 	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true,
-		read: decode(func(_ *Reader, s *networkingv1.ServiceCIDR, o *draft) (found []*manifest.FieldError) {
-			o.cidrs, found = convert.ServiceCIDR(s)
+		read: decode(func(_ *Reader, s *networkingv1.ServiceCIDR, o *object) (found []*manifest.FieldError) {
+			o.edit().cidrs, found = convert.ServiceCIDR(s)
 			return found
 		})},
 }
 
 // readBalance reads a [balance.Balance].
-func readBalance(f *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
+func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	u := balance.Decode(m)
 	if len(u.Pools()) > 0 || f.defaulted[directoryOf(m.File)] {
-		o.waiting = &waiting{balance: u, source: m}
+		o.edit().waiting = &waiting{u, m}
 		return u.Meta(), nil
 	}
 	b := u.Resolve(nil, nil, f.ProxyName)
-	o.service, o.slices, o.problems = b.Service, b.Slices, b.Problems
+	o.service, o.slices = b.Service, b.Slices
+	o.addProblems(b.Problems)
 	if f.Keep {
-		o.manifests = b.Objects
+		o.edit().manifests = b.Objects
 	}
 	return b.Meta, b.Findings
 }
 
 // readPool reads a [balance.Pool].
-func readPool(_ *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
+func readPool(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	p, problems, found := balance.ReadPool(m)
-	o.pool, o.problems = p, problems
+	o.rare = &details{pool: p, problems: problems}
 	return &metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, found
 }
 
 // readDefaults reads [balance.Defaults], which have no name.
-func readDefaults(_ *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
+func readDefaults(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	d, problems, found := balance.ReadDefaults(m)
-	o.defaults, o.problems = d, problems
+	o.rare = &details{defaults: d, problems: problems}
 	return &metav1.ObjectMeta{}, found
 }
 
@@ -99,10 +100,10 @@ func readDefaults(_ *Reader, m *manifest.Object, o *draft) (metav1.Object, []*ma
 func decode[T any, P interface {
 	*T
 	metav1.Object
-}](convert func(*Reader, P, *draft) []*manifest.FieldError) func(*Reader, *manifest.Object, *draft) (metav1.Object, []*manifest.FieldError) {
-	return func(f *Reader, m *manifest.Object, o *draft) (metav1.Object, []*manifest.FieldError) {
+}](convert func(*Reader, P, *object) []*manifest.FieldError) func(*Reader, *manifest.Object, *object) (metav1.Object, []*manifest.FieldError) {
+	return func(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 		v := P(new(T))
-		o.problems = m.Decode(v)
+		o.addProblems(m.Decode(v))
 		return v, convert(f, v, o)
 	}
 }
@@ -117,11 +118,6 @@ func findKind(name string) (*kind, bool) {
 		return nil, false
 	}
 	return &kinds[i], true
-}
-
-// kindOf returns the number of a kind; -1: none has that name.
-func kindOf(name string) int8 {
-	return int8(slices.IndexFunc(kinds, func(k kind) bool { return k.name == name }))
 }
 
 // misspelt returns the kind that the author of an object most likely meant, or

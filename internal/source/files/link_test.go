@@ -296,42 +296,17 @@ func poolEdits(r *rand.Rand, n int) (texts []string) {
 }
 
 // TestFollowPools: after each edit, a follower has the states, the changes and the problems of a
-// reader that reads all for the first time, and most edits are not a reason to check all objects.
+// reader that reads all for the first time.
 func TestFollowPools(t *testing.T) {
-	for _, blocks := range []int{1, 300, 0} {
-		texts := poolEdits(rand.New(rand.NewPCG(7, uint64(blocks))), 150)
-		s, path := follow(t, []byte(texts[0]))
-		s.files.blocks = blocks
-		states, failed, alone := map[model.ServiceName]model.ServiceState{}, 0, 0
-		for i, text := range texts {
-			check(t, os.WriteFile(path, []byte(text), 0o600))
-			indexed := s.index
-			u, err := s.Load()
-			want, wantErr := (&Reader{Paths: []string{path}}).Load()
-			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-				t.Fatalf("blocks %d, edit %d: %v, want %v\n%s", blocks, i, err, wantErr, text)
-			}
-			if err != nil {
-				failed++
-				continue
-			}
-			if s.index == indexed {
-				alone++
-			}
-			changes, now := want.Snapshot.Since(states)
-			states = maps.Clone(now)
-			if !reflect.DeepEqual(u.Services, changes.Services) || !reflect.DeepEqual(s.Lookup(nil), now) {
-				t.Fatalf("blocks %d, edit %d gives %v, want %v\n%s", blocks, i, u.Services, changes.Services, text)
-			}
-			problems, _ := want.Warnings.Split()
-			if got := s.State().Warnings; !slices.Equal(got, problems.Lines()) {
-				t.Fatalf("blocks %d, edit %d warns of\n%q, want\n%q", blocks, i, got, problems.Lines())
-			}
-		}
-		t.Logf("blocks %d: %d texts, %d invalid, %d of the index", blocks, len(texts), failed, alone)
-		if failed == 0 || blocks == 1 && alone < len(texts)/8 {
-			t.Errorf("blocks %d: %d texts, %d invalid, %d of the index", blocks, len(texts), failed, alone)
-		}
+	texts := poolEdits(rand.New(rand.NewPCG(7, 8)), 300)
+	s, path := follow(t, []byte(texts[0]))
+	c := comparison{t: t, s: s}
+	for i, text := range texts {
+		check(t, os.WriteFile(path, []byte(text), 0o600))
+		_ = c.load(fmt.Sprintf("edit %d to\n%s\n", i, text), func() *Reader { return &Reader{Paths: []string{path}} })
+	}
+	if c.failed == 0 {
+		t.Errorf("none of %d texts was invalid", len(texts))
 	}
 }
 
@@ -343,7 +318,6 @@ func TestPoolEditConcernsItsUsers(t *testing.T) {
 		text += fmt.Sprintf("---\nkind: Balance\nname: b%d\nlisten: 203.0.113.%d:80\nbackends: {servers: %s}\n", i, i, []string{"app", "other", "other", "other"}[i%4])
 	}
 	s, path := follow(t, []byte(text))
-	s.files.blocks = 1
 	_, err := s.Load()
 	check(t, err)
 	before := maps.Clone(s.Lookup(nil))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,161 +19,138 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// content is the content of a file.
+// content is the content of a file. The text in it is there only if it may be needed again: see
+// [Reader.needsText].
 type content struct {
 	file
-	blank bool  // the file is empty
-	docs  parts // that are not empty
-	err   error
-	edit  *edit // nil: all of it was read
-	// broken reports that the file has problems, or no objects.
+	sum       string // SHA-256 of the text, with an [Isolation]; empty: it cannot be read
+	objects   []*object
+	documents int // that are not empty
+	err       error
+	empty     bool // the file has no text
+	// broken reports that the file has problems, or no documents.
 	broken bool
-	// last reports that this is not what the file has now, but what was in use of it before.
-	last bool
 }
 
-// parse reads the objects of a file on all processors: nearly all of the time of
-// Load goes here.
-func (f *Reader) parse(in file) content {
-	if out, ok := f.reread(in); ok {
-		return out
+// atATime is how many bytes of files are read before they are parsed: small files at the same time, and
+// the objects of a large one occupy all processors.
+const atATime = 1 << 20
+
+// parseAll reads and parses files one after the other, so that few texts are in memory.
+func (f *Reader) parseAll(files iter.Seq[file]) (out []content) {
+	var some []file
+	size := 0
+	parse := func() {
+		parsed := make([]content, len(some))
+		parallel.Spread(len(some), 1, func(i, _ int) { parsed[i] = f.parse(some[i]) })
+		out, some, size = append(out, parsed...), nil, 0
 	}
-	return f.parseWhole(in, f.known.of(in.name))
+	for in := range files {
+		if some, size = append(some, in), size+len(in.data); size >= atATime {
+			parse()
+		}
+	}
+	parse()
+	return out
 }
 
-// parseWhole is parse without a comparison of blocks. Objects are used again if their texts are the
-// ones before.
-func (f *Reader) parseWhole(in file, before *known) content {
-	if in = in.opened(); in.err != nil {
+// needsText reports whether a text is needed after it was parsed: it will be saved if the file is
+// used, or the directory may turn out to have defaults.
+func (f *Reader) needsText(c *content) bool {
+	if known := f.inUse[c.name]; f.Isolation != nil && !c.broken && (known == nil || known.sum != c.sum) {
+		return true
+	}
+	return !f.defaulted[directoryOf(c.name)] && slices.ContainsFunc(c.objects, (*object).isReady)
+}
+
+// atOnce is how many documents, or items of a List, a processor reads before it takes the next ones.
+const atOnce = 64
+
+// parse reads the objects of a file on all processors: nearly all of the time of Load goes here.
+func (f *Reader) parse(in file) content {
+	if in.err != nil {
 		return content{file: in, err: in.err, broken: true}
 	}
 	docs, err := manifest.Split(in.name, in.data)
-	out := content{file: in, blank: len(in.data) == 0, docs: parts{all: make([]part, len(docs))}, err: err}
-	for i, d := range docs {
-		if out.docs.all[i].line = int32(d.Line); f.follows {
-			out.docs.all[i].sum = d.Sum()
+	parts := make([][]*object, len(docs))
+	parallel.Spread(len(docs), atOnce, func(first, end int) {
+		for i := first; i < end; i++ {
+			parts[i] = f.document(docs[i])
 		}
+	})
+	out := content{file: in, objects: slices.Concat(parts...), documents: len(docs), err: err, empty: len(in.data) == 0}
+	out.broken = err != nil || len(docs) == 0 || slices.ContainsFunc(out.objects, func(o *object) bool { return len(o.details().problems) > 0 })
+	if f.Isolation != nil {
+		out.sum = sumOf(in.data)
 	}
-	out.docs.fill(&before.docs, func(p *part, i int) { f.document(p, docs[i], before.docs.items(docs[i].Document)) })
-	out.broken = err != nil || len(docs) == 0 || slices.ContainsFunc(out.docs.all, func(p part) bool { return p.hasProblems() })
-	if f.follows {
-		k := &known{docs: out.docs}
-		if !out.broken {
-			k.layout = f.layoutOf(in, docs, &out.docs)
-		}
-		f.known.keep(in.name, k)
-	}
-	if in.path != "" && !out.broken {
+	if !f.needsText(&out) {
 		out.data = nil
 	}
 	return out
 }
 
-// largeFile is the size in bytes from which on a file is parsed while no other one is: its
-// objects occupy all processors, and the text is in memory.
-const largeFile = 1 << 20
-
-func (f *Reader) parseAll(files []file) []content {
-	out := make([]content, len(files))
-	parallel.Spread(len(files), 1, func(i, _ int) {
-		if files[i].size < largeFile {
-			out[i] = f.parse(files[i])
-		}
-	})
-	for i, in := range files {
-		if in.size >= largeFile {
-			out[i] = f.parse(in)
-		}
-	}
-	return out
-}
-
-// document reads an object, or the items of a List or of a typed one such as
-// ServiceList, of which some may be the ones before.
-func (f *Reader) document(p *part, d *manifest.Document, before *parts) {
+// document reads an object, or the items of a List or of a typed one such as ServiceList.
+func (f *Reader) document(d *manifest.Document) []*object {
 	m, err := d.Parse()
 	if err != nil {
-		p.only = failed(err)
-		return
+		return failed(err)
 	}
 	if m == nil {
-		return
+		return nil
 	}
 	t, err := typeOf(m, metav1.TypeMeta{})
 	if err != nil {
-		p.only = failed(err)
-		return
+		return failed(err)
 	}
 	itemKind, isList := listed(t)
 	switch {
 	case !isList && m.IsCut(): // its items have to be correct YAML, too
-		f.document(p, d.Whole(), new(parts))
-		return
+		return f.document(d.Whole())
 	case !isList:
-		if p.only = f.object(m, t, d.Place); !p.only.waits() {
-			m.Release()
-		}
-		return
+		return []*object{f.object(m, t)}
 	}
 	n, err := m.Items()
 	if err != nil {
-		p.only = failed(err)
-		return
+		return failed(err)
 	}
-	if p.list = f.items(m, n, items{kind: itemKind, list: t, line: d.Line}, before); p.list == nil {
-		f.document(p, d.Whole(), new(parts))
-		return
+	items, ok := f.items(m, n, items{itemKind, t})
+	if !ok {
+		return f.document(d.Whole())
 	}
 	if problems := checkList(m, t); len(problems) > 0 {
-		p.list.head = (&draft{problems: problems}).object(m.Place)
+		items = slices.Insert(items, 0, &object{Place: m.Place, rare: &details{problems: problems}})
 	}
-	if f.follows {
-		p.list.of.starts, p.list.of.end, p.list.of.indent = m.ItemStarts()
-	}
+	return items
 }
 
 // items says of what a list is.
 type items struct {
 	kind string // empty if the list is not typed
 	list metav1.TypeMeta
-	line int // of its document
-	// starts is where the items begin in the file, end where the last one ends, and indent the
-	// spaces in front of them, if the file is read again: see [layout].
-	starts      []int
-	end, indent int
 }
 
-// items reads the n items of a list; nil: some cannot be read without the others.
-func (f *Reader) items(m *manifest.Object, n int, of items, before *parts) *parts {
-	out := &parts{of: &of, all: make([]part, n)}
-	for i := range out.all {
-		p := &out.all[i]
-		if p.line = int32(m.ItemPlace(i).Line - of.line); f.follows {
-			p.sum = m.ItemSum(i, of.list.Kind, of.list.APIVersion)
-		}
-	}
+// items reads the n items of a list; false: some cannot be read without the others.
+func (f *Reader) items(m *manifest.Object, n int, of items) ([]*object, bool) {
+	out := make([]*object, n)
 	var whole atomic.Bool
-	out.fill(before, func(p *part, i int) {
-		switch item, err := m.ItemAt(i); {
-		case err != nil:
-			p.only = failed(err)
-		case item != nil:
-			if p.only = f.item(item, of, m.ItemPlace(i)); !p.only.waits() {
-				item.Release()
+	parallel.Spread(n, atOnce, func(first, end int) {
+		for i := first; i < end; i++ {
+			switch item, err := m.ItemAt(i); {
+			case err != nil:
+				out[i] = failed(err)[0]
+			case item != nil:
+				out[i] = f.item(item, of)
+			default:
+				whole.Store(true)
 			}
-		default:
-			whole.Store(true)
 		}
 	})
-	if whole.Load() {
-		return nil
-	}
-	return out
+	return out, !whole.Load()
 }
 
 // failed returns an object that has only a problem.
-func failed(problem *manifest.Error) *object {
-	return (&draft{Place: problem.Place, problems: manifest.Errors{problem}}).object(problem.Place)
+func failed(problem *manifest.Error) []*object {
+	return []*object{{Place: problem.Place, rare: &details{problems: manifest.Errors{problem}}}}
 }
 
 // typeOf reads the type of an object, by default from the typed list around it.
@@ -217,15 +195,15 @@ func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 	return problems
 }
 
-// item reads an item of a list, which begins at a place.
-func (f *Reader) item(m *manifest.Object, of items, at manifest.Place) *object {
+// item reads an item of a list.
+func (f *Reader) item(m *manifest.Object, of items) *object {
 	defaults := metav1.TypeMeta{}
 	if of.kind != "" {
 		defaults = metav1.TypeMeta{Kind: of.kind, APIVersion: of.list.APIVersion}
 	}
 	t, err := typeOf(m, defaults)
 	if err != nil {
-		return failed(err)
+		return failed(err)[0]
 	}
 	problem := &manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
 	if _, isList := listed(t); of.kind != "" && t.Kind != of.kind {
@@ -233,28 +211,28 @@ func (f *Reader) item(m *manifest.Object, of items, at manifest.Place) *object {
 	} else if isList {
 		problem.Problem = "cannot be inside a list: put its items into the outer one"
 	} else {
-		return f.object(m, t, at)
+		return f.object(m, t)
 	}
-	return failed(m.Error(problem))
+	return failed(m.Error(problem))[0]
 }
 
-// object reads an object of a document, or of an item, that begins at a place.
-func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta, at manifest.Place) *object {
+// object reads an object of a document, or of an item.
+func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	k, known := findKind(t.Kind)
 	if !known || foreign(t.APIVersion) {
-		o := &draft{Place: m.Place, other: t.Kind}
+		o := &object{Place: m.Place, rare: &details{other: t.Kind}}
 		if known { // without the version the message would be confusing
-			o.other += " of " + t.APIVersion
+			o.rare.other += " of " + t.APIVersion
 		} else if meant := misspelt(t.Kind, t.APIVersion); meant != "" {
-			o.warnings = manifest.Errors{m.Error(&manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
+			o.rare.warnings = manifest.Errors{m.Error(&manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
 				Problem: "is not read" + suggest.DidYouMean([]string{meant})})}
 		}
-		return o.object(at)
+		return o
 	}
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
-		return failed(m.Error(problem))
+		return failed(m.Error(problem))[0]
 	}
-	o := &draft{Place: m.Place, id: model.Object{Kind: k.name}}
+	o := &object{Place: m.Place, kind: k, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)
 	o.id.Name, o.fromServer = meta.GetName(), isFromServer(meta)
 	if !k.cluster && o.id.Name != "" {
@@ -263,19 +241,16 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta, at manifest.Place
 	if isOurs(k.name) {
 		o.id = ownObject(k.name, meta)
 	} else if f.Keep {
-		o.manifests = []any{typed(m.JSON(), t)}
+		o.edit().manifests = []any{typed(m.JSON(), t)}
 	}
 	if f.keepGiven {
-		o.given = typed(m.JSON(), t)
+		o.edit().given = typed(m.JSON(), t)
 	}
-	if o.waiting != nil {
-		m.Detach()
-		o.waiting.at = at // it is reported when it is resolved
-		return o.object(at)
+	if o.details().waiting == nil { // else it is reported when it is resolved
+		o.report(m, found)
+		o.locate(m)
 	}
-	o.report(m, found)
-	o.locate(m)
-	return o.object(at)
+	return o
 }
 
 // ownObject returns the reference to an object of a kind of ours. Defaults have no name, and
@@ -290,7 +265,7 @@ func ownObject(kind string, meta metav1.Object) model.Object {
 }
 
 // locate notes the lines of the fields that link a Service and its slices.
-func (o *draft) locate(m *manifest.Object) {
+func (o *object) locate(m *manifest.Object) {
 	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
 	case o.id.Kind == balance.Kind:
@@ -310,21 +285,22 @@ func (o *draft) locate(m *manifest.Object) {
 
 // report adds the findings of the conversion to the problems of decoding, but not findings
 // that only follow from these: a field that could not be read is not missing.
-func (o *draft) report(m *manifest.Object, found []*manifest.FieldError) {
-	unread := o.problems
+func (o *object) report(m *manifest.Object, found []*manifest.FieldError) {
+	unread := o.details().problems
 	for _, f := range found {
 		switch {
 		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return follows(f.Field, e.Err.(*manifest.FieldError).Field) }):
 		case f.Warning:
-			o.warnings = append(o.warnings, m.Error(f))
+			o.edit().warnings = append(o.edit().warnings, m.Error(f))
 		default:
-			o.problems = append(o.problems, m.Error(f))
+			o.edit().problems = append(o.edit().problems, m.Error(f))
 		}
 	}
-	for _, e := range slices.Concat(o.problems, o.warnings) {
+	d := o.details()
+	for _, e := range slices.Concat(d.problems, d.warnings) {
 		e.Object = strings.TrimSpace(o.id.String())
 	}
-	slices.SortStableFunc(o.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(d.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 }
 
 // follows reports whether a problem with a field can come from another field that

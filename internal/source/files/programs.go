@@ -19,28 +19,21 @@ import (
 
 // leaveOutPrograms leaves out the checks whose file or program other users can change, each with a
 // warning. The Services themselves are served.
-func (in *loaded) leaveOutPrograms() {
-	files := make(map[any]string) // of Defaults and Servers
-	in.each(func(o located) {
-		if o.supports() {
-			files[o.rare.defaults], files[o.rare.pool] = o.at.File, o.at.File
-		}
-	})
+func (in *Input) leaveOutPrograms() {
 	unchecked := make(map[*model.Service]*model.Service)
-	in.each(func(o located) {
+	in.each(func(o *object) {
 		if !o.runsProgram() {
 			return
 		}
-		in.index.whole = true
-		sources := []string{o.at.File, o.service.Check.Command[0]}
-		if o.rare != nil && o.rare.with != nil {
-			sources = append(sources, o.rare.with.files(files)...)
+		sources := []string{o.File, o.service.Check.Command[0]}
+		for _, of := range o.details().with { // the check may be theirs
+			sources = append(sources, of.File)
 		}
 		for _, source := range sources {
 			if err := checkOwners(source); err != nil {
 				s := *o.service
 				s.Check, unchecked[o.service] = nil, &s
-				in.Warnings = append(in.Warnings, &manifest.Error{Place: o.place(), Object: o.id().String(), Err: err})
+				in.Warnings = append(in.Warnings, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: err})
 				return
 			}
 		}
@@ -49,25 +42,6 @@ func (in *loaded) leaveOutPrograms() {
 		if s, ok := unchecked[s]; ok {
 			in.Snapshot.Services[i] = s
 		}
-	}
-}
-
-// files returns the files of the objects that a Balance was resolved with: its check may be in one of
-// them.
-func (u *uses) files(of map[any]string) (out []string) {
-	for _, p := range u.pools {
-		out = append(out, of[p])
-	}
-	if u.defaults != nil {
-		out = append(out, of[u.defaults])
-	}
-	return out
-}
-
-// each calls f with each object.
-func (in *Input) each(f func(located)) {
-	for i := range in.contents {
-		in.contents[i].each(func(o *object, at manifest.Place) { f(located{o, at}) })
 	}
 }
 

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,12 +27,16 @@ import (
 type review struct {
 	services map[model.ServiceName]*object   // all of them, served or not
 	slices   map[model.ServiceName][]*object // by the Service that they belong to
-	warnings map[*object]noted               // that it has found
-	ports    map[*object]portSet             // of objects that were asked for theirs
+	warnings map[*object]manifest.Errors     // that it has found
+	ports    map[*object]portSet             // of objects with more than fewPorts
 }
 
 // portSet are the ports by which a Service and its slices find each other.
 type portSet map[portKey]bool
+
+// fewPorts is how many ports are collected again each time: keeping the sets of many small objects takes
+// more memory than the objects.
+const fewPorts = 8
 
 type portKey struct {
 	name     string
@@ -49,43 +54,44 @@ func (r *review) portsOf(o *object) portSet {
 			out[portKey{p.Name, p.Protocol}] = true
 		}
 	}
-	for _, s := range o.slices() {
+	for _, s := range o.slices {
 		for _, p := range s.Ports {
 			out[portKey{p.Name, p.Protocol}] = true
 		}
 	}
-	r.ports[o] = out
+	if len(out) > fewPorts {
+		r.ports[o] = out
+	}
 	return out
 }
 
 func newReview(services int) *review {
-	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]noted), make(map[*object]portSet)}
+	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]manifest.Errors), make(map[*object]portSet)}
 }
 
-// review returns warnings about objects, those about the whole input, and how many slices have no
-// Service.
-func (c *collector) review() (map[*object]noted, manifest.Errors, int) {
+// review returns warnings about objects, and those about the whole input.
+func (c *collector) review() (map[*object]manifest.Errors, manifest.Errors) {
 	r := newReview(len(c.snapshot.Services))
-	c.each(func(o located) { r.note(o.object) })
-	c.each(func(o located) {
+	c.each(func(o *object) { r.note(o) })
+	c.each(func(o *object) {
 		if name, ok := o.serviceOf(); ok && o.is("Endpoints") && len(r.slices[name]) == 0 { // (2.5)
-			r.slices[name] = append(r.slices[name], o.object)
+			r.slices[name] = append(r.slices[name], o)
 		}
 	})
-	var orphans []located
-	c.each(func(o located) {
+	var orphans []*object
+	c.each(func(o *object) {
 		if r.look(o) {
 			orphans = append(orphans, o)
 		}
 	})
-	return r.warnings, r.orphans(orphans), len(orphans)
+	return r.warnings, r.orphans(orphans)
 }
 
 // note notes an object of which others may depend.
 func (r *review) note(o *object) {
 	switch {
 	case o.is("Service"):
-		id := o.id()
+		id := o.id
 		r.services[model.ServiceName{Namespace: id.Namespace, Name: id.Name}] = o
 	case o.is(balance.Kind): // reviews itself
 		if o.service != nil {
@@ -100,7 +106,7 @@ func (r *review) note(o *object) {
 
 // look reviews one object, and reports whether it belongs to a Service that is not in the
 // input.
-func (r *review) look(o located) (orphan bool) {
+func (r *review) look(o *object) (orphan bool) {
 	name, sliced := o.serviceOf()
 	switch {
 	case o.is(balance.Kind):
@@ -117,7 +123,7 @@ func (r *review) look(o located) (orphan bool) {
 
 // orphans warns of each slice whose Service is not in the input, or of all of them
 // together: there may be as many as slices.
-func (r *review) orphans(all []located) manifest.Errors {
+func (r *review) orphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
@@ -135,28 +141,24 @@ func (r *review) orphans(all []located) manifest.Errors {
 	return nil
 }
 
-// warn adds a warning about a field; a negative line, which counts from the line of the part,
-// stands for the line of the object.
-func (r *review) warn(o located, line int32, field, problem string) {
+// warn adds a warning about a field; without a line, that of the object counts.
+func (r *review) warn(o *object, line int, field, problem string) {
 	r.add(o, line, &manifest.FieldError{Field: field, Problem: problem, Warning: true})
 }
 
-func (r *review) add(o located, line int32, f *manifest.FieldError) {
-	at := o.place()
-	if line >= 0 {
-		at.Line = o.at.Line + int(line)
-	}
-	all := append(r.warnings[o.object].all, &manifest.Error{Place: at, Object: o.id().String(), Err: f})
-	r.warnings[o.object] = noted{o.at, all}
+func (r *review) add(o *object, line int, f *manifest.FieldError) {
+	at := o.Place
+	at.Line = cmp.Or(line, at.Line)
+	r.warnings[o] = append(r.warnings[o], &manifest.Error{Place: at, Object: o.id.String(), Err: f})
 }
 
 // warnPort adds a warning about a port.
-func (r *review) warnPort(o located, i int, field, problem string) {
+func (r *review) warnPort(o *object, i int, field, problem string) {
 	r.warn(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
 // service warns of ports without endpoints.
-func (r *review) service(o located) {
+func (r *review) service(o *object) {
 	all := r.slices[o.service.Name]
 	if len(all) == 0 {
 		r.noSlice(o)
@@ -194,33 +196,33 @@ func (c *counter) add() bool {
 }
 
 // warnMore adds a warning that stands for the others.
-func (r *review) warnMore(o located, all counter) {
+func (r *review) warnMore(o *object, all counter) {
 	if more := int(all) - budget.Findings; more > 0 {
-		r.add(o, -1, manifest.More(more, true))
+		r.add(o, 0, manifest.More(more, true))
 	}
 }
 
 // noSlice warns of a Service to which no slice belongs. An API server makes one for
 // each Service with a selector.
-func (r *review) noSlice(o located) {
+func (r *review) noSlice(o *object) {
 	label := fmt.Sprintf("the label %s: %s", discoveryv1.LabelServiceName, o.service.Name.Name)
 	switch {
 	case o.fromServer, o.service.Extra().EndpointsFrom != nil:
 	case o.selects:
-		r.warn(o, o.link, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
+		r.warn(o, o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
 	default:
-		r.warn(o, -1, "", "has no endpoints: add an EndpointSlice with "+label)
+		r.warn(o, 0, "", "has no endpoints: add an EndpointSlice with "+label)
 	}
 }
 
 func (o *object) hasHosts() bool {
-	return slices.ContainsFunc(o.slices(), func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
+	return slices.ContainsFunc(o.slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
 }
 
 // ports returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not
 // modify them.
 func (o *object) ports() (out []model.EndpointPort) {
-	all := o.slices()
+	all := o.slices
 	if len(all) == 1 {
 		return all[0].Ports
 	}
@@ -246,7 +248,7 @@ func portWithout(p model.ServicePort, filled []*object) string {
 		for _, e := range o.ports() {
 			if e.Name == p.Name {
 				return begin + fmt.Sprintf("%s has it with protocol %s, not %s: write \"protocol: %[3]s\" in its ports",
-					o.id(), protocolName(e.Protocol), protocolName(p.Protocol))
+					o.id, protocolName(e.Protocol), protocolName(p.Protocol))
 			}
 		}
 	}
@@ -260,30 +262,30 @@ func portWithout(p model.ServicePort, filled []*object) string {
 	advice := ": give the port the same name in both"
 	switch similar := suggest.Similar(p.Name, names); {
 	case len(names) == 0:
-		return begin + slice.id().String() + " has no ports: name the port there, too"
+		return begin + slice.id.String() + " has no ports: name the port there, too"
 	case p.Name == "":
 		advice = ": name the port of the Service, too"
 	case len(similar) > 0:
 		advice = fmt.Sprintf(" (did you mean %s?)", p.Name)
 	}
-	return begin + fmt.Sprintf("%s has ports: %s", slice.id(), strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
+	return begin + fmt.Sprintf("%s has ports: %s", slice.id, strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
 }
 
 func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) }
 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
-func (r *review) unusedPorts(o located) {
+func (r *review) unusedPorts(o *object) {
 	name, _ := o.serviceOf()
 	of := r.services[name]
-	if of.service == nil || !r.hasAll(o.object, of) {
+	if of.service == nil || !r.hasAll(o, of) {
 		return
 	}
 	wanted := r.portsOf(of)
 	var unused counter
 	for i, e := range o.ports() {
 		if !wanted[portKey{e.Name, e.Protocol}] && unused.add() {
-			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id()))
+			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
 		}
 	}
 	r.warnMore(o, unused)
@@ -297,19 +299,19 @@ func (r *review) hasAll(o *object, of *object) bool {
 }
 
 // unusedFamily warns of endpoints of a family that their Service lacks (1.15).
-func (r *review) unusedFamily(o located) {
+func (r *review) unusedFamily(o *object) {
 	name, _ := o.serviceOf()
 	of := r.services[name]
 	if of.service == nil || !o.is("EndpointSlice") || !o.hasHosts() {
 		return
 	}
-	if f := o.slices()[0].Family; !of.service.HasFamily(f) {
-		r.warn(o, -1, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id(), f))
+	if f := o.slices[0].Family; !of.service.HasFamily(f) {
+		r.warn(o, 0, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id, f))
 	}
 }
 
 // orphan warns of a slice whose Service is not in the input.
-func (r *review) orphan(o located) {
+func (r *review) orphan(o *object) {
 	n, _ := o.serviceOf()
 	var here, elsewhere []string
 	for s := range r.services {
@@ -327,7 +329,7 @@ func (r *review) orphan(o located) {
 	} else if len(elsewhere) > 0 {
 		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
 	}
-	r.warn(o, o.link, serviceField(o.object), problem)
+	r.warn(o, o.linkLine, serviceField(o), problem)
 }
 
 // serviceField returns the field that names the Service of an object.
