@@ -24,9 +24,6 @@ const UnknownField = "unknown field"
 // Decode fills into, a pointer to a struct, as far as possible, and returns the
 // problems by line, each of them a [*FieldError].
 func (o *Object) Decode(into any) []*Error {
-	if o.block != nil && o.text == nil && o.block.decode(into) {
-		return nil
-	}
 	strict, err := json.UnmarshalStrict(o.json(), into)
 	if len(o.problems) == 0 && len(strict) == 0 && err == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 
 // Whole returns a copy of the document whose Lists are parsed as a whole.
 func (d *Document) Whole() *Document {
-	return &Document{Place: d.Place, Convert: d.Convert, text: d.text, json: d.json, whole: true, parser: d.parser}
+	return &Document{Place: d.Place, Convert: d.Convert, text: d.text, json: d.json, whole: true}
 }
 
 // IsCut reports whether the items of a YAML List have not been parsed yet.
@@ -53,7 +53,7 @@ func (d *Document) cutYAML() *Object {
 		}
 		line++
 	}
-	items, end := chunk{d.text[start:], d.Line + line, d.start + start}.entries()
+	items, end := chunk{d.text[start:], d.Line + line}.entries()
 	switch {
 	case len(items) == 0:
 		return nil
@@ -61,10 +61,6 @@ func (d *Document) cutYAML() *Object {
 		return &Object{Place: d.Place, doc: d, chunks: items}
 	case tooLarge(d.text[:before], false) != nil || tooLarge(d.text[start+end:], false) != nil:
 		return nil
-	}
-	if o := d.cutBlock(before, start, start+end, line); o != nil {
-		o.chunks = items
-		return o
 	}
 	root, err := parseYAML(without(d.text, before, start+end, " []"))
 	if err != nil || root == nil || root.Style&yaml.FlowStyle != 0 {
@@ -76,17 +72,6 @@ func (d *Document) cutYAML() *Object {
 	}
 	o := d.object(root, d.Line-1, 0)
 	o.chunks = items
-	return o
-}
-
-// cutBlock reads a List without its items as a block. Its field "items" ends at before, in a
-// line, and its items are between start and end.
-func (d *Document) cutBlock(before, start, end, line int) *Object {
-	o := d.block(slices.Concat(d.text[:before], []byte(" []\n"), d.text[end:]), d.Line-1, 0)
-	if o == nil || o.block.lineOf("items") != line {
-		return nil
-	}
-	o.block.cut(before+len(" []\n"), line, bytes.Count(d.text[start:end], []byte("\n")))
 	return o
 }
 
@@ -132,10 +117,10 @@ func (c chunk) entries() (items []chunk, end int) {
 			}
 			switch {
 			case isEntry && len(items) == 0:
-				items = append(items, chunk{line: first, start: c.start})
+				items = append(items, chunk{line: first})
 			case isEntry:
 				items[len(items)-1].text = c.text[start:pos]
-				items, start = append(items, chunk{line: c.line, start: c.start + pos}), pos
+				items, start = append(items, chunk{line: c.line}), pos
 			}
 		}
 		pos += len(text)

@@ -19,8 +19,7 @@ type Object struct {
 	Place
 	doc      *Document
 	base     int          // is added to the lines of root
-	block    *block       // nil: it was read by the YAML parser, or the document is JSON
-	root     *yaml.Node   // nil until it is asked for, if the document is JSON or a block
+	root     *yaml.Node   // nil until it is asked for, if the document is JSON
 	text     []byte       // JSON; nil until it is asked for, if the document is YAML
 	nodes    []*yaml.Node // items of a List that was parsed as a whole
 	chunks   []chunk      // items that were cut out of a List
@@ -46,9 +45,6 @@ func (d *Document) Parse() (*Object, *Error) {
 	}
 	if err := tooLarge(d.text, false); err != nil {
 		return nil, &Error{Place: d.Place, Err: err}
-	}
-	if o := d.block(d.text, d.Line-1, 0); o != nil {
-		return o, nil
 	}
 	root, err := parseYAML(d.text)
 	switch {
@@ -81,20 +77,6 @@ func (d *Document) object(root *yaml.Node, base, item int) *Object {
 	return o
 }
 
-// block returns the object of a text, or of its one entry, if that can be read as a block.
-func (d *Document) block(text []byte, base, item int) *Object {
-	if d.parser || d.Convert != nil {
-		return nil
-	}
-	b := readBlock(text, item > 0)
-	if b == nil {
-		return nil
-	}
-	o := &Object{Place: d.Place, doc: d, block: b, base: base}
-	o.Item, o.Line = item, base+int(b.nodes[0].line)
-	return o
-}
-
 // json returns the object as JSON.
 func (o *Object) json() []byte {
 	if o.text == nil {
@@ -123,9 +105,6 @@ var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
 // tree returns the object as YAML, for the lines of its fields.
 func (o *Object) tree() *yaml.Node {
-	if o.root == nil && o.block != nil {
-		o.root = o.block.tree()
-	}
 	if o.root == nil {
 		text := surrogates.ReplaceAll(bytes.ReplaceAll(o.text, []byte("\t"), []byte(" ")), []byte("?"))
 		if o.root, _ = parseYAML(text); o.root == nil {
@@ -139,7 +118,7 @@ func (o *Object) tree() *yaml.Node {
 // it is empty for objects. It does not quote text: a file that was named by mistake
 // may hold secrets.
 func (o *Object) Shown() string {
-	if o.block != nil || bytes.HasPrefix(o.text, []byte("{")) {
+	if bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
 	}
 	switch n := o.tree(); {
@@ -160,9 +139,7 @@ func (o *Object) Type() (kind, apiVersion string) {
 
 // single returns the value of a field that has a single one.
 func (o *Object) single(name string) string {
-	if o.block != nil {
-		return o.block.single(name)
-	} else if o.root != nil {
+	if o.root != nil {
 		if i := index(o.root, name); i >= 0 && !isNull(resolve(o.root.Content[i+1])) {
 			return resolve(o.root.Content[i+1]).Value
 		}
@@ -212,25 +189,6 @@ func (o *Object) Items() (int, *Error) {
 	return len(o.nodes), nil
 }
 
-// ItemPlace returns where an item of a List begins, counted from 0, with the comments in front
-// of it.
-func (o *Object) ItemPlace(i int) Place {
-	at := o.Place
-	if at.Item = i + 1; o.chunks != nil {
-		at.Line = o.chunks[i].line
-	}
-	return at
-}
-
-// ItemSum returns a hash of the text of an item, and of others; zero: the item has no text of
-// its own, or counts with others for a limit of the document.
-func (o *Object) ItemSum(i int, others ...string) Sum {
-	if o.chunks == nil || !o.doc.json && bytes.IndexByte(o.chunks[i].text, '*') >= 0 {
-		return Sum{}
-	}
-	return sum(o.chunks[i].text, others...)
-}
-
 // ItemAt returns an item of a List, counted from 0; nil without a problem: it cannot be parsed
 // without the others, see [Document.Whole].
 func (o *Object) ItemAt(i int) (*Object, *Error) {
@@ -247,9 +205,6 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 	if err != nil {
 		return nil, &Error{Place: item.Place, Err: err}
 	}
-	if item := o.doc.block(c.text, c.line-1, i+1); item != nil {
-		return item, nil
-	}
 	root, err := parseYAML(c.text)
 	switch {
 	case err == nil && root != nil && root.Kind == yaml.SequenceNode && len(root.Content) == 1:
@@ -264,36 +219,9 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 	return nil, &Error{Place: item.Place, Err: err}
 }
 
-// Release ends the use of an object, and takes the memory for its content for the next one. Values
-// and errors that it has returned stay valid.
-func (o *Object) Release() {
-	if o.block != nil {
-		o.block.release()
-	}
-	*o = Object{}
-}
-
-// Detach has an object that is kept hold a text of its own, not the one of the whole file.
-func (o *Object) Detach() {
-	d := &Document{Place: o.doc.Place, Convert: o.doc.Convert, json: o.doc.json, whole: o.doc.whole, parser: o.doc.parser}
-	d.repeated.Store(o.doc.repeated.Load())
-	if d.Convert != nil {
-		d.text = bytes.Clone(o.doc.text)
-	}
-	o.doc, o.text = d, bytes.Clone(o.text)
-	if o.block != nil {
-		o.block.text = bytes.Clone(o.block.text)
-	}
-}
-
 // Error returns the error for a problem with a field, with the line of the field, or of
 // the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {
-	if o.block != nil && o.root == nil {
-		at := o.Place
-		at.Line = o.FieldLine(f.Field)
-		return &Error{Place: at, Err: f}
-	}
 	key, _ := o.find(f.Field)
 	if o.short {
 		copied := *f
@@ -306,9 +234,6 @@ func (o *Object) Error(f *FieldError) *Error {
 // FieldLine returns the line of a field, or of the closest one around it that exists.
 // In JSON it is the line of the object: to find a field there, the text is parsed again.
 func (o *Object) FieldLine(path string) int {
-	if o.block != nil {
-		return o.base + o.block.lineOf(path)
-	}
 	if o.root == nil {
 		return o.Line
 	}

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
@@ -26,38 +25,13 @@ type Document struct {
 	Convert func([]byte) ([]byte, error)
 
 	text     []byte
-	start    int   // of text in the file, unless it is JSON
 	json     bool  // text is one JSON value
 	whole    bool  // the items of a List are not cut out
-	parser   bool  // read by the YAML parser in any case
 	broken   error // of JSON
 	repeated atomic.Int64
 }
 
 var errManyObjects = fmt.Errorf("holds more than %d objects: split it into several files", budget.FileObjects)
-
-// Sum is a hash of a text that only this process can compute, so that its author cannot search
-// for another text with the same one.
-type Sum [2]uint64
-
-var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-// SumOf returns the hash of a text.
-func SumOf(text []byte) Sum { return sum(text) }
-
-// sum returns the hash of a text after others.
-func sum(text []byte, others ...string) (s Sum) {
-	for i, seed := range sumSeeds {
-		s[i] = maphash.Bytes(seed, text)
-		for _, other := range others {
-			s[i] = s[i]*31 + maphash.String(seed, other)
-		}
-	}
-	return s
-}
-
-// Sum returns a hash of the content.
-func (d *Document) Sum() Sum { return SumOf(d.text) }
 
 // Split returns the documents of a file that are not empty. JSON values may
 // follow each other without a marker.
@@ -68,7 +42,6 @@ func Split(file string, data []byte) ([]*Document, error) {
 	var docs []*Document
 	text := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	for _, c := range chunks(text) {
-		c.start += len(data) - len(text)
 		if docs = append(docs, c.documents()...); len(docs) > budget.FileObjects {
 			return nil, errManyObjects
 		}
@@ -81,9 +54,8 @@ func Split(file string, data []byte) ([]*Document, error) {
 
 // chunk is a part of a text that begins at a line, counted from 1.
 type chunk struct {
-	text  []byte
-	line  int
-	start int // in the text around it
+	text []byte
+	line int
 }
 
 // chunks cuts a file at the lines "---" and "...". YAML allows no other use of
@@ -98,15 +70,15 @@ func chunks(data []byte) []chunk {
 		case text[0] == '%':
 			return directiveChunks(data)
 		case text[0] == '-' && isMarker(text, "---"):
-			out = append(out, chunk{data[start:pos], startLine, start})
+			out = append(out, chunk{data[start:pos], startLine})
 			start, startLine = pos, line
 		case text[0] == '.' && isMarker(text, "..."):
-			out = append(out, chunk{data[start:pos], startLine, start})
+			out = append(out, chunk{data[start:pos], startLine})
 			start, startLine = end, line+1
 		}
 		pos = end
 	}
-	return append(out, chunk{data[start:], startLine, start})
+	return append(out, chunk{data[start:], startLine})
 }
 
 // directiveChunks is chunks for a file with directives, most likely.
@@ -122,16 +94,16 @@ func directiveChunks(data []byte) []chunk {
 		first, end := pos == start, pos+len(text)
 		switch {
 		case isMarker(text, "---") && !directives:
-			out = append(out, chunk{data[start:pos], startLine, start})
+			out = append(out, chunk{data[start:pos], startLine})
 			start, startLine = pos, line
 		case isMarker(text, "..."):
-			out = append(out, chunk{data[start:pos], startLine, start})
+			out = append(out, chunk{data[start:pos], startLine})
 			start, startLine = end, line+1
 		}
 		directives = (directives || first) && text[0] == '%' || directives && isEmpty(text)
 		pos = end
 	}
-	return append(out, chunk{data[start:], startLine, start})
+	return append(out, chunk{data[start:], startLine})
 }
 
 func isMarker(line []byte, marker string) bool {
@@ -152,7 +124,7 @@ func isEmpty(text []byte) bool {
 // documents returns one YAML document, or any number of JSON values; none if the
 // chunk is empty.
 func (c chunk) documents() (docs []*Document) {
-	yaml := &Document{Place: Place{Line: c.line}, text: c.text, start: c.start}
+	yaml := &Document{Place: Place{Line: c.line}, text: c.text}
 	text := c
 	if isMarker(c.text, "---") {
 		text.text = c.text[len("---"):]
