@@ -15,7 +15,7 @@ func TestImport(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"haproxy.cfg":     {1, "3 Balances, 24 remarks in comments, 15 of them about what differs\nnot used: listen legacy, line 53: line 55: no equivalent of send-proxy"},
+		"haproxy.cfg":     {1, "3 Balances, 26 remarks in comments, 17 of them about what differs\nnot used: listen legacy, line 53: line 55: no equivalent of send-proxy"},
 		"keepalived.conf": {1, "1 Balance, 7 remarks in comments, 4 of them about what differs\nnot used: virtual_server group resolvers, line 53: line 65: MISC_CHECK"},
 		"ipvsadm.save":    {1, "3 Balances, 7 remarks in comments, 7 of them about what differs\nnot used: -f 9, line 8: it goes by a mark"},
 	} {

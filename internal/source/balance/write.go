@@ -18,9 +18,13 @@ import (
 
 // Text returns b as a document for people to edit: the fields that are given, in the order
 // of the struct, each on a line of its own, and a line for each backend.
-func (b *Balance) Text() (string, error) {
+func (b *Balance) Text() (string, error) { return document(reflect.ValueOf(b).Elem()) }
+
+// Text returns p as a document, in the form of those of [Balance.Text].
+func (p *Pool) Text() (string, error) { return document(reflect.ValueOf(p).Elem()) }
+
+func document(v reflect.Value) (string, error) {
 	var out strings.Builder
-	v := reflect.ValueOf(b).Elem()
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		if f.Anonymous {
 			continue
@@ -33,7 +37,7 @@ func (b *Balance) Text() (string, error) {
 			for i, s := range list {
 				text, err := flow(s.short())
 				if err != nil {
-					return "", fmt.Errorf("backends[%d]: %w", i, err)
+					return "", fmt.Errorf("%s[%d]: %w", name, i, err)
 				}
 				if i == 0 {
 					fmt.Fprintf(&out, "%s:\n", name)

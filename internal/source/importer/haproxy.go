@@ -185,6 +185,10 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 	} else if s.kind() == "frontend" {
 		p.refuse("it has no default_backend, and nftproxy chooses no server by content")
 	}
+	servers := s
+	if name := cmp.Or(p.backend, p.standard); backends[name] != nil {
+		servers = backends[name]
+	}
 	groups := p.listen(o.Addresses)
 	if len(groups) == 0 {
 		p.refuse("it has no address to listen on")
@@ -196,6 +200,7 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 			return fmt.Errorf("line %d: the Balances up to here have more than %d servers: import a part of the sections, or give a backend one frontend with several bind lines", s.line, maxServers)
 		}
 		b := p.balance(s)
+		b.servers = servers.name()
 		if b.Listen = listen; i > 0 {
 			b.Notes = nil // are above
 		}

@@ -74,8 +74,8 @@ func (p *proxy) readRequest(s *statement) {
 	case action == "accept":
 		r.accepts = true
 	case action == "reject":
+		p.changed(s, "packets of these clients are dropped: they wait, where HAProxy ends the connection")
 	case action == "silent-drop":
-		p.changed(s, "denied clients get an answer: the connection is refused, not dropped")
 	case strings.HasPrefix(action, "track-sc"):
 		s.rest(2)
 		p.note(s, "no equivalent: limits.rate and limits.perClient limit connections")

@@ -8,9 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -37,6 +41,7 @@ var Formats = []string{HAProxy, Keepalived, IPVS}
 
 // Config is what has been read.
 type Config struct {
+	Pools    []*balance.Pool // lists of servers that several Balances have
 	Balances []*Balance
 	Notes    []Note // of lines that belong to no Balance
 	servers  int    // of all Balances
@@ -48,6 +53,7 @@ type Balance struct {
 	Origin  string // for example "frontend web, line 12"
 	Notes   []Note
 	Problem string // why it is only a comment in the text; empty: it is not
+	servers string // name of the section with its servers
 }
 
 // Note is a line without an equivalent.
@@ -133,15 +139,49 @@ func (c *Config) rename() {
 		if b.Kind == "" {
 			continue // lines that are no Balance
 		}
-		name, n := b.Name, 1
-		for used[name] {
-			n++
-			suffix := "-" + strconv.Itoa(n)
-			name = strings.TrimRight(b.Name[:min(len(b.Name), maxName-len(suffix))], "-") + suffix
-		}
-		used[name] = true
-		b.Name = name
+		b.Name = unusedName(b.Name, used)
 	}
+}
+
+// share gives servers that several Balances have from the same section a list of their own.
+func (c *Config) share() {
+	users := make(map[string][]*Balance)
+	var names []string
+	for _, b := range c.Balances {
+		if b.Problem != "" || len(b.Backends) < 2 || len(b.Backends) > budget.PoolServers {
+			continue
+		}
+		if users[b.servers] == nil {
+			names = append(names, b.servers)
+		}
+		users[b.servers] = append(users[b.servers], b)
+	}
+	used := make(map[string]bool)
+	for _, section := range names {
+		all := users[section]
+		servers := all[0].Backends
+		differs := func(b *Balance) bool { return !reflect.DeepEqual(b.Backends, servers) }
+		if len(all) < 2 || slices.ContainsFunc(all, differs) {
+			continue
+		}
+		name := unusedName(nameOf(section), used)
+		c.Pools = append(c.Pools, &balance.Pool{Kind: balance.PoolKind, Name: name, Servers: servers})
+		for _, b := range all {
+			b.Backends = manifest.List[balance.Backend]{{Servers: name}}
+		}
+	}
+}
+
+// unusedName returns a name, or one with a number if it is used.
+func unusedName(wanted string, used map[string]bool) string {
+	name, n := wanted, 1
+	for used[name] {
+		n++
+		suffix := "-" + strconv.Itoa(n)
+		name = strings.TrimRight(wanted[:min(len(wanted), maxName-len(suffix))], "-") + suffix
+	}
+	used[name] = true
+	return name
 }
 
 // once leaves an address and port to the first Balance that has it.

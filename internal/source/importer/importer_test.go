@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
@@ -275,6 +277,36 @@ func TestVariables(t *testing.T) {
 		}
 		valid(t, got)
 	}
+}
+
+// TestServers: servers that several Balances have from one section are one list, and the objects of these
+// Balances are the same as with a copy for each.
+func TestServers(t *testing.T) {
+	const front = "frontend %s\nbind 192.0.2.1:%d\ndefault_backend App_Servers\n"
+	const servers = "server s1 10.0.0.1:8080 weight 2\nserver s2 10.0.0.2:8080 backup\nserver s3 [fd00::1]:8080 disabled\n"
+	got := imported(t, fmt.Sprintf(front+front, "a", 80, "b", 81)+"backend App_Servers\n"+servers+"listen c\nbind 192.0.2.1:82\n"+servers, Options{})
+	if strings.Count(got, "kind: Servers\nname: app-servers\nservers:\n- {address: 10.0.0.1:8080, weight: 2}\n") != 1 || strings.Count(got, "- {servers: app-servers}") != 2 {
+		t.Errorf("got\n%s", got)
+	}
+	valid(t, got)
+	copies := strings.NewReplacer("- {servers: app-servers}", "- {address: 10.0.0.1:8080, weight: 2}\n- {address: 10.0.0.2:8080, backup: true}\n- {address: \"[fd00::1]:8080\", drain: true}").Replace(got)
+	if diff := cmp.Diff(objects(t, copies), objects(t, got)); diff != "" {
+		t.Error(diff)
+	}
+	ports := imported(t, "listen x\nbind 192.0.2.1:80\nbind 192.0.2.2:81\n"+servers, Options{})
+	if strings.Count(ports, "- {servers: x}") != 2 {
+		t.Errorf("the Balances of one section have copies:\n%s", ports)
+	}
+}
+
+// objects returns what a file holds.
+func objects(t *testing.T, text string) any {
+	t.Helper()
+	in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in.Manifests
 }
 
 // TestSharedBackend: a backend of many frontends ends with an error before it fills the memory.

@@ -225,6 +225,7 @@ func (v *virtual) split() (out []*Balance) {
 	}
 	for i, listen := range p.listen(nil) {
 		b := *v.Balance
+		b.servers = b.Name
 		if b.Listen = listen; i > 0 {
 			b.Notes = nil // are above
 		}

@@ -27,6 +27,7 @@ func (c *Config) Text(name string) (string, error) {
 					b.note(0, "", "warning: %s", w.Err)
 				}
 			}
+			c.share()
 			text, _ = c.write(name)
 			return text, nil
 		} else if !errors.As(err, &problems) {
@@ -80,6 +81,10 @@ func (c *Config) write(name string) (string, []place) {
 		if texts[i], err = b.Balance.Text(); err != nil && b.Problem == "" {
 			b.Problem = err.Error() // YAML has no text for a value, such as one with control characters
 		}
+	}
+	for _, p := range c.Pools {
+		text, _ := p.Text() // its Balances had a text with the same servers
+		out.WriteString("---\n" + text)
 	}
 	if !slices.ContainsFunc(c.Balances, func(b *Balance) bool { return b.Problem == "" }) {
 		comment(&out, "No Balance of it can be used as it is.")
