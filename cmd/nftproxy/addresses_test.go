@@ -174,6 +174,30 @@ func TestAnnouncedReturns(t *testing.T) {
 	l.answers("with a new interface", http.StatusOK)
 }
 
+// TestAnnouncedIsShown: "status" lists the addresses, and "diff" what nftproxy would change: nothing beside one that
+// runs with the same files; after an edit or a fault, what is missing and what no Balance wants.
+func TestAnnouncedIsShown(t *testing.T) {
+	l := newAddressLab(t)
+	l.write(announced, announced6)
+	l.start()
+	l.want("at the start", announced6+" "+announced)
+	l.status("announces  " + announced + " on " + l.link + "\n")
+	diff := func(code int, want string) {
+		t.Helper()
+		p := startWith(t, l.Node.Namespace, asNftproxy(t, "diff", "-f", l.conf), "RUNTIME_DIRECTORY="+l.runtime)
+		_ = p.Wait() // the code says it
+		if got := p.output.String(); p.ProcessState.ExitCode() != code || !strings.HasPrefix(got, want) {
+			t.Errorf("diff: code %d, want %d and %q:\n%s%s", p.ProcessState.ExitCode(), code, want, got, &p.log)
+		}
+	}
+	diff(0, "No changes.\n")
+	l.end()
+	l.Node.TestScript(t, `ip address del "$2/32" dev "$1"`, l.link, announced)
+	diff(1, "+ address "+announced+" on "+l.link+"\nnftproxy run changes these addresses of interfaces.\n")
+	l.write(moved)
+	diff(1, fmt.Sprintf("+ address %s on %s\n- address %s on %s\n", moved, l.link, announced6, l.link))
+}
+
 // TestAnnouncedInUse: 10.33. An address that another machine has is not added, until that gives it up. A
 // link that comes up late has the address announced: neighbours with an old entry find it.
 func TestAnnouncedInUse(t *testing.T) {

@@ -103,7 +103,7 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 	if o.quiet {
 		return &outcome{plan: p}, nil
 	}
-	return &outcome{p, changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p), to.Snapshot.Words()}, nil
+	return &outcome{plan: p, services: changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p), words: to.Snapshot.Words()}, nil
 }
 
 // load adds all rules to a kernel without our tables, and shows how far it is.
@@ -126,7 +126,7 @@ func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side)
 		return &outcome{plan: p}, nil
 	}
 	nothing := changes.Side{Snapshot: new(model.Snapshot), Routing: new(model.Routing)}
-	return &outcome{p, changes.Objects(nothing, to), to.Snapshot.Words()}, nil
+	return &outcome{plan: p, services: changes.Objects(nothing, to), words: to.Snapshot.Words()}, nil
 }
 
 // counting counts the frontends and elements of the parts that are taken.

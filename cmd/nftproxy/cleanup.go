@@ -76,7 +76,12 @@ func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 }
 
 func scope(log *slog.Logger) footprint.Scope {
-	return footprint.Scope{Runtime: cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory), Log: log}
+	return footprint.Scope{Runtime: runtimeDirectory(), Log: log}
+}
+
+// runtimeDirectory returns the runtime directory of the nftproxy that runs here: a shell has no variable of systemd.
+func runtimeDirectory() string {
+	return cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory)
 }
 
 // removeTables removes our tables and prints that.

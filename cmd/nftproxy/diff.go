@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,12 +14,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/vitals"
 )
 
 // withKernel calls f with a connection to the kernel of this network namespace.
@@ -63,6 +67,9 @@ the files of --from. It needs neither root nor a kernel nor a network. Servers
 keep their slots as on a node. Flags about the node and the pods apply to both
 inputs; warnings are about the new one. Ranges for --nodeport-addresses select
 addresses of the Node object, as in "render".
+
+Addresses that "announce" of Balances keeps on interfaces are compared as well: +
+is one that is missing, - one that no Balance wants. "nftproxy run" changes them.
 
 The plan names the Services and Balances that change, with what changes for their clients,
 and then the elements of the rules. With --from, that includes what no rule has:
@@ -124,13 +131,36 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 		return nil, err
 	}
 	r := new(outcome)
-	return r, withKernel(func(conn *kernel.Conn) (err error) {
+	err = withKernel(func(conn *kernel.Conn) (err error) {
 		conn.Log = log
 		o.phase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
 		r.plan, r.services, err = report.Compare(conn, log, side.Routing, o.running.stays, side.Snapshot)
 		return err
 	})
+	if err == nil && len(o.files) > 0 { // only they have Balances
+		r.addresses, err = o.addresses(&side, log)
+	}
+	return r, err
 }
+
+// addresses compares the addresses of interfaces with those that Balances announce.
+func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) ([]vitals.Change, error) {
+	var states []vitals.State
+	for _, s := range side.Snapshot.Services {
+		if !announces(s) {
+			continue
+		}
+		if v := o.router.View(s.Name); v != nil {
+			v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return model.CheckResult{}, o.running.fails(s.Name, a) }
+			states = append(states, vitals.StateOf(v, report.FromView(v).Serving()))
+		}
+	}
+	keeps := slices.Contains(slices.Collect(maps.Values(o.running.stays)), false) // from an earlier run, and not refused
+	return vitals.Compare(host.Neighbourhood{Log: log}, vitals.RecordIn(runtimeDirectory()), states, keeps)
+}
+
+// announces reports whether interfaces have addresses of a Service because of nftproxy.
+func announces(s *model.Service) bool { return s.Extra().Announce != "" }
 
 // betweenInputs compares the rules of a node before and after its input changes. The
 // node has rendered the input before from nothing: one with a longer history may have
@@ -154,7 +184,7 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
 	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))
 	was := render.Render(before.Routing)
 	p := plan.Diff(was, plan.Settle(was, render.Render(after.Routing))).WithoutIdleLanes()
-	return &outcome{p, changes.Count(changes.Objects(before, after), p), after.Snapshot.Words()}, nil
+	return &outcome{plan: p, services: changes.Count(changes.Objects(before, after), p), words: after.Snapshot.Words()}, nil
 }
 
 // ofSide names the flag in each line of an error about its files.

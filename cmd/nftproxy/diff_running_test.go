@@ -60,7 +60,7 @@ var otherOptions = strings.Fields(`
 	min-sync-period sync-period iptables-sync-period iptables-min-sync-period no-table-owner take-over announce-nftables
 	manage-sysctl oom-score-adj conntrack-tcp-cleanup conntrack-max-per-core conntrack-min conntrack-tcp-timeout-established
 	conntrack-tcp-timeout-close-wait conntrack-tcp-be-liberal conntrack-udp-timeout conntrack-udp-timeout-stream
-	changes-file control-socket health-directory on-change dns-servers dns-timeout dns-min-ttl dns-max-ttl
+	changes-file control-socket health-directory on-change announce-interval dns-servers dns-timeout dns-min-ttl dns-max-ttl
 	version write-config-to cleanup init-only v logging-format vmodule log-flush-frequency log-text-split-stream
 	log-text-info-buffer-size log-json-split-stream log-json-info-buffer-size
 	proxy-mode config-sync-period iptables-masquerade-bit iptables-localhost-nodeports ipvs-scheduler ipvs-exclude-cidrs

@@ -45,7 +45,7 @@ var flagGroups = []group{
 	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates", "fast-path")},
 	{"Relay", newFlags(aboutRelay...)},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
-	{"Balances", []string{"control-socket", "changes-file", "health-directory", "on-change"}},
+	{"Balances", []string{"control-socket", "changes-file", "health-directory", "on-change", "announce-interval"}},
 	{"Names of servers", []string{"dns-servers", "dns-timeout", "dns-min-ttl", "dns-max-ttl"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "node-condition", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Refused connections", []string{"observe", "observe-group"}},

@@ -34,7 +34,8 @@ type options struct {
 	drains   drain.List    // endpoints that are drained on this machine
 	changes  control.List  // servers that commands have changed on this machine
 	warnings warnings
-	running  running // nftproxy here
+	running  running       // nftproxy here
+	router   *model.Router // of the objects, if Balances announce addresses here
 	// leavesOut reports that a file is not used, and no earlier content of it either.
 	leavesOut bool
 
@@ -219,7 +220,11 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 		}
 	}
 	o.phase(c, "resolving %d Services", len(side.Snapshot.Services))
-	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
+	router := side.Snapshot.Route(cfg.Node)
+	side.Routing = router.Routing()
+	if o.here && slices.ContainsFunc(side.Snapshot.Services, announces) {
+		o.router = router
+	}
 	o.warnings.notices(log, side.Routing.Notices)
 	return side, o.warnings.check()
 }

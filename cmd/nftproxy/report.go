@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/vitals"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -25,6 +28,8 @@ type outcome struct {
 	plan     *plan.Plan
 	services []changes.Service
 	words    words.Vocabulary // for all objects
+	// addresses are those of interfaces that a running nftproxy would change.
+	addresses []vitals.Change
 }
 
 // in returns the words for the Services that change, or for all if none does.
@@ -36,8 +41,11 @@ func (r *outcome) in() words.Vocabulary {
 }
 
 // empty reports whether nothing changes, neither in the rules nor in settings of a Service
-// beyond them.
-func (r *outcome) empty() bool { return r.plan.Empty() && len(r.services) == 0 }
+// beyond them, nor in addresses.
+func (r *outcome) empty() bool { return r.sameServices() && len(r.addresses) == 0 }
+
+// sameServices reports whether no rule and no Service changes.
+func (r *outcome) sameServices() bool { return r.plan.Empty() && len(r.services) == 0 }
 
 // reportOptions are flags about the output of a report.
 type reportOptions struct {
@@ -69,9 +77,11 @@ func (o *reportOptions) print(w io.Writer, r *outcome) error {
 	var err error
 	switch o.format {
 	case "json":
-		err = r.plan.JSON(b, changes.JSON(r.services))
+		err = r.json(b)
 	case "markdown":
-		err = changes.Markdown(b, r.services, r.plan, o.elements != "never")
+		if err = changes.Markdown(b, r.services, r.plan, o.elements != "never"); err == nil {
+			err = r.printAddresses(b, "\n- `%s`", "\n")
+		}
 	default:
 		err = o.text(b, r)
 	}
@@ -81,9 +91,33 @@ func (o *reportOptions) print(w io.Writer, r *outcome) error {
 	return b.Flush()
 }
 
-// text prints the Services, the elements, and the numbers of both.
+// json prints all as one JSON object.
+func (r *outcome) json(w io.Writer) error {
+	if len(r.addresses) == 0 {
+		return r.plan.JSON(w, changes.JSON(r.services), nil)
+	}
+	return r.plan.JSON(w, changes.JSON(r.services), r.addresses)
+}
+
+// printAddresses prints a line for each address that changes, and then an end, if there are any.
+func (r *outcome) printAddresses(w io.Writer, line, end string) (err error) {
+	for _, a := range r.addresses {
+		_, failed := fmt.Fprintf(w, line, terminal.Printable(a.String()))
+		err = errors.Join(err, failed)
+	}
+	if len(r.addresses) > 0 {
+		_, failed := fmt.Fprint(w, end)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// text prints the addresses, the Services, the elements, and the numbers of both.
 func (o *reportOptions) text(w *bufio.Writer, r *outcome) error {
-	if r.empty() {
+	if err := r.printAddresses(w, "%s\n", "nftproxy run changes these addresses of interfaces.\n\n"); err != nil {
+		return err
+	}
+	if r.sameServices() {
 		_, err := fmt.Fprintln(w, r.plan.Summary())
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -200,6 +201,13 @@ func hasTables() (has bool) {
 		return err
 	})
 	return has
+}
+
+// fails reports whether an endpoint of a Service fails its health check, as the running nftproxy says.
+func (r *running) fails(name model.ServiceName, a netip.Addr) bool {
+	return r.basis != nil && slices.ContainsFunc(r.basis.Failing, func(f api.FailingCheck) bool {
+		return f.Namespace == name.Namespace && f.Service == name.Name && f.Endpoint.Addr() == a
+	})
 }
 
 // keep takes over the Services that the running nftproxy keeps: those whose rules the kernel refuses, and

@@ -73,7 +73,9 @@ type Status struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
 	Localhost []netip.Addr `json:"localhostAddresses,omitempty"`
-	Affinity  []Affinity   `json:"affinity,omitempty"`
+	// Announced are the addresses of Balances with announce.
+	Announced []AnnouncedAddress `json:"announcedAddresses,omitempty"`
+	Affinity  []Affinity         `json:"affinity,omitempty"`
 	// Observe is about reading the connections that the rules refuse; absent: they do not log any
 	// (--observe).
 	Observe *Observing `json:"observe,omitempty"`
@@ -92,6 +94,16 @@ type Status struct {
 	// ServicePorts are sorted by name. They are the last field, with a line for each, because
 	// there may be many.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
+}
+
+// AnnouncedAddress is an address that Balances ask for on an interface.
+type AnnouncedAddress struct {
+	Address   netip.Addr `json:"address"`
+	Interface string     `json:"interface"`
+	// Usable reports whether the interface is up and has the address.
+	Usable bool `json:"usable"`
+	// Reason is why it does not; absent: it does.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Values of [Status.From], and of [Description.From].

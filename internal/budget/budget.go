@@ -51,6 +51,9 @@ const (
 	MaglevSlotsNode = 1_000_000
 )
 
+// Announcements of an address of a Balance in a second, after the first five.
+const Announcements = 1
+
 // SlowStart is the longest time of a slow start, in seconds.
 const SlowStart = 3600
 

@@ -52,6 +52,7 @@ var Limits = []Limit{
 		"without room for the smallest tables the scheduler is `source-hash` ([3.60](behaviour.md#s3.60))"},
 	{"MaglevSlotsNode", "the same, of all Services", "a node", MaglevSlotsNode, "slots", NewestLose, "they have smaller tables, or `source-hash`"},
 
+	{"Announcements", "announcements of an address, after the first five (`--announce-interval`)", "a second and an address", Announcements, "announcements", Refused, "the flag"},
 	{"SlowStart", "time of a slow start, in which the rules change ten times at most", "a Service", SlowStart, "seconds", Refused, "no slow start"},
 
 	{"Checks", "health checks at the same time", "a node", Checks, "checks", Wait, "`nftproxy_health_checks_late` counts them. Fewer where a half of the file descriptors is less"},

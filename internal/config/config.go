@@ -74,6 +74,8 @@ type Own struct {
 	// HealthDirectory has a file for each Balance; empty: none.
 	HealthDirectory string
 	OnChange        string // program that runs when a Balance gains or loses its last usable server; empty: none
+	// AnnounceInterval is the time between announcements of an address.
+	AnnounceInterval time.Duration
 	// DNSServers are asked for names of servers, each an address with or without a port; none:
 	// those of /etc/resolv.conf.
 	DNSServers []string

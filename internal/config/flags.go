@@ -8,6 +8,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -32,7 +33,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
 		kube:        defaults(),
-		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, DNSTimeout: dnsTimeout, DNSMinTTL: dnsMinTTL, DNSMaxTTL: dnsMaxTTL, FastPath: model.FastPathOff.String()},
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, DNSTimeout: dnsTimeout, DNSMinTTL: dnsMinTTL, DNSMaxTTL: dnsMaxTTL, AnnounceInterval: announceInterval, FastPath: model.FastPathOff.String()},
 		healthzPort: healthzPort,
 		metricsPort: metricsPort,
 	}
@@ -159,6 +160,7 @@ func (f *Flags) AddDaemon() {
 	f.text(&f.own.ControlSocket, controlSocket, "unix `socket` for commands of root: with files, \"nftproxy set\", \"add\" and others change servers of Balances there; none: no socket (default: control.sock in the runtime directory of systemd; else net-NAMESPACE.sock in /run/nftproxy, which takes no changes)")
 	f.text(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
 	f.text(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
+	f.period(&f.own.AnnounceInterval, announceIntervalFlag, "`time` between announcements of an address of a Balance with announce, after the first five within 10 s")
 	f.addDNS()
 	f.addConntrack()
 	f.hidden(f.addIgnored)
@@ -186,6 +188,14 @@ const (
 	controlSocket   = "control-socket"
 	healthDirectory = "health-directory"
 	onChange        = "on-change"
+)
+
+// The time between announcements: its flag, default, and bounds.
+const (
+	announceIntervalFlag = "announce-interval"
+	announceInterval     = time.Minute
+	minAnnounceInterval  = time.Second / budget.Announcements
+	maxAnnounceInterval  = time.Hour
 )
 
 // ChangesFile is the name of the flag that [Flags.AddChanges] adds.

@@ -56,7 +56,15 @@ func (c *Config) check() []error {
 	if c.Own.AffinitySize == 0 {
 		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
 	}
-	return append(problems, c.checkAllowedHosts(), c.checkLogConnections(), c.checkDNS())
+	return append(problems, c.checkAllowedHosts(), c.checkLogConnections(), c.checkDNS(), c.checkAnnounce())
+}
+
+// checkAnnounce accepts intervals in which neighbours still have a use for an announcement.
+func (c *Config) checkAnnounce() error {
+	if d := c.Own.AnnounceInterval; d < minAnnounceInterval || d > maxAnnounceInterval {
+		return ownProblem(announceIntervalFlag, fmt.Errorf("%v is out of range: use %v to 1h", d, minAnnounceInterval))
+	}
+	return nil
 }
 
 // checkLogConnections accepts values that are not without effect (17.9).

@@ -26,7 +26,7 @@ func (w *work) newVitals() *vitals.Actor {
 	}
 	return vitals.New(vitals.Config{
 		Directory: own.HealthDirectory, Program: own.OnChange, Assess: w.vital, Log: w.Log,
-		Links: host.Neighbourhood{Log: w.Log}, Keeps: w.keepsServices, Record: vitals.RecordIn(w.RuntimeDirectory),
+		Links: host.Neighbourhood{Log: w.Log}, Keeps: w.keepsServices, Record: vitals.RecordIn(w.RuntimeDirectory), Interval: own.AnnounceInterval,
 		Run: func(ctx context.Context, program string, env []string) error {
 			return checker.RunProgram(ctx, []string{program}, env)
 		},
@@ -89,13 +89,9 @@ func (w *work) assess(name model.ServiceName) (vitals.State, bool) {
 		return vitals.State{}, false
 	}
 	v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return w.checks.Result(name, a) }
-	s := report.FromView(v).Serving()
-	state := vitals.State{Usable: s.Usable, Servers: s.Servers, Link: v.Service.Extra().Announce}
+	state := vitals.StateOf(v, report.FromView(v).Serving())
 	if slices.ContainsFunc(v.Claims, w.refused) {
 		state.Usable = 0
-	}
-	if state.Link != "" && v.Service.External != nil {
-		state.Addresses = v.Service.External.LoadBalancerIPs
 	}
 	return state, true
 }

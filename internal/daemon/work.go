@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/condition"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
@@ -182,7 +183,8 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		c.NameProblems = w.names.ProblemsOf
 	}
 	if w.hasFiles() {
-		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) } // made below
+		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) }  // made below
+		c.Announced = func() []api.AnnouncedAddress { return w.vitals.Announced() } // the same
 		c.RelayFull = func(name model.ServiceName) []string { return w.relay.FullOf(name, time.Now()) }
 	}
 	if w.Cluster != nil {

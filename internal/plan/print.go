@@ -156,7 +156,8 @@ type planJSON struct {
 		Change int `json:"change"`
 		Delete int `json:"delete"`
 	} `json:"summary"`
-	Services any `json:"services,omitempty"` // that change
+	Services  any `json:"services,omitempty"`  // that change
+	Addresses any `json:"addresses,omitempty"` // of interfaces, likewise
 }
 
 type changeJSON struct {
@@ -172,9 +173,9 @@ type changeJSON struct {
 	Service  string   `json:"service,omitempty"` // behind the element
 }
 
-// JSON writes the plan as one JSON object, with the Services that change.
-func (p *Plan) JSON(w io.Writer, services any) error {
-	out := planJSON{Changes: []changeJSON{}, Services: services}
+// JSON writes the plan as one JSON object, with the Services and the addresses of interfaces that change.
+func (p *Plan) JSON(w io.Writer, services, addresses any) error {
+	out := planJSON{Changes: []changeJSON{}, Services: services, Addresses: addresses}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.passing == 0 {

@@ -49,6 +49,8 @@ type Config struct {
 	// RelayFull returns the limits of relayed connections to a Service that are reached. It is set with
 	// RelayFailure.
 	RelayFull func(model.ServiceName) []string
+	// Announced returns the addresses of Balances with announce; nil: there are none.
+	Announced func() []api.AnnouncedAddress
 	// Words are the words for Services; nil: the ones of Kubernetes.
 	Words Words
 	// View and Names are the methods of the agent. Bindings reads the clients that session
@@ -211,6 +213,9 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 	s.addChanges(r)
 	if s.config.Problems != nil {
 		r.Problems = append(r.Problems, s.config.Problems()...)
+	}
+	if s.config.Announced != nil {
+		r.Announced = s.config.Announced()
 	}
 	if s.config.Notes != nil {
 		r.Notes = append(r.Notes, s.config.Notes()...)

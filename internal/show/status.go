@@ -201,6 +201,14 @@ func (p *statusPrinter) daemon(r *api.Status) {
 	}
 }
 
+// announcedText says why clients cannot reach an announced address here; empty: they can.
+func announcedText(a api.AnnouncedAddress) string {
+	if a.Usable {
+		return ""
+	}
+	return ": not usable: " + a.Reason
+}
+
 func (p *statusPrinter) totals(r *api.Status) {
 	name := "serves"
 	if r.Filtered {
@@ -216,6 +224,9 @@ func (p *statusPrinter) totals(r *api.Status) {
 	}
 	if len(r.Localhost) > 0 {
 		p.Fact("localhost", "NodePorts of TCP on %s", addressList(r.Localhost))
+	}
+	for _, a := range r.Announced {
+		p.Fact("announces", "%s on %s%s", a.Address, a.Interface, announcedText(a))
 	}
 	for _, a := range r.Affinity {
 		p.Fact("affinity", "%s: %s of %d clients remembered", a.Name(), a.Count(), a.Size)

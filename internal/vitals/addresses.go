@@ -34,11 +34,12 @@ type place = model.InterfaceAddress
 // keeper keeps addresses on interfaces while a Balance that asks for it has a usable server. Run calls
 // its methods, except those that say otherwise.
 type keeper struct {
-	links  Links
-	keeps  func() bool // see [Config]
-	record record
-	log    *slog.Logger
-	ctx    context.Context // of Run
+	links    Links
+	keeps    func() bool // see [Config]
+	interval time.Duration
+	record   record
+	log      *slog.Logger
+	ctx      context.Context // of Run
 
 	begun     bool // all Balances are known
 	following bool
@@ -80,17 +81,14 @@ const (
 	probePause = 250 * time.Millisecond
 	// usedPause is the pause before an address that another machine has is tried again.
 	usedPause = 5 * time.Second
-	// announcements follow each other after burstPause, because one may be lost, then after refreshPause.
+	// announcements follow each other after burstPause, because one may be lost, then after the interval.
 	announcements = 5
 	burstPause    = 2 * time.Second
-	refreshPause  = time.Minute
-	// claimTime is how long a claim of another machine is a problem: it answers each announcement.
-	claimTime = 2 * refreshPause
 )
 
 func newKeeper(c *Config) *keeper {
 	return &keeper{
-		links: c.Links, keeps: c.Keeps, record: record{path: c.Record}, log: c.Log, changed: make(chan struct{}, 1),
+		interval: c.Interval, links: c.Links, keeps: c.Keeps, record: record{path: c.Record}, log: c.Log, changed: make(chan struct{}, 1),
 		asked: make(map[place]map[model.ServiceName]bool), of: make(map[model.ServiceName][]place),
 		states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
 	}
@@ -104,12 +102,7 @@ func (k *keeper) begin() {
 
 // hold notes which addresses a Balance asks for, and whether one of its servers is usable.
 func (k *keeper) hold(name model.ServiceName, s State) {
-	var now []place
-	if s.Link != "" {
-		for _, address := range s.Addresses {
-			now = append(now, place{Interface: s.Link, Address: address})
-		}
-	}
+	now := s.places()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.of[name]
@@ -201,15 +194,51 @@ func earlier(a, b time.Time) time.Time {
 // lacks reports whether an address that a Balance asks for is not on the machine, or its interface is down. It is
 // safe for concurrent use.
 func (k *keeper) lacks(s State) bool {
-	if s.Link == "" {
+	all := s.places()
+	if len(all) == 0 {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.ContainsFunc(s.Addresses, func(a netip.Addr) bool {
-		is := k.states[place{Interface: s.Link, Address: a}]
-		return is == nil || !is.there || !k.up[s.Link]
+	return slices.ContainsFunc(all, func(p place) bool {
+		is := k.states[p]
+		return is == nil || !is.there || !k.up[p.Interface]
 	})
+}
+
+// announced returns the addresses that Balances ask for. It is safe for concurrent use.
+func (k *keeper) announced() (out []api.AnnouncedAddress) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := range k.asked {
+		a := api.AnnouncedAddress{Address: p.Address, Interface: p.Interface}
+		switch s := k.states[p]; {
+		case s != nil && s.there && k.up[p.Interface]:
+			a.Usable = true
+		case !k.wants(p):
+			a.Reason = "no server is usable"
+		case s == nil:
+			a.Reason = "not added yet"
+		default:
+			a.Reason = cmp.Or(s.failure, s.conflict(), "not added yet")
+		}
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b api.AnnouncedAddress) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
+	})
+	return out
+}
+
+// conflict says which other machine has an address; empty: none.
+func (s *state) conflict() string {
+	switch {
+	case s.claimed == "":
+		return ""
+	case s.there:
+		return fmt.Sprintf("another machine claims it (%s): clients reach one or the other", s.claimed)
+	}
+	return fmt.Sprintf("not added, because another machine has it (%s)", s.claimed)
 }
 
 // problems says which addresses are not where they should be, and why. It is safe for concurrent use.
@@ -225,11 +254,8 @@ func (k *keeper) problems() (out []api.Problem) {
 		if s.failure != "" {
 			add(api.NotAnnounced, at+": "+s.failure)
 		}
-		switch {
-		case s.claimed != "" && s.there:
-			add(api.AddressInUse, fmt.Sprintf("%s: another machine claims it (%s): clients reach one or the other", at, s.claimed))
-		case s.claimed != "":
-			add(api.AddressInUse, fmt.Sprintf("%s: not added, because another machine has it (%s)", at, s.claimed))
+		if text := s.conflict(); text != "" {
+			add(api.AddressInUse, at+": "+text)
 		}
 	}
 	slices.SortFunc(out, func(a, b api.Problem) int {

@@ -198,7 +198,7 @@ func (l *addressLab) start(states map[string]State) {
 		l.stop()
 	}
 	l.states = states
-	l.Actor = New(Config{
+	l.Actor = New(Config{Interval: time.Minute,
 		Links: l.m, Keeps: l.kept.Load, Record: l.record, Log: slog.New(slog.NewTextHandler(l.log, nil)),
 		Assess: func(n model.ServiceName) (State, bool) {
 			l.mu.Lock()

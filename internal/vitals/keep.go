@@ -45,7 +45,7 @@ func (k *keeper) step(now time.Time) {
 			k.take(p, s, link, exists, is, on, now)
 		case s.earlier && keeps:
 		default:
-			k.giveUp(p, s, link, on && !is.Network, now)
+			k.giveUp(p, s, link, actionFor(false, on, is) == Remove, now)
 			ours = s.failure != ""
 		}
 		if ours {
@@ -119,11 +119,14 @@ func (k *keeper) inUse(p place, s *state, mac net.HardwareAddr, now time.Time) {
 		s.claimed = text
 		k.log.Error("another machine has an address of a Balance", "address", p.Address, "interface", p.Interface, "machine", text)
 	}
-	if s.until = now.Add(claimTime); s.there {
+	if s.until = now.Add(k.claimTime()); s.there {
 		return // announcements go on
 	}
 	s.probes, s.due = 0, now.Add(usedPause)
 }
+
+// claimTime is how long a claim of another machine is a problem: it answers each announcement.
+func (k *keeper) claimTime() time.Duration { return 2 * max(k.interval, burstPause) }
 
 // giveUp removes an address.
 func (k *keeper) giveUp(p place, s *state, link host.Link, on bool, now time.Time) {
@@ -237,6 +240,6 @@ func (k *keeper) keep(p place, s *state, link host.Link, now time.Time) {
 	}
 	s.announced++
 	if s.due = now.Add(burstPause); s.announced >= announcements {
-		s.due = now.Add(refreshPause)
+		s.due = now.Add(k.interval)
 	}
 }

@@ -52,7 +52,9 @@ type Config struct {
 	Keeps func() bool
 	// Record is the file of the addresses that were added; empty: there is none.
 	Record string
-	Log    *slog.Logger
+	// Interval is the time between announcements of an address, after the first ones.
+	Interval time.Duration
+	Log      *slog.Logger
 }
 
 // Actor acts on states. Its methods are safe for concurrent use.
@@ -420,6 +422,14 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 
 // Lacks reports whether an address that a Balance asks for is not on this machine.
 func (a *Actor) Lacks(s State) bool { return a != nil && a.addresses.lacks(s) }
+
+// Announced returns the addresses that Balances ask for, and whether clients can reach them here.
+func (a *Actor) Announced() []api.AnnouncedAddress {
+	if a == nil {
+		return nil
+	}
+	return a.addresses.announced()
+}
 
 // Problems says which addresses are not where they should be, and why.
 func (a *Actor) Problems() []api.Problem {

@@ -166,7 +166,7 @@ func Printed(t *testing.T, p *plan.Plan) string {
 	if err := p.Print(&b, false); err != nil {
 		t.Error(err)
 	}
-	if err := p.JSON(&j, nil); err != nil || !json.Valid(j.Bytes()) {
+	if err := p.JSON(&j, nil, nil); err != nil || !json.Valid(j.Bytes()) {
 		t.Errorf("JSON of a plan: %v\n%s", err, j.String())
 	}
 	return b.String()
