@@ -23,7 +23,8 @@ type Description struct {
 	// addresses.
 	InternalPolicy  string         `json:"internalTrafficPolicy,omitempty"`
 	ExternalPolicy  string         `json:"externalTrafficPolicy,omitempty"`
-	AffinitySeconds float64        `json:"affinitySeconds,omitempty"` // after the last new connection of a client
+	AffinitySeconds float64        `json:"affinitySeconds,omitempty"`  // after the last new connection of a client
+	AllPorts        bool           `json:"affinityAllPorts,omitempty"` // it stays with one server for all ports
 	Clients         *Clients       `json:"clients,omitempty"`
 	Scheduler       string         `json:"scheduler,omitempty"`
 	Maglev          *Maglev        `json:"maglev,omitempty"`       // absent with another scheduler

@@ -22,7 +22,7 @@ func addSettings(s *api.Description, all []*served.Frontend) {
 		if n := f.TableSize(); n > 0 && (s.Maglev == nil || s.Maglev.Slots < n) {
 			s.Maglev = &api.Maglev{Slots: n}
 		}
-		s.AffinitySeconds = max(s.AffinitySeconds, f.Affinity.Seconds())
+		s.AffinitySeconds, s.AllPorts = max(s.AffinitySeconds, f.Affinity.Seconds()), s.AllPorts || f.Together
 		if c := f.ClientAddresses(); c != model.DefaultClientAddresses {
 			s.ClientAddresses = c.String()
 		}

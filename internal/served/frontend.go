@@ -22,7 +22,9 @@ type Frontend struct {
 	Scheduler      model.Scheduler // never DefaultScheduler, unless it is unknown
 	// Affinity is how long a client stays on its endpoint after its last new connection;
 	// zero: it is not bound.
-	Affinity     time.Duration
+	Affinity time.Duration
+	// Together reports that it stays with one server for all ports of a Balance.
+	Together     bool
 	Masquerading model.Masquerading
 	// Relayed reports that nftproxy run relays the connections; the endpoints are its servers.
 	Relayed bool
@@ -81,7 +83,7 @@ func (f *Frontend) Without(unknown Facts) *Frontend {
 		out.Scheduler = model.DefaultScheduler
 	}
 	if unknown.Has(Affinity) {
-		out.Affinity = 0
+		out.Affinity, out.Together = 0, false
 	}
 	return &out
 }
@@ -89,7 +91,7 @@ func (f *Frontend) Without(unknown Facts) *Frontend {
 // Equal reports whether a node does the same for both, and the same is unknown.
 func (f *Frontend) Equal(o *Frontend) bool {
 	return f.Frontend == o.Frontend && f.Port == o.Port && f.Kind == o.Kind && f.Inside.Equal(o.Inside) && f.Outside.Equal(o.Outside) &&
-		f.InternalPolicy == o.InternalPolicy && f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity &&
+		f.InternalPolicy == o.InternalPolicy && f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity && f.Together == o.Together &&
 		f.Masquerading == o.Masquerading && f.Relayed == o.Relayed && f.Sources.Equal(o.Sources) && f.Limits == o.Limits && f.Unknown == o.Unknown
 }
 

@@ -13,7 +13,7 @@ import (
 func Of(r *model.Route, scheduler model.Scheduler) *Frontend {
 	f := &Frontend{
 		Frontend: r.Frontend, Port: r.PortName(), Kind: r.Kind, Scheduler: cmp.Or(r.Scheduler(), scheduler, model.RoundRobin),
-		Affinity: r.AffinityTimeout(), Masquerading: r.Masquerading(), Sources: r.Sources, Limits: r.Service.Extra().Limits,
+		Affinity: r.AffinityTimeout(), Together: r.AffinityTimeout() > 0 && r.Service.BindsTogether(), Masquerading: r.Masquerading(), Sources: r.Sources, Limits: r.Service.Extra().Limits,
 	}
 	f.Relayed = r.Relayed() && r.Inside().Verdict == model.Forward // others are refused alike
 	if r.Kind == model.ClusterIP {

@@ -170,6 +170,7 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 		return nil
 	}
 	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masquerading(of), Sources: t.sources(of), Limits: t.table.Limits(of)}
+	_, f.Together = t.table.AffinityTimeout(nft.SharedAffinityMap, of)
 	name := named(of, e)
 	f.Port, f.Kind = name.Port, name.Kind
 	f.Relayed = t.lanes.Relays(e)

@@ -127,8 +127,12 @@ func (p *describePrinter) settings(s *api.Description) {
 		p.Fact(setting.Scheduler.Label, "%s", s.Scheduler)
 	}
 	if s.AffinitySeconds > 0 {
-		p.Fact(setting.Affinity.Label, "a client stays with its endpoint for %s after its last new connection%s",
-			setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))), clientsText(s.Clients))
+		where := ""
+		if s.AllPorts {
+			where = ", at all ports"
+		}
+		p.Fact(setting.Affinity.Label, "a client stays with its endpoint for %s after its last new connection%s%s",
+			setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))), where, clientsText(s.Clients))
 	}
 	p.clients(s)
 	p.limits(s)
