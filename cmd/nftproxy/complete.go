@@ -85,8 +85,10 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 		}
 	}
 	values := flagValues[f.Name]
-	if s := setting.ByFlag(f.Name); values == nil && (path == "new" || strings.HasPrefix(path, "new ")) && s != nil {
-		values = s.Words
+	if values == nil && (path == "new" || strings.HasPrefix(path, "new ")) {
+		if s := setting.ByFlag(f.Name); s != nil {
+			values = s.Words
+		}
 	}
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
