@@ -114,10 +114,10 @@ test-machines: ## run the tests of two machines, of three behind ECMP routers, o
 	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp ./test/names ./test/servers
 
 .PHONY: often
-often: ## run tests of packages with goroutines or timers RUNS=20 times with the race detector, and packet tests 3 times, beside LOAD=8 busy processes; goes on where it was, and counts in test/often.json; ONLY selects packages by a regular expression
+often: ## run tests of packages with goroutines or timers RUNS=20 times with the race detector, and packet tests 3 times, beside LOAD=8 busy processes, the cheapest first; goes on where it was, and counts in test/often.json; ONLY selects packages by a regular expression, PARALLEL=8 run at a time
 	scripts/install-packages $(LAB) $(PACKET_TOOLS) $(COMPILER)
 	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && \
-		go run ./scripts/often -runs $(or $(RUNS),20) -load $(or $(LOAD),8) -parallel $(or $(PARALLEL),$$(nproc)) -only '$(ONLY)' $$unit -- $$packets
+		go run ./scripts/often -runs $(or $(RUNS),20) -load $(or $(LOAD),8) -parallel $(or $(PARALLEL),8) -only '$(ONLY)' $$unit -- $$packets
 
 .PHONY: worlds
 worlds: ## compare random worlds with the kernel and real packets; WORLDS=300 is how many, STEPS=8 how long each lasts (default 2), SEED=7 the seed of the first (default: random); a failure replays with WORLDS=1 and its seed

@@ -13,11 +13,13 @@ import (
 	"text/tabwriter"
 )
 
-// record is the runs of a package with the same sources and dependencies.
+// record is the runs of a package with the same sources. What it depends on may have changed between them.
 type record struct {
 	Package  string  `json:"package"`
-	Commit   string  `json:"commit"` // of the last run
-	Hash     string  `json:"hash"`   // of what the package is built of
+	First    string  `json:"first,omitempty"` // commit of the first run
+	Commit   string  `json:"commit"`          // of the last run
+	Hash     string  `json:"hash"`            // of the package's files
+	Built    string  `json:"built,omitempty"` // hash of all that the last run was built of
 	Race     bool    `json:"race"`
 	Load     int     `json:"load"` // busy processes beside the runs, the fewest
 	Runs     int     `json:"runs"`
@@ -92,8 +94,11 @@ func (b *book) add(s suite, commit string, load int, failed bool, seconds float6
 	if r.Runs == 0 || load < r.Load {
 		r.Load = load
 	}
+	if r.Runs == 0 {
+		r.First = commit
+	}
 	r.Runs++
-	r.Commit = commit
+	r.Commit, r.Built = commit, s.built
 	r.Seconds = float64(int((r.Seconds+seconds)*10)) / 10
 	if failed {
 		r.Failures++
@@ -129,14 +134,20 @@ func (b *book) missing(s suite) int {
 // summarize prints packages that failed or lack runs, and reports whether there is none that failed.
 func (b *book) summarize(out io.Writer, all []suite) (clean bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	runs, failures := 0, 0
+	runs, failures, outdated := 0, 0, 0
 	fmt.Fprintln(w, "\npackage\truns\tfailed\tseconds each")
 	for _, s := range all {
 		r := b.records[s.name]
 		runs, failures = runs+r.Runs, failures+r.Failures
+		if r.Runs > 0 && r.Built != s.built {
+			outdated++
+		}
 		fmt.Fprintf(w, "%s\t%d of %d\t%d\t%.1f\n", s.name, r.Runs, s.wanted, r.Failures, r.secondsEach())
 	}
 	_ = w.Flush() // the table may be cut off; the file has the results
 	fmt.Fprintf(out, "\n%d runs of %d packages, %d failed; %s has them\n", runs, len(all), failures, b.path)
+	if outdated > 0 {
+		fmt.Fprintf(out, "packages whose dependencies have changed since: %d\n", outdated)
+	}
 	return failures == 0
 }

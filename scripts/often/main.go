@@ -1,6 +1,8 @@
 // Command often runs the tests of packages many times beside busy processes, to find those that pass by
-// luck. It counts runs and failures in a file, by what each package is built of: a package that has
-// not changed keeps its results, and a command that was interrupted goes on where it was.
+// luck. It counts runs and failures in a file, by the files of each package: one that has not changed keeps its
+// results, with the commits of the first and the last run, and a command that was interrupted goes on where it was.
+// What a package depends on does not count: a change of internal/model would mean thousands of runs. The end says how
+// many packages have other dependencies than in their last run.
 //
 // Usage: often [FLAGS] PACKAGE... -- SUITE...
 //

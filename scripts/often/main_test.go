@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,8 +68,8 @@ func wantIn(t *testing.T, text string, wanted ...string) {
 	}
 }
 
-// Packages with goroutines run, others do not, and suites do. What has run does not run again until something that
-// it depends on changes.
+// Packages with goroutines run, others do not, and suites do. What has run does not run again until its files
+// change. The end says that something changed on which it depends.
 func TestOften(t *testing.T) {
 	module(t)
 	clean, out := often(t)
@@ -85,6 +86,9 @@ func TestOften(t *testing.T) {
 		t.Errorf("runs are made again:\n%s", out)
 	}
 	write(t, "b/b.go", "package b\n\nfunc F() { println() }\n")
+	_, out = often(t)
+	wantIn(t, out, "0 of 2 packages", "packages whose dependencies have changed since: 1")
+	write(t, "a/a.go", "package a\n\nimport \"m/b\"\n\nfunc F() { go b.F(); b.F() }\n")
 	_, out = often(t, "-only", "d")
 	wantIn(t, out, "0 of 2 packages")
 	_, out = often(t)
@@ -93,7 +97,7 @@ func TestOften(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantIn(t, string(text), `{"package":"a","commit":"`, `-dirty","hash":"`, `"load":1,"runs":3,"failures":0,`, `"earlierRuns":4`)
+	wantIn(t, string(text), `{"package":"a","first":"`, `-dirty","commit":"`, `-dirty","hash":"`, `"built":"`, `"load":1,"runs":3,"failures":0,`, `"earlierRuns":4`)
 	if left, _ := filepath.Glob("outputs/*"); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
@@ -186,6 +190,22 @@ func TestIsConcurrent(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s: %v, %v", body, got, err)
 		}
+	}
+}
+
+// What takes least comes first.
+func TestOrder(t *testing.T) {
+	all := []suite{{name: "many files", wanted: 3}, {name: "slow", wanted: 3}, {name: "few files", wanted: 3}, {name: "fast", wanted: 3}}
+	b := &book{records: map[string]*record{"slow": {Runs: 1, Seconds: 20}, "fast": {Runs: 2, Seconds: 4}}, each: make(map[string]float64)}
+	b.update(all)
+	s := &session{book: b, left: all}
+	s.sortByCost()
+	var got []string
+	for _, p := range s.left {
+		got = append(got, p.name)
+	}
+	if want := []string{"few files", "many files", "fast", "slow"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

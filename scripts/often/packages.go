@@ -28,12 +28,13 @@ type suite struct {
 	path   string // import path
 	name   string // below the module
 	dir    string
-	hash   string // of its sources, and of all that it depends on
+	hash   string // of its sources, tests and their data
+	built  string // hash of these and of all that it depends on
 	wanted int    // runs
 	race   bool
 	starts bool // its tests start the program
 
-	rehash func() (string, error) // of the files as they are then
+	rehash func() (string, error) // built, of the files as they are then
 }
 
 // listed is a package as "go list -json" prints it.
@@ -63,7 +64,10 @@ func (o options) findPackages(ctx context.Context) (all []suite, err error) {
 		}
 		s := suite{path: path, name: strings.TrimPrefix(strings.TrimPrefix(path, p.Module.Path), "/"), dir: p.Dir, wanted: wanted, race: race,
 			starts: slices.Contains(program.Deps, p.Module.Path+builder)}
-		s.hash, err = h.hash(p, program, s.starts)
+		if s.hash, err = h.hashOwn(p); err != nil {
+			return err
+		}
+		s.built, err = h.hash(p, program, s.starts)
 		s.rehash = func() (string, error) {
 			return hasher{known: known, files: make(map[string][]byte)}.hash(p, program, s.starts)
 		}
@@ -132,6 +136,13 @@ type hasher struct {
 	files map[string][]byte // hashes of packages of this module
 }
 
+// hashOwn returns a hash of a package, its tests and their data.
+func (h hasher) hashOwn(p listed) (string, error) {
+	sum := sha256.New()
+	err := errors.Join(h.add(sum, p), addTests(sum, p))
+	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), err
+}
+
 // hash returns a hash of a package, its tests and their data, all that they depend on, and, if they start it, the
 // program.
 func (h hasher) hash(p, program listed, starts bool) (string, error) {
@@ -154,9 +165,15 @@ func (h hasher) hash(p, program listed, starts bool) (string, error) {
 			return "", err
 		}
 	}
+	err := addTests(sum, p)
+	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), err
+}
+
+// addTests adds the files of tests and their data.
+func addTests(sum io.Writer, p listed) error {
 	tests := slices.Concat(p.TestGoFiles, p.XTestGoFiles, p.TestEmbedFiles, p.XTestEmbedFiles)
 	if err := addFiles(sum, p.Dir, tests); err != nil {
-		return "", err
+		return err
 	}
 	err := fs.WalkDir(os.DirFS(p.Dir), "testdata", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -167,7 +184,7 @@ func (h hasher) hash(p, program listed, starts bool) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return fmt.Sprintf("%x", sum.Sum(nil)[:8]), err
+	return err
 }
 
 // add adds a package that others import: its files if it is of this module, or else the version of its module.

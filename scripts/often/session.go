@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +43,8 @@ func (s *session) runAll(ctx context.Context, all []suite) (err error) {
 			s.left = append(s.left, p)
 		}
 	}
-	fmt.Fprintf(s.out, "%d of %d packages have changed or lack runs; %d busy processes beside them\n", len(s.left), len(all), s.load)
+	s.sortByCost()
+	fmt.Fprintf(s.out, "%d of %d packages have changed or lack runs; %d busy processes beside them; about %s\n", len(s.left), len(all), s.load, s.estimate())
 	if err := s.buildProgram(ctx); err != nil {
 		return err
 	}
@@ -70,6 +73,14 @@ func (s *session) runAll(ctx context.Context, all []suite) (err error) {
 	}
 	workers.Wait()
 	return context.Cause(ctx)
+}
+
+// sortByCost puts first what takes least time, so that an interrupted command has results of most packages. Of
+// packages that have never run, those with fewer files come first: the arguments have them last.
+func (s *session) sortByCost() {
+	slices.Reverse(s.left)
+	cost := func(p suite) float64 { return s.book.secondsEach(p) * float64(s.book.missing(p)) }
+	slices.SortStableFunc(s.left, func(a, b suite) int { return cmp.Compare(cost(a), cost(b)) })
 }
 
 // describeCommit names the commit whose files are here, and marks changes other than those of the results.
@@ -121,7 +132,7 @@ func (s *session) repeat(ctx context.Context, p suite) error {
 		return err
 	}
 	defer os.Remove(binary)
-	if now, err := p.rehash(); err != nil || now != p.hash {
+	if now, err := p.rehash(); err != nil || now != p.built {
 		return errors.Join(fmt.Errorf("%s has changed since this command began", p.name), err)
 	}
 	for s.book.missing(p) > 0 {
