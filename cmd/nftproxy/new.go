@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // newOptions are the flags of new: the fields of a Balance as text.
@@ -223,7 +224,7 @@ func (o *newOptions) writePools(b *strings.Builder) {
 		default: // a range, or a mistake
 			port = ", port: " + strconv.Quote(port)
 		}
-		fmt.Fprintf(b, "- {servers: %s%s}\n", balance.Quoted(name), port)
+		fmt.Fprintf(b, "- {servers: %s%s}\n", yamltext.Quote(name), port)
 	}
 }
 
@@ -237,12 +238,12 @@ func writeServers(b *strings.Builder, servers, backups []string) {
 	}
 }
 
-// yamlText is [balance.Quoted] for a text that may be missing.
+// yamlText is [yamltext.Quote] for a text that may be missing.
 func yamlText(text string) string {
 	if text == "" {
 		return ""
 	}
-	return balance.Quoted(text)
+	return yamltext.Quote(text)
 }
 
 // oneOrMore returns texts as YAML, a list if there are several.

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // Names of the commands below new.
@@ -119,7 +120,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 		}
 		var b strings.Builder
 		writeField(&b, "kind", balance.PoolKind)
-		writeField(&b, "name", balance.Quoted(args[0]))
+		writeField(&b, "name", yamltext.Quote(args[0]))
 		writeField(&b, "namespace", yamlText(namespace))
 		b.WriteString("servers:\n")
 		writeServers(&b, args[1:], backups)

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // kind is the kind of the object in the file of changes.
@@ -119,7 +120,7 @@ func (l List) text() string {
 	b.WriteString("\n")
 	for _, name := range l.Names() {
 		for _, c := range l[name] {
-			fmt.Fprintf(&b, "- balance: %q\n  server: %q\n", name, c.Server)
+			fmt.Fprintf(&b, "- balance: %s\n  server: %s\n", yamltext.Quote(name.String()), yamltext.Quote(c.Server.String()))
 			if c.Weight != absent {
 				fmt.Fprintf(&b, "  weight: %d\n", c.Weight)
 			}
@@ -127,10 +128,10 @@ func (l List) text() string {
 				fmt.Fprintf(&b, "  fileWeight: %d\n", c.File)
 			}
 			if !c.Since.IsZero() {
-				fmt.Fprintf(&b, "  since: %q\n", c.Since.UTC().Format(time.RFC3339))
+				fmt.Fprintf(&b, "  since: %s\n", yamltext.Quote(c.Since.UTC().Format(time.RFC3339)))
 			}
 			if c.By != "" {
-				fmt.Fprintf(&b, "  by: %q\n", c.By)
+				fmt.Fprintf(&b, "  by: %s\n", yamltext.Quote(c.By))
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // kind is the kind of the object in the file.
@@ -197,12 +198,12 @@ func (l List) text() string {
 	}
 	b.WriteString("\n")
 	for _, e := range l {
-		fmt.Fprintf(&b, "- endpoint: %q\n", e.Endpoint())
+		fmt.Fprintf(&b, "- endpoint: %s\n", yamltext.Quote(e.Endpoint()))
 		if e.Service != (model.ServiceName{}) {
-			fmt.Fprintf(&b, "  service: %q\n", e.Service)
+			fmt.Fprintf(&b, "  service: %s\n", yamltext.Quote(e.Service.String()))
 		}
 		if !e.Since.IsZero() {
-			fmt.Fprintf(&b, "  since: %q\n", e.Since.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&b, "  since: %s\n", yamltext.Quote(e.Since.UTC().Format(time.RFC3339)))
 		}
 	}
 	return b.String()

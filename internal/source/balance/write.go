@@ -1,19 +1,15 @@
 package balance
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // Text returns b as a document for people to edit: the fields that are given, in the order
@@ -35,7 +31,7 @@ func document(v reflect.Value) (string, error) {
 		switch list := value.(type) {
 		case manifest.List[Backend]:
 			for i, s := range list {
-				text, err := flow(s.short())
+				text, err := yamltext.Flow(s.short())
 				if err != nil {
 					return "", fmt.Errorf("%s[%d]: %w", name, i, err)
 				}
@@ -57,7 +53,7 @@ func document(v reflect.Value) (string, error) {
 		if field.IsZero() && (options == "omitempty" || field.Kind() == reflect.Slice) {
 			continue
 		}
-		text, err := flow(value)
+		text, err := yamltext.Flow(value)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", name, err)
 		}
@@ -72,53 +68,4 @@ func (b Backend) short() any {
 		return b.Address
 	}
 	return b
-}
-
-// flow returns a value as YAML on one line.
-func flow(value any) (string, error) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return "", err
-	}
-	var doc yaml.Node // of JSON, which keeps the order of fields
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return "", err
-	}
-	return inline(doc.Content[0]), nil
-}
-
-func inline(n *yaml.Node) string {
-	var parts []string
-	switch n.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			part := Quoted(n.Content[i].Value)
-			if value := n.Content[i+1]; value.ShortTag() != "!!null" {
-				part += ": " + inline(value)
-			}
-			parts = append(parts, part)
-		}
-		return "{" + strings.Join(parts, ", ") + "}"
-	case yaml.SequenceNode:
-		for _, item := range n.Content {
-			parts = append(parts, inline(item))
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	}
-	if n.ShortTag() == "!!str" {
-		return Quoted(n.Value)
-	}
-	return n.Value
-}
-
-// Quoted returns a text as YAML for any place, in quotes if it needs them.
-func Quoted(text string) string {
-	if !utf8.ValidString(text) { // the escape \x of YAML is a character, not a byte
-		return `!!binary "` + base64.StdEncoding.EncodeToString([]byte(text)) + `"`
-	}
-	out, err := yaml.Marshal(text)
-	if err != nil || text == "" || strings.ContainsAny(text, "[]{},?&*!|>%@`\n") || strings.HasPrefix(text, ":") || strings.HasSuffix(text, ":") {
-		return strconv.Quote(text)
-	}
-	return strings.TrimSpace(string(out))
 }
