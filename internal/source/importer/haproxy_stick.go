@@ -79,6 +79,9 @@ func (p *proxy) finish() {
 		p.changed(p.table, "affinity lasts 24h, the longest time there is")
 		p.stick = maxAffinity
 	}
+	if p.sticks && p.table != nil && p.hasSeveralAddresses() {
+		p.changed(p.table, "affinity binds a client at each address by itself: one that connects to several may reach several servers")
+	}
 	if p.check.timeout > 0 {
 		for _, v := range p.servers {
 			if limit := cmp.Or(v.check.interval, defaultInterval); v.checked && p.check.timeout > limit {
@@ -87,4 +90,19 @@ func (p *proxy) finish() {
 			}
 		}
 	}
+}
+
+// hasSeveralAddresses reports whether a client can connect to more than one address of its family.
+func (p *proxy) hasSeveralAddresses() bool {
+	first := make(map[bool]string) // by whether it is of IPv6
+	for _, b := range p.binds {
+		v6 := strings.Contains(b.address, ":")
+		if first[v6] == "" {
+			first[v6] = b.address
+		}
+		if first[v6] != b.address {
+			return true
+		}
+	}
+	return false
 }
