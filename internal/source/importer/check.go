@@ -36,45 +36,38 @@ func (c check) value() any {
 	var out fields
 	switch {
 	case c.kind == "http" && c.tls:
-		out.add("https", cmp.Or(c.target, "/"))
+		out = fields{{"https", cmp.Or(c.target, "/")}}
 	case c.kind == "http":
-		out.add("http", cmp.Or(c.target, "/"))
+		out = fields{{"http", cmp.Or(c.target, "/")}}
 	case c.target != "":
-		out.add(c.kind, c.target)
+		out = fields{{c.kind, c.target}}
 	default:
-		out = append(out, field{cmp.Or(c.kind, "tcp"), nil})
+		out = fields{{cmp.Or(c.kind, "tcp"), nil}}
 	}
-	for _, f := range []struct{ name, text string }{
-		{"method", c.method}, {"host", c.host}, {"body", c.body}, {"bodyMatches", c.bodyMatches},
-		{"query", c.query}, {"rcode", c.rcode}, {"send", c.send}, {"expect", c.expect}, {"expectMatches", c.expectMatches},
-	} {
-		out.add(f.name, f.text)
-	}
-	if list := strings.FieldsFunc(c.status, func(r rune) bool { return r == ',' || r == ' ' }); len(list) == 1 {
-		out.add("status", list[0])
-	} else if len(list) > 1 {
-		out = append(out, field{"status", list})
+	var status any = c.status
+	if list := strings.FieldsFunc(c.status, func(r rune) bool { return r == ',' || r == ' ' }); len(list) > 1 {
+		status = list
 	}
 	limit := cmp.Or(c.interval, defaultInterval) // a longer timeout is an error
-	c.timeout = min(cmp.Or(c.timeout, limit), limit)
-	for _, f := range []struct {
-		name string
-		n    int
-	}{{"port", c.port}, {"rise", c.rise}, {"fall", c.fall}} {
-		if f.n > 0 {
-			out = append(out, field{f.name, f.n})
+	for _, f := range (fields{
+		{"method", c.method}, {"host", c.host}, {"status", status}, {"body", c.body}, {"bodyMatches", c.bodyMatches}, {"query", c.query}, {"rcode", c.rcode},
+		{"send", c.send}, {"expect", c.expect}, {"expectMatches", c.expectMatches}, {"port", c.port}, {"rise", c.rise}, {"fall", c.fall},
+		{"interval", textOf(c.interval)}, {"timeout", textOf(min(cmp.Or(c.timeout, limit), limit))},
+		{"whenAllFail", "reject"}, // as the other programs do
+	}) {
+		if f.value != "" && f.value != 0 {
+			out = append(out, f)
 		}
 	}
-	for _, f := range []struct {
-		name string
-		d    time.Duration
-	}{{"interval", c.interval}, {"timeout", c.timeout}} {
-		if f.d > 0 {
-			out.add(f.name, model.DurationText(f.d))
-		}
-	}
-	out.add("whenAllFail", "reject") // as the other programs do
 	return out
+}
+
+// textOf returns a duration as a text; empty: zero.
+func textOf(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return model.DurationText(d)
 }
 
 // fields is a mapping that keeps its order.
@@ -83,13 +76,6 @@ type fields []field
 type field struct {
 	name  string
 	value any
-}
-
-// add adds a field that is given.
-func (f *fields) add(name, text string) {
-	if text != "" {
-		*f = append(*f, field{name, text})
-	}
 }
 
 // MarshalJSON implements [json.Marshaler].

@@ -87,6 +87,13 @@ func readHAProxy(text string, o Options) (*Config, error) {
 			c.leave(s, cmp.Or(withoutConnections[s.kind()], "no equivalent"))
 		}
 	}
+	c.noteRest(all, used)
+	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	return c, nil
+}
+
+// noteRest adds the remarks about defaults, and about sections that no other one uses.
+func (c *Config) noteRest(all []*section, used map[*section][]string) {
 	for _, s := range all {
 		switch {
 		case used[s] != nil && s.kind() == "defaults":
@@ -98,8 +105,6 @@ func readHAProxy(text string, o Options) (*Config, error) {
 			c.leave(s, "no section that is used has these defaults")
 		}
 	}
-	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
-	return c, nil
 }
 
 // noteDefaults adds the remarks about defaults that sections of some kinds use.
@@ -167,28 +172,7 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 	if p.traffic != "" && p.traffic != "tcp" {
 		p.problem = fmt.Sprintf("mode %s: nftproxy balances connections, not what is in them; mode tcp is possible", p.traffic)
 	}
-	if name := cmp.Or(p.backend, p.standard); name != "" {
-		b := backends[name]
-		if b == nil {
-			p.refuse("its backend %q is no section", name)
-		} else {
-			used[b] = []string{s.kind()}
-			p.front = false
-			p.pool = pool{} // the defaults of the frontend are not those of its backend
-			p.inherit(b, b.kind(), used)
-			if b.defaults == s.defaults {
-				p.requests = nil // have been read
-			}
-			p.read(b)
-			p.accessOf("connection", "session", "content")
-		}
-	} else if s.kind() == "frontend" {
-		p.refuse("it has no default_backend, and nftproxy chooses no server by content")
-	}
-	servers := s
-	if name := cmp.Or(p.backend, p.standard); backends[name] != nil {
-		servers = backends[name]
-	}
+	servers := p.readBackend(s, backends, used)
 	groups := p.listen(o.Addresses)
 	if len(groups) == 0 {
 		p.refuse("it has no address to listen on")
@@ -208,4 +192,30 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 		c.Balances = append(c.Balances, b)
 	}
 	return nil
+}
+
+// readBackend reads the backend of a frontend, and returns the section that has the servers.
+func (p *proxy) readBackend(s *section, backends map[string]*section, used map[*section][]string) *section {
+	name := cmp.Or(p.backend, p.standard)
+	b := backends[name]
+	switch {
+	case name == "" && s.kind() == "frontend":
+		p.refuse("it has no default_backend, and nftproxy chooses no server by content")
+		return s
+	case name == "":
+		return s
+	case b == nil:
+		p.refuse("its backend %q is no section", name)
+		return s
+	}
+	used[b] = append(used[b], s.kind())
+	p.front = false
+	p.pool = pool{} // the defaults of the frontend are not those of its backend
+	p.inherit(b, b.kind(), used)
+	if b.defaults == s.defaults {
+		p.requests = nil // have been read
+	}
+	p.read(b)
+	p.accessOf("connection", "session", "content")
+	return b
 }

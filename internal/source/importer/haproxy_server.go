@@ -35,7 +35,7 @@ func (p *proxy) readBind(s *statement) {
 	for text := range strings.SplitSeq(addresses, ",") {
 		host, port, ok := readAddress(text)
 		if !ok {
-			p.note(s, "%s is no address and port", text)
+			p.changed(s, "%s is no address and port", text)
 			continue
 		}
 		if host == "*" || host == "" {

@@ -1,6 +1,10 @@
 package importer
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // fate is what becomes of a line without an equivalent.
 type fate int
@@ -83,16 +87,6 @@ const otherTable = "affinity goes by the address of the client, and learns from 
 
 // isKeyword reports whether lines that begin with a word have an equivalent or a meaning.
 func isKeyword(word string) bool {
-	known := func(key string) bool { return key == word || strings.HasPrefix(key, word+" ") }
-	for key := range keywords {
-		if known(key) {
-			return true
-		}
-	}
-	for key := range meanings {
-		if known(key) {
-			return true
-		}
-	}
-	return word == "no"
+	keys := slices.Concat(slices.Collect(maps.Keys(keywords)), slices.Collect(maps.Keys(meanings)))
+	return word == "no" || slices.ContainsFunc(keys, func(key string) bool { return key == word || strings.HasPrefix(key, word+" ") })
 }
