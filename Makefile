@@ -119,6 +119,11 @@ often: ## run tests of packages with goroutines or timers RUNS=20 times with the
 	unit=$$(scripts/packages-of unit) && packets=$$($(PACKETS)) && \
 		go run ./scripts/often -runs $(or $(RUNS),20) -load $(or $(LOAD),8) -parallel $(or $(PARALLEL),8) -only '$(ONLY)' $$unit -- $$packets
 
+.PHONY: prove
+prove: ## prove the rules of SERVICES=10000 Services, and of SEEDS=100 random worlds, for all classes of packets
+	go test -vet=off -count=1 -v -timeout 1h ./internal/prove -run '^TestServices$$' -services $(or $(SERVICES),10000)
+	go test -vet=off -count=1 -timeout 1h ./internal/prove -run '^TestRandom' -seeds $(or $(SEEDS),100)
+
 .PHONY: worlds
 worlds: ## compare random worlds with the kernel and real packets; WORLDS=300 is how many, STEPS=8 how long each lasts (default 2), SEED=7 the seed of the first (default: random); a failure replays with WORLDS=1 and its seed
 	scripts/install-packages $(LAB)

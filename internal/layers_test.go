@@ -2,7 +2,11 @@ package internal_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +62,13 @@ var walls = []wall{
 		why:      "the way to the kernel does not depend on the ways in, nor on who looks",
 		packages: []string{"kernel", "apply", "agent", "preflight", "conntrack", "fastpath", "host", "takeover", "xtables"},
 		not:      []string{module + "source", module + "config", module + "report", module + "api", module + "changes", module + "daemon"},
+	},
+	{
+		why:      "a proof that shares code with what it proves proves nothing",
+		packages: []string{"prove", "bytecode"},
+		not:      []string{module, "github.com/google/nftables"},
+		but: []string{module + "bytecode", module + "model", module + "netlinkio", module + "terminal",
+			module + "budget", module + "fair", module + "parallel", module + "words"},
 	},
 	{
 		why:      "readers of a daemon know its documents, and nothing of the node behind them",
@@ -188,3 +199,69 @@ var imports = sync.OnceValues(func() (map[string][]string, error) {
 	}
 	return all, nil
 })
+
+// TestProofKnowsNoDecision: of package model, the proof uses types and constants, and methods that
+// return what an object says. So it repeats no decision that it proves.
+func TestProofKnowsNoDecision(t *testing.T) {
+	functions, methods := declared(t, "model")
+	plain := []string{"Node", "Zone", "ForNodes", "ForZones", "IsEcho", "String", "Contains"} // the last one also of netip
+	own, ownMethods := declared(t, "prove")
+	_, interpreters := declared(t, "bytecode")
+	known := slices.Concat(plain, own, ownMethods, interpreters)
+	for _, f := range parsed(t, "prove") {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if of, isName := s.X.(*ast.Ident); isName && of.Name == "model" && slices.Contains(functions, s.Sel.Name) {
+					t.Errorf("prove uses model.%s", s.Sel.Name)
+				}
+			}
+			if c, ok := n.(*ast.CallExpr); ok {
+				s, isMethod := c.Fun.(*ast.SelectorExpr)
+				if isMethod && slices.Contains(methods, s.Sel.Name) && !slices.Contains(known, s.Sel.Name) && !isPackage(s.X) {
+					t.Errorf("prove calls a method that package model has: %s", s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// isPackage reports whether an expression names one of the packages that the proof imports.
+func isPackage(e ast.Expr) bool {
+	name, ok := e.(*ast.Ident)
+	return ok && slices.Contains([]string{"model", "bytecode", "netip", "slices", "strings", "cmp", "fmt", "io", "math", "terminal"}, name.Name)
+}
+
+func parsed(t *testing.T, pkg string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(pkg + "/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
+// declared returns the names of the functions and of the methods of a package.
+func declared(t *testing.T, pkg string) (functions, methods []string) {
+	t.Helper()
+	for _, f := range parsed(t, pkg) {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				functions = append(functions, fn.Name.Name)
+			} else if ok {
+				methods = append(methods, fn.Name.Name)
+			}
+		}
+	}
+	return functions, methods
+}

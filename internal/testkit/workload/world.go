@@ -91,14 +91,17 @@ func (w *World) Nodes() []*model.Node {
 func (w *World) Render() *nft.Ruleset { return render.Render(w.Resolve()) }
 
 // Resolve returns the routing of a node for the world.
-func (w *World) Resolve() *model.Routing {
+func (w *World) Resolve() *model.Routing { return model.Resolve(w.Snapshot(), w.Config) }
+
+// Snapshot returns the objects of the world.
+func (w *World) Snapshot() *model.Snapshot {
 	s := &model.Snapshot{ServiceCIDRs: w.Cidrs}
 	for i, svc := range w.services {
 		s.Services = append(s.Services, svc)
 		s.Slices = append(s.Slices, w.slices[i]...)
 	}
 	s.Nodes = w.Nodes()
-	return model.Resolve(s, w.Config)
+	return s
 }
 
 func ServiceName(i int) model.ServiceName {

@@ -1,0 +1,264 @@
+package prove
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/bytecode"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Report is the result of a proof.
+type Report struct {
+	Classes int
+	Wrong   int
+	// Examples are the first wrong ones.
+	Examples []Example
+}
+
+// Example is a packet that does not experience what it must.
+type Example struct {
+	Class
+	Want, Got string
+}
+
+// mostExamples limits what is kept of a proof.
+const mostExamples = 10
+
+// Prove compares what rules do with packets of all classes with what they must do.
+func (w *World) Prove(rules *bytecode.Ruleset) *Report {
+	p := &prover{world: w, machine: bytecode.Machine{Rules: rules, Local: w.local, Out: outsideInterface}, report: &Report{}}
+	for c := range w.Classes {
+		p.check(c)
+	}
+	return p.report
+}
+
+// ProveBetween is for rules between two transactions: each packet must experience what the objects
+// before ask for, or what these do.
+func (w *World) ProveBetween(before *World, rules *bytecode.Ruleset) *Report {
+	p := &prover{world: w, machine: bytecode.Machine{Rules: rules, Local: w.local, Out: outsideInterface}, report: &Report{}}
+	passes := expectation{unchanged: true}
+	for _, of := range []*World{before, w} {
+		for c := range of.Classes {
+			got := p.machine.Follow(c.Packet)
+			was, is := before.expect(&c.Packet), w.expect(&c.Packet)
+			why := was.differs(&c, got, before.tolerance(was.frontend))
+			if why != "" {
+				why = is.differs(&c, got, w.tolerance(is.frontend))
+			}
+			if was.unserved && is.unserved && passes.differs(&c, got, tolerance{}) == "" {
+				why = "" // what bridges tables that make way serves frontends alone
+			}
+			c.Client += ", between two transactions"
+			p.note(c, is, got, why)
+		}
+	}
+	return p.report
+}
+
+type prover struct {
+	world   *World
+	machine bytecode.Machine
+	report  *Report
+}
+
+func (p *prover) check(c Class) {
+	want := p.world.expect(&c.Packet)
+	got := p.machine.Follow(c.Packet)
+	p.note(c, want, got, want.differs(&c, got, p.world.tolerance(want.frontend)))
+	if want.remembers > 0 && c.Known == bytecode.New {
+		p.checkAffinity(c, want, got)
+	}
+}
+
+// note counts a class, and keeps it as an example if a reason says what is wrong.
+func (p *prover) note(c Class, want expectation, got []bytecode.Result, why string) {
+	p.report.Classes++
+	if why == "" {
+		return
+	}
+	if p.report.Wrong++; len(p.report.Examples) < mostExamples {
+		p.report.Examples = append(p.report.Examples, Example{c, want.String() + " (" + why + ")", textOf(got)})
+	}
+}
+
+// tolerance is how much a share may differ: by the larger of the two.
+type tolerance struct{ absolute, relative float64 }
+
+const exact = 1e-9
+
+// tolerance returns the tolerance of shares: what the slots of weights (3.21), of a zone
+// floor (3.62) and of tables (3.46) allow.
+func (w *World) tolerance(f *frontend) tolerance {
+	if f == nil {
+		return tolerance{exact, 0}
+	}
+	scheduler := w.scheduler(f)
+	all := f.cluster
+	equal := !slices.ContainsFunc(all, func(e endpoint) bool { return math.Abs(e.weight-all[0].weight) > exact })
+	switch {
+	case scheduler == model.Maglev || scheduler == model.MaglevPort:
+		return tolerance{1.0 / 251, 0.1}
+	case equal, len(all) <= 5 && f.extra().ZoneFloor == 0 && len(f.extra().Starting) == 0:
+		return tolerance{exact, 0}
+	}
+	return tolerance{0.011, 0.1}
+}
+
+// scheduler returns the scheduler of a frontend (3.19, 1.56).
+func (w *World) scheduler(f *frontend) model.Scheduler {
+	s := f.service.Scheduler
+	if s == model.DefaultScheduler {
+		s = w.config.Scheduler
+	}
+	if f.service.AffinityTimeout > 0 && (f.ranged || f.service.Balance && hasRange(f.service)) {
+		return model.SourceHash
+	}
+	return s
+}
+
+// differs returns what is wrong with results; nothing: they are as expected.
+func (e *expectation) differs(c *Class, got []bytecode.Result, may tolerance) string {
+	if len(e.targets) > 0 {
+		return e.differsInTargets(c, got, may)
+	}
+	if len(got) != 1 {
+		return "there are several outcomes"
+	}
+	o := got[0].Outcome
+	switch {
+	case e.waits && o.Verdict == bytecode.Drop, e.mayRefuse && (o.Verdict == bytecode.Reset || o.Verdict == bytecode.Reject):
+	case o.Verdict != e.verdict:
+		return "another verdict"
+	case o.Redirected != e.redirected:
+		return "the redirection"
+	case o.Verdict == bytecode.Pass && (o.Translated || o.Masquerade || o.From.IsValid() || o.Mark != 0):
+		return "it is changed"
+	case o.Verdict == bytecode.Pass && o.Priority != 0 && c.Known == bytecode.New: // 4.46
+		return "it loses its priority"
+	}
+	return ""
+}
+
+// chooses reports whether the scheduler of a frontend chooses so (3.19, 3.40, 3.49).
+func (e *expectation) chooses(c *Class, by bytecode.Chooser) bool {
+	source, port := string(c.Source.AsSlice()), string([]byte{byte(c.SourcePort >> 8), byte(c.SourcePort), 0, 0}) // a whole register
+	switch e.scheduler {
+	case model.SourceHash:
+		return by.Kind == "jhash" && by.Of == source
+	case model.Maglev:
+		return by.Kind == "jhash" && by.Of == source
+	case model.MaglevPort:
+		return by.Kind == "jhash" && by.Of == source+port
+	case model.Random:
+		return by.Kind == "random"
+	}
+	return by.Kind == "counter"
+}
+
+func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tolerance) string {
+	dialled := netip.AddrPortFrom(c.Destination, c.Port)
+	found := make([]float64, len(e.targets))
+	for _, r := range got {
+		i := slices.IndexFunc(e.targets, func(t target) bool { return t.at == r.To && t.masquerade == r.Masquerade })
+		switch {
+		case r.Verdict != bytecode.Pass:
+			return "another verdict"
+		case i < 0:
+			return "another endpoint, or its source"
+		case r.Translated == (r.To == dialled), r.From.IsValid(), r.Redirected, r.Mark != 0:
+			return "another translation"
+		case r.Priority > 1: // 4.46
+			return "it leaves with a priority"
+		case len(e.targets) > 1 && !e.chooses(c, r.By):
+			return "another scheduler: " + r.By.Kind
+		}
+		found[i] += r.Share
+	}
+	for i, t := range e.targets {
+		if d := math.Abs(found[i] - t.share); found[i] == 0 || d > may.absolute && d > may.relative*t.share {
+			return fmt.Sprintf("the share of %s is %.4f", t.at, found[i])
+		}
+	}
+	return ""
+}
+
+// String says what a packet must experience.
+func (e expectation) String() string {
+	switch {
+	case e.mayRefuse:
+		return "reach no endpoint"
+	case e.waits:
+		return "pass, or drop"
+	case e.unchanged:
+		return "pass"
+	case len(e.targets) == 0:
+		return e.verdict.String()
+	}
+	var parts []string
+	for _, t := range e.targets[:min(len(e.targets), mostExamples)] {
+		text := t.at.String()
+		if t.masquerade {
+			text += " masquerade"
+		}
+		parts = append(parts, fmt.Sprintf("to %s %.0f %%", text, 100*t.share))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func textOf(got []bytecode.Result) string {
+	bytecode.Sort(got)
+	var parts []string
+	for _, r := range got[:min(len(got), mostExamples)] {
+		parts = append(parts, fmt.Sprintf("%s %.0f %%", r.String(), 100*r.Share))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String returns for example "tcp 10.96.0.10:80 from 198.51.100.201 (outside)".
+func (c Class) String() string {
+	who := c.Client
+	if c.In != "" {
+		who += ", on " + c.In
+	}
+	switch {
+	case c.Known == bytecode.Older:
+		who += ", an older connection"
+	case c.Known == bytecode.Related:
+		who += ", a related connection"
+	case c.Known == bytecode.Answer:
+		who += ", an answer"
+	case c.Exceeds:
+		who += ", beyond its limit"
+	}
+	return fmt.Sprintf("%s from %s (%s)", c.destination(), c.Source, who)
+}
+
+// destination returns for example "tcp 10.96.0.10:80".
+func (c Class) destination() string {
+	to := c.Destination.String()
+	if c.Port != 0 {
+		to = netip.AddrPortFrom(c.Destination, c.Port).String()
+	}
+	protocol := model.Protocol(c.Protocol).String()
+	if c.ICMPType != 0 {
+		protocol += fmt.Sprintf(" type %d", c.ICMPType)
+	}
+	return protocol + " " + to
+}
+
+// Print prints the number of classes, and the examples.
+func (r *Report) Print(out io.Writer) error {
+	var b strings.Builder
+	for _, e := range r.Examples {
+		fmt.Fprintf(&b, "%s\n  must: %s\n  does: %s\n", e.Class, e.Want, e.Got)
+	}
+	fmt.Fprintf(&b, "%d classes, %d wrong\n", r.Classes, r.Wrong)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
