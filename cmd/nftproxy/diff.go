@@ -44,7 +44,8 @@ func withApplier(log *slog.Logger, f func(*apply.Applier) error) error {
 
 type diffOptions struct {
 	options
-	from []string // files of the input before
+	from    []string // files of the input before
+	packets bool     // compare what packets experience
 	reportOptions
 }
 
@@ -76,13 +77,20 @@ and then the elements of the rules. With --from, that includes what no rule has:
 health checks, and servers that take no connections now. Lanes that nothing uses any more
 stay for the next one: the daemon removes them within an hour, and "apply" immediately.
 
-Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
+With --prove, compare what packets experience instead: of all classes of packets,
+those that would go elsewhere, and whether the plan explains them. Rules of all
+programs count, also kube-proxy's and those that others have put into nftproxy's
+tables. An expression of another program that is not understood is an error.
+
+Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
+--prove, 3 for a packet whose change the plan does not explain.`,
 		Example: `  nftproxy diff -f services.yaml
   nftproxy diff --from old.yaml -f services.yaml
   git show origin/main:services.yaml | nftproxy diff --from - -f services.yaml
   nftproxy diff --from old/ -f new/ -o markdown >> "$GITHUB_STEP_SUMMARY"
   nftproxy diff -f services.yaml -o json | jq '.summary, .services'
   nftproxy diff -f services.yaml >/dev/null && echo up to date
+  nftproxy diff --prove -f services.yaml
   nftproxy diff --config /var/lib/kube-proxy/config.conf --hostname-override node-1`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
@@ -91,6 +99,7 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 	o.addHere(c)
 	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
+	c.Flags().BoolVar(&o.packets, "prove", false, "compare what packets of all classes experience, by the rules of all programs")
 	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")
 	o.addReportFlags(c)
 	return c
@@ -99,6 +108,9 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 func (o *diffOptions) run(c *cobra.Command) error {
 	if err := o.check(c.OutOrStdout(), "text", "json", "markdown"); err != nil {
 		return err
+	}
+	if o.packets {
+		return o.prove(c)
 	}
 	r, err := o.report(c)
 	if err != nil {
@@ -166,25 +178,33 @@ func announces(s *model.Service) bool { return s.Extra().Announce != "" }
 // node has rendered the input before from nothing: one with a longer history may have
 // its endpoints in other slots.
 func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
-	if slices.Contains(o.from, "-") && slices.Contains(o.files, "-") {
-		return nil, errors.New("--from - and -f -: standard input can be read once: name a file for one of them")
-	}
-	cfg, log, err := o.start(c)
+	sides, _, err := o.readInputs(c)
 	if err != nil {
 		return nil, err
 	}
-	before, errBefore := o.before(c, cfg)
-	after, errAfter := o.sideOf(c, cfg, log)
-	if len(o.files) > 0 {
-		errAfter = ofSide("-f", errAfter)
-	}
-	if err := errors.Join(ofSide("--from", errBefore), errAfter); err != nil {
-		return nil, err
-	}
+	before, after := sides[0], sides[1]
 	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))
 	was := render.Render(before.Routing)
 	p := plan.Diff(was, plan.Settle(was, render.Render(after.Routing))).WithoutIdleLanes()
 	return &outcome{plan: p, services: changes.Count(changes.Objects(before, after), p), words: after.Snapshot.Words()}, nil
+}
+
+// readInputs reads the input before and after the change.
+func (o *diffOptions) readInputs(c *cobra.Command) (sides [2]changes.Side, cfg *config.Config, err error) {
+	if slices.Contains(o.from, "-") && slices.Contains(o.files, "-") {
+		return sides, nil, errors.New("--from - and -f -: standard input can be read once: name a file for one of them")
+	}
+	cfg, log, err := o.start(c)
+	if err != nil {
+		return sides, nil, err
+	}
+	var errBefore, errAfter error
+	sides[0], errBefore = o.before(c, cfg)
+	sides[1], errAfter = o.sideOf(c, cfg, log)
+	if len(o.files) > 0 {
+		errAfter = ofSide("-f", errAfter)
+	}
+	return sides, cfg, errors.Join(ofSide("--from", errBefore), errAfter)
 }
 
 // ofSide names the flag in each line of an error about its files.

@@ -22,6 +22,8 @@ import (
 const (
 	exitFailed = 1 // diff with changes, status of an unhealthy node, check with problems, any error of run as for kube-proxy
 	exitError  = 2 // any error of the others
+	// exitUnexplained is of "diff --prove": the plan does not explain what packets experience.
+	exitUnexplained = 3
 )
 
 func main() {
@@ -63,6 +65,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 0
 	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer), errors.Is(err, errNodesWrong), errors.Is(err, errNotImported), errors.Is(err, errNotPassed):
 		return exitFailed
+	case errors.Is(err, errUnexplained):
+		return exitUnexplained
 	case errors.Is(err, errInvalid):
 		return exitError
 	}

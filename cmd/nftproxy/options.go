@@ -153,12 +153,18 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 	if err != nil {
 		return side, nil, err
 	}
-	side, err = o.sideOf(c, cfg, log)
+	side, err = o.sideHere(c, cfg, log)
+	return side, log, err
+}
+
+// sideHere is side for a configuration that configure has returned.
+func (o *options) sideHere(c *cobra.Command, cfg *config.Config, log *slog.Logger) (changes.Side, error) {
+	side, err := o.sideOf(c, cfg, log)
 	if err == nil {
 		o.running.keep(o.leavesOut || !o.origin(cfg).files)
 		o.running.report(c.Context(), log)
 	}
-	return side, log, err
+	return side, err
 }
 
 // configure returns the configuration that leads from the objects to rules, and the log.
