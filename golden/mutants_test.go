@@ -1,0 +1,238 @@
+package golden
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	inject "github.com/nftproxy/nftproxy/internal/testkit/mutate"
+	"github.com/nftproxy/nftproxy/internal/testkit/proof"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
+)
+
+var (
+	mutants    = flag.Int("mutants", 0, "number of mutants that the proof has to catch; 0: none")
+	mutantSeed = flag.Uint64("mutant-seed", 1, "seed that draws them")
+)
+
+// mutated are the packages with mistakes, and the files that packets depend on.
+var mutated = map[string]func(file string) bool{
+	"render": func(file string) bool {
+		return !slices.Contains([]string{"connections.go", "samples.go", "refusals.go"}, file) // what is logged
+	},
+	"plan": func(file string) bool { return file != "print.go" },
+	"kernel/codec": func(file string) bool {
+		return !strings.HasPrefix(file, "decode") && file != "typeof.go" && file != "refusal.go"
+	},
+}
+
+// result is what the proof says about a mutant.
+type result struct {
+	Place, Kind, Source string
+	// Caught is the packet that shows the mistake.
+	Caught string `json:",omitempty"`
+	// Stops is the first line of a panic or an error: the rules could not even be made.
+	Stops string `json:",omitempty"`
+	// Equivalent is why no packet can show it.
+	Equivalent string `json:",omitempty"`
+}
+
+const mutantsFile = "testdata/mutants.json"
+
+// TestMutants draws mistakes in the source, and expects the proof to catch each with a packet. A
+// mutant that it does not catch has a reason in the file with the results, or fails the test. Results
+// that are there stay: the test goes on where it was.
+func TestMutants(t *testing.T) {
+	if *mutants == 0 {
+		return // make prove-mutants gives a number
+	}
+	p := newMutantProgram(t)
+	sites := p.reached(t)
+	random := rand.New(rand.NewPCG(*mutantSeed, 0))
+	random.Shuffle(len(sites), func(i, j int) { sites[i], sites[j] = sites[j], sites[i] })
+	known, results := readResults(t), []result(nil)
+	counted := 0
+	for _, s := range sites {
+		if counted == *mutants {
+			break
+		}
+		i := slices.IndexFunc(known, func(r result) bool { return r.Place == s.Place && r.Kind == s.Kind && r.Source == s.Source })
+		if i < 0 || known[i].Caught+known[i].Stops+known[i].Equivalent == "" {
+			known = append(known, p.try(t, s))
+			i = len(known) - 1
+		}
+		results = append(results, known[i])
+		if known[i].Stops == "" {
+			counted++
+		}
+		if known[i].Caught+known[i].Stops+known[i].Equivalent == "" {
+			t.Errorf("%s: %s, %s: no packet shows it", s.Place, s.Kind, s.Source)
+		}
+		writeResults(t, results)
+	}
+	fmt.Fprintf(t.Output(), "%d mutants of %d sites\n", counted, len(sites))
+}
+
+func readResults(t *testing.T) (out []result) {
+	t.Helper()
+	data, err := os.ReadFile(mutantsFile)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func writeResults(t *testing.T, all []result) {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := errors.Join(e.Encode(all), os.MkdirAll(filepath.Dir(mutantsFile), 0o755), os.WriteFile(mutantsFile, b.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mutantProgram is a program with all mutants, and its input.
+type mutantProgram struct {
+	dir     string
+	sites   []inject.Site
+	stories string
+}
+
+// newMutantProgram compiles the program, with the changed files in place of those on disk.
+func newMutantProgram(t *testing.T) *mutantProgram {
+	t.Helper()
+	p := &mutantProgram{dir: t.TempDir()}
+	overlay := map[string]map[string]string{"Replace": {}}
+	for _, name := range []string{"render", "plan", "kernel/codec"} {
+		pkg, err := inject.Instrument("github.com/nftproxy/nftproxy/internal/"+name, len(p.sites), mutated[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.sites = append(p.sites, pkg.Sites...)
+		for original, text := range pkg.Files {
+			changed := filepath.Join(p.dir, strings.ReplaceAll(name, "/", "-")+"-"+filepath.Base(original))
+			if err := os.WriteFile(changed, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			overlay["Replace"][original] = changed
+		}
+	}
+	data, err := json.Marshal(overlay)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.dir, "overlay.json"), data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-overlay", filepath.Join(p.dir, "overlay.json"), "-o", p.program(), "../internal/testkit/proof/catch")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p.stories = filepath.Join(p.dir, "stories.json")
+	data, err = json.Marshal(stories(t))
+	if err == nil {
+		err = os.WriteFile(p.stories, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *mutantProgram) program() string { return filepath.Join(p.dir, "catch") }
+
+// stories returns the inputs of all cases.
+func stories(t *testing.T) (all []proof.Story) {
+	t.Helper()
+	for _, kind := range []string{goldens, behaviours} {
+		paths, err := filepath.Glob(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			s := proof.Story{Name: path, Between: true}
+			for _, phase := range read(t, path).phases {
+				if phase.err == nil {
+					s.Phases = append(s.Phases, proof.Phase{Snapshot: phase.input.Snapshot, Config: phase.flags.Config})
+				}
+			}
+			all = append(all, s)
+		}
+	}
+	for seed := range uint64(randomStories) {
+		w, s := workload.NewWorld(seed), proof.Story{Name: fmt.Sprintf("world %d", seed)}
+		for range randomPhases {
+			w.Step()
+			s.Phases = append(s.Phases, proof.Phase{Snapshot: w.Snapshot(), Config: w.Config})
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// Random stories and their inputs.
+const randomStories, randomPhases = 12, 6
+
+// reached returns the sites that the program comes to. Without a mutant it finds nothing wrong.
+func (p *mutantProgram) reached(t *testing.T) (out []inject.Site) {
+	t.Helper()
+	list := filepath.Join(p.dir, "reached")
+	if text, err := exec.Command(p.program(), p.stories, list).CombinedOutput(); err != nil {
+		t.Fatalf("without a mutant: %v\n%s", err, text)
+	}
+	data, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Fields(string(data)) {
+		n, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p.sites[n])
+	}
+	return out
+}
+
+// patience is for one mutant: one that loops counts as stopped.
+const patience = 5 * time.Minute
+
+// try runs the program with a mutant.
+func (p *mutantProgram) try(t *testing.T, s inject.Site) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.program(), p.stories)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("MUTANT=%d", s.Number))
+	out, err := cmd.CombinedOutput()
+	first, _, _ := strings.Cut(string(out), "\n")
+	r := result{Place: s.Place, Kind: s.Kind, Source: s.Source}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit) && exit.ExitCode() == 1:
+		r.Caught = first
+	case ctx.Err() != nil:
+		r.Stops = "it does not end"
+	default:
+		r.Stops = first
+	}
+	return r
+}
