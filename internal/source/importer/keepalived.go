@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -134,9 +135,15 @@ func readKeepalived(text string) (*Config, error) {
 	c := new(Config)
 	groups := make(map[string]*block)
 	for _, b := range root.inside {
-		if b.word(0) == "virtual_server_group" {
-			groups[b.peek(1)] = b
+		if b.word(0) != "virtual_server_group" {
+			continue
 		}
+		if other := groups[b.peek(1)]; other != nil {
+			other.problem = fmt.Sprintf("line %d: another group has the name %s", b.line, b.peek(1))
+			c.leaveBlock(b, "a second group of this name")
+			continue
+		}
+		groups[b.peek(1)] = b
 	}
 	for _, b := range root.inside {
 		switch word := b.word(0); {
@@ -156,6 +163,7 @@ func readKeepalived(text string) (*Config, error) {
 			c.leaveBlock(g, "no virtual server has it")
 		}
 	}
+	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 	return c, nil
 }
 
