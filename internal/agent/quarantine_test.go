@@ -154,6 +154,35 @@ func TestQuarantineAcrossSettings(t *testing.T) {
 	}
 }
 
+// TestQuarantinedNodePort: 13.29. NodePorts of a quarantined Service stay at the addresses that they had under
+// settings of an earlier run, also when another Service changes.
+func TestQuarantinedNodePort(t *testing.T) {
+	w, k := newPicky(t, netlab.TestNamespace(t))
+	before, _ := newPicky(t, w.ns)
+	bad, changed := workload.Full("bad", badNumber, 1), workload.Full("bad", badNumber, 1)
+	changed.Service.Ports[0].Port = 81
+	before.try(t, Start, states{}.with(workload.Full("good", 40, 0), bad))
+	addresses := func() (n int) {
+		for _, table := range w.held(t).Tables {
+			if s := table.Set(nft.NodeAddressesSet); s != nil {
+				n += len(s.Elements)
+			}
+		}
+		return n
+	}
+	had := addresses()
+	w.Node.NodePortAddresses = nil
+	k.spoils = func(c *plan.Change) bool { return ofBad(c) && c.New.Key.Port == 81 }
+	for i, cause := range []Cause{Start, Change, Check} {
+		if s := w.try(t, cause, states{}.with(workload.Full("good", 40, i), changed)); len(s.Quarantined) != 1 {
+			t.Fatalf("%s: quarantine %v", cause, s.Quarantined)
+		}
+		if n := addresses(); n != had || n == 0 {
+			t.Errorf("%s: NodePorts are at %d addresses, were at %d", cause, n, had)
+		}
+	}
+}
+
 // ofBad reports whether a change adds something that names the Service in its comment.
 func ofBad(c *plan.Change) bool {
 	return c.New != nil && strings.HasPrefix(c.New.Comment, "default/bad:") && len(c.New.Comment) < 100
