@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -196,6 +198,39 @@ func TestAnnouncedIsShown(t *testing.T) {
 	diff(1, "+ address "+announced+" on "+l.link+"\nnftproxy run changes these addresses of interfaces.\n")
 	l.write(moved)
 	diff(1, fmt.Sprintf("+ address %s on %s\n- address %s on %s\n", moved, l.link, announced6, l.link))
+}
+
+// TestAnnouncedWithoutPackets: 10.33. With the capabilities of the systemd unit, addresses are added and not announced, and
+// "status" has the command that grants what is missing: it works as printed.
+func TestAnnouncedWithoutPackets(t *testing.T) {
+	l := newAddressLab(t)
+	l.write(announced, announced6)
+	l.proxy = startConfined(t, l.Node.Namespace, netAdmin, "run", "-f", l.conf)
+	l.want("without CAP_NET_RAW", announced6+" "+announced)
+	l.status("NotAnnounced")
+	var status api.Status
+	if r := ask(t, l.Node.Namespace, "status", "-o", "json"); json.Unmarshal([]byte(r.stdout), &status) != nil {
+		t.Fatalf("status: %+v", r)
+	}
+	var command string
+	for _, problem := range status.Problems {
+		if _, after, found := strings.Cut(problem.Message, "grant CAP_NET_RAW: "); found && problem.Reason == api.NotAnnounced {
+			command = after
+		}
+	}
+	if command == "" {
+		t.Fatalf("there is no command: %+v", status.Problems)
+	}
+	dir := t.TempDir()
+	fake := "#!/bin/sh\necho systemctl $* >>" + dir + "/calls\n"
+	if err := os.WriteFile(dir+"/systemctl", []byte(fake), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got := l.says(l.Node, "PATH="+dir+":$PATH; "+strings.ReplaceAll(command, "/etc/systemd", dir)+"; cat "+dir+"/calls "+dir+"/system/nftproxy.service.d/announce.conf")
+	want := "systemctl daemon-reload\nsystemctl restart nftproxy\n[Service]\nCapabilityBoundingSet=CAP_NET_RAW\nRestrictAddressFamilies=AF_PACKET\n"
+	if got != want {
+		t.Errorf("%s makes\n%s\nwant\n%s", command, got, want)
+	}
 }
 
 // TestAnnouncedInUse: 10.33. An address that another machine has is not added, until that gives it up. A

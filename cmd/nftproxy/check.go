@@ -138,7 +138,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	}
 	use.Addresses = func(yield func(netip.Addr) bool) {
 		for _, r := range model.Resolve(snapshot, cfg.Node).Routes {
-			if r.Kind != model.NodePort && !yield(r.Frontend.Address) {
+			if r.Kind != model.NodePort && !announces(r.Service) && !yield(r.Frontend.Address) {
 				return
 			}
 		}

@@ -50,7 +50,8 @@ func (w *work) ranges() machine.Ranges {
 // addresses yields the addresses of Services that clients dial.
 func (w *work) addresses(yield func(netip.Addr) bool) {
 	for r := range w.agent.Routes {
-		if a := r.Frontend.Address; r.Kind != model.NodePort && !yield(a) {
+		announced := r.Service.Extra().Announce != "" // [vitals.Actor.Problems] has what is wrong with those
+		if a := r.Frontend.Address; r.Kind != model.NodePort && !announced && !yield(a) {
 			return
 		}
 	}
