@@ -40,7 +40,11 @@ func TestAnswerLimits(t *testing.T) {
 			defer s.Close()
 			at := netip.MustParseAddrPort(s.Listener.Addr().String())
 			node := api.NewClientThrough(http.DefaultTransport, at.Port(), "node-1")
-			for want, client := range map[*string]*api.Client{&c.here: api.NewClient(at), &c.node: node} {
+			clients := map[*string]*api.Client{&c.node: node}
+			if name != "honest" { // this machine may answer with more, see "large"
+				clients[&c.here] = api.NewClient(at)
+			}
+			for want, client := range clients {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				_, err := client.Status(t.Context(), &api.Filter{})

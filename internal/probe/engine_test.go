@@ -272,7 +272,7 @@ func TestRiseAndFall(t *testing.T) {
 func TestSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
-		const n = 10_000
+		const n = 5000
 		l.start()
 		l.Edit(name("web"), serviceOf("web", tcp, addresses(n)...))
 		l.after(20 * time.Second)
