@@ -94,9 +94,13 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 func (f *Reader) inForce(in file) *api.InForce {
 	abs, _ := filepath.Abs(in.name) // with an error, the name decides
 	var same *api.InForce
+	sum := ""
+	if len(f.InForce) > 0 && in.err == nil {
+		sum = sumOf(in.data)
+	}
 	for i := range f.InForce {
 		r := &f.InForce[i]
-		if (r.Sum == "") != (in.err != nil) || in.err == nil && r.Sum != sumOf(in.data) {
+		if r.Sum != sum {
 			continue
 		}
 		switch {
