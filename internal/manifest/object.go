@@ -241,6 +241,22 @@ func (o *Object) FieldLine(path string) int {
 	return o.base + key.Line
 }
 
+// EntryLines returns the lines of the entries of a list; nil in JSON, or if there is no such list.
+func (o *Object) EntryLines(path string) (lines []int) {
+	if o.root == nil {
+		return nil
+	}
+	_, list, rest := o.locate(path)
+	if rest != "" || list.Kind != yaml.SequenceNode {
+		return nil
+	}
+	lines = make([]int, 0, len(list.Content))
+	for _, entry := range list.Content {
+		lines = append(lines, o.base+entry.Line)
+	}
+	return lines
+}
+
 func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
 	at := o.Place
 	at.Line = o.base + n.Line

@@ -75,13 +75,14 @@ func TestLinear(t *testing.T) {
 						}
 						put(reflect.TypeOf(k.of), fields, path, entriesOf(reflect.TypeOf(k.of), path, n, entry))
 						return blockStyle(fields, "")
-					})
+					}, false)
 				})
 			}
 		}
 	}
 	for name, text := range walkedTexts {
-		t.Run(name, func(t *testing.T) { checkLinear(t, text) })
+		t.Run(name, func(t *testing.T) { checkLinear(t, text, false) })
+		t.Run(name+", isolated", func(t *testing.T) { checkLinear(t, text, true) })
 	}
 }
 
@@ -148,9 +149,69 @@ var walkedTexts = map[string]func(n int) string{
 	"items of a List": func(n int) string {
 		return repeat("apiVersion: v1\nkind: List\nitems:\n", n/4, "- {apiVersion: v1, kind: Node, metadata: {name: n%d}}\n", "")
 	},
+	"ports of an item of a List": func(n int) string {
+		return repeat("apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: web}\n  spec:\n    clusterIP: 10.96.0.1\n    ports:\n", n, "    - {name: n%d, port: %[1]d}\n", "")
+	},
+	"ports of a Service with unknown fields": func(n int) string {
+		return repeat("apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.1\n", n, "  field%d: 1\n", "") +
+			repeat("  ports:\n", n, "  - {name: n%d, port: %[1]d}\n", "")
+	},
+	"items of a List that need each other": func(n int) string {
+		return repeat("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: &m {name: n}}\n", n/4, "- {apiVersion: v1, kind: Node, metadata: *m, spec: {podCIDR: 10.%d.0.0/24}}\n", "")
+	},
+	"items of a List in JSON": func(n int) string {
+		return strings.TrimSuffix(repeat("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [", n/4, "\n{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n%d\"}},", ""), ",") + "]}\n"
+	},
+	"items of a List in JSON with mistakes": func(n int) string {
+		return strings.TrimSuffix(repeat("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [", n/4, "\n{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": %d}},", ""), ",") + "]}\n"
+	},
+	"documents in JSON": func(n int) string {
+		return repeat("", n/4, "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n%d\"}}\n", "")
+	},
+	"documents in JSON, and a broken one": func(n int) string {
+		return repeat("", n/4, "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n%d\"}}\n", "{\"apiVersion\"\n")
+	},
+	"lists of servers, and of clients, of many Balances": func(n int) string {
+		return repeat("", n/8, "---\nkind: Balance\nname: web%d\nlisten: 192.0.2.1:%[1]d\nclients: [10.0.0.0/8, 10.1.0.0/16]\nbackends: [192.0.2.2:80, 192.0.2.3:80]\n", "")
+	},
+	"Balances with defaults": func(n int) string {
+		return "kind: Defaults\nclients: 10.0.0.0/8\n" +
+			repeat("", n/8, "---\nkind: Balance\nname: web%d\nlisten: 192.0.2.1:%[1]d\nbackends: [192.0.2.2:80]\n", "")
+	},
+	"comments": func(n int) string { return repeat(node, 8*n, "# comment %d\n", "") },
+	"comments between entries": func(n int) string {
+		return repeat(node+"spec:\n  taints:\n", n, "  # comment\n  - key: a%d # comment\n", "")
+	},
+	"empty lines":              func(n int) string { return repeat(node, 8*n, "\n", "") },
+	"empty documents":          func(n int) string { return repeat(node, 8*n, "---\n# %d\n", "") },
+	"documents and their ends": func(n int) string { return repeat("", n, "---\napiVersion: v1\nkind: Kind%d\n...\n", "") },
+	"directives":               func(n int) string { return repeat("", n, "%%YAML 1.2\n---\napiVersion: v1\nkind: Kind%d\n...\n", "") },
+	"a long text":              func(n int) string { return repeat(node+"spec: {providerID: ", 8*n, "text%d", "}\n") },
+	"a long text in quotes":    func(n int) string { return repeat(node+"spec: {providerID: \"", 8*n, "text%d\\n", "\"}\n") },
+	"a text of many lines":     func(n int) string { return repeat(node+"spec:\n  providerID:\n", n, "    text %d\n", "") },
+	"a block of many lines":    func(n int) string { return repeat(node+"spec:\n  providerID: |\n", n, "    text %d\n", "") },
+	"a folded block of many lines": func(n int) string {
+		return repeat(node+"spec:\n  providerID: >\n", n, "    text %d\n", "")
+	},
+	"brackets in brackets": func(n int) string { return node + "spec: " + strings.Repeat("[", n) + strings.Repeat("]", n) + "\n" },
+	"objects in objects":   func(n int) string { return node + "spec: " + strings.Repeat("{a: ", n) + strings.Repeat("}", n) + "\n" },
+	"lists in lists":       func(n int) string { return node + "spec:\n  " + strings.Repeat("- ", n) + "a\n" },
+	"brackets in JSON": func(n int) string {
+		return "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"spec\": " + strings.Repeat("[", n) + strings.Repeat("]", n) + "}\n"
+	},
+	"anchors": func(n int) string {
+		return repeat(node+"spec:\n  taints:\n", n, "  - &a%d {key: a}\n  - *a%[1]d\n", "")
+	},
+	"aliases of one anchor": func(n int) string {
+		return repeat(node+"spec:\n  taints:\n  - &a {key: a}\n", n, "  - *a # %d\n", "")
+	},
+	"anchors of one name":    func(n int) string { return repeat(node+"spec:\n  taints:\n", n, "  - &a {key: a%d}\n", "") },
 	"objects of other kinds": func(n int) string { return repeat("", n, "---\napiVersion: v1\nkind: Kind%d\n", "") },
 	"broken documents":       func(n int) string { return repeat("", n, "---\nkind: [%d\n", "") },
 }
+
+// node is a valid Node, to which fields can be added.
+const node = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
 
 // slice returns the begin of an EndpointSlice of the Service web.
 func slice(name, address string) string {
@@ -195,19 +256,19 @@ func blockStyle(v any, indent string) string {
 }
 
 // checkLinear compares the time of the processor that two sizes of a text take.
-func checkLinear(t *testing.T, text func(n int) string) {
+func checkLinear(t *testing.T, text func(n int) string, isolated bool) {
 	t.Helper()
 	few, many := "", writeFile(t, text(walkedMany))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	least, most := time.Duration(1<<62), time.Duration(1<<62)
 	for range walkedRuns {
-		if most = min(most, readingTime(many)); most <= walkedFloor {
+		if most = min(most, readingTime(many, isolated)); most <= walkedFloor {
 			return
 		}
 		if few == "" {
 			few = writeFile(t, text(walkedFew))
 		}
-		if least = min(least, readingTime(few)); most <= walkedGrowth*least {
+		if least = min(least, readingTime(few, isolated)); most <= walkedGrowth*least {
 			return
 		}
 	}
@@ -222,10 +283,14 @@ func writeFile(t *testing.T, text string) string {
 }
 
 // readingTime returns the time of the processor that a file takes, valid or not.
-func readingTime(path string) time.Duration {
+func readingTime(path string, isolated bool) time.Duration {
+	r := &Reader{Paths: []string{path}}
+	if isolated {
+		r.Isolation = NewIsolation(nil)
+	}
 	runtime.GC()
 	before := processTime()
-	_, _ = (&Reader{Paths: []string{path}}).Load()
+	_, _ = r.Load()
 	return processTime() - before
 }
 
@@ -252,8 +317,8 @@ func lists(t reflect.Type, path []string, around []reflect.Type) (out [][]string
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" {
-			continue
+		if around := t.Field(f.Index[0]).Tag.Get("json"); name == "" || name == "-" || len(f.Index) > 1 && !strings.HasPrefix(around, ",") {
+			continue // or it is a field of that one
 		}
 		at := append(path[:len(path):len(path)], name)
 		if k := f.Type.Kind(); k == reflect.Slice || k == reflect.Map {

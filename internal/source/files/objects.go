@@ -266,21 +266,16 @@ func ownObject(kind string, meta metav1.Object) model.Object {
 
 // locate notes the lines of the fields that link a Service and its slices.
 func (o *object) locate(m *manifest.Object) {
-	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
+	ports, link := "ports", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
 	case o.id.Kind == balance.Kind:
 		return
 	case o.service != nil:
-		ports, format, link = len(o.service.Ports), "spec.ports[%d]", "spec.selector"
-	case o.id.Kind == "EndpointSlice" && len(o.slices) > 0:
-		ports = len(o.slices[0].Ports)
-	default:
+		ports, link = "spec.ports", "spec.selector"
+	case o.id.Kind != "EndpointSlice" || len(o.slices) == 0:
 		return
 	}
-	o.linkLine = m.FieldLine(link)
-	for i := range ports {
-		o.portLines = append(o.portLines, m.FieldLine(fmt.Sprintf(format, i)))
-	}
+	o.linkLine, o.portLines = m.FieldLine(link), m.EntryLines(ports)
 }
 
 // report adds the findings of the conversion to the problems of decoding, but not findings
