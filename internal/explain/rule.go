@@ -109,7 +109,7 @@ const maxSlots = 1 << 20
 func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
-		if s, isChance := st.(nft.OneIn); isChance {
+		if s, isChance := st.(nft.OneIn); isChance && !s.InTurn { // the turn matters only for the source
 			n := s.Number()
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n

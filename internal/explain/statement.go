@@ -51,7 +51,7 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.CameIn:
 		return b.unless(b.FromNode, "the node itself sends it")
 	case nft.OneIn:
-		return b.unless(b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
+		return b.unless(st.InTurn || b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
 	case nft.SourceNotIn:
 		b.guessed = b.guessed || !b.Source.IsValid()
 		return b.unless(st.Prefix.Contains(b.Source), fmt.Sprintf("%s is in %s", b.Source, st.Prefix))
@@ -119,6 +119,8 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 		b.act(st)
 	case nft.Masquerade:
 		b.Masquerade, b.settled = b.step.Rule, true
+	case nft.SNATTo:
+		b.Masquerade, b.settled = tr.inTurn(b.step.Chain), true
 	case nft.Redirect:
 		b.Destination, b.Port, b.Relay = model.Loopback(model.FamilyOf(b.Destination)), st.Port, st.Port
 		b.Verdict, b.translated, b.settled = Forward, true, true
@@ -143,6 +145,18 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}
 	return true
+}
+
+// inTurn describes a chain that rewrites the source to one of some addresses.
+func (tr *tracer) inTurn(chain string) string {
+	var texts []string
+	for _, a := range tr.table.SNATAddresses(chain) {
+		texts = append(texts, a.String())
+	}
+	if len(texts) > 1 {
+		return "snat to " + strings.Join(texts, ", ") + " in turn, fully-random"
+	}
+	return "snat to " + strings.Join(texts, "") + " fully-random"
 }
 
 func (b *branch) act(v nft.Verdict) {

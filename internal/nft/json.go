@@ -241,6 +241,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"dnat": object{"family": FamilyKeyword(f), "addr": m}}
 	case DNATTo:
 		return object{"dnat": object{"addr": s.Address.String()}}
+	case SNATTo:
+		return object{"snat": object{"addr": s.Address.String(), "flags": "fully-random"}}
 	case Masquerade:
 		return object{"masquerade": object{"flags": "fully-random"}}
 	case Redirect:

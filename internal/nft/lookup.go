@@ -2,6 +2,7 @@ package nft
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -166,6 +167,31 @@ func (t *Table) Limits(f model.Frontend) (l model.Limits) {
 		}
 	}
 	return l
+}
+
+// MasqueradeFrom returns the addresses with which a frontend masquerades in turn; none: as all
+// others do.
+func (t *Table) MasqueradeFrom(f model.Frontend) (from []netip.Addr) {
+	s := t.Set(SetFor(f, SNATFrontendsMap))
+	if s == nil {
+		return nil
+	}
+	if e, ok := s.Find(f); ok {
+		from = t.SNATAddresses(e.Value.Verdict.Chain)
+	}
+	return from
+}
+
+// SNATAddresses returns the addresses to which a chain rewrites sources.
+func (t *Table) SNATAddresses(chain string) (out []netip.Addr) {
+	if c := t.Chain(chain); c != nil {
+		for _, s := range slices.Concat(c.Rules...) {
+			if to, ok := s.(SNATTo); ok {
+				out = append(out, to.Address)
+			}
+		}
+	}
+	return out
 }
 
 // clientLimit returns the limit of each client in a chain such as "client-rate-10-second-20".

@@ -23,9 +23,12 @@ const (
 	DenyFrontendsSet  = "deny-frontends"
 	MasqFrontendsSet  = "masq-frontends"
 	LocalFrontendsSet = "local-frontends"
-	ClusterIPsSet     = "cluster-ips"
-	ServiceCIDRsSet   = "service-cidrs"
-	HairpinSet        = "hairpin"
+	// SNATFrontendsMap leads from frontends that masquerade with addresses of their own to the
+	// chain that does so.
+	SNATFrontendsMap = "snat-frontends"
+	ClusterIPsSet    = "cluster-ips"
+	ServiceCIDRsSet  = "service-cidrs"
+	HairpinSet       = "hairpin"
 	// SelfFrontendsSet holds the frontends that are their own endpoint.
 	SelfFrontendsSet = "self-frontends"
 	// LoadBalancerCIDRsSet holds ranges of external addresses, and LoadBalancerIPsSet the
@@ -167,6 +170,7 @@ const (
 	DenyChain     = "deny"
 	EchoChain     = "echo"
 	RelayChain    = "relay"
+	SNATChain     = "snat-node" // which masquerades with the addresses of the node
 	// RelayInputChain rejects connections to the port of the relay that [RelayTable] does not let
 	// pass.
 	RelayInputChain = "relay-input"

@@ -79,6 +79,7 @@ var Schema = []Row{
 	{Name: deniedPrefix, Key: clientKey, Contents: Clients, Ranged: true, Decides: DenyFrontendsSet},
 	{Name: MasqFrontendsSet, Key: frontendKey, Ranged: true},
 	{Name: LocalFrontendsSet, Key: frontendKey, Ranged: true},
+	{Name: SNATFrontendsMap, Key: frontendKey, Data: verdict, Ranged: true, Passing: true},
 
 	{Name: LimitedSet, Key: frontendKey, Ranged: true},
 	{Name: RateLimitsSet, Key: frontendKey, Ranged: true},

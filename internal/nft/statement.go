@@ -125,13 +125,21 @@ type CameIn struct{}
 
 func (CameIn) Text(model.Family) string { return "iif != 0" }
 
-// OneIn matches one of so many packets, at random.
-type OneIn struct{ Of uint32 }
+// OneIn matches one of so many packets, at random or in turn.
+type OneIn struct {
+	Of     uint32
+	InTurn bool
+}
 
 func (s OneIn) Text(f model.Family) string { return s.Number().Text(f) + " 0" }
 
 // Number returns the number that is zero for the packets that match.
-func (s OneIn) Number() Slots { return Slots{Scheduler: model.Random, Count: s.Of} }
+func (s OneIn) Number() Slots {
+	if s.InTurn {
+		return Slots{Scheduler: model.RoundRobin, Count: s.Of}
+	}
+	return Slots{Scheduler: model.Random, Count: s.Of}
+}
 
 // SourceNotIn matches packets from outside of a prefix.
 type SourceNotIn struct{ Prefix netip.Prefix }
@@ -315,6 +323,13 @@ var RememberedEndpoint = Concat{ReplySource, ReplyPort}
 type Masquerade struct{}
 
 func (Masquerade) Text(model.Family) string { return "masquerade fully-random" }
+
+// SNATTo rewrites the source to an address, with a random port.
+type SNATTo struct{ Address netip.Addr }
+
+func (s SNATTo) Text(model.Family) string {
+	return fmt.Sprintf("snat to %s fully-random", s.Address)
+}
 
 // Redirect sends a connection to a port of this machine: at the first address of the interface
 // on which it arrives, or a loopback address if it is of the machine itself.

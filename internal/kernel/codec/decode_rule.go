@@ -278,7 +278,7 @@ func interfaceOf(data []byte) nft.NotFrom {
 // oneIn returns the statement that compares a number with zero, or nothing.
 func oneIn(o nft.Operand) nft.OneIn {
 	n, _ := o.(nft.Slots)
-	if one := (nft.OneIn{Of: n.Count}); n == one.Number() {
+	if one := (nft.OneIn{Of: n.Count, InTurn: n.Scheduler == model.RoundRobin}); n == one.Number() {
 		return one
 	}
 	return nft.OneIn{}
@@ -392,7 +392,12 @@ func (s *symbolic) nat(e *expr.NAT) error {
 		own.RegProtoMax = e.RegProtoMax
 	}
 	to, isConstant := s.registers[0].(constant)
+	source := snat(s.family)
+	source.RegAddrMax = own.RegAddrMax
 	switch {
+	case isConstant && *e == *source:
+		s.emit(nft.SNATTo{Address: netip.Addr(to)})
+		return nil
 	case *e != *own || s.lookup == nil && !(isConstant && keepPort):
 		return errForeign
 	case isConstant:

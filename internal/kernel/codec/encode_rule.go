@@ -178,6 +178,10 @@ func acting(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
 	case nft.Log:
 		return []expr.Any{log(s)}
+	case nft.SNATTo:
+		// [ immediate reg 1 0x010200c0 ]
+		// [ nat snat ip addr_min reg 1 flags 0x10 ]
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, snat(f)}
 	case nft.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Redirect:
@@ -309,6 +313,13 @@ func dnat(f model.Family, keepPort bool) *expr.NAT {
 	if !keepPort {
 		n.RegProtoMin = register(width(nft.Address, f) / 4)
 	}
+	return n
+}
+
+// snat takes the address from the first register.
+func snat(f model.Family) *expr.NAT {
+	n := dnat(f, true)
+	n.Type, n.FullyRandom = expr.NATTypeSourceNAT, true
 	return n
 }
 

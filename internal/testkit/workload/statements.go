@@ -46,6 +46,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"NotTo":               {nft.NotTo{Name: "cni0"}, accept},
 		"NotTranslated":       {nft.NotTranslated{}, accept},
 		"OneIn":               {nft.OneIn{Of: 8}, accept},
+		"OneInTurn":           {nft.OneIn{Of: 8, InTurn: true}, accept},
 		"OverLimit":           {nft.OverLimit{Set: "rates", Key: client, Limit: rate}, nft.OverLimit{Set: "counts", Key: client, Limit: nft.Limit{Connections: 20}}, accept},
 		"ProtocolIs":          {tcp, accept},
 		"Redirect":            {tcp, nft.Redirect{Port: 10245}},
@@ -60,6 +61,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"Within":              {nft.Within{Rate: rate.Rate}, accept},
 		"VerdictMap":          {nft.VerdictMap{Key: dialled, Map: "verdicts"}},
 		"DNATTo":              {nft.DNATTo{Address: some.Addr().Next()}},
+		"SNATTo":              {nft.SNATTo{Address: some.Addr().Next()}},
 		"DestinationNotLocal": {nft.DestinationNotLocal{}, accept},
 		"IsEchoRequest":       {nft.IsEchoRequest{}, accept},
 	}
