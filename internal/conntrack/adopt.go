@@ -41,6 +41,7 @@ const (
 	seenReply     = 1 << 1
 	assured       = 1 << 2
 	confirmed     = 1 << 3
+	translatesSrc = 1 << 4
 	translatesDst = 1 << 5
 )
 

@@ -143,8 +143,7 @@ func filter(p model.Protocol, from netip.Addr) []byte {
 // unanswered encodes the request for the entries that had no answer and are not translated.
 // Kernels before 5.16 ignore it and send all entries.
 func unanswered() []byte {
-	return append(attribute(ctaStatus, binary.BigEndian.AppendUint32(nil, 0)),
-		attribute(ctaStatusMask, binary.BigEndian.AppendUint32(nil, seenReply|translatesDst))...)
+	return append(attribute(ctaStatus, number32(0)), attribute(ctaStatusMask, number32(seenReply|translatesDst))...)
 }
 
 // encode encodes the identity of a flow for its deletion. Without the tuple, the

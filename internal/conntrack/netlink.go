@@ -54,8 +54,13 @@ func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error
 
 // ListUnanswered implements [Kernel] in the same way.
 func (Netlink) ListUnanswered(family model.Family, f func(Flow)) error {
+	return listByStatus(family, unanswered(), f)
+}
+
+// listByStatus lists the flows of a family of all protocols that a request is for.
+func listByStatus(family model.Family, request []byte, f func(Flow)) error {
 	return dump(func(c *netlink.Conn) error {
-		return receive(c, append(header(family), unanswered()...), func(message []byte) {
+		return receive(c, append(header(family), request...), func(message []byte) {
 			if flow, ok := decode(message); ok {
 				f(flow)
 			}

@@ -30,7 +30,8 @@ type checks struct {
 // that Services ask for, and the list of drained endpoints a part of the source.
 func (d *Daemon) addEditors() {
 	c := &d.checks
-	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log})
+	d.ports = conntrack.NewPorts()
+	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log, New: d.newChecker})
 	var editors []source.Editor
 	if d.hasFiles() {
 		d.followAddresses()
@@ -47,6 +48,13 @@ func (d *Daemon) addEditors() {
 	d.starts = slowstart.NewEngine() // the last one: it sees which endpoints the others leave
 	editors = append(editors, d.starts)
 	d.Source = source.Edited(d.Source, editors...)
+}
+
+// newChecker returns a checker that connects also where masqueraded connections have taken nearly
+// all source ports.
+func (d *Daemon) newChecker(c *model.Check, t checker.Target) (checker.Checker, error) {
+	t.Crowded = d.ports.Has
+	return checker.New(c, t)
 }
 
 // hasFiles reports whether objects come from files, alone or beside an API server.

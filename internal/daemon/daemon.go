@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/condition"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -66,8 +67,10 @@ type Daemon struct {
 	names  *names.Engine   // nil: the source has no files
 	// wildcards follows the addresses of interfaces; nil: the source has no files.
 	wildcards *wildcard.Engine
-	checks    checks
-	starts    *slowstart.Engine
+	// ports counts masqueraded connections.
+	ports  *conntrack.Ports
+	checks checks
+	starts *slowstart.Engine
 
 	changed *control.Store  // nil: commands change no servers
 	socket  *control.Socket // nil: none

@@ -20,7 +20,7 @@ func (w *work) use() (machine.Use, bool) {
 		return machine.Use{}, false
 	}
 	return machine.Use{
-		Cluster: w.Cluster != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
+		Cluster: w.Cluster != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll, MasqueradeFrom: w.node.MasqueradeAddresses(w.Source.Node()),
 		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints(false), Relayed: w.endpoints(true), Addresses: w.addresses,
 		Ranges: w.ranges(), Words: w.Words(),
 	}, true

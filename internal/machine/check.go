@@ -19,8 +19,10 @@ type Use struct {
 	// BesideAnother reports that kube-proxy serves the other Services.
 	BesideAnother bool
 	MasqueradeAll bool
-	Families      []model.Family // of Services; none: all that the kernel has
-	PodRanges     []netip.Prefix // as far as they are known
+	// MasqueradeFrom are the addresses from which the node is to masquerade.
+	MasqueradeFrom []netip.Addr
+	Families       []model.Family // of Services; none: all that the kernel has
+	PodRanges      []netip.Prefix // as far as they are known
 	// Endpoints are the addresses that the rules of Services lead to. If they are not known (nil),
 	// they are assumed to be on other machines or in pods.
 	Endpoints iter.Seq[netip.Addr]
@@ -59,6 +61,8 @@ const (
 	pageFlowTables   = "docs/compatibility.md#flow-tables"
 	pageFastPath     = "docs/fast-path.md"
 	pageMarkedRoutes = "docs/fast-path.md#routes-that-depend-on-marks"
+	pagePorts        = "docs/standalone.md#more-connections-to-a-server"
+	pageSources      = "docs/check.md#sources-of-masqueraded-connections"
 	pageUntried      = "docs/compatibility.md#what-was-not-tried"
 )
 
@@ -79,7 +83,10 @@ var checks = []check{
 	{"forward-filter", []Group{NFTables, Settings}, true, forwardFilter},
 	{"forward-filter-legacy", []Group{IPTables, Settings}, true, forwardLegacy},
 	{"bridge-nf", []Group{Settings, Links}, true, bridgeNF},
-	{"conntrack", []Group{Settings}, true, conntrack},
+	{"conntrack", []Group{Settings}, true, conntrackUse},
+	{"masquerade-ports", []Group{Settings}, true, masqueradePorts},
+	{"masquerade-from", []Group{Links}, true, masqueradeFrom},
+	{"masquerade-source", []Group{Routes, Settings}, false, masqueradeSource},
 	{"endpoint-routes", []Group{Routes}, true, endpointRoutes},
 	{"service-addresses", []Group{Links, Neighbours, Settings}, true, serviceAddresses},
 	{"load-balancer-ranges", []Group{Links}, true, loadBalancerRanges},

@@ -182,7 +182,7 @@ const (
 	entriesPerBucket = 8
 )
 
-func conntrack(f *Facts, _ Use) []Finding {
+func conntrackUse(f *Facts, _ Use) []Finding {
 	c := f.Conntrack
 	if c.Max == 0 {
 		return ok("connection tracking is not in use yet")

@@ -3,6 +3,7 @@ package machine
 import (
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -32,6 +33,10 @@ type Facts struct {
 	Bridges   []Bridge
 	BridgeNF  map[model.Family]bool // bridged packets pass the rules
 	Conntrack Conntrack
+
+	// Crowded returns the servers to which an address has few source ports left; nil: not known.
+	Crowded func() ([]conntrack.Crowd, error)
+	Sourced []Sourced
 
 	Chains     []Chain  // of nf_tables, without ours
 	FlowTables []string // names with family and table

@@ -50,6 +50,7 @@ type Finding struct {
 var reasons = map[string]string{
 	"forwarding": "ForwardingOff", "forward-filter": "ForwardingFiltered", "forward-filter-legacy": "ForwardingFiltered",
 	"endpoint-routes": "NoRoute", "service-addresses": "AddressNotAnswered", "bridge-nf": "BridgeNotFiltered", "load-balancer-ranges": "RangeInUse", "conntrack": "ConntrackFull",
+	"masquerade-ports": "MasqueradePortsUsed", "masquerade-from": "NoMasqueradeAddress",
 }
 
 // Reasons returns the reasons ([Finding.Reason]) of the checks of a daemon, sorted.

@@ -197,6 +197,30 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// 8.8: routes that prefer another source than masquerading takes, and addresses to masquerade from.
+func TestSources(t *testing.T) {
+	const bgp = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 10.255.0.1/32 dev lo; ip addr add 10.1.0.0/31 dev a; ip route add default via 10.1.0.1 dev a src 10.255.0.1; "
+	const anycast = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.99/32 dev lo; ip addr add 192.168.1.10/32 dev lo; ip route add default dev a src 192.168.1.10; "
+	const v6 = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 2001:db8::1/128 dev lo; ip addr add 2001:db8:1::1/64 dev a nodad; ip route add 2001:db8:2::/64 via 2001:db8:1::2 dev a src 2001:db8::1; "
+	const two = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 198.51.100.1/24 dev a; ip addr add 192.0.2.9/24 dev a; ip addr add 2001:db8::1/64 dev a nodad; ip route add default via 192.0.2.7"
+	from := func(all ...string) (u machine.Use) {
+		for _, a := range all {
+			u.MasqueradeFrom = append(u.MasqueradeFrom, netip.MustParseAddr(a))
+		}
+		return u
+	}
+	for _, c := range []condition{
+		{name: "BGP on the host", script: bgp, want: []string{"warning masquerade-source: routes by a prefer the source 10.255.0.1 (default), and masquerading takes 10.1.0.0, "}},
+		{name: "an anycast address", script: anycast, want: []string{"warning masquerade-source: routes by a prefer the source 192.168.1.10 (default), and masquerading takes 192.0.2.99, "}},
+		{name: "IPv6", script: v6, want: []string{"warning masquerade-source: routes by a prefer the source 2001:db8::1 (2001:db8:2::/64), and masquerading takes 2001:db8:1::1, "}},
+		{name: "named", script: bgp, use: from("10.255.0.1")},
+		{name: "no interface has it", script: bgp, use: from("10.255.0.1", "10.255.0.2"), want: []string{"problem masquerade-from: no interface has 10.255.0.2, which --masquerade-from names: it is left out"}},
+		{name: "several networks", script: two},
+	} {
+		c.run(t)
+	}
+}
+
 // 4.74: ranges of load balancers with addresses that are in use for something else.
 func TestLoadBalancerRanges(t *testing.T) {
 	const link = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 2001:db8::1/64 dev a nodad; ip addr add 203.0.113.20/32 dev a; ip route add default dev a; "

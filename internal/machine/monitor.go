@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -24,6 +25,9 @@ type Monitor struct {
 	// Forward, if set, makes the machine forward packets of a family. It is called when
 	// that is needed and off.
 	Forward func(model.Family) ([]host.Change, error)
+
+	// Ports counts masqueraded connections; nil: they are not counted.
+	Ports *conntrack.Ports
 
 	managing atomic.Bool  // Manage is going to look
 	managed  atomic.Int64 // when Manage looked last, in nanoseconds since 1970
@@ -96,6 +100,9 @@ func (m *Monitor) check() {
 	f := readServing()
 	if m.forward(f, use) {
 		f = readServing()
+	}
+	if m.Ports != nil {
+		f.Crowded = m.Ports.Crowded
 	}
 	m.addRules(f)
 	m.facts, m.found = f, Serving(f, use)

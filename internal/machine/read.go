@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -27,7 +28,8 @@ func Read() *Facts {
 	f := readServing()
 	f.readNFTables()
 	f.group(Features, f.readFeatures)
-	f.group(Routes, f.readUplinks)
+	f.group(Routes, func() error { return errors.Join(f.readUplinks(), f.readSourced()) })
+	f.Crowded = conntrack.NewPorts().Crowded
 	f.group(ProcessSet, f.readProcesses)
 	f.group(LogGroups, f.readLogGroups)
 	return f

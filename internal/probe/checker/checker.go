@@ -35,6 +35,9 @@ type Target struct {
 	Address  netip.AddrPort
 	Protocol model.Protocol // of the port, for types of check that fit several; zero: the usual one
 	Service  model.ServiceName
+	// Crowded reports that masqueraded connections to an address and port leave few of the source
+	// ports from 1024 on to it; nil: never.
+	Crowded func(model.Protocol, netip.AddrPort) bool
 }
 
 // ErrLocal means that a result says nothing about the endpoint: this machine has no
@@ -153,8 +156,8 @@ func (l *limited) explain(err error) string {
 var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1}
 
 // connect opens a TCP connection that ends with the context.
-func connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	conn, err := dial(ctx, "tcp", to)
+func connect(ctx context.Context, to Target) (net.Conn, error) {
+	conn, err := dial(ctx, model.TCP, to)
 	if err != nil {
 		return nil, in("connect", err)
 	}
@@ -164,8 +167,12 @@ func connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 }
 
 // dial opens a connection whose reads and writes end with the context.
-func dial(ctx context.Context, network string, to netip.AddrPort) (*limitedConn, error) {
-	conn, err := dialer.DialContext(ctx, network, to.String())
+func dial(ctx context.Context, over model.Protocol, to Target) (*limitedConn, error) {
+	d := dialer
+	if to.Crowded != nil && to.Crowded(over, to.Address) {
+		d.Control = bindLowPort
+	}
+	conn, err := d.DialContext(ctx, over.String(), to.Address.String())
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (d *dnsCheck) run(ctx context.Context) error {
 	if d.Protocol == model.TCP {
 		return d.stream(ctx, query.ID, packed, buffer[:])
 	}
-	conn, err := dial(ctx, "udp", d.Address)
+	conn, err := dial(ctx, model.UDP, d.Target)
 	if err != nil {
 		return in("connect", err)
 	}
@@ -79,7 +79,7 @@ func (d *dnsCheck) run(ctx context.Context) error {
 
 // stream sends the query over TCP, where each message follows its length.
 func (d *dnsCheck) stream(ctx context.Context, id uint16, query, buffer []byte) error {
-	conn, err := connect(ctx, d.Address)
+	conn, err := connect(ctx, d.Target)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func newGRPCCheck(c *model.Check, t Target) *grpcCheck {
 
 func (g *grpcCheck) run(ctx context.Context) error {
 	var conn net.Conn
-	conn, err := connect(ctx, g.Address)
+	conn, err := connect(ctx, g.Target)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (h *httpCheck) request(ctx context.Context) (*http.Request, error) {
 
 func (h *httpCheck) run(ctx context.Context) error {
 	var conn net.Conn
-	conn, err := connect(ctx, h.Address)
+	conn, err := connect(ctx, h.Target)
 	if err != nil {
 		return err
 	}

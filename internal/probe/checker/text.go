@@ -49,7 +49,7 @@ func (c *tcpCheck) missing(answer []byte) string {
 }
 
 func (c *tcpCheck) run(ctx context.Context) error {
-	conn, err := connect(ctx, c.Address)
+	conn, err := connect(ctx, c.Target)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ type udpCheck struct {
 }
 
 func (c udpCheck) run(ctx context.Context) error {
-	conn, err := dial(ctx, "udp", c.Address)
+	conn, err := dial(ctx, model.UDP, c.Target)
 	if err != nil {
 		return in("connect", err)
 	}
