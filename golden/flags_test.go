@@ -11,7 +11,8 @@ import (
 )
 
 // flags are the flags of a case: those of the command, --interface-addresses for
-// the addresses that the machine has, --nodeport-primary and --no-external-ips.
+// the addresses that the machine has, --nodeport-primary,
+// --masquerade-primary and --no-external-ips.
 type flags struct {
 	model.Config
 	proxyName string
@@ -37,6 +38,8 @@ func parseFlags(t *testing.T, text string) flags {
 		}
 		return err
 	})
+	list(f, "masquerade-from", netip.ParseAddr, &c.MasqueradeFrom)
+	f.BoolVar(&c.MasqueradePrimary, "masquerade-primary", false, "") // stands for "primary" beside addresses
 	list(f, "load-balancer-cidrs", netip.ParsePrefix, &c.LoadBalancerCIDRs)
 	f.Func("affinity-size", "", func(s string) error {
 		n, err := strconv.ParseUint(s, 10, 32)

@@ -40,7 +40,7 @@ func TestObjects(t *testing.T) {
 func beyondKubernetes(s *model.Service) bool {
 	e := s.Extra()
 	together := s.Balance && s.AffinityTimeout > 0 && len(s.Ports)+len(e.Ranges) > 1
-	return together || e.Relay != model.NoRelay || e.Announce != "" || len(e.Names)+len(e.Listeners) > 0
+	return together || e.Relay != model.NoRelay || e.Announce != "" || len(e.Names)+len(e.Listeners)+len(e.MasqueradeFrom) > 0
 }
 
 // stated returns the settings of the Services of a snapshot that no rule shows, names and listeners.

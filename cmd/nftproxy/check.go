@@ -132,8 +132,10 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 		return use, fmt.Errorf("read the files: %w", err)
 	}
 	use.Words = snapshot.Words()
+	node, known := snapshot.Node(cfg.Node.NodeName)
+	use.MasqueradeFrom = cfg.Node.MasqueradeAddresses(node)
 	use.Ranges.Services = snapshot.ServiceCIDRs
-	if node, ok := snapshot.Node(cfg.Node.NodeName); ok {
+	if known {
 		use.Ranges.Pods = node.PodCIDRs
 	}
 	use.Addresses = func(yield func(netip.Addr) bool) {
@@ -170,7 +172,7 @@ func hosts(s *model.Snapshot, relayed bool) iter.Seq[netip.Addr] {
 // useOf returns the use of the machine by a configuration.
 func useOf(cfg *config.Config) machine.Use {
 	use := machine.Use{
-		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, PodRanges: cfg.Node.ClusterCIDRs,
+		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, MasqueradeFrom: cfg.Node.MasqueradeAddresses(nil), PodRanges: cfg.Node.ClusterCIDRs,
 		Ranges: machine.Ranges{LoadBalancers: cfg.Node.LoadBalancerCIDRs}, ObserveGroup: cfg.Node.Observe.Group,
 		ClosesTCP: cfg.Node.FastPath.Closes,
 	}

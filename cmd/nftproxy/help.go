@@ -58,7 +58,7 @@ var flagGroups = []group{
 }
 
 // aboutClients are the settings that new shows apart from the others.
-var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.Limits, setting.Affinity}
+var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.MasqueradeFrom, setting.Limits, setting.Affinity}
 
 // aboutRelay are the settings of the relay.
 var aboutRelay = []*setting.Setting{setting.Relay, setting.Timeout}

@@ -204,6 +204,8 @@ func (w *settingWalk) written() {
 		want = "sessionAffinity: "
 	case setting.AllowedClients:
 		want = "loadBalancerSourceRanges:"
+	case setting.MasqueradeFrom:
+		want = "\n" + w.row.Field + ": [" + strings.ReplaceAll(w.value, ",", ", ") + "]"
 	case setting.Relay, setting.Timeout, setting.Announce:
 		want = "\n" + w.row.Field + ": " + w.value
 	}

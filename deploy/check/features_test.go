@@ -31,6 +31,7 @@ func TestChartFlags(t *testing.T) {
 		{values{"scheduler": "maglev"}, "--scheduler=maglev"},
 		{values{"affinitySize": 20000000}, "--affinity-size=20000000"},
 		{values{"answerPing": true}, "--answer-ping"},
+		{values{"masqueradeFrom": []any{"primary", "192.0.2.1"}}, "--masquerade-from=primary,192.0.2.1"},
 		{values{"loadBalancerCIDRs": []any{"203.0.113.0/24", "2001:db8::/64"}}, "--load-balancer-cidrs=203.0.113.0/24,2001:db8::/64"},
 		{values{"healthChecks": true}, "--health-checks"},
 		{values{"conntrackTCPCleanup": true}, "--conntrack-tcp-cleanup"},

@@ -303,7 +303,7 @@ func (a *Agent) take(s *Sync) (base bool) {
 	}
 	c := a.Node
 	if a.Interfaces != nil {
-		all := c.AnswerPing || a.router.HasRanges() || u != nil && hasRanges(u.Services)
+		all := c.AnswerPing || c.Masquerades() || a.router.HasRanges() || u != nil && hasRanges(u.Services)
 		linked := len(c.LoadBalancerCIDRs) > 0
 		if all || linked {
 			a.Interfaces.WatchAll()

@@ -17,44 +17,46 @@ type Problem struct {
 
 // Reasons of problems. The reasons of [model.Notice] come in addition.
 const (
-	SourceUnusable        = "SourceUnusable"     // now
-	InputWarning          = "InputWarning"       // objects are used, but not as their author may expect
-	NotSynced             = "NotSynced"          // the first sync is still to come
-	SyncFailed            = "SyncFailed"         // the last one
-	ChangesPending        = "ChangesPending"     // for too long
-	AffinityFull          = "AffinityFull"       // nearly
-	LimitFull             = "LimitFull"          // of clients
-	RulesChanged          = "RulesChanged"       // by another program, and repaired
-	DrainFileUnusable     = "DrainFileUnusable"  // its last list is in force
-	DrainsUnknown         = "DrainsUnknown"      // the same, without a last list
-	SettingChanged        = "SettingChanged"     // of the kernel, by nftproxy
-	EndpointDrained       = "EndpointDrained"    // by the operator
-	ServerChanged         = "ServerChanged"      // by a command, of a server of a Balance
-	ChangesUnusable       = "ChangesUnusable"    // the file with these
-	LocalhostPort         = "LocalhostPort"      // a NodePort cannot be served on localhost
-	RelayPort             = "RelayPort"          // connections to Balances cannot be relayed
-	RelayFull             = "RelayFull"          // a limit of relayed connections is reached
-	NotAnnounced          = "NotAnnounced"       // an address of a Balance
-	AddressInUse          = "AddressInUse"       // of a Balance, by another machine
-	NotObserved           = "NotObserved"        // refused connections
-	NoFastPath            = "NoFastPath"         // connections stay with the rules
-	NoEndpoints           = "NoEndpoints"        // connections are rejected
-	NoLocalEndpoints      = "NoLocalEndpoints"   // connections are dropped
-	CheckFailing          = "CheckFailing"       // health checks of endpoints
-	NoListenAddress       = "NoListenAddress"    // a Service listens on an interface without one
-	NameFailing           = "NameFailing"        // a name of servers cannot be looked up, or not used as it is
-	ConnectionsRefused    = "ConnectionsRefused" // by endpoints
+	SourceUnusable        = "SourceUnusable"      // now
+	InputWarning          = "InputWarning"        // objects are used, but not as their author may expect
+	NotSynced             = "NotSynced"           // the first sync is still to come
+	SyncFailed            = "SyncFailed"          // the last one
+	ChangesPending        = "ChangesPending"      // for too long
+	AffinityFull          = "AffinityFull"        // nearly
+	LimitFull             = "LimitFull"           // of clients
+	RulesChanged          = "RulesChanged"        // by another program, and repaired
+	DrainFileUnusable     = "DrainFileUnusable"   // its last list is in force
+	DrainsUnknown         = "DrainsUnknown"       // the same, without a last list
+	SettingChanged        = "SettingChanged"      // of the kernel, by nftproxy
+	EndpointDrained       = "EndpointDrained"     // by the operator
+	ServerChanged         = "ServerChanged"       // by a command, of a server of a Balance
+	ChangesUnusable       = "ChangesUnusable"     // the file with these
+	LocalhostPort         = "LocalhostPort"       // a NodePort cannot be served on localhost
+	RelayPort             = "RelayPort"           // connections to Balances cannot be relayed
+	RelayFull             = "RelayFull"           // a limit of relayed connections is reached
+	NotAnnounced          = "NotAnnounced"        // an address of a Balance
+	AddressInUse          = "AddressInUse"        // of a Balance, by another machine
+	NotObserved           = "NotObserved"         // refused connections
+	NoFastPath            = "NoFastPath"          // connections stay with the rules
+	NoEndpoints           = "NoEndpoints"         // connections are rejected
+	NoLocalEndpoints      = "NoLocalEndpoints"    // connections are dropped
+	CheckFailing          = "CheckFailing"        // health checks of endpoints
+	NoListenAddress       = "NoListenAddress"     // a Service listens on an interface without one
+	NoMasqueradeAddress   = "NoMasqueradeAddress" // the machine lacks an address to masquerade from
+	NameFailing           = "NameFailing"         // a name of servers cannot be looked up, or not used as it is
+	ConnectionsRefused    = "ConnectionsRefused"  // by endpoints
 	ConnectionsUnanswered = "ConnectionsUnanswered"
 	ConnectionsDropped    = "ConnectionsDropped" // on this machine, behind their translation
 
 	// Of the machine: machine.Finding has them.
-	ForwardingOff      = "ForwardingOff"
-	ForwardingFiltered = "ForwardingFiltered"
-	NoRoute            = "NoRoute"
-	BridgeNotFiltered  = "BridgeNotFiltered"
-	ConntrackFull      = "ConntrackFull" // nearly
-	AddressNotAnswered = "AddressNotAnswered"
-	RangeInUse         = "RangeInUse" // a range of load balancers
+	ForwardingOff       = "ForwardingOff"
+	ForwardingFiltered  = "ForwardingFiltered"
+	NoRoute             = "NoRoute"
+	BridgeNotFiltered   = "BridgeNotFiltered"
+	ConntrackFull       = "ConntrackFull" // nearly
+	AddressNotAnswered  = "AddressNotAnswered"
+	MasqueradePortsUsed = "MasqueradePortsUsed" // nearly all, of an address to a server
+	RangeInUse          = "RangeInUse"          // a range of load balancers
 )
 
 // classes explain the reasons, the most urgent first.
@@ -70,6 +72,7 @@ var classes = []struct{ reason, text string }{
 	{AffinityFull, "further clients are served but not remembered: raise --affinity-size"},
 	{LimitFull, "further clients are served without their limit: limit all clients together as well, or find who opens so many connections"},
 	{ConntrackFull, "the kernel drops new connections when its table of connections is full"},
+	{MasqueradePortsUsed, "new masqueraded connections to an endpoint fail when an address has no source port left for it"},
 	{ForwardingOff, "connections from other machines do not reach endpoints on other machines or in pods"},
 	{ForwardingFiltered, "a filter drops connections to endpoints"},
 	{NoRoute, "connections to endpoints without a route fail"},
@@ -93,6 +96,7 @@ var classes = []struct{ reason, text string }{
 	{ChangesUnusable, "the file with changes of servers cannot be used: the files of the Balances alone count"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoListenAddress, "Services listen on an interface, or a machine, that has no address for them"},
+	{NoMasqueradeAddress, "the machine lacks addresses to masquerade from: the others are used, or without any, one of the outgoing interface"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},

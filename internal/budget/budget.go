@@ -38,17 +38,19 @@ const (
 
 // Values that become rules, and elements of sets and maps.
 const (
-	PortRanges      = 1024
-	BalancePorts    = 1024
-	Connections     = 50_000
-	ClientLimits    = 1000
-	LimitedClients  = 1 << 16
-	CountedRefusals = 1 << 16
-	Sampled         = 1 << 12
-	WeightSlots     = 4096
-	WeightSlotsEach = 16
-	MaglevSlots     = 16_384
-	MaglevSlotsNode = 1_000_000
+	PortRanges   = 1024
+	BalancePorts = 1024
+	// MasqueradeAddresses is for addresses of both families together.
+	MasqueradeAddresses = 16
+	Connections         = 50_000
+	ClientLimits        = 1000
+	LimitedClients      = 1 << 16
+	CountedRefusals     = 1 << 16
+	Sampled             = 1 << 12
+	WeightSlots         = 4096
+	WeightSlotsEach     = 16
+	MaglevSlots         = 16_384
+	MaglevSlotsNode     = 1_000_000
 )
 
 // Announcements of an address of a Balance in a second, after the first five.

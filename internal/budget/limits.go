@@ -35,6 +35,7 @@ var Limits = []Limit{
 
 	{"PortRanges", "ports and ranges that `nftproxy.dev/ports` makes", "a Service", PortRanges, "ranges", FirstCount, ""},
 	{"BalancePorts", "ports in ranges that lead to others", "a Balance", BalancePorts, "ports", Refused, "the Balance"},
+	{"MasqueradeAddresses", "addresses to masquerade from, of both families", "a Balance, or the node", MasqueradeAddresses, "addresses", Refused, "the Balance; `run` does not start"},
 	{"Connections", "a limit of concurrent connections", "a Service", Connections, "connections", Refused,
 		"no limit: the kernel looks at all connections of a limit for each new one"},
 	{"ClientLimits", "limits per client of Services", "a node", ClientLimits, "limits", NewestLose,

@@ -60,6 +60,7 @@ type Own struct {
 	ManageSysctl      bool
 	AnswerPing        bool     // answer echo requests to addresses of Services
 	LoadBalancerCIDRs []string // ranges of external addresses in which nothing else is served
+	MasqueradeFrom    []string // addresses of this machine, or primary
 	AllowedHosts      []string // names by which clients may call the metrics server
 	Observe           string   // level of the connections that are counted and logged
 	NodeCondition     bool     // keep a condition of the Node up to date

@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 			{"bits", fmt.Sprint(*k.NFTables.MasqueradeBit, *k.IPTables.MasqueradeBit), "14 14"},
 			{"conntrack", fmt.Sprint(c.Conntrack()), "{32768 131072 24h0m0s 1h0m0s 0s 0s false}"},
 			{"logging", fmt.Sprint(k.Logging.Format, " ", k.Logging.Verbosity, " ", k.Logging.FlushFrequency.Duration.Duration), "text 0 5s"},
-			{"own", fmt.Sprint(c.Own), "{round-robin 1000000  false false false false false true false false 0s false false [] [] off false 28272 off off /var/lib/nftproxy/drain.yaml /var/lib/nftproxy/changes.yaml    1m0s [] 2s 1s 1h0m0s}"},
+			{"own", fmt.Sprint(c.Own), "{round-robin 1000000  false false false false false true false false 0s false false [] [] [] off false 28272 off off /var/lib/nftproxy/drain.yaml /var/lib/nftproxy/changes.yaml    1m0s [] 2s 1s 1h0m0s}"},
 			{"remarks", remarks(c), ""},
 		} {
 			if v.got != v.want {
@@ -394,7 +394,7 @@ func TestFields(t *testing.T) {
 	f.AddCluster()
 	f.AddLogging()
 	f.AddDaemon()
-	none := []string{"config", "master", "context", "scheduler", "affinity-size", "answer-ping", "load-balancer-cidrs", "observe", "observe-group", "log-connections", "fast-path", "service-proxy-name", "service-metrics", "endpoint-metrics", "health-checks", "web", "node-condition", "allowed-hosts", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "start-jitter", "manage-sysctl", "drain-file", "changes-file", "control-socket", "health-directory", "on-change", "announce-interval", "dns-servers", "dns-timeout", "dns-min-ttl", "dns-max-ttl", "boot-id-file", "machine-id-file"}
+	none := []string{"config", "master", "context", "scheduler", "affinity-size", "answer-ping", "load-balancer-cidrs", "masquerade-from", "observe", "observe-group", "log-connections", "fast-path", "service-proxy-name", "service-metrics", "endpoint-metrics", "health-checks", "web", "node-condition", "allowed-hosts", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "start-jitter", "manage-sysctl", "drain-file", "changes-file", "control-socket", "health-directory", "on-change", "announce-interval", "dns-servers", "dns-timeout", "dns-min-ttl", "dns-max-ttl", "boot-id-file", "machine-id-file"}
 	set.VisitAll(func(g *pflag.Flag) {
 		if _, has := fields()[g.Name]; has == slices.Contains(none, g.Name) {
 			t.Errorf("--%s: in the table of fields: %v", g.Name, has)

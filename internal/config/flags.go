@@ -58,6 +58,7 @@ func (f *Flags) AddRules() {
 	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`prefix` of the names of pod interfaces, for mode InterfaceNamePrefix")
 	f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; AllowServiceExternalIPs=false ignores external IPs of Services, KubeProxyNFTablesLocalhostNodePorts=false turns off NodePorts on localhost, and ComponentStatusz and ComponentFlagz affect run")
 	f.truth(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
+	f.set.StringSliceVar(&f.own.MasqueradeFrom, MasqueradeFrom, f.own.MasqueradeFrom, "`addresses` of this machine to masquerade from, one after the other, or primary for the addresses of this node; the ones that no interface has are left out, and without any, an address of the outgoing interface is used")
 	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random, source-hash, maglev or maglev-port")
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
 	f.truth(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external IPs and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs, only external IPs and load balancer addresses in its ranges")
@@ -69,6 +70,9 @@ func (f *Flags) AddRules() {
 
 // Observe is the name of the flag for the connections that the rules count and log.
 const Observe = "observe"
+
+// MasqueradeFrom is the name of the flag for addresses to masquerade from.
+const MasqueradeFrom = "masquerade-from"
 
 // FastPath is the name of the flag for connections that go past the rules.
 const FastPath = "fast-path"

@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	utilnet "k8s.io/utils/net"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -22,7 +24,7 @@ func (c *Config) readNode() []error {
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	n.AnswerPing = c.Own.AnswerPing
 	n.Counters, n.EndpointCounters = c.Own.ServiceMetrics || c.Own.EndpointMetrics, c.Own.EndpointMetrics
-	var errs [9]error
+	var errs [10]error
 	n.NodeName, errs[0] = c.nodeName()
 	n.BindAddress, errs[1] = c.bindAddress()
 	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
@@ -35,7 +37,34 @@ func (c *Config) readNode() []error {
 	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
 	n.Observe, errs[7] = c.observe()
 	n.FastPath, errs[8] = c.fastPath()
+	errs[9] = c.masqueradeFrom()
 	return errs[:]
+}
+
+// masqueradeFrom reads the addresses to masquerade from (8.8).
+func (c *Config) masqueradeFrom() error {
+	n := &c.Node
+	wrong := func(format string, args ...any) error { return ownProblem(MasqueradeFrom, fmt.Errorf(format, args...)) }
+	for _, text := range c.Own.MasqueradeFrom {
+		text = strings.TrimSpace(text)
+		a, err := netip.ParseAddr(text)
+		switch a = a.Unmap(); {
+		case text == primary:
+			n.MasqueradePrimary = true
+		case err != nil:
+			return wrong("%q is neither an address nor %s", text, primary)
+		case a.Zone() != "", !a.IsGlobalUnicast():
+			return wrong("%s is not an address that servers can answer: use one of an interface", text)
+		case slices.Contains(n.MasqueradeFrom, a):
+			return wrong("%s is given twice: remove one", text)
+		default:
+			n.MasqueradeFrom = append(n.MasqueradeFrom, a)
+		}
+	}
+	if len(n.MasqueradeFrom) > budget.MasqueradeAddresses {
+		return wrong("more than %d addresses: shorten the list", budget.MasqueradeAddresses)
+	}
+	return nil
 }
 
 // observe returns which connections the rules count and log (16.1).

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -17,9 +18,10 @@ type base struct {
 	loadBalancerCIDRs []netip.Prefix
 	unlinkedCIDRs     []netip.Prefix        // see [Routing]
 	answerFrom        map[Family]netip.Addr // see the function; empty: echo requests are not answered
-	notices           []Notice              // about the node
-	nodes             []*Node               // of the source
-	cidrs             []netip.Prefix        // likewise
+	masqueradeFrom    map[Family][]netip.Addr
+	notices           []Notice       // about the node
+	nodes             []*Node        // of the source
+	cidrs             []netip.Prefix // likewise
 }
 
 func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
@@ -29,7 +31,7 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 	for _, p := range b.loadBalancerCIDRs {
 		b.unlinkedCIDRs = append(b.unlinkedCIDRs, Outside(p, c.Links)...)
 	}
-	b.answerFrom = answerFrom(b.locality.Node, c)
+	b.answerFrom, b.masqueradeFrom = answerFrom(b.locality.Node, c), c.masqueradeFrom(b.locality.Node)
 	if c.BesideAnother {
 		b.serviceCIDRs = nil
 	}
@@ -38,6 +40,42 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 			"not among the nodes given (%s): no endpoint counts as local; name this node with --hostname-override", namesOf(nodes))}
 	}
 	return b
+}
+
+// masqueradeFrom returns the addresses that the node has, or all if its addresses are not known.
+func (c *Config) masqueradeFrom(node *Node) map[Family][]netip.Addr {
+	if !c.Masquerades() {
+		return nil
+	}
+	out := make(map[Family][]netip.Addr)
+	for _, a := range c.MasqueradeAddresses(node) {
+		if own, f := c.InterfaceAddresses, FamilyOf(a); len(own) == 0 || slices.Contains(own, a) {
+			out[f] = append(out[f], a)
+		}
+	}
+	return out
+}
+
+// Masquerades reports whether there are addresses to masquerade from.
+func (c *Config) Masquerades() bool { return c.MasqueradePrimary || len(c.MasqueradeFrom) > 0 }
+
+// MasqueradeAddresses returns the addresses to masquerade from, whether the node has them or not. The
+// Node may be nil.
+func (c *Config) MasqueradeAddresses(node *Node) (out []netip.Addr) {
+	if c.MasqueradePrimary {
+		node = c.own(cmp.Or(node, new(Node)))
+		for _, f := range Families {
+			if a, ok := node.primaryAddress(f); ok {
+				out = append(out, a)
+			}
+		}
+	}
+	for _, a := range c.MasqueradeFrom {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // isOf reports whether this is the base for these arguments of [newBase]. It compares

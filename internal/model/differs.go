@@ -10,7 +10,7 @@ func (c *RouteChange) Differs() bool {
 		return a != b
 	}
 	return a.Kind != b.Kind || a.PortName() != b.PortName() || a.Local() != b.Local() ||
-		a.Masquerading() != b.Masquerading() ||
+		a.Masquerading() != b.Masquerading() || !slices.Equal(a.MasqueradeFrom(), b.MasqueradeFrom()) ||
 		a.Service.BindsTogether() != b.Service.BindsTogether() ||
 		a.Service.AffinityTimeout != b.Service.AffinityTimeout || a.Service.Scheduler != b.Service.Scheduler ||
 		a.Service.Extra().MaglevSize != b.Service.Extra().MaglevSize ||

@@ -27,7 +27,7 @@ func full() ServiceState {
 				OnFailure: KeepOnFailure, Description: "text", MaglevSize: 251, ZoneFloor: 30, Observe: true, FastPath: UseFastPath, Relay: ProxyV2Relay, Announce: "eth0",
 				SlowStart: time.Minute, RelayTimeout: time.Minute, Starting: []Starting{{netip.AddrPortFrom(address, 80), 3, time.Unix(1000, 0)}},
 				Names:     []NamedServer{{"a", "b", true, []EndpointPort{{"http", TCP, 8080}}, 1, 2, true, []NamedAddress{{address, 1, 2, 3}}}},
-				Listeners: []Listener{{"c", "d", []Family{IPv6}}},
+				Listeners: []Listener{{"c", "d", []Family{IPv6}}}, MasqueradeFrom: []netip.Addr{address},
 			},
 			Check: &Check{
 				Type: CheckHTTP, Port: 1, Interval: 2, Timeout: 3, Rise: 4, Fall: 5, AllFailing: RejectAll, Send: "a", Expect: "b", ExpectMatches: "c",

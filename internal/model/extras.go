@@ -1,6 +1,9 @@
 package model
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Extras are settings beyond Kubernetes, from our annotations, in an object of its own
 // because few Services have any. They must not be changed.
@@ -41,6 +44,9 @@ type Extras struct {
 	RelayTimeout time.Duration
 	// Announce is the interface that has the addresses while a server is usable; empty: none.
 	Announce string
+	// MasqueradeFrom are the addresses of this machine with which connections that are masqueraded
+	// for all clients go on, in turn, of a Service of files; none in a family: as all others.
+	MasqueradeFrom []netip.Addr
 	// Names are servers by names of DNS, of a Service of files.
 	Names []NamedServer
 	// Listeners stand for addresses of the machine, of a Service of files.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -160,6 +161,17 @@ func (r *Route) Masquerading() Masquerading {
 		return MasqueradeNode
 	}
 	return MasqueradeAll
+}
+
+// MasqueradeFrom returns the addresses of the frontend's family with which its Service
+// masquerades in turn; none: as all others (8.7).
+func (r *Route) MasqueradeFrom() []netip.Addr {
+	all := r.Service.Extra().MasqueradeFrom
+	if len(all) == 0 || r.Masquerading() != MasqueradeAll {
+		return nil
+	}
+	family := FamilyOf(r.Frontend.Address)
+	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return FamilyOf(a) != family })
 }
 
 // Inside returns the decision for connections from a pod or from the node itself.

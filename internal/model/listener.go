@@ -25,9 +25,15 @@ func (l *Listener) Has(a InterfaceAddress) bool {
 	return (l.Interface == "" || l.Interface == a.Interface) && slices.Contains(l.Families, FamilyOf(a.Address)) && a.Address.IsGlobalUnicast()
 }
 
-// WithListeners returns a state that is also served on the addresses for which the listeners of
-// its Service stand.
-func (s ServiceState) WithListeners(all []InterfaceAddress) ServiceState {
+// NeedsAddresses reports whether the Service depends on addresses of this machine.
+func (s *Service) NeedsAddresses() bool {
+	e := s.Extra()
+	return len(e.Listeners)+len(e.MasqueradeFrom) > 0
+}
+
+// WithAddresses returns a state that is also served on the addresses for which the listeners of
+// its Service stand, and that masquerades only from addresses that the machine has.
+func (s ServiceState) WithAddresses(all []InterfaceAddress) ServiceState {
 	service, external := *s.Service, s.Service.external()
 	external.LoadBalancerIPs = slices.Clone(external.LoadBalancerIPs)
 	for i := range service.Extra().Listeners {
@@ -38,8 +44,23 @@ func (s ServiceState) WithListeners(all []InterfaceAddress) ServiceState {
 		}
 	}
 	service.External = &external
+	if missing := service.Missing(all); len(missing) > 0 {
+		extras := *service.Extras
+		extras.MasqueradeFrom = slices.DeleteFunc(slices.Clone(extras.MasqueradeFrom), func(a netip.Addr) bool { return slices.Contains(missing, a) })
+		service.Extras = &extras
+	}
 	s.Service = &service
 	return s
+}
+
+// Missing returns the addresses to masquerade from that are none of these.
+func (s *Service) Missing(all []InterfaceAddress) (out []netip.Addr) {
+	for _, a := range s.Extra().MasqueradeFrom {
+		if !slices.ContainsFunc(all, func(i InterfaceAddress) bool { return i.Address == a }) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // Idle returns the listeners that stand for none of these addresses.

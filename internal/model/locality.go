@@ -63,7 +63,9 @@ func wildcards(addresses []netip.Addr) []netip.Addr {
 }
 
 // NeedsInterfaces reports whether the routing depends on InterfaceAddresses.
-func (c *Config) NeedsInterfaces() bool { return len(c.NodePortAddresses) > 0 || c.AnswerPing }
+func (c *Config) NeedsInterfaces() bool {
+	return len(c.NodePortAddresses) > 0 || c.AnswerPing || c.Masquerades()
+}
 
 // nodePortRanges returns the ranges that serve NodePorts of one family (6.2 to 6.5):
 // the configured ones, the first address of the node, or all addresses.

@@ -38,8 +38,12 @@ type Config struct {
 	DetectLocal   DetectMode
 	ClusterCIDRs  []netip.Prefix
 	PodInterface  string
-	MasqueradeAll bool      // masquerade all traffic to ClusterIPs (4.26)
-	Scheduler     Scheduler // of Services that name none
+	MasqueradeAll bool // masquerade all traffic to ClusterIPs (4.26)
+	// MasqueradeFrom are addresses of the node that all masquerading takes in turn, as far as
+	// interfaces have them; none in a family: an address of the outgoing interface (8.8).
+	MasqueradeFrom    []netip.Addr
+	MasqueradePrimary bool      // the addresses of the Node, before these
+	Scheduler         Scheduler // of Services that name none
 	// BesideAnother reports that another proxy serves the other Services: packets to
 	// unknown addresses of a service CIDR are not dropped.
 	BesideAnother    bool
@@ -84,6 +88,7 @@ type Routing struct {
 	// MasqueradeAll, Scheduler, AffinityCapacity, the counters and Observe are as configured,
 	// or the defaults.
 	MasqueradeAll    bool
+	MasqueradeFrom   map[Family][]netip.Addr // that the node has, as configured
 	Scheduler        Scheduler
 	AffinityCapacity uint32
 	Counters         bool

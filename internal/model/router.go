@@ -358,6 +358,7 @@ func (r *Router) Base() *Routing {
 		UnlinkedCIDRs:     r.base.unlinkedCIDRs,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
+		MasqueradeFrom:    r.base.masqueradeFrom,
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),
 		AffinityCapacity:  cmp.Or(r.base.config.AffinityCapacity, DefaultAffinityCapacity),
 		Counters:          r.base.config.Counters,

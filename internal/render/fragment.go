@@ -31,13 +31,14 @@ type laneUse struct {
 	binds    nft.Affinity // of a chain that binds clients, which has nothing else; the zero value: a lane
 	limits   clientLimit  // the same for one that limits clients
 	relays   bool         // the same for the one that leads to the relay
+	sources  sourcesUse   // the same for one that masquerades
 }
 
 // plain returns the lane that a sticky one goes to for clients without a binding.
 func (u laneUse) plain() laneUse { return laneUse{lane: u.lane} }
 
 func (u laneUse) compare(o laneUse) int {
-	return cmp.Or(model.CompareBool(u.relays, o.relays), u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
+	return cmp.Or(model.CompareBool(u.relays, o.relays), compareSources(u.sources, o.sources), u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }
 
 // composer makes fragments. They depend only on the route and on the configuration
@@ -127,6 +128,7 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	c.serve(r, inside, outside)
 	c.address(r.Frontend, r.Kind)
 	c.masquerading(r)
+	c.masqueradeFrom(r.Frontend, r.MasqueradeFrom())
 	c.sources(r)
 	c.limit(r.Service.Name, r.Frontend, r.Service.Extra().Limits)
 	if r.Relayed() {

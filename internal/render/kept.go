@@ -26,6 +26,8 @@ type KeptFrontend struct {
 	Inside  KeptShare
 	Outside *KeptShare // of clients outside of the cluster, if the rules decide otherwise for them
 	Limits  model.Limits
+	// MasqueradeFrom are the addresses with which it masquerades in turn; none: as all others.
+	MasqueradeFrom []netip.Addr
 	// Observed reports that the connections of this frontend are logged, and not those of all.
 	Observed bool
 	Elements []KeptElement
@@ -58,7 +60,7 @@ func CanKeep(set string) bool {
 		return false
 	case slices.ContainsFunc(nft.AffinityMaps, func(b string) bool { return set == nft.EndpointsOf(b) || set == nft.TimeoutsOf(b) }):
 		return false
-	case isOfLimits(id.Name):
+	case isOfLimits(id.Name), id.Name == nft.SNATFrontendsMap:
 		return false
 	}
 	return row.Contents == nft.Endpoints || row.Name != "" && (row.Contents == nft.Facts || row.Contents == nft.Clients)
@@ -200,6 +202,7 @@ func (c *composer) keep(k *KeptFrontend, part *fragment) {
 	if k.Inside.Relayed {
 		return
 	}
+	c.masqueradeFrom(k.Frontend, k.MasqueradeFrom)
 	c.observes(k.Frontend, k.Observed)
 	for _, h := range k.Hairpins {
 		c.add(nft.SetFor(k.Frontend, nft.HairpinSet), nft.Element{Key: h})

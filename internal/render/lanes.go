@@ -86,11 +86,14 @@ func (u laneUse) class() nft.Class {
 // the common one, the verdicts of ranges to theirs, and the verdicts of frontends to the
 // limits of their clients.
 func (u laneUse) hasClass() bool {
-	return u.lane.counter != counters && u.lane.shape != nft.OfRange && !u.isLimit()
+	return u.lane.counter != counters && u.lane.shape != nft.OfRange && !u.isLimit() && !u.isSources()
 }
 
 // isLimit reports whether this is no lane, but the chain that limits clients.
 func (u laneUse) isLimit() bool { return u.limits != clientLimit{} }
+
+// isSources reports whether this is no lane, but a chain that masquerades.
+func (u laneUse) isSources() bool { return u.sources != sourcesUse{} }
 
 // isBinder reports whether this is no lane, but the chain that binds clients.
 func (u laneUse) isBinder() bool { return u.binds != nft.Affinity{} }
@@ -197,6 +200,8 @@ func (u laneUse) name() string {
 	switch {
 	case u.relays:
 		return nft.RelayChain
+	case u.isSources():
+		return u.lane.shape.Chain(u.sources.Value().name())
 	case u.isLimit():
 		return u.limits.name()
 	case u.isBinder():
@@ -219,6 +224,8 @@ func (u laneUse) chain(observe model.Observe) *nft.Chain {
 	switch {
 	case u.relays:
 		return relayChain(observe)
+	case u.isSources():
+		return u.sources.Value().chain(u.lane.shape)
 	case u.isLimit():
 		return u.limits.chain(observe)
 	case u.isBinder():

@@ -81,7 +81,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	if len(guards) > 0 {
 		output = []*nft.Chain{{Name: nft.OfNode.Chain(outputChain), Rules: append(guards[:len(guards):len(guards)], next)}}
 	}
-	masquerade := append(leave(nft.OfPort), masqueradeExternal(nft.OfNode)...)
+	masquerade := append(leave(nft.OfPort), masqueradeExternal(nft.OfNode, masquerade(f, r))...)
 	if o.has(ranged) { // whose rules come behind
 		masquerade = append(masquerade, leave(nft.OfNode)...)
 	}

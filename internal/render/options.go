@@ -26,6 +26,7 @@ const (
 	self                                   // frontends that are their own endpoint
 	observed                               // frontends whose connections are logged
 	redirected                             // frontends whose connections go to the relay
+	sourced                                // frontends that masquerade with addresses of their own
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
@@ -77,6 +78,8 @@ func optionOf(set string) (o option, ok bool) {
 		return option{kind: ranged}, true
 	case id.Name == nft.SelfFrontendsSet:
 		return option{kind: self, shape: id.Shape}, true
+	case id.Name == nft.SNATFrontendsMap:
+		return option{kind: sourced, shape: id.Shape}, true
 	}
 	for _, s := range []nft.Shape{nft.OfPort, nft.OfRange} {
 		if set == observedSet(s) {

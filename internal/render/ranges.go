@@ -82,7 +82,7 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, verdict(nft.RangeLocalServicesMap)...)
 	guards, dispatch := guards(nft.OfRange, r.Observe, o), verdict(nft.RangeServicesMap)
-	return append(rangeMasquerading(),
+	return append(rangeMasquerading(o, masquerade(f, r)),
 		&nft.Chain{Name: nft.OfRange.Chain(preroutingChain), Rules: find(arrivesChain)},
 		&nft.Chain{Name: nft.OfRange.Chain(arrivesChain), Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
 		&nft.Chain{Name: nft.OfRange.Chain(outputChain), Rules: find(nft.DispatchChain)},
@@ -91,18 +91,17 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 
 // rangeMasquerading returns the counterpart of postrouting. Frontends with a port that
 // is inside of a range have policy Local here: the rules before masquerade the rest.
-func rangeMasquerading() []*nft.Chain {
+func rangeMasquerading(o options, masquerade nft.Statement) []*nft.Chain {
 	hairpin := nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol}
-	find := append(leave(nft.OfPort), nft.Rule{nft.InSet{Key: hairpin, Set: nft.OfRange.Set(nft.HairpinSet)}, nft.Masquerade{}})
+	find := append(leave(nft.OfPort), nft.Rule{nft.InSet{Key: hairpin, Set: nft.OfRange.Set(nft.HairpinSet)}, masquerade})
 	for _, p := range model.Protocols {
 		find = append(find, append(nft.Rule{nft.ProtocolIs{Protocol: p}}, numbered(original[nft.OfPort], masqueradeChain)...))
 	}
 	return []*nft.Chain{
 		{Name: nft.OfRange.Chain(postroutingChain), Rules: find},
-		{Name: nft.OfRange.Chain(masqueradeChain), Rules: []nft.Rule{
-			{from(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify{}, nft.Masquerade{}},
-			{from(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, nft.Masquerade{}},
-			{nft.Declassify{}},
-		}},
+		{Name: nft.OfRange.Chain(masqueradeChain), Rules: append(toSources(nft.OfRange, o),
+			nft.Rule{from(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify{}, masquerade},
+			nft.Rule{from(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, masquerade},
+			nft.Rule{nft.Declassify{}})},
 	}
 }

@@ -46,6 +46,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		sampleChains(r, o),
 		watchChains(r, o),
 		relayInput(o),
+		nodeSources(f, r),
 		[]*nft.Chain{declassify(f, r, o), postrouting(f, r, o)})
 }
 
@@ -68,7 +69,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 	for _, p := range o.of(self) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
-	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r), watchSets(o))
+	return slices.Concat(out, sourceSets(o), echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r), watchSets(o))
 }
 
 // declared returns empty sets.
@@ -230,26 +231,26 @@ func declassify(f model.Family, r *model.Routing, o options) *nft.Chain {
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
 // mark is needed (8.6).
 func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
-	rules := []nft.Rule{
-		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
-		{nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, nft.Masquerade{}},
-	}
+	rules := append([]nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}}}, toSources(nft.OfPort, o)...)
+	rules = append(rules, nft.Rule{
+		nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, masquerade(f, r),
+	})
 	if own := masqueradeClusterIPs(f, r); len(own) > 0 {
 		rules = slices.Concat(rules, keepEchoSource(f, r), own)
 	}
-	rules = append(rules, masqueradeExternal(nft.OfPort)...)
+	rules = append(rules, masqueradeExternal(nft.OfPort, masquerade(f, r))...)
 	rules = append(rules, toOthers(r, o, nft.OriginalDestination, postroutingChain, false)...)
 	return &nft.Chain{Name: postroutingChain, Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
 }
 
 // masqueradeExternal masquerades traffic to external addresses and NodePorts: all of
 // it, or the node's own traffic where clients keep their address.
-func masqueradeExternal(s nft.Shape) []nft.Rule {
+func masqueradeExternal(s nft.Shape, masquerade nft.Statement) []nft.Rule {
 	var rules []nft.Rule
 	for _, p := range model.Protocols {
 		rules = append(rules,
-			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.MasqFrontendsSet), nft.Masquerade{}},
-			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Masquerade{}})
+			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.MasqFrontendsSet), masquerade},
+			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.LocalFrontendsSet), nft.SourceIsLocal{}, masquerade})
 	}
 	return rules
 }
@@ -261,7 +262,7 @@ func masqueradeClusterIPs(f model.Family, r *model.Routing) []nft.Rule {
 	if !detects && !r.MasqueradeAll {
 		return nil
 	}
-	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.OriginalDestination}, Set: nft.ClusterIPsSet}, nft.Masquerade{}}
+	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.OriginalDestination}, Set: nft.ClusterIPsSet}, masquerade(f, r)}
 	if r.MasqueradeAll || len(match) == 0 {
 		return []nft.Rule{masquerade}
 	}

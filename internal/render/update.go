@@ -219,6 +219,8 @@ func (t *table) recalls(l *laneUse) bool {
 		return false
 	case l.relays: // it goes with the chain that guards the port
 		return false
+	case l.isSources(): // the machine may lose the addresses
+		return false
 	case l.lane.shape == nft.OfRange:
 		return t.used().has(ranged)
 	case l.isBinder():

@@ -147,6 +147,7 @@ func (k *keeper) read(f *render.KeptFrontend) (lost string) {
 		return fmt.Sprintf("the set %s of its rules has another layout than this version's", set)
 	}
 	f.Elements, f.Limits = k.elements[id], k.table.Limits(f.Frontend)
+	f.MasqueradeFrom = k.table.MasqueradeFrom(f.Frontend)
 	var lostInside, lostOutside string
 	f.Inside, lostInside = k.share(services, f.Frontend, nft.AffinityMap)
 	if s := k.table.Set(locals); s != nil {

@@ -14,7 +14,7 @@ import (
 
 // All are the settings, in the order of pages and reports.
 var All = []*Setting{
-	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses,
+	Description, Ports, Scheduler, MaglevSize, ZoneFloor, Affinity, AllowedClients, DeniedClients, ClientAddresses, MasqueradeFrom,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
 	Check, OnFailure, SlowStart, Relay, Timeout, Announce, EndpointsFrom, Observe, FastPath,
 }
@@ -25,6 +25,9 @@ type Stated struct {
 	Description string `json:"description,omitempty"` // a line of text for people
 	// Check is how the health of endpoints is checked; absent without a check.
 	Check string `json:"check,omitempty"`
+	// MasqueradeFrom are addresses of this machine that masquerading takes in turn; absent: one of the
+	// outgoing interface, or as the configuration of the node says.
+	MasqueradeFrom string `json:"masqueradeFrom,omitempty"`
 	// OnFailure is keep or close; absent: as the configuration of the node says.
 	OnFailure string `json:"onFailure,omitempty"`
 	// SlowStart is the time in which an endpoint gets its whole weight; absent: none.
@@ -228,6 +231,26 @@ var ClientAddresses = &Setting{
 		model.KeepClientAddresses.String():       "kept: answers of endpoints must return through this machine",
 		model.MasqueradeClientAddresses.String(): "masqueraded: endpoints see an address of this machine",
 	},
+}
+
+// MasqueradeFrom has no annotation: each node has other addresses.
+var MasqueradeFrom = &Setting{
+	Label: "masquerade from", Kind: "masqueradeFrom", Field: "masqueradeFrom",
+	Meaning: "addresses of this machine that endpoints see in place of the client's, one after the other: each has room for 64,512 connections to an endpoint; by default one of the outgoing interface, or as --masquerade-from of nftproxy run says",
+	More:    " ([more connections to a server](standalone.md#more-connections-to-a-server), [8.7](behaviour.md#s8.7))",
+	Value:   "list", Form: List, Examples: []string{"192.0.2.1,192.0.2.2"}, Default: "default",
+	Connections: "established connections keep theirs",
+	Schema:      OneOrMany(described("address of this machine", addressSchema()), 0),
+	Text:        func(v *Values) string { return addressesText(v.MasqueradeFrom) },
+	stated:      func(s *Stated) *string { return &s.MasqueradeFrom },
+}
+
+func addressesText(all []netip.Addr) string {
+	texts := make([]string, len(all))
+	for i, a := range all {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, ",")
 }
 
 var Check = &Setting{

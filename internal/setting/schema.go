@@ -15,6 +15,10 @@ func clientSchema() map[string]any {
 	return map[string]any{"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}
 }
 
+func addressSchema() map[string]any {
+	return map[string]any{"type": "string", "pattern": "^[0-9a-fA-F:.]+$"}
+}
+
 // OneOrMany is the JSON Schema of a value, or of a list of at least least.
 func OneOrMany(value map[string]any, least int) map[string]any {
 	return map[string]any{"anyOf": []map[string]any{value, {"type": "array", "items": value, "minItems": least}}}

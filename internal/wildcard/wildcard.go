@@ -1,5 +1,5 @@
 // Package wildcard follows the addresses of this machine for Services of files that listen on all
-// of them, or on all of an interface. An [Engine] is an editor of a source.
+// of them, or on all of an interface, or that masquerade from some of them. An [Engine] is an editor of a source.
 package wildcard
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -23,11 +24,11 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Engine gives Services the addresses for which their listeners stand. While no Service has one, it
-// follows nothing. Its methods are safe for concurrent use.
+// Engine gives Services the addresses for which their listeners stand, and takes from them those to
+// masquerade from that the machine lacks. While no Service needs it, it follows nothing. Its methods are safe for concurrent use.
 type Engine struct {
 	Config
-	needed chan struct{} // closed with the first listener
+	needed chan struct{} // closed with the first Service
 
 	mu       sync.Mutex // guards what follows
 	services map[model.ServiceName]*service
@@ -36,7 +37,7 @@ type Engine struct {
 	failure  string // last logged
 }
 
-// service is a Service with listeners.
+// service is a Service that depends on the addresses.
 type service struct {
 	given, edited model.ServiceState
 	with          []model.InterfaceAddress // addresses that edited has
@@ -52,7 +53,7 @@ func NewEngine(c Config) *Engine {
 func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if state.Service == nil || len(state.Service.Extra().Listeners) == 0 {
+	if state.Service == nil || !state.Service.NeedsAddresses() {
 		delete(e.services, name)
 		return state
 	}
@@ -69,7 +70,7 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		e.services[name] = s
 	}
 	if s.stale || s.given.Service != state.Service || !slices.Equal(s.given.Slices, state.Slices) {
-		s.given, s.edited, s.with, s.stale = state, state.WithListeners(e.known), e.known, false
+		s.given, s.edited, s.with, s.stale = state, state.WithAddresses(e.known), e.known, false
 	}
 	return s.edited
 }
@@ -118,16 +119,25 @@ func (e *Engine) again() (names []model.ServiceName) {
 	return names
 }
 
-// Problems returns the listeners that stand for no address, for the status.
+// Problems returns the listeners that stand for no address, and the addresses to masquerade from that
+// the machine lacks, for the status.
 func (e *Engine) Problems() (out []api.Problem) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, name := range slices.SortedFunc(maps.Keys(e.services), model.ServiceName.Compare) {
-		for _, l := range e.services[name].given.Service.Idle(e.known) {
+		s := e.services[name].given.Service
+		for _, l := range s.Idle(e.known) {
 			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NoListenAddress, Message: message(l)})
+		}
+		for _, a := range s.Missing(e.known) {
+			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NoMasqueradeAddress, Message: missing(a)})
 		}
 	}
 	return out
+}
+
+func missing(a netip.Addr) string {
+	return fmt.Sprintf("%s: no interface of this machine has it, so that it is left out: ip address add %s/%d dev INTERFACE, or remove it", a, a, a.BitLen())
 }
 
 func message(l model.Listener) string {
@@ -146,14 +156,14 @@ func Expand(s *model.Snapshot, all []model.InterfaceAddress) *model.Snapshot {
 	out := *s
 	out.Services = slices.Clone(s.Services)
 	for i, service := range out.Services {
-		if len(service.Extra().Listeners) > 0 {
-			out.Services[i] = model.ServiceState{Service: service}.WithListeners(all).Service
+		if service.NeedsAddresses() {
+			out.Services[i] = model.ServiceState{Service: service}.WithAddresses(all).Service
 		}
 	}
 	return &out
 }
 
-// Wanted reports whether a Service of a snapshot has listeners.
+// Wanted reports whether a Service of a snapshot depends on addresses of the machine.
 func Wanted(s *model.Snapshot) bool {
-	return slices.ContainsFunc(s.Services, func(s *model.Service) bool { return len(s.Extra().Listeners) > 0 })
+	return slices.ContainsFunc(s.Services, (*model.Service).NeedsAddresses)
 }

@@ -48,6 +48,7 @@ type Shared struct {
 	Clients         manifest.List[string] `json:"clients,omitempty"`
 	Deny            manifest.List[string] `json:"deny,omitempty"`
 	ClientAddresses string                `json:"clientAddresses,omitempty"`
+	MasqueradeFrom  manifest.List[string] `json:"masqueradeFrom,omitempty"`
 	Limits          *Limits               `json:"limits,omitempty"`
 	Check           any                   `json:"check,omitempty"`
 	OnFailure       string                `json:"onFailure,omitempty"`

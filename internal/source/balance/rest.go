@@ -22,6 +22,7 @@ func restOf(b *Balance, e *Expansion) *Rest {
 	}{
 		{"interfaces in listen", len(e.listeners) > 0}, {"names in backends", len(e.names) > 0},
 		{setting.Relay.Field, e.settings.Relay != model.NoRelay}, {setting.Announce.Field, e.settings.Announce != ""},
+		{setting.MasqueradeFrom.Field, len(e.settings.MasqueradeFrom) > 0},
 		{setting.Affinity.Field + " for several ports", e.settings.Affinity > 0 && len(e.Service.Spec.Ports)+len(e.settings.Ranges) > 1},
 	} {
 		if f.is {

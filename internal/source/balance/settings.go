@@ -96,6 +96,7 @@ func (e *expander) settings() {
 	}
 	e.check()
 	e.reviewRelay()
+	e.masqueradeFrom()
 	if e.BackendsFrom == "" {
 		return
 	}

@@ -28,6 +28,9 @@ has a value of its own; a test of cmd/nftproxy compares this list with the progr
 {{- with .Values.allowedHosts }}
 - {{ printf "--allowed-hosts=%s" (join "," .) | quote }}
 {{- end }}
+{{- with .Values.masqueradeFrom }}
+- --masquerade-from={{ join "," . }}
+{{- end }}
 {{- with .Values.scheduler }}
 - --scheduler={{ . }}
 {{- end }}
