@@ -73,7 +73,7 @@ func TestFootprint(t *testing.T) {
 	m.start()
 	m.dial()
 	// What a sandbox has no devices for.
-	m.Node.TestScript(t, "nft add table inet nftproxy-fast-path-tested; nft add table inet nftproxy-fast-path")
+	m.Node.TestScript(t, fastPathTables)
 	m.there("while nftproxy runs", "records")
 	m.damage()
 	m.kill()
@@ -82,7 +82,7 @@ func TestFootprint(t *testing.T) {
 
 	m.start()
 	m.stop()
-	m.Node.TestScript(t, "nft add table inet nftproxy-fast-path-tested; nft add table inet nftproxy-fast-path")
+	m.Node.TestScript(t, fastPathTables)
 	m.there("after SIGTERM", "sockets")
 	m.cleanup(before)
 }
@@ -272,6 +272,10 @@ func testsOf(t *testing.T) (names []string) {
 	}
 	return names
 }
+
+// fastPathTables makes the tables of the fast path, with a chain of the right hook.
+const fastPathTables = `nft add table inet nftproxy-fast-path-tested
+nft "table inet nftproxy-fast-path { chain forward { type filter hook forward priority 0; counter; }; }"`
 
 // difference returns the lines that one of two texts lacks.
 func difference(before, after string) string {

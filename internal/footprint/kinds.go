@@ -1,6 +1,7 @@
 package footprint
 
-// Kinds are all kinds, in the order of the page, which is the one in which "nftproxy cleanup" removes them.
+// Kinds are all kinds, in the order of the page, which is the one in which "nftproxy cleanup" removes them: tables
+// with rules for forwarded packets before settings, which stay where another program has such rules.
 var Kinds = []Kind{
 	{
 		Name: "addresses", What: "addresses of Balances with `announce`, on interfaces ([10.33](behaviour.md#s10.33))",
@@ -15,6 +16,20 @@ var Kinds = []Kind{
 		Restored: "every hour, and when rules are repaired: a changed or missing one is written again; at the start, ones of Balances that are gone are removed",
 		Removed:  "the end of the Balance; `cleanup`",
 		Writers:  []string{"internal/vitals/vitals.go"}, Remove: removeHealthFiles,
+	},
+	{
+		Name: "fast path test", What: "the empty table `inet nftproxy-fast-path-tested`, left by `run --init-only --fast-path`",
+		Mark:     "its name",
+		Restored: "by the next `run --init-only`",
+		Removed:  "a failed test; `cleanup`",
+		Writers:  []string{"internal/fastpath/tested.go"}, Remove: removeTestMarker,
+	},
+	{
+		Name: "fast path", What: "the table `inet nftproxy-fast-path` of a process that was killed, with `--no-table-owner`: otherwise the kernel removes it with the process ([fast path](fast-path.md))",
+		Mark:     "its name",
+		Restored: "replaced at the start",
+		Removed:  "the end of the process; the next start; `cleanup`",
+		Writers:  []string{"internal/fastpath/table.go"}, Remove: removeFastPath,
 	},
 	{
 		Name: "forwarding", What: "`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`, and with it `accept_ra` of interfaces; with `--manage-sysctl` ([12.76](behaviour.md#s12.76))",
@@ -36,20 +51,6 @@ var Kinds = []Kind{
 		Restored: "every hour, and when rules are repaired: made again, unless there is another table of that name. One that is removed while nftproxy is down is made again with `--announce-nftables` only",
 		Removed:  "`cleanup`; a kube-proxy that uses the table again keeps it, without the chain",
 		Writers:  []string{"internal/takeover/marker.go"}, Remove: removeMarkers,
-	},
-	{
-		Name: "fast path test", What: "the empty table `inet nftproxy-fast-path-tested`, left by `run --init-only --fast-path`",
-		Mark:     "its name",
-		Restored: "by the next `run --init-only`",
-		Removed:  "a failed test; `cleanup`",
-		Writers:  []string{"internal/fastpath/tested.go"}, Remove: removeTestMarker,
-	},
-	{
-		Name: "fast path", What: "the table `inet nftproxy-fast-path` of a process that was killed, with `--no-table-owner`: otherwise the kernel removes it with the process ([fast path](fast-path.md))",
-		Mark:     "its name",
-		Restored: "replaced at the start",
-		Removed:  "the end of the process; the next start; `cleanup`",
-		Writers:  []string{"internal/fastpath/table.go"}, Remove: removeFastPath,
 	},
 	{
 		Name: "records", What: "`rules.json` in the runtime directory: what the kernel holds, for the next start ([13.30](behaviour.md#s13.30)); without a state directory also `names.json`",

@@ -3,6 +3,7 @@ package footprint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,9 +27,21 @@ func removeAddresses(s Scope) ([]string, error) {
 	return vitals.RemoveAddresses(host.Neighbourhood{Log: s.Log}, vitals.RecordIn(s.Runtime))
 }
 
-func removeHealthFiles(s Scope) ([]string, error) {
+// record returns the record; nil: there is none, or it cannot be read.
+func (s Scope) record() (*Record, error) {
+	if _, err := os.Lstat(filepath.Join(s.Runtime, leftFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	r := Open(s.Runtime, s.Log)
-	if err := r.read(); err != nil || r.has.HealthDirectory == "" {
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func removeHealthFiles(s Scope) ([]string, error) {
+	r, err := s.record()
+	if r == nil || r.has.HealthDirectory == "" {
 		return nil, err
 	}
 	removed, err := vitals.RemoveFiles(r.has.HealthDirectory)
@@ -67,8 +80,8 @@ func restoreForwarding(s Scope) ([]string, error) {
 
 // restore restores the settings that are ours, the last changed one first. One that another program needs stays.
 func restore(s Scope, ours func(host.Change) (is bool, needs string, err error)) (restored []string, err error) {
-	r := Open(s.Runtime, s.Log)
-	if err := r.read(); err != nil {
+	r, err := s.record()
+	if r == nil {
 		return nil, err
 	}
 	var rest []host.Change
