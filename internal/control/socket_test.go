@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -284,5 +285,52 @@ func TestLongPath(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "--control-socket: the path has 108 bytes, and the kernel takes at most 107 (sun_path): choose a shorter one") {
 			t.Errorf("error: %v", err)
 		}
+	}
+}
+
+// TestRemoveEnded: a start removes the sockets of processes that were killed, also in other network namespaces. One that
+// a process listens at stays, and so do young ones, whose process may not listen yet, and other files.
+func TestRemoveEnded(t *testing.T) {
+	dir := t.TempDir()
+	old := time.Now().Add(-2 * startTime)
+	leave := func(name string, at time.Time) {
+		t.Helper()
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		if err := errors.Join(os.Chtimes(filepath.Join(dir, name), at, at), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave("net-1.sock", old)
+	leave("net-2.sock", time.Now())
+	leave(Name, old)
+	leave("other.sock", old)
+	living, err := net.Listen("unix", filepath.Join(dir, "net-3.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer living.Close()
+	if err := errors.Join(os.Chtimes(filepath.Join(dir, "net-3.sock"), old, old), os.WriteFile(filepath.Join(dir, "net-4.sock"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := Socket{Path: filepath.Join(dir, "net-5.sock"), Optional: true, Log: slog.New(slog.DiscardHandler)}
+	l, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var left []string
+	entries, _ := os.ReadDir(dir) // it exists
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"net-2.sock", "net-3.sock", "net-4.sock", "net-5.sock", "other.sock"}; !slices.Equal(left, want) {
+		t.Errorf("left: %v, want %v", left, want)
+	}
+	if removed := RemoveEnded(dir, filepath.Join(dir, "net-2.sock")); len(removed) != 1 {
+		t.Errorf("a young socket of our own: %v", removed)
 	}
 }
