@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -69,6 +70,24 @@ func Quote(text string) string {
 		return strconv.Quote(text)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// NeedsEscapes reports whether a text in a value of JSON has characters that YAML libraries change or
+// refuse unless they are escaped, as [Flow] does.
+func NeedsEscapes(value any) bool {
+	switch v := value.(type) {
+	case string:
+		return strings.ContainsFunc(v, func(r rune) bool { return r != '\n' && r != '\t' && isHidden(r) })
+	case []any:
+		return slices.ContainsFunc(v, NeedsEscapes)
+	case map[string]any:
+		for name, field := range v {
+			if NeedsEscapes(name) || NeedsEscapes(field) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isHidden reports whether a character needs an escape: some, like U+0085, end a line in YAML.

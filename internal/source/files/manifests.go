@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // WriteManifests writes the objects of the input, which [Reader.Keep] has kept, as YAML
@@ -46,22 +47,32 @@ func typed(object json.RawMessage, t metav1.TypeMeta) json.RawMessage {
 }
 
 func manifestText(object any) ([]byte, error) {
-	switch given := object.(type) {
-	case json.RawMessage:
-		return yaml.JSONToYAML(given)
-	case *balance.Rest:
-		text, err := given.Text()
+	if rest, ok := object.(*balance.Rest); ok {
+		text, err := rest.Text()
 		return []byte(text), err
 	}
-	text, err := json.Marshal(object)
-	if err != nil {
+	given, isGiven := object.(json.RawMessage)
+	if !isGiven {
+		var err error
+		if given, err = json.Marshal(object); err != nil {
+			return nil, err
+		}
+	}
+	var fields any
+	if err := json.Unmarshal(given, &fields); err != nil {
 		return nil, err
 	}
-	var fields map[string]any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, err
+	if !isGiven {
+		withoutEmpty(fields)
 	}
-	return yaml.Marshal(withoutEmpty(fields))
+	switch {
+	case yamltext.NeedsEscapes(fields):
+		text, err := yamltext.Flow(fields)
+		return []byte(text + "\n"), err
+	case isGiven:
+		return yaml.JSONToYAML(given)
+	}
+	return yaml.Marshal(fields)
 }
 
 // withoutEmpty removes objects without fields, which the types of Kubernetes have for
