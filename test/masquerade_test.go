@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -308,4 +309,70 @@ func acceptFrom(t *testing.T, l net.Listener) <-chan uint16 {
 		accepting.Wait()
 	})
 	return out
+}
+
+// TestMasqueradeFromFollowsAddresses: 8.7, 8.8. An address that the machine loses is left out, which is a problem, and comes
+// back with it; without any, connections come from an address of the outgoing interface.
+func TestMasqueradeFromFollowsAddresses(t *testing.T) {
+	from := sourceAddresses[model.IPv4]
+	list := fmt.Sprintf("%s,%s", from[0], from[1])
+	for name, run := range map[string]struct{ flag, field, problem string }{
+		"node":    {"--masquerade-from=" + list, "", "no interface has %s, which --masquerade-from names: it is left out"},
+		"Balance": {"", "masqueradeFrom: [" + list + "]\n", "%s: no interface of this machine has it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1)
+			if run.flag != "" {
+				c.flags = append(c.flags[:2:2], run.flag)
+			}
+			to := netip.MustParseAddrPort("203.0.113.1:80")
+			text := fmt.Sprintf("kind: Balance\nname: web\nlisten: '%s'\nbackends: '%s'\n%s", to, endpointOf(c.Pods[0], model.IPv4), run.field)
+			if err := os.WriteFile(c.file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			change := func(do func(netip.Addr) error, a netip.Addr) {
+				t.Helper()
+				if err := do(a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// sees waits until connections come from addresses in turn, and the others are problems.
+			sees := func(want ...netip.Addr) {
+				t.Helper()
+				eventually(t, func() error {
+					seen := make(map[netip.Addr]bool)
+					for range 4 {
+						got, err := c.Client.Ask("tcp", to, silence)
+						if err != nil {
+							return err
+						}
+						seen[got.Client] = true
+					}
+					for _, a := range want {
+						if !seen[a] || len(seen) != len(want) {
+							return fmt.Errorf("connections come from %v, want %v", seen, want)
+						}
+					}
+					out := c.mustRun(0, exec.Command(binary, "status", "-o", "json"))
+					for _, a := range from {
+						if strings.Contains(out, fmt.Sprintf(run.problem, a)) == slices.Contains(want, a) {
+							return fmt.Errorf("with connections from %v, the problem of %s:\n%s", want, a, out)
+						}
+					}
+					return nil
+				})
+			}
+			change(c.Node.AddAddress, from[0])
+			c.start()
+			sees(from[0])
+			change(c.Node.AddAddress, from[1])
+			sees(from...)
+			change(c.Node.RemoveAddress, from[0])
+			sees(from[1])
+			change(c.Node.RemoveAddress, from[1])
+			sees(c.Gateway(c.Pods[0], model.IPv4))
+			change(c.Node.AddAddress, from[0])
+			sees(from[0])
+		})
+	}
 }
