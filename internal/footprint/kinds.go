@@ -15,7 +15,7 @@ var Kinds = []Kind{
 		Mark:     "name and content; `left.json` in the runtime directory has the directory",
 		Restored: "every hour, and when rules are repaired: a changed or missing one is written again; at the start, ones of Balances that are gone are removed",
 		Removed:  "the end of the Balance; `cleanup`",
-		Writers:  []string{"internal/vitals/vitals.go"}, Remove: removeHealthFiles,
+		Writers:  []string{"internal/vitals/files.go"}, Remove: removeHealthFiles,
 	},
 	{
 		Name: "fast path test", What: "the empty table `inet nftproxy-fast-path-tested`, left by `run --init-only --fast-path`",
