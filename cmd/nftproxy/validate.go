@@ -115,7 +115,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 
 // thriftyGC is the value of GOGC of validate. All objects are in memory at once, and it often runs
 // where memory is scarce: in a job of a pipeline.
-const thriftyGC = 30
+const thriftyGC = 25
 
 // thrifty lets the collector run more often until the function that it returns is called, unless
 // the user has decided.
