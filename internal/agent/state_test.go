@@ -116,13 +116,13 @@ func TestPanic(t *testing.T) {
 		f := newFixture()
 		broken := false
 		f.addresses = func() ([]netip.Addr, error) {
-			if broken {
+			if f.turn.Load(); broken {
 				panic("addresses")
 			}
 			return nil, nil
 		}
 		var syncs []error
-		f.observe = append(f.observe, func(*Sync) { panic("observer") }, func(s *Sync) { syncs = append(syncs, s.Err) })
+		f.observe = append(f.observe, func(*Sync) { panic("observer") }, func(s *Sync) { f.turn.Load(); syncs = append(syncs, s.Err) })
 		f.start(t)
 		f.load = func() (*model.Snapshot, error) { return &model.Snapshot{}, nil }
 		broken = true
@@ -134,8 +134,7 @@ func TestPanic(t *testing.T) {
 			t.Fatalf("syncs ended with %v", syncs)
 		}
 		broken = false
-		time.Sleep(firstRetry)
-		synctest.Wait()
+		f.pass(firstRetry)
 		if len(syncs) != 3 || syncs[2] != nil {
 			t.Errorf("syncs ended with %v", syncs)
 		}
@@ -153,15 +152,13 @@ func TestHourlyCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
 		var causes []Cause
-		f.observe = append(f.observe, func(s *Sync) { causes = append(causes, s.Cause) })
+		f.observe = append(f.observe, func(s *Sync) { f.turn.Load(); causes = append(causes, s.Cause) })
 		f.start(t)
-		time.Sleep(59 * time.Minute)
-		synctest.Wait()
+		f.pass(59 * time.Minute)
 		if len(causes) != 1 {
 			t.Errorf("before an hour is over: %v", causes)
 		}
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
+		f.pass(2 * time.Minute)
 		if len(causes) != 2 || causes[1] != Check {
 			t.Errorf("after an hour: %v", causes)
 		}
