@@ -108,7 +108,7 @@ func TestFixedOrderUsesAllEndpoints(t *testing.T) {
 	clients := c.crowd(3) // one alone has not enough ports
 	for n := 2; n <= endpoints; n++ {
 		for _, services := range []struct{ count, rounds int }{{20, 150}, {200, 120}} {
-			if services.count > 20 && n < endpoints {
+			if services.count > 20 && n == 2 {
 				continue // what 8 Services on a counter leave out of 2 endpoints, they leave out of 4
 			}
 			t.Run(fmt.Sprintf("%d services of %d endpoints", services.count, n), func(t *testing.T) {
