@@ -165,13 +165,13 @@ func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tole
 	dialled := netip.AddrPortFrom(c.Destination, c.Port)
 	found := make([]float64, len(e.targets))
 	for _, r := range got {
-		i := slices.IndexFunc(e.targets, func(t target) bool { return t.at == r.To && t.masquerade == r.Masquerade })
+		i := slices.IndexFunc(e.targets, func(t target) bool { return t.at == r.To && t.hasSource(&r) })
 		switch {
 		case r.Verdict != bytecode.Pass:
 			return "another verdict"
 		case i < 0:
 			return "another endpoint, or its source"
-		case r.Translated == (r.To == dialled), r.From.IsValid(), r.Redirected, r.Mark != 0:
+		case r.Translated == (r.To == dialled), r.Redirected, r.Mark != 0:
 			return "another translation"
 		case r.Priority > 1: // 4.46
 			return "it leaves with a priority"

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/bytecode"
@@ -27,6 +28,25 @@ type target struct {
 	at         netip.AddrPort
 	share      float64
 	masquerade bool
+	from       []netip.Addr // the sources that it gets then; none: one of the outgoing interface
+}
+
+// hasSource reports whether a packet gets a source as it must.
+func (t *target) hasSource(r *bytecode.Result) bool {
+	if t.masquerade && len(t.from) > 0 {
+		return !r.Masquerade && slices.Contains(t.from, r.From.Addr())
+	}
+	return t.masquerade == r.Masquerade && !r.From.IsValid()
+}
+
+// sources returns the addresses to masquerade from (8.7, 8.8).
+func (w *World) sources(f *frontend, p *bytecode.Packet, to netip.AddrPort) []netip.Addr {
+	all := f.extra().MasqueradeFrom
+	other := func(a netip.Addr) bool { return familyOf(a) != familyOf(p.Destination) }
+	if all = slices.DeleteFunc(slices.Clone(all), other); len(all) == 0 || f.ranged && p.Source == to.Addr() {
+		all = slices.DeleteFunc(w.config.MasqueradeAddresses(&w.node), other)
+	}
+	return all
 }
 
 // expect derives what a packet must experience (section 4).
@@ -68,7 +88,7 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		if f.ranged && f.target == 0 { // 1.51
 			to = netip.AddrPortFrom(to.Addr(), p.Port)
 		}
-		out.targets = append(out.targets, target{to, e.weight, w.masquerades(f, p, to)})
+		out.targets = append(out.targets, target{to, e.weight, w.masquerades(f, p, to), w.sources(f, p, to)})
 	}
 	return out
 }
@@ -260,5 +280,5 @@ func (w *World) expectPing(p *bytecode.Packet) expectation {
 		return expectation{unchanged: true}
 	}
 	to, _ := w.answersFrom(familyOf(p.Destination))
-	return expectation{targets: []target{{netip.AddrPortFrom(to, 0), 1, false}}}
+	return expectation{targets: []target{{netip.AddrPortFrom(to, 0), 1, false, nil}}}
 }
