@@ -3,17 +3,18 @@ package golden
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,31 +60,63 @@ func TestMutants(t *testing.T) {
 		return // make prove-mutants gives a number
 	}
 	p := newMutantProgram(t)
-	sites := p.reached(t)
-	random := rand.New(rand.NewPCG(*mutantSeed, 0))
-	random.Shuffle(len(sites), func(i, j int) { sites[i], sites[j] = sites[j], sites[i] })
-	known, results := readResults(t), []result(nil)
-	counted := 0
-	for _, s := range sites {
-		if counted == *mutants {
-			break
-		}
-		i := slices.IndexFunc(known, func(r result) bool { return r.Place == s.Place && r.Kind == s.Kind && r.Source == s.Source })
-		if i < 0 || known[i].Caught+known[i].Stops+known[i].Equivalent == "" {
-			known = append(known, p.try(t, s))
-			i = len(known) - 1
-		}
-		results = append(results, known[i])
-		if known[i].Stops == "" {
-			counted++
-		}
-		if known[i].Caught+known[i].Stops+known[i].Equivalent == "" {
-			t.Errorf("%s: %s, %s: no packet shows it", s.Place, s.Kind, s.Source)
-		}
-		writeResults(t, results)
+	sites := draw(p.reached(t))
+	d := &drawn{known: readResults(t), program: p}
+	for first := 0; first < len(sites) && d.counted < *mutants; first += atOnce {
+		d.tryAll(t, sites[first:min(first+atOnce, len(sites))])
+		writeResults(t, d.results)
 	}
-	fmt.Fprintf(t.Output(), "%d mutants of %d sites\n", counted, len(sites))
+	fmt.Fprintf(t.Output(), "%d mutants of %d sites\n", d.counted, len(sites))
 }
+
+// draw sorts sites by a hash with the seed: other sites may come and go, and the draw is the same.
+func draw(sites []inject.Site) []inject.Site {
+	key := func(s inject.Site) string {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %s %s", *mutantSeed, s.Place, s.Kind, s.Source))
+		return string(sum[:])
+	}
+	slices.SortFunc(sites, func(a, b inject.Site) int { return strings.Compare(key(a), key(b)) })
+	return sites
+}
+
+// drawn is the results of the mutants so far.
+type drawn struct {
+	known, results []result // of earlier runs, and of this one
+	program        *mutantProgram
+	counted        int // those that do not stop
+}
+
+// atOnce is how many mutants run at the same time.
+const atOnce = 8
+
+// tryAll adds the results of some mutants, in their order.
+func (d *drawn) tryAll(t *testing.T, sites []inject.Site) {
+	t.Helper()
+	results := make([]result, len(sites))
+	var running sync.WaitGroup
+	for i, s := range sites {
+		at := slices.IndexFunc(d.known, func(r result) bool { return r.Place == s.Place && r.Kind == s.Kind && r.Source == s.Source })
+		if at >= 0 && d.known[at].isDecided() {
+			results[i] = d.known[at]
+			continue
+		}
+		running.Go(func() { results[i] = d.program.try(t, s) })
+	}
+	running.Wait()
+	for _, r := range results {
+		if d.counted == *mutants {
+			return
+		}
+		if d.results = append(d.results, r); r.Stops == "" {
+			d.counted++
+		}
+		if !r.isDecided() {
+			t.Errorf("%s: %s, %s: no packet shows it", r.Place, r.Kind, r.Source)
+		}
+	}
+}
+
+func (r *result) isDecided() bool { return r.Caught+r.Stops+r.Equivalent != "" }
 
 func readResults(t *testing.T) (out []result) {
 	t.Helper()
@@ -212,7 +245,7 @@ func (p *mutantProgram) reached(t *testing.T) (out []inject.Site) {
 }
 
 // patience is for one mutant: one that loops counts as stopped.
-const patience = 5 * time.Minute
+const patience = 90 * time.Second
 
 // try runs the program with a mutant.
 func (p *mutantProgram) try(t *testing.T, s inject.Site) result {

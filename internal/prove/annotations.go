@@ -197,7 +197,7 @@ func (w *World) answersAs(f *frontend) (n int) {
 	if len(w.outside(f)) > 0 {
 		n += 2
 	}
-	if len(f.lists()) == 0 {
+	if sources := f.extra().Sources; len(f.lists()) == 0 && (sources == nil || !sources.Limited) {
 		n++
 	}
 	return n

@@ -17,7 +17,7 @@ type expectation struct {
 	waits      bool // the packet is not refused, and reaches no endpoint
 	mayRefuse  bool // it may be refused, too
 	targets    []target
-	redirected bool // to the relay, which does not run
+	redirected bool // to the relay, if that runs
 	remembers  time.Duration
 	frontend   *frontend
 	scheduler  model.Scheduler // of several targets
@@ -79,7 +79,7 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		return expectation{verdict: verdict}
 	case p.Known == bytecode.Older: // 9.42
 		return expectation{waits: true}
-	case f.extra().Relay != model.NoRelay: // 4.47: no process listens
+	case f.extra().Relay != model.NoRelay: // 4.47
 		return expectation{verdict: bytecode.Reset, redirected: true}
 	}
 	out := expectation{frontend: f, remembers: w.remembers(f), scheduler: w.scheduler(f)}
@@ -230,7 +230,7 @@ func (w *World) masqueradesClusterIP(p *bytecode.Packet) bool {
 
 // remembers returns for how long a client stays bound (5.3, 1.56); zero: it does not.
 func (w *World) remembers(f *frontend) time.Duration {
-	if f.ranged || f.service.Balance && hasRange(f.service) {
+	if f.isRange() || f.service.Balance && hasRange(f.service) {
 		return 0
 	}
 	return f.service.AffinityTimeout

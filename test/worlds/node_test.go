@@ -141,10 +141,18 @@ func (n *node) run(args ...string) (status int, said string) {
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// settle waits until the diff of the input is empty.
+// settle waits until the diff of the input is empty, and until packets of all classes experience what
+// the input asks for (12.69).
 func (n *node) settle(after string) {
 	n.t.Helper()
-	args := slices.Concat([]string{"diff"}, n.input(), n.world.Flags.Rules)
+	n.waitFor(after, "diff")
+	n.waitFor(after, "diff", "--prove")
+}
+
+// waitFor waits until a command that compares the input with the kernel finds no difference.
+func (n *node) waitFor(after string, command ...string) {
+	n.t.Helper()
+	args := slices.Concat(command, n.input(), n.world.Flags.Rules)
 	err := await.Poll(await.Patience, 100*time.Millisecond, func() error {
 		if status, said := n.run(args...); status != 0 {
 			return fmt.Errorf("exit code %d: %s", status, said)
