@@ -48,6 +48,8 @@ type result struct {
 	Stops string `json:",omitempty"`
 	// Equivalent is why no packet can show it.
 	Equivalent string `json:",omitempty"`
+	// Gap is why no input of the proof shows it, although a packet could.
+	Gap string `json:",omitempty"`
 }
 
 const mutantsFile = "testdata/mutants.json"
@@ -116,7 +118,7 @@ func (d *drawn) tryAll(t *testing.T, sites []inject.Site) {
 	}
 }
 
-func (r *result) isDecided() bool { return r.Caught+r.Stops+r.Equivalent != "" }
+func (r *result) isDecided() bool { return r.Caught+r.Stops+r.Equivalent+r.Gap != "" }
 
 func readResults(t *testing.T) (out []result) {
 	t.Helper()
@@ -268,4 +270,51 @@ func (p *mutantProgram) try(t *testing.T, s inject.Site) result {
 		r.Stops = first
 	}
 	return r
+}
+
+const mutantsPage = "../docs/proof/mutants.md"
+
+// TestMutantsPage compares the page with the results.
+func TestMutantsPage(t *testing.T) {
+	counts, rows := make(map[string]int), make(map[string]string)
+	for _, r := range readResults(t) {
+		kind, text := r.outcome()
+		if kind == "" {
+			t.Errorf("%s: %s, %s: neither caught nor explained", r.Place, r.Kind, r.Source)
+		}
+		counts[kind]++
+		cell := strings.NewReplacer("|", "\\|", "`", "'")
+		rows[kind] += fmt.Sprintf("| %s | %s `%s` | %s |\n", cell.Replace(r.Place), r.Kind, cell.Replace(r.Source), cell.Replace(text))
+	}
+	page := fmt.Sprintf("# Mutants\n\nMistakes in the source, drawn by a seed, and how [the proof](../proof.md#mutants) finds each; `make prove-mutants` makes the\n"+
+		"results. Of %d with which rules can be made, %d are caught, %d change no packet, and %d are shown by no input of the proof. %d more\nstop the program.\n",
+		counts["caught"]+counts["equivalent"]+counts["gap"], counts["caught"], counts["equivalent"], counts["gap"], counts["stops"])
+	for _, part := range []struct{ title, kind, column string }{{"Caught", "caught", "packet"}, {"No packet changes", "equivalent", "why"}, {"Not shown", "gap", "why"}} {
+		page += fmt.Sprintf("\n## %s\n\n| place | mistake | %s |\n|---|---|---|\n%s", part.title, part.column, rows[part.kind])
+	}
+	got, err := os.ReadFile(mutantsPage)
+	if err == nil && string(got) == page {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is not up to date (%v): run go test ./golden -run %s -update", mutantsPage, err, t.Name())
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(mutantsPage), 0o755), os.WriteFile(mutantsPage, []byte(page), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcome returns the kind of a result, and what shows or explains it.
+func (r *result) outcome() (kind, text string) {
+	switch {
+	case r.Stops != "":
+		return "stops", r.Stops
+	case r.Caught != "":
+		return "caught", r.Caught
+	case r.Equivalent != "":
+		return "equivalent", r.Equivalent
+	case r.Gap != "":
+		return "gap", r.Gap
+	}
+	return "", ""
 }
