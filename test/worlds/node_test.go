@@ -70,7 +70,8 @@ func (n *node) environment() []string {
 	return append(os.Environ(), "KUBERNETES_SERVICE_HOST=", "RUNTIME_DIRECTORY="+n.path("run"), "STATE_DIRECTORY="+n.path("state"))
 }
 
-// start starts nftproxy.
+// start starts nftproxy, and waits until it serves the input: the rules of an earlier process may be the
+// same, but its relay has ended with it.
 func (n *node) start() {
 	n.t.Helper()
 	args := slices.Concat([]string{"run", "--healthz-bind-address", "", "--min-sync-period", "10ms", "--control-socket", n.socket(),
@@ -82,6 +83,15 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	n.cmd = cmd
+	err := await.Poll(await.Patience, 100*time.Millisecond, func() error {
+		if status, said := n.run("status", "-o", "json"); !strings.Contains(said, `"lastSuccess"`) {
+			return fmt.Errorf("status: exit code %d: %s", status, said)
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Fatalf("after a start: %v\nlog of nftproxy:\n%s", err, n.log.String())
+	}
 }
 
 // signal sends a signal to nftproxy.
