@@ -54,6 +54,7 @@ type op struct {
 	setName     string
 	set         *set
 	hasTo       bool
+	isVerdict   bool // what a lookup finds
 	limits      []op
 	isTCPReset  bool
 	isSourceNAT bool
@@ -186,7 +187,7 @@ func (o *op) read(all attributes) (err error) {
 	case "lookup":
 		o.kind, o.from, o.setName = opLookup, all.register(unix.NFTA_LOOKUP_SREG), all.text(unix.NFTA_LOOKUP_SET)
 		o.to, o.hasTo = all.register(unix.NFTA_LOOKUP_DREG), all.has(unix.NFTA_LOOKUP_DREG)
-		o.flags = all.number(unix.NFTA_LOOKUP_FLAGS)
+		o.flags, o.isVerdict = all.number(unix.NFTA_LOOKUP_FLAGS), o.hasTo && all.number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT
 	case "numgen":
 		o.kind, o.to, o.modulus, o.first = opChoose, all.register(unix.NFTA_NG_DREG), all.number(unix.NFTA_NG_MODULUS), all.number(unix.NFTA_NG_OFFSET)
 		if o.chooser.Kind = "counter"; all.number(unix.NFTA_NG_TYPE) == unix.NFT_NG_RANDOM {

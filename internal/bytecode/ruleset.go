@@ -196,6 +196,8 @@ func (c *change) addRule(t *table) error {
 	for i := range rule {
 		if o := &rule[i]; o.setName != "" && t.sets[o.setName] == nil || o.verdict.chain != "" && t.chains[o.verdict.chain] == nil {
 			return fmt.Errorf("a rule of chain %q leads to %s, which is not there", of.name, o.setName+o.verdict.chain)
+		} else if o.kind == opLookup && o.hasTo && o.isVerdict != (t.sets[o.setName].dataType == unix.NFT_DATA_VERDICT) {
+			return fmt.Errorf("a rule of chain %q loads from %s what its register cannot hold", of.name, o.setName)
 		}
 	}
 	of.rules = append(of.rules, rule)

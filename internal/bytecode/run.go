@@ -101,6 +101,9 @@ func (m *Machine) Follow(p Packet) []Result {
 	return r.results
 }
 
+// forwardedPriority is the one of a type of service.
+const forwardedPriority = 6
+
 // initialPriority is of packets before all rules, so that one that rules change shows.
 const initialPriority = 0x70007
 
@@ -240,7 +243,7 @@ func (r *runner) nextChain(s *run) bool {
 		s.base = 0
 		s.phase++
 		if at.hook == unix.NF_INET_PRE_ROUTING && !at.again && s.length == 4 && !r.isLocal(s.address(s.destinationAt())) {
-			s.priority = 0 // ip_forward sets the one of the type of service
+			s.priority = forwardedPriority // ip_forward sets the one of the type of service
 		}
 	}
 }
@@ -258,7 +261,7 @@ func (r *runner) end(s *run) {
 	if o.Verdict == Pass {
 		o.To, o.Translated = s.to(), s.translated
 		o.Priority, o.Mark = s.priority, s.mark
-		if r.packet.Known == Older || r.packet.In != "" && r.isLocal(o.To.Addr()) || s.priority == initialPriority || s.priority == 0 && r.packet.In != "" && s.length == 4 {
+		if r.packet.Known == Older || r.packet.In != "" && r.isLocal(o.To.Addr()) || s.priority == initialPriority || s.priority == forwardedPriority {
 			o.Priority = 0 // the packet's own
 		} else if s.priority == 0 {
 			o.Priority = clearedPriority

@@ -17,6 +17,7 @@ const (
 	setConcat       = 0x80 // NFT_SET_CONCAT
 	setDescConcat   = 2    // NFTA_SET_DESC_CONCAT
 	setFieldLength  = 1    // NFTA_SET_FIELD_LEN
+	setExpression   = 17   // NFTA_SET_EXPR
 	elementKeyEnd   = 10   // NFTA_SET_ELEM_KEY_END
 	elementExprs    = 11   // NFTA_SET_ELEM_EXPRESSIONS
 	elementCatchAll = 0x2  // NFT_SET_ELEM_CATCHALL
@@ -27,6 +28,7 @@ type set struct {
 	flags                 uint32
 	dataType              uint32
 	keyLength, dataLength int
+	hasExpression         bool                // of each element, such as a counter
 	fields                []int               // lengths of concatenated fields, in bytes
 	all                   map[string]*element // by the key, with its end and whether it ends an interval
 	// Of intervals, after link: single fields by their start, and concatenations by the bytes
@@ -52,8 +54,9 @@ func (s *set) is(flag uint32) bool { return s.flags&flag != 0 }
 
 func (c *change) addSet(t *table) (err error) {
 	s := &set{dataType: c.number(unix.NFTA_SET_DATA_TYPE), name: c.text(unix.NFTA_SET_NAME), flags: c.number(unix.NFTA_SET_FLAGS), keyLength: int(c.number(unix.NFTA_SET_KEY_LEN)), dataLength: int(c.number(unix.NFTA_SET_DATA_LEN)), all: make(map[string]*element)}
+	_, s.hasExpression = c.all[setExpression]
 	if known := t.sets[s.name]; known != nil {
-		if known.flags != s.flags || known.keyLength != s.keyLength || known.dataLength != s.dataLength || known.dataType != s.dataType {
+		if known.flags != s.flags || known.keyLength != s.keyLength || known.dataLength != s.dataLength || known.dataType != s.dataType || known.hasExpression != s.hasExpression {
 			return fmt.Errorf("there is another set %q", s.name)
 		}
 		return nil

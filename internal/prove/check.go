@@ -175,8 +175,8 @@ func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tole
 			return "another endpoint, or its source"
 		case r.Translated == (r.To == dialled), r.Redirected, r.Mark != 0:
 			return "another translation"
-		case r.Priority > 1: // 4.46
-			return "it leaves with a priority"
+		case r.Priority > 1, r.Priority != 0 && e.forwarded: // 4.46
+			return "it leaves with another priority"
 		case len(e.targets) > 1 && !e.chooses(c, r.By):
 			return "another scheduler: " + r.By.Kind
 		}

@@ -278,6 +278,9 @@ func (w *World) classesAt(a netip.Addr, yield func(Class) bool) bool {
 		echo = model.ICMPv6
 	}
 	for i, c := range w.clientsAt(a) {
+		if w.relays && w.isLocal(a) && !yield(Class{bytecode.Packet{Protocol: uint8(model.TCP), Source: c.source, Destination: a, SourcePort: clientPort, Port: model.RelayPort, In: c.in}, c.who}) {
+			return false // 4.96: the process resets it, and not a rule
+		}
 		for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP, echo, otherProtocol} {
 			p := bytecode.Packet{Protocol: uint8(protocol), Source: c.source, Destination: a, SourcePort: clientPort, Port: w.unusedPort(address{a, protocol}), In: c.in}
 			if protocol == echo || protocol == otherProtocol {

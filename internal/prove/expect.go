@@ -21,6 +21,7 @@ type expectation struct {
 	remembers  time.Duration
 	frontend   *frontend
 	scheduler  model.Scheduler // of several targets
+	forwarded  bool            // with the priority of the type of service (4.46)
 }
 
 // target is an endpoint that the connection may reach.
@@ -83,6 +84,7 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		return expectation{verdict: bytecode.Reset, redirected: true}
 	}
 	out := expectation{frontend: f, remembers: w.remembers(f), scheduler: w.scheduler(f)}
+	out.forwarded = p.In != "" && p.Destination.Is4() && !p.Bridged && out.remembers == 0 && !w.hasRanges(p.Destination)
 	for _, e := range set {
 		to := e.at
 		if f.ranged && f.target == 0 { // 1.51
@@ -203,9 +205,14 @@ func (w *World) isHairpin(f *frontend, dialled netip.Addr, to netip.AddrPort) bo
 	if w.hairpins[at{address{to.Addr(), f.protocol}, to.Port()}] {
 		return true
 	}
+	return w.hasRanges(dialled) && w.hairpins[at{address{to.Addr(), f.protocol}, 0}]
+}
+
+// hasRanges reports whether an address has ranges of ports.
+func (w *World) hasRanges(a netip.Addr) bool {
 	for _, p := range model.Protocols {
-		if len(w.ranges[address{dialled, p}]) > 0 {
-			return w.hairpins[at{address{to.Addr(), f.protocol}, 0}]
+		if len(w.ranges[address{a, p}]) > 0 {
+			return true
 		}
 	}
 	return false
