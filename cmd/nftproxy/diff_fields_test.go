@@ -73,7 +73,7 @@ func fieldInputs(t *testing.T) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[filepath.Base(path)] = string(text)
+		out[filepath.Base(path)] = masqueradeFrom.ReplaceAllString(string(text), "")
 	}
 	page, err := os.ReadFile("../../docs/health-checks.md")
 	if err != nil {
@@ -83,10 +83,14 @@ func fieldInputs(t *testing.T) map[string]string {
 	for i, check := range regexp.MustCompile(`(?m)^check: .*$`).FindAllString(string(page), -1) {
 		out[fmt.Sprintf("check %d", i)] = balance + check + "\n"
 	}
+	out["masqueradeFrom"] = balance + "masqueradeFrom: [192.0.2.21, 192.0.2.22]\n"
 	out["Kubernetes"] = kubernetesFields
 	out["idle"] = idleFields
 	return out
 }
+
+// masqueradeFrom is the field beside which clientAddresses has one value only.
+var masqueradeFrom = regexp.MustCompile(`(?m)^masqueradeFrom:.*\n`)
 
 // kubernetesFields has most of what a Service and an EndpointSlice can ask for.
 const kubernetesFields = `

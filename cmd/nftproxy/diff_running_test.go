@@ -35,6 +35,7 @@ var ruleOptions = map[string]ruleOption{
 	"pod-bridge-interface":      {[]string{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=br0"}, "--pod-bridge-interface=br1"},
 	"pod-interface-name-prefix": {[]string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"}, "--pod-interface-name-prefix=tap"},
 	"feature-gates":             {[]string{"--feature-gates=AllowServiceExternalIPs=false"}, "--feature-gates=AllowServiceExternalIPs=true"},
+	"masquerade-from":           {[]string{"--masquerade-from=192.0.2.11"}, "--masquerade-from=primary"},
 	"masquerade-all":            {[]string{"--masquerade-all"}, "--masquerade-all=false"},
 	"scheduler":                 {[]string{"--scheduler=random"}, "--scheduler=round-robin"},
 	"affinity-size":             {[]string{"--affinity-size=1000"}, "--affinity-size=2000"},
