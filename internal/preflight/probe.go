@@ -89,7 +89,7 @@ func probes(f model.Family, use Use) []*nft.Ruleset {
 	var out []*nft.Ruleset
 	for i, c := range []model.Config{
 		{ClusterCIDRs: []netip.Prefix{some}},
-		{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod", NodePortAddresses: []netip.Prefix{all}},
+		{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod", NodePortAddresses: []netip.Prefix{all}, MasqueradeFrom: []netip.Addr{some.Addr(), some.Addr().Next()}},
 	} {
 		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
 		c.AnswerPing, c.LoadBalancerCIDRs = true, []netip.Prefix{some}
