@@ -45,7 +45,11 @@ func (w *World) sources(f *frontend, p *bytecode.Packet, to netip.AddrPort) []ne
 	all := f.extra().MasqueradeFrom
 	other := func(a netip.Addr) bool { return familyOf(a) != familyOf(p.Destination) }
 	if all = slices.DeleteFunc(slices.Clone(all), other); len(all) == 0 || f.ranged && p.Source == to.Addr() {
-		all = slices.DeleteFunc(w.config.MasqueradeAddresses(&w.node), other)
+		all = slices.Clone(w.config.MasqueradeFrom)
+		if first, known := w.primary(familyOf(p.Destination)); known && w.config.MasqueradePrimary {
+			all = append(all, first)
+		}
+		all = slices.DeleteFunc(all, other)
 	}
 	return all
 }
