@@ -40,6 +40,16 @@ func namespace(t testing.TB) *netlab.Namespace {
 	t.Helper()
 	n := netlab.TestNamespace(t)
 	n.TestScript(t, rules)
+	// The kernel makes an IPv6 address local a moment after it was added, and drops packets to it until then.
+	err := await.Poll(await.Patience, 10*time.Millisecond, func() error {
+		if route, err := n.Output("ip", "route", "get", "2001:db8::1"); err != nil || !strings.HasPrefix(route, "local ") {
+			return fmt.Errorf("2001:db8::1 is not local: %s%v", route, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return n
 }
 
