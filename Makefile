@@ -78,6 +78,7 @@ RACING := $(if $(filter 0,$(RACE)),,-race)
 lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
 	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
 	go vet ./...
+	go vet -tags=guest,counting ./test ./test/clock # tests that only run on other kernels
 	go run $(STATICCHECK) ./...
 	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
 	go run $(ACTIONLINT)

@@ -133,7 +133,7 @@ func TestAssociationsAndPingsBeforeTheirFrontend(t *testing.T) {
 			t.Errorf("%s: a reply from %s", k.Name, k.to)
 		}
 	}
-	eventually(t, func() error { return c.tracked(len(clients)) })
+	eventually(t, func() error { return c.countUnanswered(len(clients)) })
 	if err := os.WriteFile(c.file+".new", []byte(strings.Join([]string{other, balance("web", vip[model.IPv4], vip[model.IPv6])}, "---\n")), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -153,8 +153,8 @@ func TestAssociationsAndPingsBeforeTheirFrontend(t *testing.T) {
 	}
 }
 
-// tracked checks that the node tracks so many associations and echo requests without an answer to the address.
-func (c *cluster) tracked(want int) error {
+// countUnanswered checks that the node tracks so many associations and echo requests without an answer to the address.
+func (c *cluster) countUnanswered(want int) error {
 	associations, requests := 0, 0
 	err := c.Node.Do(func() error {
 		for _, family := range model.Families {
