@@ -40,7 +40,7 @@ func (r *runner) operations(s *run) bool {
 			r.choose(s, o)
 		case opLookup:
 			e := r.find(s, o)
-			if matches = (e != nil) == (o.flags&lookupInvert == 0) && (e == nil || r.within(e.over)); matches && e != nil && o.hasTo {
+			if matches = (e != nil) == (o.flags&lookupInvert == 0) && (e == nil || within(e.over, r.packet.Exceeds)); matches && e != nil && o.hasTo {
 				if e.verdict.given {
 					return r.leave(s, o, e.verdict)
 				}
@@ -70,11 +70,11 @@ func (r *runner) operations(s *run) bool {
 	return true
 }
 
-// within reports whether the expressions of an element match.
-func (r *runner) within(all []op) bool {
+// within reports whether the expressions of an element match, if its limits are reached or not.
+func within(all []op, exceeds bool) bool {
 	for i := range all {
 		switch k := all[i].kind; {
-		case k == opOver && !r.packet.Exceeds, k == opWithin && r.packet.Exceeds:
+		case k == opOver && !exceeds, k == opWithin && exceeds:
 			return false
 		}
 	}
@@ -266,15 +266,22 @@ func (r *runner) find(s *run, o *op) *element {
 	return o.set.find(key)
 }
 
-// change adds an element to a dynamic set, or deletes it.
+// change adds an element to a dynamic set, or deletes it. The rule ends where a set is full.
 func (r *runner) change(s *run, o *op) bool {
 	key := string(s.registers[o.from : int(o.from)+o.set.keyLength])
 	data := ""
 	if o.hasTo {
 		data = string(s.registers[o.to : int(o.to)+o.set.dataLength])
 	}
-	if known := r.find(s, o); known != nil && known != o.set.catches { // an update keeps its data
+	known := r.find(s, o)
+	if known == o.set.catches {
+		known = nil
+	}
+	switch {
+	case known != nil: // an update keeps its data
 		data = string(known.data)
+	case o.operator != dynsetDelete && slices.Contains(r.machine.Full, o.setName):
+		return o.flags&dynsetInvert != 0
 	}
 	s.bind(o, data, key)
 	for i := range o.limits {
@@ -282,5 +289,6 @@ func (r *runner) change(s *run, o *op) bool {
 			s.unknown(o, "the expression "+o.limits[i].name+" of a set")
 		}
 	}
-	return r.within(o.limits) && o.flags&dynsetInvert == 0
+	exceeds := r.packet.Exceeds || slices.ContainsFunc(r.machine.Exceeded, func(e Element) bool { return e.Set == o.setName && e.Key == key })
+	return within(o.limits, exceeds) && o.flags&dynsetInvert == 0
 }

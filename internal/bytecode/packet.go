@@ -37,6 +37,11 @@ type Machine struct {
 	Out   string       // the interface on which packets leave
 	// Bound are elements of dynamic sets that earlier packets have left.
 	Bound []Element
+	// Full are names of dynamic sets without room for further elements.
+	Full []string
+	// Exceeded are elements of dynamic sets that have reached their limits. The limits of other
+	// elements, and of rules, are reached by packets that say so.
+	Exceeded []Element
 
 	now     run // memory that the next packet uses again
 	pending []run

@@ -263,6 +263,7 @@ const (
 	limitInvert     = 1 // NFT_LIMIT_F_INV
 	connlimitFlags  = 2 // NFTA_CONNLIMIT_FLAGS
 	dynsetExprs     = 10
+	dynsetDelete    = 2 // NFT_DYNSET_OP_DELETE
 	dynsetInvert    = 1 // NFT_DYNSET_F_INV
 	lookupInvert    = 1 // NFT_LOOKUP_F_INV
 	rejectTCPReset  = 1 // NFT_REJECT_TCP_RST

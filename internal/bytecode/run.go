@@ -342,6 +342,6 @@ func (r *runner) leave(s *run, o *op, v verdict) bool {
 
 // bind adds a change of a dynamic set.
 func (s *run) bind(o *op, data string, key string) {
-	e := Element{Set: o.setName, Key: key, Data: data, Timeout: time.Duration(o.timeout) * time.Millisecond, Deleted: o.operator == unix.NFT_DYNSET_OP_UPDATE+1}
+	e := Element{Set: o.setName, Key: key, Data: data, Timeout: time.Duration(o.timeout) * time.Millisecond, Deleted: o.operator == dynsetDelete}
 	s.left = &leftover{o.set, e, s.left}
 }

@@ -137,6 +137,11 @@ func (w *World) limited(f *frontend) bool {
 	return !w.config.NoLimits && f.extra().Limits != model.Limits{}
 }
 
+// limitsClients reports whether each client of a frontend has a limit of its own (4.87).
+func (w *World) limitsClients(f *frontend) bool {
+	return f != nil && w.limited(f) && (f.extra().Limits.RatePerClient != model.Rate{} || f.extra().Limits.ConnectionsPerClient > 0)
+}
+
 // settlePings finds which frontend decides about echo requests to an address (4.65 to 4.70).
 func (w *World) settlePings() {
 	w.pings = make(map[netip.Addr]*frontend)

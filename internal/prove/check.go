@@ -55,7 +55,7 @@ func (w *World) ProveBetween(before *World, rules *bytecode.Ruleset) *Report {
 				why = "" // what bridges tables that make way serves frontends alone
 			}
 			c.Client += ", between two transactions"
-			p.note(c, is, got, why)
+			p.add(c, was.String()+", or "+is.String(), got, why)
 		}
 	}
 	return p.report
@@ -71,19 +71,30 @@ func (p *prover) check(c Class) {
 	want := p.world.expect(&c.Packet)
 	got := p.machine.Follow(c.Packet)
 	p.note(c, want, got, want.differs(&c, got, p.world.tolerance(want.frontend)))
-	if want.remembers > 0 && c.Known == bytecode.New {
+	if c.Known != bytecode.New || len(want.targets) == 0 {
+		return
+	}
+	if want.remembers > 0 {
 		p.checkAffinity(c, want, got)
+	}
+	p.checkFull(c, want, got[0].Left)
+	if w := p.world; w.limitsClients(want.frontend) && !c.Exceeds {
+		p.checkLimits(c, want, got[0].Left)
 	}
 }
 
 // note counts a class, and keeps it as an example if a reason says what is wrong.
 func (p *prover) note(c Class, want expectation, got []bytecode.Result, why string) {
+	p.add(c, want.String(), got, why)
+}
+
+func (p *prover) add(c Class, want string, got []bytecode.Result, why string) {
 	p.report.Classes++
 	if why == "" {
 		return
 	}
 	if p.report.Wrong++; len(p.report.Examples) < mostExamples {
-		p.report.Examples = append(p.report.Examples, Example{c, want.String() + " (" + why + ")", textOf(got)})
+		p.report.Examples = append(p.report.Examples, Example{c, want + " (" + why + ")", textOf(got)})
 	}
 }
 
@@ -165,7 +176,7 @@ func (e *expectation) chooses(c *Class, by bytecode.Chooser) bool {
 
 func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tolerance) string {
 	dialled := netip.AddrPortFrom(c.Destination, c.Port)
-	found := make([]float64, len(e.targets))
+	found, from := make([]float64, len(e.targets)), make([]map[netip.Addr]float64, len(e.targets))
 	for _, r := range got {
 		i := slices.IndexFunc(e.targets, func(t target) bool { return t.at == r.To && t.hasSource(&r) })
 		switch {
@@ -181,10 +192,21 @@ func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tole
 			return "another scheduler: " + r.By.Kind
 		}
 		found[i] += r.Share
+		if e.targets[i].masquerade && len(e.targets[i].from) > 1 {
+			if from[i] == nil {
+				from[i] = make(map[netip.Addr]float64)
+			}
+			from[i][r.From.Addr()] += r.Share
+		}
 	}
 	for i, t := range e.targets {
 		if d := math.Abs(found[i] - t.share); found[i] == 0 || d > may.absolute && d > may.relative*t.share {
 			return fmt.Sprintf("the share of %s is %.4f", t.at, found[i])
+		}
+		for _, a := range t.from { // one after the other (8.7)
+			if d := from[i][a] - found[i]/float64(len(t.from)); len(from[i]) > 0 && math.Abs(d) > exact {
+				return fmt.Sprintf("the share of %s from %s is %.4f", t.at, a, from[i][a])
+			}
 		}
 	}
 	return ""
