@@ -218,6 +218,8 @@ func stories(t *testing.T) (all []proof.Story) {
 			s.Phases = append(s.Phases, proof.Phase{Snapshot: w.Snapshot(), Config: w.Config})
 		}
 		all = append(all, s)
+		s.Follows = true
+		all = append(all, s)
 	}
 	return all
 }

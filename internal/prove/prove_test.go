@@ -26,6 +26,7 @@ import (
 
 var (
 	services = flag.Int("services", 300, "number of Services to prove")
+	between  = flag.Bool("between", false, "")
 	seeds    = flag.Uint64("seeds", 8, "number of random worlds to prove")
 )
 
@@ -100,16 +101,18 @@ func varied(s *model.Service, i int) *model.Service {
 	return &out
 }
 
-// TestRandomWorlds proves the rules of random objects, and those that a plan leads to.
+// TestRandomWorlds proves the rules of random objects, and those that a plan leads to: from all rules,
+// and from the rules before a change as an agent does it.
 func TestRandomWorlds(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := workload.NewWorld(seed)
-			var k proof.Kernel
+			compares, follows := &proof.Kernel{}, &proof.Kernel{Follows: true}
 			for range 20 {
 				w.Step()
-				check(t, &k, w.Snapshot(), w.Config)
+				check(t, compares, w.Snapshot(), w.Config)
+				check(t, follows, w.Snapshot(), w.Config)
 			}
 		})
 	}

@@ -14,14 +14,22 @@ func CarryOut(p *plan.Plan, rules *bytecode.Ruleset, between func() error) error
 				return err
 			}
 		}
-		tx, err := Encode(phase)
-		if err != nil {
+		if err := CarryOutPhase(phase, rules); err != nil {
 			return err
 		}
-		for i := range tx.Messages {
-			if err := rules.Change(bytecode.Message{Type: tx.Messages[i].Type, Data: tx.Messages[i].Data}); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// CarryOutPhase is for one transaction of a plan.
+func CarryOutPhase(p *plan.Plan, rules *bytecode.Ruleset) error {
+	tx, err := Encode(p)
+	if err != nil {
+		return err
+	}
+	for i := range tx.Messages {
+		if err := rules.Change(bytecode.Message{Type: tx.Messages[i].Type, Data: tx.Messages[i].Data}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -17,21 +17,23 @@ type Kernel struct {
 	// Between proves the rules between the transactions of a plan, too: packets must experience what
 	// the objects before or the new ones ask for. That is for plans with one change.
 	Between bool
+	// Follows makes changes from the rules before them, as an agent does. Otherwise all rules are
+	// rendered from nothing, and compared.
+	Follows bool
 
-	current nft.Ruleset
-	world   *prove.World // of which they are the rules
+	current  nft.Ruleset
+	follower *follower
+	world    *prove.World // of which they are the rules
 }
 
 // Become carries out the plan that leads to the rules for some objects, and proves them.
 func (k *Kernel) Become(s *model.Snapshot, c model.Config) (*prove.Report, error) {
-	next := plan.Settle(&k.current, render.Render(model.Resolve(s, c)))
-	p := plan.Diff(&k.current, next)
 	before, after := k.world, prove.NewWorld(s, c)
-	if k.current, k.world = *next, after; before == nil {
+	if k.world = after; before == nil {
 		before = prove.NewWorld(&model.Snapshot{}, c)
 	}
 	var wrong *prove.Report
-	err := codec.CarryOut(p, &k.Rules, func() error {
+	err := k.carryOut(s, c, func() error {
 		if !k.Between {
 			return nil
 		}
@@ -44,4 +46,18 @@ func (k *Kernel) Become(s *model.Snapshot, c model.Config) (*prove.Report, error
 		return wrong, err
 	}
 	return after.Prove(&k.Rules), nil
+}
+
+// carryOut carries out the plan for some objects, and calls a function between its transactions.
+func (k *Kernel) carryOut(s *model.Snapshot, c model.Config, between func() error) error {
+	if k.Follows {
+		if k.follower == nil {
+			k.follower = newFollower(&k.Rules)
+		}
+		return k.follower.become(s, c, between)
+	}
+	next := plan.Settle(&k.current, render.Render(model.Resolve(s, c)))
+	p := plan.Diff(&k.current, next)
+	k.current = *next
+	return codec.CarryOut(p, &k.Rules, between)
 }

@@ -8,9 +8,10 @@ import (
 
 // Story is inputs that follow each other.
 type Story struct {
-	Name    string
-	Phases  []Phase
-	Between bool // see [Kernel]
+	Name   string
+	Phases []Phase
+	// See [Kernel].
+	Between, Follows bool
 }
 
 // Phase is an input.

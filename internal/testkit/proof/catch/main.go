@@ -35,7 +35,7 @@ func run(args []string) (*prove.Example, error) {
 		return nil, err
 	}
 	for _, s := range stories {
-		k := proof.Kernel{Between: s.Between}
+		k := proof.Kernel{Between: s.Between, Follows: s.Follows}
 		for _, p := range s.Phases {
 			r, err := k.Become(p.Snapshot, p.Config)
 			if err != nil {
