@@ -66,9 +66,12 @@ func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 			continue // the rules for ranges come with the next transaction, or left with the last one
 		}
 		for _, e := range elements(t, nft.RangesMap) {
-			looked += b.number(e.Key.Frontend())
+			if f := e.Key.Frontend(); hasRanges(before, f) || hasRanges(after, f) { // without, it leads nowhere yet
+				looked += b.number(f)
+			}
 		}
 	}
+	b.addresses()
 	return looked
 }
 
@@ -87,6 +90,26 @@ func (b *between) moves() {
 	}
 }
 
+// addresses checks that the ranges of an address are there before packets look for them, and until
+// none does any more.
+func (b *between) addresses() {
+	b.t.Helper()
+	for _, x := range []struct{ with, without *nft.Table }{{b.after, b.before}, {b.before, b.after}} {
+		for _, e := range elements(x.with, nft.RangesMap) {
+			f := e.Key.Frontend()
+			if leadsToRanges(b.before) && hasRanges(x.with, f) && !hasRanges(x.without, f) && !isNumber(x.without, f) {
+				b.t.Errorf("the address of %s, and its ranges, change in one transaction", f)
+			}
+		}
+	}
+}
+
+// hasRanges reports whether packets to the address of a frontend look for ranges.
+func hasRanges(t *nft.Table, f model.Frontend) bool {
+	s := t.Set(nft.RangeAddressesSet)
+	return s != nil && hasKey(s, nft.Key{Address: f.Address})
+}
+
 // attributes checks that what is known of the number of a range is the same before and
 // after a transaction that adds or deletes the number.
 func (b *between) attributes() {
@@ -97,16 +120,16 @@ func (b *between) attributes() {
 			continue
 		}
 		for _, e := range s.Elements {
-			if f := e.Key.Frontend(); isNumber(b.before, f) && !isNumber(b.after, f) && !hasKey(o, e.Key) {
+			if f := e.Key.Frontend(); hasRanges(b.before, f) && isNumber(b.before, f) && !isNumber(b.after, f) && !hasKey(o, e.Key) {
 				b.t.Errorf("%s has no %s when a packet with its number comes there", f, s.Name)
 			}
 		}
 	}
 }
 
-// inRange reports whether a frontend is in a range.
+// inRange reports whether packets to a frontend find a range.
 func inRange(t *nft.Table, f model.Frontend) bool {
-	return slices.ContainsFunc(elements(t, nft.RangesMap), func(e nft.Element) bool {
+	return hasRanges(t, f) && slices.ContainsFunc(elements(t, nft.RangesMap), func(e nft.Element) bool {
 		r := e.Key.Frontend()
 		return r.Address == f.Address && r.Protocol == f.Protocol && r.Port <= f.Port && f.Port <= uint16(e.Key.Slot)
 	})

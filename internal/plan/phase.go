@@ -107,16 +107,18 @@ func isAllow(chain string) bool {
 // phaseOfAllow returns the phase in which a chain of allowed clients gets other rules: early
 // if it gets more, late if it gets fewer.
 func phaseOfAllow(c *Change) phase {
-	has := func(rules []nft.Rule, all []nft.Rule) bool {
-		return !slices.ContainsFunc(all, func(r nft.Rule) bool {
-			return !slices.ContainsFunc(rules, func(o nft.Rule) bool { return o.Text(c.Family) == r.Text(c.Family) })
-		})
-	}
 	switch {
-	case c.fills || has(c.Chain.Rules, c.OldRules):
+	case c.fills || hasRules(c.Chain.Rules, c.OldRules, c.Family):
 		return prepare
-	case has(c.OldRules, c.Chain.Rules):
+	case hasRules(c.OldRules, c.Chain.Rules, c.Family):
 		return tidy
 	}
 	return turn
+}
+
+// hasRules reports whether all of some rules are among others.
+func hasRules(rules, all []nft.Rule, f model.Family) bool {
+	return !slices.ContainsFunc(all, func(r nft.Rule) bool {
+		return !slices.ContainsFunc(rules, func(o nft.Rule) bool { return o.Text(f) == r.Text(f) })
+	})
 }
