@@ -209,6 +209,8 @@ func stories(t *testing.T) (all []proof.Story) {
 				}
 			}
 			all = append(all, s)
+			s.Follows = true
+			all = append(all, s)
 		}
 	}
 	for seed := range uint64(randomStories) {

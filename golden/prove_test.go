@@ -9,20 +9,22 @@ import (
 )
 
 // TestProof compares what packets of all classes experience by the bytecode of each case, and of
-// the plan for each change, with what the objects ask for.
+// the plan for each change, with what the objects ask for. It does so for all rules, and as an agent
+// follows the changes.
 func TestProof(t *testing.T) {
 	for _, kind := range []string{goldens, behaviours} {
 		forEach(t, kind, func(t *testing.T, c *testCase) {
-			kernel := proof.Kernel{Between: true}
-			for _, p := range c.phases {
-				if p.err != nil {
-					continue
+			for _, kernel := range []*proof.Kernel{{Between: true}, {Between: true, Follows: true}} {
+				for _, p := range c.phases {
+					if p.err != nil {
+						continue
+					}
+					report, err := kernel.Become(p.input.Snapshot, p.flags.Config)
+					if err != nil {
+						t.Fatal(err)
+					}
+					p.checkProof(t, report)
 				}
-				report, err := kernel.Become(p.input.Snapshot, p.flags.Config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				p.checkProof(t, report)
 			}
 		})
 	}
