@@ -26,7 +26,6 @@ import (
 
 var (
 	services = flag.Int("services", 300, "number of Services to prove")
-	between  = flag.Bool("between", false, "")
 	seeds    = flag.Uint64("seeds", 8, "number of random worlds to prove")
 )
 
