@@ -250,15 +250,8 @@ func (c Class) String() string {
 	if c.In != "" {
 		who += ", on " + c.In
 	}
-	switch {
-	case c.Known == bytecode.Older:
-		who += ", an older connection"
-	case c.Known == bytecode.Related:
-		who += ", a related connection"
-	case c.Known == bytecode.Answer:
-		who += ", an answer"
-	case c.Exceeds:
-		who += ", beyond its limit"
+	if state := c.connection(); state != "" {
+		who += ", " + state
 	}
 	return fmt.Sprintf("%s from %s (%s)", c.destination(), c.Source, who)
 }
@@ -285,4 +278,20 @@ func (r *Report) Print(out io.Writer) error {
 	fmt.Fprintf(&b, "%d classes, %d wrong\n", r.Classes, r.Wrong)
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// connection says what distinguishes the connection from a new one within its limits. It is empty for
+// such a one.
+func (c Class) connection() string {
+	switch {
+	case c.Known == bytecode.Older:
+		return "an older connection"
+	case c.Known == bytecode.Related:
+		return "a related connection"
+	case c.Known == bytecode.Answer:
+		return "an answer"
+	case c.Exceeds:
+		return "beyond its limit"
+	}
+	return ""
 }

@@ -221,15 +221,8 @@ func (c Class) from() string {
 	if c.Client == "listed" || c.Client == "named in a rule" || c.Client == "the endpoint itself" {
 		text = c.Source.String() + " (" + text + ")"
 	}
-	switch {
-	case c.Known == bytecode.Older:
-		text += " (an older connection)"
-	case c.Known == bytecode.Related:
-		text += " (a related connection)"
-	case c.Known == bytecode.Answer:
-		text += " (an answer)"
-	case c.Exceeds:
-		text += " (beyond its limit)"
+	if state := c.connection(); state != "" {
+		text += " (" + state + ")"
 	}
 	return text
 }
