@@ -87,7 +87,7 @@ type Outcome struct {
 type Result struct {
 	Outcome
 	Share float64
-	// By is what has chosen among several ways; the zero value: nothing has.
+	// By names what chose among several ways. It is zero if there was only one.
 	By Chooser
 	// Left are the elements that the packet adds to sets, or deletes.
 	Left []Element

@@ -25,7 +25,7 @@ const (
 	permissions = 0o600
 )
 
-// left is what the record has.
+// left is the content of the record.
 type left struct {
 	// Boot and Namespace are where the settings are.
 	Boot      string

@@ -30,7 +30,7 @@ type Interfaces struct {
 
 	mu    sync.Mutex
 	known []netip.Addr
-	// networks are those of the interfaces, if they were asked for.
+	// networks lists the networks of the interfaces if the caller wants them.
 	networks []netip.Prefix
 	failure  string // last reported
 	retry    backoff

@@ -141,7 +141,7 @@ func (r *review) orphans(all []*object) manifest.Errors {
 	return nil
 }
 
-// warn adds a warning about a field; without a line, that of the object counts.
+// warn adds a warning about a field, at the line of the object if the field has none.
 func (r *review) warn(o *object, line int, field, problem string) {
 	r.add(o, line, &manifest.FieldError{Field: field, Problem: problem, Warning: true})
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// fate is what becomes of a line without an equivalent.
+// fate says how the report treats a line without an equivalent.
 type fate int
 
 const (

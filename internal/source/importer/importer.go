@@ -60,7 +60,7 @@ type Balance struct {
 type Note struct {
 	Line int
 	Text string // the line; empty: the remark is about the Balance
-	Why  string // empty: that of the line before
+	Why  string // empty if the line before has the same reason
 	// Differs: connections or checks are not what the line says.
 	Differs bool
 }
