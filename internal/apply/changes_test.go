@@ -89,6 +89,18 @@ func newWalker(seed uint64, k Kernel) *walker {
 	return w
 }
 
+// serveWorld applies a random world of some steps to a new kernel.
+func serveWorld(t *testing.T, seed uint64) (*walker, *fake) {
+	t.Helper()
+	k := newFake()
+	w := newWalker(seed, k)
+	for range 15 {
+		w.World.Step()
+	}
+	w.step(t, w.All()...)
+	return w, k
+}
+
 // step brings the kernel to the world after Services have changed.
 func (w *walker) step(t *testing.T, changed ...int) {
 	t.Helper()

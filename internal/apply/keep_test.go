@@ -20,12 +20,7 @@ import (
 func TestKeep(t *testing.T) {
 	stayed, taken := 0, 0
 	for seed := range uint64(60) {
-		k := newFake()
-		w := newWalker(seed, k)
-		for range 15 {
-			w.World.Step()
-		}
-		w.step(t, w.All()...)
+		w, k := serveWorld(t, seed)
 		before, _, _ := k.Read()
 		was := w.router.Routing()
 		for range 8 {
@@ -88,12 +83,7 @@ func TestKeep(t *testing.T) {
 // before and after it, except from those that were changed again.
 func TestRevert(t *testing.T) {
 	for seed := range uint64(60) {
-		k := newFake()
-		w := newWalker(seed, k)
-		for range 15 {
-			w.World.Step()
-		}
-		w.step(t, w.All()...)
+		w, k := serveWorld(t, seed)
 		before, _, _ := k.Read()
 		for range 8 {
 			w.World.Step()

@@ -20,12 +20,7 @@ import (
 func TestKeepOthers(t *testing.T) {
 	stayed, contested := 0, 0
 	for seed := range uint64(60) {
-		k := newFake()
-		w := newWalker(seed, k)
-		for range 15 {
-			w.World.Step()
-		}
-		w.step(t, w.All()...)
+		w, k := serveWorld(t, seed)
 		before, _, _ := k.Read()
 		was := w.router.Routing()
 		own, others := make(map[model.ServiceName]bool), make(map[model.ServiceName]bool)
