@@ -96,25 +96,26 @@ func (r *resource) decodeWhole(in io.Reader, each func(runtime.Object) error) (m
 }
 
 // decode reads a list in protobuf: a message of the type Unknown, which holds the
-// kind of the list and the list, which holds metadata and objects.
+// kind of the list, and then the list, which holds metadata and objects. Each comes
+// once: of a field that comes twice, protobuf takes the last one, when the objects
+// of the first have been passed on.
 func (r *resource) decode(in io.Reader, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
-	const typeMeta, kind, raw = 1, 2, 2
+	const typeMeta, raw = 1, 2
 	w := &wire{r: bufio.NewReader(in)}
 	if _, err := w.bytes(int64(len(envelope))); err != nil {
 		return m, err
 	}
-	complete := false
+	hasKind, complete := false, false
 	err = w.message(math.MaxInt64, func(number protowire.Number, size int64) error {
-		switch number {
-		case typeMeta:
-			t, err := w.bytes(size)
-			if got := string(find(t, kind)); err == nil && got != r.kind+"List" {
-				return fmt.Errorf("got a %s", got)
-			}
-			return err
-		case raw:
+		switch {
+		case number == typeMeta && !hasKind:
+			hasKind = true
+			return r.checkKind(w, size)
+		case number == raw && hasKind && !complete:
 			complete = true
 			return truncated(r.items(w, size, &m, each))
+		case number <= raw:
+			return errors.New("malformed protobuf: it needs one kind and then one list")
 		}
 		_, err := w.bytes(size)
 		return err
@@ -123,6 +124,22 @@ func (r *resource) decode(in io.Reader, each func(runtime.Object) error) (m meta
 		err = nil
 	}
 	return m, truncated(err)
+}
+
+// checkKind reads the message with the kind of the list.
+func (r *resource) checkKind(w *wire, size int64) error {
+	data, err := w.bytes(size)
+	if err != nil {
+		return err
+	}
+	var list runtime.TypeMeta
+	if err := list.Unmarshal(data); err != nil {
+		return err
+	}
+	if list.Kind != r.kind+"List" {
+		return fmt.Errorf("got a %s", list.Kind)
+	}
+	return nil
 }
 
 // items reads the message of the list.

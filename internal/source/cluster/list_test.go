@@ -119,13 +119,18 @@ func TestListTruncated(t *testing.T) {
 // the caller.
 func TestListMalformed(t *testing.T) {
 	_, plain := protobuf(t)
+	const services = envelope + "\x0a\x0d\x12\x0bServiceList"
 	slices := &discoveryv1.EndpointSliceList{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSliceList"}}
 	for name, data := range map[string][]byte{
 		"another kind": encode(t, plain, slices),
 		"nothing":      nil,
 		"a group":      []byte(envelope + "\x0b\x01"),
-		"a huge field": []byte(envelope + "\x12\xff\xff\xff\xff\x7f\x12\xff\xff\xff\x7f"),
-		"an object":    []byte(envelope + "\x12\x03\x12\x01\x0b"),
+		"a huge field": []byte(services + "\x12\xff\xff\xff\xff\x7f\x12\xff\xff\xff\x7f"),
+		"an object":    []byte(services + "\x12\x03\x12\x01\x0b"),
+		"no kind":      []byte(envelope + "\x12\x02\x12\x00"),
+		"kind at end":  []byte(envelope + "\x12\x02\x12\x00" + services[len(envelope):]),
+		"two kinds":    []byte(services + services[len(envelope):] + "\x12\x02\x12\x00"),
+		"two lists":    []byte(services + "\x12\x02\x12\x00\x12\x00"),
 	} {
 		if n, err := decodeServices(data); err == nil {
 			t.Errorf("%s: %d objects and no error", name, n)
