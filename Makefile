@@ -75,7 +75,7 @@ COMPILER := gcc:gcc /usr/include/stdlib.h:libc6-dev
 RACING := $(if $(filter 0,$(RACE)),,-race)
 
 .PHONY: lint
-lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
+lint: ## check formatting, vet, staticcheck, spelling, the workflow, go.mod and the limits of the code's size
 	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
 	go vet ./...
 	go vet -tags=guest,counting ./test ./test/clock # tests that only run on other kernels
@@ -84,6 +84,7 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
 	go run $(ACTIONLINT)
 	go run $(ACTIONLINT) docs/ci/github.yaml
 	go mod tidy -diff
+	go run ./scripts/figures
 
 .PHONY: golden
 golden: ## check the golden files; UPDATE=1 rewrites them
