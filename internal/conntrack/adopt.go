@@ -77,7 +77,7 @@ type Adoption struct {
 func ListAdoption(takes func(p model.Protocol, dialled netip.AddrPort) bool) (*Adoption, error) {
 	a := &Adoption{takes: takes}
 	var err error
-	a.pending, err = untranslated(takes)
+	a.pending, err = listUntranslated(takes)
 	return a, err
 }
 
@@ -86,7 +86,7 @@ func (a *Adoption) Pending() int { return len(a.pending) }
 
 // Restore makes the new entries of flows whose old one is gone.
 func (a *Adoption) Restore() error {
-	made, left, err := replace(a.pending, false)
+	made, left, err := replaceFlows(a.pending, false)
 	a.Adopted += made
 	a.pending = left
 	return err
@@ -96,15 +96,15 @@ func (a *Adoption) Restore() error {
 // packet between the deletion of an entry and its replacement, which are one system call,
 // begins a new connection. A client that has begun one before keeps that.
 func (a *Adoption) Finish() error {
-	rest, listErr := untranslated(a.takes)
-	made, _, err := replace(rest, true)
+	rest, listErr := listUntranslated(a.takes)
+	made, _, err := replaceFlows(rest, true)
 	a.Adopted += made
 	a.pending = nil
 	return errors.Join(listErr, err)
 }
 
-// untranslated lists flows. A dump that other changes interrupted is repeated.
-func untranslated(takes func(model.Protocol, netip.AddrPort) bool) (found []adoption, err error) {
+// listUntranslated lists flows. A dump that other changes interrupted is repeated.
+func listUntranslated(takes func(model.Protocol, netip.AddrPort) bool) (found []adoption, err error) {
 	c, err := dial()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func untranslated(takes func(model.Protocol, netip.AddrPort) bool) (found []adop
 			interrupted := func(err error) bool { return errors.Is(err, unix.EINTR) }
 			err = errors.Join(err, netlinkio.Retry(interrupted, func() error {
 				found = before
-				return Netlink{}.list(c, f, p, func(message []byte) {
+				return Netlink{}.listEntries(c, f, p, func(message []byte) {
 					if a, ok := decodeAdoption(message); ok && a.Protocol == p && takes(p, a.Dialled) {
 						found = append(found, a)
 					}
@@ -124,14 +124,14 @@ func untranslated(takes func(model.Protocol, netip.AddrPort) bool) (found []adop
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("list connections of IPVS: %w", explain(err))
+		err = fmt.Errorf("list connections of IPVS: %w", addRemedy(err))
 	}
 	return found, errors.Join(err, c.Close())
 }
 
-// replace makes new entries, with old ones deleted before if these are to be replaced. It
+// replaceFlows makes new entries, with old ones deleted before if these are to be replaced. It
 // returns how many were made, and the flows that still have another entry.
-func replace(flows []adoption, old bool) (made int, left []adoption, err error) {
+func replaceFlows(flows []adoption, old bool) (made int, left []adoption, err error) {
 	if len(flows) == 0 {
 		return 0, nil, nil
 	}
@@ -144,7 +144,7 @@ func replace(flows []adoption, old bool) (made int, left []adoption, err error) 
 		made += len(some) - len(others)
 		left = append(left, others...)
 		if replaceErr != nil {
-			err = fmt.Errorf("take over connections of IPVS: %w", explain(replaceErr))
+			err = fmt.Errorf("take over connections of IPVS: %w", addRemedy(replaceErr))
 			break
 		}
 	}
@@ -154,7 +154,7 @@ func replace(flows []adoption, old bool) (made int, left []adoption, err error) 
 func replaceSome(c *netlink.Conn, flows []adoption, old bool) (left []adoption, err error) {
 	var messages []netlink.Message
 	for i := range flows {
-		h := header(model.FamilyOf(flows[i].Dialled.Addr()))
+		h := messageHeader(model.FamilyOf(flows[i].Dialled.Addr()))
 		if old {
 			messages = append(messages, netlink.Message{Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request}, Data: slices.Concat(h, flows[i].Flow.encode())})
 		}
@@ -165,7 +165,7 @@ func replaceSome(c *netlink.Conn, flows []adoption, old bool) (left []adoption, 
 	if err != nil {
 		return flows, err
 	}
-	refused, err := refusals(c, sent)
+	refused, err := receiveRefusals(c, sent)
 	if err != nil {
 		return flows, err
 	}
@@ -195,17 +195,17 @@ func decodeAdoption(message []byte) (a adoption, ok bool) {
 		switch attributes.Type {
 		case ctaTupleOrig:
 			original := decodeTuple(attributes.Nested())
-			a.client = original.source()
+			a.client = original.sourceAddress()
 		case ctaStatus:
-			a.status = number(attributes.Data)
+			a.status = decodeNumber(attributes.Data)
 		case ctaTimeout:
-			a.timeout = number(attributes.Data)
+			a.timeout = decodeNumber(attributes.Data)
 		case ctaMark:
-			a.mark = number(attributes.Data)
+			a.mark = decodeNumber(attributes.Data)
 		case ctaProtoInfo:
 			for p := attributes.Nested(); p.Next(); {
 				if p.Type == ctaProtoInfoTCP {
-					a.tcp = liberal(p.Nested())
+					a.tcp = withLiberalWindow(p.Nested())
 				}
 			}
 		}
@@ -213,17 +213,17 @@ func decodeAdoption(message []byte) (a adoption, ok bool) {
 	return a, err == nil && a.status&translatesDst == 0
 }
 
-// liberal copies the state of a TCP connection, with flags that accept packets outside of
+// withLiberalWindow copies the state of a TCP connection, with flags that accept packets outside of
 // the window.
-func liberal(state netlinkio.Attributes) (out []byte) {
+func withLiberalWindow(state netlinkio.Attributes) (out []byte) {
 	for state.Next() {
 		switch state.Type {
 		case ctaProtoInfoState, ctaTCPScaleOriginal, ctaTCPScaleReply:
-			out = append(out, attribute(state.Type, state.Data)...)
+			out = append(out, encodeAttribute(state.Type, state.Data)...)
 		case ctaTCPFlagsOriginal, ctaTCPFlagsReply:
 			if len(state.Data) > 0 {
 				flags := state.Data[0] | beLiberal
-				out = append(out, attribute(state.Type, []byte{flags, flags})...)
+				out = append(out, encodeAttribute(state.Type, []byte{flags, flags})...)
 			}
 		}
 	}
@@ -234,46 +234,46 @@ func liberal(state netlinkio.Attributes) (out []byte) {
 // other.
 func (a *adoption) encode() []byte {
 	out := slices.Concat(
-		nested(ctaTupleOrig, a.tuple(a.client, a.Dialled)...),
-		nested(ctaTupleReply, a.tuple(a.Dialled, a.client)...),
-		nested(ctaNATDestination, translation(a.Answers)...),
-		attribute(ctaStatus, number32(confirmed|a.status&(seenReply|assured))),
-		attribute(ctaTimeout, number32(max(a.timeout, 1))))
+		encodeNested(ctaTupleOrig, a.encodeTuple(a.client, a.Dialled)...),
+		encodeNested(ctaTupleReply, a.encodeTuple(a.Dialled, a.client)...),
+		encodeNested(ctaNATDestination, encodeTranslation(a.Answers)...),
+		encodeAttribute(ctaStatus, encodeUint32(confirmed|a.status&(seenReply|assured))),
+		encodeAttribute(ctaTimeout, encodeUint32(max(a.timeout, 1))))
 	if a.Returns != a.client {
-		out = append(out, nested(ctaNATSource, translation(a.Returns)...)...)
+		out = append(out, encodeNested(ctaNATSource, encodeTranslation(a.Returns)...)...)
 	}
 	if a.mark != 0 {
-		out = append(out, attribute(ctaMark, number32(a.mark))...)
+		out = append(out, encodeAttribute(ctaMark, encodeUint32(a.mark))...)
 	}
 	if a.tcp != nil {
-		out = append(out, nested(ctaProtoInfo, nested(ctaProtoInfoTCP, a.tcp))...)
+		out = append(out, encodeNested(ctaProtoInfo, encodeNested(ctaProtoInfoTCP, a.tcp))...)
 	}
 	return out
 }
 
-// tuple encodes one direction.
-func (a *adoption) tuple(from, to netip.AddrPort) [][]byte {
+// encodeTuple encodes one direction.
+func (a *adoption) encodeTuple(from, to netip.AddrPort) [][]byte {
 	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
 	if from.Addr().Is6() {
 		source, destination = ctaIPv6Source, ctaIPv6Destination
 	}
 	return [][]byte{
-		nested(ctaTupleIP, attribute(source, from.Addr().AsSlice()), attribute(destination, to.Addr().AsSlice())),
-		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(a.Protocol)}),
-			attribute(ctaProtoSourcePort, number16(from.Port())), attribute(ctaProtoDestinationPort, number16(to.Port()))),
+		encodeNested(ctaTupleIP, encodeAttribute(source, from.Addr().AsSlice()), encodeAttribute(destination, to.Addr().AsSlice())),
+		encodeNested(ctaTupleProto, encodeAttribute(ctaProtoNumber, []byte{byte(a.Protocol)}),
+			encodeAttribute(ctaProtoSourcePort, encodeUint16(from.Port())), encodeAttribute(ctaProtoDestinationPort, encodeUint16(to.Port()))),
 	}
 }
 
-// translation encodes one to an address and port.
-func translation(to netip.AddrPort) [][]byte {
+// encodeTranslation encodes one to an address and port.
+func encodeTranslation(to netip.AddrPort) [][]byte {
 	least, most := uint16(ctaNATv4Min), uint16(ctaNATv4Max)
 	if to.Addr().Is6() {
 		least, most = ctaNATv6Min, ctaNATv6Max
 	}
 	return [][]byte{
-		attribute(least, to.Addr().AsSlice()), attribute(most, to.Addr().AsSlice()),
-		nested(ctaNATProto, attribute(ctaProtoNATPortMin, number16(to.Port())), attribute(ctaProtoNATPortMax, number16(to.Port()))),
+		encodeAttribute(least, to.Addr().AsSlice()), encodeAttribute(most, to.Addr().AsSlice()),
+		encodeNested(ctaNATProto, encodeAttribute(ctaProtoNATPortMin, encodeUint16(to.Port())), encodeAttribute(ctaProtoNATPortMax, encodeUint16(to.Port()))),
 	}
 }
 
-func number32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+func encodeUint32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }

@@ -66,14 +66,14 @@ func replaceAll(f model.Family, p model.Protocol, dialled netip.AddrPort) error 
 	}
 	defer c.Close()
 	var found []adoption
-	if err := (Netlink{}).list(c, f, p, func(message []byte) {
+	if err := (Netlink{}).listEntries(c, f, p, func(message []byte) {
 		if a, _ := decodeAdoption(message); a.Dialled == dialled {
 			found = append(found, a)
 		}
 	}); err != nil {
 		return err
 	}
-	made, _, err := replace(found, true)
+	made, _, err := replaceFlows(found, true)
 	if err == nil && made != 1 {
 		err = fmt.Errorf("%d entries made, want 1", made)
 	}

@@ -89,10 +89,10 @@ func (c *Cleaner) Change(changes []model.RouteChange, nodePorts []netip.Addr) {
 			c.takeEcho(&changes[i])
 			continue
 		}
-		c.take(changes[i].Frontend, changes[i].New, shared)
+		c.setRoute(changes[i].Frontend, changes[i].New, shared)
 	}
 	for _, fs := range c.known {
-		fs.move(nodePorts)
+		fs.setNodePorts(nodePorts)
 	}
 	c.takeEarly(changes, nodePorts)
 	select {
@@ -118,7 +118,7 @@ func (c *Cleaner) Run(ctx context.Context) {
 // about the next request.
 func (c *Cleaner) takeEcho(change *model.RouteChange) {
 	if i := c.scopeOf(change.Frontend); i >= 0 && change.AnswersDiffer() {
-		c.known[i].forget(netip.AddrPortFrom(change.Frontend.Address, 0))
+		c.known[i].removeFrontend(netip.AddrPortFrom(change.Frontend.Address, 0))
 	}
 }
 
@@ -128,29 +128,29 @@ func (c *Cleaner) scopeOf(f model.Frontend) int {
 	return slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
 }
 
-// take records the route of a frontend; nil: it no longer has one.
-func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
+// setRoute records the route of a frontend; nil: it no longer has one.
+func (c *Cleaner) setRoute(f model.Frontend, route *model.Route, shared copies) {
 	i := c.scopeOf(f)
 	if i < 0 {
 		return // its flows are never deleted
 	}
-	cleaned := route != nil && c.cleans(route)
+	cleaned := route != nil && c.needsCleanup(route)
 	switch at := netip.AddrPortFrom(f.Address, f.Port); {
 	case f.IsRange() && cleaned:
-		c.known[i].setRange(f, c.kept(route, shared))
+		c.known[i].setRange(f, c.keptFlows(route, shared))
 	case f.IsRange():
 		c.known[i].removeRange(f, route == nil)
 	case cleaned:
-		c.known[i].set(at, c.kept(route, shared))
+		c.known[i].set(at, c.keptFlows(route, shared))
 	default:
 		c.known[i].remove(at, route == nil)
 	}
 }
 
-// kept returns which flows through the frontend of a route continue.
-func (c *Cleaner) kept(route *model.Route, shared copies) kept {
+// keptFlows returns which flows through the frontend of a route continue.
+func (c *Cleaner) keptFlows(route *model.Route, shared copies) kept {
 	closes := route.Service.Extra().OnFailure.Closes(c.TCP)
-	return kept{shared.of(route.Choice), clientsOf(route), route.Frontend.Protocol == model.TCP && closes != c.TCP}
+	return kept{shared.servingOf(route.Choice), clientsOf(route), route.Frontend.Protocol == model.TCP && closes != c.TCP}
 }
 
 // clientsOf returns the clients whose flows may continue, or nil if all may. Source ranges of
@@ -162,11 +162,11 @@ func clientsOf(route *model.Route) *model.Sources {
 	return route.Sources
 }
 
-// cleans reports whether flows to a frontend are deleted. Listing the connections of a
+// needsCleanup reports whether flows to a frontend are deleted. Listing the connections of a
 // busy machine is expensive, so TCP is listed only where it helps: a client that
 // waits for a silent endpoint sends its request for a connection again. Not for ranges: a
 // port in one may belong to another Service. A relay ends its connections itself.
-func (c *Cleaner) cleans(route *model.Route) bool {
+func (c *Cleaner) needsCleanup(route *model.Route) bool {
 	if route.Relayed() {
 		return false
 	}
@@ -182,14 +182,14 @@ func (c *Cleaner) Clean() {
 		c.endEarly(e)
 	}
 	for _, fs := range c.known {
-		if version, changed := c.version(fs); changed {
+		if version, changed := c.currentVersion(fs); changed {
 			c.cleanUp(fs, version)
 		}
 	}
 }
 
-// version returns the version of the routes, and whether they need a cleanup.
-func (c *Cleaner) version(fs *frontends) (version int, changed bool) {
+// currentVersion returns the version of the routes, and whether they need a cleanup.
+func (c *Cleaner) currentVersion(fs *frontends) (version int, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return fs.version, fs.changed
@@ -197,15 +197,15 @@ func (c *Cleaner) version(fs *frontends) (version int, changed bool) {
 
 func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	start := time.Now()
-	deleted, err := c.sweep(
+	deleted, err := c.sweepFlows(
 		func(f func(Flow)) error { return c.kernel.List(fs.family, fs.protocol, f) },
 		func(f Flow) bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.stale(fs, f)
+			return c.isStale(fs, f)
 		},
-		func(f Flow) bool { return c.stale(fs, f) && !c.ofOther(fs, f) })
-	took := c.observe(fs.family, start, deleted)
+		func(f Flow) bool { return c.isStale(fs, f) && !c.ofOther(fs, f) })
+	took := c.observeCleanup(fs.family, start, deleted)
 	if deleted > 0 && !fs.isEcho() {
 		c.Log.Info("deleted stale conntrack entries", "family", fs.family,
 			"protocol", fs.protocol, "connections", deleted, "duration", took)
@@ -218,12 +218,12 @@ func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if fs.version == version { // else another cleanup follows
-		fs.settle()
+		fs.forgetFormer()
 	}
 }
 
-// observe reports a cleanup, and returns its duration for the log.
-func (c *Cleaner) observe(f model.Family, start time.Time, deleted int) time.Duration {
+// observeCleanup reports a cleanup, and returns its duration for the log.
+func (c *Cleaner) observeCleanup(f model.Family, start time.Time, deleted int) time.Duration {
 	took := time.Since(start)
 	if c.Observe != nil {
 		c.Observe(f, took, deleted)
@@ -235,9 +235,9 @@ func (c *Cleaner) observe(f model.Family, start time.Time, deleted int) time.Dur
 // have to wait for them.
 const step = 256
 
-// sweep deletes the flows of a list that are found stale, and still are when the rules
+// sweepFlows deletes the flows of a list that are found stale, and still are when the rules
 // cannot change. The result of an interrupted listing is used before it is repeated (9.10).
-func (c *Cleaner) sweep(list func(func(Flow)) error, found, stale func(Flow) bool) (deleted int, err error) {
+func (c *Cleaner) sweepFlows(list func(func(Flow)) error, found, stale func(Flow) bool) (deleted int, err error) {
 	err = netlinkio.Retry(netlinkio.Fades, func() error {
 		var all []Flow
 		listErr := list(func(f Flow) {
@@ -266,12 +266,12 @@ func (c *Cleaner) delete(flows []Flow, stale func(Flow) bool) (int, error) {
 	return c.kernel.Delete(flows)
 }
 
-// stale reports whether a flow is to be deleted.
-func (c *Cleaner) stale(fs *frontends, f Flow) bool {
+// isStale reports whether a flow is to be deleted.
+func (c *Cleaner) isStale(fs *frontends, f Flow) bool {
 	if f.Protocol == model.TCP && !f.Opening {
-		return fs.ended(f)
+		return fs.isEnded(f)
 	}
-	return fs.stale(f)
+	return fs.isStale(f)
 }
 
 // ofOther reports whether an established TCP connection is through a frontend of a Service
@@ -281,5 +281,5 @@ func (c *Cleaner) ofOther(fs *frontends, f Flow) bool {
 		return false
 	}
 	owner, served := c.Owner(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
-	return served && !fs.closes(owner)
+	return served && !fs.closesEstablished(owner)
 }

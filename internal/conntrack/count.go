@@ -110,7 +110,7 @@ func CountTargets(targets []Target) ([]Open, error) {
 				addresses = append(addresses, targets[j].Address)
 			}
 		}
-		counts, err := Count(addresses, relays, through(frontends))
+		counts, err := Count(addresses, relays, passesThrough(frontends))
 		if err != nil {
 			return nil, err
 		}
@@ -131,8 +131,8 @@ func CountTargets(targets []Target) ([]Open, error) {
 	return out, nil
 }
 
-// through reports whether clients dialled one of these frontends; nil, for all, without any.
-func through(frontends []model.Frontend) func(*Flow) bool {
+// passesThrough reports whether clients dialled one of these frontends; nil, for all, without any.
+func passesThrough(frontends []model.Frontend) func(*Flow) bool {
 	if len(frontends) == 0 {
 		return nil
 	}

@@ -79,7 +79,7 @@ func TestKernelFiltersAnswers(t *testing.T) {
 			defer c.Close()
 			got, err := c.Execute(netlink.Message{
 				Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-				Data:   append(header(model.FamilyOf(addr(address))), filter(model.TCP, addr(address))...),
+				Data:   append(messageHeader(model.FamilyOf(addr(address))), encodeFilter(model.TCP, addr(address))...),
 			})
 			if len(got) != want {
 				t.Errorf("%s: %d entries are sent, want %d", address, len(got), want)

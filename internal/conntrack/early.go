@@ -26,15 +26,15 @@ type early struct {
 	version int
 }
 
-// come records a frontend that was not there before.
-func (e *early) come(route *model.Route) {
+// addFrontend records a frontend that was not there before.
+func (e *early) addFrontend(route *model.Route) {
 	if route.Kind == model.ClusterIP {
 		e.clusterIPs[route.Frontend.Address] = struct{}{}
 	}
-	e.change()
+	e.markChanged()
 }
 
-func (e *early) change() {
+func (e *early) markChanged() {
 	e.changed = true
 	e.version++
 }
@@ -44,13 +44,13 @@ func (c *Cleaner) takeEarly(changes []model.RouteChange, nodePorts []netip.Addr)
 	for _, e := range c.early {
 		for i := range changes {
 			if change := &changes[i]; change.Old == nil && change.New != nil && !change.Frontend.IsEcho() && model.FamilyOf(change.Frontend.Address) == e.family {
-				e.come(change.New)
+				e.addFrontend(change.New)
 			}
 		}
 		if c.followed && slices.ContainsFunc(nodePorts, func(a netip.Addr) bool {
 			return model.FamilyOf(a) == e.family && !slices.Contains(c.nodePorts, a)
 		}) {
-			e.change()
+			e.markChanged()
 		}
 	}
 	if c.followed = true; !slices.Equal(nodePorts, c.nodePorts) {
@@ -68,7 +68,7 @@ func (c *Cleaner) endEarly(e *early) {
 	}
 	start := time.Now()
 	stale := func(f Flow) bool { return c.isEarly(e, f) }
-	deleted, err := c.sweep(
+	deleted, err := c.sweepFlows(
 		func(f func(Flow)) error { return c.kernel.ListUnanswered(e.family, f) },
 		func(f Flow) bool {
 			c.still.Lock()
@@ -77,7 +77,7 @@ func (c *Cleaner) endEarly(e *early) {
 			defer c.mu.Unlock()
 			return stale(f)
 		}, stale)
-	took := c.observe(e.family, start, deleted)
+	took := c.observeCleanup(e.family, start, deleted)
 	if deleted > 0 {
 		c.Log.Info("deleted unanswered conntrack entries that were older than their frontend", "family", e.family, "connections", deleted, "duration", took)
 	}

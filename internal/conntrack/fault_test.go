@@ -332,7 +332,7 @@ func TestFrontendsShareEndpoints(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for errno, want := range map[error]string{unix.EPERM: "CAP_NET_ADMIN", unix.EINVAL: "nf_conntrack_netlink", unix.EBUSY: "busy"} {
-		err := explain(errno)
+		err := addRemedy(errno)
 		if !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q, want %q in it", err, want)
 		}

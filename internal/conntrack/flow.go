@@ -104,7 +104,7 @@ const (
 	filterProtocol = 1 << 3
 )
 
-func header(f model.Family) []byte {
+func messageHeader(f model.Family) []byte {
 	family := byte(unix.AF_INET)
 	if f == model.IPv6 {
 		family = unix.AF_INET6
@@ -112,45 +112,45 @@ func header(f model.Family) []byte {
 	return []byte{family, unix.NFNETLINK_V0, 0, 0}
 }
 
-// attribute encodes an attribute with a payload of one or more parts.
-func attribute(kind uint16, parts ...[]byte) []byte {
+// encodeAttribute encodes an attribute with a payload of one or more parts.
+func encodeAttribute(kind uint16, parts ...[]byte) []byte {
 	data := slices.Concat(parts...)
 	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(data)))
 	b = append(binary.NativeEndian.AppendUint16(b, kind), data...)
 	return append(b, make([]byte, -len(b)&(unix.NLA_ALIGNTO-1))...)
 }
 
-func nested(kind uint16, attributes ...[]byte) []byte {
-	return attribute(kind|unix.NLA_F_NESTED, attributes...)
+func encodeNested(kind uint16, attributes ...[]byte) []byte {
+	return encodeAttribute(kind|unix.NLA_F_NESTED, attributes...)
 }
 
-func number16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+func encodeUint16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-// filter encodes the request for the entries of a protocol, and if from is an IPv4 address,
+// encodeFilter encodes the request for the entries of a protocol, and if from is an IPv4 address,
 // only those with answers from there. Kernels before 5.8 ignore it and send all entries. Of
 // IPv6 they send the others: up to 6.18, ctnetlink_filter_match_tuple takes the result of
 // ipv6_addr_cmp, which is 0 for equal addresses, for its opposite (TestKernelFiltersAnswers).
-func filter(p model.Protocol, from netip.Addr) []byte {
-	flags := attribute(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
-	out := nested(ctaTupleOrig, nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(p)})))
+func encodeFilter(p model.Protocol, from netip.Addr) []byte {
+	flags := encodeAttribute(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
+	out := encodeNested(ctaTupleOrig, encodeNested(ctaTupleProto, encodeAttribute(ctaProtoNumber, []byte{byte(p)})))
 	if from.Is4() {
-		out = append(out, nested(ctaTupleReply, nested(ctaTupleIP, attribute(ctaIPv4Source, from.AsSlice())))...)
-		flags = append(flags, attribute(ctaFilterReplyFlags, binary.NativeEndian.AppendUint32(nil, filterSource))...)
+		out = append(out, encodeNested(ctaTupleReply, encodeNested(ctaTupleIP, encodeAttribute(ctaIPv4Source, from.AsSlice())))...)
+		flags = append(flags, encodeAttribute(ctaFilterReplyFlags, binary.NativeEndian.AppendUint32(nil, filterSource))...)
 	}
-	return append(out, nested(ctaFilter, flags)...)
+	return append(out, encodeNested(ctaFilter, flags)...)
 }
 
-// unanswered encodes the request for the entries that had no answer and are not translated.
+// encodeUnanswered encodes the request for the entries that had no answer and are not translated.
 // Kernels before 5.16 ignore it and send all entries.
-func unanswered() []byte {
-	return append(attribute(ctaStatus, number32(0)), attribute(ctaStatusMask, number32(seenReply|translatesDst))...)
+func encodeUnanswered() []byte {
+	return append(encodeAttribute(ctaStatus, encodeUint32(0)), encodeAttribute(ctaStatusMask, encodeUint32(seenReply|translatesDst))...)
 }
 
 // encode encodes the identity of a flow for its deletion. Without the tuple, the
 // kernel would delete all entries.
 func (f *Flow) encode() []byte {
-	return append(encodeTuple(ctaTupleReply, f.Answers.Addr(), f.Returns.Addr(), f.Protocol, f.ends()),
-		attribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
+	return append(encodeTuple(ctaTupleReply, f.Answers.Addr(), f.Returns.Addr(), f.Protocol, f.encodeReplyPorts()),
+		encodeAttribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
 }
 
 // encode encodes the tuple of a connection's first packet.
@@ -164,24 +164,24 @@ func encodeTuple(kind uint16, from, to netip.Addr, p model.Protocol, ends []byte
 	if from.Is6() {
 		source, destination = ctaIPv6Source, ctaIPv6Destination
 	}
-	return nested(kind,
-		nested(ctaTupleIP, attribute(source, from.AsSlice()), attribute(destination, to.AsSlice())),
-		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(p)}), ends))
+	return encodeNested(kind,
+		encodeNested(ctaTupleIP, encodeAttribute(source, from.AsSlice()), encodeAttribute(destination, to.AsSlice())),
+		encodeNested(ctaTupleProto, encodeAttribute(ctaProtoNumber, []byte{byte(p)}), ends))
 }
 
 func encodePorts(from, to uint16) []byte {
-	return append(attribute(ctaProtoSourcePort, number16(from)), attribute(ctaProtoDestinationPort, number16(to))...)
+	return append(encodeAttribute(ctaProtoSourcePort, encodeUint16(from)), encodeAttribute(ctaProtoDestinationPort, encodeUint16(to))...)
 }
 
-// ends encodes the ports of answers, or the type, code and identifier of echo replies.
-func (f *Flow) ends() []byte {
+// encodeReplyPorts encodes the ports of answers, or the type, code and identifier of echo replies.
+func (f *Flow) encodeReplyPorts() []byte {
 	switch f.Protocol {
 	case model.ICMP:
-		return slices.Concat(attribute(ctaProtoICMPID, number16(f.Returns.Port())),
-			attribute(ctaProtoICMPType, []byte{icmpEchoReply}), attribute(ctaProtoICMPCode, []byte{0}))
+		return slices.Concat(encodeAttribute(ctaProtoICMPID, encodeUint16(f.Returns.Port())),
+			encodeAttribute(ctaProtoICMPType, []byte{icmpEchoReply}), encodeAttribute(ctaProtoICMPCode, []byte{0}))
 	case model.ICMPv6:
-		return slices.Concat(attribute(ctaProtoICMPv6ID, number16(f.Returns.Port())),
-			attribute(ctaProtoICMPv6Type, []byte{icmpv6EchoReply}), attribute(ctaProtoICMPv6Code, []byte{0}))
+		return slices.Concat(encodeAttribute(ctaProtoICMPv6ID, encodeUint16(f.Returns.Port())),
+			encodeAttribute(ctaProtoICMPv6Type, []byte{icmpv6EchoReply}), encodeAttribute(ctaProtoICMPv6Code, []byte{0}))
 	}
 	return encodePorts(f.Answers.Port(), f.Returns.Port())
 }
@@ -208,18 +208,18 @@ func FlowOf(a netlinkio.Attributes) (f Flow, ok bool) {
 		case ctaProtoInfo:
 			f.decodeState(a.Nested())
 		case ctaStatus:
-			f.Answered = number(a.Data)&seenReply != 0
+			f.Answered = decodeNumber(a.Data)&seenReply != 0
 		case ctaID:
-			f.ID = number(a.Data)
+			f.ID = decodeNumber(a.Data)
 		case ctaZone:
 			return Flow{}, false
 		}
 	}
-	if !original.complete() || !reply.complete() || original.protocol != reply.protocol || original.to.BitLen() != reply.from.BitLen() {
+	if !original.isComplete() || !reply.isComplete() || original.protocol != reply.protocol || original.to.BitLen() != reply.from.BitLen() {
 		return Flow{}, false
 	}
-	f.Protocol, f.Client, f.Dialled = original.protocol, original.from, original.destination()
-	f.Answers, f.Returns = reply.source(), reply.destination()
+	f.Protocol, f.Client, f.Dialled = original.protocol, original.from, original.destinationAddress()
+	f.Answers, f.Returns = reply.sourceAddress(), reply.destinationAddress()
 	if original.echo { // which has no ports
 		f.Dialled = netip.AddrPortFrom(original.to, 0)
 	}
@@ -230,7 +230,7 @@ func FlowOf(a netlinkio.Attributes) (f Flow, ok bool) {
 func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 	for protocols.Next() {
 		for a := protocols.Nested(); a.Next(); {
-			state := number(a.Data)
+			state := decodeNumber(a.Data)
 			switch {
 			case protocols.Type == ctaProtoInfoTCP && (a.Type == ctaProtoInfoTCPFlagsOrig || a.Type == ctaProtoInfoTCPFlagsReply):
 				f.decodeFlags(a)
@@ -264,7 +264,7 @@ type tuple struct {
 	zone             bool   // not the default one
 }
 
-func (t *tuple) complete() bool {
+func (t *tuple) isComplete() bool {
 	hasEnds := t.fromPort != 0 && t.toPort != 0 && !t.echo
 	if t.protocol.IsEcho() {
 		hasEnds = t.fromPort == 0 && t.echo
@@ -272,8 +272,8 @@ func (t *tuple) complete() bool {
 	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && hasEnds && !t.zone
 }
 
-func (t *tuple) source() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }
-func (t *tuple) destination() netip.AddrPort { return netip.AddrPortFrom(t.to, t.toPort) }
+func (t *tuple) sourceAddress() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }
+func (t *tuple) destinationAddress() netip.AddrPort { return netip.AddrPortFrom(t.to, t.toPort) }
 
 // echoTypes are the types of echo requests and replies.
 var echoTypes = []byte{8, icmpEchoReply, 128, icmpv6EchoReply}
@@ -295,13 +295,13 @@ func decodeTuple(a netlinkio.Attributes) (t tuple) {
 			for part.Next() {
 				switch part.Type {
 				case ctaProtoNumber:
-					t.protocol = model.Protocol(number(part.Data))
+					t.protocol = model.Protocol(decodeNumber(part.Data))
 				case ctaProtoSourcePort:
-					t.fromPort = uint16(number(part.Data))
+					t.fromPort = uint16(decodeNumber(part.Data))
 				case ctaProtoDestinationPort, ctaProtoICMPID, ctaProtoICMPv6ID:
-					t.toPort = uint16(number(part.Data))
+					t.toPort = uint16(decodeNumber(part.Data))
 				case ctaProtoICMPType, ctaProtoICMPv6Type:
-					t.echo = slices.Contains(echoTypes, byte(number(part.Data)))
+					t.echo = slices.Contains(echoTypes, byte(decodeNumber(part.Data)))
 				}
 			}
 		case ctaTupleZone:
@@ -311,8 +311,8 @@ func decodeTuple(a netlinkio.Attributes) (t tuple) {
 	return t
 }
 
-// number reads an unsigned number in network byte order.
-func number(b []byte) (n uint32) {
+// decodeNumber reads an unsigned number in network byte order.
+func decodeNumber(b []byte) (n uint32) {
 	for _, digit := range b {
 		n = n<<8 | uint32(digit)
 	}

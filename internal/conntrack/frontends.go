@@ -61,8 +61,8 @@ func (k kept) equal(o kept) bool {
 	return slices.Equal(k.serving, o.serving) && k.clients.Equal(o.clients) && k.differs == o.differs
 }
 
-// at returns which flows through a frontend continue.
-func (fs *frontends) at(f netip.AddrPort) (k kept, known bool) {
+// keptAt returns which flows through a frontend continue.
+func (fs *frontends) keptAt(f netip.AddrPort) (k kept, known bool) {
 	k.serving, known = fs.serving[f]
 	_, k.differs = fs.differing[f]
 	k.clients = fs.clients[f]
@@ -70,8 +70,8 @@ func (fs *frontends) at(f netip.AddrPort) (k kept, known bool) {
 }
 
 func (fs *frontends) set(f netip.AddrPort, now kept) {
-	if before, known := fs.at(f); !known || !before.equal(now) {
-		fs.change()
+	if before, known := fs.keptAt(f); !known || !before.equal(now) {
+		fs.markChanged()
 	}
 	fs.serving[f] = now.serving
 	if fs.clients[f] = now.clients; now.clients == nil {
@@ -93,22 +93,22 @@ func (fs *frontends) remove(f netip.AddrPort, gone bool) {
 		fs.serving[f] = nil
 		delete(fs.clients, f)
 		fs.gone[f] = struct{}{}
-		fs.change()
+		fs.markChanged()
 	}
 }
 
 // isEcho reports whether the flows are echo requests.
 func (s scope) isEcho() bool { return s.protocol == model.EchoProtocol(s.family) }
 
-// forget makes all flows to an address stale until a cleanup.
-func (fs *frontends) forget(f netip.AddrPort) {
+// removeFrontend makes all flows to an address stale until a cleanup.
+func (fs *frontends) removeFrontend(f netip.AddrPort) {
 	fs.serving[f] = nil
 	fs.gone[f] = struct{}{}
-	fs.change()
+	fs.markChanged()
 }
 
-// move records the addresses that serve frontends with the unspecified address.
-func (fs *frontends) move(addresses []netip.Addr) {
+// setNodePorts records the addresses that serve frontends with the unspecified address.
+func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 	before := fs.nodePorts
 	fs.nodePorts = make(map[netip.Addr]struct{}, len(before))
 	moved := false
@@ -132,20 +132,20 @@ func (fs *frontends) move(addresses []netip.Addr) {
 	}
 	for f := range fs.serving {
 		if f.Addr().IsUnspecified() {
-			fs.change()
+			fs.markChanged()
 			return
 		}
 	}
 	clear(fs.left) // nothing was served there
 }
 
-func (fs *frontends) change() {
+func (fs *frontends) markChanged() {
 	fs.changed = true
 	fs.version++
 }
 
-// settle forgets former frontends and addresses after a cleanup.
-func (fs *frontends) settle() {
+// forgetFormer forgets former frontends and addresses after a cleanup.
+func (fs *frontends) forgetFormer() {
 	for f := range fs.gone {
 		delete(fs.serving, f)
 		delete(fs.differing, f)
@@ -166,7 +166,7 @@ func (fs *frontends) serve(dialled netip.AddrPort) (k kept, ours bool) {
 		if f == onNode && !served && !left {
 			break
 		}
-		at, known := fs.at(f)
+		at, known := fs.keptAt(f)
 		if _, gone := fs.gone[f]; known && !gone && (f == dialled || served) {
 			return at, true
 		}
@@ -174,56 +174,56 @@ func (fs *frontends) serve(dialled netip.AddrPort) (k kept, ours bool) {
 			k.differs, ours = at.differs, true
 		}
 	}
-	if r := fs.ranges[dialled.Addr()].find(dialled.Port()); r != nil {
+	if r := fs.ranges[dialled.Addr()].findRange(dialled.Port()); r != nil {
 		return r.kept, true
 	}
-	if r := fs.goneRanges[dialled.Addr()].find(dialled.Port()); r != nil && !ours {
+	if r := fs.goneRanges[dialled.Addr()].findRange(dialled.Port()); r != nil && !ours {
 		return r.kept, true
 	}
 	return k, ours
 }
 
-// closes reports whether established TCP connections through a frontend end.
-func (fs *frontends) closes(f model.Frontend) bool {
+// closesEstablished reports whether established TCP connections through a frontend end.
+func (fs *frontends) closesEstablished(f model.Frontend) bool {
 	if f.IsRange() {
-		r := fs.ranges[f.Address].find(f.Port)
+		r := fs.ranges[f.Address].findRange(f.Port)
 		return (r != nil && r.differs) != fs.ending
 	}
 	_, differs := fs.differing[netip.AddrPortFrom(f.Address, f.Port)]
 	return differs != fs.ending
 }
 
-// stale reports whether a flow goes through a frontend to an address that does not
+// isStale reports whether a flow goes through a frontend to an address that does not
 // serve it (9.4), or comes from a client that may not connect (4.82).
 //
 // A flow without translation is older than the rules. A UDP flow is stale if the
 // frontend has endpoints now (9.5). Otherwise it may not be ours, and deleting it
 // would not help.
-func (fs *frontends) stale(f Flow) bool {
+func (fs *frontends) isStale(f Flow) bool {
 	k, ours := fs.serve(f.Dialled)
 	if !k.clients.Admits(f.Client) {
 		k.serving = nil
 	}
-	if !ours || serves(k.serving, f) {
+	if !ours || servesFlow(k.serving, f) {
 		return false
 	}
 	return fs.isEcho() || f.Answers != f.Dialled || f.Protocol == model.UDP && len(k.serving) > 0
 }
 
-// ended reports whether an established TCP connection is to an endpoint that is gone, and
+// isEnded reports whether an established TCP connection is to an endpoint that is gone, and
 // ends because of that (9.3, 9.28). One of a client that may not connect ends only where the
 // configuration of the node ends connections (4.82).
-func (fs *frontends) ended(f Flow) bool {
+func (fs *frontends) isEnded(f Flow) bool {
 	k, ours := fs.serve(f.Dialled)
 	if !ours || f.Answers == f.Dialled {
 		return false
 	}
-	return fs.ending && !k.clients.Admits(f.Client) || k.differs != fs.ending && !serves(k.serving, f)
+	return fs.ending && !k.clients.Admits(f.Client) || k.differs != fs.ending && !servesFlow(k.serving, f)
 }
 
-// serves reports whether one of these endpoints answers a flow. Endpoints of a range that
+// servesFlow reports whether one of these endpoints answers a flow. Endpoints of a range that
 // keeps the port have port 0.
-func serves(serving []netip.AddrPort, f Flow) bool {
+func servesFlow(serving []netip.AddrPort, f Flow) bool {
 	answers := f.Answers
 	if len(serving) > 0 && serving[0].Port() == 0 {
 		if answers.Port() != f.Dialled.Port() {
@@ -239,7 +239,7 @@ func serves(serving []netip.AddrPort, f Flow) bool {
 // service port share both.
 type copies map[*model.Choice][]netip.AddrPort
 
-func (c copies) of(choice *model.Choice) []netip.AddrPort {
+func (c copies) servingOf(choice *model.Choice) []netip.AddrPort {
 	out, ok := c[choice]
 	if !ok && len(choice.Serving) > 0 {
 		out = make([]netip.AddrPort, len(choice.Serving))

@@ -15,16 +15,16 @@ func message(t testing.TB, f Flow, client netip.AddrPort) []byte {
 	e := netlink.NewAttributeEncoder()
 	e.Nested(ctaTupleOrig, tupleOf(f.Protocol, client, f.Dialled))
 	e.Nested(ctaTupleReply, tupleOf(f.Protocol, f.Answers, f.Returns))
-	e.Bytes(ctaID, number32(f.ID))
+	e.Bytes(ctaID, encodeUint32(f.ID))
 	if f.Answered {
-		e.Bytes(ctaStatus, number32(seenReply))
+		e.Bytes(ctaStatus, encodeUint32(seenReply))
 	}
 	e.Nested(ctaProtoInfo, f.encodeState)
 	b, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(header(model.FamilyOf(f.Dialled.Addr())), b...)
+	return append(messageHeader(model.FamilyOf(f.Dialled.Addr())), b...)
 }
 
 // encodeState writes what decodeState reads. The end of a connection looks the same for TCP and SCTP.
@@ -130,7 +130,7 @@ func FuzzDecode(f *testing.F) {
 				named = decodeTuple(a.Nested())
 			}
 		}
-		if named.source() != flow.Answers || named.destination() != flow.Returns || named.protocol != flow.Protocol {
+		if named.sourceAddress() != flow.Answers || named.destinationAddress() != flow.Returns || named.protocol != flow.Protocol {
 			t.Errorf("%+v is named by the tuple %+v", flow, named)
 		}
 	})

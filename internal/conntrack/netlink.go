@@ -49,18 +49,18 @@ func dial() (*netlink.Conn, error) {
 
 // List implements [Kernel] with one dump, and holds one datagram of it in memory.
 func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
-	return dump(func(c *netlink.Conn) error { return n.list(c, family, p, flowsOf(p, f)) })
+	return dumpEntries(func(c *netlink.Conn) error { return n.listEntries(c, family, p, flowsOf(p, f)) })
 }
 
 // ListUnanswered implements [Kernel] in the same way.
 func (Netlink) ListUnanswered(family model.Family, f func(Flow)) error {
-	return listByStatus(family, unanswered(), f)
+	return listByStatus(family, encodeUnanswered(), f)
 }
 
 // listByStatus lists the flows of a family of all protocols that a request is for.
 func listByStatus(family model.Family, request []byte, f func(Flow)) error {
-	return dump(func(c *netlink.Conn) error {
-		return receive(c, append(header(family), request...), func(message []byte) {
+	return dumpEntries(func(c *netlink.Conn) error {
+		return receiveDump(c, append(messageHeader(family), request...), func(message []byte) {
 			if flow, ok := decode(message); ok {
 				f(flow)
 			}
@@ -68,14 +68,14 @@ func listByStatus(family model.Family, request []byte, f func(Flow)) error {
 	})
 }
 
-// dump lists with a socket of its own.
-func dump(list func(*netlink.Conn) error) error {
+// dumpEntries lists with a socket of its own.
+func dumpEntries(list func(*netlink.Conn) error) error {
 	c, err := dial()
 	if err != nil {
 		return err
 	}
 	if err := list(c); err != nil {
-		return errors.Join(fmt.Errorf("list connections: %w", explain(err)), c.Close())
+		return errors.Join(fmt.Errorf("list connections: %w", addRemedy(err)), c.Close())
 	}
 	return c.Close()
 }
@@ -89,13 +89,13 @@ func flowsOf(p model.Protocol, f func(Flow)) func(message []byte) {
 	}
 }
 
-// list calls f with the messages of a dump of the entries of a protocol.
-func (n Netlink) list(c *netlink.Conn, family model.Family, p model.Protocol, f func([]byte)) error {
-	return receive(c, append(header(family), filter(p, n.From)...), f)
+// listEntries calls f with the messages of a dump of the entries of a protocol.
+func (n Netlink) listEntries(c *netlink.Conn, family model.Family, p model.Protocol, f func([]byte)) error {
+	return receiveDump(c, append(messageHeader(family), encodeFilter(p, n.From)...), f)
 }
 
-// receive calls f with the messages of a dump.
-func receive(c *netlink.Conn, request []byte, f func([]byte)) error {
+// receiveDump calls f with the messages of a dump.
+func receiveDump(c *netlink.Conn, request []byte, f func([]byte)) error {
 	if _, err := c.Send(netlink.Message{Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump}, Data: request}); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (Netlink) Delete(flows []Flow) (deleted int, err error) {
 		n, err = deleteFlows(c, some)
 		deleted += n
 		if err != nil {
-			err = fmt.Errorf("delete connections: %w", explain(err))
+			err = fmt.Errorf("delete connections: %w", addRemedy(err))
 			break
 		}
 	}
@@ -141,11 +141,11 @@ func (Netlink) Delete(flows []Flow) (deleted int, err error) {
 
 // deleteFlows deletes a batch of flows.
 func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
-	sent, err := c.SendMessages(deletions(flows))
+	sent, err := c.SendMessages(encodeDeletions(flows))
 	if err != nil {
 		return 0, err
 	}
-	refused, err := refusals(c, sent)
+	refused, err := receiveRefusals(c, sent)
 	if err != nil {
 		return 0, err
 	}
@@ -157,9 +157,9 @@ func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	return len(flows) - len(refused), nil
 }
 
-// refusals receives the answers to messages, of which the last one asks for one: the
+// receiveRefusals receives the answers to messages, of which the last one asks for one: the
 // kernel answers every refused message, and that one always.
-func refusals(c *netlink.Conn, sent []netlink.Message) (refused []*netlink.OpError, err error) {
+func receiveRefusals(c *netlink.Conn, sent []netlink.Message) (refused []*netlink.OpError, err error) {
 	for last := sent[len(sent)-1].Header.Sequence; ; {
 		netlinkio.Renew(c)
 		_, err := c.Receive()
@@ -176,19 +176,19 @@ func refusals(c *netlink.Conn, sent []netlink.Message) (refused []*netlink.OpErr
 	}
 }
 
-func deletions(flows []Flow) []netlink.Message {
+func encodeDeletions(flows []Flow) []netlink.Message {
 	messages := make([]netlink.Message, len(flows))
 	for i := range flows {
 		messages[i] = netlink.Message{
 			Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request},
-			Data:   append(header(model.FamilyOf(flows[i].Dialled.Addr())), flows[i].encode()...),
+			Data:   append(messageHeader(model.FamilyOf(flows[i].Dialled.Addr())), flows[i].encode()...),
 		}
 	}
 	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
 	return messages
 }
 
-func explain(err error) error {
+func addRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: connection tracking needs the capability CAP_NET_ADMIN: run as root", err)

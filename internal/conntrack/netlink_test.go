@@ -125,7 +125,7 @@ func (x *table) newEntry(f Flow, z zone) netlink.Message {
 	}
 	return netlink.Message{
 		Header: netlink.Header{Type: newEntry, Flags: netlink.Request | netlink.Create | netlink.Excl},
-		Data:   append(header(model.FamilyOf(f.Dialled.Addr())), data...),
+		Data:   append(messageHeader(model.FamilyOf(f.Dialled.Addr())), data...),
 	}
 }
 
@@ -223,7 +223,7 @@ func TestKernelFilters(t *testing.T) {
 		defer c.Close()
 		got, err := c.Execute(netlink.Message{
 			Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-			Data:   append(header(model.IPv4), filter(model.UDP, netip.Addr{})...),
+			Data:   append(messageHeader(model.IPv4), encodeFilter(model.UDP, netip.Addr{})...),
 		})
 		if len(got) != 3 {
 			t.Errorf("%d entries are sent, want the 3 of UDP", len(got))
@@ -299,7 +299,7 @@ func TestEntryOfEndpoint(t *testing.T) {
 
 // Malformed messages are skipped.
 func TestDecodeBrokenMessages(t *testing.T) {
-	whole := header(model.IPv4)
+	whole := messageHeader(model.IPv4)
 	f := flow(model.UDP, "10.96.0.1:80", "10.0.0.1:8080")
 	whole = append(whole, f.encode()...) // has no original tuple
 	for n := range len(whole) + 1 {
@@ -330,7 +330,7 @@ func TestInterruptedDump(t *testing.T) {
 		})
 	})
 	var got []Flow
-	err := Netlink{}.list(c, model.IPv4, model.UDP, flowsOf(model.UDP, func(f Flow) { got = append(got, f) }))
+	err := Netlink{}.listEntries(c, model.IPv4, model.UDP, flowsOf(model.UDP, func(f Flow) { got = append(got, f) }))
 	if !errors.Is(err, unix.EINTR) || !slices.Equal(got, []Flow{want, want}) {
 		t.Errorf("flows %+v, error %v, want both flows and EINTR", got, err)
 	}

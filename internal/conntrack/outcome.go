@@ -86,7 +86,7 @@ func (Netlink) EntriesOf(connections []Connection) ([]*Entry, error) {
 	}
 	out, err := entriesOf(c, connections)
 	if err != nil {
-		err = fmt.Errorf("look up connection: %w", explain(err))
+		err = fmt.Errorf("look up connection: %w", addRemedy(err))
 	}
 	return out, errors.Join(err, c.Close())
 }
@@ -103,7 +103,7 @@ func entriesOf(c *netlink.Conn, connections []Connection) ([]*Entry, error) {
 	out, buffer := make([]*Entry, 0, len(connections)), make([]byte, receiveBuffer)
 	for some := range slices.Chunk(connections, together) {
 		netlinkio.Renew(c)
-		asked, err := c.SendMessages(questions(some))
+		asked, err := c.SendMessages(encodeQuestions(some))
 		if err != nil {
 			return nil, err
 		}
@@ -119,12 +119,12 @@ func entriesOf(c *netlink.Conn, connections []Connection) ([]*Entry, error) {
 	return out, nil
 }
 
-func questions(connections []Connection) []netlink.Message {
+func encodeQuestions(connections []Connection) []netlink.Message {
 	out := make([]netlink.Message, len(connections))
 	for i := range connections {
 		of := &connections[i]
 		out[i].Header = netlink.Header{Type: getEntry, Flags: netlink.Request}
-		out[i].Data = append(header(model.FamilyOf(of.Dialled.Addr())), of.encode()...)
+		out[i].Data = append(messageHeader(model.FamilyOf(of.Dialled.Addr())), of.encode()...)
 	}
 	return out
 }
@@ -174,7 +174,7 @@ func decodeEntry(message []byte) *Entry {
 	for a := netlinkio.ReadMessage(message, &err); a.Next(); {
 		switch a.Type {
 		case ctaStatus:
-			e.Replied = number(a.Data)&statusReplied != 0
+			e.Replied = decodeNumber(a.Data)&statusReplied != 0
 		case ctaCountersOrig:
 			e.Sent, e.Counted = bytesOf(a.Nested()), true
 		case ctaCountersReply:

@@ -144,11 +144,11 @@ func (p *Ports) count() (out []Crowd, err error) {
 // ListMasqueraded calls f for the flows of a family with another source and destination behind
 // the translation. It may call it for others, too.
 func (Netlink) ListMasqueraded(family model.Family, f func(Flow)) error {
-	return listByStatus(family, masqueraded(), f)
+	return listByStatus(family, encodeMasqueraded(), f)
 }
 
-// masqueraded encodes the request for these. Kernels before 5.16 ignore it and send all entries.
-func masqueraded() []byte {
-	status := number32(translatesSrc | translatesDst)
-	return append(attribute(ctaStatus, status), attribute(ctaStatusMask, status)...)
+// encodeMasqueraded encodes the request for these. Kernels before 5.16 ignore it and send all entries.
+func encodeMasqueraded() []byte {
+	status := encodeUint32(translatesSrc | translatesDst)
+	return append(encodeAttribute(ctaStatus, status), encodeAttribute(ctaStatusMask, status)...)
 }

@@ -20,8 +20,8 @@ func (r portRange) compare(o portRange) int {
 // portRanges are sorted. They do not overlap, except while changes are recorded.
 type portRanges []portRange
 
-// find returns the range with a port, or nil.
-func (rs portRanges) find(port uint16) *portRange {
+// findRange returns the range with a port, or nil.
+func (rs portRanges) findRange(port uint16) *portRange {
 	i, _ := slices.BinarySearchFunc(rs, port, func(r portRange, port uint16) int { return cmp.Compare(r.last, port) })
 	if i < len(rs) && rs[i].first <= port {
 		return &rs[i]
@@ -53,7 +53,7 @@ func (fs *frontends) setRange(f model.Frontend, now kept) {
 	default:
 		all[i] = r
 	}
-	fs.change()
+	fs.markChanged()
 }
 
 // removeRange forgets a range, like remove.
@@ -71,5 +71,5 @@ func (fs *frontends) removeRange(f model.Frontend, gone bool) {
 		return // no connection ends, so that all former ranges of TCP differ, or none
 	}
 	fs.goneRanges[f.Address] = fs.goneRanges[f.Address].join(r)
-	fs.change()
+	fs.markChanged()
 }

@@ -14,13 +14,13 @@ const macLength = 6
 
 // Announce tells the neighbours on an interface that this machine has an address: with a gratuitous
 // ARP (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). It needs CAP_NET_RAW.
-func Announce(link string, a netip.Addr) error { return tell(link, a, frame) }
+func Announce(link string, a netip.Addr) error { return sendFrame(link, a, announcementFrame) }
 
 // ProbeAddress asks the neighbours on an interface whether one of them has an IPv4 address (RFC 5227,
 // 2.1.1). [ListenForClaims] has their answers. It needs CAP_NET_RAW.
-func ProbeAddress(link string, a netip.Addr) error { return tell(link, a, arpProbe) }
+func ProbeAddress(link string, a netip.Addr) error { return sendFrame(link, a, arpProbe) }
 
-func tell(link string, a netip.Addr, frame func(net.HardwareAddr, netip.Addr) []byte) error {
+func sendFrame(link string, a netip.Addr, frame func(net.HardwareAddr, netip.Addr) []byte) error {
 	l, err := net.InterfaceByName(link)
 	if err == nil {
 		err = send(l.Index, frame(l.HardwareAddr, a))
@@ -38,16 +38,18 @@ func send(index int, frame []byte) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// frame returns the Ethernet frame that tells all neighbours where an address is.
-func frame(mac net.HardwareAddr, a netip.Addr) []byte {
+// announcementFrame returns the Ethernet frame that tells all neighbours where an address is.
+func announcementFrame(mac net.HardwareAddr, a netip.Addr) []byte {
 	if a.Is4() {
-		return arp(mac, a)
+		return arpAnnouncement(mac, a)
 	}
-	return advertisement(mac, a)
+	return neighbourAdvertisement(mac, a)
 }
 
-// arp returns a request of an address for itself, which all neighbours learn from.
-func arp(mac net.HardwareAddr, a netip.Addr) []byte { return arpRequest(mac, a.AsSlice(), a) }
+// arpAnnouncement returns a request of an address for itself, which all neighbours learn from.
+func arpAnnouncement(mac net.HardwareAddr, a netip.Addr) []byte {
+	return arpRequest(mac, a.AsSlice(), a)
+}
 
 // arpProbe returns a request that names no sender, so that neighbours learn nothing from it.
 func arpProbe(mac net.HardwareAddr, a netip.Addr) []byte {
@@ -55,7 +57,7 @@ func arpProbe(mac net.HardwareAddr, a netip.Addr) []byte {
 }
 
 func arpRequest(mac net.HardwareAddr, sender []byte, target netip.Addr) []byte {
-	b := ethernet(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac, unix.ETH_P_ARP)
+	b := ethernetHeader(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac, unix.ETH_P_ARP)
 	b = binary.BigEndian.AppendUint16(b, 1) // Ethernet
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
 	b = append(b, macLength, net.IPv4len, 0, 1) // lengths; request
@@ -63,8 +65,8 @@ func arpRequest(mac net.HardwareAddr, sender []byte, target netip.Addr) []byte {
 	return append(append(b, 0, 0, 0, 0, 0, 0), target.AsSlice()...)
 }
 
-// advertisement returns a neighbour advertisement to all nodes that overrides what they know.
-func advertisement(mac net.HardwareAddr, a netip.Addr) []byte {
+// neighbourAdvertisement returns a neighbour advertisement to all nodes that overrides what they know.
+func neighbourAdvertisement(mac net.HardwareAddr, a netip.Addr) []byte {
 	all := netip.MustParseAddr("ff02::1").AsSlice()
 	body := []byte{136, 0, 0, 0, 0x20, 0, 0, 0} // type, code, checksum; flag "override"
 	body = append(body, a.AsSlice()...)
@@ -79,13 +81,13 @@ func advertisement(mac net.HardwareAddr, a netip.Addr) []byte {
 		sum = sum>>16 + sum&0xffff
 	}
 	binary.BigEndian.PutUint16(body[2:], ^uint16(sum))
-	b := ethernet(net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, mac, unix.ETH_P_IPV6)
+	b := ethernetHeader(net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, mac, unix.ETH_P_IPV6)
 	b = append(b, 0x60, 0, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(body)))
 	b = append(b, unix.IPPROTO_ICMPV6, 255)
 	return append(append(append(b, a.AsSlice()...), all...), body...)
 }
 
-func ethernet(to, from net.HardwareAddr, protocol uint16) []byte {
+func ethernetHeader(to, from net.HardwareAddr, protocol uint16) []byte {
 	return binary.BigEndian.AppendUint16(append(append([]byte{}, to...), from...), protocol)
 }

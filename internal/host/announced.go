@@ -31,12 +31,12 @@ const (
 // in seconds, and two times that the kernel sets. IPv6 addresses that are not preferred are no source of
 // packets while the interface has another address (RFC 6724, 5): what the machine sends, and masquerades, must not
 // depend on an address that another machine may have tomorrow. Of IPv4, the kernel takes the first address.
-var neverSource = slices.Concat(native(0), native(forever), make([]byte, 8))
+var neverSource = slices.Concat(encodeNative(0), encodeNative(forever), make([]byte, 8))
 
 // forever is an infinite lifetime (INFINITY_LIFE_TIME of net/addrconf.h).
 const forever = 0xffffffff
 
-func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+func encodeNative(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 // LinkAddress is an address of an interface.
 type LinkAddress struct {

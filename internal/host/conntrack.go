@@ -37,7 +37,7 @@ const (
 // CountsBytes reports whether the kernel counts the bytes of connections, or whether that is
 // not known.
 func (s System) CountsBytes() bool {
-	n, err := s.number(sysctls + "nf_conntrack_acct")
+	n, err := s.readNumber(sysctls + "nf_conntrack_acct")
 	return err != nil || n != 0
 }
 
@@ -45,7 +45,7 @@ func (s System) CountsBytes() bool {
 // contains a remedy.
 func (s System) SetConntrack(c Conntrack, note func(Change), log *slog.Logger) error {
 	if err := s.setMax(c, note, log); err != nil {
-		return advise(err, "--conntrack-max-per-core=0")
+		return addAdvice(err, "--conntrack-max-per-core=0")
 	}
 	liberal := 0
 	if c.TCPBeLiberal {
@@ -55,17 +55,17 @@ func (s System) SetConntrack(c Conntrack, note func(Change), log *slog.Logger) e
 		name, leave string // the flag that leaves it unchanged
 		value       int
 	}{
-		{"nf_conntrack_tcp_timeout_established", "--conntrack-tcp-timeout-established=0s", seconds(c.TCPEstablishedTimeout)},
-		{"nf_conntrack_tcp_timeout_close_wait", "--conntrack-tcp-timeout-close-wait=0s", seconds(c.TCPCloseWaitTimeout)},
+		{"nf_conntrack_tcp_timeout_established", "--conntrack-tcp-timeout-established=0s", wholeSeconds(c.TCPEstablishedTimeout)},
+		{"nf_conntrack_tcp_timeout_close_wait", "--conntrack-tcp-timeout-close-wait=0s", wholeSeconds(c.TCPCloseWaitTimeout)},
 		{"nf_conntrack_tcp_be_liberal", "--conntrack-tcp-be-liberal=false", liberal},
-		{"nf_conntrack_udp_timeout", "--conntrack-udp-timeout=0s", seconds(c.UDPTimeout)},
-		{"nf_conntrack_udp_timeout_stream", "--conntrack-udp-timeout-stream=0s", seconds(c.UDPStreamTimeout)},
+		{"nf_conntrack_udp_timeout", "--conntrack-udp-timeout=0s", wholeSeconds(c.UDPTimeout)},
+		{"nf_conntrack_udp_timeout_stream", "--conntrack-udp-timeout-stream=0s", wholeSeconds(c.UDPStreamTimeout)},
 	} {
 		if setting.value <= 0 {
 			continue
 		}
-		if _, err := s.ensure(sysctls+setting.name, strconv.Itoa(setting.value), note, log); err != nil {
-			return advise(err, setting.leave)
+		if _, err := s.ensureValue(sysctls+setting.name, strconv.Itoa(setting.value), note, log); err != nil {
+			return addAdvice(err, setting.leave)
 		}
 	}
 	return nil
@@ -76,20 +76,20 @@ func (s System) setMax(c Conntrack, note func(Change), log *slog.Logger) error {
 	if c.MaxPerCore <= 0 {
 		return nil
 	}
-	most := c.maxEntries(s.cpus())
+	most := c.maxEntries(s.onlineCPUs())
 	// 0 is no limit at all. What cannot be read is an error of the attempt to write.
-	if now, err := s.number(sysctls + "nf_conntrack_max"); err != nil || 0 < now && now < most {
-		if _, err := s.ensure(sysctls+"nf_conntrack_max", strconv.Itoa(most), note, log); err != nil {
+	if now, err := s.readNumber(sysctls + "nf_conntrack_max"); err != nil || 0 < now && now < most {
+		if _, err := s.ensureValue(sysctls+"nf_conntrack_max", strconv.Itoa(most), note, log); err != nil {
 			return err
 		}
 	}
-	switch size, err := s.number(hashsize); {
+	switch size, err := s.readNumber(hashsize); {
 	case err != nil:
 		return fmt.Errorf("read size of the connection tracking table: %w", err)
 	case size >= most/entriesPerBucket:
 		return nil
 	}
-	_, err := s.ensure(hashsize, strconv.Itoa(most/entriesPerBucket), note, log)
+	_, err := s.ensureValue(hashsize, strconv.Itoa(most/entriesPerBucket), note, log)
 	return err
 }
 
@@ -102,9 +102,9 @@ func (c Conntrack) maxEntries(cpus int) int {
 	return max(n, c.Min)
 }
 
-// cpus returns the number of online logical CPUs. The fallback, the Go runtime, counts
+// onlineCPUs returns the number of online logical CPUs. The fallback, the Go runtime, counts
 // only those that this process may use.
-func (s System) cpus() int {
+func (s System) onlineCPUs() int {
 	online, _ := s.read("sys/devices/system/cpu/online")
 	return cmp.Or(countCPUs(online), runtime.NumCPU())
 }
@@ -127,16 +127,16 @@ func countCPUs(list string) int {
 	return n
 }
 
-// seconds cuts a duration to whole seconds, but a positive one not to zero: the
+// wholeSeconds cuts a duration to whole seconds, but a positive one not to zero: the
 // kernel would expire all connections immediately.
-func seconds(d time.Duration) int {
+func wholeSeconds(d time.Duration) int {
 	if d <= 0 {
 		return 0
 	}
 	return max(1, int(d/time.Second))
 }
 
-func advise(err error, leave string) error {
+func addAdvice(err error, leave string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: load the module nf_conntrack, or leave the setting unchanged with %s", err, leave)
 	}

@@ -45,10 +45,10 @@ func TestCPUs(t *testing.T) {
 			t.Errorf("CPUs in %q: %d, want %d", list, got, want)
 		}
 	}
-	if got := tree(t, map[string]string{"sys/devices/system/cpu/online": "0-6"}).cpus(); got != 7 {
+	if got := tree(t, map[string]string{"sys/devices/system/cpu/online": "0-6"}).onlineCPUs(); got != 7 {
 		t.Errorf("%d CPUs, want 7", got)
 	}
-	if got := tree(t, nil).cpus(); got < 1 {
+	if got := tree(t, nil).onlineCPUs(); got < 1 {
 		t.Errorf("%d CPUs where sysfs says nothing", got)
 	}
 }
@@ -251,7 +251,7 @@ func TestKernelLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cpus := System("").cpus(); most/cpus*cpus != most || most > maxEntries {
+	if cpus := System("").onlineCPUs(); most/cpus*cpus != most || most > maxEntries {
 		fmt.Fprintf(t.Output(), "limit of %d connections cannot be asked for with %d CPUs\n", most, cpus)
 	} else if log, err := ns.set(Conntrack{MaxPerCore: most / cpus}); err != nil {
 		t.Errorf("limit that holds already: %q, %v", log, err)

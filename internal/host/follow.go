@@ -44,7 +44,7 @@ func AddressesByInterface() (out []model.InterfaceAddress, err error) {
 // FollowAddresses calls changed when it begins, and after each change of an address, until ctx
 // ends. Changes at the same time may be one call.
 func FollowAddresses(ctx context.Context, changed func(), log *slog.Logger) {
-	s, err := subscribe(ctx)
+	s, err := subscribeToAddresses(ctx)
 	if err != nil {
 		logUnwatched(log, err)
 		s = subscribeAgain(ctx, new(backoff), log)
@@ -53,5 +53,5 @@ func FollowAddresses(ctx context.Context, changed func(), log *slog.Logger) {
 		return
 	}
 	changed() // since they were listed
-	follow(ctx, s, func(netip.Addr) { changed() }, changed, log)
+	followAddresses(ctx, s, func(netip.Addr) { changed() }, changed, log)
 }

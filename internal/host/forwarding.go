@@ -39,14 +39,14 @@ func (s System) SetForwarding(f model.Family, note func(Change), log *slog.Logge
 			return changed, err
 		}
 	}
-	c, err := s.ensure(name, "1", note, log)
+	c, err := s.ensureValue(name, "1", note, log)
 	return append(changed, c...), err
 }
 
 // keepAdvertisements lets the interfaces that accept router advertisements accept them
 // also with forwarding.
 func (s System) keepAdvertisements(note func(Change), log *slog.Logger) (changed []Change, err error) {
-	interfaces, err := os.ReadDir(s.path(interfaces6))
+	interfaces, err := os.ReadDir(s.absolutePath(interfaces6))
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -65,7 +65,7 @@ func (s System) keepAdvertisements(note func(Change), log *slog.Logger) (changed
 		case accepts != acceptUnlessForwarding || forwards != "0":
 			continue
 		}
-		c, err := s.ensure(at+"accept_ra", acceptAlways, note, log)
+		c, err := s.ensureValue(at+"accept_ra", acceptAlways, note, log)
 		if changed = append(changed, c...); err != nil {
 			return changed, err
 		}

@@ -14,9 +14,9 @@ func tree(t *testing.T, files map[string]string) System {
 	t.Helper()
 	s := System(t.TempDir())
 	for name, content := range files {
-		dir := filepath.Dir(s.path(name))
+		dir := filepath.Dir(s.absolutePath(name))
 		if content == "" {
-			dir = s.path(name)
+			dir = s.absolutePath(name)
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -24,7 +24,7 @@ func tree(t *testing.T, files map[string]string) System {
 		if content == "" {
 			continue
 		}
-		if err := os.WriteFile(s.path(name), []byte(content+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(s.absolutePath(name), []byte(content+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,7 +65,7 @@ func (i *Interfaces) Networks() []netip.Prefix {
 	networks, err := Networks()
 	if err != nil {
 		i.moved.Store(true)
-		i.failed(err)
+		i.logFailure(err)
 		return i.networks
 	}
 	i.networks = networks
@@ -98,7 +98,7 @@ func (i *Interfaces) Addresses() []netip.Addr {
 	}()
 	addresses, err := i.list()
 	if err != nil {
-		i.failed(err)
+		i.logFailure(err)
 		return i.known
 	}
 	if listed = true; i.failure != "" {
@@ -108,9 +108,9 @@ func (i *Interfaces) Addresses() []netip.Addr {
 	return i.known
 }
 
-// failed logs an error, unless the last attempt had the same one, and schedules a
+// logFailure logs an error, unless the last attempt had the same one, and schedules a
 // retry.
-func (i *Interfaces) failed(err error) {
+func (i *Interfaces) logFailure(err error) {
 	if i.failure != err.Error() {
 		i.failure = err.Error()
 		i.log.Error("cannot list the addresses of this node; the last known ones stay in use", "error", err)
@@ -131,20 +131,20 @@ func (i *Interfaces) failed(err error) {
 // and reports a change if that address serves NodePorts on a node of that
 // configuration, or if all addresses matter. The watch is in place when it returns.
 func (i *Interfaces) Watch(ctx context.Context, node model.Config) error {
-	s, err := subscribe(ctx)
+	s, err := subscribeToAddresses(ctx)
 	if err != nil {
 		return fmt.Errorf("watch interface addresses: %w", err)
 	}
-	go follow(ctx, s, func(a netip.Addr) { i.Event(a, node) }, func() {
+	go followAddresses(ctx, s, func(a netip.Addr) { i.Event(a, node) }, func() {
 		i.Expire()
 		i.changed()
 	}, i.log)
 	return nil
 }
 
-// follow calls each with addresses that come or go. A subscription ends when the kernel has
+// followAddresses calls each with addresses that come or go. A subscription ends when the kernel has
 // dropped some of them; it is then renewed, and lost is called.
-func follow(ctx context.Context, s *subscription, each func(netip.Addr), lost func(), log *slog.Logger) {
+func followAddresses(ctx context.Context, s *subscription, each func(netip.Addr), lost func(), log *slog.Logger) {
 	var retry backoff
 	for s != nil {
 		began := time.Now()
@@ -173,7 +173,7 @@ func subscribeAgain(ctx context.Context, retry *backoff, log *slog.Logger) *subs
 			return nil
 		case <-time.After(retry.next()):
 		}
-		s, err := subscribe(ctx)
+		s, err := subscribeToAddresses(ctx)
 		if err == nil {
 			return s
 		}
@@ -233,7 +233,7 @@ func (b *backoff) next() time.Duration {
 // subscription is a stream of the addresses that come and go.
 type subscription = netlinkio.Subscription[netlink.AddrUpdate]
 
-func subscribe(ctx context.Context) (*subscription, error) {
+func subscribeToAddresses(ctx context.Context) (*subscription, error) {
 	return netlinkio.Subscribe(ctx, func(updates chan netlink.AddrUpdate, done <-chan struct{}, failed func(error), force bool) error {
 		return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{
 			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,

@@ -38,7 +38,7 @@ func Processes(names ...string) []Process {
 
 // Arguments returns the command line of the process.
 func (p Process) Arguments() ([]string, error) {
-	data, err := os.ReadFile(p.file("cmdline"))
+	data, err := os.ReadFile(p.procFile("cmdline"))
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func (p Process) Arguments() ([]string, error) {
 // another root or working directory.
 func (p Process) Path(name string) string {
 	if !filepath.IsAbs(name) {
-		if dir, err := os.Readlink(p.file("cwd")); err == nil {
+		if dir, err := os.Readlink(p.procFile("cwd")); err == nil {
 			name = filepath.Join(dir, name)
 		}
 	}
-	return filepath.Join(p.file("root"), name)
+	return filepath.Join(p.procFile("root"), name)
 }
 
 // SharesNetwork reports whether the process is in the network namespace of the calling
@@ -63,13 +63,13 @@ func (p Process) SharesNetwork() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	other, err := os.Readlink(p.file("ns/net"))
+	other, err := os.Readlink(p.procFile("ns/net"))
 	return own == other, err
 }
 
 // Variable returns a variable of the environment that the process was started with, or nothing.
 func (p Process) Variable(name string) string {
-	data, err := os.ReadFile(p.file("environ"))
+	data, err := os.ReadFile(p.procFile("environ"))
 	if err != nil {
 		return ""
 	}
@@ -90,8 +90,8 @@ func (p Process) CheckControl() error {
 		return fmt.Errorf("process %s is in another network namespace", p)
 	}
 	own, errOwn := os.Readlink("/proc/self/ns/user")
-	other, errOther := os.Readlink(p.file("ns/user"))
-	status, errStatus := os.ReadFile(p.file("status"))
+	other, errOther := os.Readlink(p.procFile("ns/user"))
+	status, errStatus := os.ReadFile(p.procFile("status"))
 	if err := errors.Join(err, errOwn, errOther, errStatus); err != nil {
 		return fmt.Errorf("process %s cannot be identified: %w", p, err)
 	}
@@ -112,4 +112,4 @@ func hasCapability(status string, capability uint) bool {
 	return false
 }
 
-func (p Process) file(name string) string { return fmt.Sprintf("/proc/%d/%s", p.PID, name) }
+func (p Process) procFile(name string) string { return fmt.Sprintf("/proc/%d/%s", p.PID, name) }

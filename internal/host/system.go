@@ -17,14 +17,14 @@ import (
 // Network settings are read in the namespace of the calling thread.
 type System string
 
-func (s System) path(name string) string { return filepath.Join("/", string(s), name) }
+func (s System) absolutePath(name string) string { return filepath.Join("/", string(s), name) }
 
 func (s System) read(name string) (string, error) {
-	text, err := os.ReadFile(s.path(name))
+	text, err := os.ReadFile(s.absolutePath(name))
 	return strings.TrimSpace(string(text)), err
 }
 
-func (s System) number(name string) (int, error) {
+func (s System) readNumber(name string) (int, error) {
 	text, err := s.read(name)
 	if err != nil {
 		return 0, err
@@ -33,7 +33,7 @@ func (s System) number(name string) (int, error) {
 }
 
 func (s System) write(name, value string) error {
-	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_TRUNC, 0)
+	f, err := os.OpenFile(s.absolutePath(name), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
@@ -54,9 +54,9 @@ func (c Change) Name() string {
 
 func (c Change) String() string { return fmt.Sprintf("%s: %s → %s", c.Name(), c.From, c.To) }
 
-// ensure writes a value to a file unless it already holds it: a read-only file with the right
+// ensureValue writes a value to a file unless it already holds it: a read-only file with the right
 // value is no error (9.18). It calls note, which may be nil, before it writes.
-func (s System) ensure(name, to string, note func(Change), log *slog.Logger) (changed []Change, err error) {
+func (s System) ensureValue(name, to string, note func(Change), log *slog.Logger) (changed []Change, err error) {
 	from, err := s.read(name)
 	if err == nil && from == to {
 		return nil, nil
@@ -109,7 +109,7 @@ func (s System) KernelRelease() string {
 // SetOOMScore sets how early the kernel kills this process when memory runs out: from
 // -1000, never, to 1000. The caller continues after an error (12.49).
 func (s System) SetOOMScore(score int, log *slog.Logger) error {
-	if _, err := s.ensure("proc/self/oom_score_adj", strconv.Itoa(score), nil, log); err != nil { // ends with the process
+	if _, err := s.ensureValue("proc/self/oom_score_adj", strconv.Itoa(score), nil, log); err != nil { // ends with the process
 		return fmt.Errorf("%w: lowering it needs the capability CAP_SYS_RESOURCE", err)
 	}
 	return nil

@@ -40,9 +40,9 @@ func (e *elements) isWorthAsking(from int) bool {
 		e.count >= from && len(e.wanted.Elements) <= 2*e.count
 }
 
-// ask fills a set with the wanted elements that it has. If nothing differs,
+// readByKey fills a set with the wanted elements that it has. If nothing differs,
 // the set shares them.
-func (e *elements) ask(c *Conn) error {
+func (e *elements) readByKey(c *Conn) error {
 	parts := slices.Collect(slices.Chunk(e.wanted.Elements, askPart))
 	differs := make([]bool, len(parts))
 	if err := c.parallel(len(parts), func(c *Conn, i int) error {
@@ -138,30 +138,30 @@ func (q *Inquiry) AskSlots(c *Conn, k nft.Key) error {
 }
 
 func (q *Inquiry) run(c *Conn) error {
-	if err := c.prepare(); err != nil {
+	if err := c.drainIfDirty(); err != nil {
 		return err
 	}
 	var err error
 	for q.next < len(q.wanted) && err == nil {
-		err = q.ask(c.socket)
+		err = q.askSome(c.socket)
 	}
-	c.note(err)
+	c.noteFailure(err)
 	if !q.differs {
 		q.found = q.wanted
 	}
 	return err
 }
 
-// ask sends one question and reads its answers, which are on the socket when the
+// askSome sends one question and reads its answers, which are on the socket when the
 // question is sent: the kernel answers while it is being sent.
-func (q *Inquiry) ask(s *socket) error {
+func (q *Inquiry) askSome(s *socket) error {
 	n := min(askAtOnce, len(q.wanted)-q.next)
-	err := s.write(q.question(q.wanted[q.next:][:n]))
+	err := s.write(q.encodeQuestion(q.wanted[q.next:][:n]))
 	for n > 0 && err == nil {
 		var received int
 		received, err = s.receiveMany(q.answers, n)
 		for i := 0; i < received && err == nil; i++ {
-			err = q.take(q.answers.datagram(i))
+			err = q.decodeAnswer(q.answers.datagram(i))
 		}
 		n -= received
 	}
@@ -174,7 +174,7 @@ func (q *Inquiry) ask(s *socket) error {
 	return nil // but there are no answers to the other keys
 }
 
-func (q *Inquiry) question(elements []nft.Element) []byte {
+func (q *Inquiry) encodeQuestion(elements []nft.Element) []byte {
 	q.data = q.data[:q.header]
 	list := q.data.Start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | codec.Nested)
 	for i := range elements {
@@ -194,8 +194,8 @@ var (
 	errAnswer  = errors.New("decode answer: it is not about the element that was asked for")
 )
 
-// take decodes one answer.
-func (q *Inquiry) take(answer []byte) error {
+// decodeAnswer decodes one answer.
+func (q *Inquiry) decodeAnswer(answer []byte) error {
 	if len(answer) < unix.NLMSG_HDRLEN+netlinkio.HeaderLength || binary.NativeEndian.Uint32(answer[8:]) != q.serial {
 		return errAnswer
 	}
@@ -204,25 +204,25 @@ func (q *Inquiry) take(answer []byte) error {
 		if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(data))); errno != unix.ENOENT {
 			return errno
 		}
-		q.diverge()
+		q.copyWanted()
 		q.next++
 		return errMissing
 	}
 	wanted := q.next
 	q.decoder.Expected = &q.wanted[wanted]
-	err := q.decoder.Message(data, q.element)
+	err := q.decoder.Message(data, q.compareElement)
 	if err == nil && q.next != wanted+1 {
 		err = errAnswer
 	}
 	return err
 }
 
-func (q *Inquiry) element(e *codec.Element) error {
+func (q *Inquiry) compareElement(e *codec.Element) error {
 	if q.next == len(q.wanted) || q.wanted[q.next].Key != e.Key {
 		return errAnswer
 	}
 	if q.wanted[q.next] != e.Element {
-		q.diverge()
+		q.copyWanted()
 	}
 	if q.differs {
 		q.found = append(q.found, e.Element)
@@ -234,8 +234,8 @@ func (q *Inquiry) element(e *codec.Element) error {
 	return nil
 }
 
-// diverge begins a copy of the wanted elements, because the next one differs.
-func (q *Inquiry) diverge() {
+// copyWanted begins a copy of the wanted elements, because the next one differs.
+func (q *Inquiry) copyWanted() {
 	if !q.differs {
 		q.differs = true
 		q.found = append(make([]nft.Element, 0, len(q.wanted)), q.wanted[:q.next]...)

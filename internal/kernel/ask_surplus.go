@@ -21,15 +21,15 @@ func (e *elements) isOfFrontends() bool {
 		})
 }
 
-// unexpected returns the keys in the map of all frontends whose elements are not
+// unexpectedFrontends returns the keys in the map of all frontends whose elements are not
 // wanted as they are. It must have been read.
-func unexpected(sets []*elements, f model.Family) (keys []nft.Key) {
+func unexpectedFrontends(sets []*elements, f model.Family) (keys []nft.Key) {
 	for _, e := range sets {
 		if e.family != f || e.set.Name != nft.ServicesMap {
 			continue
 		}
 		for i := range e.set.Elements {
-			if w := e.find(e.set.Elements[i].Key); w == nil || *w != e.set.Elements[i] {
+			if w := e.findWanted(e.set.Elements[i].Key); w == nil || *w != e.set.Elements[i] {
 				keys = append(keys, e.set.Elements[i].Key)
 			}
 		}
@@ -37,8 +37,8 @@ func unexpected(sets []*elements, f model.Family) (keys []nft.Key) {
 	return keys
 }
 
-// find returns the wanted element of a key, or nil.
-func (e *elements) find(k nft.Key) *nft.Element {
+// findWanted returns the wanted element of a key, or nil.
+func (e *elements) findWanted(k nft.Key) *nft.Element {
 	if e.wanted == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 	q.inRow = true
 	for _, k := range frontends {
 		for more := true; more; k.Slot++ {
-			q.wanted = e.guess(q.wanted[:0], k)
+			q.wanted = e.appendGuesses(q.wanted[:0], k)
 			q.next, q.found, q.differs = 0, q.found[:0], true
 			if err := q.run(c); err != nil {
 				return err
@@ -76,9 +76,9 @@ func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 	return nil
 }
 
-// guess appends keys that a set may have because of a frontend, from its slot on, and
+// appendGuesses appends keys that a set may have because of a frontend, from its slot on, and
 // that are not wanted.
-func (e *elements) guess(out []nft.Element, frontend nft.Key) []nft.Element {
+func (e *elements) appendGuesses(out []nft.Element, frontend nft.Key) []nft.Element {
 	k := nft.Key{Address: frontend.Address}
 	if slices.Contains(e.set.Key, nft.InetProto) {
 		k.Protocol = frontend.Protocol
@@ -87,12 +87,12 @@ func (e *elements) guess(out []nft.Element, frontend nft.Key) []nft.Element {
 		k.Port = frontend.Port
 	}
 	if !e.set.HasSlots() {
-		if e.find(k) == nil {
+		if e.findWanted(k) == nil {
 			out = append(out, nft.Element{Key: k})
 		}
 		return out
 	}
-	for k.Slot = max(frontend.Slot, nft.FirstSlot); e.find(k) != nil; k.Slot++ {
+	for k.Slot = max(frontend.Slot, nft.FirstSlot); e.findWanted(k) != nil; k.Slot++ {
 	}
 	for range guesses {
 		out = append(out, nft.Element{Key: k})

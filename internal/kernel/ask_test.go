@@ -178,9 +178,9 @@ func TestAskAboutSurplus(t *testing.T) {
 			for _, e := range sets {
 				e.wanted = c.expected.Tables[0].Set(e.set.Name)
 				if e.set.Name == nft.ServicesMap {
-					err = e.dump(s.Conn)
+					err = e.dumpAll(s.Conn)
 				} else if e.isOfFrontends() {
-					err = e.ask(s.Conn)
+					err = e.readByKey(s.Conn)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -190,7 +190,7 @@ func TestAskAboutSurplus(t *testing.T) {
 				if !e.isOfFrontends() {
 					continue
 				}
-				if err := e.askAbout(s.Conn, unexpected(sets, model.IPv4)); err != nil {
+				if err := e.askAbout(s.Conn, unexpectedFrontends(sets, model.IPv4)); err != nil {
 					t.Fatal(err)
 				}
 				if complete := e.isComplete(s.Conn); complete == (c.listed && e.set.Name == nft.EndpointsMap) {
@@ -209,8 +209,8 @@ func TestAskWhileChanged(t *testing.T) {
 	s.apply(t, states[0])
 	writer, change := s.another(t), s.plan(t, states[1])
 	read := 0
-	got, _, err := consistent(s.Conn, "ruleset", func() (*nft.Ruleset, error) {
-		now, err := reading{states[0], 1}.tables(s.Conn)
+	got, _, err := readConsistently(s.Conn, "ruleset", func() (*nft.Ruleset, error) {
+		now, err := reading{states[0], 1}.readTables(s.Conn)
 		if read++; read == 1 {
 			_, commitErr := writer.Commit(Prepared{Plan: change}, AnyGeneration)
 			err = errors.Join(err, commitErr)
@@ -230,14 +230,14 @@ func TestAskWhileChanged(t *testing.T) {
 func TestAskWithoutRoom(t *testing.T) {
 	s, desired := newSandbox(t), workload.Scenario(200, 4, 0)
 	s.apply(t, desired)
-	if err := s.socket.resize(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, 1); err != nil {
+	if err := s.socket.resizeBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	e := &elements{
 		set: workload.Clone(desired).Tables[0].Set(nft.EndpointsMap), family: model.IPv4,
 		count: 800, wanted: desired.Tables[0].Set(nft.EndpointsMap),
 	}
-	if err := e.ask(s.Conn); err == nil {
+	if err := e.readByKey(s.Conn); err == nil {
 		t.Error("all elements were answered")
 	}
 	s.asked(t, desired)
@@ -256,21 +256,21 @@ func TestMalformedAnswers(t *testing.T) {
 	}
 	asking := func() *Inquiry {
 		q := newInquiry(s, model.IPv4, s.Elements[1:2])
-		q.question(q.wanted)
+		q.encodeQuestion(q.wanted)
 		return q
 	}
 	right := answerTo(s.Elements[1])
-	if q := asking(); q.take(right) != nil || q.next != 1 || q.differs {
+	if q := asking(); q.decodeAnswer(right) != nil || q.next != 1 || q.differs {
 		t.Error("the right answer is refused")
 	}
 	for name, err := range map[string]error{
-		"nothing":         asking().take(nil),
-		"short":           asking().take(right[:18]),
-		"cut":             asking().take(right[:len(right)-8]),
-		"no element":      asking().take(right[:20]),
-		"another element": asking().take(answerTo(s.Elements[0])),
-		"another number":  asking().take(append(append(slices.Clone(right[:8]), 2, 0, 0, 0), right[12:]...)),
-		"two elements":    asking().take(answerTo(s.Elements[1], s.Elements[1])),
+		"nothing":         asking().decodeAnswer(nil),
+		"short":           asking().decodeAnswer(right[:18]),
+		"cut":             asking().decodeAnswer(right[:len(right)-8]),
+		"no element":      asking().decodeAnswer(right[:20]),
+		"another element": asking().decodeAnswer(answerTo(s.Elements[0])),
+		"another number":  asking().decodeAnswer(append(append(slices.Clone(right[:8]), 2, 0, 0, 0), right[12:]...)),
+		"two elements":    asking().decodeAnswer(answerTo(s.Elements[1], s.Elements[1])),
 	} {
 		if err == nil {
 			t.Errorf("%s is taken for an answer", name)

@@ -39,11 +39,11 @@ func affinityMaps[T any](c *Conn, f model.Family, read func(c *Conn, name string
 
 // Bindings implements apply.Kernel.
 func (c *Conn) Bindings(f model.Family, limit int) ([]*nft.Set, error) {
-	return affinityMaps(c, f, func(c *Conn, name string) (*nft.Set, error) { return c.bindings(name, f, limit) })
+	return affinityMaps(c, f, func(c *Conn, name string) (*nft.Set, error) { return c.readBindings(name, f, limit) })
 }
 
-// bindings returns one affinity map with some of its elements, ENOENT without it.
-func (c *Conn) bindings(name string, f model.Family, limit int) (*nft.Set, error) {
+// readBindings returns one affinity map with some of its elements, ENOENT without it.
+func (c *Conn) readBindings(name string, f model.Family, limit int) (*nft.Set, error) {
 	s, count, err := c.Set(name, f)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (c *Conn) AddBinding(t *nft.Table, client netip.Addr, f model.Frontend) err
 		if !ok {
 			continue
 		}
-		found, err := persist(func() (*nft.Set, error) { return c.lookUp(s.Name, t.Family, key) })
+		found, err := retryQuestion(func() (*nft.Set, error) { return c.lookUp(s.Name, t.Family, key) })
 		switch {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
@@ -112,12 +112,12 @@ func (c *Conn) lookUp(name string, f model.Family, k nft.Key) (*nft.Set, error) 
 // data, and packets do not change the generation. It deletes a few microseconds
 // after it was asked.
 func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
-	elements, err := c.unchanged(f, s)
+	elements, err := c.unchangedElements(f, s)
 	if err != nil {
 		return fmt.Errorf("look up clients to release: %w", err)
 	}
 	for len(elements) > 0 {
-		err := c.unbind(f, s, elements)
+		err := c.deleteBindings(f, s, elements)
 		var refused *CommitError
 		switch {
 		case err == nil:
@@ -135,8 +135,8 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 	return nil
 }
 
-// unchanged returns the elements of a set that the kernel still has as they are.
-func (c *Conn) unchanged(f model.Family, s *nft.Set) ([]nft.Element, error) {
+// unchangedElements returns the elements of a set that the kernel still has as they are.
+func (c *Conn) unchangedElements(f model.Family, s *nft.Set) ([]nft.Element, error) {
 	was := make(map[nft.Key]nft.Value, len(s.Elements))
 	for i := range s.Elements {
 		was[s.Elements[i].Key] = s.Elements[i].Value
@@ -151,7 +151,7 @@ func (c *Conn) unchanged(f model.Family, s *nft.Set) ([]nft.Element, error) {
 	return out, q.run(c)
 }
 
-func (c *Conn) unbind(f model.Family, s *nft.Set, elements []nft.Element) error {
+func (c *Conn) deleteBindings(f model.Family, s *nft.Set, elements []nft.Element) error {
 	l := codec.ElementList{Verb: codec.DestroySetElement}
 	if c.lacksDestroy {
 		l.Verb = unix.NFT_MSG_DELSETELEM

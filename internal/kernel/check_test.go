@@ -95,7 +95,7 @@ func TestRefusesContent(t *testing.T) {
 	} {
 		err := c.err
 		if err != nil {
-			err = fmt.Errorf("apply: %w", &CommitError{Object: "something", Set: c.set, Err: explain(c.err)})
+			err = fmt.Errorf("apply: %w", &CommitError{Object: "something", Set: c.set, Err: addRemedy(c.err)})
 		}
 		if got := RefusesContent(err); got != c.want {
 			t.Errorf("%v about %v: %t", c.err, c.set, got)

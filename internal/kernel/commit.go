@@ -82,31 +82,31 @@ func (c *Conn) Commit(p Prepared, generation uint32) (_ codec.Size, err error) {
 func (c *Conn) send(t *codec.Transaction, generation uint32) (codec.Size, error) {
 	size := t.Size()
 	if c.watcher == nil || size.Bytes < manyBytes {
-		return size, c.exchange(t, size, generation)
+		return size, c.sendAndReceive(t, size, generation)
 	}
-	resume := c.watcher.pause(c)
-	err := c.exchange(t, size, generation)
+	resume := c.watcher.pauseWatch(c)
+	err := c.sendAndReceive(t, size, generation)
 	resume(err == nil)
 	return size, err
 }
 
-func (c *Conn) exchange(t *codec.Transaction, size codec.Size, generation uint32) error {
+func (c *Conn) sendAndReceive(t *codec.Transaction, size codec.Size, generation uint32) error {
 	first, err := c.sendBatch(t, size, generation, false)
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	return c.answer(t, first)
+	return c.receiveAnswer(t, first)
 }
 
-// answer returns the kernel's answer to a transaction with this first message.
-func (c *Conn) answer(t *codec.Transaction, first uint32) error {
+// receiveAnswer returns the kernel's answer to a transaction with this first message.
+func (c *Conn) receiveAnswer(t *codec.Transaction, first uint32) error {
 	answers, err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if len(answers) == 0 || !errors.As(answers[0], &op) {
 		return err
 	}
-	refused := blame(t, int(op.Sequence-first)-1, op.Offset)
-	refused.Err = c.refused(answers[0])
+	refused := refusedObject(t, int(op.Sequence-first)-1, op.Offset)
+	refused.Err = c.explainRefusal(answers[0])
 	if c.Log != nil {
 		c.Log.Debug("the kernel refused a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
 	}
@@ -126,7 +126,7 @@ func (c *Conn) sendBatch(t *codec.Transaction, size codec.Size, generation uint3
 		batch = batch[:len(batch)-batchEnd]
 	}
 	if err := c.write(batch); err != nil {
-		return 0, fmt.Errorf("send %d messages of %d bytes: %w", size.Messages, size.Bytes, explain(err))
+		return 0, fmt.Errorf("send %d messages of %d bytes: %w", size.Messages, size.Bytes, addRemedy(err))
 	}
 	return first, nil
 }
@@ -183,7 +183,7 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 // write sends a batch to the kernel, which carries it out before this returns.
 func (c *Conn) write(batch []byte) error {
 	if c.dirty {
-		if err := c.prepare(); err != nil {
+		if err := c.drainIfDirty(); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,7 @@ func (c *Conn) growBuffers(s codec.Size) error {
 	if c.room >= room {
 		return nil
 	}
-	have, err := c.socket.room()
+	have, err := c.socket.sendBufferSize()
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (c *Conn) growBuffers(s codec.Size) error {
 		return nil
 	}
 	c.room = 0
-	return c.socket.grow(room)
+	return c.socket.growBuffers(room)
 }
 
 // ErrNoAnswer means that it is unknown whether the kernel committed a transaction.
@@ -219,10 +219,10 @@ var ErrNoAnswer = errors.New("commit: the kernel's answer is lost")
 // which has the number of the last message. The kernel processes a batch while it
 // is being sent, so all answers are on the socket already.
 func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
-	if c.acknowledged(last) {
+	if c.receiveAcknowledgement(last) {
 		return nil, nil
 	}
-	for c.socket.ready() { // the answers come in the order of the messages
+	for c.socket.hasDatagram() { // the answers come in the order of the messages
 		replies, err := c.nl.Receive()
 		switch {
 		case isAnswer(err):
@@ -247,10 +247,10 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 // a message that was carried out the kernel repeats the header alone.
 const ackLength = unix.NLMSG_HDRLEN + unix.SizeofNlMsgerr
 
-// acknowledged takes the acknowledgement of the last message, if that is all that is on
+// receiveAcknowledgement takes the acknowledgement of the last message, if that is all that is on
 // the socket: the usual end of a transaction. It reports whether it was.
-func (c *Conn) acknowledged(last uint32) bool {
-	b := c.socket.peek()
+func (c *Conn) receiveAcknowledgement(last uint32) bool {
+	b := c.socket.peekDatagram()
 	if len(b) != ackLength || netlink.HeaderType(binary.NativeEndian.Uint16(b[4:])) != netlink.Error ||
 		binary.NativeEndian.Uint32(b[8:]) != last || binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]) != 0 {
 		return false
@@ -259,10 +259,10 @@ func (c *Conn) acknowledged(last uint32) bool {
 	return true
 }
 
-// blame names the refused object, by the index of the message and, within a list of
+// refusedObject names the refused object, by the index of the message and, within a list of
 // elements, by the offset of the attribute from the start of the netlink header.
 // Without an offset it can be any element.
-func blame(t *codec.Transaction, i, offset int) *CommitError {
+func refusedObject(t *codec.Transaction, i, offset int) *CommitError {
 	if i < 0 || i >= len(t.Messages) {
 		return &CommitError{Object: "whole transaction"}
 	}

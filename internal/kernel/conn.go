@@ -75,8 +75,8 @@ func open(namespace *os.File, other int) (*Conn, error) {
 // namespace, until there is an answer or a permanent error. A namespace other
 // than the one of the calling thread, as in tests, needs CAP_SYS_ADMIN.
 func withSibling[T any](c *Conn, ask func(*Conn) (T, error)) (T, error) {
-	return persist(func() (v T, err error) {
-		sibling, err := c.sibling()
+	return retryQuestion(func() (v T, err error) {
+		sibling, err := c.openSibling()
 		if err != nil {
 			return v, err
 		}
@@ -89,7 +89,7 @@ func withSibling[T any](c *Conn, ask func(*Conn) (T, error)) (T, error) {
 	})
 }
 
-func (c *Conn) sibling() (*Conn, error) {
+func (c *Conn) openSibling() (*Conn, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own, err := openNamespace()
@@ -111,11 +111,11 @@ func (c *Conn) sibling() (*Conn, error) {
 func (c *Conn) Close() error { return errors.Join(c.nl.Close(), c.namespace.Close()) }
 
 func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
-	if err := c.prepare(); err != nil {
+	if err := c.drainIfDirty(); err != nil {
 		return nil, err
 	}
-	replies, err := c.nl.Execute(question(typ, flags, data))
-	c.note(err)
+	replies, err := c.nl.Execute(newQuestion(typ, flags, data))
+	c.noteFailure(err)
 	return replies, err
 }
 
@@ -134,7 +134,7 @@ func (c *Conn) requestAll(typ uint16, data []byte) ([]netlink.Message, error) {
 	return nil, unix.EINTR
 }
 
-func question(typ uint16, flags netlink.HeaderFlags, data []byte) netlink.Message {
+func newQuestion(typ uint16, flags netlink.HeaderFlags, data []byte) netlink.Message {
 	return netlink.Message{Header: netlink.Header{Type: messageType(typ), Flags: flags}, Data: data}
 }
 
@@ -145,16 +145,16 @@ func messageType(typ uint16) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ)
 }
 
-func (c *Conn) prepare() error {
+func (c *Conn) drainIfDirty() error {
 	if !c.dirty {
 		return nil
 	}
-	return c.drain()
+	return c.drainSocket()
 }
 
-// note records whether an error may have left parts of an answer on the socket,
+// noteFailure records whether an error may have left parts of an answer on the socket,
 // where the next question would take them for its own.
-func (c *Conn) note(err error) {
+func (c *Conn) noteFailure(err error) {
 	c.dirty = c.dirty || err != nil && (!isAnswer(err) || errors.Is(err, unix.EBUSY))
 }
 
@@ -172,15 +172,15 @@ func isAnswer(err error) bool {
 // maxFailures is how often receiving may fail before drain gives up.
 const maxFailures = 3
 
-// drain discards the rest of the messages on the socket. The kernel continues an aborted dump
+// drainSocket discards the rest of the messages on the socket. The kernel continues an aborted dump
 // whenever something is received, and refuses the next one until then (EBUSY).
 // One more question makes sure that there is something to receive.
-func (c *Conn) drain() error {
-	if _, err := c.nl.Send(question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
+func (c *Conn) drainSocket() error {
+	if _, err := c.nl.Send(newQuestion(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
 		return err
 	}
-	for failures := 0; c.socket.ready(); {
-		if err := c.discard(); err != nil && !isAnswer(err) {
+	for failures := 0; c.socket.hasDatagram(); {
+		if err := c.discardAnswer(); err != nil && !isAnswer(err) {
 			if failures++; failures == maxFailures {
 				return err
 			}
@@ -190,7 +190,7 @@ func (c *Conn) drain() error {
 	return nil
 }
 
-func (c *Conn) discard() error {
+func (c *Conn) discardAnswer() error {
 	for _, err := range c.nl.ReceiveIter() {
 		if err != nil {
 			return err
@@ -199,8 +199,8 @@ func (c *Conn) discard() error {
 	return nil
 }
 
-// readable reports whether there is a datagram on a socket.
-func readable(raw syscall.RawConn) (bool, error) {
+// isReadable reports whether there is a datagram on a socket.
+func isReadable(raw syscall.RawConn) (bool, error) {
 	var n int
 	pollErr := error(unix.EINTR)
 	controlErr := raw.Control(func(fd uintptr) {
@@ -221,9 +221,9 @@ const askAttempts = 20
 // maxLost is how many answers may get lost before a question fails.
 const maxLost = 3
 
-// persist asks until there is an answer or a permanent error. Questions change
+// retryQuestion asks until there is an answer or a permanent error. Questions change
 // nothing.
-func persist[T any](ask func() (T, error)) (T, error) {
+func retryQuestion[T any](ask func() (T, error)) (T, error) {
 	lost := 0
 	for attempt := 1; ; attempt++ {
 		v, err := ask()
@@ -237,8 +237,8 @@ func persist[T any](ask func() (T, error)) (T, error) {
 	}
 }
 
-// explain adds a remedy to an error.
-func explain(err error) error {
+// addRemedy adds a remedy to an error.
+func addRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return &permissionError{err}

@@ -24,14 +24,14 @@ func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
 		t.Fatal(err)
 	}
 	for range datagrams {
-		if !s.socket.ready() {
+		if !s.socket.hasDatagram() {
 			t.Fatal("the kernel does not answer")
 		}
 		if _, err := s.socket.receive(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.note(unix.ENOBUFS)
+	s.noteFailure(unix.ENOBUFS)
 }
 
 // TestLeftAnswers: the rest of an answer on the socket is not taken for the next one,
@@ -47,8 +47,8 @@ func TestLeftAnswers(t *testing.T) {
 	a := codec.Begin(model.IPv4)
 	a.Text(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
 	a.Text(unix.NFTA_SET_ELEM_LIST_SET, nft.EndpointsMap)
-	dump := question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
-	short := question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
+	dump := newQuestion(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
+	short := newQuestion(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
 	for name, left := range map[string]func(){
 		"answer":                func() { s.leave(t, short, 0) },
 		"several answers":       func() { s.leave(t, short, 0); s.leave(t, short, 0) },
@@ -78,7 +78,7 @@ func TestLeftAnswers(t *testing.T) {
 func TestDrainGivesUp(t *testing.T) {
 	s := newSandbox(t)
 	broken := s.another(t)
-	broken.note(unix.ENOBUFS)
+	broken.noteFailure(unix.ENOBUFS)
 	_ = broken.Close()
 	for range 2 {
 		if _, err := broken.Generation(); err == nil || !broken.dirty {
@@ -111,7 +111,7 @@ func TestPersist(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.err, " ", c.times, " times"), func(t *testing.T) {
 			asked := 0
-			got, err := persist(func() (int, error) {
+			got, err := retryQuestion(func() (int, error) {
 				if asked++; asked <= c.times {
 					return 0, fmt.Errorf("ask: %w", c.err)
 				}

@@ -109,13 +109,13 @@ func played(fr frames) *Conn {
 // TestPlayed: a connection with frames can be asked after an answer that is none.
 func TestPlayed(t *testing.T) {
 	c := played(nil)
-	c.note(errMalformed)
+	c.noteFailure(errMalformed)
 	if _, _, err := c.Set(nft.AffinityMap, model.IPv4); c.dirty {
 		t.Error("the connection waits for the rest of an answer:", err)
 	}
 }
 
-func dumped(c *Conn) (*nft.Ruleset, error) { return reading{expected: &nft.Ruleset{}}.tables(c) }
+func dumped(c *Conn) (*nft.Ruleset, error) { return reading{expected: &nft.Ruleset{}}.readTables(c) }
 
 // setIn returns the name of the set that a message about sets or elements is
 // about, nil if about all.
@@ -221,7 +221,7 @@ func FuzzDump(f *testing.F) {
 				}
 			}
 			_, _ = c.affinityUse(nft.AffinityMap, family)
-			_, _ = c.bindings(nft.AffinityMap, family, 10)
+			_, _ = c.readBindings(nft.AffinityMap, family, 10)
 			_, _ = c.lookUp(nft.AffinityMap, family, nft.Key{})
 		}
 		current, err := dumped(c)

@@ -33,8 +33,8 @@ func newInbox(n, size int) *inbox {
 	return b
 }
 
-// receive receives what is on the socket, most datagrams at most; EAGAIN if there is nothing.
-func (b *inbox) receive(fd, most int) (n int, err error) {
+// receiveDatagrams receives what is on the socket, most datagrams at most; EAGAIN if there is nothing.
+func (b *inbox) receiveDatagrams(fd, most int) (n int, err error) {
 	received, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[0])),
 		uintptr(min(most, len(b.messages))), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {

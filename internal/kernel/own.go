@@ -38,7 +38,7 @@ func (c *Conn) Own() (bool, error) {
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL): // does not know the flags
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("ask the kernel whether tables can have an owner: %w", explain(err))
+		return false, fmt.Errorf("ask the kernel whether tables can have an owner: %w", addRemedy(err))
 	}
 	c.owns = true
 	return true, nil
@@ -47,7 +47,7 @@ func (c *Conn) Own() (bool, error) {
 // tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
 	t := &codec.Transaction{Messages: []codec.Message{codec.NewTable(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
-	refused, err := c.try(t, flags)
+	refused, err := c.tryTransaction(t, flags)
 	if len(refused) > 0 {
 		return refused[0].Err
 	}
@@ -72,10 +72,10 @@ func ownTables(t *codec.Transaction) {
 func (c *Conn) Claim() (outdated []model.Family, err error) {
 	t := &codec.Transaction{}
 	for _, f := range model.Families {
-		switch table, err := persist(func() (tableState, error) { return c.table(f) }); {
+		switch table, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) }); {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
-			return nil, fmt.Errorf("get table: %w", explain(err))
+			return nil, fmt.Errorf("get table: %w", addRemedy(err))
 		case table.isOwnedByOther(c):
 			return nil, ownedError(f, table)
 		case table.flags&ownedTable == tablePersist:
@@ -99,10 +99,10 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 func (c *Conn) Reclaim(generation uint32) (bool, error) {
 	t := &codec.Transaction{}
 	for _, f := range model.Families {
-		switch table, err := persist(func() (tableState, error) { return c.table(f) }); {
+		switch table, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) }); {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
-			return false, fmt.Errorf("get table: %w", explain(err))
+			return false, fmt.Errorf("get table: %w", addRemedy(err))
 		case table.flags&ownedTable != tablePersist:
 			return false, nil
 		default:
@@ -138,16 +138,16 @@ func (c *Conn) Identity() (Identity, error) {
 		return Identity{}, err
 	}
 	i := Identity{Boot: strings.TrimSpace(string(boot))}
-	if i.Clock, err = clock(); err != nil {
+	if i.Clock, err = timeNamespace(); err != nil {
 		return Identity{}, err
 	}
-	i.Namespace, err = c.socket.cookie()
+	i.Namespace, err = c.socket.namespaceCookie()
 	return i, err
 }
 
-// clock returns the time namespace of this process, empty if this kernel has none (they came
+// timeNamespace returns the time namespace of this process, empty if this kernel has none (they came
 // with 5.6).
-func clock() (string, error) {
+func timeNamespace() (string, error) {
 	namespace, err := os.Readlink("/proc/self/ns/time")
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -185,7 +185,7 @@ func (m Moment) Distinguishes(later Moment) bool {
 // one.
 func (c *Conn) OwnedByOther() (*OwnedError, error) {
 	for _, f := range model.Families {
-		t, err := persist(func() (tableState, error) { return c.table(f) })
+		t, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) })
 		switch {
 		case err == nil && t.isOwnedByOther(c):
 			return ownedError(f, t), nil
@@ -199,7 +199,7 @@ func (c *Conn) OwnedByOther() (*OwnedError, error) {
 // HasTables reports whether the kernel has a table of ours.
 func (c *Conn) HasTables() (bool, error) {
 	for _, f := range model.Families {
-		_, err := persist(func() (tableState, error) { return c.table(f) })
+		_, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) })
 		if err == nil || !errors.Is(err, unix.ENOENT) {
 			return err == nil, err
 		}
@@ -219,7 +219,7 @@ func (t tableState) isOwnedByOther(c *Conn) bool {
 // Empty implements apply.Kernel.
 func (c *Conn) Empty() (bool, error) {
 	for _, f := range model.Families {
-		_, err := persist(func() (tableState, error) { return c.table(f) })
+		_, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) })
 		if !errors.Is(err, unix.ENOENT) {
 			return false, err
 		}
@@ -231,15 +231,15 @@ func (c *Conn) Empty() (bool, error) {
 func (c *Conn) RelayAdmits(f model.Family) (bool, error) {
 	a := codec.Begin(f)
 	a.Text(unix.NFTA_TABLE_NAME, nft.RelayTable)
-	_, err := persist(func() (tableState, error) { return c.stateOf(a) })
+	_, err := retryQuestion(func() (tableState, error) { return c.stateOf(a) })
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// table returns the state of our table of a family; ENOENT if there is none.
-func (c *Conn) table(f model.Family) (tableState, error) { return c.stateOf(codec.InTable(f)) }
+// stateOfTable returns the state of our table of a family; ENOENT if there is none.
+func (c *Conn) stateOfTable(f model.Family) (tableState, error) { return c.stateOf(codec.InTable(f)) }
 
 // stateOf returns the state of the table that a message names.
 func (c *Conn) stateOf(table codec.Attributes) (tableState, error) {
@@ -284,17 +284,17 @@ func ownedError(f model.Family, t tableState) *OwnedError {
 	return &OwnedError{Table: nft.FamilyKeyword(f) + " " + nft.TableName, Owner: host.ProcessOf(t.owner), Port: t.owner}
 }
 
-// refused explains why the kernel refused a transaction: a table may belong to
+// explainRefusal explains why the kernel refused a transaction: a table may belong to
 // another process.
-func (c *Conn) refused(err error) error {
+func (c *Conn) explainRefusal(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		for _, f := range model.Families {
-			if t, lookErr := c.table(f); lookErr == nil && t.isOwnedByOther(c) {
+			if t, lookErr := c.stateOfTable(f); lookErr == nil && t.isOwnedByOther(c) {
 				return ownedError(f, t)
 			}
 		}
 	}
-	return explain(err)
+	return addRemedy(err)
 }
 
 // IsOwner reports whether our tables, as far as they exist, belong to this
@@ -304,7 +304,7 @@ func (c *Conn) IsOwner() (bool, error) {
 		return false, nil
 	}
 	for _, f := range model.Families {
-		t, err := c.table(f)
+		t, err := c.stateOfTable(f)
 		if errors.Is(err, unix.ENOENT) {
 			continue // a table that another program adds now cannot get an owner
 		}

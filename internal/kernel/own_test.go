@@ -75,7 +75,7 @@ func TestMoment(t *testing.T) {
 // another identity.
 func TestClock(t *testing.T) {
 	const there = "TEST_CLOCK_THERE"
-	namespace, err := clock()
+	namespace, err := timeNamespace()
 	now, nowErr := Now()
 	if err := errors.Join(err, nowErr); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestClock(t *testing.T) {
 		fmt.Printf("there %s %d\n", namespace, now)
 		return
 	}
-	if again, err := clock(); err != nil || again != namespace {
+	if again, err := timeNamespace(); err != nil || again != namespace {
 		t.Errorf("%q and then %q, %v", namespace, again, err)
 	}
 	cmd := exec.Command("unshare", "--time", "--boottime", "86400", "--fork", os.Args[0], "-test.run", "^TestClock$")

@@ -42,12 +42,12 @@ func (c *Conn) ReadExpecting(expected *nft.Ruleset) (*nft.Ruleset, uint32, error
 }
 
 func (r reading) run(c *Conn) (*nft.Ruleset, uint32, error) {
-	owner, err := persist(c.IsOwner)
+	owner, err := retryQuestion(c.IsOwner)
 	if err != nil {
-		return nil, 0, fmt.Errorf("get table: %w", explain(err))
+		return nil, 0, fmt.Errorf("get table: %w", addRemedy(err))
 	}
 	var last *nft.Ruleset
-	rs, generation, err := consistent(c, "ruleset", func() (*nft.Ruleset, error) { return r.tables(c) }, func(now *nft.Ruleset) bool {
+	rs, generation, err := readConsistently(c, "ruleset", func() (*nft.Ruleset, error) { return r.readTables(c) }, func(now *nft.Ruleset) bool {
 		same := owner || last != nil && equal(last, now)
 		last = now
 		return same
@@ -69,15 +69,15 @@ func equal(a, b *nft.Ruleset) bool {
 
 // Consistent returns the result of a reading during which no program changed the ruleset.
 func Consistent[T any](c *Conn, what string, read func() (T, error)) (T, error) {
-	v, _, err := consistent(c, what, read, func(T) bool { return false })
+	v, _, err := readConsistently(c, what, read, func(T) bool { return false })
 	return v, err
 }
 
-// consistent reads until the ruleset did not change during a reading, or until the
+// readConsistently reads until the ruleset did not change during a reading, or until the
 // change is harmless. It also returns the generation.
-func consistent[T any](c *Conn, what string, read func() (T, error), harmless func(T) bool) (T, uint32, error) {
+func readConsistently[T any](c *Conn, what string, read func() (T, error), harmless func(T) bool) (T, uint32, error) {
 	var generation uint32
-	v, err := persist(func() (v T, err error) {
+	v, err := retryQuestion(func() (v T, err error) {
 		before, err := c.Generation()
 		if err != nil {
 			return v, err
@@ -95,7 +95,7 @@ func consistent[T any](c *Conn, what string, read func() (T, error), harmless fu
 	})
 	if err != nil {
 		var none T
-		return none, 0, explain(err)
+		return none, 0, addRemedy(err)
 	}
 	return v, generation, nil
 }
@@ -127,7 +127,7 @@ type reading struct {
 	askFrom  int // elements: see the constant
 }
 
-func (r reading) tables(c *Conn) (*nft.Ruleset, error) {
+func (r reading) readTables(c *Conn) (*nft.Ruleset, error) {
 	rs := &nft.Ruleset{}
 	var all []*elements
 	for _, f := range model.Families {
@@ -146,7 +146,7 @@ func (r reading) tables(c *Conn) (*nft.Ruleset, error) {
 			}
 		}
 	}
-	if err := r.fill(c, all); errors.Is(err, unix.ENOENT) { // it was there a moment ago
+	if err := r.readElements(c, all); errors.Is(err, unix.ENOENT) { // it was there a moment ago
 		return nil, ErrChanged
 	} else if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (r reading) tables(c *Conn) (*nft.Ruleset, error) {
 
 // dumpTable returns our table of a family, or nil, and the elements to read of its sets.
 func (c *Conn) dumpTable(f model.Family) (*nft.Table, []*elements, error) {
-	state, err := c.table(f)
+	state, err := c.stateOfTable(f)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil, nil
 	}
@@ -246,14 +246,14 @@ func (c *Conn) Set(name string, f model.Family) (*nft.Set, int, error) {
 // HasCounters reports whether a map has counters in any family.
 func (c *Conn) HasCounters(name string) (bool, error) {
 	for _, f := range model.Families {
-		s, err := persist(func() (*nft.Set, error) {
+		s, err := retryQuestion(func() (*nft.Set, error) {
 			s, _, err := c.Set(name, f)
 			return s, err
 		})
 		switch {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
-			return false, explain(err)
+			return false, addRemedy(err)
 		case s.Counters:
 			return true, nil
 		}

@@ -25,12 +25,12 @@ type elements struct {
 	wanted *nft.Set // nil: none
 }
 
-// fill reads the elements of sets: by key what may be as expected, and then lists the
+// readElements reads the elements of sets: by key what may be as expected, and then lists the
 // rest. A permanent error of a question is one of the listing as well.
-func (r reading) fill(c *Conn, sets []*elements) error {
+func (r reading) readElements(c *Conn, sets []*elements) error {
 	var list, surplus []*elements
 	for _, e := range sets {
-		asked := e.isWorthAsking(r.askFrom) && e.ask(c) == nil
+		asked := e.isWorthAsking(r.askFrom) && e.readByKey(c) == nil
 		switch {
 		case asked && e.isComplete(c):
 		case asked && e.isOfFrontends() && len(e.set.Elements) < e.count:
@@ -44,7 +44,7 @@ func (r reading) fill(c *Conn, sets []*elements) error {
 	}
 	list = list[:0]
 	for _, e := range surplus {
-		if err := e.askAbout(c, unexpected(sets, e.family)); err != nil || !e.isComplete(c) {
+		if err := e.askAbout(c, unexpectedFrontends(sets, e.family)); err != nil || !e.isComplete(c) {
 			list = append(list, e)
 		}
 	}
@@ -54,7 +54,7 @@ func (r reading) fill(c *Conn, sets []*elements) error {
 // dumpAll lists the largest sets first.
 func dumpAll(c *Conn, sets []*elements) error {
 	slices.SortStableFunc(sets, func(a, b *elements) int { return cmp.Compare(b.count, a.count) })
-	return c.parallel(len(sets), func(c *Conn, i int) error { return sets[i].dump(c) })
+	return c.parallel(len(sets), func(c *Conn, i int) error { return sets[i].dumpAll(c) })
 }
 
 // maxReaders is how many connections read at the same time, at most.
@@ -87,7 +87,7 @@ func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
 					failure.Store(&p)
 				}
 			}()
-			if sibling, err := c.sibling(); err == nil { // otherwise, there is one less
+			if sibling, err := c.openSibling(); err == nil { // otherwise, there is one less
 				errs[i+1] = work(sibling)
 				_ = sibling.Close()
 			}
@@ -101,7 +101,7 @@ func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
 	return errors.Join(errs...)
 }
 
-func (e *elements) dump(c *Conn) error {
+func (e *elements) dumpAll(c *Conn) error {
 	read := e.dumpKeys
 	if e.set.Interval {
 		read = e.dumpIntervals
@@ -167,10 +167,10 @@ func (e *elements) dumpIntervals(c *Conn) error {
 // ends the dump and closes the connection: there is no other way to stop the
 // kernel from sending the rest.
 func (c *Conn) EachElement(s *nft.Set, f model.Family, each func(*codec.Element) error) error {
-	if err := c.prepare(); err != nil {
+	if err := c.drainIfDirty(); err != nil {
 		return err
 	}
-	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, codec.InSet(s.Name, f)))
+	request, err := c.nl.Send(newQuestion(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, codec.InSet(s.Name, f)))
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (c *Conn) EachElement(s *nft.Set, f model.Family, each func(*codec.Element)
 			return errors.Join(err, c.nl.Close()) // before the iterator receives the rest
 		}
 		if err != nil {
-			c.note(err)
+			c.noteFailure(err)
 			return err
 		}
 	}

@@ -61,7 +61,7 @@ func (s *sandbox) resize(t *testing.T, held *nft.Ruleset) {
 	}
 	first, err := s.sendBatch(undone, undone.Size(), AnyGeneration, true)
 	if err == nil {
-		err = s.answer(undone, first)
+		err = s.receiveAnswer(undone, first)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestResizedDuringListing(t *testing.T) {
 		}
 		socket.call = disturb
 		e := &elements{set: set, family: model.IPv4, count: count}
-		if err := e.dump(s.Conn); !errors.Is(err, ErrInconsistent) || OutcomeOf(err) != Later {
+		if err := e.dumpAll(s.Conn); !errors.Is(err, ErrInconsistent) || OutcomeOf(err) != Later {
 			t.Errorf("with count %d: error %v", count, err)
 		}
 	}

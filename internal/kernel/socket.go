@@ -105,9 +105,9 @@ func (s *socket) SendMessages(all []netlink.Message) error {
 	return s.write(out)
 }
 
-// ready receives the next datagram if it is on the socket already, or an error, and keeps it
+// hasDatagram receives the next datagram if it is on the socket already, or an error, and keeps it
 // for [socket.receive]. It reports whether there is one of both.
-func (s *socket) ready() bool {
+func (s *socket) hasDatagram() bool {
 	if s.ahead > 0 || s.failure != nil {
 		return true
 	}
@@ -126,9 +126,9 @@ func (s *socket) ready() bool {
 	return true
 }
 
-// peek returns what [socket.ready] has received, and keeps it; nothing if there is no datagram.
-func (s *socket) peek() []byte {
-	if !s.ready() || s.failure != nil || s.ahead > len(s.buffer) {
+// peekDatagram returns what [socket.hasDatagram] has received, and keeps it; nothing if there is no datagram.
+func (s *socket) peekDatagram() []byte {
+	if !s.hasDatagram() || s.failure != nil || s.ahead > len(s.buffer) {
 		return nil
 	}
 	return s.buffer[:s.ahead]
@@ -139,7 +139,7 @@ func (s *socket) receive() ([]byte, error) {
 	n, err := s.ahead, s.failure
 	s.ahead, s.failure = 0, nil
 	if n == 0 && err == nil {
-		n, err = s.await()
+		n, err = s.awaitDatagram()
 	}
 	switch {
 	case err != nil:
@@ -150,8 +150,8 @@ func (s *socket) receive() ([]byte, error) {
 	return s.buffer[:n], nil
 }
 
-// await waits for a datagram, and returns its length.
-func (s *socket) await() (n int, err error) {
+// awaitDatagram waits for a datagram, and returns its length.
+func (s *socket) awaitDatagram() (n int, err error) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	err = unix.EINTR
@@ -177,11 +177,11 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 			yield(netlink.Message{}, err)
 			return
 		}
-		rest := make([]byte, aligned(len(b)))
+		rest := make([]byte, alignedLength(len(b)))
 		copy(rest, b)
 		for len(rest) >= unix.NLMSG_HDRLEN {
 			var m netlink.Message
-			length := aligned(int(binary.NativeEndian.Uint32(rest)))
+			length := alignedLength(int(binary.NativeEndian.Uint32(rest)))
 			if length > len(rest) {
 				err = errMalformed
 			} else {
@@ -195,8 +195,8 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	}
 }
 
-// aligned returns the bytes that a message of some bytes takes.
-func aligned(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
+// alignedLength returns the bytes that a message of some bytes takes.
+func alignedLength(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
 // Receive returns the messages of the next datagram.
 func (s *socket) Receive() (all []netlink.Message, err error) {
@@ -213,33 +213,33 @@ func (s *socket) Receive() (all []netlink.Message, err error) {
 func (s *socket) receiveMany(to *inbox, most int) (n int, err error) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
-	return to.receive(s.fd, most)
+	return to.receiveDatagrams(s.fd, most)
 }
 
-// cookie returns the number of the network namespace. Kernels before 5.14 have none.
-func (s *socket) cookie() (uint64, error) {
+// namespaceCookie returns the number of the network namespace. Kernels before 5.14 have none.
+func (s *socket) namespaceCookie() (uint64, error) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	n, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	return n, os.NewSyscallError("getsockopt", err)
 }
 
-// room returns the size of the buffer for what is sent, in bytes.
-func (s *socket) room() (int, error) {
+// sendBufferSize returns the size of the buffer for what is sent, in bytes.
+func (s *socket) sendBufferSize() (int, error) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	return n, os.NewSyscallError("getsockopt", err)
 }
 
-// grow makes the buffers larger, beyond the limit of the system if the process may do that.
-func (s *socket) grow(bytes int) error {
+// growBuffers makes the buffers larger, beyond the limit of the system if the process may do that.
+func (s *socket) growBuffers(bytes int) error {
 	return errors.Join(
-		s.resize(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, bytes),
-		s.resize(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, bytes))
+		s.resizeBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, bytes),
+		s.resizeBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, bytes))
 }
 
-func (s *socket) resize(force, usual, bytes int) error {
+func (s *socket) resizeBuffer(force, usual, bytes int) error {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, force, bytes)

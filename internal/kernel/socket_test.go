@@ -67,18 +67,18 @@ func isPolled(t *testing.T, fd int) bool {
 // TestSocketAhead: what was received ahead is received next, and once.
 func TestSocketAhead(t *testing.T) {
 	s := newSandbox(t)
-	if s.socket.ready() || s.socket.peek() != nil {
+	if s.socket.hasDatagram() || s.socket.peekDatagram() != nil {
 		t.Error("there is something before a question")
 	}
-	if _, err := s.nl.Send(question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
+	if _, err := s.nl.Send(newQuestion(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
 		t.Fatal(err)
 	}
-	seen := string(s.socket.peek())
+	seen := string(s.socket.peekDatagram())
 	got, err := s.socket.receive()
 	if err != nil || seen == "" || string(got) != seen {
 		t.Errorf("seen %q, received %q, %v", seen, got, err)
 	}
-	if s.socket.ready() {
+	if s.socket.hasDatagram() {
 		t.Error("the answer is there again")
 	}
 }

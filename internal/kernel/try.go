@@ -33,7 +33,7 @@ func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.try(t, unix.NFT_TABLE_F_DORMANT)
+	return c.tryTransaction(t, unix.NFT_TABLE_F_DORMANT)
 }
 
 // Check implements apply.Kernel as [Conn.Try] does: what our tables hold, and who else
@@ -43,20 +43,20 @@ func (c *Conn) Check(p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	t = trial(t, unix.NFT_TABLE_F_DORMANT)
-	_, err = persist(func() (none struct{}, err error) {
+	t = inTrialTable(t, unix.NFT_TABLE_F_DORMANT)
+	_, err = retryQuestion(func() (none struct{}, err error) {
 		first, err := c.sendBatch(t, t.Size(), AnyGeneration, true)
 		if err != nil {
 			return none, fmt.Errorf("try: %w", err)
 		}
-		return none, c.answer(t, first)
+		return none, c.receiveAnswer(t, first)
 	})
 	return err
 }
 
-func (c *Conn) try(t *codec.Transaction, flags uint32) ([]Refusal, error) {
-	t = trial(t, flags)
-	return persist(func() ([]Refusal, error) { return c.tryOnce(t) })
+func (c *Conn) tryTransaction(t *codec.Transaction, flags uint32) ([]Refusal, error) {
+	t = inTrialTable(t, flags)
+	return retryQuestion(func() ([]Refusal, error) { return c.tryOnce(t) })
 }
 
 func (c *Conn) tryOnce(t *codec.Transaction) ([]Refusal, error) {
@@ -79,8 +79,8 @@ func (c *Conn) tryOnce(t *codec.Transaction) ([]Refusal, error) {
 	return out, err
 }
 
-// trial returns the transaction for the trial table, with these flags.
-func trial(t *codec.Transaction, flags uint32) *codec.Transaction {
+// inTrialTable returns the transaction for the trial table, with these flags.
+func inTrialTable(t *codec.Transaction, flags uint32) *codec.Transaction {
 	header := len(codec.InTable(model.IPv4))
 	out := &codec.Transaction{Messages: slices.Clone(t.Messages)}
 	for i := range out.Messages {

@@ -81,7 +81,7 @@ func TestTryRefused(t *testing.T) {
 				}
 				want = append(want, m.String()+" "+expression)
 			}
-			refused, err := s.try(transaction, unix.NFT_TABLE_F_DORMANT)
+			refused, err := s.tryTransaction(transaction, unix.NFT_TABLE_F_DORMANT)
 			if err != nil || len(refused) == 0 {
 				t.Fatalf("%d messages are refused, %v", len(refused), err)
 			}

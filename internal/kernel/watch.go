@@ -67,8 +67,8 @@ func newTouched() *touched {
 	return &touched{counts: make(map[string]int), removed: make(map[string]int)}
 }
 
-// breaks reports whether more than single elements have changed.
-func (t *touched) breaks() bool {
+// breaksRules reports whether more than single elements have changed.
+func (t *touched) breaksRules() bool {
 	for kind := range t.counts {
 		if kind != elementKind {
 			return true
@@ -92,7 +92,7 @@ func Watch(own *Conn) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch rules: open netlink socket: %w", err)
 	}
-	if err := subscribe(nl, own.nl.PID()); err != nil {
+	if err := subscribeToEvents(nl, own.nl.PID()); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch rules: %w", err), nl.Close())
 	}
 	ask, err := Open()
@@ -108,10 +108,10 @@ func Watch(own *Conn) (*Watcher, error) {
 // object and keeps all of them to the end, whether a filter accepts them or not.
 const manyBytes = 64 << 10
 
-// pause ends the watch until the function that it returns is called, which finds
+// pauseWatch ends the watch until the function that it returns is called, which finds
 // out whether another program made a transaction in the meantime. A watch that
 // cannot resume is closed.
-func (w *Watcher) pause(c *Conn) (resume func(committed bool)) {
+func (w *Watcher) pauseWatch(c *Conn) (resume func(committed bool)) {
 	before, err := c.Generation()
 	if err != nil || w.nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
 		return func(bool) {}
@@ -131,7 +131,7 @@ func (w *Watcher) pause(c *Conn) (resume func(committed bool)) {
 	}
 }
 
-func subscribe(nl *netlink.Conn, except uint32) error {
+func subscribeToEvents(nl *netlink.Conn, except uint32) error {
 	if err := nl.SetReadBuffer(eventBuffer); err != nil {
 		return fmt.Errorf("set socket buffer: %w", err)
 	}
@@ -177,7 +177,7 @@ func (w *Watcher) Stop() {
 // Bindings of clients are state, which is not reported.
 func (w *Watcher) Next() (Intervention, error) {
 	for {
-		i, err := w.receive()
+		i, err := w.receiveIntervention()
 		switch {
 		case err != nil:
 			return Intervention{}, err
@@ -205,12 +205,12 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 		return 0, false, fmt.Errorf("watch rules: use netlink socket: %w", err)
 	}
 	for {
-		more, err := readable(raw)
+		more, err := isReadable(raw)
 		if err != nil || !more {
 			return generation, changed || w.missed.Load(), err
 		}
 		netlinkio.Renew(w.nl)
-		i, err := w.receive()
+		i, err := w.receiveIntervention()
 		if err != nil {
 			return 0, false, err
 		}
@@ -218,9 +218,9 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 	}
 }
 
-// receive waits for a datagram, or for the deadline. It returns the transaction that the
+// receiveIntervention waits for a datagram, or for the deadline. It returns the transaction that the
 // datagram completes if that has changed our tables; nil: none.
-func (w *Watcher) receive() (*Intervention, error) {
+func (w *Watcher) receiveIntervention() (*Intervention, error) {
 	messages, err := w.nl.Receive()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -238,22 +238,22 @@ func (w *Watcher) receive() (*Intervention, error) {
 		return nil, fmt.Errorf("watch rules: %w", err)
 	}
 	for _, m := range messages {
-		if i := w.take(m); i != nil { // the end of a transaction has its own datagram
+		if i := w.recordMessage(m); i != nil { // the end of a transaction has its own datagram
 			return i, nil
 		}
 	}
 	return nil, nil
 }
 
-// take records the contents of a message. The last one of a transaction yields an
+// recordMessage records the contents of a message. The last one of a transaction yields an
 // Intervention if one of our tables changed.
-func (w *Watcher) take(m netlink.Message) *Intervention {
+func (w *Watcher) recordMessage(m netlink.Message) *Intervention {
 	kind := uint16(m.Header.Type) & 0xff
 	if uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < netlinkio.HeaderLength {
 		return nil
 	}
 	if kind == unix.NFT_MSG_NEWGEN {
-		return w.end(m)
+		return w.endTransaction(m)
 	}
 	for _, f := range model.Families {
 		if m.Data[0] != codec.FamilyNumber(f) || nameIn(m, unix.NFTA_TABLE_NAME) != nft.TableName {
@@ -272,12 +272,12 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 	return nil
 }
 
-func (w *Watcher) end(m netlink.Message) *Intervention {
+func (w *Watcher) endTransaction(m netlink.Message) *Intervention {
 	i := &Intervention{Counts: make(map[string]int)}
 	breaks := false
 	for _, f := range model.Families {
 		if t := w.seen[f]; t != nil {
-			i.Urgent, breaks = i.Urgent || t.gone, breaks || t.breaks()
+			i.Urgent, breaks = i.Urgent || t.gone, breaks || t.breaksRules()
 			i.Touched = append(i.Touched, t.texts...)
 			for kind, n := range t.counts {
 				i.Counts[kind] += n

@@ -37,7 +37,7 @@ func TestRest(t *testing.T) {
 		"beside others":       {nftOf("add table ip other", "flush chain ip nftproxy refuse", "add table ip another"), true},
 		"all rules":           {nftOf("flush ruleset"), true},
 		"while the watch is off": {func(t *testing.T, s *sandbox) {
-			resume := s.watcher.pause(s.Conn)
+			resume := s.watcher.pauseWatch(s.Conn)
 			s.nft(t, "flush", "chain", "ip", "nftproxy", "refuse")
 			resume(false)
 		}, true},

@@ -199,7 +199,7 @@ func TestWatchPauses(t *testing.T) {
 	seen := s.watch(t)
 	s.apply(t, workload.Scenario(3000, 2, 0))
 	s.apply(t, workload.Scenario(10, 2, 0))
-	resume := s.watcher.pause(s.Conn)
+	resume := s.watcher.pauseWatch(s.Conn)
 	s.nft(t, "flush", "set", "ip", "nftproxy", "cluster-ips")
 	resume(false)
 	if i := next(t, seen); !i.Missed {

@@ -75,7 +75,7 @@ func (a Affinity) Bindings() string {
 
 // Binder returns the name of the chain that binds clients, for example "bind-tcp-10800".
 func (a Affinity) Binder() string {
-	return a.Shape.Chain(beside(a.Bindings(), "bind-"+a.Protocol.String()+"-"+strconv.Itoa(int(a.Timeout/time.Second))))
+	return a.Shape.Chain(prefixLike(a.Bindings(), "bind-"+a.Protocol.String()+"-"+strconv.Itoa(int(a.Timeout/time.Second))))
 }
 
 // AffinityTimeout returns how long a frontend remembers its clients in one of the
@@ -150,15 +150,15 @@ func (t *Table) eachFormer(do func(Remember, *Set)) {
 			if set == nil || chain == nil {
 				continue
 			}
-			if remember, ok := remembers(chain); ok {
+			if remember, ok := findRemember(chain); ok {
 				do(remember, set)
 			}
 		}
 	}
 }
 
-// remembers returns how a chain remembers clients, if it does.
-func remembers(c *Chain) (Remember, bool) {
+// findRemember returns how a chain remembers clients, if it does.
+func findRemember(c *Chain) (Remember, bool) {
 	for _, r := range c.Rules {
 		for _, s := range r {
 			if s, ok := s.(Remember); ok {

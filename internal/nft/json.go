@@ -21,7 +21,7 @@ func (r *Ruleset) JSON(w io.Writer) error {
 	fmt.Fprint(b, `{"nftables": [`)
 	separator := "\n"
 	for _, t := range r.Tables {
-		for _, o := range t.objects() {
+		for _, o := range t.jsonObjects() {
 			line, err := json.Marshal(o)
 			if err != nil {
 				return fmt.Errorf("write json: %w", err)
@@ -34,11 +34,11 @@ func (r *Ruleset) JSON(w io.Writer) error {
 	return b.Flush()
 }
 
-func (t *Table) objects() []object {
+func (t *Table) jsonObjects() []object {
 	family := FamilyKeyword(t.Family)
 	out := []object{{"table": object{"family": family, "name": TableName}}}
 	for _, s := range t.Sets {
-		out = append(out, object{s.Keyword(): s.json(t.Family)})
+		out = append(out, object{s.Keyword(): s.setJSON(t.Family)})
 	}
 	for _, c := range t.Chains {
 		o := object{"family": family, "table": TableName, "name": c.Name}
@@ -49,13 +49,13 @@ func (t *Table) objects() []object {
 	}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
-			out = append(out, object{"rule": object{"family": family, "table": TableName, "chain": c.Name, "expr": r.json(t.Family)}})
+			out = append(out, object{"rule": object{"family": family, "table": TableName, "chain": c.Name, "expr": r.ruleJSON(t.Family)}})
 		}
 	}
 	return out
 }
 
-func (s *Set) json(f model.Family) object {
+func (s *Set) setJSON(f model.Family) object {
 	key := concatText(s.Key, f, Datatype.typeText)
 	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": key}
 	if s.Concat() {
@@ -64,7 +64,7 @@ func (s *Set) json(f model.Family) object {
 	if len(s.Data) > 0 {
 		o["map"] = concatText(s.Data, f, Datatype.typeText)
 	}
-	if flags := s.flags(); len(flags) > 0 {
+	if flags := s.flagKeywords(); len(flags) > 0 {
 		o["flags"] = flags
 	}
 	if s.Size > 0 {
@@ -74,7 +74,7 @@ func (s *Set) json(f model.Family) object {
 		o["stmt"] = []object{{"counter": nil}}
 	}
 	if s.Limits != NoLimits {
-		o["stmt"] = []object{DefaultLimit(s.Limits).json()}
+		o["stmt"] = []object{DefaultLimit(s.Limits).limitJSON()}
 	}
 	elements := make([]any, len(s.Elements))
 	for i := range s.Elements {
@@ -89,7 +89,7 @@ func (s *Set) json(f model.Family) object {
 func (s *Set) elementJSON(e *Element) any {
 	key := s.keyJSON(e.Key)
 	if s.Limits != NoLimits {
-		limited := e.Value.Limit(s.Limits).json()
+		limited := e.Value.Limit(s.Limits).limitJSON()
 		limited["val"] = key
 		key = object{"elem": limited}
 	} else if e.Comment != "" {
@@ -99,7 +99,7 @@ func (s *Set) elementJSON(e *Element) any {
 	case len(s.Data) == 0:
 		return key
 	case s.Data[0] == Verdicts:
-		return []any{key, e.Value.Verdict.json()}
+		return []any{key, e.Value.Verdict.verdictJSON()}
 	case s.Data[0] == ClassID:
 		return []any{key, e.Value.Class.String()}
 	}
@@ -154,8 +154,8 @@ func prefixJSON(p netip.Prefix) any {
 	return object{"prefix": object{"addr": p.Addr().String(), "len": p.Bits()}}
 }
 
-// json omits, as nft does, the match of TCP that a reset implies.
-func (r Rule) json(f model.Family) []any {
+// ruleJSON omits, as nft does, the match of TCP that a reset implies.
+func (r Rule) ruleJSON(f model.Family) []any {
 	var out []any
 	for i, s := range r {
 		if _, protocol := s.(ProtocolIs); protocol && i+1 < len(r) && r[i+1] == (Reset{}) {
@@ -180,7 +180,7 @@ func statementJSON(s Statement, f model.Family) any {
 	case IsAnswer:
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case EndsTCP:
-		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, s.json())
+		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, s.flagsJSON())
 	case ToPort:
 		return match("==", object{"payload": object{"protocol": "tcp", "field": "dport"}}, s.Port)
 	case NotClass:
@@ -193,9 +193,9 @@ func statementJSON(s Statement, f model.Family) any {
 		protocol, _, _ := strings.Cut(s.Text(f), " ")
 		return match("==", object{"payload": object{"protocol": protocol, "field": "type"}}, "echo-request")
 	case NotFrom:
-		return match("!=", object{"meta": object{"key": "iifname"}}, s.pattern())
+		return match("!=", object{"meta": object{"key": "iifname"}}, s.namePattern())
 	case NotTo:
-		return match("!=", object{"meta": object{"key": "oifname"}}, NotFrom(s).pattern())
+		return match("!=", object{"meta": object{"key": "oifname"}}, NotFrom(s).namePattern())
 	case CameIn:
 		return match("!=", object{"meta": object{"key": "iif"}}, "0")
 	case OneIn:
@@ -253,7 +253,7 @@ func statementJSON(s Statement, f model.Family) any {
 	case Reset:
 		return object{"reject": object{"type": "tcp reset"}}
 	case Verdict:
-		return s.json()
+		return s.verdictJSON()
 	}
 	return object{"comment": s.Text(f)}
 }
@@ -264,7 +264,7 @@ func updateJSON(name string, key Concat, timeout time.Duration, data Concat, f m
 	return object{"map": object{"op": "update", "elem": element, "data": data.json(f), "map": "@" + name}}
 }
 
-func (v Verdict) json() object {
+func (v Verdict) verdictJSON() object {
 	if v.Chain == "" {
 		return object{v.Action.String(): nil}
 	}
@@ -295,7 +295,7 @@ func (o Slots) json(f model.Family) object {
 }
 
 func (o SourceNetwork) json(f model.Family) object {
-	return object{"&": []any{SourceAddress.json(f), o.mask(f).String()}}
+	return object{"&": []any{SourceAddress.json(f), o.maskAddress(f).String()}}
 }
 
 // json splits the text of the field into words.

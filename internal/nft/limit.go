@@ -66,7 +66,7 @@ func rateJSON(r model.Rate, over bool) object {
 	return out
 }
 
-func (l Limit) json() object {
+func (l Limit) limitJSON() object {
 	if l.Rate.Amount == 0 {
 		return object{"ct count": object{"val": l.Connections, "inv": true}}
 	}
@@ -130,8 +130,8 @@ func (s OverLimit) Text(f model.Family) string {
 
 func (s OverLimit) json(f model.Family) object {
 	if s.Limit.Rate.Amount == 0 {
-		return object{"set": object{"op": "add", "elem": s.Key.json(f), "set": "@" + s.Set, "stmt": []object{s.Limit.json()}}}
+		return object{"set": object{"op": "add", "elem": s.Key.json(f), "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
 	}
 	elem := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Limit.Rate.Refill().Seconds())}}
-	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set, "stmt": []object{s.Limit.json()}}}
+	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
 }

@@ -63,19 +63,19 @@ const MaxComment = 128
 
 // Comment names the service port behind a frontend, and the kind of the
 // frontend unless it is the ClusterIP.
-func Comment(r *model.Route) string { return comment(r.PortName().String(), r.Kind) }
+func Comment(r *model.Route) string { return truncatedComment(r.PortName().String(), r.Kind) }
 
 // EchoComment names the Service whose echo requests are answered, and the kind of the
 // address.
-func EchoComment(r *model.Route) string { return comment(r.Service.Name.String(), r.Kind) }
+func EchoComment(r *model.Route) string { return truncatedComment(r.Service.Name.String(), r.Kind) }
 
-func comment(name string, kind model.Kind) string {
-	text := clean(name)
+func truncatedComment(name string, kind model.Kind) string {
+	text := replaceUnquotable(name)
 	if kind != model.ClusterIP {
 		suffix := " " + kind.String()
-		return cut(text, MaxComment-len(suffix)) + suffix
+		return truncateText(text, MaxComment-len(suffix)) + suffix
 	}
-	return cut(text, MaxComment)
+	return truncateText(text, MaxComment)
 }
 
 // FrontendOf returns the frontend of a key in a set of a table: of a range, with its last
@@ -129,9 +129,9 @@ func ParseComment(text string) (model.PortName, model.Kind) {
 	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
 }
 
-// clean replaces characters that a quoted nft string cannot hold. Names that an API server
+// replaceUnquotable replaces characters that a quoted nft string cannot hold. Names that an API server
 // accepts have none of them; names in a file may.
-func clean(s string) string {
+func replaceUnquotable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' {
 			return '?'
@@ -140,8 +140,8 @@ func clean(s string) string {
 	}, s)
 }
 
-// cut shortens a text of single-byte characters to n bytes.
-func cut(s string, n int) string {
+// truncateText shortens a text of single-byte characters to n bytes.
+func truncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

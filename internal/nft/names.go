@@ -139,13 +139,13 @@ const LocalPrefix = "local-"
 const SharedPrefix = "shared-"
 
 // EndpointsOf returns the name of the set of the endpoints to which a map may bind clients.
-func EndpointsOf(bindings string) string { return beside(bindings, AffinityEndpointsSet) }
+func EndpointsOf(bindings string) string { return prefixLike(bindings, AffinityEndpointsSet) }
 
 // TimeoutsOf returns the name of the map of frontends whose clients are in a map.
-func TimeoutsOf(bindings string) string { return beside(bindings, AffinityTimeoutsMap) }
+func TimeoutsOf(bindings string) string { return prefixLike(bindings, AffinityTimeoutsMap) }
 
-// beside returns the name of what belongs to a map of clients.
-func beside(bindings, name string) string {
+// prefixLike returns the name of what belongs to a map of clients.
+func prefixLike(bindings, name string) string {
 	switch bindings {
 	case LocalAffinityMap:
 		return LocalPrefix + name
@@ -213,7 +213,7 @@ var allRecallChains = []string{
 // IsLane reports whether rules belong to a chain that frontends share: they choose an
 // endpoint by slot, look up the client's endpoint first, or bind the client to one.
 func IsLane(rules []Rule) bool {
-	if _, binds := remembers(&Chain{Rules: rules}); binds {
+	if _, binds := findRemember(&Chain{Rules: rules}); binds {
 		return true
 	}
 	return slices.ContainsFunc(rules, func(r Rule) bool {
@@ -234,7 +234,7 @@ func IsLane(rules []Rule) bool {
 
 // RecallChain names the chain that translates to the endpoint to which a map binds
 // the client.
-func RecallChain(bindings string, of Shape) string { return of.Chain(beside(bindings, "recall")) }
+func RecallChain(bindings string, of Shape) string { return of.Chain(prefixLike(bindings, "recall")) }
 
 // Slots of a frontend in the map of endpoints.
 const (

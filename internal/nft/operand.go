@@ -138,13 +138,13 @@ func Networks(f model.Family, bits uint8) Operand {
 }
 
 func (o SourceNetwork) Text(f model.Family) string {
-	return SourceAddress.Text(f) + " & " + o.mask(f).String()
+	return SourceAddress.Text(f) + " & " + o.maskAddress(f).String()
 }
 
 func (o SourceNetwork) Datatype() Datatype { return Source }
 
-// mask returns the mask as an address.
-func (o SourceNetwork) mask(f model.Family) netip.Addr {
+// maskAddress returns the mask as an address.
+func (o SourceNetwork) maskAddress(f model.Family) netip.Addr {
 	ones := bytes.Repeat([]byte{0xff}, model.Wildcard(f).BitLen()/8)
 	all, _ := netip.AddrFromSlice(ones)
 	p, _ := all.Prefix(int(o.Bits))

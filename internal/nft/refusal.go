@@ -19,7 +19,7 @@ func RefusalOf(r model.RefusalReason, s Shape) string { return s.Set(refusedPref
 // ReasonOf returns the reason of a chain, or of a set, that [RefusalOf] names.
 func ReasonOf(name string) (r model.RefusalReason, s Shape, ok bool) {
 	for _, s = range []Shape{OfPort, OfRange} {
-		if reason, found := strings.CutPrefix(name, s.prefix()+refusedPrefix); found {
+		if reason, found := strings.CutPrefix(name, s.namePrefix()+refusedPrefix); found {
 			r, ok = model.ReasonOf(reason)
 			return r, s, ok
 		}

@@ -170,14 +170,14 @@ func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
 	if d == Source || d == EndpointAddress {
 		a = k.Source
 	}
-	if s.Interval && d == s.prefix() {
+	if s.Interval && d == s.prefixField() {
 		return netip.PrefixFrom(a, int(k.Bits))
 	}
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// prefix returns the field of an interval set that is a prefix.
-func (s *Set) prefix() Datatype {
+// prefixField returns the field of an interval set that is a prefix.
+func (s *Set) prefixField() Datatype {
 	switch {
 	case slices.Index(s.Key, Source) > slices.Index(s.Key, Address):
 		return Source

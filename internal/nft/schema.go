@@ -194,7 +194,7 @@ func RowOf(set string) *Row { return placeOf(set).row }
 // IDOf returns the identity of a set. A foreign one is of no other shape than its name.
 func IDOf(set string) SetID {
 	shape := placeOf(set).shape
-	return SetID{set[len(shape.prefix()):], shape}
+	return SetID{set[len(shape.namePrefix()):], shape}
 }
 
 // OfRanges reports whether a set of this name is for ranges of ports. If it has intervals,

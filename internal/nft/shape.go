@@ -26,10 +26,10 @@ func ShapeOf(f model.Frontend) Shape {
 	return OfPort
 }
 
-func (s Shape) prefix() string { return [...]string{"", "node-", "range-"}[s] }
+func (s Shape) namePrefix() string { return [...]string{"", "node-", "range-"}[s] }
 
 // Chain returns the name of a chain.
-func (s Shape) Chain(name string) string { return s.prefix() + name }
+func (s Shape) Chain(name string) string { return s.namePrefix() + name }
 
 // InSets returns the shape of the sets that have the frontends: the elements of NodePorts
 // are in the same sets as elements of other frontends with one port.
@@ -52,4 +52,4 @@ type SetID struct {
 	Shape Shape
 }
 
-func (id SetID) String() string { return id.Shape.prefix() + id.Name }
+func (id SetID) String() string { return id.Shape.namePrefix() + id.Name }

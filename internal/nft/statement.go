@@ -58,8 +58,8 @@ func (s EndsTCP) Text(model.Family) string {
 	return "tcp flags fin,rst"
 }
 
-// json returns the flags.
-func (s EndsTCP) json() any {
+// flagsJSON returns the flags.
+func (s EndsTCP) flagsJSON() any {
 	if s.Resets {
 		return "rst"
 	}
@@ -103,9 +103,9 @@ type NotFrom struct {
 	ByPrefix bool
 }
 
-func (s NotFrom) Text(model.Family) string { return fmt.Sprintf("iifname != %q", s.pattern()) }
+func (s NotFrom) Text(model.Family) string { return fmt.Sprintf("iifname != %q", s.namePattern()) }
 
-func (s NotFrom) pattern() string {
+func (s NotFrom) namePattern() string {
 	if s.ByPrefix {
 		return s.Name + "*"
 	}
@@ -116,7 +116,9 @@ func (s NotFrom) pattern() string {
 // whose name starts with Name.
 type NotTo NotFrom
 
-func (s NotTo) Text(model.Family) string { return fmt.Sprintf("oifname != %q", NotFrom(s).pattern()) }
+func (s NotTo) Text(model.Family) string {
+	return fmt.Sprintf("oifname != %q", NotFrom(s).namePattern())
+}
 
 // CameIn matches packets with an input interface: those that the node routes. Its
 // own have none. In postrouting those that a bridge forwards have none either, if

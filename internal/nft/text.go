@@ -17,8 +17,8 @@ func (r *Ruleset) Text(w io.Writer) error {
 	p := &printer{w: bufio.NewWriter(w)}
 	for _, t := range r.Tables {
 		name := FamilyKeyword(t.Family) + " " + TableName
-		p.line("table %s", name)
-		p.line("delete table %s", name)
+		p.printLine("table %s", name)
+		p.printLine("delete table %s", name)
 		t.print(p)
 	}
 	return p.w.Flush()
@@ -38,12 +38,12 @@ func (t *Table) print(p *printer) {
 	p.open("table %s %s", FamilyKeyword(t.Family), TableName)
 	for i, s := range t.Sets {
 		if i > 0 {
-			p.blank()
+			p.printNewline()
 		}
 		s.print(p, t.Family)
 	}
 	for _, c := range t.Chains {
-		p.blank()
+		p.printNewline()
 		c.print(p, t.Family)
 	}
 	p.close()
@@ -51,30 +51,30 @@ func (t *Table) print(p *printer) {
 
 func (s *Set) print(p *printer, f model.Family) {
 	p.open("%s %s", s.Keyword(), s.Name)
-	p.line("%s", s.TypeText(f))
+	p.printLine("%s", s.TypeText(f))
 	if s.Size > 0 {
-		p.line("size %d", s.Size)
+		p.printLine("size %d", s.Size)
 	}
-	if flags := s.flags(); len(flags) > 0 {
-		p.line("flags %s", strings.Join(flags, ","))
+	if flags := s.flagKeywords(); len(flags) > 0 {
+		p.printLine("flags %s", strings.Join(flags, ","))
 	}
 	if s.Counters {
-		p.line("counter")
+		p.printLine("counter")
 	}
 	if s.Limits != NoLimits {
-		p.line("%s", DefaultLimit(s.Limits).Text())
+		p.printLine("%s", DefaultLimit(s.Limits).Text())
 	}
 	if len(s.Elements) > 0 {
 		p.open("elements =")
 		for i := range s.Elements {
-			p.line("%s,", s.ElementText(&s.Elements[i]))
+			p.printLine("%s,", s.ElementText(&s.Elements[i]))
 		}
 		p.close()
 	}
 	p.close()
 }
 
-func (s *Set) flags() []string {
+func (s *Set) flagKeywords() []string {
 	switch {
 	case s.Interval:
 		return []string{"interval"}
@@ -222,10 +222,10 @@ func portsText(k Key) string {
 func (c *Chain) print(p *printer, f model.Family) {
 	p.open("chain %s", c.Name)
 	if c.Hook != NoHook {
-		p.line("%s", c.HookText())
+		p.printLine("%s", c.HookText())
 	}
 	for _, r := range c.Rules {
-		p.line("%s", r.Text(f))
+		p.printLine("%s", r.Text(f))
 	}
 	p.close()
 }
@@ -241,22 +241,22 @@ type printer struct {
 	depth int
 }
 
-func (p *printer) line(format string, args ...any) {
+func (p *printer) printLine(format string, args ...any) {
 	for range p.depth {
 		_ = p.w.WriteByte('\t')
 	}
 	fmt.Fprintf(p.w, format, args...)
-	p.blank()
+	p.printNewline()
 }
 
-func (p *printer) blank() { _ = p.w.WriteByte('\n') }
+func (p *printer) printNewline() { _ = p.w.WriteByte('\n') }
 
 func (p *printer) open(format string, args ...any) {
-	p.line(format+" {", args...)
+	p.printLine(format+" {", args...)
 	p.depth++
 }
 
 func (p *printer) close() {
 	p.depth--
-	p.line("}")
+	p.printLine("}")
 }

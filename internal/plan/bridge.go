@@ -6,7 +6,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// bridge protects packets in flight while change replaces a map or a whole table
+// bridgeChange protects packets in flight while change replaces a map or a whole table
 // by another one of its name. Such a packet may meet the old rules after the map
 // has lost its elements. Or it passes a new base chain that has no rules yet, and
 // then the old one, which has none left: of two chains with the same hook and
@@ -19,8 +19,8 @@ import (
 // 6.18, 8 of 144,000 new flows were lost in 3,000 successive changes of a table.)
 //
 // The argument of change is the table as it is by then.
-func (p *Plan) bridge(cur, want *nft.Table, change func(cur *nft.Table)) {
-	there := p.relent(cur)
+func (p *Plan) bridgeChange(cur, want *nft.Table, change func(cur *nft.Table)) {
+	there := p.stopRefusals(cur)
 	first := len(p.Changes)
 	change(there)
 	for i := range p.Changes[first:] {
@@ -29,7 +29,7 @@ func (p *Plan) bridge(cur, want *nft.Table, change func(cur *nft.Table)) {
 			continue
 		}
 		if before := cur.Chain(c.Chain.Name); there.Chain(before.Name) != before {
-			c.since(before.Rules)
+			c.setOldRules(before.Rules)
 		}
 	}
 	for _, c := range lateChains(want) {
@@ -40,11 +40,11 @@ func (p *Plan) bridge(cur, want *nft.Table, change func(cur *nft.Table)) {
 	}
 }
 
-// relent lets a table refuse nothing for lack of a frontend, in the transaction before the
+// stopRefusals lets a table refuse nothing for lack of a frontend, in the transaction before the
 // others, and returns the table as it is by then. The kernel gives chains their new rules
 // one after the other: where a table ends, a packet may pass a chain that translates no
 // more, and then one that still refuses.
-func (p *Plan) relent(cur *nft.Table) *nft.Table {
+func (p *Plan) stopRefusals(cur *nft.Table) *nft.Table {
 	there := *cur
 	there.Chains = slices.Clone(cur.Chains)
 	for i, c := range cur.Chains {
@@ -57,21 +57,21 @@ func (p *Plan) relent(cur *nft.Table) *nft.Table {
 	return &there
 }
 
-// since sets the old rules of a chain to those from before a bridge. The change is
+// setOldRules sets the old rules of a chain to those from before a bridge. The change is
 // temporary if it restores them.
-func (c *Change) since(before []nft.Rule) {
+func (c *Change) setOldRules(before []nft.Rule) {
 	c.OldRules = before
 	if c.Verb == Replace && equalRules(before, c.Chain.Rules, c.Family) {
 		c.passing = turn
 	}
 }
 
-// resume corrects the old rules of a chain in the changes from an index on: an
+// resumeBridge corrects the old rules of a chain in the changes from an index on: an
 // interrupted bridge had changed them.
-func (p *Plan) resume(before *Change, from int) {
+func (p *Plan) resumeBridge(before *Change, from int) {
 	for i := range p.Changes[from:] {
 		if c := &p.Changes[from+i]; c.Chain != nil && c.passing == 0 && c.Family == before.Family && c.Chain.Name == before.Chain.Name {
-			c.since(before.OldRules)
+			c.setOldRules(before.OldRules)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func refusesAddress(t *nft.Table, r nft.Rule) bool {
 	}
 	v, _ := r[1].(nft.Verdict)
 	_, refusal := v.Refuses()
-	return refusal || v.Action == nft.Goto && refuses(t.Chain(v.Chain))
+	return refusal || v.Action == nft.Goto && refusesAll(t.Chain(v.Chain))
 }
 
-func refuses(c *nft.Chain) bool {
+func refusesAll(c *nft.Chain) bool {
 	return c != nil && len(c.Rules) > 0 && !slices.ContainsFunc(c.Rules, func(r nft.Rule) bool {
 		switch r[len(r)-1].(type) {
 		case nft.Reset, nft.Refuse:
@@ -145,24 +145,24 @@ func isOurs(t *nft.Table, s nft.Statement) bool {
 func canRedeclare(cur, want *nft.Table, s *nft.Set) bool {
 	like := *cur.Set(s.Name)
 	like.Counters, like.Data = s.Counters, s.Data
-	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *nft.Chain) bool { return want.Chain(c.Name) == nil })
+	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(chainsUsing(cur, s.Name), func(c *nft.Chain) bool { return want.Chain(c.Name) == nil })
 }
 
-func redeclares(cur, want *nft.Table) bool {
+func redeclaresAny(cur, want *nft.Table) bool {
 	return slices.ContainsFunc(want.Sets, func(s *nft.Set) bool {
 		o := cur.Set(s.Name)
 		return o != nil && !o.Same(s)
 	})
 }
 
-// redeclares reports whether the change redeclares a map, which empties it.
-func (c *Change) redeclares() bool { return c.Verb == Replace && c.Set != nil && c.New == nil }
+// redeclaresMap reports whether the change redeclares a map, which empties it.
+func (c *Change) redeclaresMap() bool { return c.Verb == Replace && c.Set != nil && c.New == nil }
 
-// redeclare replaces a map and, in the same transaction, the rules of all chains
+// redeclareMap replaces a map and, in the same transaction, the rules of all chains
 // that refer to it. Other maps keep the bindings of clients, and other chains the
 // counters of round robin.
-func (d *tableDiff) redeclare(cur *nft.Table, want *nft.Set) {
-	c := Change{Verb: Replace, Family: d.family, Set: want, Users: users(cur, want.Name)}
+func (d *tableDiff) redeclareMap(cur *nft.Table, want *nft.Set) {
+	c := Change{Verb: Replace, Family: d.family, Set: want, Users: chainsUsing(cur, want.Name)}
 	was := cur.Set(want.Name)
 	c.recounts = was.Counters != want.Counters && slices.Equal(was.Data, want.Data)
 	d.declare = append(d.declare, c)
@@ -171,8 +171,8 @@ func (d *tableDiff) redeclare(cur *nft.Table, want *nft.Set) {
 	}
 }
 
-// users returns the chains whose rules refer to a set, or may do so.
-func users(t *nft.Table, set string) []*nft.Chain {
+// chainsUsing returns the chains whose rules refer to a set, or may do so.
+func chainsUsing(t *nft.Table, set string) []*nft.Chain {
 	var out []*nft.Chain
 	for _, c := range t.Chains {
 		if slices.ContainsFunc(slices.Concat(c.Rules...), func(s nft.Statement) bool {

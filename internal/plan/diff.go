@@ -31,33 +31,33 @@ func Diff(current, desired *nft.Ruleset) *Plan { return DiffOutdated(current, de
 
 // DiffOutdated redeclares the tables of the outdated families in any case.
 func DiffOutdated(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
-	return (&Plan{}).diff(current, desired, outdated)
+	return (&Plan{}).diffTables(current, desired, outdated)
 }
 
 // DiffAgain is like [Diff], in the memory of a plan that is no longer in use.
 func (p *Plan) DiffAgain(current, desired *nft.Ruleset) *Plan {
 	*p = Plan{Changes: p.Changes[:0]}
-	return p.diff(current, desired, nil)
+	return p.diffTables(current, desired, nil)
 }
 
-func (p *Plan) diff(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
+func (p *Plan) diffTables(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
 	for _, f := range model.Families {
 		cur, want := current.Table(f), desired.Table(f)
 		switch {
 		case cur == nil && want == nil:
 			continue
 		case want == nil:
-			p.relent(cur)
+			p.stopRefusals(cur)
 			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
 			continue
 		case cur == nil:
 			cur = &nft.Table{Family: f}
 			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
 			diffTable(p, cur, want)
-		case slices.Contains(outdated, f) || !reconcilable(cur, want):
-			rebuild(p, cur, want)
-		case redeclares(cur, want):
-			p.bridge(cur, want, func(cur *nft.Table) { diffTable(p, cur, want) })
+		case slices.Contains(outdated, f) || !canReconcile(cur, want):
+			rebuildTable(p, cur, want)
+		case redeclaresAny(cur, want):
+			p.bridgeChange(cur, want, func(cur *nft.Table) { diffTable(p, cur, want) })
 		default:
 			diffTable(p, cur, want)
 		}
@@ -69,10 +69,10 @@ func (p *Plan) diff(current, desired *nft.Ruleset, outdated []model.Family) *Pla
 	return p
 }
 
-// reconcilable reports whether cur can be changed into want step by step. The
+// canReconcile reports whether cur can be changed into want step by step. The
 // declaration of a set and the hook of a chain cannot be changed in place, but
 // clients must not lose their bindings because counters are switched.
-func reconcilable(cur, want *nft.Table) bool {
+func canReconcile(cur, want *nft.Table) bool {
 	if cur.Foreign {
 		return false
 	}
@@ -100,14 +100,14 @@ func diffTable(p *Plan, cur, want *nft.Table) {
 		}
 	}
 	for _, c := range want.Chains {
-		d.chain(cur.Chain(c.Name), c)
+		d.diffChain(cur.Chain(c.Name), c)
 	}
 	for _, c := range cur.Chains {
 		if want.Chain(c.Name) == nil {
 			d.removeChain(c, want)
 		}
 	}
-	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+growth(cur, want)+len(d.remove))
+	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+countGrowth(cur, want)+len(d.remove))
 	p.Changes = append(append(p.Changes, d.declare...), d.rules...)
 	for _, s := range want.Sets {
 		p.diffSet(cur, want, s)
@@ -115,8 +115,8 @@ func diffTable(p *Plan, cur, want *nft.Table) {
 	p.Changes = append(p.Changes, d.remove...)
 }
 
-// growth returns by how many elements the sets grow: most of a large plan.
-func growth(cur, want *nft.Table) int {
+// countGrowth returns by how many elements the sets grow: most of a large plan.
+func countGrowth(cur, want *nft.Table) int {
 	n := 0
 	for _, s := range want.Sets {
 		n += len(s.Elements)
@@ -145,7 +145,7 @@ func (d *tableDiff) set(cur *nft.Table, want *nft.Set) {
 	case old == nil:
 		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Set: want})
 	case !want.Dynamic && !old.Same(want):
-		d.redeclare(cur, want)
+		d.redeclareMap(cur, want)
 	}
 }
 
@@ -161,7 +161,7 @@ func (p *Plan) diffSet(cur, want *nft.Table, s *nft.Set) {
 
 // diffElements merges two lists of elements that are sorted by key.
 func (p *Plan) diffElements(f model.Family, set *nft.Set, cur, want []nft.Element) {
-	if shares(cur, want) {
+	if sharesMemory(cur, want) {
 		return
 	}
 	if first := len(p.Changes); set.Interval {
@@ -194,7 +194,7 @@ func (p *Plan) diffElements(f model.Family, set *nft.Set, cur, want []nft.Elemen
 	}
 }
 
-func (d *tableDiff) chain(cur, want *nft.Chain) {
+func (d *tableDiff) diffChain(cur, want *nft.Chain) {
 	switch {
 	case cur == want && len(d.emptied) == 0:
 	case cur == nil:
@@ -219,8 +219,8 @@ func equalRules(a, b []nft.Rule, f model.Family) bool {
 	return slices.EqualFunc(a, b, func(x, y nft.Rule) bool { return x.Text(f) == y.Text(f) })
 }
 
-func rebuild(p *Plan, cur, want *nft.Table) {
-	p.bridge(cur, want, func(cur *nft.Table) {
+func rebuildTable(p *Plan, cur, want *nft.Table) {
+	p.bridgeChange(cur, want, func(cur *nft.Table) {
 		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
 		diffTable(p, &nft.Table{Family: want.Family}, want)
 	})

@@ -25,12 +25,12 @@ func (p *Plan) Revert(held *nft.Ruleset) {
 				changed[s][e.Key] = e
 			}
 		}
-		switch now, is := changed[s][c.key()]; {
+		switch now, is := changed[s][c.elementKey()]; {
 		case is != (c.New != nil) || is && now != *c.New:
 		case c.Old != nil:
-			changed[s][c.key()] = *c.Old
+			changed[s][c.elementKey()] = *c.Old
 		default:
-			delete(changed[s], c.key())
+			delete(changed[s], c.elementKey())
 		}
 	}
 	for s, elements := range changed {

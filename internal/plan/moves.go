@@ -36,8 +36,8 @@ func newMoves() *moves {
 	}
 }
 
-// moves returns the moves of each family whose ranges the plan changes.
-func (p *Plan) moves() map[model.Family]*moves {
+// rangeMoves returns the moves of each family whose ranges the plan changes.
+func (p *Plan) rangeMoves() map[model.Family]*moves {
 	var out map[model.Family]*moves
 	for i := range p.Changes {
 		c := &p.Changes[i]
@@ -52,7 +52,7 @@ func (p *Plan) moves() map[model.Family]*moves {
 		}
 		out[c.Family].changed[idOf(c)] = true
 		if c.Verb != Delete {
-			out[c.Family].ranges[c.key().Address] = true
+			out[c.Family].ranges[c.elementKey().Address] = true
 		}
 	}
 	if out == nil {
@@ -64,23 +64,23 @@ func (p *Plan) moves() map[model.Family]*moves {
 		switch {
 		case m == nil || c.Kind() != "element":
 		case c.Set.Name == nft.RangeAddressesSet && c.Verb == Add:
-			m.first[c.key().Address] = true
+			m.first[c.elementKey().Address] = true
 		case c.Set.Name == nft.RangeAddressesSet:
-			m.last[c.key().Address] = true
+			m.last[c.elementKey().Address] = true
 		case c.Verb == Delete && nft.RowOf(c.Set.Name).Contents == nft.Services:
 			m.ended[idOf(c)] = true
 		case c.Verb == Add && c.Set.Name == nft.ServicesMap:
-			m.ports[c.key().Address] = true
+			m.ports[c.elementKey().Address] = true
 		}
 	}
 	return out
 }
 
-// key returns the key of a changed element.
-func (c *Change) key() nft.Key { return cmp.Or(c.New, c.Old).Key }
+// elementKey returns the key of a changed element.
+func (c *Change) elementKey() nft.Key { return cmp.Or(c.New, c.Old).Key }
 
 // idOf returns the frontend that a changed element names.
-func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.key()) }
+func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.elementKey()) }
 
 // phaseOf returns the phase of a change that directs packets.
 func (m *moves) phaseOf(c *Change) phase {
@@ -95,7 +95,7 @@ func (m *moves) phaseOf(c *Change) phase {
 		return tidy // the endpoint of a frontend that may leave after the turn
 	}
 	switch ofRange := nft.OfRanges(c.Set.Name); {
-	case c.Set.Name == nft.RangeAddressesSet && deletes && (m.ports[f.Address] || m.ports[unspecified(f.Address)]):
+	case c.Set.Name == nft.RangeAddressesSet && deletes && (m.ports[f.Address] || m.ports[unspecifiedLike(f.Address)]):
 		return leave
 	case c.Set.Name == nft.RangeAddressesSet:
 		return turn
@@ -113,9 +113,9 @@ func (m *moves) phaseOf(c *Change) phase {
 	return turn
 }
 
-// unspecified returns the address of a NodePort that several addresses of the node serve, in the
+// unspecifiedLike returns the address of a NodePort that several addresses of the node serve, in the
 // family of an address.
-func unspecified(a netip.Addr) netip.Addr {
+func unspecifiedLike(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()
 	}

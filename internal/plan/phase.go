@@ -28,11 +28,11 @@ func (p *Plan) Phases() []*Plan {
 	// bridge has several phases.
 	inOne := make(map[model.Family]bool)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclares() {
+		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclaresMap() {
 			inOne[c.Family] = true
 		}
 	}
-	moves := p.moves()
+	moves := p.rangeMoves()
 	of := func(c *Change) phase {
 		switch {
 		case c.passing != 0:

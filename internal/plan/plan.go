@@ -57,7 +57,7 @@ type Change struct {
 
 	fills bool // the first rules of a chain that the plan adds
 	// passing is the phase of a temporary change, made while a table or map is
-	// replaced, or of the change that ends it; zero: neither. See [Plan.bridge].
+	// replaced, or of the change that ends it; zero: neither. See [Plan.bridgeChange].
 	passing phase
 
 	Set     *nft.Set      // of the element, or the object itself
@@ -88,7 +88,7 @@ func (p *Plan) ServicePort(c *Change) string {
 	if c.Kind() != "element" {
 		return ""
 	}
-	f := c.key().Frontend()
+	f := c.elementKey().Frontend()
 	for _, s := range p.services {
 		if s == nil || s.HasRanges() != c.Set.HasRanges() {
 			continue
@@ -160,18 +160,20 @@ func (p *Plan) Has(c Change) bool {
 }
 
 // Removes reports whether the plan deletes chains or sets.
-func (p *Plan) Removes() bool { return slices.ContainsFunc(p.Changes, Change.removes) }
+func (p *Plan) Removes() bool { return slices.ContainsFunc(p.Changes, Change.removesObject) }
 
 // WithoutRemovals returns the plan without the deletion of chains and sets.
-func (p *Plan) WithoutRemovals() *Plan { return p.without(Change.removes) }
+func (p *Plan) WithoutRemovals() *Plan { return p.withoutChanges(Change.removesObject) }
 
 // Removals returns only the deletion of chains and sets.
-func (p *Plan) Removals() *Plan { return p.without(func(c Change) bool { return !c.removes() }) }
+func (p *Plan) Removals() *Plan {
+	return p.withoutChanges(func(c Change) bool { return !c.removesObject() })
+}
 
 // WithoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) WithoutIdleLanes() *Plan {
 	idle := 0
-	out := p.without(func(c Change) bool {
+	out := p.withoutChanges(func(c Change) bool {
 		isChain := c.Chain != nil && nft.IsLane(c.OldRules)
 		isLane := isChain || c.Old != nil && slices.Contains(nft.LaneMaps, c.Set.Name)
 		if c.Verb != Delete || !isLane || c.passing != 0 {
@@ -186,13 +188,13 @@ func (p *Plan) WithoutIdleLanes() *Plan {
 	return out
 }
 
-func (p *Plan) without(is func(Change) bool) *Plan {
+func (p *Plan) withoutChanges(is func(Change) bool) *Plan {
 	out := *p
 	out.Changes = slices.DeleteFunc(slices.Clone(p.Changes), is)
 	return &out
 }
 
-func (c Change) removes() bool {
+func (c Change) removesObject() bool {
 	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
 }
 
@@ -218,7 +220,7 @@ func Merge(a, b *Plan) *Plan {
 	out := &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
 	for i := range a.Changes {
 		if c := &a.Changes[i]; c.passing == prepare {
-			out.resume(c, len(a.Changes))
+			out.resumeBridge(c, len(a.Changes))
 		}
 	}
 	return out

@@ -36,7 +36,7 @@ func (p *Plan) PrintChanges(w io.Writer, colour bool, limit int) error {
 	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
 	for i, n := 0, 0; i < len(p.Changes) && (limit == 0 || n < limit); i++ {
 		if c := &p.Changes[i]; c.passing == 0 {
-			pp.change(c)
+			pp.printChange(c)
 			n++
 		}
 		if _, err := pp.w.Write(nil); err != nil {
@@ -69,24 +69,24 @@ type planPrinter struct {
 	family model.Family // of the heading printed last
 }
 
-func (pp *planPrinter) change(c *Change) {
+func (pp *planPrinter) printChange(c *Change) {
 	if c.Family != pp.family {
 		pp.family = c.Family
 		fmt.Fprintf(pp.w, "table %s %s\n", nft.FamilyKeyword(c.Family), nft.TableName)
 	}
 	switch c.Kind() {
 	case "element":
-		pp.line(c.Verb, 1, "%s", c.elementLine(pp.plan.ServicePort(c)))
+		pp.printLine(c.Verb, 1, "%s", c.elementLine(pp.plan.ServicePort(c)))
 	case "chain":
-		pp.chain(c)
+		pp.printChain(c)
 	case "table":
-		pp.line(c.Verb, 1, "table")
+		pp.printLine(c.Verb, 1, "table")
 	default:
 		declaration := c.Set.TypeText(c.Family)
 		if c.Set.Counters {
 			declaration += "; counter"
 		}
-		pp.line(c.Verb, 1, "%s %s { %s }", c.Kind(), c.Set.Name, declaration)
+		pp.printLine(c.Verb, 1, "%s %s { %s }", c.Kind(), c.Set.Name, declaration)
 	}
 }
 
@@ -104,24 +104,24 @@ func (c *Change) elementLine(service string) string {
 func (c *Change) valueLine() string {
 	switch c.Verb {
 	case Add:
-		return bare(c.Set, c.New)
+		return withoutComment(c.Set, c.New)
 	case Delete:
-		return bare(c.Set, c.Old)
+		return withoutComment(c.Set, c.Old)
 	}
 	if c.Old.Value == c.New.Value {
-		return fmt.Sprintf("%s (comment %q -> %q)", bare(c.Set, c.New), c.Old.Comment, c.New.Comment)
+		return fmt.Sprintf("%s (comment %q -> %q)", withoutComment(c.Set, c.New), c.Old.Comment, c.New.Comment)
 	}
-	return fmt.Sprintf("%s -> %s", bare(c.Set, c.Old), c.Set.ValueText(c.New.Value))
+	return fmt.Sprintf("%s -> %s", withoutComment(c.Set, c.Old), c.Set.ValueText(c.New.Value))
 }
 
-// bare returns an element without its comment, which names the service.
-func bare(s *nft.Set, e *nft.Element) string {
+// withoutComment returns an element without its comment, which names the service.
+func withoutComment(s *nft.Set, e *nft.Element) string {
 	return s.ElementText(&nft.Element{Key: e.Key, Value: e.Value})
 }
 
-// chain prints a chain with its rules. A chain that is added and then filled
+// printChain prints a chain with its rules. A chain that is added and then filled
 // appears once.
-func (pp *planPrinter) chain(c *Change) {
+func (pp *planPrinter) printChain(c *Change) {
 	verb := c.Verb
 	switch {
 	case verb == Add && len(c.Chain.Rules) > 0:
@@ -129,22 +129,22 @@ func (pp *planPrinter) chain(c *Change) {
 	case c.fills:
 		verb = Add
 	}
-	pp.line(verb, 1, "chain %s", c.Chain.Name)
+	pp.printLine(verb, 1, "chain %s", c.Chain.Name)
 	if verb == Add && c.Chain.Hook != nft.NoHook {
-		pp.line(Add, 2, "%s", c.Chain.HookText())
+		pp.printLine(Add, 2, "%s", c.Chain.HookText())
 	}
 	for _, r := range c.OldRules {
-		pp.line(Delete, 2, "%s", r.Text(c.Family))
+		pp.printLine(Delete, 2, "%s", r.Text(c.Family))
 	}
 	if verb == Delete {
 		return
 	}
 	for _, r := range c.Chain.Rules {
-		pp.line(Add, 2, "%s", r.Text(c.Family))
+		pp.printLine(Add, 2, "%s", r.Text(c.Family))
 	}
 }
 
-func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
+func (pp *planPrinter) printLine(v Verb, depth int, format string, args ...any) {
 	text := strings.Repeat("  ", depth) + signs[v] + " " + terminal.Printable(fmt.Sprintf(format, args...))
 	fmt.Fprintln(pp.w, colours[v].Paint(text, pp.colour))
 }
@@ -179,13 +179,13 @@ func (p *Plan) JSON(w io.Writer, services, addresses any) error {
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.passing == 0 {
-			out.Changes = append(out.Changes, c.json(p.ServicePort(c)))
+			out.Changes = append(out.Changes, c.toJSON(p.ServicePort(c)))
 		}
 	}
 	return terminal.JSON(w, out)
 }
 
-func (c *Change) json(service string) changeJSON {
+func (c *Change) toJSON(service string) changeJSON {
 	j := changeJSON{Action: c.Verb.String(), Family: nft.FamilyKeyword(c.Family), Table: nft.TableName, Kind: c.Kind(), Service: service}
 	if c.Set != nil {
 		j.Name = c.Set.Name

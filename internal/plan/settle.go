@@ -25,7 +25,7 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 		settled.Sets = make([]*nft.Set, 0, len(t.Sets))
 		for _, s := range t.Sets {
 			before := findSet(current, t.Family, s)
-			if s.HasSlots() && len(before.Elements) > 0 && !shares(before.Elements, s.Elements) {
+			if s.HasSlots() && len(before.Elements) > 0 && !sharesMemory(before.Elements, s.Elements) {
 				s = settleSet(before, s, NewLanes(t))
 			}
 			settled.Sets = append(settled.Sets, s)
@@ -35,9 +35,9 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 	return out
 }
 
-// shares reports whether two lists are one: a table that is read back shares the elements
+// sharesMemory reports whether two lists are one: a table that is read back shares the elements
 // that are as expected.
-func shares(a, b []nft.Element) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
+func sharesMemory(a, b []nft.Element) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // findSet returns the set of current that s replaces, or an empty one.
 func findSet(current *nft.Ruleset, f model.Family, s *nft.Set) *nft.Set {
@@ -64,7 +64,7 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = CutFrontend(cur)
 		}
-		borders, hashed := l.borders(desired, frontend, memory[:])
+		borders, hashed := l.laneBorders(desired, frontend, memory[:])
 		if hashed {
 			out.Elements = append(out.Elements, group...)
 			continue
@@ -140,8 +140,8 @@ func choiceOf(c *nft.Chain) (out choice) {
 	return out
 }
 
-// choice returns what a lane does; nothing without it.
-func (l *Lanes) choice(name string) choice {
+// choiceOfLane returns what a lane does; nothing without it.
+func (l *Lanes) choiceOfLane(name string) choice {
 	if l.choices != nil {
 		return l.choices[name]
 	}
@@ -192,18 +192,18 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	if slices.Equal(s.Data, []nft.Datatype{nft.ClassID}) {
 		lane = l.Verdict(e.Value.Class).Chain
 	}
-	c := l.choice(lane)
+	c := l.choiceOfLane(lane)
 	if !c.isEnd { // it is a sticky one
-		c = l.choice(c.goTo)
+		c = l.choiceOfLane(c.goTo)
 	}
 	return c.slots, true
 }
 
-// borders returns the slots of a frontend in a map of endpoints at which a lane starts
+// laneBorders returns the slots of a frontend in a map of endpoints at which a lane starts
 // or ends, in ascending order. An endpoint must not move across one. It reports whether
 // a lane chooses by a hash of the client.
 // The memory is used for the result.
-func (l *Lanes) borders(endpoints *nft.Set, f model.Frontend, memory []uint32) (out []uint32, hashed bool) {
+func (l *Lanes) laneBorders(endpoints *nft.Set, f model.Frontend, memory []uint32) (out []uint32, hashed bool) {
 	names := [...]string{nft.ServicesMap, nft.LocalServicesMap}
 	if endpoints.HasRanges() {
 		names = [...]string{nft.RangeServicesMap, nft.RangeLocalServicesMap}
@@ -233,7 +233,7 @@ func CutFrontend(elements []nft.Element) (first, rest []nft.Element) {
 // endpoint if that is still wanted there.
 func appendSettled(out, before, group []nft.Element) []nft.Element {
 	first := int(group[0].Key.Slot)
-	if stays(before, group, first) {
+	if isInPlace(before, group, first) {
 		return append(out, group...)
 	}
 	if len(group) <= fewSlots {
@@ -304,9 +304,9 @@ func appendFewSettled(out, before, group []nft.Element) []nft.Element {
 	return out
 }
 
-// stays reports whether the endpoints of a group, which begins at a slot, are in their
+// isInPlace reports whether the endpoints of a group, which begins at a slot, are in their
 // slots already.
-func stays(before, group []nft.Element, first int) bool {
+func isInPlace(before, group []nft.Element, first int) bool {
 	n := 0
 	for i := range before {
 		slot := int(before[i].Key.Slot) - first

@@ -67,7 +67,7 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 		out = append(out, nft.Declare(nft.EndpointsOf(name)), nft.Declare(nft.TimeoutsOf(name)))
 	}
 	if slices.Contains(bindings, nft.SharedAffinityMap) {
-		out = append(out, declared(nft.GroupsMap, nft.ServersMap)...)
+		out = append(out, declareSets(nft.GroupsMap, nft.ServersMap)...)
 	}
 	return append(out, dynamic(nft.ArrivalsMap, max(capacity, minArrivals)), nft.Declare(nft.BindersMap))
 }
@@ -94,9 +94,9 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 			out = append(out, recallTogether(r.Observe))
 			continue
 		}
-		out = append(out, recall(name, nft.OfPort, r.Observe))
+		out = append(out, recallChain(name, nft.OfPort, r.Observe))
 		if r.Wildcards {
-			out = append(out, recall(name, nft.OfNode, r.Observe))
+			out = append(out, recallChain(name, nft.OfNode, r.Observe))
 		}
 	}
 	// early-postrouting leads there, too.
@@ -111,14 +111,14 @@ var noteArrival = nft.Note{
 	Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort},
 }
 
-// recall returns the chain that notes a connection, and translates it to the endpoint to
+// recallChain returns the chain that notes a connection, and translates it to the endpoint to
 // which a map binds the client. It is one rule: a connection that cannot be noted must not
 // get an endpoint that may have left.
 //
 //	meta priority set ip daddr . meta l4proto . th dport map @affinity-timeouts
 //	  update @affinity-arrivals { ip daddr . ip saddr . th sport . th dport timeout 1s : meta priority }
 //	  dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
+func recallChain(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 	frontend := dialled[s]
 	var rules []nft.Rule
 	if s == nft.OfNode {
@@ -131,7 +131,7 @@ func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 	})}
 }
 
-// binder returns the chain that binds a client to the endpoint of its connection (5.3), or
+// binderChain returns the chain that binds a client to the endpoint of its connection (5.3), or
 // releases it.
 //
 //	meta priority set none
@@ -139,7 +139,7 @@ func recall(bindings string, s nft.Shape, observe model.Observe) *nft.Chain {
 //	  update @affinity { ct original ... . ct original ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src } accept
 //	meta l4proto tcp ct original ... @affinity-endpoints accept
 //	meta l4proto tcp delete @affinity { ... } drop
-func binder(a nft.Affinity, observe model.Observe) *nft.Chain {
+func binderChain(a nft.Affinity, observe model.Observe) *nft.Chain {
 	if a.Shared {
 		return binderTogether(a, observe)
 	}
@@ -152,26 +152,26 @@ func binder(a nft.Affinity, observe model.Observe) *nft.Chain {
 		{protocol, valid, nft.Remember{Map: a.Bindings(), Key: client, Timeout: a.Timeout}, accept},
 		// The map is full: the client is still served.
 		{protocol, valid, accept},
-		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, refusal(observe, model.AffinityReleased, nft.OfPort)},
+		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, refusalVerdict(observe, model.AffinityReleased, nft.OfPort)},
 	}}
 }
 
-// affinity adds what some clients of a frontend need to stay with their endpoint. The numbers of
+// addAffinity adds what some clients of a frontend need to stay with their endpoint. The numbers of
 // servers are left out.
-func (c *composer) affinity(f model.Frontend, a nft.Affinity, endpoints []netip.AddrPort) {
-	c.use(option{kind: sticky, bindings: a.Bindings()})
+func (c *composer) addAffinity(f model.Frontend, a nft.Affinity, endpoints []netip.AddrPort) {
+	c.useOption(option{kind: sticky, bindings: a.Bindings()})
 	c.part.lanes = append(c.part.lanes, laneUse{binds: a})
 	c.add(nft.TimeoutsOf(a.Bindings()), nft.Element{Key: nft.FrontendKey(f), Value: nft.Value{Class: a.Class()}})
 	if a.Shared {
 		return
 	}
-	for _, e := range distinct(endpoints) {
+	for _, e := range sortDistinct(endpoints) {
 		c.add(nft.EndpointsOf(a.Bindings()), nft.Element{Key: nft.EndpointKey(f, e)})
 	}
 }
 
-// distinct returns endpoints in order, each once.
-func distinct(endpoints []netip.AddrPort) []netip.AddrPort {
+// sortDistinct returns endpoints in order, each once.
+func sortDistinct(endpoints []netip.AddrPort) []netip.AddrPort {
 	endpoints = slices.Clone(endpoints)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)
 	return slices.Compact(endpoints)

@@ -22,12 +22,12 @@ const (
 	endsChain  = "ends"
 )
 
-// observes lists a frontend whose connections are logged.
-func (c *composer) observes(f model.Frontend, asked bool) {
+// addObserved lists a frontend whose connections are logged.
+func (c *composer) addObserved(f model.Frontend, asked bool) {
 	if !c.observe.Connections() && !(c.observe.Refusals() && asked) {
 		return
 	}
-	c.use(option{kind: observed, shape: nft.ShapeOf(f).InSets()})
+	c.useOption(option{kind: observed, shape: nft.ShapeOf(f).InSets()})
 	if f.IsRange() {
 		c.add(nft.ObservedAddressesSet, nft.Element{Key: nft.Key{Address: f.Address}})
 		return
@@ -35,13 +35,13 @@ func (c *composer) observes(f model.Frontend, asked bool) {
 	c.add(nft.ObservedSet, nft.Element{Key: nft.FrontendKey(f)})
 }
 
-// watches reports whether frontends of a shape can be observed.
-func (o options) watches(r *model.Routing, s nft.Shape) bool {
+// watchesShape reports whether frontends of a shape can be observed.
+func (o options) watchesShape(r *model.Routing, s nft.Shape) bool {
 	return slices.Contains(o, option{kind: observed, shape: s.InSets()}) && (s != nft.OfNode || r.Wildcards)
 }
 
 func watchSets(o options) (out []*nft.Set) {
-	for _, p := range o.of(observed) {
+	for _, p := range o.ofKind(observed) {
 		out = append(out, nft.Declare(observedSet(p.shape)))
 	}
 	return out
@@ -74,14 +74,14 @@ var (
 //
 // A packet is logged once: the address of a range can have an observed port besides.
 func watchChains(r *model.Routing, o options) []*nft.Chain {
-	if !o.has(observed) {
+	if !o.hasKind(observed) {
 		return nil
 	}
 	back := nft.Verdict{Action: nft.Return}
 	first := &nft.Chain{Name: watchChain, Rules: skipUntranslated(o)}
 	ends := &nft.Chain{Name: endsChain}
 	for _, s := range nft.Shapes {
-		if !o.watches(r, s) {
+		if !o.watchesShape(r, s) {
 			continue
 		}
 		in := nft.InSet{Key: watchOriginal[s], Set: observedSet(s)}
@@ -112,7 +112,7 @@ func dialledChains(r *model.Routing, o options) []*nft.Chain {
 	}
 	var rules []nft.Rule
 	for _, s := range nft.Shapes {
-		if o.watches(r, s) {
+		if o.watchesShape(r, s) {
 			rules = append(rules, nft.Rule{nft.InSet{Key: watchDialled[s], Set: observedSet(s)}, observedLog(r, model.DialledPrefix), nft.Verdict{Action: nft.Return}})
 		}
 	}
@@ -128,7 +128,7 @@ func observedLog(r *model.Routing, prefix string) nft.Log {
 
 // toWatch returns the rule that leads to the chain of first packets.
 func toWatch(o options) []nft.Rule {
-	if !o.has(observed) {
+	if !o.hasKind(observed) {
 		return nil
 	}
 	return []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: watchChain}}}

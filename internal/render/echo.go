@@ -17,10 +17,10 @@ import (
 
 const echoPreroutingChain = nft.EchoChain + "-prerouting"
 
-// echo lists an address with the Service for which the node answers, and its clients. These
+// addEcho lists an address with the Service for which the node answers, and its clients. These
 // are there without a usable endpoint, too: lists can be long, and an interval set takes
 // time for each range (measured on 6.18: 2 s for 10,000 that are removed together).
-func (c *composer) echo(r *model.Route) {
+func (c *composer) addEcho(r *model.Route) {
 	key := nft.Key{Address: r.Frontend.Address}
 	inside, outside := r.EchoAnswer()
 	if inside == model.Forward {
@@ -34,8 +34,8 @@ func (c *composer) echo(r *model.Route) {
 		c.add(nft.EchoFirewalledSet, nft.Element{Key: key})
 	}
 	kept := c.keptSources()
-	c.prefixes(nft.EchoSourcesSet, key, without(ranges, kept.Allowed))
-	c.prefixes(nft.EchoDeniedSet, key, without(r.DeniedSources(), kept.Denied))
+	c.addPrefixes(nft.EchoSourcesSet, key, subtractPrefixes(ranges, kept.Allowed))
+	c.addPrefixes(nft.EchoDeniedSet, key, subtractPrefixes(r.DeniedSources(), kept.Denied))
 }
 
 // echoSets returns the empty sets for echo requests.
@@ -43,7 +43,7 @@ func echoSets(r *model.Routing) []*nft.Set {
 	if len(r.AnswerFrom) == 0 {
 		return nil
 	}
-	return declared(nft.EchoSet, nft.EchoInsideSet, nft.EchoFirewalledSet, nft.EchoSourcesSet, nft.EchoDeniedSet)
+	return declareSets(nft.EchoSet, nft.EchoInsideSet, nft.EchoFirewalledSet, nft.EchoSourcesSet, nft.EchoDeniedSet)
 }
 
 // toEcho continues with echo requests to addresses of Services.
@@ -66,7 +66,7 @@ func echoChains(f model.Family, r *model.Routing) []*nft.Chain {
 	if !r.AnswerFrom[f].IsValid() {
 		return nil
 	}
-	to, drop := nft.Concat{nft.DestinationAddress}, refusal(r.Observe, model.PingRefused, nft.OfPort)
+	to, drop := nft.Concat{nft.DestinationAddress}, refusalVerdict(r.Observe, model.PingRefused, nft.OfPort)
 	client := nft.Concat{nft.DestinationAddress, nft.SourceAddress}
 	outside, _ := notFromPod(f, r)
 	return []*nft.Chain{

@@ -29,11 +29,11 @@ type exchangeKey struct {
 	policy   model.Policy
 }
 
-// pair finds the exchanges among some changes.
-func (c *composer) pair(changes []model.RouteChange, u *update) {
+// pairChanges finds the exchanges among some changes.
+func (c *composer) pairChanges(changes []model.RouteChange, u *update) {
 	c.pairs = slices.Grow(c.pairs[:0], len(changes))
 	for i := range changes {
-		x := c.exchanged(&changes[i])
+		x := c.findExchange(&changes[i])
 		c.pairs = append(c.pairs, x)
 		if x != nil {
 			own := x.positions
@@ -43,11 +43,11 @@ func (c *composer) pair(changes []model.RouteChange, u *update) {
 	}
 }
 
-// exchanged returns what a change of a frontend replaces of its endpoints; nil: its other endpoints
+// findExchange returns what a change of a frontend replaces of its endpoints; nil: its other endpoints
 // may have other elements, too.
-func (c *composer) exchanged(change *model.RouteChange) *exchange {
+func (c *composer) findExchange(change *model.RouteChange) *exchange {
 	old, now := change.Old, change.New
-	if !c.exchanges || old == nil || now == nil || change.Frontend.IsEcho() || !c.alike(old, now) {
+	if !c.exchanges || old == nil || now == nil || change.Frontend.IsEcho() || !c.haveLikeSlots(old, now) {
 		return nil
 	}
 	key := exchangeKey{old.Choice, now.Choice, now.InsidePolicy()}
@@ -65,8 +65,8 @@ func (c *composer) exchanged(change *model.RouteChange) *exchange {
 	return x
 }
 
-// listed returns which of the endpoints of a frontend are listed.
-func (c *composer) listed(all []model.Endpoint) []model.Endpoint {
+// listedEndpoints returns which of the endpoints of a frontend are listed.
+func (c *composer) listedEndpoints(all []model.Endpoint) []model.Endpoint {
 	switch {
 	case c.exchange == nil:
 		return all
@@ -76,21 +76,21 @@ func (c *composer) listed(all []model.Endpoint) []model.Endpoint {
 	return c.exchange.out
 }
 
-// bound returns the endpoints in a span of a layout to which clients are bound, as far as they are
+// boundEndpoints returns the endpoints in a span of a layout to which clients are bound, as far as they are
 // listed.
-func (c *composer) bound(l layout, s span) (out []netip.AddrPort) {
+func (c *composer) boundEndpoints(l layout, s span) (out []netip.AddrPort) {
 	if c.exchange == nil {
-		return l.endpoints(s)
+		return l.endpointsIn(s)
 	}
-	for _, e := range c.listed(nil) {
+	for _, e := range c.listedEndpoints(nil) {
 		out = append(out, e.Address())
 	}
 	return out
 }
 
-// alike reports whether the slots of two routes of a frontend follow from their endpoints in the same
+// haveLikeSlots reports whether the slots of two routes of a frontend follow from their endpoints in the same
 // way, in one list for all clients.
-func (c *composer) alike(old, now *model.Route) bool {
+func (c *composer) haveLikeSlots(old, now *model.Route) bool {
 	for _, r := range [...]*model.Route{old, now} {
 		if r.Local() || r.Service.BindsTogether() || r.Frontend.IsRange() || r.Frontend.OnLocalhost() || c.schedulerOf(r).ByClient() {
 			return false
@@ -120,7 +120,7 @@ func newExchange(node string, port model.PortName, old, now []model.Endpoint) *e
 			was, is = was[1:], is[1:]
 		}
 	}
-	if len(x.out) > 0 && !x.place(rankHash(node, port), old) {
+	if len(x.out) > 0 && !x.findPositions(rankHash(node, port), old) {
 		return nil
 	}
 	return x
@@ -149,16 +149,16 @@ func compareHeads(a, b []model.Endpoint) int {
 // fewRanks is as many endpoints as are ordered without an allocation.
 const fewRanks = 64
 
-// place finds the positions: see [shuffle]. It reports whether they follow from the hashes alone.
-func (x *exchange) place(start hasher, old []model.Endpoint) bool {
+// findPositions finds the positions: see [appendShuffled]. It reports whether they follow from the hashes alone.
+func (x *exchange) findPositions(start hasher, old []model.Endpoint) bool {
 	var memory [fewRanks]uint64
 	before := memory[:0]
 	for _, e := range old {
-		before = append(before, rank(start, e))
+		before = append(before, rankOf(start, e))
 	}
 	slices.Sort(before)
 	var one, other [1]rankedEndpoint
-	out, in := ranked(one[:0], start, x.out), ranked(other[:0], start, x.in)
+	out, in := appendRanked(one[:0], start, x.out), appendRanked(other[:0], start, x.in)
 	x.positions.Out, x.positions.In = x.oneAt[:0], x.otherAt[:0]
 	for i := range out {
 		at, _ := slices.BinarySearch(before, out[i].rank)
@@ -181,10 +181,10 @@ type rankedEndpoint struct {
 	endpoint model.Endpoint
 }
 
-// ranked appends endpoints in the order of their hashes.
-func ranked(out []rankedEndpoint, start hasher, all []model.Endpoint) []rankedEndpoint {
+// appendRanked appends endpoints in the order of their hashes.
+func appendRanked(out []rankedEndpoint, start hasher, all []model.Endpoint) []rankedEndpoint {
 	for _, e := range all {
-		out = append(out, rankedEndpoint{rank(start, e), e})
+		out = append(out, rankedEndpoint{rankOf(start, e), e})
 	}
 	slices.SortFunc(out, func(a, b rankedEndpoint) int { return cmp.Compare(a.rank, b.rank) })
 	return out

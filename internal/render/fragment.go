@@ -34,8 +34,8 @@ type laneUse struct {
 	sources  sourcesUse   // the same for one that masquerades
 }
 
-// plain returns the lane that a sticky one goes to for clients without a binding.
-func (u laneUse) plain() laneUse { return laneUse{lane: u.lane} }
+// withoutBinding returns the lane that a sticky one goes to for clients without a binding.
+func (u laneUse) withoutBinding() laneUse { return laneUse{lane: u.lane} }
 
 func (u laneUse) compare(o laneUse) int {
 	return cmp.Or(model.CompareBool(u.relays, o.relays), compareSources(u.sources, o.sources), u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
@@ -101,8 +101,8 @@ func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
-// use notes that the frontend uses an option, and reports whether that is new.
-func (c *composer) use(o option) bool {
+// useOption notes that the frontend uses an option, and reports whether that is new.
+func (c *composer) useOption(o option) bool {
 	if slices.Contains(c.part.options, o) {
 		return false
 	}
@@ -110,13 +110,13 @@ func (c *composer) use(o option) bool {
 	return true
 }
 
-// compose makes the fragment of a frontend from the route that decides about it.
-func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
+// composeFragment makes the fragment of a frontend from the route that decides about it.
+func (c *composer) composeFragment(f model.Frontend, r *model.Route, part *fragment) {
 	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
 	switch {
 	case f.IsEcho():
-		c.echo(r)
+		c.addEcho(r)
 		return
 	case r.Frontend.OnLocalhost():
 		return
@@ -126,22 +126,22 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 		outside = r.Outside()
 	}
 	c.serve(r, inside, outside)
-	c.address(r.Frontend, r.Kind)
-	c.masquerading(r)
+	c.addAddress(r.Frontend, r.Kind)
+	c.addMasquerading(r)
 	c.masqueradeFrom(r.Frontend, r.MasqueradeFrom())
-	c.sources(r)
-	c.limit(r.Service.Name, r.Frontend, r.Service.Extra().Limits)
+	c.addSources(r)
+	c.addLimits(r.Service.Name, r.Frontend, r.Service.Extra().Limits)
 	if r.Relayed() {
 		return
 	}
-	c.observes(r.Frontend, r.Service.Extra().Observe)
-	c.hairpins(r.Frontend, c.listed(inside.Endpoints))
-	c.hairpins(r.Frontend, outside.Endpoints)
-	c.selves(r.Frontend, inside.Endpoints, outside.Endpoints)
+	c.addObserved(r.Frontend, r.Service.Extra().Observe)
+	c.addHairpins(r.Frontend, c.listedEndpoints(inside.Endpoints))
+	c.addHairpins(r.Frontend, outside.Endpoints)
+	c.addSelf(r.Frontend, inside.Endpoints, outside.Endpoints)
 }
 
-// address lists the address of a frontend, whose other ports are refused.
-func (c *composer) address(f model.Frontend, kind model.Kind) {
+// addAddress lists the address of a frontend, whose other ports are refused.
+func (c *composer) addAddress(f model.Frontend, kind model.Kind) {
 	switch a := f.Address; {
 	case kind == model.ClusterIP:
 		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}})
@@ -152,29 +152,29 @@ func (c *composer) address(f model.Frontend, kind model.Kind) {
 
 // serve lists a frontend with what is done for its clients, and its endpoints in their slots.
 func (c *composer) serve(r *model.Route, inside, outside model.Decision) {
-	key, l := nft.FrontendKey(r.Frontend), c.layout(r, inside.Endpoints, outside.Endpoints)
+	key, l := nft.FrontendKey(r.Frontend), c.layoutOf(r, inside.Endpoints, outside.Endpoints)
 	services, locals, endpoints, onePort := nft.ServicesMap, nft.LocalServicesMap, nft.EndpointsMap, false
 	if r.Frontend.IsRange() {
-		c.number(r.Frontend)
+		c.addRange(r.Frontend)
 		onePort = slices.ContainsFunc(slices.Concat(l.slots, l.own), func(e netip.AddrPort) bool { return e.Port() != 0 })
 		services, locals, endpoints = nft.RangeServicesMap, nft.RangeLocalServicesMap, rangeEndpoints(onePort)
 	}
-	c.add(services, nft.Element{Key: key, Value: c.value(r, inside.Verdict, l, false, onePort), Comment: nft.Comment(r)})
+	c.add(services, nft.Element{Key: key, Value: c.frontendValue(r, inside.Verdict, l, false, onePort), Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
-		c.add(locals, nft.Element{Key: key, Value: c.value(r, outside.Verdict, l, true, onePort)})
+		c.add(locals, nft.Element{Key: key, Value: c.frontendValue(r, outside.Verdict, l, true, onePort)})
 	}
-	c.slots(endpoints, key, firstSlot, l.slots)
-	c.slots(endpoints, key, ownSlots, l.own)
+	c.addSlots(endpoints, key, firstSlot, l.slots)
+	c.addSlots(endpoints, key, ownSlots, l.own)
 }
 
-func (c *composer) slots(set string, key nft.Key, first uint32, endpoints []netip.AddrPort) {
+func (c *composer) addSlots(set string, key nft.Key, first uint32, endpoints []netip.AddrPort) {
 	for i, e := range endpoints {
 		key.Slot = first + uint32(i)
 		c.add(set, nft.Element{Key: key, Value: nft.Value{Endpoint: e}})
 	}
 }
 
-func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layout {
+func (c *composer) layoutOf(r *model.Route, inside, outside []model.Endpoint) layout {
 	if c.exchange != nil {
 		return layout{inside: span{firstSlot, len(inside)}}
 	}
@@ -211,14 +211,14 @@ func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
 	return cmp.Or(r.Scheduler(), c.scheduler)
 }
 
-// value returns the class of a frontend, or the verdict of a range, for all clients or for
+// frontendValue returns the class of a frontend, or the verdict of a range, for all clients or for
 // those outside of the cluster if they differ, and adds the lanes that it leads to.
-func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, onePort bool) nft.Value {
-	if v, refuses := c.refuse(v, r.Frontend.IsRange()); refuses {
+func (c *composer) frontendValue(r *model.Route, v model.Verdict, l layout, outside, onePort bool) nft.Value {
+	if v, refuses := c.refusalValue(v, r.Frontend.IsRange()); refuses {
 		return v
 	}
 	if r.Relayed() {
-		return c.relay()
+		return c.relayValue()
 	}
 	s, port := l.inside, r.PortName()
 	if outside {
@@ -230,17 +230,17 @@ func (c *composer) value(r *model.Route, v model.Verdict, l layout, outside, one
 	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
 	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
-		bound := c.bound(l, s)
-		c.affinity(r.Frontend, a, bound)
+		bound := c.boundEndpoints(l, s)
+		c.addAffinity(r.Frontend, a, bound)
 		if a.Shared {
 			c.bindTogether(r, bound)
 		}
 	}
-	return c.lead(r.Frontend, use, onePort)
+	return c.laneValue(r.Frontend, use, onePort)
 }
 
-// refuse returns the value of a frontend whose connections are refused, and whether they are.
-func (c *composer) refuse(v model.Verdict, ranged bool) (value nft.Value, refuses bool) {
+// refusalValue returns the value of a frontend whose connections are refused, and whether they are.
+func (c *composer) refusalValue(v model.Verdict, ranged bool) (value nft.Value, refuses bool) {
 	reason, class := model.NoEndpoints, refused
 	switch v {
 	case model.Forward:
@@ -249,14 +249,14 @@ func (c *composer) refuse(v model.Verdict, ranged bool) (value nft.Value, refuse
 		reason, class = model.NoLocalEndpoints, dropped
 	}
 	if ranged {
-		return nft.Value{Verdict: refusal(c.observe, reason, nft.OfRange)}, true
+		return nft.Value{Verdict: refusalVerdict(c.observe, reason, nft.OfRange)}, true
 	}
 	return nft.Value{Class: class}, true
 }
 
-// relay returns the value of a frontend whose connections are relayed.
-func (c *composer) relay() nft.Value {
-	c.use(option{kind: redirected})
+// relayValue returns the value of a frontend whose connections are relayed.
+func (c *composer) relayValue() nft.Value {
+	c.useOption(option{kind: redirected})
 	c.useLane(laneUse{relays: true})
 	return nft.Value{Class: relayed}
 }
@@ -268,26 +268,26 @@ func rangePort(of model.PortName, first uint16) model.PortName {
 	return of
 }
 
-// lead returns the value of a frontend in a lane, and adds that.
-func (c *composer) lead(f model.Frontend, use laneUse, onePort bool) nft.Value {
+// laneValue returns the value of a frontend in a lane, and adds that.
+func (c *composer) laneValue(f model.Frontend, use laneUse, onePort bool) nft.Value {
 	use.lane.shape, use.lane.onePort = nft.ShapeOf(f), onePort
 	c.useLane(use)
 	if f.IsRange() {
-		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}
+		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.chainName()}}
 	}
-	return nft.Value{Class: use.class()}
+	return nft.Value{Class: use.classOf()}
 }
 
 func (c *composer) useLane(use laneUse) {
 	c.part.lanes = append(c.part.lanes, use)
-	if other, ok := use.lane.common(); ok {
+	if other, ok := use.lane.withCommonCounter(); ok {
 		c.part.lanes = append(c.part.lanes, laneUse{lane: other})
 	}
 }
 
-// masquerading lists frontends behind which the source is masqueraded, always or for
+// addMasquerading lists frontends behind which the source is masqueraded, always or for
 // connections of the node itself (table 4-A).
-func (c *composer) masquerading(r *model.Route) {
+func (c *composer) addMasquerading(r *model.Route) {
 	set := ""
 	switch r.Masquerading() {
 	case model.MasqueradeNone:
@@ -300,13 +300,13 @@ func (c *composer) masquerading(r *model.Route) {
 	c.add(nft.SetFor(r.Frontend, set), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }
 
-// selves lists a frontend that is one of its own endpoints.
-func (c *composer) selves(f model.Frontend, inside, outside []model.Endpoint) {
+// addSelf lists a frontend that is one of its own endpoints.
+func (c *composer) addSelf(f model.Frontend, inside, outside []model.Endpoint) {
 	isSelf := func(e model.Endpoint) bool {
 		return e.Host.Address == f.Address && (e.Port == f.Port || f.IsRange())
 	}
 	if slices.ContainsFunc(inside, isSelf) || slices.ContainsFunc(outside, isSelf) {
-		c.use(option{kind: self, shape: nft.ShapeOf(f).InSets()})
+		c.useOption(option{kind: self, shape: nft.ShapeOf(f).InSets()})
 		c.add(nft.SetFor(f, nft.SelfFrontendsSet), nft.Element{Key: nft.FrontendKey(f)})
 	}
 }
@@ -318,9 +318,9 @@ func mayCallItself(node string, e model.Endpoint) bool {
 	return on == "" || on == node
 }
 
-// hairpins lists the endpoints that may connect to themselves through a frontend. Endpoints
+// addHairpins lists the endpoints that may connect to themselves through a frontend. Endpoints
 // of a range may do so with all ports.
-func (c *composer) hairpins(f model.Frontend, endpoints []model.Endpoint) {
+func (c *composer) addHairpins(f model.Frontend, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
 		if mayCallItself(c.node, e) {
 			a := e.Host.Address

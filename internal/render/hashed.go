@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// hashed places endpoints in slots for the scheduler source-hash, where the slot of an
+// placeHashed places endpoints in slots for the scheduler source-hash, where the slot of an
 // endpoint decides which clients it gets. The result depends only on the endpoints and
 // on how many slots each of them takes: neither on the node, nor on the Service, nor on
 // earlier endpoints. So all machines send a client to the same endpoint, and to the same
@@ -19,15 +19,15 @@ import (
 // of the host's address. The shares that no slot has taken yet try their first choice,
 // then their second one, and so on; of several that try a free slot in the same round,
 // the lowest hash wins. If one of n endpoints is replaced, about ln n others move.
-func hashed(endpoints []model.Endpoint, keep func(model.Endpoint) bool, s scale) []netip.AddrPort {
-	shares := sharesOf(slices.DeleteFunc(slices.Clone(endpoints), not(keep)), s)
+func placeHashed(endpoints []model.Endpoint, keep func(model.Endpoint) bool, s scale) []netip.AddrPort {
+	shares := sharesOf(slices.DeleteFunc(slices.Clone(endpoints), negatePredicate(keep)), s)
 	slots := make([]taken, len(shares))
 	waiting := make([]int, len(shares))
 	for i := range waiting {
 		waiting[i] = i
 	}
 	for round := 1; len(waiting) > 0 && round <= 8*len(shares); round++ {
-		waiting = try(slots, shares, waiting, round)
+		waiting = trySlots(slots, shares, waiting, round)
 	}
 	out := make([]netip.AddrPort, len(shares))
 	for i := range slots {
@@ -58,7 +58,7 @@ func sharesOf(endpoints []model.Endpoint, s scale) []share {
 	slices.SortFunc(endpoints, func(a, b model.Endpoint) int {
 		return cmp.Or(a.Host.Address.Compare(b.Host.Address), cmp.Compare(a.Port, b.Port))
 	})
-	out := make([]share, 0, s.total(endpoints))
+	out := make([]share, 0, s.totalSlots(endpoints))
 	var host netip.Addr
 	var start hasher
 	var number [2]byte
@@ -68,21 +68,21 @@ func sharesOf(endpoints []model.Endpoint, s scale) []share {
 			host, n = e.Host.Address, 0
 			start = add(fnvOffset, host.AsSlice())
 		}
-		for range s.slots(e) {
+		for range s.slotsFor(e) {
 			number = [2]byte{byte(n >> 8), byte(n)}
-			out = append(out, share{e.Address(), add(start, number[:]).sum()})
+			out = append(out, share{e.Address(), add(start, number[:]).mixedSum()})
 			n++
 		}
 	}
 	return out
 }
 
-// try lets the waiting shares try the slot that each prefers in a round, and returns
+// trySlots lets the waiting shares try the slot that each prefers in a round, and returns
 // those that found it taken.
-func try(slots []taken, shares []share, waiting []int, round int) []int {
+func trySlots(slots []taken, shares []share, waiting []int, round int) []int {
 	rest := waiting[:0]
 	for _, i := range waiting {
-		h := preference(shares[i].hash, round)
+		h := preferenceOf(shares[i].hash, round)
 		slot, _ := bits.Mul64(h, uint64(len(slots)))
 		switch s := &slots[slot]; {
 		case s.round == 0:
@@ -97,9 +97,9 @@ func try(slots []taken, shares []share, waiting []int, round int) []int {
 	return rest
 }
 
-// preference returns a number that is spread evenly for each share and round
+// preferenceOf returns a number that is spread evenly for each share and round
 // (SplitMix64).
-func preference(hash uint64, round int) uint64 {
+func preferenceOf(hash uint64, round int) uint64 {
 	h := hash + uint64(round)*0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb

@@ -89,7 +89,7 @@ func StartKeeping(r *model.Routing, kept Kept) (*State, nft.Delta) {
 	}
 	routing := *r
 	routing.Routes, routing.Echoes = slices.Clone(r.Routes), slices.Clone(r.Echoes)
-	routing.Revert(contested(&routing, kept.Frontends))
+	routing.Revert(contestedChanges(&routing, kept.Frontends))
 	if !r.Wildcards && slices.ContainsFunc(kept.Frontends, func(k KeptFrontend) bool { return k.Address.IsUnspecified() }) {
 		routing.Wildcards, routing.NodePortAddresses = true, kept.NodePortAddresses
 	}
@@ -101,7 +101,7 @@ func StartKeeping(r *model.Routing, kept Kept) (*State, nft.Delta) {
 			continue
 		}
 		part := new(fragment)
-		s.composer.keep(k, part)
+		s.composer.keepFrontend(k, part)
 		s.tables[f].beside = true
 		s.tables[f].kept = append(s.tables[f].kept, part)
 	}
@@ -137,7 +137,7 @@ func claimsOf(kept []KeptFrontend) (c Claims) {
 	return c
 }
 
-func everywhere(f model.Frontend, kind model.Kind) model.Frontend {
+func onAllAddresses(f model.Frontend, kind model.Kind) model.Frontend {
 	if kind == model.NodePort {
 		return f.OnNode()
 	}
@@ -149,7 +149,7 @@ func (c *Claims) Add(f model.Frontend, kind model.Kind) {
 	if c.single == nil {
 		c.single, c.ranges = make(map[model.Frontend]bool), make(map[netip.Addr][]model.Frontend)
 	}
-	c.single[everywhere(f, kind)] = true
+	c.single[onAllAddresses(f, kind)] = true
 	if f.IsRange() {
 		c.ranges[f.Address] = append(c.ranges[f.Address], f)
 	}
@@ -160,11 +160,11 @@ func (c *Claims) Has(f model.Frontend, kind model.Kind) bool {
 	overlaps := func(o model.Frontend) bool {
 		return f.IsRange() && f.Protocol == o.Protocol && f.Port <= o.Last && o.Port <= f.Last
 	}
-	return c.single[everywhere(f, kind)] || slices.ContainsFunc(c.ranges[f.Address], overlaps)
+	return c.single[onAllAddresses(f, kind)] || slices.ContainsFunc(c.ranges[f.Address], overlaps)
 }
 
-// contested returns changes that remove the routes to frontends that are kept.
-func contested(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
+// contestedChanges returns changes that remove the routes to frontends that are kept.
+func contestedChanges(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
 	claims := claimsOf(kept)
 	for i := range r.Routes {
 		if f := r.Routes[i].Frontend; claims.Has(f, r.Routes[i].Kind) {
@@ -179,8 +179,8 @@ func contested(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) 
 	return out
 }
 
-// keep makes the fragment of a frontend that is kept.
-func (c *composer) keep(k *KeptFrontend, part *fragment) {
+// keepFrontend makes the fragment of a frontend that is kept.
+func (c *composer) keepFrontend(k *KeptFrontend, part *fragment) {
 	c.part = part
 	for _, e := range k.Elements {
 		c.keepElement(k, e)
@@ -189,7 +189,7 @@ func (c *composer) keep(k *KeptFrontend, part *fragment) {
 		return
 	}
 	if k.IsRange() {
-		c.number(k.Frontend)
+		c.addRange(k.Frontend)
 	}
 	key := nft.FrontendKey(k.Frontend)
 	services, locals := nft.MapsOf(k.Frontend)
@@ -197,13 +197,13 @@ func (c *composer) keep(k *KeptFrontend, part *fragment) {
 	if k.Outside != nil {
 		c.add(locals, nft.Element{Key: key, Value: c.keptValue(k, k.Outside, true)})
 	}
-	c.address(k.Frontend, k.Kind)
-	c.limit(k.Port.Service, k.Frontend, k.Limits)
+	c.addAddress(k.Frontend, k.Kind)
+	c.addLimits(k.Port.Service, k.Frontend, k.Limits)
 	if k.Inside.Relayed {
 		return
 	}
 	c.masqueradeFrom(k.Frontend, k.MasqueradeFrom)
-	c.observes(k.Frontend, k.Observed)
+	c.addObserved(k.Frontend, k.Observed)
 	for _, h := range k.Hairpins {
 		c.add(nft.SetFor(k.Frontend, nft.HairpinSet), nft.Element{Key: h})
 	}
@@ -216,20 +216,20 @@ func (c *composer) keepElement(k *KeptFrontend, e KeptElement) {
 	if !ok {
 		return
 	}
-	c.use(o)
+	c.useOption(o)
 	if (o.kind == allowing || o.kind == denying) && k.Address.IsUnspecified() {
-		c.use(option{kind: guardedNodePorts})
+		c.useOption(option{kind: guardedNodePorts})
 	}
 }
 
 // keptValue returns the class of a frontend that is kept, or the verdict of a range, and adds
 // what these lead to.
 func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Value {
-	if v, refuses := c.refuse(s.Verdict, k.IsRange()); refuses {
+	if v, refuses := c.refusalValue(s.Verdict, k.IsRange()); refuses {
 		return v
 	}
 	if s.Relayed {
-		return c.relay()
+		return c.relayValue()
 	}
 	port := k.Port
 	if k.IsRange() {
@@ -247,10 +247,10 @@ func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Va
 	if s.Affinity > 0 {
 		a := nft.Affinity{Timeout: s.Affinity, Protocol: k.Protocol, Local: outside, Shared: s.Together, Shape: nft.ShapeOf(k.Frontend)}
 		use.bindings = a.Bindings()
-		c.affinity(k.Frontend, a, endpoints)
+		c.addAffinity(k.Frontend, a, endpoints)
 		if a.Shared {
 			c.keepTogether(k)
 		}
 	}
-	return c.lead(k.Frontend, use, onePort)
+	return c.laneValue(k.Frontend, use, onePort)
 }

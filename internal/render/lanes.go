@@ -54,9 +54,9 @@ const (
 	classOutside     = 1 << 11
 )
 
-// class returns the class of frontends that use a lane, or whose clients a chain binds. No
+// classOf returns the class of frontends that use a lane, or whose clients a chain binds. No
 // two lanes have the same, and no two of these chains.
-func (u laneUse) class() nft.Class {
+func (u laneUse) classOf() nft.Class {
 	switch {
 	case u.isBinder():
 		return u.binds.Class()
@@ -98,24 +98,24 @@ func (u laneUse) isSources() bool { return u.sources != sourcesUse{} }
 // isBinder reports whether this is no lane, but the chain that binds clients.
 func (u laneUse) isBinder() bool { return u.binds != nft.Affinity{} }
 
-// leads returns the name of the map that leads from the class to the chain.
-func (u laneUse) leads() string {
+// leadingMap returns the name of the map that leads from the class to the chain.
+func (u laneUse) leadingMap() string {
 	if u.isBinder() {
 		return nft.BindersMap
 	}
 	return nft.LanesMap
 }
 
-// element returns the element of that map.
-func (u laneUse) element(chain *nft.Chain) nft.Element {
-	return nft.Element{Key: nft.ClassKey(u.class()), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: chain.Name}}}
+// leadingElement returns the element of that map.
+func (u laneUse) leadingElement(chain *nft.Chain) nft.Element {
+	return nft.Element{Key: nft.ClassKey(u.classOf()), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: chain.Name}}}
 }
 
 // fixedLanes are the elements of the map of lanes that are always there.
 func fixedLanes(observe model.Observe) []nft.Element {
 	return []nft.Element{
-		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: refusal(observe, model.NoEndpoints, nft.OfPort)}},
-		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: refusal(observe, model.NoLocalEndpoints, nft.OfPort)}},
+		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: refusalVerdict(observe, model.NoEndpoints, nft.OfPort)}},
+		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: refusalVerdict(observe, model.NoLocalEndpoints, nft.OfPort)}},
 	}
 }
 
@@ -128,16 +128,16 @@ func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 		return l
 	}
 	if scheduler == model.RoundRobin {
-		l.counter = hash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()).sum() % counters
+		l.counter = newHash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()).mixedSum() % counters
 	}
 	return l
 }
 
-// name returns for example "rr-3-5", "rr-3-5-outside" for slots that only clients
+// chainName returns for example "rr-3-5", "rr-3-5-outside" for slots that only clients
 // outside of the cluster use, "node-rr-3-5" for NodePorts with the unspecified
 // address, "range-rr-3-5" for ranges of ports, or "range-port-rr-3-5" for those whose
 // endpoints have one port.
-func (l lane) name() string {
+func (l lane) chainName() string {
 	name := fmt.Sprintf("rr-%d-%d", l.slots.Count, l.counter)
 	switch l.slots.Scheduler {
 	case model.Random:
@@ -161,15 +161,15 @@ func (l lane) compare(o lane) int {
 		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), cmp.Compare(l.shape, o.shape), cmp.Compare(rangeEndpoints(l.onePort), rangeEndpoints(o.onePort)))
 }
 
-// common returns the lane with the common counter, and whether l is another lane
+// withCommonCounter returns the lane with the common counter, and whether l is another lane
 // that sometimes leads there.
-func (l lane) common() (lane, bool) {
+func (l lane) withCommonCounter() (lane, bool) {
 	own := l.slots.Scheduler == model.RoundRobin && l.slots.Count > 1 && l.counter != counters
 	l.counter = counters
 	return l, own
 }
 
-// chain returns the chain of a lane, for example
+// laneChain returns the chain of a lane, for example
 //
 //	numgen random mod 8 0 goto rr-3-16
 //	meta priority set numgen inc mod 3 offset 1 goto choose
@@ -178,10 +178,10 @@ func (l lane) common() (lane, bool) {
 //
 //	dnat to ip daddr . meta l4proto . meta priority . numgen inc mod 3 offset 1 map @range-endpoints
 //	meta priority set none
-func (l lane) chain(observe model.Observe) *nft.Chain {
-	c := &nft.Chain{Name: l.name()}
-	if other, ok := l.common(); ok {
-		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
+func (l lane) laneChain(observe model.Observe) *nft.Chain {
+	c := &nft.Chain{Name: l.chainName()}
+	if other, ok := l.withCommonCounter(); ok {
+		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.chainName()}})
 	}
 	if l.shape == nft.OfRange {
 		key := append(dialled[l.shape][:3:3], l.slots)
@@ -195,47 +195,47 @@ func (l lane) chain(observe model.Observe) *nft.Chain {
 	return c
 }
 
-// name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
-func (u laneUse) name() string {
+// chainName returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
+func (u laneUse) chainName() string {
 	switch {
 	case u.relays:
 		return nft.RelayChain
 	case u.isSources():
-		return u.lane.shape.Chain(u.sources.Value().name())
+		return u.lane.shape.Chain(u.sources.Value().chainName())
 	case u.isLimit():
-		return u.limits.name()
+		return u.limits.chainName()
 	case u.isBinder():
 		return u.binds.Binder()
 	case u.bindings == nft.AffinityMap:
-		return "sticky-" + u.lane.name()
+		return "sticky-" + u.lane.chainName()
 	case u.bindings == nft.LocalAffinityMap:
-		return "local-sticky-" + u.lane.name()
+		return "local-sticky-" + u.lane.chainName()
 	case u.bindings == nft.SharedAffinityMap:
-		return "shared-sticky-" + u.lane.name()
+		return "shared-sticky-" + u.lane.chainName()
 	}
-	return u.lane.name()
+	return u.lane.chainName()
 }
 
-// chain returns the chain of a lane, or the one that binds or limits clients. With affinity the client gets its previous
+// laneChain returns the chain of a lane, or the one that binds or limits clients. With affinity the client gets its previous
 // endpoint. That lookup is in a separate chain, because the kernel walks all elements
 // of a map for each added rule that refers to it (0.25 s with a million bindings,
 // measured on 6.18).
-func (u laneUse) chain(observe model.Observe) *nft.Chain {
+func (u laneUse) laneChain(observe model.Observe) *nft.Chain {
 	switch {
 	case u.relays:
 		return relayChain(observe)
 	case u.isSources():
-		return u.sources.Value().chain(u.lane.shape)
+		return u.sources.Value().snatChain(u.lane.shape)
 	case u.isLimit():
-		return u.limits.chain(observe)
+		return u.limits.limitChain(observe)
 	case u.isBinder():
-		return binder(u.binds, observe)
+		return binderChain(u.binds, observe)
 	case u.bindings == "":
-		return u.lane.chain(observe)
+		return u.lane.laneChain(observe)
 	}
-	return &nft.Chain{Name: u.name(), Rules: []nft.Rule{
+	return &nft.Chain{Name: u.chainName(), Rules: []nft.Rule{
 		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.shape)}},
-		{nft.Verdict{Action: nft.Goto, Chain: u.lane.name()}},
+		{nft.Verdict{Action: nft.Goto, Chain: u.lane.chainName()}},
 	}}
 }
 
@@ -250,8 +250,8 @@ const (
 	fnvPrime  hasher = 0x100000001b3
 )
 
-// hash starts with some parts.
-func hash(parts ...string) hasher {
+// newHash starts with some parts.
+func newHash(parts ...string) hasher {
 	h := fnvOffset
 	for _, s := range parts {
 		h = add(h, s)
@@ -269,9 +269,9 @@ func add[T string | []byte](h hasher, part T) hasher {
 	return h
 }
 
-// sum returns the hash. The low bits of FNV depend only on the low bits of the text,
+// mixedSum returns the hash. The low bits of FNV depend only on the low bits of the text,
 // so similar names would share a lane: mix in the high bits.
-func (h hasher) sum() uint64 {
+func (h hasher) mixedSum() uint64 {
 	sum := uint64(h)
 	sum ^= sum >> 33
 	sum *= 0xff51afd7ed558ccd

@@ -22,7 +22,7 @@ func TestLanesAreEven(t *testing.T) {
 	const services = 16000
 	used := make(map[string]int)
 	for i := range services {
-		used[laneFor(portName(fmt.Sprintf("service-%d", i)), model.RoundRobin, span{0, 3}).name()]++
+		used[laneFor(portName(fmt.Sprintf("service-%d", i)), model.RoundRobin, span{0, 3}).chainName()]++
 	}
 	if len(used) != counters {
 		t.Errorf("%d lanes in use, want %d", len(used), counters)
@@ -36,7 +36,7 @@ func TestLanesAreEven(t *testing.T) {
 
 func TestOneEndpointNeedsOneLane(t *testing.T) {
 	for i := range 100 {
-		if got := laneFor(portName(fmt.Sprint(i)), model.SourceHash, span{0, 1}).name(); got != "rr-1-0" {
+		if got := laneFor(portName(fmt.Sprint(i)), model.SourceHash, span{0, 1}).chainName(); got != "rr-1-0" {
 			t.Fatalf("lane for one endpoint: %s", got)
 		}
 	}
@@ -51,12 +51,12 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 			if u.lane.shape = nft.Shapes[count%2]; bindings == nft.SharedAffinityMap {
 				u.lane.shape = nft.OfPort // a Balance has no NodePort
 			}
-			if !nft.IsLane(u.chain(model.Observe{}).Rules) || !nft.IsLane(u.plain().chain(model.Observe{}).Rules) {
-				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
+			if !nft.IsLane(u.laneChain(model.Observe{}).Rules) || !nft.IsLane(u.withoutBinding().laneChain(model.Observe{}).Rules) {
+				t.Errorf("%s and %s are not recognised as lanes", u.chainName(), u.withoutBinding().chainName())
 			}
-			for _, r := range u.chain(model.Observe{}).Rules {
+			for _, r := range u.laneChain(model.Observe{}).Rules {
 				if d, ok := r[len(r)-1].(nft.DNAT); ok {
-					t.Errorf("%s looks clients up in %s by itself", u.name(), d.Map)
+					t.Errorf("%s looks clients up in %s by itself", u.chainName(), d.Map)
 				}
 			}
 		}
@@ -64,8 +64,8 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 	for _, a := range []nft.Affinity{{Shape: nft.OfNode}, {Shape: nft.OfNode, Local: true}, {Shared: true}} {
 		a.Timeout, a.Protocol = time.Hour, model.UDP
 		u := laneUse{binds: a}
-		if !nft.IsLane(u.chain(model.Observe{}).Rules) {
-			t.Errorf("%s is not recognised as a chain that frontends share", u.name())
+		if !nft.IsLane(u.laneChain(model.Observe{}).Rules) {
+			t.Errorf("%s is not recognised as a chain that frontends share", u.chainName())
 		}
 	}
 	chains := affinityChains(&model.Routing{Wildcards: true}, nft.AffinityMaps)
@@ -115,10 +115,10 @@ func TestNodesStartDifferently(t *testing.T) {
 // TestHashIsStable pins values: they decide where services and endpoints are
 // in the rulesets of nodes that run today.
 func TestHashIsStable(t *testing.T) {
-	if got := laneFor(portName("web"), model.RoundRobin, span{0, 3}).name(); got != "rr-3-4" {
+	if got := laneFor(portName("web"), model.RoundRobin, span{0, 3}).chainName(); got != "rr-3-4" {
 		t.Errorf("lane of default/web:http is %s", got)
 	}
-	if hash("ab", "c") == hash("a", "bc") {
+	if newHash("ab", "c") == newHash("a", "bc") {
 		t.Error("parts run into each other")
 	}
 }

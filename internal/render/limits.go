@@ -36,31 +36,31 @@ func (l clientLimit) compare(o clientLimit) int {
 	a, b := l.value, o.value
 	return cmp.Or(cmp.Compare(l.shape, o.shape), cmp.Compare(l.kind, o.kind), cmp.Compare(a.Connections, b.Connections),
 		cmp.Compare(a.Rate.Unit, b.Rate.Unit), cmp.Compare(a.Rate.Amount, b.Rate.Amount), cmp.Compare(a.Rate.Burst, b.Rate.Burst),
-		l.owner().Compare(o.owner()))
+		l.ownerService().Compare(o.ownerService()))
 }
 
-// owner returns the Service; the zero value has none.
-func (l clientLimit) owner() (s model.ServiceName) {
+// ownerService returns the Service; the zero value has none.
+func (l clientLimit) ownerService() (s model.ServiceName) {
 	if l != (clientLimit{}) {
 		s = l.service.Value()
 	}
 	return s
 }
 
-// name returns the name of the chain, for example "client-rate-10-second-20-default/web".
-func (l clientLimit) name() string { return l.shape.Chain("client-" + l.suffix()) }
+// chainName returns the name of the chain, for example "client-rate-10-second-20-default/web".
+func (l clientLimit) chainName() string { return l.shape.Chain("client-" + l.nameSuffix()) }
 
-// clients returns the name of the set of clients, which each shape has.
-func (l clientLimit) clients() string {
-	return nft.SetID{Name: "clients-of-" + l.suffix(), Shape: l.shape}.String()
+// clientSet returns the name of the set of clients, which each shape has.
+func (l clientLimit) clientSet() string {
+	return nft.SetID{Name: "clients-of-" + l.nameSuffix(), Shape: l.shape}.String()
 }
 
-// suffix returns what the names of the chain and of the set end with.
-func (l clientLimit) suffix() string {
+// nameSuffix returns what the names of the chain and of the set end with.
+func (l clientLimit) nameSuffix() string {
 	if r := l.value.Rate; l.kind == model.LimitClientRate {
-		return fmt.Sprintf("rate-%d-%s-%d-%s", r.Amount, r.Unit, r.Burst, nameIn(l.owner()))
+		return fmt.Sprintf("rate-%d-%s-%d-%s", r.Amount, r.Unit, r.Burst, nameIn(l.ownerService()))
 	}
-	return fmt.Sprintf("connections-%d-%s", l.value.Connections, nameIn(l.owner()))
+	return fmt.Sprintf("connections-%d-%s", l.value.Connections, nameIn(l.ownerService()))
 }
 
 // plainName matches the name of a Service that nft reads as a part of a name of nf_tables, and that is short enough.
@@ -72,27 +72,27 @@ func nameIn(s model.ServiceName) string {
 	if text := s.String(); plainName.MatchString(text) {
 		return text
 	}
-	return fmt.Sprintf("%016x", hash(s.Namespace, s.Name).sum())
+	return fmt.Sprintf("%016x", newHash(s.Namespace, s.Name).mixedSum())
 }
 
-// chain returns the chain that drops what exceeds the limit, and counts connections of clients that are not in the
+// limitChain returns the chain that drops what exceeds the limit, and counts connections of clients that are not in the
 // set afterwards: it was full. The last lookup of a rule counts.
 //
 //	update @clients-of-rate-10-second-20-default/web { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
 //	  ip daddr . meta l4proto . th dport @over-client-rate drop
 //	ip daddr . meta l4proto . th dport . ip saddr != @clients-of-rate-10-second-20-default/web ip daddr . meta l4proto . th dport @full-client-rate
-func (l clientLimit) chain(observe model.Observe) *nft.Chain {
+func (l clientLimit) limitChain(observe model.Observe) *nft.Chain {
 	key := append(dialled[l.shape][:3:3], nft.SourceAddress)
-	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{
-		{nft.OverLimit{Set: l.clients(), Key: key, Limit: l.value}, to(l.shape, nft.OverSet(l.kind)), refusal(observe, model.OverReason(l.kind), l.shape)},
-		{nft.InSet{Key: key, Set: l.clients(), Not: true}, to(l.shape, nft.FullSet(l.kind))},
+	return &nft.Chain{Name: l.chainName(), Rules: []nft.Rule{
+		{nft.OverLimit{Set: l.clientSet(), Key: key, Limit: l.value}, toShape(l.shape, nft.OverSet(l.kind)), refusalVerdict(observe, model.OverReason(l.kind), l.shape)},
+		{nft.InSet{Key: key, Set: l.clientSet(), Not: true}, toShape(l.shape, nft.FullSet(l.kind))},
 	}}
 }
 
 // set returns the set of clients. The kernel makes room at once for as many elements as the lower 16 bits of the size
 // say: none with 65,536, and 2 MiB with 65,535, which is also what nft lists, and loads again, for a set without a size.
 func (l clientLimit) set() *nft.Set {
-	s := nft.Declare(l.clients())
+	s := nft.Declare(l.clientSet())
 	s.Dynamic, s.Timeless, s.Size = true, l.kind == model.LimitClientConnections, budget.LimitedClients
 	return s
 }
@@ -117,14 +117,14 @@ func isOfClients(k model.LimitKind) bool {
 	return k == model.LimitClientRate || k == model.LimitClientConnections
 }
 
-// limit lists the limits of a frontend of a Service.
-func (c *composer) limit(of model.ServiceName, f model.Frontend, all model.Limits) {
+// addLimits lists the limits of a frontend of a Service.
+func (c *composer) addLimits(of model.ServiceName, f model.Frontend, all model.Limits) {
 	if all == (model.Limits{}) {
 		return
 	}
 	key, shape := nft.FrontendKey(f), nft.ShapeOf(f)
 	if shape == nft.OfNode {
-		c.use(option{kind: limitedNodePorts})
+		c.useOption(option{kind: limitedNodePorts})
 	}
 	add := func(set string, e nft.Element) { c.add(shape.Set(set), e) }
 	for k := range model.LimitKinds {
@@ -133,13 +133,13 @@ func (c *composer) limit(of model.ServiceName, f model.Frontend, all model.Limit
 		if value == (nft.Limit{}) {
 			continue
 		}
-		c.use(option{kind: limiting, shape: shape.InSets(), limit: kind})
+		c.useOption(option{kind: limiting, shape: shape.InSets(), limit: kind})
 		e := nft.Element{Key: key, Value: nft.LimitValue(value)}
 		if isOfClients(kind) {
 			l := clientLimit{kind, value, shape, unique.Make(of)}
 			add(nft.FullSet(kind), nft.Element{Key: key})
 			c.part.lanes = append(c.part.lanes, laneUse{limits: l})
-			e.Value = nft.Value{Verdict: nft.Verdict{Action: nft.Jump, Chain: l.name()}}
+			e.Value = nft.Value{Verdict: nft.Verdict{Action: nft.Jump, Chain: l.chainName()}}
 		}
 		add(frontendsOf(kind), e)
 		add(nft.OverSet(kind), nft.Element{Key: key})
@@ -147,12 +147,12 @@ func (c *composer) limit(of model.ServiceName, f model.Frontend, all model.Limit
 	add(nft.LimitedSet, nft.Element{Key: key})
 }
 
-// limits returns the kinds of limits that frontends of a shape may have, sorted.
-func (o options) limits(s nft.Shape) (out []model.LimitKind) {
-	if s == nft.OfNode && !o.has(limitedNodePorts) {
+// limitKinds returns the kinds of limits that frontends of a shape may have, sorted.
+func (o options) limitKinds(s nft.Shape) (out []model.LimitKind) {
+	if s == nft.OfNode && !o.hasKind(limitedNodePorts) {
 		return nil
 	}
-	for _, p := range o.of(limiting) {
+	for _, p := range o.ofKind(limiting) {
 		if p.shape == s.InSets() {
 			out = append(out, p.limit)
 		}
@@ -162,7 +162,7 @@ func (o options) limits(s nft.Shape) (out []model.LimitKind) {
 
 // limitSets returns the empty sets for the limits of frontends of a shape.
 func limitSets(of nft.Shape, o options) (out []*nft.Set) {
-	for i, kind := range o.limits(of) {
+	for i, kind := range o.limitKinds(of) {
 		if i == 0 {
 			out = append(out, nft.Declare(of.Set(nft.LimitedSet)))
 		}
@@ -173,8 +173,8 @@ func limitSets(of nft.Shape, o options) (out []*nft.Set) {
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
 		}
-		if out = append(out, s, counted(of.Set(nft.OverSet(kind)), true)); isOfClients(kind) {
-			out = append(out, counted(of.Set(nft.FullSet(kind)), true))
+		if out = append(out, s, declareCounted(of.Set(nft.OverSet(kind)), true)); isOfClients(kind) {
+			out = append(out, declareCounted(of.Set(nft.FullSet(kind)), true))
 		}
 	}
 	return out
@@ -189,11 +189,11 @@ func limitChains(observe model.Observe, o options) []*nft.Chain {
 	var out []*nft.Chain
 	for _, s := range nft.Shapes {
 		chain := &nft.Chain{Name: s.Chain(nft.LimitChain)}
-		for _, kind := range o.limits(s) {
-			in := to(s, frontendsOf(kind))
+		for _, kind := range o.limitKinds(s) {
+			in := toShape(s, frontendsOf(kind))
 			rule := nft.Rule{nft.VerdictMap{Key: in.Key, Map: in.Set}}
 			if !isOfClients(kind) {
-				rule = nft.Rule{in, to(s, nft.OverSet(kind)), refusal(observe, model.OverReason(kind), s)}
+				rule = nft.Rule{in, toShape(s, nft.OverSet(kind)), refusalVerdict(observe, model.OverReason(kind), s)}
 			}
 			chain.Rules = append(chain.Rules, rule)
 		}

@@ -24,8 +24,8 @@ type spareElements struct {
 	n     int
 }
 
-// begin begins another part.
-func (s *spareElements) begin() { s.n = (s.n + 1) % heldParts }
+// beginPart begins another part.
+func (s *spareElements) beginPart() { s.n = (s.n + 1) % heldParts }
 
 // next returns empty elements for a table of the part.
 func (s *spareElements) next(f model.Family) contents {
@@ -36,8 +36,8 @@ func (s *spareElements) next(f model.Family) contents {
 	return all
 }
 
-// keep keeps the memory of the elements of a table of the part.
-func (s *spareElements) keep(f model.Family, all contents) {
+// keepMemory keeps the memory of the elements of a table of the part.
+func (s *spareElements) keepMemory(f model.Family, all contents) {
 	if s.parts[s.n] == nil {
 		s.parts[s.n] = make(map[model.Family]contents)
 	}
@@ -78,14 +78,14 @@ func (s *State) load(r *model.Routing, changes iter.Seq[[]model.RouteChange], yi
 			if !yield(s.Change(part, r.NodePortAddresses)) {
 				return
 			}
-			s.spare.begin()
+			s.spare.beginPart()
 		}
 	}
 	if parts == 0 && !yield(s.Change(nil, r.NodePortAddresses)) { // there may be tables without a route
 		return
 	}
 	s.loading = false
-	yield(s.hooks())
+	yield(s.addHooks())
 }
 
 func (s *State) endLoad(r *model.Routing) {
@@ -129,26 +129,26 @@ func Added(r *model.Routing) []model.RouteChange {
 	return changes
 }
 
-// hooks returns the change that adds the base chains to tables without any.
-func (s *State) hooks() nft.Delta {
+// addHooks returns the change that adds the base chains to tables without any.
+func (s *State) addHooks() nft.Delta {
 	d := nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}
 	for _, f := range model.Families {
 		t := s.tables[f]
 		if !t.exists {
 			continue
 		}
-		used := t.used()
-		sets := t.declare(s.base, used)
-		after := t.rules(newPart(), nil, sets, chains(f, s.base, used))
+		used := t.usedOptions()
+		sets := t.declareSets(s.base, used)
+		after := t.partialTable(newPart(), nil, sets, fixedChains(f, s.base, used))
 		after.Chains = slices.DeleteFunc(after.Chains, func(c *nft.Chain) bool { return c.Hook == nft.NoHook })
-		d.Before.Tables = append(d.Before.Tables, t.rules(newPart(), nil, sets, nil))
+		d.Before.Tables = append(d.Before.Tables, t.partialTable(newPart(), nil, sets, nil))
 		d.After.Tables = append(d.After.Tables, after)
 	}
 	return d
 }
 
-// part returns a table as it is during a load.
-func (s *State) part(t *nft.Table) *nft.Table {
+// withoutHooks returns a table as it is during a load.
+func (s *State) withoutHooks(t *nft.Table) *nft.Table {
 	if s.loading {
 		t.Chains = slices.DeleteFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })
 	}

@@ -12,12 +12,12 @@ import (
 // maglev-port. Clients outside of the cluster have a table of their own if they have
 // other endpoints: part of a table is not a table of fewer endpoints.
 func maglevLayout(s *model.Service, inside, outside []model.Endpoint) layout {
-	slots := maglev(inside, s.MaglevSize(len(inside)))
+	slots := maglevTable(inside, s.MaglevSize(len(inside)))
 	l := layout{slots: slots, inside: span{firstSlot, len(slots)}}
 	if len(outside) == 0 {
 		return l
 	}
-	l.own = maglev(outside, s.MaglevSize(len(outside)))
+	l.own = maglevTable(outside, s.MaglevSize(len(outside)))
 	l.outside = span{ownSlots, len(l.own)}
 	if slices.Equal(l.own, l.slots) {
 		l.own, l.outside = nil, l.inside
@@ -28,13 +28,13 @@ func maglevLayout(s *model.Service, inside, outside []model.Endpoint) layout {
 // maglevSlots returns how many slots of a table each endpoint takes.
 func maglevSlots(s *model.Service, endpoints []model.Endpoint) func(model.Endpoint) int {
 	slots := make(map[netip.AddrPort]int, len(endpoints))
-	for _, e := range maglev(endpoints, s.MaglevSize(len(endpoints))) {
+	for _, e := range maglevTable(endpoints, s.MaglevSize(len(endpoints))) {
 		slots[e]++
 	}
 	return func(e model.Endpoint) int { return slots[e.Address()] }
 }
 
-// maglev returns the table of some endpoints: the endpoint of each slot. It depends only
+// maglevTable returns the table of some endpoints: the endpoint of each slot. It depends only
 // on the endpoints, their weights and the size, which is prime. One endpoint needs one
 // slot. With more endpoints than slots, those last in the order have none.
 //
@@ -43,11 +43,11 @@ func maglevSlots(s *model.Service, endpoints []model.Endpoint) func(model.Endpoi
 // Network Load Balancer", 2016, section 3.4). An endpoint of the highest weight has a
 // turn in each round, one of half that weight in every other round, and all have one in
 // the first.
-func maglev(endpoints []model.Endpoint, size int) []netip.AddrPort {
+func maglevTable(endpoints []model.Endpoint, size int) []netip.AddrPort {
 	if len(endpoints) < 2 {
 		size = len(endpoints)
 	}
-	all := takers(endpoints, uint32(size))
+	all := takersOf(endpoints, uint32(size))
 	heaviest := 0
 	for i := range all {
 		heaviest = max(heaviest, all[i].weight)
@@ -57,7 +57,7 @@ func maglev(endpoints []model.Endpoint, size int) []netip.AddrPort {
 		for i := 0; i < len(all) && free > 0; i++ {
 			if t := &all[i]; t.due <= round*t.weight {
 				t.due += heaviest
-				t.take(table)
+				t.takeSlot(table)
 				free--
 			}
 		}
@@ -74,10 +74,10 @@ type taker struct {
 	due        int // in units of rounds times the weight, when the next turn is
 }
 
-// takers returns endpoints in an order that others do not change: by a hash of the host,
+// takersOf returns endpoints in an order that others do not change: by a hash of the host,
 // or of its number among the endpoints of the host. So the table for another port of the same
 // hosts is the same.
-func takers(endpoints []model.Endpoint, size uint32) []taker {
+func takersOf(endpoints []model.Endpoint, size uint32) []taker {
 	all := sharesOf(slices.Clone(endpoints), scale{1, maxWeight})
 	out := make([]taker, len(all))
 	weights := make(map[netip.AddrPort]int, len(all))
@@ -87,15 +87,15 @@ func takers(endpoints []model.Endpoint, size uint32) []taker {
 	for i, s := range all {
 		out[i] = taker{
 			endpoint: s.endpoint, hash: s.hash, weight: weights[s.endpoint],
-			next: uint32(preference(s.hash, 1) % uint64(size)), step: uint32(preference(s.hash, 2)%uint64(max(size-1, 1))) + 1,
+			next: uint32(preferenceOf(s.hash, 1) % uint64(size)), step: uint32(preferenceOf(s.hash, 2)%uint64(max(size-1, 1))) + 1,
 		}
 	}
 	slices.SortFunc(out, func(a, b taker) int { return cmp.Or(cmp.Compare(a.hash, b.hash), a.endpoint.Compare(b.endpoint)) })
 	return out
 }
 
-// take takes the free slot that the endpoint prefers.
-func (t *taker) take(table []netip.AddrPort) {
+// takeSlot takes the free slot that the endpoint prefers.
+func (t *taker) takeSlot(table []netip.AddrPort) {
 	size := uint32(len(table))
 	for table[t.next].IsValid() {
 		if t.next += t.step; t.next >= size {

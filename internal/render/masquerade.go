@@ -33,8 +33,8 @@ func compareSources(a, b sourcesUse) int {
 	return slices.CompareFunc(first[:], second[:], netip.Addr.Compare)
 }
 
-// used returns the addresses.
-func (s *sources) used() []netip.Addr {
+// usedAddresses returns the addresses.
+func (s *sources) usedAddresses() []netip.Addr {
 	n := slices.IndexFunc(s[:], func(a netip.Addr) bool { return !a.IsValid() })
 	if n < 0 {
 		n = len(s)
@@ -42,18 +42,18 @@ func (s *sources) used() []netip.Addr {
 	return s[:n]
 }
 
-// name returns the name of the chain, which Services with the same addresses share.
-func (s sources) name() string {
-	h := hash()
-	for _, a := range s.used() {
+// chainName returns the name of the chain, which Services with the same addresses share.
+func (s sources) chainName() string {
+	h := newHash()
+	for _, a := range s.usedAddresses() {
 		h = add(h, a.AsSlice())
 	}
-	return fmt.Sprintf("snat-%016x", h.sum())
+	return fmt.Sprintf("snat-%016x", h.mixedSum())
 }
 
-// chain returns the chain that masquerades. That of ranges takes their number out of the packet.
-func (s sources) chain(of nft.Shape) *nft.Chain {
-	c := snatChain(of.Chain(s.name()), s.used())
+// snatChain returns the chain that masquerades. That of ranges takes their number out of the packet.
+func (s sources) snatChain(of nft.Shape) *nft.Chain {
+	c := snatChain(of.Chain(s.chainName()), s.usedAddresses())
 	if of == nft.OfRange {
 		c.Rules = slices.Insert(c.Rules, 0, nft.Rule{nft.Declassify{}})
 	}
@@ -85,8 +85,8 @@ func nodeSources(f model.Family, r *model.Routing) []*nft.Chain {
 	return []*nft.Chain{snatChain(nft.SNATChain, r.MasqueradeFrom[f])}
 }
 
-// masquerade returns the statement that masquerades on a node.
-func masquerade(f model.Family, r *model.Routing) nft.Statement {
+// masqueradeStatement returns the statement that masquerades on a node.
+func masqueradeStatement(f model.Family, r *model.Routing) nft.Statement {
 	if len(r.MasqueradeFrom[f]) == 0 {
 		return nft.Masquerade{}
 	}
@@ -99,18 +99,18 @@ func (c *composer) masqueradeFrom(f model.Frontend, addresses []netip.Addr) {
 	if len(addresses) == 0 || shape == nft.OfNode { // a Balance has no NodePorts
 		return
 	}
-	c.use(option{kind: sourced, shape: shape})
+	c.useOption(option{kind: sourced, shape: shape})
 	var from sources
 	copy(from[:], addresses)
 	use := laneUse{sources: unique.Make(from), lane: lane{shape: shape}}
 	c.part.lanes = append(c.part.lanes, use)
 	c.add(nft.SetFor(f, nft.SNATFrontendsMap), nft.Element{Key: nft.FrontendKey(f),
-		Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}})
+		Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.chainName()}}})
 }
 
 // sourceSets returns the empty maps of frontends with addresses of their own.
 func sourceSets(o options) (out []*nft.Set) {
-	for _, p := range o.of(sourced) {
+	for _, p := range o.ofKind(sourced) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SNATFrontendsMap)))
 	}
 	return out

@@ -29,7 +29,7 @@ const (
 // continue in a chain for NodePorts, and then in one for ranges, if there are any, or with
 // the rules behind these.
 func toDispatch(r *model.Routing, o options, chain string, behind []nft.Rule) []nft.Rule {
-	if !r.Wildcards && !o.has(ranged) && len(behind) == 0 {
+	if !r.Wildcards && !o.hasKind(ranged) && len(behind) == 0 {
 		return []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: nft.DispatchChain}}}
 	}
 	others := toOthers(r, o, nft.DestinationAddress, chain, len(behind) > 0)
@@ -47,12 +47,12 @@ func toOthers(r *model.Routing, o options, address nft.Field, chain string, more
 	}
 	if r.Wildcards {
 		own := chain
-		if chain == outputChain && len(guards(nft.OfNode, r.Observe, o)) == 0 {
+		if chain == outputChain && len(guardRules(nft.OfNode, r.Observe, o)) == 0 {
 			own = nft.DispatchChain
 		}
-		rules = append(rules, toNode(address, verdict(nft.OfNode, own, more || o.has(ranged))))
+		rules = append(rules, toNode(address, verdict(nft.OfNode, own, more || o.hasKind(ranged))))
 	}
-	if o.has(ranged) {
+	if o.hasKind(ranged) {
 		rules = append(rules, toRange(address, verdict(nft.OfRange, chain, more)))
 	}
 	return rules
@@ -75,19 +75,19 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		return nil
 	}
 	local, _ := notFromPod(f, r)
-	local = append(local, classify(nft.OfNode, nft.LocalServicesMap)...)
-	guards, next := guards(nft.OfNode, r.Observe, o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nft.OfNode.Chain(nft.DispatchChain)}}
+	local = append(local, classifyRule(nft.OfNode, nft.LocalServicesMap)...)
+	guards, next := guardRules(nft.OfNode, r.Observe, o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nft.OfNode.Chain(nft.DispatchChain)}}
 	var output []*nft.Chain
 	if len(guards) > 0 {
 		output = []*nft.Chain{{Name: nft.OfNode.Chain(outputChain), Rules: append(guards[:len(guards):len(guards)], next)}}
 	}
-	masquerade := append(leave(nft.OfPort), masqueradeExternal(nft.OfNode, masquerade(f, r))...)
-	if o.has(ranged) { // whose rules come behind
-		masquerade = append(masquerade, leave(nft.OfNode)...)
+	masquerade := append(acceptLocal(nft.OfPort), masqueradeExternal(nft.OfNode, masqueradeStatement(f, r))...)
+	if o.hasKind(ranged) { // whose rules come behind
+		masquerade = append(masquerade, acceptLocal(nft.OfNode)...)
 	}
 	return append(output, []*nft.Chain{
 		chooseOnNode(r.Observe),
-		dispatch(nft.OfNode),
+		dispatchChain(nft.OfNode),
 		{Name: nft.OfNode.Chain(preroutingChain), Rules: append(guards[:len(guards):len(guards)], local, next)},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.
@@ -98,7 +98,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 // chooseOnNode returns the counterpart of choose. A packet from the network whose
 // destination is the unspecified address finds the element of a NodePort in dispatch.
 func chooseOnNode(observe model.Observe) *nft.Chain {
-	c := choose(nft.OfNode, observe)
+	c := chooseChain(nft.OfNode, observe)
 	c.Rules = append(offNode(observe), c.Rules...)
 	return c
 }
@@ -109,14 +109,14 @@ func chooseOnNode(observe model.Observe) *nft.Chain {
 //	ip daddr != @node-addresses drop
 func offNode(observe model.Observe) []nft.Rule {
 	elsewhere := nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.NodeAddressesSet, Not: true}
-	return []nft.Rule{{elsewhere, refusal(observe, model.InvalidDestination, nft.OfPort)}}
+	return []nft.Rule{{elsewhere, refusalVerdict(observe, model.InvalidDestination, nft.OfPort)}}
 }
 
-// leave ends the hook for frontends of a shape that keep the addresses of clients.
-func leave(s nft.Shape) []nft.Rule {
+// acceptLocal ends the hook for frontends of a shape that keep the addresses of clients.
+func acceptLocal(s nft.Shape) []nft.Rule {
 	var out []nft.Rule
 	for _, p := range model.Protocols {
-		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.LocalFrontendsSet), nft.Verdict{Action: nft.Accept}})
+		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, fromShape(s, nft.LocalFrontendsSet), nft.Verdict{Action: nft.Accept}})
 	}
 	return out
 }

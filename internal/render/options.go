@@ -46,11 +46,11 @@ func (o option) compare(p option) int {
 // options are the options in use, sorted.
 type options []option
 
-// has reports whether an option of a kind is in use.
-func (o options) has(k optionKind) bool { return len(o.of(k)) > 0 }
+// hasKind reports whether an option of a kind is in use.
+func (o options) hasKind(k optionKind) bool { return len(o.ofKind(k)) > 0 }
 
-// of returns the options of a kind.
-func (o options) of(k optionKind) options {
+// ofKind returns the options of a kind.
+func (o options) ofKind(k optionKind) options {
 	first, _ := slices.BinarySearchFunc(o, k, func(p option, k optionKind) int { return cmp.Compare(p.kind, k) })
 	n := first
 	for n < len(o) && o[n].kind == k {
@@ -59,10 +59,10 @@ func (o options) of(k optionKind) options {
 	return o[first:n]
 }
 
-// bindings returns the maps of clients with session affinity that are in use, sorted.
-func (o options) bindings() []string {
+// bindingMaps returns the maps of clients with session affinity that are in use, sorted.
+func (o options) bindingMaps() []string {
 	var out []string
-	for _, p := range o.of(sticky) {
+	for _, p := range o.ofKind(sticky) {
 		out = append(out, p.bindings)
 	}
 	return out

@@ -23,9 +23,9 @@ func TestUsedOptions(t *testing.T) {
 		used.options[option{kind: limiting, shape: shape, limit: model.LimitRate}] = 1
 		used.options[option{kind: limiting, shape: shape, limit: model.LimitClientConnections}] = 1
 	}
-	want := used.used()
+	want := used.usedOptions()
 	for range 20 {
-		if got := used.used(); !slices.Equal(got, want) {
+		if got := used.usedOptions(); !slices.Equal(got, want) {
 			t.Fatalf("%v\nthen %v", want, got)
 		}
 	}

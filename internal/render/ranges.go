@@ -26,9 +26,9 @@ const (
 	masqueradeChain = "masquerade"
 )
 
-// number lists a range with its number.
-func (c *composer) number(f model.Frontend) {
-	c.use(option{kind: ranged})
+// addRange lists a range with its number.
+func (c *composer) addRange(f model.Frontend) {
+	c.useOption(option{kind: ranged})
 	c.add(nft.RangeAddressesSet, nft.Element{Key: nft.Key{Address: f.Address}})
 	c.add(nft.RangesMap, nft.Element{Key: nft.RangeKey(f), Value: nft.Value{Class: nft.Class(f.Port)}})
 }
@@ -44,14 +44,14 @@ func rangeEndpoints(onePort bool) string {
 
 // rangeSets returns the empty sets and maps for ranges.
 func rangeSets(r *model.Routing, o options) []*nft.Set {
-	if !o.has(ranged) {
+	if !o.hasKind(ranged) {
 		return nil
 	}
-	own := append(declared(nft.RangeAddressesSet, nft.RangesMap),
-		counted(nft.RangeServicesMap, r.Counters),
-		counted(nft.RangeLocalServicesMap, r.Counters),
-		counted(nft.RangeEndpointsMap, r.EndpointCounters),
-		counted(nft.RangePortEndpointsMap, r.EndpointCounters))
+	own := append(declareSets(nft.RangeAddressesSet, nft.RangesMap),
+		declareCounted(nft.RangeServicesMap, r.Counters),
+		declareCounted(nft.RangeLocalServicesMap, r.Counters),
+		declareCounted(nft.RangeEndpointsMap, r.EndpointCounters),
+		declareCounted(nft.RangePortEndpointsMap, r.EndpointCounters))
 	return append(append(own, frontendSets(nft.OfRange)...), nft.Declare(nft.OfRange.Set(nft.HairpinSet)))
 }
 
@@ -62,27 +62,27 @@ func toRange(address nft.Field, v nft.Verdict) nft.Rule {
 	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, v}
 }
 
-// numbered puts the number of the range into the packet and continues in a chain. It is
+// classifyRange puts the number of the range into the packet and continues in a chain. It is
 // one rule, so that a packet of no range does not get there with a number of its own.
 //
 //	meta priority set ip daddr . meta l4proto . th dport map @ranges goto range-arrives
-func numbered(port nft.Concat, chain string) nft.Rule {
+func classifyRange(port nft.Concat, chain string) nft.Rule {
 	return nft.Rule{nft.Classify{Key: port, Map: nft.RangesMap}, nft.Verdict{Action: nft.Goto, Chain: nft.OfRange.Chain(chain)}}
 }
 
 // rangeChains returns the counterparts of prerouting, output, dispatch and postrouting.
 func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
-	if !o.has(ranged) {
+	if !o.hasKind(ranged) {
 		return nil
 	}
 	verdict := func(services string) nft.Rule {
 		return nft.Rule{nft.VerdictMap{Key: dialled[nft.OfRange], Map: services}}
 	}
-	find := func(chain string) []nft.Rule { return []nft.Rule{numbered(dialled[nft.OfPort], chain)} }
+	find := func(chain string) []nft.Rule { return []nft.Rule{classifyRange(dialled[nft.OfPort], chain)} }
 	local, _ := notFromPod(f, r)
 	local = append(local, verdict(nft.RangeLocalServicesMap)...)
-	guards, dispatch := guards(nft.OfRange, r.Observe, o), verdict(nft.RangeServicesMap)
-	return append(rangeMasquerading(o, masquerade(f, r)),
+	guards, dispatch := guardRules(nft.OfRange, r.Observe, o), verdict(nft.RangeServicesMap)
+	return append(rangeMasquerading(o, masqueradeStatement(f, r)),
 		&nft.Chain{Name: nft.OfRange.Chain(preroutingChain), Rules: find(arrivesChain)},
 		&nft.Chain{Name: nft.OfRange.Chain(arrivesChain), Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
 		&nft.Chain{Name: nft.OfRange.Chain(outputChain), Rules: find(nft.DispatchChain)},
@@ -93,15 +93,15 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 // is inside of a range have policy Local here: the rules before masquerade the rest.
 func rangeMasquerading(o options, masquerade nft.Statement) []*nft.Chain {
 	hairpin := nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol}
-	find := append(leave(nft.OfPort), nft.Rule{nft.InSet{Key: hairpin, Set: nft.OfRange.Set(nft.HairpinSet)}, masquerade})
+	find := append(acceptLocal(nft.OfPort), nft.Rule{nft.InSet{Key: hairpin, Set: nft.OfRange.Set(nft.HairpinSet)}, masquerade})
 	for _, p := range model.Protocols {
-		find = append(find, append(nft.Rule{nft.ProtocolIs{Protocol: p}}, numbered(original[nft.OfPort], masqueradeChain)...))
+		find = append(find, append(nft.Rule{nft.ProtocolIs{Protocol: p}}, classifyRange(original[nft.OfPort], masqueradeChain)...))
 	}
 	return []*nft.Chain{
 		{Name: nft.OfRange.Chain(postroutingChain), Rules: find},
 		{Name: nft.OfRange.Chain(masqueradeChain), Rules: append(toSources(nft.OfRange, o),
-			nft.Rule{from(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify{}, masquerade},
-			nft.Rule{from(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, masquerade},
+			nft.Rule{fromShape(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify{}, masquerade},
+			nft.Rule{fromShape(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, masquerade},
 			nft.Rule{nft.Declassify{}})},
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Every connection that the rules refuse ends with a verdict that [refusal] returns. While
+// Every connection that the rules refuse ends with a verdict that [refusalVerdict] returns. While
 // refusals are observed, it leads to a chain for the reason, which counts the connection
 // in a dynamic set, logs samples, and refuses it. The elements of these sets are state, like
 // bindings of clients. Connections that are served do not pass these chains.
@@ -18,30 +18,30 @@ import (
 // look-up with the counter takes 4 % and the rate, which is a lock and a clock, 3.5 % (6.18). Samples by
 // number (numgen) in front of the rate would take 1 %, but hide most refusals of a frontend without a flood.
 
-// refusal returns the verdict for connections to frontends of a shape that are refused for
+// refusalVerdict returns the verdict for connections to frontends of a shape that are refused for
 // a reason.
-func refusal(observe model.Observe, r model.RefusalReason, s nft.Shape) nft.Verdict {
+func refusalVerdict(observe model.Observe, r model.RefusalReason, s nft.Shape) nft.Verdict {
 	if observe.Refusals() {
 		return nft.Verdict{Action: nft.Goto, Chain: nft.RefusalOf(r, s)}
 	}
-	return ending(r)
+	return endingVerdict(r)
 }
 
-// ending returns the verdict that refuses a connection.
-func ending(r model.RefusalReason) nft.Verdict {
+// endingVerdict returns the verdict that refuses a connection.
+func endingVerdict(r model.RefusalReason) nft.Verdict {
 	if model.Refusals[r].Rejected {
 		return nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
 	}
 	return nft.Verdict{Action: nft.Drop}
 }
 
-// refusals calls do for each reason that frontends of a shape can have in the table.
-func refusals(r *model.Routing, o options, do func(model.RefusalReason, nft.Shape)) {
+// eachRefusal calls do for each reason that frontends of a shape can have in the table.
+func eachRefusal(r *model.Routing, o options, do func(model.RefusalReason, nft.Shape)) {
 	if !r.Observe.Refusals() {
 		return
 	}
 	for _, s := range []nft.Shape{nft.OfPort, nft.OfRange} {
-		if s == nft.OfRange && !o.has(ranged) {
+		if s == nft.OfRange && !o.hasKind(ranged) {
 			continue
 		}
 		for reason, row := range model.Refusals {
@@ -57,11 +57,11 @@ func refusals(r *model.Routing, o options, do func(model.RefusalReason, nft.Shap
 func (o options) canRefuse(r *model.Routing, reason model.RefusalReason, s nft.Shape) bool {
 	switch reason {
 	case model.NotAllowed, model.Denied:
-		return slices.ContainsFunc(o.lists(s), func(l clientList) bool { return l.reason == reason })
+		return slices.ContainsFunc(o.clientListsOf(s), func(l clientList) bool { return l.reason == reason })
 	case model.OverRate, model.OverClientRate, model.OverConnections, model.OverClientConnections:
-		return slices.ContainsFunc(o.limits(s), func(k model.LimitKind) bool { return model.OverReason(k) == reason })
+		return slices.ContainsFunc(o.limitKinds(s), func(k model.LimitKind) bool { return model.OverReason(k) == reason })
 	case model.AffinityReleased: // ranges have no affinity
-		return s == nft.OfPort && o.has(sticky)
+		return s == nft.OfPort && o.hasKind(sticky)
 	case model.InvalidDestination:
 		return r.Wildcards
 	case model.PingRefused:
@@ -72,7 +72,7 @@ func (o options) canRefuse(r *model.Routing, reason model.RefusalReason, s nft.S
 
 // refusalSets returns the empty sets of counters.
 func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
-	refusals(r, o, func(reason model.RefusalReason, s nft.Shape) {
+	eachRefusal(r, o, func(reason model.RefusalReason, s nft.Shape) {
 		set := nft.Declare(nft.RefusalOf(reason, s))
 		set.Dynamic, set.Timeless, set.Size = true, true, budget.CountedRefusals
 		out = append(out, set)
@@ -86,7 +86,7 @@ func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
 //	  limit rate 500/second burst 500 packets log prefix "denied" group 28272 snaplen 96
 //	drop
 func refusalChains(r *model.Routing, o options) (out []*nft.Chain) {
-	refusals(r, o, func(reason model.RefusalReason, s nft.Shape) {
+	eachRefusal(r, o, func(reason model.RefusalReason, s nft.Shape) {
 		c := &nft.Chain{Name: nft.RefusalOf(reason, s)}
 		count := func(key nft.Concat, before ...nft.Statement) {
 			c.Rules = append(c.Rules, append(before,
@@ -105,7 +105,7 @@ func refusalChains(r *model.Routing, o options) (out []*nft.Chain) {
 		default:
 			count(dialled[s])
 		}
-		c.Rules = append(c.Rules, nft.Rule{ending(reason)})
+		c.Rules = append(c.Rules, nft.Rule{endingVerdict(reason)})
 		out = append(out, c)
 	})
 	return out

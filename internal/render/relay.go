@@ -24,7 +24,7 @@ func relayChain(o model.Observe) *nft.Chain {
 //	ct status ! dnat accept
 //	tcp dport 10245 meta priority != 7265:6c61 reject with tcp reset
 func relayInput(o options) []*nft.Chain {
-	if !o.has(redirected) {
+	if !o.hasKind(redirected) {
 		return nil
 	}
 	return []*nft.Chain{{Name: nft.RelayInputChain, Hook: nft.Input, Filter: true, Priority: nft.PriorityRelay, Rules: []nft.Rule{

@@ -65,8 +65,8 @@ type setContents struct {
 	elements []nft.Element
 }
 
-// of returns the elements of a set.
-func (c contents) of(set string) []nft.Element {
+// elementsOf returns the elements of a set.
+func (c contents) elementsOf(set string) []nft.Element {
 	for i := range c {
 		if c[i].set == set {
 			return c[i].elements
@@ -81,13 +81,13 @@ func newPart() *part {
 	return p
 }
 
-// needs reports whether a change has a set, which is in this part or in the one on the other side.
-func (p *part) needs(set string, other *part) bool {
-	return len(p.elements.of(set))+len(other.elements.of(set)) > 0 || p.exchanges && set == nft.EndpointsMap
+// needsSet reports whether a change has a set, which is in this part or in the one on the other side.
+func (p *part) needsSet(set string, other *part) bool {
+	return len(p.elements.elementsOf(set))+len(other.elements.elementsOf(set)) > 0 || p.exchanges && set == nft.EndpointsMap
 }
 
-// in returns the elements of a set, to be changed at once.
-func (p *part) in(set string) *[]nft.Element {
+// elementsIn returns the elements of a set, to be changed at once.
+func (p *part) elementsIn(set string) *[]nft.Element {
 	for i := range p.elements {
 		if p.elements[i].set == set {
 			return &p.elements[i].elements
@@ -97,9 +97,9 @@ func (p *part) in(set string) *[]nft.Element {
 	return &p.elements[len(p.elements)-1].elements
 }
 
-// room returns the elements of a set, to be changed at once, with room for n more.
-func (p *part) room(set string, n int) *[]nft.Element {
-	all, used := p.in(set), len(p.reserved)
+// roomFor returns the elements of a set, to be changed at once, with room for n more.
+func (p *part) roomFor(set string, n int) *[]nft.Element {
+	all, used := p.elementsIn(set), len(p.reserved)
 	if *all == nil && n <= cap(p.reserved)-used {
 		p.reserved = p.reserved[:used+n]
 		*all = p.reserved[used : used : used+n]
@@ -111,7 +111,7 @@ func (p *part) room(set string, n int) *[]nft.Element {
 
 // add adds an element to a set.
 func (p *part) add(set string, e nft.Element) {
-	all := p.room(set, 1)
+	all := p.roomFor(set, 1)
 	*all = append(*all, e)
 }
 
@@ -124,8 +124,8 @@ const (
 	fewRoutes = 8
 )
 
-// reserve makes room for most elements of one side of changes that are paired.
-func (p *part) reserve(c *composer, changes []model.RouteChange, side func(*model.RouteChange) *model.Route) {
+// reserveElements makes room for most elements of one side of changes that are paired.
+func (p *part) reserveElements(c *composer, changes []model.RouteChange, side func(*model.RouteChange) *model.Route) {
 	n, endpoints := 0, 0
 	for i := range changes {
 		r := side(&changes[i])
@@ -143,27 +143,27 @@ func (p *part) reserve(c *composer, changes []model.RouteChange, side func(*mode
 	switch {
 	case n == 0:
 	case p.isLoaded || n > fewRoutes:
-		p.room(nft.ServicesMap, n)
-		p.room(nft.EndpointsMap, endpoints)
+		p.roomFor(nft.ServicesMap, n)
+		p.roomFor(nft.EndpointsMap, endpoints)
 	default:
 		p.reserved = make([]nft.Element, 0, endpoints+elementsBeside*n)
 		if p.exchanges {
-			p.room(nft.EndpointsMap, endpoints)
+			p.roomFor(nft.EndpointsMap, endpoints)
 		}
 	}
 }
 
-// take adds the elements of a frontend, except those that frontends share: see
-// [part.share]. It adds the elements of one set together, because a Service can have
+// addFragment adds the elements of a frontend, except those that frontends share: see
+// [part.addShared]. It adds the elements of one set together, because a Service can have
 // many endpoints.
-func (p *part) take(f *fragment) {
+func (p *part) addFragment(f *fragment) {
 	for rest := f.elements; len(rest) > 0; {
 		set, n := rest[0].set, 1
 		for n < len(rest) && rest[n].set == set {
 			n++
 		}
-		if !shared(set) {
-			all := p.room(set, n)
+		if !isShared(set) {
+			all := p.roomFor(set, n)
 			for i := range rest[:n] {
 				*all = append(*all, rest[i].Element)
 			}
@@ -172,19 +172,19 @@ func (p *part) take(f *fragment) {
 	}
 }
 
-// lane adds the chain of a lane, or one that binds or limits clients, and the element that
+// addLane adds the chain of a lane, or one that binds or limits clients, and the element that
 // leads there, or the set that it needs.
-func (p *part) lane(l *laneUse, chain *nft.Chain) {
+func (p *part) addLane(l *laneUse, chain *nft.Chain) {
 	p.lanes = append(p.lanes, chain)
 	if l.isLimit() {
 		p.clients = append(p.clients, l.limits.set())
 	}
 	if l.hasClass() {
-		p.add(l.leads(), l.element(chain))
+		p.add(l.leadingMap(), l.leadingElement(chain))
 	}
 }
 
-func ranges(all []netip.Prefix, f model.Family) []nft.Element {
+func rangeElements(all []netip.Prefix, f model.Family) []nft.Element {
 	var out []nft.Element
 	for _, p := range all {
 		if model.FamilyOf(p.Addr()) == f {
@@ -194,9 +194,9 @@ func ranges(all []netip.Prefix, f model.Family) []nft.Element {
 	return out
 }
 
-// addresses returns the elements for the addresses of a family that are in the first
+// addressElements returns the elements for the addresses of a family that are in the first
 // of two sorted lists and not in the second.
-func addresses(in, notIn []netip.Addr, f model.Family) []nft.Element {
+func addressElements(in, notIn []netip.Addr, f model.Family) []nft.Element {
 	var out []nft.Element
 	for _, a := range in {
 		if _, both := slices.BinarySearchFunc(notIn, a, netip.Addr.Compare); !both && model.FamilyOf(a) == f {

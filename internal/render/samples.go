@@ -20,8 +20,8 @@ const (
 	passageChain = "passage"
 )
 
-// passes reports whether samples are logged a second time.
-func passes(o model.Observe) bool { return o.Failures() && !o.Connections() }
+// logsTwice reports whether samples are logged a second time.
+func logsTwice(o model.Observe) bool { return o.Failures() && !o.Connections() }
 
 func sampleSets(r *model.Routing) (out []*nft.Set) {
 	dynamic := func(name string, size uint32) {
@@ -32,7 +32,7 @@ func sampleSets(r *model.Routing) (out []*nft.Set) {
 	if r.Observe.Failures() {
 		dynamic(nft.SampledSet, budget.CountedRefusals)
 	}
-	if passes(r.Observe) {
+	if logsTwice(r.Observe) {
 		dynamic(nft.SampledConnectionsSet, budget.Sampled)
 	}
 	return out
@@ -54,14 +54,14 @@ func sampleChains(r *model.Routing, o options) []*nft.Chain {
 		return nil
 	}
 	back, note := nft.Verdict{Action: nft.Return}, nft.Rule{}
-	if passes(r.Observe) {
+	if logsTwice(r.Observe) {
 		note = nft.Rule{nft.Enter{Set: nft.SampledConnectionsSet, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime}}
 	}
 	out := []*nft.Chain{{Name: sampleChain, Rules: []nft.Rule{
 		{nft.OverLimit{Set: nft.SampledSet, Key: dialled[nft.OfPort], Limit: nft.FrontendSamples}, back},
 		append(append(nft.Rule{nft.Within{Rate: nft.AllSamples}}, note...), observedLog(r, model.ChosenPrefix)),
 	}}}
-	if !passes(r.Observe) {
+	if !logsTwice(r.Observe) {
 		return out
 	}
 	passage := &nft.Chain{Name: passageChain, Rules: append(skipUntranslated(o), nft.Rule{nft.ProtocolIs{Protocol: model.TCP},
@@ -75,7 +75,7 @@ func sampleChains(r *model.Routing, o options) []*nft.Chain {
 //
 //	ct status ! dnat return
 func skipUntranslated(o options) []nft.Rule {
-	if o.has(self) {
+	if o.hasKind(self) {
 		return nil
 	}
 	return []nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Return}}}
@@ -93,7 +93,7 @@ func toSample(o model.Observe) []nft.Rule {
 
 // toPassage returns the rule that leads to the chain behind translation.
 func toPassage(r *model.Routing) []nft.Rule {
-	if !passes(r.Observe) {
+	if !logsTwice(r.Observe) {
 		return nil
 	}
 	return []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: passageChain}}}

@@ -14,13 +14,13 @@ type SetSize struct {
 	Elements int
 }
 
-// classes returns the number of elements in a map that leads to chains.
-func (t *table) classes(leads string) (n int) {
+// countClasses returns the number of elements in a map that leads to chains.
+func (t *table) countClasses(leads string) (n int) {
 	if leads == nft.LanesMap {
 		n = len(fixedLanes(t.observe))
 	}
 	for _, l := range t.lanes {
-		if l.use.hasClass() && l.use.leads() == leads {
+		if l.use.hasClass() && l.use.leadingMap() == leads {
 			n++
 		}
 	}
@@ -37,19 +37,19 @@ func (s *State) Sizes() []SetSize {
 		if !t.exists {
 			continue
 		}
-		for _, set := range t.declare(s.base, t.used()) {
+		for _, set := range t.declareSets(s.base, t.usedOptions()) {
 			n := t.sizes[set.Name]
 			switch {
 			case set.Dynamic:
 				continue
 			case slices.Contains(nft.LaneMaps, set.Name):
-				n = t.classes(set.Name)
+				n = t.countClasses(set.Name)
 			case set.Name == nft.ServiceCIDRsSet:
-				n = len(ranges(s.base.ServiceCIDRs, f))
+				n = len(rangeElements(s.base.ServiceCIDRs, f))
 			case set.Name == nft.LoadBalancerCIDRsSet:
-				n = len(ranges(s.base.UnlinkedCIDRs, f))
+				n = len(rangeElements(s.base.UnlinkedCIDRs, f))
 			case set.Name == nft.NodeAddressesSet:
-				n = len(addresses(s.base.NodePortAddresses, nil, f))
+				n = len(addressElements(s.base.NodePortAddresses, nil, f))
 			}
 			out = append(out, SetSize{f, set.Name, n})
 		}

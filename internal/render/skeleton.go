@@ -23,57 +23,59 @@ var (
 	}
 )
 
-// to matches packets to the frontends of a shape that are in a set.
-func to(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: dialled[s], Set: s.Set(set)} }
+// toShape matches packets to the frontends of a shape that are in a set.
+func toShape(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: dialled[s], Set: s.Set(set)} }
 
-// from matches packets that were sent to these, behind DNAT.
-func from(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: original[s], Set: s.Set(set)} }
+// fromShape matches packets that were sent to these, behind DNAT.
+func fromShape(s nft.Shape, set string) nft.InSet {
+	return nft.InSet{Key: original[s], Set: s.Set(set)}
+}
 
-// chains returns the chains that are the same for every set of services: all except
+// fixedChains returns the chains that are the same for every set of services: all except
 // the lanes. Chains of options exist only while these are in use.
-func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
+func fixedChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
-		[]*nft.Chain{refuse(), choose(nft.OfPort, r.Observe), dispatch(nft.OfPort)},
+		[]*nft.Chain{refuseChain(), chooseChain(nft.OfPort, r.Observe), dispatchChain(nft.OfPort)},
 		limitChains(r.Observe, o),
 		clientChains(f, r.Observe, o),
 		nodeChains(f, r, o),
 		rangeChains(f, r, o),
 		echoChains(f, r),
-		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
-		unserved(r),
-		affinityChains(r, o.bindings()),
+		[]*nft.Chain{newPreroutingChain(f, r, o), newOutputChain(f, r, o)},
+		unservedChains(r),
+		affinityChains(r, o.bindingMaps()),
 		refusalChains(r, o),
 		sampleChains(r, o),
 		watchChains(r, o),
 		relayInput(o),
 		nodeSources(f, r),
-		[]*nft.Chain{declassify(f, r, o), postrouting(f, r, o)})
+		[]*nft.Chain{newDeclassifyChain(f, r, o), newPostroutingChain(f, r, o)})
 }
 
-// sets returns the sets and maps of a table, empty.
-func sets(r *model.Routing, o options) []*nft.Set {
+// emptySets returns the sets and maps of a table, empty.
+func emptySets(r *model.Routing, o options) []*nft.Set {
 	out := []*nft.Set{
-		counted(nft.ServicesMap, r.Counters),
-		counted(nft.LocalServicesMap, r.Counters),
+		declareCounted(nft.ServicesMap, r.Counters),
+		declareCounted(nft.LocalServicesMap, r.Counters),
 		nft.Declare(nft.LanesMap),
-		counted(nft.EndpointsMap, r.EndpointCounters),
+		declareCounted(nft.EndpointsMap, r.EndpointCounters),
 	}
 	out = append(out, frontendSets(nft.OfPort)...)
-	out = append(out, declared(nft.ClusterIPsSet, nft.ServiceCIDRsSet, nft.HairpinSet)...)
+	out = append(out, declareSets(nft.ClusterIPsSet, nft.ServiceCIDRsSet, nft.HairpinSet)...)
 	if r.Wildcards {
 		out = append(out, nft.Declare(nft.NodeAddressesSet))
 	}
 	if len(r.LoadBalancerCIDRs) > 0 {
-		out = append(out, declared(nft.LoadBalancerIPsSet, nft.LoadBalancerCIDRsSet)...)
+		out = append(out, declareSets(nft.LoadBalancerIPsSet, nft.LoadBalancerCIDRsSet)...)
 	}
-	for _, p := range o.of(self) {
+	for _, p := range o.ofKind(self) {
 		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
-	return slices.Concat(out, sourceSets(o), echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r), watchSets(o))
+	return slices.Concat(out, sourceSets(o), echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindingMaps(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r), watchSets(o))
 }
 
-// declared returns empty sets.
-func declared(names ...string) (out []*nft.Set) {
+// declareSets returns empty sets.
+func declareSets(names ...string) (out []*nft.Set) {
 	for _, name := range names {
 		out = append(out, nft.Declare(name))
 	}
@@ -82,17 +84,17 @@ func declared(names ...string) (out []*nft.Set) {
 
 // frontendSets returns the empty sets of frontends of a shape that are always there.
 func frontendSets(s nft.Shape) []*nft.Set {
-	return declared(s.Set(nft.FirewalledSet), s.Set(nft.SourceRangesSet), s.Set(nft.MasqFrontendsSet), s.Set(nft.LocalFrontendsSet))
+	return declareSets(s.Set(nft.FirewalledSet), s.Set(nft.SourceRangesSet), s.Set(nft.MasqFrontendsSet), s.Set(nft.LocalFrontendsSet))
 }
 
-// counted declares a map that may count the packets that find an element.
-func counted(name string, counters bool) *nft.Set {
+// declareCounted declares a map that may count the packets that find an element.
+func declareCounted(name string, counters bool) *nft.Set {
 	s := nft.Declare(name)
 	s.Counters = counters
 	return s
 }
 
-func refuse() *nft.Chain {
+func refuseChain() *nft.Chain {
 	return &nft.Chain{Name: nft.RefuseChain, Rules: []nft.Rule{
 		// Both mean "connection refused" to a TCP client, but the kernel limits the
 		// rate of ICMP errors, and a client on this node loses an ICMPv6 error that
@@ -102,38 +104,38 @@ func refuse() *nft.Chain {
 	}}
 }
 
-// choose returns the chain that sends a connection to the endpoint in a slot. It is the
+// chooseChain returns the chain that sends a connection to the endpoint in a slot. It is the
 // only one with these frontends that refers to the map of endpoints: the kernel walks
 // all elements of a map for a rule that is bound to it, and all such rules for
 // an element. If the slot is empty it clears the field that it borrowed.
-func choose(s nft.Shape, o model.Observe) *nft.Chain {
+func chooseChain(s nft.Shape, o model.Observe) *nft.Chain {
 	return &nft.Chain{Name: s.Chain(nft.ChooseChain), Rules: append(toSample(o),
 		nft.Rule{nft.DNAT{Key: append(dialled[s][:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
 		nft.Rule{nft.Declassify{}})}
 }
 
-func dispatch(s nft.Shape) *nft.Chain {
-	return &nft.Chain{Name: s.Chain(nft.DispatchChain), Rules: []nft.Rule{classify(s, nft.ServicesMap)}}
+func dispatchChain(s nft.Shape) *nft.Chain {
+	return &nft.Chain{Name: s.Chain(nft.DispatchChain), Rules: []nft.Rule{classifyRule(s, nft.ServicesMap)}}
 }
 
-// classify continues in the lane of a frontend. Its class is data, not a verdict: when
+// classifyRule continues in the lane of a frontend. Its class is data, not a verdict: when
 // an element with a verdict is added, the kernel validates the table and visits all
 // elements of all verdict maps.
 //
 //	meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes
-func classify(s nft.Shape, services string) nft.Rule {
+func classifyRule(s nft.Shape, services string) nft.Rule {
 	return nft.Rule{
 		nft.Classify{Key: dialled[s], Map: services},
 		nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: nft.LanesMap},
 	}
 }
 
-// unserved returns the chains for addresses of ours without a frontend. They come
+// unservedChains returns the chains for addresses of ours without a frontend. They come
 // behind all foreign nat chains, so another program can serve one of these addresses: packets
 // that it has translated do not reach the chains, whether it started before nftproxy or after.
-func unserved(r *model.Routing) []*nft.Chain {
+func unservedChains(r *model.Routing) []*nft.Chain {
 	to := nft.Concat{nft.DestinationAddress}
-	refuse, drop := refusal(r.Observe, model.UnknownPort, nft.OfPort), refusal(r.Observe, model.UnusedAddress, nft.OfPort)
+	refuse, drop := refusalVerdict(r.Observe, model.UnknownPort, nft.OfPort), refusalVerdict(r.Observe, model.UnusedAddress, nft.OfPort)
 	rules := []nft.Rule{
 		// An undefined port of a ClusterIP, or another protocol (4.23).
 		{nft.InSet{Key: to, Set: nft.ClusterIPsSet}, refuse},
@@ -164,13 +166,13 @@ func unserved(r *model.Routing) []*nft.Chain {
 	}
 }
 
-// prerouting first looks up clients outside of the cluster: all that are not pods,
+// newPreroutingChain first looks up clients outside of the cluster: all that are not pods,
 // because packets of the node itself do not pass here.
-func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
+func newPreroutingChain(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
-	local = append(local, classify(nft.OfPort, nft.LocalServicesMap)...)
+	local = append(local, classifyRule(nft.OfPort, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: preroutingChain, Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(guards(nft.OfPort, r.Observe, o), []nft.Rule{local}, toDispatch(r, o, preroutingChain, toEcho(f, r, echoPreroutingChain)))}
+		Rules: slices.Concat(guardRules(nft.OfPort, r.Observe, o), []nft.Rule{local}, toDispatch(r, o, preroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -194,15 +196,15 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 	return nft.Rule{nft.NotFrom{Name: d.Interface, ByPrefix: d.ByPrefix && len(d.Interface) < maxInterfaceName}}, true
 }
 
-func output(f model.Family, r *model.Routing, o options) *nft.Chain {
+func newOutputChain(f model.Family, r *model.Routing, o options) *nft.Chain {
 	// A reset that refuses a connection of the node itself passes here too. Its
 	// port can be the port of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: outputChain, Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, guards(nft.OfPort, r.Observe, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
+		Rules: slices.Concat([]nft.Rule{answers}, guardRules(nft.OfPort, r.Observe, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
-// declassify clears the slot that a packet still has, before another program can translate
+// newDeclassifyChain clears the slot that a packet still has, before another program can translate
 // its source, which would end the hook. A forwarded packet of IPv4 has none any more: the
 // kernel has given it the priority of its type of service (ip_forward). Packets that were
 // not translated keep theirs. A translation that changes nothing does not count as one, so
@@ -212,33 +214,33 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 //	ip daddr . meta l4proto . th dport @self-frontends meta priority set none
 //	ct status ! dnat accept
 //	meta priority set none
-func declassify(f model.Family, r *model.Routing, o options) *nft.Chain {
+func newDeclassifyChain(f model.Family, r *model.Routing, o options) *nft.Chain {
 	accept := nft.Verdict{Action: nft.Accept}
 	rules := append(toPassage(r), toWatch(o)...)
-	if o.has(sticky) { // whose connections have the class of their affinity
+	if o.hasKind(sticky) { // whose connections have the class of their affinity
 		rules = append(rules, nft.Rule{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}})
 	}
 	if f == model.IPv4 {
 		rules = append(rules, nft.Rule{nft.CameIn{}, accept})
 	}
-	for _, p := range o.of(self) {
-		rules = append(rules, nft.Rule{to(p.shape, nft.SelfFrontendsSet), nft.Declassify{}})
+	for _, p := range o.ofKind(self) {
+		rules = append(rules, nft.Rule{toShape(p.shape, nft.SelfFrontendsSet), nft.Declassify{}})
 	}
 	rules = append(rules, nft.Rule{nft.NotTranslated{}, accept}, nft.Rule{nft.Declassify{}})
 	return &nft.Chain{Name: "early-postrouting", Hook: nft.Postrouting, Priority: nft.PriorityEarly, Rules: rules}
 }
 
-// postrouting decides from the conntrack entry whether to masquerade, so no packet
+// newPostroutingChain decides from the conntrack entry whether to masquerade, so no packet
 // mark is needed (8.6).
-func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
+func newPostroutingChain(f model.Family, r *model.Routing, o options) *nft.Chain {
 	rules := append([]nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}}}, toSources(nft.OfPort, o)...)
 	rules = append(rules, nft.Rule{
-		nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, masquerade(f, r),
+		nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, masqueradeStatement(f, r),
 	})
 	if own := masqueradeClusterIPs(f, r); len(own) > 0 {
 		rules = slices.Concat(rules, keepEchoSource(f, r), own)
 	}
-	rules = append(rules, masqueradeExternal(nft.OfPort, masquerade(f, r))...)
+	rules = append(rules, masqueradeExternal(nft.OfPort, masqueradeStatement(f, r))...)
 	rules = append(rules, toOthers(r, o, nft.OriginalDestination, postroutingChain, false)...)
 	return &nft.Chain{Name: postroutingChain, Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
 }
@@ -249,8 +251,8 @@ func masqueradeExternal(s nft.Shape, masquerade nft.Statement) []nft.Rule {
 	var rules []nft.Rule
 	for _, p := range model.Protocols {
 		rules = append(rules,
-			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.MasqFrontendsSet), masquerade},
-			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.LocalFrontendsSet), nft.SourceIsLocal{}, masquerade})
+			nft.Rule{nft.ProtocolIs{Protocol: p}, fromShape(s, nft.MasqFrontendsSet), masquerade},
+			nft.Rule{nft.ProtocolIs{Protocol: p}, fromShape(s, nft.LocalFrontendsSet), nft.SourceIsLocal{}, masquerade})
 	}
 	return rules
 }
@@ -262,7 +264,7 @@ func masqueradeClusterIPs(f model.Family, r *model.Routing) []nft.Rule {
 	if !detects && !r.MasqueradeAll {
 		return nil
 	}
-	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.OriginalDestination}, Set: nft.ClusterIPsSet}, masquerade(f, r)}
+	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.OriginalDestination}, Set: nft.ClusterIPsSet}, masqueradeStatement(f, r)}
 	if r.MasqueradeAll || len(match) == 0 {
 		return []nft.Rule{masquerade}
 	}

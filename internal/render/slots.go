@@ -22,8 +22,8 @@ type layout struct {
 	inside, outside span
 }
 
-// endpoints returns the endpoints in a span.
-func (l layout) endpoints(s span) []netip.AddrPort {
+// endpointsIn returns the endpoints in a span.
+func (l layout) endpointsIn(s span) []netip.AddrPort {
 	if s.first == ownSlots {
 		return l.own[:s.count]
 	}
@@ -52,10 +52,10 @@ func newLayout(node string, port model.PortName, scheduler model.Scheduler, insi
 	spread := func(in []model.Endpoint, keep func(model.Endpoint) bool) []netip.AddrPort {
 		var all []netip.AddrPort
 		if scheduler == model.SourceHash {
-			all = hashed(in, keep, scale)
+			all = placeHashed(in, keep, scale)
 		} else {
 			var few [fewEndpoints]model.Endpoint
-			all = weighted(shuffle(few[:0], node, port, in, keep), scale)
+			all = placeWeighted(appendShuffled(few[:0], node, port, in, keep), scale)
 		}
 		return all[:min(len(all), maxSlots)]
 	}
@@ -65,26 +65,26 @@ func newLayout(node string, port model.PortName, scheduler model.Scheduler, insi
 		return layout{slots: slots, inside: span{firstSlot, len(slots)}}
 	}
 	shares := slices.ContainsFunc(inside, func(e model.Endpoint) bool { return e.Share > 0 })
-	if shares || slices.ContainsFunc(outside, not(isIn(inside))) {
+	if shares || slices.ContainsFunc(outside, negatePredicate(isIn(inside))) {
 		slots, own := spread(inside, all), spread(outside, all)
 		return layout{slots, own, span{firstSlot, len(slots)}, span{ownSlots, len(own)}}
 	}
 	both := spread(inside, isIn(outside))
-	slots := slices.Concat(both, spread(inside, not(isIn(outside))))
+	slots := slices.Concat(both, spread(inside, negatePredicate(isIn(outside))))
 	slots = slots[:min(len(slots), maxSlots)]
 	return layout{slots: slots, inside: span{firstSlot, len(slots)}, outside: span{firstSlot, len(both)}}
 }
 
-func not(f func(model.Endpoint) bool) func(model.Endpoint) bool {
+func negatePredicate(f func(model.Endpoint) bool) func(model.Endpoint) bool {
 	return func(e model.Endpoint) bool { return !f(e) }
 }
 
 // fewEndpoints is as many as most Services have: they are ordered without an allocation.
 const fewEndpoints = 8
 
-// shuffle appends endpoints in the order of a hash of node, service port and endpoint:
+// appendShuffled appends endpoints in the order of a hash of node, service port and endpoint:
 // otherwise a thousand nodes would start with the same endpoint.
-func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints []model.Endpoint, keep func(model.Endpoint) bool) []model.Endpoint {
+func appendShuffled(out []model.Endpoint, node string, port model.PortName, endpoints []model.Endpoint, keep func(model.Endpoint) bool) []model.Endpoint {
 	type ranked struct {
 		rank     uint64
 		endpoint model.Endpoint
@@ -94,7 +94,7 @@ func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints [
 	start := rankHash(node, port)
 	for _, e := range endpoints {
 		if keep(e) {
-			order = append(order, ranked{rank(start, e), e})
+			order = append(order, ranked{rankOf(start, e), e})
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {
@@ -112,12 +112,12 @@ func shuffle(out []model.Endpoint, node string, port model.PortName, endpoints [
 // rankHash returns the begin of the hashes by which the endpoints of a service port are ordered on a
 // node.
 func rankHash(node string, port model.PortName) hasher {
-	return hash(node, port.Service.Namespace, port.Service.Name, port.Port)
+	return newHash(node, port.Service.Namespace, port.Service.Name, port.Port)
 }
 
-func rank(start hasher, e model.Endpoint) uint64 {
+func rankOf(start hasher, e model.Endpoint) uint64 {
 	var text [64]byte // longer than any address
-	return add(start, e.Address().AppendTo(text[:0])).sum()
+	return add(start, e.Address().AppendTo(text[:0])).mixedSum()
 }
 
 // commonWeight returns the greatest common divisor of all weights, so that equal
@@ -145,7 +145,7 @@ type scale struct{ unit, divisor int }
 // clients have the same endpoints.
 func Slots(s *model.Service, scheduler model.Scheduler, inside, outside []model.Endpoint) (within, without func(model.Endpoint) int) {
 	if !scheduler.IsMaglev() {
-		slots := newScale(inside, outside).slots
+		slots := newScale(inside, outside).slotsFor
 		return slots, slots
 	}
 	within = maglevSlots(s, inside)
@@ -161,7 +161,7 @@ func Slots(s *model.Service, scheduler model.Scheduler, inside, outside []model.
 // endpoints. Endpoints that start slowly count with the slots that they get at last.
 func newScale(inside, outside []model.Endpoint) scale {
 	s := scale{commonWeight(inside, outside), 1}
-	for s.divisor < maxWeight && (s.most(inside) > slotsFor(len(inside)) || s.most(outside) > slotsFor(len(outside))) {
+	for s.divisor < maxWeight && (s.mostSlots(inside) > slotsFor(len(inside)) || s.mostSlots(outside) > slotsFor(len(outside))) {
 		s.divisor *= 2
 	}
 	return s
@@ -178,39 +178,39 @@ func slotsFor(endpoints int) int {
 	return max(512, min(budget.WeightSlotsEach*endpoints, budget.WeightSlots), 4*endpoints)
 }
 
-// slots returns how many slots an endpoint takes, at least one.
-func (s scale) slots(e model.Endpoint) int {
+// slotsFor returns how many slots an endpoint takes, at least one.
+func (s scale) slotsFor(e model.Endpoint) int {
 	return max(1, (e.Weight()/s.unit+s.divisor/2)/s.divisor)
 }
 
-// most returns the slots of endpoints at the end of slow starts.
-func (s scale) most(endpoints []model.Endpoint) int {
+// mostSlots returns the slots of endpoints at the end of slow starts.
+func (s scale) mostSlots(endpoints []model.Endpoint) int {
 	n := 0
 	for _, e := range endpoints {
 		if e.Part > 0 {
 			e.Part = model.StartParts
 		}
-		n += s.slots(e)
+		n += s.slotsFor(e)
 	}
 	return n
 }
 
-func (s scale) total(endpoints []model.Endpoint) int {
+func (s scale) totalSlots(endpoints []model.Endpoint) int {
 	n := 0
 	for _, e := range endpoints {
-		n += s.slots(e)
+		n += s.slotsFor(e)
 	}
 	return n
 }
 
-// weighted gives each endpoint its number of slots, spread evenly: the k-th of n slots
+// placeWeighted gives each endpoint its number of slots, spread evenly: the k-th of n slots
 // of an endpoint comes after the (2k-1)/2n-th part of all.
-func weighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
+func placeWeighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
 	type slot struct {
 		place, of int // place/of is the part
 		endpoint  int
 	}
-	total := s.total(endpoints)
+	total := s.totalSlots(endpoints)
 	out := make([]netip.AddrPort, total)
 	if total == len(endpoints) {
 		for i, e := range endpoints {
@@ -220,7 +220,7 @@ func weighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
 	}
 	order := make([]slot, 0, total)
 	for i, e := range endpoints {
-		n := s.slots(e)
+		n := s.slotsFor(e)
 		for k := range n {
 			order = append(order, slot{2*k + 1, 2 * n, i})
 		}

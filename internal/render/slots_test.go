@@ -72,7 +72,7 @@ func TestLayout(t *testing.T) {
 // TestWeightsAreSpread wants no endpoint twice in a row where that can be
 // avoided.
 func TestWeightsAreSpread(t *testing.T) {
-	slots := weighted(list("a3 b2 c1"), scale{1, 1})
+	slots := placeWeighted(list("a3 b2 c1"), scale{1, 1})
 	for i := 1; i < len(slots); i++ {
 		if slots[i] == slots[i-1] {
 			t.Errorf("slots %d and %d are alike: %v", i-1, i, slots)
@@ -130,7 +130,7 @@ func TestSlotsStay(t *testing.T) {
 		for i := range n {
 			endpoints = append(endpoints, model.Endpoint{Host: &model.Host{Weight: []uint16{1, 100}[min(i, 1)]}})
 		}
-		return newScale(endpoints, nil).slots(endpoints[1])
+		return newScale(endpoints, nil).slotsFor(endpoints[1])
 	}
 	changes := 0
 	for n := 2; n < 1000; n++ {

@@ -39,12 +39,12 @@ func TestSlowStartSlots(t *testing.T) {
 			s := newScale(all, nil)
 			var now []int
 			for _, e := range all {
-				now = append(now, s.slots(e))
+				now = append(now, s.slotsFor(e))
 			}
 			if before != nil && (!slices.Equal(now[:c.n-1], before[:c.n-1]) || now[c.n-1] < before[c.n-1]) {
 				t.Errorf("%d endpoints, part %d: the slots of the others change, or the ones of the endpoint shrink: %v, %v", c.n, part, before, now)
 			}
-			if total := s.total(all); total > max(512, budget.WeightSlots, 4*c.n) {
+			if total := s.totalSlots(all); total > max(512, budget.WeightSlots, 4*c.n) {
 				t.Errorf("%d endpoints, part %d: %d slots", c.n, part, total)
 			}
 			if s.divisor == 1 && now[c.n-1]*all[0].Weight() != now[0]*all[c.n-1].Weight() {

@@ -36,9 +36,9 @@ var (
 	clientLists = []clientList{allowList, denyList} // in the order in which they are checked
 )
 
-// sources lists the clients that may connect to a frontend, and those that may not. Lists
+// addSources lists the clients that may connect to a frontend, and those that may not. Lists
 // can be long, and seldom change: ranges that are on both sides of a change are left out.
-func (c *composer) sources(r *model.Route) {
+func (c *composer) addSources(r *model.Route) {
 	kept, own := c.keptSources(), r.Service.Extra().Sources != nil
 	if c.other != nil && own != (c.other.Service.Extra().Sources != nil) { // they were in other sets
 		kept = model.Sources{}
@@ -47,18 +47,18 @@ func (c *composer) sources(r *model.Route) {
 	denied := r.DeniedSources()
 	if !own {
 		if limited {
-			c.intervals(r.Frontend, without(ranges, kept.Allowed))
+			c.addIntervals(r.Frontend, subtractPrefixes(ranges, kept.Allowed))
 		}
 		return
 	}
 	if limited {
-		c.clients(r.Frontend, allowList, ranges, kept.Allowed)
+		c.addClients(r.Frontend, allowList, ranges, kept.Allowed)
 	}
 	if len(denied) > 0 {
-		c.clients(r.Frontend, denyList, denied, kept.Denied)
+		c.addClients(r.Frontend, denyList, denied, kept.Denied)
 	}
 	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
-		c.use(option{kind: guardedNodePorts})
+		c.useOption(option{kind: guardedNodePorts})
 	}
 }
 
@@ -70,44 +70,44 @@ func (c *composer) keptSources() model.Sources {
 	return *c.other.Sources
 }
 
-// intervals lists source ranges of the Kubernetes API.
-func (c *composer) intervals(f model.Frontend, ranges []netip.Prefix) {
+// addIntervals lists source ranges of the Kubernetes API.
+func (c *composer) addIntervals(f model.Frontend, ranges []netip.Prefix) {
 	key := nft.FrontendKey(f)
 	c.add(nft.SetFor(f, nft.FirewalledSet), nft.Element{Key: key})
 	if f.IsRange() {
 		key = nft.RangeKey(f)
 	}
-	c.prefixes(nft.SetFor(f, nft.SourceRangesSet), key, ranges)
+	c.addPrefixes(nft.SetFor(f, nft.SourceRangesSet), key, ranges)
 }
 
-// prefixes lists clients in an interval set.
-func (c *composer) prefixes(set string, key nft.Key, ranges []netip.Prefix) {
+// addPrefixes lists clients in an interval set.
+func (c *composer) addPrefixes(set string, key nft.Key, ranges []netip.Prefix) {
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
 		c.add(set, nft.Element{Key: key})
 	}
 }
 
-// clients lists the ranges in a list, except those that are kept.
-func (c *composer) clients(f model.Frontend, l clientList, ranges, kept []netip.Prefix) {
+// addClients lists the ranges in a list, except those that are kept.
+func (c *composer) addClients(f model.Frontend, l clientList, ranges, kept []netip.Prefix) {
 	key, shape := nft.FrontendKey(f), nft.ShapeOf(f).InSets()
-	c.use(option{kind: l.gate, shape: shape})
+	c.useOption(option{kind: l.gate, shape: shape})
 	c.add(shape.Set(l.frontends), nft.Element{Key: key})
 	var lengths [129]bool
 	for _, p := range ranges {
 		if !lengths[p.Bits()] {
 			lengths[p.Bits()] = true
-			c.use(option{kind: l.length, shape: shape, bits: uint8(p.Bits())})
+			c.useOption(option{kind: l.length, shape: shape, bits: uint8(p.Bits())})
 		}
 	}
-	for _, p := range without(ranges, kept) {
+	for _, p := range subtractPrefixes(ranges, kept) {
 		key.Source = p.Addr()
 		c.add(shape.Set(l.set(uint8(p.Bits()))), nft.Element{Key: key})
 	}
 }
 
-// without returns the ranges of a sorted list that are not in another one.
-func without(list, other []netip.Prefix) []netip.Prefix {
+// subtractPrefixes returns the ranges of a sorted list that are not in another one.
+func subtractPrefixes(list, other []netip.Prefix) []netip.Prefix {
 	if len(other) == 0 {
 		return list
 	}
@@ -123,9 +123,9 @@ func without(list, other []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// lengths returns the lengths of the ranges in a list, the longest first.
-func (o options) lengths(l clientList, of nft.Shape) (out []uint8) {
-	for _, p := range slices.Backward(o.of(l.length)) {
+// prefixLengths returns the lengths of the ranges in a list, the longest first.
+func (o options) prefixLengths(l clientList, of nft.Shape) (out []uint8) {
+	for _, p := range slices.Backward(o.ofKind(l.length)) {
 		if p.shape == of.InSets() {
 			out = append(out, p.bits)
 		}
@@ -133,9 +133,9 @@ func (o options) lengths(l clientList, of nft.Shape) (out []uint8) {
 	return out
 }
 
-// lists returns the lists that frontends of a shape may have.
-func (o options) lists(of nft.Shape) (out []clientList) {
-	if of == nft.OfNode && !o.has(guardedNodePorts) {
+// clientListsOf returns the lists that frontends of a shape may have.
+func (o options) clientListsOf(of nft.Shape) (out []clientList) {
+	if of == nft.OfNode && !o.hasKind(guardedNodePorts) {
 		return nil
 	}
 	for _, l := range clientLists {
@@ -148,39 +148,39 @@ func (o options) lists(of nft.Shape) (out []clientList) {
 
 // guardSets returns the empty sets for the lists and limits of frontends of a shape.
 func guardSets(of nft.Shape, o options) (out []*nft.Set) {
-	for _, l := range o.lists(of) {
+	for _, l := range o.clientListsOf(of) {
 		out = append(out, nft.Declare(of.Set(l.frontends)))
-		for _, bits := range o.lengths(l, of) {
+		for _, bits := range o.prefixLengths(l, of) {
 			out = append(out, nft.Declare(of.Set(l.set(bits))))
 		}
 	}
 	return append(out, limitSets(of, o)...)
 }
 
-// guards drops clients that may not use a frontend (4.30, 4.75, 4.76), and what exceeds a
+// guardRules drops clients that may not use a frontend (4.30, 4.75, 4.76), and what exceeds a
 // limit. NodePorts with the unspecified address have no source ranges of the Kubernetes API.
 //
 //	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
 //	ip daddr . meta l4proto . th dport @allow-frontends jump allow
 //	ip daddr . meta l4proto . th dport @deny-frontends jump deny
 //	ip daddr . meta l4proto . th dport @limited jump limits
-func guards(s nft.Shape, observe model.Observe, o options) (rules []nft.Rule) {
+func guardRules(s nft.Shape, observe model.Observe, o options) (rules []nft.Rule) {
 	if s != nft.OfNode {
 		client := append(dialled[s][:3:3], nft.SourceAddress)
 		if s == nft.OfRange { // the sources have the intervals of the ports
 			client[2] = nft.DestinationPort
 		}
 		rules = append(rules, nft.Rule{
-			to(s, nft.FirewalledSet),
+			toShape(s, nft.FirewalledSet),
 			nft.InSet{Key: client, Set: s.Set(nft.SourceRangesSet), Not: true},
-			refusal(observe, model.SourceRanges, s),
+			refusalVerdict(observe, model.SourceRanges, s),
 		})
 	}
-	for _, l := range o.lists(s) {
-		rules = append(rules, nft.Rule{to(s, l.frontends), nft.Verdict{Action: nft.Jump, Chain: s.Chain(l.chain)}})
+	for _, l := range o.clientListsOf(s) {
+		rules = append(rules, nft.Rule{toShape(s, l.frontends), nft.Verdict{Action: nft.Jump, Chain: s.Chain(l.chain)}})
 	}
-	if len(o.limits(s)) > 0 {
-		rules = append(rules, nft.Rule{to(s, nft.LimitedSet), nft.Verdict{Action: nft.Jump, Chain: s.Chain(nft.LimitChain)}})
+	if len(o.limitKinds(s)) > 0 {
+		rules = append(rules, nft.Rule{toShape(s, nft.LimitedSet), nft.Verdict{Action: nft.Jump, Chain: s.Chain(nft.LimitChain)}})
 	}
 	return rules
 }
@@ -192,13 +192,13 @@ func guards(s nft.Shape, observe model.Observe, o options) (rules []nft.Rule) {
 //	drop
 func clientChains(f model.Family, observe model.Observe, o options) (out []*nft.Chain) {
 	for _, s := range nft.Shapes {
-		for _, l := range o.lists(s) {
+		for _, l := range o.clientListsOf(s) {
 			c := &nft.Chain{Name: s.Chain(l.chain)}
-			refuse, found := refusal(observe, l.reason, s), nft.Verdict{Action: nft.Return}
+			refuse, found := refusalVerdict(observe, l.reason, s), nft.Verdict{Action: nft.Return}
 			if l.refusesFound {
 				found = refuse
 			}
-			for _, bits := range o.lengths(l, s) {
+			for _, bits := range o.prefixLengths(l, s) {
 				client := append(dialled[s][:3:3], nft.Networks(f, bits))
 				c.Rules = append(c.Rules, nft.Rule{nft.InSet{Key: client, Set: s.Set(l.set(bits))}, found})
 			}

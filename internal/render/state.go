@@ -75,14 +75,14 @@ type sharedElement struct {
 	set      uint8          // in nft.SharedSets
 }
 
-func shared(set string) bool { return slices.Contains(nft.SharedSets, set) }
+func isShared(set string) bool { return slices.Contains(nft.SharedSets, set) }
 
 func sharedKey(m *member) sharedElement {
 	return sharedElement{m.Key.Address.As16(), m.Key.Port, m.Key.Protocol, uint8(slices.Index(nft.SharedSets, m.set))}
 }
 
-// member returns the element, and the set that it is in.
-func (e sharedElement) member() member {
+// setMember returns the element, and the set that it is in.
+func (e sharedElement) setMember() member {
 	key := nft.Key{Address: netip.AddrFrom16(e.address).Unmap(), Protocol: e.protocol, Port: e.port}
 	if e.protocol != 0 {
 		key.Source = key.Address
@@ -115,13 +115,13 @@ func newTable(f model.Family, observe model.Observe) *table {
 // Their difference is the same as of the complete tables.
 func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.Delta {
 	moved := !slices.Equal(nodePorts, s.base.NodePortAddresses)
-	c := s.begin(nodePorts)
+	c := s.beginChange(nodePorts)
 	for _, f := range model.Families {
 		t, own := s.tables[f], ofFamily(changes, f)
 		if len(own) == 0 && !moved && (t.exists || !t.beside && len(s.base.ServiceCIDRs)+len(s.base.LoadBalancerCIDRs) == 0) {
 			continue
 		}
-		u := t.begin()
+		u := t.beginUpdate()
 		if s.loading && !s.again {
 			u.after.isLoaded = true
 			if spare := s.spare.next(f); spare != nil {
@@ -129,37 +129,37 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 			}
 		}
 		s.composer.exchanges = u.exists && !s.loading
-		t.change(s.composer, own, u)
+		t.changeRoutes(s.composer, own, u)
 		if u.after.isLoaded {
-			s.spare.keep(f, u.after.elements)
+			s.spare.keepMemory(f, u.after.elements)
 		}
-		c.take(f, u)
+		c.addTable(f, u)
 	}
 	s.composer.reset()
-	return c.end()
+	return c.endChange()
 }
 
 // DropIdle removes the lanes that no frontend uses.
 func (s *State) DropIdle() nft.Delta {
-	c := s.begin(s.base.NodePortAddresses)
+	c := s.beginChange(s.base.NodePortAddresses)
 	for _, f := range model.Families {
 		if t := s.tables[f]; t.exists {
-			u := t.begin()
-			for _, l := range t.idle() {
-				u.before.lane(&l.use, l.chain)
+			u := t.beginUpdate()
+			for _, l := range t.idleLanes() {
+				u.before.addLane(&l.use, l.chain)
 			}
 			t.dropIdle(u)
-			c.take(f, u)
+			c.addTable(f, u)
 		}
 	}
-	return c.end()
+	return c.endChange()
 }
 
 // Undo reverts the last change, which the kernel did not carry out.
 func (s *State) Undo() {
 	s.base.NodePortAddresses = s.last.addresses
 	for _, u := range s.last.updates {
-		u.table.restore(u)
+		u.table.undoUpdate(u)
 		s.resized++
 	}
 	s.last.updates = nil
@@ -173,23 +173,23 @@ type change struct {
 	delta     nft.Delta
 }
 
-func (s *State) begin(nodePorts []netip.Addr) *change {
+func (s *State) beginChange(nodePorts []netip.Addr) *change {
 	c := &change{s, s.base.NodePortAddresses, nil, nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}}
 	s.base.NodePortAddresses = nodePorts
 	return c
 }
 
-// take adds what changes of one table.
-func (c *change) take(f model.Family, u *update) {
+// addTable adds what changes of one table.
+func (c *change) addTable(f model.Family, u *update) {
 	t, base := u.table, c.state.base
-	t.resize(u.before, u.after)
-	services, unlinked := ranges(base.ServiceCIDRs, f), ranges(base.UnlinkedCIDRs, f)
-	t.exists = t.beside || t.frontends() > 0 || len(services)+len(ranges(base.LoadBalancerCIDRs, f)) > 0
+	t.trackSizes(u.before, u.after)
+	services, unlinked := rangeElements(base.ServiceCIDRs, f), rangeElements(base.UnlinkedCIDRs, f)
+	t.exists = t.beside || t.countFrontends() > 0 || len(services)+len(rangeElements(base.LoadBalancerCIDRs, f)) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil
-		*u.after.in(nft.ServiceCIDRsSet) = services
-		*u.after.in(nft.LoadBalancerCIDRsSet) = unlinked
+		*u.after.elementsIn(nft.ServiceCIDRsSet) = services
+		*u.after.elementsIn(nft.LoadBalancerCIDRsSet) = unlinked
 		for _, e := range fixedLanes(base.Observe) {
 			u.after.add(nft.LanesMap, e)
 		}
@@ -197,9 +197,9 @@ func (c *change) take(f model.Family, u *update) {
 	if !t.exists {
 		t.dropIdle(u)
 	}
-	if left, came := addresses(had, base.NodePortAddresses, f), addresses(base.NodePortAddresses, had, f); len(left)+len(came) > 0 {
-		*u.before.in(nft.NodeAddressesSet) = left
-		*u.after.in(nft.NodeAddressesSet) = came
+	if left, came := addressElements(had, base.NodePortAddresses, f), addressElements(base.NodePortAddresses, had, f); len(left)+len(came) > 0 {
+		*u.before.elementsIn(nft.NodeAddressesSet) = left
+		*u.after.elementsIn(nft.NodeAddressesSet) = came
 	}
 	c.updates = append(c.updates, u)
 	if c.delta.Exchanges == nil { // the rule, without an allocation
@@ -210,21 +210,21 @@ func (c *change) take(f model.Family, u *update) {
 	if t.exists == u.exists && u.before.isEmpty() && u.after.isEmpty() {
 		return
 	}
-	if t.exists != u.exists || u.resizes() {
+	if t.exists != u.exists || u.resizesSets() {
 		c.state.resized++
 	}
-	used := t.used()
+	used := t.usedOptions()
 	if t.exists && u.exists && slices.Equal(used, u.used) {
-		sets := t.declare(base, used)
-		c.add(t.rules(u.before, u.after, sets, nil), t.rules(u.after, u.before, sets, nil))
+		sets := t.declareSets(base, used)
+		c.add(t.partialTable(u.before, u.after, sets, nil), t.partialTable(u.after, u.before, sets, nil))
 		return
 	}
 	var before, after *nft.Table
 	if u.exists {
-		before = t.rules(u.before, nil, t.declare(base, u.used), chains(f, base, u.used))
+		before = t.partialTable(u.before, nil, t.declareSets(base, u.used), fixedChains(f, base, u.used))
 	}
 	if t.exists {
-		after = t.rules(u.after, nil, t.declare(base, used), chains(f, base, used))
+		after = t.partialTable(u.after, nil, t.declareSets(base, used), fixedChains(f, base, used))
 	}
 	c.add(before, after)
 }
@@ -232,14 +232,14 @@ func (c *change) take(f model.Family, u *update) {
 // add adds a table before and after the change; nil: there is none.
 func (c *change) add(before, after *nft.Table) {
 	if before != nil {
-		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.part(before))
+		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.withoutHooks(before))
 	}
 	if after != nil {
-		c.delta.After.Tables = append(c.delta.After.Tables, c.state.part(after))
+		c.delta.After.Tables = append(c.delta.After.Tables, c.state.withoutHooks(after))
 	}
 }
 
-func (c *change) end() nft.Delta {
+func (c *change) endChange() nft.Delta {
 	c.state.last = c
 	return c.delta
 }
@@ -261,30 +261,30 @@ func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
 	return slices.DeleteFunc(slices.Clone(changes), isOther)
 }
 
-// used returns the options in use.
-func (t *table) used() options {
+// usedOptions returns the options in use.
+func (t *table) usedOptions() options {
 	if len(t.options) == 0 {
 		return nil
 	}
 	return slices.SortedFunc(maps.Keys(t.options), option.compare)
 }
 
-// declare returns the sets of the table for some options, which must not be modified.
-func (t *table) declare(r *model.Routing, o options) []nft.Set {
+// declareSets returns the sets of the table for some options, which must not be modified.
+func (t *table) declareSets(r *model.Routing, o options) []nft.Set {
 	if t.declared.sets == nil || !slices.Equal(t.declared.options, o) {
 		t.declared = declaration{options: o}
-		for _, s := range sets(r, o) {
+		for _, s := range emptySets(r, o) {
 			t.declared.sets = append(t.declared.sets, *s)
 		}
 	}
 	return t.declared.sets
 }
 
-// rules returns the table with the elements and the lanes of a part: the one before or after a
+// partialTable returns the table with the elements and the lanes of a part: the one before or after a
 // change. It has all of some sets, or those alone that are not empty in the part or in the
 // one on the other side; nil: there is no other. skeleton are the chains that differ and are
 // no lanes.
-func (t *table) rules(p, other *part, sets []nft.Set, skeleton []*nft.Chain) *nft.Table {
+func (t *table) partialTable(p, other *part, sets []nft.Set, skeleton []*nft.Chain) *nft.Table {
 	n := len(sets)
 	if other != nil {
 		n = min(n, len(p.elements)+len(other.elements)+1)
@@ -292,13 +292,13 @@ func (t *table) rules(p, other *part, sets []nft.Set, skeleton []*nft.Chain) *nf
 	own := make([]nft.Set, 0, n)
 	out := &nft.Table{Family: t.family, Sets: make([]*nft.Set, 0, n+len(p.clients)), Chains: p.lanes}
 	for i := range sets {
-		if other != nil && !p.needs(sets[i].Name, other) {
+		if other != nil && !p.needsSet(sets[i].Name, other) {
 			continue
 		}
 		own = append(own, sets[i])
 		s := &own[len(own)-1]
 		out.Sets = append(out.Sets, s)
-		if s.Elements = p.elements.of(s.Name); p.isLoaded && !s.Interval {
+		if s.Elements = p.elements.elementsOf(s.Name); p.isLoaded && !s.Interval {
 			continue
 		}
 		s.Sort()
@@ -311,12 +311,12 @@ func (t *table) rules(p, other *part, sets []nft.Set, skeleton []*nft.Chain) *nf
 	return out
 }
 
-// share adds the shared elements that a change touches and that have users, by
+// addShared adds the shared elements that a change touches and that have users, by
 // the numbers given.
-func (p *part) share(touched, numbers map[sharedElement]int32) {
+func (p *part) addShared(touched, numbers map[sharedElement]int32) {
 	for e := range touched {
 		if numbers[e] > 0 {
-			m := e.member()
+			m := e.setMember()
 			p.add(m.set, m.Element)
 		}
 	}
@@ -329,7 +329,7 @@ func (p *part) isEmpty() bool {
 // HasAffinity reports whether a frontend has session affinity.
 func (s *State) HasAffinity() bool {
 	for _, t := range s.tables {
-		if t.used().has(sticky) {
+		if t.usedOptions().hasKind(sticky) {
 			return true
 		}
 	}

@@ -55,7 +55,7 @@ func binderTogether(a nft.Affinity, observe model.Observe) *nft.Chain {
 		{protocol, server, nft.Note{Map: nft.SharedAffinityMap, Key: client, Timeout: a.Timeout}, nft.Declassify{}, accept},
 		// The map is full: the client is still served.
 		{protocol, server, nft.Declassify{}, accept},
-		{protocol, nft.Declassify{}, refusal(observe, model.AffinityReleased, nft.OfPort)},
+		{protocol, nft.Declassify{}, refusalVerdict(observe, model.AffinityReleased, nft.OfPort)},
 	}}
 }
 
@@ -63,7 +63,7 @@ func binderTogether(a nft.Affinity, observe model.Observe) *nft.Chain {
 func (c *composer) bindTogether(r *model.Route, endpoints []netip.AddrPort) {
 	f, group := r.Frontend, nft.GroupOf(r.Service.Ports)
 	c.add(nft.GroupsMap, nft.Element{Key: nft.FrontendKey(f), Value: nft.Value{Class: group}})
-	for _, e := range distinct(endpoints) {
+	for _, e := range sortDistinct(endpoints) {
 		number := r.Choice.Numbers[e]
 		server := group.Server(number)
 		c.add(nft.EndpointsOf(nft.SharedAffinityMap), nft.Element{Key: nft.EndpointKey(f, e), Value: nft.Value{Class: server}})

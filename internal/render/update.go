@@ -22,25 +22,25 @@ type update struct {
 	exchanges []nft.Exchange
 }
 
-// touch notes that the change concerns a lane.
-func (u *update) touch(l *laneState) {
+// touchLane notes that the change concerns a lane.
+func (u *update) touchLane(l *laneState) {
 	if l.touched != u.table.changes {
 		l.touched, l.before = u.table.changes, l.frontends
 		u.lanes = append(u.lanes, l)
 	}
 }
 
-// resizes reports whether a set has another number of elements afterwards.
-func (u *update) resizes() bool {
+// resizesSets reports whether a set has another number of elements afterwards.
+func (u *update) resizesSets() bool {
 	differs := func(p, other *part) bool {
-		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.of(c.set)) })
+		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.elementsOf(c.set)) })
 	}
 	return differs(u.before, u.after) || differs(u.after, u.before)
 }
 
-// begin begins an update. Without a table before all counts were zero.
-func (t *table) begin() *update {
-	u := &update{table: t, before: newPart(), after: newPart(), used: t.used(), exists: t.exists}
+// beginUpdate begins an update. Without a table before all counts were zero.
+func (t *table) beginUpdate() *update {
+	u := &update{table: t, before: newPart(), after: newPart(), used: t.usedOptions(), exists: t.exists}
 	t.changes++
 	u.lanes = u.few[:0]
 	if t.exists {
@@ -54,7 +54,7 @@ func (t *table) begin() *update {
 	return u
 }
 
-func (t *table) restore(u *update) {
+func (t *table) undoUpdate(u *update) {
 	if !u.exists {
 		*t = *newTable(t.family, t.observe)
 		return
@@ -66,36 +66,36 @@ func (t *table) restore(u *update) {
 			t.lanes[l.use] = l
 		}
 	}
-	restore(t.options, u.options)
-	restore(t.elements, u.elements)
-	t.resize(u.after, u.before)
+	restoreCounts(t.options, u.options)
+	restoreCounts(t.elements, u.elements)
+	t.trackSizes(u.after, u.before)
 	t.exists = true
 }
 
-// frontends returns the number of frontends.
-func (t *table) frontends() (n int) {
+// countFrontends returns the number of frontends.
+func (t *table) countFrontends() (n int) {
 	for _, services := range nft.ServiceMaps {
 		n += t.sizes[services]
 	}
 	return n
 }
 
-// resize follows the sizes of the sets that routes fill.
-func (t *table) resize(before, after *part) {
+// trackSizes follows the sizes of the sets that routes fill.
+func (t *table) trackSizes(before, after *part) {
 	for i := range before.elements {
 		c := &before.elements[i]
-		if now := len(after.elements.of(c.set)); now != len(c.elements) {
+		if now := len(after.elements.elementsOf(c.set)); now != len(c.elements) {
 			t.sizes[c.set] += now - len(c.elements)
 		}
 	}
 	for i := range after.elements {
-		if c := &after.elements[i]; len(before.elements.of(c.set)) == 0 && len(c.elements) > 0 {
+		if c := &after.elements[i]; len(before.elements.elementsOf(c.set)) == 0 && len(c.elements) > 0 {
 			t.sizes[c.set] += len(c.elements)
 		}
 	}
 }
 
-func restore[K comparable](counts, was map[K]int32) {
+func restoreCounts[K comparable](counts, was map[K]int32) {
 	for k, n := range was {
 		if counts[k] = n; n == 0 {
 			delete(counts, k)
@@ -123,7 +123,7 @@ func (t *table) count(f *fragment, n int32, u *update) {
 	for i := range f.elements {
 		m := &f.elements[i]
 		switch {
-		case !shared(m.set):
+		case !isShared(m.set):
 		case u.after.isLoaded:
 			if count(t.elements, nil, sharedKey(m), n) == n { // the first one that needs it
 				u.after.add(m.set, m.Element)
@@ -135,7 +135,7 @@ func (t *table) count(f *fragment, n int32, u *update) {
 	for _, l := range f.lanes {
 		t.countLane(l, n, u)
 		if l.bindings != "" {
-			t.countLane(l.plain(), n, u)
+			t.countLane(l.withoutBinding(), n, u)
 		}
 	}
 	if len(f.options) > 0 && u.exists && u.options == nil {
@@ -157,24 +157,24 @@ func (t *table) countLane(use laneUse, n int32, u *update) {
 	}
 	l := t.lanes[use]
 	if l == nil {
-		l = &laneState{use: use, frontends: absent, chain: use.chain(t.observe)}
+		l = &laneState{use: use, frontends: absent, chain: use.laneChain(t.observe)}
 		t.lanes[use] = l
 	}
-	u.touch(l)
+	u.touchLane(l)
 	l.frontends = max(l.frontends, 0) + n
 }
 
-// change counts what changes of routes change, and collects it.
-func (t *table) change(c *composer, changes []model.RouteChange, u *update) {
-	c.pair(changes, u)
-	u.before.reserve(c, changes, func(c *model.RouteChange) *model.Route { return c.Old })
-	u.after.reserve(c, changes, func(c *model.RouteChange) *model.Route { return c.New })
+// changeRoutes counts what changes of routes change, and collects it.
+func (t *table) changeRoutes(c *composer, changes []model.RouteChange, u *update) {
+	c.pairChanges(changes, u)
+	u.before.reserveElements(c, changes, func(c *model.RouteChange) *model.Route { return c.Old })
+	u.after.reserveElements(c, changes, func(c *model.RouteChange) *model.Route { return c.New })
 	take := func(i int, r, other *model.Route, n int32, to *part) {
 		if r != nil {
 			c.other, c.exchange, c.comes = other, c.pairs[i], n > 0
-			c.compose(changes[i].Frontend, r, &c.memory)
+			c.composeFragment(changes[i].Frontend, r, &c.memory)
 			t.count(&c.memory, n, u)
-			to.take(&c.memory)
+			to.addFragment(&c.memory)
 		}
 	}
 	for i := range changes {
@@ -188,12 +188,12 @@ func (t *table) change(c *composer, changes []model.RouteChange, u *update) {
 		elements = t.elements
 		for _, f := range t.kept {
 			t.count(f, 1, u)
-			u.after.take(f)
+			u.after.addFragment(f)
 		}
 	}
 	if !u.after.isLoaded {
-		u.before.share(elements, u.elements)
-		u.after.share(elements, t.elements)
+		u.before.addShared(elements, u.elements)
+		u.after.addShared(elements, t.elements)
 	}
 	sortLanes(u.lanes)
 	for _, l := range u.lanes {
@@ -202,17 +202,17 @@ func (t *table) change(c *composer, changes []model.RouteChange, u *update) {
 	if len(u.options) == 0 {
 		return
 	}
-	for _, l := range t.idle() {
-		if l.touched != t.changes && !t.recalls(&l.use) {
-			u.touch(l)
+	for _, l := range t.idleLanes() {
+		if l.touched != t.changes && !t.recallsState(&l.use) {
+			u.touchLane(l)
 			t.changeLane(l, u)
 		}
 	}
 }
 
-// recalls reports whether the chain exists in which a lane looks up clients, or the map
+// recallsState reports whether the chain exists in which a lane looks up clients, or the map
 // in which the lane of a range looks up endpoints, or clients are bound.
-func (t *table) recalls(l *laneUse) bool {
+func (t *table) recallsState(l *laneUse) bool {
 	bindings := l.bindings
 	switch {
 	case l.isLimit(): // what clients did counts from the time when the limit is set (4.90)
@@ -222,7 +222,7 @@ func (t *table) recalls(l *laneUse) bool {
 	case l.isSources(): // the machine may lose the addresses
 		return false
 	case l.lane.shape == nft.OfRange:
-		return t.used().has(ranged)
+		return t.usedOptions().hasKind(ranged)
 	case l.isBinder():
 		bindings = l.binds.Bindings()
 	}
@@ -234,17 +234,17 @@ func (t *table) recalls(l *laneUse) bool {
 func (t *table) changeLane(l *laneState, u *update) {
 	there, used := l.before != absent, l.frontends > 0
 	if there {
-		u.before.lane(&l.use, l.chain)
+		u.before.addLane(&l.use, l.chain)
 	}
-	if used || there && t.recalls(&l.use) {
-		u.after.lane(&l.use, l.chain)
+	if used || there && t.recallsState(&l.use) {
+		u.after.addLane(&l.use, l.chain)
 	} else {
 		delete(t.lanes, l.use)
 	}
 }
 
-// idle returns the lanes without a frontend, sorted.
-func (t *table) idle() []*laneState {
+// idleLanes returns the lanes without a frontend, sorted.
+func (t *table) idleLanes() []*laneState {
 	var out []*laneState
 	for _, l := range t.lanes {
 		if l.frontends == 0 {
@@ -260,8 +260,8 @@ func sortLanes(all []*laneState) {
 }
 
 func (t *table) dropIdle(u *update) {
-	for _, l := range t.idle() {
-		u.touch(l)
+	for _, l := range t.idleLanes() {
+		u.touchLane(l)
 		delete(t.lanes, l.use)
 	}
 }

@@ -12,24 +12,24 @@ const Nested = unix.NLA_F_NESTED
 // lengths and types in host order, numbers in network order.
 type Attributes []byte
 
-// bytes appends an attribute, padded to four bytes.
-func (a *Attributes) bytes(typ uint16, data []byte) {
-	a.header(typ, len(data))
+// appendBytes appends an attribute, padded to four bytes.
+func (a *Attributes) appendBytes(typ uint16, data []byte) {
+	a.appendHeader(typ, len(data))
 	*a = append(*a, data...)
-	a.pad()
+	a.padToWord()
 }
 
 func (a *Attributes) Uint32(typ uint16, v uint32) {
-	a.header(typ, 4)
+	a.appendHeader(typ, 4)
 	*a = binary.BigEndian.AppendUint32(*a, v)
 }
 
 // Text appends a text with the final NUL that the kernel expects.
 func (a *Attributes) Text(typ uint16, s string) {
-	a.header(typ, len(s)+1)
+	a.appendHeader(typ, len(s)+1)
 	*a = append(*a, s...)
 	*a = append(*a, 0)
-	a.pad()
+	a.padToWord()
 }
 
 // Nest starts a nested attribute and returns a function that ends it.
@@ -42,21 +42,21 @@ func (a *Attributes) Nest(typ uint16) (end func()) {
 // its offset.
 func (a *Attributes) Start(typ uint16) (offset int) {
 	offset = len(*a)
-	a.header(typ, 0)
+	a.appendHeader(typ, 0)
 	return offset
 }
 
 func (a *Attributes) End(offset int) {
 	binary.NativeEndian.PutUint16((*a)[offset:], uint16(len(*a)-offset))
-	a.pad()
+	a.padToWord()
 }
 
-func (a *Attributes) header(typ uint16, length int) {
+func (a *Attributes) appendHeader(typ uint16, length int) {
 	*a = binary.NativeEndian.AppendUint16(*a, uint16(unix.SizeofNlAttr+length))
 	*a = binary.NativeEndian.AppendUint16(*a, typ)
 }
 
-func (a *Attributes) pad() {
+func (a *Attributes) padToWord() {
 	for len(*a)%4 != 0 {
 		*a = append(*a, 0)
 	}
@@ -66,13 +66,13 @@ func (a *Attributes) pad() {
 // and elements; the kernel stores it unread.
 type userdata []byte
 
-func (u *userdata) bytes(typ uint8, data []byte) {
+func (u *userdata) appendBytes(typ uint8, data []byte) {
 	*u = append(*u, typ, uint8(len(data)))
 	*u = append(*u, data...)
 }
 
-func (u *userdata) uint32(typ uint8, v uint32) {
-	u.bytes(typ, binary.NativeEndian.AppendUint32(nil, v))
+func (u *userdata) appendUint32(typ uint8, v uint32) {
+	u.appendBytes(typ, binary.NativeEndian.AppendUint32(nil, v))
 }
 
 func (u *userdata) string(typ uint8, s string) {

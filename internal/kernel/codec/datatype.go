@@ -54,13 +54,13 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 	return id
 }
 
-// datatypes is the inverse of nftTypes, nil for types that we do not use. Of two
+// datatypesOf is the inverse of nftTypes, nil for types that we do not use. Of two
 // addresses the one before the protocol, or before a class and the protocol, is that of the
 // frontend or endpoint. The
 // other one is that of an endpoint if a port follows it, and else the client's. A class
 // right behind the protocol is a range. Of two ports without a protocol the first one is
 // that of the client.
-func datatypes(id uint32, f model.Family) []nft.Datatype {
+func datatypesOf(id uint32, f model.Family) []nft.Datatype {
 	if id == typeVerdict {
 		return []nft.Datatype{nft.Verdicts}
 	}
@@ -104,17 +104,17 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 	return out
 }
 
-// width returns the bytes of a field in a key: fields of a concatenation are padded
+// widthOf returns the bytes of a field in a key: fields of a concatenation are padded
 // to 32-bit registers.
-func width(d nft.Datatype, f model.Family) int {
+func widthOf(d nft.Datatype, f model.Family) int {
 	_, size := fieldType(d, f)
 	return max(size, 4)
 }
 
-func widths(types []nft.Datatype, f model.Family) int {
+func totalWidth(types []nft.Datatype, f model.Family) int {
 	n := 0
 	for _, d := range types {
-		n += width(d, f)
+		n += widthOf(d, f)
 	}
 	return n
 }
@@ -154,11 +154,11 @@ var errForeignKey = errors.New("not a key of ours")
 // parseKey is the inverse of appendKey, except for the ends of the intervals of a set.
 func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	var k nft.Key
-	if len(b) != widths(types, f) {
-		return k, fmt.Errorf("parse key: %d bytes instead of %d", len(b), widths(types, f))
+	if len(b) != totalWidth(types, f) {
+		return k, fmt.Errorf("parse key: %d bytes instead of %d", len(b), totalWidth(types, f))
 	}
 	for _, d := range types {
-		field := b[:width(d, f)]
+		field := b[:widthOf(d, f)]
 		b = b[len(field):]
 		switch d {
 		case nft.InetProto:
@@ -193,10 +193,10 @@ func appendEndpoint(b []byte, s *nft.Set, e netip.AddrPort) []byte {
 }
 
 func parseEndpoint(b []byte, s *nft.Set, f model.Family) (netip.AddrPort, error) {
-	if n := widths(s.Data, f); len(b) != n {
+	if n := totalWidth(s.Data, f); len(b) != n {
 		return netip.AddrPort{}, fmt.Errorf("parse endpoint: %d bytes instead of %d", len(b), n)
 	}
-	n := width(nft.Address, f)
+	n := widthOf(nft.Address, f)
 	a, _ := netip.AddrFromSlice(b[:n])
 	port := uint16(0)
 	if len(s.Data) > 1 {

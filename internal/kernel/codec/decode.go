@@ -87,11 +87,11 @@ func DecodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 		case unix.NFTA_SET_FLAGS:
 			flags = a.Uint32()
 		case unix.NFTA_SET_KEY_TYPE:
-			s.Key = datatypes(a.Uint32(), f)
+			s.Key = datatypesOf(a.Uint32(), f)
 		case unix.NFTA_SET_KEY_LEN:
 			keyLength = a.Uint32()
 		case unix.NFTA_SET_DATA_TYPE:
-			s.Data = datatypes(a.Uint32(), f)
+			s.Data = datatypesOf(a.Uint32(), f)
 		case unix.NFTA_SET_DATA_LEN:
 			valueLength = a.Uint32()
 		case unix.NFTA_SET_DESC:
@@ -139,14 +139,14 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	if !slices.Contains(s.Key, nft.Address) && !slices.Equal(s.Key, classes) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) && !slices.Contains(s.Key, nft.PortRange) {
 		return false
 	}
-	if key != uint32(widths(s.Key, f)) {
+	if key != uint32(totalWidth(s.Key, f)) {
 		return false
 	}
 	if len(s.Data) == 0 || s.Data[0] == nft.Verdicts {
 		return true
 	}
 	isData := func(types ...nft.Datatype) bool { return slices.Equal(s.Data, types) }
-	return (isData(nft.Address, nft.Port) || isData(nft.Address) || isData(nft.ClassID)) && value == uint32(widths(s.Data, f))
+	return (isData(nft.Address, nft.Port) || isData(nft.Address) || isData(nft.ClassID)) && value == uint32(totalWidth(s.Data, f))
 }
 
 func actionOf(code int32) nft.Action {

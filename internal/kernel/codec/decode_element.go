@@ -51,7 +51,7 @@ func (d *ElementDecoder) Message(data []byte, each func(*Element) error) (err er
 		list := a.Nested()
 		for list.Next() {
 			d.current = Element{}
-			d.element(list.Nested(), &d.current)
+			d.decodeElement(list.Nested(), &d.current)
 			if err == nil {
 				err = each(&d.current)
 			}
@@ -60,15 +60,15 @@ func (d *ElementDecoder) Message(data []byte, each func(*Element) error) (err er
 	return err
 }
 
-func (d *ElementDecoder) element(a netlinkio.Attributes, e *Element) {
+func (d *ElementDecoder) decodeElement(a netlinkio.Attributes, e *Element) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.keyed = d.key(a.Nested(), &e.Key)
+			e.keyed = d.decodeKey(a.Nested(), &e.Key)
 		case elementKeyEnd:
-			d.key(a.Nested(), &e.last)
+			d.decodeKey(a.Nested(), &e.last)
 		case unix.NFTA_SET_ELEM_DATA:
-			d.value(a.Nested(), &e.Value)
+			d.decodeValue(a.Nested(), &e.Value)
 		case unix.NFTA_SET_ELEM_FLAGS:
 			e.IntervalEnd = a.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_EXPR:
@@ -82,14 +82,14 @@ func (d *ElementDecoder) element(a netlinkio.Attributes, e *Element) {
 			e.decodeExpressions(a.Nested())
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {
-				e.Comment = d.comment(text[:len(text)-1]) // without the NUL
+				e.Comment = d.shareComment(text[:len(text)-1]) // without the NUL
 			}
 		}
 	}
 }
 
-// key decodes a key, and reports whether we could have written it.
-func (d *ElementDecoder) key(a netlinkio.Attributes, k *nft.Key) (ours bool) {
+// decodeKey decodes a key, and reports whether we could have written it.
+func (d *ElementDecoder) decodeKey(a netlinkio.Attributes, k *nft.Key) (ours bool) {
 	for a.Next() {
 		var err error
 		*k, err = parseKey(a.Data, d.Set.Key, d.family)
@@ -100,19 +100,19 @@ func (d *ElementDecoder) key(a netlinkio.Attributes, k *nft.Key) (ours bool) {
 	return ours
 }
 
-func (d *ElementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
+func (d *ElementDecoder) decodeValue(a netlinkio.Attributes, v *nft.Value) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_DATA_VALUE:
-			a.Fail(d.data(a.Data, v))
+			a.Fail(d.decodeData(a.Data, v))
 		case unix.NFTA_DATA_VERDICT:
-			v.Verdict = d.verdict(a.Nested())
+			v.Verdict = d.decodeVerdict(a.Nested())
 		}
 	}
 }
 
-// data decodes the data of a map of endpoints or of classes.
-func (d *ElementDecoder) data(b []byte, v *nft.Value) (err error) {
+// decodeData decodes the data of a map of endpoints or of classes.
+func (d *ElementDecoder) decodeData(b []byte, v *nft.Value) (err error) {
 	if !slices.Equal(d.Set.Data, classes) {
 		v.Endpoint, err = parseEndpoint(b, d.Set, d.family)
 		return err
@@ -126,26 +126,26 @@ func (d *ElementDecoder) data(b []byte, v *nft.Value) (err error) {
 
 var classes = []nft.Datatype{nft.ClassID}
 
-func (d *ElementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
+func (d *ElementDecoder) decodeVerdict(a netlinkio.Attributes) (v nft.Verdict) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_VERDICT_CODE:
 			v.Action = actionOf(int32(a.Uint32()))
 		case unix.NFTA_VERDICT_CHAIN:
-			v.Chain = d.chain(a.Text())
+			v.Chain = d.shareChain(a.Text())
 		}
 	}
 	return v
 }
 
-func (d *ElementDecoder) comment(text []byte) string {
+func (d *ElementDecoder) shareComment(text []byte) string {
 	if d.Expected != nil && string(text) == d.Expected.Comment {
 		return d.Expected.Comment
 	}
 	return string(text)
 }
 
-func (d *ElementDecoder) chain(name []byte) string {
+func (d *ElementDecoder) shareChain(name []byte) string {
 	known, ok := d.chains[string(name)]
 	if !ok {
 		known = string(name)

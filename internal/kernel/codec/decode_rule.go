@@ -49,7 +49,7 @@ func decodeExpressions(list netlinkio.Attributes, f model.Family) nft.Rule {
 			}
 		}
 	}
-	return s.finish()
+	return s.finishRule()
 }
 
 // symbolic executes the bytecode of a rule with operands in place of values, and
@@ -65,12 +65,12 @@ type symbolic struct {
 var errForeign = errors.New("not an expression of ours")
 
 func (s *symbolic) next(name string, data []byte) {
-	if err := s.execute(name, data); err != nil {
+	if err := s.executeNamed(name, data); err != nil {
 		s.emit(nft.Foreign{Description: fmt.Sprintf("%s (%v)", name, err)})
 	}
 }
 
-func (s *symbolic) finish() nft.Rule {
+func (s *symbolic) finishRule() nft.Rule {
 	if s.lookup != nil || len(s.registers) > 0 {
 		s.emit(nft.Foreign{Description: "a value that is not used"})
 	}
@@ -84,50 +84,50 @@ func (s *symbolic) emit(st nft.Statement) {
 	s.mask, s.lookup = nil, nil
 }
 
-func (s *symbolic) execute(name string, data []byte) error {
+func (s *symbolic) executeNamed(name string, data []byte) error {
 	switch name {
 	case "payload":
-		return execute(s, data, (*symbolic).payload)
+		return executeAs(s, data, (*symbolic).decodePayload)
 	case "meta":
-		return execute(s, data, (*symbolic).meta)
+		return executeAs(s, data, (*symbolic).decodeMeta)
 	case "ct":
-		return execute(s, data, (*symbolic).connection)
+		return executeAs(s, data, (*symbolic).decodeConnection)
 	case "fib":
-		return execute(s, data, (*symbolic).fib)
+		return executeAs(s, data, (*symbolic).decodeFIB)
 	case "numgen":
-		return execute(s, data, (*symbolic).numgen)
+		return executeAs(s, data, (*symbolic).decodeNumgen)
 	case "hash":
-		return execute(s, data, (*symbolic).hash)
+		return executeAs(s, data, (*symbolic).decodeHash)
 	case "byteorder":
 		return s.byteOrder(data)
 	case "bitwise":
-		return execute(s, data, (*symbolic).bitwise)
+		return executeAs(s, data, (*symbolic).decodeBitwise)
 	case "cmp":
-		return execute(s, data, (*symbolic).compare)
+		return executeAs(s, data, (*symbolic).compare)
 	case "lookup":
-		return execute(s, data, (*symbolic).lookUp)
+		return executeAs(s, data, (*symbolic).lookUp)
 	case "dynset":
-		return execute(s, data, (*symbolic).dynset)
+		return executeAs(s, data, (*symbolic).decodeDynset)
 	case "nat":
-		return execute(s, data, (*symbolic).nat)
+		return executeAs(s, data, (*symbolic).decodeNAT)
 	case "redir":
-		return execute(s, data, (*symbolic).redirect)
+		return executeAs(s, data, (*symbolic).decodeRedirect)
 	case "masq":
-		return execute(s, data, (*symbolic).masquerade)
+		return executeAs(s, data, (*symbolic).decodeMasquerade)
 	case "reject":
-		return execute(s, data, (*symbolic).reject)
+		return executeAs(s, data, (*symbolic).decodeReject)
 	case "limit":
-		return execute(s, data, (*symbolic).within)
+		return executeAs(s, data, (*symbolic).decodeWithin)
 	case "log":
 		return s.log(data)
 	case "immediate":
-		return s.immediate(data)
+		return s.decodeImmediate(data)
 	}
 	return errForeign
 }
 
-// execute decodes an expression with the library and executes it.
-func execute[E any, P interface {
+// executeAs decodes an expression with the library and executes it.
+func executeAs[E any, P interface {
 	*E
 	expr.Any
 }](s *symbolic, data []byte, do func(*symbolic, P) error) error {
@@ -148,10 +148,10 @@ func unmarshal(family byte, data []byte, e expr.Any) (err error) {
 	return expr.Unmarshal(family, data, e)
 }
 
-func (s *symbolic) bitwise(e *expr.Bitwise) error {
+func (s *symbolic) decodeBitwise(e *expr.Bitwise) error {
 	switch i := registerIndex(e.SourceRegister); {
 	case i > 0 && s.registers[i] == nft.SourceAddress:
-		return s.network(e, i)
+		return s.maskSource(e, i)
 	case i > 0 && s.registers[i] == nft.PacketClass && reflect.DeepEqual(e, bitwiseAt(hostOrder(uint32(nft.GroupMask())), i)):
 		s.registers[i] = nft.PacketGroup
 		return nil
@@ -159,7 +159,7 @@ func (s *symbolic) bitwise(e *expr.Bitwise) error {
 	if registerIndex(e.SourceRegister) != 0 || registerIndex(e.DestRegister) != 0 || len(bytes.Trim(e.Xor, "\x00")) > 0 {
 		return errForeign
 	}
-	if o, ok := s.registers[0].(nft.Field); ok && bytes.Equal(e.Mask, make([]byte, width(nft.Address, s.family))) {
+	if o, ok := s.registers[0].(nft.Field); ok && bytes.Equal(e.Mask, make([]byte, widthOf(nft.Address, s.family))) {
 		if any, ok := o.Any(); ok {
 			s.registers[0] = any
 			return nil
@@ -169,10 +169,10 @@ func (s *symbolic) bitwise(e *expr.Bitwise) error {
 	return nil
 }
 
-// network masks the address of the client in a key.
-func (s *symbolic) network(e *expr.Bitwise, i int) error {
-	for bits := range width(nft.Source, s.family) * 8 {
-		if reflect.DeepEqual(e, bitwiseAt(maskOf(bits, width(nft.Source, s.family)), i)) {
+// maskSource masks the address of the client in a key.
+func (s *symbolic) maskSource(e *expr.Bitwise, i int) error {
+	for bits := range widthOf(nft.Source, s.family) * 8 {
+		if reflect.DeepEqual(e, bitwiseAt(maskOf(bits, widthOf(nft.Source, s.family)), i)) {
 			s.registers[i] = nft.SourceNetwork{Bits: uint8(bits)}
 			return nil
 		}
@@ -184,7 +184,7 @@ func (s *symbolic) compare(e *expr.Cmp) error {
 	if registerIndex(e.Register) != 0 {
 		return errForeign
 	}
-	st, err := s.comparison(e)
+	st, err := s.decodeComparison(e)
 	if err != nil {
 		return err
 	}
@@ -192,9 +192,9 @@ func (s *symbolic) compare(e *expr.Cmp) error {
 	return nil
 }
 
-// comparison returns the statement that ends with a comparison of the first
+// decodeComparison returns the statement that ends with a comparison of the first
 // register.
-func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
+func (s *symbolic) decodeComparison(e *expr.Cmp) (nft.Statement, error) {
 	equal, unequal := e.Op == expr.CmpOpEq, e.Op == expr.CmpOpNeq
 	zero, masked := bytes.Equal(e.Data, hostOrder(0)), s.mask != nil
 	switch o := s.registers[0]; {
@@ -287,7 +287,7 @@ func oneIn(o nft.Operand) nft.OneIn {
 // prefixOf returns the prefix with which an address was compared: under a
 // mask, or by its first bytes.
 func prefixOf(data, mask []byte, f model.Family) (netip.Prefix, error) {
-	address := make([]byte, width(nft.Address, f))
+	address := make([]byte, widthOf(nft.Address, f))
 	bits := copy(address, data) * 8
 	for i, b := range mask {
 		if b != 0xff {
@@ -306,26 +306,26 @@ func prefixOf(data, mask []byte, f model.Family) (netip.Prefix, error) {
 	return p, nil
 }
 
-// key returns the operands that were loaded side by side, from one register up to
+// loadedKey returns the operands that were loaded side by side, from one register up to
 // another.
-func (s *symbolic) key(i, end int) nft.Concat {
+func (s *symbolic) loadedKey(i, end int) nft.Concat {
 	var key nft.Concat
 	for i < end && s.registers[i] != nil {
 		o := s.registers[i]
 		key = append(key, o)
-		i += registers(o, s.family)
+		i += countRegisters(o, s.family)
 	}
 	return key
 }
 
 const allRegisters = 16
 
-// dynset decodes [nft.Remember], [nft.Note], [nft.Forget], [nft.Enter], [nft.OverLimit] and
+// decodeDynset decodes [nft.Remember], [nft.Note], [nft.Forget], [nft.Enter], [nft.OverLimit] and
 // [nft.CountRefused].
-func (s *symbolic) dynset(e *expr.Dynset) error {
+func (s *symbolic) decodeDynset(e *expr.Dynset) error {
 	switch n := len(e.Exprs); {
 	case n == 0 && e.SrcRegData == 0:
-		return s.enter(e)
+		return s.decodeEnter(e)
 	case n == 0:
 	case n == 2:
 		return s.countRefused(e)
@@ -333,12 +333,12 @@ func (s *symbolic) dynset(e *expr.Dynset) error {
 		return s.overLimit(e)
 	}
 	at := registerIndex(e.SrcRegData)
-	data := s.key(at, allRegisters)
+	data := s.loadedKey(at, allRegisters)
 	noted := slices.Equal(data, nft.NotedClass)
 	if registerIndex(e.SrcRegKey) != 0 || e.Invert || !noted && !slices.Equal(data, nft.RememberedEndpoint) {
 		return errForeign
 	}
-	key := s.key(0, at)
+	key := s.loadedKey(0, at)
 	switch {
 	case e.Operation == unix.NFT_DYNSET_OP_UPDATE && noted:
 		s.emit(nft.Note{Map: e.SetName, Key: key, Timeout: e.Timeout})
@@ -352,9 +352,9 @@ func (s *symbolic) dynset(e *expr.Dynset) error {
 	return nil
 }
 
-// enter decodes [nft.Enter].
-func (s *symbolic) enter(e *expr.Dynset) error {
-	key := s.key(0, allRegisters)
+// decodeEnter decodes [nft.Enter].
+func (s *symbolic) decodeEnter(e *expr.Dynset) error {
+	key := s.loadedKey(0, allRegisters)
 	if registerIndex(e.SrcRegKey) != 0 || e.Invert || e.Operation != unix.NFT_DYNSET_OP_UPDATE || len(key) == 0 {
 		return errForeign
 	}
@@ -363,7 +363,7 @@ func (s *symbolic) enter(e *expr.Dynset) error {
 }
 
 func (s *symbolic) lookUp(e *expr.Lookup) error {
-	key := s.key(0, allRegisters)
+	key := s.loadedKey(0, allRegisters)
 	if registerIndex(e.SourceRegister) != 0 || len(key) == 0 || e.Invert && e.IsDestRegSet || s.mask != nil {
 		return errForeign
 	}
@@ -380,9 +380,9 @@ func (s *symbolic) lookUp(e *expr.Lookup) error {
 	return nil
 }
 
-func (s *symbolic) nat(e *expr.NAT) error {
+func (s *symbolic) decodeNAT(e *expr.NAT) error {
 	keepPort := e.RegProtoMin == 0
-	own := dnat(s.family, keepPort)
+	own := dnatExpression(s.family, keepPort)
 	own.Specified = e.Specified && !keepPort // the kernel sets this flag wherever a port is given
 	// Listings repeat the lower bounds of ranges as the upper ones.
 	if e.RegAddrMax == e.RegAddrMin {
@@ -392,7 +392,7 @@ func (s *symbolic) nat(e *expr.NAT) error {
 		own.RegProtoMax = e.RegProtoMax
 	}
 	to, isConstant := s.registers[0].(constant)
-	source := snat(s.family)
+	source := snatExpression(s.family)
 	source.RegAddrMax = own.RegAddrMax
 	switch {
 	case isConstant && *e == *source:
@@ -410,23 +410,23 @@ func (s *symbolic) nat(e *expr.NAT) error {
 	return nil
 }
 
-func (s *symbolic) masquerade(e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }
+func (s *symbolic) decodeMasquerade(e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }
 
-func (s *symbolic) redirect(e *expr.Redir) error {
+func (s *symbolic) decodeRedirect(e *expr.Redir) error {
 	port, ok := s.registers[0].(constantPort)
-	if !ok || *e != *redirect() {
+	if !ok || *e != *redirectExpression() {
 		return errForeign
 	}
 	s.emit(nft.Redirect{Port: uint16(port)})
 	return nil
 }
 
-func (s *symbolic) reject(e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }
+func (s *symbolic) decodeReject(e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }
 
 // oneOf decodes an expression that is a whole statement, one of a few.
 func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	for _, st := range statements {
-		if reflect.DeepEqual(expressions(st, s.family)[0], e) {
+		if reflect.DeepEqual(expressionsOf(st, s.family)[0], e) {
 			s.emit(st)
 			return nil
 		}
@@ -434,9 +434,9 @@ func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	return errForeign
 }
 
-// immediate decodes a verdict in the rule, an address, a port, or no class. The library would
+// decodeImmediate decodes a verdict in the rule, an address, a port, or no class. The library would
 // panic on a broken one.
-func (s *symbolic) immediate(data []byte) (err error) {
+func (s *symbolic) decodeImmediate(data []byte) (err error) {
 	var dreg uint32
 	var value netlinkio.Attributes
 	a := netlinkio.Read(data, &err)
@@ -455,7 +455,7 @@ func (s *symbolic) immediate(data []byte) (err error) {
 		case unix.NFTA_DATA_VALUE:
 			bytes = value.Data
 		case unix.NFTA_DATA_VERDICT:
-			verdict = NewElementDecoder(&nft.Set{}, s.family).verdict(value.Nested())
+			verdict = NewElementDecoder(&nft.Set{}, s.family).decodeVerdict(value.Nested())
 		}
 	}
 	switch {
@@ -463,22 +463,22 @@ func (s *symbolic) immediate(data []byte) (err error) {
 		return err
 	case dreg == unix.NFT_REG_VERDICT && verdict.Action != nft.NoAction && bytes == nil:
 		s.emit(verdict)
-	case dreg == register(0) && verdict == nft.Verdict{}:
-		return s.constant(bytes)
+	case dreg == registerNumber(0) && verdict == nft.Verdict{}:
+		return s.loadConstant(bytes)
 	default:
 		return errForeign
 	}
 	return nil
 }
 
-// constant puts a constant into the first register. No class is one of IPv4's size, and no
+// loadConstant puts a constant into the first register. No class is one of IPv4's size, and no
 // address to send connections to.
-func (s *symbolic) constant(data []byte) error {
+func (s *symbolic) loadConstant(data []byte) error {
 	address, ok := netip.AddrFromSlice(data)
 	switch {
 	case slices.Equal(data, hostOrder(0)):
 		s.registers[0] = noClass
-	case ok && len(data) == width(nft.Address, s.family):
+	case ok && len(data) == widthOf(nft.Address, s.family):
 		s.registers[0] = constant(address)
 	case len(data) == 2:
 		s.registers[0] = constantPort(binary.BigEndian.Uint16(data))

@@ -108,7 +108,7 @@ func EncodeAgain(p *plan.Plan, spare *Transaction) (*Transaction, error) {
 		e.spare = slices.DeleteFunc(spare.Messages, func(m Message) bool { return len(m.Parts) == 0 })
 	}
 	for i := range p.Changes {
-		if err := e.change(&p.Changes[i]); err != nil {
+		if err := e.encodeChange(&p.Changes[i]); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", p.Changes[i].Text(), err)
 		}
 	}
@@ -130,9 +130,9 @@ type encoder struct {
 	spare []Message
 }
 
-func (e *encoder) change(c *plan.Change) error {
+func (e *encoder) encodeChange(c *plan.Change) error {
 	if c.Kind() == "element" {
-		e.element(c)
+		e.encodeElement(c)
 		return nil
 	}
 	e.flushLists()
@@ -143,14 +143,14 @@ func (e *encoder) change(c *plan.Change) error {
 		for _, u := range c.Users {
 			e.messages = append(e.messages, deleteRules(c, u))
 		}
-		e.messages = append(e.messages, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_NAME, c.Set.Name), e.newSet(c))
+		e.messages = append(e.messages, newMessage(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_NAME, c.Set.Name), e.newSet(c))
 	case c.Set != nil:
-		e.remove = append(e.remove, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_NAME, c.Set.Name))
+		e.remove = append(e.remove, newMessage(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_NAME, c.Set.Name))
 	case c.Chain != nil && c.Verb == plan.Add:
 		e.messages = append(e.messages, newChain(c))
 	case c.Chain != nil && c.Verb == plan.Delete:
 		e.unlink = append(e.unlink, deleteRules(c, c.Chain))
-		e.remove = append(e.remove, named(unix.NFT_MSG_DELCHAIN, c, unix.NFTA_CHAIN_NAME, c.Chain.Name))
+		e.remove = append(e.remove, newMessage(unix.NFT_MSG_DELCHAIN, c, unix.NFTA_CHAIN_NAME, c.Chain.Name))
 	case c.Chain != nil:
 		return e.replaceRules(c)
 	default:
@@ -183,14 +183,14 @@ func InSet(name string, f model.Family) Attributes {
 	return a
 }
 
-func named(typ uint16, c *plan.Change, nameAttr uint16, name string) Message {
+func newMessage(typ uint16, c *plan.Change, nameAttr uint16, name string) Message {
 	a := InTable(c.Family)
 	a.Text(nameAttr, name)
 	return Message{Type: typ, Data: a, Object: c.Text(), Set: c.Set, Chain: c.Chain}
 }
 
 func deleteRules(c *plan.Change, of *nft.Chain) Message {
-	return named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_CHAIN, of.Name)
+	return newMessage(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_CHAIN, of.Name)
 }
 
 func NewTable(c *plan.Change) Message {
@@ -204,7 +204,7 @@ func NewTable(c *plan.Change) Message {
 // newChain adds a chain. The kernel refuses one that exists: otherwise the rules
 // that follow would be appended to its own.
 func newChain(c *plan.Change) Message {
-	m := named(unix.NFT_MSG_NEWCHAIN, c, unix.NFTA_CHAIN_NAME, c.Chain.Name)
+	m := newMessage(unix.NFT_MSG_NEWCHAIN, c, unix.NFTA_CHAIN_NAME, c.Chain.Name)
 	m.Flags = netlink.Create | netlink.Excl
 	if c.Chain.Hook == nft.NoHook {
 		return m
@@ -228,12 +228,12 @@ var hookNumbers = [...]uint32{
 func (e *encoder) newSet(c *plan.Change) Message {
 	e.nextID++
 	s := c.Set
-	m := named(unix.NFT_MSG_NEWSET, c, unix.NFTA_SET_NAME, s.Name)
+	m := newMessage(unix.NFT_MSG_NEWSET, c, unix.NFTA_SET_NAME, s.Name)
 	m.Flags = netlink.Create
 	a := Attributes(m.Data)
 	a.Uint32(unix.NFTA_SET_FLAGS, setFlags(s))
 	a.Uint32(unix.NFTA_SET_KEY_TYPE, nftTypes(s.Key, c.Family))
-	a.Uint32(unix.NFTA_SET_KEY_LEN, uint32(widths(s.Key, c.Family)))
+	a.Uint32(unix.NFTA_SET_KEY_LEN, uint32(totalWidth(s.Key, c.Family)))
 	if len(s.Data) > 0 {
 		a.Uint32(unix.NFTA_SET_DATA_TYPE, nftTypes(s.Data, c.Family))
 		a.Uint32(unix.NFTA_SET_DATA_LEN, dataLength(s, c.Family))
@@ -249,7 +249,7 @@ func (e *encoder) newSet(c *plan.Change) Message {
 		appendLimit(&a, setExpression, nft.DefaultLimit(s.Limits))
 	}
 	appendDescription(&a, s, c.Family)
-	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
+	a.appendBytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
 	m.Data = a
 	return m
 }
@@ -304,7 +304,7 @@ func dataLength(s *nft.Set, f model.Family) uint32 {
 	if s.Data[0] == nft.Verdicts {
 		return 0
 	}
-	return uint32(widths(s.Data, f))
+	return uint32(totalWidth(s.Data, f))
 }
 
 // replaceRules empties a chain and fills it again, so rule handles are not needed.

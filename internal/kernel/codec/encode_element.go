@@ -39,10 +39,10 @@ type ElementList struct {
 	lastData, lastParts int
 }
 
-// element appends a change of one element to the open lists. The deletions of
+// encodeElement appends a change of one element to the open lists. The deletions of
 // a list go before its additions, so a replaced element is gone before the new
 // one is added.
-func (e *encoder) element(c *plan.Change) {
+func (e *encoder) encodeElement(c *plan.Change) {
 	if e.set != c.Set || e.family != c.Family {
 		e.flushLists()
 		e.set, e.family = c.Set, c.Family
@@ -100,10 +100,10 @@ func (l *ElementList) Append(s *nft.Set, f model.Family, el *nft.Element) {
 	}
 	if s.Interval && s.Concat() {
 		last := lastKey(s, el.Key)
-		l.keyed(el, &last)
+		l.appendKeyed(el, &last)
 		return
 	}
-	l.keyed(el, nil)
+	l.appendKeyed(el, nil)
 	if s.Interval {
 		if end := intervalEnd(el.Key); end.IsValid() {
 			l.intervalEnd(el, end)
@@ -111,9 +111,9 @@ func (l *ElementList) Append(s *nft.Set, f model.Family, el *nft.Element) {
 	}
 }
 
-// keyed appends an element. An interval of concatenations is one element with a
+// appendKeyed appends an element. An interval of concatenations is one element with a
 // last key.
-func (l *ElementList) keyed(el *nft.Element, last *nft.Key) {
+func (l *ElementList) appendKeyed(el *nft.Element, last *nft.Key) {
 	a := &l.data
 	l.parts = append(l.parts, part{Offset: len(*a), Element: el})
 	element := a.Start(unix.NFTA_LIST_ELEM | Nested)
@@ -127,7 +127,7 @@ func (l *ElementList) keyed(el *nft.Element, last *nft.Key) {
 			appendLimit(a, unix.NFTA_SET_ELEM_EXPR, el.Value.Limit(l.set.Limits))
 		}
 		if l.timeout > 0 {
-			a.bytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
+			a.appendBytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
 		}
 	}
 	a.End(element)
@@ -159,7 +159,7 @@ func appendData(a *Attributes, s *nft.Set, el *nft.Element) {
 		case nft.Verdicts:
 			appendVerdict(a, el.Value.Verdict)
 		case nft.ClassID:
-			a.bytes(unix.NFTA_DATA_VALUE, hostOrder(uint32(el.Value.Class)))
+			a.appendBytes(unix.NFTA_DATA_VALUE, hostOrder(uint32(el.Value.Class)))
 		default:
 			value := a.Start(unix.NFTA_DATA_VALUE)
 			*a = appendEndpoint(*a, s, el.Value.Endpoint)

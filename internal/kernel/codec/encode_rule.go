@@ -33,7 +33,7 @@ const (
 )
 
 func appendStatement(a *Attributes, s nft.Statement, f model.Family) error {
-	exprs := expressions(s, f)
+	exprs := expressionsOf(s, f)
 	if exprs == nil {
 		return fmt.Errorf("no bytecode for %q", s.Text(f))
 	}
@@ -57,29 +57,29 @@ func flagsOf(s nft.EndsTCP) byte {
 	return tcpFin | tcpReset
 }
 
-// expressions returns the kernel's bytecode for a statement, as nft writes it
+// expressionsOf returns the kernel's bytecode for a statement, as nft writes it
 // (nft --debug=netlink), or nil if there is none. Operands are loaded into the
 // 32-bit registers from the first one on.
-func expressions(s nft.Statement, f model.Family) []expr.Any {
-	if out := matching(s, f); out != nil {
+func expressionsOf(s nft.Statement, f model.Family) []expr.Any {
+	if out := matchExpressions(s, f); out != nil {
 		return out
 	}
 	if out := usingSet(s, f); out != nil {
 		return out
 	}
-	return acting(s, f)
+	return actionExpressions(s, f)
 }
 
-// matching returns the bytecode of a statement that ends the rule for packets that differ from a constant,
+// matchExpressions returns the bytecode of a statement that ends the rule for packets that differ from a constant,
 // or that come too often.
-func matching(s nft.Statement, f model.Family) []expr.Any {
+func matchExpressions(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
 	case nft.ProtocolIs:
 		return []expr.Any{load(nft.TransportProtocol, f, 0), compare(expr.CmpOpEq, []byte{byte(s.Protocol)})}
 	case nft.NotTranslated:
-		return []expr.Any{load(connectionStatus, f, 0), bitwise(hostOrder(statusDNAT)), compare(expr.CmpOpEq, hostOrder(0))}
+		return []expr.Any{load(connectionStatus, f, 0), bitwiseFirst(hostOrder(statusDNAT)), compare(expr.CmpOpEq, hostOrder(0))}
 	case nft.Known:
-		return []expr.Any{load(connectionStatus, f, 0), bitwise(hostOrder(statusConfirmed)), compare(expr.CmpOpNeq, hostOrder(0))}
+		return []expr.Any{load(connectionStatus, f, 0), bitwiseFirst(hostOrder(statusConfirmed)), compare(expr.CmpOpNeq, hostOrder(0))}
 	case nft.IsAnswer:
 		return []expr.Any{load(connectionDirection, f, 0), compare(expr.CmpOpEq, []byte{directionReply})}
 	case nft.EndsTCP:
@@ -88,14 +88,14 @@ func matching(s nft.Statement, f model.Family) []expr.Any {
 		// [ payload load 1b @ transport header + 13 => reg 1 ]
 		// [ bitwise reg 1 = ( reg 1 & 0x00000005 ) ^ 0x00000000 ]
 		// [ cmp neq reg 1 0x00000000 ]
-		return append(expressions(nft.ProtocolIs{Protocol: model.TCP}, f),
-			load(tcpFlags, f, 0), bitwise([]byte{flagsOf(s)}), compare(expr.CmpOpNeq, []byte{0}))
+		return append(expressionsOf(nft.ProtocolIs{Protocol: model.TCP}, f),
+			load(tcpFlags, f, 0), bitwiseFirst([]byte{flagsOf(s)}), compare(expr.CmpOpNeq, []byte{0}))
 	case nft.ToPort:
 		// [ meta load l4proto => reg 1 ]
 		// [ cmp eq reg 1 0x00000006 ]
 		// [ payload load 2b @ transport header + 2 => reg 1 ]
 		// [ cmp eq reg 1 0x00000528 ]
-		return append(expressions(nft.ProtocolIs{Protocol: model.TCP}, f),
+		return append(expressionsOf(nft.ProtocolIs{Protocol: model.TCP}, f),
 			load(nft.DestinationPort, f, 0), compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, s.Port)))
 	case nft.NotClass:
 		return []expr.Any{load(nft.PacketClass, f, 0), compare(expr.CmpOpNeq, hostOrder(uint32(s.Class)))}
@@ -108,7 +108,7 @@ func matching(s nft.Statement, f model.Family) []expr.Any {
 		// [ cmp eq reg 1 0x00000001 ]
 		// [ payload load 1b @ transport header + 0 => reg 1 ]
 		// [ cmp eq reg 1 0x00000008 ]
-		return append(expressions(nft.ProtocolIs{Protocol: model.EchoProtocol(f)}, f),
+		return append(expressionsOf(nft.ProtocolIs{Protocol: model.EchoProtocol(f)}, f),
 			load(icmpType, f, 0), compare(expr.CmpOpEq, []byte{echoRequestType(f)}))
 	case nft.NotFrom:
 		return []expr.Any{load(inputInterface, f, 0), compare(expr.CmpOpNeq, interfaceName(s))}
@@ -117,7 +117,7 @@ func matching(s nft.Statement, f model.Family) []expr.Any {
 	case nft.CameIn:
 		return []expr.Any{load(inputIndex, f, 0), compare(expr.CmpOpNeq, hostOrder(0))}
 	case nft.OneIn:
-		return append(slots(s.Number(), f, 0), compare(expr.CmpOpEq, hostOrder(0)))
+		return append(slotExpressions(s.Number(), f, 0), compare(expr.CmpOpEq, hostOrder(0)))
 	case nft.SourceNotIn:
 		return sourceNotIn(s, f)
 	case nft.Within:
@@ -130,32 +130,32 @@ func matching(s nft.Statement, f model.Family) []expr.Any {
 func usingSet(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
 	case nft.InSet:
-		return append(loadKey(s.Key, f, 0), &expr.Lookup{SourceRegister: register(0), SetName: s.Set, Invert: s.Not})
+		return append(loadKey(s.Key, f, 0), &expr.Lookup{SourceRegister: registerNumber(0), SetName: s.Set, Invert: s.Not})
 	case nft.VerdictMap:
 		return append(loadKey(s.Key, f, 0), &expr.Lookup{
-			SourceRegister: register(0), SetName: s.Map, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
+			SourceRegister: registerNumber(0), SetName: s.Map, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
 		})
 	case nft.Classify:
 		// [ lookup reg 1 set services dreg 1 ]
 		// [ meta set priority with reg 1 ]
 		return append(loadKey(s.Key, f, 0),
-			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
+			&expr.Lookup{SourceRegister: registerNumber(0), SetName: s.Map, DestRegister: registerNumber(0), IsDestRegSet: true},
 			setPriority())
 	case nft.DNAT:
 		// [ lookup reg 1 set endpoints dreg 1 ]
 		// [ nat dnat ip addr_min reg 1 proto_min reg 9 ]
 		return append(loadKey(s.Key, f, 0),
-			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
-			dnat(f, s.KeepPort))
+			&expr.Lookup{SourceRegister: registerNumber(0), SetName: s.Map, DestRegister: registerNumber(0), IsDestRegSet: true},
+			dnatExpression(f, s.KeepPort))
 	case nft.Remember:
-		return dynset(s.Map, s.Key, nft.RememberedEndpoint, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
+		return dynsetExpressions(s.Map, s.Key, nft.RememberedEndpoint, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Note:
-		return dynset(s.Map, s.Key, nft.NotedClass, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
+		return dynsetExpressions(s.Map, s.Key, nft.NotedClass, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
-		return dynset(s.Map, s.Key, s.Data(), dynsetDelete, 0, f)
+		return dynsetExpressions(s.Map, s.Key, s.Data(), dynsetDelete, 0, f)
 	case nft.Enter:
 		// [ dynset update reg_key 1 set sampled-connections timeout 1000ms ]
-		return append(loadKey(s.Key, f, 0), &expr.Dynset{SrcRegKey: register(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout})
+		return append(loadKey(s.Key, f, 0), &expr.Dynset{SrcRegKey: registerNumber(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout})
 	case nft.OverLimit:
 		return overLimit(s, f)
 	case nft.CountRefused:
@@ -164,30 +164,30 @@ func usingSet(s nft.Statement, f model.Family) []expr.Any {
 	return nil
 }
 
-// acting returns the bytecode of a statement that chooses an endpoint, translates or logs a packet, or ends
+// actionExpressions returns the bytecode of a statement that chooses an endpoint, translates or logs a packet, or ends
 // the rules for it.
-func acting(s nft.Statement, f model.Family) []expr.Any {
+func actionExpressions(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
 	case nft.Choose:
-		return append(slots(s.Slots, f, 0), setPriority())
+		return append(slotExpressions(s.Slots, f, 0), setPriority())
 	case nft.Declassify:
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: hostOrder(0)}, setPriority()}
+		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: hostOrder(0)}, setPriority()}
 	case nft.DNATTo:
 		// [ immediate reg 1 0x010200c0 ]
 		// [ nat dnat ip addr_min reg 1 ]
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
+		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: s.Address.AsSlice()}, dnatExpression(f, true)}
 	case nft.Log:
 		return []expr.Any{log(s)}
 	case nft.SNATTo:
 		// [ immediate reg 1 0x010200c0 ]
 		// [ nat snat ip addr_min reg 1 flags 0x10 ]
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, snat(f)}
+		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: s.Address.AsSlice()}, snatExpression(f)}
 	case nft.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Redirect:
 		// [ immediate reg 1 0x00000528 ]
 		// [ redir proto_min reg 1 flags 0x2 ]
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: binary.BigEndian.AppendUint16(nil, s.Port)}, redirect()}
+		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: binary.BigEndian.AppendUint16(nil, s.Port)}, redirectExpression()}
 	case nft.Refuse:
 		return []expr.Any{&expr.Reject{Type: rejectICMPUnreachable, Code: byFamily[uint8](f, icmpPortUnreachable, icmp6PortUnreachable)}}
 	case nft.Reset:
@@ -198,27 +198,27 @@ func acting(s nft.Statement, f model.Family) []expr.Any {
 	return nil
 }
 
-// redirect takes the port from the first register. The kernel sets the flag wherever a port is
+// redirectExpression takes the port from the first register. The kernel sets the flag wherever a port is
 // given, and lists the port as the end of a range, too.
-func redirect() *expr.Redir {
-	return &expr.Redir{RegisterProtoMin: register(0), RegisterProtoMax: register(0), Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}
+func redirectExpression() *expr.Redir {
+	return &expr.Redir{RegisterProtoMin: registerNumber(0), RegisterProtoMax: registerNumber(0), Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}
 }
 
 // setPriority takes the class from the first register.
 func setPriority() *expr.Meta {
-	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: register(0)}
+	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: registerNumber(0)}
 }
 
 func compare(op expr.CmpOp, data []byte) expr.Any {
-	return &expr.Cmp{Op: op, Register: register(0), Data: data}
+	return &expr.Cmp{Op: op, Register: registerNumber(0), Data: data}
 }
 
-func bitwise(mask []byte) expr.Any { return bitwiseAt(mask, 0) }
+func bitwiseFirst(mask []byte) expr.Any { return bitwiseAt(mask, 0) }
 
 // bitwiseAt masks what begins in the i-th register.
 func bitwiseAt(mask []byte, i int) expr.Any {
 	return &expr.Bitwise{
-		SourceRegister: register(i), DestRegister: register(i),
+		SourceRegister: registerNumber(i), DestRegister: registerNumber(i),
 		Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
 	}
 }
@@ -230,13 +230,13 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
 	for _, o := range key {
 		if s, ok := o.(nft.Slots); ok { // it comes last
-			return append(out, slots(s, f, i)...)
+			return append(out, slotExpressions(s, f, i)...)
 		}
 		if n, ok := o.(nft.SourceNetwork); ok {
 			// [ payload load 4b @ network header + 12 => reg 11 ]
 			// [ bitwise reg 11 = ( reg 11 & 0x00ffffff ) ^ 0x00000000 ]
-			out = append(out, load(nft.SourceAddress, f, i), bitwiseAt(maskOf(int(n.Bits), width(nft.Source, f)), i))
-			i += registers(o, f)
+			out = append(out, load(nft.SourceAddress, f, i), bitwiseAt(maskOf(int(n.Bits), widthOf(nft.Source, f)), i))
+			i += countRegisters(o, f)
 			continue
 		}
 		field := o.(nft.Field)
@@ -246,27 +246,27 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 			out = append(out, bitwiseAt(hostOrder(uint32(nft.GroupMask())), i))
 		} else if field != field.Loaded() { // it comes first in every key
 			// [ bitwise reg 1 = ( reg 1 & 0x00000000 ) ^ 0x00000000 ]
-			out = append(out, bitwise(make([]byte, width(o.Datatype(), f))))
+			out = append(out, bitwiseFirst(make([]byte, widthOf(o.Datatype(), f))))
 		}
-		i += registers(o, f)
+		i += countRegisters(o, f)
 	}
 	return out
 }
 
-func registers(o nft.Operand, f model.Family) int { return width(o.Datatype(), f) / 4 }
+func countRegisters(o nft.Operand, f model.Family) int { return widthOf(o.Datatype(), f) / 4 }
 
-// dynset loads the key and, right behind it, the data: for IPv6 a client and its endpoint
+// dynsetExpressions loads the key and, right behind it, the data: for IPv6 a client and its endpoint
 // fill 15 of the 16 registers.
 //
 //	[ dynset update reg_key 1 set affinity sreg_data 2 timeout 10800000ms ]
-func dynset(set string, key, value nft.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
+func dynsetExpressions(set string, key, value nft.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
 	data := 0
 	for _, o := range key {
-		data += registers(o, f)
+		data += countRegisters(o, f)
 	}
 	out := append(loadKey(key, f, 0), loadKey(value, f, data)...)
 	return append(out, &expr.Dynset{
-		SrcRegKey: register(0), SrcRegData: register(data), SetName: set, Operation: operation, Timeout: timeout,
+		SrcRegKey: registerNumber(0), SrcRegData: registerNumber(data), SetName: set, Operation: operation, Timeout: timeout,
 	})
 }
 
@@ -295,7 +295,7 @@ func sourceNotIn(s nft.SourceNotIn, f model.Family) []expr.Any {
 		source.Len = uint32(bits / 8)
 		return []expr.Any{source, compare(expr.CmpOpNeq, address[:bits/8])}
 	}
-	return []expr.Any{source, bitwise(maskOf(s.Prefix.Bits(), len(address))), compare(expr.CmpOpNeq, address)}
+	return []expr.Any{source, bitwiseFirst(maskOf(s.Prefix.Bits(), len(address))), compare(expr.CmpOpNeq, address)}
 }
 
 func maskOf(bits, length int) []byte {
@@ -306,19 +306,19 @@ func maskOf(bits, length int) []byte {
 	return m
 }
 
-// dnat takes address and port from the data that a lookup left in the first
+// dnatExpression takes address and port from the data that a lookup left in the first
 // registers, or the address alone.
-func dnat(f model.Family, keepPort bool) *expr.NAT {
-	n := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(FamilyNumber(f)), RegAddrMin: register(0)}
+func dnatExpression(f model.Family, keepPort bool) *expr.NAT {
+	n := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(FamilyNumber(f)), RegAddrMin: registerNumber(0)}
 	if !keepPort {
-		n.RegProtoMin = register(width(nft.Address, f) / 4)
+		n.RegProtoMin = registerNumber(widthOf(nft.Address, f) / 4)
 	}
 	return n
 }
 
-// snat takes the address from the first register.
-func snat(f model.Family) *expr.NAT {
-	n := dnat(f, true)
+// snatExpression takes the address from the first register.
+func snatExpression(f model.Family) *expr.NAT {
+	n := dnatExpression(f, true)
 	n.Type, n.FullyRandom = expr.NATTypeSourceNAT, true
 	return n
 }

@@ -106,7 +106,7 @@ func decodeLimit(a netlinkio.Attributes, t nft.LimitType) (v nft.Value) {
 //	[ dynset update reg_key 1 set clients timeout 5000ms expr [ limit rate 10/second burst 5 type packets flags 0x1 ] ]
 //	[ dynset add reg_key 1 set clients expr [ connlimit count 10 flags 1 ] ]
 func overLimit(s nft.OverLimit, f model.Family) []expr.Any {
-	e := &expr.Dynset{SrcRegKey: register(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: []expr.Any{limitExpr(s.Limit)}}
+	e := &expr.Dynset{SrcRegKey: registerNumber(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: []expr.Any{limitExpr(s.Limit)}}
 	if s.Limit.Rate.Amount > 0 {
 		e.Operation, e.Timeout = unix.NFT_DYNSET_OP_UPDATE, s.Limit.Rate.Refill()
 	}
@@ -123,7 +123,7 @@ func (s *symbolic) overLimit(e *expr.Dynset) error {
 	if l.Rate.Amount > 0 {
 		operation, timeout = unix.NFT_DYNSET_OP_UPDATE, l.Rate.Refill()
 	}
-	key := s.key(0, allRegisters)
+	key := s.loadedKey(0, allRegisters)
 	if l == (nft.Limit{}) || e.Operation != operation || e.Timeout != timeout || len(key) == 0 {
 		return errForeign
 	}

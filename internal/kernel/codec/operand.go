@@ -47,9 +47,9 @@ type constantPort uint16
 func (c constantPort) Text(model.Family) string { return strconv.Itoa(int(c)) }
 func (c constantPort) Datatype() nft.Datatype   { return nft.Port }
 
-// register returns the number of the i-th 32-bit register. Where a 128-bit
+// registerNumber returns the number of the i-th 32-bit register. Where a 128-bit
 // register starts there, its number is used, as in the kernel's listings.
-func register(i int) uint32 {
+func registerNumber(i int) uint32 {
 	if i%4 == 0 {
 		return uint32(unix.NFT_REG_1 + i/4)
 	}
@@ -77,8 +77,8 @@ func sourceOffset(f model.Family) uint32 { return byFamily[uint32](f, 12, 8) }
 // NFT_CT_SRC_IP and its like need kernel 4.17; the older NFT_CT_SRC has no fixed
 // length.
 func load(o nft.Operand, f model.Family, i int) expr.Any {
-	r := register(i)
-	length := uint32(width(nft.Address, f))
+	r := registerNumber(i)
+	length := uint32(widthOf(nft.Address, f))
 	source, destination := byFamily(f, expr.CtKeySRCIP, expr.CtKeySRCIP6), byFamily(f, expr.CtKeyDSTIP, expr.CtKeyDSTIP6)
 	switch o {
 	case nft.SourceAddress:
@@ -161,16 +161,16 @@ func (s *symbolic) load(e any) error {
 	return nil
 }
 
-// payload executes the load of a field. nft may load only the first bytes of
+// decodePayload executes the load of a field. nft may load only the first bytes of
 // a source address, for a prefix that ends on a byte boundary.
-func (s *symbolic) payload(e *expr.Payload) error {
+func (s *symbolic) decodePayload(e *expr.Payload) error {
 	if e.Base == expr.PayloadBaseNetworkHeader && e.Offset == sourceOffset(s.family) {
-		e.Len = max(e.Len, uint32(width(nft.Source, s.family)))
+		e.Len = max(e.Len, uint32(widthOf(nft.Source, s.family)))
 	}
 	return s.load(*e)
 }
 
-func (s *symbolic) meta(e *expr.Meta) error {
+func (s *symbolic) decodeMeta(e *expr.Meta) error {
 	if *e != *setPriority() {
 		return s.load(*e)
 	}
@@ -188,28 +188,28 @@ func (s *symbolic) meta(e *expr.Meta) error {
 	return nil
 }
 
-func (s *symbolic) connection(e *expr.Ct) error { return s.load(*e) }
-func (s *symbolic) fib(e *expr.Fib) error       { return s.load(*e) }
+func (s *symbolic) decodeConnection(e *expr.Ct) error { return s.load(*e) }
+func (s *symbolic) decodeFIB(e *expr.Fib) error       { return s.load(*e) }
 
-// behind returns the register for the input of a hash, behind that of its result.
-func behind(i int) int { return i/4*4 + 4 }
+// registerBehind returns the register for the input of a hash, behind that of its result.
+func registerBehind(i int) int { return i/4*4 + 4 }
 
-// slots returns the expressions that compute the number of a slot into the i-th
+// slotExpressions returns the expressions that compute the number of a slot into the i-th
 // register.
-func slots(s nft.Slots, f model.Family, i int) []expr.Any {
+func slotExpressions(s nft.Slots, f model.Family, i int) []expr.Any {
 	key, seed := s.Hash()
 	if key == nil {
 		kind := uint32(unix.NFT_NG_INCREMENTAL)
 		if s.Scheduler == model.Random {
 			kind = unix.NFT_NG_RANDOM
 		}
-		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: kind, Offset: s.First}}
+		return []expr.Any{&expr.Numgen{Register: registerNumber(i), Modulus: s.Count, Type: kind, Offset: s.First}}
 	}
 	// [ payload load 4b @ network header + 12 => reg 2 ]
 	// [ hash reg 1 = jhash(reg 2, 4, 0x6e667478) % mod 3 offset 1 ]
-	input := behind(i)
+	input := registerBehind(i)
 	return append(loadKey(key, f, input), &expr.Hash{
-		SourceRegister: register(input), DestRegister: register(i), Length: keyLength(key, f),
+		SourceRegister: registerNumber(input), DestRegister: registerNumber(i), Length: keyLength(key, f),
 		Modulus: s.Count, Seed: seed, Offset: s.First, Type: expr.HashTypeJenkins,
 	})
 }
@@ -217,12 +217,12 @@ func slots(s nft.Slots, f model.Family, i int) []expr.Any {
 // keyLength returns the bytes that a key takes in registers.
 func keyLength(key nft.Concat, f model.Family) (n uint32) {
 	for _, o := range key {
-		n += uint32(width(o.Datatype(), f))
+		n += uint32(widthOf(o.Datatype(), f))
 	}
 	return n
 }
 
-func (s *symbolic) numgen(e *expr.Numgen) error {
+func (s *symbolic) decodeNumgen(e *expr.Numgen) error {
 	scheduler := model.RoundRobin
 	if e.Type == unix.NFT_NG_RANDOM {
 		scheduler = model.Random
@@ -231,9 +231,9 @@ func (s *symbolic) numgen(e *expr.Numgen) error {
 	return nil
 }
 
-func (s *symbolic) hash(e *expr.Hash) error {
+func (s *symbolic) decodeHash(e *expr.Hash) error {
 	from := registerIndex(e.SourceRegister)
-	input := s.key(from, allRegisters)
+	input := s.loadedKey(from, allRegisters)
 	for _, scheduler := range []model.Scheduler{model.SourceHash, model.Maglev, model.MaglevPort} {
 		slots := nft.Slots{Scheduler: scheduler, Count: e.Modulus, First: e.Offset}
 		key, seed := slots.Hash()

@@ -15,7 +15,7 @@ import (
 //	[ dynset update reg_key 1 set refused-denied expr [ counter pkts 0 bytes 0 ] expr [ limit rate 10/second burst 10 type packets flags 0x0 ] ]
 func countRefused(s nft.CountRefused, f model.Family) []expr.Any {
 	return append(loadKey(s.Key, f, 0), &expr.Dynset{
-		SrcRegKey: register(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE,
+		SrcRegKey: registerNumber(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE,
 		Exprs: []expr.Any{&expr.Counter{}, rateExpr(s.Rate, false)},
 	})
 }
@@ -24,7 +24,7 @@ func countRefused(s nft.CountRefused, f model.Family) []expr.Any {
 func (s *symbolic) countRefused(e *expr.Dynset) error {
 	_, counts := e.Exprs[0].(*expr.Counter)
 	limit, limits := e.Exprs[1].(*expr.Limit)
-	key := s.key(0, allRegisters)
+	key := s.loadedKey(0, allRegisters)
 	if !counts || !limits || len(key) == 0 || e.SrcRegData != 0 || registerIndex(e.SrcRegKey) != 0 || e.Invert ||
 		e.Operation != unix.NFT_DYNSET_OP_UPDATE || e.Timeout != 0 {
 		return errForeign
@@ -37,8 +37,8 @@ func (s *symbolic) countRefused(e *expr.Dynset) error {
 	return nil
 }
 
-// within decodes [nft.Within].
-func (s *symbolic) within(e *expr.Limit) error {
+// decodeWithin decodes [nft.Within].
+func (s *symbolic) decodeWithin(e *expr.Limit) error {
 	rate, ok := rateOf(e, false)
 	if !ok || len(s.registers) > 0 {
 		return errForeign

@@ -43,33 +43,33 @@ const (
 // declared by the expressions of its key.
 func setUserdata(s *nft.Set, f model.Family) userdata {
 	var u userdata
-	u.uint32(udataSetKeyByteOrder, byteOrder(s.Key))
+	u.appendUint32(udataSetKeyByteOrder, byteOrder(s.Key))
 	if len(s.Data) > 0 {
-		u.uint32(udataSetDataByteOrder, byteOrder(s.Data))
+		u.appendUint32(udataSetDataByteOrder, byteOrder(s.Data))
 	}
 	if slices.Contains(s.Key, nft.SlotNumber) {
-		u.bytes(udataSetKeyTypeof, typeof(s.Key, f))
-		u.bytes(udataSetDataTypeof, typeof(s.Data, f))
+		u.appendBytes(udataSetKeyTypeof, describeTypes(s.Key, f))
+		u.appendBytes(udataSetDataTypeof, describeTypes(s.Data, f))
 	}
 	return u
 }
 
-// typeof describes a concatenation of expressions, or a single one.
-func typeof(types []nft.Datatype, f model.Family) userdata {
+// describeTypes describes a concatenation of expressions, or a single one.
+func describeTypes(types []nft.Datatype, f model.Family) userdata {
 	if len(types) == 1 {
 		return typeofField(types[0], f)
 	}
 	var parts userdata
 	for i, d := range types {
-		parts.bytes(uint8(i), typeofField(d, f))
+		parts.appendBytes(uint8(i), typeofField(d, f))
 	}
-	return expression(nftExprConcat, parts)
+	return describeExpression(nftExprConcat, parts)
 }
 
-// expression describes an expression: entry 0 is its kind, entry 1 has its parts.
-func expression(kind uint32, parts userdata) (u userdata) {
-	u.uint32(0, kind)
-	u.bytes(1, parts)
+// describeExpression describes an expression: entry 0 is its kind, entry 1 has its parts.
+func describeExpression(kind uint32, parts userdata) (u userdata) {
+	u.appendUint32(0, kind)
+	u.appendBytes(1, parts)
 	return u
 }
 
@@ -89,9 +89,9 @@ func typeofField(d nft.Datatype, f model.Family) userdata {
 	}
 	var fields userdata
 	for i, v := range values {
-		fields.uint32(uint8(i), v)
+		fields.appendUint32(uint8(i), v)
 	}
-	return expression(kind, fields)
+	return describeExpression(kind, fields)
 }
 
 // byteOrder returns nft's number for the byte order of a single value. Verdicts and
