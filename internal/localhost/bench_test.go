@@ -19,7 +19,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/splice"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -190,7 +190,7 @@ func ask(to string, times int) error {
 		if _, err = c.Write([]byte("?")); err == nil {
 			_, err = io.ReadFull(c, make([]byte, 1))
 		}
-		splice.Reset(c.(*net.TCPConn))
+		tcpproxy.Reset(c.(*net.TCPConn))
 		if err != nil {
 			return err
 		}

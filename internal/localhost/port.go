@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/splice"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 const (
@@ -47,10 +47,10 @@ func (p *port) close() {
 // accept serves clients until the listener is closed.
 func (p *port) accept(l *net.TCPListener) {
 	s := p.server
-	splice.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
+	tcpproxy.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
 		if !p.admit() {
 			s.counts.add(Limited)
-			splice.Reset(client)
+			tcpproxy.Reset(client)
 			return
 		}
 		s.active.Go(func() {
@@ -66,16 +66,16 @@ func (p *port) forward(client *net.TCPConn) {
 	to, ok := s.Target(p.frontend)
 	if !ok {
 		s.counts.add(Unserved)
-		splice.Reset(client)
+		tcpproxy.Reset(client)
 		return
 	}
 	endpoint, err := s.dial(s.ctx, to)
 	if err != nil {
 		s.counts.add(DialFailed)
-		splice.Reset(client)
+		tcpproxy.Reset(client)
 		s.Log.Debug("a connection to a NodePort on localhost failed", "address", p.address(), "service", p.portName(), "to", to, "error", err)
 		return
 	}
 	s.counts.add(Forwarded)
-	(&splice.Pair{Client: client, Server: endpoint}).Join(s.ctx)
+	(&tcpproxy.Pair{Client: client, Server: endpoint}).Join(s.ctx)
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/splice"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // Config has the parts and settings of a [Server].
@@ -58,7 +58,7 @@ type Server struct {
 // New returns a server that listens nowhere yet.
 func New(c Config) *Server {
 	return &Server{
-		Config: c, limits: newLimits(), listen: listen, dial: dial, retry: splice.FirstRetry, wake: make(chan struct{}, 1),
+		Config: c, limits: newLimits(), listen: listen, dial: dial, retry: tcpproxy.FirstRetry, wake: make(chan struct{}, 1),
 		changed: make(map[model.Frontend]model.PortName), ports: make(map[model.Frontend]*port),
 		closed: make(map[model.Frontend]*port), reported: make(map[model.Family]string),
 	}
@@ -116,7 +116,7 @@ func (s *Server) logOthers(changes []model.RouteChange) {
 func (s *Server) Run(ctx context.Context) {
 	s.ctx = ctx
 	defer s.close()
-	splice.Open(ctx, s.wake, s.retry, func() bool {
+	tcpproxy.Open(ctx, s.wake, s.retry, func() bool {
 		s.take()
 		s.open()
 		return len(s.closed) == 0

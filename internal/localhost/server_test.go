@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/splice"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // TestForward: a connection carries data both ways in both families, and each end may
@@ -70,7 +70,7 @@ func TestReset(t *testing.T) {
 		if byClient {
 			from, to = client, endpoint
 		}
-		splice.Reset(from)
+		tcpproxy.Reset(from)
 		if n, err := to.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("reset by the client %v: %d, %v", byClient, n, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/splice"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // connection is a client with its server. What it has is guarded by the lock of the server.
 type connection struct {
-	pair splice.Pair
+	pair tcpproxy.Pair
 	hops uint8          // that its first packet had left; 0: unknown
 	to   netip.AddrPort // the zero value: no server has accepted
 	// limited reports that servers have left since it was made, which close their connections, and
@@ -39,7 +39,7 @@ type connection struct {
 
 // accept serves clients until the listener is closed.
 func (s *Server) accept(l *net.TCPListener) {
-	splice.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
+	tcpproxy.Accept(s.ctx, l, func() { s.counts.add(AcceptFailed) }, func(client *net.TCPConn) {
 		s.counts.open.Add(1)
 		s.active.Go(func() {
 			defer s.counts.open.Add(-1)
@@ -51,7 +51,7 @@ func (s *Server) accept(l *net.TCPListener) {
 // refuse resets the connection of a client.
 func (s *Server) refuse(client *net.TCPConn, why Result) {
 	s.counts.add(why)
-	splice.Reset(client)
+	tcpproxy.Reset(client)
 }
 
 // serve relays the connection of a client until it ends. One that the rules have not redirected
@@ -67,7 +67,7 @@ func (s *Server) serve(client *net.TCPConn) {
 
 // relay relays the connection of a client that has dialled a frontend.
 func (s *Server) relay(at model.Frontend, client *net.TCPConn) {
-	c := &connection{pair: splice.Pair{Client: client}, hops: hops(client), from: fair.ClientOf(addrPort(client.RemoteAddr()).Addr())}
+	c := &connection{pair: tcpproxy.Pair{Client: client}, hops: hops(client), from: fair.ClientOf(addrPort(client.RemoteAddr()).Addr())}
 	f := s.enter(at, c)
 	defer s.leave(at, c)
 	r, ok := s.Relay(at) // when changes find the connection
@@ -175,7 +175,7 @@ func (s *Server) connect(c *connection, o *order) error {
 			if err == nil {
 				return nil
 			}
-			splice.Reset(server)
+			tcpproxy.Reset(server)
 			if errs = append(errs, err); errors.Is(err, errEnded) {
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/splice"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // Config has the parts and settings of a [Server].
@@ -166,7 +166,7 @@ func has(servers []model.Endpoint, a netip.AddrPort) bool {
 func (s *Server) Run(ctx context.Context) {
 	s.ctx = ctx
 	defer s.close()
-	splice.Open(ctx, s.wake, splice.FirstRetry, s.open)
+	tcpproxy.Open(ctx, s.wake, tcpproxy.FirstRetry, s.open)
 }
 
 // open listens in the families of relayed frontends, and in no others. It reports whether that

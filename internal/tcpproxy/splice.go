@@ -1,6 +1,6 @@
-// Package splice has the shared parts of servers that relay TCP connections: it keeps ports open, accepts
+// Package tcpproxy has the shared parts of servers that relay TCP connections: it keeps ports open, accepts
 // clients, and moves data between two connections, in the kernel.
-package splice
+package tcpproxy
 
 import (
 	"context"
