@@ -215,7 +215,9 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		})
 	}
 	if len(w.node.Localhost()) > 0 {
-		w.localhost = localhost.New(localhost.Config{Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Log: objectLog})
+		w.localhost = localhost.New(localhost.Config{
+			Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Limits: descriptors.Localhost(), Log: objectLog,
+		})
 	}
 }
 

@@ -41,9 +41,9 @@ func checks(limit int, besideLocalhost bool) (network, programs int) {
 	return max(1, min(budget.Checks, share)), max(1, min(budget.CheckPrograms, share/16))
 }
 
-// relayed is how many descriptors a relayed connection has: two sockets, and a pipe for each
+// forwarded is how many descriptors a connection has that is relayed, or to a NodePort on localhost: two sockets, and a pipe for each
 // direction, through which the kernel moves the data.
-const relayed = 6
+const forwarded = 6
 
 // Relay returns how many connections to relayed Balances there may be at the same time.
 func Relay(besideLocalhost bool) int { return relay(limit(), besideLocalhost) }
@@ -54,7 +54,25 @@ func relay(limit int, besideLocalhost bool) int {
 	if besideLocalhost {
 		left -= limit/2 + limit/4
 	}
-	return max(1, min(budget.RelayConnections, left/2/relayed))
+	return max(1, min(budget.RelayConnections, left/2/forwarded))
+}
+
+const (
+	// localhostConnections is the number of concurrent connections to NodePorts on localhost, and
+	// localhostOfPort through one, so that one Service cannot use up all of them.
+	localhostConnections = 4096
+	localhostOfPort      = 1024
+)
+
+// LocalhostLimits bound what NodePorts on localhost use: a half for listeners, and a quarter for connections.
+type LocalhostLimits struct{ Listeners, Connections, OfPort int }
+
+// Localhost returns the limits of NodePorts on localhost.
+func Localhost() LocalhostLimits { return localhost(limit()) }
+
+func localhost(limit int) LocalhostLimits {
+	connections := max(1, min(localhostConnections, limit/4/forwarded))
+	return LocalhostLimits{limit / 2, connections, min(localhostOfPort, max(1, connections/4))}
 }
 
 // Connections returns how many connections a server may have that has room for most.

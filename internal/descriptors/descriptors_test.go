@@ -10,25 +10,36 @@ import (
 // TestShares: 3.25. All parts together leave room for the rest of the process.
 func TestShares(t *testing.T) {
 	for _, n := range []int{0, 24, 64, 128, 256, 1024, 2048, 4096, 1 << 20} {
-		for _, localhost := range []bool{false, true} {
-			network, programs := checks(n, localhost)
+		for _, besideLocalhost := range []bool{false, true} {
+			network, programs := checks(n, besideLocalhost)
 			used := network + 4*programs + connections(n, 256)*2 + connections(n, 1024)
 			if n >= 256 { // fewer make one connection
-				used += relay(n, localhost) * relayed
+				used += relay(n, besideLocalhost) * forwarded
 			}
-			if localhost {
+			if besideLocalhost {
 				used += n/2 + n/4 // its listeners and connections
 			}
 			if n >= 256 && n-used < 16 {
-				t.Errorf("of %d, %d are left: %d checks, %d programs, localhost %v", n, n-used, network, programs, localhost)
+				t.Errorf("of %d, %d are left: %d checks, %d programs, localhost %v", n, n-used, network, programs, besideLocalhost)
 			}
-			if network < 1 || programs < 1 || n >= 4096 && !localhost && (network != budget.Checks || programs != budget.CheckPrograms) {
+			if network < 1 || programs < 1 || n >= 4096 && !besideLocalhost && (network != budget.Checks || programs != budget.CheckPrograms) {
 				t.Errorf("of %d: %d checks, %d programs", n, network, programs)
 			}
 		}
 	}
 	if network, _ := checks(1024, false); network != 496 {
 		t.Errorf("of 1024: %d checks", network)
+	}
+}
+
+// TestLocalhost: 6.19. Small limits of open files.
+func TestLocalhost(t *testing.T) {
+	for n, want := range map[int]LocalhostLimits{
+		1024: {512, 42, 10}, 16: {8, 1, 1}, 65536: {32768, 2730, 682}, 524288: {262144, 4096, 1024}, 1 << 30: {1 << 29, 4096, 1024},
+	} {
+		if got := localhost(n); got != want {
+			t.Errorf("%d: %+v, want %+v", n, got, want)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
@@ -113,7 +114,7 @@ func startProcess(b *testing.B, node *netlab.Host, target netip.AddrPort) *proce
 // serveTarget is the main program of such a process. It ends with its input.
 func serveTarget(target string) {
 	to := netip.MustParseAddrPort(target)
-	s := New(Config{Log: slog.Default(), Target: func(model.Frontend) (netip.AddrPort, bool) { return to, true }})
+	s := New(Config{Log: slog.Default(), Limits: descriptors.Localhost(), Target: func(model.Frontend) (netip.AddrPort, bool) { return to, true }})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); cancel() }()
 	s.Update([]model.RouteChange{{Frontend: at(model.IPv4, nodePort), New: route(model.IPv4, nodePort, 1)}})
@@ -237,7 +238,7 @@ func BenchmarkThroughput(b *testing.B) {
 // open files permits: the time until all are
 // open, and the memory of the process.
 func BenchmarkListeners(b *testing.B) {
-	ports := min(10_000, newLimits().listeners*4/5)
+	ports := min(10_000, descriptors.Localhost().Listeners*4/5)
 	node := netlab.TestLab(b, 0).Node
 	var changes []model.RouteChange
 	for i := range uint16(ports) {
@@ -253,9 +254,9 @@ func BenchmarkListeners(b *testing.B) {
 	}
 	for b.Loop() {
 		heap, stacks := memory()
-		s := New(Config{Log: slog.New(slog.DiscardHandler)})
+		s := New(Config{Limits: descriptors.Localhost(), Log: slog.New(slog.DiscardHandler)})
 		s.inNamespace(node)
-		s.limits.listeners = 2 * ports
+		s.Limits.Listeners = 2 * ports
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); s.Run(ctx) }()

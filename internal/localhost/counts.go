@@ -4,36 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
-
-// Result is the outcome of a connection.
-type Result uint8
-
-const (
-	Forwarded    Result = iota // to an endpoint
-	Limited                    // refused: too many connections
-	Unserved                   // refused: no frontend leads to an endpoint
-	DialFailed                 // refused: no endpoint answered
-	AcceptFailed               // none: the kernel had no connection to give
-	results
-)
-
-// String returns the value of a label.
-func (r Result) String() string {
-	return [...]string{"forwarded", "limit", "no_endpoint", "dial_failed", "accept_failed"}[r]
-}
-
-// counts are the numbers since the start.
-type counts struct {
-	open     atomic.Int64
-	total    [results]atomic.Uint64
-	failures [len(model.Families)]atomic.Uint64
-}
-
-func (c *counts) add(r Result) { c.total[r].Add(1) }
 
 func familyIndex(f model.Frontend) int {
 	return slices.Index(model.Families[:], model.FamilyOf(f.Address))
@@ -41,24 +15,20 @@ func familyIndex(f model.Frontend) int {
 
 // Counts is the state of a server, for metrics.
 type Counts struct {
-	Listeners   map[model.Family]int    // open ports
-	Closed      map[model.Family]int    // ports that could not be opened
-	Failures    map[model.Family]uint64 // attempts to open a port that failed, since the start
-	Connections int64                   // at present
-	Total       map[Result]uint64       // since the start
+	tcpproxy.Counts
+	Listeners map[model.Family]int    // open ports
+	Unserved  map[model.Family]int    // ports that could not be opened
+	Failures  map[model.Family]uint64 // attempts to open a port that failed, since the start
 }
 
 // Counts returns the state.
 func (s *Server) Counts() Counts {
 	c := Counts{
-		Listeners: make(map[model.Family]int), Closed: make(map[model.Family]int), Failures: make(map[model.Family]uint64),
-		Connections: s.counts.open.Load(), Total: make(map[Result]uint64),
+		Counts:    s.proxy.Counts(tcpproxy.Forwarded, tcpproxy.Limited, tcpproxy.NoEndpoint, tcpproxy.DialFailed, tcpproxy.AcceptFailed),
+		Listeners: make(map[model.Family]int), Unserved: make(map[model.Family]int), Failures: make(map[model.Family]uint64),
 	}
 	for i, f := range model.Families {
-		c.Listeners[f], c.Closed[f], c.Failures[f] = 0, 0, s.counts.failures[i].Load()
-	}
-	for r := range results {
-		c.Total[r] = s.counts.total[r].Load()
+		c.Listeners[f], c.Unserved[f], c.Failures[f] = 0, 0, s.failures[i].Load()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +36,7 @@ func (s *Server) Counts() Counts {
 		if p.listener != nil {
 			c.Listeners[model.FamilyOf(f.Address)]++
 		} else {
-			c.Closed[model.FamilyOf(f.Address)]++
+			c.Unserved[model.FamilyOf(f.Address)]++
 		}
 	}
 	return c

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -42,17 +44,7 @@ type fixture struct {
 func newFixture(t *testing.T, change func(*fixture)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, node: netlab.TestLab(t, 0).Node, targets: make(map[uint16]netip.AddrPort), accepted: make(chan *net.TCPConn, 100)}
-	f.Server = New(Config{
-		Target: f.target,
-		Failed: func(s model.ServiceName, err error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.failed = append(f.failed, s.String()+": "+err.Error())
-		},
-		Log: slog.New(slog.NewTextHandler(&f.log, nil)),
-	})
-	f.inNamespace(f.node)
-	f.retry = 5 * time.Millisecond
+	f.setLimits(descriptors.LocalhostLimits{Listeners: 1000, Connections: 100, OfPort: 50})
 	if change != nil {
 		change(f)
 	}
@@ -68,14 +60,29 @@ func newFixture(t *testing.T, change func(*fixture)) *fixture {
 	return f
 }
 
+// setLimits gives the fixture a new server with some limits.
+func (f *fixture) setLimits(limits descriptors.LocalhostLimits) {
+	f.Server = New(Config{
+		Target: f.target,
+		Failed: func(s model.ServiceName, err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.failed = append(f.failed, s.String()+": "+err.Error())
+		},
+		Limits: limits, Log: slog.New(slog.NewTextHandler(&f.log, nil)),
+	})
+	f.inNamespace(f.node)
+	f.proxy.Retry = 5 * time.Millisecond
+}
+
 // inNamespace makes the server use the sockets of a node.
 func (s *Server) inNamespace(node *netlab.Host) {
 	s.listen = func(at model.Frontend) (l *net.TCPListener, err error) {
 		err = node.Do(func() error { l, err = listen(at); return err })
 		return l, err
 	}
-	s.dial = func(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
-		err = node.Do(func() error { c, err = dial(ctx, to); return err })
+	s.proxy.Dial = func(ctx context.Context, to netip.AddrPort, hops uint8) (c *net.TCPConn, err error) {
+		err = node.Do(func() error { c, err = tcpproxy.Dial(ctx, to, hops); return err })
 		return c, err
 	}
 }
@@ -207,7 +214,7 @@ func carries(t *testing.T, from, to net.Conn, text string) {
 }
 
 // counted waits until a number of connections had a result.
-func (f *fixture) counted(r Result, want uint64) {
+func (f *fixture) counted(r tcpproxy.Result, want uint64) {
 	f.t.Helper()
 	netlab.Eventually(f.t, patience, func() error {
 		if got := f.Counts().Total[r]; got != want {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // failure is why a port cannot be opened. It does not name the port, so that ports with
@@ -98,15 +99,15 @@ func (s *Server) report(r *report) {
 			}
 			s.reported[family] = k.failure
 		}
-		s.Log.Warn("NodePorts are not served on localhost; retrying", "address", k.address, "ports", list(ports), "error", k.failure)
+		s.Log.Warn("NodePorts are not served on localhost; retrying", "address", k.address, "ports", s.list(ports), "error", k.failure)
 		for _, p := range ports {
 			if events++; events <= maxFailed && wide == nil {
-				s.Failed(p.portName().Service, fmt.Errorf("listen on %s: %s", p.address(), k.failure))
+				s.Failed(s.portName(p.frontend).Service, fmt.Errorf("listen on %s: %s", tcpproxy.AddressOf(p.frontend), k.failure))
 			}
 		}
 	}
 	if len(r.opened) > 0 {
-		s.Log.Info("NodePorts are served on localhost again", "ports", list(r.opened))
+		s.Log.Info("NodePorts are served on localhost again", "ports", s.list(r.opened))
 	}
 	for f := range r.served {
 		delete(s.reported, f)
@@ -114,11 +115,11 @@ func (s *Server) report(r *report) {
 }
 
 // list returns for example "30080 (shop/web:http) and 3 more".
-func list(ports []*port) string {
+func (s *Server) list(ports []*port) string {
 	const most = 5
 	var parts []string
 	for _, p := range ports[:min(len(ports), most)] {
-		parts = append(parts, fmt.Sprintf("%d (%s)", p.frontend.Port, p.portName()))
+		parts = append(parts, fmt.Sprintf("%d (%s)", p.frontend.Port, s.portName(p.frontend)))
 	}
 	text := strings.Join(parts, ", ")
 	if more := len(ports) - most; more > 0 {

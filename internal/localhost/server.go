@@ -12,8 +12,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
@@ -25,23 +25,20 @@ type Config struct {
 	// Failed is called if the port of a Service cannot be opened, once for each cause,
 	// for at most [maxFailed] ports at a time.
 	Failed func(model.ServiceName, error)
+	Limits descriptors.LocalhostLimits
 	Log    *slog.Logger
 }
 
 const maxFailed = 20
 
 // Server listens for each NodePort of a Service with endpoints. Without endpoints nothing
-// listens, and the kernel refuses connections, as the rules do elsewhere. Established
-// connections stay until one end closes them, even if the Service goes.
+// listens, and the kernel refuses connections, as the rules do elsewhere.
 type Server struct {
 	Config
-	limits limits
-	counts counts
-	// listen, dial and retry are replaced in tests.
+	proxy    *tcpproxy.Proxy
+	failures [len(model.Families)]atomic.Uint64
+	// listen is replaced in tests.
 	listen func(model.Frontend) (*net.TCPListener, error)
-	dial   func(context.Context, netip.AddrPort) (*net.TCPConn, error)
-	retry  time.Duration // first pause
-	wake   chan struct{}
 
 	mu      sync.Mutex
 	changed map[model.Frontend]model.PortName // since the last pass; the zero name: not served
@@ -49,19 +46,32 @@ type Server struct {
 	closed  map[model.Frontend]*port // the ports that are not open, but should be
 
 	reported map[model.Family]string // why a whole family could not listen
-	warned   atomic.Int64            // when the last warning about a limit was written
 	others   bool                    // that other protocols are not served is logged
-	active   sync.WaitGroup
-	ctx      context.Context
+}
+
+// port is a NodePort in one family. The lock of the server guards all but frontend.
+type port struct {
+	frontend model.Frontend
+	name     model.PortName
+	listener *net.TCPListener // nil: the port is not open
+	failure  error            // why, as reported
+}
+
+// close stops listening. Connections stay.
+func (p *port) close() {
+	if p.listener != nil {
+		p.listener.Close()
+	}
 }
 
 // New returns a server that listens nowhere yet.
 func New(c Config) *Server {
-	return &Server{
-		Config: c, limits: newLimits(), listen: listen, dial: dial, retry: tcpproxy.FirstRetry, wake: make(chan struct{}, 1),
-		changed: make(map[model.Frontend]model.PortName), ports: make(map[model.Frontend]*port),
+	s := &Server{
+		Config: c, listen: listen, changed: make(map[model.Frontend]model.PortName), ports: make(map[model.Frontend]*port),
 		closed: make(map[model.Frontend]*port), reported: make(map[model.Family]string),
 	}
+	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Connections: c.Limits.Connections, OfFrontend: c.Limits.OfPort, Refuse: true, Log: c.Log})
+	return s
 }
 
 // Update follows the changes of a successful sync. It does not wait for ports to be
@@ -82,14 +92,7 @@ func (s *Server) Update(changes []model.RouteChange) {
 		s.changed[c.Frontend] = name
 	}
 	if len(s.changed) > 0 {
-		s.notify()
-	}
-}
-
-func (s *Server) notify() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+		s.proxy.Wake()
 	}
 }
 
@@ -114,17 +117,15 @@ func (s *Server) logOthers(changes []model.RouteChange) {
 // Run opens and closes ports until ctx ends, then closes all of them and their
 // connections.
 func (s *Server) Run(ctx context.Context) {
-	s.ctx = ctx
-	defer s.close()
-	tcpproxy.Open(ctx, s.wake, s.retry, func() bool {
-		s.take()
-		s.open()
+	s.proxy.Run(ctx, func(ctx context.Context) bool {
+		s.applyChanges()
+		s.openClosed(ctx)
 		return len(s.closed) == 0
-	})
+	}, s.closePorts)
 }
 
-// take applies the changes, and closes ports.
-func (s *Server) take() {
+// applyChanges applies the changes, and closes ports.
+func (s *Server) applyChanges() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for f, name := range s.changed {
@@ -136,7 +137,7 @@ func (s *Server) take() {
 			delete(s.closed, f)
 		case name == (model.PortName{}):
 		case p == nil:
-			p = &port{server: s, frontend: f, name: name}
+			p = &port{frontend: f, name: name}
 			s.ports[f], s.closed[f] = p, p
 		default:
 			p.name = name
@@ -145,8 +146,8 @@ func (s *Server) take() {
 	clear(s.changed)
 }
 
-// open tries to open the ports that are not open, and reports what fails.
-func (s *Server) open() {
+// openClosed tries to open the ports that are not open, and reports what fails.
+func (s *Server) openClosed(ctx context.Context) {
 	if len(s.closed) == 0 {
 		return
 	}
@@ -156,7 +157,7 @@ func (s *Server) open() {
 		p := s.closed[f]
 		err := r.blocked[model.FamilyOf(f.Address)]
 		if err == nil {
-			err = s.openPort(p)
+			err = s.openPort(ctx, p)
 		}
 		s.mu.Lock()
 		if err == nil {
@@ -168,56 +169,34 @@ func (s *Server) open() {
 	s.report(r)
 }
 
-func (s *Server) openPort(p *port) error {
-	if len(s.ports)-len(s.closed) >= s.limits.listeners {
+func (s *Server) openPort(ctx context.Context, p *port) error {
+	if len(s.ports)-len(s.closed) >= s.Limits.Listeners {
 		return errTooMany
 	}
 	l, err := s.listen(p.frontend)
 	if err != nil {
-		s.counts.failures[familyIndex(p.frontend)].Add(1)
+		s.failures[familyIndex(p.frontend)].Add(1)
 		return cause(err)
 	}
 	s.mu.Lock()
 	p.listener = l
 	s.mu.Unlock()
-	s.active.Go(func() { p.accept(l) })
+	s.proxy.Accept(ctx, l, func(*net.TCPConn) (model.Frontend, bool) { return p.frontend, true })
 	return nil
 }
 
-// listen listens on one port of one address. Multipath TCP, Go's default, takes memory
-// that clients on this machine have no use for; so do probes of idle connections.
+// listen listens on one port of one address, without probes of idle connections: clients are on this machine.
 func listen(f model.Frontend) (*net.TCPListener, error) {
-	c := net.ListenConfig{KeepAlive: -1}
-	c.SetMultipathTCP(false)
-	network := "tcp4"
-	if f.Address.Is6() {
-		network = "tcp6"
-	}
-	l, err := c.Listen(context.Background(), network, netip.AddrPortFrom(f.Address, f.Port).String())
-	if err != nil {
-		return nil, err
-	}
-	return l.(*net.TCPListener), nil
+	return tcpproxy.Listen(tcpproxy.AddressOf(f), -1)
 }
 
-func dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: dialTimeout}
-	c, err := d.DialContext(ctx, "tcp", to.String())
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.TCPConn), nil
-}
-
-// close closes all ports, and waits for the end of all connections, whose context has
-// ended.
-func (s *Server) close() {
+// closePorts closes all ports.
+func (s *Server) closePorts() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for f, p := range s.ports {
 		p.close()
 		delete(s.ports, f)
 		delete(s.closed, f)
 	}
-	s.mu.Unlock()
-	s.active.Wait()
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
@@ -40,7 +41,7 @@ func TestForward(t *testing.T) {
 		}
 		f.open(0)
 	}
-	f.counted(Forwarded, 2)
+	f.counted(tcpproxy.Forwarded, 2)
 }
 
 // TestEndpointClosesFirst: the endpoint's end reaches the client, which may still send.
@@ -131,7 +132,7 @@ func TestSplice(t *testing.T) {
 // pipes returns the number of open ends of pipes of this process.
 func pipes(t *testing.T) (n int) {
 	t.Helper()
-	for _, name := range descriptors(t) {
+	for _, name := range openFiles(t) {
 		if to, _ := os.Readlink(name); strings.HasPrefix(to, "pipe:") {
 			n++
 		}
@@ -139,7 +140,7 @@ func pipes(t *testing.T) (n int) {
 	return n
 }
 
-func descriptors(t *testing.T) []string {
+func openFiles(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
@@ -185,15 +186,15 @@ func TestUnreachable(t *testing.T) {
 	f.listening(model.IPv4, 2)
 	f.resets(30080)
 	f.resets(30081)
-	f.counted(Unserved, 1)
-	f.counted(DialFailed, 1)
+	f.counted(tcpproxy.NoEndpoint, 1)
+	f.counted(tcpproxy.DialFailed, 1)
 	f.open(0)
 }
 
 // TestLimits: connections beyond the limit of a port, or of all ports, are reset, counted
 // and logged (6.19).
 func TestLimits(t *testing.T) {
-	f := newFixture(t, func(f *fixture) { f.limits = limits{10, 3, 2} })
+	f := newFixture(t, func(f *fixture) { f.setLimits(descriptors.LocalhostLimits{Listeners: 10, Connections: 3, OfPort: 2}) })
 	for port := uint16(30080); port < 30082; port++ {
 		f.endpoint(port)
 		f.serve(model.IPv4, port)
@@ -204,7 +205,7 @@ func TestLimits(t *testing.T) {
 	f.resets(30080)
 	f.pair(model.IPv4, 30081)
 	f.resets(30081)
-	f.counted(Limited, 2)
+	f.counted(tcpproxy.Limited, 2)
 	f.logs(1, `msg="connections to a NodePort on localhost are refused" address=127.0.0.1:30080 service=shop/web-30080:http because="the limit of one port" connections=2`)
 	one.Close()
 	oneEnd.Close()
@@ -217,7 +218,7 @@ func TestLimits(t *testing.T) {
 func TestEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	f.endpoint(30080)
-	before := len(descriptors(t))
+	before := len(openFiles(t))
 	for _, family := range model.Families {
 		f.serve(family, 30080)
 		f.listening(family, 1)
@@ -232,7 +233,7 @@ func TestEnd(t *testing.T) {
 		c.Close()
 	}
 	// Pipes are kept for other connections.
-	if n := len(descriptors(t)) - 4; n > before {
+	if n := len(openFiles(t)) - 4; n > before {
 		t.Errorf("%d file descriptors before, %d after", before, n)
 	}
 	if n := f.Counts().Connections; n != 0 {
@@ -265,7 +266,7 @@ func TestConflict(t *testing.T) {
 		t.Errorf("failed %q", f.failed)
 	}
 	f.mu.Unlock()
-	if c := f.Counts(); c.Closed[model.IPv4] != 1 || c.Failures[model.IPv4] == 0 {
+	if c := f.Counts(); c.Unserved[model.IPv4] != 1 || c.Failures[model.IPv4] == 0 {
 		t.Errorf("counts %+v", c)
 	}
 	other.Close()
@@ -311,7 +312,7 @@ func TestNoIPv6(t *testing.T) {
 	f.listening(model.IPv4, 101)
 	f.logs(1, "this machine does not have the address")
 	f.end()
-	if f.retry = 0; tries > 1000 { // about one for each pass
+	if tries > 1000 { // about one for each pass
 		t.Errorf("%d attempts", tries)
 	}
 	f.mu.Lock()
@@ -343,23 +344,12 @@ func TestManyConflicts(t *testing.T) {
 
 // TestTooManyPorts: the rest of the process keeps file descriptors.
 func TestTooManyPorts(t *testing.T) {
-	f := newFixture(t, func(f *fixture) { f.limits.listeners = 3 })
+	f := newFixture(t, func(f *fixture) { f.Limits.Listeners = 3 })
 	f.serve(model.IPv4, 30080, 30081, 30082, 30083, 30084)
 	f.listening(model.IPv4, 3)
 	f.logs(1, `ports="30083 (shop/web-30083:http), 30084 (shop/web-30084:http)" error="more NodePorts than half the limit of open files`)
 	f.remove(model.IPv4, 30080)
 	f.logs(1, `served on localhost again" ports="30083 (shop/web-30083:http)"`)
-}
-
-// TestLimitsFor: small limits of open files.
-func TestLimitsFor(t *testing.T) {
-	for n, want := range map[uint64]limits{
-		1024: {512, 42, 10}, 16: {8, 1, 1}, 65536: {32768, 2730, 682}, 524288: {262144, 4096, 1024}, 1 << 60: {1 << 29, 4096, 1024},
-	} {
-		if got := limitsFor(n); got != want {
-			t.Errorf("%d: %+v, want %+v", n, got, want)
-		}
-	}
 }
 
 // TestOtherProtocols: that they are not served on localhost is logged once (6.21).

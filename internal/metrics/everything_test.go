@@ -30,10 +30,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/relay"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -47,12 +47,13 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	})
 	s.FollowLocalhost(func() localhost.Counts {
 		return localhost.Counts{
-			Listeners: map[model.Family]int{model.IPv4: 7}, Closed: map[model.Family]int{model.IPv6: 2}, Connections: 3,
-			Failures: map[model.Family]uint64{model.IPv6: 9}, Total: map[localhost.Result]uint64{localhost.Forwarded: 5, localhost.Limited: 1},
+			Listeners: map[model.Family]int{model.IPv4: 7}, Unserved: map[model.Family]int{model.IPv6: 2},
+			Failures: map[model.Family]uint64{model.IPv6: 9},
+			Counts:   tcpproxy.Counts{Connections: 3, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 5, tcpproxy.Limited: 1}},
 		}
 	})
-	s.FollowRelay(func() relay.Counts {
-		return relay.Counts{Frontends: 2, Connections: 4, Total: map[relay.Result]uint64{relay.Forwarded: 8, relay.DialFailed: 2}, Closed: map[relay.Closure]uint64{relay.TooMany: 1}, Retried: 3}
+	s.FollowRelay(func() tcpproxy.Counts {
+		return tcpproxy.Counts{Connections: 4, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 8, tcpproxy.DialFailed: 2}, Closed: map[tcpproxy.Closure]uint64{tcpproxy.TooMany: 1}, Retried: 3}
 	})
 	s.FollowStarting(func() map[model.ServiceName]int {
 		return map[model.ServiceName]int{{Namespace: "shop", Name: "web"}: 2}

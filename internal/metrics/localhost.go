@@ -43,7 +43,7 @@ func (c *localhostCollector) Collect(out chan<- prometheus.Metric) {
 	now := c.counts()
 	for _, f := range c.families {
 		out <- prometheus.MustNewConstMetric(c.listeners, prometheus.GaugeValue, float64(now.Listeners[f]), f.String())
-		out <- prometheus.MustNewConstMetric(c.unserved, prometheus.GaugeValue, float64(now.Closed[f]), f.String())
+		out <- prometheus.MustNewConstMetric(c.unserved, prometheus.GaugeValue, float64(now.Unserved[f]), f.String())
 		out <- prometheus.MustNewConstMetric(c.failures, prometheus.CounterValue, float64(now.Failures[f]), f.String())
 	}
 	out <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(now.Connections))

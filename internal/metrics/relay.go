@@ -3,12 +3,12 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nftproxy/nftproxy/internal/relay"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // FollowRelay exports the state of the relay of Balances, where objects come from files. It is
 // called at most once.
-func (s *Set) FollowRelay(counts func() relay.Counts) {
+func (s *Set) FollowRelay(counts func() tcpproxy.Counts) {
 	s.registry.MustRegister(&relayCollector{
 		counts: counts,
 		open:   prometheus.NewDesc("nftproxy_relay_connections", "Open connections to Balances that nftproxy relays.", nil, nil),
@@ -22,7 +22,7 @@ func (s *Set) FollowRelay(counts func() relay.Counts) {
 
 // relayCollector asks for the state once in a scrape.
 type relayCollector struct {
-	counts                       func() relay.Counts
+	counts                       func() tcpproxy.Counts
 	open, total, closed, retried *prometheus.Desc
 }
 

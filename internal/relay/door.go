@@ -2,7 +2,6 @@ package relay
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // door is the listener of a family, with the gate that lets connections pass to it.
@@ -124,18 +124,13 @@ func fromFile(f *os.File) *net.TCPListener {
 }
 
 // listen listens at all addresses: the rules redirect to the one at which the packet arrives.
-// Multipath TCP, Go's default, takes memory that few clients have a use for.
 func listen(f model.Family) (*net.TCPListener, error) {
-	var c net.ListenConfig
-	c.SetMultipathTCP(false)
-	network := map[model.Family]string{model.IPv4: "tcp4", model.IPv6: "tcp6"}[f]
-	l, err := c.Listen(context.Background(), network, netip.AddrPortFrom(model.Wildcard(f), model.RelayPort).String())
+	l, err := tcpproxy.Listen(netip.AddrPortFrom(model.Wildcard(f), model.RelayPort), 0)
 	if err != nil {
 		err = fmt.Errorf("listen on port %d, to which the rules redirect: %w", model.RelayPort, cmp.Or(cause(err), err))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w: find the process that listens with \"ss -tlnp sport = :%d\", and stop it", err, model.RelayPort)
 		}
-		return nil, err
 	}
-	return l.(*net.TCPListener), nil
+	return l, err
 }

@@ -1,10 +1,7 @@
 package relay
 
 import (
-	"context"
 	"net"
-	"net/netip"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,30 +60,11 @@ func hops(client *net.TCPConn) (left uint8) {
 	return left
 }
 
-// dial connects to a server, on behalf of a client whose request had some hops left.
-func dial(ctx context.Context, to netip.AddrPort, left uint8) (*net.TCPConn, error) {
-	var d net.Dialer
-	d.SetMultipathTCP(false)
-	if left > 1 {
-		n := min(left-1, usualHops)
-		d.Control = func(_, _ string, raw syscall.RawConn) (err error) {
-			failed := raw.Control(func(fd uintptr) { err = setHops(int(fd), to.Addr().Is4(), n) })
-			if failed != nil {
-				return failed
-			}
-			return err
-		}
+// hopsToServer returns how many hops a connection to a server gets on behalf of a client whose request had
+// some left; 0: as many as the machine gives.
+func hopsToServer(left uint8) uint8 {
+	if left <= 1 {
+		return 0
 	}
-	c, err := d.DialContext(ctx, "tcp", to.String())
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.TCPConn), nil
-}
-
-func setHops(fd int, v4 bool, n uint8) error {
-	if v4 {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, int(n))
-	}
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, int(n))
+	return min(left-1, usualHops)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/internal/netspace"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // TestHops: 4.64. A connection to a server has one hop less than the client had left, in both
@@ -58,7 +59,7 @@ func arriving(ctx context.Context, address string, left uint8) (uint8, error) {
 	defer open.Close()
 	l := open.(*net.TCPListener)
 	saveRequests(l)
-	c, err := dial(ctx, l.Addr().(*net.TCPAddr).AddrPort(), left)
+	c, err := tcpproxy.Dial(ctx, l.Addr().(*net.TCPAddr).AddrPort(), hopsToServer(left))
 	if err != nil {
 		return 0, fmt.Errorf("dial: %w", err)
 	}

@@ -12,9 +12,7 @@ import (
 // client and the server of the test are in the same process.
 func TestMemory(t *testing.T) {
 	const connections = 200
-	s := newStation(t, model.KeepOnFailure, backend(t, "a"))
-	s.Server.all, s.Connections = newShares(2*connections), 4*connections
-	s.frontends[web].shares = newShares(2 * connections)
+	s := newStation(t, 4*connections, model.KeepOnFailure, backend(t, "a"))
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

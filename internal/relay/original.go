@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // originalDestination is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST of linux/netfilter_ipv4.h and
@@ -21,7 +23,7 @@ func original(c *net.TCPConn) (out netip.AddrPort, err error) {
 	if err != nil {
 		return out, fmt.Errorf("read the original destination: %w", err)
 	}
-	local := addrPort(c.LocalAddr()).Addr()
+	local := tcpproxy.EndOf(c.LocalAddr()).Addr()
 	failed := raw.Control(func(fd uintptr) {
 		if local.Is4() {
 			out, err = original4(int(fd))

@@ -9,13 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
@@ -47,41 +45,26 @@ type Store interface {
 	Forget(name string) error
 }
 
-// Server listens while a frontend is relayed. Established connections stay until one end closes
-// them, or the process ends, even if their Service goes.
+// Server listens while a frontend is relayed.
 type Server struct {
 	Config
-	counts  counts
-	dial    func(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error)
+	proxy   *tcpproxy.Proxy
 	updated bool
-	wake    chan struct{}
-	ctx     context.Context
-	active  sync.WaitGroup
-	warned  atomic.Int64 // when the last warning about a limit was written
 
-	mu        sync.Mutex
-	all       *shares // of all frontends
-	frontends map[model.Frontend]*frontend
-	doors     map[model.Family]*door
-	failures  map[model.Family]string // why one cannot listen
-	kept      map[model.Family]bool   // by the store, as far as this process knows
-}
-
-// frontend is a relayed one, or one that has connections: rules know a new one before Update.
-type frontend struct {
-	relayed     bool
-	turn        atomic.Uint64            // of connections in turn
-	connections map[*connection]struct{} // guarded by the lock of the server, as shares
-	shares      *shares
+	mu       sync.Mutex
+	doors    map[model.Family]*door
+	failures map[model.Family]string // why one cannot listen
+	kept     map[model.Family]bool   // by the store, as far as this process knows
 }
 
 // New returns a server that does not listen yet.
 func New(c Config) *Server {
-	return &Server{
-		Config: c, dial: dial, all: newShares(c.Connections), wake: make(chan struct{}, 1),
-		frontends: make(map[model.Frontend]*frontend), doors: make(map[model.Family]*door),
-		failures: make(map[model.Family]string), kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
+	s := &Server{
+		Config: c, doors: make(map[model.Family]*door), failures: make(map[model.Family]string),
+		kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
 	}
+	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Connections: c.Connections, OfFrontend: max(1, c.Connections/2), Log: c.Log})
+	return s
 }
 
 // Update follows the changes of a successful sync. It does not wait for the port to be opened;
@@ -89,92 +72,38 @@ func New(c Config) *Server {
 func (s *Server) Update(changes []model.RouteChange) {
 	changed := !s.updated // what the last process has left may not be needed
 	s.updated = true
-	s.mu.Lock()
 	for i := range changes {
 		if c := &changes[i]; c.Frontend.Protocol == model.TCP { // not an echo request
 			changed = s.update(c) || changed
 		}
 	}
-	s.mu.Unlock()
 	if changed {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.proxy.Wake()
 	}
 }
 
-// update follows a change, and reports whether a frontend begins or ends to be relayed. The caller
-// holds the lock.
+// update follows a change, and reports whether a frontend begins or ends to be relayed.
 func (s *Server) update(c *model.RouteChange) (changed bool) {
-	is := c.New != nil && c.New.Relayed()
-	f := s.frontends[c.Frontend]
-	if f == nil && !is {
-		return false
-	}
-	f = s.frontendAt(c.Frontend)
-	changed, f.relayed = f.relayed != is, is
+	changed = s.proxy.SetForwarded(c.Frontend, c.New != nil && c.New.Relayed())
 	route, serving := c.Old, []model.Endpoint(nil)
 	if c.New != nil {
 		route, serving = c.New, c.New.Choice.Serving
 	}
 	if route.Service.Extra().OnFailure.Closes(s.Closes) {
-		f.close(serving)
+		s.proxy.CloseOthers(c.Frontend, serving)
 	}
-	s.tidy(c.Frontend, f)
 	return changed
 }
 
-// frontendAt returns the frontend at an address, a new one if there is none. The caller holds the
-// lock.
-func (s *Server) frontendAt(at model.Frontend) *frontend {
-	f := s.frontends[at]
-	if f == nil {
-		f = &frontend{connections: make(map[*connection]struct{}), shares: newShares(s.ofFrontend())}
-		s.frontends[at] = f
-	}
-	return f
-}
-
-// tidy forgets a frontend that is not relayed and has no connection. The caller holds the lock.
-func (s *Server) tidy(at model.Frontend, f *frontend) {
-	if !f.relayed && len(f.connections) == 0 {
-		delete(s.frontends, at)
-	}
-}
-
-// close ends connections to all but some servers, which are sorted. Connections without a server
-// get one of these. The caller holds the lock.
-func (f *frontend) close(but []model.Endpoint) {
-	for c := range f.connections {
-		switch {
-		case !c.to.IsValid():
-			c.limited, c.allowed = true, but
-		case !has(but, c.to):
-			c.pair.Reset()
-		}
-	}
-}
-
-// has reports whether an address is that of one of the servers, which are sorted.
-func has(servers []model.Endpoint, a netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(servers, a, func(e model.Endpoint, a netip.AddrPort) int { return e.Address().Compare(a) })
-	return found
-}
-
 // Run opens and closes the port until ctx ends, then closes it and all connections.
-func (s *Server) Run(ctx context.Context) {
-	s.ctx = ctx
-	defer s.close()
-	tcpproxy.Open(ctx, s.wake, tcpproxy.FirstRetry, s.open)
-}
+func (s *Server) Run(ctx context.Context) { s.proxy.Run(ctx, s.open, s.closeDoors) }
 
 // open listens in the families of relayed frontends, and in no others. It reports whether that
 // succeeded.
-func (s *Server) open() (ok bool) {
+func (s *Server) open(ctx context.Context) (ok bool) {
 	s.mu.Lock()
 	before := maps.Clone(s.failures)
-	ok = s.openFamilies()
+	ok = s.openFamilies(ctx)
 	changed := !maps.Equal(before, s.failures)
 	s.mu.Unlock()
 	if changed && s.Changed != nil {
@@ -185,10 +114,7 @@ func (s *Server) open() (ok bool) {
 
 // services returns the Services whose connections are relayed.
 func (s *Server) services() (out []model.ServiceName) {
-	s.mu.Lock()
-	all := slices.Collect(maps.Keys(s.frontends))
-	s.mu.Unlock()
-	for _, at := range all {
+	for at := range s.proxy.Frontends() {
 		if r, ok := s.Relay(at); ok && !slices.Contains(out, r.Service) {
 			out = append(out, r.Service)
 		}
@@ -196,10 +122,10 @@ func (s *Server) services() (out []model.ServiceName) {
 	return out
 }
 
-func (s *Server) openFamilies() (ok bool) {
+func (s *Server) openFamilies(ctx context.Context) (ok bool) {
 	wanted := make(map[model.Family]bool)
-	for at, f := range s.frontends {
-		if f.relayed {
+	for at, relayed := range s.proxy.Frontends() {
+		if relayed {
 			wanted[model.FamilyOf(at.Address)] = true
 		}
 	}
@@ -215,13 +141,13 @@ func (s *Server) openFamilies() (ok bool) {
 			delete(s.failures, f)
 			s.forget(f)
 		case d == nil:
-			ok = s.openFamily(f) && ok
+			ok = s.openFamily(ctx, f) && ok
 		}
 	}
 	return ok
 }
 
-func (s *Server) openFamily(f model.Family) bool {
+func (s *Server) openFamily(ctx context.Context, f model.Family) bool {
 	d, err := s.openDoor(f)
 	if err != nil {
 		if text := err.Error(); s.failures[f] != text {
@@ -236,19 +162,18 @@ func (s *Server) openFamily(f model.Family) bool {
 	}
 	saveRequests(d.listener)
 	s.doors[f] = d
-	s.active.Go(func() { s.accept(d.listener) })
+	s.proxy.Accept(ctx, d.listener, frontendOf)
 	return true
 }
 
-// close closes the port, and waits for the end of all connections, whose context has ended.
-func (s *Server) close() {
+// closeDoors closes the ports.
+func (s *Server) closeDoors() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for f, d := range s.doors {
 		d.close()
 		delete(s.doors, f)
 	}
-	s.mu.Unlock()
-	s.active.Wait()
 }
 
 // Problems says what keeps connections from being relayed.
@@ -269,4 +194,46 @@ func (s *Server) Failure(f model.Family) string {
 		return ""
 	}
 	return fmt.Sprintf("over %s: %s; nftproxy tries again every 30 seconds", f, s.failures[f])
+}
+
+// Counts returns the numbers of relayed connections.
+func (s *Server) Counts() tcpproxy.Counts {
+	return s.proxy.Counts(tcpproxy.Forwarded, tcpproxy.Limited, tcpproxy.NoServer, tcpproxy.DialFailed, tcpproxy.NotRelayed, tcpproxy.Looped, tcpproxy.AcceptFailed)
+}
+
+// Full is a limit that is reached.
+type Full struct {
+	Service model.ServiceName // that relays the connections; the zero value: all do
+	Text    string
+}
+
+// Full returns the limits that are reached.
+func (s *Server) Full(now time.Time) (out []Full) {
+	for _, f := range s.proxy.Full(now) {
+		if f.At == (model.Frontend{}) {
+			out = append(out, Full{Text: describeFull(f, "") + "; nftproxy may need a higher limit of open files (LimitNOFILE)"})
+		} else if r, ok := s.Relay(f.At); ok {
+			out = append(out, Full{r.Service, describeFull(f, " through "+tcpproxy.AddressOf(f.At).String()) + "; limits: {connectionsPerClient} bounds what a client may have"})
+		}
+	}
+	return out
+}
+
+func describeFull(f tcpproxy.Full, through string) string {
+	client := f.Client.String()
+	if f.Client.IsSingleIP() {
+		client = f.Client.Addr().String()
+	}
+	return fmt.Sprintf("the limit of %d relayed connections%s is reached: a new one ends the one that is idle for the longest time, of the client with the most, now %s with %d",
+		f.Connections, through, client, f.OfClient)
+}
+
+// FullOf returns the limits of connections to a Service that are reached, in words.
+func (s *Server) FullOf(name model.ServiceName, now time.Time) (out []string) {
+	for _, f := range s.Full(now) {
+		if f.Service == name || f.Service == (model.ServiceName{}) {
+			out = append(out, f.Text)
+		}
+	}
+	return out
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 var web = model.Frontend{Address: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}
@@ -48,20 +49,19 @@ func tcp(t *testing.T) (near, far *net.TCPConn) {
 }
 
 // newStation returns one with some servers.
-func newStation(t *testing.T, use model.OnFailure, servers ...model.Endpoint) *station {
+func newStation(t *testing.T, connections int, use model.OnFailure, servers ...model.Endpoint) *station {
 	t.Helper()
 	s := &station{t: t, dialled: make(chan netip.AddrPort), allow: make(chan struct{})}
 	s.Server = New(Config{
 		Relay: func(f model.Frontend) (model.Relayed, bool) {
 			return model.Relayed{Servers: s.route.Choice.Cluster, Scheduler: model.RoundRobin, Timeout: time.Hour}, f == web
 		},
-		Connections: 4, Log: slog.New(slog.DiscardHandler),
+		Connections: connections, Log: slog.New(slog.DiscardHandler),
 	})
-	s.ctx = t.Context()
-	s.dial = func(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
+	s.proxy.Dial = func(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
 		s.dialled <- to
 		<-s.allow
-		return dial(ctx, to, hops)
+		return tcpproxy.Dial(ctx, to, hops)
 	}
 	s.change(use, servers...)
 	return s
@@ -124,7 +124,7 @@ func read(t *testing.T, c *net.TCPConn) (string, error) {
 func (s *station) opens() (client *net.TCPConn, first netip.AddrPort, ended chan struct{}) {
 	client, near := tcp(s.t)
 	ended = make(chan struct{})
-	go func() { defer close(ended); s.relay(web, near) }()
+	go func() { defer close(ended); s.proxy.Serve(s.t.Context(), web, near) }()
 	return client, <-s.dialled, ended
 }
 
@@ -143,7 +143,7 @@ func TestLeavesWhileDialled(t *testing.T) {
 		{model.CloseOnFailure, []model.Endpoint{a, b}, true, true},
 		{model.CloseOnFailure, []model.Endpoint{a}, false, false},
 	} {
-		s := newStation(t, c.use, c.servers...)
+		s := newStation(t, 4, c.use, c.servers...)
 		client, first, ended := s.opens()
 		s.change(c.use, slices.DeleteFunc(slices.Clone(c.servers), func(e model.Endpoint) bool { return e.Address() == first })...)
 		s.allow <- struct{}{}
@@ -167,7 +167,7 @@ func TestLeavesWhileDialled(t *testing.T) {
 // its server, as later ones do.
 func TestBeforeUpdate(t *testing.T) {
 	a, b := backend(t, "a"), backend(t, "b")
-	s := newStation(t, model.CloseOnFailure)
+	s := newStation(t, 4, model.CloseOnFailure)
 	s.Update([]model.RouteChange{{Frontend: web, Old: s.route}})
 	s.route = routeTo(model.PlainRelay, model.CloseOnFailure, a)
 	client, _, ended := s.opens()
@@ -175,8 +175,8 @@ func TestBeforeUpdate(t *testing.T) {
 	if name, err := read(t, client); err != nil || name != "a" {
 		t.Fatal(name, err)
 	}
-	if n := s.Counts().Frontends; n != 0 {
-		t.Errorf("%d frontends are known before Update", n)
+	if s.proxy.Frontends()[web] {
+		t.Error("a frontend is relayed before Update")
 	}
 	s.Update([]model.RouteChange{{Frontend: web, New: s.route}})
 	s.change(model.CloseOnFailure, b)
@@ -190,7 +190,7 @@ func TestBeforeUpdate(t *testing.T) {
 // their server leaves later; nothing is left of the frontend then.
 func TestLosesRelay(t *testing.T) {
 	a, b := backend(t, "a"), backend(t, "b")
-	s := newStation(t, model.CloseOnFailure, a)
+	s := newStation(t, 4, model.CloseOnFailure, a)
 	client, _, ended := s.opens()
 	s.allow <- struct{}{}
 	if name, err := read(t, client); err != nil || name != "a" {
@@ -198,8 +198,8 @@ func TestLosesRelay(t *testing.T) {
 	}
 	direct, moved := routeTo(model.NoRelay, model.CloseOnFailure, a), routeTo(model.NoRelay, model.CloseOnFailure, b)
 	s.Update([]model.RouteChange{{Frontend: web, Old: s.route, New: direct}})
-	if n := s.Counts().Frontends; n != 0 {
-		t.Errorf("%d frontends are relayed", n)
+	if s.proxy.Frontends()[web] {
+		t.Error("the frontend is relayed")
 	}
 	select {
 	case <-ended:
@@ -211,7 +211,7 @@ func TestLosesRelay(t *testing.T) {
 		t.Errorf("%v, want a reset", err)
 	}
 	<-ended
-	if len(s.frontends) > 0 {
-		t.Errorf("%d frontends are left", len(s.frontends))
+	if len(s.proxy.Frontends()) > 0 {
+		t.Errorf("%d frontends are left", len(s.proxy.Frontends()))
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 const (
@@ -12,37 +15,34 @@ const (
 	// a free file descriptor.
 	minPause = 5 * time.Millisecond
 	maxPause = time.Second
-	// FirstRetry is the pause before a port that could not be opened is tried again. It
-	// doubles up to lastRetry.
-	FirstRetry = time.Second
+	// firstRetry and lastRetry bound the pause before ports that could not be opened are tried again.
+	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// Open calls open at each wake, and again after pauses while it has not opened all ports, until ctx
-// ends. The first pause is first.
-func Open(ctx context.Context, wake <-chan struct{}, first time.Duration, open func() bool) {
-	var retry <-chan time.Time
-	wait := first
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wake:
-			wait = first
-		case <-retry:
-			wait = min(2*wait, lastRetry)
-		}
-		retry = nil
-		if !open() {
-			retry = time.After(wait)
-		}
+// Listen listens at an address. Multipath TCP, Go's default, takes memory that few clients have a use for. keepAlive is
+// that of [net.ListenConfig].
+func Listen(at netip.AddrPort, keepAlive time.Duration) (*net.TCPListener, error) {
+	c := net.ListenConfig{KeepAlive: keepAlive}
+	c.SetMultipathTCP(false)
+	network := "tcp4"
+	if at.Addr().Is6() {
+		network = "tcp6"
 	}
+	l, err := c.Listen(context.Background(), network, at.String())
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
 }
 
-// Accept hands each client to serve, which must not wait, until the listener is closed. The kernel
-// resets a client if the process ends. It calls
-// failed for each accept that fails, and then waits, shorter if ctx ends.
-func Accept(ctx context.Context, l *net.TCPListener, failed func(), serve func(*net.TCPConn)) {
+// Accept serves clients in the background until the listener is closed. The kernel resets them if the process ends.
+// frontendOf returns which frontend a client has dialled; false: none.
+func (p *Proxy) Accept(ctx context.Context, l *net.TCPListener, frontendOf func(*net.TCPConn) (model.Frontend, bool)) {
+	p.active.Go(func() { p.accept(ctx, l, frontendOf) })
+}
+
+func (p *Proxy) accept(ctx context.Context, l *net.TCPListener, frontendOf func(*net.TCPConn) (model.Frontend, bool)) {
 	pause := minPause
 	for {
 		client, err := l.AcceptTCP()
@@ -50,7 +50,7 @@ func Accept(ctx context.Context, l *net.TCPListener, failed func(), serve func(*
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			failed()
+			p.counts.add(AcceptFailed)
 			select {
 			case <-ctx.Done():
 			case <-time.After(pause):
@@ -59,7 +59,21 @@ func Accept(ctx context.Context, l *net.TCPListener, failed func(), serve func(*
 		default:
 			pause = minPause
 			resetAtExit(client)
-			serve(client)
+			p.counts.open.Add(1)
+			p.active.Go(func() {
+				defer p.counts.open.Add(-1)
+				if at, ok := frontendOf(client); ok {
+					p.Serve(ctx, at, client)
+				} else {
+					p.refuse(client, NotRelayed)
+				}
+			})
 		}
 	}
+}
+
+// refuse resets the connection of a client.
+func (p *Proxy) refuse(client *net.TCPConn, why Result) {
+	p.counts.add(why)
+	Reset(client)
 }

@@ -3,11 +3,14 @@ package tcpproxy
 import (
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// TestAccept: an accept that fails is reported, clients behind it are served, and a closed
+// TestAccept: an accept that fails is counted, clients behind it are served, and a closed
 // listener ends it.
 func TestAccept(t *testing.T) {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
@@ -18,17 +21,17 @@ func TestAccept(t *testing.T) {
 	if err := l.SetDeadline(time.Now().Add(-time.Hour)); err != nil { // each accept fails
 		t.Fatal(err)
 	}
-	failed, served, ended := make(chan struct{}, 1), make(chan *net.TCPConn), make(chan struct{})
+	p, served, ended := New(Config{}), make(chan string), make(chan struct{})
 	go func() {
 		defer close(ended)
-		Accept(t.Context(), l, func() {
-			select {
-			case failed <- struct{}{}:
-			default:
-			}
-		}, func(c *net.TCPConn) { served <- c })
+		p.accept(t.Context(), l, func(c *net.TCPConn) (at model.Frontend, ok bool) {
+			served <- c.RemoteAddr().String()
+			return at, false
+		})
 	}()
-	<-failed
+	for p.Counts(AcceptFailed).Total[AcceptFailed] == 0 {
+		runtime.Gosched()
+	}
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +41,14 @@ func TestAccept(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		s := <-served
-		if s.RemoteAddr().String() != c.LocalAddr().String() {
-			t.Errorf("serves %s, want %s", s.RemoteAddr(), c.LocalAddr())
+		if got := <-served; got != c.LocalAddr().String() {
+			t.Errorf("serves %s, want %s", got, c.LocalAddr())
 		}
-		s.Close()
 	}
 	l.Close()
 	<-ended
+	p.active.Wait()
+	if c := p.Counts(NotRelayed); c.Total[NotRelayed] != 2 || c.Connections != 0 {
+		t.Errorf("%+v", c)
+	}
 }

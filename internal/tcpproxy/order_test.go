@@ -1,4 +1,4 @@
-package relay
+package tcpproxy
 
 import (
 	"net/netip"

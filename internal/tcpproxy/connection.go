@@ -1,0 +1,179 @@
+package tcpproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/fair"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const (
+	// dialTimeout is the time for all tries together. It leaves time for three repeated SYNs:
+	// after 1, 3 and 7 seconds.
+	dialTimeout = 10 * time.Second
+	// tryTimeout is the time for one server while there is another one: for one repeated SYN.
+	tryTimeout = 2 * time.Second
+)
+
+// connection is a client with its server. Its fields are guarded by the lock of the proxy.
+type connection struct {
+	pair Pair
+	to   netip.AddrPort // the zero value: no server has accepted
+	// limited reports that servers have left since it was made, which close their connections, and
+	// allowed are the servers that have not, sorted.
+	limited bool
+	allowed []model.Endpoint
+
+	from  netip.Prefix // its client
+	of    *frontend
+	timer *time.Timer // ends it when it is idle; nil: it has no server yet
+	ended bool        // its frontend has forgotten it
+}
+
+// Serve forwards the connection of a client to a frontend until it ends.
+func (p *Proxy) Serve(ctx context.Context, at model.Frontend, client *net.TCPConn) {
+	c := &connection{pair: Pair{Client: client}, from: fair.ClientOf(EndOf(client.RemoteAddr()).Addr())}
+	if !p.enter(at, c) {
+		p.refuse(client, Limited)
+		return
+	}
+	defer p.leave(at, c)
+	r, result := p.Router.Route(at, client) // when changes find the connection
+	if result == Forwarded {
+		result = p.forward(ctx, at, c, &r)
+	}
+	if result != Forwarded {
+		p.refuse(client, result)
+	}
+}
+
+// enter adds a connection to its frontend. If that exceeds a limit, it is refused, or another one ends.
+func (p *Proxy) enter(at model.Frontend, c *connection) (entered bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.frontendAt(at)
+	if full := p.fullOf(f); p.Refuse && full != nil {
+		p.Router.LogExceeded(Exceeded{At: at, Connections: full.Max(), Whole: full == p.all})
+		p.tidy(at, f)
+		return false
+	}
+	c.of = f
+	f.connections[c] = struct{}{}
+	for _, l := range []*shares{f.shares, p.all} {
+		if victim := l.add(c); victim != nil {
+			p.Router.LogExceeded(Exceeded{At: at, Connections: l.Max(), Whole: l == p.all, Victim: victim.from})
+			p.end(victim, TooMany)
+		}
+	}
+	return true
+}
+
+func (p *Proxy) leave(at model.Frontend, c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(c)
+	p.tidy(at, c.of)
+}
+
+// forward connects a client with a server until the connection ends. With a result other than [Forwarded], that is not
+// counted yet, and the client is to be reset.
+func (p *Proxy) forward(ctx context.Context, at model.Frontend, c *connection, r *Route) Result {
+	o := order{servers: r.Servers, scheduler: r.Scheduler, client: EndOf(c.pair.Client.RemoteAddr()).Addr(), turn: c.of.turn.Add(1) - 1}
+	switch err := p.connect(ctx, c, &o, r.Hops); {
+	case errors.Is(err, errEnded):
+		p.Router.LogFailure(at, r, err)
+		return Limited
+	case err != nil:
+		p.Router.LogFailure(at, r, err)
+		return DialFailed
+	}
+	p.watch(c, r.Timeout)
+	if len(r.Header) > 0 {
+		if _, err := c.pair.Server.Write(r.Header); err != nil { // it fits into an empty buffer
+			c.pair.Reset()
+			return DialFailed
+		}
+	}
+	p.counts.add(Forwarded)
+	c.pair.Join(ctx)
+	return Forwarded
+}
+
+// Reasons why a server that has accepted is not used.
+var (
+	errLeft  = errors.New("the server has failed or left meanwhile")
+	errEnded = errors.New("the connection has ended for a newer one")
+)
+
+// connect connects to a server. Further ones are tried while none has accepted: no data of the
+// client is passed before.
+func (p *Proxy) connect(ctx context.Context, c *connection, o *order, hops uint8) error {
+	all, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var errs []error
+	for try := range budget.RelayTries {
+		if err := all.Err(); err != nil { // also before the first one: the process ends
+			errs = append(errs, err)
+			break
+		}
+		e, last, ok := o.next()
+		if !ok {
+			break
+		}
+		if try > 0 {
+			p.counts.retried.Add(1)
+		}
+		within, done := all, func() {}
+		if !last && try+1 < budget.RelayTries {
+			within, done = context.WithTimeout(all, tryTimeout)
+		}
+		server, err := p.Dial(within, e.Address(), hops)
+		done()
+		if err == nil {
+			if err = p.assign(c, server, e.Address()); err == nil {
+				return nil
+			}
+			Reset(server)
+		}
+		if errs = append(errs, err); errors.Is(err, errEnded) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// assign gives a connection its server, unless that has left while it was dialled and closes its
+// connections: from now on, changes find it.
+func (p *Proxy) assign(c *connection, server *net.TCPConn, to netip.AddrPort) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case c.ended:
+		return errEnded
+	case c.limited && !hasServer(c.allowed, to):
+		return errLeft
+	}
+	c.pair.Server, c.to = server, to
+	return nil
+}
+
+// hasServer reports whether an address is that of one of the servers, which are sorted.
+func hasServer(servers []model.Endpoint, a netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(servers, a, func(e model.Endpoint, a netip.AddrPort) int { return e.Address().Compare(a) })
+	return found
+}
+
+// AddressOf returns the address and port that clients of a frontend dial.
+func AddressOf(at model.Frontend) netip.AddrPort { return netip.AddrPortFrom(at.Address, at.Port) }
+
+// EndOf returns the address and port of an end of a TCP connection, without a zone.
+func EndOf(a net.Addr) netip.AddrPort {
+	at := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+}
