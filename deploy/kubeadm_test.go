@@ -65,7 +65,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// The overlay runs nftproxy on the nodes that "nftproxy migrate keep-off" keeps
+// The overlay runs nftproxy on the nodes that the commands of "nftproxy migrate keep-off" keep
 // kube-proxy off (14.11).
 func TestNodeByNode(t *testing.T) {
 	overlay := decode[struct {

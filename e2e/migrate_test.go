@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -88,6 +86,18 @@ func (m *migration) prints(want string, args ...string) {
 	}
 }
 
+// changes runs the patch that a command prints. Without kubelets, no rollout ends.
+func (m *migration) changes(args ...string) {
+	m.T.Helper()
+	out, code := m.migrate(args...)
+	m.T.Logf("nftproxy migrate %s\n%s", strings.Join(args, " "), out)
+	patch, wait, _ := strings.Cut(out, "\n")
+	if code != 0 || !strings.Contains(patch, " patch daemonset ") || !strings.Contains(wait, "rollout status") {
+		m.T.Fatalf("nftproxy migrate %s: code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	m.KubectlScript(m.kubeconfig, patch)
+}
+
 func (m *migration) daemonSet() *appsv1.DaemonSet {
 	m.T.Helper()
 	d, err := m.API.AppsV1().DaemonSets(systemNamespace).Get(m.T.Context(), kubeProxyName, metav1.GetOptions{})
@@ -130,85 +140,52 @@ func (m *migration) is(t *testing.T, what string, before *appsv1.DaemonSet, want
 	}
 }
 
-// kube-proxy's DaemonSet leaves the nodes with the label and comes back exactly as it
-// was, whatever affinity it has (14.11).
+// With the printed commands, kube-proxy's DaemonSet leaves the nodes with the label and comes back as
+// it was, whatever affinity it has (14.11).
 func TestKeepOff(t *testing.T) {
 	m := newMigration(t)
-	for _, c := range []struct{ name, before, after string }{
-		{"nodeSelector only", "null", "{nodeAffinity: {" + keptOff + "}}"},
-		{"affinity of pods", "{" + apart + "}", "{" + apart + ", nodeAffinity: {" + keptOff + "}}"},
-		{"preferred terms", "{nodeAffinity: {" + preferred + "}}", "{nodeAffinity: {" + preferred + ", " + keptOff + "}}"},
+	for _, c := range []struct{ name, before, after, undone string }{
+		{"nodeSelector only", "null", "{nodeAffinity: {" + keptOff + "}}", "{nodeAffinity: {}}"},
+		{"affinity of pods", "{" + apart + "}", "{" + apart + ", nodeAffinity: {" + keptOff + "}}", "{" + apart + ", nodeAffinity: {}}"},
+		{"preferred terms", "{nodeAffinity: {" + preferred + "}}", "{nodeAffinity: {" + preferred + ", " + keptOff + "}}", ""},
 		{"a term", "{nodeAffinity: {" + required + "[{matchExpressions: [" + noFargate + "]}]}}}",
-			"{nodeAffinity: {" + required + "[{matchExpressions: [" + noFargate + ", " + keepOff + "]}]}}}"},
+			"{nodeAffinity: {" + required + "[{matchExpressions: [" + noFargate + ", " + keepOff + "]}]}}}", ""},
 		{"several terms, and everything else",
 			"{" + apart + ", nodeAffinity: {" + preferred + ", " + required + "[{matchExpressions: [" + noFargate + ", " + noWindows + "]}, {matchFields: [" + isNode + "]}, {matchExpressions: [" + noWindows + "], matchFields: [" + isNode + "]}, {}]}}}",
-			"{" + apart + ", nodeAffinity: {" + preferred + ", " + required + "[{matchExpressions: [" + noFargate + ", " + noWindows + ", " + keepOff + "]}, {matchFields: [" + isNode + "], matchExpressions: [" + keepOff + "]}, {matchExpressions: [" + noWindows + ", " + keepOff + "], matchFields: [" + isNode + "]}, {}]}}}"},
+			"{" + apart + ", nodeAffinity: {" + preferred + ", " + required + "[{matchExpressions: [" + noFargate + ", " + noWindows + ", " + keepOff + "]}, {matchFields: [" + isNode + "], matchExpressions: [" + keepOff + "]}, {matchExpressions: [" + noWindows + ", " + keepOff + "], matchFields: [" + isNode + "]}, {}]}}}", ""},
 	} {
+		if c.undone == "" {
+			c.undone = c.before
+		}
 		t.Run(c.name, func(t *testing.T) {
 			before := m.set(t, affinity(t, c.before))
-			m.prints("Dry run", "keep-off", "--dry-run")
-			m.is(t, "keep-off --dry-run", before, before.Spec.Template.Spec.Affinity)
-			m.prints("Changed", "keep-off")
+			m.prints("kubectl -n kube-system patch daemonset kube-proxy ", "keep-off")
+			m.is(t, "printing keep-off", before, before.Spec.Template.Spec.Affinity)
+			m.changes("keep-off")
 			m.is(t, "keep-off", before, affinity(t, c.after))
-			m.prints("No changes", "keep-off")
-			m.is(t, "keep-off, twice", before, affinity(t, c.after))
-			m.prints("Dry run", "undo", "--dry-run")
-			m.prints("Changed", "undo")
-			m.is(t, "undo", before, before.Spec.Template.Spec.Affinity)
-			m.prints("No changes", "undo")
-			m.is(t, "undo, twice", before, before.Spec.Template.Spec.Affinity)
+			m.prints("# Nothing to do", "keep-off")
+			m.changes("undo")
+			m.is(t, "undo", before, affinity(t, c.undone))
+			m.prints("# Nothing to do", "undo")
 		})
 	}
 }
 
-// The printed patch is one for kubectl, and fails if the affinity has changed since.
-func TestKeepOffWithKubectl(t *testing.T) {
-	m := newMigration(t)
-	before := m.daemonSet()
-	patch, code := m.migrate("keep-off", "--dry-run", "-o", "json")
-	if code != 0 {
-		t.Fatal(patch)
-	}
-	file := filepath.Join(m.writeFiles("patch", map[string]string{"patch.json": patch}), "patch.json")
-	m.Kubectl("-n", systemNamespace, "patch", "daemonset", kubeProxyName, "--type=json", "--patch-file", file)
-	m.is(t, "the patch", before, affinity(t, "{nodeAffinity: {"+keptOff+"}}"))
-	_, err := m.API.AppsV1().DaemonSets(systemNamespace).Patch(t.Context(), kubeProxyName, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	if !apierrors.IsInvalid(err) {
-		t.Errorf("the patch again: %v", err)
-	}
-}
-
-// What another client writes between reading and patching stays, and gets the
-// condition as well.
+// The printed patch fails if another client has changed the affinity since.
 func TestKeepOffBesideAnotherClient(t *testing.T) {
 	m := newMigration(t)
-	before := m.set(t, affinity(t, "{nodeAffinity: {"+required+"[{matchExpressions: ["+noFargate+"]}]}}}"))
-	via := m.startFaultProxy()
-	m.kubeconfig = filepath.Join(m.Dir, "via.kubeconfig")
-	if err := m.Authority.Kubeconfig(m.kubeconfig, "https://"+faultProxyAddress, migrator); err != nil {
-		t.Fatal(err)
+	for _, terms := range []string{"null", "{nodeAffinity: {" + required + "[{matchExpressions: [" + noFargate + "]}]}}}"} {
+		m.set(t, affinity(t, terms))
+		out, code := m.migrate("keep-off")
+		patch, _, _ := strings.Cut(out, "\n")
+		other := affinity(t, "{nodeAffinity: {"+required+"[{matchExpressions: ["+noWindows+"]}, {matchFields: ["+isNode+"]}]}}}")
+		before := m.set(t, other)
+		said := m.KubectlScript(m.kubeconfig, "! "+patch)
+		if code != 0 {
+			t.Errorf("code %d\n%s", code, out)
+		}
+		m.is(t, "a patch that is late: "+said, before, other)
 	}
-	edits := 0
-	edit := func(text string) {
-		edits = 0
-		via.set(func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-			if r.Method == http.MethodPatch {
-				if edits++; edits == 1 {
-					m.set(t, affinity(t, text))
-				}
-			}
-			pass.ServeHTTP(w, r)
-		})
-	}
-	edit("{nodeAffinity: {" + required + "[{matchExpressions: [" + noWindows + "]}, {matchFields: [" + isNode + "]}]}}}")
-	m.prints("Changed", "keep-off")
-	m.is(t, "keep-off", before, affinity(t, "{nodeAffinity: {"+required+"[{matchExpressions: ["+noWindows+", "+keepOff+"]}, {matchFields: ["+isNode+"], matchExpressions: ["+keepOff+"]}]}}}"))
-	if edits != 2 {
-		t.Errorf("%d patches were sent, want one that fails and one more", edits)
-	}
-	edit("{" + apart + ", nodeAffinity: {" + required + "[{matchExpressions: [" + keepOff + ", " + noWindows + "]}]}}}")
-	m.prints("Changed", "undo")
-	m.is(t, "undo", before, affinity(t, "{"+apart+", nodeAffinity: {"+required+"[{matchExpressions: ["+noWindows+"]}]}}}"))
 }
 
 // Other DaemonSets, labels and kubeconfigs are named by flags; what does not exist or
@@ -220,11 +197,8 @@ func TestMigrateNamesAndErrors(t *testing.T) {
 	if _, err := m.API.AppsV1().DaemonSets("default").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	m.prints("No changes", "undo", "-n", "default", "--daemonset", "service-proxy")
-	m.prints("a/b NotIn [c]", "keep-off", "-n", "default", "--daemonset", "service-proxy", "-l", "a/b=c", "--kubeconfig", m.kubeconfig)
-	m.prints("nftproxy.dev/proxy NotIn [nftproxy]", "keep-off", "-n", "default", "--daemonset", "service-proxy")
-	m.Kubectl("label", "node", testbed.NodeName, "a/b=c")
-	m.prints("Nodes with a/b=c: "+testbed.NodeName+"; kube-proxy returns", "undo", "-n", "default", "--daemonset", "service-proxy", "-l", "a/b=c")
+	m.prints("# Nothing to do", "undo", "-n", "default", "--daemonset", "service-proxy")
+	m.prints("kubectl --kubeconfig '"+m.kubeconfig+"' -n default patch daemonset service-proxy ", "keep-off", "-n", "default", "--daemonset", "service-proxy", "-l", "a/b=c", "--kubeconfig", m.kubeconfig)
 	for want, args := range map[string][]string{
 		"not every distribution runs it as a DaemonSet": {"keep-off", "--daemonset", "none"},
 		"is not a label": {"keep-off", "-l", "a"},
@@ -232,7 +206,7 @@ func TestMigrateNamesAndErrors(t *testing.T) {
 		"does not exist": {"keep-off", "--context", "elsewhere"},
 		"no such file":   {"keep-off", "--kubeconfig", "missing"},
 		"lower case":     {"keep-off", "-n", "A/../b"},
-		"unknown format": {"keep-off", "-o", "yaml"},
+		"unknown format": {"status", "-o", "yaml"},
 	} {
 		if out, code := m.migrate(args...); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("nftproxy migrate %s: code %d, want %q in %s", strings.Join(args, " "), code, want, out)
@@ -246,7 +220,7 @@ func TestMigrateStatus(t *testing.T) {
 	if out, code := m.migrate("status"); code != 1 || !strings.Contains(out, "does not keep off nodes") {
 		t.Errorf("before keep-off: code %d\n%s", code, out)
 	}
-	m.prints("Changed", "keep-off")
+	m.changes("keep-off")
 	d := m.daemonSet()
 	d.Status = appsv1.DaemonSetStatus{ObservedGeneration: d.Generation, DesiredNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: 1}
 	if _, err := m.API.AppsV1().DaemonSets(systemNamespace).UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {

@@ -118,9 +118,8 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}`)
 // moveNodes is step 3.
 func (g *guide) moveNodes() {
 	g.t.Helper()
-	g.do("bin/nftproxy migrate keep-off --dry-run")
 	g.do("bin/nftproxy migrate keep-off")
-	g.do("kubectl -n kube-system rollout status daemonset/kube-proxy")
+	g.do("bin/nftproxy migrate keep-off | sh")
 	g.file("kustomization.yaml", "overlays/node-by-node")
 	g.do("kubectl apply -k .")
 	g.see(`nftproxy +0 `, "kubectl -n kube-system get daemonset nftproxy")
@@ -190,8 +189,7 @@ func (g *guide) moveBack() {
 	}
 	g.c.deleteDebuggers(g.t)
 	g.do("kubectl delete -k . # or: helm uninstall nftproxy -n kube-system")
-	g.do("bin/nftproxy migrate undo")
-	g.c.kubectl(g.t, "-n", "kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=120s")
+	g.do("bin/nftproxy migrate undo | sh")
 }
 
 // The cluster goes to nftproxy in the DaemonSet that kubeadm has made for

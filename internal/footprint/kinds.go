@@ -109,13 +109,6 @@ var Kinds = []Kind{
 		Writers:  []string{"internal/events/writer.go"},
 	},
 	{
-		Name: "migration", What: "the condition that `nftproxy migrate` adds to kube-proxy's DaemonSet, and labels of Nodes ([migration](migration.md))",
-		Mark:     "the label of Nodes",
-		Restored: "never",
-		Removed:  "`nftproxy migrate undo`",
-		Writers:  []string{"internal/migrate/client.go"},
-	},
-	{
 		Name: "test namespaces", What: "namespaces of the API server in which `nftproxy cluster test`, `converge` and others work, if the command was killed",
 		Mark:     "a label and the prefix of the name",
 		Restored: "never",

@@ -41,126 +41,98 @@ func (l Label) isCondition(r corev1.NodeSelectorRequirement) bool {
 	return r.Key == l.Key && r.Operator == corev1.NodeSelectorOpNotIn && slices.Equal(r.Values, []string{l.Value})
 }
 
-// Operation is one of a JSON patch (RFC 6902).
-type Operation struct {
-	Op    string          `json:"op"`
-	Path  string          `json:"path"`
-	Value json.RawMessage `json:"value,omitempty"`
-}
-
-// Patch is a JSON patch. It names only the changed fields, so that fields that this
-// program does not know stay.
-type Patch []Operation
-
-const (
-	affinityPath = "/spec/template/spec/affinity"
-	nodesPath    = affinityPath + "/nodeAffinity"
-	requiredPath = nodesPath + "/requiredDuringSchedulingIgnoredDuringExecution"
-)
-
-func termPath(i int) string {
-	return fmt.Sprintf("%s/nodeSelectorTerms/%d/matchExpressions", requiredPath, i)
-}
-
-func (p *Patch) add(path string, value any) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // types of the API
-	}
-	*p = append(*p, Operation{"add", path, text})
-}
-
-func (p *Patch) remove(path string) { *p = append(*p, Operation{Op: "remove", Path: path}) }
-
-// affinity is the affinity of a DaemonSet's pods, as the API server has it.
+// affinity has the required node affinity of a DaemonSet's pods.
 type affinity struct {
-	raw   json.RawMessage // null: none
-	typed *corev1.Affinity
-}
-
-func parseAffinity(raw json.RawMessage) (a affinity, err error) {
-	if a.raw = raw; raw == nil {
-		a.raw = json.RawMessage("null")
-	}
-	return a, json.Unmarshal(a.raw, &a.typed)
+	NodeAffinity struct {
+		Required json.RawMessage `json:"requiredDuringSchedulingIgnoredDuringExecution"`
+	} `json:"nodeAffinity"`
 }
 
 // terms returns the node selector terms. A node must meet one of them.
-func (a affinity) terms() []corev1.NodeSelectorTerm {
-	if a.typed == nil || a.typed.NodeAffinity == nil || a.typed.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return nil
+func (a *affinity) terms() ([]corev1.NodeSelectorTerm, error) {
+	var selector corev1.NodeSelector
+	if a.NodeAffinity.Required == nil {
+		return nil, nil
 	}
-	return a.typed.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	err := json.Unmarshal(a.NodeAffinity.Required, &selector)
+	return selector.NodeSelectorTerms, err
 }
 
-// keepOff returns the patch that adds the condition to each term: terms are
-// alternatives, and one without it would still select the nodes. A term without any
-// condition selects none, and stays as it is.
-func (l Label) keepOff(a affinity) (p Patch) {
-	selector := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{l.condition()}}}}
-	switch {
-	case a.typed == nil:
-		p.add(affinityPath, corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &selector}})
-	case a.typed.NodeAffinity == nil:
-		p.add(nodesPath, corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &selector})
-	case a.typed.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil:
-		p.add(requiredPath, selector)
+// patch is one for kubectl: a JSON patch (RFC 6902), or a merge patch.
+type patch struct {
+	kind string // as kubectl patch --type has it; empty: nothing is to be done
+	body any
+}
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+const requiredPath = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"
+
+// patchTerms returns a JSON patch that fails if the terms are others by then: their numbers would
+// name other terms.
+func (d *daemon) patchTerms(operations []operation) patch {
+	if len(operations) == 0 {
+		return patch{}
 	}
-	for i, t := range a.terms() {
+	return patch{"json", append([]operation{{"test", requiredPath, d.Spec.Template.Spec.Affinity.NodeAffinity.Required}}, operations...)}
+}
+
+// patchRequired returns a merge patch that sets or, with nil, removes the required node affinity. It
+// fails if the DaemonSet has changed by then.
+func (d *daemon) patchRequired(selector *corev1.NodeSelector) patch {
+	body := map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": selector}
+	for _, field := range []string{"nodeAffinity", "affinity", "spec", "template", "spec"} {
+		body = map[string]any{field: body}
+	}
+	body["metadata"] = map[string]any{"resourceVersion": d.Metadata.ResourceVersion}
+	return patch{"merge", body}
+}
+
+// keepOff returns the patch that adds the condition to each term: terms are alternatives, and one
+// without it would still select the nodes. A term without any condition selects none, and stays as
+// it is.
+func (l Label) keepOff(d *daemon) (patch, error) {
+	terms, err := d.Spec.Template.Spec.Affinity.terms()
+	if len(terms) == 0 {
+		own := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{l.condition()}}
+		return d.patchRequired(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{own}}), err
+	}
+	var add []operation
+	for i, t := range terms {
+		path := fmt.Sprintf("%s/nodeSelectorTerms/%d/matchExpressions", requiredPath, i)
 		switch {
 		case slices.ContainsFunc(t.MatchExpressions, l.isCondition):
 		case len(t.MatchExpressions) > 0:
-			p.add(termPath(i)+"/-", l.condition())
+			add = append(add, operation{"add", path + "/-", l.condition()})
 		case len(t.MatchFields) > 0:
-			p.add(termPath(i), []corev1.NodeSelectorRequirement{l.condition()})
+			add = append(add, operation{"add", path, []corev1.NodeSelectorRequirement{l.condition()}})
 		}
 	}
-	return p.unlessChanged(a)
+	return d.patchTerms(add), err
 }
 
 // undo returns the patch that removes the condition from each term.
-func (l Label) undo(a affinity) (p Patch) {
-	for i, t := range a.terms() {
-		switch others := slices.DeleteFunc(slices.Clone(t.MatchExpressions), l.isCondition); {
+func (l Label) undo(d *daemon) (patch, error) {
+	terms, err := d.Spec.Template.Spec.Affinity.terms()
+	var remove []operation
+	for i, t := range terms {
+		others := slices.DeleteFunc(slices.Clone(t.MatchExpressions), l.isCondition)
+		path := fmt.Sprintf("%s/nodeSelectorTerms/%d/matchExpressions", requiredPath, i)
+		switch {
 		case len(others) == len(t.MatchExpressions):
 		case len(others) > 0:
-			for j, r := range slices.Backward(t.MatchExpressions) {
-				if l.isCondition(r) {
-					p.remove(fmt.Sprintf("%s/%d", termPath(i), j))
-				}
-			}
+			remove = append(remove, operation{"replace", path, others})
 		case len(t.MatchFields) > 0:
-			p.remove(termPath(i))
+			remove = append(remove, operation{"remove", path, nil})
 		default:
-			// Without the condition this term selects all nodes, regardless of the
-			// others beside it. It cannot stay: a term without conditions selects none.
-			p = nil
-			p.remove(a.selectorPath())
-			return p.unlessChanged(a)
+			// Without the condition this term selects all nodes, regardless of the others beside
+			// it. It cannot stay: a term without conditions selects none.
+			return d.patchRequired(nil), err
 		}
 	}
-	return p.unlessChanged(a)
-}
-
-// selectorPath returns the path of the node selector, or of the object around it
-// that has no other content.
-func (a affinity) selectorPath() string {
-	var fields map[string]map[string]json.RawMessage
-	switch err := json.Unmarshal(a.raw, &fields); {
-	case err != nil || len(fields["nodeAffinity"]) > 1:
-		return requiredPath
-	case len(fields) > 1:
-		return nodesPath
-	}
-	return affinityPath
-}
-
-// unlessChanged makes the patch fail if the affinity is another one by then: the
-// numbers of terms would name other terms.
-func (p Patch) unlessChanged(a affinity) Patch {
-	if len(p) == 0 {
-		return nil
-	}
-	return slices.Insert(p, 0, Operation{"test", affinityPath, a.raw})
+	return d.patchTerms(remove), err
 }

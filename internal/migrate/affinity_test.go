@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,42 +32,65 @@ func daemonSet(t *testing.T, affinity string) []byte {
 	if affinity != "" {
 		spec = "{containers: [{name: kube-proxy}], nodeSelector: {kubernetes.io/os: linux}, affinity: " + affinity + "}"
 	}
-	text, err := yaml.YAMLToJSON([]byte("{metadata: {name: kube-proxy}, spec: {template: {spec: " + spec + "}}}"))
+	text, err := yaml.YAMLToJSON([]byte("{metadata: {name: kube-proxy, resourceVersion: \"7\"}, spec: {template: {spec: " + spec + "}}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return text
 }
 
-// affinityOf returns the affinity of a DaemonSet.
-func affinityOf(t *testing.T, object []byte) affinity {
+// daemonOf returns what the package reads of a DaemonSet.
+func daemonOf(t *testing.T, object []byte) *daemon {
 	t.Helper()
 	var d daemon
 	if err := json.Unmarshal(object, &d); err != nil {
 		t.Fatal(err)
 	}
-	a, err := parseAffinity(d.Spec.Template.Spec.Affinity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return &d
 }
 
-// patched returns a DaemonSet after a patch.
-func patched(t *testing.T, object []byte, p Patch) ([]byte, error) {
+// patched returns a DaemonSet after a patch for it.
+func patched(t *testing.T, object []byte, patchFor func(*daemon) (patch, error)) ([]byte, error) {
 	t.Helper()
-	text, err := json.Marshal(p)
+	p, err := patchFor(daemonOf(t, object))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p == nil {
-		text = []byte("[]")
+	return p.apply(t, object)
+}
+
+func (p patch) apply(t *testing.T, object []byte) ([]byte, error) {
+	t.Helper()
+	text, err := json.Marshal(p.body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch p.kind {
+	case "":
+		return object, nil
+	case "merge":
+		return jsonpatch.MergePatch(object, text)
 	}
 	decoded, err := jsonpatch.DecodePatch(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return decoded.Apply(object)
+}
+
+// withoutEmpty removes objects without fields, which mean the same as none.
+func withoutEmpty(v any) any {
+	fields, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	for name, value := range fields {
+		value = withoutEmpty(value)
+		if inner, ok := value.(map[string]any); ok && len(inner) == 0 {
+			delete(fields, name)
+		}
+	}
+	return fields
 }
 
 func expect(t *testing.T, what, want string, object []byte) {
@@ -76,7 +100,7 @@ func expect(t *testing.T, what, want string, object []byte) {
 		if err := json.Unmarshal(text, &v); err != nil {
 			t.Fatal(err)
 		}
-		return v
+		return withoutEmpty(v)
 	}
 	if diff := cmp.Diff(parse(daemonSet(t, want)), parse(object)); diff != "" {
 		t.Errorf("after %s (-want +got):\n%s", what, diff)
@@ -102,24 +126,24 @@ var affinities = map[string]struct{ before, after string }{
 }
 
 // kube-proxy leaves exactly the nodes with the label, whatever affinity its DaemonSet
-// has, and comes back as it was (14.11).
+// has, and comes back as it was, after the printed patches (14.11).
 func TestKeepOffAndUndo(t *testing.T) {
 	for name, c := range affinities {
 		t.Run(name, func(t *testing.T) {
 			object := daemonSet(t, c.before)
 			for _, what := range []string{"keep-off", "keep-off, twice"} {
 				var err error
-				if object, err = patched(t, object, label.keepOff(affinityOf(t, object))); err != nil {
+				if object, err = patched(t, object, label.keepOff); err != nil {
 					t.Fatal(err)
 				}
 				expect(t, what, c.after, object)
 			}
-			if p := label.keepOff(affinityOf(t, object)); p != nil {
-				t.Errorf("keep-off is not complete: %v", p)
+			if p, err := label.keepOff(daemonOf(t, object)); err != nil || p.kind != "" {
+				t.Errorf("keep-off is not complete: %v, %v", p, err)
 			}
 			for _, what := range []string{"undo", "undo, twice"} {
 				var err error
-				if object, err = patched(t, object, label.undo(affinityOf(t, object))); err != nil {
+				if object, err = patched(t, object, label.undo); err != nil {
 					t.Fatal(err)
 				}
 				expect(t, what, c.before, object)
@@ -141,7 +165,7 @@ func TestUndoAfterEdit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := daemonSet(t, c.edited)
-			object, err := patched(t, object, label.undo(affinityOf(t, object)))
+			object, err := patched(t, object, label.undo)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,15 +174,23 @@ func TestUndoAfterEdit(t *testing.T) {
 	}
 }
 
-// A patch for another affinity than the present one fails and changes nothing.
+// A patch for other terms than the present ones fails and changes nothing, and one for a DaemonSet
+// without terms names the version of the object, so that the API server refuses it after any change.
 func TestPatchTestsWhatItChanges(t *testing.T) {
 	for name, c := range affinities {
-		for other, o := range affinities {
-			if name == other {
-				continue
+		d := daemonOf(t, daemonSet(t, c.before))
+		p, err := label.keepOff(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.kind == "merge" {
+			if text, _ := json.Marshal(p.body); !strings.Contains(string(text), `"metadata":{"resourceVersion":"7"}`) {
+				t.Errorf("the patch for %s: %s", name, text)
 			}
-			p := label.keepOff(affinityOf(t, daemonSet(t, c.before)))
-			if _, err := patched(t, daemonSet(t, o.before), p); p != nil && err == nil {
+			continue
+		}
+		for other, o := range affinities {
+			if _, err := p.apply(t, daemonSet(t, o.before)); name != other && p.kind != "" && err == nil {
 				t.Errorf("the patch for %s changes a DaemonSet with %s", name, other)
 			}
 		}

@@ -22,44 +22,11 @@ func connect(t *testing.T, answer http.HandlerFunc) *Client {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Access{kubectl.Access{Kubeconfig: file}}.Client(Target{"kube-system", "kube-proxy", label})
+	c, err := NewClient(kubectl.Access{Kubeconfig: file}, Target{"kube-system", "kube-proxy", label})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// A client that keeps changing the affinity ends the attempts, with an error that
-// says so; other refusals are not repeated.
-func TestChangeGivesUp(t *testing.T) {
-	for code, want := range map[int]struct {
-		patches int
-		text    string
-	}{
-		http.StatusUnprocessableEntity: {attempts, "another client keeps changing its affinity"},
-		http.StatusConflict:            {attempts, "patch DaemonSet kube-system/kube-proxy: "},
-		http.StatusForbidden:           {1, "not allowed here"},
-	} {
-		patches := 0
-		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			switch {
-			case r.Method == http.MethodPatch:
-				patches++
-				w.WriteHeader(code)
-				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not allowed here","reason":%q,"code":%d}`,
-					map[int]string{422: "Invalid", 409: "Conflict", 403: "Forbidden"}[code], code)
-			case strings.HasSuffix(r.URL.Path, "/nodes"):
-				fmt.Fprint(w, `{"metadata":{},"items":[]}`)
-			default:
-				fmt.Fprint(w, `{"metadata":{"name":"kube-proxy"},"spec":{"template":{"spec":{}}}}`)
-			}
-		})
-		_, err := c.KeepOff(t.Context(), false)
-		if err == nil || !strings.Contains(err.Error(), want.text) || patches != want.patches {
-			t.Errorf("status %d: %d patches, %v", code, patches, err)
-		}
-	}
 }
 
 // Lists come in pages, and all of them are read.
@@ -69,34 +36,42 @@ func TestPages(t *testing.T) {
 		next := map[string]string{"": "b", "b": "c", "c": ""}[r.URL.Query().Get("continue")]
 		fmt.Fprintf(w, `{"metadata":{"continue":%q},"items":[{"metadata":{"name":"node-%s"}}]}`, next, next)
 	})
-	names, err := c.labelled(t.Context())
-	if err != nil || fmt.Sprint(names) != "[node- node-b node-c]" {
-		t.Errorf("%v, %v", names, err)
+	var s Status
+	err := c.nodes(t.Context(), &s)
+	if err != nil || len(s.Nodes) != 3 || s.Nodes[0].Name+s.Nodes[1].Name+s.Nodes[2].Name != "node-node-bnode-c" {
+		t.Errorf("%v, %v", s.Nodes, err)
 	}
 }
 
-// TestOnDelete: 14.11. With updateStrategy OnDelete there is no rollout to wait for.
-func TestOnDelete(t *testing.T) {
-	for strategy, want := range map[string]string{
-		"":              "kubectl -n kube-system rollout status daemonset/kube-proxy",
-		"RollingUpdate": "kubectl -n kube-system rollout status daemonset/kube-proxy",
-		"OnDelete":      "pods of other nodes are not restarted. Wait for that:\n  nftproxy migrate status\n",
+// TestCommands: 14.11. The output is a script for a shell, with the flags that reach the same API server. Nothing is
+// sent but a request for the DaemonSet.
+func TestCommands(t *testing.T) {
+	const selector = `{"nodeSelectorTerms":[{"matchExpressions":[{"key":"type","operator":"In","values":["it's"]}]}]}`
+	for _, c := range []struct{ strategy, required, want string }{
+		{"RollingUpdate", "null", ` -n kube-system patch daemonset kube-proxy --type=merge -p '{"metadata":{"resourceVersion":"7"},"spec":{"template":{"spec":{"affinity":{"nodeAffinity":` +
+			`{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"nftproxy.dev/proxy","operator":"NotIn","values":["nftproxy"]}]}]}}}}}}}'`},
+		{"OnDelete", selector, ` -n kube-system patch daemonset kube-proxy --type=json -p '[{"op":"test","path":"` + requiredPath + `","value":` + strings.ReplaceAll(selector, "'", `'\''`) +
+			`},{"op":"add","path":"` + requiredPath + `/nodeSelectorTerms/0/matchExpressions/-","value":{"key":"nftproxy.dev/proxy","operator":"NotIn","values":["nftproxy"]}}]'`},
 	} {
-		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			if strings.HasSuffix(r.URL.Path, "/nodes") {
-				fmt.Fprint(w, `{"metadata":{},"items":[]}`)
-				return
+		client := connect(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet {
+				t.Errorf("a request to change something: %s", r.Method)
 			}
-			fmt.Fprintf(w, `{"metadata":{"name":"kube-proxy"},"spec":{"updateStrategy":{"type":%q},"template":{"spec":{}}}}`, strategy)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"7"},"spec":{"updateStrategy":{"type":%q},"template":{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":%s}}}}}}`, c.strategy, c.required)
 		})
-		ch, err := c.KeepOff(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
+		kubectl := "kubectl --kubeconfig '" + client.access.Kubeconfig + "'"
+		wait := kubectl + " -n kube-system rollout status daemonset/kube-proxy\n"
+		if c.strategy == "OnDelete" {
+			wait = "# Its updateStrategy is OnDelete: pods of other nodes are not restarted. Wait with: nftproxy migrate status\n"
 		}
 		var out strings.Builder
-		if err := ch.Print(&out, false); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "rollout") != strings.Contains(want, "rollout") {
-			t.Errorf("%s: %v\n%s", strategy, err, &out)
+		if err := client.KeepOff(t.Context(), &out); err != nil || out.String() != kubectl+c.want+"\n"+wait {
+			t.Errorf("%s: %v\n%s\nwant\n%s%s\n%s", c.strategy, err, &out, kubectl, c.want, wait)
+		}
+		out.Reset()
+		if err := client.Undo(t.Context(), &out); err != nil || out.String() != "# Nothing to do: DaemonSet kube-system/kube-proxy does not depend on nftproxy.dev/proxy=nftproxy.\n" {
+			t.Errorf("undo: %v\n%s", err, &out)
 		}
 	}
 }

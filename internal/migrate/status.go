@@ -79,11 +79,11 @@ func (c *Client) Status(ctx context.Context, nftproxy string) (*Status, error) {
 	}
 	s.KubeProxy, s.NFTProxy = old.state(c.DaemonSet), own.state(nftproxy)
 	if old != nil {
-		a, err := parseAffinity(old.Spec.Template.Spec.Affinity)
+		p, err := c.Label.keepOff(old)
 		if err != nil {
 			return nil, fmt.Errorf("read affinity of DaemonSet %s: %w", c.Target, err)
 		}
-		s.hasCondition = c.Label.keepOff(a) == nil
+		s.hasCondition = p.kind == ""
 		s.KeepsOff = s.hasCondition && old.rolledOut()
 	}
 	for i := range s.Nodes {
@@ -182,7 +182,7 @@ func (s *Status) Print(w io.Writer, all, paint bool) error {
 	keeps := "keeps off nodes with " + s.label.String()
 	switch {
 	case !s.hasCondition:
-		keeps = "does not keep off nodes with " + s.label.String() + ": run nftproxy migrate keep-off"
+		keeps = "does not keep off nodes with " + s.label.String() + ": nftproxy migrate keep-off prints the commands"
 	case !s.KeepsOff:
 		keeps = "will keep off nodes with " + s.label.String() + " once all pods are updated"
 	}
@@ -242,6 +242,3 @@ func (s *Status) printNodes(p *terminal.Printer, all bool) {
 		p.Painted(colour, "%s", strings.TrimRight(line, " "))
 	}
 }
-
-// JSON writes the state.
-func (s *Status) JSON(w io.Writer) error { return terminal.JSON(w, s) }

@@ -76,6 +76,14 @@ func (c *Cluster) Kubectl(args ...string) string {
 	return c.Run(cmd)
 }
 
+// KubectlScript runs commands of kubectl for a shell, with the access of a kubeconfig.
+func (c *Cluster) KubectlScript(kubeconfig, script string) string {
+	c.T.Helper()
+	cmd := exec.Command("sh", "-euc", `kubectl() { "$KUBECTL" "$@"; }`+"\n"+script)
+	cmd.Env = append(os.Environ(), "HOME="+c.Dir, "KUBECTL="+kubectl.Path, "KUBECONFIG="+kubeconfig)
+	return c.Run(cmd)
+}
+
 // Kill ends the process without giving it a chance to clean up.
 func (p *Process) Kill() {
 	if p.Cmd.ProcessState == nil {
