@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,22 +17,18 @@ import (
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/report"
-	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // bundleOptions are the flags of both commands that make an archive.
 type bundleOptions struct {
-	file       string
-	pseudonyms bool
-	node, all  int // MiB
-	names      *bundle.Pseudonyms
+	file      string
+	node, all int // MiB
 }
 
 func (o *bundleOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.file, "file", "", "`file` to write; \"-\": standard output (default: nftproxy-bundle-TIME.tar.gz in this directory)")
-	f.BoolVar(&o.pseudonyms, "pseudonyms", false, "replace addresses and names, each one by the same pseudonym everywhere; FILE.names.json, which is not part of the archive, says what they stand for")
 	f.IntVar(&o.node, "max-node-size", bundle.DefaultLimits.Group>>20, "`MiB` of the files of one node before compression")
 	f.IntVar(&o.all, "max-size", bundle.DefaultLimits.Whole>>20, "`MiB` of all files before compression")
 	_ = c.MarkFlagFilename("file") // fails only for an unknown flag
@@ -50,22 +45,7 @@ func (o *bundleOptions) check() error {
 			errs = append(errs, fmt.Errorf("--%s: %d MiB: use 1 to %d", f.name, f.value, 1<<20))
 		}
 	}
-	if o.file == "-" && o.pseudonyms {
-		errs = append(errs, errors.New("--pseudonyms: the names are written beside the archive: name a file with --file"))
-	}
 	return errors.Join(errs...)
-}
-
-// filter removes secrets, and replaces addresses and names if that is asked for.
-func (o *bundleOptions) filter(text string, isJSON bool) string {
-	without, replace := bundle.WithoutSecrets, o.names.Text
-	if isJSON {
-		without, replace = bundle.WithoutSecretsJSON, o.names.JSON
-	}
-	if text = without(text); o.names == nil {
-		return text
-	}
-	return replace(text)
 }
 
 // write makes the archive, which fill fills, and reports it.
@@ -73,9 +53,6 @@ func (o *bundleOptions) write(c *cobra.Command, about string, fill func(*bundle.
 	now := time.Now()
 	if o.file == "" {
 		o.file = "nftproxy-bundle-" + now.Format("20060102-150405") + ".tar.gz"
-	}
-	if o.pseudonyms {
-		o.names = bundle.NewPseudonyms()
 	}
 	out, size := c.OutOrStdout(), func() int64 { return 0 }
 	if o.file != "-" {
@@ -100,33 +77,15 @@ func (o *bundleOptions) write(c *cobra.Command, about string, fill func(*bundle.
 	}
 	limits := bundle.Limits{File: min(bundle.DefaultLimits.File, o.node<<20), Group: o.node << 20, Whole: o.all << 20}
 	root := "nftproxy-bundle-" + now.Format("20060102-150405")
-	a := bundle.New(out, root, fmt.Sprintf("%s\nMade by nftproxy %s at %s.\n", about, version, now.UTC().Format(time.RFC3339)), limits, o.filter)
+	a := bundle.New(out, root, fmt.Sprintf("%s\nMade by nftproxy %s at %s.\n", about, version, now.UTC().Format(time.RFC3339)), limits)
 	err = fill(a)
 	meterOf(c).Stop()
 	if err = errors.Join(err, a.Close()); err != nil {
 		return fmt.Errorf("write archive: %w", err)
 	}
-	return o.report(c, a, size())
-}
-
-// report says where the archive is and what it lacks, and writes the names.
-func (o *bundleOptions) report(c *cobra.Command, a *bundle.Archive, size int64) error {
-	if o.file == "-" {
-		return nil
+	if o.file != "-" {
+		fmt.Fprintf(c.OutOrStdout(), "%s: %.1f MB; %d files cut, %d missing: see contents.txt in it\n", o.file, float64(size())/1e6, a.Cut, a.Missing)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %.1f MB; %d files cut, %d missing: see contents.txt in it\n", o.file, float64(size)/1e6, a.Cut, a.Missing)
-	if o.names == nil {
-		return nil
-	}
-	names := o.file + ".names.json"
-	table, err := json.MarshalIndent(o.names.Table(), "", " ")
-	if err == nil {
-		err = os.WriteFile(names, append(table, '\n'), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write names: %w", err)
-	}
-	fmt.Fprintf(c.OutOrStdout(), "%s says what the pseudonyms stand for: keep it to yourself\n", names)
 	return nil
 }
 
@@ -213,22 +172,6 @@ func (n *collected) add(a *bundle.Archive, group string) {
 	}
 }
 
-// nameStatus has the names of a status replaced.
-func (o *bundleOptions) nameStatus(s *api.Status) {
-	if o.names == nil {
-		return
-	}
-	o.names.Name("node", s.Node)
-	for _, p := range s.ServicePorts {
-		o.names.Name("namespace", p.Namespace)
-		o.names.Name("service", p.Name)
-	}
-	for _, n := range troubled(s) {
-		o.names.Name("namespace", n.Namespace())
-		o.names.Name("service", n.Name())
-	}
-}
-
 type machineBundleOptions struct {
 	bundleOptions
 	daemon daemonFinder
@@ -244,17 +187,16 @@ documents, Services and Balances with problems, metrics, settings, the rules, th
 what "nftproxy check" says, and facts of the kernel. "nftproxy cluster bundle" does so
 for all nodes of a cluster.
 
-Passwords, keys and tokens are removed from every file. With --pseudonyms, addresses and
-names are replaced as well, each one by the same pseudonym everywhere, and addresses of a
-range by addresses of one range. Free text, such as descriptions of Services and messages
-of health checks, stays: read the archive before you send it.
+Passwords, keys and tokens are removed from every file. Addresses and names stay, and so
+does free text, such as descriptions of Services and messages of health checks: read the
+archive before you send it.
 
 The size is limited. contents.txt in the archive lists its files, which of them are cut,
 and which are missing, with the reason.
 
 Exit code: 0 written, also if files are missing; 2 error.`,
 		Example: `  nftproxy bundle
-  nftproxy bundle --pseudonyms --file case-17.tar.gz`,
+  nftproxy bundle --file case-17.tar.gz`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
@@ -281,7 +223,6 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
 			return err
 		}
-		o.nameMachine(got)
 		if got == nil {
 			a.Lack(machineGroup, "status.json", err)
 			o.addRules(a)
@@ -295,39 +236,13 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 	})
 }
 
-// nameMachine has the names of the machine and of its Services replaced.
-func (o *machineBundleOptions) nameMachine(got *collected) {
-	if o.names == nil {
-		return
-	}
-	if host, err := os.Hostname(); err == nil {
-		o.names.Name("node", host)
-	}
-	if got == nil {
-		return
-	}
-	var s api.Status
-	if err := api.Decode(got.Files[0].content, &s); err == nil {
-		o.nameStatus(&s)
-	}
-}
-
-// addRules adds the rules of the kernel where no daemon answers, which have names of Services.
+// addRules adds the rules of the kernel where no daemon answers.
 func (o *machineBundleOptions) addRules(a *bundle.Archive) {
 	var text bytes.Buffer
 	err := withKernel(func(conn *kernel.Conn) error {
 		rules, _, err := conn.Read()
 		if err != nil {
 			return err
-		}
-		for _, t := range rules.Tables {
-			if o.names == nil {
-				break
-			}
-			for of := range served.Read(t).Names() {
-				o.names.Name("namespace", of.Port.Service.Namespace)
-				o.names.Name("service", of.Port.Service.Name)
-			}
 		}
 		return rules.Text(&text)
 	})

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -35,9 +34,6 @@ const (
 	secretToken = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJl"
 	secretWord  = "hunter22"
 )
-
-// private are the addresses and names of the cluster of [bundled].
-var private = regexp.MustCompile(`(?i)10\.244\.[0-9.]+|10-244|fd00:1[0-9a-f:]*|192\.0\.2\.\d+|203\.0\.113|shop|cart|rack7|billing|corp\.example`)
 
 // bundled is a cluster in which everything has addresses, names and secrets, and in which
 // asking for a Secret is a mistake.
@@ -139,53 +135,6 @@ func TestClusterBundle(t *testing.T) {
 	}
 	if code, _, stderr := plugin(t, s, "bundle", "--file", file); code != exitError || !strings.Contains(stderr, "exists") {
 		t.Errorf("a file that exists: code %d: %s", code, stderr)
-	}
-}
-
-// TestClusterBundlePseudonyms: 18.22. No address and no name of the cluster is in the archive, and
-// the file beside it says what they were.
-func TestClusterBundlePseudonyms(t *testing.T) {
-	s, file := bundled(t), filepath.Join(t.TempDir(), "case.tar.gz")
-	if code, stdout, stderr := plugin(t, s, "bundle", "--timeout", "2s", "--file", file, "--pseudonyms"); code != 0 || strings.Contains(stdout, "rack7") {
-		t.Fatalf("code %d: %s%s", code, stdout, stderr)
-	}
-	files := unpacked(t, file)
-	if len(files) < 15 {
-		t.Errorf("%d files", len(files))
-	}
-	for name, text := range files {
-		if found := private.FindAllString(name+"\n"+text, 3); found != nil {
-			t.Errorf("%s has %q:\n%s", name, found, text)
-		}
-		if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
-			t.Errorf("%s is not JSON:\n%s", name, text)
-		}
-	}
-	table, err := os.ReadFile(file + ".names.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names map[string]string
-	if err := json.Unmarshal(table, &names); err != nil {
-		t.Fatal(err)
-	}
-	known := make(map[string]bool)
-	for _, n := range names {
-		known[n] = true
-	}
-	for _, want := range []string{"n1.rack7", "shop", "cart", "billing", "10.244.7.9", "fd00:10:244::9", "api.corp.example"} {
-		if !known[want] {
-			t.Errorf("the names lack %s: %v", want, names)
-		}
-	}
-
-	s.Forbidden = []string{"/endpointslices"}
-	other := filepath.Join(t.TempDir(), "case.tar.gz")
-	if code, _, stderr := plugin(t, s, "bundle", "--file", other, "--pseudonyms"); code != exitError || !strings.Contains(stderr, "find the names to replace") {
-		t.Errorf("without the names: code %d: %s", code, stderr)
-	}
-	if _, err := os.Stat(other); err == nil {
-		t.Error("an archive is left after an error")
 	}
 }
 

@@ -39,18 +39,16 @@ with problems, metrics, settings, the rules and the log. With it come the Node o
 DaemonSets of nftproxy with their ConfigMaps, and the Services with problems with their
 EndpointSlices.
 
-Secrets are not read. Passwords, keys and tokens are removed from every file. With
---pseudonyms, addresses and names are replaced as well, each one by the same pseudonym
-everywhere, and addresses of a range by addresses of one range. Free text, such as
-descriptions of Services and messages of health checks, stays: read the archive before you
-send it.
+Secrets are not read. Passwords, keys and tokens are removed from every file. Addresses and
+names stay, and so does free text, such as descriptions of Services and messages of health
+checks: read the archive before you send it.
 
 The size is limited. contents.txt in the archive lists its files, which of them are cut,
 and which are missing, with the reason. docs/kubectl.md lists the permissions.
 
 Exit code: 0 written, also if files are missing; 2 error.`,
 		Example: `  kubectl nftproxy bundle
-  kubectl nftproxy bundle node-7 --pseudonyms --file case-17.tar.gz`,
+  kubectl nftproxy bundle node-7 --file case-17.tar.gz`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.nodes = args
 			return o.run(c)
@@ -81,9 +79,6 @@ func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
 
 func (o *fleetBundleOptions) fill(c *cobra.Command, a *bundle.Archive) error {
 	m, err := o.members(c, o.fleet)
-	if err == nil {
-		err = o.nameObjects(c, &m)
-	}
 	if err != nil {
 		return err
 	}
@@ -110,32 +105,6 @@ func worstFirst(agents []fleet.Agent, r *fleet.Report) []fleet.Agent {
 	out := slices.Clone(agents)
 	slices.SortStableFunc(out, func(a, b fleet.Agent) int { return cmp.Compare(rank[a.Node], rank[b.Node]) })
 	return out
-}
-
-// nameObjects has the names of objects replaced, if that is asked for. An incomplete list would
-// leave names in the archive.
-func (o *fleetBundleOptions) nameObjects(c *cobra.Command, m *members) error {
-	if o.names == nil {
-		return nil
-	}
-	for i := range m.agents {
-		o.names.Name("node", m.agents[i].Node)
-		o.names.Name("pod", m.agents[i].Pod)
-	}
-	for _, k := range []struct{ kind, path string }{
-		{"node", "/api/v1/nodes"}, {"namespace", "/api/v1/namespaces"}, {"service", "/api/v1/services"}, {"slice", "/apis/discovery.k8s.io/v1/endpointslices"},
-	} {
-		q := kubectl.Query{Path: k.path, Format: kubectl.Metadata}
-		_, err := kubectl.List(c.Context(), o.fleet.API, k.kind+" names", q, func(page []struct{ Metadata struct{ Name string } }) {
-			for i := range page {
-				o.names.Name(k.kind, page[i].Metadata.Name)
-			}
-		})
-		if err != nil {
-			return fmt.Errorf("find the names to replace: %w", err)
-		}
-	}
-	return nil
 }
 
 // addNodes adds what agents answer, and their logs, as many at a time as are asked at the same

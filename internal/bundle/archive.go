@@ -1,5 +1,4 @@
-// Package bundle writes an archive for a support case: texts with a bounded size, without
-// secrets, and by choice with pseudonyms in place of addresses and names.
+// Package bundle writes an archive for a support case: texts with a bounded size, without secrets.
 package bundle
 
 import (
@@ -37,7 +36,6 @@ const (
 // Archive is a tar.gz that is being written. Its methods are not safe for concurrent use.
 type Archive struct {
 	limits Limits
-	filter func(text string, json bool) string
 	root   string
 	gz     *gzip.Writer
 	tar    *tar.Writer
@@ -54,8 +52,8 @@ type Archive struct {
 
 // New returns an archive in which all files are below a directory, root. about is a text for
 // its first lines of contents.txt.
-func New(w io.Writer, root, about string, limits Limits, filter func(text string, json bool) string) *Archive {
-	a := &Archive{limits: limits, filter: filter, root: root, about: about, now: time.Now(), groups: make(map[string]int)}
+func New(w io.Writer, root, about string, limits Limits) *Archive {
+	a := &Archive{limits: limits, root: root, about: about, now: time.Now(), groups: make(map[string]int)}
 	a.gz = gzip.NewWriter(w)
 	a.tar = tar.NewWriter(a.gz)
 	return a
@@ -72,7 +70,11 @@ func (a *Archive) Add(group, name string, content []byte, keep Keep) {
 		a.Lack(group, strconv.Quote(name), errOutside)
 		return
 	}
-	text := a.filter(string(content), strings.HasSuffix(name, ".json"))
+	filter := WithoutSecrets
+	if strings.HasSuffix(name, ".json") {
+		filter = WithoutSecretsJSON
+	}
+	text := filter(string(content))
 	room := min(a.limits.File, a.limits.Group-a.groups[group], a.limits.Whole-a.whole)
 	full := len(text)
 	note := ""
@@ -81,7 +83,7 @@ func (a *Archive) Add(group, name string, content []byte, keep Keep) {
 		a.Cut++
 		note = fmt.Sprintf("  cut: %s %d of %d bytes", map[Keep]string{Head: "the first", Tail: "the last"}[keep], len(text), full)
 	}
-	name = path.Join(a.filter(group, false), a.filter(name, false))
+	name = WithoutSecrets(path.Join(group, name))
 	if len(text) > 0 || full == 0 {
 		a.write(name, text)
 	}
@@ -96,12 +98,12 @@ func (a *Archive) Full() bool { return a.whole >= a.limits.Whole }
 // Lack notes that a file could not be had.
 func (a *Archive) Lack(group, name string, err error) {
 	a.Missing++
-	fmt.Fprintf(&a.index, "        -  %s  missing: %s\n", path.Join(a.filter(group, false), a.filter(name, false)), a.filter(strings.ReplaceAll(err.Error(), "\n", "; "), false))
+	fmt.Fprintf(&a.index, "        -  %s  missing: %s\n", WithoutSecrets(path.Join(group, name)), WithoutSecrets(strings.ReplaceAll(err.Error(), "\n", "; ")))
 }
 
 // Close writes the list of contents and ends the archive. It does not close its writer.
 func (a *Archive) Close() error {
-	text := a.filter(a.about, false) + "\n"
+	text := WithoutSecrets(a.about) + "\n"
 	text += fmt.Sprintf("Limits before compression: %d bytes a file, %d a node, %d in all. %d files are cut, %d are missing.\n\n    bytes  file\n",
 		a.limits.File, a.limits.Group, a.limits.Whole, a.Cut, a.Missing)
 	a.write("contents.txt", text+a.index.String())

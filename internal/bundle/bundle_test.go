@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -103,96 +100,11 @@ func TestStems(t *testing.T) {
 	}
 }
 
-// TestPseudonyms: 18.22. All forms in which an address is written are replaced, by the same
-// address, which is in the same networks.
-func TestPseudonyms(t *testing.T) {
-	p := NewPseudonyms()
-	p.Name("node", "ip-10-1-2-3.eu.compute.internal")
-	p.Name("namespace", "shop")
-	p.Name("service", "web")
-	text := `10.1.2.3 10.1.2.3:80 [fd00:10::7]:80 fd00:10::7 from "10.1.2.3". fd00:10::7: refused, ::ffff:10.1.2.3 ip-10-1-2-3
-10.1.0.0/16,fd00:10::/48 ip6 daddr fd00:10::7 . tcp . 80 : 10.1.2.3 http://api.example.com:6443 api.example.com. corp.example
-shop/web web.shop.svc.cluster.local SHOP web-7d9f ip-10-1-2-3.eu.compute.internal 127.0.0.1 ::1 0.0.0.0 12:30:45 kernel 6.12.38
-nftproxy.dev/scheduler discovery.k8s.io/v1 services.yaml runtime.gopanic`
-	got := p.Text(text)
-	for _, leak := range []string{"10.1.2.3", "10-1-2-3", "fd00", "10.1.0.0", "example", "shop", "SHOP", "web", "compute"} {
-		if strings.Contains(got, leak) {
-			t.Errorf("%q is left in\n%s", leak, got)
-		}
-	}
-	four, six := p.address(netip.MustParseAddr("10.1.2.3")), p.address(netip.MustParseAddr("fd00:10::7"))
-	for _, want := range []string{
-		four.String() + " " + four.String() + ":80 [" + six.String() + "]:80 " + six.String() + ` from "` + four.String() + `". ` + six.String() + ": refused, ::ffff:" + four.String(),
-		"daddr " + six.String() + " . tcp . 80 : " + four.String(), "namespace-1/service-1 service-1.namespace-1.svc.cluster.local namespace-1 service-1-7d9f node-1",
-		"127.0.0.1 ::1 0.0.0.0 12:30:45 kernel 6.12.38", "nftproxy.dev/scheduler discovery.k8s.io/v1 services.yaml runtime.gopanic", "http://host-1:6443 host-1",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q is not in\n%s", want, got)
-		}
-	}
-	for _, prefix := range regexp.MustCompile(`\S+/\d+`).FindAllString(strings.ReplaceAll(got, ",", " "), -1) {
-		n, err := netip.ParsePrefix(prefix)
-		if err == nil && (n != n.Masked() || !n.Contains(four) && !n.Contains(six)) {
-			t.Errorf("%s has neither %s nor %s", prefix, four, six)
-		}
-	}
-	if again := p.Text(text); again != got {
-		t.Errorf("another time:\n%s", again)
-	}
-	table := p.Table()
-	if table[four.String()] != "10.1.2.3" || table["service-1"] != "web" {
-		t.Errorf("table %v", table)
-	}
-	if other := NewPseudonyms().Text(text); other == got {
-		t.Error("two archives have the same pseudonyms")
-	}
-}
-
-// TestPseudonymsOfAddresses: 18.22. Different addresses stay different, and share as many bits
-// as before.
-func TestPseudonymsOfAddresses(t *testing.T) {
-	p, random := NewPseudonyms(), rand.New(rand.NewPCG(1, 2))
-	common := func(a, b netip.Addr) int {
-		for n := a.BitLen(); ; n-- {
-			if netip.PrefixFrom(a, n).Masked().Contains(b) {
-				return n
-			}
-		}
-	}
-	at := func() netip.Addr {
-		return netip.AddrFrom4([4]byte{10, byte(random.IntN(3)), byte(random.IntN(256)), byte(random.IntN(256))})
-	}
-	for range 300 {
-		a, b := at(), at()
-		if got := common(p.address(a), p.address(b)); got != common(a, b) {
-			t.Errorf("%s and %s share %d bits, and their pseudonyms %d", a, b, common(a, b), got)
-		}
-	}
-}
-
-// TestPseudonymsInJSON: 18.22. Names of fields stay, also if an object has such a name, and
-// names of maps that are data do not.
-func TestPseudonymsInJSON(t *testing.T) {
-	p := NewPseudonyms()
-	p.Name("service", "status")
-	p.Name("namespace", "shop")
-	got := p.JSON(`{"status":{"status":"shop/status","192.0.2.7":1.50,"shop/status":9007199254740993},"list":["192.0.2.7"]}` + "\n" + `{"a":"shop"}`)
-	a := p.address(netip.MustParseAddr("192.0.2.7")).String()
-	for _, want := range []string{`"status": {`, `"status": "namespace-1/service-1"`, `"` + a + `": 1.50`, `"namespace-1/service-1": 9007199254740993`, `"a": "namespace-1"`} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s is not in\n%s", want, got)
-		}
-	}
-	if strings.Contains(got, "shop") || strings.Contains(got, "192.0.2.7") {
-		t.Error(got)
-	}
-}
-
 // TestLimits: 18.23. Files, nodes and the whole have a size, and contents.txt has what was cut
 // and what is missing.
 func TestLimits(t *testing.T) {
 	var b bytes.Buffer
-	a := New(&b, "bundle", "nftproxy 1.2.3", Limits{File: 100, Group: 150, Whole: 260}, func(text string, _ bool) string { return WithoutSecrets(text) })
+	a := New(&b, "bundle", "nftproxy 1.2.3", Limits{File: 100, Group: 150, Whole: 260})
 	line := "0123456 89\n"
 	a.Add("nodes/n1", "log.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), Tail)
 	a.Add("nodes/n1", "rules.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), Head)
@@ -235,7 +147,7 @@ func TestLimits(t *testing.T) {
 // TestMember: a file that a node names stays below the directory of its group, or is refused.
 func TestMember(t *testing.T) {
 	var b bytes.Buffer
-	a := New(&b, "bundle", "", DefaultLimits, func(text string, _ bool) string { return text })
+	a := New(&b, "bundle", "", DefaultLimits)
 	for _, name := range []string{"describe/a/../../../../../../etc/cron.d/evil.json", "/etc/cron.d/evil", "a//b", ".", "..", "a\xff", "a/./b", ""} {
 		a.Add("machine", name, []byte("x"), Head)
 	}

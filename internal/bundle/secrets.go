@@ -132,20 +132,8 @@ var (
 // WithoutSecretsJSON returns a JSON document without them. It looks into texts in it, such as
 // the files of a ConfigMap.
 func WithoutSecretsJSON(text string) string {
-	return mapped(text, WithoutSecrets, func(name string) string { return name }, func(name, value string) string {
-		if value != "" && secretName.MatchString(name) {
-			return removed
-		}
-		return WithoutSecrets(value)
-	})
-}
-
-// mapped returns the values of a JSON text with other names of fields and other strings, which
-// value gets with the name of their field, or with the flag before them in a list of arguments. plain is
-// for what is not JSON, or would take many times its size as values.
-func mapped(text string, plain, field func(string) string, value func(name, value string) string) string {
-	if structures, values := budget.IsDense([]byte(text)); structures || values {
-		return plain(text)
+	if structures, values := budget.IsDense([]byte(text)); structures || values { // it would take many times its size as values
+		return WithoutSecrets(text)
 	}
 	var out strings.Builder
 	d := json.NewDecoder(strings.NewReader(text))
@@ -153,18 +141,23 @@ func mapped(text string, plain, field func(string) string, value func(name, valu
 	for d.More() {
 		var v any
 		if d.Decode(&v) != nil { // a text that is cut, or none
-			return plain(text)
+			return WithoutSecrets(text)
 		}
-		b, _ := json.MarshalIndent(mapValue("", v, field, value), "", " ") // decoded values have no other types
+		b, _ := json.MarshalIndent(valueWithoutSecrets("", v), "", " ") // decoded values have no other types
 		out.Write(append(b, '\n'))
 	}
 	return out.String()
 }
 
-func mapValue(name string, v any, field func(string) string, value func(name, value string) string) any {
+// valueWithoutSecrets returns a value of JSON without them. name is that of its field, or the flag before
+// it in a list of arguments.
+func valueWithoutSecrets(name string, v any) any {
 	switch v := v.(type) {
 	case string:
-		return value(name, v)
+		if v != "" && secretName.MatchString(name) {
+			return removed
+		}
+		return WithoutSecrets(v)
 	case []any:
 		flag := ""
 		for i, e := range v {
@@ -176,14 +169,12 @@ func mapValue(name string, v any, field func(string) string, value func(name, va
 			if s, ok := e.(string); ok && secretFlag.MatchString(s) {
 				flag = s
 			}
-			v[i] = mapValue(of, e, field, value)
+			v[i] = valueWithoutSecrets(of, e)
 		}
 	case map[string]any:
-		out := make(map[string]any, len(v))
 		for k, e := range v {
-			out[field(k)] = mapValue(k, e, field, value)
+			v[k] = valueWithoutSecrets(k, e)
 		}
-		return out
 	}
 	return v
 }
