@@ -37,34 +37,43 @@ func (s *Service) slotAsk(byDefault Scheduler) slotAsk {
 }
 
 // maglevTables returns the most tables that the frontends of the Service have on a node:
-// one for each, and another one for clients outside if those have other endpoints.
+// one for each, and another one for clients outside if those have other endpoints. Relays
+// have none.
 func (s *Service) maglevTables() (n int) {
-	external, outside := s.external(), 1
+	if s.Extra().Relay != NoRelay || s.hashesAll() {
+		return 0
+	}
+	outside := 1
 	if s.ExternalPolicy == PolicyLocal {
 		outside = 2
 	}
-	ranges := len(s.Extra().Ranges)
-	if s.AffinityTimeout > 0 {
-		ranges = 0 // they have source-hash
-	}
+	ports := len(s.Ports) + count(s.Extra().Ranges, func(p PortRange) bool {
+		return p.Last == 0 || s.AffinityTimeout == 0 // others have source-hash
+	})
 	for _, f := range Families {
-		if _, ok := s.primary(f); !ok {
+		if !s.HasFamily(f) {
 			continue
 		}
-		inFamily := func(a netip.Addr) bool { return FamilyOf(a) == f }
-		each := outside * count(external.LoadBalancerIPs, inFamily)
-		if _, ok := s.ClusterIP(f); ok {
-			each++
+		clusterIP, ok := s.ClusterIP(f)
+		if ok {
+			n += ports
 		}
-		if !s.NoClusterIP {
-			each += outside * count(external.ExternalIPs, inFamily)
-		}
-		n += each * (len(s.Ports) + ranges)
+		n += outside * ports * count(s.externalAddresses(), func(a netip.Addr) bool { return FamilyOf(a) == f && a != clusterIP })
 		if !s.NoClusterIP {
 			n += outside * count(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 })
 		}
 	}
 	return n
+}
+
+// externalAddresses returns the external IPs and load balancer addresses, each once (4.41).
+func (s *Service) externalAddresses() []netip.Addr {
+	all := slices.Clone(s.external().LoadBalancerIPs)
+	if !s.NoClusterIP {
+		all = append(all, s.external().ExternalIPs...)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 func count[E any](all []E, is func(E) bool) (n int) {

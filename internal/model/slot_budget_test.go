@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // tabled returns the i-th Service, which is as old as its number says, with a table for
@@ -92,6 +93,13 @@ func TestSlotsOfService(t *testing.T) {
 		"ranges": {1, 8191, func(s *Service) {
 			s.Extras.Ranges = []PortRange{{ServicePort: ServicePort{Name: "1-9/tcp", Protocol: TCP, Port: 1}, Last: 9}, {ServicePort: ServicePort{Name: "20-29/tcp", Protocol: TCP, Port: 20}, Last: 29}}
 		}, 4093, "3 tables of 8191"},
+		"single ports of an annotation": {1, 8191, func(s *Service) { // which a client can be bound at
+			s.AffinityTimeout = time.Hour
+			s.Extras.Ranges = []PortRange{{ServicePort: ServicePort{Name: "1/tcp", Protocol: TCP, Port: 1}, Target: 9}, {ServicePort: ServicePort{Name: "2/tcp", Protocol: TCP, Port: 2}, Target: 9}}
+		}, 4093, "3 tables of 8191"},
+		"twice": {1, 8191, func(s *Service) {
+			s.External = &External{ExternalIPs: addresses("10.96.0.1 192.0.2.1 192.0.2.1"), LoadBalancerIPs: addresses("192.0.2.1")}
+		}, 8191, ""},
 		"load balancer": {2, 8191, func(s *Service) { // without a ClusterIP
 			s.ClusterIPs, s.NoClusterIP, s.External = nil, true, &External{LoadBalancerIPs: addresses("192.0.2.3")}
 		}, 8191, ""},
@@ -114,6 +122,22 @@ func TestSlotsOfService(t *testing.T) {
 		if state.Service.Extra().MaglevSize != asked {
 			t.Errorf("%s: the object was changed", name)
 		}
+	}
+}
+
+// TestRelayHasNoTable: 3.60. So a relay with many ports keeps the scheduler that relays have.
+func TestRelayHasNoTable(t *testing.T) {
+	r, state := NewRouter(), tabled(1, 66, 251)
+	state.Service.Scheduler, state.Service.Extras.Relay = DefaultScheduler, PlainRelay
+	r.Configure(Config{NodeName: "node-1", Scheduler: Maglev}, nil, nil)
+	r.SetServices(map[ServiceName]ServiceState{state.Service.Name: state})
+	for route := range r.Each {
+		if got := route.Scheduler(); got != RoundRobin {
+			t.Fatalf("%v has the scheduler %s", route.Frontend, got)
+		}
+	}
+	if got := r.Notices(); len(got) != 0 {
+		t.Errorf("notices: %v", got)
 	}
 }
 

@@ -113,7 +113,7 @@ func (w *World) tolerance(f *frontend) tolerance {
 	all := f.cluster
 	equal := !slices.ContainsFunc(all, func(e endpoint) bool { return math.Abs(e.weight-all[0].weight) > exact })
 	switch {
-	case scheduler == model.Maglev || scheduler == model.MaglevPort:
+	case isMaglev(scheduler):
 		return tolerance{1.0 / 251, 0.1}
 	case equal, len(all) <= 5 && f.extra().ZoneFloor == 0 && len(f.extra().Starting) == 0:
 		return tolerance{exact, 0}
@@ -121,13 +121,13 @@ func (w *World) tolerance(f *frontend) tolerance {
 	return tolerance{0.011, 0.1}
 }
 
-// scheduler returns the scheduler of a frontend (3.19, 1.56).
+// scheduler returns the scheduler of a frontend (3.19, 1.56, 3.60).
 func (w *World) scheduler(f *frontend) model.Scheduler {
 	s := f.service.Scheduler
 	if s == model.DefaultScheduler {
 		s = w.config.Scheduler
 	}
-	if f.service.AffinityTimeout > 0 && (f.isRange() || f.service.Balance && hasRange(f.service)) {
+	if w.withoutTables[f.service] || f.service.AffinityTimeout > 0 && (f.isRange() || f.service.Balance && hasRange(f.service)) {
 		return model.SourceHash
 	}
 	return s

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -143,29 +144,20 @@ func unspecified(f model.Family) netip.Addr {
 
 // asked returns the frontends that a Service asks for.
 func (w *World) asked(s *model.Service) (out []*frontend) {
-	external := model.External{}
-	if s.External != nil {
-		external = *s.External
-	}
 	for _, f := range model.Families {
 		if len(w.config.Families) > 0 && !slices.Contains(w.config.Families, f) {
 			continue
 		}
-		clusterIPs, balancers := addressesOf(s.ClusterIPs, f), addressesOf(external.LoadBalancerIPs, f)
-		if len(clusterIPs) == 0 && (!s.NoClusterIP || len(balancers) == 0) { // 1.15, 1.40
+		addresses, served := addressesIn(s, f)
+		if !served {
 			continue
 		}
-		addresses := make(map[netip.Addr]model.Kind)
-		for _, a := range addressesOf(external.ExternalIPs, f) {
-			if !w.config.NoExternalIPs && !s.NoClusterIP {
-				addresses[a] = model.ExternalIP
-			}
+		if w.config.NoExternalIPs {
+			maps.DeleteFunc(addresses, func(_ netip.Addr, kind model.Kind) bool { return kind == model.ExternalIP })
 		}
-		for _, a := range balancers {
-			addresses[a] = model.LoadBalancerIP
-		}
-		if len(clusterIPs) > 0 {
-			addresses[clusterIPs[0]] = model.ClusterIP
+		var balancers []netip.Addr
+		if s.External != nil {
+			balancers = s.External.LoadBalancerIPs
 		}
 		for i := range s.Ports {
 			out = append(out, w.askedByPort(s, &s.Ports[i], f, addresses, balancers)...)

@@ -23,7 +23,7 @@ var leftOut = []struct{ reason, statements string }{
 	{"they are about what comes before or after: established connections, and changes in time",
 		"2.20 to 2.23, 2.26, 3.20, 3.41, 3.64, 3.69, 3.70, 4.5, 4.17, 4.50, 4.60, 4.61, 4.82, 4.90, 5.5, 5.7 to 5.10, 5.14, 5.15, 6.8, 6.10, 6.11, 7.9"},
 	{"health checks have their result before the proof begins", "3.24 to 3.30, 3.32, 3.33, 3.66, 3.67, 3.73"},
-	{"of a choice by hash the proof checks what is hashed, and that all endpoints are possible with their share, not which one it is", "3.45, 3.47, 3.60"},
+	{"of a choice by hash the proof checks what is hashed, and that all endpoints are possible with their share, not which one it is", "3.45, 3.47"},
 	{"they are about several machines", "3.42, 3.55 to 3.59"},
 	{"they are about a process or the machine, and not about rules",
 		"4.36, 4.43 to 4.45, 4.48, 4.64, 4.84, 4.94, 4.96 to 4.99, 6.14 to 6.21, 8.9"},

@@ -30,6 +30,7 @@ type World struct {
 	families   map[model.Family]bool   // in which anything is served
 	// endpointAddresses are those of all slices.
 	endpointAddresses map[netip.Addr]bool
+	withoutTables     map[*model.Service]bool // that would have some
 }
 
 // at is what clients dial.
@@ -67,6 +68,7 @@ func NewWorld(s *model.Snapshot, c model.Config) *World {
 			w.endpointAddresses[sl.Hosts[i].Address] = true
 		}
 	}
+	w.settleTables()
 	w.settle()
 	w.settleHairpins()
 	w.settlePings()

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -52,6 +53,11 @@ func wide(r *rand.Rand, i, most int) (*model.Service, []*model.EndpointSlice) {
 		s.Extras.Ranges = append(s.Extras.Ranges, model.PortRange{
 			ServicePort: model.ServicePort{Name: fmt.Sprintf("%d-%d/udp", first, first+5), Protocol: model.UDP, Port: first}, Last: first + 5})
 	}
+	for k := range r.IntN(most) {
+		one := model.ServicePort{Name: fmt.Sprint("one-", k), Protocol: model.TCP, Port: uint16(9000 + k)}
+		s.Extras.Ranges = append(s.Extras.Ranges, model.PortRange{ServicePort: one, Target: 8080})
+	}
+	s.AffinityTimeout = time.Duration(r.IntN(2)) * time.Hour
 	return s, both
 }
 
