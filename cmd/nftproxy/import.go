@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
-	dns "github.com/nftproxy/nftproxy/internal/names"
+	dns "github.com/nftproxy/nftproxy/internal/feature/names"
 	"github.com/nftproxy/nftproxy/internal/source/importer"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )

@@ -15,10 +15,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	dns "github.com/nftproxy/nftproxy/internal/names"
+	dns "github.com/nftproxy/nftproxy/internal/feature/names"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/report"
-	"github.com/nftproxy/nftproxy/internal/slowstart"
+	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/wildcard"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/names"
+	"github.com/nftproxy/nftproxy/internal/feature/names"
 )
 
 // resolvConf names the servers of DNS of this machine.
