@@ -56,7 +56,7 @@ var walls = []wall{
 	},
 	{
 		why:    "only the ways in and out of a cluster know Kubernetes' types",
-		except: []string{"source", "config", "condition", "events", "migrate", "kubectl", "fleet", "metrics", "daemon", "testkit"},
+		except: []string{"source", "config", "condition", "events", "migrate", "kubectl", "fleet", "metrics", "daemon", "feature", "footprint", "testkit"},
 		not:    []string{"k8s.io/"},
 	},
 	{
@@ -69,6 +69,17 @@ var walls = []wall{
 		why:      "the way to the kernel does not depend on the ways in, nor on who looks",
 		packages: []string{"kernel", "apply", "agent", "preflight", "conntrack", "fastpath", "host", "takeover", "xtables"},
 		not:      []string{module + "source", module + "config", module + "report", module + "api", module + "changes", module + "daemon"},
+	},
+	{
+		why: "a feature is known to the table alone, so that the rest compiles without its folder",
+		not: []string{module + "feature/"},
+		// What imports them, whether or not by way of the table.
+		except: []string{"feature", "daemon", "footprint", "testkit"},
+	},
+	{
+		why:      "features are no part of the mission",
+		packages: []string{"model", "render", "plan", "apply", "agent", "kernel", "nft", "source", "served", "report", "explain", "changes", "machine", "config"},
+		not:      []string{module + "feature"},
 	},
 	{
 		why:      "a proof that shares code with what it proves proves nothing",

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/feature"
 )
 
 func (w *work) basis() *api.Basis {
@@ -25,10 +26,12 @@ func (w *work) basis() *api.Basis {
 	if w.changed != nil {
 		b.Changes = w.changed.List().Report()
 	}
-	if w.names != nil {
-		b.Names = w.names.Report()
+	if n := feature.Find[interface{ Report() []api.ResolvedName }](w.Features); n != nil {
+		b.Names = n.Report()
 	}
-	b.Starting = w.starts.Report()
+	if s := feature.Find[interface{ Report() []api.StartingEndpoint }](w.Features); s != nil {
+		b.Starting = s.Report()
+	}
 	if w.Isolation != nil {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}

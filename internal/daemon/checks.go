@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
-	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -32,22 +31,19 @@ func (d *Daemon) addEditors() {
 	c := &d.checks
 	d.ports = conntrack.NewPorts()
 	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log, New: d.newChecker})
-	var editors []source.Editor
+	editors := d.makeFeatures()
 	if d.hasFiles() {
 		d.followAddresses()
-		d.followNames()
-		editors = append(editors, d.wildcards, d.names) // the others see what they add
+		editors = append(editors, orderedEditor{10, d.wildcards})
 	}
-	if d.changed != nil { // the others see its servers
-		editors = append(editors, d.changed)
+	if d.changed != nil {
+		editors = append(editors, orderedEditor{30, d.changed})
 	}
-	editors = append(editors, c)
+	editors = append(editors, orderedEditor{40, c})
 	if d.drains != nil {
-		editors = append(editors, d.drains)
+		editors = append(editors, orderedEditor{50, d.drains})
 	}
-	d.starts = slowstart.NewEngine() // the last one: it sees which endpoints the others leave
-	editors = append(editors, d.starts)
-	d.Source = source.Edited(d.Source, editors...)
+	d.Source = source.Edited(d.Source, inOrder(editors)...)
 }
 
 // newChecker returns a checker that connects also where masqueraded connections have taken nearly

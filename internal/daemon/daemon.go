@@ -18,12 +18,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/feature/names"
-	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/files"
@@ -64,13 +63,13 @@ type Daemon struct {
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none
-	names  *names.Engine   // nil: the source has no files
 	// wildcards follows the addresses of interfaces; nil: the source has no files.
 	wildcards *wildcard.Engine
 	// ports counts masqueraded connections.
 	ports  *conntrack.Ports
 	checks checks
-	starts *slowstart.Engine
+	// Node is what features know of this process.
+	*feature.Node
 
 	changed *control.Store  // nil: commands change no servers
 	socket  *control.Socket // nil: none

@@ -100,8 +100,8 @@ func (w *work) problems() (out []api.Problem) {
 			out = append(out, report.OfMachine(api.NoFastPath, err.Error()))
 		}
 	}
-	if w.names != nil {
-		out = append(out, w.names.Problems(time.Now())...)
+	out = append(out, w.featureProblems()...)
+	if w.wildcards != nil {
 		out = append(out, w.wildcards.Problems()...)
 	}
 	if w.localhost != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -129,6 +130,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		w.agent.Observers = append(w.agent.Observers, func(a *agent.Sync) { w.forgetRefusals(a, s.rules) })
 	}
 	w.checks.work.Store(w)
+	w.Serve(w.agent)
 	return w
 }
 
@@ -179,8 +181,10 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	if w.samples != nil {
 		c.Sampled, c.Dropped = w.samples.Of, w.samples.DroppedOf
 	}
-	if w.names != nil {
-		c.NameProblems = w.names.ProblemsOf
+	if n := feature.Find[interface {
+		ProblemsOf(model.ServiceName, time.Time) []string
+	}](w.Features); n != nil {
+		c.NameProblems = n.ProblemsOf
 	}
 	if w.hasFiles() {
 		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) }  // made below
@@ -262,13 +266,9 @@ func (w *work) follow() {
 	if w.samples != nil {
 		w.metrics.FollowSamples(w.samples.Totals)
 	}
-	w.metrics.FollowStarting(w.status.StartingCounts)
-	if w.names != nil {
-		w.metrics.FollowNames(w.names.Counts)
-		w.agent.Observers = append(w.agent.Observers, w.reviewNames)
-	}
 	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
+	w.followFeatures()
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.replaced)
 	}
@@ -373,6 +373,7 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 			all.Go(func() { w.followFailures(ctx) })
 		}
 	}
+	w.runFeatures(ctx, all.Go)
 	if w.fast != nil {
 		all.Go(func() { w.fast.Run(ctx) })
 	}

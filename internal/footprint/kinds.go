@@ -57,7 +57,7 @@ var Kinds = []Kind{
 		Mark:     "their names",
 		Restored: "`rules.json` is read and removed at the start, and not used unless it is right; `names.json` is written with the next answer of DNS",
 		Removed:  "`cleanup`",
-		Writers:  []string{"internal/daemon/record.go", "internal/names/kept.go"}, Remove: removeRecords,
+		Writers:  []string{"internal/daemon/record.go", "internal/feature/names/kept.go"}, Remove: removeRecords,
 	},
 	{
 		Name: "sockets", What: "`control.sock` in the runtime directory, or `/run/nftproxy/net-NAMESPACE.sock`, of a process that was killed",
@@ -78,7 +78,7 @@ var Kinds = []Kind{
 		Mark:     "their names",
 		Restored: "with the next change",
 		Removed:  "purging the Debian package; else `rm -r /var/lib/nftproxy`. `cleanup` leaves them: they have decisions of the operator",
-		Writers:  []string{"internal/control/file.go", "internal/drain/file.go", "internal/source/files/kept.go", "internal/names/kept.go"},
+		Writers:  []string{"internal/control/file.go", "internal/drain/file.go", "internal/source/files/kept.go", "internal/feature/names/kept.go"},
 	},
 	{
 		Name: "connections", What: "entries of connection tracking, with the translation of established connections",

@@ -1,14 +1,12 @@
 package metrics
 
 import (
-	"cmp"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
 )
@@ -64,10 +62,6 @@ func (s *Set) FollowChecks(checks report.Checks, late func() int) {
 	})
 }
 
-// maxFailing is how many Services with failing endpoints have a series of their own: a
-// machine that dies may fail for all.
-const maxFailing = 100
-
 // checkCollector asks for the results of health checks once in a scrape.
 type checkCollector struct {
 	checks                      report.Checks
@@ -100,16 +94,8 @@ func (c *checkCollector) Collect(out chan<- prometheus.Metric) {
 	for state, n := range states {
 		out <- prometheus.MustNewConstMetric(c.endpoints, prometheus.GaugeValue, float64(n), state)
 	}
-	for _, name := range descending(failing, maxFailing) {
+	for _, name := range feature.Highest(failing) {
 		out <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, float64(failing[name]), name.Namespace, name.Name)
 	}
 	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(c.late()))
-}
-
-// descending returns the Services with the highest counts, at most so many.
-func descending(counts map[model.ServiceName]int, most int) []model.ServiceName {
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b model.ServiceName) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), a.Compare(b))
-	})
-	return names[:min(len(names), most)]
 }

@@ -32,7 +32,6 @@ type Set struct {
 	answers  answerMetrics
 	clean    cleanMetrics
 	checks   checkMetrics
-	lookups  *prometheus.CounterVec // of names
 }
 
 // New returns the metrics of a program of that version that serves these
@@ -58,8 +57,16 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 		answers:  newAnswerMetrics(m),
 		clean:    newCleanMetrics(m),
 		checks:   newCheckMetrics(m),
-		lookups:  m.counter("nftproxy_name_lookups_total", "Lookups of names of servers by result: found, or failed.", "result"),
 	}
+}
+
+// Add exports the metrics of a feature.
+func (s *Set) Add(all ...prometheus.Collector) { s.registry.MustRegister(all...) }
+
+// Describe returns all metrics, also those that have no series yet.
+func (s *Set) Describe(out chan<- *prometheus.Desc) {
+	s.registry.Describe(out)
+	s.answers.slis.Describe(out)
 }
 
 // maker makes metrics and registers them.

@@ -82,16 +82,7 @@ func (r *report) addStarting(routes []model.Route, now time.Time, filter *api.Fi
 	}
 }
 
-// StartingCounts returns how many endpoints of each Service start slowly. Services without such are
-// left out.
-func (s *counterCache) StartingCounts() map[model.ServiceName]int {
-	routing := s.routing()
-	if routing == nil {
-		return nil
-	}
-	return startingCounts(routing.Routes)
-}
-
+// startingCounts returns how many endpoints of each Service start slowly. Services without such are left out.
 func startingCounts(routes []model.Route) (out map[model.ServiceName]int) {
 	for s := range startersOf(routes, time.Now()) {
 		if out == nil {

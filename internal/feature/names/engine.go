@@ -13,7 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -30,19 +33,17 @@ type Config struct {
 	MinTTL, MaxTTL time.Duration
 	// State is the file with the last good answers, for the next start; empty: none.
 	State string
-	// Owner returns the Service that has a frontend on this node; false: none has. It may wait
-	// for a sync. Nil: none has.
-	Owner func(model.Frontend) (model.ServiceName, bool)
-	// Observe receives each lookup when it has ended. Calls run concurrently.
-	Observe func(failed bool)
-	Log     *slog.Logger
+	// Node knows which addresses are frontends of this node; nil: none is.
+	Node *feature.Node
+	Log  *slog.Logger
 }
 
 // Engine follows the names of Services. While no Service has a name it holds no memory, and Run
 // does nothing. Its methods are safe for concurrent use.
 type Engine struct {
 	Config
-	client client
+	client  client
+	lookups *prometheus.CounterVec // by result
 
 	mu       sync.Mutex // guards what follows
 	names    map[key]*entry
@@ -81,7 +82,7 @@ type service struct {
 
 // NewEngine returns an engine without names.
 func NewEngine(c Config) *Engine {
-	e := &Engine{Config: c, wake: make(chan struct{}, 1), review: make(chan struct{}, 1)}
+	e := &Engine{Config: c, lookups: newLookups(), wake: make(chan struct{}, 1), review: make(chan struct{}, 1)}
 	e.client = client{timeout: c.Timeout, room: make(chan struct{}, budget.NameQueries)}
 	e.client.servers.conf.servers = c.Servers
 	if len(c.Servers) == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -89,7 +90,7 @@ func TestLastGood(t *testing.T) {
 				t.Errorf("endpoints %v", got)
 			}
 			problems := e.Problems(time.Now())
-			if len(problems) != 1 || problems[0].Reason != api.NameFailing || problems[0].Object != "Name app.example.com" ||
+			if len(problems) != 1 || problems[0].Reason != api.NameFailing || problems[0].Object.String() != "Name app.example.com" ||
 				!strings.Contains(problems[0].Message, "its last addresses stay: 10.1.1.2 (default/web)") {
 				t.Errorf("problems %+v", problems)
 			}
@@ -225,19 +226,28 @@ func TestBrokenState(t *testing.T) {
 	}
 }
 
+// oneFrontend holds the only frontend of a node.
+type oneFrontend chan model.Frontend
+
+func (o oneFrontend) PortOf(f model.Frontend) (model.PortName, bool) {
+	own := <-o
+	o <- own
+	return model.PortName{Service: model.ServiceName{Namespace: "default", Name: "api"}}, f == own
+}
+
+func (o oneFrontend) Routes(func(*model.Route) bool) {}
+
 // TestOwnFrontend: an address of a name that is a frontend of this node is no server, once the
 // frontend is known and as long as it is (19.6).
 func TestOwnFrontend(t *testing.T) {
 	f, s := newFaulty(t), web("app.example.com")
 	f.set("app.example.com", "A", reply{ttl: 3600, addresses: []string{"10.1.1.2", "203.0.113.11"}})
 	f.set("app.example.com", "AAAA", reply{})
-	frontends := make(chan model.Frontend, 1)
+	frontends := make(oneFrontend, 1)
 	frontends <- model.Frontend{}
-	e := follow(t, Config{Servers: []netip.AddrPort{f.address}, Owner: func(asked model.Frontend) (model.ServiceName, bool) {
-		own := <-frontends
-		frontends <- own
-		return model.ServiceName{Namespace: "default", Name: "api"}, asked == own
-	}})
+	node := new(feature.Node)
+	node.Serve(frontends)
+	e := follow(t, Config{Servers: []netip.AddrPort{f.address}, Node: node})
 	e.await(s, "10.1.1.2:8080", "203.0.113.11:8080")
 	<-frontends
 	frontends <- model.Frontend{Address: netip.MustParseAddr("203.0.113.11"), Protocol: model.TCP, Port: 8080}
@@ -297,7 +307,7 @@ func TestTooManyNames(t *testing.T) {
 	if names, _ := e.Counts(); names != budget.Names {
 		t.Errorf("%d names", names)
 	}
-	if p := e.Problems(time.Now()); len(p) != 1 || p[0].Object != "Service default/web" {
+	if p := e.Problems(time.Now()); len(p) != 1 || p[0].Object.String() != "Service default/web" {
 		t.Errorf("problems %v", p)
 	}
 	e.Edit(s.Service.Name, model.ServiceState{})

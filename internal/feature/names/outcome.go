@@ -46,12 +46,12 @@ func (e *Engine) lookup(ctx context.Context, n *entry, families []model.Family, 
 	if ctx.Err() != nil {
 		return
 	}
-	if e.Observe != nil {
-		e.Observe(r.err != nil)
-	}
+	result := "found"
 	if r.err != nil {
+		result = "failed"
 		r.err = e.explained(n.name, r.err)
 	}
+	e.lookups.WithLabelValues(result).Inc()
 	own := e.ownOf(n, r.records)
 	e.mu.Lock()
 	users := e.note(n, r, own, time.Now())
@@ -136,7 +136,7 @@ type ownRecords = map[model.ServiceName]map[model.NamedAddress]model.ServiceName
 // ownOf returns the records of a name that are frontends of this node: our rules would not
 // forward packets again that they have sent there.
 func (e *Engine) ownOf(n *entry, records []record) (out ownRecords) {
-	if e.Owner == nil {
+	if e.Node == nil {
 		return nil
 	}
 	for name, servers := range e.serversOf(n) {
@@ -191,8 +191,8 @@ func (e *Engine) ownerOf(s *named, r record) (model.ServiceName, bool) {
 		if r.Port != 0 {
 			p.Port = r.Port
 		}
-		if owner, own := e.Owner(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: p.Port}); own {
-			return owner, true
+		if port, own := e.Node.Serving().PortOf(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: p.Port}); own {
+			return port.Service, true
 		}
 	}
 	for _, p := range s.ranges {
@@ -200,8 +200,8 @@ func (e *Engine) ownerOf(s *named, r record) (model.ServiceName, bool) {
 		if port == 0 {
 			port = p.Port
 		}
-		if owner, own := e.Owner(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: port}); own {
-			return owner, true
+		if of, own := e.Node.Serving().PortOf(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: port}); own {
+			return of.Service, true
 		}
 	}
 	return model.ServiceName{}, false

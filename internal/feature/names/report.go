@@ -46,18 +46,18 @@ func (e *Engine) Status() (out []Status) {
 	return out
 }
 
-// Problems returns what is wrong with names, for the status.
-func (e *Engine) Problems(now time.Time) (out []api.Problem) {
+// Problems implements [feature.Reporter].
+func (e *Engine) Problems(now time.Time) (out []model.Notice) {
 	for _, s := range e.Status() {
 		if text := s.message(now); text != "" {
-			out = append(out, api.Problem{Object: "Name " + strings.TrimSuffix(s.Name, "."), Reason: api.NameFailing, Message: text + usedBy(s.Services)})
+			out = append(out, model.Notice{Object: model.Object{Kind: "Name", Name: strings.TrimSuffix(s.Name, ".")}, Reason: api.NameFailing, Message: text + usedBy(s.Services)})
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, s := range e.services {
 		if s.tooMany {
-			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NameFailing,
+			out = append(out, model.Notice{Object: name.Object(), Reason: api.NameFailing,
 				Message: fmt.Sprintf("has names that are not looked up: this node has more than %d", budget.Names)})
 		}
 	}

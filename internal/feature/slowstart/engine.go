@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -17,6 +18,8 @@ import (
 // no timer, and without such a Service the engine holds no memory. Its methods are safe for
 // concurrent use.
 type Engine struct {
+	node *feature.Node
+
 	mu       sync.Mutex // guards what follows
 	services map[model.ServiceName]*service
 	starting map[model.ServiceName]*service // the ones with an endpoint that starts
