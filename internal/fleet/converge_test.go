@@ -118,33 +118,43 @@ func TestConvergeFaults(t *testing.T) {
 	}
 }
 
-// TestConvergeThousandNodes: 18.12. Of a thousand nodes, the slowest one is named, and the quantiles
-// are the ones of the nodes.
+// TestConvergeThousandNodes: 18.12. Of a thousand nodes, the slowest ones come first, and the quantiles are
+// the ones of the nodes.
 func TestConvergeThousandNodes(t *testing.T) {
-	const n, slowest = 1000, 123
+	const n, slowest, delayed = 1000, 123, 3 * time.Second
 	store := &fleetlab.Store{}
 	agents := make([]fleetlab.Agent, n)
 	for i := range agents {
 		delay := time.Duration(i) * time.Millisecond / 10
 		if i == slowest {
-			delay = 3 * time.Second
+			delay = delayed
 		}
 		agents[i] = follower(fmt.Sprintf("n%04d", i), store.Follows(delay, nil, nil, nil))
 	}
 	s := fleetlab.New(t, agents)
 	s.Others = store
 	r, err := converge(t, t.Context(), open(t, s, fleet.Proxy, 20*time.Second), fleet.ConvergeOptions{Rounds: 1, Wait: 2 * time.Minute})
-	if err != nil || len(r.Nodes) != n || r.Times.Count != n || !r.Complete() || r.Nodes[0].Name != "n0123" {
+	if err != nil || len(r.Nodes) != n || !r.Complete() {
 		t.Fatalf("%v: %d nodes, %+v", err, len(r.Nodes), r.Times)
 	}
-	if d := r.Times; d.P50 > d.P90 || d.P90 > d.P99 || d.P99 > d.Max || d.Max < 2*d.P99 {
-		t.Errorf("quantiles %+v", d)
+	// A busy machine may make any node slow. The slowest ones are first.
+	ranked := func(percent int) float64 { return r.Nodes[n-n*percent/100].Max }
+	if want := (fleet.Distribution{Count: n, P50: ranked(50), P90: ranked(90), P99: ranked(99), Max: r.Nodes[0].Max}); r.Times != want {
+		t.Errorf("quantiles %+v, want %+v", r.Times, want)
+	}
+	for i, node := range r.Nodes {
+		if i > 0 && node.Max > r.Nodes[i-1].Max {
+			t.Errorf("%s with %.3f s is behind %s with %.3f s", node.Name, node.Max, r.Nodes[i-1].Name, r.Nodes[i-1].Max)
+		}
+		if node.Name == fmt.Sprintf("n%04d", slowest) && node.Max+r.Excess.Max < delayed.Seconds() {
+			t.Errorf("%s, which has the change after %s: %.3f s", node.Name, delayed, node.Max)
+		}
 	}
 	sum := 0
 	for _, b := range r.Histogram {
 		sum += b.Count
 	}
-	if last := r.Histogram[len(r.Histogram)-1]; sum != n || last.Count != 1 || last.UpTo < r.Times.Max {
+	if last := r.Histogram[len(r.Histogram)-1]; sum != n || last.Count == 0 || last.UpTo < r.Times.Max {
 		t.Errorf("%d in the histogram: %+v", sum, r.Histogram)
 	}
 	fmt.Fprintf(t.Output(), "%d nodes in %.1fs: %+v, too long by %+v\n", n, r.Seconds, r.Times, r.Excess)
