@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -51,14 +52,13 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 	}
 	o.addFlags(c)
 	o.addHere(c)
-	o.addReportFlags(c)
+	o.addReportFlags(c, "`format`: text, or json, which lists every change")
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
-	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, or json, which lists every change")
 	return c
 }
 
 func (o *applyOptions) run(c *cobra.Command) error {
-	if err := o.check(c.OutOrStdout(), "text", "json"); err != nil {
+	if err := o.check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	side, log, err := o.side(c, true)
@@ -81,7 +81,7 @@ func (o *applyOptions) run(c *cobra.Command) error {
 // commit applies the rules for a routing. If there are none yet, many are loaded in
 // parts, unless all of their elements are to be listed.
 func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Side) (*outcome, error) {
-	if o.elements != "always" && o.format != "json" && len(to.Routing.Routes) > listedElements {
+	if o.elements != "always" && o.output.Format != cli.JSON && len(to.Routing.Routes) > listedElements {
 		if empty, err := a.Empty(); err == nil && empty {
 			if r, err := o.load(c, a, to); err == nil {
 				return r, nil

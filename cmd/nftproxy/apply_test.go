@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -45,7 +46,7 @@ func TestApplyQuiet(t *testing.T) {
 	if !rendered(t, ns, "10.96.0.10:80") {
 		t.Error("nothing is applied")
 	}
-	if r := in(t, ns, "apply", "-q", "-f", "missing.yaml"); r.code != exitError || !strings.Contains(r.stderr, "missing.yaml") {
+	if r := in(t, ns, "apply", "-q", "-f", "missing.yaml"); r.code != cli.CodeError || !strings.Contains(r.stderr, "missing.yaml") {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }
@@ -61,7 +62,7 @@ func TestApplyJSON(t *testing.T) {
 			t.Errorf("code %d, %.500s%s, diff says %.500s", applied.code, applied.stdout, applied.stderr, planned.stdout)
 		}
 	}
-	if r := in(t, ns, "apply", "-f", "x.yaml", "-o", "markdown"); r.code != exitError || !strings.Contains(r.stderr, `unknown format "markdown": use text or json`) {
+	if r := in(t, ns, "apply", "-f", "x.yaml", "-o", "markdown"); r.code != cli.CodeError || !strings.Contains(r.stderr, `unknown format "markdown": use text or json`) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }

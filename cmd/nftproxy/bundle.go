@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/bundle"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -261,7 +262,7 @@ func addCheck(c *cobra.Command, a *bundle.Archive) {
 	check.SetOut(&text)
 	check.SetErr(&log)
 	check.SilenceUsage, check.SilenceErrors = true, true
-	if err := check.ExecuteContext(c.Context()); err != nil && !errors.Is(err, errNotReady) {
+	if err := check.ExecuteContext(c.Context()); err != nil && !errors.Is(err, cli.ErrNo) {
 		a.Lack(machineGroup, "check.json", fmt.Errorf("%w %s", err, terminal.Printable(log.String())))
 		return
 	}

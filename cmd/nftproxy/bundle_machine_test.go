@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -28,7 +29,7 @@ func TestBundle(t *testing.T) {
 		return unpacked(t, file)
 	}
 	files := collect("plain.tar.gz")
-	if r := ask(t, ns, "bundle", "--file", filepath.Join(dir, "plain.tar.gz")); r.code != exitError || !strings.Contains(r.stderr, "name another file with --file") {
+	if r := ask(t, ns, "bundle", "--file", filepath.Join(dir, "plain.tar.gz")); r.code != cli.CodeError || !strings.Contains(r.stderr, "name another file with --file") {
 		t.Errorf("the file exists: %+v", r)
 	}
 	for name, want := range map[string]string{

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
@@ -133,7 +134,7 @@ func TestClusterBundle(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: others can read the archive", info, err)
 	}
-	if code, _, stderr := plugin(t, s, "bundle", "--file", file); code != exitError || !strings.Contains(stderr, "exists") {
+	if code, _, stderr := plugin(t, s, "bundle", "--file", file); code != cli.CodeError || !strings.Contains(stderr, "exists") {
 		t.Errorf("a file that exists: code %d: %s", code, stderr)
 	}
 }

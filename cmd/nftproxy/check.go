@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/netip"
 	"os"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -19,14 +20,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// errNotReady ends check with exit code 1. The output shows the problems.
-var errNotReady = errors.New("not ready")
-
 type checkOptions struct {
 	options
 	strict, stay bool
-	output       string
-	colour       colourFlag
+	output       cli.Output
 }
 
 func checkCommand() *cobra.Command {
@@ -63,17 +60,12 @@ could not be made, 2 error.`,
 	o.settings.AddFastPath()
 	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(c.Flags())
+	o.output.Add(c.Flags(), "`format`: text or json")
 	return c
 }
 
 func (o *checkOptions) run(c *cobra.Command) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err == nil {
-		err = checkOutput(o.output, "text")
-	}
-	if err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	use, err := o.use(c)
@@ -87,13 +79,9 @@ func (o *checkOptions) run(c *cobra.Command) error {
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
 	}
-	if o.output == "json" {
-		err = r.WriteJSON(c.OutOrStdout())
-	} else {
-		err = r.Print(c.OutOrStdout(), paint)
-	}
+	err = o.output.Print(c.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, o.output.Paint) })
 	if err == nil && (!r.Ready || o.strict && r.Warnings+r.Unseen > 0) {
-		return errNotReady
+		return cli.ErrNo
 	}
 	if err == nil && o.stay {
 		<-ctx.Done()

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -31,7 +32,7 @@ func TestCheck(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	forward(t, ns, "0")
 	r := in(t, ns, "check")
-	if r.code != exitFailed || r.stderr != "" || !strings.HasPrefix(r.stdout, "problem  forwarding: net.ipv4.ip_forward is 0") ||
+	if r.code != cli.CodeNo || r.stderr != "" || !strings.HasPrefix(r.stdout, "problem  forwarding: net.ipv4.ip_forward is 0") ||
 		!strings.Contains(r.stdout, "\nNOT READY as a single machine: 1 problem") {
 		t.Errorf("without forwarding: %+v", r)
 	}
@@ -58,7 +59,7 @@ func TestCheck(t *testing.T) {
 	if r = in(t, ns, "check"); r.code != 0 || !strings.Contains(r.stdout, "ready as a single machine: 1 warning") && !strings.Contains(r.stdout, "1 warning, ") {
 		t.Errorf("with a warning: %+v", r)
 	}
-	if r = in(t, ns, "check", "--strict", "-o", "json"); r.code != exitFailed {
+	if r = in(t, ns, "check", "--strict", "-o", "json"); r.code != cli.CodeNo {
 		t.Errorf("with a warning, strict: %+v", r)
 	}
 	var report struct {
@@ -76,7 +77,7 @@ func TestCheckFiles(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	forward(t, ns, "0")
 	files := writeFile(t, service)
-	if r := in(t, ns, "check", "-f", files); r.code != exitFailed || !strings.Contains(r.stdout, "in pods, such as 10.") {
+	if r := in(t, ns, "check", "-f", files); r.code != cli.CodeNo || !strings.Contains(r.stdout, "in pods, such as 10.") {
 		t.Errorf("endpoints elsewhere: %+v", r)
 	}
 	if err := ns.Run(exec.Command("sh", "-c", "ip link set lo up; ip addr add 10.128.1.1/32 dev lo; ip addr add 10.128.1.2/32 dev lo")); err != nil {
@@ -95,7 +96,7 @@ func TestCheckUsage(t *testing.T) {
 		"--config /nowhere.conf": "/nowhere.conf",
 		"services.yaml":          "unexpected argument",
 	} {
-		if r := execute("", append([]string{"check"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+		if r := execute("", append([]string{"check"}, strings.Fields(args)...)...); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
 		}
 	}
@@ -118,7 +119,7 @@ func TestCheckWithoutRights(t *testing.T) {
 func TestCheckStays(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	forward(t, ns, "0")
-	start(t, ns, "nftproxy", "check", "--stay").ends(t, exitFailed)
+	start(t, ns, "nftproxy", "check", "--stay").ends(t, cli.CodeNo)
 	forward(t, ns, "1")
 	p := start(t, ns, "nftproxy", "check", "--stay")
 	eventually(t, "the verdict", func() bool { return strings.Contains(p.output.String(), "ready as") })

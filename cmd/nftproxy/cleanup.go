@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/footprint"
@@ -20,7 +21,7 @@ import (
 func cleanupCommand() *cobra.Command {
 	var o options
 	var kubeProxy bool
-	var colour colourFlag
+	var output cli.Output
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove nftproxy's tables from the kernel",
@@ -44,8 +45,7 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
   nftproxy cleanup --kube-proxy`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			paint, err := colour.paints(c.OutOrStdout())
-			if err != nil {
+			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err
 			}
 			_, log, err := o.start(c)
@@ -53,13 +53,13 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 				return err
 			}
 			if !kubeProxy {
-				return removeOwn(c, log, paint)
+				return removeOwn(c, log, output.Paint)
 			}
-			return cleanUp(c, log, paint)
+			return cleanUp(c, log, output.Paint)
 		},
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
-	colour.add(c.Flags())
+	output.AddColour(c.Flags())
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddLogging()
 	return c

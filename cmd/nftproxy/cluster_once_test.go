@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -41,7 +42,7 @@ func TestOnceAgainstCluster(t *testing.T) {
 	if got := once(0, "render"); got.output.String() != want.stdout {
 		t.Errorf("render: got\n%s\nwant\n%s", &got.output, want.stdout)
 	}
-	if got := once(exitFailed, "diff"); !strings.Contains(got.output.String(), "10.96.0.10 . tcp . 80") {
+	if got := once(cli.CodeNo, "diff"); !strings.Contains(got.output.String(), "10.96.0.10 . tcp . 80") {
 		t.Errorf("diff: %s", &got.output)
 	}
 	if got := once(0, "apply"); !strings.Contains(got.output.String(), "to add, 0 to change, 0 to delete.") {
@@ -73,8 +74,8 @@ func TestContext(t *testing.T) {
 		want    string
 	}{
 		{"render", 0, "10.96.0.10 . tcp . 80"},
-		{"diff", exitFailed, "10.96.0.10 . tcp . 80"},
-		{"diff -f " + writeFile(t, vip), exitFailed, "10.96.0.10 . tcp . 80"},
+		{"diff", cli.CodeNo, "10.96.0.10 . tcp . 80"},
+		{"diff -f " + writeFile(t, vip), cli.CodeNo, "10.96.0.10 . tcp . 80"},
 		{"explain --brief tcp web:http", 0, "default/web:http (ClusterIP)"},
 		{"describe web", 0, "2 endpoints take connections"},
 		{"apply", 0, "10.96.0.10 . tcp . 80"},
@@ -99,7 +100,7 @@ func TestOnceWithoutCluster(t *testing.T) {
 	closed.Close()
 	begun := time.Now()
 	r := execute("", "render", "--master", "http://"+address, "--hostname-override", "node-1")
-	if r.code != exitError || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "read cluster: no objects from the API server in 10s: list Services: ") ||
+	if r.code != cli.CodeError || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "read cluster: no objects from the API server in 10s: list Services: ") ||
 		!strings.Contains(r.stderr, "connection refused") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}

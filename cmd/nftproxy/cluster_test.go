@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -35,7 +36,7 @@ func TestClusterErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := in(t, ns, append([]string{"run"}, c.args...)...)
-			if r.code != exitFailed || !strings.Contains(r.stderr, c.want) {
+			if r.code != cli.CodeNo || !strings.Contains(r.stderr, c.want) {
 				t.Errorf("code %d, want %q in %q", r.code, c.want, r.stderr)
 			}
 		})
@@ -58,7 +59,7 @@ clusters:
 // TestNoClusterOutsideOfAPod wants an advice that names both sources.
 func TestNoClusterOutsideOfAPod(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	if r := execute("", "run"); r.code != exitFailed || !strings.Contains(r.stderr, "-f") || !strings.Contains(r.stderr, "--kubeconfig") {
+	if r := execute("", "run"); r.code != cli.CodeNo || !strings.Contains(r.stderr, "-f") || !strings.Contains(r.stderr, "--kubeconfig") {
 		t.Errorf("code %d, %q", r.code, r.stderr)
 	}
 }

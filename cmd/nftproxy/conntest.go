@@ -13,20 +13,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// errNotPassed ends test with exit code 1. The output says which cases have failed.
-var errNotPassed = errors.New("not all connections go where they should")
 
 type testOptions struct {
 	options
 	from, clients []string
 	count         int
 	wait          time.Duration
-	output        string
-	colour        colourFlag
+	output        cli.Output
 
 	addresses []netip.Addr // of the client in the namespace
 }
@@ -76,14 +73,12 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
 	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, json or junit")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text, json or junit", cli.Text, cli.JSON, junit)
 	return c
 }
 
 func (o *testOptions) run(c *cobra.Command, name string) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, o.check()); err != nil {
+	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
@@ -101,30 +96,29 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	}
 	report := conntest.NewReport(p.service.String(), results, time.Since(start).Seconds())
 	report.Notes = p.notes
-	if err := printTest(c.OutOrStdout(), report, o.output, true, paint); err != nil {
+	if err := printTest(c.OutOrStdout(), report, &o.output, true); err != nil {
 		return err
 	}
 	if report.Failed > 0 {
-		return errNotPassed
+		return cli.ErrNo
 	}
 	return nil
 }
 
 // printTest prints the report of a test. As text, it has all cases, or these that have not passed.
-func printTest(w io.Writer, r *conntest.Report, format string, all, paint bool) error {
-	switch format {
-	case "json":
-		return r.JSON(w)
-	case "junit":
-		return r.JUnit(w)
-	}
-	return r.Print(w, all, paint)
+func printTest(w io.Writer, r *conntest.Report, output *cli.Output, all bool) error {
+	return output.Print(w, r, func(w io.Writer) error {
+		if output.Format == junit {
+			return r.JUnit(w)
+		}
+		return r.Print(w, all, output.Paint)
+	})
 }
 
+// junit is the format of test for CI.
+const junit = "junit"
+
 func (o *testOptions) check() (err error) {
-	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
-		err = fmt.Errorf("--output: unknown format %q: use text, json or junit", o.output)
-	}
 	for _, f := range o.from {
 		if f != string(conntest.Host) && f != string(conntest.Namespace) {
 			err = errors.Join(err, fmt.Errorf("--from: %q is not an origin: use host, namespace or both", f))

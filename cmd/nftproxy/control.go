@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -23,15 +25,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/rewrite"
 	"github.com/nftproxy/nftproxy/internal/suggest"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // controlOptions are the flags of the commands that change servers of Balances.
 type controlOptions struct {
-	action, socket, output string
-	colour                 colourFlag
-	files                  []string
-	write, force, all      bool
+	action, socket    string
+	output            cli.Output
+	files             []string
+	write, force, all bool
 }
 
 const (
@@ -138,8 +139,7 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	o := &controlOptions{action: action}
 	f := c.Flags()
 	f.StringVar(&o.socket, "control-socket", config.DefaultControlSocket, "unix `socket` of the running nftproxy")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	switch action {
 	case api.ControlSet, api.ControlAdd, api.ControlRemove:
 		f.BoolVar(&o.write, "write", false, "also write the change into the file of the Balance")
@@ -171,8 +171,7 @@ func completeServer(c *cobra.Command, args []string, begin string) ([]string, co
 
 func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	request, err := o.request(args)
-	paint, errColour := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, errColour, checkOutput(o.output, "text"), o.checkFlags()); err != nil {
+	if err := errors.Join(err, o.output.Check(c.OutOrStdout()), o.checkFlags()); err != nil {
 		return err
 	}
 	client := control.NewClient(o.socket)
@@ -190,10 +189,7 @@ func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		return terminal.JSON(c.OutOrStdout(), answer)
-	}
-	return show.Controlled(c.OutOrStdout(), request, answer, paint)
+	return o.output.Print(c.OutOrStdout(), answer, func(w io.Writer) error { return show.Controlled(w, request, answer, o.output.Paint) })
 }
 
 func (o *controlOptions) checkFlags() error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -212,7 +213,7 @@ func (l *controlLab) refused() {
 		"undo":                                           "name a Balance, or all of them with --all",
 		"set web " + l.pod(0) + " weight=1 -f " + l.conf: "add --write",
 	} {
-		if _, r := l.change(strings.Fields(words)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+		if _, r := l.change(strings.Fields(words)...); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			l.t.Errorf("%s: exit code %d, want %q: %s%s", words, r.code, want, r.stdout, r.stderr)
 		}
 	}
@@ -234,7 +235,7 @@ func TestDisable(t *testing.T) {
 		"remove web " + l.pod(1):            "no server left that takes connections over IPv4",
 		"set web " + l.pod(1) + " weight=0": "no server left that takes connections over IPv4",
 	} {
-		if _, r := l.change(strings.Fields(words)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+		if _, r := l.change(strings.Fields(words)...); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: exit code %d: %s%s", words, r.code, r.stdout, r.stderr)
 		}
 	}
@@ -280,7 +281,7 @@ func TestWriteChanges(t *testing.T) {
 	}
 	l.stop(l.daemon)
 	words := []string{"set", "web", l.pod(2), "weight=5", "--write"}
-	if _, r := l.change(words...); r.code != exitError || !strings.Contains(r.stderr, "no running nftproxy has a control socket") {
+	if _, r := l.change(words...); r.code != cli.CodeError || !strings.Contains(r.stderr, "no running nftproxy has a control socket") {
 		t.Errorf("without nftproxy and a file: %d %s", r.code, r.stderr)
 	}
 	l.must(append(words, "-f", l.conf)...)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -10,19 +11,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 type describeOptions struct {
 	options
 	daemon daemonFinder
-	output string
-	colour colourFlag
+	output cli.Output
 	count  bool // open connections
 }
 
@@ -57,8 +57,7 @@ Exit code: 0 described; 2 nothing has that name, or another error.`,
 	}
 	o.addFlags(c)
 	o.daemon.addAddress(c.Flags())
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(c.Flags())
+	o.output.Add(c.Flags(), "`format`: text or json")
 	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint or server that are open now; needs root")
 	return c
 }
@@ -123,8 +122,7 @@ func describeArguments(c *cobra.Command, args []string) error {
 }
 
 func (o *describeOptions) run(c *cobra.Command, name string) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	s, err := answer(&o.options, c, name, o.fromObjects, o.running)
@@ -136,10 +134,7 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 			return err
 		}
 	}
-	if o.output == "json" {
-		return terminal.JSON(c.OutOrStdout(), s)
-	}
-	return show.Description(c.OutOrStdout(), s, time.Now(), paint)
+	return o.output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return show.Description(w, s, time.Now(), o.output.Paint) })
 }
 
 // fromObjects describes what files or a cluster lead to.

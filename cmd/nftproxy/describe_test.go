@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -66,7 +67,7 @@ func TestDescribeErrors(t *testing.T) {
 		"nothing-like": `no Service is named "nothing-like"` + "\n",
 	} {
 		r := execute("", append([]string{"describe", "-f", shop}, strings.Fields(args)...)...)
-		if r.code != exitError || !strings.Contains(r.stderr, want) {
+		if r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%q: %d %s, want %q", args, r.code, r.stderr, want)
 		}
 	}
@@ -109,7 +110,7 @@ func TestDescribeRunning(t *testing.T) {
 	p.kill()
 	eventually(t, "the kernel's answer", has("web", "this is from the kernel's tables", "10.128.0.2:8080  50.0 %       66.7 %"))
 	eventually(t, "the suggestion for the kernel", has("wbe", "did you mean shop/web?"))
-	if r := ask(t, netlab.TestLab(t, 0).Node.Namespace, "describe", "web"); r.code != exitError || !strings.Contains(r.stderr, "the kernel has no tables of nftproxy") {
+	if r := ask(t, netlab.TestLab(t, 0).Node.Namespace, "describe", "web"); r.code != cli.CodeError || !strings.Contains(r.stderr, "the kernel has no tables of nftproxy") {
 		t.Errorf("no tables: %d %s", r.code, r.stderr)
 	}
 }

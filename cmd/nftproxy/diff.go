@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -100,13 +101,12 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
 	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().BoolVar(&o.packets, "prove", false, "compare what packets of all classes experience, by the rules of all programs")
-	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")
-	o.addReportFlags(c)
+	o.addReportFlags(c, "`format`: text, json, or markdown for a pull request", cli.Text, cli.JSON, formatMarkdown)
 	return c
 }
 
 func (o *diffOptions) run(c *cobra.Command) error {
-	if err := o.check(c.OutOrStdout(), "text", "json", "markdown"); err != nil {
+	if err := o.check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	if o.packets {
@@ -121,7 +121,7 @@ func (o *diffOptions) run(c *cobra.Command) error {
 		return err
 	}
 	if !r.empty() {
-		return errChanges
+		return cli.ErrNo
 	}
 	return nil
 }

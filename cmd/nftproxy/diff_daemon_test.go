@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -28,7 +29,7 @@ func TestDiffTakesCounters(t *testing.T) {
 		eventually(t, "rules", func() bool { return rendered(t, ns, "10.96.0.10:80") })
 		for flags, want := range c.diffs {
 			d := start(t, ns, strings.Fields("nftproxy diff --hostname-override node-1 -f "+path+" "+flags)...)
-			code := exitFailed
+			code := cli.CodeNo
 			if want == "No changes.\n" {
 				code = 0
 			}

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
@@ -34,7 +35,7 @@ func TestDiffShowsEachField(t *testing.T) {
 				if now == nil {
 					continue // the field is required
 				}
-				want, code := true, exitFailed
+				want, code := true, cli.CodeNo
 				if reflect.DeepEqual(old, now) {
 					want, code = false, 0
 				}

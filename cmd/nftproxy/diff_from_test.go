@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -37,7 +38,7 @@ table ip nftproxy
 		"the same":               {"--from", old, "-f", writeFile(t, service+"# a comment\n")},
 	} {
 		r := in(t, ns, append([]string{"diff", "--hostname-override", "node-1"}, args...)...)
-		expected, code := want, exitFailed
+		expected, code := want, cli.CodeNo
 		switch name {
 		case "the same":
 			expected, code = "No changes.\n", 0
@@ -52,7 +53,7 @@ table ip nftproxy
 	if after := ns.TestGeneration(t); after != before {
 		t.Error("the kernel has changed")
 	}
-	if r := execute(service, "diff", "--from", "-", "-f", dir); r.code != exitFailed || !strings.HasPrefix(r.stdout, "Services: 1 changed.") {
+	if r := execute(service, "diff", "--from", "-", "-f", dir); r.code != cli.CodeNo || !strings.HasPrefix(r.stdout, "Services: 1 changed.") {
 		t.Errorf("from standard input: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -68,7 +69,7 @@ func TestDiffFromFlags(t *testing.T) {
 	old := writeFile(t, service+"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n")
 	changed := writeFile(t, strings.Replace(service, "80}", "80, nodePort: 30080}", 1)+"---\n"+node)
 	r := execute("", "diff", "--from", old, "-f", changed, "--hostname-override", "node-1", "--cluster-cidr", "10.128.0.0/9")
-	if r.code != exitFailed || strings.Contains(r.stdout, "masquerade") || r.stderr != "" ||
+	if r.code != cli.CodeNo || strings.Contains(r.stdout, "masquerade") || r.stderr != "" ||
 		!strings.Contains(r.stdout, "1 frontend added (tcp 192.168.7.1:30080 (NodePort))") {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
@@ -92,7 +93,7 @@ func TestDiffFromErrors(t *testing.T) {
 	} {
 		paths := strings.NewReplacer("GOOD", good, "BAD", bad, "COPY", writeFile(t, service))
 		r := execute("", append([]string{"diff"}, strings.Fields(paths.Replace(c.args))...)...)
-		if r.code != exitError || r.stdout != "" || !strings.Contains(r.stderr, paths.Replace(c.want)) {
+		if r.code != cli.CodeError || r.stdout != "" || !strings.Contains(r.stderr, paths.Replace(c.want)) {
 			t.Errorf("diff %s: code %d, no %q in %s%s", c.args, r.code, c.want, r.stdout, r.stderr)
 		}
 	}
@@ -154,7 +155,7 @@ func goldenInputs(t *testing.T, path string) (files []string, flags string) {
 func changesOf(t *testing.T, r result) any {
 	t.Helper()
 	var out struct{ Changes, Summary any }
-	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.code == exitError {
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || r.code == cli.CodeError {
 		t.Fatalf("code %d, %v, %s%s", r.code, err, r.stdout, r.stderr)
 	}
 	return out
@@ -176,7 +177,7 @@ func TestDiffJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != exitFailed {
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != cli.CodeNo {
 		t.Fatalf("code %d, %v, %s", r.code, err, r.stdout)
 	}
 	s := got.Services[0]
@@ -213,7 +214,7 @@ func TestElements(t *testing.T) {
 			t.Errorf("%s: %d elements", elements, n)
 		}
 		hints := strings.Count(r.stdout, "--elements=always lists them") + strings.Count(r.stdout, "and 250 Services more: 250 added")
-		if r.code != exitFailed || hints != map[string]int{"auto": 2}[elements] || !strings.HasSuffix(r.stdout, " to add, 0 to change, 0 to delete.\n") {
+		if r.code != cli.CodeNo || hints != map[string]int{"auto": 2}[elements] || !strings.HasSuffix(r.stdout, " to add, 0 to change, 0 to delete.\n") {
 			t.Errorf("%s: code %d, %d hints, %s", elements, r.code, hints, r.stdout[max(0, len(r.stdout)-300):])
 		}
 	}
@@ -225,7 +226,7 @@ func TestDiffFromIsolated(t *testing.T) {
 	l := &planLab{dir: t.TempDir()}
 	l.write(t, "a.yaml", service)
 	l.write(t, "b.yaml", "kind: [")
-	if r := execute("", "diff", "--from", l.dir, "-f", l.dir); r.code != exitError || !strings.Contains(r.stderr, "--from: ") {
+	if r := execute("", "diff", "--from", l.dir, "-f", l.dir); r.code != cli.CodeError || !strings.Contains(r.stderr, "--from: ") {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 	if r := execute("", "diff", "--from", l.dir, "-f", l.dir, "--isolate-files"); r.code != 0 || r.stdout != "No changes.\n" || !strings.Contains(r.stderr, "(the file is left out)") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/bytecode"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -21,9 +22,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
 )
-
-// errUnexplained ends "diff --prove" if the plan does not explain a change. It is never printed.
-var errUnexplained = errors.New("unexplained changes")
 
 // kubeProxyTable is the name of kube-proxy's tables.
 const kubeProxyTable = "kube-proxy"
@@ -39,22 +37,18 @@ func (o *diffOptions) prove(c *cobra.Command) error {
 		return fmt.Errorf("rules of other programs are not understood: %s", strings.Join(compared.Foreign, "; "))
 	}
 	out := bufio.NewWriter(c.OutOrStdout())
-	switch o.format {
-	case "json":
-		err = compared.JSON(out)
-	case "markdown":
-		err = compared.Markdown(out)
-	default:
-		err = compared.Text(out)
+	text := compared.Text
+	if o.output.Format == formatMarkdown {
+		text = compared.Markdown
 	}
-	if err = errors.Join(err, out.Flush()); err != nil {
+	if err = errors.Join(o.output.Print(out, cli.JSONFunc(compared.JSON), text), out.Flush()); err != nil {
 		return err
 	}
 	switch {
 	case !compared.Explained():
-		return errUnexplained
+		return cli.ErrUnexplained
 	case compared.Packets > 0:
-		return errChanges
+		return cli.ErrNo
 	}
 	return nil
 }

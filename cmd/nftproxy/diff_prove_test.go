@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -71,11 +72,11 @@ func TestProveInputs(t *testing.T) {
 		"  from:   outside, outside (a related connection), the node, the node (a related connection)\n" +
 		"  before: to 10.128.1.1:8080 masquerade, to 10.128.1.2:8080 masquerade\n" +
 		"  after:  to 10.128.1.1:8080 masquerade, to 10.128.1.3:8080 masquerade\n"
-	if r.code != exitFailed || !strings.Contains(r.stdout, want) || !strings.HasSuffix(r.stdout, "change as the plan says; all other packets: equal\n") {
+	if r.code != cli.CodeNo || !strings.Contains(r.stdout, want) || !strings.HasSuffix(r.stdout, "change as the plan says; all other packets: equal\n") {
 		t.Errorf("another endpoint: %+v", r)
 	}
 	r = execute("", proveFlags("--from", old, "-f", changed, "-o", "markdown")...)
-	if r.code != exitFailed || !strings.Contains(r.stdout, "| tcp 10.96.0.10:80 | outside, outside (a related connection), the node") {
+	if r.code != cli.CodeNo || !strings.Contains(r.stdout, "| tcp 10.96.0.10:80 | outside, outside (a related connection), the node") {
 		t.Errorf("markdown: %+v", r)
 	}
 	r = execute("", proveFlags("--from", old, "-f", changed, "-o", "json")...)
@@ -121,17 +122,17 @@ func TestProveForeign(t *testing.T) {
 		code        int
 		want        []string
 	}{
-		{"a rule in our chain", "insert rule ip nftproxy prerouting ip daddr 10.96.0.10 tcp dport 80 drop", exitFailed,
+		{"a rule in our chain", "insert rule ip nftproxy prerouting ip daddr 10.96.0.10 tcp dport 80 drop", cli.CodeNo,
 			[]string{"tcp 10.96.0.10:80", "before: drop\n", "change as the plan says"}},
-		{"a chain in our table", "add chain ip nftproxy other { type nat hook prerouting priority -150 ; }\nadd rule ip nftproxy other tcp dport 8443 redirect to :443", exitFailed,
+		{"a chain in our table", "add chain ip nftproxy other { type nat hook prerouting priority -150 ; }\nadd rule ip nftproxy other tcp dport 8443 redirect to :443", cli.CodeNo,
 			[]string{"tcp 192.168.7.1:8443", "before: redirect to port 443", "change as the plan says"}},
-		{"another program translates first", "add table ip other\nadd chain ip other pre { type nat hook prerouting priority -150 ; }\nadd rule ip other pre ip daddr 10.96.0.10 tcp dport 80 dnat to 192.0.2.9", exitUnexplained,
+		{"another program translates first", "add table ip other\nadd chain ip other pre { type nat hook prerouting priority -150 ; }\nadd rule ip other pre ip daddr 10.96.0.10 tcp dport 80 dnat to 192.0.2.9", cli.CodeUnexplained,
 			[]string{"tcp 10.96.0.10:80", "before: to 192.0.2.9:80", "the plan does not explain that: with it, to 192.0.2.9:80", "the plan does not explain"}},
 		{"another program translates later", "add table ip other\nadd chain ip other pre { type nat hook prerouting priority -50 ; }\nadd rule ip other pre ip daddr 10.96.0.10 tcp dport 80 dnat to 192.0.2.9", 0,
 			[]string{"all packets: equal"}},
-		{"a filter for a source", "add table inet wall\nadd chain inet wall pre { type filter hook prerouting priority -300 ; }\nadd rule inet wall pre ip saddr 203.0.113.66 drop", exitUnexplained,
+		{"a filter for a source", "add table inet wall\nadd chain inet wall pre { type filter hook prerouting priority -300 ; }\nadd rule inet wall pre ip saddr 203.0.113.66 drop", cli.CodeUnexplained,
 			[]string{"203.0.113.66 (named in a rule)", "before: drop"}},
-		{"a rule that is not understood", "add table ip other\nadd chain ip other pre { type filter hook prerouting priority -300 ; }\nadd rule ip other pre ip ttl 1 drop", exitError,
+		{"a rule that is not understood", "add table ip other\nadd chain ip other pre { type filter hook prerouting priority -300 ; }\nadd rule ip other pre ip ttl 1 drop", cli.CodeError,
 			[]string{"a load of bytes 8 of a header in chain pre of table other"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestProveForeign(t *testing.T) {
 					t.Fatalf("want code %d and %q: %+v", c.code, want, r)
 				}
 			}
-			if c.code == exitUnexplained && strings.Contains(c.rules, "dnat") {
+			if c.code == cli.CodeUnexplained && strings.Contains(c.rules, "dnat") {
 				onPage(t, r.stdout+"3\n")
 			}
 			loadRules(t, ns, "table ip other\ndelete table ip other\ntable inet wall\ndelete table inet wall")
@@ -164,7 +165,7 @@ func TestProveTakeover(t *testing.T) {
 	loadRules(t, ns, string(tables))
 	r := in(t, ns, proveFlags("-f", file)...)
 	onPage(t, r.stdout)
-	if r.code != exitFailed || !strings.Contains(r.stdout, "change as the plan says; all other packets: equal") {
+	if r.code != cli.CodeNo || !strings.Contains(r.stdout, "change as the plan says; all other packets: equal") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -255,7 +256,7 @@ func TestDiffBesideEveryOption(t *testing.T) {
 			}
 			if c.back != "" {
 				back := strings.NewReplacer("OTHER", l.others).Replace(c.back)
-				if r := l.diff(t, l.dir, back); r.code == 0 || r.code == exitError && name != "isolate-files" {
+				if r := l.diff(t, l.dir, back); r.code == 0 || r.code == cli.CodeError && name != "isolate-files" {
 					t.Errorf("%s: code %d, %s%s", back, r.code, r.stdout, r.stderr)
 				}
 			}
@@ -295,7 +296,7 @@ func (l *planLab) editIsThePlan(t *testing.T, labelled bool) {
 		service = "default/other-api"
 	}
 	want := fmt.Sprintf("Services: 1 changed.\n  ~ %s: 1 endpoint replaced (10.128.1.2:8081 → 10.128.1.3:8081)\n", service)
-	if r := l.diff(t, edited, "--elements=never"); r.code != exitFailed || !strings.HasPrefix(r.stdout, want) || strings.Count(r.stdout, "  ~ ") != 1 {
+	if r := l.diff(t, edited, "--elements=never"); r.code != cli.CodeNo || !strings.HasPrefix(r.stdout, want) || strings.Count(r.stdout, "  ~ ") != 1 {
 		t.Errorf("after an edit: code %d, %s%s, want %s", r.code, r.stdout, r.stderr, want)
 	}
 }
@@ -322,9 +323,9 @@ func TestDiffBesideCluster(t *testing.T) {
 		want string
 	}{
 		{[]string{"--master", api.url, "-f", file}, 0, "No changes.\n"},
-		{[]string{"--master", api.url, "-f", file, "--health-checks=false"}, exitFailed, "1 endpoint added (192.0.2.12:8080)"},
-		{[]string{"-f", file}, exitFailed, "serves an API server as well, which is not compared"},
-		{[]string{"--master", api.url}, exitFailed, "serves files as well, which are not compared"},
+		{[]string{"--master", api.url, "-f", file, "--health-checks=false"}, cli.CodeNo, "1 endpoint added (192.0.2.12:8080)"},
+		{[]string{"-f", file}, cli.CodeNo, "serves an API server as well, which is not compared"},
+		{[]string{"--master", api.url}, cli.CodeNo, "serves files as well, which are not compared"},
 	} {
 		r := ask(t, ns, append([]string{"diff"}, c.args...)...)
 		if r.code != c.code || !strings.Contains(r.stdout+r.stderr, c.want) {
@@ -341,12 +342,12 @@ func TestDiffWithoutAnswer(t *testing.T) {
 	eventually(t, "rules", func() bool { return rendered(t, l.ns, "10.96.2.11:80") || rendered(t, l.ns, "10.96.1.11:80") })
 	const unknown, healthy = "its flags, health checks and isolated files are not known here", "all of them count as healthy"
 	r := l.diff(t, l.dir, "--drain-file=", "--elements=never")
-	if r.code != exitFailed || !strings.Contains(r.stderr, unknown) || !strings.Contains(r.stderr, healthy) {
+	if r.code != cli.CodeNo || !strings.Contains(r.stderr, unknown) || !strings.Contains(r.stderr, healthy) {
 		t.Errorf("beside a silent one: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	p.kill()
 	r = l.diff(t, l.dir, "--drain-file=", "--scheduler=random", "--elements=never")
-	if r.code != exitFailed || strings.Contains(r.stderr, unknown) || !strings.Contains(r.stderr, healthy) || !strings.Contains(r.stdout, "1 endpoint added (192.0.2.12:8080)") {
+	if r.code != cli.CodeNo || strings.Contains(r.stderr, unknown) || !strings.Contains(r.stderr, healthy) || !strings.Contains(r.stdout, "1 endpoint added (192.0.2.12:8080)") {
 		t.Errorf("after its end: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	if r := in(t, l.ns, "cleanup"); r.code != 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -22,17 +23,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// errOpen ends drain with exit code 1. It is printed.
-var errOpen = errors.New("connections are still open")
-
 type drainOptions struct {
 	daemon                       daemonFinder
-	file, service, output        string
+	file, service                string
+	output                       cli.Output
 	list, undo, all, force, wait bool
 	timeout                      time.Duration
 
-	colour   colourFlag
-	paint    bool
 	noDaemon error // why no daemon was asked
 }
 
@@ -107,8 +104,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.service, "service", "", "only for this `Service` or Balance: namespace/name")
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all that are drained")
 	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained, the one of the running nftproxy (default: "+config.DefaultDrainFile+")")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
 	_ = c.MarkFlagFilename("drain-file", "yaml") // fails only for an unknown flag
@@ -117,9 +113,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 
 func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	targets, err := o.targets(args)
-	var errColour error
-	o.paint, errColour = o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, errColour, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
+	if err := errors.Join(err, o.output.Check(c.OutOrStdout()), o.checkFlags(c, args)); err != nil {
 		return err
 	}
 	o.daemon.acts = true
@@ -154,7 +148,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if !o.wait {
 		return result.write(c.OutOrStdout(), o)
 	}
-	if o.output == "json" { // the result is one object
+	if o.output.Format == cli.JSON { // the result is one object
 		err := o.waitForEnd(c, targets, result)
 		result.count()
 		return errors.Join(result.write(c.OutOrStdout(), o), err)
@@ -282,7 +276,7 @@ func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, resu
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
+	if o.output.Format == cli.JSON {
 		return nil
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "no connection is open any more, after %s\n", time.Since(begun).Round(time.Second))

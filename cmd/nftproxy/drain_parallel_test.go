@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
 )
 
 // manyServers are Services with endpoints that need not answer: shop/many has 24 of them,
@@ -76,7 +78,7 @@ func TestDrainsOfTheLastEndpoints(t *testing.T) {
 		for _, r := range l.at("drain 10.60.1.1", "drain 10.60.1.2") {
 			switch {
 			case r.code == 0 && r.stderr == "":
-			case r.code == exitError && strings.Contains(r.stderr, "Balance shop/pair would have no other server"):
+			case r.code == cli.CodeError && strings.Contains(r.stderr, "Balance shop/pair would have no other server"):
 				refused++
 			default:
 				t.Errorf("round %d: exit code %d\n%s%s", round, r.code, r.stdout, r.stderr)
@@ -98,7 +100,7 @@ func TestDrainThatIsEnded(t *testing.T) {
 		drained := strings.Contains(l.succeeds("drain"), "10.60.0.1")
 		switch r := results[0]; {
 		case r.code == 0 && strings.Contains(r.stdout, "10.60.0.1 is drained: no new connections"): // first, or not ended
-		case r.code == exitError && strings.Contains(r.stderr, "10.60.0.1: another command has put it back into service") && !drained:
+		case r.code == cli.CodeError && strings.Contains(r.stderr, "10.60.0.1: another command has put it back into service") && !drained:
 		default:
 			t.Errorf("round %d: drained: %v; exit code %d: %s%s", round, drained, r.code, r.stdout, r.stderr)
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // drainResult is what drain and undrain report, with what they ask for it.
@@ -116,10 +116,9 @@ func sum(counts []conntrack.Open) (n api.OpenCount) {
 
 // write writes the result of drain or undrain.
 func (r *drainResult) write(w io.Writer, o *drainOptions) error {
-	if o.output == "json" {
-		return terminal.JSON(w, r.DrainResult)
-	}
-	return show.DrainResult(w, &r.DrainResult, show.DrainView{Undo: o.undo, All: o.all, Left: r.left, Colour: o.paint})
+	return o.output.Print(w, r.DrainResult, func(w io.Writer) error {
+		return show.DrainResult(w, &r.DrainResult, show.DrainView{Undo: o.undo, All: o.all, Left: r.left, Colour: o.output.Paint})
+	})
 }
 
 // printList writes the drained endpoints.
@@ -138,10 +137,7 @@ func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *api.
 		}
 	}
 	r := o.result(file.Path, report, list, targets)
-	if o.output == "json" {
-		return terminal.JSON(c.OutOrStdout(), r.DrainResult)
-	}
-	return show.Drains(c.OutOrStdout(), &r.DrainResult, time.Now(), o.paint)
+	return o.output.Print(c.OutOrStdout(), r.DrainResult, func(w io.Writer) error { return show.Drains(w, &r.DrainResult, time.Now(), o.output.Paint) })
 }
 
 // listed returns the list in force, or the one of the file.
@@ -168,7 +164,7 @@ func (w *waiter) wait(ctx context.Context, targets []conntrack.Target) error {
 		w.open = sum(counts)
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: %s to %s; the drain goes on, and \"nftproxy drain\" shows it", errOpen, w.open.Text(), w.names)
+		return cli.Exit{Code: cli.CodeNo, Err: fmt.Errorf("connections are still open: %s to %s; the drain goes on, and \"nftproxy drain\" shows it", w.open.Text(), w.names)}
 	}
 	return err
 }

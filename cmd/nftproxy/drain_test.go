@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -284,7 +285,7 @@ func TestDrainWaits(t *testing.T) {
 	pod := l.Pods[0]
 	flow := l.openTo(pod.Name, "tcp", webAddresses[model.IPv4])
 	other := l.openTo(pod.Name, "tcp", stickyOrWeb(l, pod))
-	if r := l.run("drain", pod.IPv4.String(), "--service", "shop/web", "--wait", "--timeout", "10ms"); r.code != exitFailed ||
+	if r := l.run("drain", pod.IPv4.String(), "--service", "shop/web", "--wait", "--timeout", "10ms"); r.code != cli.CodeNo ||
 		!strings.Contains(r.stderr, "connections are still open: 1 TCP to "+pod.IPv4.String()+" of Service shop/web") {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
@@ -352,12 +353,12 @@ func TestDrainRefuses(t *testing.T) {
 		"drain " + a + " --undo --wait":      "--wait and --force are for drain",
 	} {
 		r := l.run(strings.Fields(args)...)
-		if r.code != exitError || !strings.Contains(r.stderr, want) || r.stdout != "" {
+		if r.code != cli.CodeError || !strings.Contains(r.stderr, want) || r.stdout != "" {
 			t.Errorf("%s: exit code %d, want %q:\n%s%s", args, r.code, want, r.stdout, r.stderr)
 		}
 	}
 	for _, args := range [][]string{{"drain", a}, {"undrain", "--all"}} { // an answer names no file to write
-		if r := ask(t, l.Node.Namespace, args...); r.code != exitError || !strings.Contains(r.stderr, "follows "+l.file+", not "+config.DefaultDrainFile) {
+		if r := ask(t, l.Node.Namespace, args...); r.code != cli.CodeError || !strings.Contains(r.stderr, "follows "+l.file+", not "+config.DefaultDrainFile) {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
@@ -454,7 +455,7 @@ func TestDrainFileIsFollowed(t *testing.T) {
 	if out := l.run("status").stdout; !strings.Contains(out, "Endpoint "+b.String()+":8080 of Service shop/web") {
 		t.Errorf("the status lacks the endpoint:\n%s", out)
 	}
-	if r := l.run("drain", a.String()); r.code != exitError || !strings.Contains(r.stderr, "unknown field") {
+	if r := l.run("drain", a.String()); r.code != cli.CodeError || !strings.Contains(r.stderr, "unknown field") {
 		t.Errorf("a broken file is replaced: %s%s", r.stdout, r.stderr)
 	}
 	if out := l.succeeds("drain"); !strings.Contains(out, l.file+" cannot be used, and its last list stays in force:") || !strings.Contains(out, b.String()+":8080") {
@@ -466,7 +467,7 @@ func TestDrainFileIsFollowed(t *testing.T) {
 	eventually(t, "a problem with the missing file", func() bool {
 		return strings.Contains(l.run("status").stdout, l.file+" does not exist any more: restore it from "+l.file+".last")
 	})
-	if r := l.run("drain", a.String()); r.code != exitError || !strings.Contains(r.stderr, "does not exist any more") {
+	if r := l.run("drain", a.String()); r.code != cli.CodeError || !strings.Contains(r.stderr, "does not exist any more") {
 		t.Errorf("a drain without the file: %s%s", r.stdout, r.stderr)
 	}
 	if got := l.answering(20, "tcp", webAddresses[model.IPv4]); got[l.Pods[1].Name] > 0 {
@@ -540,7 +541,7 @@ func TestDrainInOneShotCommands(t *testing.T) {
 	if r := run(0, "diff", "-f", input, "--drain-file", l.file); !strings.Contains(r.stderr, warning) {
 		t.Errorf("diff: %s", r.stderr)
 	}
-	if r := run(exitFailed, "diff", "-f", input, "--drain-file", ""); !strings.Contains(r.stdout, pod.IPv4.String()) {
+	if r := run(cli.CodeNo, "diff", "-f", input, "--drain-file", ""); !strings.Contains(r.stdout, pod.IPv4.String()) {
 		t.Errorf("diff without the file: %s", r.stdout)
 	}
 	run(0, "diff", "--from", input, "-f", input, "--drain-file", l.file)
@@ -550,7 +551,7 @@ func TestDrainInOneShotCommands(t *testing.T) {
 	if err := os.WriteFile(l.file, []byte("kind: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(exitError, "diff", "-f", input, "--drain-file", l.file); !strings.Contains(r.stderr, l.file) {
+	if r := run(cli.CodeError, "diff", "-f", input, "--drain-file", l.file); !strings.Contains(r.stderr, l.file) {
 		t.Errorf("a broken file: %s", r.stderr)
 	}
 }

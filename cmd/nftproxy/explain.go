@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -24,10 +26,10 @@ import (
 
 type explainOptions struct {
 	options
-	daemon               daemonFinder
-	from, device, output string
-	colour               colourFlag
-	brief, full          bool
+	daemon       daemonFinder
+	from, device string
+	output       cli.Output
+	brief, full  bool
 }
 
 func explainCommand() *cobra.Command {
@@ -78,8 +80,7 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	f.StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
 	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that lead to it")
 	f.BoolVar(&o.full, "full", false, "also print rules for other protocols, and the numbers of slots")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	return c
 }
 
@@ -107,8 +108,7 @@ func split(args []string) (protocol, target string) {
 
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	detail, err := o.detail()
-	paint, errColour := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, errColour, checkOutput(o.output, "text")); err != nil {
+	if err := errors.Join(err, o.output.Check(c.OutOrStdout())); err != nil {
 		return err
 	}
 	q, err := o.question(protocol, target)
@@ -119,10 +119,13 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		return explain.JSON(c.OutOrStdout(), result)
-	}
-	return explain.Print(c.OutOrStdout(), result, detail, paint)
+	return o.print(c.OutOrStdout(), result, detail)
+}
+
+func (o *explainOptions) print(w io.Writer, r *explain.Result, detail explain.Detail) error {
+	return o.output.Print(w, cli.JSONFunc(func(w io.Writer) error { return explain.JSON(w, r) }), func(w io.Writer) error {
+		return explain.Print(w, r, detail, o.output.Paint)
+	})
 }
 
 func (o *explainOptions) detail() (explain.Detail, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -87,7 +88,7 @@ func TestExplainUsageErrors(t *testing.T) {
 		{"tcp 10.96.0.10:80 -f missing.yaml", "missing.yaml"},
 	} {
 		args := strings.Fields("explain " + strings.ReplaceAll(c.args, "FILE", path))
-		if r := execute("", args...); r.code != exitError || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+		if r := execute("", args...); r.code != cli.CodeError || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
 			t.Errorf("nftproxy explain %s: code %d, want %q in %q", c.args, r.code, c.want, r.stderr)
 		}
 	}
@@ -103,7 +104,7 @@ func TestExplainKernel(t *testing.T) {
 		t.Errorf("empty kernel: no remedy in\n%s", r.stdout)
 	}
 	for _, command := range []string{"explain", "trace"} {
-		if r := in(t, node, command, "web"); r.code != exitError || !strings.Contains(r.stderr, noTables) {
+		if r := in(t, node, command, "web"); r.code != cli.CodeError || !strings.Contains(r.stderr, noTables) {
 			t.Errorf("%s by name, empty kernel: code %d, %s%s", command, r.code, r.stdout, r.stderr)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -142,7 +143,7 @@ func TestFindNoDaemon(t *testing.T) {
 	p := startCommand(t, other, asNftproxy(t, "run", "-f", file, "--healthz-bind-address", ""))
 	eventually(t, "the daemon", func() bool { return ask(t, other, "status").code == 0 })
 	r := ask(t, ns, "status")
-	if want := "runs in another network namespace: ask it there, with \"nsenter -t "; r.code != exitError || !strings.Contains(r.stderr, want) {
+	if want := "runs in another network namespace: ask it there, with \"nsenter -t "; r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 		t.Errorf("another namespace: %d %s, want %q", r.code, r.stderr, want)
 	}
 	p.kill()
@@ -164,13 +165,13 @@ func TestDaemonOfConfig(t *testing.T) {
 	if r := execute("", "run", "--write-config-to", path, "--metrics-bind-address", "127.0.0.1:7005"); r.code != 0 {
 		t.Fatal(r.stderr)
 	}
-	if r := ask(t, ns, "status", "--config", path); r.code != exitError || !strings.Contains(r.stderr, "no daemon answers at 127.0.0.1:7005 ") {
+	if r := ask(t, ns, "status", "--config", path); r.code != cli.CodeError || !strings.Contains(r.stderr, "no daemon answers at 127.0.0.1:7005 ") {
 		t.Errorf("%d %s", r.code, r.stderr)
 	}
-	if r := ask(t, ns, "status", "--config", "/nowhere"); r.code != exitError || !strings.Contains(r.stderr, "/nowhere") {
+	if r := ask(t, ns, "status", "--config", "/nowhere"); r.code != cli.CodeError || !strings.Contains(r.stderr, "/nowhere") {
 		t.Errorf("%d %s", r.code, r.stderr)
 	}
-	if r := ask(t, ns, "status", "--metrics-bind-address", "127.0.0.2"); r.code != exitError || !strings.Contains(r.stderr, "no daemon answers at 127.0.0.2:10249 ") {
+	if r := ask(t, ns, "status", "--metrics-bind-address", "127.0.0.2"); r.code != cli.CodeError || !strings.Contains(r.stderr, "no daemon answers at 127.0.0.2:10249 ") {
 		t.Errorf("%d %s", r.code, r.stderr)
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
@@ -26,9 +26,8 @@ type fleetTestOptions struct {
 	outside bool
 	batch   int
 	wait    time.Duration
-	output  string
+	output  cli.Output
 	all     bool
-	colour  colourFlag
 }
 
 const (
@@ -91,15 +90,11 @@ interrupted.`, peerPort),
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, at most 1s")
 	f.Uint16Var(&o.Control, "peer-port", peerPort, "`port` on localhost where the pods take requests")
 	f.BoolVarP(&o.all, "all", "A", false, "list all cases, not only these that have failed")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text, json or junit")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text, json or junit", cli.Text, cli.JSON, junit)
 	return c
 }
 
 func (o *fleetTestOptions) check() (err error) {
-	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
-		err = fmt.Errorf("--output: unknown format %q: use text, json or junit", o.output)
-	}
 	switch {
 	case o.batch < 1 || o.batch > maxBatch:
 		err = errors.Join(err, fmt.Errorf("--batch: %d is not a number from 1 to %d", o.batch, maxBatch))
@@ -114,8 +109,7 @@ func (o *fleetTestOptions) check() (err error) {
 }
 
 func (o *fleetTestOptions) run(c *cobra.Command) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, o.check()); err != nil {
+	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
@@ -138,11 +132,11 @@ func (o *fleetTestOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := printTest(c.OutOrStdout(), report, o.output, o.all, paint); err != nil {
+	if err := printTest(c.OutOrStdout(), report, &o.output, o.all); err != nil {
 		return err
 	}
 	if !report.Complete() {
-		return errNotPassed
+		return cli.ErrNo
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
@@ -52,17 +53,17 @@ func TestClusterTestFaults(t *testing.T) {
 			t.Errorf("the error lacks %q:\n%s", want, stderr)
 		}
 	}
-	if took := time.Since(begin); code != exitError || stdout != "" || len(store.Paths()) > 0 || len(images) != 6 || took > time.Minute {
+	if took := time.Since(begin); code != cli.CodeError || stdout != "" || len(store.Paths()) > 0 || len(images) != 6 || took > time.Minute {
 		t.Errorf("code %d after %v, %d pods, %q remain\n%s", code, took, len(images), store.Paths(), stdout)
 	}
 	store.Denied = []string{"create pods", "patch services"}
 	images = nil
 	code, _, stderr = plugin(t, s, "test")
-	if code != exitError || !strings.Contains(stderr, "permissions are missing: create pods, create pods/portforward, patch services/status; the ClusterRole nftproxy-test in deploy/kubectl/test.yaml") || len(images) > 0 {
+	if code != cli.CodeError || !strings.Contains(stderr, "permissions are missing: create pods, create pods/portforward, patch services/status; the ClusterRole nftproxy-test in deploy/kubectl/test.yaml") || len(images) > 0 {
 		t.Errorf("without permissions: code %d, %s", code, stderr)
 	}
 	for _, args := range [][]string{{"--batch", "0"}, {"--batch", "21"}, {"--wait", "0s"}, {"--start-timeout", "-1s"}, {"--peer-port", "0"}, {"--output", "yaml"}} {
-		if code, _, stderr := plugin(t, s, append([]string{"test"}, args...)...); code != exitError || !strings.Contains(stderr, args[0]) {
+		if code, _, stderr := plugin(t, s, append([]string{"test"}, args...)...); code != cli.CodeError || !strings.Contains(stderr, args[0]) {
 			t.Errorf("%q: code %d, %s", args, code, stderr)
 		}
 	}

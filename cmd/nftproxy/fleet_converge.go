@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -18,9 +20,8 @@ import (
 type fleetConvergeOptions struct {
 	fleetOptions
 	fleet.ConvergeOptions
-	output string
+	output cli.Output
 	all    bool
-	colour colourFlag
 }
 
 func clusterConvergeCommand() *cobra.Command {
@@ -59,20 +60,19 @@ interrupted.`,
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "`time` in which a node has to have a change")
 	f.StringVar(&o.ProxyName, "service-proxy-name", "", "`name` of the nftproxy that is measured, for nodes where it has one")
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes, regardless of how many there are")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	return c
 }
 
 func (o *fleetConvergeOptions) run(c *cobra.Command) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
+	err := o.output.Check(c.OutOrStdout())
 	if o.Rounds < 1 || o.Rounds > fleet.MaxRounds {
 		err = errors.Join(err, fmt.Errorf("--rounds: %d is not a number from 1 to %d", o.Rounds, fleet.MaxRounds))
 	}
 	if o.Wait <= 0 {
 		err = errors.Join(err, fmt.Errorf("--wait: %s is not positive", o.Wait))
 	}
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
@@ -83,11 +83,11 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.measure(c, f, &m, paint)
+	return o.measure(c, f, &m)
 }
 
 // measure measures, and prints the result, also of some of the rounds.
-func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *members, paint bool) error {
+func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *members) error {
 	o.Progress = func(round, have int) {
 		text := fmt.Sprintf("round %d of %d: %d of %d nodes have the change", round, o.Rounds, have, len(m.agents))
 		if round == 0 {
@@ -104,16 +104,12 @@ func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *memb
 	if err != nil && r.Rounds == 0 {
 		return err
 	}
-	if o.output == "json" {
-		err = errors.Join(terminal.JSON(c.OutOrStdout(), r), err)
-	} else {
-		err = errors.Join(r.Print(c.OutOrStdout(), o.all, paint), err)
-	}
-	if err != nil {
+	printed := o.output.Print(c.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, o.all, o.output.Paint) })
+	if err := errors.Join(printed, err); err != nil {
 		return err
 	}
 	if !r.Complete() {
-		return errNodesWrong
+		return cli.ErrNo
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -17,8 +17,7 @@ import (
 
 type fleetDescribeOptions struct {
 	fleetOptions
-	output string
-	colour colourFlag
+	output cli.Output
 }
 
 func clusterDescribeCommand() *cobra.Command {
@@ -38,14 +37,12 @@ Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 
 	}
 	o.addFlags(c)
 	c.Flags().StringSliceVar(&o.nodes, "node", nil, "only these `nodes`")
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(c.Flags())
+	o.output.Add(c.Flags(), "`format`: text or json")
 	return c
 }
 
 func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	f, m, err := o.reach(c)
@@ -56,14 +53,10 @@ func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
 		return client.Describe(ctx, service)
 	}))
 	meterOf(c).Stop()
-	if o.output == "json" {
-		err = terminal.JSON(c.OutOrStdout(), groups)
-	} else {
-		err = printServed(c.OutOrStdout(), groups, paint)
-	}
+	err = o.output.Print(c.OutOrStdout(), groups, func(w io.Writer) error { return printServed(w, groups, o.output.Paint) })
 	for i := range groups {
 		if err == nil && groups[i].Error != "" {
-			return errNodesWrong
+			return cli.ErrNo
 		}
 	}
 	return err

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -21,8 +22,7 @@ import (
 
 type fleetDiffOptions struct {
 	fleetOptions
-	output string
-	colour colourFlag
+	output cli.Output
 }
 
 func clusterDiffCommand() *cobra.Command {
@@ -51,14 +51,12 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 		},
 	}
 	o.addFlags(c)
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(c.Flags())
+	o.output.Add(c.Flags(), "`format`: text or json")
 	return c
 }
 
 func (o *fleetDiffOptions) run(c *cobra.Command) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	f, m, err := o.reach(c)
@@ -70,13 +68,9 @@ func (o *fleetDiffOptions) run(c *cobra.Command) error {
 		return err
 	}
 	meterOf(c).Stop()
-	if o.output == "json" {
-		err = terminal.JSON(c.OutOrStdout(), d)
-	} else {
-		err = d.Print(c.OutOrStdout(), paint)
-	}
+	err = o.output.Print(c.OutOrStdout(), d, func(w io.Writer) error { return d.Print(w, o.output.Paint) })
 	if err == nil && d.Found() {
-		return errChanges
+		return cli.ErrNo
 	}
 	return err
 }

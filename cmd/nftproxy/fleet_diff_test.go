@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -110,11 +111,11 @@ func TestClusterDiff(t *testing.T) {
   objects  shop/web: add map ip nftproxy endpoints 10.96.0.10 . tcp . 80 . 0:1 : 10.128.1.9 . 8080
   objects  shop/web: delete map ip nftproxy endpoints 10.96.0.10 . tcp . 80 . 0:1 : 10.128.1.1 . 8080
 `
-	if code != exitFailed || stdout != want || stderr != "" {
+	if code != cli.CodeNo || stdout != want || stderr != "" {
 		t.Errorf("code %d, got\n%swant\n%s%s", code, stdout, want, stderr)
 	}
 	n.version, n.kernel = "another", nil
-	if code, stdout, _ := plugin(t, s, "diff"); code != exitFailed || !strings.Contains(stdout, "n1: not known: nftproxy there is another, and this one "+version+": only the kernel was compared") {
+	if code, stdout, _ := plugin(t, s, "diff"); code != cli.CodeNo || !strings.Contains(stdout, "n1: not known: nftproxy there is another, and this one "+version+": only the kernel was compared") {
 		t.Errorf("another version: code %d\n%s", code, stdout)
 	}
 }
@@ -127,7 +128,7 @@ func TestClusterExplain(t *testing.T) {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
 	for from, want := range map[string]string{"node/n9": "no nftproxy is ready on node n9", "web": `"web" is no client: write pod/NAMESPACE/NAME or node/NAME`, "pod/shop/cart-1": "there is no pod shop/cart-1"} {
-		if code, _, stderr := plugin(t, s, "explain", "shop/web", "--from", from); code != exitError || !strings.Contains(stderr, want) {
+		if code, _, stderr := plugin(t, s, "explain", "shop/web", "--from", from); code != cli.CodeError || !strings.Contains(stderr, want) {
 			t.Errorf("from %s: code %d, %s", from, code, stderr)
 		}
 	}
@@ -149,7 +150,7 @@ func TestClusterDescribe(t *testing.T) {
 	s := fleetlab.New(t, []fleetlab.Agent{describes("n1", 80), describes("n2", 81), describes("n3", 80), stopped})
 	code, stdout, stderr := plugin(t, s, "describe", "shop/web", "-o", "json", "--timeout", "3s")
 	var groups []fleet.Served
-	if err := json.Unmarshal([]byte(stdout), &groups); err != nil || code != exitFailed || len(groups) != 3 {
+	if err := json.Unmarshal([]byte(stdout), &groups); err != nil || code != cli.CodeNo || len(groups) != 3 {
 		t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
 	}
 	if strings.Join(groups[0].Nodes, " ") != "n1 n3" || strings.Join(groups[1].Nodes, " ") != "n2" || !strings.Contains(groups[2].Error, "no answer within 3s") {

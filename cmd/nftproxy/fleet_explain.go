@@ -43,18 +43,16 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	f.StringVar(&o.explain.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
 	f.BoolVar(&o.explain.brief, "brief", false, "print the answer without the rules that lead to it")
 	f.BoolVar(&o.explain.full, "full", false, "also print rules for other protocols, and the numbers of slots")
-	f.StringVarP(&o.explain.output, "output", "o", "text", "`format`: text or json")
-	o.explain.colour.add(f)
+	o.explain.output.Add(f, "`format`: text or json")
 	return c
 }
 
 func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) error {
 	detail, err := o.explain.detail()
-	paint, errColour := o.explain.colour.paints(c.OutOrStdout())
 	if o.client == "" {
 		err = errors.Join(err, errors.New("--from: name the client, for example pod/shop/cart-1"))
 	}
-	if err := errors.Join(err, errColour, checkOutput(o.explain.output, "text")); err != nil {
+	if err := errors.Join(err, o.explain.output.Check(c.OutOrStdout())); err != nil {
 		return err
 	}
 	f, err := o.open()
@@ -64,13 +62,10 @@ func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) err
 	meterOf(c).Start(func() string { return "reading the API server" })
 	result, err := o.trace(c, f, protocol, target)
 	meterOf(c).Stop()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case o.explain.output == "json":
-		return explain.JSON(c.OutOrStdout(), result)
 	}
-	return explain.Print(c.OutOrStdout(), result, detail, paint)
+	return o.explain.print(c.OutOrStdout(), result, detail)
 }
 
 // trace traces a connection on the node of the client.

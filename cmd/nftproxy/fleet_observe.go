@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
@@ -50,8 +51,7 @@ error.`,
 	f := c.Flags()
 	f.StringSliceVar(&o.onNodes, "node", nil, "only these `nodes`")
 	o.addQuery(f)
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json, with an object in each line")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json, with an object in each line")
 	return c
 }
 
@@ -102,7 +102,7 @@ type watching struct {
 }
 
 func newWatching(f *fleet.Fleet, o *observeOptions, c *cobra.Command) *watching {
-	return &watching{f, o, show.NewObserver(c.OutOrStdout(), o.paint), c, 0, make(map[string]uint64), make(map[string]string)}
+	return &watching{f, o, show.NewObserver(c.OutOrStdout(), o.output.Paint), c, 0, make(map[string]uint64), make(map[string]string)}
 }
 
 // ask asks all nodes for the events after the last ones.
@@ -142,7 +142,7 @@ func (w *watching) write(answers []fleet.Answer[api.Observed]) error {
 		}
 		w.said[a.Agent.Pod] = said
 	}
-	if w.options.output != "json" {
+	if w.options.output.Format != cli.JSON {
 		return w.out.AddAll(all)
 	}
 	var events []api.Observation

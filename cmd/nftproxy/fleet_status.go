@@ -13,22 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/source"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
-
-// errNodesWrong ends cluster status with exit code 1. The output shows the nodes.
-var errNodesWrong = errors.New("nodes need attention")
 
 type fleetStatusOptions struct {
 	fleetOptions
-	output string
+	output cli.Output
 	all    bool
 	watch  bool
 	every  time.Duration
-	colour colourFlag
-	paint  bool
 }
 
 func clusterStatusCommand() *cobra.Command {
@@ -67,17 +62,16 @@ reports with exit code 0; 1 another node needs attention; 2 error.`,
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes and problems, regardless of how many there are")
 	f.BoolVarP(&o.watch, "watch", "w", false, "ask again and again")
 	f.DurationVar(&o.every, "every", 10*time.Second, "with --watch: `time` between two questions")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	return c
 }
 
 func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
-	o.paint, err = o.colour.paints(c.OutOrStdout())
+	err = o.output.Check(c.OutOrStdout())
 	if o.every <= 0 {
 		err = errors.Join(err, fmt.Errorf("--every: %s is not positive", o.every))
 	}
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err != nil {
 		return err
 	}
 	f, err := o.open()
@@ -100,7 +94,7 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 		case err != nil:
 			return err
 		case !o.watch && r.Wrong() > 0:
-			return errNodesWrong
+			return cli.ErrNo
 		case !o.watch:
 			return nil
 		}
@@ -171,8 +165,5 @@ func headOfStatus(ctx context.Context, client *api.Client) (*api.Status, error) 
 }
 
 func (o *fleetStatusOptions) print(w io.Writer, r *fleet.Report) error {
-	if o.output == "json" {
-		return terminal.JSON(w, r)
-	}
-	return r.Print(w, o.all, o.paint)
+	return o.output.Print(w, r, func(w io.Writer) error { return r.Print(w, o.all, o.output.Paint) })
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
@@ -51,7 +52,7 @@ func TestClusterStatus(t *testing.T) {
 	}{
 		{[]string{"n1", "--color", "never"}, 0, []string{"1 node: 1 ok", "", "NODE  VERDICT  BEHIND  LAST SYNC  VERSION  SOURCE  REASON", "n1    ok                          1"}},
 		{[]string{"-l", "zone=a"}, 0, []string{"2 nodes: 2 ok", "mixed versions: 1 on 1 node, 2 on 1 node"}},
-		{[]string{"n3", "--timeout", "1s"}, exitFailed, []string{"1 node: 1 no answer", "", "NODE  VERDICT    BEHIND  LAST SYNC  VERSION  SOURCE  REASON",
+		{[]string{"n3", "--timeout", "1s"}, cli.CodeNo, []string{"1 node: 1 no answer", "", "NODE  VERDICT    BEHIND  LAST SYNC  VERSION  SOURCE  REASON",
 			"n3    no answer                                      no answer within 1s: is the process stopped?"}},
 	} {
 		code, stdout, stderr := plugin(t, s, append([]string{"status"}, c.args...)...)
@@ -60,7 +61,7 @@ func TestClusterStatus(t *testing.T) {
 			t.Errorf("%q: code %d\n%s%s", c.args, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := plugin(t, s, "status", "n9"); code != exitError || !strings.Contains(stderr, `there is no node "n9"`) {
+	if code, _, stderr := plugin(t, s, "status", "n9"); code != cli.CodeError || !strings.Contains(stderr, `there is no node "n9"`) {
 		t.Errorf("a node that does not exist: code %d, %s", code, stderr)
 	}
 }
@@ -183,11 +184,11 @@ func TestClusterConverge(t *testing.T) {
 	}
 	code, stdout, stderr = plugin(t, s, "converge", "--rounds", "2", "-o", "json")
 	var r fleet.Convergence
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitFailed || stderr != "" || r.Rounds != 2 || len(r.Nodes) != 2 || r.Nodes[0].Name != "n2" || len(r.Nodes[1].Seconds) != 2 {
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != cli.CodeNo || stderr != "" || r.Rounds != 2 || len(r.Nodes) != 2 || r.Nodes[0].Name != "n2" || len(r.Nodes[1].Seconds) != 2 {
 		t.Errorf("code %d, %v\n%s%s", code, err, stdout, stderr)
 	}
 	for _, args := range [][]string{{"--rounds", "0"}, {"--rounds", "251"}, {"--wait", "0s"}, {"n9"}} {
-		if code, _, stderr := plugin(t, s, append([]string{"converge"}, args...)...); code != exitError || !strings.Contains(stderr, args[0]) {
+		if code, _, stderr := plugin(t, s, append([]string{"converge"}, args...)...); code != cli.CodeError || !strings.Contains(stderr, args[0]) {
 			t.Errorf("%q: code %d, %s", args, code, stderr)
 		}
 	}
@@ -206,7 +207,7 @@ func TestClusterConverge(t *testing.T) {
 		t.Errorf("interrupted: %v; %q remain", err, store.Paths())
 	}
 	store.Wrote, store.Denied = nil, []string{"create services"}
-	if code, _, stderr := plugin(t, s, "converge"); code != exitError || !strings.Contains(stderr, "permissions are missing: create services; the ClusterRole nftproxy-converge") {
+	if code, _, stderr := plugin(t, s, "converge"); code != cli.CodeError || !strings.Contains(stderr, "permissions are missing: create services; the ClusterRole nftproxy-converge") {
 		t.Errorf("without a permission: code %d, %s", code, stderr)
 	}
 }
@@ -246,7 +247,7 @@ func TestClusterConvergeSignals(t *testing.T) {
 			if len(left) != 3 {
 				t.Errorf("after %v: %q", signal, left)
 			}
-		case code != exitError || len(left) > 0 || p.log.String() != "nftproxy: interrupted after 0 rounds; all objects of this run are removed\n":
+		case code != cli.CodeError || len(left) > 0 || p.log.String() != "nftproxy: interrupted after 0 rounds; all objects of this run are removed\n":
 			t.Errorf("%v: code %d, %q remain\n%s", signal, code, left, p.log.String())
 		}
 	}
@@ -257,7 +258,7 @@ func TestClusterConvergeSignals(t *testing.T) {
 			"labels": map[string]any{fleet.LabelConverge: "true"}, "annotations": map[string]any{"nftproxy.dev/converge-seconds": "270"}}})
 		var r fleet.Convergence
 		code, stdout, stderr := plugin(t, s, "converge", "--rounds", "1", "--wait", "100ms", "-o", "json")
-		if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != exitFailed {
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != cli.CodeNo {
 			t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
 		}
 		old := time.Since(created) > time.Minute

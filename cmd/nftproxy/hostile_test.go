@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -96,7 +98,7 @@ func TestHostileNames(t *testing.T) {
 		for _, format := range []string{"text", "json"} {
 			args := append(strings.Fields(command), "-f", path, "--hostname-override", "node-1", "--logging-format", format)
 			r := in(t, ns, args...)
-			if r.code == exitError {
+			if r.code == cli.CodeError {
 				t.Errorf("%s: %s", command, r.stderr)
 			}
 			checkPlain(t, command, r.stdout)
@@ -144,7 +146,7 @@ func TestHostileErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := execute("", "render", "-f", path)
-		if r.code != exitError {
+		if r.code != cli.CodeError {
 			t.Errorf("%s: code %d, %s%s", name, r.code, r.stdout, r.stderr)
 		}
 		checkPlain(t, name, r.stderr)
@@ -190,7 +192,7 @@ func TestHostileKernel(t *testing.T) {
 	for _, command := range []string{"diff -f FILE", "diff -o json -f FILE", "diff -o markdown -f FILE", "explain tcp 10.96.0.99:81", "explain -o json tcp 10.96.0.99:81",
 		"status --metrics-bind-address " + address, "status -o json --metrics-bind-address " + address, "apply -f FILE"} {
 		r := in(t, ns, strings.Fields(strings.ReplaceAll(command, "FILE", path))...)
-		if r.code == exitError {
+		if r.code == cli.CodeError {
 			t.Errorf("%s: %s", command, r.stderr)
 		}
 		if strings.Contains(command, "json") { // for programs: names as they are

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	dns "github.com/nftproxy/nftproxy/internal/feature/names"
 	"github.com/nftproxy/nftproxy/internal/source/importer"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -121,11 +122,8 @@ func (o *importOptions) report(w io.Writer, config *importer.Config) error {
 			fmt.Fprintf(w, "not used: %s: %s\n", terminal.Printable(b.Origin), terminal.Printable(b.Problem))
 		}
 	}
-	return errNotImported
+	return cli.ErrNo
 }
-
-// errNotImported ends import with exit code 1. It is never printed.
-var errNotImported = errors.New("a section is only a comment")
 
 // maxListed limits the sections that are listed beside the output, which has them all.
 const maxListed = 20

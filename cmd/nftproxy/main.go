@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,16 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli/flag"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/logwriter"
 	"github.com/nftproxy/nftproxy/internal/terminal"
-)
-
-// Exit codes.
-const (
-	exitFailed = 1 // diff with changes, status of an unhealthy node, check with problems, any error of run as for kube-proxy
-	exitError  = 2 // any error of the others
-	// exitUnexplained is of "diff --prove": the plan does not explain what packets experience.
-	exitUnexplained = 3
 )
 
 func main() {
@@ -43,9 +35,6 @@ func arguments(argv []string) []string {
 	return argv[1:]
 }
 
-// errChanges ends diff with exit code 1. It is never printed.
-var errChanges = errors.New("changes")
-
 // run executes one command line and returns the exit code. A blocked stderr does
 // not block the command.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -60,21 +49,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	refuseUnknownShells(root)
 	command, err := root.ExecuteContextC(withMeter(context.Background(), meter))
 	meter.Stop()
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated), errors.Is(err, errNoAnswer), errors.Is(err, errNodesWrong), errors.Is(err, errNotImported), errors.Is(err, errNotPassed):
-		return exitFailed
-	case errors.Is(err, errUnexplained):
-		return exitUnexplained
-	case errors.Is(err, errInvalid):
-		return exitError
+	code, err := cli.CodeOf(command, err)
+	if err != nil {
+		fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
 	}
-	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
-	if command.Name() == runName || errors.Is(err, errOpen) {
-		return exitFailed
-	}
-	return exitError
+	return code
 }
 
 // printableLines returns a message of one or more lines without control characters
@@ -163,13 +142,4 @@ func noArguments(c *cobra.Command, args []string) error {
 		hint = ": files are given with -f"
 	}
 	return fmt.Errorf("unexpected argument %q%s\nrun \"%s --help\" for the flags and examples", args[0], hint, c.CommandPath())
-}
-
-// checkOutput refuses formats other than text, which may have another name, and
-// json.
-func checkOutput(format, text string) error {
-	if format != text && format != "json" {
-		return fmt.Errorf("--output: unknown format %q: use %s or json", format, text)
-	}
-	return nil
 }

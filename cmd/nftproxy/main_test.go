@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -31,9 +32,9 @@ func execute(stdin string, args ...string) result {
 // failure is the exit code of a command that fails.
 func failure(command string) int {
 	if command == "run" {
-		return exitFailed
+		return cli.CodeNo
 	}
-	return exitError
+	return cli.CodeError
 }
 
 // in runs a command line in a network namespace.
@@ -259,7 +260,7 @@ func TestStdin(t *testing.T) {
 func TestDiffExitCodes(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
-	if r := in(t, ns, "diff", "-f", path); r.code != exitFailed || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : 2:") {
+	if r := in(t, ns, "diff", "-f", path); r.code != cli.CodeNo || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : 2:") {
 		t.Fatalf("first diff: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	if g := ns.TestGeneration(t); g != ns.TestGeneration(t) {
@@ -279,7 +280,7 @@ func TestDiffExitCodes(t *testing.T) {
 	}
 	changed := writeFile(t, strings.Replace(service, "10.128.1.2", "10.128.1.9", 1))
 	r := in(t, ns, "diff", "-f", changed, "-o", "json")
-	if r.code != exitFailed || strings.Count(r.stdout, `"kind": "element"`) != 1 || !strings.Contains(r.stdout, `10.128.1.9 . 8080`) {
+	if r.code != cli.CodeNo || strings.Count(r.stdout, `"kind": "element"`) != 1 || !strings.Contains(r.stdout, `10.128.1.9 . 8080`) {
 		t.Errorf("diff of one endpoint: code %d, %s", r.code, r.stdout)
 	}
 	if r := in(t, ns, "diff", "-f", changed, "--color", "always"); !strings.Contains(r.stdout, "\x1b[33m  ~ map endpoints") {

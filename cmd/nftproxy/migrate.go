@@ -9,14 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/migrate"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
-
-// errNotMigrated ends migrate status with exit code 1. The output shows the problem.
-var errNotMigrated = errors.New("problems")
 
 // migrateOptions are the flags of all commands below migrate.
 type migrateOptions struct {
@@ -123,9 +120,9 @@ func printCommand(write func(*migrate.Client, context.Context, io.Writer) error,
 
 func migrateStatusCommand() *cobra.Command {
 	var o migrateOptions
-	var own, output string
+	var own string
 	var all bool
-	var colour colourFlag
+	var output cli.Output
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show which proxy runs on which node",
@@ -140,8 +137,7 @@ with the label, 1 not, or not yet, 2 error.`,
   until nftproxy migrate status; do sleep 5; done`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			paint, err := colour.paints(c.OutOrStdout())
-			if err := errors.Join(err, checkOutput(output, "text")); err != nil {
+			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err
 			}
 			client, err := o.client()
@@ -152,13 +148,9 @@ with the label, 1 not, or not yet, 2 error.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				err = terminal.JSON(c.OutOrStdout(), s)
-			} else {
-				err = s.Print(c.OutOrStdout(), all, paint)
-			}
+			err = output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return s.Print(w, all, output.Paint) })
 			if err == nil && !s.Healthy() {
-				return errNotMigrated
+				return cli.ErrNo
 			}
 			return err
 		},
@@ -166,7 +158,6 @@ with the label, 1 not, or not yet, 2 error.`,
 	o.addFlags(c)
 	c.Flags().StringVar(&own, "nftproxy", "nftproxy", "`name` of nftproxy's DaemonSet, in the same namespace")
 	c.Flags().BoolVar(&all, "all", false, "list all nodes")
-	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
-	colour.add(c.Flags())
+	output.Add(c.Flags(), "`format`: text or json")
 	return c
 }

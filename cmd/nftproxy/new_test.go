@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
@@ -173,7 +174,7 @@ func TestNewPartsErrors(t *testing.T) {
 		"203.0.113.10:443 --servers app --check tpc": `--check: "tpc" is not a type`,
 	} {
 		r := execute("", append([]string{"new"}, strings.Fields(args)...)...)
-		if r.code != exitError || !strings.Contains(r.stderr, want) || r.stdout != "" {
+		if r.code != cli.CodeError || !strings.Contains(r.stderr, want) || r.stdout != "" {
 			t.Errorf("new %s: code %d, %s%s\nwant %s", args, r.code, r.stdout, r.stderr, want)
 		}
 	}
@@ -206,12 +207,12 @@ func TestNewErrors(t *testing.T) {
 			words[i] = strings.Replace(words[i], "statuss:", " statuss: ", 1)
 		}
 		r := execute("", append([]string{"new"}, words...)...)
-		if r.code != exitError || !strings.Contains(r.stderr, want) || r.stdout != "" {
+		if r.code != cli.CodeError || !strings.Contains(r.stderr, want) || r.stdout != "" {
 			t.Errorf("new %s: code %d, %s%s\nwant %s", args, r.code, r.stdout, r.stderr, want)
 		}
 	}
 	injected := execute("", "new", "203.0.113.10:443", "10.128.0.2", "--scheduler", "random\nname: x")
-	if injected.code != exitError || !strings.Contains(injected.stderr, "is unknown") {
+	if injected.code != cli.CodeError || !strings.Contains(injected.stderr, "is unknown") {
 		t.Errorf("a line in an argument: %+v", injected)
 	}
 }
@@ -400,7 +401,7 @@ func TestBalanceCommands(t *testing.T) {
 	if objects.code != 0 || rules.code != 0 || rules.stdout != again.stdout || !strings.Contains(objects.stdout, "kind: EndpointSlice") {
 		t.Errorf("objects:\n%s%s\nrules\n%s\nwant\n%s", objects.stdout, objects.stderr, again.stdout, rules.stdout)
 	}
-	if r := execute("", "render", "--objects", "-o", "json", "-f", file); r.code != exitError || !strings.Contains(r.stderr, "--objects and --output exclude each other") {
+	if r := execute("", "render", "--objects", "-o", "json", "-f", file); r.code != cli.CodeError || !strings.Contains(r.stderr, "--objects and --output exclude each other") {
 		t.Errorf("objects as JSON: %+v", r)
 	}
 	d := execute("", "describe", "web", "-f", file)
@@ -412,7 +413,7 @@ func TestBalanceCommands(t *testing.T) {
 		t.Errorf("describe as JSON: %v, %+v", err, s)
 	}
 	conflict := execute("kind: Balance\nname: a\nlisten: 203.0.113.10:443\nbackends: 10.0.0.1\n---\nkind: Balance\nname: b\nlisten: 203.0.113.10:443\nbackends: 10.0.0.2\n", "validate", "-f", "-")
-	if want := "error: standard input: document 2 (line 6): Balance b: tcp 203.0.113.10:443 is served by Balance a, not by this one"; conflict.code != exitError || !strings.Contains(conflict.stdout+conflict.stderr, want) {
+	if want := "error: standard input: document 2 (line 6): Balance b: tcp 203.0.113.10:443 is served by Balance a, not by this one"; conflict.code != cli.CodeError || !strings.Contains(conflict.stdout+conflict.stderr, want) {
 		t.Errorf("conflict: %+v, want %s", conflict, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -25,15 +26,14 @@ import (
 type observeOptions struct {
 	daemon          daemonFinder
 	query           api.ObserveQuery
-	client, output  string
+	client          string
+	output          cli.Output
 	last            int
 	refused, failed bool
 	follow, summary bool
 	withPods        bool
 	access          kubectl.Access
 	pods            *kubectl.Pods // nil: clients are not named
-	colour          colourFlag
-	paint           bool
 }
 
 func observeCommand() *cobra.Command {
@@ -83,12 +83,11 @@ connections, or another error.`,
 	f := c.Flags()
 	o.addQuery(f)
 	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json; with --follow, an object in each line")
+	o.output.Add(f, "`format`: text or json; with --follow, an object in each line")
 	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
 	f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
 	config.AddContext(f, &o.access.Context)
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
-	o.colour.add(f)
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
 	return c
@@ -148,9 +147,7 @@ func (o *observeOptions) check(c *cobra.Command) error {
 	if o.query.Within > 0 && !c.Flags().Changed("last") {
 		o.last = api.MaxObserved
 	}
-	var err error
-	o.paint, err = o.colour.paints(c.OutOrStdout())
-	return errors.Join(append(errs, err, checkOutput(o.output, "text"), o.query.Check())...)
+	return errors.Join(append(errs, o.output.Check(c.OutOrStdout()), o.query.Check())...)
 }
 
 func (o *observeOptions) run(c *cobra.Command) error {
@@ -235,14 +232,13 @@ func (o *observeOptions) name(c *cobra.Command, r *api.Observed) {
 
 // print writes an answer.
 func (o *observeOptions) print(w io.Writer, r *api.Observed) error {
-	switch {
-	case o.output == "json":
-		return terminal.JSON(w, r)
-	case o.summary:
-		return show.Refused(w, r, o.paint)
-	}
-	printer := show.NewObserver(w, o.paint)
-	return errors.Join(printer.Add(r), printer.Totals(r))
+	return o.output.Print(w, r, func(w io.Writer) error {
+		if o.summary {
+			return show.Refused(w, r, o.output.Paint)
+		}
+		printer := show.NewObserver(w, o.output.Paint)
+		return errors.Join(printer.Add(r), printer.Totals(r))
+	})
 }
 
 // retryPause is the time between attempts to reach a daemon that has ended.
@@ -252,8 +248,8 @@ const retryPause = time.Second
 // again: it may be starting.
 func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *api.Client, answer *api.Observed) error {
 	w := c.OutOrStdout()
-	write := show.NewObserver(w, o.paint).Add
-	if o.output == "json" {
+	write := show.NewObserver(w, o.output.Paint).Add
+	if o.output.Format == cli.JSON {
 		write = func(r *api.Observed) error { return writeEvents(w, r.Events) }
 	}
 	q := o.query

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
@@ -232,7 +233,7 @@ func (o *observed) filters(t *testing.T, client string) {
 		"--output yaml":        "unknown format",
 		"--reason rate,rat_e":  "is not a reason",
 	} {
-		if out := o.command(t, exitError, append([]string{"observe"}, strings.Fields(args)...)...); !strings.Contains(out, want) {
+		if out := o.command(t, cli.CodeError, append([]string{"observe"}, strings.Fields(args)...)...); !strings.Contains(out, want) {
 			t.Errorf("%s: %s, want %q", args, out, want)
 		}
 	}
@@ -384,7 +385,7 @@ func TestObserveOff(t *testing.T) {
 	o := &observed{Lab: netlab.TestLab(t, 0)}
 	o.daemon = start(t, o.Node.Namespace, "nftproxy", "run", "-f", writeFile(t, busyInput), "--hostname-override=node-1")
 	eventually(t, "the metrics server", func() bool { return strings.Contains(o.daemon.log.String(), "msg=listening") })
-	if out := o.command(t, exitError, "observe"); !strings.Contains(out, "does not observe connections: start it with --observe=refusals") {
+	if out := o.command(t, cli.CodeError, "observe"); !strings.Contains(out, "does not observe connections: start it with --observe=refusals") {
 		t.Errorf("%s", out)
 	}
 	err := o.Node.Do(func() error {

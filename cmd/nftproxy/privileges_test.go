@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -116,7 +117,7 @@ func TestOneCapability(t *testing.T) {
 		}
 		c := startConfined(t, ns, netAdmin, args...)
 		_ = c.Wait()
-		if code := c.ProcessState.ExitCode(); code >= exitError {
+		if code := c.ProcessState.ExitCode(); code >= cli.CodeError {
 			t.Errorf("%s: code %d, %s", command, code, &c.log)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -58,7 +59,7 @@ func TestProgress(t *testing.T) {
 			if got := screen.String(); !strings.HasSuffix(got, "\r\x1b[K") || strings.Contains(got, "\n") {
 				t.Errorf("the screen has %q in the end", got)
 			}
-			if cmd.ProcessState.ExitCode() == exitError || stdout.String() == "" {
+			if cmd.ProcessState.ExitCode() == cli.CodeError || stdout.String() == "" {
 				t.Errorf("code %d, output %q", cmd.ProcessState.ExitCode(), stdout.String())
 			}
 		})

@@ -5,12 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 func renderCommand() *cobra.Command {
 	var o options
-	var output string
+	var output cli.Output
 	var objects bool
 	c := &cobra.Command{
 		Use:   "render -f FILE | --kubeconfig FILE | --config FILE",
@@ -39,7 +40,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
   nftproxy render -f services.yaml -o json | jq '.nftables[] | .map // empty | .name'`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := checkOutput(output, "nft"); err != nil {
+			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err
 			}
 			if objects && c.Flags().Changed("output") {
@@ -54,16 +55,13 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 			o.phase(c, "rendering %d frontends", len(routing.Routes))
 			rs := render.Render(routing)
 			meterOf(c).Stop()
-			if output == "json" {
-				return rs.JSON(c.OutOrStdout())
-			}
-			return rs.Text(c.OutOrStdout())
+			return output.Print(c.OutOrStdout(), cli.JSONFunc(rs.JSON), rs.Text)
 		},
 	}
 	o.addFlags(c)
 	o.settings.AddCounters("count the connections to each frontend", "count the connections to each endpoint as well")
 	o.warnings.addFlag(c)
-	c.Flags().StringVarP(&output, "output", "o", "nft", "`format`: nft, or json in the schema of \"nft -j list\"")
+	output.AddFormat(c.Flags(), "`format`: nft, or json in the schema of \"nft -j list\"", "nft", cli.JSON)
 	c.Flags().BoolVar(&objects, "objects", false, "print the objects of the files as Kubernetes objects, in place of rules")
 	return c
 }

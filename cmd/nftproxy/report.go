@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/vitals"
@@ -49,50 +49,44 @@ func (r *outcome) sameServices() bool { return r.plan.Empty() && len(r.services)
 
 // reportOptions are flags about the output of a report.
 type reportOptions struct {
-	format   string
+	output   cli.Output
 	elements string
-	colour   colourFlag
-	paint    bool
 }
 
-func (o *reportOptions) addReportFlags(c *cobra.Command) {
+// formatMarkdown is the format of diff for a pull request.
+const formatMarkdown = "markdown"
+
+func (o *reportOptions) addReportFlags(c *cobra.Command, usage string, formats ...string) {
 	c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
-	o.colour.add(c.Flags())
+	o.output.Add(c.Flags(), usage, formats...)
 }
 
-func (o *reportOptions) check(w io.Writer, formats ...string) (err error) {
-	if !slices.Contains(formats, o.format) {
-		last := len(formats) - 1
-		return fmt.Errorf("--output: unknown format %q: use %s or %s", o.format, strings.Join(formats[:last], ", "), formats[last])
-	}
+func (o *reportOptions) check(w io.Writer) error {
 	if !slices.Contains([]string{"auto", "always", "never"}, o.elements) {
 		return fmt.Errorf("--elements: unknown value %q: use auto, always or never", o.elements)
 	}
-	o.paint, err = o.colour.paints(w)
-	return err
+	return o.output.Check(w)
 }
 
 func (o *reportOptions) print(w io.Writer, r *outcome) error {
 	b := bufio.NewWriter(w)
-	var err error
-	switch o.format {
-	case "json":
-		err = r.json(b)
-	case "markdown":
-		if err = changes.Markdown(b, r.services, r.plan, o.elements != "never"); err == nil {
-			err = r.printAddresses(b, "\n- `%s`", "\n")
+	err := o.output.Print(b, r, func(io.Writer) error {
+		if o.output.Format != formatMarkdown {
+			return o.text(b, r)
 		}
-	default:
-		err = o.text(b, r)
-	}
+		if err := changes.Markdown(b, r.services, r.plan, o.elements != "never"); err != nil {
+			return err
+		}
+		return r.printAddresses(b, "\n- `%s`", "\n")
+	})
 	if err != nil {
 		return err
 	}
 	return b.Flush()
 }
 
-// json prints all as one JSON object.
-func (r *outcome) json(w io.Writer) error {
+// WriteJSON implements [cli.JSONWriter].
+func (r *outcome) WriteJSON(w io.Writer) error {
 	if len(r.addresses) == 0 {
 		return r.plan.JSON(w, changes.JSON(r.services), nil)
 	}
@@ -126,7 +120,7 @@ func (o *reportOptions) text(w *bufio.Writer, r *outcome) error {
 		limit = 0
 	}
 	fmt.Fprintf(w, "%s: %s.\n", r.in().Text("Services"), changes.Summary(r.services))
-	if err := changes.Print(w, r.services, limit, o.paint); err != nil {
+	if err := changes.Print(w, r.services, limit, o.output.Paint); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -136,7 +130,7 @@ func (o *reportOptions) text(w *bufio.Writer, r *outcome) error {
 		return err
 	}
 	if o.elements == "always" || o.elements == "auto" && n <= listedElements {
-		if err := r.plan.PrintChanges(w, o.paint, 0); err != nil {
+		if err := r.plan.PrintChanges(w, o.output.Paint, 0); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)

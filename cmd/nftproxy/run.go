@@ -15,6 +15,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -80,6 +81,7 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addRunFlags(c)
+	cli.FailWithNo(c)
 	return c
 }
 
@@ -115,11 +117,11 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 	case o.writeConfigTo != "":
 		return cfg.WriteFile(o.writeConfigTo)
 	case o.cleanup:
-		paint, err := (&colourFlag{autoColour}).paints(c.OutOrStdout())
-		if err != nil {
+		var output cli.Output
+		if err := output.Check(c.OutOrStdout()); err != nil {
 			return err
 		}
-		return cleanUp(c, log, paint)
+		return cleanUp(c, log, output.Paint)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

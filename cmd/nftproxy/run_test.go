@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -29,7 +30,7 @@ func TestNameKubeProxy(t *testing.T) {
 	if _, err := os.Stat(written); err != nil {
 		t.Error(err)
 	}
-	start(t, ns, "kube-proxy", "--no-such-flag").ends(t, exitFailed)
+	start(t, ns, "kube-proxy", "--no-such-flag").ends(t, cli.CodeNo)
 }
 
 // TestVersionFlag prints and does nothing else (12.6).
@@ -61,7 +62,7 @@ func TestEmptyArgument(t *testing.T) {
 	if r := execute("", "run", "", "--write-config-to", path, ""); r.code != 0 {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
-	if r := execute("", "run", "", "x", "--write-config-to", path); r.code != exitFailed || !strings.Contains(r.stderr, `unexpected argument "x"`) {
+	if r := execute("", "run", "", "x", "--write-config-to", path); r.code != cli.CodeNo || !strings.Contains(r.stderr, `unexpected argument "x"`) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }
@@ -90,7 +91,7 @@ func TestWriteConfig(t *testing.T) {
 		t.Errorf("(12.58) %v, read and written again:\n%s", err, copied)
 	}
 	bad := path + ".3"
-	if r := execute("", "run", "--write-config-to", bad, "--cluster-cidr=x", "--oom-score-adj=9999"); r.code != exitFailed || !strings.Contains(r.stderr, "--cluster-cidr") || !strings.Contains(r.stderr, "--oom-score-adj") {
+	if r := execute("", "run", "--write-config-to", bad, "--cluster-cidr=x", "--oom-score-adj=9999"); r.code != cli.CodeNo || !strings.Contains(r.stderr, "--cluster-cidr") || !strings.Contains(r.stderr, "--oom-score-adj") {
 		t.Errorf("(12.5) code %d, %s", r.code, r.stderr)
 	}
 	if _, err := os.Stat(bad); !os.IsNotExist(err) {
@@ -182,7 +183,7 @@ func TestRunEnds(t *testing.T) {
 		code int
 		says string
 	}{
-		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+noLimit+"# more\n"), 0o600) }, exitFailed, "has changed: ending"},
+		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+noLimit+"# more\n"), 0o600) }, cli.CodeNo, "has changed: ending"},
 		{"12.57 SIGTERM", func(p *process) error { return p.Process.Signal(syscall.SIGTERM) }, 0, `msg=stopping reason="terminated signal received"`},
 		{"12.57 SIGINT", func(p *process) error { return p.Process.Signal(syscall.SIGINT) }, 0, `msg=stopping reason="interrupt signal received"`},
 	} {
@@ -206,7 +207,7 @@ func TestRunEnds(t *testing.T) {
 					t.Errorf("13.24: no %q in %s", want, log)
 				}
 			}
-			if n := strings.Count(log, "has changed: ending"); c.code == exitFailed && n != 1 {
+			if n := strings.Count(log, "has changed: ending"); c.code == cli.CodeNo && n != 1 {
 				t.Errorf("the reason is there %d times: %s", n, log)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -56,7 +57,7 @@ check: {tcp, interval: 200ms, rise: 1, fall: 2}
 func TestStatusServes(t *testing.T) {
 	lab := netlab.TestLab(t, 2)
 	ns := lab.Node.Namespace
-	if r := ask(t, ns, "status", "--serves", "web"); r.code != exitError || !strings.Contains(r.stderr, "no daemon answers") {
+	if r := ask(t, ns, "status", "--serves", "web"); r.code != cli.CodeError || !strings.Contains(r.stderr, "no daemon answers") {
 		t.Errorf("without a daemon: %d %s%s", r.code, r.stdout, r.stderr)
 	}
 	first, second := &server{pod: lab.Pods[0]}, &server{pod: lab.Pods[1]}
@@ -79,11 +80,11 @@ func TestStatusServes(t *testing.T) {
 	eventually(t, "the announcement", func() bool { return calls() == announce })
 	second.set(t, false)
 	answers(0, "default/web serves: 1 of 2 servers usable; "+second.pod.IPv4.String()+": its health check fails: connect: refused")
-	if r := ask(t, ns, "status", "--problems"); r.code != exitFailed {
+	if r := ask(t, ns, "status", "--problems"); r.code != cli.CodeNo {
 		t.Errorf("a failing server is a problem: %d", r.code)
 	}
 	first.set(t, false)
-	answers(exitFailed, "default/web does not serve: 0 of 2 servers usable; ")
+	answers(cli.CodeNo, "default/web does not serve: 0 of 2 servers usable; ")
 	eventually(t, "the withdrawal", func() bool { return calls() == withdraw })
 	if r := ask(t, ns, "status"); r.code != 0 {
 		t.Errorf("the node is healthy: %d %s", r.code, r.stdout)
@@ -92,7 +93,7 @@ func TestStatusServes(t *testing.T) {
 	eventually(t, "the announcement", func() bool { return calls() == announce })
 	before := strings.Count(messages.String(), "no daemon answers")
 	p.kill()
-	if r := ask(t, ns, "status", "--serves", "web"); r.code != exitError {
+	if r := ask(t, ns, "status", "--serves", "web"); r.code != cli.CodeError {
 		t.Errorf("without a daemon: %d %s", r.code, r.stdout)
 	}
 	eventually(t, "answers without a daemon", func() bool { return strings.Count(messages.String(), "no daemon answers") > before+1 })
@@ -111,7 +112,7 @@ func TestStatusServes(t *testing.T) {
 		"--serves default/web -o=":  "unknown format",
 		"--serves= --color=nothing": "unknown value",
 	} {
-		if r := ask(t, ns, append([]string{"status"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+		if r := ask(t, ns, append([]string{"status"}, strings.Fields(args)...)...); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %d %s%s, want %q", args, r.code, r.stdout, r.stderr, want)
 		}
 	}

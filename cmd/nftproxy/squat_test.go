@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -172,11 +173,11 @@ func TestSquattedSocket(t *testing.T) {
 		}
 		return c.Close() == nil
 	})
-	if r := ask(t, ns, "diff", "-f", input, "--drain-file", ""); r.code != exitFailed || strings.Contains(r.stderr, "as the running nftproxy") {
+	if r := ask(t, ns, "diff", "-f", input, "--drain-file", ""); r.code != cli.CodeNo || strings.Contains(r.stderr, "as the running nftproxy") {
 		t.Errorf("diff follows it: %+v", r)
 	}
 	r := ask(t, ns, "status")
-	if want := fmt.Sprintf("process %d (\"nftproxy\") cannot change the rules here, so it is not nftproxy", cmd.Process.Pid); r.code != exitError || !strings.Contains(r.stderr, want) {
+	if want := fmt.Sprintf("process %d (\"nftproxy\") cannot change the rules here, so it is not nftproxy", cmd.Process.Pid); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 		t.Errorf("%+v, want %s", r, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/netip"
 	"strings"
@@ -12,16 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/suggest"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
-
-// errUnhealthy ends status with exit code 1. The output shows the problem.
-var errUnhealthy = errors.New("the node is not healthy")
 
 // maxRows is how many frontends are listed unless Services are selected.
 const maxRows = 30
@@ -31,8 +29,7 @@ type statusOptions struct {
 	filter api.Filter
 	serves string // the Service that is asked about, instead of all
 	all    bool
-	output string
-	colour colourFlag
+	output cli.Output
 }
 
 func statusCommand() *cobra.Command {
@@ -93,18 +90,14 @@ daemon answers, it serves nothing of that name, or its last sync failed.`,
 	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
 	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services and Balances that have one")
 	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	_ = c.RegisterFlagCompletionFunc("serves", completeServices) // fails only for an unknown flag
 	return c
 }
 
 // runServes says whether this node serves one Service.
 func (o *statusOptions) runServes(c *cobra.Command) error {
-	if _, err := o.colour.paints(c.OutOrStdout()); err != nil {
-		return err
-	}
-	if err := checkOutput(o.output, "text"); err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	if o.filter.Selects() || o.filter.Problems || o.all {
@@ -121,23 +114,18 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 	if s.Unsynced != "" {
 		return fmt.Errorf("%s: %s", s.Service, s.Unsynced)
 	}
-	if o.output == "json" {
-		err = terminal.JSON(c.OutOrStdout(), s)
-	} else {
-		err = show.Serving(c.OutOrStdout(), &s)
-	}
+	err = o.output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return show.Serving(w, &s) })
 	if err == nil && !s.Serves {
-		return errUnhealthy
+		return cli.ErrNo
 	}
 	return err
 }
 
 func (o *statusOptions) run(c *cobra.Command) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, checkOutput(o.output, "text"), o.filter.Check()); err != nil {
+	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.filter.Check()); err != nil {
 		return err
 	}
-	if o.output == "text" && !o.all && !o.filter.Selects() {
+	if o.output.Format == cli.Text && !o.all && !o.filter.Selects() {
 		o.filter.Rows = maxRows
 	}
 	report, err := o.daemon.report(c.Context(), &o.filter)
@@ -147,13 +135,11 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	if err := selectsNothing(report, &o.filter); err != nil && !o.filter.Problems {
 		return err
 	}
-	if o.output == "json" {
-		err = report.WriteJSON(c.OutOrStdout())
-	} else {
-		err = show.Status(c.OutOrStdout(), report, show.View{Now: time.Now(), Colour: paint, All: o.all || o.filter.Problems})
-	}
+	err = o.output.Print(c.OutOrStdout(), report, func(w io.Writer) error {
+		return show.Status(w, report, show.View{Now: time.Now(), Colour: o.output.Paint, All: o.all || o.filter.Problems})
+	})
 	if err == nil && (!report.Healthy || o.filter.Problems && len(report.Problems) > 0) {
-		return errUnhealthy
+		return cli.ErrNo
 	}
 	return err
 }

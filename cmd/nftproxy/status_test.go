@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -71,7 +72,7 @@ func TestStatusOfKernel(t *testing.T) {
 	for _, args := range []string{"web", "default/web", "default/*", "-n default", "-A", "--problems"} {
 		want := error(nil)
 		if args == "--problems" { // of the machine
-			want = errUnhealthy
+			want = cli.ErrNo
 		}
 		if out, err := runStatus(t, ns, address, strings.Fields(args)...); !errors.Is(err, want) || strings.Contains(out, "default/web:http") == (args == "--problems") {
 			t.Errorf("%s: %v, %s", args, err, out)
@@ -91,7 +92,7 @@ func TestStatusOfDaemon(t *testing.T) {
 		healthy bool
 		want    error
 		args    []string
-	}{{true, nil, nil}, {false, errUnhealthy, nil}, {true, errUnhealthy, []string{"--problems"}}} {
+	}{{true, nil, nil}, {false, cli.ErrNo, nil}, {true, cli.ErrNo, []string{"--problems"}}} {
 		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"from": "daemon", "healthy": %t, "node": "node-1", "problems": [{"object": "a", "reason": "b", "message": "c"}]}`, c.healthy)
 		}))
@@ -127,7 +128,7 @@ func TestStatusNotSynced(t *testing.T) {
 	defer daemon.Close()
 	var stdout, stderr bytes.Buffer
 	code := run([]string{"status", "shop/web", "--metrics-bind-address", daemon.Listener.Addr().String()}, strings.NewReader(""), &stdout, &stderr)
-	if want := "nftproxy: not synced yet: whether a Service matches \"shop/web\" is not known so far\n"; code != exitError || stderr.String() != want || stdout.Len() > 0 {
+	if want := "nftproxy: not synced yet: whether a Service matches \"shop/web\" is not known so far\n"; code != cli.CodeError || stderr.String() != want || stdout.Len() > 0 {
 		t.Errorf("code %d: %s%s", code, &stdout, &stderr)
 	}
 }

@@ -16,14 +16,15 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/top"
 )
 
 type topOptions struct {
-	daemon         daemonFinder
-	filter, output string
-	once           bool
-	colour         colourFlag
+	daemon daemonFinder
+	filter string
+	output cli.Output
+	once   bool
 }
 
 func topCommand() *cobra.Command {
@@ -60,14 +61,12 @@ error.`,
 	o.daemon.addConfig(c)
 	f.StringVar(&o.filter, "filter", "", "list only those with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
-	o.colour.add(f)
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json, which means --once")
+	o.output.Add(f, "`format`: text or json, which means --once")
 	return c
 }
 
 func (o *topOptions) run(c *cobra.Command, name string) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -85,12 +84,12 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 		}
 		service = d.Namespace + "/" + d.Name
 	}
-	config := top.Config{Ask: client.Sample, Address: client.Name(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
+	config := top.Config{Ask: client.Sample, Address: client.Name(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: o.output.Paint}
 	in, out := c.InOrStdin(), c.OutOrStdout()
-	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
+	if o.output.Format == cli.Text && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
 		return o.watch(ctx, config, in, out)
 	}
-	return top.Once(ctx, out, config, o.output == "json")
+	return top.Once(ctx, out, config, o.output.Format == cli.JSON)
 }
 
 // find returns a client of the running daemon.
@@ -110,7 +109,7 @@ func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
 func (o *topOptions) watch(ctx context.Context, config top.Config, in io.Reader, out io.Writer) error {
 	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler()}
 	switch {
-	case o.colour.when == "always":
+	case o.output.Forced():
 		options = append(options, tea.WithColorProfile(colorprofile.ANSI))
 	case !config.Colours: // bold and reverse text remain
 		options = append(options, tea.WithColorProfile(colorprofile.Ascii))

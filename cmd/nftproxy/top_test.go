@@ -16,6 +16,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/creack/pty"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -234,7 +235,7 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	for args, want := range map[string]string{"top --once wbe": `no Service is named "wbe": did you mean shop/web?`, "top shop/wbe": `no Service is named "shop/wbe": did you mean shop/web?`} {
-		if r := runProcess(t, b.Node.Namespace, strings.Fields(args)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+		if r := runProcess(t, b.Node.Namespace, strings.Fields(args)...); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: code %d, %s%s", args, r.code, r.stdout, r.stderr)
 		}
 	}
@@ -248,7 +249,7 @@ func TestTopOnce(t *testing.T) {
 func TestTopWithoutDaemon(t *testing.T) {
 	address := unusedAddress()
 	r := execute("", "top", "--metrics-bind-address", address)
-	if want := fmt.Sprintf(`no daemon answers at %s`, address); r.code != exitError || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, `start "nftproxy run"`) {
+	if want := fmt.Sprintf(`no daemon answers at %s`, address); r.code != cli.CodeError || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, `start "nftproxy run"`) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 	for args, want := range map[string]string{
@@ -256,7 +257,7 @@ func TestTopWithoutDaemon(t *testing.T) {
 		"--metrics-bind-address localhost": `"localhost" is not an address`,
 		"a/b c/d":                          "at most 1 arg",
 	} {
-		if r := execute("", append([]string{"top"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
+		if r := execute("", append([]string{"top"}, strings.Fields(args)...)...); r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: code %d, %s", args, r.code, r.stderr)
 		}
 	}

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -20,16 +22,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/xtables"
 )
 
-// errNoAnswer ends trace with exit code 1. The output says what happened.
-var errNoAnswer = errors.New("the connection was not answered")
-
 type traceOptions struct {
-	from, output        string
+	from                string
+	output              cli.Output
 	kubeconfig, context string
 	fromNode, probe     bool
 	timeout             time.Duration
 	brief, quiet        bool
-	colour              colourFlag
 }
 
 func traceCommand() *cobra.Command {
@@ -80,15 +79,13 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the API server, for --from (default: the service account of the pod)")
 	config.AddContext(f, &o.context)
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
-	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(f)
+	o.output.Add(f, "`format`: text or json")
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	return c
 }
 
 func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
-	paint, errColour := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(errColour, checkOutput(o.output, "text"), o.check()); err != nil {
+	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
 		return err
 	}
 	q, err := o.question(protocol, target)
@@ -102,13 +99,9 @@ func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		err = report.JSON(c.OutOrStdout())
-	} else {
-		err = report.Print(c.OutOrStdout(), o.brief, paint)
-	}
+	err = o.output.Print(c.OutOrStdout(), report, func(w io.Writer) error { return report.Print(w, o.brief, o.output.Paint) })
 	if err == nil && report.Outcome != trace.Answered {
-		return errNoAnswer
+		return cli.ErrNo
 	}
 	return err
 }

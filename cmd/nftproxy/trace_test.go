@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
 )
 
 // TestTraceUsageErrors lists command lines that must fail before the kernel is asked, with
@@ -27,7 +29,7 @@ func TestTraceUsageErrors(t *testing.T) {
 		{"10.96.0.10:80 -o yaml", `unknown format "yaml"`},
 	} {
 		r := execute("", append([]string{"trace"}, strings.Fields(c.args)...)...)
-		if r.code != exitError || !strings.Contains(r.stderr, c.want) {
+		if r.code != cli.CodeError || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("trace %s: code %d, %s; want %q", c.args, r.code, r.stderr, c.want)
 		}
 	}
@@ -63,7 +65,7 @@ func TestTraceFromPod(t *testing.T) {
 		"shop/gone": "--from: get pod shop/gone: the API server has none of this name",
 	} {
 		r := execute("", "trace", "10.96.0.10:80", "--from", pod, "--kubeconfig", kubeconfig)
-		if r.code != exitError || !strings.Contains(r.stderr, want) {
+		if r.code != cli.CodeError || !strings.Contains(r.stderr, want) {
 			t.Errorf("from %s: code %d, %s; want %q", pod, r.code, r.stderr, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
@@ -20,14 +21,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// errInvalid ends validate with exit code 2. The output shows the problems.
-var errInvalid = errors.New("the input is invalid")
-
 type validateOptions struct {
 	files    []string
 	warnings warnings
-	output   string
-	colour   colourFlag
+	output   cli.Output
 }
 
 func validateCommand() *cobra.Command {
@@ -61,8 +58,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.addFlag(c)
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	o.colour.add(c.Flags())
+	o.output.Add(c.Flags(), "`format`: text or json")
 	return c
 }
 
@@ -88,8 +84,7 @@ type finding struct {
 }
 
 func (o *validateOptions) run(c *cobra.Command) error {
-	paint, err := o.colour.paints(c.OutOrStdout())
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
 	if len(o.files) == 0 {
@@ -102,15 +97,14 @@ func (o *validateOptions) run(c *cobra.Command) error {
 		return err
 	}
 	f := o.find(input, problems)
-	if o.output == "json" {
-		err = f.json(c.OutOrStdout())
-	} else {
-		err = f.print(c.OutOrStdout(), paint)
+	err = o.output.Print(c.OutOrStdout(), f, func(w io.Writer) error { return f.print(w, o.output.Paint) })
+	switch {
+	case err != nil:
+		return fmt.Errorf("write findings: %w", err)
+	case !f.Valid:
+		return cli.ErrInvalid
 	}
-	if err == nil && !f.Valid {
-		return errInvalid
-	}
-	return err
+	return nil
 }
 
 // thriftyGC is the value of GOGC of validate. All objects are in memory at once, and it often runs
@@ -245,13 +239,6 @@ func newFinding(e *manifest.Error) finding {
 	return f
 }
 
-func (f *findings) json(w io.Writer) error {
-	if err := terminal.JSON(w, f); err != nil {
-		return fmt.Errorf("write findings: %w", err)
-	}
-	return nil
-}
-
 // print writes a line for each problem and warning, the first ones if there are many,
 // and the summary.
 func (f *findings) print(w io.Writer, paint bool) error {
@@ -269,10 +256,8 @@ func (f *findings) print(w io.Writer, paint bool) error {
 	}
 	lines = append(lines, manifest.Shorten(notes, manifest.MaxShown)...)
 	lines = append(lines, f.colour().Paint(f.Summary, paint))
-	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
-		return fmt.Errorf("write findings: %w", err)
-	}
-	return nil
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
 }
 
 // colour returns the colour of the summary.

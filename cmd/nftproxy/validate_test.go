@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -39,7 +40,7 @@ func TestValidate(t *testing.T) {
 		{"valid", good, "", 0, "1 Service, 1 EndpointSlice: valid\n"},
 		{"valid, strict", good, "--strict", 0, "1 Service, 1 EndpointSlice: valid\n"},
 		{"warning", misnamed, "", 0, "warning: " + misnamedWarning + "1 Service, 1 EndpointSlice: valid, 1 warning\n"},
-		{"warning, strict", misnamed, "--strict", exitError, "warning: " + misnamedWarning + "1 Service, 1 EndpointSlice: 1 warning (--strict)\n"},
+		{"warning, strict", misnamed, "--strict", cli.CodeError, "warning: " + misnamedWarning + "1 Service, 1 EndpointSlice: 1 warning (--strict)\n"},
 		{"two Services with one address",
 			good + "---\napiVersion: v1\nkind: Service\nmetadata: {name: zeb, namespace: shop}\nspec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}\n" +
 				"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: zeb-1, namespace: shop, labels: {kubernetes.io/service-name: zeb}}\naddressType: IPv4\n", "", 0,
@@ -50,9 +51,9 @@ func TestValidate(t *testing.T) {
 				"no Balance or Service: valid, 1 warning\n"},
 		{"other kinds are no warning", good + "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n", "--strict", 0,
 			"note: skipped 1 object of other kinds: Deployment 1\n1 Service, 1 EndpointSlice: valid\n"},
-		{"problem", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIp: 10.96.0.10}\n", "", exitError,
+		{"problem", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIp: 10.96.0.10}\n", "", cli.CodeError,
 			"error: standard input: document 1 (line 4): Service default/web: spec.clusterIp: unknown field: did you mean clusterIP?\ninvalid: 1 problem\n"},
-		{"no YAML", "root:x:0:0:root:/root:/bin/bash\ndaemon:x\n", "", exitError,
+		{"no YAML", "root:x:0:0:root:/root:/bin/bash\ndaemon:x\n", "", cli.CodeError,
 			"error: standard input: document 1 (line 1): text is not an object: write a Balance, as \"nftproxy new\" prints it, or a Kubernetes object with fields such as \"apiVersion: v1\" and \"kind: Service\"\ninvalid: 1 problem\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -77,12 +78,12 @@ func TestValidateJSON(t *testing.T) {
 		code         int
 		want         report
 	}{
-		{misnamed, "--strict", exitError, report{
+		{misnamed, "--strict", cli.CodeError, report{
 			Summary: "1 Service, 1 EndpointSlice: 1 warning (--strict)", Objects: map[string]int{"Service": 1, "EndpointSlice": 1}, Problems: []map[string]any{},
 			Warnings: []map[string]any{{"file": "standard input", "line": 4.0, "object": "Service shop/web", "field": "spec.ports[0]",
 				"message": "port http has no endpoints: EndpointSlice shop/web-1 has ports: htpp (did you mean http?)"}},
 		}},
-		{"kind: [", "", exitError, report{
+		{"kind: [", "", cli.CodeError, report{
 			Summary: "invalid: 1 problem", Warnings: []map[string]any{},
 			Problems: []map[string]any{{"file": "standard input", "line": 1.0,
 				"message": "broken YAML: did not find expected node content: check the indentation of this line and of the one before"}},
@@ -97,7 +98,7 @@ func TestValidateJSON(t *testing.T) {
 			t.Errorf("code %d, want %d (-want +got):\n%s", r.code, c.code, diff)
 		}
 	}
-	if r := execute("", "validate"); r.code != exitError || !strings.Contains(r.stderr, "name a file with -f") {
+	if r := execute("", "validate"); r.code != cli.CodeError || !strings.Contains(r.stderr, "name a file with -f") {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }
@@ -114,7 +115,7 @@ func TestStrict(t *testing.T) {
 		args := append([]string{command, "--strict"}, node...)
 		r := in(t, ns, args...)
 		want := "warning: " + said + "nftproxy: --strict: 1 warning about the input: nothing is done\n"
-		if diff := cmp.Diff(want, onlyInput(r.stderr)); r.code != exitError || r.stdout != "" || diff != "" {
+		if diff := cmp.Diff(want, onlyInput(r.stderr)); r.code != cli.CodeError || r.stdout != "" || diff != "" {
 			t.Errorf("%s: code %d, %s; log (-want +got):\n%s", command, r.code, r.stdout, diff)
 		}
 	}
@@ -269,7 +270,7 @@ func TestValidateSameListen(t *testing.T) {
 		want        string
 	}{
 		{"other ports", balance("a", "203.0.113.10:80") + balance("b", "203.0.113.10:81"), 0, "2 Balances: valid"},
-		{"the same", balance("a", "203.0.113.10:80") + balance("b", "203.0.113.10:80"), exitError,
+		{"the same", balance("a", "203.0.113.10:80") + balance("b", "203.0.113.10:80"), cli.CodeError,
 			`error: standard input: document 2 (line 6): Balance b: tcp 203.0.113.10:80 is served by Balance a, not by this one`},
 		{"a Kubernetes object", balance("a", "203.0.113.10:80") + kubernetes, 0, "warning: standard input: document 2"},
 	} {
