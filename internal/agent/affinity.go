@@ -67,9 +67,9 @@ func (a *Agent) checkAffinity() {
 	})
 }
 
-// sweep starts a search for clients whose endpoints have departed, unless one is
+// startSweep starts a search for clients whose endpoints have departed, unless one is
 // in progress or ended recently.
-func (a *Agent) sweep() {
+func (a *Agent) startSweep() {
 	f := &a.affinity
 	if f.busy || f.rested != nil || !a.Applier.Departed() {
 		return
@@ -105,5 +105,5 @@ func (a *Agent) release(s *readSweep) {
 	}
 	a.affinity.busy = false
 	a.affinity.next = time.Now().Add(sweepRest * s.worked)
-	a.sweep()
+	a.startSweep()
 }

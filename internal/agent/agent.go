@@ -136,7 +136,7 @@ type Agent struct {
 	nodes   []*model.Node // of the last update
 	cidrs   []netip.Prefix
 	pending []model.RouteChange // since the last successful sync
-	// rules is the state after the last change; nil: until [Agent.complete]. It is meaningless
+	// rules is the state after the last change; nil: until [Agent.completeState]. It is meaningless
 	// while Applier does not know the content of the kernel.
 	rules    *render.State
 	sized    sizesAt   // that observers have seen
@@ -179,7 +179,7 @@ func New(c Config) *Agent {
 // for concurrent use.
 func (a *Agent) Changed() {
 	a.changed.Store(true)
-	a.ask()
+	a.requestSync()
 }
 
 // Hurry makes changes wait for no MinSyncPeriod until done is called: a command waits for
@@ -192,10 +192,10 @@ func (a *Agent) Hurry() (done func()) {
 // addressesChanged notifies the agent that Interfaces has changes.
 func (a *Agent) addressesChanged() {
 	a.moved.Store(true)
-	a.ask()
+	a.requestSync()
 }
 
-func (a *Agent) ask() {
+func (a *Agent) requestSync() {
 	a.mu.Lock()
 	a.state.LastRequest = time.Now()
 	if a.state.Pending.IsZero() {
@@ -227,31 +227,31 @@ func (a *Agent) sync(cause Cause) bool {
 		defer a.Syncing.Unlock()
 	}
 	s := &Sync{Cause: cause, Router: a.router, Started: time.Now()}
-	if s.Err = contain(func() error { return a.attempt(s) }); errors.As(s.Err, new(*panicError)) {
+	if s.Err = recoverPanic(func() error { return a.applyPending(s) }); errors.As(s.Err, new(*panicError)) {
 		a.Applier.Forget() // a.rules may be at any state
 	}
 	s.Duration = time.Since(s.Started)
 	s.Quarantined, s.asBefore = a.quarantine.names, slices.Concat(a.quarantine.notices, a.kept.notices)
-	s.NewNotices = a.report(s)
+	s.NewNotices = a.reportNotices(s)
 	a.log(s)
-	a.end(s.Err)
+	a.endSync(s.Err)
 	if s.Err != nil {
-		a.drift.restore(s.Interventions)
+		a.drift.returnWaiting(s.Interventions)
 	} else {
 		a.pending = nil
-		a.drift.repaired(s)
-		a.size(s)
+		a.drift.noteRepair(s)
+		a.updateSizes(s)
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
 	}
-	a.sweep()
+	a.startSweep()
 	for _, observe := range a.Observers {
-		if err := contain(func() error { observe(s); return nil }); err != nil {
+		if err := recoverPanic(func() error { observe(s); return nil }); err != nil {
 			a.Log.Error("an observer of syncs failed", "error", err)
 		}
 	}
-	a.complete(s)
+	a.completeState(s)
 	return s.Err == nil
 }
 
@@ -261,8 +261,8 @@ type sizesAt struct {
 	resized uint64
 }
 
-// size sets the sizes if they have changed: a changed endpoint does not change them.
-func (a *Agent) size(s *Sync) {
+// updateSizes sets the sizes if they have changed: a changed endpoint does not change them.
+func (a *Agent) updateSizes(s *Sync) {
 	if a.rules == nil { // a record has them
 		return
 	}
@@ -281,9 +281,9 @@ func (e *panicError) Error() string {
 	return fmt.Sprintf("internal error, please report it: %v\n%s", e.value, e.stack)
 }
 
-// contain runs f and turns a panic into an error: one unexpected object must not
+// recoverPanic runs f and turns a panic into an error: one unexpected object must not
 // affect the others (13.20).
-func contain(f func() error) (err error) {
+func recoverPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &panicError{p, debug.Stack()}
@@ -292,14 +292,14 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
-// take updates the router from the source and the interfaces, except for Services that
-// [Agent.fill] is to take. It reports whether rules that all routes share change.
-func (a *Agent) take(s *Sync) (base bool) {
+// updateRouter updates the router from the source and the interfaces, except for Services that
+// [Agent.fillRouter] is to take. It reports whether rules that all routes share change.
+func (a *Agent) updateRouter(s *Sync) (base bool) {
 	u := a.update
 	if u != nil {
 		s.Triggers = u.Triggers
 		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
-		a.follow(u)
+		a.noteOwnServices(u)
 	}
 	c := a.Node
 	if a.Interfaces != nil {
@@ -315,7 +315,7 @@ func (a *Agent) take(s *Sync) (base bool) {
 			c.InterfaceAddresses = a.Interfaces.Addresses()
 		}
 	}
-	fills := a.fills(s)
+	fills := a.canFill(s)
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	before := a.router.NodePortAddresses()
@@ -328,13 +328,13 @@ func (a *Agent) take(s *Sync) (base bool) {
 		changes = model.JoinChanges(changes, a.router.SetServices(u.Services))
 		a.update = nil
 	}
-	a.follows(s, changes)
+	a.addPending(s, changes)
 	return base
 }
 
-// follows adds changes of routes to those that the kernel does not have yet.
-func (a *Agent) follows(s *Sync, changes []model.RouteChange) {
-	a.pending = model.JoinChanges(a.pending, a.quarantine.follow(changes))
+// addPending adds changes of routes to those that the kernel does not have yet.
+func (a *Agent) addPending(s *Sync, changes []model.RouteChange) {
+	a.pending = model.JoinChanges(a.pending, a.quarantine.filterChanges(changes))
 	s.Routes = a.pending
 }
 
@@ -366,8 +366,8 @@ func (a *Agent) log(s *Sync) {
 	}
 }
 
-// report logs new notices, and reports whether the notices have changed.
-func (a *Agent) report(s *Sync) bool {
+// reportNotices logs new notices, and reports whether the notices have changed.
+func (a *Agent) reportNotices(s *Sync) bool {
 	versions := [3]uint64{a.router.NoticesVersion(), a.quarantine.version, a.kept.version}
 	if versions == a.versions {
 		return false

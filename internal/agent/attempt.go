@@ -13,17 +13,17 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// attempt applies the changes since the last success. A comparison follows if it
+// applyPending applies the changes since the last success. A comparison follows if it
 // is due, or if the kernel's content is unknown.
-func (a *Agent) attempt(s *Sync) error {
+func (a *Agent) applyPending(s *Sync) error {
 	if s.Cause == Start {
-		defer generous()()
+		defer relaxCollector()()
 	}
-	base := a.take(s)
-	due := s.Cause == Check || s.Cause == Drift || s.Cause == Retry && a.drift.pending()
-	released := a.retry(s, s.Cause == Check)
-	if a.Applier.Known() && !base && !released && a.own == nil && !a.quarantine.yields(a.pending) {
-		err := a.apply(s)
+	base := a.updateRouter(s)
+	due := s.Cause == Check || s.Cause == Drift || s.Cause == Retry && a.drift.isPending()
+	released := a.retryQuarantined(s, s.Cause == Check)
+	if a.Applier.Known() && !base && !released && a.own == nil && !a.quarantine.needsComparison(a.pending) {
+		err := a.applyDelta(s)
 		if err == nil && !due {
 			return nil
 		}
@@ -32,17 +32,17 @@ func (a *Agent) attempt(s *Sync) error {
 		}
 		if err != nil {
 			a.Log.Info("a change failed; comparing all rules with the kernel", "error", err)
-			a.blame(s, err)
+			a.quarantineRefused(s, err)
 		}
 	}
 	return a.compare(s)
 }
 
-// apply applies the changes to what was applied last. Before a check it also removes
+// applyDelta applies the changes to what was applied last. Before a check it also removes
 // idle lanes, so that the check finds only changes by other programs. After drift it
 // keeps them: another nftproxy may use them, and deleting a lane is not guarded by the
 // kernel's state.
-func (a *Agent) apply(s *Sync) (err error) {
+func (a *Agent) applyDelta(s *Sync) (err error) {
 	due := s.Cause == Check || s.Cause == Drift
 	delta := a.rules.Change(s.Routes, a.router.NodePortAddresses())
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
@@ -78,18 +78,18 @@ func (a *Agent) dropIdle() error {
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
 	defer func() { a.Resume = nil }() // it is about the start
-	s.Interventions = a.drift.take()
+	s.Interventions = a.drift.takeWaiting()
 	if empty, err := a.Applier.Empty(); err == nil && empty {
 		if err = a.load(s); err == nil {
-			a.keep(nil, nil)
+			a.updateKept(nil, nil)
 			return nil
 		}
 		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)
-		a.blame(s, err)
+		a.quarantineRefused(s, err)
 	}
-	a.route(s)
+	a.routeUpdate(s)
 	for {
-		if err = a.compareOnce(s); err == nil || !a.blame(s, err) {
+		if err = a.compareOnce(s); err == nil || !a.quarantineRefused(s, err) {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (a *Agent) compare(s *Sync) (err error) {
 
 func (a *Agent) compareOnce(s *Sync) (err error) {
 	if a.resumesObjects(s) {
-		a.resumed(s)
+		a.logResumed(s)
 		return nil
 	}
 	rules, delta, err := a.start()
@@ -106,7 +106,7 @@ func (a *Agent) compareOnce(s *Sync) (err error) {
 	}
 	if a.resumesRules(delta) {
 		a.rules = rules
-		a.resumed(s)
+		a.logResumed(s)
 		return nil
 	}
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
@@ -116,7 +116,7 @@ func (a *Agent) compareOnce(s *Sync) (err error) {
 	return nil
 }
 
-func (a *Agent) resumed(s *Sync) {
+func (a *Agent) logResumed(s *Sync) {
 	a.Log.Info("the kernel still holds these rules: nothing has to be compared")
 	s.Plan, a.compared = &plan.Plan{}, time.Now()
 }
@@ -125,8 +125,8 @@ func (a *Agent) resumed(s *Sync) {
 // what the collector finds is hardly worth the time. A limit of memory (GOMEMLIMIT) still holds.
 const loadGC = 400
 
-// generous lets the collector run less often until the function that it returns is called.
-func generous() (end func()) {
+// relaxCollector lets the collector run less often until the function that it returns is called.
+func relaxCollector() (end func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
@@ -136,28 +136,28 @@ func generous() (end func()) {
 
 // load applies all of the router's routes to a kernel without our tables.
 func (a *Agent) load(s *Sync) (err error) {
-	defer generous()()
-	rules, parts := a.parts(s)
+	defer relaxCollector()()
+	rules, parts := a.loadParts(s)
 	if s.Plan, err = a.Applier.Load(parts); err != nil {
-		a.route(s)
+		a.routeUpdate(s)
 		return err
 	}
 	a.rules, a.compared = rules, time.Now()
 	return nil
 }
 
-// parts returns the state after a load, and the parts of it.
-func (a *Agent) parts(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
+// loadParts returns the state after a load, and the parts of it.
+func (a *Agent) loadParts(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 	if a.update != nil {
-		return a.fill(s)
+		return a.fillRouter(s)
 	}
 	base, routes := a.router.Base(), s.Routes
 	if a.rules != nil { // the changes are not all
-		base = a.wanted()
+		base = a.wantedRouting()
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
-	return rules, paced(parts, func() int { return len(routes) }, a.beat, a.Log)
+	return rules, paceParts(parts, func() int { return len(routes) }, a.reportAlive, a.Log)
 }
 
 // fillFrom is how many Services a start has at least that decides about some of them while the
@@ -167,9 +167,9 @@ const fillFrom = 1000
 // fillStep is about how many elements are decided about together.
 const fillStep = 4096
 
-// fills reports whether Services wait for [Agent.fill]: at a start with many of them, and none of our
+// canFill reports whether Services wait for [Agent.fillRouter]: at a start with many of them, and none of our
 // tables in the kernel.
-func (a *Agent) fills(s *Sync) bool {
+func (a *Agent) canFill(s *Sync) bool {
 	if s.Cause != Start || a.update == nil || len(a.update.Services) < fillFrom {
 		return false
 	}
@@ -177,10 +177,10 @@ func (a *Agent) fills(s *Sync) bool {
 	return err == nil && empty
 }
 
-// fill gives the router its Services while they are loaded, and returns the state after that, and
+// fillRouter gives the router its Services while they are loaded, and returns the state after that, and
 // its parts. The routes of the sync are known when all parts have been taken. The router decides about
 // a part while the one before is rendered, and the kernel takes the one before that.
-func (a *Agent) fill(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
+func (a *Agent) fillRouter(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 	services := a.update.Services
 	rules, parts := render.Fill(a.router.Base(), parallel.Ahead(func(yield func([]model.RouteChange) bool) {
 		a.routing.Lock()
@@ -191,18 +191,18 @@ func (a *Agent) fill(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 			return yield(part)
 		})
 		a.update = nil
-		a.follows(s, changes)
+		a.addPending(s, changes)
 	}))
-	return rules, paced(parts, func() int { return frontendsOf(services) }, a.beat, a.Log)
+	return rules, paceParts(parts, func() int { return frontendsOf(services) }, a.reportAlive, a.Log)
 }
 
-// route gives the router the Services that wait for [Agent.fill].
-func (a *Agent) route(s *Sync) {
+// routeUpdate gives the router the Services that wait for [Agent.fillRouter].
+func (a *Agent) routeUpdate(s *Sync) {
 	if a.update == nil {
 		return
 	}
 	a.routing.Lock()
 	defer a.routing.Unlock()
-	a.follows(s, a.router.SetServices(a.update.Services))
+	a.addPending(s, a.router.SetServices(a.update.Services))
 	a.update = nil
 }

@@ -45,7 +45,7 @@ func newChange(tb testing.TB, services, endpoints int) (change func()) {
 		i++
 		w.Changed()
 		for last = nil; last == nil; {
-			l.step(tb.Context())
+			l.serveNext(tb.Context())
 		}
 		if last.Err != nil || last.Compared || len(last.Plan.Changes) != 1 {
 			tb.Fatalf("%d changes, compared %t, error %v", len(last.Plan.Changes), last.Compared, last.Err)

@@ -74,8 +74,8 @@ func (d *drift) add(all ...kernel.Intervention) {
 	}
 }
 
-// take removes and returns the interventions that a comparison repairs.
-func (d *drift) take() []kernel.Intervention {
+// takeWaiting removes and returns the interventions that a comparison repairs.
+func (d *drift) takeWaiting() []kernel.Intervention {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := d.waiting
@@ -83,11 +83,11 @@ func (d *drift) take() []kernel.Intervention {
 	return out
 }
 
-// restore returns interventions whose repair has failed.
-func (d *drift) restore(i []kernel.Intervention) { d.add(append(i, d.take()...)...) }
+// returnWaiting returns interventions whose repair has failed.
+func (d *drift) returnWaiting(i []kernel.Intervention) { d.add(append(i, d.takeWaiting()...)...) }
 
-// pending reports whether an intervention awaits repair.
-func (d *drift) pending() bool {
+// isPending reports whether an intervention awaits repair.
+func (d *drift) isPending() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.waiting) > 0
@@ -102,9 +102,9 @@ func (d *drift) isUrgent() bool {
 	return slices.ContainsFunc(d.waiting, func(i kernel.Intervention) bool { return i.Urgent || i.Missed && !d.rivals })
 }
 
-// schedule returns the pause before the next repair. If one is scheduled already, an
+// scheduleRepair returns the pause before the next repair. If one is scheduled already, an
 // urgent intervention can only make it earlier.
-func (d *drift) schedule(now time.Time) time.Duration {
+func (d *drift) scheduleRepair(now time.Time) time.Duration {
 	due := d.due
 	switch {
 	case d.isUrgent():
@@ -134,15 +134,15 @@ func (d *drift) nextPause(now time.Time) time.Duration {
 	return d.pause
 }
 
-// begin ends the schedule. It reports whether a repair is still needed: another sync may
+// beginRepair ends the schedule. It reports whether a repair is still needed: another sync may
 // have made it.
-func (d *drift) begin() bool {
+func (d *drift) beginRepair() bool {
 	d.last, d.due = d.due, time.Time{}
-	return d.pending()
+	return d.isPending()
 }
 
-// repaired learns from a repair whether another daemon writes to the tables.
-func (d *drift) repaired(s *Sync) {
+// noteRepair learns from a repair whether another daemon writes to the tables.
+func (d *drift) noteRepair(s *Sync) {
 	if !slices.ContainsFunc(s.Interventions, func(i kernel.Intervention) bool { return i.Missed }) {
 		return
 	}

@@ -27,7 +27,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	a.begin()
+	a.beginSync()
 	a.changed.Store(false)
 	var err error
 	if a.update, err = a.firstLoad(); err != nil {
@@ -41,12 +41,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer beats.Stop()
 		l.beats = beats.C
 	}
-	for l.run(Start); l.step(ctx); {
+	for l.run(Start); l.serveNext(ctx); {
 	}
 	return nil
 }
 
-func (a *Agent) beat() {
+func (a *Agent) reportAlive() {
 	if a.Beat != nil {
 		a.Beat()
 	}
@@ -70,20 +70,20 @@ func (a *Agent) newLoop() *loop {
 	return &loop{Agent: a, check: time.NewTimer(syncCheck), wait: min(firstRetry, a.SyncPeriod)}
 }
 
-// step waits for the next event and serves it. It returns false when ctx has ended.
-func (l *loop) step(ctx context.Context) bool {
+// serveNext waits for the next event and serves it. It returns false when ctx has ended.
+func (l *loop) serveNext(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-l.beats:
-		l.beat()
+		l.reportAlive()
 	case <-l.crowding:
 		l.crowding = nil
 		l.checkAffinity()
 		l.watchAffinity()
 	case <-l.affinity.rested:
 		l.affinity.rested = nil
-		l.sweep()
+		l.startSweep()
 	case s := <-l.affinity.read:
 		l.release(s)
 	case <-l.retry:
@@ -91,13 +91,13 @@ func (l *loop) step(ctx context.Context) bool {
 	case <-l.check.C:
 		l.checkAll()
 	case <-l.drift.noticed:
-		l.repair = time.After(l.drift.schedule(time.Now()))
+		l.repair = time.After(l.drift.scheduleRepair(time.Now()))
 	case <-l.repair:
-		if l.repair = nil; l.drift.begin() {
+		if l.repair = nil; l.drift.beginRepair() {
 			l.run(Drift)
 		}
 	case <-l.asked:
-		l.plan()
+		l.scheduleSync()
 	case <-l.due:
 		l.serve()
 	}
@@ -141,7 +141,7 @@ func (l *loop) checkAll() {
 	l.run(Check)
 }
 
-func (l *loop) plan() {
+func (l *loop) scheduleSync() {
 	pause := l.MinSyncPeriod
 	switch {
 	case !l.changed.Load():
@@ -161,7 +161,7 @@ func (l *loop) plan() {
 
 func (l *loop) serve() {
 	l.due = nil
-	l.begin()
+	l.beginSync()
 	moved := l.moved.Swap(false)
 	if l.changed.Swap(false) {
 		next, err := l.Load()
@@ -170,7 +170,7 @@ func (l *loop) serve() {
 		case next != nil: // also what does not depend on the source, if that cannot be used
 			l.update = l.update.Then(next)
 		case !moved:
-			l.end(nil) // a retry would not help
+			l.endSync(nil) // a retry would not help
 			return
 		}
 	}
@@ -191,8 +191,8 @@ func (l *loop) logSource(err error) {
 	}
 }
 
-// begin marks the requests so far as those that the next sync serves.
-func (a *Agent) begin() {
+// beginSync marks the requests so far as those that the next sync serves.
+func (a *Agent) beginSync() {
 	select {
 	case <-a.asked:
 	default:
@@ -205,8 +205,8 @@ func (a *Agent) begin() {
 	a.state.Pending = time.Time{}
 }
 
-// end discards the served requests, unless the sync failed.
-func (a *Agent) end(err error) {
+// endSync discards the served requests, unless the sync failed.
+func (a *Agent) endSync(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil {

@@ -27,9 +27,9 @@ type kept struct {
 // the kernel holds. Services that may be in a part of the source that was never read stay
 // as they are there, and so do quarantined ones, except for frontends that others take over.
 func (a *Agent) start() (*render.State, nft.Delta, error) {
-	wanted, q := a.wanted(), &a.quarantine
+	wanted, q := a.wantedRouting(), &a.quarantine
 	if a.own == nil && len(q.services) == 0 {
-		a.keep(nil, nil)
+		a.updateKept(nil, nil)
 		q.foreign = false
 		rules, delta := render.Start(wanted)
 		return rules, delta, nil
@@ -38,23 +38,23 @@ func (a *Agent) start() (*render.State, nft.Delta, error) {
 	if err != nil {
 		return nil, nft.Delta{}, err
 	}
-	quarantined := q.named()
+	quarantined := q.newCommentFilter()
 	found := served.Keep(held, func(comment string) bool {
 		return quarantined(comment) || a.own != nil && !plan.NamesOneOf(a.own, comment)
 	})
 	found.Kept = found.Without(wanted, quarantined)
 	rules, delta := render.StartKeeping(wanted, found.Kept)
-	a.hold(found, quarantined, wanted)
+	a.recordHeld(found, quarantined, wanted)
 	if a.own == nil {
 		found = nil
 	}
-	a.keep(found, served.OnlyLoadBalancers(held))
+	a.updateKept(found, served.OnlyLoadBalancers(held))
 	return rules, delta, nil
 }
 
-// keep updates the report about Services that are kept, and those that cannot be; nil: nothing is.
+// updateKept updates the report about Services that are kept, and those that cannot be; nil: nothing is.
 // balances are the ones that may be Balances.
-func (a *Agent) keep(found *served.Keeping, balances map[model.ServiceName]bool) {
+func (a *Agent) updateKept(found *served.Keeping, balances map[model.ServiceName]bool) {
 	var k kept
 	if found != nil {
 		k = kept{services: found.Services, since: a.kept.since, lost: maps.Clone(found.Lost)}
@@ -66,7 +66,7 @@ func (a *Agent) keep(found *served.Keeping, balances map[model.ServiceName]bool)
 		if k.since.IsZero() {
 			k.since = time.Now().Truncate(time.Second)
 		}
-		k.notices = slices.DeleteFunc(k.report(balances), func(n model.Notice) bool {
+		k.notices = slices.DeleteFunc(k.keptNotices(balances), func(n model.Notice) bool {
 			return a.isQuarantined(model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
 		})
 	}
@@ -78,8 +78,8 @@ func (a *Agent) keep(found *served.Keeping, balances map[model.ServiceName]bool)
 	a.kept = k
 }
 
-// report returns the notices.
-func (k *kept) report(balances map[model.ServiceName]bool) (out []model.Notice) {
+// keptNotices returns the notices.
+func (k *kept) keptNotices(balances map[model.ServiceName]bool) (out []model.Notice) {
 	add := func(name model.ServiceName, reason model.Reason, message string) {
 		object := name.Object()
 		if balances[name] {
@@ -107,10 +107,10 @@ func (a *Agent) Kept() []model.ServiceName {
 	return a.kept.services
 }
 
-// follow notes which Services an update is about, while a part of the source was never
+// noteOwnServices notes which Services an update is about, while a part of the source was never
 // read. Each sync compares all rules then: the kernel also has rules that were not applied
 // by this process.
-func (a *Agent) follow(u *model.Update) {
+func (a *Agent) noteOwnServices(u *model.Update) {
 	if !u.Partial {
 		if a.own != nil {
 			a.own = nil

@@ -25,9 +25,9 @@ func (a *Agent) firstLoad() (*model.Update, error) {
 // loadPace is the time between two log lines about a load (12.68).
 const loadPace = 5 * time.Second
 
-// paced calls beat for each part of a load, and logs now and then how many frontends
+// paceParts calls beat for each part of a load, and logs now and then how many frontends
 // the parts have so far, of how many: total is called for that alone.
-func paced(parts iter.Seq[nft.Delta], total func() int, beat func(), log *slog.Logger) iter.Seq[nft.Delta] {
+func paceParts(parts iter.Seq[nft.Delta], total func() int, beat func(), log *slog.Logger) iter.Seq[nft.Delta] {
 	return func(yield func(nft.Delta) bool) {
 		frontends, last := 0, time.Now()
 		for part := range parts {

@@ -33,7 +33,7 @@ func TestPaced(t *testing.T) {
 				}
 			}
 			n, beats := 0, 0
-			for range paced(parts, func() int { return 10 * c.parts }, func() { beats++ }, slog.New(slog.NewTextHandler(&log, nil))) {
+			for range paceParts(parts, func() int { return 10 * c.parts }, func() { beats++ }, slog.New(slog.NewTextHandler(&log, nil))) {
 				n++
 				time.Sleep(2 * time.Second)
 			}

@@ -43,19 +43,19 @@ func newQuarantine() quarantine {
 	return quarantine{services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
 }
 
-// follow returns changes of routes without routes of quarantined Services, which are tried
+// filterChanges returns changes of routes without routes of quarantined Services, which are tried
 // again.
-func (q *quarantine) follow(changes []model.RouteChange) []model.RouteChange {
-	rest, touched := q.without(changes)
+func (q *quarantine) filterChanges(changes []model.RouteChange) []model.RouteChange {
+	rest, touched := q.withoutQuarantined(changes)
 	for _, name := range touched {
 		q.again[name] = true
 	}
 	return rest
 }
 
-// without returns changes without the routes of quarantined Services, and the names of
+// withoutQuarantined returns changes without the routes of quarantined Services, and the names of
 // these. A frontend that moves to a quarantined Service goes, one that moves away comes.
-func (q *quarantine) without(changes []model.RouteChange) (rest []model.RouteChange, touched []model.ServiceName) {
+func (q *quarantine) withoutQuarantined(changes []model.RouteChange) (rest []model.RouteChange, touched []model.ServiceName) {
 	if len(q.services) == 0 {
 		return changes, nil
 	}
@@ -72,9 +72,9 @@ func (q *quarantine) without(changes []model.RouteChange) (rest []model.RouteCha
 	return rest, touched
 }
 
-// named returns a function that reports whether a comment names a quarantined Service of which the
+// newCommentFilter returns a function that reports whether a comment names a quarantined Service of which the
 // kernel keeps what it has.
-func (q *quarantine) named() func(comment string) bool {
+func (q *quarantine) newCommentFilter() func(comment string) bool {
 	names := make(map[model.ServiceName]bool, len(q.services))
 	for name, s := range q.services {
 		if !s.refused {
@@ -84,8 +84,8 @@ func (q *quarantine) named() func(comment string) bool {
 	return func(comment string) bool { return plan.NamesOneOf(names, comment) }
 }
 
-// hold notes which frontends the kernel goes on to serve beside a routing.
-func (a *Agent) hold(found *served.Keeping, quarantined func(comment string) bool, beside *model.Routing) {
+// recordHeld notes which frontends the kernel goes on to serve beside a routing.
+func (a *Agent) recordHeld(found *served.Keeping, quarantined func(comment string) bool, beside *model.Routing) {
 	q := &a.quarantine
 	q.kept, q.foreign = render.Claims{}, false
 	for name, s := range q.services {
@@ -102,9 +102,9 @@ func (a *Agent) hold(found *served.Keeping, quarantined func(comment string) boo
 	a.noteQuarantine()
 }
 
-// yields reports whether only a comparison can carry out changes: another Service takes over a frontend that
+// needsComparison reports whether only a comparison can carry out changes: another Service takes over a frontend that
 // the kernel has of a quarantined one, or one of these has addresses that the router does not know.
-func (q *quarantine) yields(changes []model.RouteChange) bool {
+func (q *quarantine) needsComparison(changes []model.RouteChange) bool {
 	return q.foreign || len(q.services) > 0 && slices.ContainsFunc(changes, func(c model.RouteChange) bool {
 		return c.New != nil && q.kept.Has(c.Frontend, c.New.Kind)
 	})
@@ -127,8 +127,8 @@ func (a *Agent) routesOf(selects func(model.ServiceName) bool) map[model.Service
 	return out
 }
 
-// wanted returns the routing without quarantined Services.
-func (a *Agent) wanted() *model.Routing {
+// wantedRouting returns the routing without quarantined Services.
+func (a *Agent) wantedRouting() *model.Routing {
 	routing := a.router.Routing()
 	if len(a.quarantine.services) == 0 {
 		return routing
@@ -143,15 +143,15 @@ func (a *Agent) wanted() *model.Routing {
 
 func (a *Agent) isQuarantined(name model.ServiceName) bool { return a.quarantine.services[name] != nil }
 
-// blame quarantines the Services that make the kernel refuse a change. It returns
+// quarantineRefused quarantines the Services that make the kernel refuse a change. It returns
 // false if there is none, or none can be found at present.
-func (a *Agent) blame(s *Sync, refusal error) bool {
+func (a *Agent) quarantineRefused(s *Sync, refusal error) bool {
 	if !kernel.RefusesContent(refusal) {
 		return false
 	}
 	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return !a.isQuarantined(name) }))
-	refused, err := t.search(t.names(s.Routes))
-	if err == nil && len(refused) == 0 && a.abandon() {
+	refused, err := t.search(t.orderNames(s.Routes))
+	if err == nil && len(refused) == 0 && a.abandonKept() {
 		return true
 	}
 	if err != nil || len(refused) == 0 {
@@ -159,16 +159,16 @@ func (a *Agent) blame(s *Sync, refusal error) bool {
 		return false
 	}
 	for name, why := range refused {
-		a.isolate(name, why, t.routes[name])
+		a.quarantineService(name, why, t.routes[name])
 	}
 	a.noteQuarantine()
 	s.Routes = a.pending
 	return true
 }
 
-// abandon gives up what the kernel has of quarantined Services if it does not take that again, for
+// abandonKept gives up what the kernel has of quarantined Services if it does not take that again, for
 // example beside a rule that changes in the same chain. It reports whether there is such a Service.
-func (a *Agent) abandon() (found bool) {
+func (a *Agent) abandonKept() (found bool) {
 	held, err := a.Applier.Held()
 	if err != nil {
 		return false
@@ -176,16 +176,16 @@ func (a *Agent) abandon() (found bool) {
 	for name, s := range a.quarantine.services {
 		kept := served.Keep(held, func(comment string) bool { return plan.NamesOneOf(map[model.ServiceName]bool{name: true}, comment) })
 		_, delta := render.StartKeeping(a.router.Base(), kept.Kept)
-		if refusal, err := answer(a.Applier.Check(delta.After)); !s.refused && err == nil && refusal != nil {
+		if refusal, err := splitRefusal(a.Applier.Check(delta.After)); !s.refused && err == nil && refusal != nil {
 			s.refused, found = true, true
 		}
 	}
 	return found
 }
 
-// isolate quarantines a Service. If this process has applied rules, the kernel has the
+// quarantineService quarantines a Service. If this process has applied rules, the kernel has the
 // routes of the Service as they were before the pending changes.
-func (a *Agent) isolate(name model.ServiceName, why error, routes []model.RouteChange) {
+func (a *Agent) quarantineService(name model.ServiceName, why error, routes []model.RouteChange) {
 	q := &quarantined{object: routes[0].New.Service.Object(), why: why, served: make(map[model.Frontend]*model.Route)}
 	if a.rules != nil {
 		for _, c := range routes {
@@ -199,13 +199,13 @@ func (a *Agent) isolate(name model.ServiceName, why error, routes []model.RouteC
 		}
 	}
 	a.quarantine.services[name] = q
-	a.pending, _ = a.quarantine.without(a.pending)
+	a.pending, _ = a.quarantine.withoutQuarantined(a.pending)
 }
 
-// retry tries quarantined Services again: the changed ones, or all. It reports whether the
+// retryQuarantined tries quarantined Services again: the changed ones, or all. It reports whether the
 // kernel takes one now; then a comparison must follow, because only that knows which rules
 // of it the kernel has.
-func (a *Agent) retry(s *Sync, all bool) (released bool) {
+func (a *Agent) retryQuarantined(s *Sync, all bool) (released bool) {
 	q := &a.quarantine
 	for name := range q.services {
 		if all {
@@ -216,17 +216,17 @@ func (a *Agent) retry(s *Sync, all bool) (released bool) {
 		return false
 	}
 	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return q.again[name] }))
-	refused, err := t.search(t.names(nil))
+	refused, err := t.search(t.orderNames(nil))
 	if err != nil {
 		a.Log.Debug("quarantined Services cannot be tried at present", "error", err)
 		return false
 	}
 	for name := range q.again {
 		if why := refused[name]; why != nil {
-			q.services[name].learn(why)
+			q.services[name].updateReason(why)
 			continue
 		}
-		a.readmit(name, t.routes[name])
+		a.releaseService(name, t.routes[name])
 		released = true
 	}
 	clear(q.again)
@@ -235,18 +235,18 @@ func (a *Agent) retry(s *Sync, all bool) (released bool) {
 	return released
 }
 
-// learn takes over another reason. A Service that is refused for the same one is not
+// updateReason takes over another reason. A Service that is refused for the same one is not
 // reported again, although the refused object may have another name now.
-func (q *quarantined) learn(why error) {
+func (q *quarantined) updateReason(why error) {
 	var before, now unix.Errno
 	if !errors.As(q.why, &before) || !errors.As(why, &now) || before != now {
 		q.why = why
 	}
 }
 
-// readmit ends the quarantine of a Service with these routes. A frontend that it had and that
+// releaseService ends the quarantine of a Service with these routes. A frontend that it had and that
 // no other Service has taken over has gone.
-func (a *Agent) readmit(name model.ServiceName, routes []model.RouteChange) {
+func (a *Agent) releaseService(name model.ServiceName, routes []model.RouteChange) {
 	served := a.quarantine.services[name].served
 	delete(a.quarantine.services, name)
 	var changes []model.RouteChange

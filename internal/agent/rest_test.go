@@ -29,12 +29,12 @@ func TestRest(t *testing.T) {
 		change := func(load func() (*model.Snapshot, error)) {
 			f.load = load
 			f.agent.Changed()
-			l.step(t.Context())
+			l.serveNext(t.Context())
 		}
 		day := func() (steps int) {
 			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour+time.Second)
 			defer cancel()
-			for l.step(ctx) {
+			for l.serveNext(ctx) {
 				steps++
 			}
 			return steps

@@ -27,27 +27,27 @@ const keyLength = 32
 // Record returns what identifies the rules in the kernel for the next process, except for its
 // identity and generation; nil: that may hold others, or more. Call it after [Agent.Run].
 func (a *Agent) Record() *Record {
-	if a.rules == nil || a.failed || len(a.pending) > 0 || a.own != nil || len(a.quarantine.services) > 0 || a.drift.pending() || !a.Applier.Known() {
+	if a.rules == nil || a.failed || len(a.pending) > 0 || a.own != nil || len(a.quarantine.services) > 0 || a.drift.isPending() || !a.Applier.Known() {
 		return nil
 	}
 	if err := a.dropIdle(); err != nil {
 		return nil
 	}
-	held := a.Applier.Record(render.Render(a.wanted()))
+	held := a.Applier.Record(render.Render(a.wantedRouting()))
 	if held == nil {
 		return nil
 	}
 	r := &Record{Record: *held, Key: make([]byte, keyLength), Sizes: a.rules.Sizes()}
 	rand.Read(r.Key)
 	var err error
-	if r.Objects, err = a.seal(r); err != nil {
+	if r.Objects, err = a.sealRecord(r); err != nil {
 		r.Objects = nil
 	}
 	return r
 }
 
-// seal returns a hash of all objects and settings, and of what the rules have beside these.
-func (a *Agent) seal(r *Record) ([]byte, error) {
+// sealRecord returns a hash of all objects and settings, and of what the rules have beside these.
+func (a *Agent) sealRecord(r *Record) ([]byte, error) {
 	objects, err := a.router.Digest(r.Key)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (a *Agent) resumesObjects(s *Sync) bool {
 	if r == nil || len(r.Objects) == 0 || a.rules != nil || a.own != nil || len(a.quarantine.services) > 0 {
 		return false
 	}
-	sum, err := a.seal(r)
+	sum, err := a.sealRecord(r)
 	if err != nil || !hmac.Equal(sum, r.Objects) || !a.Applier.Adopt(&r.Record) {
 		return false
 	}
@@ -83,15 +83,15 @@ func (a *Agent) resumesRules(d nft.Delta) bool {
 	return r != nil && a.own == nil && len(a.quarantine.services) == 0 && a.Applier.Resume(d.After, &r.Record)
 }
 
-// complete makes the state of rules that the kernel holds, which only later changes need.
-func (a *Agent) complete(s *Sync) {
+// completeState makes the state of rules that the kernel holds, which only later changes need.
+func (a *Agent) completeState(s *Sync) {
 	if s.Err != nil || a.rules != nil {
 		return
 	}
 	rules, parts := render.Load(a.router.Base(), s.Routes)
-	if err := contain(func() error {
+	if err := recoverPanic(func() error {
 		for range parts {
-			a.beat()
+			a.reportAlive()
 		}
 		return nil
 	}); err != nil {

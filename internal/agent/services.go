@@ -80,8 +80,8 @@ func (s *Sync) sortServices() {
 // maxNamed limits the number of routes of a sync whose Services the log names.
 const maxNamed = 10_000
 
-// names returns the attributes of a log line that name the Services of a sync.
-func (s *Sync) names() (out []any) {
+// logAttributes returns the attributes of a log line that name the Services of a sync.
+func (s *Sync) logAttributes() (out []any) {
 	if len(s.Routes) > maxNamed {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (s *Sync) names() (out []any) {
 		names []model.ServiceName
 	}{{"addedServices", s.services.added}, {"changedServices", s.services.changed}, {"removedServices", s.services.removed}} {
 		if len(group.names) > 0 {
-			out = append(out, group.key, enumerate(group.names))
+			out = append(out, group.key, listNames(group.names))
 		}
 	}
 	return out
@@ -105,7 +105,7 @@ func (a *Agent) logApplied(s *Sync) {
 	}
 	var args []any
 	if !a.State().LastSync.IsZero() {
-		args = s.names()
+		args = s.logAttributes()
 	}
 	services, frontends := s.Router.Len()
 	a.Log.Info("rules applied", append(args, "services", services, "frontends", frontends, "added", s.Plan.Count(plan.Add),
@@ -113,8 +113,8 @@ func (a *Agent) logApplied(s *Sync) {
 		"duration", s.Duration.Round(time.Microsecond))...)
 }
 
-// enumerate returns for example "shop/cart shop/web and 3 more".
-func enumerate(names []model.ServiceName) string {
+// listNames returns for example "shop/cart shop/web and 3 more".
+func listNames(names []model.ServiceName) string {
 	const most = 3
 	var parts []string
 	for _, n := range names[:min(len(names), most)] {

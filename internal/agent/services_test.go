@@ -73,7 +73,7 @@ func TestServicesOfManyRoutes(t *testing.T) {
 		svc := &model.Service{Name: named(i)}
 		s.Routes[i].New = &model.Route{Service: svc, Port: new(model.ServicePort), Choice: new(model.Choice)}
 	}
-	if names := s.names(); names != nil || s.services != nil {
+	if names := s.logAttributes(); names != nil || s.services != nil {
 		t.Errorf("names %v", names)
 	}
 	if n := len(s.Services()); n != len(s.Routes) {
@@ -87,7 +87,7 @@ func TestServicesThatLoseAFrontend(t *testing.T) {
 	nodePort := &model.Route{Kind: model.NodePort, Service: svc, Port: new(model.ServicePort), Choice: new(model.Choice)}
 	for name, c := range map[string]model.RouteChange{"comes": {New: nodePort}, "goes": {Old: nodePort}} {
 		s := &Sync{Routes: []model.RouteChange{c}}
-		if got := fmt.Sprint(s.names()); got != "[changedServices default/service-1]" {
+		if got := fmt.Sprint(s.logAttributes()); got != "[changedServices default/service-1]" {
 			t.Errorf("a NodePort that %s: %s", name, got)
 		}
 	}

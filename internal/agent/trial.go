@@ -34,8 +34,8 @@ func newTrial(a *Agent, routes map[model.ServiceName][]model.RouteChange) *trial
 	return &trial{a, a.router.Base(), routes, maxTrials}
 }
 
-// names returns the Services: the oldest first, but those with changes after all others.
-func (t *trial) names(changes []model.RouteChange) []model.ServiceName {
+// orderNames returns the Services: the oldest first, but those with changes after all others.
+func (t *trial) orderNames(changes []model.RouteChange) []model.ServiceName {
 	changed := make(map[model.ServiceName]int)
 	for _, c := range changes {
 		if c.New != nil {
@@ -57,7 +57,7 @@ func (t *trial) names(changes []model.RouteChange) []model.ServiceName {
 // takes each by itself but not all together, these are the last ones in the order of the names
 // without which it takes the others.
 func (t *trial) search(names []model.ServiceName) (refused map[model.ServiceName]error, err error) {
-	whole, err := t.ask(names)
+	whole, err := t.tryServices(names)
 	if err != nil || whole == nil {
 		return nil, err
 	}
@@ -66,18 +66,18 @@ func (t *trial) search(names []model.ServiceName) (refused map[model.ServiceName
 		return nil, cmp.Or(err, errShared)
 	}
 	refused = make(map[model.ServiceName]error)
-	if err := t.halve(names, whole, refused); err != nil {
+	if err := t.searchHalves(names, whole, refused); err != nil {
 		return nil, err
 	}
 	if len(refused) == 0 {
-		err = t.together(names, refused)
+		err = t.searchTogether(names, refused)
 	}
 	return refused, err
 }
 
-// ask asks about some Services, and returns why the kernel refuses their rules, or an error
+// tryServices asks about some Services, and returns why the kernel refuses their rules, or an error
 // without an answer.
-func (t *trial) ask(names []model.ServiceName) (refusal, err error) {
+func (t *trial) tryServices(names []model.ServiceName) (refusal, err error) {
 	var changes []model.RouteChange
 	for _, name := range names {
 		changes = append(changes, t.routes[name]...)
@@ -85,8 +85,8 @@ func (t *trial) ask(names []model.ServiceName) (refusal, err error) {
 	if t.left--; t.left < 0 {
 		return nil, errTrials
 	}
-	t.agent.beat()
-	return answer(t.agent.Applier.Check(render.Only(t.base, changes)))
+	t.agent.reportAlive()
+	return splitRefusal(t.agent.Applier.Check(render.Only(t.base, changes)))
 }
 
 // askShared asks about the parts that tables of some Services have in any case.
@@ -97,28 +97,28 @@ func (t *trial) askShared(names []model.ServiceName) (refusal, err error) {
 			frontends = append(frontends, model.RouteChange{Frontend: c.Frontend})
 		}
 	}
-	return answer(t.agent.Applier.Check(render.Bare(t.base, frontends)))
+	return splitRefusal(t.agent.Applier.Check(render.Bare(t.base, frontends)))
 }
 
-func answer(err error) (refusal, other error) {
+func splitRefusal(err error) (refusal, other error) {
 	if kernel.RefusesContent(err) {
 		return err, nil
 	}
 	return nil, err
 }
 
-// halve finds, among Services that the kernel refuses together, the ones that it refuses by
+// searchHalves finds, among Services that the kernel refuses together, the ones that it refuses by
 // themselves.
-func (t *trial) halve(names []model.ServiceName, why error, refused map[model.ServiceName]error) error {
+func (t *trial) searchHalves(names []model.ServiceName, why error, refused map[model.ServiceName]error) error {
 	if len(names) == 1 {
 		refused[names[0]] = why
 		return nil
 	}
 	middle := len(names) / 2
 	for _, half := range [][]model.ServiceName{names[:middle], names[middle:]} {
-		refusal, err := t.ask(half)
+		refusal, err := t.tryServices(half)
 		if err == nil && refusal != nil {
-			err = t.halve(half, refusal, refused)
+			err = t.searchHalves(half, refusal, refused)
 		}
 		if err != nil {
 			return err
@@ -127,16 +127,16 @@ func (t *trial) halve(names []model.ServiceName, why error, refused map[model.Se
 	return nil
 }
 
-// together adds Services that the kernel refuses only beside others.
-func (t *trial) together(names []model.ServiceName, refused map[model.ServiceName]error) (err error) {
+// searchTogether adds Services that the kernel refuses only beside others.
+func (t *trial) searchTogether(names []model.ServiceName, refused map[model.ServiceName]error) (err error) {
 	names = slices.Clone(names)
 	for {
-		why, failed := t.ask(names)
+		why, failed := t.tryServices(names)
 		if failed != nil || why == nil {
 			return failed
 		}
 		i := sort.Search(len(names)-1, func(i int) bool {
-			refusal, failed := t.ask(names[:i+1])
+			refusal, failed := t.tryServices(names[:i+1])
 			err = cmp.Or(err, failed)
 			return refusal != nil
 		})

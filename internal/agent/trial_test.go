@@ -109,7 +109,7 @@ func TestSearch(t *testing.T) {
 		a.router.Configure(model.Config{NodeName: "node-1"}, nodes, nil)
 		a.router.SetServices(simple(c.services))
 		s := newTrial(a, a.routesOf(func(model.ServiceName) bool { return true }))
-		refused, err := s.search(s.names(nil))
+		refused, err := s.search(s.orderNames(nil))
 		found := slices.SortedFunc(maps.Keys(refused), model.ServiceName.Compare)
 		if fmt.Sprint(found) != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: %v, %v", c.name, found, err)
@@ -128,7 +128,7 @@ func TestNoQuarantineCostsNothing(t *testing.T) {
 	changes := make([]model.RouteChange, 100)
 	s := &Sync{}
 	if n := testing.AllocsPerRun(100, func() {
-		if rest := a.quarantine.follow(changes); len(rest) != len(changes) || a.retry(s, true) {
+		if rest := a.quarantine.filterChanges(changes); len(rest) != len(changes) || a.retryQuarantined(s, true) {
 			t.Fatal("something is quarantined")
 		}
 	}); n > 0 {

@@ -38,14 +38,14 @@ func bind(rs *nft.Ruleset, endpoints ...int) *nft.Ruleset {
 // clients a table that replaces it keeps.
 func follow(before, after *nft.Ruleset, bindings string) (gone, kept []int) {
 	d := make(departed)
-	d.note(plan.Diff(before, after))
+	d.recordPlan(plan.Diff(before, after))
 	clients := before.Tables[0].Set(bindings)
 	if clients == nil {
 		return nil, nil
 	}
 	number := func(e *nft.Element) int { return int(e.Value.Endpoint.Addr().As4()[3]) }
 	for i := range clients.Elements {
-		if e := &clients.Elements[i]; d.has(bindings, e) {
+		if e := &clients.Elements[i]; d.leadsToDeparted(bindings, e) {
 			gone = append(gone, number(e))
 		}
 	}

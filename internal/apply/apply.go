@@ -156,8 +156,8 @@ func (u *update) run() (*plan.Plan, error) {
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
 		var final bool
-		if final, err = u.attempt(attempt); err == nil {
-			u.end()
+		if final, err = u.attemptChange(attempt); err == nil {
+			u.recordContent()
 			if attempt == 0 {
 				return u.planned, nil // in the order of a dry run
 			}
@@ -174,8 +174,8 @@ func (u *update) run() (*plan.Plan, error) {
 	}
 	switch outcome := kernel.OutcomeOf(err); {
 	case outcome == kernel.Busy && u.removesOnly():
-		u.postpone(err)
-		u.end()
+		u.postponeRemovals(err)
+		u.recordContent()
 		return u.done, nil
 	case outcome == kernel.Later:
 		u.known = u.isUntouched()
@@ -195,9 +195,9 @@ type update struct {
 	lost          *plan.Plan // may have been committed; nil: none
 }
 
-// attempt plans and carries out the rest of a change. After a final error there is no other
+// attemptChange plans and carries out the rest of a change. After a final error there is no other
 // attempt, regardless of the outcome.
-func (u *update) attempt(n int) (final bool, err error) {
+func (u *update) attemptChange(n int) (final bool, err error) {
 	if u.delta.Complete {
 		var outdated []model.Family
 		if u.Claim != nil {
@@ -209,17 +209,17 @@ func (u *update) attempt(n int) (final bool, err error) {
 			return true, err
 		}
 	} else if n == 0 {
-		if !u.slots.place(u.delta.Before) {
+		if !u.slots.placeEndpoints(u.delta.Before) {
 			return true, errUnknown
 		}
 		u.before, u.after = u.delta.Before, plan.Settle(u.delta.Before, u.delta.After)
-		if !u.exchange() {
+		if !u.addExchanges() {
 			return true, errUnknown
 		}
 		u.planned = plan.Diff(u.before, u.after)
 		u.todo = u.planned.Phases()
 	}
-	if err := u.guard(); err != nil {
+	if err := u.guardTransactions(); err != nil {
 		return false, err
 	}
 	for len(u.todo) > 0 {
@@ -230,10 +230,10 @@ func (u *update) attempt(n int) (final bool, err error) {
 	return false, nil
 }
 
-// guard makes the transactions of a change that is not complete depend on each other: in
+// guardTransactions makes the transactions of a change that is not complete depend on each other: in
 // tables that others can change, another nftproxy may remove additions of the first one
 // before the second one refers to them, and the kernel would not refuse that.
-func (u *update) guard() (err error) {
+func (u *update) guardTransactions() (err error) {
 	if u.delta.Complete || u.Generation == nil || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		u.Compared(u.before, u.after)
 	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
-	u.keep(u.planned, u.after)
+	u.keepBindings(u.planned, u.after)
 	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {
 		u.done = plan.Merge(u.done, u.lost) // it was committed
 	}
@@ -276,7 +276,7 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 // use for a moment after its last element.
 func (u *update) commitNext() error {
 	p := u.todo[0]
-	err := u.commit(p)
+	err := u.commitPlan(p)
 	if err == nil {
 		u.done, u.todo = plan.Merge(u.done, p), u.todo[1:]
 	}
@@ -284,7 +284,7 @@ func (u *update) commitNext() error {
 		return err
 	}
 	if rest := p.WithoutRemovals(); !rest.Empty() {
-		if err := u.commit(rest); err != nil {
+		if err := u.commitPlan(rest); err != nil {
 			return err
 		}
 		u.done, u.todo[0] = plan.Merge(u.done, rest), p.Removals()
@@ -292,7 +292,7 @@ func (u *update) commitNext() error {
 	return err
 }
 
-func (u *update) commit(p *plan.Plan) error { return u.commitPrepared(kernel.Prepared{Plan: p}) }
+func (u *update) commitPlan(p *plan.Plan) error { return u.commitPrepared(kernel.Prepared{Plan: p}) }
 
 func (u *update) commitPrepared(prepared kernel.Prepared) error {
 	p, committed := prepared.Plan, func(error) {}
@@ -308,7 +308,7 @@ func (u *update) commitPrepared(prepared kernel.Prepared) error {
 	}
 	outcome := kernel.OutcomeOf(err)
 	if outcome == kernel.Done || outcome == kernel.Lost {
-		u.departed.note(p)
+		u.departed.recordPlan(p)
 		if u.sweep != nil {
 			u.sweep.departed.comeBack(p)
 		}
@@ -337,8 +337,8 @@ func (u *update) removesOnly() bool {
 	return !slices.ContainsFunc(u.todo, func(p *plan.Plan) bool { return !p.WithoutRemovals().Empty() })
 }
 
-// postpone leaves chains and sets for a later comparison.
-func (u *update) postpone(err error) {
+// postponeRemovals leaves chains and sets for a later comparison.
+func (u *update) postponeRemovals(err error) {
 	u.remains = true
 	u.log.Info("unused chains remain until the next change: the kernel still refers to them", "error", err)
 	if u.Postponed == nil {
@@ -354,13 +354,13 @@ func (u *update) postpone(err error) {
 	u.Postponed(slices.Compact(families))
 }
 
-// end records the content of the kernel after a change.
-func (u *update) end() {
+// recordContent records the content of the kernel after a change.
+func (u *update) recordContent() {
 	if u.delta.Complete {
 		u.slots, u.before = make(slots), &nft.Ruleset{}
 		u.remains = len(u.todo) > 0
 	}
-	u.slots.follow(u.before, u.delta.After, u.after)
+	u.slots.recordChange(u.before, u.delta.After, u.after)
 	for _, m := range u.moved { // after what became of their frontends otherwise
 		u.slots[m.Frontend] = m.Order
 	}

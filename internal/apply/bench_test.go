@@ -63,7 +63,7 @@ func BenchmarkPrepareLoad(b *testing.B) {
 			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
 			_, parts := render.Fill(router.Base(), func(yield func([]model.RouteChange) bool) { router.Fill(all, 4096, yield) })
 			n := 0
-			for p := range prepared(parts) {
+			for p := range prepareParts(parts) {
 				n += len(p.Changes)
 			}
 			if n < services*(2+endpoints) {

@@ -5,9 +5,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// exchange adds the elements that exchanges change to the rulesets before and after the change, and
+// addExchanges adds the elements that exchanges change to the rulesets before and after the change, and
 // notes the slots of the endpoints after it. It reports whether the slots before it are known.
-func (u *update) exchange() (ok bool) {
+func (u *update) addExchanges() (ok bool) {
 	for i := range u.delta.Exchanges {
 		x := &u.delta.Exchanges[i]
 		id := x.Frontend.ID()
@@ -17,7 +17,7 @@ func (u *update) exchange() (ok bool) {
 		}
 		f := model.FamilyOf(x.Frontend.Address)
 		before, after := u.before.Table(f).Set(nft.EndpointsMap), u.after.Table(f).Set(nft.EndpointsMap)
-		if order = exchanged(x, order, before, after); order != nil {
+		if order = addExchange(x, order, before, after); order != nil {
 			u.moved = append(u.moved, placement{id, order})
 		}
 	}
@@ -36,10 +36,10 @@ func sortEndpoints(r *nft.Ruleset) {
 	}
 }
 
-// exchanged adds the elements of the slots that an exchange changes, and returns the order of the
+// addExchange adds the elements of the slots that an exchange changes, and returns the order of the
 // endpoints in all slots after it, as [slots] has it. As [plan.Settle] does it, endpoints that come
 // take the slots of those that go, in the order of rendering.
-func exchanged(x *nft.Exchange, order []uint32, before, after *nft.Set) []uint32 {
+func addExchange(x *nft.Exchange, order []uint32, before, after *nft.Set) []uint32 {
 	var memory [64]uint32
 	positions := positionsAfter(x, memory[:0])
 	now, in, asRendered := make([]uint32, x.Endpoints), x.In, true

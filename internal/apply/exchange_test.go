@@ -28,13 +28,13 @@ func TestExchange(t *testing.T) {
 			s[x.Frontend.ID()] = order
 		}
 		held := rulesetOf(slices.Clone(before))
-		s.place(held)
+		s.placeEndpoints(held)
 		wanted := plan.Settle(held, rulesetOf(after))
 		changes := plan.Diff(held, wanted).Changes
 
 		u := &update{Applier: &Applier{slots: s}, before: rulesetOf(nil), after: rulesetOf(nil)}
 		u.delta.Exchanges = []nft.Exchange{x}
-		if !u.exchange() {
+		if !u.addExchanges() {
 			t.Fatal("the slots are not known")
 		}
 		if got := plan.Diff(u.before, u.after).Changes; !slices.EqualFunc(got, changes, func(a, b plan.Change) bool { return a.Text() == b.Text() && *a.Old == *b.Old }) {
@@ -88,7 +88,7 @@ var exchangeFrontend = model.Frontend{Address: netip.MustParseAddr("10.96.0.1"),
 func TestExchangeUnknown(t *testing.T) {
 	u := &update{Applier: &Applier{slots: slots{exchangeFrontend.ID(): {1, 0, 2}}}, before: rulesetOf(nil), after: rulesetOf(nil)}
 	u.delta.Exchanges = []nft.Exchange{{Frontend: exchangeFrontend, Endpoints: 2}}
-	if u.exchange() {
+	if u.addExchanges() {
 		t.Error("the slots count as known")
 	}
 }
@@ -107,10 +107,10 @@ func TestExchangeBesideOthers(t *testing.T) {
 	u := &update{Applier: &Applier{slots: make(slots)}, before: rulesetOf(other)}
 	u.delta = nft.Delta{Before: u.before, After: rulesetOf(rendered), Exchanges: []nft.Exchange{x}}
 	u.after = plan.Settle(u.before, u.delta.After)
-	if !u.exchange() {
+	if !u.addExchanges() {
 		t.Fatal("the slots are not known")
 	}
-	u.end()
+	u.recordContent()
 	if order := u.slots[other[0].Key.Frontend().ID()]; !slices.Equal(order, []uint32{2, 1, 0}) {
 		t.Errorf("the other frontend has the order %v", order)
 	}

@@ -22,7 +22,7 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	// other programs may be busy with tables of their own.
 	u := &update{Applier: a, generation: kernel.AnyGeneration}
 	whole, first := &plan.Plan{}, true
-	for part := range parallel.Ahead(prepared(parts)) {
+	for part := range parallel.Ahead(prepareParts(parts)) {
 		if part.Empty() {
 			continue
 		}
@@ -48,9 +48,9 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 // carried out or waits for that, and the first one until the second is carried out.
 const held = 3
 
-// prepared returns the transactions of a load. The memory of each is used again for the third
+// prepareParts returns the transactions of a load. The memory of each is used again for the third
 // one after it.
-func prepared(parts iter.Seq[nft.Delta]) iter.Seq[kernel.Prepared] {
+func prepareParts(parts iter.Seq[nft.Delta]) iter.Seq[kernel.Prepared] {
 	return func(yield func(kernel.Prepared) bool) {
 		var spare [held]kernel.Prepared
 		n := 0

@@ -44,7 +44,7 @@ func (a *Applier) Record(rules *nft.Ruleset) *Record {
 		r.Slots = append(r.Slots, placement{f, order})
 	}
 	var ok bool
-	if r.Rules, ok = a.slots.digest(rules); !ok {
+	if r.Rules, ok = a.slots.digestRules(rules); !ok {
 		return nil
 	}
 	return r
@@ -54,33 +54,33 @@ func (a *Applier) Record(rules *nft.Ruleset) *Record {
 // of a record, and reports whether they are. The caller knows that the kernel holds what it
 // held then.
 func (a *Applier) Resume(rules *nft.Ruleset, r *Record) bool {
-	held := r.slots()
+	held := r.heldSlots()
 	if held == nil {
 		return false
 	}
-	if sum, ok := held.digest(rules); !ok || !bytes.Equal(sum, r.Rules) {
+	if sum, ok := held.digestRules(rules); !ok || !bytes.Equal(sum, r.Rules) {
 		return false
 	}
-	a.adopt(held)
+	a.adoptSlots(held)
 	return true
 }
 
 // Adopt is [Applier.Resume] for rules that the caller knows to be the ones of the record,
 // with endpoints in the slots of the record. It reports whether the record has any.
 func (a *Applier) Adopt(r *Record) bool {
-	held := r.slots()
+	held := r.heldSlots()
 	if held != nil {
-		a.adopt(held)
+		a.adoptSlots(held)
 	}
 	return held != nil
 }
 
-func (a *Applier) adopt(held slots) {
+func (a *Applier) adoptSlots(held slots) {
 	a.known, a.remains, a.slots, a.failed = true, false, held, &plan.Plan{}
 }
 
-// slots returns the slots of endpoints; nil: the record has impossible ones.
-func (r *Record) slots() slots {
+// heldSlots returns the slots of endpoints; nil: the record has impossible ones.
+func (r *Record) heldSlots() slots {
 	held := make(slots, len(r.Slots))
 	for _, p := range r.Slots {
 		if len(p.Order) == 0 || int(slices.Max(p.Order)) >= len(p.Order) {
@@ -94,11 +94,11 @@ func (r *Record) slots() slots {
 // digestStep is how many elements are encoded together.
 const digestStep = 256
 
-// digest returns a hash of all that would be sent to the kernel to make the rules, with the
+// digestRules returns a hash of all that would be sent to the kernel to make the rules, with the
 // endpoints in these slots. It does not modify the rules, and reports false if the slots are
 // those of other rules.
-func (s slots) digest(rules *nft.Ruleset) (sum []byte, ok bool) {
-	placed, ok := s.placed(rules)
+func (s slots) digestRules(rules *nft.Ruleset) (sum []byte, ok bool) {
+	placed, ok := s.placeCopy(rules)
 	if !ok {
 		return nil, false
 	}
@@ -138,8 +138,8 @@ func (s slots) digest(rules *nft.Ruleset) (sum []byte, ok bool) {
 	return h.Sum(nil), true
 }
 
-// placed returns the rules with the endpoints in these slots.
-func (s slots) placed(rules *nft.Ruleset) (*nft.Ruleset, bool) {
+// placeCopy returns the rules with the endpoints in these slots.
+func (s slots) placeCopy(rules *nft.Ruleset) (*nft.Ruleset, bool) {
 	if len(s) == 0 {
 		return rules, true
 	}
@@ -156,5 +156,5 @@ func (s slots) placed(rules *nft.Ruleset) (*nft.Ruleset, bool) {
 		}
 		out.Tables = append(out.Tables, &own)
 	}
-	return out, s.place(out)
+	return out, s.placeEndpoints(out)
 }

@@ -16,8 +16,8 @@ import (
 // next change, or a comparison finds it.
 type slots map[model.FrontendID][]uint32
 
-// follow records a change of some frontends: as rendered, and as applied.
-func (s slots) follow(before, rendered, applied *nft.Ruleset) {
+// recordChange records a change of some frontends: as rendered, and as applied.
+func (s slots) recordChange(before, rendered, applied *nft.Ruleset) {
 	for _, t := range before.Tables {
 		for services := range setsOf(t, nft.ServiceMaps) {
 			for i := range services.Elements {
@@ -28,13 +28,13 @@ func (s slots) follow(before, rendered, applied *nft.Ruleset) {
 	for i, t := range applied.Tables {
 		for settled := range setsOf(t, nft.SlotMaps) {
 			if proposed := rendered.Tables[i].Set(settled.Name); proposed != settled { // there was something before
-				s.note(proposed, settled)
+				s.recordOrder(proposed, settled)
 			}
 		}
 	}
 }
 
-func (s slots) note(proposed, settled *nft.Set) {
+func (s slots) recordOrder(proposed, settled *nft.Set) {
 	rest := settled.Elements
 	eachFrontend(proposed, func(f model.FrontendID, group []nft.Element) {
 		for settled.FrontendID(rest[0].Key) != f { // of an exchange
@@ -106,9 +106,9 @@ func orderFew(order []uint32, proposed, applied []nft.Element, first int) {
 	}
 }
 
-// place changes a rendered ruleset so that the endpoints have the slots that they have
+// placeEndpoints changes a rendered ruleset so that the endpoints have the slots that they have
 // in the kernel, and reports whether these are known.
-func (s slots) place(r *nft.Ruleset) (ok bool) {
+func (s slots) placeEndpoints(r *nft.Ruleset) (ok bool) {
 	ok = true
 	for _, t := range r.Tables {
 		for m := range setsOf(t, nft.SlotMaps) {

@@ -32,7 +32,7 @@ func TestOrderOf(t *testing.T) {
 		if order != nil {
 			s[rendered[0].Key.Frontend().ID()] = order
 		}
-		if !s.place(rulesetOf(rendered)) || !slices.Equal(rendered, applied) {
+		if !s.placeEndpoints(rulesetOf(rendered)) || !slices.Equal(rendered, applied) {
 			t.Errorf("%v in the order %v: %v, want %v", c.rendered, order, rendered, applied)
 		}
 	}
@@ -42,7 +42,7 @@ func TestOrderOf(t *testing.T) {
 func TestPlaceUnknown(t *testing.T) {
 	group := endpointsOf([]int{1, 2})
 	s := slots{group[0].Key.Frontend().ID(): {1, 0, 2}}
-	if s.place(rulesetOf(group)) {
+	if s.placeEndpoints(rulesetOf(group)) {
 		t.Error("the slots count as known")
 	}
 }

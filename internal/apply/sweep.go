@@ -33,8 +33,8 @@ func isEndpoints(set string) bool {
 	})
 }
 
-// note follows a plan that was carried out.
-func (d departed) note(p *plan.Plan) {
+// recordPlan follows a plan that was carried out.
+func (d departed) recordPlan(p *plan.Plan) {
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Old != nil && isEndpoints(c.Set.Name) {
 			d[departure{c.Set.Name, c.Old.Key}] = true
@@ -54,8 +54,8 @@ func (d departed) comeBack(p *plan.Plan) {
 	}
 }
 
-// has reports whether a binding in a map leads to an endpoint that departed.
-func (d departed) has(bindings string, e *nft.Element) bool {
+// leadsToDeparted reports whether a binding in a map leads to an endpoint that departed.
+func (d departed) leadsToDeparted(bindings string, e *nft.Element) bool {
 	k := e.Key
 	k.Source, k.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
 	return d[departure{nft.EndpointsOf(bindings), k}]
@@ -99,7 +99,7 @@ func (s *Sweep) Read() error {
 			return err
 		}
 		for _, set := range sets {
-			if stale := s.wanted.of(set, set.Elements); len(stale.Elements) > 0 {
+			if stale := s.wanted.filterDeparted(set, set.Elements); len(stale.Elements) > 0 {
 				s.found = append(s.found, clients{f, stale})
 			}
 		}
@@ -107,12 +107,12 @@ func (s *Sweep) Read() error {
 	return nil
 }
 
-// of returns a map with those elements that lead to an endpoint that departed.
-func (d departed) of(m *nft.Set, elements []nft.Element) *nft.Set {
+// filterDeparted returns a map with those elements that lead to an endpoint that departed.
+func (d departed) filterDeparted(m *nft.Set, elements []nft.Element) *nft.Set {
 	out := *m
 	out.Elements = nil
 	for i := range elements {
-		if d.has(m.Name, &elements[i]) {
+		if d.leadsToDeparted(m.Name, &elements[i]) {
 			out.Elements = append(out.Elements, elements[i])
 		}
 	}
@@ -131,7 +131,7 @@ func (a *Applier) Release(s *Sweep) (more bool, err error) {
 	}
 	c := &s.found[0]
 	n := min(sweepStep, len(c.set.Elements))
-	family, step := c.family, s.departed.of(c.set, c.set.Elements[:n])
+	family, step := c.family, s.departed.filterDeparted(c.set, c.set.Elements[:n])
 	if c.set.Elements = c.set.Elements[n:]; len(c.set.Elements) == 0 {
 		s.found = s.found[1:]
 	}
@@ -162,10 +162,10 @@ func (a *Applier) Sweep() error {
 	}
 }
 
-// keep adds to a plan the valid bindings of the tables that it replaces, as far as
+// keepBindings adds to a plan the valid bindings of the tables that it replaces, as far as
 // there is room for them. The rest of their timeout is unknown, so it starts again. If
 // the bindings cannot be read, clients lose them.
-func (a *Applier) keep(p *plan.Plan, want *nft.Ruleset) {
+func (a *Applier) keepBindings(p *plan.Plan, want *nft.Ruleset) {
 	for _, f := range p.Rebuilt {
 		before, err := a.kernel.Bindings(f, kernel.MaxBindings)
 		if err != nil {
@@ -196,7 +196,7 @@ func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 	for i := range before.Elements {
 		e := &before.Elements[i]
 		timeout, ok := t.AffinityTimeout(before.Name, e.Key.Frontend())
-		if ok && valid.has(before.Name, e) && len(out) < int(after.Size) {
+		if ok && valid.leadsToDeparted(before.Name, e) && len(out) < int(after.Size) {
 			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
 		}
 	}

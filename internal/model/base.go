@@ -36,7 +36,7 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 		b.serviceCIDRs = nil
 	}
 	if !known && len(nodes) > 0 {
-		b.notices = []Notice{notice(Object{Kind: "Node", Name: c.NodeName}, NodeUnknown,
+		b.notices = []Notice{newNotice(Object{Kind: "Node", Name: c.NodeName}, NodeUnknown,
 			"not among the nodes given (%s): no endpoint counts as local; name this node with --hostname-override", namesOf(nodes))}
 	}
 	return b
@@ -63,7 +63,7 @@ func (c *Config) Masquerades() bool { return c.MasqueradePrimary || len(c.Masque
 // Node may be nil.
 func (c *Config) MasqueradeAddresses(node *Node) (out []netip.Addr) {
 	if c.MasqueradePrimary {
-		node = c.own(cmp.Or(node, new(Node)))
+		node = c.nodeBoundTo(cmp.Or(node, new(Node)))
 		for _, f := range Families {
 			if a, ok := node.primaryAddress(f); ok {
 				out = append(out, a)
@@ -90,13 +90,13 @@ func namesOf(nodes []*Node) string {
 	for i, n := range nodes {
 		names[i] = n.Name
 	}
-	return few(names)
+	return listFew(names)
 }
 
-// settled returns the part of the base on which all routes depend. That excludes
+// commonPart returns the part of the base on which all routes depend. That excludes
 // addresses of interfaces, on which only NodePorts and ranges of ports depend; of their
 // networks, it has what they leave of the ranges.
-func (b base) settled() base {
+func (b base) commonPart() base {
 	node, own := *b.node, *b.locality.Node
 	node.Leaving, own.Leaving = false, false
 	b.config.InterfaceAddresses, b.config.Links, b.nodes, b.cidrs = nil, nil, nil, nil
@@ -117,22 +117,22 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 	}
 	before := r.base
 	r.base = newBase(c, nodes, cidrs)
-	if !reflect.DeepEqual(before.settled(), r.base.settled()) {
-		return r.rebuild(), true
+	if !reflect.DeepEqual(before.commonPart(), r.base.commonPart()) {
+		return r.rebuildRoutes(), true
 	}
 	touched := make(map[Frontend]*Route)
 	if was, now := before.locality.NodePortAddresses, r.base.locality.NodePortAddresses; !slices.Equal(was, now) {
 		r.reports.stale = r.reports.stale || len(r.overlaps) > 0
 		r.touchOverlaps(was, now, touched)
 	}
-	affected := r.ranges.affected(before.locality.own, r.base.locality.own)
+	affected := r.ranges.servicesOn(before.locality.own, r.base.locality.own)
 	if !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts) {
 		r.addNodePorts(affected)
 	}
-	return r.again(affected, touched), false
+	return r.decideServicesAgain(affected, touched), false
 }
 
-func (r *Router) rebuild() []RouteChange {
+func (r *Router) rebuildRoutes() []RouteChange {
 	services, touched := r.services, r.winners
 	for f := range r.yielding {
 		delete(touched, f)
@@ -153,7 +153,7 @@ func (r *Router) rebuild() []RouteChange {
 	for name, s := range services {
 		states[name] = s.state
 	}
-	all := r.decide(states)
+	all := r.decideAll(states)
 	for i := range all {
 		r.set(&all[i], touched)
 	}
@@ -169,9 +169,9 @@ func (r *Router) addNodePorts(to map[ServiceName]struct{}) {
 	}
 }
 
-// again computes the routes of some Services again after a change of addresses of the
+// decideServicesAgain computes the routes of some Services again after a change of addresses of the
 // node, and returns the differences. touched are frontends that may have changed otherwise.
-func (r *Router) again(names map[ServiceName]struct{}, touched map[Frontend]*Route) []RouteChange {
+func (r *Router) decideServicesAgain(names map[ServiceName]struct{}, touched map[Frontend]*Route) []RouteChange {
 	for name := range names {
 		r.set(r.decideAgain(name), touched)
 	}

@@ -209,7 +209,7 @@ func (c *Check) Settings() []CheckSetting {
 		{"all fail:", c.AllFailing.String(), UseAll.String()},
 	}
 	text := func(name, value string) {
-		out = append(out, CheckSetting{name, quoted(value), quoted("")})
+		out = append(out, CheckSetting{name, quoteOrNone(value), quoteOrNone("")})
 	}
 	flag := func(name string, value bool) {
 		out = append(out, CheckSetting{name, fmt.Sprint(value), fmt.Sprint(false)})
@@ -250,8 +250,8 @@ func DurationText(d time.Duration) string {
 	return text
 }
 
-// quoted returns a text in quotes, or "none" for an empty one.
-func quoted(text string) string {
+// quoteOrNone returns a text in quotes, or "none" for an empty one.
+func quoteOrNone(text string) string {
 	if text == "" {
 		return "none"
 	}

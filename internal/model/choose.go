@@ -49,13 +49,13 @@ func Choose(s *Service, endpoints []Endpoint, node *Node) *Choice {
 	cluster := NewSelection(s, endpoints, node, PolicyCluster)
 	local := NewSelection(s, endpoints, node, PolicyLocal)
 	c := &Choice{
-		Cluster: cluster.share(filter(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen })),
-		Local:   filter(endpoints, func(h *Host) bool { return local.Excludes(h) == Chosen }),
-		Serving: filter(endpoints, func(h *Host) bool { return h.Serving && !cluster.fails(h) }),
+		Cluster: cluster.setZoneShares(filterEndpoints(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen })),
+		Local:   filterEndpoints(endpoints, func(h *Host) bool { return local.Excludes(h) == Chosen }),
+		Serving: filterEndpoints(endpoints, func(h *Host) bool { return h.Serving && !cluster.failsCheck(h) }),
 		Numbers: s.numberServers(endpoints),
 		Known:   len(endpoints),
 	}
-	s.Extra().slowly(&c.Cluster, &c.Local)
+	s.Extra().setParts(&c.Cluster, &c.Local)
 	return c
 }
 
@@ -65,13 +65,13 @@ func ChoosePort(s *Service, p Protocol, endpoints []Endpoint, node *Node) *Choic
 	c := Choose(s, endpoints, node)
 	if p == TCP && s.Check != nil && s.Extra().OnFailure == CloseOnFailure {
 		cluster := NewSelection(s, endpoints, node, PolicyCluster)
-		c.Serving = filter(endpoints, func(h *Host) bool { return h.Serving && (h.Drain || !cluster.fails(h)) })
+		c.Serving = filterEndpoints(endpoints, func(h *Host) bool { return h.Serving && (h.Drain || !cluster.failsCheck(h)) })
 	}
 	return c
 }
 
-// failing reports whether all endpoints that take connections fail their health check.
-func failing(chosen []Endpoint) bool { return len(chosen) > 0 && chosen[0].Host.Failing }
+// allFailing reports whether all endpoints that take connections fail their health check.
+func allFailing(chosen []Endpoint) bool { return len(chosen) > 0 && chosen[0].Host.Failing }
 
 // Decide applies a traffic policy to the choice. The flag "any" of 3.8 follows from
 // Cluster, which hints never leave empty.
@@ -87,8 +87,8 @@ func (c *Choice) Decide(p Policy) Decision {
 	return Decision{Verdict: Forward, Endpoints: c.Local}
 }
 
-// filter returns the endpoints to keep; it does not copy if those are all.
-func filter(endpoints []Endpoint, keep func(*Host) bool) []Endpoint {
+// filterEndpoints returns the endpoints to keep; it does not copy if those are all.
+func filterEndpoints(endpoints []Endpoint, keep func(*Host) bool) []Endpoint {
 	n := 0
 	for _, e := range endpoints {
 		if keep(e.Host) {
@@ -149,12 +149,12 @@ type Selection struct {
 // zone floor may decide how many connections stay in the zone (3.61).
 func NewSelection(s *Service, endpoints []Endpoint, node *Node, p Policy) Selection {
 	out := Selection{node: node, policy: p, checked: true, words: s.Words()}
-	if reject := s.Check != nil && s.Check.AllFailing == RejectAll; !out.settle(endpoints) && !reject {
+	if reject := s.Check != nil && s.Check.AllFailing == RejectAll; !out.settleCondition(endpoints) && !reject {
 		out.checked = false
-		out.settle(endpoints)
+		out.settleCondition(endpoints)
 	}
 	if p == PolicyCluster && out.ready {
-		out.hint(endpoints)
+		out.chooseHint(endpoints)
 	}
 	if floor := s.Extra().ZoneFloor; floor > 0 {
 		out.zone = newZoneRule(floor, &out, endpoints)
@@ -162,8 +162,8 @@ func NewSelection(s *Service, endpoints []Endpoint, node *Node, p Policy) Select
 	return out
 }
 
-// hint decides which kind of topology hint counts.
-func (s *Selection) hint(endpoints []Endpoint) {
+// chooseHint decides which kind of topology hint counts.
+func (s *Selection) chooseHint(endpoints []Endpoint) {
 	byNode, byZone := hints{here: s.node.Name}, hints{here: s.node.Zone}
 	for _, e := range endpoints {
 		if s.excludesHost(e.Host) == Chosen {
@@ -176,9 +176,9 @@ func (s *Selection) hint(endpoints []Endpoint) {
 	s.byZone = byZone.count() && !s.byNode
 }
 
-// settle decides which condition and priority endpoints need, and reports whether any
+// settleCondition decides which condition and priority endpoints need, and reports whether any
 // has them.
-func (s *Selection) settle(endpoints []Endpoint) (found bool) {
+func (s *Selection) settleCondition(endpoints []Endpoint) (found bool) {
 	for _, e := range endpoints {
 		h := e.Host
 		if s.excludesPlace(h) != Chosen || s.excludesState(h) != Chosen {
@@ -200,7 +200,7 @@ type hints struct {
 
 func (h *hints) add(n names) {
 	h.missing = h.missing || n == ""
-	h.named = h.named || h.here != "" && n.has(h.here)
+	h.named = h.named || h.here != "" && n.hasName(h.here)
 }
 
 func (h *hints) count() bool { return h.named && !h.missing }
@@ -213,13 +213,13 @@ func (s Selection) Excludes(h *Host) Exclusion {
 		return why
 	}
 	switch {
-	case s.byNode && !h.Place.get().forNodes.has(s.node.Name):
+	case s.byNode && !h.Place.get().forNodes.hasName(s.node.Name):
 		return ForOtherNode
 	case s.zone.Counts() && (s.zone.Spills() || s.inZone(h)):
 		return Chosen
 	case s.zone.Counts() && !s.zone.byHints:
 		return InOtherZone
-	case s.byZone && !h.Place.get().forZones.has(s.node.Zone):
+	case s.byZone && !h.Place.get().forZones.hasName(s.node.Zone):
 		return ForOtherZone
 	}
 	return Chosen
@@ -261,7 +261,7 @@ func (s Selection) excludesState(h *Host) Exclusion {
 		return NotReady
 	case !h.Ready && !h.Serving:
 		return NotServing
-	case s.fails(h):
+	case s.failsCheck(h):
 		return Failing
 	case !h.Ready && s.ready:
 		return NotNeeded
@@ -269,5 +269,5 @@ func (s Selection) excludesState(h *Host) Exclusion {
 	return Chosen
 }
 
-// fails reports whether the health check of a host keeps connections away.
-func (s Selection) fails(h *Host) bool { return h.Failing && s.checked }
+// failsCheck reports whether the health check of a host keeps connections away.
+func (s Selection) failsCheck(h *Host) bool { return h.Failing && s.checked }

@@ -34,8 +34,8 @@ func (c *contests[K]) join(k K, route *Route) (loser *Route) {
 	return route
 }
 
-// leave removes a claimant.
-func (c *contests[K]) leave(k K, route *Route) {
+// removeClaim removes a claimant.
+func (c *contests[K]) removeClaim(k K, route *Route) {
 	losers := c.losers[k]
 	switch {
 	case losers == nil:
@@ -68,14 +68,14 @@ type claimNode struct {
 	last        uint16 // the highest of all ports of this route and of those below
 }
 
-// end returns the last port of a frontend with any number of ports.
-func (f Frontend) end() uint16 { return max(f.Port, f.Last) }
+// lastPort returns the last port of a frontend with any number of ports.
+func (f Frontend) lastPort() uint16 { return max(f.Port, f.Last) }
 
 func (c *claims) compare(a, b *Route) int {
 	if c.order != nil {
 		return c.order(a, b)
 	}
-	if c := cmp.Or(cmp.Compare(a.Frontend.Port, b.Frontend.Port), cmp.Compare(a.Frontend.end(), b.Frontend.end())); c != 0 {
+	if c := cmp.Or(cmp.Compare(a.Frontend.Port, b.Frontend.Port), cmp.Compare(a.Frontend.lastPort(), b.Frontend.lastPort())); c != 0 {
 		return c
 	}
 	return compareClaims(a, b)
@@ -86,7 +86,7 @@ func (c *claims) len() int { return c.n }
 // add adds a route. Several may be equal: an address that a Service lists twice.
 func (c *claims) add(route *Route) {
 	before, behind := c.split(c.root, route)
-	node := &claimNode{route: route, weight: rand.Uint32(), last: route.Frontend.end()}
+	node := &claimNode{route: route, weight: rand.Uint32(), last: route.Frontend.lastPort()}
 	c.root = mergeClaims(mergeClaims(before, node), behind)
 	c.n++
 }
@@ -114,9 +114,9 @@ func (c *claims) takeFirst() *Route {
 	return first.route
 }
 
-// any reports whether a condition holds for one of the routes.
-func (c *claims) any(holds func(*Route) bool) bool {
-	for route := range c.each {
+// anyRoute reports whether a condition holds for one of the routes.
+func (c *claims) anyRoute(holds func(*Route) bool) bool {
+	for route := range c.eachRoute {
 		if holds(route) {
 			return true
 		}
@@ -124,31 +124,31 @@ func (c *claims) any(holds func(*Route) bool) bool {
 	return false
 }
 
-// each calls yield with all routes in their order, until that returns false.
-func (c *claims) each(yield func(*Route) bool) {
+// eachRoute calls yield with all routes in their order, until that returns false.
+func (c *claims) eachRoute(yield func(*Route) bool) {
 	if c != nil {
-		c.root.overlapping(0, AllPorts, yield)
+		c.root.eachOverlapping(0, AllPorts, yield)
 	}
 }
 
-// overlapping calls yield with the routes that share ports with a frontend of the same
+// eachOverlapping calls yield with the routes that share ports with a frontend of the same
 // address and protocol, in their order, until that returns false.
-func (c *claims) overlapping(f Frontend) func(yield func(*Route) bool) {
-	return func(yield func(*Route) bool) { c.root.overlapping(f.Port, f.end(), yield) }
+func (c *claims) eachOverlapping(f Frontend) func(yield func(*Route) bool) {
+	return func(yield func(*Route) bool) { c.root.eachOverlapping(f.Port, f.lastPort(), yield) }
 }
 
-func (n *claimNode) overlapping(first, last uint16, yield func(*Route) bool) bool {
+func (n *claimNode) eachOverlapping(first, last uint16, yield func(*Route) bool) bool {
 	switch {
 	case n == nil || n.last < first:
 		return true
-	case !n.left.overlapping(first, last, yield):
+	case !n.left.eachOverlapping(first, last, yield):
 		return false
 	case n.route.Frontend.Port > last:
 		return true
-	case n.route.Frontend.end() >= first && !yield(n.route):
+	case n.route.Frontend.lastPort() >= first && !yield(n.route):
 		return false
 	}
-	return n.right.overlapping(first, last, yield)
+	return n.right.eachOverlapping(first, last, yield)
 }
 
 // split returns the routes before one, and the others.
@@ -158,11 +158,11 @@ func (c *claims) split(n *claimNode, route *Route) (before, behind *claimNode) {
 		return nil, nil
 	case c.compare(n.route, route) < 0:
 		n.right, behind = c.split(n.right, route)
-		n.measure()
+		n.updateLast()
 		return n, behind
 	}
 	before, n.left = c.split(n.left, route)
-	n.measure()
+	n.updateLast()
 	return before, n
 }
 
@@ -173,11 +173,11 @@ func (n *claimNode) cutFirst() (first, rest *claimNode) {
 		return nil, nil
 	case n.left == nil:
 		rest, n.right = n.right, nil
-		n.measure()
+		n.updateLast()
 		return n, rest
 	}
 	first, n.left = n.left.cutFirst()
-	n.measure()
+	n.updateLast()
 	return first, n
 }
 
@@ -190,16 +190,16 @@ func mergeClaims(a, b *claimNode) *claimNode {
 		return a
 	case a.weight >= b.weight:
 		a.right = mergeClaims(a.right, b)
-		a.measure()
+		a.updateLast()
 		return a
 	}
 	b.left = mergeClaims(a, b.left)
-	b.measure()
+	b.updateLast()
 	return b
 }
 
-func (n *claimNode) measure() {
-	n.last = n.route.Frontend.end()
+func (n *claimNode) updateLast() {
+	n.last = n.route.Frontend.lastPort()
 	for _, o := range [...]*claimNode{n.left, n.right} {
 		if o != nil {
 			n.last = max(n.last, o.last)

@@ -34,8 +34,8 @@ func (l Limits) perClient() (n int) {
 	return n
 }
 
-// ask adds a Service n times; n is 1 or -1.
-func (c *clientLimits) ask(s *Service, n int) {
+// countService adds a Service n times; n is 1 or -1.
+func (c *clientLimits) countService(s *Service, n int) {
 	limits := s.Extra().Limits.perClient()
 	if limits == 0 {
 		return
@@ -49,9 +49,9 @@ func (c *clientLimits) ask(s *Service, n int) {
 	}
 }
 
-// stale reports whether other limits may apply than before: a Service that asks for as many
+// isStale reports whether other limits may apply than before: a Service that asks for as many
 // as before, with other endpoints for example, changes nothing.
-func (c *clientLimits) stale() bool {
+func (c *clientLimits) isStale() bool {
 	if c.limits <= budget.ClientLimits && len(c.refused) == 0 {
 		return false
 	}
@@ -64,8 +64,8 @@ func (c *clientLimits) stale() bool {
 	return false
 }
 
-// choose returns the Services whose limits per client do not apply.
-func (c *clientLimits) choose() map[ServiceName]bool {
+// chooseRefused returns the Services whose limits per client do not apply.
+func (c *clientLimits) chooseRefused() map[ServiceName]bool {
 	if c.limits <= budget.ClientLimits {
 		return nil
 	}
@@ -88,11 +88,11 @@ func (c *clientLimits) choose() map[ServiceName]bool {
 func (r *Router) settleLimits(touched map[Frontend]*Route) {
 	c := &r.clientLimits
 	defer func() { clear(c.touched) }()
-	if !c.stale() {
+	if !c.isStale() {
 		return
 	}
 	before := c.refused
-	c.refused = c.choose()
+	c.refused = c.chooseRefused()
 	for _, name := range slices.Collect(maps.Keys(c.asking)) {
 		if before[name] != c.refused[name] {
 			r.set(r.decideAgain(name), touched)
@@ -105,6 +105,6 @@ func (s *Service) withoutClientLimits() (*Service, []Notice) {
 	out, extras := *s, *s.Extras
 	extras.Limits.ConnectionsPerClient, extras.Limits.RatePerClient = 0, Rate{}
 	out.Extras = &extras
-	return &out, []Notice{notice(s.Object(), ManyLimits,
+	return &out, []Notice{newNotice(s.Object(), ManyLimits,
 		"limits per client do not apply: older Services have %d of them", budget.ClientLimits)}
 }

@@ -20,8 +20,8 @@ type decided struct {
 // decideAtOnce is how many Services one processor takes at a time.
 const decideAtOnce = 256
 
-// decide decides about some Services, on all processors if there are many.
-func (r *Router) decide(states map[ServiceName]ServiceState) []decided {
+// decideAll decides about some Services, on all processors if there are many.
+func (r *Router) decideAll(states map[ServiceName]ServiceState) []decided {
 	out := make([]decided, 0, len(states))
 	for name, s := range states {
 		out = append(out, decided{name: name, state: s})
@@ -33,12 +33,12 @@ func (r *Router) decide(states map[ServiceName]ServiceState) []decided {
 // routeAll decides about some Services, on so many processors if there are many.
 func (r *Router) routeAll(all []decided, processors int) {
 	if len(all) == 1 { // the rule
-		r.route(&all[0])
+		r.decideRoutes(&all[0])
 		return
 	}
 	parallel.SpreadOver(processors, len(all), decideAtOnce, func(first, end int) {
 		for i := range all[first:end] {
-			r.route(&all[first+i])
+			r.decideRoutes(&all[first+i])
 		}
 	})
 }
@@ -46,26 +46,26 @@ func (r *Router) routeAll(all []decided, processors int) {
 // decideAgain decides about a Service as it is.
 func (r *Router) decideAgain(name ServiceName) *decided {
 	d := &decided{name: name, state: r.services[name].state}
-	r.route(d)
+	r.decideRoutes(d)
 	return d
 }
 
-// route decides the routes of one Service. It changes nothing of the router. A malformed
+// decideRoutes decides the routes of one Service. It changes nothing of the router. A malformed
 // object must not affect others: a panic leaves its Service out (13.20).
-func (r *Router) route(d *decided) {
+func (r *Router) decideRoutes(d *decided) {
 	if d.state.Service == nil {
 		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			d.routes, d.health = nil, nil
-			d.notices = []Notice{notice(d.state.Service.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
+			d.notices = []Notice{newNotice(d.state.Service.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
 		}
 	}()
-	svc, notices := d.state.Service.only(r.base.config.Families), []Notice(nil)
+	svc, notices := d.state.Service.restrictedTo(r.base.config.Families), []Notice(nil)
 	switch {
 	case r.base.config.NoLimits:
-		svc, notices = svc.unlimited()
+		svc, notices = svc.withoutLimits()
 	case r.clientLimits.refused[d.name]:
 		svc, notices = svc.withoutClientLimits()
 	}

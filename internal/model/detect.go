@@ -39,9 +39,9 @@ type Detector struct {
 	ByPrefix  bool         // Interface is a prefix
 }
 
-// detectors returns the detectors of the mode. In a family without one, no client
+// newDetectors returns the detectors of the mode. In a family without one, no client
 // counts as a pod (7.2).
-func detectors(node *Node, c Config) map[Family]Detector {
+func newDetectors(node *Node, c Config) map[Family]Detector {
 	out := make(map[Family]Detector)
 	ranges := map[DetectMode][]netip.Prefix{DetectClusterCIDR: c.ClusterCIDRs, DetectNodeCIDR: node.PodCIDRs}[c.DetectLocal]
 	byInterface := c.DetectLocal == DetectBridgeInterface || c.DetectLocal == DetectInterfaceNamePrefix

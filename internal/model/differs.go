@@ -16,11 +16,11 @@ func (c *RouteChange) Differs() bool {
 		a.Service.Extra().MaglevSize != b.Service.Extra().MaglevSize ||
 		a.Service.Extra().Limits != b.Service.Extra().Limits ||
 		!a.Sources.Equal(b.Sources) ||
-		!a.Inside().same(b.Inside()) || !a.Outside().same(b.Outside())
+		!a.Inside().hasSameEffect(b.Inside()) || !a.Outside().hasSameEffect(b.Outside())
 }
 
-// same reports whether two decisions have the same effect.
-func (d Decision) same(o Decision) bool {
+// hasSameEffect reports whether two decisions have the same effect.
+func (d Decision) hasSameEffect(o Decision) bool {
 	return d.Verdict == o.Verdict && slices.EqualFunc(d.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
 		return a.sameAddress(b) && a.Weight() == b.Weight()
 	})

@@ -48,8 +48,8 @@ type sum struct {
 	err    error
 }
 
-// begin begins to hash the Services of a router.
-func (a *announced) begin(all []decided) {
+// beginHashing begins to hash the Services of a router.
+func (a *announced) beginHashing(all []decided) {
 	states := make([]*ServiceState, 0, len(all))
 	for i := range all {
 		if all[i].state.Service != nil {
@@ -78,7 +78,7 @@ func sumOf(key []byte, all []*ServiceState, processors int) (out sum) {
 	parallel.SpreadOver(processors, len(all), decideAtOnce, func(first, end int) {
 		w, part := digester{key: key}, digest{}
 		for _, s := range all[first:end] {
-			part.add(w.state(s))
+			part.add(w.hashState(s))
 		}
 		guard.Lock()
 		defer guard.Unlock()
@@ -107,10 +107,10 @@ type digester struct {
 	err error
 }
 
-// state returns the hash of a Service with its slices.
-func (w *digester) state(s *ServiceState) digest {
+// hashState returns the hash of a Service with its slices.
+func (w *digester) hashState(s *ServiceState) digest {
 	w.b = append(w.b[:0], w.key...)
-	w.service(s.Service)
+	w.writeService(s.Service)
 	ss := s.Slices
 	if len(ss) > 1 { // a source may have them in any order
 		ss = slices.SortedFunc(slices.Values(ss), func(a, b *EndpointSlice) int {
@@ -118,102 +118,102 @@ func (w *digester) state(s *ServiceState) digest {
 		})
 	}
 	for _, slice := range ss {
-		w.slice(slice)
+		w.writeSlice(slice)
 	}
 	return sha256.Sum256(w.b)
 }
 
-func (w *digester) service(s *Service) {
-	w.text(s.Name.Namespace)
-	w.text(s.Name.Name)
-	w.number(uint64(s.Created))
-	w.addresses(s.ClusterIPs)
-	w.length(len(s.Ports))
+func (w *digester) writeService(s *Service) {
+	w.writeText(s.Name.Namespace)
+	w.writeText(s.Name.Name)
+	w.writeNumber(uint64(s.Created))
+	w.writeAddresses(s.ClusterIPs)
+	w.writeLength(len(s.Ports))
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		w.text(p.Name)
+		w.writeText(p.Name)
 		w.b = append(w.b, byte(p.Protocol), byte(p.Port>>8), byte(p.Port), byte(p.NodePort>>8), byte(p.NodePort))
 	}
-	w.number(uint64(s.AffinityTimeout))
+	w.writeNumber(uint64(s.AffinityTimeout))
 	w.b = append(w.b, byte(s.InternalPolicy), byte(s.ExternalPolicy), byte(s.Scheduler), byte(s.ClientAddresses),
-		byte(s.HealthCheckNodePort>>8), byte(s.HealthCheckNodePort), bit(s.NoClusterIP), bit(s.Balance),
-		bit(s.External != nil), bit(s.Extras != nil), bit(s.Check != nil))
+		byte(s.HealthCheckNodePort>>8), byte(s.HealthCheckNodePort), bitOf(s.NoClusterIP), bitOf(s.Balance),
+		bitOf(s.External != nil), bitOf(s.Extras != nil), bitOf(s.Check != nil))
 	if e := s.External; e != nil {
-		w.addresses(e.ExternalIPs)
-		w.addresses(e.LoadBalancerIPs)
-		w.length(len(e.SourceRanges))
+		w.writeAddresses(e.ExternalIPs)
+		w.writeAddresses(e.LoadBalancerIPs)
+		w.writeLength(len(e.SourceRanges))
 		for _, p := range e.SourceRanges {
-			w.address(p.Addr())
+			w.writeAddress(p.Addr())
 			w.b = append(w.b, byte(p.Bits()))
 		}
 	}
 	if s.Extras != nil || s.Check != nil { // few have any
 		rest, err := json.Marshal([]any{s.Extras, s.Check})
-		w.text(string(rest))
+		w.writeText(string(rest))
 		w.err = cmp.Or(w.err, err)
 	}
 }
 
-func (w *digester) slice(s *EndpointSlice) {
+func (w *digester) writeSlice(s *EndpointSlice) {
 	if s == nil { // the Service is not served
 		w.b = append(w.b, 0)
 		return
 	}
-	w.b = append(w.b, 1, byte(s.Family), bit(s.CiliumWeight))
-	w.text(s.Namespace)
-	w.text(s.Name)
-	w.text(s.Service)
-	w.length(len(s.Ports))
+	w.b = append(w.b, 1, byte(s.Family), bitOf(s.CiliumWeight))
+	w.writeText(s.Namespace)
+	w.writeText(s.Name)
+	w.writeText(s.Service)
+	w.writeLength(len(s.Ports))
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		w.text(p.Name)
+		w.writeText(p.Name)
 		w.b = append(w.b, byte(p.Protocol), byte(p.Port>>8), byte(p.Port))
 	}
-	w.length(len(s.Hosts))
+	w.writeLength(len(s.Hosts))
 	for i := range s.Hosts {
-		w.host(&s.Hosts[i])
+		w.writeHost(&s.Hosts[i])
 	}
 }
 
-func (w *digester) host(h *Host) {
-	w.address(h.Address)
+func (w *digester) writeHost(h *Host) {
+	w.writeAddress(h.Address)
 	at := h.Place.get()
-	w.text(at.node)
-	w.text(at.zone)
-	w.text(string(at.forZones))
-	w.text(string(at.forNodes))
-	w.b = append(w.b, bit(h.Ready)|bit(h.Serving)<<1|bit(h.Terminating)<<2|bit(h.Drain)<<3|bit(h.Failing)<<4,
+	w.writeText(at.node)
+	w.writeText(at.zone)
+	w.writeText(string(at.forZones))
+	w.writeText(string(at.forNodes))
+	w.b = append(w.b, bitOf(h.Ready)|bitOf(h.Serving)<<1|bitOf(h.Terminating)<<2|bitOf(h.Drain)<<3|bitOf(h.Failing)<<4,
 		h.Priority, byte(h.Weight>>8), byte(h.Weight))
 }
 
-func (w *digester) text(s string) {
-	w.length(len(s))
+func (w *digester) writeText(s string) {
+	w.writeLength(len(s))
 	w.b = append(w.b, s...)
 }
 
-func (w *digester) length(n int) { w.b = binary.AppendUvarint(w.b, uint64(n)) }
+func (w *digester) writeLength(n int) { w.b = binary.AppendUvarint(w.b, uint64(n)) }
 
-func (w *digester) number(n uint64) { w.b = binary.BigEndian.AppendUint64(w.b, n) }
+func (w *digester) writeNumber(n uint64) { w.b = binary.BigEndian.AppendUint64(w.b, n) }
 
-func (w *digester) addresses(all []netip.Addr) {
-	w.length(len(all))
+func (w *digester) writeAddresses(all []netip.Addr) {
+	w.writeLength(len(all))
 	for _, a := range all {
-		w.address(a)
+		w.writeAddress(a)
 	}
 }
 
-func (w *digester) address(a netip.Addr) {
+func (w *digester) writeAddress(a netip.Addr) {
 	full := a.As16()
 	switch w.b = append(w.b, byte(a.BitLen())); {
 	case a.Is4():
 		w.b = append(w.b, full[12:]...)
 	default:
 		w.b = append(w.b, full[:]...)
-		w.text(a.Zone())
+		w.writeText(a.Zone())
 	}
 }
 
-func bit(set bool) byte {
+func bitOf(set bool) byte {
 	if set {
 		return 1
 	}

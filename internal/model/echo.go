@@ -29,11 +29,11 @@ func compareEchoes(a, b *Route) int {
 	)
 }
 
-// answers reports whether the node may answer echo requests to the address of a route: to
+// answersEcho reports whether the node may answer echo requests to the address of a route: to
 // ClusterIPs, and to external addresses that are no addresses of nodes, as far as is known.
 // A Service with an address of this node has addresses of other nodes, too, as where k3s
 // balances load. The rules leave out all addresses that this node has at present.
-func (b *base) answers(route *Route) bool {
+func (b *base) answersEcho(route *Route) bool {
 	a := route.Frontend.Address
 	switch {
 	case route.Kind == NodePort:
@@ -82,15 +82,15 @@ func (b *base) echoRoutes(routes []Route) (out []*Route) {
 		switch {
 		case at >= 0 && compareEchoes(route, out[at]) < 0:
 			out[at] = route
-		case at < 0 && b.answers(route):
+		case at < 0 && b.answersEcho(route):
 			out = append(out, route)
 		}
 	}
 	return out
 }
 
-// echo adds the routes of a Service at their addresses, or removes them; n is 1 or -1.
-func (r *Router) echo(s *routed, n int, touched map[Frontend]*Route) {
+// countEchoes adds the routes of a Service at their addresses, or removes them; n is 1 or -1.
+func (r *Router) countEchoes(s *routed, n int, touched map[Frontend]*Route) {
 	for _, route := range r.base.echoRoutes(s.routes) {
 		a := route.Frontend.Address
 		f := FamilyOf(a)
@@ -100,11 +100,11 @@ func (r *Router) echo(s *routed, n int, touched map[Frontend]*Route) {
 			r.reports.stale = r.reports.stale || (before == 0) != (r.unanswered[f] == 0)
 			continue
 		}
-		r.touch(Echo(a), touched)
+		r.noteRoute(Echo(a), touched)
 		if n > 0 {
 			r.echoes.join(a, route)
 		} else {
-			r.echoes.leave(a, route)
+			r.echoes.removeClaim(a, route)
 		}
 	}
 }
@@ -113,15 +113,15 @@ func (r *Router) echo(s *routed, n int, touched map[Frontend]*Route) {
 func (r *Router) echoNotices() (out []Notice) {
 	for _, f := range Families {
 		if r.unanswered[f] > 0 {
-			out = append(out, notice(Object{Kind: "Node", Name: r.base.config.NodeName}, NoPingAddress,
+			out = append(out, newNotice(Object{Kind: "Node", Name: r.base.config.NodeName}, NoPingAddress,
 				r.Words().Text("echo requests to Services are not answered over %s: no such address of the node is known; give its Node object or --bind-address"), f))
 		}
 	}
 	return out
 }
 
-// winner returns the route that decides about a frontend, or nil.
-func (r *Router) winner(f Frontend) *Route {
+// winnerOf returns the route that decides about a frontend, or nil.
+func (r *Router) winnerOf(f Frontend) *Route {
 	if f.IsEcho() {
 		return r.echoes.winners[f.Address]
 	}

@@ -115,7 +115,7 @@ func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
 	if target, isRange := rangeTarget(port.Port); isRange {
 		return withPort(hostsOf(ss, f), target)
 	}
-	return newSlicePorts(nil, ss).endpoints(port.Port, port.Protocol, f)
+	return newSlicePorts(nil, ss).endpointsOf(port.Port, port.Protocol, f)
 }
 
 // slicePorts are the ports of all slices of a Service, sorted by family, name and
@@ -147,8 +147,8 @@ func (p slicePort) compare(f Family, name string, protocol Protocol) int {
 	return cmp.Or(cmp.Compare(p.slice.Family, f), cmp.Compare(p.port.Name, name), cmp.Compare(p.port.Protocol, protocol))
 }
 
-// endpoints is [Endpoints] for one of many service ports.
-func (all slicePorts) endpoints(port string, protocol Protocol, f Family) []Endpoint {
+// endpointsOf is [Endpoints] for one of many service ports.
+func (all slicePorts) endpointsOf(port string, protocol Protocol, f Family) []Endpoint {
 	is := func(p slicePort) int { return p.compare(f, port, protocol) }
 	first, _ := slices.BinarySearchFunc(all, struct{}{}, func(p slicePort, _ struct{}) int { return is(p) })
 	all = all[first:]

@@ -37,7 +37,7 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 			continue
 		}
 		part = append(part, d)
-		if room -= 2 + s.hosts(); room <= 0 {
+		if room -= 2 + s.countHosts(); room <= 0 {
 			set(r.addMore)
 		}
 	}
@@ -45,7 +45,7 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 	part = last
 	set(r.addLast)
 	all := r.allAdded()
-	r.refresh(all)
+	r.refreshResults(all)
 	return all
 }
 
@@ -57,13 +57,13 @@ func (r *Router) addMore(all []decided) []RouteChange {
 	for i := range all {
 		d := &all[i]
 		if d.state.Service != nil {
-			s := r.enter(d)
+			s := r.addService(d)
 			for j := range s.routes {
 				if route := &s.routes[j]; r.claimMore(route, touched) {
 					added = append(added, RouteChange{route.Frontend, nil, route})
 				}
 			}
-			r.echo(s, 1, touched)
+			r.countEchoes(s, 1, touched)
 		}
 		r.askSlots(d.name, d.state.Service)
 	}
@@ -83,19 +83,19 @@ func (r *Router) addMore(all []decided) []RouteChange {
 		}
 		return rivals
 	})
-	return append(added, r.changes(touched)...)
+	return append(added, r.routeChanges(touched)...)
 }
 
 // claimMore adds a frontend of a Service, and reports whether no other one has it. Otherwise it adds
 // the route before to touched.
 func (r *Router) claimMore(route *Route, touched map[Frontend]*Route) bool {
-	loser := r.claim(route)
+	loser := r.claimFrontend(route)
 	if loser == nil {
 		return true
 	}
 	if _, ok := touched[route.Frontend]; !ok {
 		if loser == route {
-			loser = r.winner(route.Frontend)
+			loser = r.winnerOf(route.Frontend)
 		}
 		touched[route.Frontend] = loser
 	}
@@ -109,7 +109,7 @@ func (r *Router) addLast(all []decided) []RouteChange {
 		r.add(&all[i], touched)
 	}
 	r.settleClaims(touched)
-	return r.changes(touched)
+	return r.routeChanges(touched)
 }
 
 // sharesBudgets reports whether other Services decide about parts of the rules of this one, so
@@ -118,8 +118,8 @@ func (s *ServiceState) sharesBudgets(byDefault Scheduler) bool {
 	return s.Service != nil && (s.Service.Extras != nil || s.Service.slotAsk(byDefault) != slotAsk{})
 }
 
-// hosts returns the number of endpoints in the slices.
-func (s *ServiceState) hosts() (n int) {
+// countHosts returns the number of endpoints in the slices.
+func (s *ServiceState) countHosts() (n int) {
 	for _, slice := range s.Slices {
 		n += len(slice.Hosts)
 	}

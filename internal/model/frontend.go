@@ -197,22 +197,22 @@ func (r *Route) Outside() Decision {
 // RouteService returns the routes of one Service, which has these slices, on a node: one
 // for each address and port or range of ports.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
-	routes, external := make([]Route, 0, s.mostRoutes(l)), s.external()
+	routes, external := make([]Route, 0, s.mostRoutes(l)), s.externalOrZero()
 	var few [4]slicePort // the common case
 	ports := newSlicePorts(few[:0], slices)
 	for _, f := range Families {
-		if _, ok := s.primary(f); !ok {
+		if _, ok := s.primaryIn(f); !ok {
 			continue
 		}
 		clusterIP, hasClusterIP := s.ClusterIP(f)
-		sources := l.sources(s, f)
+		sources := l.sourcesOf(s, f)
 		for i := range s.Ports {
 			p := &s.Ports[i]
-			choice := ChoosePort(s, p.Protocol, ports.endpoints(p.Name, p.Protocol, f), l.Node)
+			choice := ChoosePort(s, p.Protocol, ports.endpointsOf(p.Name, p.Protocol, f), l.Node)
 			add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {
-						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, sources.of(kind, a)})
+						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, sources.clientsOf(kind, a)})
 					}
 				}
 			}
@@ -241,7 +241,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 // mostRoutes returns the number of routes of a Service whose families all have a
 // ClusterIP, and all external addresses count.
 func (s *Service) mostRoutes(l *Locality) int {
-	external := s.external()
+	external := s.externalOrZero()
 	n := (len(s.Ports) + len(s.Extra().Ranges)) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
 	for i := range s.Ports {
 		if s.Ports[i].NodePort != 0 {

@@ -99,25 +99,25 @@ func (l Limits) Text(k LimitKind) string {
 	const perClient = " per client"
 	switch k {
 	case LimitClientRate:
-		return l.RatePerClient.text(perClient)
+		return l.RatePerClient.describeRate(perClient)
 	case LimitRate:
-		return l.Rate.text("")
+		return l.Rate.describeRate("")
 	case LimitClientConnections:
-		return counted(l.ConnectionsPerClient, "connection", perClient)
+		return describeCount(l.ConnectionsPerClient, "connection", perClient)
 	}
-	return counted(l.Connections, "connection", "")
+	return describeCount(l.Connections, "connection", "")
 }
 
-func (r Rate) text(whose string) string {
-	text := counted(r.Amount, "new connection", " per "+r.Unit.String()+whose)
+func (r Rate) describeRate(whose string) string {
+	text := describeCount(r.Amount, "new connection", " per "+r.Unit.String()+whose)
 	if r.Amount != r.Burst {
 		text += fmt.Sprintf(" (burst %d)", r.Burst)
 	}
 	return text
 }
 
-// counted returns for example "2 connections per client", or nothing for none.
-func counted(n uint32, what, whose string) string {
+// describeCount returns for example "2 connections per client", or nothing for none.
+func describeCount(n uint32, what, whose string) string {
 	switch n {
 	case 0:
 		return ""
@@ -127,12 +127,12 @@ func counted(n uint32, what, whose string) string {
 	return fmt.Sprintf("%d %ss%s", n, what, whose)
 }
 
-// unlimited returns the Service without limits, and a notice if it has any.
-func (s *Service) unlimited() (*Service, []Notice) {
+// withoutLimits returns the Service without limits, and a notice if it has any.
+func (s *Service) withoutLimits() (*Service, []Notice) {
 	if s.Extra().Limits == (Limits{}) {
 		return s, nil
 	}
 	out, extras := *s, *s.Extras
 	extras.Limits, out.Extras = Limits{}, &extras
-	return &out, []Notice{notice(s.Object(), NoLimits, "connection limits do not apply: the kernel lacks nft_limit or nft_connlimit")}
+	return &out, []Notice{newNotice(s.Object(), NoLimits, "connection limits do not apply: the kernel lacks nft_limit or nft_connlimit")}
 }

@@ -34,7 +34,7 @@ func (s *Service) NeedsAddresses() bool {
 // WithAddresses returns a state that is also served on the addresses for which the listeners of
 // its Service stand, and that masquerades only from addresses that the machine has.
 func (s ServiceState) WithAddresses(all []InterfaceAddress) ServiceState {
-	service, external := *s.Service, s.Service.external()
+	service, external := *s.Service, s.Service.externalOrZero()
 	external.LoadBalancerIPs = slices.Clone(external.LoadBalancerIPs)
 	for i := range service.Extra().Listeners {
 		for _, a := range all {

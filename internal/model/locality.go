@@ -23,27 +23,27 @@ type Locality struct {
 
 // NewLocality applies the configuration to a node.
 func NewLocality(node *Node, c Config) *Locality {
-	node = c.own(node)
+	node = c.nodeBoundTo(node)
 	l := &Locality{
 		Node:              node,
 		NodePortAddresses: nodePortAddresses(node, c),
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
 		localhost:         c.Localhost(),
-		own:               sorted(slices.Concat(node.Addresses, c.InterfaceAddresses)),
+		own:               sortDistinct(slices.Concat(node.Addresses, c.InterfaceAddresses)),
 	}
 	if len(l.localhost) > 0 {
 		l.through = l.throughAddresses()
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {
-		l.nodePorts = wildcards(l.NodePortAddresses)
+		l.nodePorts = wildcardsOf(l.NodePortAddresses)
 	}
 	return l
 }
 
-// own returns the node with the bind address first.
-func (c *Config) own(node *Node) *Node {
+// nodeBoundTo returns the node with the bind address first.
+func (c *Config) nodeBoundTo(node *Node) *Node {
 	own := *node
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		own.Addresses = append([]netip.Addr{c.BindAddress}, node.Addresses...)
@@ -51,8 +51,8 @@ func (c *Config) own(node *Node) *Node {
 	return &own
 }
 
-// wildcards returns the unspecified address of each family among the addresses.
-func wildcards(addresses []netip.Addr) []netip.Addr {
+// wildcardsOf returns the unspecified address of each family among the addresses.
+func wildcardsOf(addresses []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addresses {
 		if w := Wildcard(FamilyOf(a)); !slices.Contains(out, w) {
@@ -98,10 +98,10 @@ func (c *Config) addressesIn(ranges []netip.Prefix, node *Node) []netip.Addr {
 	if len(all) == 0 {
 		all = node.Addresses
 	}
-	return sorted(slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !servesIn(ranges, a) }))
+	return sortDistinct(slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !servesIn(ranges, a) }))
 }
 
-func sorted(addresses []netip.Addr) []netip.Addr {
+func sortDistinct(addresses []netip.Addr) []netip.Addr {
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	return slices.Compact(addresses)
 }
@@ -117,7 +117,7 @@ func nodePortAddresses(node *Node, c Config) []netip.Addr {
 		}
 		out = append(out, c.addressesIn(c.nodePortRanges(node, f), node)...)
 	}
-	return sorted(slices.DeleteFunc(out, netip.Addr.IsLoopback))
+	return sortDistinct(slices.DeleteFunc(out, netip.Addr.IsLoopback))
 }
 
 // ServesNodePorts reports whether an address of an interface serves NodePorts.
@@ -129,7 +129,7 @@ func (c *Config) ServesNodePorts(a netip.Addr) bool {
 // the addresses of interfaces that serve NodePorts, including loopback. The
 // unspecified address means all of a family (10.16).
 func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
-	node = c.own(node)
+	node = c.nodeBoundTo(node)
 	out := make(map[Family][]netip.Addr)
 	for _, f := range Families {
 		ranges := c.nodePortRanges(node, f)
@@ -168,7 +168,7 @@ func healthCheck(s *Service, ss []*EndpointSlice, routes []Route, node *Node) He
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
 	local := make(map[netip.Addr]struct{})
 	add := func(choice *Choice) {
-		if failing(choice.Local) && !failing(choice.Cluster) {
+		if allFailing(choice.Local) && !allFailing(choice.Cluster) {
 			return
 		}
 		for _, e := range choice.Local {
@@ -183,11 +183,11 @@ func healthCheck(s *Service, ss []*EndpointSlice, routes []Route, node *Node) He
 		}
 	}
 	for _, port := range s.surplusPorts(ss) {
-		for _, ip := range s.primaries() {
+		for _, ip := range s.primaryAddresses() {
 			add(ChoosePort(s, port.Protocol, Endpoints(port, FamilyOf(ip), ss), node))
 		}
 	}
-	for _, ip := range s.primaries() {
+	for _, ip := range s.primaryAddresses() {
 		h.Endpoints[FamilyOf(ip)] = 0
 	}
 	for a := range local {
@@ -228,7 +228,7 @@ func (r *Route) isPrimary() bool {
 	if !r.Service.NoClusterIP {
 		return r.Kind == ClusterIP
 	}
-	a, _ := r.Service.primary(FamilyOf(r.Frontend.Address))
+	a, _ := r.Service.primaryIn(FamilyOf(r.Frontend.Address))
 	return a == r.Frontend.Address
 }
 

@@ -38,9 +38,9 @@ func LoopTexts(loops []Loop, in words.Vocabulary) (texts []string) {
 	return texts
 }
 
-// loop returns the frontend of this machine that an endpoint of a route is; nil: it may get
+// loopTarget returns the frontend of this machine that an endpoint of a route is; nil: it may get
 // connections.
-func (r *Router) loop(route *Route, e Endpoint) *Route {
+func (r *Router) loopTarget(route *Route, e Endpoint) *Route {
 	to := r.Serves(Frontend{Address: e.Host.Address, Protocol: route.Frontend.Protocol, Port: e.Port})
 	if to == nil || route.Relayed() && !to.Relayed() {
 		return nil
@@ -59,7 +59,7 @@ func (r *Router) Loops(name ServiceName) (out []Loop) {
 	for i := range s.routes {
 		route := &s.routes[i]
 		for _, e := range slices.Concat(route.Inside().Endpoints, route.Outside().Endpoints) {
-			if to := r.loop(route, e); to != nil && !known[e.Address()] {
+			if to := r.loopTarget(route, e); to != nil && !known[e.Address()] {
 				known[e.Address()] = true
 				out = append(out, Loop{e, to.Service.Object()})
 			}

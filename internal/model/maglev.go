@@ -66,15 +66,15 @@ func maglevNotices(s, asked *Service, routes []Route, byDefault Scheduler, fitte
 		fitted[0].Message += "; " + note
 		return fitted
 	}
-	return []Notice{notice(s.Object(), SmallTable, "%s", note+asked.enlarge(most))}
+	return []Notice{newNotice(s.Object(), SmallTable, "%s", note+asked.adviseLargerTables(most))}
 }
 
-// enlarge says how the shares of so many endpoints become more even, if they can.
-func (s *Service) enlarge(endpoints int) string {
+// adviseLargerTables says how the shares of so many endpoints become more even, if they can.
+func (s *Service) adviseLargerTables(endpoints int) string {
 	i, _ := slices.BinarySearch(MaglevSizes, uint32(evenSlots*endpoints))
 	size := MaglevSizes[min(i, len(MaglevSizes)-1)]
 	a := slotAsk{tables: max(1, s.maglevTables()), size: int(size)}
-	if fits := a.alone(); fits > s.MaglevSize(endpoints) {
+	if fits := a.sizeAlone(); fits > s.MaglevSize(endpoints) {
 		return "; " + s.askFor(fits)
 	}
 	return "" // it has the largest

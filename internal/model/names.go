@@ -55,7 +55,7 @@ func (n *NamedServer) Label() string { return strings.TrimSuffix(n.Name, ".") }
 
 // Listens reports whether clients dial the Service over a family.
 func (s *Service) Listens(f Family) bool {
-	_, ok := s.primary(f)
+	_, ok := s.primaryIn(f)
 	return ok
 }
 
@@ -67,7 +67,7 @@ func (s ServiceState) WithNames(addresses [][]NamedAddress) ServiceState {
 	s.Slices = slices.Clip(s.Slices)
 	for i := range extras.Names {
 		extras.Names[i].Addresses = addresses[i]
-		s.Slices = append(s.Slices, extras.Names[i].slices(s.Service.Name)...)
+		s.Slices = append(s.Slices, extras.Names[i].slicesOf(s.Service.Name)...)
 	}
 	service := *s.Service
 	service.Extras = &extras
@@ -75,8 +75,8 @@ func (s ServiceState) WithNames(addresses [][]NamedAddress) ServiceState {
 	return s
 }
 
-// slices returns slices of the addresses, one for each family and port of records.
-func (n *NamedServer) slices(name ServiceName) (out []*EndpointSlice) {
+// slicesOf returns slices of the addresses, one for each family and port of records.
+func (n *NamedServer) slicesOf(name ServiceName) (out []*EndpointSlice) {
 	for _, a := range n.Addresses {
 		of := n.Label() + "-" + strings.ToLower(FamilyOf(a.Address).String())
 		if a.Port != 0 {
@@ -85,7 +85,7 @@ func (n *NamedServer) slices(name ServiceName) (out []*EndpointSlice) {
 		i := slices.IndexFunc(out, func(s *EndpointSlice) bool { return s.Name == of })
 		if i < 0 {
 			i = len(out)
-			out = append(out, &EndpointSlice{Namespace: name.Namespace, Name: of, Service: name.Name, Family: FamilyOf(a.Address), Ports: n.ports(a.Port)})
+			out = append(out, &EndpointSlice{Namespace: name.Namespace, Name: of, Service: name.Name, Family: FamilyOf(a.Address), Ports: n.portsOf(a.Port)})
 		}
 		h := Host{Address: a.Address, Ready: true, Serving: true, Drain: n.Drain, Weight: n.Weight, Priority: n.Priority}
 		if n.Records {
@@ -99,8 +99,8 @@ func (n *NamedServer) slices(name ServiceName) (out []*EndpointSlice) {
 	return out
 }
 
-// ports returns the ports of the server, with the one of a record where it decides.
-func (n *NamedServer) ports(record uint16) []EndpointPort {
+// portsOf returns the ports of the server, with the one of a record where it decides.
+func (n *NamedServer) portsOf(record uint16) []EndpointPort {
 	if !n.Records {
 		return n.Ports
 	}

@@ -84,7 +84,7 @@ func (u *Update) Then(next *Update) *Update {
 
 // Update returns the snapshot as an update from nothing.
 func (s *Snapshot) Update() *Update {
-	return &Update{Services: s.states(), Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
+	return &Update{Services: s.groupStates(), Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
 }
 
 // Since returns the changes since an earlier snapshot had the states before, and the
@@ -103,7 +103,7 @@ func (s *Snapshot) Since(before map[ServiceName]ServiceState) (u *Update, now ma
 	return u, now
 }
 
-func (s *Snapshot) states() map[ServiceName]ServiceState {
+func (s *Snapshot) groupStates() map[ServiceName]ServiceState {
 	out := make(map[ServiceName]ServiceState, len(s.Services))
 	bySlices := groupSlices(s.Slices)
 	for _, svc := range s.Services {

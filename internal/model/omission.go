@@ -96,7 +96,7 @@ func withoutPort(port PortName, f Family, ss []*EndpointSlice, served map[netip.
 		for i := range s.Hosts {
 			if a := s.Hosts[i].Address; s.Family == f && !served[a] {
 				served[a] = true
-				out = append(out, Omission{netip.AddrPortFrom(a, 0), s.lacks(port)})
+				out = append(out, Omission{netip.AddrPortFrom(a, 0), s.describeLack(port)})
 			}
 		}
 	}
@@ -104,8 +104,8 @@ func withoutPort(port PortName, f Family, ss []*EndpointSlice, served map[netip.
 	return out
 }
 
-// lacks says that a slice does not have a service port, and names its ports.
-func (s *EndpointSlice) lacks(port PortName) string {
+// describeLack says that a slice does not have a service port, and names its ports.
+func (s *EndpointSlice) describeLack(port PortName) string {
 	has := make([]string, len(s.Ports))
 	for i, p := range s.Ports {
 		has[i] = portLabel(p.Name, p.Protocol)

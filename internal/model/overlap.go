@@ -11,12 +11,12 @@ import (
 // claims do not show it.
 type overlaps map[Frontend]map[Frontend]struct{} // with addresses of Services, by OnNode
 
-// external reports whether a Service names the address of a route, and a node may
+// isExternal reports whether a Service names the address of a route, and a node may
 // have it.
-func (r *Route) external() bool { return r.Kind == ExternalIP || r.Kind == LoadBalancerIP }
+func (r *Route) isExternal() bool { return r.Kind == ExternalIP || r.Kind == LoadBalancerIP }
 
-// note adds or removes a frontend that is claimed with an external address.
-func (o overlaps) note(f Frontend, claimed bool) {
+// recordClaim adds or removes a frontend that is claimed with an external address.
+func (o overlaps) recordClaim(f Frontend, claimed bool) {
 	w := f.OnNode()
 	if claimed {
 		if o[w] == nil {
@@ -30,17 +30,17 @@ func (o overlaps) note(f Frontend, claimed bool) {
 	}
 }
 
-// overlap records a route that was claimed or withdrawn.
-func (r *Router) overlap(route *Route) {
+// recordOverlap records a route that was claimed or withdrawn.
+func (r *Router) recordOverlap(route *Route) {
 	f := route.Frontend
 	switch {
 	case !r.base.locality.Wildcards || f.IsRange(): // any port wins over a range
 	case route.Kind == NodePort:
 		r.reports.stale = r.reports.stale || len(r.overlaps[f]) > 0
-	case route.external():
+	case route.isExternal():
 		winner := r.winners[f]
-		claimed := winner != nil && (winner.external() || r.losers[f].any((*Route).external))
-		r.overlaps.note(f, claimed)
+		claimed := winner != nil && (winner.isExternal() || r.losers[f].anyRoute((*Route).isExternal))
+		r.overlaps.recordClaim(f, claimed)
 		if _, ok := r.winners[f.OnNode()]; ok && r.onNode(f.Address) {
 			r.reports.stale = true
 		}
@@ -50,11 +50,11 @@ func (r *Router) overlap(route *Route) {
 // onNode reports whether an address serves NodePorts with the unspecified address.
 func (r *Router) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses(), a) }
 
-// yields reports whether a frontend with an address of the node is left to a NodePort with the
+// yieldsToNodePort reports whether a frontend with an address of the node is left to a NodePort with the
 // unspecified address, because it has no endpoint, and the NodePort has one (4.40).
-func (r *Router) yields(f Frontend) bool {
+func (r *Router) yieldsToNodePort(f Frontend) bool {
 	own, node := r.winners[f], r.winners[f.OnNode()]
-	return own != nil && node != nil && own.external() && r.onNode(f.Address) &&
+	return own != nil && node != nil && own.isExternal() && r.onNode(f.Address) &&
 		own.Inside().Verdict != Forward && node.Inside().Verdict == Forward
 }
 
@@ -87,9 +87,9 @@ func (r *Router) settleOverlap(f Frontend, touched map[Frontend]*Route) {
 
 func (r *Router) settleYielding(f Frontend, touched map[Frontend]*Route) {
 	_, before := r.yielding[f]
-	now := r.yields(f)
+	now := r.yieldsToNodePort(f)
 	if now != before {
-		r.touch(f, touched)
+		r.noteRoute(f, touched)
 		r.reports.stale = true
 	}
 	switch {
@@ -101,10 +101,10 @@ func (r *Router) settleYielding(f Frontend, touched map[Frontend]*Route) {
 		return
 	}
 	if own := r.winners[f]; own != nil { // its notice names the NodePort
-		r.reports.of(own.Service.Name)
+		r.reports.markStale(own.Service.Name)
 	}
-	for loser := range r.losers[f].each {
-		r.reports.of(loser.Service.Name)
+	for loser := range r.losers[f].eachRoute {
+		r.reports.markStale(loser.Service.Name)
 	}
 }
 
@@ -114,7 +114,7 @@ func (r *Router) touchOverlaps(before, after []netip.Addr, touched map[Frontend]
 	for _, frontends := range r.overlaps {
 		for f := range frontends {
 			if contains(before, f.Address) != contains(after, f.Address) {
-				r.touch(f, touched)
+				r.noteRoute(f, touched)
 			}
 		}
 	}
@@ -129,8 +129,8 @@ func (r *Router) overlapNotices() []Notice {
 			continue
 		}
 		for f := range frontends {
-			if winner := r.winner(f); winner != nil && winner.PortName() != loser.PortName() && r.onNode(f.Address) {
-				out = append(out, conflict(f, loser, winner))
+			if winner := r.winnerOf(f); winner != nil && winner.PortName() != loser.PortName() && r.onNode(f.Address) {
+				out = append(out, conflictNotice(f, loser, winner))
 			}
 		}
 	}

@@ -44,10 +44,10 @@ func (p Place) Node() string { return p.get().node }
 func (p Place) Zone() string { return p.get().zone }
 
 // ForZones returns the zone hints (2.16).
-func (p Place) ForZones() []string { return slices.Collect(p.get().forZones.each) }
+func (p Place) ForZones() []string { return slices.Collect(p.get().forZones.eachName) }
 
 // ForNodes returns the node hints (2.16).
-func (p Place) ForNodes() []string { return slices.Collect(p.get().forNodes.each) }
+func (p Place) ForNodes() []string { return slices.Collect(p.get().forNodes.eachName) }
 
 // String returns for example "node-1 in zone a for zones [a b] nodes []".
 func (p Place) String() string {
@@ -81,7 +81,7 @@ func joinNames(all []string) names {
 	return names(b)
 }
 
-func (n names) each(yield func(string) bool) {
+func (n names) eachName(yield func(string) bool) {
 	for rest := string(n); rest != ""; {
 		length, bytes := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
 		rest = rest[bytes:]
@@ -92,8 +92,8 @@ func (n names) each(yield func(string) bool) {
 	}
 }
 
-func (n names) has(name string) bool {
-	for one := range n.each {
+func (n names) hasName(name string) bool {
+	for one := range n.eachName {
 		if one == name {
 			return true
 		}

@@ -26,7 +26,7 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%s differs from itself", p)
 		}
 		for _, list := range [][]string{c.zones, c.nodes} {
-			if n := joinNames(list); n.has("a") != slices.Contains(list, "a") || n.has("") != slices.Contains(list, "") || (n == "") != (len(list) == 0) {
+			if n := joinNames(list); n.hasName("a") != slices.Contains(list, "a") || n.hasName("") != slices.Contains(list, "") || (n == "") != (len(list) == 0) {
 				t.Errorf("%q is not the list %q", n, list)
 			}
 		}

@@ -112,15 +112,15 @@ func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sou
 		return nil
 	}
 	var routes []Route
-	hosts, external := hostsOf(slices, f), s.external()
+	hosts, external := hostsOf(slices, f), s.externalOrZero()
 	onNodes := l.balancesToNodes(s)
 	for i := range ranges {
 		p := &ranges[i]
-		choice := ChoosePort(s, p.Protocol, withPort(hosts, p.target()), l.Node)
+		choice := ChoosePort(s, p.Protocol, withPort(hosts, p.targetPort()), l.Node)
 		add := func(kind Kind, addrs ...netip.Addr) {
 			for _, a := range addrs {
-				if FamilyOf(a) == f && (p.OnNode || !l.owns(a)) {
-					routes = append(routes, Route{Frontend{a, p.Protocol, p.Port, p.Last}, kind, s, &p.ServicePort, choice, sources.of(kind, a)})
+				if FamilyOf(a) == f && (p.OnNode || !l.ownsAddress(a)) {
+					routes = append(routes, Route{Frontend{a, p.Protocol, p.Port, p.Last}, kind, s, &p.ServicePort, choice, sources.clientsOf(kind, a)})
 				}
 			}
 		}
@@ -137,8 +137,8 @@ func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sou
 	return routes
 }
 
-// target returns the port of the endpoints; zero: the one that the client dialled.
-func (p *PortRange) target() uint16 {
+// targetPort returns the port of the endpoints; zero: the one that the client dialled.
+func (p *PortRange) targetPort() uint16 {
 	if p.Last == 0 {
 		return cmp.Or(p.Target, p.Port)
 	}
@@ -178,14 +178,14 @@ func withPort(hosts []Endpoint, port uint16) []Endpoint {
 	return out
 }
 
-// owns reports whether an address is one of the node, as far as is known.
-func (l *Locality) owns(a netip.Addr) bool { return a.IsLoopback() || contains(l.own, a) }
+// ownsAddress reports whether an address is one of the node, as far as is known.
+func (l *Locality) ownsAddress(a netip.Addr) bool { return a.IsLoopback() || contains(l.own, a) }
 
 // balancesToNodes reports whether the load balancer of a Service gives out addresses of
 // nodes, because it gives out one of this node: the others belong to other nodes, which
 // need their ports, too. The addresses of a Balance are chosen one by one.
 func (l *Locality) balancesToNodes(s *Service) bool {
-	return !s.Balance && slices.ContainsFunc(s.external().LoadBalancerIPs, l.owns)
+	return !s.Balance && slices.ContainsFunc(s.externalOrZero().LoadBalancerIPs, l.ownsAddress)
 }
 
 // rangeNotices reports the addresses of a Service that do not get its ranges, because
@@ -203,23 +203,23 @@ func rangeNotices(s *Service, l *Locality) []Notice {
 	var out []Notice
 	for _, a := range s.rangeAddresses(l.NoExternalIPs) {
 		what := "an address of this node"
-		_, served := s.primary(FamilyOf(a))
+		_, served := s.primaryIn(FamilyOf(a))
 		switch {
 		case !served:
 			continue
-		case l.owns(a):
-		case l.balancesToNodes(s) && slices.Contains(s.external().LoadBalancerIPs, a):
+		case l.ownsAddress(a):
+		case l.balancesToNodes(s) && slices.Contains(s.externalOrZero().LoadBalancerIPs, a):
 			what = "an address of a load balancer that hands out addresses of nodes"
 		default:
 			continue
 		}
-		out = append(out, notice(s.Object(), NodeAddress, "%s not served on %s, %s: this would take ports from the node's own programs", few(refused), a, what))
+		out = append(out, newNotice(s.Object(), NodeAddress, "%s not served on %s, %s: this would take ports from the node's own programs", listFew(refused), a, what))
 	}
 	return out
 }
 
-// few lists the first names.
-func few(names []string) string {
+// listFew lists the first names.
+func listFew(names []string) string {
 	const most = 3
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {
@@ -233,10 +233,10 @@ func (s *Service) rangeAddresses(noExternalIPs bool) []netip.Addr {
 	if len(s.Extra().Ranges) == 0 {
 		return nil
 	}
-	e := s.external()
+	e := s.externalOrZero()
 	out := slices.Concat(s.ClusterIPs, e.LoadBalancerIPs)
 	if !s.NoClusterIP && !noExternalIPs {
 		out = append(out, e.ExternalIPs...)
 	}
-	return sorted(out)
+	return sortDistinct(out)
 }

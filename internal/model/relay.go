@@ -55,7 +55,7 @@ func (r *Router) Relay(f Frontend) (out Relayed, ok bool) {
 	if d.Verdict != Forward {
 		return out, true
 	}
-	loops := func(e Endpoint) bool { return r.loop(route, e) != nil }
+	loops := func(e Endpoint) bool { return r.loopTarget(route, e) != nil }
 	out.Servers = d.Endpoints
 	if slices.ContainsFunc(d.Endpoints, loops) {
 		out.Servers = slices.DeleteFunc(slices.Clone(d.Endpoints), loops)

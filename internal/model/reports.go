@@ -29,13 +29,13 @@ func newReports(before reports) reports {
 	}
 }
 
-// of notes that the notices about a Service may have changed.
-func (r *reports) of(name ServiceName) { r.changed[name] = struct{}{} }
+// markStale notes that the notices about a Service may have changed.
+func (r *reports) markStale(name ServiceName) { r.changed[name] = struct{}{} }
 
-// again notes that the notices about a Service may have changed, if there are any.
-func (r *reports) again(name ServiceName) {
+// markNoticed notes that the notices about a Service may have changed, if there are any.
+func (r *reports) markNoticed(name ServiceName) {
 	if _, ok := r.by[name]; ok {
-		r.of(name)
+		r.markStale(name)
 	}
 }
 
@@ -45,9 +45,9 @@ func (r *Router) Notices() []Notice { return r.reports.notices }
 // NoticesVersion returns a number that changes with the notices, initially 0.
 func (r *Router) NoticesVersion() uint64 { return r.reports.version }
 
-// report builds stale notices again after some changes. Services that a frontend's change
+// refreshReports builds stale notices again after some changes. Services that a frontend's change
 // gives a notice are among the losers, or were noted when they joined as such.
-func (r *Router) report(changes []RouteChange) {
+func (r *Router) refreshReports(changes []RouteChange) {
 	all := &r.reports
 	for i := range changes {
 		c := &changes[i]
@@ -56,14 +56,14 @@ func (r *Router) report(changes []RouteChange) {
 		}
 		for _, route := range [...]*Route{c.Old, c.New} {
 			if route != nil && len(all.by) > 0 {
-				all.again(route.Service.Name)
+				all.markNoticed(route.Service.Name)
 			}
 		}
 		if len(r.losers) == 0 && !c.Frontend.IsRange() { // the rule
 			continue
 		}
 		for loser := range r.losersOf(c.Frontend) {
-			all.of(loser.Service.Name)
+			all.markStale(loser.Service.Name)
 		}
 	}
 	if !r.reportServices() && !all.stale {
@@ -87,10 +87,10 @@ func sameClaimant(a, b *Route) bool {
 // losersOf calls yield with the claims that may not be served because of a frontend.
 func (r *Router) losersOf(f Frontend) func(yield func(*Route) bool) {
 	if !f.IsRange() {
-		return r.losers[f].each
+		return r.losers[f].eachRoute
 	}
 	if c := r.ranges.claims[f.rangeAddress()]; c != nil {
-		return c.all.overlapping(f)
+		return c.all.eachOverlapping(f)
 	}
 	return func(func(*Route) bool) {}
 }
@@ -130,7 +130,7 @@ func (r *Router) noticesOf(name ServiceName) []Notice {
 	if !ok {
 		return nil
 	}
-	out := slices.Concat(r.noticed[name], r.conflicts(s))
+	out := slices.Concat(r.noticed[name], r.conflictNotices(s))
 	slices.SortFunc(out, Notice.compare)
 	return slices.Compact(out)
 }
@@ -159,14 +159,14 @@ type lost struct {
 	winners []*Route // of each
 }
 
-// conflicts reports the frontends that other service ports have (4.39). Claims of one
+// conflictNotices reports the frontends that other service ports have (4.39). Claims of one
 // service port are harmless (4.41).
-func (r *Router) conflicts(s *routed) []Notice {
+func (r *Router) conflictNotices(s *routed) []Notice {
 	var all []*lost
 	at := make(map[Frontend]*lost)
 	for i := range s.routes {
 		route := &s.routes[i]
-		winner := r.holder(route.Frontend)
+		winner := r.holderOf(route.Frontend)
 		if winner == nil || winner.PortName() == route.PortName() {
 			continue
 		}
@@ -183,57 +183,57 @@ func (r *Router) conflicts(s *routed) []Notice {
 	slices.SortFunc(all, func(a, b *lost) int { return cmp.Or(a.address.Compare(b.address), CompareBool(a.ranges, b.ranges)) })
 	var out []Notice
 	for _, l := range all[:min(len(all), budget.ConflictAddresses)] {
-		out = append(out, l.notices()...)
+		out = append(out, l.conflictNotices()...)
 	}
 	if more := len(all) - budget.ConflictAddresses; more > 0 {
-		out = append(out, notice(s.state.Service.Object(), Conflict, "frontends on %d more addresses are served by others, not by this one", more))
+		out = append(out, newNotice(s.state.Service.Object(), Conflict, "frontends on %d more addresses are served by others, not by this one", more))
 	}
 	return out
 }
 
-// holder returns the route that a claim of a frontend loses to, or the one that has it.
-func (r *Router) holder(f Frontend) *Route {
+// holderOf returns the route that a claim of a frontend loses to, or the one that has it.
+func (r *Router) holderOf(f Frontend) *Route {
 	if !f.IsRange() {
 		return r.Serves(f)
 	}
 	if c := r.ranges.claims[f.rangeAddress()]; c != nil {
-		return c.blocker(f)
+		return c.firstServed(f)
 	}
 	return nil
 }
 
-// notices returns a notice for each of a few frontends, or one that counts many.
-func (l *lost) notices() (out []Notice) {
+// conflictNotices returns a notice for each of a few frontends, or one that counts many.
+func (l *lost) conflictNotices() (out []Notice) {
 	loser := l.routes[0]
 	if len(l.routes) > budget.Conflicts {
 		text := "%d ports on %s%s are served by %s, not by this one"
 		if l.ranges {
 			text = "%d ranges of ports on %s%s are not served: they overlap ranges of %s"
 		}
-		return []Notice{notice(loser.Service.Object(), Conflict, text, len(l.routes), l.address, loser.Service.Words().Kind(loser.Kind.String()), l.others())}
+		return []Notice{newNotice(loser.Service.Object(), Conflict, text, len(l.routes), l.address, loser.Service.Words().Kind(loser.Kind.String()), l.nameWinners())}
 	}
 	for i, route := range l.routes {
 		if f, winner := route.Frontend, l.winners[i]; !f.IsRange() {
-			out = append(out, conflict(f, route, winner))
+			out = append(out, conflictNotice(f, route, winner))
 		} else {
-			out = append(out, notice(route.Service.Object(), Conflict, "%s%s is not served: it overlaps %s of %s",
+			out = append(out, newNotice(route.Service.Object(), Conflict, "%s%s is not served: it overlaps %s of %s",
 				f, route.Service.Words().Kind(route.Kind.String()), winner.Frontend, winner.Service.Object()))
 		}
 	}
 	return out
 }
 
-// others names the first Services that have the frontends.
-func (l *lost) others() string {
+// nameWinners names the first Services that have the frontends.
+func (l *lost) nameWinners() string {
 	objects := make([]string, len(l.winners))
 	for i, winner := range l.winners {
 		objects[i] = winner.Service.Object().String()
 	}
 	slices.Sort(objects)
-	return few(slices.Compact(objects))
+	return listFew(slices.Compact(objects))
 }
 
-func conflict(f Frontend, loser, winner *Route) Notice {
+func conflictNotice(f Frontend, loser, winner *Route) Notice {
 	of := " (" + loser.Kind.String() + ")"
 	switch {
 	case loser.Service.Balance: // has one kind, and no names of ports
@@ -242,5 +242,5 @@ func conflict(f Frontend, loser, winner *Route) Notice {
 	case loser.Port.Name != "":
 		of = fmt.Sprintf(" (%s of port %q)", loser.Kind, loser.Port.Name)
 	}
-	return notice(loser.Service.Object(), Conflict, "%s%s is served by %s, not by this one", f, of, winner.Service.Object())
+	return newNotice(loser.Service.Object(), Conflict, "%s%s is served by %s, not by this one", f, of, winner.Service.Object())
 }

@@ -162,8 +162,8 @@ func (n Notice) compare(o Notice) int {
 		cmp.Compare(n.Object.Name, o.Object.Name), cmp.Compare(n.Message, o.Message))
 }
 
-// notice returns a notice in the words for its object.
-func notice(object Object, reason Reason, format string, args ...any) Notice {
+// newNotice returns a notice in the words for its object.
+func newNotice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, words.Of(object.Kind == "Balance").Sprintf(format, args...)}
 }
 
@@ -176,7 +176,7 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 	for _, ip := range s.ClusterIPs { // without one, there are no NodePorts
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			out = append(out, notice(s.Object(), NoNodePortAddress,
+			out = append(out, newNotice(s.Object(), NoNodePortAddress,
 				"NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f))
 		}
 	}

@@ -92,7 +92,7 @@ func TestConflicts(t *testing.T) {
 				if winner := r.winners[Frontend{}]; winner.PortName() != c.winner.PortName() {
 					t.Errorf("winner is %v, want %s", winner, c.winner.PortName())
 				}
-				if n := r.conflicts(&routed{ServiceState{Service: c.loser.Service}, []Route{c.loser}}); len(n) != 1 || n[0].Object != c.loser.Service.Name.Object() {
+				if n := r.conflictNotices(&routed{ServiceState{Service: c.loser.Service}, []Route{c.loser}}); len(n) != 1 || n[0].Object != c.loser.Service.Name.Object() {
 					t.Errorf("notices: %v", n)
 				}
 			}

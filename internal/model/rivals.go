@@ -40,8 +40,8 @@ func newRanges() ranges {
 
 func (f Frontend) rangeAddress() rangeAddress { return rangeAddress{f.Address, f.Protocol} }
 
-// ask adds or removes a Service on the addresses on which it asks for ranges.
-func (r *ranges) ask(s *Service, asks bool) {
+// countService adds or removes a Service on the addresses on which it asks for ranges.
+func (r *ranges) countService(s *Service, asks bool) {
 	for _, a := range s.rangeAddresses(false) {
 		switch {
 		case !asks:
@@ -56,9 +56,9 @@ func (r *ranges) ask(s *Service, asks bool) {
 	}
 }
 
-// affected returns the Services whose ranges depend on addresses that the node gets or
+// servicesOn returns the Services whose ranges depend on addresses that the node gets or
 // loses. Both lists are sorted.
-func (r *ranges) affected(before, after []netip.Addr) map[ServiceName]struct{} {
+func (r *ranges) servicesOn(before, after []netip.Addr) map[ServiceName]struct{} {
 	out := make(map[ServiceName]struct{})
 	if len(r.asking) == 0 {
 		return out
@@ -73,10 +73,10 @@ func (r *ranges) affected(before, after []netip.Addr) map[ServiceName]struct{} {
 	return out
 }
 
-// blocker returns the first of the served ranges that one overlaps, by claim.
-func (c *rangeClaims) blocker(f Frontend) *Route {
+// firstServed returns the first of the served ranges that one overlaps, by claim.
+func (c *rangeClaims) firstServed(f Frontend) *Route {
 	var first *Route
-	for o := range c.served.overlapping(f) {
+	for o := range c.served.eachOverlapping(f) {
 		if first == nil || compareClaims(o, first) < 0 {
 			first = o
 		}
@@ -84,10 +84,10 @@ func (c *rangeClaims) blocker(f Frontend) *Route {
 	return first
 }
 
-// find returns the range with the port of a frontend, or nil.
-func (r *ranges) find(f Frontend) *Route {
+// findServed returns the range with the port of a frontend, or nil.
+func (r *ranges) findServed(f Frontend) *Route {
 	if c := r.claims[f.rangeAddress()]; c != nil {
-		return c.blocker(f)
+		return c.firstServed(f)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (r *Router) leaveRange(route *Route) {
 func (r *Router) settleRanges(touched map[Frontend]*Route) {
 	for at := range r.ranges.unsettled {
 		c := r.ranges.claims[at]
-		r.settle(c, touched)
+		r.settleAddress(c, touched)
 		if c.all.len() == 0 {
 			delete(r.ranges.claims, at)
 		}
@@ -141,12 +141,12 @@ func (r *Router) settleRanges(touched map[Frontend]*Route) {
 	clear(r.ranges.unsettled)
 }
 
-// settle decides about the claims that came, and about those that the ones that left, or
+// settleAddress decides about the claims that came, and about those that the ones that left, or
 // that lose their ports now, kept from being served: in the order of claims, because
 // each depends on those before it alone. All others stay as they are.
-func (r *Router) settle(c *rangeClaims, touched map[Frontend]*Route) {
+func (r *Router) settleAddress(c *rangeClaims, touched map[Frontend]*Route) {
 	var open claimQueue
-	for route := range c.left.each {
+	for route := range c.left.eachRoute {
 		c.release(route, &open)
 	}
 	for route := range c.came {
@@ -154,17 +154,17 @@ func (r *Router) settle(c *rangeClaims, touched map[Frontend]*Route) {
 	}
 	c.left = claims{}
 	clear(c.came)
-	for route := range open.each {
-		if b := c.blocker(route.Frontend); b != nil && compareClaims(b, route) <= 0 {
+	for route := range open.eachRoute {
+		if b := c.firstServed(route.Frontend); b != nil && compareClaims(b, route) <= 0 {
 			continue
 		}
-		losers := slices.Collect(c.served.overlapping(route.Frontend))
+		losers := slices.Collect(c.served.eachOverlapping(route.Frontend))
 		for _, o := range losers {
-			r.touch(o.Frontend, touched)
+			r.noteRoute(o.Frontend, touched)
 			delete(r.winners, o.Frontend)
 			c.served.remove(o)
 		}
-		r.touch(route.Frontend, touched)
+		r.noteRoute(route.Frontend, touched)
 		r.winners[route.Frontend] = route
 		c.served.add(route)
 		for _, o := range losers {
@@ -175,8 +175,8 @@ func (r *Router) settle(c *rangeClaims, touched map[Frontend]*Route) {
 
 // release opens the claims that a range has kept from being served, and no other does.
 func (c *rangeClaims) release(route *Route, open *claimQueue) {
-	for o := range c.all.overlapping(route.Frontend) {
-		if b := c.blocker(o.Frontend); b == nil || compareClaims(o, b) < 0 {
+	for o := range c.all.eachOverlapping(route.Frontend) {
+		if b := c.firstServed(o.Frontend); b == nil || compareClaims(o, b) < 0 {
 			open.add(o)
 		}
 	}
@@ -199,7 +199,7 @@ func (q *claimQueue) add(route *Route) {
 	}
 }
 
-func (q *claimQueue) each(yield func(*Route) bool) {
+func (q *claimQueue) eachRoute(yield func(*Route) bool) {
 	for len(q.heap) > 0 && yield(heap.Pop(q).(*Route)) {
 	}
 }
@@ -216,15 +216,15 @@ func (q *claimQueue) Pop() any {
 	return route
 }
 
-// rivals returns the route that keeps a range from being served, or nil, and otherwise
+// rivalsOf returns the route that keeps a range from being served, or nil, and otherwise
 // those that are not served because of it, of other service ports.
-func (r *ranges) rivals(route *Route) (winner *Route, losers []*Route) {
+func (r *ranges) rivalsOf(route *Route) (winner *Route, losers []*Route) {
 	c := r.claims[route.Frontend.rangeAddress()]
-	if winner = c.blocker(route.Frontend); winner.PortName() != route.PortName() {
+	if winner = c.firstServed(route.Frontend); winner.PortName() != route.PortName() {
 		return winner, nil
 	}
-	for o := range c.all.overlapping(winner.Frontend) {
-		if o.PortName() != route.PortName() && c.blocker(o.Frontend) == winner {
+	for o := range c.all.eachOverlapping(winner.Frontend) {
+		if o.PortName() != route.PortName() && c.firstServed(o.Frontend) == winner {
 			losers = append(losers, o)
 		}
 	}

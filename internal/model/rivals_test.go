@@ -187,12 +187,12 @@ func TestClaims(t *testing.T) {
 		asked := Frontend{Port: uint16(rnd.IntN(600)), Last: uint16(rnd.IntN(600))}
 		n := 0
 		for _, route := range list {
-			if route.Frontend.Port <= asked.end() && asked.Port <= route.Frontend.end() {
+			if route.Frontend.Port <= asked.lastPort() && asked.Port <= route.Frontend.lastPort() {
 				n++
 			}
 		}
 		var before *Route
-		for route := range c.overlapping(asked) {
+		for route := range c.eachOverlapping(asked) {
 			if n--; before != nil && (&claims{}).compare(before, route) > 0 {
 				t.Fatalf("step %d: %s comes before %s", step, before.Frontend, route.Frontend)
 			}

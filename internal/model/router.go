@@ -62,7 +62,7 @@ type routed struct {
 func NewRouter() *Router {
 	r := &Router{services: make(map[ServiceName]*routed)}
 	r.base = newBase(Config{}, nil, nil)
-	r.rebuild()
+	r.rebuildRoutes()
 	return r
 }
 
@@ -75,12 +75,12 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 		r.winners = make(map[Frontend]*Route, len(states))
 		touched = nil
 	}
-	all, set := r.decide(states), r.set
+	all, set := r.decideAll(states), r.set
 	if touched == nil { // it has none of them
 		set = r.add
 	}
 	if r.soon != nil && r.soon.sum == nil && touched == nil {
-		r.soon.begin(all)
+		r.soon.beginHashing(all)
 	} else {
 		r.soon = nil
 	}
@@ -94,8 +94,8 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 // changed. touched are those that may have, with their routes before; nil: there were none.
 func (r *Router) settleAll(touched map[Frontend]*Route) []RouteChange {
 	r.settleClaims(touched)
-	out := r.changes(touched)
-	r.refresh(out)
+	out := r.routeChanges(touched)
+	r.refreshResults(out)
 	return out
 }
 
@@ -108,13 +108,13 @@ func (r *Router) settleClaims(touched map[Frontend]*Route) {
 	r.settleOverlaps(touched)
 }
 
-func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
+func (r *Router) routeChanges(touched map[Frontend]*Route) []RouteChange {
 	if touched == nil {
 		return r.allAdded()
 	}
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {
-		if now := r.winner(f); old != nil || now != nil {
+		if now := r.winnerOf(f); old != nil || now != nil {
 			out = append(out, RouteChange{f, old, now})
 		}
 	}
@@ -135,19 +135,19 @@ func (r *Router) allAdded() []RouteChange {
 
 // set sets the state of a Service. It adds the previous routes to touched.
 func (r *Router) set(d *decided, touched map[Frontend]*Route) {
-	r.withdraw(d.name, touched)
+	r.withdrawService(d.name, touched)
 	r.add(d, touched)
 }
 
 // add is like set for a Service that the router does not have.
 func (r *Router) add(d *decided, touched map[Frontend]*Route) {
 	if d.state.Service != nil {
-		s := r.enter(d)
+		s := r.addService(d)
 		for i := range s.routes {
-			r.touch(s.routes[i].Frontend, touched)
-			r.claim(&s.routes[i])
+			r.noteRoute(s.routes[i].Frontend, touched)
+			r.claimFrontend(&s.routes[i])
 		}
-		r.echo(s, 1, touched)
+		r.countEchoes(s, 1, touched)
 	}
 	r.askSlots(d.name, d.state.Service)
 }
@@ -187,36 +187,36 @@ func (r *Router) Len() (services, frontends int) {
 // the node matter.
 func (r *Router) HasRanges() bool { return len(r.ranges.asking) > 0 }
 
-// enter adds a Service without its frontends.
-func (r *Router) enter(d *decided) *routed {
+// addService adds a Service without its frontends.
+func (r *Router) addService(d *decided) *routed {
 	s := &routed{d.state, d.routes}
 	r.services[d.name] = s
 	if len(d.notices) > 0 {
 		r.noticed[d.name] = d.notices
 	}
 	if len(d.notices)+len(d.state.Service.Extra().Ranges) > 0 {
-		r.reports.of(d.name)
+		r.reports.markStale(d.name)
 	}
 	if d.health != nil {
 		r.health[d.name], r.staleHealth = *d.health, true
 	}
 	r.count(s, 1)
-	r.ranges.ask(d.state.Service, true)
-	r.clientLimits.ask(d.state.Service, 1)
+	r.ranges.countService(d.state.Service, true)
+	r.clientLimits.countService(d.state.Service, 1)
 	return s
 }
 
-// claim adds a frontend of a Service, and returns the route that is not served because of that, if it
+// claimFrontend adds a frontend of a Service, and returns the route that is not served because of that, if it
 // is known already.
-func (r *Router) claim(route *Route) (loser *Route) {
+func (r *Router) claimFrontend(route *Route) (loser *Route) {
 	if loser = r.join(route); loser != nil {
-		r.reports.of(loser.Service.Name)
+		r.reports.markStale(loser.Service.Name)
 	}
-	r.overlap(route)
+	r.recordOverlap(route)
 	return loser
 }
 
-func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
+func (r *Router) withdrawService(name ServiceName, touched map[Frontend]*Route) {
 	s, ok := r.services[name]
 	if !ok {
 		return
@@ -227,26 +227,26 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 		r.staleHealth = true
 	}
 	delete(r.noticed, name)
-	r.reports.again(name)
+	r.reports.markNoticed(name)
 	r.count(s, -1)
-	r.ranges.ask(s.state.Service, false)
-	r.clientLimits.ask(s.state.Service, -1)
+	r.ranges.countService(s.state.Service, false)
+	r.clientLimits.countService(s.state.Service, -1)
 	for i := range s.routes {
 		route := &s.routes[i]
-		r.touch(route.Frontend, touched)
-		r.leave(route)
-		r.overlap(route)
+		r.noteRoute(route.Frontend, touched)
+		r.leaveFrontend(route)
+		r.recordOverlap(route)
 	}
-	r.echo(s, -1, touched)
+	r.countEchoes(s, -1, touched)
 }
 
-// touch notes the route of a frontend before the changes.
-func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
+// noteRoute notes the route of a frontend before the changes.
+func (r *Router) noteRoute(f Frontend, touched map[Frontend]*Route) {
 	if touched == nil {
 		return
 	}
 	if _, ok := touched[f]; !ok {
-		touched[f] = r.winner(f)
+		touched[f] = r.winnerOf(f)
 	}
 }
 
@@ -260,11 +260,11 @@ func (r *Router) join(route *Route) (loser *Route) {
 	return r.contests.join(route.Frontend, route)
 }
 
-func (r *Router) leave(route *Route) {
+func (r *Router) leaveFrontend(route *Route) {
 	if route.Frontend.IsRange() {
 		r.leaveRange(route)
 	} else {
-		r.contests.leave(route.Frontend, route)
+		r.contests.removeClaim(route.Frontend, route)
 	}
 }
 
@@ -294,9 +294,9 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh builds stale results again after some changes.
-func (r *Router) refresh(changes []RouteChange) {
-	r.report(changes)
+// refreshResults builds stale results again after some changes.
+func (r *Router) refreshResults(changes []RouteChange) {
+	r.refreshReports(changes)
 	if r.staleHealth {
 		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
 	}
@@ -312,13 +312,13 @@ func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 func (r *Router) Serves(f Frontend) *Route {
 	var route *Route
 	if !f.IsEcho() { // see [Router.Echo]: no service port is dialled
-		route = r.winner(f)
+		route = r.winnerOf(f)
 	}
 	if route == nil && r.onNode(f.Address) {
 		route = r.winners[f.OnNode()]
 	}
 	if route == nil && !f.IsRange() {
-		route = r.ranges.find(f)
+		route = r.ranges.findServed(f)
 	}
 	return route
 }
@@ -356,7 +356,7 @@ func (r *Router) Base() *Routing {
 		AnswerFrom:        r.base.answerFrom,
 		LoadBalancerCIDRs: r.base.loadBalancerCIDRs,
 		UnlinkedCIDRs:     r.base.unlinkedCIDRs,
-		Detectors:         detectors(r.base.node, r.base.config),
+		Detectors:         newDetectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
 		MasqueradeFrom:    r.base.masqueradeFrom,
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),

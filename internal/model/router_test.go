@@ -337,8 +337,8 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%d changes, %d routes", n, routes)
 	}
 	for _, c := range changes {
-		if c.Old != nil || c.New == nil || c.New != together.winner(c.Frontend) {
-			t.Errorf("change %+v, want one to %+v", c, together.winner(c.Frontend))
+		if c.Old != nil || c.New == nil || c.New != together.winnerOf(c.Frontend) {
+			t.Errorf("change %+v, want one to %+v", c, together.winnerOf(c.Frontend))
 		}
 	}
 	for name, s := range states {

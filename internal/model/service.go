@@ -166,8 +166,8 @@ type External struct {
 	SourceRanges []netip.Prefix
 }
 
-// external returns the addresses for clients outside of the cluster.
-func (s *Service) external() External {
+// externalOrZero returns the addresses for clients outside of the cluster.
+func (s *Service) externalOrZero() External {
 	if s.External == nil {
 		return External{}
 	}
@@ -177,7 +177,7 @@ func (s *Service) external() External {
 // Serves reports whether clients dial the Service at an address: a ClusterIP, an
 // external IP or a load balancer IP.
 func (s *Service) Serves(a netip.Addr) bool {
-	e := s.external()
+	e := s.externalOrZero()
 	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)
 }
 
@@ -199,24 +199,24 @@ func (s *Service) ClusterIP(f Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// primaries are the addresses that determine the families of the Service: the
+// primaryAddresses are the addresses that determine the families of the Service: the
 // ClusterIPs, or else the load balancer addresses.
-func (s *Service) primaries() []netip.Addr {
+func (s *Service) primaryAddresses() []netip.Addr {
 	if s.NoClusterIP {
-		return s.external().LoadBalancerIPs
+		return s.externalOrZero().LoadBalancerIPs
 	}
 	return s.ClusterIPs
 }
 
 // HasFamily reports whether the Service is served in a family (1.15).
 func (s *Service) HasFamily(f Family) bool {
-	_, ok := s.primary(f)
+	_, ok := s.primaryIn(f)
 	return ok
 }
 
-// primary returns the first of these addresses in family f.
-func (s *Service) primary(f Family) (netip.Addr, bool) {
-	for _, a := range s.primaries() {
+// primaryIn returns the first of these addresses in family f.
+func (s *Service) primaryIn(f Family) (netip.Addr, bool) {
+	for _, a := range s.primaryAddresses() {
 		if FamilyOf(a) == f {
 			return a, true
 		}
@@ -224,19 +224,19 @@ func (s *Service) primary(f Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// only returns the Service restricted to these families; none: all. Removing the
+// restrictedTo returns the Service restricted to these families; none: all. Removing the
 // addresses that determine the families is sufficient (1.15).
-func (s *Service) only(families []Family) *Service {
+func (s *Service) restrictedTo(families []Family) *Service {
 	foreign := func(a netip.Addr) bool { return !slices.Contains(families, FamilyOf(a)) }
-	if len(families) == 0 || !slices.ContainsFunc(s.primaries(), foreign) {
+	if len(families) == 0 || !slices.ContainsFunc(s.primaryAddresses(), foreign) {
 		return s
 	}
-	limited, kept := *s, slices.DeleteFunc(slices.Clone(s.primaries()), foreign)
+	limited, kept := *s, slices.DeleteFunc(slices.Clone(s.primaryAddresses()), foreign)
 	if !s.NoClusterIP {
 		limited.ClusterIPs = kept
 		return &limited
 	}
-	external := s.external()
+	external := s.externalOrZero()
 	external.LoadBalancerIPs = kept
 	limited.External = &external
 	return &limited

@@ -68,9 +68,9 @@ func (s *Service) maglevTables() (n int) {
 
 // externalAddresses returns the external IPs and load balancer addresses, each once (4.41).
 func (s *Service) externalAddresses() []netip.Addr {
-	all := slices.Clone(s.external().LoadBalancerIPs)
+	all := slices.Clone(s.externalOrZero().LoadBalancerIPs)
 	if !s.NoClusterIP {
-		all = append(all, s.external().ExternalIPs...)
+		all = append(all, s.externalOrZero().ExternalIPs...)
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
 	return slices.Compact(all)
@@ -85,9 +85,9 @@ func count[E any](all []E, is func(E) bool) (n int) {
 	return n
 }
 
-// fit returns the largest size that is not larger than the one asked for and with which
+// largestFitting returns the largest size that is not larger than the one asked for and with which
 // all tables fit into so many slots; zero: none.
-func (a slotAsk) fit(slots int) int {
+func (a slotAsk) largestFitting(slots int) int {
 	for _, size := range slices.Backward(MaglevSizes) {
 		if n := int(size); n <= a.size && n*a.tables <= slots {
 			return n
@@ -96,8 +96,8 @@ func (a slotAsk) fit(slots int) int {
 	return 0
 }
 
-// alone returns the size that the Service has if there are no others.
-func (a slotAsk) alone() int { return a.fit(budget.MaglevSlots) }
+// sizeAlone returns the size that the Service has if there are no others.
+func (a slotAsk) sizeAlone() int { return a.largestFitting(budget.MaglevSlots) }
 
 // slotBudget shares out the slots of all Services. The oldest Services get what they ask
 // for.
@@ -112,29 +112,29 @@ type slotBudget struct {
 
 func newSlotBudget() slotBudget { return slotBudget{asking: make(map[ServiceName]slotAsk)} }
 
-// ask sets the request of a Service.
-func (b *slotBudget) ask(name ServiceName, a slotAsk) {
+// setRequest sets the request of a Service.
+func (b *slotBudget) setRequest(name ServiceName, a slotAsk) {
 	before := b.asking[name]
 	if a == before {
 		return
 	}
-	b.total += a.tables*a.alone() - before.tables*before.alone()
+	b.total += a.tables*a.sizeAlone() - before.tables*before.sizeAlone()
 	if b.asking[name] = a; a == (slotAsk{}) {
 		delete(b.asking, name)
 	}
 	b.stale = b.stale || b.total > budget.MaglevSlotsNode || len(b.reduced) > 0
 }
 
-// size returns the size of the tables of a Service; zero: it has none.
-func (b *slotBudget) size(name ServiceName, a slotAsk) int {
+// sizeOf returns the size of the tables of a Service; zero: it has none.
+func (b *slotBudget) sizeOf(name ServiceName, a slotAsk) int {
 	if size, ok := b.reduced[name]; ok {
 		return size
 	}
-	return a.alone()
+	return a.sizeAlone()
 }
 
-// choose returns the reduced sizes.
-func (b *slotBudget) choose() map[ServiceName]int {
+// chooseReduced returns the reduced sizes.
+func (b *slotBudget) chooseReduced() map[ServiceName]int {
 	if b.total <= budget.MaglevSlotsNode {
 		return nil
 	}
@@ -144,8 +144,8 @@ func (b *slotBudget) choose() map[ServiceName]int {
 	reduced, left := make(map[ServiceName]int), budget.MaglevSlotsNode
 	for _, name := range all {
 		a := b.asking[name]
-		size := a.fit(min(left, budget.MaglevSlots))
-		if left -= size * a.tables; size < a.alone() {
+		size := a.largestFitting(min(left, budget.MaglevSlots))
+		if left -= size * a.tables; size < a.sizeAlone() {
 			reduced[name] = size
 		}
 	}
@@ -158,7 +158,7 @@ func (r *Router) askSlots(name ServiceName, s *Service) {
 	if s != nil {
 		a = s.slotAsk(r.base.config.Scheduler)
 	}
-	r.slots.ask(name, a)
+	r.slots.setRequest(name, a)
 }
 
 // settleSlots shares out the slots again after changes.
@@ -168,7 +168,7 @@ func (r *Router) settleSlots(touched map[Frontend]*Route) {
 		return
 	}
 	before := b.reduced
-	b.reduced, b.stale = b.choose(), false
+	b.reduced, b.stale = b.chooseReduced(), false
 	for name := range b.asking {
 		was, had := before[name]
 		is, has := b.reduced[name]
@@ -187,7 +187,7 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	if a == (slotAsk{}) {
 		return s, nil
 	}
-	size := r.slots.size(s.Name, a)
+	size := r.slots.sizeOf(s.Name, a)
 	if size == a.size {
 		return s, nil
 	}
@@ -196,13 +196,13 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	if size == 0 {
 		out.Scheduler = SourceHash
 	}
-	return &out, []Notice{notice(s.Object(), ManySlots, "%s", a.why(s, size))}
+	return &out, []Notice{newNotice(s.Object(), ManySlots, "%s", a.explainSize(s, size))}
 }
 
-// why says why tables have another size than the one asked for, and what to do.
-func (a slotAsk) why(s *Service, size int) string {
+// explainSize says why tables have another size than the one asked for, and what to do.
+func (a slotAsk) explainSize(s *Service, size int) string {
 	limit, remedy := s.Words().Sprintf("the %d of a Service", budget.MaglevSlots), s.Words().Text("split the Service")
-	if size < a.alone() {
+	if size < a.sizeAlone() {
 		limit, remedy = s.Words().Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
 	}
 	effect := "the scheduler is source-hash"

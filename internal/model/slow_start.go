@@ -29,24 +29,24 @@ func (x *Extras) start(e Endpoint) *Starting {
 	return nil
 }
 
-// part returns what an endpoint has of its weight.
-func (x *Extras) part(e Endpoint) uint8 {
+// weightPart returns what an endpoint has of its weight.
+func (x *Extras) weightPart(e Endpoint) uint8 {
 	if s := x.start(e); s != nil {
 		return s.Part
 	}
 	return StartParts
 }
 
-// slowly gives the endpoints of choices their parts. If all have the same one, none has an
+// setParts gives the endpoints of choices their parts. If all have the same one, none has an
 // effect, and the rules are as without: a server that is alone takes all connections.
-func (x *Extras) slowly(choices ...*[]Endpoint) {
+func (x *Extras) setParts(choices ...*[]Endpoint) {
 	if len(x.Starting) == 0 {
 		return
 	}
 	first, differ := uint8(0), false
 	for _, c := range choices {
 		for _, e := range *c {
-			part := x.part(e)
+			part := x.weightPart(e)
 			differ = differ || first != 0 && part != first
 			first = part
 		}
@@ -57,7 +57,7 @@ func (x *Extras) slowly(choices ...*[]Endpoint) {
 	for _, c := range choices {
 		*c = slices.Clone(*c)
 		for i := range *c {
-			(*c)[i].Part = x.part((*c)[i])
+			(*c)[i].Part = x.weightPart((*c)[i])
 		}
 	}
 }

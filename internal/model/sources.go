@@ -31,7 +31,7 @@ func NewSources(limited bool, allowed, denied []netip.Prefix) *Sources {
 
 // Admits reports whether a client may connect.
 func (s *Sources) Admits(client netip.Addr) bool {
-	return s == nil || (!s.Limited || covers(s.Allowed, client)) && !covers(s.Denied, client)
+	return s == nil || (!s.Limited || coversAddress(s.Allowed, client)) && !coversAddress(s.Denied, client)
 }
 
 // Equal reports whether both exclude the same clients.
@@ -42,9 +42,9 @@ func (s *Sources) Equal(o *Sources) bool {
 	return s.Limited == o.Limited && slices.Equal(s.Allowed, o.Allowed) && slices.Equal(s.Denied, o.Denied)
 }
 
-// in returns the sources of one family. A range of length 0 is no limit. It copies no
+// inFamily returns the sources of one family. A range of length 0 is no limit. It copies no
 // list: they can be long, and are needed whenever an endpoint of the Service changes.
-func (s *Sources) in(f Family) *Sources {
+func (s *Sources) inFamily(f Family) *Sources {
 	if s == nil {
 		return nil
 	}
@@ -67,15 +67,15 @@ func ofFamily(merged []netip.Prefix, f Family) []netip.Prefix {
 	return merged[n:]
 }
 
-// within returns the sources that are in some ranges as well.
-func (s *Sources) within(ranges []netip.Prefix) *Sources {
+// intersect returns the sources that are in some ranges as well.
+func (s *Sources) intersect(ranges []netip.Prefix) *Sources {
 	switch {
 	case s == nil:
 		return NewSources(true, ranges, nil)
 	case !s.Limited:
 		return &Sources{true, MergePrefixes(ranges), s.Denied}
 	}
-	return &Sources{true, common(MergePrefixes(ranges), s.Allowed), s.Denied}
+	return &Sources{true, intersectPrefixes(MergePrefixes(ranges), s.Allowed), s.Denied}
 }
 
 // with returns the sources with some addresses of the node, which are treated like the
@@ -85,7 +85,7 @@ func (s *Sources) with(node netip.Addr, own ...netip.Addr) *Sources {
 	if s == nil {
 		return nil
 	}
-	allowed, denied := s.Limited && covers(s.Allowed, node), covers(s.Denied, node)
+	allowed, denied := s.Limited && coversAddress(s.Allowed, node), coversAddress(s.Denied, node)
 	if !allowed && !denied {
 		return s
 	}
@@ -103,13 +103,13 @@ func (s *Sources) with(node netip.Addr, own ...netip.Addr) *Sources {
 	return &out
 }
 
-// common returns the intersection of two merged lists: two ranges are apart, or one of
+// intersectPrefixes returns the intersection of two merged lists: two ranges are apart, or one of
 // them is inside the other one.
-func common(a, b []netip.Prefix) []netip.Prefix {
+func intersectPrefixes(a, b []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	inside := func(in, of []netip.Prefix) {
 		for _, p := range in {
-			if q, ok := covering(of, p.Addr()); ok && q.Bits() <= p.Bits() {
+			if q, ok := findCovering(of, p.Addr()); ok && q.Bits() <= p.Bits() {
 				out = append(out, p)
 			}
 		}
@@ -119,14 +119,14 @@ func common(a, b []netip.Prefix) []netip.Prefix {
 	return MergePrefixes(out)
 }
 
-// covers reports whether an address is in a merged list.
-func covers(merged []netip.Prefix, a netip.Addr) bool {
-	_, ok := covering(merged, a)
+// coversAddress reports whether an address is in a merged list.
+func coversAddress(merged []netip.Prefix, a netip.Addr) bool {
+	_, ok := findCovering(merged, a)
 	return ok
 }
 
-// covering returns the range of a merged list that has an address.
-func covering(merged []netip.Prefix, a netip.Addr) (netip.Prefix, bool) {
+// findCovering returns the range of a merged list that has an address.
+func findCovering(merged []netip.Prefix, a netip.Addr) (netip.Prefix, bool) {
 	i := sort.Search(len(merged), func(i int) bool { return a.Less(merged[i].Addr()) })
 	if i == 0 || !merged[i-1].Contains(a) {
 		return netip.Prefix{}, false
@@ -162,10 +162,10 @@ func (s *Service) SourceLists(kind Kind, f Family) (out []SourceList) {
 	if s.Balance {
 		denied, clients = balanceDenyField, balanceClientsField
 	}
-	if ranges := prefixesOf(s.external().SourceRanges, f); kind == LoadBalancerIP && len(ranges) > 0 {
+	if ranges := prefixesOf(s.externalOrZero().SourceRanges, f); kind == LoadBalancerIP && len(ranges) > 0 {
 		out = append(out, SourceList{clients, false, ranges})
 	}
-	own := s.Extra().Sources.in(f)
+	own := s.Extra().Sources.inFamily(f)
 	if own != nil && own.Limited {
 		out = append(out, SourceList{allowed, false, own.Allowed})
 	}
@@ -183,15 +183,15 @@ type familySources struct {
 	loadBalancers *Sources // of load balancer addresses, these included (4.33)
 }
 
-func (l *Locality) sources(s *Service, f Family) familySources {
-	external := s.external()
-	all := s.Extra().Sources.in(f)
+func (l *Locality) sourcesOf(s *Service, f Family) familySources {
+	external := s.externalOrZero()
+	all := s.Extra().Sources.inFamily(f)
 	if all == nil && len(external.SourceRanges) == 0 {
 		return familySources{}
 	}
 	out := familySources{l, f, all, all}
 	if ranges := prefixesOf(external.SourceRanges, f); len(ranges) > 0 {
-		out.loadBalancers = all.within(ranges)
+		out.loadBalancers = all.intersect(ranges)
 	}
 	if node, ok := l.Node.primaryAddress(f); ok {
 		own := slices.DeleteFunc(slices.Clone(external.LoadBalancerIPs), func(a netip.Addr) bool { return FamilyOf(a) != f })
@@ -200,8 +200,8 @@ func (l *Locality) sources(s *Service, f Family) familySources {
 	return out
 }
 
-// of returns the clients of a frontend with an address.
-func (s familySources) of(kind Kind, a netip.Addr) *Sources {
+// clientsOf returns the clients of a frontend with an address.
+func (s familySources) clientsOf(kind Kind, a netip.Addr) *Sources {
 	switch {
 	case kind == LoadBalancerIP:
 		return s.loadBalancers

@@ -94,7 +94,7 @@ func TestSourcesAgainstLists(t *testing.T) {
 	admitted := 0
 	for range 5000 {
 		allowed, also, denied := list(), list(), list()
-		s := NewSources(true, allowed, denied).within(also)
+		s := NewSources(true, allowed, denied).intersect(also)
 		for range 10 {
 			a := address()
 			want := in(allowed, a) && in(also, a) && !in(denied, a)

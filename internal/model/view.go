@@ -78,7 +78,7 @@ func (r *Router) View(name ServiceName) *View {
 func (r *Router) viewClaim(route *Route) ViewedClaim {
 	c := ViewedClaim{Route: route}
 	if route.Frontend.IsRange() {
-		c.Winner, c.Losers = r.ranges.rivals(route)
+		c.Winner, c.Losers = r.ranges.rivalsOf(route)
 		return c
 	}
 	winner := r.Serves(route.Frontend)
@@ -86,7 +86,7 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 		c.Winner = winner
 		return c
 	}
-	for loser := range r.losers[route.Frontend].each {
+	for loser := range r.losers[route.Frontend].eachRoute {
 		if loser.PortName() != route.PortName() {
 			c.Losers = append(c.Losers, loser)
 		}

@@ -60,7 +60,7 @@ func newZoneRule(floor uint32, s *Selection, endpoints []Endpoint) *ZoneRule {
 	}
 	if r.Spills() {
 		own, all := r.Own.Weight, r.All.Weight
-		r.own, r.others = ratio(100*(all-own), uint64(floor)*all-100*own)
+		r.own, r.others = approximateRatio(100*(all-own), uint64(floor)*all-100*own)
 	}
 	return r
 }
@@ -70,7 +70,7 @@ func newZoneRule(floor uint32, s *Selection, endpoints []Endpoint) *ZoneRule {
 func (s *Selection) inZone(h *Host) bool {
 	p := h.Place.get()
 	if s.zone.byHints {
-		return p.forZones.has(s.node.Zone)
+		return p.forZones.hasName(s.node.Zone)
 	}
 	return p.zone == s.node.Zone || p.node != "" && p.node == s.node.Name
 }
@@ -94,11 +94,11 @@ func (r *ZoneRule) Elsewhere() float64 {
 	return others / (own + others)
 }
 
-// share gives endpoints their shares below the floor. The fraction of the connections
+// setZoneShares gives endpoints their shares below the floor. The fraction of the connections
 // that stays in the zone is the share of its endpoints divided by the floor, so that none of
 // them gets more than at the floor; the rest goes to the others (3.62). Each part is spread
 // by weight.
-func (s Selection) share(chosen []Endpoint) []Endpoint {
+func (s Selection) setZoneShares(chosen []Endpoint) []Endpoint {
 	if !s.zone.Counts() || !s.zone.Spills() || s.zone.Own.Endpoints == 0 {
 		return chosen
 	}
@@ -118,9 +118,9 @@ func (s Selection) share(chosen []Endpoint) []Endpoint {
 // the factors differ by less.
 const ZoneShares = 100
 
-// ratio returns two numbers up to [ZoneShares] that have about the same ratio as a and b,
+// approximateRatio returns two numbers up to [ZoneShares] that have about the same ratio as a and b,
 // of which a is not the smaller one, and b not 0. It has no fractions: all nodes have to agree.
-func ratio(a, b uint64) (p, q uint32) {
+func approximateRatio(a, b uint64) (p, q uint32) {
 	p, q = ZoneShares, 1
 	if a >= ZoneShares*b {
 		return p, q
@@ -151,7 +151,7 @@ func (r *ZoneRule) Effect() string {
 	case r.Own.Endpoints == 0:
 		return "all connections go to other zones"
 	}
-	return percent(r.Elsewhere()) + " of the connections go to other zones"
+	return formatPercent(r.Elsewhere()) + " of the connections go to other zones"
 }
 
 // String returns the effect and its cause, for example "zone a alone: 3 of 9 ready
@@ -166,7 +166,7 @@ func (r *ZoneRule) String() string {
 		if r.Own.Weight*uint64(r.All.Endpoints) != r.All.Weight*uint64(r.Own.Endpoints) {
 			by = " by weight"
 		}
-		share = fmt.Sprintf(" (%s%s)", percent(float64(r.Own.Weight)/float64(r.All.Weight)), by)
+		share = fmt.Sprintf(" (%s%s)", formatPercent(float64(r.Own.Weight)/float64(r.All.Weight)), by)
 	}
 	text := fmt.Sprintf("%d of %d ready endpoints%s", r.Own.Endpoints, r.All.Endpoints, share)
 	if r.Spills() {
@@ -175,7 +175,7 @@ func (r *ZoneRule) String() string {
 	return fmt.Sprintf("%s: %s, floor %d %%", r.Effect(), text, r.Floor)
 }
 
-// percent returns for example "33.3 %" for a third, and "25 %" for a quarter.
-func percent(part float64) string {
+// formatPercent returns for example "33.3 %" for a third, and "25 %" for a quarter.
+func formatPercent(part float64) string {
 	return strconv.FormatFloat(math.Round(1000*part)/10, 'f', -1, 64) + " %"
 }

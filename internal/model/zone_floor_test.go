@@ -116,7 +116,7 @@ func TestZoneFloorIsSteady(t *testing.T) {
 func TestRatio(t *testing.T) {
 	for a := uint64(1); a < 3000; a += 7 {
 		for b := uint64(1); b <= a; b += 11 {
-			p, q := ratio(a, b)
+			p, q := approximateRatio(a, b)
 			want := min(float64(a)/float64(b), ZoneShares)
 			if got := float64(p) / float64(q); q < 1 || p > ZoneShares || math.Abs(got/want-1) > 0.01 {
 				t.Fatalf("%d:%d becomes %d:%d", a, b, p, q)
