@@ -237,8 +237,8 @@ func (o *controlOptions) settings(r *api.Control, args []string) error {
 			return fmt.Errorf("%q is not a setting of a server%s", name, hint)
 		}
 		n, err := strconv.Atoi(value)
-		if err != nil || n < 0 || n > control.MaxWeight {
-			return fmt.Errorf("weight: %q is not a weight: use 0 to %d", value, control.MaxWeight)
+		if err != nil || n < 0 || n > drain.MaxWeight {
+			return fmt.Errorf("weight: %q is not a weight: use 0 to %d", value, drain.MaxWeight)
 		}
 		r.Weight = &n
 	}

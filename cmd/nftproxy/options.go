@@ -13,7 +13,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -32,7 +31,7 @@ type options struct {
 	quiet    bool          // no output but errors
 	here     bool          // the rules are for this machine
 	drains   drain.List    // endpoints that are drained on this machine
-	changes  control.List  // servers that commands have changed on this machine
+	changes  drain.Changes // servers that commands have changed on this machine
 	warnings warnings
 	running  running       // nftproxy here
 	router   *model.Router // of the objects, if Balances announce addresses here

@@ -5,16 +5,16 @@ import (
 	"log/slog"
 
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // changed returns the servers that commands have changed here: as the running nftproxy says,
 // unless a flag names a file, or else as the file has them.
-func (o *options) changed(file string) (control.List, error) {
+func (o *options) changed(file string) (drain.Changes, error) {
 	if b := o.running.basis; b != nil && !o.settings.Given(config.ChangesFile) {
-		l, err := control.FromReport(b.Changes)
+		l, err := drain.ChangesFromReport(b.Changes)
 		if err != nil {
 			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
 		}
@@ -23,7 +23,7 @@ func (o *options) changed(file string) (control.List, error) {
 	if file == "" {
 		return nil, nil
 	}
-	return control.ReadFile(file)
+	return drain.ReadChanges(file)
 }
 
 // withChanges returns the snapshot with the servers that commands have changed, as far as the

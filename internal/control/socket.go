@@ -1,3 +1,4 @@
+// Package control is the unix socket by which root asks a running nftproxy, and changes servers of Balances.
 package control
 
 import (

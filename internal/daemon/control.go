@@ -44,11 +44,11 @@ func (d *Daemon) openControl() {
 	if _, err := os.Stat(own.ChangesFile); !configured && errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	d.changed = control.Open(own.ChangesFile, d.isDrained, d.Log)
+	d.changed = drain.OpenChanges(own.ChangesFile, d.isDrained, d.Log)
 }
 
 // isDrained reports whether the operator drains a server of a Balance.
-func (d *Daemon) isDrained(name model.ServiceName, s control.Server) bool {
+func (d *Daemon) isDrained(name model.ServiceName, s drain.Server) bool {
 	return d.drains != nil && d.drains.List().Includes(drain.Target{Address: s.Address, Port: s.Port, Service: name})
 }
 
@@ -135,7 +135,7 @@ func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.C
 	if r.Action == api.ControlUndo && r.Balance == "" {
 		return c.undoAll()
 	}
-	request, err := control.ParseRequest(r, peer.String())
+	request, err := drain.ParseRequest(r, peer.String())
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (c *controller) undoAll() (steps []api.ControlStep, err error) {
 
 // drain keeps new connections away from a server, or ends that, in the list that "nftproxy
 // drain" has.
-func (c *controller) drain(ctx context.Context, name model.ServiceName, r control.Request) ([]api.ControlStep, error) {
+func (c *controller) drain(ctx context.Context, name model.ServiceName, r drain.Request) ([]api.ControlStep, error) {
 	if c.drains == nil {
 		return nil, errors.New("nftproxy follows no drain file: start it with --drain-file")
 	}
@@ -242,7 +242,7 @@ func (c *controller) await(ctx context.Context, begin, end time.Time) error {
 func (c *controller) complete(out *api.Controlled, name model.ServiceName) *api.Controlled {
 	list := c.changed.List()
 	if name != (model.ServiceName{}) {
-		list = control.List{name: list[name]}
+		list = drain.Changes{name: list[name]}
 	}
 	out.Changes, out.Sources = list.Report(), c.Sources
 	return out

@@ -71,7 +71,7 @@ type Daemon struct {
 	// Node is what features know of this process.
 	*feature.Node
 
-	changed *control.Store  // nil: commands change no servers
+	changed *drain.Store    // nil: commands change no servers
 	socket  *control.Socket // nil: none
 	left    *footprint.Record
 }

@@ -1,6 +1,9 @@
-// Package drain takes endpoints out of service for maintenance. A drained endpoint gets
-// no new connections, and keeps those that it has. The list of drained endpoints is a
-// file, which the command "nftproxy drain" writes and a daemon follows.
+// Package drain has what operators change at run time. It takes endpoints out of service for maintenance: a
+// drained endpoint gets no new connections, and keeps those that it has. The list of drained endpoints is a
+// file, which the command "nftproxy drain" writes and a daemon follows. And it changes servers of
+// Balances: their weight, a server more or less. Such a change is temporary: the file of
+// the Balance does not have it, and an edit of the same server in the file ends it. The list
+// of changes outlasts restarts in a file of its own.
 package drain
 
 import (

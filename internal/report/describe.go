@@ -8,7 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -41,7 +41,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 		addWarnings(d, warnings)
 	}
 	if s.config.Changes != nil {
-		d.Runtime = control.List{name: s.config.Changes.List()[name]}.Report()
+		d.Runtime = drain.Changes{name: s.config.Changes.List()[name]}.Report()
 	}
 	now := time.Now()
 	d.Changed = s.history.of(name, now)

@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
@@ -64,7 +63,7 @@ type Config struct {
 	// Drains has the drained endpoints; nil: there are none.
 	Drains *drain.Follower
 	// Changes has the changes of servers that no file has; nil: there are none.
-	Changes *control.Store
+	Changes *drain.Store
 	// Basis returns the facts, besides the objects, that decide over the rules.
 	Basis func() *api.Basis
 	// Compare returns what would make the kernel hold the rules for a routing.

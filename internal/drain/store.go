@@ -1,4 +1,4 @@
-package control
+package drain
 
 import (
 	"context"
@@ -27,7 +27,7 @@ type Store struct {
 	working sync.Mutex // held by the one request that is served, and while the file is written
 
 	mu       sync.Mutex
-	list     List // is replaced as a whole
+	list     Changes // is replaced as a whole
 	problem  error
 	asked    map[model.ServiceName]*question
 	announce func(...model.ServiceName)
@@ -46,11 +46,11 @@ type answer struct {
 	err    error
 }
 
-// Open reads the changes of a file. If it cannot be used, there are none, and [Store.Problem]
+// OpenChanges reads the changes of a file. If it cannot be used, there are none, and [Store.Problem]
 // says why. drained reports which servers the operator drains.
-func Open(path string, drained func(model.ServiceName, Server) bool, log *slog.Logger) *Store {
+func OpenChanges(path string, drained func(model.ServiceName, Server) bool, log *slog.Logger) *Store {
 	s := &Store{path: path, log: log, drained: drained, unsaved: make(chan struct{}, 1), asked: make(map[model.ServiceName]*question)}
-	if s.list, s.problem = ReadFile(path); s.problem != nil {
+	if s.list, s.problem = ReadChanges(path); s.problem != nil {
 		log.Error("runtime changes cannot be read: the files alone count", "error", s.problem)
 	} else if n := s.list.Len(); n > 0 {
 		log.Info("runtime changes of an earlier run", "file", path, "changes", n)
@@ -77,8 +77,8 @@ func (s *Store) Run(ctx context.Context, changed func(...model.ServiceName)) {
 	}
 }
 
-// List returns the changes in force.
-func (s *Store) List() List {
+// Changes returns the changes in force.
+func (s *Store) List() Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list
@@ -157,7 +157,7 @@ func (s *Store) serve(q *question, name model.ServiceName, state model.ServiceSt
 func (s *Store) set(name model.ServiceName, all []Change) {
 	list := maps.Clone(s.list)
 	if list == nil {
-		list = make(List)
+		list = make(Changes)
 	}
 	if len(all) == 0 {
 		delete(list, name)
@@ -225,14 +225,14 @@ func (s *Store) announceTo(name model.ServiceName) {
 }
 
 // UndoAll ends all changes, also if the file cannot be used.
-func (s *Store) UndoAll() (ended List, err error) {
+func (s *Store) UndoAll() (ended Changes, err error) {
 	s.working.Lock()
 	defer s.working.Unlock()
-	if err := (List{}).write(s.path); err != nil {
+	if err := (Changes{}).write(s.path); err != nil {
 		return nil, fmt.Errorf("nothing is changed: %w", err)
 	}
 	s.mu.Lock()
-	ended, s.list, s.problem = s.list, List{}, nil
+	ended, s.list, s.problem = s.list, Changes{}, nil
 	s.mu.Unlock()
 	for _, name := range ended.Names() {
 		s.announceTo(name)

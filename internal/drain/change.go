@@ -1,8 +1,4 @@
-// Package control changes servers of Balances while nftproxy runs: their weight, a server
-// more or less. Commands ask for that over a unix socket. A change is temporary: the file of
-// the Balance does not have it, and an edit of the same server in the file ends it. The list
-// of changes outlasts restarts in a file of its own.
-package control
+package drain
 
 import (
 	"cmp"
@@ -12,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -25,7 +20,7 @@ type Server struct {
 }
 
 // String returns the address, with the port if there is one.
-func (s Server) String() string { return drain.Target{Address: s.Address, Port: s.Port}.Endpoint() }
+func (s Server) String() string { return Target{Address: s.Address, Port: s.Port}.Endpoint() }
 
 func (s Server) compare(o Server) int {
 	return cmp.Or(s.Address.Compare(o.Address), cmp.Compare(s.Port, o.Port))
@@ -65,11 +60,11 @@ func weightText(weight int) string {
 	return fmt.Sprintf("weight %d", weight)
 }
 
-// List are changes by Balance, sorted by server. A list that is in use does not change.
-type List map[model.ServiceName][]Change
+// Changes are changes by Balance, sorted by server. A list that is in use does not change.
+type Changes map[model.ServiceName][]Change
 
 // Len returns the number of changes.
-func (l List) Len() (n int) {
+func (l Changes) Len() (n int) {
 	for _, all := range l {
 		n += len(all)
 	}
@@ -77,7 +72,7 @@ func (l List) Len() (n int) {
 }
 
 // Names returns the Balances, sorted.
-func (l List) Names() []model.ServiceName {
+func (l Changes) Names() []model.ServiceName {
 	var names []model.ServiceName
 	for name := range l {
 		names = append(names, name)
@@ -87,7 +82,7 @@ func (l List) Names() []model.ServiceName {
 }
 
 // Report returns the changes as a report.
-func (l List) Report() []api.RuntimeChange {
+func (l Changes) Report() []api.RuntimeChange {
 	out := []api.RuntimeChange{}
 	for _, name := range l.Names() {
 		for _, c := range l[name] {
@@ -108,9 +103,9 @@ func (c Change) report(name model.ServiceName) api.RuntimeChange {
 	return r
 }
 
-// FromReport returns the list of a report.
-func FromReport(all []api.RuntimeChange) (List, error) {
-	out := make(List)
+// ChangesFromReport returns the list of a report.
+func ChangesFromReport(all []api.RuntimeChange) (Changes, error) {
+	out := make(Changes)
 	for i := range all {
 		if field, err := out.add(&all[i]); err != nil {
 			return nil, fmt.Errorf("changes[%d].%s: %w", i, field, err)
@@ -120,12 +115,12 @@ func FromReport(all []api.RuntimeChange) (List, error) {
 }
 
 // add adds a change of a report. The error is about a field.
-func (l List) add(r *api.RuntimeChange) (field string, err error) {
-	name, err := drain.ParseService(r.Balance)
+func (l Changes) add(r *api.RuntimeChange) (field string, err error) {
+	name, err := ParseService(r.Balance)
 	if err != nil {
 		return "balance", err
 	}
-	t, err := drain.ParseServer(r.Server)
+	t, err := ParseServer(r.Server)
 	if err != nil {
 		return "server", err
 	}
@@ -165,7 +160,7 @@ func checkWeight(w int) error {
 }
 
 // Texts returns the changes as text, such as "default/web 10.1.1.2: weight 3, in the file 1".
-func (l List) Texts() (out []string) {
+func (l Changes) Texts() (out []string) {
 	for _, name := range l.Names() {
 		for _, c := range l[name] {
 			out = append(out, fmt.Sprintf("%s %s: %s", name, c.Server, c.Text()))

@@ -1,4 +1,4 @@
-package control
+package drain
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -41,7 +40,7 @@ func ParseRequest(c *api.Control, by string) (r Request, err error) {
 		r.All = true
 		return r, nil
 	}
-	t, err := drain.ParseServer(c.Server)
+	t, err := ParseServer(c.Server)
 	if err != nil {
 		return r, fmt.Errorf("server: %w", err)
 	}

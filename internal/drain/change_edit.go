@@ -1,4 +1,4 @@
-package control
+package drain
 
 import (
 	"net/netip"
@@ -59,7 +59,7 @@ func find(s model.ServiceState, server Server) (slice, host int) {
 
 // Edit returns the state of a Balance with the changes that hold, and the others: those whose
 // server is in the file in another way than when they were made. The file wins then.
-func (l List) Edit(name model.ServiceName, state model.ServiceState) (edited model.ServiceState, ended []Change) {
+func (l Changes) Edit(name model.ServiceName, state model.ServiceState) (edited model.ServiceState, ended []Change) {
 	all := l[name]
 	if len(all) == 0 || state.Service == nil {
 		return state, nil // a Balance without a file may return
@@ -123,11 +123,11 @@ func endpointPorts(s *model.Service, port uint16) (out []model.EndpointPort) {
 }
 
 // EditSnapshot returns a snapshot with the changes that hold, and how many these are.
-func (l List) EditSnapshot(s *model.Snapshot) (*model.Snapshot, List) {
+func (l Changes) EditSnapshot(s *model.Snapshot) (*model.Snapshot, Changes) {
 	if len(l) == 0 {
 		return s, nil
 	}
-	held := make(List)
+	held := make(Changes)
 	states := make(map[model.ServiceName]model.ServiceState)
 	for _, service := range s.Services {
 		if len(l[service.Name]) > 0 {

@@ -1,4 +1,4 @@
-package control
+package drain
 
 import (
 	"context"
@@ -67,7 +67,7 @@ func (r *reader) changed(names ...model.ServiceName) {
 
 func newReader(t *testing.T, path string, state model.ServiceState) *reader {
 	t.Helper()
-	r := &reader{Store: Open(path, nil, slog.New(slog.DiscardHandler)), state: state}
+	r := &reader{Store: OpenChanges(path, nil, slog.New(slog.DiscardHandler)), state: state}
 	r.announce = r.changed
 	return r
 }
@@ -138,11 +138,11 @@ func TestRequests(t *testing.T) {
 		if got := r.do(t, step.line); got != step.want && (strings.HasPrefix(step.want, "10.") || !strings.Contains(got, step.want)) {
 			t.Errorf("%s: %s, want %s", step.line, got, step.want)
 		}
-		if l, err := ReadFile(path); len(r.List()) > 0 && (err != nil || !reflect.DeepEqual(l, r.List())) {
+		if l, err := ReadChanges(path); len(r.List()) > 0 && (err != nil || !reflect.DeepEqual(l, r.List())) {
 			t.Errorf("%s: the file has %v, %v; want %v", step.line, l, err, r.List())
 		}
 	}
-	if l, err := ReadFile(path); l.Len() != 0 || err != nil {
+	if l, err := ReadChanges(path); l.Len() != 0 || err != nil {
 		t.Errorf("at the end, the file has %v, %v", l, err)
 	}
 }
@@ -307,12 +307,12 @@ func TestNotRead(t *testing.T) {
 // TestSnapshot: dry runs have the changes, as far as the input has the servers as they were.
 func TestSnapshot(t *testing.T) {
 	state := balance(80, []uint16{80}, "10.1.1.2", "10.1.1.3")
-	list := List{web: {{Server: Server{netip.MustParseAddr("10.1.1.2"), 80}, Weight: 3, File: 1}, {Server: Server{netip.MustParseAddr("10.1.1.3"), 80}, Weight: 3, File: 2}}}
+	list := Changes{web: {{Server: Server{netip.MustParseAddr("10.1.1.2"), 80}, Weight: 3, File: 1}, {Server: Server{netip.MustParseAddr("10.1.1.3"), 80}, Weight: 3, File: 2}}}
 	s, held := list.EditSnapshot(&model.Snapshot{Services: []*model.Service{state.Service}, Slices: state.Slices})
 	if got := print(model.ServiceState{Service: state.Service, Slices: s.Slices}); got != "10.1.1.2:80=3 10.1.1.3:80" || held.Len() != 1 {
 		t.Errorf("%s, %v", got, held.Texts())
 	}
-	if again, err := FromReport(list.Report()); err != nil || !reflect.DeepEqual(again, list) {
+	if again, err := ChangesFromReport(list.Report()); err != nil || !reflect.DeepEqual(again, list) {
 		t.Errorf("%v, %v", again, err)
 	}
 }

@@ -1,4 +1,4 @@
-package control
+package drain
 
 import (
 	"errors"
@@ -15,27 +15,24 @@ import (
 	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
-// kind is the kind of the object in the file of changes.
-const kind = "RuntimeChanges"
+// changesKind is the kind of the object in the file of changes.
+const changesKind = "RuntimeChanges"
 
-// header begins the file.
-const header = `# Changes of servers by "nftproxy set", "add" and "remove". nftproxy writes this file;
+// changesHeader begins the file.
+const changesHeader = `# Changes of servers by "nftproxy set", "add" and "remove". nftproxy writes this file;
 # "nftproxy undo" ends them.
 `
 
-const (
-	filePermissions      = 0o600
-	directoryPermissions = 0o755
-)
+const changesPermissions = 0o600
 
-// document is the content of the file.
-type document struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind"`
-	Changes    []item `json:"changes"`
+// changesDocument is the content of the file.
+type changesDocument struct {
+	APIVersion string        `json:"apiVersion,omitempty"`
+	Kind       string        `json:"kind"`
+	Changes    []changesItem `json:"changes"`
 }
 
-type item struct {
+type changesItem struct {
 	Balance    string `json:"balance"`
 	Server     string `json:"server"`
 	Weight     *int   `json:"weight,omitempty"`
@@ -44,23 +41,23 @@ type item struct {
 	By         string `json:"by,omitempty"`
 }
 
-// ReadFile reads a file of changes. One that does not exist has none.
-func ReadFile(path string) (List, error) {
+// ReadChanges reads a file of changes. One that does not exist has none.
+func ReadChanges(path string) (Changes, error) {
 	data, err := atomicfile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return List{}, nil
+		return Changes{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read runtime changes: %w", err)
 	}
-	l, problems := parse(path, data)
+	l, problems := parseChanges(path, data)
 	if len(problems) > 0 {
 		return nil, problems
 	}
 	return l, nil
 }
 
-func parse(path string, data []byte) (List, manifest.Errors) {
+func parseChanges(path string, data []byte) (Changes, manifest.Errors) {
 	whole := func(problem string) manifest.Errors {
 		return manifest.Errors{{Place: manifest.Place{File: path}, Err: errors.New(problem)}}
 	}
@@ -78,18 +75,18 @@ func parse(path string, data []byte) (List, manifest.Errors) {
 	if o == nil {
 		return nil, whole("has no list: it ends too early")
 	}
-	if found, _ := o.Type(); found != kind {
-		return nil, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a file of runtime changes: it begins with \"kind: " + kind + "\""})}
+	if found, _ := o.Type(); found != changesKind {
+		return nil, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a file of runtime changes: it begins with \"kind: " + changesKind + "\""})}
 	}
-	var d document
+	var d changesDocument
 	if problems := o.Decode(&d); len(problems) > 0 {
 		return nil, problems
 	}
 	return d.list(o)
 }
 
-func (d *document) list(o *manifest.Object) (List, manifest.Errors) {
-	l := make(List)
+func (d *changesDocument) list(o *manifest.Object) (Changes, manifest.Errors) {
+	l := make(Changes)
 	var problems manifest.Errors
 	for i, it := range d.Changes {
 		field, err := l.addItem(&it)
@@ -100,7 +97,7 @@ func (d *document) list(o *manifest.Object) (List, manifest.Errors) {
 	return l, problems
 }
 
-func (l List) addItem(it *item) (field string, err error) {
+func (l Changes) addItem(it *changesItem) (field string, err error) {
 	r := api.RuntimeChange{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: it.By}
 	if it.Since != "" {
 		if r.Since, err = time.Parse(time.RFC3339, it.Since); err != nil {
@@ -111,9 +108,9 @@ func (l List) addItem(it *item) (field string, err error) {
 }
 
 // text returns the content of the file.
-func (l List) text() string {
+func (l Changes) text() string {
 	var b strings.Builder
-	b.WriteString(header + "kind: " + kind + "\nchanges:")
+	b.WriteString(changesHeader + "kind: " + changesKind + "\nchanges:")
 	if l.Len() == 0 {
 		b.WriteString(" []")
 	}
@@ -139,10 +136,10 @@ func (l List) text() string {
 }
 
 // write writes the file.
-func (l List) write(path string) error {
+func (l Changes) write(path string) error {
 	err := os.MkdirAll(filepath.Dir(path), directoryPermissions)
 	if err == nil {
-		err = atomicfile.Write(path, []byte(l.text()), filePermissions)
+		err = atomicfile.Write(path, []byte(l.text()), changesPermissions)
 	}
 	if err != nil {
 		return fmt.Errorf("write runtime changes: %w", atomicfile.ReadOnly(err, "--changes-file"))
