@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -39,9 +41,13 @@ func (d *Daemon) own(rules *kernel.Conn) (owns bool, resume *agent.Record, err e
 // guard reports to the agent what other programs do to the rules.
 type guard struct {
 	*kernel.Watcher
-	ended chan struct{} // closed when nothing is reported any more
-	err   error         // why it has ended early
+	stopping context.CancelFunc // ends the pause after a failure
+	ended    chan struct{}      // closed when nothing is reported any more
+	err      error              // why nothing is reported, at the end
 }
+
+// watchAgain is how long after a failure the watch is opened again.
+const watchAgain = 10 * time.Second
 
 // watch starts a guard, which is nil if that fails. If no program has made a transaction since
 // the record of the last run, the agent goes on from there.
@@ -52,7 +58,8 @@ func (w *work) watch(rules *kernel.Conn) {
 		w.unguarded(err)
 		return
 	}
-	w.watched = &guard{Watcher: watcher, ended: make(chan struct{})}
+	ctx, stopping := context.WithCancel(context.Background())
+	w.watched = &guard{Watcher: watcher, stopping: stopping, ended: make(chan struct{})}
 	if r := w.agent.Resume; r != nil {
 		if generation, err := rules.Generation(); err != nil || generation != r.Generation {
 			w.agent.Resume = nil
@@ -61,23 +68,37 @@ func (w *work) watch(rules *kernel.Conn) {
 	}
 	go func() {
 		defer close(w.watched.ended)
-		for {
-			i, err := watcher.Next()
-			switch {
-			case errors.Is(err, kernel.ErrStopped):
-				return
-			case err != nil:
-				w.watched.err = err
-				w.unguarded(err)
-				return
-			}
-			w.agent.Drifted(i)
-		}
+		w.watched.err = forwardReports(ctx, watcher.Next, w.agent.Drifted, w.unguarded)
 	}()
+}
+
+// forwardReports passes interventions on until next says that it was stopped. It calls failed for the first error of
+// several, and tries again until ctx ends: then it returns the last one.
+func forwardReports(ctx context.Context, next func() (kernel.Intervention, error), drifted func(kernel.Intervention), failed func(error)) error {
+	for works := true; ; {
+		i, err := next()
+		switch {
+		case errors.Is(err, kernel.ErrStopped):
+			return nil
+		case err == nil:
+			works = true
+			drifted(i)
+			continue
+		case works:
+			works = false
+			failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(watchAgain):
+		}
+	}
 }
 
 // stop ends the reports.
 func (g *guard) stop() error {
+	g.stopping()
 	g.Stop()
 	<-g.ended
 	return g.err

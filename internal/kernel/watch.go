@@ -47,7 +47,8 @@ const eventBuffer = 1 << 20
 // Watcher reports what other programs do to our tables. The transactions of one
 // connection do not wake it.
 type Watcher struct {
-	nl     *netlink.Conn
+	nl     atomic.Pointer[netlink.Conn]
+	own    uint32                    // netlink port of the connection whose transactions do not count
 	ask    *Conn                     // about sets
 	seen   map[model.Family]*touched // by the current transaction
 	missed atomic.Bool               // something may have happened while the watch was off
@@ -88,19 +89,34 @@ const elementKind = "element"
 // Watch returns a watcher for all transactions except the ones of own. It sees
 // everything that happens after Watch returns.
 func Watch(own *Conn) (*Watcher, error) {
+	w := &Watcher{own: own.nl.PID(), seen: make(map[model.Family]*touched), name: host.Self().Name}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	var err error
+	if w.ask, err = Open(); err != nil {
+		return nil, errors.Join(err, w.socket().Close())
+	}
+	own.watcher = w
+	return w, nil
+}
+
+// socket returns the socket of the watch, which changes when it has failed.
+func (w *Watcher) socket() *netlink.Conn { return w.nl.Load() }
+
+// open begins the watch with a socket of its own.
+func (w *Watcher) open() error {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {
-		return nil, fmt.Errorf("watch rules: open netlink socket: %w", err)
+		return fmt.Errorf("watch rules: open netlink socket: %w", err)
 	}
-	if err := subscribeToEvents(nl, own.nl.PID()); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch rules: %w", err), nl.Close())
+	if err := subscribeToEvents(nl, w.own); err != nil {
+		return errors.Join(fmt.Errorf("watch rules: %w", err), nl.Close())
 	}
-	ask, err := Open()
-	if err != nil {
-		return nil, errors.Join(err, nl.Close())
+	if failed := w.nl.Swap(nl); failed != nil {
+		_ = failed.Close() // it may be closed
 	}
-	own.watcher = &Watcher{nl: nl, ask: ask, seen: make(map[model.Family]*touched), name: host.Self().Name}
-	return own.watcher, nil
+	return nil
 }
 
 // manyBytes is the size of the transactions during which the watch is off. While
@@ -109,16 +125,17 @@ func Watch(own *Conn) (*Watcher, error) {
 const manyBytes = 64 << 10
 
 // pauseWatch ends the watch until the function that it returns is called, which finds
-// out whether another program made a transaction in the meantime. A watch that
-// cannot resume is closed.
+// out whether another program made a transaction in the meantime. The socket of a
+// watch that cannot resume is closed, so that [Watcher.Next] opens another one.
 func (w *Watcher) pauseWatch(c *Conn) (resume func(committed bool)) {
 	before, err := c.Generation()
-	if err != nil || w.nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
+	nl := w.socket()
+	if err != nil || nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
 		return func(bool) {}
 	}
 	return func(committed bool) {
-		if err := w.nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
-			w.nl.Close()
+		if err := nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+			nl.Close()
 			return
 		}
 		if committed {
@@ -126,7 +143,7 @@ func (w *Watcher) pauseWatch(c *Conn) (resume func(committed bool)) {
 		}
 		if after, err := c.Generation(); err != nil || after != before {
 			w.missed.Store(true)
-			_ = w.nl.SetReadDeadline(time.Now()) // wakes Next
+			_ = nl.SetReadDeadline(time.Now()) // wakes Next
 		}
 	}
 }
@@ -162,7 +179,10 @@ func asLoaded(v uint32) uint32 {
 }
 
 // Close ends the watch, and makes Next return.
-func (w *Watcher) Close() error { return errors.Join(w.nl.Close(), w.ask.Close()) }
+func (w *Watcher) Close() error {
+	w.ends.Store(true)
+	return errors.Join(w.socket().Close(), w.ask.Close())
+}
 
 // ErrStopped is the error of Next after Stop.
 var ErrStopped = errors.New("watch rules: stopped")
@@ -170,17 +190,27 @@ var ErrStopped = errors.New("watch rules: stopped")
 // Stop makes Next return. The watch goes on, for [Watcher.Rest].
 func (w *Watcher) Stop() {
 	w.ends.Store(true)
-	_ = w.nl.SetReadDeadline(time.Now()) // wakes Next
+	_ = w.socket().SetReadDeadline(time.Now()) // wakes Next
 }
 
 // Next waits for the next transaction of another program that changes our tables.
-// Bindings of clients are state, which is not reported.
+// Bindings of clients are state, which is not reported. If the socket has failed, Next opens
+// another one: an error means that this has failed too, and another call tries again.
 func (w *Watcher) Next() (Intervention, error) {
 	for {
 		i, err := w.receiveIntervention()
 		switch {
-		case err != nil:
+		case err != nil && w.ends.Load():
 			return Intervention{}, err
+		case err != nil:
+			if again := w.open(); again != nil {
+				return Intervention{}, errors.Join(err, again)
+			}
+			clear(w.seen)
+			if w.ends.Load() { // Stop has woken the socket that failed
+				w.Stop()
+			}
+			return Intervention{Missed: true}, nil
 		case i != nil:
 			return *i, nil
 		case w.ends.Load():
@@ -200,7 +230,7 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 	if err := own.tryTable(unix.NFT_TABLE_F_DORMANT); err != nil {
 		return 0, false, fmt.Errorf("watch rules: await the last transaction: %w", err)
 	}
-	raw, err := w.nl.SyscallConn()
+	raw, err := w.socket().SyscallConn()
 	if err != nil {
 		return 0, false, fmt.Errorf("watch rules: use netlink socket: %w", err)
 	}
@@ -209,7 +239,7 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 		if err != nil || !more {
 			return generation, changed || w.missed.Load(), err
 		}
-		netlinkio.Renew(w.nl)
+		netlinkio.Renew(w.socket())
 		i, err := w.receiveIntervention()
 		if err != nil {
 			return 0, false, err
@@ -221,10 +251,11 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 // receiveIntervention waits for a datagram, or for the deadline. It returns the transaction that the
 // datagram completes if that has changed our tables; nil: none.
 func (w *Watcher) receiveIntervention() (*Intervention, error) {
-	messages, err := w.nl.Receive()
+	nl := w.socket()
+	messages, err := nl.Receive()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		if err := w.nl.SetReadDeadline(time.Time{}); err != nil {
+		if err := nl.SetReadDeadline(time.Time{}); err != nil {
 			return nil, fmt.Errorf("watch rules: %w", err)
 		}
 		if w.missed.Swap(false) {

@@ -211,6 +211,39 @@ func TestWatchPauses(t *testing.T) {
 	}
 }
 
+// TestWatchFails: a watcher whose socket has failed opens another one, and reports that it may have missed
+// something.
+func TestWatchFails(t *testing.T) {
+	s := newSandbox(t)
+	var w *Watcher
+	if err := s.ns.Do(func() (err error) { w, err = Watch(s.Conn); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	seen := func() (i Intervention) {
+		t.Helper()
+		err := s.ns.Do(func() error {
+			return await.Call(t, "intervention", w.Stop, func() (err error) { i, err = w.Next(); return err })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	s.apply(t, workload.Scenario(10, 2, 0))
+	if err := w.socket().Close(); err != nil {
+		t.Fatal(err)
+	}
+	if i := seen(); !i.Missed {
+		t.Errorf("got %+v", i)
+	}
+	s.apply(t, workload.Scenario(3000, 2, 0)) // pauses it
+	s.nft(t, "flush", "chain", "ip", "nftproxy", "refuse")
+	if i := seen(); i.Counts["rule"] != 2 {
+		t.Errorf("got %+v", i)
+	}
+}
+
 // TestWatchOverflow: a watcher that does not keep up reports it.
 func TestWatchOverflow(t *testing.T) {
 	s := newSandbox(t)
