@@ -175,3 +175,23 @@ func TestDaemonOfConfig(t *testing.T) {
 		t.Errorf("%d %s", r.code, r.stderr)
 	}
 }
+
+// TestFindOnce: 12.73. A command connects to the socket of a daemon once.
+func TestFindOnce(t *testing.T) {
+	ns := namespaceWithLoopback(t)
+	start(t, ns, "nftproxy", "run", "-f", writeFile(t, service), "--hostname-override", "node-7", "--metrics-bind-address", "")
+	eventually(t, "an answer of the daemon", func() bool { return strings.Contains(ask(t, ns, "status").stdout, "node       node-7\n") })
+	calls := filepath.Join(t.TempDir(), "calls")
+	program := asNftproxy(t, "status")
+	p := startCommand(t, ns, exec.Command("strace", append([]string{"-f", "-qq", "-e", "trace=connect", "-o", calls}, program.Args...)...))
+	if err := p.Wait(); err != nil {
+		t.Fatal(err, p.log.String())
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "/net-"); n != 1 {
+		t.Errorf("%d connections:\n%s", n, text)
+	}
+}

@@ -23,7 +23,11 @@ type door struct {
 	name, path string
 	check      func(control.Peer) error // returns an error unless the process at the socket is that nftproxy
 	err        error                    // why there is no socket
+	guessed    bool                     // no process is known to have it
 }
+
+// errNotHere means that no nftproxy listens where one may.
+var errNotHere = errors.New("no nftproxy listens there")
 
 // client returns a client of the nftproxy behind the socket.
 func (d *door) client() *api.Client {
@@ -32,6 +36,9 @@ func (d *door) client() *api.Client {
 			return nil, d.err
 		}
 		c, err := control.Dial(ctx, d.path, d.check)
+		if err != nil && d.guessed {
+			return nil, errNotHere
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("it has no socket %s: it starts, is older than this command, or has no directory for it; --metrics-bind-address reads its pages without a proof of whose they are", d.path)
 		}
@@ -49,7 +56,9 @@ func askIdentified(given netip.AddrPort, f func(*api.Client) error) error {
 		if !errors.Is(err, api.ErrNoDaemon) {
 			return err
 		}
-		failed = append(failed, err)
+		if !errors.Is(err, errNotHere) {
+			failed = append(failed, err)
+		}
 	}
 	switch {
 	case len(failed) > 0:
@@ -65,10 +74,8 @@ func askIdentified(given netip.AddrPort, f func(*api.Client) error) error {
 // of what it may do.
 func doors(given netip.AddrPort) iter.Seq[door] {
 	return func(yield func(door) bool) {
-		for _, path := range []string{control.DefaultPath(), config.DefaultControlSocket} {
-			if d, ok := doorHere(path); ok && !given.IsValid() && !yield(d) {
-				return
-			}
+		if !given.IsValid() && !(yield(doorHere(control.DefaultPath())) && yield(doorHere(config.DefaultControlSocket))) {
+			return
 		}
 		for _, p := range daemons() {
 			if d, ok := doorOf(p, given); ok && !yield(d) {
@@ -78,18 +85,12 @@ func doors(given netip.AddrPort) iter.Seq[door] {
 	}
 }
 
-// doorHere returns a socket in a directory of root, if a process listens there that may change the rules
-// of this network namespace.
-func doorHere(path string) (door, bool) {
-	check := func(peer control.Peer) error {
+// doorHere returns the socket that a process may have in a directory of root. It is asked if it may change
+// the rules of this network namespace.
+func doorHere(path string) door {
+	return door{name: path, path: path, guessed: true, check: func(peer control.Peer) error {
 		return cmp.Or(control.CheckDirectory(path), peer.CheckUser(), host.ProcessWith(peer.PID).CheckControl())
-	}
-	c, err := control.Dial(context.Background(), path, check)
-	if err != nil {
-		return door{}, false
-	}
-	_ = c.Close()
-	return door{name: path, path: path, check: check}, true
+	}}
 }
 
 // doorOf returns the socket of a process, as its root directory has it; false: it is not "nftproxy run",
