@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -26,9 +27,11 @@ const (
 	floodPort    = 10000 // of the first socket
 	// floodBurst is how many flows a socket opens before it waits for the
 	// answers. The queues of the kernel hold far more.
-	floodBurst = 32
+	floodBurst = 4
+	// floodPause is the time from one burst to the next, unless answers take longer.
+	floodPause = 2 * time.Millisecond
 	// floodClients is the number of source addresses of each family.
-	floodClients = 1 << 14
+	floodClients = 1 << 12
 	// floodMemory is how long connection tracking knows a flow, in seconds: less
 	// than until its address and port are used again.
 	floodMemory = "1"
@@ -40,10 +43,10 @@ var floodNetworks = map[model.Family]netip.Prefix{
 	model.IPv6: netip.MustParsePrefix("fd00:10:128:8000::/64"),
 }
 
-// flood opens UDP flows as fast as it can, ten thousand and more in a second,
-// each with an address and port of its own: so there is always a first packet
-// under way when rules change. A datagram goes each way. If a flow meets no
-// rule, its datagram is routed to no host and is lost.
+// flood opens UDP flows of both families, four thousand in a second, each with an
+// address and port of its own: so there is always a first packet under way when
+// rules change. A datagram goes each way. If a flow meets no rule, its datagram is
+// routed to no host and is lost.
 type flood struct {
 	opened, lost atomic.Int64
 	answers      sync.Map // by the name of the endpoint: *atomic.Int64
@@ -71,7 +74,7 @@ func (c *cluster) startFlood(from *netlab.Host, s service) *flood {
 			}
 			f.sockets = append(f.sockets, sock)
 			f.running.Go(func() {
-				for !f.ended.Load() {
+				for begin := time.Now(); !f.ended.Load(); begin = time.Now() {
 					answered, err := sock.burst(s.clusterIP(family), time.Duration(f.patience.Load()), f.answered)
 					if err != nil {
 						c.t.Errorf("flood over %s: %v", family, err)
@@ -79,6 +82,7 @@ func (c *cluster) startFlood(from *netlab.Host, s service) *flood {
 					}
 					f.opened.Add(floodBurst)
 					f.lost.Add(floodBurst - int64(answered))
+					await.Pace(nil, floodPause-time.Since(begin))
 				}
 			})
 		}

@@ -39,9 +39,11 @@ func Within(t Test, patience time.Duration, condition func() error) {
 }
 
 // Poll calls a function with a pause in between, until it returns nil or the time is over. Its error
-// wraps the last one.
+// wraps the last one. A function that takes longer than the pause, such as one that starts a program, has
+// a pause as long as it took: what it waits for needs the processor too.
 func Poll(patience, pause time.Duration, condition func() error) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
+	for deadline := time.Now().Add(patience); ; {
+		begin := time.Now()
 		err := condition()
 		if err == nil {
 			return nil
@@ -49,6 +51,7 @@ func Poll(patience, pause time.Duration, condition func() error) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("after %v: %w", patience, err)
 		}
+		time.Sleep(max(pause, time.Since(begin)))
 	}
 }
 

@@ -40,6 +40,21 @@ func TestUntil(t *testing.T) {
 	})
 }
 
+// TestPollOfLongCondition: a condition that takes long is looked at half of the time.
+func TestPollOfLongCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		err := Poll(10*time.Second, time.Millisecond, func() error {
+			looks++
+			time.Sleep(time.Second)
+			return errors.New("not yet")
+		})
+		if err == nil || looks != 6 {
+			t.Errorf("%d looks in 10 s, %v", looks, err)
+		}
+	})
+}
+
 func TestReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := make(chan int)
