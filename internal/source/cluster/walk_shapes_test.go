@@ -34,6 +34,19 @@ func repeated(word string) func(int) string {
 	return func(size int) string { return strings.Repeat(word, size/len(word)) }
 }
 
+// sized returns the shape with its text of each size made once, for all annotations.
+func (s textShape) sized() textShape {
+	texts := make(map[int]string)
+	return textShape{s.name, func(size int) string {
+		text, ok := texts[size]
+		if !ok {
+			text = s.text(size)
+			texts[size] = text
+		}
+		return text
+	}}
+}
+
 // different is a text of as many different entries as fit.
 func different(format func(i int) string) func(int) string {
 	return func(size int) string {
@@ -87,6 +100,7 @@ var textShapes = []textShape{
 // the objects, and Services with many slices.
 func walkCases(t *testing.T) (out []walkCase) {
 	for _, s := range textShapes {
+		s = s.sized()
 		for _, name := range setting.Annotations() {
 			out = append(out, withAnnotations(s, serviceWith, 1, name))
 		}
