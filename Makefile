@@ -65,11 +65,12 @@ race: ## unit and packets with the race detector, also in the program that packe
 
 PACKET_TOOLS := iptables-nft:iptables strace:strace git:git jq:jq
 PACKETS := scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp -e /test/names -e /test/servers
-RUN_TESTS = PARALLEL=$(or $(PARALLEL),$$(nproc)) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test
+# Tests of the kernel, of files and of processes wait half of the time.
+RUN_TESTS = PARALLEL=$(or $(PARALLEL),$$((2 * $$(nproc)))) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test
 # Packages whose tests start nftproxy share one.
 PROGRAM := -program ./cmd/nftproxy
-# The package whose tests take longest. They mostly wait for packets, and would outlast all others.
-SPLIT := -split ./test
+# The packages whose tests take longest. They mostly wait for packets and processes, and would outlast all others.
+SPLIT := -split ./test -split ./cmd/nftproxy
 # The race detector needs a C compiler.
 COMPILER := gcc:gcc /usr/include/stdlib.h:libc6-dev
 RACING := $(if $(filter 0,$(RACE)),,-race)

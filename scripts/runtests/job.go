@@ -21,24 +21,33 @@ type job struct {
 	skip     []string // tests not to run
 }
 
-// jobs returns what runs the tests of a part: the programs of the package that is split, and all other packages.
+// jobs returns what runs the tests of a part: the programs of packages that are split, and all other packages.
 func (p part) jobs(ctx context.Context) (jobs []job, err error) {
-	if p.split == "" {
-		return []job{{part: p, packages: p.packages}}, nil
+	rest := p.packages
+	for _, split := range p.split {
+		name, err := output(ctx, p, "list", split)
+		if err != nil {
+			return nil, err
+		}
+		name = strings.TrimSpace(name)
+		others := slices.DeleteFunc(slices.Clone(rest), func(other string) bool { return other == name || other == split })
+		if len(others) == len(rest) {
+			return nil, fmt.Errorf("%s, which is to be split, is none of the packages", split)
+		}
+		tests, err := p.tests(ctx, name)
+		if err != nil || len(tests) < shards { // it may not compile, which go test says again
+			continue
+		}
+		jobs, rest = append(jobs, p.shards(name, tests)...), others
 	}
-	name, err := output(ctx, p, "list", p.split)
-	if err != nil {
-		return nil, err
+	if len(rest) > 0 {
+		jobs = append(jobs, job{part: p, packages: rest})
 	}
-	name = strings.TrimSpace(name)
-	rest := slices.DeleteFunc(slices.Clone(p.packages), func(other string) bool { return other == name || other == p.split })
-	if len(rest) == len(p.packages) {
-		return nil, fmt.Errorf("%s, which is to be split, is none of the packages", p.split)
-	}
-	tests, err := p.tests(ctx, name)
-	if err != nil || len(tests) < shards { // it may not compile, which go test says again
-		return []job{{part: p, packages: p.packages}}, nil
-	}
+	return jobs, nil
+}
+
+// shards returns the programs that run the tests of one package.
+func (p part) shards(name string, tests []string) (jobs []job) {
 	for i := range shards {
 		j := job{part: p, packages: []string{name}, shard: fmt.Sprintf("%d of %d", i+1, shards)}
 		for n := i; n < len(tests); n += shards {
@@ -46,10 +55,7 @@ func (p part) jobs(ctx context.Context) (jobs []job, err error) {
 		}
 		jobs = append(jobs, j)
 	}
-	if len(rest) > 0 {
-		jobs = append(jobs, job{part: p, packages: rest})
-	}
-	return jobs, nil
+	return jobs
 }
 
 // tests returns the names of a package's tests, and all else that go test runs like these.

@@ -8,7 +8,7 @@
 //
 // A part is packages or patterns, after "-race" for the race detector (which needs cgo), after "-program
 // PACKAGE" to build a program once for all tests that start it, which find its path in NFTPROXY, and after
-// "-split PACKAGE" for one of the packages whose tests take longest: its tests run in several programs, beside
+// "-split PACKAGE" for each of the packages whose tests take longest: its tests run in several programs, beside
 // those of the other packages.
 package main
 
@@ -37,20 +37,22 @@ type config struct {
 // part is packages whose tests are built in the same way.
 type part struct {
 	race     bool
-	program  string // package of the program that tests start, if it is built for all of them
-	split    string // one of the packages, whose tests run in several programs
+	program  string   // package of the program that tests start, if it is built for all of them
+	split    []string // those of the packages whose tests run in several programs
 	packages []string
 }
 
-// option returns where the value of an option of a part belongs, or nil if none has this name.
-func (p *part) option(name string) *string {
+// setOption sets an option that has a value, and reports whether a part has it.
+func (p *part) setOption(name, value string) bool {
 	switch name {
 	case "-program":
-		return &p.program
+		p.program = value
 	case "-split":
-		return &p.split
+		p.split = append(p.split, value)
+	default:
+		return false
 	}
-	return nil
+	return true
 }
 
 func main() {
@@ -99,7 +101,7 @@ func parse(args []string) (c config, parts []part, err error) {
 	flags.DurationVar(&c.timeout, "timeout", 40*time.Minute, "of one package")
 	flags.BoolVar(&c.noSkip, "no-skip", false, "a skipped test is a failure")
 	words := len(args)
-	if at := slices.IndexFunc(args, func(arg string) bool { return arg == "--" || arg == "-race" || new(part).option(arg) != nil }); at >= 0 {
+	if at := slices.IndexFunc(args, func(arg string) bool { return arg == "--" || arg == "-race" || new(part).setOption(arg, "") }); at >= 0 {
 		words = at // flags of the first part begin
 	}
 	if err := flags.Parse(args[:words]); err != nil {
@@ -119,9 +121,8 @@ func parseParts(args []string) (parts []part, err error) {
 		switch arg := args[i]; {
 		case arg == "-race" && len(p.packages) == 0:
 			p.race = true
-		case p.option(arg) != nil && len(p.packages) == 0 && i+1 < len(args):
+		case len(p.packages) == 0 && i+1 < len(args) && p.setOption(arg, args[i+1]):
 			i++
-			*p.option(arg) = args[i]
 		case arg != "--":
 			p.packages = append(p.packages, arg)
 		case len(p.packages) > 0 || len(parts) == 0 && i == len(args)-1:

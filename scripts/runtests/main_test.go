@@ -190,6 +190,13 @@ func TestSplit(t *testing.T) {
 		t.Error(list, end)
 	}
 
+	module(t, map[string]string{"a": many, "b": passes, "c": many, "d": passes})
+	passed, list, end = summary(t, "-split", "./a", "-split", "m/c", "./a", "./b", "m/c", "--", "./d")
+	if !passed {
+		t.Error(list, end)
+	}
+	wantIn(t, list+end, "pass  m/a (3 of 3)", "pass  m/c (1 of 3)", "pass  m/c (3 of 3)", "pass  m/b", "pass  m/d", "4 packages and 12 tests")
+
 	module(t, map[string]string{"a": many + `func TestE(t *testing.T) { panic("out of range") }`, "b": passes})
 	passed, list, end = summary(t, "-split", "./a", "m/a", "m/b")
 	if passed {

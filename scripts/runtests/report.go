@@ -29,10 +29,7 @@ func newProgress(out, log io.Writer, parts []part) *progress {
 			s.total = 0
 			break
 		}
-		s.total += len(p.packages)
-		if p.split != "" {
-			s.total += shards - 1
-		}
+		s.total += len(p.packages) + len(p.split)*(shards-1)
 	}
 	return s
 }
