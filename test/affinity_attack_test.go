@@ -48,7 +48,7 @@ func attackFromEnvironment(t *testing.T) attackSize {
 	t.Helper()
 	// A sweep does not release all clients of an endpoint that leaves a map of this
 	// size: others come with their binding.
-	s := attackSize{bindings: 100_000, rate: 4000, rounds: 2}
+	s := attackSize{bindings: 40_000, rate: 4000, rounds: 2}
 	text := os.Getenv("AFFINITY_CLIENTS")
 	if text == "" {
 		return s

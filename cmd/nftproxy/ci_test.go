@@ -273,7 +273,7 @@ func TestCIVersion(t *testing.T) {
 		}
 		var used []string
 		for _, c := range found {
-			if err := parses(strings.ReplaceAll(c[1], "$FLAGS", flags[1])); err != nil {
+			if err := parses(commandRoot(), strings.ReplaceAll(c[1], "$FLAGS", flags[1])); err != nil {
 				t.Errorf("%s.yaml: %s: %v", name, c[0], err)
 			}
 			used = append(used, commandWords(c[1])...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -32,11 +33,11 @@ func TestDocumentedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := 0
+	lines, root := 0, commandRoot()
 	check := func(where, text string, commands *regexp.Regexp) {
 		for _, m := range commands.FindAllStringSubmatch(text, -1) {
 			lines++
-			if err := parses(strings.Join(m[1:], "")); err != nil {
+			if err := parses(root, strings.Join(m[1:], "")); err != nil {
 				t.Errorf("%s: %s: %v", where, m[0], err)
 			}
 		}
@@ -60,8 +61,15 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
+// commandRoot returns all commands, as the program has them.
+func commandRoot() *cobra.Command {
+	root := rootCommand()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
 // parses returns an error if a command line has an unknown command or flag.
-func parses(line string) error {
+func parses(root *cobra.Command, line string) error {
 	var words []string
 	for _, w := range word.FindAllString(line, -1) {
 		if endOfCommand.MatchString(w) {
@@ -69,8 +77,6 @@ func parses(line string) error {
 		}
 		words = append(words, strings.Trim(w, `'"`))
 	}
-	root := rootCommand()
-	root.InitDefaultCompletionCmd()
 	c, rest, err := root.Find(words)
 	if err != nil {
 		return err
@@ -145,7 +151,7 @@ func TestParses(t *testing.T) {
 		"run ... -v 2                  # every transaction":           true,
 		"migrate keep-of":                                             false,
 	} {
-		if err := parses(line); (err == nil) != ok {
+		if err := parses(commandRoot(), line); (err == nil) != ok {
 			t.Errorf("%s: %v", line, err)
 		}
 	}

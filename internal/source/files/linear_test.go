@@ -22,9 +22,9 @@ import (
 )
 
 // Sizes of the walk. A quadratic cost grows by the square of their ratio, 64, and an API server
-// accepts about the larger one: 1.5 MB.
+// accepts about twice the larger one: 1.5 MB.
 const (
-	walkedFew  = 1_000
+	walkedFew  = 500
 	walkedMany = 8 * walkedFew
 )
 
@@ -33,7 +33,7 @@ const (
 // the readings alone: the smaller ones make too little of it for a collection.
 const (
 	walkedGrowth = 2 * walkedMany / walkedFew
-	walkedFloor  = 40 * time.Millisecond
+	walkedFloor  = 20 * time.Millisecond
 	walkedRuns   = 8
 )
 
