@@ -164,7 +164,7 @@ func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) ([]vitals.
 		}
 		if v := o.router.View(s.Name); v != nil {
 			v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return model.CheckResult{}, o.running.fails(s.Name, a) }
-			states = append(states, vitals.StateOf(v, report.FromView(v).Serving()))
+			states = append(states, vitals.StateOf(v))
 		}
 	}
 	keeps := slices.Contains(slices.Collect(maps.Values(o.running.stays)), false) // from an earlier run, and not refused

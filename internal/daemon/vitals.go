@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/vitals"
 )
 
@@ -89,7 +88,7 @@ func (w *work) assess(name model.ServiceName) (vitals.State, bool) {
 		return vitals.State{}, false
 	}
 	v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return w.checks.Result(name, a) }
-	state := vitals.StateOf(v, report.FromView(v).Serving())
+	state := vitals.StateOf(v)
 	if slices.ContainsFunc(v.Claims, w.refused) {
 		state.Usable = 0
 	}

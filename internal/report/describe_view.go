@@ -17,9 +17,10 @@ func FromView(v *model.View) *api.Description {
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
 		Balance: v.Service.Balance, Ports: []api.DescribedPort{},
 	}
-	all := make([]*served.Frontend, len(v.Claims))
-	for i, c := range v.Claims {
-		all[i] = served.Of(c.Route, v.Scheduler)
+	ports := served.PortsOf(v)
+	var all []*served.Frontend
+	for _, p := range ports {
+		all = append(all, p.Frontends...)
 	}
 	addSettings(s, all)
 	s.AffinitySeconds, s.Scheduler = v.Service.AffinityTimeout.Seconds(), v.Scheduler.String() // also of ranges of ports
@@ -39,13 +40,8 @@ func FromView(v *model.View) *api.Description {
 	if v.Scheduler.IsMaglev() {
 		s.Maglev = maglevOf(v)
 	}
-	for claims := v.Claims; len(claims) > 0; {
-		n := 1
-		for n < len(claims) && claims[n].Route.PortName() == claims[0].Route.PortName() {
-			n++
-		}
-		s.Ports = append(s.Ports, portOf(v, claims[:n], all[:n]))
-		claims, all = claims[n:], all[n:]
+	for i := range ports {
+		s.Ports = append(s.Ports, portOf(v, &ports[i]))
 	}
 	s.Notices = append(s.Notices, model.LoopTexts(v.Loops, v.Service.Words())...)
 	if text := usedInVain(s); text != "" {
@@ -97,21 +93,20 @@ func maglevOf(v *model.View) *api.Maglev {
 	return &api.Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
 }
 
-// portOf describes the service port of some claims, and how the node serves each.
-func portOf(v *model.View, claims []model.ViewedClaim, all []*served.Frontend) api.DescribedPort {
-	first := claims[0].Route
+// portOf describes a service port, and how the node serves it.
+func portOf(v *model.View, of *served.Port) api.DescribedPort {
+	first := of.Claims[0].Route
 	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
-	byFamily := make(map[model.Family][]*served.Frontend)
-	routes := make([]*model.Route, len(claims))
-	for i, c := range claims {
+	routes := make([]*model.Route, len(of.Claims))
+	for i, c := range of.Claims {
 		routes[i] = c.Route
-		p.Frontends = append(p.Frontends, frontendOf(c, all[i]))
-		f := model.FamilyOf(all[i].Address)
-		byFamily[f] = append(byFamily[f], all[i])
+		p.Frontends = append(p.Frontends, frontendOf(c, of.Frontends[i]))
 	}
 	for _, f := range model.Families {
-		if same := byFamily[f]; len(same) > 0 {
-			p.Endpoints = append(p.Endpoints, endpointsOf(v, same, f)...)
+		for _, c := range of.Candidates(v, f) {
+			p.Endpoints = append(p.Endpoints, candidateOf(v, &c, f))
+		}
+		if same := of.In(f); len(same) > 0 {
 			p.ZoneFloors = append(p.ZoneFloors, zoneFloorOf(v, same, f)...)
 		}
 	}
@@ -139,39 +134,18 @@ func frontendOf(c model.ViewedClaim, s *served.Frontend) api.DescribedFrontend {
 	return f
 }
 
-// endpointsOf describes the endpoints of a service port in a family, with its frontends there.
-// Shares inside hold for the first frontend, which is the ClusterIP if there is one.
-func endpointsOf(v *model.View, frontends []*served.Frontend, f model.Family) []api.DescribedEndpoint {
-	first, other := frontends[0], (*served.Frontend)(nil) // other has clients outside
-	for _, o := range frontends {
-		if o.Kind != model.ClusterIP && (other == nil || o.ExternalPolicy == model.PolicyLocal) {
-			other = o
-		}
+// candidateOf describes a host of a service port in a family.
+func candidateOf(v *model.View, c *served.Candidate, f model.Family) api.DescribedEndpoint {
+	if c.Endpoint.Host == nil {
+		return api.DescribedEndpoint{Address: c.Host.String(), Family: f.String(), Inside: shareOf(c.Inside)}
 	}
-	all := model.Endpoints(first.Port, f, v.Slices)
-	inside := model.NewSelection(v.Service, all, v.Node, first.InternalPolicy)
-	outside := inside
-	if other != nil {
-		outside = model.NewSelection(v.Service, all, v.Node, other.ExternalPolicy)
+	d := endpointOf(c.Endpoint, f)
+	d.Name, d.Checked, d.Inside = v.Service.NameOf(c.Host), checkedOf(c.Checked), shareOf(c.Inside)
+	if c.Outside != nil {
+		share := shareOf(*c.Outside)
+		d.Outside = &share
 	}
-	var out []api.DescribedEndpoint
-	for _, e := range all {
-		d := endpointOf(e, f)
-		d.Name = v.Service.NameOf(e.Host.Address)
-		d.Checked = checkedOf(v, e.Host)
-		d.Inside = shareOf(e, first.Inside, v.Reason(inside, e.Host))
-		if other != nil && first.InternalPolicy != other.ExternalPolicy {
-			share := shareOf(e, other.Outside, v.Reason(outside, e.Host))
-			d.Outside = &share
-		}
-		out = append(out, d)
-	}
-	for _, o := range model.NotCandidates(first.Port, f, v.Slices) {
-		if o.Endpoint.Port() == 0 { // the others have an entry, in this family or another one
-			out = append(out, api.DescribedEndpoint{Address: o.Endpoint.Addr().String(), Family: f.String(), Inside: api.Share{LeftOut: o.Reason}})
-		}
-	}
-	return out
+	return d
 }
 
 // zoneFloorOf says how the zone floor applies to a service port in a family: to its first
@@ -211,19 +185,15 @@ func endpointOf(e model.Endpoint, f model.Family) api.DescribedEndpoint {
 	return d
 }
 
-// checkedOf returns the result of the health check of a host, or nil.
-func checkedOf(v *model.View, h *model.Host) *api.Checked {
-	if v.Checked == nil || v.Service.Check == nil {
+func checkedOf(r *model.CheckResult) *api.Checked {
+	if r == nil {
 		return nil
 	}
-	r, ok := v.Checked(h.Address)
-	if !ok {
-		return nil
-	}
+	message := r.Message
 	if !r.Healthy {
-		r.Message = r.Why()
+		message = r.Why()
 	}
-	return &api.Checked{Healthy: r.Healthy, Since: r.Since, Message: r.Message}
+	return &api.Checked{Healthy: r.Healthy, Since: r.Since, Message: message}
 }
 
 // usedInVain returns a notice about endpoints that take connections though their health
@@ -252,11 +222,6 @@ func usedInVain(s *api.Description) string {
 	return s.Words().Sprintf("all %d endpoints that could take connections fail their health check, so all are used: %s", len(used), first)
 }
 
-// shareOf returns the share of an endpoint, unless there is a reason why it has none.
-func shareOf(e model.Endpoint, d served.Decision, leftOut string) api.Share {
-	if leftOut != "" {
-		return api.Share{LeftOut: leftOut}
-	}
-	n := d.Of(e.Address())
-	return api.Share{Part: float64(n) / float64(max(1, d.Slots())), Slots: n}
+func shareOf(s served.Share) api.Share {
+	return api.Share{Part: float64(s.Slots) / float64(max(1, s.Of)), Slots: s.Slots, LeftOut: s.LeftOut}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/show"
 )
 
@@ -57,6 +58,10 @@ func TestServing(t *testing.T) {
 			}
 			d, _ := views(world)
 			serving := d.Serving()
+			v := world.Route(model.Config{NodeName: "node-1"}).View(web)
+			if got := served.ServingOf(v); got != (served.Serving{Usable: serving.Usable, Servers: serving.Servers}) {
+				t.Errorf("%+v on the node, and %d of %d in its description", got, serving.Usable, serving.Servers)
+			}
 			var out strings.Builder
 			if err := show.Serving(&out, &serving); err != nil || out.String() != "shop/web "+c.want+"\n" || serving.Serves != strings.HasPrefix(c.want, "serves") {
 				t.Errorf("%v, %q, want %q", err, out.String(), c.want)

@@ -7,14 +7,15 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // StateOf returns the state of a Balance on this node.
-func StateOf(v *model.View, s api.Serving) State {
-	state := State{Usable: s.Usable, Servers: s.Servers, Link: v.Service.Extra().Announce}
+func StateOf(v *model.View) State {
+	serving := served.ServingOf(v)
+	state := State{Usable: serving.Usable, Servers: serving.Servers, Link: v.Service.Extra().Announce}
 	if state.Link != "" && v.Service.External != nil {
 		state.Addresses = v.Service.External.LoadBalancerIPs
 	}
