@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -214,7 +215,7 @@ func TestAnnouncedWithoutPackets(t *testing.T) {
 	}
 	var command string
 	for _, problem := range status.Problems {
-		if _, after, found := strings.Cut(problem.Message, "grant CAP_NET_RAW: "); found && problem.Reason == api.NotAnnounced {
+		if _, after, found := strings.Cut(problem.Message, "grant CAP_NET_RAW: "); found && problem.Reason == model.NotAnnounced {
 			command = after
 		}
 	}

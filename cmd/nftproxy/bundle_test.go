@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
@@ -44,7 +45,7 @@ func bundled(t *testing.T) *fleetlab.Server {
 		pages.HandleFunc(api.StatusPath, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			s := &api.Status{From: api.FromDaemon, Healthy: true, Version: "1.2.3", Node: node, Source: "https://192.0.2.9:6443"}
-			s.Problems = []api.Problem{{Object: "Service shop/cart", Reason: api.NoEndpoints, Message: "10.244.7.9:80: it has no endpoints"}}
+			s.Problems = []api.Problem{{Object: "Service shop/cart", Reason: model.LacksEndpoints, Message: "10.244.7.9:80: it has no endpoints"}}
 			_ = s.WriteJSON(w)
 		})
 		pages.HandleFunc("/flagz", func(w http.ResponseWriter, _ *http.Request) {

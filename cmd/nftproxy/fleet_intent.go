@@ -40,8 +40,8 @@ func (i *intents) of(ctx context.Context, cfg *config.Config, b *api.Basis) (sid
 	if err != nil {
 		return side, err
 	}
-	snapshot, _ = probe.Mark(snapshot, b.Failing)
-	snapshot, _ = slowstart.Mark(snapshot, b.Starting)
+	snapshot, _ = probe.Mark(snapshot, failingOf(b))
+	snapshot, _ = slowstart.Mark(snapshot, startingOf(b))
 	drained, err := drain.FromReport(b.Drained)
 	if err != nil {
 		return side, fmt.Errorf("read the drained endpoints of node %s: %w", cfg.Node.NodeName, err)

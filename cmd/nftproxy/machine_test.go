@@ -29,7 +29,7 @@ func problems(t *testing.T, ns *netlab.Namespace) map[string]string {
 	found := make(map[string]string)
 	for _, p := range r.Problems {
 		if p.Object == "Machine" {
-			found[p.Reason] = p.Message
+			found[string(p.Reason)] = p.Message
 		}
 	}
 	return found

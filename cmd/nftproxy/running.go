@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	dns "github.com/nftproxy/nftproxy/internal/feature/names"
 	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -167,9 +168,9 @@ func warnOfPlace(log *slog.Logger, s *model.Snapshot) {
 // resolved returns the snapshot with the addresses of names of servers, as the running nftproxy
 // has them.
 func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
-	var known []api.ResolvedName
+	var known []feature.Resolved
 	if b := o.running.basis; b != nil {
-		known = b.Names
+		known = resolvedOf(b)
 	}
 	s, unknown := dns.Mark(s, known)
 	if len(unknown) > 0 {
@@ -181,9 +182,9 @@ func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot 
 // marked returns the snapshot with the endpoints that fail their health check.
 func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	if o.running.basis != nil {
-		s, failing := probe.Mark(s, o.running.basis.Failing)
+		s, failing := probe.Mark(s, failingOf(o.running.basis))
 		o.running.took(failing, "failing a health check")
-		s, starting := slowstart.Mark(s, o.running.basis.Starting)
+		s, starting := slowstart.Mark(s, startingOf(o.running.basis))
 		o.running.took(starting, "starting slowly")
 		return s
 	}

@@ -191,7 +191,7 @@ func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (found *a
 		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
 	for _, f := range machineProblems(machine.Use{Endpoints: inUse, Words: found.Words}) {
-		found.AddProblem(report.OfMachine(f.Reason(), f.String()))
+		found.AddProblem(f.Notice())
 	}
 	found.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
 	return found, nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // wordsLab is a machine without Kubernetes, whose nftproxy reads Balances that have one thing or
@@ -88,7 +89,7 @@ func (l *wordsLab) startDaemon() {
 		"--service-metrics", "--endpoint-metrics", "--observe=connections", "--log-connections=all", "--answer-ping"))
 	eventually(l.t, "a failed check", func() bool {
 		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+api.StatusPath)
-		return strings.Contains(text, api.CheckFailing) && strings.Contains(text, "both servers fail")
+		return strings.Contains(text, string(model.CheckFailing)) && strings.Contains(text, "both servers fail")
 	})
 }
 

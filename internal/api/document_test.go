@@ -23,7 +23,7 @@ func TestTroubleshooting(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "\n## Status reports a problem\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, c := range classes {
-		if !strings.Contains(section, "\n| `"+c.reason+"` | ") {
+		if !strings.Contains(section, "\n| `"+string(c.reason)+"` | ") {
 			t.Errorf("%s is not in docs/troubleshooting.md", c.reason)
 		}
 	}
@@ -32,16 +32,15 @@ func TestTroubleshooting(t *testing.T) {
 	}
 }
 
-// TestReasonsAreExplained: every reason that the code has is explained: those of this
-// package, of notices about Services, and of checks of the machine.
+// TestReasonsAreExplained: every reason that the code has is explained: those of
+// package model, and of checks of the machine.
 func TestReasonsAreExplained(t *testing.T) {
-	reasons := append(constants(t, "problem.go", ""), constants(t, "../model/resolve.go", "Reason")...)
-	reasons = append(reasons, machine.Reasons()...)
+	reasons := append(constants(t, "../model/reason.go", "Reason"), machine.Reasons()...)
 	if len(reasons) < 30 || len(machine.Reasons()) < 7 {
 		t.Fatalf("only %d reasons are found, %d of the machine", len(reasons), len(machine.Reasons()))
 	}
 	for _, r := range reasons {
-		if !slices.ContainsFunc(classes, func(c struct{ reason, text string }) bool { return c.reason == r }) {
+		if !slices.ContainsFunc(classes, func(c explained) bool { return string(c.reason) == r }) {
 			t.Errorf("the reason %s has no explanation", r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -81,8 +82,8 @@ type Status struct {
 	Observe *Observing `json:"observe,omitempty"`
 	// Problems are sorted by urgency, then object. ProblemCounts are their numbers by
 	// reason.
-	Problems      []Problem      `json:"problems,omitempty"`
-	ProblemCounts map[string]int `json:"problemCounts,omitempty"`
+	Problems      []Problem            `json:"problems,omitempty"`
+	ProblemCounts map[model.Reason]int `json:"problemCounts,omitempty"`
 	// Notes are facts that operators should know, but need not change.
 	Notes   []Problem `json:"notes,omitempty"`
 	Counted bool      `json:"counted"` // connections are counted (--service-metrics)

@@ -3,13 +3,14 @@ package daemon
 import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/probe"
 )
 
 func (w *work) basis() *api.Basis {
 	b := &api.Basis{
 		Version: api.BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
 		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil, Words: w.Words(),
-		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: w.checks.Failing(), Drained: []api.Drained{},
+		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: failingChecks(w.checks.Failing()), Drained: []api.Drained{},
 	}
 	if w.node.NeedsInterfaces() || w.agent.HasRanges() {
 		b.InterfaceAddresses = w.interfaces.Addresses()
@@ -26,11 +27,13 @@ func (w *work) basis() *api.Basis {
 	if w.changed != nil {
 		b.Changes = w.changed.List().Report()
 	}
-	if n := feature.Find[interface{ Report() []api.ResolvedName }](w.Features); n != nil {
-		b.Names = n.Report()
+	if n := feature.Find[interface{ Resolved() []feature.Resolved }](w.Features); n != nil {
+		b.Names = resolvedNames(n.Resolved())
 	}
-	if s := feature.Find[interface{ Report() []api.StartingEndpoint }](w.Features); s != nil {
-		b.Starting = s.Report()
+	if s := feature.Find[interface{ Starting() []feature.Starting }](w.Features); s != nil {
+		for _, e := range s.Starting() {
+			b.Starting = append(b.Starting, api.StartingEndpoint{Namespace: e.Service.Namespace, Service: e.Service.Name, Endpoint: e.Endpoint, Part: e.Part})
+		}
 	}
 	if w.Isolation != nil {
 		b.Isolates, b.InForce = true, w.Isolation.InForce()
@@ -42,4 +45,23 @@ func (w *work) basis() *api.Basis {
 		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name, Refused: true})
 	}
 	return b
+}
+
+func failingChecks(all []probe.Failing) []api.FailingCheck {
+	out := make([]api.FailingCheck, len(all))
+	for i, f := range all {
+		out[i] = api.FailingCheck{Namespace: f.Service.Namespace, Service: f.Service.Name, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check}
+	}
+	return out
+}
+
+func resolvedNames(all []feature.Resolved) (out []api.ResolvedName) {
+	for _, n := range all {
+		r := api.ResolvedName{Namespace: n.Service.Namespace, Service: n.Service.Name, Name: n.Name}
+		for _, a := range n.Addresses {
+			r.Addresses = append(r.Addresses, api.ResolvedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
+		}
+		out = append(out, r)
+	}
+	return out
 }

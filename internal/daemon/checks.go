@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/descriptors"
@@ -119,10 +118,10 @@ func (c *checks) sampled(to netip.AddrPort, o conntrack.Outcome, at time.Time) {
 	c.Sampled(to, failure, at)
 }
 
-// unsampled returns a problem for each Service whose passive check learns nothing.
-func (c *checks) unsampled() (out []api.Problem) {
+// unsampled returns a notice for each Service whose passive check learns nothing.
+func (c *checks) unsampled() (out []model.Notice) {
 	for _, name := range c.Passive() {
-		out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NotObserved, Message: "its passive health check learns nothing: start nftproxy with --observe=failures"})
+		out = append(out, model.Notice{Object: name.Object(), Reason: model.NotObserved, Message: "its passive health check learns nothing: start nftproxy with --observe=failures"})
 	}
 	return out
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/feature/table"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -70,13 +70,11 @@ func (w *work) runFeatures(ctx context.Context, start func(func())) {
 }
 
 // featureProblems returns what is wrong with features, for the status.
-func (w *work) featureProblems() (out []api.Problem) {
+func (w *work) featureProblems() (out []model.Notice) {
 	now := time.Now()
 	for _, f := range w.Features {
 		if r, ok := f.(feature.Reporter); ok {
-			for _, n := range r.Problems(now) {
-				out = append(out, api.Problem{Object: n.Object.String(), Reason: string(n.Reason), Message: n.Message})
-			}
+			out = append(out, r.Problems(now)...)
 		}
 	}
 	return out

@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -76,15 +74,19 @@ func (w *work) endpoints(relayed bool) iter.Seq[netip.Addr] {
 	}
 }
 
+func ofMachine(reason model.Reason, message string) model.Notice {
+	return model.Notice{Object: model.Machine(), Reason: reason, Message: message}
+}
+
 // problems lists failed checks of the machine and errors of the drain file, for the
 // status.
-func (w *work) problems() (out []api.Problem) {
+func (w *work) problems() (out []model.Notice) {
 	for _, f := range w.machine.Problems() {
-		out = append(out, report.OfMachine(f.Reason(), f.String()))
+		out = append(out, f.Notice())
 	}
 	if w.traffic != nil {
 		if s := w.traffic.State(); s.Err != nil {
-			out = append(out, report.OfMachine(api.NotObserved, s.Err.Error()))
+			out = append(out, ofMachine(model.NotObserved, s.Err.Error()))
 		}
 	}
 	if w.samples == nil {
@@ -97,7 +99,7 @@ func (w *work) problems() (out []api.Problem) {
 	}
 	if w.fast != nil {
 		if err := w.fast.State().Err; err != nil {
-			out = append(out, report.OfMachine(api.NoFastPath, err.Error()))
+			out = append(out, ofMachine(model.NoFastPath, err.Error()))
 		}
 	}
 	out = append(out, w.featureProblems()...)
@@ -106,20 +108,18 @@ func (w *work) problems() (out []api.Problem) {
 	}
 	if w.localhost != nil {
 		for _, text := range w.localhost.Problems() {
-			out = append(out, report.OfMachine(api.LocalhostPort, text))
+			out = append(out, ofMachine(model.LocalhostPort, text))
 		}
 	}
-	for _, p := range w.vitals.Problems() {
-		out = append(out, report.OfMachine(p.Reason, p.Message))
-	}
+	out = append(out, w.vitals.Problems()...)
 	if w.relay != nil {
 		for _, text := range w.relay.Problems() {
-			out = append(out, report.OfMachine(api.RelayPort, text))
+			out = append(out, ofMachine(model.UnusableRelayPort, text))
 		}
 		for _, f := range w.relay.Full(time.Now()) {
-			p := report.OfMachine(api.RelayFull, f.Text)
+			p := ofMachine(model.RelayFull, f.Text)
 			if f.Service != (model.ServiceName{}) {
-				p.Object = f.Service.Object().String()
+				p.Object = f.Service.Object()
 			}
 			out = append(out, p)
 		}
@@ -129,12 +129,12 @@ func (w *work) problems() (out []api.Problem) {
 
 // notes returns possible obstacles to serving Services, and the settings that this process
 // has changed, for the status.
-func (w *work) notes() (out []api.Problem) {
+func (w *work) notes() (out []model.Notice) {
 	for _, f := range w.machine.Warnings() {
-		out = append(out, report.OfMachine(f.Reason(), f.String()))
+		out = append(out, f.Notice())
 	}
 	for _, c := range w.machine.Changed() {
-		out = append(out, report.OfMachine(api.SettingChanged, c.String()+" (--manage-sysctl)"))
+		out = append(out, ofMachine(model.SettingChanged, c.String()+" (--manage-sysctl)"))
 	}
 	return out
 }

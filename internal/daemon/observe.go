@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -66,7 +65,7 @@ func (w *work) followFailures(ctx context.Context) {
 }
 
 // ofFailures returns the function that makes problems of failures. It looks for the filters of a family once.
-func (w *work) ofFailures() func(*traffic.Failure) api.Problem {
+func (w *work) ofFailures() func(*traffic.Failure) model.Notice {
 	found := make(map[model.Family][]string)
 	filters := func(f model.Family) []string {
 		if _, known := found[f]; !known {
@@ -74,11 +73,11 @@ func (w *work) ofFailures() func(*traffic.Failure) api.Problem {
 		}
 		return found[f]
 	}
-	return func(f *traffic.Failure) api.Problem { return report.OfFailure(f, w, filters) }
+	return func(f *traffic.Failure) model.Notice { return report.OfFailure(f, w, filters) }
 }
 
 // failureEvents returns what failures mean for each Service.
-func failureEvents(all []traffic.Failure, of func(*traffic.Failure) api.Problem) map[events.Failure]string {
+func failureEvents(all []traffic.Failure, of func(*traffic.Failure) model.Notice) map[events.Failure]string {
 	out := make(map[events.Failure]string, len(all))
 	for i := range all {
 		p := of(&all[i])

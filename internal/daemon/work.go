@@ -187,8 +187,13 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		c.NameProblems = n.ProblemsOf
 	}
 	if w.hasFiles() {
-		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) }  // made below
-		c.Announced = func() []api.AnnouncedAddress { return w.vitals.Announced() } // the same
+		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) } // made below
+		c.Announced = func() (out []api.AnnouncedAddress) {
+			for _, a := range w.vitals.Announced() { // the same
+				out = append(out, api.AnnouncedAddress(a))
+			}
+			return out
+		}
 		c.RelayFull = func(name model.ServiceName) []string { return w.relay.FullOf(name, time.Now()) }
 	}
 	if w.Cluster != nil {

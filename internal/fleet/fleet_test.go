@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
@@ -77,7 +78,7 @@ func TestVerdicts(t *testing.T) {
 	late := healthy
 	late.PendingSince = time.Now().Add(-time.Minute)
 	cut := healthy
-	cut.Problems = []api.Problem{{Object: "Machine", Reason: api.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: "Service shop/web", Reason: api.NoEndpoints, Message: "none"}}
+	cut.Problems = []api.Problem{{Object: "Machine", Reason: model.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: "Service shop/web", Reason: model.LacksEndpoints, Message: "none"}}
 	gone := agent("g", healthy)
 	gone.NoNode = true
 	nothing := agent("n", healthy)

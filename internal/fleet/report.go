@@ -173,7 +173,7 @@ func judge(a *Answer[api.Status], known bool) NodeReport {
 	case !known:
 		n.Verdict, n.Reason = NoNode, "there is no Node object"
 	case len(n.Problems) > 0:
-		n.Verdict, n.Reason = Problems, n.Problems[0].Reason+": "+n.Problems[0].Message
+		n.Verdict, n.Reason = Problems, string(n.Problems[0].Reason)+": "+n.Problems[0].Message
 	}
 	return n
 }
@@ -227,7 +227,7 @@ func collect(all map[[2]string]*ServiceProblem, node string, s *api.Status) {
 		if !ofService(&p) {
 			continue
 		}
-		key := [2]string{p.Object, p.Reason}
+		key := [2]string{p.Object, string(p.Reason)}
 		if all[key] == nil {
 			all[key] = &ServiceProblem{Problem: p, Node: node}
 		}

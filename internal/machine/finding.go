@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Level says how bad a finding is.
@@ -57,7 +59,7 @@ var reasons = map[string]string{
 func Reasons() (out []string) {
 	for _, c := range checks {
 		if c.serving {
-			out = append(out, Finding{Check: c.name}.Reason())
+			out = append(out, string(Finding{Check: c.name}.Reason()))
 		}
 	}
 	slices.Sort(out)
@@ -65,7 +67,12 @@ func Reasons() (out []string) {
 }
 
 // Reason returns the name of the check as one word, for the status of a daemon.
-func (f Finding) Reason() string { return cmp.Or(reasons[f.Check], f.Check) }
+func (f Finding) Reason() model.Reason { return model.Reason(cmp.Or(reasons[f.Check], f.Check)) }
+
+// Notice returns the finding as the status of a daemon has it.
+func (f Finding) Notice() model.Notice {
+	return model.Notice{Object: model.Machine(), Reason: f.Reason(), Message: f.String()}
+}
 
 // String returns the message with the remedy.
 func (f Finding) String() string {

@@ -112,37 +112,31 @@ type Notice struct {
 	Message string
 }
 
-// Object names an object of Kubernetes.
+// Object names an object of Kubernetes or of a file, or a part of the machine, which may have no name.
 type Object struct {
 	Kind, Namespace, Name string // Namespace is empty for a Node
 }
 
-// String returns for example "Service default/web" or "Node node-1".
+// Machine is the object of what concerns the machine.
+func Machine() Object { return Object{Kind: "Machine"} }
+
+// String returns for example "Service default/web" or "Node node-1". Objects that only files have are named
+// without their namespace if that is the default one, as in most files.
 func (o Object) String() string {
-	if o.Namespace == "" {
+	onlyInFiles := o.Kind == "Balance" || o.Kind == "Servers"
+	switch {
+	case o.Name == "":
+		return o.Kind
+	case o.Namespace == "" || o.Namespace == "default" && onlyInFiles:
 		return o.Kind + " " + o.Name
 	}
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Reason is the class of a notice: one word for metrics and events.
-type Reason string
-
-const (
-	NodeUnknown       Reason = "NodeUnknown"       // the source does not have this node
-	Conflict          Reason = "Conflict"          // another Service has the frontend
-	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
-	NoPingAddress     Reason = "NoPingAddress"     // no address of the node can answer echo requests
-	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
-	NoLimits          Reason = "NoLimits"          // the kernel cannot limit connections
-	ManyLimits        Reason = "ManyLimits"        // there are too many limits per client
-	ManySlots         Reason = "ManySlots"         // tables of the scheduler maglev are smaller than asked for
-	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
-	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
-	Quarantined       Reason = "Quarantined"       // the kernel refuses the rules for the Service
-	Kept              Reason = "Kept"              // an earlier run has left its rules, and it may be in what could not be read
-	NotKept           Reason = "NotKept"           // the same, and it is not served as before
-)
+// Service returns the Service that an object is, or that a Balance becomes; false: it is another object.
+func (o Object) Service() (ServiceName, bool) {
+	return ServiceName{o.Namespace, o.Name}, o.Kind == "Service" || o.Kind == "Balance"
+}
 
 func (n Notice) String() string { return n.Object.String() + ": " + n.Message }
 

@@ -22,14 +22,8 @@ func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 // Object returns the reference to the Service.
 func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.Name} }
 
-// BalanceObject returns the reference to the Balance of that name. It has no namespace
-// if that is the default one, as in most files.
-func (n ServiceName) BalanceObject() Object {
-	if n.Namespace == "default" {
-		n.Namespace = ""
-	}
-	return Object{"Balance", n.Namespace, n.Name}
-}
+// BalanceObject returns the reference to the Balance of that name.
+func (n ServiceName) BalanceObject() Object { return Object{"Balance", n.Namespace, n.Name} }
 
 // ParseObject returns the Service that the text of an object names, as a Service or as a Balance.
 func ParseObject(text string) (ServiceName, bool) {

@@ -5,21 +5,26 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// targetOf returns the fields of f that identify the checked endpoint, to be compared.
-func targetOf(f *api.FailingCheck) api.FailingCheck {
-	return api.FailingCheck{Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check}
+// Failing is an endpoint of a Service that fails its check.
+type Failing struct {
+	Service  model.ServiceName
+	Endpoint netip.AddrPort // as it is checked
+	Protocol string
+	// Check identifies how it is checked: another Service with the same one has the same
+	// result. Versions of nftproxy need not agree on it.
+	Check string
 }
 
-func (t *target) failing(name model.ServiceName) api.FailingCheck {
+func (t *target) failing(name model.ServiceName) Failing {
 	sum := sha256.Sum256([]byte(t.spec.key))
-	f := api.FailingCheck{Namespace: name.Namespace, Service: name.Name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
+	f := Failing{Service: name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
 	if t.protocol != 0 {
 		f.Protocol = t.protocol.String()
 	}
@@ -27,9 +32,8 @@ func (t *target) failing(name model.ServiceName) api.FailingCheck {
 }
 
 // Failing returns the endpoints that fail, in a fixed order.
-func (e *Engine) Failing() []api.FailingCheck {
+func (e *Engine) Failing() (out []Failing) {
 	e.mu.Lock()
-	out := []api.FailingCheck{}
 	for _, s := range e.services {
 		for _, m := range s.members {
 			if !m.target.healthy {
@@ -38,8 +42,8 @@ func (e *Engine) Failing() []api.FailingCheck {
 		}
 	}
 	e.mu.Unlock()
-	slices.SortFunc(out, func(a, b api.FailingCheck) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service), a.Endpoint.Compare(b.Endpoint))
+	slices.SortFunc(out, func(a, b Failing) int {
+		return cmp.Or(a.Service.Compare(b.Service), a.Endpoint.Compare(b.Endpoint))
 	})
 	return out
 }
@@ -48,7 +52,7 @@ func (e *Engine) Failing() []api.FailingCheck {
 // check: of a Service that checks an endpoint in another way now, the result stays, and a
 // new one has the result of another Service with the same check. marked has the endpoints that
 // fail, for example "10.1.1.2:80 of default/web".
-func Mark(s *model.Snapshot, results []api.FailingCheck) (edited *model.Snapshot, marked []string) {
+func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked []string) {
 	if len(results) == 0 {
 		return s, nil
 	}
@@ -72,26 +76,28 @@ func Mark(s *model.Snapshot, results []api.FailingCheck) (edited *model.Snapshot
 		out.Slices[i] = cmp.Or(replaced[slice], slice)
 	}
 	for _, f := range e.Failing() {
-		marked = append(marked, f.Endpoint.String()+" of "+f.Namespace+"/"+f.Service)
+		marked = append(marked, f.Endpoint.String()+" of "+f.Service.String())
 	}
 	return &out, marked
 }
 
 // adopt sets the results of targets.
-func (e *Engine) adopt(results []api.FailingCheck) {
+func (e *Engine) adopt(results []Failing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	same := make(map[api.FailingCheck][]*target, len(e.targets))
+	same := make(map[Failing][]*target, len(e.targets))
 	for _, t := range e.targets {
 		f := t.failing(model.ServiceName{})
 		same[f] = append(same[f], t)
 	}
 	now := time.Now()
 	for _, f := range results {
-		for _, t := range same[targetOf(&f)] {
+		of := f
+		of.Service = model.ServiceName{}
+		for _, t := range same[of] {
 			e.set(t, false, now)
 		}
-		if t := e.services[model.ServiceName{Namespace: f.Namespace, Name: f.Service}].find(f.Endpoint.Addr()); t != nil {
+		if t := e.services[f.Service].find(f.Endpoint.Addr()); t != nil {
 			e.set(t, false, now)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // addChanges adds the changes of servers that no file has to a status.
@@ -14,7 +15,7 @@ func (s *Server) addChanges(r *report) {
 	}
 	if err := s.config.Changes.Problem(); err != nil {
 		r.Problems = append(r.Problems, api.Problem{
-			Object: "Runtime changes", Reason: api.ChangesUnusable,
+			Object: "Runtime changes", Reason: model.ChangesUnusable,
 			Message: strings.ReplaceAll(err.Error(), "\n", "; ") + "; \"nftproxy undo --all\" begins again",
 		})
 	}
@@ -25,7 +26,7 @@ func (s *Server) addChanges(r *report) {
 			if !c.Since.IsZero() {
 				message += " at " + c.Since.Local().Format("2006-01-02 15:04:05")
 			}
-			r.Notes = append(r.Notes, api.Problem{Object: name.BalanceObject().String(), Reason: api.ServerChanged, Message: message})
+			r.Notes = append(r.Notes, api.Problem{Object: name.BalanceObject().String(), Reason: model.ServerChanged, Message: message})
 		}
 	}
 }

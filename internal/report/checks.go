@@ -67,7 +67,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 		r.EndpointChecks.Waiting += c.waiting
 		r.EndpointChecks.Passing += c.all - c.failing - c.waiting
 		if c.failing > 0 {
-			r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(name), Reason: api.CheckFailing, Message: c.message(now, usesAll(view(name)))})
+			r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(name), Reason: model.CheckFailing, Message: c.message(now, usesAll(view(name)))})
 		}
 	}
 }

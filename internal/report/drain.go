@@ -73,9 +73,9 @@ func (s *Server) drainProblems() (out []api.Problem) {
 		return nil
 	}
 	if p := s.config.Drains.Problem(); p != nil {
-		reason := api.DrainFileUnusable
+		reason := model.DrainFileUnusable
 		if p.Unknown {
-			reason = api.DrainsUnknown
+			reason = model.DrainsUnknown
 		}
 		out = append(out, api.Problem{Object: "Drain file", Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")})
 	}
@@ -92,7 +92,7 @@ func (s *Server) drainNotes() (out []api.Problem) {
 		if !e.Since.IsZero() {
 			message += " at " + e.Since.Local().Format("2006-01-02 15:04:05")
 		}
-		out = append(out, api.Problem{Object: s.words().Text("Endpoint ") + e.Text(s.wordsFor(e.Service)), Reason: api.EndpointDrained, Message: message})
+		out = append(out, api.Problem{Object: s.words().Text("Endpoint ") + e.Text(s.wordsFor(e.Service)), Reason: model.EndpointDrained, Message: message})
 	}
 	return out
 }

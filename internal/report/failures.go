@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/traffic"
@@ -15,7 +14,7 @@ import (
 // OfFailure returns the problem of endpoints that do not answer: of their Service, or of the
 // endpoint if it serves several ones. Of connections that are dropped before they reach one, filters returns what may
 // do that in an IP family; nil: not known.
-func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string) api.Problem {
+func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string) model.Notice {
 	problemOf := ofEndpoints
 	if f.Outcome == conntrack.Dropped {
 		problemOf = ofDropped
@@ -31,7 +30,7 @@ func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string
 const oneClient = "only one client fails: "
 
 // ofEndpoints returns the problem of endpoints.
-func ofEndpoints(f *traffic.Failure, of Words, _ func(model.Family) []string) api.Problem {
+func ofEndpoints(f *traffic.Failure, of Words, _ func(model.Family) []string) model.Notice {
 	in := words.Kubernetes
 	if of != nil {
 		in = of.Words()
@@ -41,9 +40,9 @@ func ofEndpoints(f *traffic.Failure, of Words, _ func(model.Family) []string) ap
 		who = f.Endpoints[0].String()
 	}
 	share := shareText(f)
-	p := api.Problem{Object: in.Text("Endpoint ") + f.Endpoints[0].Addr().String(), Reason: api.ConnectionsRefused, Message: fmt.Sprintf("%s refused %s", who, share)}
+	p := model.Notice{Object: model.Object{Kind: in.Text("Endpoint"), Name: f.Endpoints[0].Addr().String()}, Reason: model.ConnectionsRefused, Message: fmt.Sprintf("%s refused %s", who, share)}
 	if f.Outcome == conntrack.Unanswered {
-		p.Reason, p.Message = api.ConnectionsUnanswered, fmt.Sprintf("%s did not answer %s", who, share)
+		p.Reason, p.Message = model.ConnectionsUnanswered, fmt.Sprintf("%s did not answer %s", who, share)
 	}
 	services := servicesOf(f.Ports)
 	if len(services) > 1 {
@@ -62,7 +61,7 @@ func shareText(f *traffic.Failure) string {
 }
 
 // ofDropped returns the problem of a service port whose connections are lost on this machine.
-func ofDropped(f *traffic.Failure, of Words, filters func(model.Family) []string) api.Problem {
+func ofDropped(f *traffic.Failure, of Words, filters func(model.Family) []string) model.Notice {
 	port := f.Ports[0]
 	message := shareText(f)
 	if len(f.Families) == 1 {
@@ -83,7 +82,7 @@ func ofDropped(f *traffic.Failure, of Words, filters func(model.Family) []string
 	if len(may) > 0 {
 		message += "; " + strings.Join(may[:min(len(may), mostFilters)], ", or ") + " may drop them"
 	}
-	return api.Problem{Object: objectOf(of, port.Service), Reason: api.ConnectionsDropped, Message: message + ": nftproxy trace " + port.Service.String()}
+	return model.Notice{Object: objectOf(of, port.Service), Reason: model.ConnectionsDropped, Message: message + ": nftproxy trace " + port.Service.String()}
 }
 
 // mostFilters is how many filters a problem names.

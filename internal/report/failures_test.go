@@ -26,7 +26,7 @@ func TestOfDropped(t *testing.T) {
 	} {
 		p := OfFailure(&traffic.Failure{Outcome: conntrack.Dropped, Ports: []model.PortName{port}, Families: c.families, Samples: 53, Failed: 52}, nil,
 			func(f model.Family) []string { return c.filters[f] })
-		if want := (api.Problem{Object: "Service shop/web", Reason: api.ConnectionsDropped, Message: c.want}); p != want {
+		if want := (model.Notice{Object: model.ServiceName{Namespace: "shop", Name: "web"}.Object(), Reason: model.ConnectionsDropped, Message: c.want}); p != want {
 			t.Errorf("got %+v\nwant %+v", p, want)
 		}
 	}

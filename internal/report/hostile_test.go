@@ -36,7 +36,7 @@ func reportOf(text string) *api.Status {
 		LastSync: &api.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
 		HealthChecks: []api.ServiceHealth{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}},
 		Affinity:     []api.Affinity{{Family: text}},
-		Problems:     []api.Problem{{Object: text, Reason: text, Message: text}},
+		Problems:     []api.Problem{{Object: text, Reason: model.Reason(text), Message: text}},
 		ServicePorts: []api.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []api.Frontend{{
 			Kind: text, Address: text, Decision: api.Decision{Verdict: text}, Outside: &api.Decision{Verdict: text, Endpoints: 1}, Connections: &n}}}},
 	}

@@ -73,7 +73,7 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 		case err != nil:
 			return nil, nil, err
 		case failure != "":
-			r.AddProblem(OfMachine(api.RelayPort, failure))
+			r.AddProblem(model.Notice{Object: model.Machine(), Reason: model.UnusableRelayPort, Message: failure})
 		}
 	}
 	return &r.Status, r.addresses, nil

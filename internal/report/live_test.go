@@ -55,9 +55,7 @@ func (n *fakeCounters) Summary(r *model.Routing) *api.Status {
 	out := &api.Status{Version: "v1", Source: "files: services.yaml", Healthy: r != nil}
 	if r != nil {
 		out.Node = r.NodeName
-		for _, p := range r.Notices {
-			out.Problems = append(out.Problems, api.Problem{Object: p.Object.String(), Reason: string(p.Reason), Message: p.Message})
-		}
+		out.Problems = api.ProblemsOf(r.Notices)
 	}
 	return out
 }

@@ -15,20 +15,14 @@ const (
 	rulesObject    = "Rules"
 	sourceObject   = "Source"
 	affinityObject = "Affinity map"
-	machineObject  = "Machine"
 )
-
-// OfMachine returns a problem of the machine.
-func OfMachine(reason, message string) api.Problem {
-	return api.Problem{Object: machineObject, Reason: reason, Message: message}
-}
 
 // longPending is how long changes may wait before that is a problem.
 const longPending = time.Minute
 
 // addProblems adds what follows from the rest of the report, and sorts all problems.
 func (r *report) addProblems(now time.Time) {
-	add := func(object, reason, format string, args ...any) {
+	add := func(object string, reason model.Reason, format string, args ...any) {
 		r.Problems = append(r.Problems, api.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if e := r.SourceError; e != nil {
@@ -37,31 +31,31 @@ func (r *report) addProblems(now time.Time) {
 			mistakes = []string{e.Message}
 		}
 		for _, m := range mistakes { // of several files with --isolate-files
-			add(sourceObject, api.SourceUnusable, "%s", m)
+			add(sourceObject, model.SourceUnusable, "%s", m)
 		}
 	}
 	for _, w := range r.Warnings {
-		add(sourceObject, api.InputWarning, "%s", w)
+		add(sourceObject, model.InputWarning, "%s", w)
 	}
 	if r.From == api.FromDaemon {
 		switch s := r.LastSync; {
 		case s == nil && !r.PostponedUntil.IsZero():
-			add(rulesObject, api.NotSynced, "the source is read at %s (--start-jitter); the rules of an earlier run serve", r.PostponedUntil.Format(time.TimeOnly))
+			add(rulesObject, model.NotSynced, "the source is read at %s (--start-jitter); the rules of an earlier run serve", r.PostponedUntil.Format(time.TimeOnly))
 		case s == nil:
-			add(rulesObject, api.NotSynced, "waiting for the source")
+			add(rulesObject, model.NotSynced, "waiting for the source")
 		case s.Error != "":
-			add(rulesObject, api.SyncFailed, "%s", s.Error)
+			add(rulesObject, model.SyncFailed, "%s", s.Error)
 		}
 		if wait := now.Sub(r.PendingSince).Round(time.Second); !r.PendingSince.IsZero() && wait >= longPending {
-			add(rulesObject, api.ChangesPending, "for %s", wait)
+			add(rulesObject, model.ChangesPending, "for %s", wait)
 		}
 	}
 	if c := r.RulesChanged; c != nil && now.Sub(c.Last) < recently {
-		add(rulesObject, api.RulesChanged, "%s", r.interferenceText(c, now))
+		add(rulesObject, model.RulesChanged, "%s", r.interferenceText(c, now))
 	}
 	for _, a := range r.Affinity {
 		if a.Clients >= a.Size/10*9 {
-			add(affinityObject+" of "+a.Name(), api.AffinityFull, "%s of %d clients are remembered", a.Count(), a.Size)
+			add(affinityObject+" of "+a.Name(), model.AffinityFull, "%s of %d clients are remembered", a.Count(), a.Size)
 		}
 	}
 	r.SortProblems()
@@ -106,17 +100,17 @@ func (r *report) judge(port []frontend) {
 			droppingOutside = append(droppingOutside, f)
 		}
 	}
-	problem := func(reason, why string, all []*frontend) api.Problem {
+	problem := func(reason model.Reason, why string, all []*frontend) api.Problem {
 		return api.Problem{Object: r.objectOf(port[0].Port.Service), Reason: reason, Message: addressed(all) + portText(port[0].Port.Port) + why}
 	}
 	if len(rejecting) > 0 {
-		r.Problems = append(r.Problems, problem(api.NoEndpoints, r.noEndpoint(port[0].Port.Service, rejecting[0].known()), rejecting))
+		r.Problems = append(r.Problems, problem(model.LacksEndpoints, r.noEndpoint(port[0].Port.Service, rejecting[0].known()), rejecting))
 	}
 	if len(dropping) > 0 {
-		r.Problems = append(r.Problems, problem(api.NoLocalEndpoints, r.noEndpoint(port[0].Port.Service, dropping[0].known()), dropping))
+		r.Problems = append(r.Problems, problem(model.LacksLocalEndpoints, r.noEndpoint(port[0].Port.Service, dropping[0].known()), dropping))
 	}
 	if len(droppingOutside) > 0 {
-		r.Notes = append(r.Notes, problem(api.NoLocalEndpoints, "", droppingOutside))
+		r.Notes = append(r.Notes, problem(model.LacksLocalEndpoints, "", droppingOutside))
 	}
 }
 

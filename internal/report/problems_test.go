@@ -155,8 +155,8 @@ func TestProblemsOfTheNode(t *testing.T) {
 	server, address := serveRouting(t, &model.Routing{}, report.Config{
 		Kernel: fullKernel{},
 		State:  func() agent.State { return agent.State{Started: time.Now(), Pending: time.Now().Add(-2 * time.Minute)} },
-		Problems: func() []api.Problem {
-			return []api.Problem{{Object: "Machine", Reason: "ForwardingOff", Message: "a remedy"}}
+		Problems: func() []model.Notice {
+			return []model.Notice{{Object: model.Machine(), Reason: "ForwardingOff", Message: "a remedy"}}
 		},
 	})
 	changed := &agent.Sync{Cause: agent.Drift, Started: time.Now(), Plan: &plan.Plan{Changes: make([]plan.Change, 3)},
@@ -167,7 +167,7 @@ func TestProblemsOfTheNode(t *testing.T) {
 	r := ask(t, address, api.Filter{})
 	var got []string
 	for _, p := range r.Problems {
-		got = append(got, p.Reason+": "+p.Object+": "+p.Message)
+		got = append(got, string(p.Reason)+": "+p.Object+": "+p.Message)
 	}
 	want := []string{
 		"SyncFailed: Rules: no memory",

@@ -38,8 +38,8 @@ type Config struct {
 	Checks Checks
 	// Problems, if set, returns problems of the machine on which connections depend, and
 	// Notes what else operators should know.
-	Problems func() []api.Problem
-	Notes    func() []api.Problem
+	Problems func() []model.Notice
+	Notes    func() []model.Notice
 	// NameProblems returns what is wrong with the names of servers of a Service; nil: none has names.
 	NameProblems func(model.ServiceName, time.Time) []string
 	// RelayFailure returns why connections of a family are not relayed; empty: they are. Nil: nothing
@@ -211,13 +211,13 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 	r.Problems, r.Notes = s.drainProblems(), s.drainNotes()
 	s.addChanges(r)
 	if s.config.Problems != nil {
-		r.Problems = append(r.Problems, s.config.Problems()...)
+		r.Problems = append(r.Problems, api.ProblemsOf(s.config.Problems())...)
 	}
 	if s.config.Announced != nil {
 		r.Announced = s.config.Announced()
 	}
 	if s.config.Notes != nil {
-		r.Notes = append(r.Notes, s.config.Notes()...)
+		r.Notes = append(r.Notes, api.ProblemsOf(s.config.Notes())...)
 	}
 	if s.config.Checks != nil {
 		r.addChecks(now, s.config.Checks, s.config.View)
@@ -254,9 +254,7 @@ func onClock(now, t time.Time) time.Time {
 // addNotices adds the node and the requests that it cannot serve.
 func (r *report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
-	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, api.Problem{Object: n.Object.String(), Reason: string(n.Reason), Message: n.Message})
-	}
+	r.Problems = append(r.Problems, api.ProblemsOf(routing.Notices)...)
 }
 
 func (r *report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *api.Filter) {

@@ -48,13 +48,13 @@ func (r *report) wordsFor(name model.ServiceName) words.Vocabulary {
 }
 
 // objectOf returns the object that a Service comes from, as problems name it.
-func (r *report) objectOf(name model.ServiceName) string { return objectOf(r.of, name) }
+func (r *report) objectOf(name model.ServiceName) string { return objectOf(r.of, name).String() }
 
-func objectOf(of Words, name model.ServiceName) string {
+func objectOf(of Words, name model.ServiceName) model.Object {
 	if of != nil && of.IsBalance(name) {
-		return name.BalanceObject().String()
+		return name.BalanceObject()
 	}
-	return name.Object().String()
+	return name.Object()
 }
 
 // nameBalances names Balances where others, which know the names of Services alone, have

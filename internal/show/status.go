@@ -99,12 +99,12 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 			n++
 		}
 		switch reason := all[0].Reason; {
-		case reason == api.CheckFailing && isGrouped(r):
+		case reason == model.CheckFailing && isGrouped(r):
 			p.servers(r.FailingServers, all[:n], examples)
 			if p.All {
 				p.group(indent, all[:n], examples)
 			}
-		case reason == api.SettingChanged && n > 1 && !p.All:
+		case reason == model.SettingChanged && n > 1 && !p.All:
 			p.settings(indent, all[:n])
 		default:
 			p.group(indent, all[:n], examples)
@@ -113,8 +113,8 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 	}
 }
 
-func reasonsOf(all []api.Problem) map[string]bool {
-	out := make(map[string]bool)
+func reasonsOf(all []api.Problem) map[model.Reason]bool {
+	out := make(map[model.Reason]bool)
 	for _, p := range all {
 		out[p.Reason] = true
 	}
@@ -291,21 +291,21 @@ func localEndpoints(byFamily map[string]int) string {
 // isGrouped reports whether the problems of health checks are printed by server, because
 // fewer servers fail than Services have problems.
 func isGrouped(r *api.Status) bool {
-	return len(r.FailingServers) > 0 && len(r.FailingServers) < r.ProblemCounts[api.CheckFailing]
+	return len(r.FailingServers) > 0 && len(r.FailingServers) < r.ProblemCounts[model.CheckFailing]
 }
 
 // causes returns the number of problems that are printed.
 func causes(r *api.Status) int {
 	n := len(r.Problems)
 	if isGrouped(r) {
-		n -= r.ProblemCounts[api.CheckFailing] - len(r.FailingServers)
+		n -= r.ProblemCounts[model.CheckFailing] - len(r.FailingServers)
 	}
 	return n
 }
 
 // servers writes the failing servers in place of the problems of their Services.
 func (p *statusPrinter) servers(all []api.FailingServer, of []api.Problem, examples int) {
-	p.Line("%d %s, in %s: servers fail their health check", len(all), api.CheckFailing, p.wordsOf(of).Count(len(of), "Service"))
+	p.Line("%d %s, in %s: servers fail their health check", len(all), model.CheckFailing, p.wordsOf(of).Count(len(of), "Service"))
 	for _, s := range all[:p.shown(len(all), examples)] {
 		where := "in " + words.Among(s.Services, s.Balances).Count(s.Services, "Service")
 		if s.Services == 1 {
@@ -322,7 +322,7 @@ func (p *statusPrinter) servers(all []api.FailingServer, of []api.Problem, examp
 
 // settings writes in one line which settings were changed.
 func (p *statusPrinter) settings(indent string, all []api.Problem) {
-	p.Line("%s%d %s: settings of the kernel that Services need, changed since nftproxy started, such as %s: nftproxy status --problems", indent, len(all), api.SettingChanged, all[0].Message)
+	p.Line("%s%d %s: settings of the kernel that Services need, changed since nftproxy started, such as %s: nftproxy status --problems", indent, len(all), model.SettingChanged, all[0].Message)
 }
 
 // shown returns how many of n lines are printed.

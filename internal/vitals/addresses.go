@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -206,12 +205,20 @@ func (k *keeper) lacks(s State) bool {
 	})
 }
 
+// Address is an address that Balances ask for on an interface.
+type Address struct {
+	Address   netip.Addr
+	Interface string
+	Usable    bool   // the interface is up and has the address
+	Reason    string // why it is not usable
+}
+
 // announced returns the addresses that Balances ask for. It is safe for concurrent use.
-func (k *keeper) announced() (out []api.AnnouncedAddress) {
+func (k *keeper) announced() (out []Address) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.asked {
-		a := api.AnnouncedAddress{Address: p.Address, Interface: p.Interface}
+		a := Address{Address: p.Address, Interface: p.Interface}
 		switch s := k.states[p]; {
 		case s != nil && s.there && k.up[p.Interface]:
 			a.Usable = true
@@ -224,7 +231,7 @@ func (k *keeper) announced() (out []api.AnnouncedAddress) {
 		}
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b api.AnnouncedAddress) int {
+	slices.SortFunc(out, func(a, b Address) int {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
 	})
 	return out
@@ -242,23 +249,25 @@ func (s *state) conflict() string {
 }
 
 // problems says which addresses are not where they should be, and why. It is safe for concurrent use.
-func (k *keeper) problems() (out []api.Problem) {
+func (k *keeper) problems() (out []model.Notice) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	add := func(reason, text string) { out = append(out, api.Problem{Reason: reason, Message: text}) }
+	add := func(reason model.Reason, text string) {
+		out = append(out, model.Notice{Object: model.Machine(), Reason: reason, Message: text})
+	}
 	if k.failure != "" {
-		add(api.NotAnnounced, k.failure)
+		add(model.NotAnnounced, k.failure)
 	}
 	for p, s := range k.states {
 		at := fmt.Sprintf("%s on interface %s", p.Address, p.Interface)
 		if s.failure != "" {
-			add(api.NotAnnounced, at+": "+s.failure)
+			add(model.NotAnnounced, at+": "+s.failure)
 		}
 		if text := s.conflict(); text != "" {
-			add(api.AddressInUse, at+": "+text)
+			add(model.AddressInUse, at+": "+text)
 		}
 	}
-	slices.SortFunc(out, func(a, b api.Problem) int {
+	slices.SortFunc(out, func(a, b model.Notice) int {
 		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
 	return out

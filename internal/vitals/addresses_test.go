@@ -237,7 +237,7 @@ func (l *addressLab) want(has string, problems ...string) {
 	l.Helper()
 	var got []string
 	for _, p := range l.Problems() {
-		got = append(got, p.Reason+": "+p.Message)
+		got = append(got, string(p.Reason)+": "+p.Message)
 	}
 	if l.m.has() != has || !slices.EqualFunc(got, problems, strings.HasPrefix) {
 		l.Fatalf("%s; problems %q, want %s; %q; log:\n%s", l.m.has(), got, has, problems, l.log)

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -286,7 +285,7 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 func (a *Actor) Lacks(s State) bool { return a != nil && a.addresses.lacks(s) }
 
 // Announced returns the addresses that Balances ask for, and whether clients can reach them here.
-func (a *Actor) Announced() []api.AnnouncedAddress {
+func (a *Actor) Announced() []Address {
 	if a == nil {
 		return nil
 	}
@@ -294,7 +293,7 @@ func (a *Actor) Announced() []api.AnnouncedAddress {
 }
 
 // Problems says which addresses are not where they should be, and why.
-func (a *Actor) Problems() []api.Problem {
+func (a *Actor) Problems() []model.Notice {
 	if a == nil {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -121,16 +120,16 @@ func (e *Engine) again() (names []model.ServiceName) {
 
 // Problems returns the listeners that stand for no address, and the addresses to masquerade from that
 // the machine lacks, for the status.
-func (e *Engine) Problems() (out []api.Problem) {
+func (e *Engine) Problems() (out []model.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, name := range slices.SortedFunc(maps.Keys(e.services), model.ServiceName.Compare) {
 		s := e.services[name].given.Service
 		for _, l := range s.Idle(e.known) {
-			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NoListenAddress, Message: message(l)})
+			out = append(out, model.Notice{Object: name.Object(), Reason: model.NoListenAddress, Message: message(l)})
 		}
 		for _, a := range s.Missing(e.known) {
-			out = append(out, api.Problem{Object: name.Object().String(), Reason: api.NoMasqueradeAddress, Message: missing(a)})
+			out = append(out, model.Notice{Object: name.Object(), Reason: model.NoMasqueradeAddress, Message: missing(a)})
 		}
 	}
 	return out

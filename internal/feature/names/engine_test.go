@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -90,7 +89,7 @@ func TestLastGood(t *testing.T) {
 				t.Errorf("endpoints %v", got)
 			}
 			problems := e.Problems(time.Now())
-			if len(problems) != 1 || problems[0].Reason != api.NameFailing || problems[0].Object.String() != "Name app.example.com" ||
+			if len(problems) != 1 || problems[0].Reason != model.NameFailing || problems[0].Object.String() != "Name app.example.com" ||
 				!strings.Contains(problems[0].Message, "its last addresses stay: 10.1.1.2 (default/web)") {
 				t.Errorf("problems %+v", problems)
 			}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -50,14 +50,14 @@ func (e *Engine) Status() (out []Status) {
 func (e *Engine) Problems(now time.Time) (out []model.Notice) {
 	for _, s := range e.Status() {
 		if text := s.message(now); text != "" {
-			out = append(out, model.Notice{Object: model.Object{Kind: "Name", Name: strings.TrimSuffix(s.Name, ".")}, Reason: api.NameFailing, Message: text + usedBy(s.Services)})
+			out = append(out, model.Notice{Object: model.Object{Kind: "Name", Name: strings.TrimSuffix(s.Name, ".")}, Reason: model.NameFailing, Message: text + usedBy(s.Services)})
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, s := range e.services {
 		if s.tooMany {
-			out = append(out, model.Notice{Object: name.Object(), Reason: api.NameFailing,
+			out = append(out, model.Notice{Object: name.Object(), Reason: model.NameFailing,
 				Message: fmt.Sprintf("has names that are not looked up: this node has more than %d", budget.Names)})
 		}
 	}
@@ -117,55 +117,42 @@ func (e *Engine) Counts() (names, failing int) {
 	return len(e.names), failing
 }
 
-// Report returns the addresses of all names of Services, for plans on this machine.
-func (e *Engine) Report() []api.ResolvedName {
+// Resolved returns the addresses of all names of Services, for plans on this machine.
+func (e *Engine) Resolved() (out []feature.Resolved) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := []api.ResolvedName{}
 	for name, s := range e.services {
 		if s.given.Service == nil {
 			continue
 		}
 		all := e.addresses(name, s.given.Service)
 		for i := range all {
-			n := &s.given.Service.Extra().Names[i]
-			r := api.ResolvedName{Namespace: name.Namespace, Service: name.Name, Name: n.Name}
-			for _, a := range all[i] {
-				r.Addresses = append(r.Addresses, api.ResolvedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
-			}
-			out = append(out, r)
+			out = append(out, feature.Resolved{Service: name, Name: s.given.Service.Extra().Names[i].Name, Addresses: all[i]})
 		}
 	}
-	slices.SortFunc(out, func(a, b api.ResolvedName) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Service, b.Service), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(out, func(a, b feature.Resolved) int {
+		return cmp.Or(a.Service.Compare(b.Service), strings.Compare(a.Name, b.Name))
 	})
-	return slices.CompactFunc(out, func(a, b api.ResolvedName) bool {
-		return a.Namespace == b.Namespace && a.Service == b.Service && a.Name == b.Name
-	})
+	return slices.CompactFunc(out, func(a, b feature.Resolved) bool { return a.Service == b.Service && a.Name == b.Name })
 }
 
 // Mark returns a snapshot as an engine edits it that has these answers, and the names of its
 // Services that have none. A Service that the engine does not know has the answers of another
 // one for the same name.
-func Mark(s *model.Snapshot, answers []api.ResolvedName) (edited *model.Snapshot, unknown []string) {
+func Mark(s *model.Snapshot, answers []feature.Resolved) (edited *model.Snapshot, unknown []string) {
 	if !slices.ContainsFunc(s.Services, func(s *model.Service) bool { return len(s.Extra().Names) > 0 }) {
 		return s, nil
 	}
-	of := func(service model.ServiceName, n *model.NamedServer) (out []model.NamedAddress) {
-		i := slices.IndexFunc(answers, func(r api.ResolvedName) bool {
-			return r.Name == n.Name && r.Namespace == service.Namespace && r.Service == service.Name
-		})
+	of := func(service model.ServiceName, n *model.NamedServer) []model.NamedAddress {
+		i := slices.IndexFunc(answers, func(r feature.Resolved) bool { return r.Name == n.Name && r.Service == service })
 		if i < 0 {
-			i = slices.IndexFunc(answers, func(r api.ResolvedName) bool { return r.Name == n.Name })
+			i = slices.IndexFunc(answers, func(r feature.Resolved) bool { return r.Name == n.Name })
 		}
 		if i < 0 {
 			unknown = append(unknown, n.Label())
 			return nil
 		}
-		for _, a := range answers[i].Addresses {
-			out = append(out, model.NamedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
-		}
-		return out
+		return answers[i].Addresses
 	}
 	out := *s
 	out.Services, out.Slices = slices.Clone(s.Services), slices.Clone(s.Slices)

@@ -5,33 +5,32 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Report returns the endpoints that start slowly, for plans on this machine.
-func (e *Engine) Report() []api.StartingEndpoint {
+// Starting returns the endpoints that start slowly, for plans on this machine.
+func (e *Engine) Starting() (out []feature.Starting) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var out []api.StartingEndpoint
 	now := time.Now()
 	for name, s := range e.starting {
 		taken, _ := s.steps(now)
 		for a, begun := range s.begun {
 			if part := max(1, taken-begun+1); part < model.StartParts {
-				out = append(out, api.StartingEndpoint{Namespace: name.Namespace, Service: name.Name, Endpoint: a, Part: uint8(part)})
+				out = append(out, feature.Starting{Service: name, Starting: model.Starting{Endpoint: a, Part: uint8(part)}})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b api.StartingEndpoint) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service), a.Endpoint.Compare(b.Endpoint))
+	slices.SortFunc(out, func(a, b feature.Starting) int {
+		return cmp.Or(a.Service.Compare(b.Service), a.Endpoint.Compare(b.Endpoint))
 	})
 	return out
 }
 
 // Mark returns a snapshot as an engine edits it in which these endpoints start. Services without a
 // slow start have none. marked has the endpoints, for example "10.1.1.2:80 of default/web".
-func Mark(s *model.Snapshot, all []api.StartingEndpoint) (edited *model.Snapshot, marked []string) {
+func Mark(s *model.Snapshot, all []feature.Starting) (edited *model.Snapshot, marked []string) {
 	if len(all) == 0 {
 		return s, nil
 	}
@@ -40,8 +39,7 @@ func Mark(s *model.Snapshot, all []api.StartingEndpoint) (edited *model.Snapshot
 		if a.Part == 0 || a.Part >= model.StartParts {
 			continue
 		}
-		name := model.ServiceName{Namespace: a.Namespace, Name: a.Service}
-		of[name] = append(of[name], model.Starting{Endpoint: a.Endpoint, Part: a.Part})
+		of[a.Service] = append(of[a.Service], a.Starting)
 	}
 	out := *s
 	out.Services = slices.Clone(s.Services)

@@ -293,7 +293,7 @@ func (o *object) report(m *manifest.Object, found []*manifest.FieldError) {
 	}
 	d := o.details()
 	for _, e := range slices.Concat(d.problems, d.warnings) {
-		e.Object = strings.TrimSpace(o.id.String())
+		e.Object = o.id.String()
 	}
 	slices.SortStableFunc(d.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 }
