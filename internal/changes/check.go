@@ -36,7 +36,7 @@ func wholeCheck(c *model.Check) string {
 	text := c.What() + " every " + settings[0].Value
 	for _, s := range settings {
 		if s.Value != s.Usual {
-			text += ", " + s.Name + " " + excerpt(s.Value)
+			text += ", " + s.Name + " " + excerptOf(s.Value)
 		}
 	}
 	return text
@@ -48,17 +48,17 @@ func differingSettings(before, after []model.CheckSetting) (out []string) {
 	for i, b := range after {
 		switch a := before[i]; {
 		case a.Value == b.Value:
-		case excerpt(a.Value) == excerpt(b.Value):
-			out = append(out, b.Name+" "+excerpt(b.Value)+" changes behind that")
+		case excerptOf(a.Value) == excerptOf(b.Value):
+			out = append(out, b.Name+" "+excerptOf(b.Value)+" changes behind that")
 		default:
-			out = append(out, b.Name+" "+excerpt(a.Value)+" → "+excerpt(b.Value))
+			out = append(out, b.Name+" "+excerptOf(a.Value)+" → "+excerptOf(b.Value))
 		}
 	}
 	return out
 }
 
-// excerpt returns the begin of a long text, with the number of its bytes.
-func excerpt(text string) string {
+// excerptOf returns the begin of a long text, with the number of its bytes.
+func excerptOf(text string) string {
 	const most = 80
 	if len(text) <= most {
 		return text

@@ -12,36 +12,36 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// details describes a Service. What clients notice most comes first.
-func (s *subject) details() []Detail {
+// describeService describes a Service. What clients notice most comes first.
+func (s *subject) describeService() []Detail {
 	var out []Detail
-	switch s.action() {
+	switch s.actionOf() {
 	case Added:
-		out = append(out, whole(s.in, s.added, s.gained, func(p pair) *frontend { return p.after }))
+		out = append(out, describeWhole(s.in, s.added, s.gained, func(p pair) *frontend { return p.after }))
 	case Removed:
-		d := whole(s.in, s.removed, s.ceded, func(p pair) *frontend { return p.before })
+		d := describeWhole(s.in, s.removed, s.ceded, func(p pair) *frontend { return p.before })
 		d.Added, d.Removed, d.Connections = nil, d.Added, s.goneWith(s.removed)
 		out = append(out, d)
 	default:
-		out = append(out, s.frontends()...)
+		out = append(out, s.describeFrontends()...)
 	}
-	out = append(out, s.moves()...)
-	out = append(out, s.verdicts()...)
-	if s.action() != Changed {
+	out = append(out, s.describeMoves()...)
+	out = append(out, s.describeVerdicts()...)
+	if s.actionOf() != Changed {
 		return out
 	}
-	out = append(out, s.endpoints()...)
-	out = append(out, s.zones()...)
+	out = append(out, s.describeEndpoints()...)
+	out = append(out, s.describeZones()...)
 	if !s.edits.changed[s.name] {
-		return append(out, s.settings()...)
+		return append(out, s.describeSettings()...)
 	}
-	out = append(out, s.unused()...)
-	out = append(out, s.settings()...)
-	return append(out, s.edits.fields(s.name)...)
+	out = append(out, s.describeUnused()...)
+	out = append(out, s.describeSettings()...)
+	return append(out, s.edits.describeFields(s.name)...)
 }
 
-// whole describes a Service that comes or goes.
-func whole(in words.Vocabulary, own []*frontend, others []pair, side func(pair) *frontend) Detail {
+// describeWhole describes a Service that comes or goes.
+func describeWhole(in words.Vocabulary, own []*frontend, others []pair, side func(pair) *frontend) Detail {
 	all := slices.Clone(own)
 	for _, p := range others {
 		all = append(all, side(p))
@@ -54,31 +54,31 @@ func whole(in words.Vocabulary, own []*frontend, others []pair, side func(pair) 
 			endpoints[e.address] = true
 		}
 	}
-	return Detail{Kind: KindFrontends, Text: number(len(all), "frontend") + ", " + in.Count(len(endpoints), "endpoint"), Added: list}
+	return Detail{Kind: KindFrontends, Text: countText(len(all), "frontend") + ", " + in.Count(len(endpoints), "endpoint"), Added: list}
 }
 
 // String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
 // ClusterIP, or the Service has one kind.
 func (f *frontend) String() string {
 	if f.Kind == model.ClusterIP || f.in == words.Balance {
-		return f.where()
+		return f.addressText()
 	}
-	return f.where() + " (" + f.Kind.String() + ")"
+	return f.addressText() + " (" + f.Kind.String() + ")"
 }
 
-// where returns for example "tcp 10.96.0.1:80", or "tcp *:30080" for a NodePort on all
+// addressText returns for example "tcp 10.96.0.1:80", or "tcp *:30080" for a NodePort on all
 // addresses that serve NodePorts.
-func (f *frontend) where() string {
+func (f *frontend) addressText() string {
 	if f.Address.IsUnspecified() {
 		return fmt.Sprintf("%s *:%d", f.Protocol, f.Frontend.Port)
 	}
 	return f.Frontend.String()
 }
 
-// frontends describes frontends that come and go. One that takes the place of another
+// describeFrontends describes frontends that come and go. One that takes the place of another
 // one of its port, kind and family is a change.
-func (s *subject) frontends() (out []Detail) {
-	successor := s.successors()
+func (s *subject) describeFrontends() (out []Detail) {
+	successor := s.findSuccessors()
 	replaces := make(map[*frontend]bool)
 	var added, removed []*frontend
 	for _, f := range s.removed {
@@ -88,22 +88,22 @@ func (s *subject) frontends() (out []Detail) {
 			continue
 		}
 		replaces[now] = true
-		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: s.goneWith([]*frontend{f}),
-			Text: fmt.Sprintf("%s%s → %s", s.portPrefix(f.Port)+s.kindPrefix(f), f.where(), now.where())})
+		out = append(out, Detail{Kind: KindFrontends, Old: f.addressText(), New: now.addressText(), Connections: s.goneWith([]*frontend{f}),
+			Text: fmt.Sprintf("%s%s → %s", s.portPrefix(f.Port)+s.kindPrefix(f), f.addressText(), now.addressText())})
 	}
 	for _, f := range s.added {
 		if !replaces[f] {
 			added = append(added, f)
 		}
 	}
-	if list := texts(added); len(list) > 0 {
-		out = append(out, Detail{Kind: KindFrontends, Text: number(len(list), "frontend") + " added (" + shorten(list) + ")", Added: list})
+	if list := textsOf(added); len(list) > 0 {
+		out = append(out, Detail{Kind: KindFrontends, Text: countText(len(list), "frontend") + " added (" + joinFew(list) + ")", Added: list})
 	}
-	if list := texts(removed); len(list) > 0 {
-		out = append(out, Detail{Kind: KindFrontends, Text: number(len(list), "frontend") + " removed (" + shorten(list) + ")", Removed: list,
+	if list := textsOf(removed); len(list) > 0 {
+		out = append(out, Detail{Kind: KindFrontends, Text: countText(len(list), "frontend") + " removed (" + joinFew(list) + ")", Removed: list,
 			Connections: s.goneWith(removed)})
 	}
-	return append(out, s.ranges()...)
+	return append(out, s.describeRanges()...)
 }
 
 // kindPrefix names the kind of a frontend, if the Service may have several.
@@ -114,15 +114,15 @@ func (s *subject) kindPrefix(f *frontend) string {
 	return f.Kind.String() + " "
 }
 
-// ranges describes ranges that get or lose ports. Connections through the ports that they
+// describeRanges describes ranges that get or lose ports. Connections through the ports that they
 // keep are left alone (4.61).
-func (s *subject) ranges() (out []Detail) {
+func (s *subject) describeRanges() (out []Detail) {
 	for _, p := range s.stays {
 		before, after := p.before, p.after
 		if before.Frontend == after.Frontend {
 			continue
 		}
-		d := Detail{Kind: KindFrontends, Old: before.where(), New: after.where(), Text: fmt.Sprintf("%s%s → %s", s.kindPrefix(after), before.where(), after.where())}
+		d := Detail{Kind: KindFrontends, Old: before.addressText(), New: after.addressText(), Text: fmt.Sprintf("%s%s → %s", s.kindPrefix(after), before.addressText(), after.addressText())}
 		if before.Frontend.Port < after.Frontend.Port || after.Last < before.Last {
 			d.Connections = byProtocol([]*frontend{before}, "TCP connections continue", "UDP flows through other ports end")
 		}
@@ -131,9 +131,9 @@ func (s *subject) ranges() (out []Detail) {
 	return out
 }
 
-// successors returns the frontends that take the place of others: each is the only one
+// findSuccessors returns the frontends that take the place of others: each is the only one
 // of its port, kind and family that comes, and the other one the only one that goes.
-func (s *subject) successors() map[*frontend]*frontend {
+func (s *subject) findSuccessors() map[*frontend]*frontend {
 	type place struct {
 		port   model.PortName
 		kind   model.Kind
@@ -156,7 +156,7 @@ func (s *subject) successors() map[*frontend]*frontend {
 	return out
 }
 
-func texts[T fmt.Stringer](list []T) []string {
+func textsOf[T fmt.Stringer](list []T) []string {
 	out := make([]string, len(list))
 	for i, e := range list {
 		out[i] = e.String()
@@ -190,18 +190,18 @@ func (s *subject) severalPorts() bool {
 	return len(ports) > 1
 }
 
-// moves describes frontends that another Service had or has, and ports of other names.
-func (s *subject) moves() (out []Detail) {
+// describeMoves describes frontends that another Service had or has, and ports of other names.
+func (s *subject) describeMoves() (out []Detail) {
 	note := func(pairs []pair, direction string, other func(pair) model.ServiceName) {
 		byService := make(map[model.ServiceName][]string)
 		for _, p := range pairs {
-			byService[other(p)] = append(byService[other(p)], p.after.where())
+			byService[other(p)] = append(byService[other(p)], p.after.addressText())
 		}
 		for _, name := range slices.SortedFunc(maps.Keys(byService), model.ServiceName.Compare) {
 			list := byService[name]
-			d := Detail{Kind: KindMoved, Text: shorten(list) + " " + direction + " " + name.String(), Connections: s.lost(pairs, s.name)}
+			d := Detail{Kind: KindMoved, Text: joinFew(list) + " " + direction + " " + name.String(), Connections: s.describeLost(pairs, s.name)}
 			if direction == "moves to" {
-				d.New, d.Removed, d.Connections = name.String(), list, s.lost(pairs, name)
+				d.New, d.Removed, d.Connections = name.String(), list, s.describeLost(pairs, name)
 			} else {
 				d.Old, d.Added = name.String(), list
 			}
@@ -210,12 +210,12 @@ func (s *subject) moves() (out []Detail) {
 	}
 	note(s.gained, "moves from", func(p pair) model.ServiceName { return p.before.Port.Service })
 	note(s.ceded, "moves to", func(p pair) model.ServiceName { return p.after.Port.Service })
-	return append(out, s.renamed()...)
+	return append(out, s.describeRenames()...)
 }
 
-// renamed describes frontends whose port has another name, or whose address another
+// describeRenames describes frontends whose port has another name, or whose address another
 // origin.
-func (s *subject) renamed() (out []Detail) {
+func (s *subject) describeRenames() (out []Detail) {
 	note := func(d Detail) {
 		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
 			out = append(out, d)
@@ -226,7 +226,7 @@ func (s *subject) renamed() (out []Detail) {
 			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Frontend.Port, a, b)})
 		}
 		if a, b := p.before.Kind, p.after.Kind; a != b {
-			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.where(), a, b)})
+			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.addressText(), a, b)})
 		}
 	}
 	return out
@@ -239,8 +239,8 @@ var effects = map[model.Verdict]string{
 	model.Forward: "takes connections again",
 }
 
-// verdicts describes frontends that begin or cease to take connections.
-func (s *subject) verdicts() (out []Detail) {
+// describeVerdicts describes frontends that begin or cease to take connections.
+func (s *subject) describeVerdicts() (out []Detail) {
 	groups := make(map[verdictKey][]string)
 	forwards := &frontend{serving: &serving{Inside: served.Decision{Verdict: model.Forward}, Outside: served.Decision{Verdict: model.Forward}}}
 	for _, f := range s.added {
@@ -266,12 +266,12 @@ func changedVerdicts(before, after *frontend) (out []verdictKey) {
 	inside := verdictKey{"inside", before.Inside.Verdict.String(), after.Inside.Verdict.String()}
 	outside := verdictKey{"outside", before.Outside.Verdict.String(), after.Outside.Verdict.String()}
 	switch {
-	case inside.differs() && after.Inside.Verdict == after.Outside.Verdict:
+	case inside.hasChanged() && after.Inside.Verdict == after.Outside.Verdict:
 		return []verdictKey{{"", inside.old, inside.new}}
-	case inside.differs():
+	case inside.hasChanged():
 		out = append(out, inside)
 	}
-	if outside.differs() {
+	if outside.hasChanged() {
 		out = append(out, outside)
 	}
 	return out
@@ -280,7 +280,7 @@ func changedVerdicts(before, after *frontend) (out []verdictKey) {
 // verdictKey groups frontends with the same change of verdict.
 type verdictKey struct{ who, old, new string }
 
-func (k verdictKey) differs() bool { return k.old != k.new }
+func (k verdictKey) hasChanged() bool { return k.old != k.new }
 
 func (k verdictKey) compare(o verdictKey) int {
 	return cmp.Or(cmp.Compare(k.who, o.who), cmp.Compare(k.old, o.old), cmp.Compare(k.new, o.new))
@@ -300,21 +300,21 @@ func (s *subject) verdictDetail(k verdictKey, frontends []string) Detail {
 		text += ", from outside"
 	}
 	if len(frontends) < s.total[s.name].after {
-		text += " (" + shorten(frontends) + ")"
+		text += " (" + joinFew(frontends) + ")"
 	}
 	return Detail{Kind: KindVerdict, Text: text, Old: k.old, New: k.new, Added: frontends}
 }
 
-// number returns for example "1 endpoint" or "2 endpoints".
-func number(n int, what string) string {
+// countText returns for example "1 endpoint" or "2 endpoints".
+func countText(n int, what string) string {
 	if n != 1 && what != "" {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// shorten joins a few texts, and counts the others.
-func shorten(list []string) string {
+// joinFew joins a few texts, and counts the others.
+func joinFew(list []string) string {
 	const most = 3
 	if len(list) <= most {
 		return strings.Join(list, ", ")
@@ -325,15 +325,15 @@ func shorten(list []string) string {
 // goneWith says whether connections of frontends that are gone continue (9.3, 9.6).
 func (s *subject) goneWith(frontends []*frontend) string {
 	tcp := "TCP connections continue"
-	if s.edits.closes(s.name) {
+	if s.edits.closesConnections(s.name) {
 		tcp = "TCP connections end"
 	}
 	return byProtocol(frontends, tcp, "UDP flows end")
 }
 
-// closes reports whether a Service is known to close connections to endpoints that are gone
+// closesConnections reports whether a Service is known to close connections to endpoints that are gone
 // (9.28): as its object says now, or said last.
-func (e *edits) closes(name model.ServiceName) bool {
+func (e *edits) closesConnections(name model.ServiceName) bool {
 	state, ok := e.after[name]
 	if !ok {
 		state, ok = e.before[name]

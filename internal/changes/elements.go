@@ -40,12 +40,12 @@ const (
 	anyElements  = "elements"
 )
 
-// unnoticed describes elements that change without notice for clients.
-func (n elements) unnoticed() Detail {
+// describeUnnoticed describes elements that change without notice for clients.
+func (n elements) describeUnnoticed() Detail {
 	if n.counters == n.all {
-		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + number(n.all, "element") + " of the rules, which clients do not notice"}
+		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + countText(n.all, "element") + " of the rules, which clients do not notice"}
 	}
-	return Detail{Kind: KindRules, New: anyElements, Text: number(n.all, "element") + " of the rules, which clients do not notice"}
+	return Detail{Kind: KindRules, New: anyElements, Text: countText(n.all, "element") + " of the rules, which clients do not notice"}
 }
 
 // addCounts adds the numbers of elements by their comment.
@@ -65,22 +65,22 @@ func addCounts(services []Service, byComment map[string]elements) []Service {
 		delete(byName, services[i].Name)
 	}
 	for name, n := range byName {
-		services = append(services, Service{Name: name, Words: words.Of(n.onlyLoadBalancers), Action: Changed, Elements: n.all, Details: []Detail{n.unnoticed()}})
+		services = append(services, Service{Name: name, Words: words.Of(n.onlyLoadBalancers), Action: Changed, Elements: n.all, Details: []Detail{n.describeUnnoticed()}})
 	}
 	slices.SortFunc(services, func(a, b Service) int { return a.Name.Compare(b.Name) })
 	return services
 }
 
-// unnoticed reports whether clients of the Service notice nothing.
-func (s *Service) unnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }
+// isUnnoticed reports whether clients of the Service notice nothing.
+func (s *Service) isUnnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }
 
-// together returns the Services whose changes clients notice, and one line for the others,
+// groupUnnoticed returns the Services whose changes clients notice, and one line for the others,
 // if they are several.
-func together(services []Service) (noticed []Service, others int, text string) {
+func groupUnnoticed(services []Service) (noticed []Service, others int, text string) {
 	sum := elements{}
 	for i := range services {
 		s := &services[i]
-		if !s.unnoticed() {
+		if !s.isUnnoticed() {
 			noticed = append(noticed, *s)
 			continue
 		}
@@ -92,5 +92,5 @@ func together(services []Service) (noticed []Service, others int, text string) {
 	if others < 2 {
 		return services, 0, ""
 	}
-	return noticed, others, sum.unnoticed().Text
+	return noticed, others, sum.describeUnnoticed().Text
 }

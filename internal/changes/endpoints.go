@@ -17,8 +17,8 @@ type portChange struct {
 	affinity       bool
 }
 
-// endpoints describes changed endpoints, for each service port.
-func (s *subject) endpoints() (out []Detail) {
+// describeEndpoints describes changed endpoints, for each service port.
+func (s *subject) describeEndpoints() (out []Detail) {
 	ports := make(map[model.PortName]*portChange)
 	for _, p := range s.stays {
 		if slices.Equal(p.before.endpoints, p.after.endpoints) {
@@ -35,9 +35,9 @@ func (s *subject) endpoints() (out []Detail) {
 		c := ports[port]
 		c.compare()
 		prefix := s.portPrefix(port)
-		details := s.exchanged(port, c)
+		details := s.describeExchange(port, c)
 		if !s.edits.changed[s.name] { // else the edit of all endpoints describes them
-			details = append(details, c.weighed()...)
+			details = append(details, c.describeWeights()...)
 		}
 		for _, d := range details {
 			d.Text = prefix + d.Text
@@ -76,12 +76,12 @@ func (c *portChange) compare() {
 	slices.SortFunc(c.removed, address.Compare)
 }
 
-// exchanged describes endpoints that come and go: as replaced if their number stays.
+// describeExchange describes endpoints that come and go: as replaced if their number stays.
 // Endpoints that are only left out, or used again, are described by their condition.
-func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
+func (s *subject) describeExchange(port model.PortName, c *portChange) (out []Detail) {
 	gone, left := split(c.removed, func(a address) state { return s.stateAfter(port, a) })
 	fresh, back := split(c.added, func(a address) state { return s.stateBefore(c.pairs[0].before.Port, a) })
-	lost := s.lost(c.pairs, s.name)
+	lost := s.describeLost(c.pairs, s.name)
 	if c.affinity && len(c.removed) > 0 {
 		lost += "; clients bound to it are balanced again"
 	}
@@ -91,32 +91,32 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	}
 	switch {
 	case len(gone) == len(fresh) && len(gone) > 0:
-		note("replaced ("+shorten(arrows(gone, fresh))+")", Detail{Added: texts(fresh), Removed: texts(gone), Connections: lost})
+		note("replaced ("+joinFew(pairByAddress(gone, fresh))+")", Detail{Added: textsOf(fresh), Removed: textsOf(gone), Connections: lost})
 	default:
 		if len(fresh) > 0 {
-			note("added ("+shorten(named(fresh, s.edits.after[s.name]))+")", Detail{Added: texts(fresh)})
+			note("added ("+joinFew(namedEndpoints(fresh, s.edits.after[s.name]))+")", Detail{Added: textsOf(fresh)})
 		}
 		if len(gone) > 0 {
-			note("removed ("+shorten(named(gone, s.edits.before[s.name]))+")", Detail{Removed: texts(gone), Connections: lost})
+			note("removed ("+joinFew(namedEndpoints(gone, s.edits.before[s.name]))+")", Detail{Removed: textsOf(gone), Connections: lost})
 		}
 	}
 	for _, group := range left {
-		d := Detail{New: string(group.why), Removed: texts(group.endpoints), Connections: lost}
+		d := Detail{New: string(group.why), Removed: textsOf(group.endpoints), Connections: lost}
 		if group.serving {
 			d.Connections = "connections continue"
 		}
-		note(fmt.Sprintf("%s (%s)", group.why, shorten(d.Removed)), d)
+		note(fmt.Sprintf("%s (%s)", group.why, joinFew(d.Removed)), d)
 	}
 	for _, group := range back {
-		d := Detail{Old: string(group.why), Added: texts(group.endpoints)}
-		note(fmt.Sprintf("used again (%s), before: %s", shorten(d.Added), group.why), d)
+		d := Detail{Old: string(group.why), Added: textsOf(group.endpoints)}
+		note(fmt.Sprintf("used again (%s), before: %s", joinFew(d.Added), group.why), d)
 	}
 	return out
 }
 
-// arrows returns the successor of each endpoint: the same address with another port, if
+// pairByAddress returns the successor of each endpoint: the same address with another port, if
 // there is one.
-func arrows(gone, fresh []address) []string {
+func pairByAddress(gone, fresh []address) []string {
 	rest := slices.Clone(fresh)
 	successor := make([]address, len(gone))
 	for i, a := range gone {
@@ -158,37 +158,37 @@ func split(endpoints []address, stateOf func(address) state) (absent []address, 
 	return absent, present
 }
 
-// lost says whether connections to an endpoint that is gone continue, if the frontends now
+// describeLost says whether connections to an endpoint that is gone continue, if the frontends now
 // belong to a Service.
-func (s *subject) lost(pairs []pair, owner model.ServiceName) string {
+func (s *subject) describeLost(pairs []pair, owner model.ServiceName) string {
 	var frontends []*frontend
 	for _, p := range pairs {
 		frontends = append(frontends, p.before)
 	}
 	tcp := s.in.Text("TCP connections stay with their endpoint")
-	if s.edits.closes(owner) {
+	if s.edits.closesConnections(owner) {
 		tcp = "TCP connections end"
 	}
 	return byProtocol(frontends, tcp, "UDP flows move to another one")
 }
 
-// weighed describes endpoints with other weights. A change of all weights by the same
+// describeWeights describes endpoints with other weights. A change of all weights by the same
 // factor, as of numbers of slots, is none.
-func (c *portChange) weighed() []Detail {
+func (c *portChange) describeWeights() []Detail {
 	var list []string
 	for _, a := range slices.SortedFunc(maps.Keys(c.weights), address.Compare) {
 		w := c.weights[a]
 		list = append(list, fmt.Sprintf("%s: %d → %d", model.EndpointText(a), w[0], w[1]))
 	}
-	if len(list) == 0 || c.proportional() {
+	if len(list) == 0 || c.isProportional() {
 		return nil
 	}
-	return []Detail{{Kind: KindWeights, Text: "weight of " + shorten(list), Added: list}}
+	return []Detail{{Kind: KindWeights, Text: "weight of " + joinFew(list), Added: list}}
 }
 
-// proportional reports whether the weights of all endpoints before and after have the
+// isProportional reports whether the weights of all endpoints before and after have the
 // same ratio.
-func (c *portChange) proportional() bool {
+func (c *portChange) isProportional() bool {
 	if len(c.added)+len(c.removed) == 0 && len(c.weights) != len(c.before) {
 		return false
 	}

@@ -33,8 +33,8 @@ type endpoint struct {
 // pair is a frontend before and after a change; nil: not served.
 type pair struct{ before, after *frontend }
 
-// know reports whether both sides know some facts.
-func (p pair) know(facts served.Facts) bool {
+// bothKnow reports whether both sides know some facts.
+func (p pair) bothKnow(facts served.Facts) bool {
 	return (p.before.Unknown|p.after.Unknown)&facts == 0
 }
 
@@ -60,8 +60,8 @@ func ofRules(t *served.Table, of model.Frontend) *frontend {
 	if s == nil {
 		return nil
 	}
-	f := &frontend{serving: s, endpoints: weights(s.Inside, s.Scheduler), table: s.TableSize()}
-	for _, e := range weights(s.Outside, s.Scheduler) {
+	f := &frontend{serving: s, endpoints: weightsOf(s.Inside, s.Scheduler), table: s.TableSize()}
+	for _, e := range weightsOf(s.Outside, s.Scheduler) {
 		if s.Inside.Of(e.address) == 0 {
 			f.endpoints = append(f.endpoints, e)
 		}
@@ -70,10 +70,10 @@ func ofRules(t *served.Table, of model.Frontend) *frontend {
 	return f
 }
 
-// weights returns the endpoints of a decision, with the number of their slots. For Maglev,
+// weightsOf returns the endpoints of a decision, with the number of their slots. For Maglev,
 // which takes all slots of a table, these are estimates: the numbers of all endpoints change
 // when one of them comes or goes.
-func weights(d served.Decision, scheduler model.Scheduler) (out []endpoint) {
+func weightsOf(d served.Decision, scheduler model.Scheduler) (out []endpoint) {
 	least := math.MaxInt
 	for _, e := range d.Endpoints {
 		out = append(out, endpoint{e.Address, e.Slots})

@@ -27,11 +27,11 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 	var b bytes.Buffer
 	title := "no changes"
 	if !p.Empty() || len(services) > 0 {
-		title = heading(Summary(services), Words(services))
+		title = headingOf(Summary(services), Words(services))
 	}
 	fmt.Fprintf(&b, "### nftproxy: %s\n", title)
 	if len(services) > 0 {
-		table(&b, services)
+		writeTable(&b, services)
 	}
 	if elements && !p.Empty() {
 		if err := rulesSection(&b, p, markdownLimit-b.Len()); err != nil {
@@ -48,8 +48,8 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 	return err
 }
 
-// heading returns for example "1 Service added, 2 changed" for "1 added, 2 changed".
-func heading(summary string, in words.Vocabulary) string {
+// headingOf returns for example "1 Service added, 2 changed" for "1 added, 2 changed".
+func headingOf(summary string, in words.Vocabulary) string {
 	number, rest, _ := strings.Cut(summary, " ")
 	switch number {
 	case "1":
@@ -62,20 +62,20 @@ func heading(summary string, in words.Vocabulary) string {
 
 var actionWords = map[Action]string{Added: "added", Changed: "changed", Removed: "removed"}
 
-func table(b *bytes.Buffer, services []Service) {
+func writeTable(b *bytes.Buffer, services []Service) {
 	in := Words(services)
 	b.WriteString(in.Text("\n| Service | | What changes | Established connections |\n|---|---|---|---|\n"))
-	services, others, text := together(services)
+	services, others, text := groupUnnoticed(services)
 	for i := range services {
 		s := &services[i]
 		var what, connections []string
 		for _, d := range s.Details {
-			what = append(what, cell(d.Text))
-			if d.Connections != "" && !strings.Contains(strings.Join(connections, "\n"), cell(d.Connections)) {
-				connections = append(connections, cell(d.Connections))
+			what = append(what, escapeCell(d.Text))
+			if d.Connections != "" && !strings.Contains(strings.Join(connections, "\n"), escapeCell(d.Connections)) {
+				connections = append(connections, escapeCell(d.Connections))
 			}
 		}
-		row := fmt.Sprintf("| %s | %s | %s | %s |\n", code(s.Name.String()), actionWords[s.Action],
+		row := fmt.Sprintf("| %s | %s | %s | %s |\n", codeCell(s.Name.String()), actionWords[s.Action],
 			strings.Join(what, "<br>"), strings.Join(connections, "<br>"))
 		if b.Len()+len(row) > tableLimit {
 			fmt.Fprintf(b, "\n**%s more** left out here, to stay within GitHub's limit: %s. `nftproxy diff --elements=never` lists all.\n",
@@ -85,12 +85,12 @@ func table(b *bytes.Buffer, services []Service) {
 		b.WriteString(row)
 	}
 	if others > 0 {
-		fmt.Fprintf(b, "| %s | %s | %s | |\n", in.Count(others, "Service"), actionWords[Changed], cell(text))
+		fmt.Fprintf(b, "| %s | %s | %s | |\n", in.Count(others, "Service"), actionWords[Changed], escapeCell(text))
 	}
 }
 
-// cell returns a text for a cell of a table, in which it has no effect.
-func cell(text string) string {
+// escapeCell returns a text for a cell of a table, in which it has no effect.
+func escapeCell(text string) string {
 	var b strings.Builder
 	for _, r := range html.EscapeString(terminal.Printable(text)) {
 		switch r {
@@ -106,8 +106,8 @@ func cell(text string) string {
 	return b.String()
 }
 
-// code returns a name as code, in which "@" mentions no user.
-func code(name string) string { return "<code>" + cell(name) + "</code>" }
+// codeCell returns a name as code, in which "@" mentions no user.
+func codeCell(name string) string { return "<code>" + escapeCell(name) + "</code>" }
 
 // rulesSection writes the changes of the rules as a diff, as far as there is room.
 func rulesSection(b *bytes.Buffer, p *plan.Plan, room int) error {

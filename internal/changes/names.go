@@ -6,10 +6,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// named returns the endpoints of a Service as text, each with the name of DNS that has its
+// namedEndpoints returns the endpoints of a Service as text, each with the name of DNS that has its
 // address.
-func named(list []address, of model.ServiceState) []string {
-	out := texts(list)
+func namedEndpoints(list []address, of model.ServiceState) []string {
+	out := textsOf(list)
 	if of.Service == nil || len(of.Service.Extra().Names) == 0 {
 		return out
 	}
@@ -28,10 +28,10 @@ func nameDetails(before, after *model.Service) (out []Detail) {
 	added := slices.DeleteFunc(slices.Clone(is), func(t string) bool { return slices.Contains(was, t) })
 	removed := slices.DeleteFunc(slices.Clone(was), func(t string) bool { return slices.Contains(is, t) })
 	if len(added) > 0 {
-		out = append(out, Detail{Kind: KindEndpoints, Text: number(len(added), "name") + " of servers added (" + shorten(added) + ")", Added: added})
+		out = append(out, Detail{Kind: KindEndpoints, Text: countText(len(added), "name") + " of servers added (" + joinFew(added) + ")", Added: added})
 	}
 	if len(removed) > 0 {
-		out = append(out, Detail{Kind: KindEndpoints, Text: number(len(removed), "name") + " of servers removed (" + shorten(removed) + ")", Removed: removed})
+		out = append(out, Detail{Kind: KindEndpoints, Text: countText(len(removed), "name") + " of servers removed (" + joinFew(removed) + ")", Removed: removed})
 	}
 	return out
 }

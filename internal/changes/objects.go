@@ -8,8 +8,8 @@ type Side struct {
 	Routing  *model.Routing
 }
 
-// node returns this node.
-func (s *Side) node() *model.Node {
+// ownNode returns this node.
+func (s *Side) ownNode() *model.Node {
 	node, _ := s.Snapshot.Node(s.Routing.NodeName)
 	return node
 }
@@ -18,7 +18,7 @@ func (s *Side) node() *model.Node {
 // say, which may matter later. The cost grows with the number of routes.
 func Objects(before, after Side) []Service {
 	c := newComparison()
-	c.stateBefore, c.stateAfter = conditions(before.Snapshot), conditions(after.Snapshot)
+	c.stateBefore, c.stateAfter = newStateLookup(before.Snapshot), newStateLookup(after.Snapshot)
 	c.edits = newEdits(before.Snapshot, after.Snapshot)
 	for name, state := range c.edits.before {
 		c.isBalance[name] = state.Service.Balance
@@ -26,7 +26,7 @@ func Objects(before, after Side) []Service {
 	for name, state := range c.edits.after {
 		c.isBalance[name] = state.Service.Balance
 	}
-	c.edits.nodeBefore, c.edits.nodeAfter = before.node(), after.node()
+	c.edits.nodeBefore, c.edits.nodeAfter = before.ownNode(), after.ownNode()
 	was, is := before.Routing.Routes, after.Routing.Routes
 	for len(was) > 0 || len(is) > 0 {
 		change := model.RouteChange{}
@@ -49,12 +49,12 @@ func Objects(before, after Side) []Service {
 			c.count(change.New.Service.Name, 0, 1)
 			c.isBalance[change.New.Service.Name] = change.New.Service.Balance
 		}
-		c.edits.use(change)
+		c.edits.noteUse(change)
 		if change.Differs() || otherPolicy(change) {
 			c.add(pair{ofRoute(change.Old, before.Routing), ofRoute(change.New, after.Routing)})
 		}
 	}
-	return c.services()
+	return c.listServices()
 }
 
 // otherPolicy reports whether the internal policy changes, perhaps without an effect on the
@@ -82,9 +82,9 @@ type state struct {
 	serving bool
 }
 
-// conditions returns a function that says why an endpoint that takes no connections
+// newStateLookup returns a function that says why an endpoint that takes no connections
 // does not. Slices are indexed when it is first called.
-func conditions(s *model.Snapshot) stateOf {
+func newStateLookup(s *model.Snapshot) stateOf {
 	var slicesOf map[model.ServiceName][]*model.EndpointSlice
 	return func(port model.PortName, at address) state {
 		if slicesOf == nil {

@@ -23,8 +23,8 @@ const SameRules = "The rules stay as they are."
 // others, and one for all whose changes clients do not notice. Zero means no limit.
 func Print(w io.Writer, services []Service, limit int, colour bool) error {
 	in := Words(services)
-	services, others, text := together(services)
-	shown := services[:len(services)-hidden(len(services), limit)]
+	services, others, text := groupUnnoticed(services)
+	shown := services[:len(services)-countHidden(len(services), limit)]
 	for i := range shown {
 		s := &shown[i]
 		if err := printLine(w, s.Action, s.String(), colour); err != nil {
@@ -59,8 +59,8 @@ func printLine(w io.Writer, a Action, text string, colour bool) error {
 	return err
 }
 
-// hidden returns how many of n things are not shown.
-func hidden(n, limit int) int {
+// countHidden returns how many of n things are not shown.
+func countHidden(n, limit int) int {
 	if limit <= 0 {
 		return 0
 	}
@@ -88,13 +88,13 @@ func Summary(services []Service) string {
 // String returns for example "shop/cart: affinity 600 s → 300 s; 1 endpoint replaced
 // (10.0.0.5:8080 → 10.0.0.9:8080)".
 func (s *Service) String() string {
-	return s.Name.String() + ": " + s.text()
+	return s.Name.String() + ": " + s.detailText()
 }
 
 // What returns String without the name.
-func (s *Service) What() string { return s.text() }
+func (s *Service) What() string { return s.detailText() }
 
-func (s *Service) text() string {
+func (s *Service) detailText() string {
 	parts := make([]string, 0, len(s.Details)+1)
 	switch s.Action {
 	case Added:

@@ -18,12 +18,12 @@ import (
 func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []Service {
 	c := newComparison()
 	if objects != nil {
-		c.stateAfter = conditions(objects)
+		c.stateAfter = newStateLookup(objects)
 	}
 	c.originOf(before, after, objects)
 	for _, f := range model.Families {
 		was, is := served.Read(before.Table(f)), served.Read(after.Table(f))
-		all := touched(f, p, before.Table(f), after.Table(f))
+		all := touchedFrontends(f, p, before.Table(f), after.Table(f))
 		if deletesTable(f, p) { // its elements are not listed
 			for n := range was.Names() {
 				all[n.Frontend] = struct{}{}
@@ -39,7 +39,7 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 			c.count(name.Port.Service, 0, 1)
 		}
 	}
-	return c.services()
+	return c.listServices()
 }
 
 // originOf notes what Services come from. Those without an object are gone: if the others are
@@ -64,9 +64,9 @@ func deletesTable(f model.Family, p *plan.Plan) bool {
 	})
 }
 
-// touched returns the frontends with a changed element. A range is found by its first port
+// touchedFrontends returns the frontends with a changed element. A range is found by its first port
 // in the rules before and after the change, because its last one may differ.
-func touched(f model.Family, p *plan.Plan, sides ...*nft.Table) map[model.Frontend]struct{} {
+func touchedFrontends(f model.Family, p *plan.Plan, sides ...*nft.Table) map[model.Frontend]struct{} {
 	out := make(map[model.Frontend]struct{})
 	for i := range p.Changes {
 		c := &p.Changes[i]

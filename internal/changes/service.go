@@ -80,8 +80,8 @@ func (c *comparison) count(name model.ServiceName, before, after int) {
 	n.after += after
 }
 
-// words are the words for a Service.
-func (c *comparison) words(name model.ServiceName) words.Vocabulary {
+// wordsOf are the words for a Service.
+func (c *comparison) wordsOf(name model.ServiceName) words.Vocabulary {
 	return words.Of(c.isBalance[name])
 }
 
@@ -89,7 +89,7 @@ func (c *comparison) words(name model.ServiceName) words.Vocabulary {
 func (c *comparison) add(p pair) {
 	for _, f := range []*frontend{p.before, p.after} {
 		if f != nil {
-			f.in = c.words(f.Port.Service)
+			f.in = c.wordsOf(f.Port.Service)
 		}
 	}
 	switch {
@@ -104,30 +104,30 @@ func (c *comparison) add(p pair) {
 	}
 }
 
-// services returns the Services with details, sorted by name.
-func (c *comparison) services() []Service {
+// listServices returns the Services with details, sorted by name.
+func (c *comparison) listServices() []Service {
 	for name := range c.edits.changed { // perhaps without effect on a frontend
 		if _, ok := c.pairs[name]; !ok {
 			c.pairs[name] = nil
 		}
 	}
-	out := c.lone()
+	out := c.describeLone()
 	for name, pairs := range c.pairs {
-		s := &subject{comparison: c, name: name, in: c.words(name)}
-		slices.SortFunc(pairs, func(a, b pair) int { return a.any().Compare(b.any().Frontend) })
+		s := &subject{comparison: c, name: name, in: c.wordsOf(name)}
+		slices.SortFunc(pairs, func(a, b pair) int { return a.eitherSide().Compare(b.eitherSide().Frontend) })
 		for _, p := range pairs {
 			s.sort(p)
 		}
 		s.pairRanges()
-		if details := s.details(); len(details) > 0 {
-			out = append(out, Service{Name: name, Words: s.in, Action: s.action(), Details: details})
+		if details := s.describeService(); len(details) > 0 {
+			out = append(out, Service{Name: name, Words: s.in, Action: s.actionOf(), Details: details})
 		}
 	}
 	slices.SortFunc(out, func(a, b Service) int { return a.Name.Compare(b.Name) })
 	return out
 }
 
-func (p pair) any() *frontend { return cmp.Or(p.after, p.before) }
+func (p pair) eitherSide() *frontend { return cmp.Or(p.after, p.before) }
 
 // subject is the Service that is described.
 type subject struct {
@@ -178,7 +178,7 @@ func (s *subject) pairRanges() {
 	s.added, s.removed = slices.DeleteFunc(s.added, isPaired), slices.DeleteFunc(s.removed, isPaired)
 }
 
-func (s *subject) action() Action {
+func (s *subject) actionOf() Action {
 	switch n := s.total[s.name]; {
 	case n == nil: // it has no frontends, before or after
 		return Changed

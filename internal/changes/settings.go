@@ -10,23 +10,23 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// settings describes what frontends do in another way. A setting of a Service shows at
+// describeSettings describes what frontends do in another way. A setting of a Service shows at
 // each of its frontends, and is described once.
-func (s *subject) settings() (out []Detail) {
+func (s *subject) describeSettings() (out []Detail) {
 	note := func(d Detail) {
 		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
 			out = append(out, d)
 		}
 	}
 	for _, p := range s.stays {
-		for _, d := range p.settings() {
+		for _, d := range p.describeSettings() {
 			note(d)
 		}
 	}
 	return out
 }
 
-func (p pair) settings() (out []Detail) {
+func (p pair) describeSettings() (out []Detail) {
 	change := func(d Detail, name string) {
 		if d.Old != d.New {
 			d.Text = name + " " + d.Old + " → " + d.New
@@ -35,31 +35,31 @@ func (p pair) settings() (out []Detail) {
 	}
 	set := func(s *setting.Setting, old, now string) { change(settingDetail(s, old, now), s.Label) }
 	a, b := p.before, p.after
-	if p.know(served.Affinity) {
-		d := settingDetail(setting.Affinity, seconds(a.Affinity), seconds(b.Affinity))
-		d.Connections = rebinding(a.Affinity, b.Affinity)
+	if p.bothKnow(served.Affinity) {
+		d := settingDetail(setting.Affinity, secondsText(a.Affinity), secondsText(b.Affinity))
+		d.Connections = rebindingEffect(a.Affinity, b.Affinity)
 		change(d, setting.Affinity.Label)
 	}
-	if p.know(served.Scheduler) {
+	if p.bothKnow(served.Scheduler) {
 		set(setting.Scheduler, a.Scheduler.String(), b.Scheduler.String())
 	}
 	if m, n := a.table, b.table; a.Scheduler == b.Scheduler && m > 0 && n > 0 {
 		set(setting.MaglevSize, slotsText(m), slotsText(n))
 	}
-	if p.know(served.InternalPolicy) {
+	if p.bothKnow(served.InternalPolicy) {
 		change(Detail{Kind: KindPolicy, Old: a.InternalPolicy.String(), New: b.InternalPolicy.String()}, "internal traffic policy")
 	}
-	if p.know(served.ExternalPolicy) {
+	if p.bothKnow(served.ExternalPolicy) {
 		change(Detail{Kind: KindPolicy, Old: a.ExternalPolicy.String(), New: b.ExternalPolicy.String()}, "external traffic policy")
 	}
-	if p.know(served.Affinity) && a.ExternalPolicy == b.ExternalPolicy && a.Kind == b.Kind { // else it follows from that
-		set(setting.ClientAddresses, clients(a), clients(b))
+	if p.bothKnow(served.Affinity) && a.ExternalPolicy == b.ExternalPolicy && a.Kind == b.Kind { // else it follows from that
+		set(setting.ClientAddresses, clientAddresses(a), clientAddresses(b))
 	}
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
 		set(setting.OfLimit(kind), a.Limits.Value(kind), b.Limits.Value(kind))
 	}
-	return append(out, p.sources()...)
+	return append(out, p.describeSources()...)
 }
 
 // settingDetail returns a detail about a setting, without the text.
@@ -69,8 +69,8 @@ func settingDetail(s *setting.Setting, old, now string) Detail {
 
 func slotsText(n int) string { return fmt.Sprintf("%d slots", n) }
 
-// rebinding returns the effect of a changed timeout on clients (5.9, 5.10).
-func rebinding(before, after time.Duration) string {
+// rebindingEffect returns the effect of a changed timeout on clients (5.9, 5.10).
+func rebindingEffect(before, after time.Duration) string {
 	switch {
 	case before == 0:
 		return "clients are bound with their next connection"
@@ -80,15 +80,15 @@ func rebinding(before, after time.Duration) string {
 	return "clients are bound for the new time with their next connection"
 }
 
-func seconds(d time.Duration) string {
+func secondsText(d time.Duration) string {
 	if d == 0 {
 		return "none"
 	}
 	return fmt.Sprintf("%d s", int64(d.Seconds()))
 }
 
-// clients says which source address endpoints see.
-func clients(f *frontend) string {
+// clientAddresses says which source address endpoints see.
+func clientAddresses(f *frontend) string {
 	switch {
 	case f.Relayed:
 		return "those of this machine, which relays"

@@ -10,11 +10,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// sources describes which clients may connect before and after a change.
-func (p pair) sources() (out []Detail) {
+// describeSources describes which clients may connect before and after a change.
+func (p pair) describeSources() (out []Detail) {
 	a, b := p.before, p.after
 	list := func(set *setting.Setting, before, after []netip.Prefix, had, has bool) {
-		added, removed := texts(without(after, before)), texts(without(before, after))
+		added, removed := textsOf(subtractPrefixes(after, before)), textsOf(subtractPrefixes(before, after))
 		if len(added)+len(removed) == 0 && had == has {
 			return
 		}
@@ -25,30 +25,30 @@ func (p pair) sources() (out []Detail) {
 			case len(list) == 0:
 				return "no client"
 			}
-			return shorten(texts(list))
+			return joinFew(textsOf(list))
 		}
 		d, name := Detail{Kind: Kind(set.Kind), Added: added, Removed: removed}, strings.TrimSuffix(set.Label, "s")
 		switch {
 		case !had || !has || len(before) == 0 || len(after) == 0:
 			d.Text = set.Label + ": " + text(before, had) + " → " + text(after, has)
 		case len(removed) == 0:
-			d.Text = number(len(added), name) + " added (" + shorten(added) + ")"
+			d.Text = countText(len(added), name) + " added (" + joinFew(added) + ")"
 		case len(added) == 0:
-			d.Text = number(len(removed), name) + " removed (" + shorten(removed) + ")"
+			d.Text = countText(len(removed), name) + " removed (" + joinFew(removed) + ")"
 		default:
-			d.Text = fmt.Sprintf("%s: %s added, %s removed", set.Label, shorten(added), shorten(removed))
+			d.Text = fmt.Sprintf("%s: %s added, %s removed", set.Label, joinFew(added), joinFew(removed))
 		}
 		out = append(out, d)
 	}
-	s, t := a.clients(), b.clients()
+	s, t := a.clientSources(), b.clientSources()
 	list(setting.AllowedClients, s.Allowed, t.Allowed, s.Limited, t.Limited)
 	list(setting.DeniedClients, s.Denied, t.Denied, len(s.Denied) > 0, len(t.Denied) > 0)
 	return out
 }
 
-// clients returns the sources without the address of the frontend itself, which the
+// clientSources returns the sources without the address of the frontend itself, which the
 // ranges of the node entail (4.33): otherwise the frontends of a Service would differ.
-func (f *frontend) clients() model.Sources {
+func (f *frontend) clientSources() model.Sources {
 	if f.Sources == nil {
 		return model.Sources{}
 	}
@@ -64,8 +64,8 @@ func (f *frontend) clients() model.Sources {
 	return s
 }
 
-// without returns the ranges in a that are not in b.
-func without(a, b []netip.Prefix) []netip.Prefix {
+// subtractPrefixes returns the ranges in a that are not in b.
+func subtractPrefixes(a, b []netip.Prefix) []netip.Prefix {
 	known := make(map[netip.Prefix]struct{}, len(b))
 	for _, p := range b {
 		known[p] = struct{}{}

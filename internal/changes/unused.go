@@ -26,7 +26,7 @@ type edits struct {
 // usage has endpoints by Service and port.
 type usage map[model.ServiceName]map[model.PortName]map[address]bool
 
-func (u usage) of(port model.PortName) map[address]bool {
+func (u usage) usedBy(port model.PortName) map[address]bool {
 	ports := u[port.Service]
 	if ports == nil {
 		ports = make(map[model.PortName]map[address]bool)
@@ -51,13 +51,13 @@ func newEdits(before, after *model.Snapshot) *edits {
 	return e
 }
 
-// use notes the endpoints of a frontend before and after.
-func (e *edits) use(c model.RouteChange) {
+// noteUse notes the endpoints of a frontend before and after.
+func (e *edits) noteUse(c model.RouteChange) {
 	note := func(r *model.Route, u usage) {
 		if r == nil || !e.changed[r.Service.Name] {
 			return
 		}
-		used := u.of(r.PortName())
+		used := u.usedBy(r.PortName())
 		for _, d := range []model.Decision{r.Inside(), r.Outside()} {
 			for _, endpoint := range d.Endpoints {
 				used[endpoint.Address()] = true
@@ -68,12 +68,12 @@ func (e *edits) use(c model.RouteChange) {
 	note(c.New, e.usedAfter)
 }
 
-// lone returns the Services without a frontend on either side that come, go or change.
-func (c *comparison) lone() (out []Service) {
+// describeLone returns the Services without a frontend on either side that come, go or change.
+func (c *comparison) describeLone() (out []Service) {
 	e := c.edits
 	note := func(name model.ServiceName, action Action) {
 		if c.total[name] == nil {
-			out = append(out, Service{Name: name, Words: c.words(name), Action: action, Details: []Detail{whole(c.words(name), nil, nil, nil)}})
+			out = append(out, Service{Name: name, Words: c.wordsOf(name), Action: action, Details: []Detail{describeWhole(c.wordsOf(name), nil, nil, nil)}})
 		}
 	}
 	for name := range e.before {
@@ -89,8 +89,8 @@ func (c *comparison) lone() (out []Service) {
 	return out
 }
 
-// fields describes changed fields of the objects of a Service that no rule shows.
-func (e *edits) fields(name model.ServiceName) (out []Detail) {
+// describeFields describes changed fields of the objects of a Service that no rule shows.
+func (e *edits) describeFields(name model.ServiceName) (out []Detail) {
 	a, b := e.before[name].Service, e.after[name].Service
 	was, is := setting.Of(a), setting.Of(b)
 	for _, s := range setting.All {
@@ -126,9 +126,9 @@ type standing struct {
 	zone             string // empty: unknown
 }
 
-// standings returns the endpoints of a service port by address. Those in used take
+// standingsOf returns the endpoints of a service port by address. Those in used take
 // connections.
-func standings(port model.PortName, of model.ServiceState, used map[address]bool) map[address]standing {
+func standingsOf(port model.PortName, of model.ServiceState, used map[address]bool) map[address]standing {
 	out := make(map[address]standing)
 	for _, f := range model.Families {
 		for _, e := range model.Endpoints(port, f, of.Slices) {
@@ -142,15 +142,15 @@ func standings(port model.PortName, of model.ServiceState, used map[address]bool
 	return out
 }
 
-// unused describes endpoints that take no connections before and after the change, and the
+// describeUnused describes endpoints that take no connections before and after the change, and the
 // weights, priorities and zones of all.
-func (s *subject) unused() (out []Detail) {
+func (s *subject) describeUnused() (out []Detail) {
 	e := s.edits
 	details := make(map[model.PortName][]Detail)
 	for port, used := range e.usedBefore[s.name] {
 		if now, stays := e.usedAfter[s.name][port]; stays {
-			c := standingChange{standings(port, e.before[s.name], used), standings(port, e.after[s.name], now), s.in}
-			if list := c.details(); len(list) > 0 {
+			c := standingChange{standingsOf(port, e.before[s.name], used), standingsOf(port, e.after[s.name], now), s.in}
+			if list := c.describeStandings(); len(list) > 0 {
 				details[port] = list
 			}
 		}
@@ -174,12 +174,12 @@ type standingChange struct {
 	in            words.Vocabulary
 }
 
-func (c standingChange) details() (out []Detail) {
+func (c standingChange) describeStandings() (out []Detail) {
 	idle := func(s standing) bool { return s.condition != "" }
 	added, removed, changed := make(map[condition][]address), make(map[condition][]address), make(map[[2]condition][]address)
 	weights := &portChange{before: make(map[address]int), after: make(map[address]int)}
 	var priorities []string
-	for _, a := range c.addresses() {
+	for _, a := range c.allAddresses() {
 		was, had := c.before[a]
 		is, has := c.after[a]
 		if had && was.condition != drained && was.condition != byOperator {
@@ -200,47 +200,47 @@ func (c standingChange) details() (out []Detail) {
 			priorities = append(priorities, fmt.Sprintf("%s: %d → %d", model.EndpointText(a), was.priority, is.priority))
 		}
 	}
-	out = append(out, c.exchanged(added, removed)...)
+	out = append(out, c.describeExchange(added, removed)...)
 	for _, key := range slices.SortedFunc(maps.Keys(changed), func(a, b [2]condition) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
-		list := texts(changed[key])
+		list := textsOf(changed[key])
 		out = append(out, Detail{Kind: KindEndpoints, Old: string(key[0]), New: string(key[1]), Removed: list,
-			Text: fmt.Sprintf("%s %s (%s), before: %s", c.in.Count(len(list), "endpoint"), key[1], shorten(list), key[0])})
+			Text: fmt.Sprintf("%s %s (%s), before: %s", c.in.Count(len(list), "endpoint"), key[1], joinFew(list), key[0])})
 	}
 	weights.compare()
-	out = append(out, weights.weighed()...)
+	out = append(out, weights.describeWeights()...)
 	if len(priorities) > 0 {
-		out = append(out, Detail{Kind: KindWeights, Text: "priority of " + shorten(priorities), Added: priorities})
+		out = append(out, Detail{Kind: KindWeights, Text: "priority of " + joinFew(priorities), Added: priorities})
 	}
-	return append(out, c.zones()...)
+	return append(out, c.describeZones()...)
 }
 
-// addresses returns the addresses of all endpoints, sorted.
-func (c standingChange) addresses() []address {
+// allAddresses returns the addresses of all endpoints, sorted.
+func (c standingChange) allAddresses() []address {
 	all := maps.Clone(c.before)
 	maps.Copy(all, c.after)
 	return slices.SortedFunc(maps.Keys(all), address.Compare)
 }
 
-// exchanged describes endpoints that come and go without taking connections, by the
+// describeExchange describes endpoints that come and go without taking connections, by the
 // reason for that.
-func (c standingChange) exchanged(added, removed map[condition][]address) (out []Detail) {
+func (c standingChange) describeExchange(added, removed map[condition][]address) (out []Detail) {
 	reasons := maps.Clone(added)
 	maps.Copy(reasons, removed)
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
 		gone, fresh := removed[why], added[why]
 		note := func(verb string, list []string, d Detail) {
-			d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s, %s (%s)", c.in.Count(len(list), "endpoint"), verb, why, shorten(list))
+			d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s, %s (%s)", c.in.Count(len(list), "endpoint"), verb, why, joinFew(list))
 			out = append(out, d)
 		}
 		if len(gone) == len(fresh) {
-			note("replaced", arrows(gone, fresh), Detail{Added: texts(fresh), Removed: texts(gone)})
+			note("replaced", pairByAddress(gone, fresh), Detail{Added: textsOf(fresh), Removed: textsOf(gone)})
 			continue
 		}
 		if len(fresh) > 0 {
-			note("added", texts(fresh), Detail{Added: texts(fresh)})
+			note("added", textsOf(fresh), Detail{Added: textsOf(fresh)})
 		}
 		if len(gone) > 0 {
-			note("removed", texts(gone), Detail{Removed: texts(gone)})
+			note("removed", textsOf(gone), Detail{Removed: textsOf(gone)})
 		}
 	}
 	return out

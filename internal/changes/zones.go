@@ -9,9 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// zones says where connections go when the zone floor of a Service gets another effect: by its
+// describeZones says where connections go when the zone floor of a Service gets another effect: by its
 // value, or by the endpoints that the zone has. A change of both families is described once.
-func (s *subject) zones() (out []Detail) {
+func (s *subject) describeZones() (out []Detail) {
 	if s.edits.nodeAfter == nil { // only rules are compared
 		return nil
 	}
@@ -54,10 +54,10 @@ func zoneRule(of model.ServiceState, port model.PortName, f model.Family, node *
 	return model.NewSelection(of.Service, model.Endpoints(port, f, of.Slices), node, model.PolicyCluster).Zone()
 }
 
-// zones describes endpoints that are in another zone.
-func (c standingChange) zones() []Detail {
+// describeZones describes endpoints that are in another zone.
+func (c standingChange) describeZones() []Detail {
 	var list []string
-	for _, a := range c.addresses() {
+	for _, a := range c.allAddresses() {
 		was, had := c.before[a]
 		if is, has := c.after[a]; had && has && was.zone != is.zone {
 			list = append(list, fmt.Sprintf("%s: %s → %s", model.EndpointText(a), cmp.Or(was.zone, "none"), cmp.Or(is.zone, "none")))
@@ -66,5 +66,5 @@ func (c standingChange) zones() []Detail {
 	if len(list) == 0 {
 		return nil
 	}
-	return []Detail{{Kind: Kind(setting.ZoneFloor.Kind), Text: "zone of " + shorten(list), Added: list}}
+	return []Detail{{Kind: Kind(setting.ZoneFloor.Kind), Text: "zone of " + joinFew(list), Added: list}}
 }

@@ -79,7 +79,7 @@ type check struct {
 var checks = []check{
 	{"kernel", []Group{Features}, false, kernelFeatures},
 	{"table-owner", []Group{Features}, false, tableOwner},
-	{"forwarding", []Group{Settings, Links}, true, forwarding},
+	{"forwarding", []Group{Settings, Links}, true, checkForwarding},
 	{"forward-filter", []Group{NFTables, Settings}, true, forwardFilter},
 	{"forward-filter-legacy", []Group{IPTables, Settings}, true, forwardLegacy},
 	{"bridge-nf", []Group{Settings, Links}, true, bridgeNF},
@@ -98,9 +98,9 @@ var checks = []check{
 	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
 	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
 	{"other-proxies", []Group{Links}, false, otherProxies},
-	{"observe", nil, false, observe},
+	{"observe", nil, false, checkObserve},
 	{"observe-group", nil, false, observeGroup},
-	{"neighbours", []Group{NFTables, Links}, false, neighbours},
+	{"neighbours", []Group{NFTables, Links}, false, checkNeighbours},
 }
 
 // Names returns the names of all checks.
@@ -117,7 +117,7 @@ func Check(f *Facts, u Use) []Finding {
 	for _, c := range checks {
 		out = append(out, c.run(f, u)...)
 	}
-	return sorted(out)
+	return sortFindings(out)
 }
 
 // noted are the checks of a daemon that report warnings as well.
@@ -139,7 +139,7 @@ func Serving(f *Facts, u Use) []Finding {
 func (c check) run(f *Facts, u Use) []Finding {
 	for _, g := range c.needs {
 		if err := f.Hidden[g]; err != nil {
-			return []Finding{g.unseen(c.name, err)}
+			return []Finding{g.unseenFinding(c.name, err)}
 		}
 	}
 	found := c.ask(f, u)
@@ -149,18 +149,18 @@ func (c check) run(f *Facts, u Use) []Finding {
 	return found
 }
 
-func (g Group) unseen(check string, err error) Finding {
-	return Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %s", g.words(), strings.ReplaceAll(err.Error(), "\n", "; ")), Remedy: g.remedy()}
+func (g Group) unseenFinding(check string, err error) Finding {
+	return Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %s", g.describeGroup(), strings.ReplaceAll(err.Error(), "\n", "; ")), Remedy: g.remedyFor()}
 }
 
-func (g Group) words() string {
+func (g Group) describeGroup() string {
 	return map[Group]string{
 		Features: "the features of the kernel", Settings: "settings below /proc/sys", Links: "network interfaces",
 		Routes: "routes", Neighbours: "for which addresses the machine answers", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes", LogGroups: "the readers of nflog",
 	}[g]
 }
 
-func (g Group) remedy() string {
+func (g Group) remedyFor() string {
 	switch g {
 	case Features, NFTables, IPTables, LogGroups:
 		return "run as root"
@@ -168,18 +168,18 @@ func (g Group) remedy() string {
 	return ""
 }
 
-// ok is the single finding of a check that has nothing to say against the machine.
-func ok(format string, args ...any) []Finding {
+// okFinding is the single finding of a check that has nothing to say against the machine.
+func okFinding(format string, args ...any) []Finding {
 	return []Finding{{Level: OK, Message: fmt.Sprintf(format, args...)}}
 }
 
-// ok is [ok] in the words for what is served.
-func (u Use) ok(format string, args ...any) []Finding {
+// okFinding is [okFinding] in the words for what is served.
+func (u Use) okFinding(format string, args ...any) []Finding {
 	return []Finding{{Level: OK, Message: u.Words.Sprintf(format, args...)}}
 }
 
-// families returns those that Services may have here.
-func (u Use) families(f *Facts) (out []model.Family) {
+// servedFamilies returns those that Services may have here.
+func (u Use) servedFamilies(f *Facts) (out []model.Family) {
 	for _, family := range model.Families {
 		if _, has := f.Forwarding[family]; has && (len(u.Families) == 0 || slices.Contains(u.Families, family)) {
 			out = append(out, family)
@@ -188,8 +188,8 @@ func (u Use) families(f *Facts) (out []model.Family) {
 	return out
 }
 
-// reached yields the addresses to which this machine needs a route.
-func (u Use) reached(yield func(netip.Addr) bool) {
+// eachReached yields the addresses to which this machine needs a route.
+func (u Use) eachReached(yield func(netip.Addr) bool) {
 	for _, all := range []iter.Seq[netip.Addr]{u.Endpoints, u.Relayed} {
 		if all == nil {
 			continue
@@ -202,9 +202,9 @@ func (u Use) reached(yield func(netip.Addr) bool) {
 	}
 }
 
-// elsewhere returns an endpoint that is not this machine. If endpoints are not known,
+// findElsewhere returns an endpoint that is not this machine. If endpoints are not known,
 // there is one without an address.
-func (u Use) elsewhere(f *Facts, family model.Family) (endpoint netip.Addr, found bool) {
+func (u Use) findElsewhere(f *Facts, family model.Family) (endpoint netip.Addr, found bool) {
 	if u.Endpoints == nil {
 		return netip.Addr{}, true
 	}
@@ -216,8 +216,8 @@ func (u Use) elsewhere(f *Facts, family model.Family) (endpoint netip.Addr, foun
 	return netip.Addr{}, false
 }
 
-// names joins up to five names.
-func names(all []string) string {
+// joinNames joins up to five names.
+func joinNames(all []string) string {
 	const most = 5
 	if n := len(all) - most; n > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)

@@ -33,7 +33,7 @@ type neighbourhood struct {
 	networks []Assigned              // of more than one address
 }
 
-func (f *Facts) neighbourhood() *neighbourhood {
+func (f *Facts) newNeighbourhood() *neighbourhood {
 	n := &neighbourhood{Facts: f, of: make(map[netip.Addr][]string)}
 	for _, a := range f.Assigned {
 		n.of[a.Network.Addr()] = append(n.of[a.Network.Addr()], a.Interface)
@@ -44,10 +44,10 @@ func (f *Facts) neighbourhood() *neighbourhood {
 	return n
 }
 
-// silent returns why this machine does not answer neighbours that ask for an address. It
+// whySilent returns why this machine does not answer neighbours that ask for an address. It
 // does, or they do not ask, if the link is empty: other networks need a route to here,
 // which cannot be seen.
-func (n *neighbourhood) silent(a netip.Addr) silence {
+func (n *neighbourhood) whySilent(a netip.Addr) silence {
 	i := slices.IndexFunc(n.networks, func(at Assigned) bool { return at.Network.Contains(a) })
 	if i < 0 {
 		return silence{}
@@ -71,7 +71,7 @@ func (n *neighbourhood) silent(a netip.Addr) silence {
 // discovery. In a cluster, other programs announce them.
 func serviceAddresses(f *Facts, u Use) (out []Finding) {
 	if u.Addresses == nil || u.Cluster {
-		return u.ok("the addresses of Services are not known, or announced by other programs")
+		return u.okFinding("the addresses of Services are not known, or announced by other programs")
 	}
 	type place struct {
 		family model.Family
@@ -79,9 +79,9 @@ func serviceAddresses(f *Facts, u Use) (out []Finding) {
 	}
 	found := make(map[place][]string)
 	var places []place
-	around := f.neighbourhood()
+	around := f.newNeighbourhood()
 	for a := range u.Addresses {
-		s := around.silent(a)
+		s := around.whySilent(a)
 		if s.link == "" {
 			continue
 		}
@@ -94,15 +94,15 @@ func serviceAddresses(f *Facts, u Use) (out []Finding) {
 		}
 	}
 	for _, p := range places {
-		out = append(out, p.silence.finding(p.family, found[p]))
+		out = append(out, p.silence.newFinding(p.family, found[p]))
 	}
 	if len(out) == 0 {
-		return u.ok("this machine answers for the addresses of Services in its networks; for others it needs a route to here")
+		return u.okFinding("this machine answers for the addresses of Services in its networks; for others it needs a route to here")
 	}
 	return out
 }
 
-func (s silence) finding(f model.Family, addresses []string) Finding {
+func (s silence) newFinding(f model.Family, addresses []string) Finding {
 	why, protocol := "no interface has it", "ARP"
 	if s.elsewhere != "" {
 		why = fmt.Sprintf("%s has it, for which %s does not answer", s.elsewhere, s.link)
@@ -115,7 +115,7 @@ func (s silence) finding(f model.Family, addresses []string) Finding {
 		why = strings.ReplaceAll(why, " has it", " has them")
 	}
 	return Finding{Level: Warning, Subject: f.String() + " " + s.link, Documentation: pageAddresses,
-		Message: fmt.Sprintf("nothing on this machine answers %s for %s, which is in the network of %s: %s", protocol, names(addresses), s.link, why),
+		Message: fmt.Sprintf("nothing on this machine answers %s for %s, which is in the network of %s: %s", protocol, joinNames(addresses), s.link, why),
 		Remedy:  command + ", or let keepalived add it. Ignore this on a standby, or if another program answers"}
 }
 
@@ -126,10 +126,10 @@ const mostRoutes = 256
 // route may hold for packets that are forwarded.
 func endpointRoutes(f *Facts, u Use) []Finding {
 	if u.Endpoints == nil || f.Routed == nil {
-		return u.ok("endpoints are not known")
+		return u.okFinding("endpoints are not known")
 	}
 	asked := make(map[netip.Addr]bool)
-	for e := range u.reached {
+	for e := range u.eachReached {
 		if len(asked) == mostRoutes {
 			break
 		}
@@ -138,7 +138,7 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		}
 	}
 	if len(asked) == 0 {
-		return u.ok("no endpoint is on another machine or in a pod")
+		return u.okFinding("no endpoint is on another machine or in a pod")
 	}
 	var without []string
 	for e := range asked {
@@ -147,7 +147,7 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		}
 	}
 	if len(without) == 0 {
-		return ok("this machine has a route to %s", u.Words.Count(len(asked), "endpoint"))
+		return okFinding("this machine has a route to %s", u.Words.Count(len(asked), "endpoint"))
 	}
 	slices.Sort(without)
 	level := Problem
@@ -155,12 +155,12 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		level = Warning
 	}
 	return []Finding{{Level: level, Documentation: forwardingPage(u),
-		Message: fmt.Sprintf("this machine has no route to %s: connections to %s fail", names(without), u.Words.Count(len(without), "endpoint")),
+		Message: fmt.Sprintf("this machine has no route to %s: connections to %s fail", joinNames(without), u.Words.Count(len(without), "endpoint")),
 		Remedy:  u.Words.Text("ip route add, or check the network configuration or the CNI plugin")}}
 }
 
-// routed reports whether a route leads to an address.
-func routed(a netip.Addr) bool {
+// hasRoute reports whether a route leads to an address.
+func hasRoute(a netip.Addr) bool {
 	_, err := netlink.RouteGet(a.AsSlice())
 	return !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL)
 }

@@ -30,7 +30,7 @@ func forwardFilter(f *Facts, u Use) (out []Finding) {
 		}
 	}
 	if len(out) == 0 {
-		return u.ok("no filter drops forwarded connections to endpoints")
+		return u.okFinding("no filter drops forwarded connections to endpoints")
 	}
 	return out
 }
@@ -38,18 +38,18 @@ func forwardFilter(f *Facts, u Use) (out []Finding) {
 // filterOf returns a finding for each family whose connections the filter drops, or one
 // for both.
 func filterOf(f *Facts, u Use, c *Chain) (out []Finding) {
-	families := u.families(f)
+	families := u.servedFamilies(f)
 	for _, family := range families {
-		if !c.sees(family) {
+		if !c.seesFamily(family) {
 			continue
 		}
 		w := walk{facts: f, use: u, family: family, seen: make(map[string]bool)}
-		ends := w.chain(c)
+		ends := w.walkChain(c)
 		if !ends && !c.Drops || w.result == accepted {
 			continue
 		}
-		if _, needed := u.elsewhere(f, family); needed {
-			out = append(out, w.finding(c))
+		if _, needed := u.findElsewhere(f, family); needed {
+			out = append(out, w.newFinding(c))
 		}
 	}
 	switch {
@@ -64,8 +64,8 @@ func filterOf(f *Facts, u Use, c *Chain) (out []Finding) {
 	return out
 }
 
-// sees reports whether the chain has packets of a family.
-func (c *Chain) sees(f model.Family) bool {
+// seesFamily reports whether the chain has packets of a family.
+func (c *Chain) seesFamily(f model.Family) bool {
 	return c.Family == "inet" || c.Family == "ip" && f == model.IPv4 || c.Family == "ip6" && f == model.IPv6
 }
 
@@ -83,8 +83,8 @@ type walk struct {
 	kubeProxy bool
 }
 
-// chain reports whether no packet leaves the chain by its end.
-func (w *walk) chain(c *Chain) (ends bool) {
+// walkChain reports whether no packet leaves the chain by its end.
+func (w *walk) walkChain(c *Chain) (ends bool) {
 	if w.seen[c.Name] {
 		return false
 	}
@@ -94,7 +94,7 @@ func (w *walk) chain(c *Chain) (ends bool) {
 			return false
 		}
 		switch {
-		case w.excludes(r):
+		case w.excludesEndpoints(r):
 		case r.Verdict == Drop && len(r.When) == 0:
 			w.end = ruleText(c, i)
 			return true
@@ -105,7 +105,7 @@ func (w *walk) chain(c *Chain) (ends bool) {
 		case r.Verdict == Return && len(r.When) == 0:
 			return false
 		case r.Verdict == Jump:
-			if w.jump(c, r) && len(r.When) == 0 {
+			if w.walkJump(c, r) && len(r.When) == 0 {
 				return true
 			}
 		}
@@ -114,13 +114,13 @@ func (w *walk) chain(c *Chain) (ends bool) {
 }
 
 func (w *walk) accept(r Rule) {
-	if r.Verdict == Accept && w.covers(r) {
+	if r.Verdict == Accept && w.coversEndpoints(r) {
 		w.result = accepted
 	}
 	w.result = max(w.result, perhaps)
 }
 
-func (w *walk) jump(from *Chain, r Rule) (ends bool) {
+func (w *walk) walkJump(from *Chain, r Rule) (ends bool) {
 	if strings.HasPrefix(r.To, kubeChains) { // they go with kube-proxy, or belong to the kubelet
 		w.kubeProxy = w.kubeProxy || r.To == "KUBE-FORWARD"
 		if w.use.BesideAnother {
@@ -140,8 +140,8 @@ func (w *walk) jump(from *Chain, r Rule) (ends bool) {
 	}
 	inner := *w
 	inner.result = dropped
-	ends = inner.chain(&w.facts.Chains[i])
-	if inner.result == accepted && !w.covers(r) {
+	ends = inner.walkChain(&w.facts.Chains[i])
+	if inner.result == accepted && !w.coversEndpoints(r) {
 		inner.result = perhaps // it accepts what meets the condition of the jump
 	}
 	w.result, w.kubeProxy = max(w.result, inner.result), w.kubeProxy || inner.kubeProxy
@@ -159,17 +159,17 @@ func ownedText(c *Chain) string {
 	return c.String()
 }
 
-// filters returns what may drop forwarded connections to endpoints in a family: first what drops all that no rule accepts,
+// findFilters returns what may drop forwarded connections to endpoints in a family: first what drops all that no rule accepts,
 // then rules with a condition.
-func filters(f *Facts, u Use, family model.Family) (out []string) {
+func findFilters(f *Facts, u Use, family model.Family) (out []string) {
 	var under []string
 	for i := range f.Chains {
 		c := &f.Chains[i]
-		if c.Type != "filter" || c.Hook != Forward || !c.sees(family) {
+		if c.Type != "filter" || c.Hook != Forward || !c.seesFamily(family) {
 			continue
 		}
 		w := walk{facts: f, use: u, family: family, seen: make(map[string]bool)}
-		switch ends := w.chain(c); {
+		switch ends := w.walkChain(c); {
 		case w.result == accepted:
 		case ends:
 			out = append(out, w.end)
@@ -190,8 +190,8 @@ func filters(f *Facts, u Use, family model.Family) (out []string) {
 // to virtual machines, and not to pods.
 var containerLinks = []string{"lo", "docker", "br-", "podman", "virbr", "lxcbr", "lxdbr"}
 
-// excludes reports whether a new connection to an endpoint does not meet the conditions.
-func (w *walk) excludes(r Rule) bool {
+// excludesEndpoints reports whether a new connection to an endpoint does not meet the conditions.
+func (w *walk) excludesEndpoints(r Rule) bool {
 	return slices.ContainsFunc(r.When, func(c Condition) bool {
 		switch c.Kind {
 		case State:
@@ -201,24 +201,24 @@ func (w *walk) excludes(r Rule) bool {
 		case Interface:
 			return slices.ContainsFunc(containerLinks, func(p string) bool { return c.Name == p || p != "lo" && strings.HasPrefix(c.Name, p) })
 		case Family:
-			return c.Number != nfproto(w.family)
+			return c.Number != protocolNumber(w.family)
 		case Source, Destination:
-			pods := w.pods()
+			pods := w.podRanges()
 			return model.FamilyOf(c.Prefix.Addr()) != w.family || len(pods) > 0 && !slices.ContainsFunc(pods, c.Prefix.Overlaps)
 		}
 		return false
 	})
 }
 
-// covers reports whether all new connections to endpoints, which the rule does not
+// coversEndpoints reports whether all new connections to endpoints, which the rule does not
 // exclude, meet the conditions.
-func (w *walk) covers(r Rule) bool {
+func (w *walk) coversEndpoints(r Rule) bool {
 	return !slices.ContainsFunc(r.When, func(c Condition) bool {
 		switch c.Kind {
 		case DNAT, State, Family:
 			return false
 		case Destination:
-			pods := w.pods()
+			pods := w.podRanges()
 			return len(pods) == 0 || slices.ContainsFunc(pods, func(p netip.Prefix) bool {
 				return !c.Prefix.Contains(p.Addr()) || c.Prefix.Bits() > p.Bits()
 			})
@@ -227,8 +227,8 @@ func (w *walk) covers(r Rule) bool {
 	})
 }
 
-// pods returns the ranges of pods in the family, as far as they are known.
-func (w *walk) pods() (out []netip.Prefix) {
+// podRanges returns the ranges of pods in the family, as far as they are known.
+func (w *walk) podRanges() (out []netip.Prefix) {
 	for _, p := range w.use.PodRanges {
 		if model.FamilyOf(p.Addr()) == w.family {
 			out = append(out, p)
@@ -237,15 +237,15 @@ func (w *walk) pods() (out []netip.Prefix) {
 	return out
 }
 
-func nfproto(f model.Family) uint8 {
+func protocolNumber(f model.Family) uint8 {
 	if f == model.IPv6 {
 		return unix.NFPROTO_IPV6
 	}
 	return unix.NFPROTO_IPV4
 }
 
-func (w *walk) finding(c *Chain) Finding {
-	out := Finding{Level: Problem, Subject: w.family.String() + ", " + c.String(), Documentation: pageBeside, Remedy: w.remedy(c),
+func (w *walk) newFinding(c *Chain) Finding {
+	out := Finding{Level: Problem, Subject: w.family.String() + ", " + c.String(), Documentation: pageBeside, Remedy: w.remedyFor(c),
 		Message: w.use.Words.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
 	switch {
 	case w.result == perhaps:
@@ -257,8 +257,8 @@ func (w *walk) finding(c *Chain) Finding {
 	return out
 }
 
-// remedy depends on the program that the chain belongs to.
-func (w *walk) remedy(c *Chain) string {
+// remedyFor depends on the program that the chain belongs to.
+func (w *walk) remedyFor(c *Chain) string {
 	jumps := func(prefix string) bool {
 		return slices.ContainsFunc(c.Rules, func(r Rule) bool { return strings.HasPrefix(r.To, prefix) })
 	}
@@ -285,7 +285,7 @@ func forwardLegacy(f *Facts, u Use) (out []Finding) {
 		if strings.HasPrefix(t.Name, "ip6") {
 			family, of = "ip6", model.IPv6
 		}
-		if _, needed := u.elsewhere(f, of); !t.ForwardDrops || !needed || !slices.Contains(u.families(f), of) {
+		if _, needed := u.findElsewhere(f, of); !t.ForwardDrops || !needed || !slices.Contains(u.servedFamilies(f), of) {
 			continue
 		}
 		level, message := Problem, "drops forwarded connections, and has no rules that accept any"
@@ -311,7 +311,7 @@ func natChains(f *Facts, u Use) (out []Finding) {
 			Remedy:  u.Words.Text("give it priority dstnat or more, unless it leaves the addresses of Services alone")})
 	}
 	if len(out) == 0 {
-		return ok("no other program translates addresses before nftproxy")
+		return okFinding("no other program translates addresses before nftproxy")
 	}
 	return out
 }
@@ -327,10 +327,10 @@ func noTrack(f *Facts, u Use) []Finding {
 		}
 	}
 	if len(found) == 0 || hasNodeLocalDNS(f) {
-		return u.ok("connection tracking sees the packets of Services")
+		return u.okFinding("connection tracking sees the packets of Services")
 	}
 	return []Finding{{Level: Warning, Documentation: pageUntried,
-		Message: fmt.Sprintf("%s exempts packets from connection tracking: these are never translated", names(found)),
+		Message: fmt.Sprintf("%s exempts packets from connection tracking: these are never translated", joinNames(found)),
 		Remedy:  u.Words.Text("make sure that it does not match addresses of Services")}}
 }
 
@@ -338,13 +338,13 @@ func flowTablesFound(f *Facts, u Use) []Finding {
 	switch {
 	case len(f.HardwareFlowTables) > 0:
 		return []Finding{{Level: Warning, Documentation: pageFlowTables,
-			Message: u.Words.Sprintf("flow tables with hardware offload (%s) were not tried beside nftproxy: connections may stay with endpoints that are gone", names(f.HardwareFlowTables)),
+			Message: u.Words.Sprintf("flow tables with hardware offload (%s) were not tried beside nftproxy: connections may stay with endpoints that are gone", joinNames(f.HardwareFlowTables)),
 			Remedy:  u.Words.Text("remove the flag offload from them, or try whether datagrams move when their endpoint leaves")}}
 	case len(f.FlowTables) > 0:
 		return []Finding{{Level: OK, Documentation: pageFlowTables,
-			Message: u.Words.Sprintf("connections in flow tables (%s) follow endpoints and lists of clients as others do", names(f.FlowTables))}}
+			Message: u.Words.Sprintf("connections in flow tables (%s) follow endpoints and lists of clients as others do", joinNames(f.FlowTables))}}
 	}
-	return ok("no flow tables")
+	return okFinding("no flow tables")
 }
 
 // fastPath tests the kernel, which takes a second.
@@ -361,7 +361,7 @@ func fastPath(f *Facts, u Use) []Finding {
 		message += u.Words.Text("; with --conntrack-tcp-cleanup, of TCP only those to Services with nftproxy.dev/on-failure: keep")
 	}
 	if len(f.FlowTables) > 0 {
-		message += fmt.Sprintf("; connections that another flow table (%s) takes first stay there", names(f.FlowTables))
+		message += fmt.Sprintf("; connections that another flow table (%s) takes first stay there", joinNames(f.FlowTables))
 	}
 	if f.PolicyRules > 0 {
 		message += fmt.Sprintf("; with %s of policy routing, one packet decides about the route of its connection (%s)",

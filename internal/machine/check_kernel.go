@@ -21,7 +21,7 @@ func kernelFeatures(f *Facts, _ Use) (out []Finding) {
 	if len(out) > 0 {
 		return out
 	}
-	return ok("%s has all features that the rules need", f.Kernel)
+	return okFinding("%s has all features that the rules need", f.Kernel)
 }
 
 func cutLast(s, separator string) (before, after string, found bool) {
@@ -35,11 +35,11 @@ func cutLast(s, separator string) (before, after string, found bool) {
 func tableOwner(f *Facts, _ Use) []Finding {
 	switch {
 	case f.Owner.PID != 0:
-		return ok("the tables nftproxy belong to process %s: nftproxy runs here", f.Owner)
+		return okFinding("the tables nftproxy belong to process %s: nftproxy runs here", f.Owner)
 	case f.Ownership:
-		return ok("no other program can change the rules of nftproxy")
+		return okFinding("no other program can change the rules of nftproxy")
 	}
-	out := ok("other programs can change the rules of nftproxy, which repairs them; from kernel 6.9 on they cannot")
+	out := okFinding("other programs can change the rules of nftproxy, which repairs them; from kernel 6.9 on they cannot")
 	out[0].Documentation = pageOwnership
 	return out
 }
@@ -50,23 +50,23 @@ var forwardingSettings = map[model.Family]string{
 	model.IPv6: "net.ipv6.conf.all.forwarding",
 }
 
-func forwarding(f *Facts, u Use) (out []Finding) {
-	for _, family := range u.families(f) {
+func checkForwarding(f *Facts, u Use) (out []Finding) {
+	for _, family := range u.servedFamilies(f) {
 		setting, state := forwardingSettings[family], f.Forwarding[family]
 		if state.On && len(state.Off) == 0 {
-			out = append(out, ok("%s forwards", family)...)
+			out = append(out, okFinding("%s forwards", family)...)
 			continue
 		}
-		switch endpoint, needed := u.elsewhere(f, family); {
+		switch endpoint, needed := u.findElsewhere(f, family); {
 		case !needed:
-			out = append(out, u.ok("%s forwards nothing, and no endpoint is on another machine or in a pod", family)...)
+			out = append(out, u.okFinding("%s forwards nothing, and no endpoint is on another machine or in a pod", family)...)
 		case !state.On:
 			out = append(out, Finding{Level: forwardingLevel(family, u), Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("%s is 0: connections from other machines do not reach %s", setting, endpointText(u, endpoint.String())),
 				Remedy:  forwardingRemedy(family, setting, u)})
 		default:
 			out = append(out, Finding{Level: Warning, Subject: family.String(), Documentation: forwardingPage(u),
-				Message: fmt.Sprintf("net.ipv4.conf.*.forwarding is 0 for %s: what arrives there is not forwarded", names(state.Off)),
+				Message: fmt.Sprintf("net.ipv4.conf.*.forwarding is 0 for %s: what arrives there is not forwarded", joinNames(state.Off)),
 				Remedy:  u.Words.Text("set it to 1 for interfaces that clients or pods are reached by")})
 		}
 	}
@@ -110,47 +110,47 @@ func forwardingRemedy(family model.Family, setting string, u Use) string {
 func reversePath(f *Facts, _ Use) []Finding {
 	switch several := len(f.Uplinks) > 1 || f.PolicyRules > 0; {
 	case len(f.StrictPath) == 0:
-		return ok("no interface filters by the reverse path in strict mode")
+		return okFinding("no interface filters by the reverse path in strict mode")
 	case !several:
-		return ok("strict on %s; there is one uplink, so that packets arrive where replies leave", names(f.StrictPath))
+		return okFinding("strict on %s; there is one uplink, so that packets arrive where replies leave", joinNames(f.StrictPath))
 	}
 	return []Finding{{Level: Warning, Documentation: pageBeside,
 		Message: fmt.Sprintf("rp_filter is strict (1) on %s, and the machine has %s: packets are dropped where replies would leave by another interface",
-			names(f.StrictPath), routingText(f)),
+			joinNames(f.StrictPath), routingText(f)),
 		Remedy: "set net.ipv4.conf.*.rp_filter to 2 (loose), or make the routes symmetric"}}
 }
 
 func routingText(f *Facts) string {
 	if len(f.Uplinks) > 1 {
-		return "default routes by " + names(f.Uplinks)
+		return "default routes by " + joinNames(f.Uplinks)
 	}
 	return terminal.Count(f.PolicyRules, "rule") + " of policy routing"
 }
 
 func bridgeNF(f *Facts, u Use) (out []Finding) {
-	for _, family := range u.families(f) {
+	for _, family := range u.servedFamilies(f) {
 		if f.BridgeNF[family] || u.MasqueradeAll {
 			continue
 		}
 		for _, b := range f.Bridges {
-			if !b.serves(family, u) {
+			if !b.servesPods(family, u) {
 				continue
 			}
 			setting := map[model.Family]string{model.IPv4: "net.bridge.bridge-nf-call-iptables", model.IPv6: "net.bridge.bridge-nf-call-ip6tables"}[family]
-			out = append(out, Finding{Level: b.level(u), Subject: family.String() + " " + b.Name, Documentation: pageBeside,
+			out = append(out, Finding{Level: b.levelFor(u), Subject: family.String() + " " + b.Name, Documentation: pageBeside,
 				Message: u.Words.Sprintf("%s is not 1: pods on the bridge %s do not reach each other through a Service", setting, b.Name),
 				Remedy:  "modprobe br_netfilter && sysctl -w " + setting + "=1, or set masqueradeAll: true"})
 		}
 	}
 	if len(out) == 0 {
-		return ok("bridges do not keep replies from the rules")
+		return okFinding("bridges do not keep replies from the rules")
 	}
 	return out
 }
 
-// serves reports whether two pods on the bridge may talk through a Service: its endpoints
+// servesPods reports whether two pods on the bridge may talk through a Service: its endpoints
 // are there, or not known.
-func (b Bridge) serves(family model.Family, u Use) bool {
+func (b Bridge) servesPods(family model.Family, u Use) bool {
 	if b.Ports < 2 || !slices.ContainsFunc(b.Networks, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == family }) {
 		return false
 	}
@@ -165,8 +165,8 @@ func (b Bridge) serves(family model.Family, u Use) bool {
 	return false
 }
 
-// level is a problem only if endpoints are known to be on the bridge.
-func (b Bridge) level(u Use) Level {
+// levelFor is a problem only if endpoints are known to be on the bridge.
+func (b Bridge) levelFor(u Use) Level {
 	if u.Endpoints != nil && u.Cluster {
 		return Problem
 	}
@@ -185,7 +185,7 @@ const (
 func conntrackUse(f *Facts, _ Use) []Finding {
 	c := f.Conntrack
 	if c.Max == 0 {
-		return ok("connection tracking is not in use yet")
+		return okFinding("connection tracking is not in use yet")
 	}
 	use := fmt.Sprintf("%d of %d connections tracked", c.Count, c.Max)
 	level := OK
@@ -199,7 +199,7 @@ func conntrackUse(f *Facts, _ Use) []Finding {
 			Remedy: fmt.Sprintf("echo %d > /sys/module/nf_conntrack/parameters/hashsize", c.Max/4)}}
 	}
 	if level == OK {
-		return ok("%s", use)
+		return okFinding("%s", use)
 	}
 	return []Finding{{Level: level, Documentation: pageMachine, Message: use + ": the kernel drops new connections when the table is full",
 		Remedy: "raise net.netfilter.nf_conntrack_max"}}

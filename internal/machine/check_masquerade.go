@@ -17,11 +17,11 @@ import (
 // masqueradePorts finds servers to which an address of this machine has few source ports left.
 func masqueradePorts(f *Facts, u Use) (out []Finding) {
 	if f.Crowded == nil {
-		return ok("masqueraded connections are not counted")
+		return okFinding("masqueraded connections are not counted")
 	}
 	crowds, err := f.Crowded()
 	if err != nil {
-		return []Finding{Settings.unseen("", err)}
+		return []Finding{Settings.unseenFinding("", err)}
 	}
 	remedy := "more addresses of this machine in masqueradeFrom of the Balance, or clientAddresses: keep if the server's answers can return through this machine"
 	if u.Cluster {
@@ -35,7 +35,7 @@ func masqueradePorts(f *Facts, u Use) (out []Finding) {
 	if len(out) > 0 {
 		return out
 	}
-	return u.ok("no endpoint has nine tenths of the %d masqueraded connections that one address has ports for", conntrack.MasqueradePorts)
+	return u.okFinding("no endpoint has nine tenths of the %d masqueraded connections that one address has ports for", conntrack.MasqueradePorts)
 }
 
 // masqueradeFrom finds addresses to masquerade from that the machine lacks.
@@ -50,7 +50,7 @@ func masqueradeFrom(f *Facts, u Use) (out []Finding) {
 	if len(out) > 0 {
 		return out
 	}
-	return ok("this machine has all addresses of --masquerade-from")
+	return okFinding("this machine has all addresses of --masquerade-from")
 }
 
 // Sourced are routes that prefer another source than masquerading takes.
@@ -66,18 +66,18 @@ type Sourced struct {
 func masqueradeSource(f *Facts, u Use) (out []Finding) {
 	for _, s := range f.Sourced {
 		own := func(a netip.Addr) bool { return model.FamilyOf(a) == s.Family }
-		if !slices.Contains(u.families(f), s.Family) || slices.ContainsFunc(u.MasqueradeFrom, own) {
+		if !slices.Contains(u.servedFamilies(f), s.Family) || slices.ContainsFunc(u.MasqueradeFrom, own) {
 			continue
 		}
 		out = append(out, Finding{Level: Warning, Documentation: pageSources, Subject: s.Link + " " + s.Prefers.String(),
 			Message: fmt.Sprintf("routes by %s prefer the source %s (%s), and masquerading takes %s, which network policies, firewalls and WireGuard may not admit",
-				s.Link, s.Prefers, names(s.Examples), s.Takes),
+				s.Link, s.Prefers, joinNames(s.Examples), s.Takes),
 			Remedy: "nftproxy run --masquerade-from " + s.Prefers.String()})
 	}
 	if len(out) > 0 {
 		return out
 	}
-	return ok("masquerading takes the source that routes prefer")
+	return okFinding("masquerading takes the source that routes prefer")
 }
 
 // readSourced finds the routes that prefer another source than masquerading takes.

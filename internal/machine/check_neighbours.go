@@ -21,7 +21,7 @@ func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 		switch {
 		case p.Name != "kube-proxy":
 		case u.BesideAnother:
-			out = append(out, ok("process %s serves the other Services", p)...)
+			out = append(out, okFinding("process %s serves the other Services", p)...)
 		default:
 			out = append(out, Finding{Level: Warning, Documentation: pageMigration,
 				Message: fmt.Sprintf("process %s serves Services here", p),
@@ -34,7 +34,7 @@ func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 	case !f.AllProcesses:
 		return []Finding{{Level: Unseen, Message: "processes outside of this container are not visible here", Remedy: "run in the PID namespace of the node (hostPID)"}}
 	}
-	return ok("no other proxy runs here")
+	return okFinding("no other proxy runs here")
 }
 
 // CanObserve returns why the kernel cannot do what observing connections needs; nil: it can.
@@ -55,8 +55,8 @@ func CanObserve() error {
 	return nil
 }
 
-// observe tests whether the kernel can log what is to be observed.
-func observe(_ *Facts, u Use) []Finding {
+// checkObserve tests whether the kernel can log what is to be observed.
+func checkObserve(_ *Facts, u Use) []Finding {
 	if u.Observe == nil {
 		return nil
 	}
@@ -64,7 +64,7 @@ func observe(_ *Facts, u Use) []Finding {
 		return []Finding{{Level: Warning, Documentation: pageObserve, Message: u.Words.Text("connections are not observed as --observe asks: " + err.Error()),
 			Remedy: "use another kernel, or leave the flag out"}}
 	}
-	return ok("the kernel logs what --observe asks for")
+	return okFinding("the kernel logs what --observe asks for")
 }
 
 // observeGroup looks for another reader of the group to which the rules log.
@@ -74,9 +74,9 @@ func observeGroup(f *Facts, u Use) []Finding {
 	case u.ObserveGroup == 0:
 		return nil
 	case f.Hidden[LogGroups] != nil: // which does not matter without a group
-		return []Finding{LogGroups.unseen("", f.Hidden[LogGroups])}
+		return []Finding{LogGroups.unseenFinding("", f.Hidden[LogGroups])}
 	case !taken:
-		return ok("no other program reads group %d of nflog", u.ObserveGroup)
+		return okFinding("no other program reads group %d of nflog", u.ObserveGroup)
 	}
 	who := "another program"
 	if by.PID != 0 {
@@ -112,9 +112,9 @@ func kubeProxyRules(f *Facts, u Use) []Finding {
 	}
 	switch {
 	case len(found) == 0:
-		return ok("there are no rules of kube-proxy")
+		return okFinding("there are no rules of kube-proxy")
 	case u.BesideAnother:
-		return ok("kube-proxy serves the other Services: %s", strings.Join(found, ", "))
+		return okFinding("kube-proxy serves the other Services: %s", strings.Join(found, ", "))
 	}
 	remedy := "nftproxy cleanup --kube-proxy, once kube-proxy has ended"
 	if u.Cluster {
@@ -141,7 +141,7 @@ func otherProxies(f *Facts, _ Use) (out []Finding) {
 		}
 	}
 	if len(out) == 0 {
-		return ok("no network plugin serves Services")
+		return okFinding("no network plugin serves Services")
 	}
 	return out
 }
@@ -162,42 +162,42 @@ type neighbour struct {
 	note    string // what to know about it
 }
 
-// writes reports whether a chain belongs to a program of [writers] by its name.
-func writes(name string) func(*Facts) bool {
+// hasChainOf reports whether a chain belongs to a program of [writers] by its name.
+func hasChainOf(name string) func(*Facts) bool {
 	i := slices.IndexFunc(writers, func(w writer) bool { return w.name == name })
 	return func(f *Facts) bool {
 		return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(writers[i].tables, writers[i].prefixes...) })
 	}
 }
 
-func either(all ...func(*Facts) bool) func(*Facts) bool {
+func anyOf(all ...func(*Facts) bool) func(*Facts) bool {
 	return func(f *Facts) bool {
 		return slices.ContainsFunc(all, func(has func(*Facts) bool) bool { return has(f) })
 	}
 }
 
-func runs(program string) func(*Facts) bool {
+func hasProcess(program string) func(*Facts) bool {
 	return func(f *Facts) bool {
 		return slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.Name == program })
 	}
 }
 
 var allNeighbours = []neighbour{
-	{"Docker", either(runs("dockerd"), writes("Docker")), "it may set the policy of FORWARD to DROP when it starts"},
-	{"Podman", writes("Podman"), "nothing to set"},
-	{"firewalld", either(runs("firewalld"), writes("firewalld")), "health checks from outside need firewall-cmd --add-port=10256/tcp"},
-	{"ufw", writes("ufw"), "endpoints in the host network need ufw allow PORT"},
+	{"Docker", anyOf(hasProcess("dockerd"), hasChainOf("Docker")), "it may set the policy of FORWARD to DROP when it starts"},
+	{"Podman", hasChainOf("Podman"), "nothing to set"},
+	{"firewalld", anyOf(hasProcess("firewalld"), hasChainOf("firewalld")), "health checks from outside need firewall-cmd --add-port=10256/tcp"},
+	{"ufw", hasChainOf("ufw"), "endpoints in the host network need ufw allow PORT"},
 	{"NodeLocal DNSCache", hasNodeLocalDNS, "nothing to set"},
-	{hostPorts, writes(hostPorts), "a NodePort wins over a host port of the same number"},
-	{"Istio", writes("Istio"), "nothing to set"},
-	{"Calico", writes("Calico"), "nftablesMode: Auto may need --announce-nftables"},
-	{"flannel", writes("flannel"), "nothing to set"},
-	{"kindnet", writes("kindnet"), "nothing to set"},
-	{"Tailscale", writes("Tailscale"), "nothing to set"},
+	{hostPorts, hasChainOf(hostPorts), "a NodePort wins over a host port of the same number"},
+	{"Istio", hasChainOf("Istio"), "nothing to set"},
+	{"Calico", hasChainOf("Calico"), "nftablesMode: Auto may need --announce-nftables"},
+	{"flannel", hasChainOf("flannel"), "nothing to set"},
+	{"kindnet", hasChainOf("kindnet"), "nothing to set"},
+	{"Tailscale", hasChainOf("Tailscale"), "nothing to set"},
 }
 
-// neighbours names programs that nftproxy was tried beside.
-func neighbours(f *Facts, _ Use) (out []Finding) {
+// checkNeighbours names programs that nftproxy was tried beside.
+func checkNeighbours(f *Facts, _ Use) (out []Finding) {
 	for _, n := range allNeighbours {
 		if n.present(f) {
 			out = append(out, Finding{Level: OK, Message: n.name + " is here: " + n.note, Documentation: pageBeside})

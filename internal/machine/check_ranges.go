@@ -20,7 +20,7 @@ type Ranges struct {
 // are left alone (4.72).
 func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 	if len(u.Ranges.LoadBalancers) == 0 {
-		return ok("no ranges of load balancers are configured")
+		return okFinding("no ranges of load balancers are configured")
 	}
 	for _, p := range u.Ranges.LoadBalancers {
 		warn := func(format string, args ...any) {
@@ -46,7 +46,7 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 		}
 	}
 	if len(out) == 0 {
-		return ok("no other use of the ranges of load balancers is known")
+		return okFinding("no other use of the ranges of load balancers is known")
 	}
 	return out
 }
@@ -56,7 +56,7 @@ func (f *Facts) endpointIn(p netip.Prefix, u Use) (netip.Addr, bool) {
 	if u.Endpoints == nil {
 		return netip.Addr{}, false
 	}
-	for e := range u.reached {
+	for e := range u.eachReached {
 		if p.Contains(e) && !slices.Contains(f.Addresses, e) && !f.isLinked(e) && model.FamilyOf(e) == model.FamilyOf(p.Addr()) {
 			return e, true
 		}

@@ -207,7 +207,7 @@ func TestVerdict(t *testing.T) {
 		"no problem seen as x: 1 check":     {Mode: "x", Unseen: 1},
 		"NOT READY as x: 1 problem, 1 warn": {Mode: "x", Problems: 1, Warnings: 1},
 	} {
-		if _, got := r.verdict(); !strings.HasPrefix(got, want) {
+		if _, got := r.summaryLine(); !strings.HasPrefix(got, want) {
 			t.Errorf("verdict %q, want %q", got, want)
 		}
 	}

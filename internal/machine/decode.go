@@ -23,14 +23,14 @@ type decoder struct {
 	mask   []byte
 }
 
-func (d *decoder) rule(all []expr.Any) Rule {
+func (d *decoder) decodeRule(all []expr.Any) Rule {
 	for _, e := range all {
-		d.expression(e)
+		d.decodeExpression(e)
 	}
 	return d.out
 }
 
-func (d *decoder) expression(e expr.Any) {
+func (d *decoder) decodeExpression(e expr.Any) {
 	switch e := e.(type) {
 	case *expr.Meta:
 		if !e.SourceRegister {
@@ -45,17 +45,17 @@ func (d *decoder) expression(e expr.Any) {
 	case *expr.Bitwise:
 		d.mask = e.Mask
 	case *expr.Cmp:
-		d.when(d.compared(e))
+		d.addCondition(d.decodeComparison(e))
 		d.loaded = nil // the next expression that loads may be unknown to the library
 	case *expr.Lookup:
 		d.lookup(e)
 		d.loaded = nil
 	case *expr.Match:
-		d.match(e)
+		d.decodeMatch(e)
 	case *expr.Target:
-		d.target(e)
+		d.decodeTarget(e)
 	case *expr.Verdict:
-		d.verdict(e)
+		d.decodeVerdict(e)
 	case *expr.Reject:
 		d.out.Verdict = Drop
 	case *expr.Notrack:
@@ -66,15 +66,15 @@ func (d *decoder) expression(e expr.Any) {
 	case *expr.Queue, *expr.TProxy:
 		d.out.Verdict = Unknown
 	case *expr.Limit, *expr.Quota, *expr.Connlimit, *expr.Range, *expr.Dynset: // that may have a limit
-		d.when(Condition{})
+		d.addCondition(Condition{})
 	default: // loads something
 		d.loaded, d.mask = nil, nil
 	}
 }
 
-func (d *decoder) when(c Condition) { d.out.When = append(d.out.When, c) }
+func (d *decoder) addCondition(c Condition) { d.out.When = append(d.out.When, c) }
 
-func (d *decoder) compared(e *expr.Cmp) Condition {
+func (d *decoder) decodeComparison(e *expr.Cmp) Condition {
 	equal := e.Op == expr.CmpOpEq
 	switch l := d.loaded.(type) {
 	case *expr.Meta:
@@ -93,18 +93,18 @@ func (d *decoder) compared(e *expr.Cmp) Condition {
 			}
 		}
 	case *expr.Ct:
-		return d.connection(l, e)
+		return d.decodeState(l, e)
 	case *expr.Payload:
 		if equal {
-			return d.header(l, e.Data)
+			return d.decodeHeader(l, e.Data)
 		}
 	}
 	return Condition{}
 }
 
-// connection decodes "ct state new": mask, then not equal to zero, or without a mask
+// decodeState decodes "ct state new": mask, then not equal to zero, or without a mask
 // equal to the state.
-func (d *decoder) connection(l *expr.Ct, e *expr.Cmp) Condition {
+func (d *decoder) decodeState(l *expr.Ct, e *expr.Cmp) Condition {
 	bit := d.mask
 	if e.Op == expr.CmpOpEq && len(d.mask) == 0 {
 		bit = e.Data
@@ -125,8 +125,8 @@ func (d *decoder) connection(l *expr.Ct, e *expr.Cmp) Condition {
 	return Condition{}
 }
 
-// header decodes a comparison with the addresses or the protocol of a packet.
-func (d *decoder) header(l *expr.Payload, value []byte) Condition {
+// decodeHeader decodes a comparison with the addresses or the protocol of a packet.
+func (d *decoder) decodeHeader(l *expr.Payload, value []byte) Condition {
 	source, destination, size := uint32(12), uint32(16), 4
 	if d.family == nftables.TableFamilyIPv6 || l.Offset == 24 || l.Offset == 8 && l.Len > 1 {
 		source, destination, size = 8, 24, 16
@@ -162,13 +162,13 @@ func (d *decoder) lookup(e *expr.Lookup) {
 		states, ok := d.states(e.SetName)
 		switch {
 		case ok && !e.IsDestRegSet:
-			d.when(Condition{Kind: State, States: states})
+			d.addCondition(Condition{Kind: State, States: states})
 			return
 		case ok && states&stateNew == 0:
 			return // a verdict map that does not decide about new connections
 		}
 	}
-	d.when(Condition{})
+	d.addCondition(Condition{})
 	if e.IsDestRegSet {
 		d.out.Verdict = Unknown
 	}
@@ -177,20 +177,20 @@ func (d *decoder) lookup(e *expr.Lookup) {
 // Bits of xt_conntrack's states that nft does not have.
 const xtDNAT = 1 << 7
 
-func (d *decoder) match(e *expr.Match) {
+func (d *decoder) decodeMatch(e *expr.Match) {
 	info, ok := e.Info.(*xt.ConntrackMtinfo3)
 	switch {
 	case e.Name == "comment":
 	case ok && info.MatchFlags == uint16(xt.ConntrackState) && info.InvertFlags == 0 && info.StateMask&xtDNAT != 0:
-		d.when(Condition{Kind: DNAT})
+		d.addCondition(Condition{Kind: DNAT})
 	case ok && info.MatchFlags == uint16(xt.ConntrackState) && info.InvertFlags == 0:
-		d.when(Condition{Kind: State, States: uint32(info.StateMask)})
+		d.addCondition(Condition{Kind: State, States: uint32(info.StateMask)})
 	default:
-		d.when(Condition{})
+		d.addCondition(Condition{})
 	}
 }
 
-func (d *decoder) target(e *expr.Target) {
+func (d *decoder) decodeTarget(e *expr.Target) {
 	const noTrack = 1 // XT_CT_NOTRACK
 	switch e.Name {
 	case "REJECT":
@@ -208,7 +208,7 @@ func (d *decoder) target(e *expr.Target) {
 	}
 }
 
-func (d *decoder) verdict(e *expr.Verdict) {
+func (d *decoder) decodeVerdict(e *expr.Verdict) {
 	switch e.Kind {
 	case expr.VerdictAccept:
 		d.out.Verdict = Accept

@@ -82,8 +82,8 @@ func (f Finding) String() string {
 	return f.Message + ": " + f.Remedy
 }
 
-// sorted returns findings with the worst first.
-func sorted(all []Finding) []Finding {
+// sortFindings returns findings with the worst first.
+func sortFindings(all []Finding) []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
 	return all
 }

@@ -48,12 +48,12 @@ const freshness = time.Second
 
 // Problems returns the present problems. It reads some files below /proc/sys, and the rules
 // only after a change.
-func (m *Monitor) Problems() []Finding { return m.level(Problem) }
+func (m *Monitor) Problems() []Finding { return m.findingsOf(Problem) }
 
 // Warnings returns possible problems, which depend on facts that cannot be seen from here.
-func (m *Monitor) Warnings() []Finding { return m.level(Warning) }
+func (m *Monitor) Warnings() []Finding { return m.findingsOf(Warning) }
 
-func (m *Monitor) level(l Level) (out []Finding) {
+func (m *Monitor) findingsOf(l Level) (out []Finding) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if time.Since(m.checked) >= freshness {
@@ -86,7 +86,7 @@ func (m *Monitor) Manage() {
 		m.managing.Store(false) // what changes from here on needs another look
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if use, known := m.Use(); known && m.forward(readForwarding(), use) {
+		if use, known := m.Use(); known && m.enableForwarding(readForwarding(), use) {
 			m.check()
 		}
 	})
@@ -98,7 +98,7 @@ func (m *Monitor) check() {
 		return
 	}
 	f := readServing()
-	if m.forward(f, use) {
+	if m.enableForwarding(f, use) {
 		f = readServing()
 	}
 	if m.Ports != nil {
@@ -107,20 +107,20 @@ func (m *Monitor) check() {
 	m.addRules(f)
 	m.facts, m.found = f, Serving(f, use)
 	m.checked = time.Now()
-	m.report(use.Words)
+	m.logChanges(use.Words)
 }
 
-// forward makes the machine forward for endpoints elsewhere. It reports whether settings
+// enableForwarding makes the machine forward for endpoints elsewhere. It reports whether settings
 // have changed.
-func (m *Monitor) forward(f *Facts, u Use) (changed bool) {
+func (m *Monitor) enableForwarding(f *Facts, u Use) (changed bool) {
 	if m.Forward == nil || u.Endpoints == nil || f.Hidden[Settings] != nil || f.Hidden[Links] != nil {
 		return false
 	}
-	for _, family := range u.families(f) {
+	for _, family := range u.servedFamilies(f) {
 		if f.Forwarding[family].On {
 			continue
 		}
-		if _, needed := u.elsewhere(f, family); !needed {
+		if _, needed := u.findElsewhere(f, family); !needed {
 			continue
 		}
 		changes, err := m.Forward(family)
@@ -174,11 +174,11 @@ func (m *Monitor) Filters(f model.Family) []string {
 	if !known || m.facts == nil {
 		return nil
 	}
-	return filters(m.facts, use, f)
+	return findFilters(m.facts, use, f)
 }
 
 func (m *Monitor) addRules(f *Facts) {
-	if version, ok := generation(); !ok || m.rules == nil || version != m.version {
+	if version, ok := rulesetGeneration(); !ok || m.rules == nil || version != m.version {
 		m.rules = &Facts{Hidden: make(map[Group]error)}
 		m.rules.readNFTables()
 		m.version = version
@@ -189,8 +189,8 @@ func (m *Monitor) addRules(f *Facts) {
 	}
 }
 
-// generation returns the number of the last change of the ruleset.
-func generation() (uint32, bool) {
+// rulesetGeneration returns the number of the last change of the ruleset.
+func rulesetGeneration() (uint32, bool) {
 	conn, err := kernel.Open()
 	if err != nil {
 		return 0, false
@@ -199,11 +199,11 @@ func generation() (uint32, bool) {
 	return number, errors.Join(err, conn.Close()) == nil
 }
 
-// report logs new problems, and problems that are gone.
-func (m *Monitor) report(in words.Vocabulary) {
+// logChanges logs new problems, and problems that are gone.
+func (m *Monitor) logChanges(in words.Vocabulary) {
 	now := make(map[string]bool)
 	for _, f := range m.found {
-		key := f.key()
+		key := f.identityOf()
 		message := "this machine keeps Services from being served"
 		if f.Level != Problem {
 			message = "this machine may keep Services from being served"
@@ -220,8 +220,8 @@ func (m *Monitor) report(in words.Vocabulary) {
 	m.reported = now
 }
 
-// key identifies a problem while its message changes.
-func (f Finding) key() string {
+// identityOf identifies a problem while its message changes.
+func (f Finding) identityOf() string {
 	if f.Subject == "" {
 		return f.Check
 	}

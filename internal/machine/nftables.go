@@ -19,7 +19,7 @@ import (
 // rules that packets may meet in a filter on the hook forward, and rules of base chains
 // that may translate or exempt packets before ours.
 func (f *Facts) readNFTables() {
-	err := netlinkio.Retry(raced, func() error {
+	err := netlinkio.Retry(isRacing, func() error {
 		f.Chains = nil
 		conn, err := nftconn.Open()
 		if err != nil {
@@ -42,8 +42,8 @@ func (f *Facts) readNFTables() {
 	}
 }
 
-// raced reports whether another program has changed the rules in between.
-func raced(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) }
+// isRacing reports whether another program has changed the rules in between.
+func isRacing(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) }
 
 func (f *Facts) readFlowTables(conn *nftables.Conn) error {
 	f.FlowTables, f.HardwareFlowTables = nil, nil
@@ -107,7 +107,7 @@ func (r *rules) read() error {
 		c := r.chains[k]
 		switch {
 		case c.Type == "filter" && c.Hook == Forward:
-			err = r.follow(k)
+			err = r.readChain(k)
 		case c.Hook == Prerouting || c.Hook == Output:
 			err = r.rulesOf(k)
 		}
@@ -161,8 +161,8 @@ func familyName(f nftables.TableFamily) string {
 	return "netdev"
 }
 
-// follow reads the rules of a chain and of those that it jumps to.
-func (r *rules) follow(k chainKey) error {
+// readChain reads the rules of a chain and of those that it jumps to.
+func (r *rules) readChain(k chainKey) error {
 	if r.done[k] {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (r *rules) follow(k chainKey) error {
 		}
 		to := chainKey{k.family, k.table, rule.To}
 		if _, exists := r.chains[to]; exists {
-			if err := r.follow(to); err != nil {
+			if err := r.readChain(to); err != nil {
 				return err
 			}
 		}
@@ -198,14 +198,14 @@ func (r *rules) rulesOf(k chainKey) error {
 		return err
 	}
 	for _, rule := range list {
-		d := decoder{family: k.family, states: func(set string) (uint32, bool) { return r.states(table, set) }}
-		r.chains[k].Rules = append(r.chains[k].Rules, d.rule(rule.Exprs))
+		d := decoder{family: k.family, states: func(set string) (uint32, bool) { return r.readStates(table, set) }}
+		r.chains[k].Rules = append(r.chains[k].Rules, d.decodeRule(rule.Exprs))
 	}
 	return nil
 }
 
-// states returns the conntrack states in a set.
-func (r *rules) states(t *nftables.Table, set string) (states uint32, ok bool) {
+// readStates returns the conntrack states in a set.
+func (r *rules) readStates(t *nftables.Table, set string) (states uint32, ok bool) {
 	elements, err := r.conn.GetSetElements(&nftables.Set{Table: t, Name: set})
 	for _, e := range elements {
 		if len(e.Key) == 4 {

@@ -27,33 +27,33 @@ import (
 func Read() *Facts {
 	f := readServing()
 	f.readNFTables()
-	f.group(Features, f.readFeatures)
-	f.group(Routes, func() error { return errors.Join(f.readUplinks(), f.readSourced()) })
+	f.readGroup(Features, f.readFeatures)
+	f.readGroup(Routes, func() error { return errors.Join(f.readUplinks(), f.readSourced()) })
 	f.Crowded = conntrack.NewPorts().Crowded
-	f.group(ProcessSet, f.readProcesses)
-	f.group(LogGroups, f.readLogGroups)
+	f.readGroup(ProcessSet, f.readProcesses)
+	f.readGroup(LogGroups, f.readLogGroups)
 	return f
 }
 
 // readServing reads the facts that a running daemon follows, except about nf_tables.
 func readServing() *Facts {
 	f := readForwarding()
-	f.group(IPTables, f.readLegacy)
-	f.group(Neighbours, f.readNeighbours)
-	f.group(Routes, f.readRules)
-	f.Routed, f.Local = routed, isLocal
+	f.readGroup(IPTables, f.readLegacy)
+	f.readGroup(Neighbours, f.readNeighbours)
+	f.readGroup(Routes, f.readRules)
+	f.Routed, f.Local = hasRoute, isLocal
 	return f
 }
 
 // readForwarding reads what decides about forwarding.
 func readForwarding() *Facts {
 	f := &Facts{Hidden: make(map[Group]error)}
-	f.group(Links, f.readLinks)
-	f.group(Settings, f.readSettings)
+	f.readGroup(Links, f.readLinks)
+	f.readGroup(Settings, f.readSettings)
 	return f
 }
 
-func (f *Facts) group(g Group, read func() error) {
+func (f *Facts) readGroup(g Group, read func() error) {
 	if err := read(); err != nil {
 		f.Hidden[g] = err
 	}
@@ -91,8 +91,8 @@ func (f *Facts) readFeatures() error {
 	return errors.Join(err, conn.Close())
 }
 
-// setting reads a file below /proc/sys; what does not exist is empty.
-func setting(name string) (string, error) {
+// readSetting reads a file below /proc/sys; what does not exist is empty.
+func readSetting(name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join("/proc/sys", name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -102,7 +102,7 @@ func setting(name string) (string, error) {
 
 // numberOf is setting for a number; what does not exist is zero.
 func numberOf(name string) (int, error) {
-	text, err := setting(name)
+	text, err := readSetting(name)
 	if err != nil || text == "" {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (f *Facts) readInterfaceSettings() error {
 		if name == "lo" {
 			continue
 		}
-		forwarding, err1 := setting("net/ipv4/conf/" + name + "/forwarding")
+		forwarding, err1 := readSetting("net/ipv4/conf/" + name + "/forwarding")
 		filter, err2 := numberOf("net/ipv4/conf/" + name + "/rp_filter")
 		if v4.On && forwarding == "0" {
 			v4.Off = append(v4.Off, name)

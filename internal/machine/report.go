@@ -21,7 +21,7 @@ type Report struct {
 
 // NewReport checks a machine.
 func NewReport(f *Facts, u Use) *Report {
-	r := &Report{Kernel: f.Kernel, Mode: u.mode(), Checks: Check(f, u)}
+	r := &Report{Kernel: f.Kernel, Mode: u.describeMode(), Checks: Check(f, u)}
 	for _, c := range r.Checks {
 		switch c.Level {
 		case Problem:
@@ -36,7 +36,7 @@ func NewReport(f *Facts, u Use) *Report {
 	return r
 }
 
-func (u Use) mode() string {
+func (u Use) describeMode() string {
 	switch {
 	case u.BesideAnother:
 		return "a node of a cluster, beside kube-proxy"
@@ -74,13 +74,13 @@ func (r *Report) Print(w io.Writer, colour bool) error {
 			p.Line("%ssee %s%s", margin, repository, c.Documentation)
 		}
 	}
-	level, verdict := r.verdict()
+	level, verdict := r.summaryLine()
 	fmt.Fprintf(p, "\n%s\n", paint(level, verdict))
 	return p.Flush()
 }
 
-// verdict is the last line.
-func (r *Report) verdict() (Level, string) {
+// summaryLine is the last line.
+func (r *Report) summaryLine() (Level, string) {
 	counts := []string{}
 	for _, c := range []struct {
 		n    int

@@ -24,7 +24,7 @@ const UnknownField = "unknown field"
 // Decode fills into, a pointer to a struct, as far as possible, and returns the
 // problems by line, each of them a [*FieldError].
 func (o *Object) Decode(into any) []*Error {
-	strict, err := json.UnmarshalStrict(o.json(), into)
+	strict, err := json.UnmarshalStrict(o.asJSON(), into)
 	if len(o.problems) == 0 && len(strict) == 0 && err == nil {
 		return nil
 	}
@@ -34,15 +34,15 @@ func (o *Object) Decode(into any) []*Error {
 	e := &explainer{Object: o, root: reflect.TypeOf(into).Elem(), errs: o.problems}
 	var values any
 	strict, _ = json.UnmarshalStrict(o.text, &values, json.DisallowDuplicateFields)
-	e.fields(strict, GivenTwice)
+	e.explainFields(strict, GivenTwice)
 	d := stdjson.NewDecoder(bytes.NewReader(o.text))
 	d.UseNumber() // 80.0 is not 80 here
 	_ = d.Decode(&values)
-	values, _ = e.fitting(values, e.root, "", func(v any) any { return v })
+	values, _ = e.fittingPart(values, e.root, "", func(v any) any { return v })
 	text, _ := stdjson.Marshal(values)
 	reflect.ValueOf(into).Elem().SetZero()
 	strict, err = json.UnmarshalStrict(text, into, json.DisallowUnknownFields)
-	e.fields(strict, UnknownField)
+	e.explainFields(strict, UnknownField)
 	if err != nil {
 		e.errs = append(e.errs, o.Error(&FieldError{Problem: "cannot be read"}))
 	}
@@ -58,7 +58,7 @@ type explainer struct {
 	errs []*Error
 }
 
-func (e *explainer) fields(strict []error, problem string) {
+func (e *explainer) explainFields(strict []error, problem string) {
 	for _, err := range strict {
 		f, ok := err.(json.FieldError)
 		if !ok {
@@ -66,14 +66,14 @@ func (e *explainer) fields(strict []error, problem string) {
 		}
 		text := problem
 		if problem == UnknownField {
-			text = e.unknown(f.FieldPath())
+			text = e.explainUnknown(f.FieldPath())
 		}
 		e.errs = append(e.errs, e.Error(&FieldError{Field: f.FieldPath(), Problem: text}))
 	}
 }
 
-// unknown returns the problem with a field that its type does not have.
-func (e *explainer) unknown(path string) string {
+// explainUnknown returns the problem with a field that its type does not have.
+func (e *explainer) explainUnknown(path string) string {
 	around, name := e.root, path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		around, name = typeAt(e.root, path[:i]), path[i+1:]
@@ -89,7 +89,7 @@ var indices = regexp.MustCompile(`\[\d+\]`)
 // typeAt returns the type of a field; nil: it is unknown.
 func typeAt(t reflect.Type, path string) reflect.Type {
 	for name := range strings.SplitSeq(indices.ReplaceAllString(path, ""), ".") {
-		if _, t = field(structOf(t), "", name); t == nil {
+		if _, t = fieldOf(structOf(t), "", name); t == nil {
 			return nil
 		}
 	}
@@ -115,16 +115,16 @@ func fieldNames(t reflect.Type) []string {
 	return slices.Sorted(maps.Keys(fieldsOf(t)))
 }
 
-func (e *explainer) fits(v any) bool {
+func (e *explainer) fitsRoot(v any) bool {
 	text, err := stdjson.Marshal(v)
 	return err == nil && json.UnmarshalCaseSensitivePreserveInts(text, reflect.New(e.root).Interface()) == nil
 }
 
-// fitting returns a value without the parts that do not fit a type, and reports
+// fittingPart returns a value without the parts that do not fit a type, and reports
 // these parts. around returns an object that contains only the given value in the
 // place of v. ok is false if no part of the value fits.
-func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any) any) (fitting any, ok bool) {
-	if e.fits(around(v)) {
+func (e *explainer) fittingPart(v any, t reflect.Type, path string, around func(any) any) (fitting any, ok bool) {
+	if e.fitsRoot(around(v)) {
 		return v, true
 	}
 	for t != nil && t.Kind() == reflect.Pointer {
@@ -134,36 +134,36 @@ func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any)
 	case nil: // leaves the field as it is
 		return nil, false
 	case map[string]any:
-		if !e.fits(around(map[string]any{})) {
+		if !e.fitsRoot(around(map[string]any{})) {
 			break
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			at, ft := field(t, path, name)
-			v[name], ok = e.fitting(v[name], ft, at, func(c any) any { return around(map[string]any{name: c}) })
+			at, ft := fieldOf(t, path, name)
+			v[name], ok = e.fittingPart(v[name], ft, at, func(c any) any { return around(map[string]any{name: c}) })
 			if !ok {
 				delete(v, name)
 			}
 		}
 		return v, true
 	case []any:
-		if t == nil || t.Kind() != reflect.Slice || !e.fits(around([]any{})) {
+		if t == nil || t.Kind() != reflect.Slice || !e.fitsRoot(around([]any{})) {
 			break
 		}
 		for i := range v {
-			v[i], _ = e.fitting(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i), func(c any) any { return around([]any{c}) })
+			v[i], _ = e.fittingPart(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i), func(c any) any { return around([]any{c}) })
 		}
 		return v, true
 	}
 	if len(e.errs) > budget.Findings {
 		return nil, false
 	}
-	_, n := e.find(path)
-	e.errs = append(e.errs, e.errorAt(n, &FieldError{Field: path, Value: shown(n), Problem: expected(v, t)}))
+	_, n := e.findField(path)
+	e.errs = append(e.errs, e.errorAt(n, &FieldError{Field: path, Value: valueText(n), Problem: explainMismatch(v, t)}))
 	return nil, false
 }
 
-// field returns the path and the type of a field; nil: the type does not have it.
-func field(t reflect.Type, path, name string) (string, reflect.Type) {
+// fieldOf returns the path and the type of a field; nil: the type does not have it.
+func fieldOf(t reflect.Type, path, name string) (string, reflect.Type) {
 	switch {
 	case t != nil && t.Kind() == reflect.Map:
 		return path + "[" + name + "]", t.Elem()
@@ -210,8 +210,8 @@ var forms = map[string]string{
 // NotText is the problem of another value where text belongs.
 const NotText = "is not text: put it in quotes"
 
-// expected returns the problem with a value in a field of type t.
-func expected(v any, t reflect.Type) string {
+// explainMismatch returns the problem with a value in a field of type t.
+func explainMismatch(v any, t reflect.Type) string {
 	if t == nil {
 		return "cannot be read"
 	}

@@ -19,22 +19,26 @@ type Findings struct {
 
 // Add reports a field. value is nil where there is none to show.
 func (f *Findings) Add(field string, value any, problem string) {
-	f.report(FieldPath{Path: field}, value, problem, false)
+	f.reportField(FieldPath{Path: field}, value, problem, false)
 }
 
 // Warn reports a field that the API server accepts.
 func (f *Findings) Warn(field string, value any, problem string) {
-	f.report(FieldPath{Path: field}, value, problem, true)
+	f.reportField(FieldPath{Path: field}, value, problem, true)
 }
 
 // AddAt is Add for an entry of a list, which may have hundreds of thousands of wrong ones.
-func (f *Findings) AddAt(p FieldPath, value any, problem string) { f.report(p, value, problem, false) }
+func (f *Findings) AddAt(p FieldPath, value any, problem string) {
+	f.reportField(p, value, problem, false)
+}
 
 // WarnAt is Warn for an entry of a list.
-func (f *Findings) WarnAt(p FieldPath, value any, problem string) { f.report(p, value, problem, true) }
+func (f *Findings) WarnAt(p FieldPath, value any, problem string) {
+	f.reportField(p, value, problem, true)
+}
 
-// report prints nothing of problems that are only counted.
-func (f *Findings) report(p FieldPath, value any, problem string, warning bool) {
+// reportField prints nothing of problems that are only counted.
+func (f *Findings) reportField(p FieldPath, value any, problem string, warning bool) {
 	if len(f.First) < budget.Findings {
 		f.Put(&FieldError{Field: p.String(), Value: printValue(value), Problem: problem, Warning: warning})
 		return
@@ -74,7 +78,7 @@ func (p FieldPath) String() string {
 func (f *Findings) Put(all ...*FieldError) {
 	for _, e := range all {
 		if f.Count++; len(f.First) < budget.Findings {
-			e.Problem = shortened(e.Problem)
+			e.Problem = shortenProblem(e.Problem)
 			f.First = append(f.First, e)
 			continue
 		}
@@ -82,8 +86,8 @@ func (f *Findings) Put(all ...*FieldError) {
 	}
 }
 
-// shortened returns a problem without what makes it too long.
-func shortened(problem string) string {
+// shortenProblem returns a problem without what makes it too long.
+func shortenProblem(problem string) string {
 	if len(problem) <= budget.FindingText {
 		return problem
 	}

@@ -30,7 +30,7 @@ func (o *Object) cutJSON() {
 	start := int(d.InputOffset())
 	items, rest := chunk{text: o.text, line: o.Line}.values(d)
 	if len(items) > 0 {
-		o.text, o.chunks = without(o.text, start, len(o.text)-len(rest.text), ""), items
+		o.text, o.chunks = replaceKeepingLines(o.text, start, len(o.text)-len(rest.text), ""), items
 	}
 }
 
@@ -53,7 +53,7 @@ func (d *Document) cutYAML() *Object {
 		}
 		line++
 	}
-	items, end := chunk{d.text[start:], d.Line + line}.entries()
+	items, end := chunk{d.text[start:], d.Line + line}.splitEntries()
 	switch {
 	case len(items) == 0:
 		return nil
@@ -62,7 +62,7 @@ func (d *Document) cutYAML() *Object {
 	case tooLarge(d.text[:before], false) != nil || tooLarge(d.text[start+end:], false) != nil:
 		return nil
 	}
-	root, err := parseYAML(without(d.text, before, start+end, " []"))
+	root, err := parseYAML(replaceKeepingLines(d.text, before, start+end, " []"))
 	if err != nil || root == nil || root.Style&yaml.FlowStyle != 0 {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (d *Document) cutYAML() *Object {
 	if i < 0 || root.Content[i].Line != line { // that line is inside a quoted text
 		return nil
 	}
-	o := d.object(root, d.Line-1, 0)
+	o := d.newObject(root, d.Line-1, 0)
 	o.chunks = items
 	return o
 }
@@ -89,15 +89,15 @@ func hasOtherBreaks(text []byte) bool {
 	return slices.ContainsFunc([]string{"\u0085", "\u2028", "\u2029"}, func(b string) bool { return bytes.Contains(text, []byte(b)) })
 }
 
-// without replaces a part of a text, except for its line ends.
-func without(text []byte, start, end int, replacement string) []byte {
+// replaceKeepingLines replaces a part of a text, except for its line ends.
+func replaceKeepingLines(text []byte, start, end int, replacement string) []byte {
 	lines := bytes.Count(text[start:end], []byte("\n"))
 	return slices.Concat(text[:start], []byte(replacement), bytes.Repeat([]byte("\n"), lines), text[end:])
 }
 
-// entries returns the entries of a block sequence, the first one with the comments in front
+// splitEntries returns the entries of a block sequence, the first one with the comments in front
 // of it, and where it ends.
-func (c chunk) entries() (items []chunk, end int) {
+func (c chunk) splitEntries() (items []chunk, end int) {
 	indent, start, pos, first := -1, 0, 0, c.line
 	for ; pos < len(c.text) && len(items) <= budget.FileObjects; c.line++ {
 		text := c.text[pos : pos+lineLength(c.text[pos:])]

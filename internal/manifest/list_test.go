@@ -24,9 +24,9 @@ func describe(d *Document) (out []string, cut, ok bool) {
 		if item == nil {
 			return nil, cut, false
 		}
-		out = append(out, fmt.Sprintf("%v: %s %v", item.Place, item.json(), item.problems))
+		out = append(out, fmt.Sprintf("%v: %s %v", item.Place, item.asJSON(), item.problems))
 	}
-	return append(out, fmt.Sprintf("%s %v", o.json(), o.problems)), cut, true
+	return append(out, fmt.Sprintf("%s %v", o.asJSON(), o.problems)), cut, true
 }
 
 func compareCut(t *testing.T, text string) (cut, ok bool) {

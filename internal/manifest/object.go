@@ -38,10 +38,10 @@ func (d *Document) Parse() (*Object, *Error) {
 	case d.json:
 		o := &Object{Place: d.Place, doc: d, text: d.text, base: d.Line - 1}
 		o.cutJSON()
-		return o, o.refuse()
+		return o, o.refuseLarge()
 	}
 	if o := d.cutYAML(); o != nil {
-		return o, o.refuse()
+		return o, o.refuseLarge()
 	}
 	if err := tooLarge(d.text, false); err != nil {
 		return nil, &Error{Place: d.Place, Err: err}
@@ -55,11 +55,11 @@ func (d *Document) Parse() (*Object, *Error) {
 	case root == nil || isNull(root):
 		return nil, nil
 	}
-	return d.object(root, d.Line-1, 0), nil
+	return d.newObject(root, d.Line-1, 0), nil
 }
 
-// refuse returns a problem if an object in JSON, or a List, is too large to be read.
-func (o *Object) refuse() *Error {
+// refuseLarge returns a problem if an object in JSON, or a List, is too large to be read.
+func (o *Object) refuseLarge() *Error {
 	err := tooLarge(o.text, true)
 	if len(o.chunks) > budget.FileObjects {
 		err = errManyObjects
@@ -70,19 +70,19 @@ func (o *Object) refuse() *Error {
 	return &Error{Place: o.Place, Err: err}
 }
 
-func (d *Document) object(root *yaml.Node, base, item int) *Object {
-	root = resolve(root)
+func (d *Document) newObject(root *yaml.Node, base, item int) *Object {
+	root = followAlias(root)
 	o := &Object{Place: d.Place, doc: d, root: root, base: base}
 	o.Item, o.Line = item, base+root.Line
 	return o
 }
 
-// json returns the object as JSON.
-func (o *Object) json() []byte {
+// asJSON returns the object as JSON.
+func (o *Object) asJSON() []byte {
 	if o.text == nil {
-		root := o.tree()
+		root := o.asYAML()
 		c := &converter{Object: o}
-		text, err := stdjson.Marshal(c.value(root))
+		text, err := stdjson.Marshal(c.convertValue(root))
 		if c.more > 0 {
 			o.problems = append(o.problems, o.errorAt(root, More(c.more, false)))
 		}
@@ -90,7 +90,7 @@ func (o *Object) json() []byte {
 			text, err = o.doc.Convert(o.doc.text)
 		}
 		if err != nil {
-			c.problem(o.root, "", "", "cannot be read: "+yamlLine.ReplaceAllString(err.Error(), ""))
+			c.addProblem(o.root, "", "", "cannot be read: "+yamlLine.ReplaceAllString(err.Error(), ""))
 		}
 		o.text = append(text, ' ') // not nil
 	}
@@ -98,13 +98,13 @@ func (o *Object) json() []byte {
 }
 
 // JSON returns the object as JSON, as far as it can be read.
-func (o *Object) JSON() stdjson.RawMessage { return bytes.TrimSpace(o.json()) }
+func (o *Object) JSON() stdjson.RawMessage { return bytes.TrimSpace(o.asJSON()) }
 
 // surrogates are escapes that JSON has and YAML does not.
 var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
-// tree returns the object as YAML, for the lines of its fields.
-func (o *Object) tree() *yaml.Node {
+// asYAML returns the object as YAML, for the lines of its fields.
+func (o *Object) asYAML() *yaml.Node {
 	if o.root == nil {
 		text := surrogates.ReplaceAll(bytes.ReplaceAll(o.text, []byte("\t"), []byte(" ")), []byte("?"))
 		if o.root, _ = parseYAML(text); o.root == nil {
@@ -121,7 +121,7 @@ func (o *Object) Shown() string {
 	if bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
 	}
-	switch n := o.tree(); {
+	switch n := o.asYAML(); {
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
 	case n.Kind == yaml.MappingNode:
@@ -134,14 +134,14 @@ func (o *Object) Shown() string {
 
 // Type returns the kind and the API version of an object; empty: there is none.
 func (o *Object) Type() (kind, apiVersion string) {
-	return o.single("kind"), o.single("apiVersion")
+	return o.singleValue("kind"), o.singleValue("apiVersion")
 }
 
-// single returns the value of a field that has a single one.
-func (o *Object) single(name string) string {
+// singleValue returns the value of a field that has a single one.
+func (o *Object) singleValue(name string) string {
 	if o.root != nil {
-		if i := index(o.root, name); i >= 0 && !isNull(resolve(o.root.Content[i+1])) {
-			return resolve(o.root.Content[i+1]).Value
+		if i := index(o.root, name); i >= 0 && !isNull(followAlias(o.root.Content[i+1])) {
+			return followAlias(o.root.Content[i+1]).Value
 		}
 	} else if d := o.jsonField(name); d != nil {
 		var v any
@@ -173,13 +173,13 @@ func (o *Object) Items() (int, *Error) {
 	if o.chunks != nil {
 		return len(o.chunks), nil
 	}
-	i := index(o.tree(), "items")
+	i := index(o.asYAML(), "items")
 	if i < 0 {
 		return 0, nil
 	}
-	n := resolve(o.root.Content[i+1])
+	n := followAlias(o.root.Content[i+1])
 	if n.Kind != yaml.SequenceNode && !isNull(n) {
-		return 0, o.Error(&FieldError{Field: "items", Value: shown(n), Problem: `is not a list: put "- " in front of each object`})
+		return 0, o.Error(&FieldError{Field: "items", Value: valueText(n), Problem: `is not a list: put "- " in front of each object`})
 	}
 	o.nodes = n.Content
 	root := *o.root
@@ -193,13 +193,13 @@ func (o *Object) Items() (int, *Error) {
 // without the others, see [Document.Whole].
 func (o *Object) ItemAt(i int) (*Object, *Error) {
 	if o.chunks == nil {
-		return o.doc.object(o.nodes[i], o.base, i+1), nil
+		return o.doc.newObject(o.nodes[i], o.base, i+1), nil
 	}
 	c := o.chunks[i]
 	item := &Object{Place: o.Place, doc: o.doc, text: c.text, base: c.line - 1}
 	item.Item, item.Line = i+1, c.line
 	if o.doc.json {
-		return item, item.refuse()
+		return item, item.refuseLarge()
 	}
 	err := tooLarge(c.text, false)
 	if err != nil {
@@ -208,7 +208,7 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 	root, err := parseYAML(c.text)
 	switch {
 	case err == nil && root != nil && root.Kind == yaml.SequenceNode && len(root.Content) == 1:
-		return o.doc.object(root.Content[0], c.line-1, i+1), nil
+		return o.doc.newObject(root.Content[0], c.line-1, i+1), nil
 	case tooLarge(o.doc.text, false) == nil:
 		return nil, nil
 	case err == nil:
@@ -222,10 +222,10 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 // Error returns the error for a problem with a field, with the line of the field, or of
 // the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {
-	key, _ := o.find(f.Field)
+	key, _ := o.findField(f.Field)
 	if o.short {
 		copied := *f
-		copied.Field = o.written(f.Field)
+		copied.Field = o.writtenPath(f.Field)
 		f = &copied
 	}
 	return o.errorAt(key, f)
@@ -237,7 +237,7 @@ func (o *Object) FieldLine(path string) int {
 	if o.root == nil {
 		return o.Line
 	}
-	key, _ := o.find(path)
+	key, _ := o.findField(path)
 	return o.base + key.Line
 }
 
@@ -246,7 +246,7 @@ func (o *Object) EntryLines(path string) (lines []int) {
 	if o.root == nil {
 		return nil
 	}
-	_, list, rest := o.locate(path)
+	_, list, rest := o.locateField(path)
 	if rest != "" || list.Kind != yaml.SequenceNode {
 		return nil
 	}
@@ -263,17 +263,17 @@ func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
 	return &Error{Place: at, Err: f}
 }
 
-// find returns the key and the value of a field, or of the closest one around it
+// findField returns the key and the value of a field, or of the closest one around it
 // that exists. Of fields that are given twice it is the last one.
-func (o *Object) find(path string) (key, value *yaml.Node) {
-	key, value, _ = o.locate(path)
+func (o *Object) findField(path string) (key, value *yaml.Node) {
+	key, value, _ = o.locateField(path)
 	return key, value
 }
 
-// locate is find, and returns the rest of the path, with the separator, that does not
+// locateField is find, and returns the rest of the path, with the separator, that does not
 // exist.
-func (o *Object) locate(path string) (key, value *yaml.Node, rest string) {
-	n := o.tree()
+func (o *Object) locateField(path string) (key, value *yaml.Node, rest string) {
+	n := o.asYAML()
 	key = n
 	for path != "" {
 		whole := path
@@ -285,7 +285,7 @@ func (o *Object) locate(path string) (key, value *yaml.Node, rest string) {
 		number, after, _ := strings.Cut(path, "]")
 		if i, err := strconv.Atoi(number); n.Kind == yaml.SequenceNode && err == nil && i < len(n.Content) {
 			key, path = n.Content[i], after
-			n = resolve(key)
+			n = followAlias(key)
 			continue
 		}
 		i, rest := -1, path
@@ -300,7 +300,7 @@ func (o *Object) locate(path string) (key, value *yaml.Node, rest string) {
 			return key, n, whole
 		}
 		key, path = n.Content[i], rest
-		n = resolve(n.Content[i+1])
+		n = followAlias(n.Content[i+1])
 	}
 	return key, n, ""
 }
@@ -315,8 +315,8 @@ func index(n *yaml.Node, field string) int {
 	return -1
 }
 
-// resolve follows an alias.
-func resolve(n *yaml.Node) *yaml.Node {
+// followAlias follows an alias.
+func followAlias(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
 	}
@@ -325,9 +325,9 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
 
-// shown returns a single value as it is written in YAML, and nothing for lists and
+// valueText returns a single value as it is written in YAML, and nothing for lists and
 // objects.
-func shown(n *yaml.Node) string {
+func valueText(n *yaml.Node) string {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		return Quote(n.Value)
 	}

@@ -30,12 +30,12 @@ var (
 // problems, and errors of [Object.Error] from then on, name fields as they are written:
 // "backends" in place of "backends[0].address", if it has a single value.
 func (o *Object) DecodeShort(into any) []*Error {
-	text := o.json()
-	_ = o.tree() // the lines of the text, before it changes
+	text := o.asJSON()
+	_ = o.asYAML() // the lines of the text, before it changes
 	var ignored any
 	if twice, _ := json.UnmarshalStrict(text, &ignored, json.DisallowDuplicateFields); len(o.problems) == 0 {
 		e := explainer{Object: o}
-		e.fields(twice, GivenTwice)
+		e.explainFields(twice, GivenTwice)
 		o.problems = e.errs
 	}
 	o.short = true
@@ -43,21 +43,21 @@ func (o *Object) DecodeShort(into any) []*Error {
 	d.UseNumber()
 	var values any
 	if d.Decode(&values) == nil {
-		if text, err := stdjson.Marshal(unabbreviated(values, reflect.TypeOf(into).Elem())); err == nil {
+		if text, err := stdjson.Marshal(expandShort(values, reflect.TypeOf(into).Elem())); err == nil {
 			o.text = text
 		}
 	}
 	errs := o.Decode(into)
 	for _, e := range errs {
 		if f, ok := e.Err.(*FieldError); ok {
-			f.Field = o.written(f.Field)
+			f.Field = o.writtenPath(f.Field)
 		}
 	}
 	return errs
 }
 
-// unabbreviated returns a value in the form that the decoder of a type reads.
-func unabbreviated(v any, t reflect.Type) any {
+// expandShort returns a value in the form that the decoder of a type reads.
+func expandShort(v any, t reflect.Type) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -72,23 +72,23 @@ func unabbreviated(v any, t reflect.Type) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if _, ft := field(t, "", name); ft != nil {
-				v[name] = unabbreviated(value, ft)
+			if _, ft := fieldOf(t, "", name); ft != nil {
+				v[name] = expandShort(value, ft)
 			}
 		}
 	case []any:
 		for i := range v {
 			if t.Kind() == reflect.Slice {
-				v[i] = unabbreviated(v[i], t.Elem())
+				v[i] = expandShort(v[i], t.Elem())
 			}
 		}
 	}
 	return v
 }
 
-// written returns the path of a field up to the single value that it is a part of.
-func (o *Object) written(path string) string {
-	_, value, rest := o.locate(path)
+// writtenPath returns the path of a field up to the single value that it is a part of.
+func (o *Object) writtenPath(path string) string {
+	_, value, rest := o.locateField(path)
 	if value.Kind == yaml.ScalarNode && !isNull(value) {
 		path = path[:len(path)-len(rest)]
 	}

@@ -41,8 +41,8 @@ func Split(file string, data []byte) ([]*Document, error) {
 	}
 	var docs []*Document
 	text := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	for _, c := range chunks(text) {
-		if docs = append(docs, c.documents()...); len(docs) > budget.FileObjects {
+	for _, c := range splitChunks(text) {
+		if docs = append(docs, c.readDocuments()...); len(docs) > budget.FileObjects {
 			return nil, errManyObjects
 		}
 	}
@@ -58,9 +58,9 @@ type chunk struct {
 	line int
 }
 
-// chunks cuts a file at the lines "---" and "...". YAML allows no other use of
+// splitChunks cuts a file at the lines "---" and "...". YAML allows no other use of
 // these lines, and JSON none at all.
-func chunks(data []byte) []chunk {
+func splitChunks(data []byte) []chunk {
 	var out []chunk
 	start, pos, line, startLine := 0, 0, 0, 1
 	for pos < len(data) && len(out) <= 2*budget.FileObjects { // with empty ones between them
@@ -121,9 +121,9 @@ func isEmpty(text []byte) bool {
 	return true
 }
 
-// documents returns one YAML document, or any number of JSON values; none if the
+// readDocuments returns one YAML document, or any number of JSON values; none if the
 // chunk is empty.
-func (c chunk) documents() (docs []*Document) {
+func (c chunk) readDocuments() (docs []*Document) {
 	yaml := &Document{Place: Place{Line: c.line}, text: c.text}
 	text := c
 	if isMarker(c.text, "---") {

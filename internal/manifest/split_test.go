@@ -21,7 +21,7 @@ func TestChunks(t *testing.T) {
 		"%a\n%b\n---\nc":                  "1:%a|%b|---|c",
 	} {
 		var got []string
-		for _, c := range chunks([]byte(in)) {
+		for _, c := range splitChunks([]byte(in)) {
 			got = append(got, fmt.Sprintf("%d:%s", c.line, strings.NewReplacer("\n", "|", " ", ".").Replace(string(c.text))))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {

@@ -33,8 +33,8 @@ type converter struct {
 	more    int      // problems that are counted only
 }
 
-// problem adds a problem with a field of the value.
-func (c *converter) problem(n *yaml.Node, field, value, text string) {
+// addProblem adds a problem with a field of the value.
+func (c *converter) addProblem(n *yaml.Node, field, value, text string) {
 	if len(c.problems) >= budget.Findings {
 		c.more++
 		return
@@ -44,38 +44,38 @@ func (c *converter) problem(n *yaml.Node, field, value, text string) {
 	c.problems = append(c.problems, c.errorAt(n, &FieldError{Field: path, Value: value, Problem: text}))
 }
 
-// child converts a field of the value, or an item.
-func (c *converter) child(name string, n *yaml.Node) any {
+// convertChild converts a field of the value, or an item.
+func (c *converter) convertChild(name string, n *yaml.Node) any {
 	c.path = append(c.path, name)
-	v := c.value(n)
+	v := c.convertValue(n)
 	c.path = c.path[:len(c.path)-1]
 	return v
 }
 
-func (c *converter) value(n *yaml.Node) any {
+func (c *converter) convertValue(n *yaml.Node) any {
 	if n.Kind == yaml.AliasNode {
 		c.aliases++
 		defer func() { c.aliases-- }()
 		n = n.Alias
 	}
 	switch {
-	case c.aliases > 0 && c.exceeds(n):
+	case c.aliases > 0 && c.exceedsAliases(n):
 		return nil
 	case n.Kind == yaml.MappingNode:
-		return c.mapping(n)
+		return c.convertMapping(n)
 	case n.Kind == yaml.ScalarNode:
-		return c.scalar(n)
+		return c.convertScalar(n)
 	}
 	list := make([]any, len(n.Content))
 	for i, item := range n.Content {
-		list[i] = c.child("["+strconv.Itoa(i)+"]", item)
+		list[i] = c.convertChild("["+strconv.Itoa(i)+"]", item)
 	}
 	return list
 }
 
-// exceeds counts a value that an alias repeats, and reports whether there are too
+// exceedsAliases counts a value that an alias repeats, and reports whether there are too
 // many.
-func (c *converter) exceeds(n *yaml.Node) bool {
+func (c *converter) exceedsAliases(n *yaml.Node) bool {
 	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= budget.AliasedValues && c.aliases <= budget.AliasNesting {
 		return false
 	}
@@ -87,55 +87,55 @@ func (c *converter) exceeds(n *yaml.Node) bool {
 	return true
 }
 
-func (c *converter) mapping(n *yaml.Node) map[string]any {
+func (c *converter) convertMapping(n *yaml.Node) map[string]any {
 	fields := make(map[string]any, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		_, twice := fields[key.Value]
 		switch {
 		case key.Kind == yaml.SequenceNode && len(key.Content) == 1 && strings.Count(key.Content[0].Value, ":") > 1:
-			c.problem(key, "", "", `has a field name that is not plain text: an IPv6 address with a port needs quotes, like "[2001:db8::10]:443"`)
+			c.addProblem(key, "", "", `has a field name that is not plain text: an IPv6 address with a port needs quotes, like "[2001:db8::10]:443"`)
 			continue
 		case key.Kind != yaml.ScalarNode:
-			c.problem(key, "", "", "has a field name that is not plain text")
+			c.addProblem(key, "", "", "has a field name that is not plain text")
 			continue
 		case key.ShortTag() == "!!merge":
 			if c.doc.Convert != nil {
 				continue
 			}
-			c.problem(key, key.Value, "", "merging is not supported: write the fields out")
+			c.addProblem(key, key.Value, "", "merging is not supported: write the fields out")
 			continue
 		case c.merged && len(c.path) == 0:
 			// Only follows from the missing marker.
 		case twice && c.doc.Convert == nil && c.aliases == 0 && len(c.path) == 0 && (key.Value == "apiVersion" || key.Value == "kind"):
 			c.merged, c.problems = true, nil
-			c.problem(key, key.Value, "", NoMarker)
+			c.addProblem(key, key.Value, "", NoMarker)
 		case twice:
-			c.problem(key, key.Value, "", GivenTwice)
+			c.addProblem(key, key.Value, "", GivenTwice)
 		}
-		fields[key.Value] = c.child(key.Value, value)
+		fields[key.Value] = c.convertChild(key.Value, value)
 	}
 	return fields
 }
 
-func (c *converter) scalar(n *yaml.Node) any {
+func (c *converter) convertScalar(n *yaml.Node) any {
 	switch tag := n.ShortTag(); tag {
 	case "!!null":
 		return nil
 	case "!!bool":
 		return strings.EqualFold(n.Value, "true")
 	case "!!int", "!!float":
-		return c.number(n)
+		return c.convertNumber(n)
 	case "!!str", "!!timestamp", "!!merge":
 		return n.Value
 	}
-	c.problem(n, "", n.Value, "has the tag "+n.Tag+": text belongs here")
+	c.addProblem(n, "", n.Value, "has the tag "+n.Tag+": text belongs here")
 	return nil
 }
 
-// number converts a number. Where a whole number belongs, 80.0 and 080 do not
+// convertNumber converts a number. Where a whole number belongs, 80.0 and 080 do not
 // stand for 80.
-func (c *converter) number(n *yaml.Node) any {
+func (c *converter) convertNumber(n *yaml.Node) any {
 	if json.Valid([]byte(n.Value)) {
 		return json.Number(n.Value)
 	}

@@ -129,17 +129,17 @@ func Decode(m netlink.Message) (e Event, ok bool, err error) {
 		case unix.NFTA_TRACE_CHAIN:
 			e.Chain = string(a.Text())
 		case unix.NFTA_TRACE_RULE_HANDLE:
-			e.Handle = number64(&a)
+			e.Handle = readUint64(&a)
 		case unix.NFTA_TRACE_TYPE:
 			e.Kind = Kind(a.Uint32())
 		case unix.NFTA_TRACE_VERDICT:
-			e.verdict(a.Nested())
+			e.decodeVerdict(a.Nested())
 		case unix.NFTA_TRACE_POLICY:
 			e.Verdict = verdictOf(a.Uint32())
 		case unix.NFTA_TRACE_MARK:
 			e.Mark = a.Uint32()
 		default:
-			raw.take(&a)
+			raw.decodeAttribute(&a)
 		}
 	}
 	if err != nil {
@@ -149,11 +149,11 @@ func Decode(m netlink.Message) (e Event, ok bool, err error) {
 		e.Kind = Return
 	}
 	e.Family = Family(m.Data[0])
-	e.Packet = raw.packet()
+	e.Packet = raw.decodePacket()
 	return e, true, nil
 }
 
-func (e *Event) verdict(a netlinkio.Attributes) {
+func (e *Event) decodeVerdict(a netlinkio.Attributes) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_VERDICT_CODE:
@@ -166,7 +166,7 @@ func (e *Event) verdict(a netlinkio.Attributes) {
 
 var errNumber = errors.New("a number does not have 8 bytes")
 
-func number64(a *netlinkio.Attributes) uint64 {
+func readUint64(a *netlinkio.Attributes) uint64 {
 	if len(a.Data) != 8 {
 		a.Fail(errNumber)
 		return 0

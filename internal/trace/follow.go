@@ -25,7 +25,7 @@ func (c *Connection) Packet() *Packet {
 	if c.First == nil {
 		return nil
 	}
-	return c.First.first()
+	return c.First.firstPacket()
 }
 
 // Patience is how long the kernel may take for a packet, and the endpoint for its answer.
@@ -42,7 +42,7 @@ func (s *Session) Follow(ctx context.Context, timeout time.Duration) (*Connectio
 	out := &Connection{Waited: timeout}
 	end := time.Now().Add(timeout)
 	began := false
-	for !c.finished() {
+	for !c.isFinished() {
 		if now := time.Now(); ctx.Err() != nil || now.After(end) {
 			break
 		}
@@ -50,7 +50,7 @@ func (s *Session) Follow(ctx context.Context, timeout time.Duration) (*Connectio
 		if deadline.After(end) {
 			deadline = end
 		}
-		events, lost, err := s.receive(deadline)
+		events, lost, err := s.receiveEvents(deadline)
 		out.Lost = out.Lost || lost
 		if err != nil && !lost && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, err
@@ -66,8 +66,8 @@ func (s *Session) Follow(ctx context.Context, timeout time.Duration) (*Connectio
 	return out, nil
 }
 
-// finished reports whether nothing more about the connection matters. The answer of a rule
+// isFinished reports whether nothing more about the connection matters. The answer of a rule
 // that rejects comes before the message about its verdict.
-func (c *collector) finished() bool {
+func (c *collector) isFinished() bool {
 	return c.first != nil && (c.first.ended != nil || c.first.done() && c.reply != nil && c.reply.done())
 }

@@ -32,10 +32,10 @@ type Journey struct {
 // done reports whether nothing can follow.
 func (j *Journey) done() bool { return j.ended != nil || j.left || j.arrived }
 
-// first and last are the packet as it began and as it was seen last.
-func (j *Journey) first() *Packet { return j.Passes[0].Packet }
+// firstPacket and last are the packet as it began and as it was seen last.
+func (j *Journey) firstPacket() *Packet { return j.Passes[0].Packet }
 
-func (j *Journey) last() *Packet { return j.Passes[len(j.Passes)-1].Packet }
+func (j *Journey) lastPacket() *Packet { return j.Passes[len(j.Passes)-1].Packet }
 
 // add records an event about the packet.
 func (j *Journey) add(e Event, own bool) {
@@ -52,7 +52,7 @@ func (j *Journey) add(e Event, own bool) {
 	pass.Events = append(pass.Events, e)
 	if own {
 		_, j.stage, _ = strings.Cut(e.Chain, "-")
-		j.pass(e, j.stage)
+		j.recordPass(e, j.stage)
 		return
 	}
 	if e.Verdict == Drop || e.Verdict == Stolen {
@@ -60,8 +60,8 @@ func (j *Journey) add(e Event, own bool) {
 	}
 }
 
-// pass records that the packet came to a chain of ours.
-func (j *Journey) pass(e Event, kind string) {
+// recordPass records that the packet came to a chain of ours.
+func (j *Journey) recordPass(e Event, kind string) {
 	switch {
 	case kind == kindNew && e.Kind == Rule:
 		j.New = true
@@ -70,7 +70,7 @@ func (j *Journey) pass(e Event, kind string) {
 	case kind == kindLast && j.hook == "input":
 		j.arrived = true
 	case kind == kindLast && j.hook == "postrouting":
-		j.left = j.last().Out != loopback
+		j.left = j.lastPacket().Out != loopback
 	}
 }
 
@@ -102,7 +102,7 @@ func newCollector(table Place, m Match) *collector {
 // add takes the next event.
 func (c *collector) add(e Event) {
 	own := e.Family == c.table.Family && e.Table == c.table.Table
-	j := c.journey(&e, own)
+	j := c.journeyOf(&e, own)
 	if j == nil {
 		return
 	}
@@ -110,11 +110,11 @@ func (c *collector) add(e Event) {
 	if j.done() {
 		delete(c.open, e.ID)
 	}
-	c.choose(j, &e)
+	c.chooseJourney(j, &e)
 }
 
-// journey returns the journey that an event belongs to, or nil.
-func (c *collector) journey(e *Event, own bool) *Journey {
+// journeyOf returns the journey that an event belongs to, or nil.
+func (c *collector) journeyOf(e *Event, own bool) *Journey {
 	j := c.open[e.ID]
 	if own && isStart(e) {
 		_, kind, _ := strings.Cut(e.Chain, "-")
@@ -125,21 +125,21 @@ func (c *collector) journey(e *Event, own bool) *Journey {
 		if j != nil && kind != kindFirst && j.inHook(e) {
 			return j
 		}
-		if j = c.continued(e.Packet); j == nil {
+		if j = c.findContinued(e.Packet); j == nil {
 			j = &Journey{}
 		}
-		c.remember(e.ID, j)
+		c.rememberJourney(e.ID, j)
 		return j
 	}
 	if j == nil && own && e.Packet != nil {
-		if j = c.continued(e.Packet); j != nil {
-			c.remember(e.ID, j)
+		if j = c.findContinued(e.Packet); j != nil {
+			c.rememberJourney(e.ID, j)
 		}
 	}
 	return j
 }
 
-func (c *collector) remember(id uint32, j *Journey) {
+func (c *collector) rememberJourney(id uint32, j *Journey) {
 	if len(c.open) >= mostOpen {
 		clear(c.open)
 	}
@@ -150,17 +150,17 @@ func (c *collector) remember(id uint32, j *Journey) {
 // same.
 func (j *Journey) inHook(e *Event) bool {
 	hook, _, _ := strings.Cut(e.Chain, "-")
-	return j.hook == hook && len(j.Passes) > 0 && j.last().sameContent(e.Packet)
+	return j.hook == hook && len(j.Passes) > 0 && j.lastPacket().sameContent(e.Packet)
 }
 
-// continued returns the journey of the connection that goes on with a packet of another ID:
+// findContinued returns the journey of the connection that goes on with a packet of another ID:
 // the kernel has received it on lo, or copied it.
-func (c *collector) continued(p *Packet) *Journey {
+func (c *collector) findContinued(p *Packet) *Journey {
 	for _, j := range []*Journey{c.first, c.reply} {
 		if j == nil || j.done() || len(j.Passes) == 0 {
 			continue
 		}
-		last := j.last()
+		last := j.lastPacket()
 		onLo := j.hook == "postrouting" && p.In == loopback && p.Destination == last.Destination
 		copied := j.hook != "postrouting" && p.Source == last.Source && p.Destination == last.Destination && p.In == last.In && p.In != 0
 		if (onLo || copied && j.stage == kindLast) && last.sameContent(p) {
@@ -170,26 +170,26 @@ func (c *collector) continued(p *Packet) *Journey {
 	return nil
 }
 
-// choose follows the first connection that begins, and its first answer.
-func (c *collector) choose(j *Journey, e *Event) {
+// chooseJourney follows the first connection that begins, and its first answer.
+func (c *collector) chooseJourney(j *Journey, e *Event) {
 	if len(j.Passes) == 0 {
 		return
 	}
-	switch p := j.first(); {
-	case c.first == nil && c.begins(j):
+	switch p := j.firstPacket(); {
+	case c.first == nil && c.beginsConnection(j):
 		c.first, c.attempts = j, 1
 	case c.first == nil || j == c.first || j == c.reply:
-	case c.begins(j) && e.Table == c.table.Table && j.stage == kindNew && e.Kind == Rule && p.Source == c.first.first().Source && p.Destination == c.first.first().Destination:
+	case c.beginsConnection(j) && e.Table == c.table.Table && j.stage == kindNew && e.Kind == Rule && p.Source == c.first.firstPacket().Source && p.Destination == c.first.firstPacket().Destination:
 		c.attempts++
 	case c.reply == nil && c.isAnswer(j):
 		c.reply = j
 	}
 }
 
-// begins reports whether the packet is the first one of a connection, or was dropped before
+// beginsConnection reports whether the packet is the first one of a connection, or was dropped before
 // connection tracking saw it.
-func (c *collector) begins(j *Journey) bool {
-	p := j.first()
+func (c *collector) beginsConnection(j *Journey) bool {
+	p := j.firstPacket()
 	return p.Destination == c.match.Frontend && p.Protocol == c.match.Protocol && (j.New || j.Untracked || j.ended != nil && j.stage == kindFirst)
 }
 
@@ -198,7 +198,7 @@ func (c *collector) isAnswer(j *Journey) bool {
 	if c.first.ended != nil || !strings.HasSuffix(j.Passes[0].Chain, kindReply) || !j.Passes[0].own {
 		return false
 	}
-	p, asked := j.first(), c.first.last()
+	p, asked := j.firstPacket(), c.first.lastPacket()
 	if p.Protocol.IsEcho() {
 		return p.Destination.Addr() == asked.Source.Addr()
 	}

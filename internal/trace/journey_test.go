@@ -106,14 +106,14 @@ func TestCollector(t *testing.T) {
 			}
 			if c.first == "" {
 				if k.first != nil {
-					t.Errorf("a connection is followed: %v", k.first.first())
+					t.Errorf("a connection is followed: %v", k.first.firstPacket())
 				}
 				return
 			}
 			if k.first == nil {
 				t.Fatal("no connection is followed")
 			}
-			if got := k.first.last().String(); got != c.first || (k.first.ended != nil) != c.ended || k.first.done() != c.done || (k.reply != nil) != c.reply || k.attempts != c.attempts {
+			if got := k.first.lastPacket().String(); got != c.first || (k.first.ended != nil) != c.ended || k.first.done() != c.done || (k.reply != nil) != c.reply || k.attempts != c.attempts {
 				t.Errorf("%s, ended %v, done %t, answered %t, %d attempts; want %+v", got, k.first.ended, k.first.done(), k.reply != nil, k.attempts, c)
 			}
 		})

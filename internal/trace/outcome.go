@@ -23,8 +23,8 @@ const (
 	NoPacket   Outcome = "no packet"
 )
 
-// outcome returns what happened.
-func (c *Connection) outcome(rules *Rules) Outcome {
+// judgeOutcome returns what happened.
+func (c *Connection) judgeOutcome(rules *Rules) Outcome {
 	switch {
 	case c.First == nil:
 		return NoPacket
@@ -42,7 +42,7 @@ func (c *Connection) outcome(rules *Rules) Outcome {
 	case !c.Reply.done():
 		return ReplyLost
 	}
-	if p := c.Reply.first(); p.Protocol.IsEcho() || p.Protocol == model.TCP && p.Flags&flagRST != 0 {
+	if p := c.Reply.firstPacket(); p.Protocol.IsEcho() || p.Protocol == model.TCP && p.Flags&flagRST != 0 {
 		return Refused
 	}
 	return Answered
@@ -52,22 +52,22 @@ func (r *Rules) rejectsAt(e *Event) bool {
 	if e.Kind == Policy {
 		return false
 	}
-	found, _ := r.rule(e.Place, e.Handle)
+	found, _ := r.findRule(e.Place, e.Handle)
 	return found.rejects
 }
 
-// by says which rule, or which policy, an event is about: "rule 12 of chain FORWARD in table
+// describeSource says which rule, or which policy, an event is about: "rule 12 of chain FORWARD in table
 // ip filter (Docker, iptables-nft): `-A FORWARD ...`".
-func (r *Rules) by(e *Event) string {
+func (r *Rules) describeSource(e *Event) string {
 	if e.Kind == Policy {
-		owner := r.program(e.Place, "", "")
-		if others := r.others(e.Place); len(others) > 0 && !strings.HasPrefix(owner, others[0]) {
+		owner := r.findProgram(e.Place, "", "")
+		if others := r.otherPrograms(e.Place); len(others) > 0 && !strings.HasPrefix(owner, others[0]) {
 			owner = strings.TrimPrefix(owner+"; with chains of "+strings.Join(others, ", "), "; ")
 		}
 		return fmt.Sprintf("the policy of %s%s: no rule accepted it", e.Place, inBrackets(owner))
 	}
-	found, ok := r.rule(e.Place, e.Handle)
-	owner := inBrackets(r.program(e.Place, e.To, found.text))
+	found, ok := r.findRule(e.Place, e.Handle)
+	owner := inBrackets(r.findProgram(e.Place, e.To, found.text))
 	switch {
 	case !ok:
 		return fmt.Sprintf("the rule with handle %d of %s%s", e.Handle, e.Place, owner)
@@ -84,8 +84,8 @@ func inBrackets(text string) string {
 	return " (" + text + ")"
 }
 
-// where says how far a packet came that disappeared without a verdict.
-func (j *Journey) where() string {
+// describeLoss says how far a packet came that disappeared without a verdict.
+func (j *Journey) describeLoss() string {
 	switch {
 	case j.hook == "prerouting" && (j.stage == kindFirst):
 		return "between prerouting and connection tracking: a full table of connections, or a packet that it takes for invalid"

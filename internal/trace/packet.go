@@ -49,7 +49,7 @@ type rawPacket struct {
 	in, out            uint32
 }
 
-func (r *rawPacket) take(a *netlinkio.Attributes) {
+func (r *rawPacket) decodeAttribute(a *netlinkio.Attributes) {
 	switch a.Type {
 	case unix.NFTA_TRACE_NFPROTO:
 		r.protocol = a.Uint32()
@@ -72,8 +72,8 @@ const (
 	tcpSequence, tcpFlags                     = 4, 13
 )
 
-// packet returns the packet, or nil if the message has no headers.
-func (r *rawPacket) packet() *Packet {
+// decodePacket returns the packet, or nil if the message has no headers.
+func (r *rawPacket) decodePacket() *Packet {
 	p := &Packet{In: int(r.in), Out: int(r.out)}
 	var from, to netip.Addr
 	switch {

@@ -31,7 +31,7 @@ func (r *Report) Compare(c *Connection, p *explain.Result) {
 		r.Text = strings.Replace(r.Text, r.Words.Text("the endpoint ")+r.Endpoint, "the relay of nftproxy run", 1)
 		r.Notes = append(r.Notes, p.Words.Text("the relay makes a connection of its own to an endpoint, which this trace does not follow"))
 	}
-	r.Prediction = &Prediction{Predicts: p.Summary(), Kernel: did.text(), Agrees: did.agrees(p)}
+	r.Prediction = &Prediction{Predicts: p.Summary(), Kernel: did.describeDid(), Agrees: did.agreesWith(p)}
 	if r.Outcome != Answered {
 		r.Notes = append(r.Notes, p.Notes...)
 	}
@@ -84,7 +84,7 @@ func (r *Report) didOf(c *Connection) did {
 	return d
 }
 
-func (d did) text() string {
+func (d did) describeDid() string {
 	var parts []string
 	switch {
 	case d.relay:
@@ -111,7 +111,7 @@ func (d did) text() string {
 	return strings.Join(parts, "; ")
 }
 
-func (d did) agrees(p *explain.Result) bool {
+func (d did) agreesWith(p *explain.Result) bool {
 	if d.others != "" {
 		return false
 	}

@@ -22,7 +22,7 @@ func (r *Report) Print(w io.Writer, brief, paint bool) error {
 	if r.From != "" {
 		from = " from " + r.From
 	}
-	p.Painted(r.colour(), "%s %s%s: %s", r.Protocol, r.To, from, r.Text)
+	p.Painted(r.outcomeColour(), "%s %s%s: %s", r.Protocol, r.To, from, r.Text)
 	if r.Service != "" {
 		p.Fact("service", "%s", r.Service)
 	}
@@ -50,7 +50,7 @@ func (r *Report) Print(w io.Writer, brief, paint bool) error {
 	return p.Flush()
 }
 
-func (r *Report) colour() terminal.Colour {
+func (r *Report) outcomeColour() terminal.Colour {
 	switch r.Outcome {
 	case Answered:
 		return terminal.Green
@@ -71,7 +71,7 @@ func printPath(p *terminal.Printer, title string, hooks []Hook) {
 		for _, c := range h.Chains {
 			p.Line("    chain %s in table %s %s%s", c.Name, c.Family, c.Table, inBrackets(c.Program))
 			for i := range c.Steps {
-				p.Line("      %s", c.Steps[i].line(c.Name))
+				p.Line("      %s", c.Steps[i].stepText(c.Name))
 			}
 		}
 	}
@@ -84,8 +84,8 @@ func with(word, text string) string {
 	return word + text
 }
 
-// line returns a step as text, with the name of its chain if that is not the base chain.
-func (s *Step) line(base string) string {
+// stepText returns a step as text, with the name of its chain if that is not the base chain.
+func (s *Step) stepText(base string) string {
 	var b strings.Builder
 	if s.Chain != base {
 		b.WriteString(s.Chain + ", ")

@@ -74,21 +74,21 @@ type Step struct {
 
 // NewReport says what happened to a connection, in the words for its Service.
 func NewReport(c *Connection, m Match, rules *Rules, in words.Vocabulary) *Report {
-	r := &Report{Words: in, Protocol: m.Protocol.String(), To: m.Frontend.String(), Outcome: c.outcome(rules), Attempts: c.Attempts, Path: []Hook{}}
+	r := &Report{Words: in, Protocol: m.Protocol.String(), To: m.Frontend.String(), Outcome: c.judgeOutcome(rules), Attempts: c.Attempts, Path: []Hook{}}
 	if c.First == nil {
 		r.Text = fmt.Sprintf("no packet came within %s: the packets of the client do not reach this machine, or are dropped before its rules", c.Waited)
 		return r
 	}
-	r.From = endText(c.First.first().Source)
-	r.Translations = rules.translations(c.First)
-	r.Path = rules.path(c.First)
-	if to := endText(c.First.last().Destination); to != r.To {
+	r.From = endText(c.First.firstPacket().Source)
+	r.Translations = rules.findTranslations(c.First)
+	r.Path = rules.describePath(c.First)
+	if to := endText(c.First.lastPacket().Destination); to != r.To {
 		r.Endpoint = to
 	}
 	if c.Reply != nil && c.First.ended == nil { // else it is the answer of the rule that rejects
-		r.Answer = rules.path(c.Reply)
+		r.Answer = rules.describePath(c.Reply)
 	}
-	r.Text, r.By = rules.verdict(c, r)
+	r.Text, r.By = rules.describeOutcome(c, r)
 	if c.Lost {
 		r.Notes = append(r.Notes, "messages of the kernel were lost: rules may be missing here")
 	}
@@ -98,28 +98,28 @@ func NewReport(c *Connection, m Match, rules *Rules, in words.Vocabulary) *Repor
 	return r
 }
 
-// verdict returns the outcome in words, and the rule or policy that decided.
-func (r *Rules) verdict(c *Connection, report *Report) (text string, by *Step) {
+// describeOutcome returns the outcome in words, and the rule or policy that decided.
+func (r *Rules) describeOutcome(c *Connection, report *Report) (text string, by *Step) {
 	first := c.First
 	to := report.Words.Text("the endpoint ") + report.Endpoint
 	if report.Endpoint == "" {
-		to = endText(first.last().Destination)
+		to = endText(first.lastPacket().Destination)
 	}
 	switch report.Outcome {
 	case Dropped, Rejected:
-		step := r.step(first.ended, first.ended.Mark)
-		return fmt.Sprintf("%s in %s by %s", report.Outcome, first.hook, r.by(first.ended)), &step
+		step := r.describeStep(first.ended, first.ended.Mark)
+		return fmt.Sprintf("%s in %s by %s", report.Outcome, first.hook, r.describeSource(first.ended)), &step
 	case Lost:
-		return "it disappeared " + first.where(), nil
+		return "it disappeared " + first.describeLoss(), nil
 	case Unanswered:
 		return fmt.Sprintf("it reached %s; no answer within %s", r.exit(first, to), Patience.Round(time.Second)), nil
 	case ReplyDrop:
-		step := r.step(c.Reply.ended, c.Reply.ended.Mark)
-		return fmt.Sprintf("%s answered, and the answer was dropped in %s by %s", to, c.Reply.hook, r.by(c.Reply.ended)), &step
+		step := r.describeStep(c.Reply.ended, c.Reply.ended.Mark)
+		return fmt.Sprintf("%s answered, and the answer was dropped in %s by %s", to, c.Reply.hook, r.describeSource(c.Reply.ended)), &step
 	case ReplyLost:
-		return fmt.Sprintf("%s answered, and the answer disappeared %s", to, c.Reply.where()), nil
+		return fmt.Sprintf("%s answered, and the answer disappeared %s", to, c.Reply.describeLoss()), nil
 	case Refused:
-		answer := c.Reply.first()
+		answer := c.Reply.firstPacket()
 		if answer.Protocol.IsEcho() {
 			return fmt.Sprintf("refused: %s answered with ICMP %s", answer.Source.Addr(), answer.icmpText()), nil
 		}
@@ -133,11 +133,11 @@ func (r *Rules) exit(j *Journey, to string) string {
 	if j.arrived {
 		return to + " on this machine"
 	}
-	return "the interface " + interfaceName(j.last().Out) + " on its way to " + to
+	return "the interface " + interfaceName(j.lastPacket().Out) + " on its way to " + to
 }
 
-// path returns what a packet met, without the chains of the trace.
-func (r *Rules) path(j *Journey) (out []Hook) {
+// describePath returns what a packet met, without the chains of the trace.
+func (r *Rules) describePath(j *Journey) (out []Hook) {
 	mark := uint32(0)
 	for _, p := range j.Passes {
 		if p.own {
@@ -152,10 +152,10 @@ func (r *Rules) path(j *Journey) (out []Hook) {
 		if len(out) == 0 {
 			out = append(out, Hook{Name: p.Hook, Packet: p.Packet.String()})
 		}
-		c := Chain{Family: p.Family.String(), Table: p.Table, Name: p.Chain, Program: r.program(p.Place, "", "")}
+		c := Chain{Family: p.Family.String(), Table: p.Table, Name: p.Chain, Program: r.findProgram(p.Place, "", "")}
 		for i := range p.Events {
 			if e := &p.Events[i]; !e.isEnd() {
-				c.Steps = append(c.Steps, r.step(e, mark))
+				c.Steps = append(c.Steps, r.describeStep(e, mark))
 				mark = e.Mark
 			}
 		}
@@ -165,14 +165,14 @@ func (r *Rules) path(j *Journey) (out []Hook) {
 	return out
 }
 
-// step describes an event; before is the mark of the packet before it.
-func (r *Rules) step(e *Event, before uint32) Step {
+// describeStep describes an event; before is the mark of the packet before it.
+func (r *Rules) describeStep(e *Event, before uint32) Step {
 	s := Step{Family: e.Family.String(), Table: e.Table, Chain: e.Chain, Verdict: strings.TrimSpace(e.Verdict.String() + " " + e.To)}
 	if e.Kind != Policy {
-		found, _ := r.rule(e.Place, e.Handle)
+		found, _ := r.findRule(e.Place, e.Handle)
 		s.Rule, s.Handle, s.Text = found.number, e.Handle, found.text
 	}
-	s.Program = r.program(e.Place, e.To, s.Text)
+	s.Program = r.findProgram(e.Place, e.To, s.Text)
 	if e.Mark != before {
 		text := fmt.Sprintf("%#x", e.Mark)
 		s.Mark = &text
@@ -180,8 +180,8 @@ func (r *Rules) step(e *Event, before uint32) Step {
 	return s
 }
 
-// translations returns the changes of addresses on the way of a packet.
-func (r *Rules) translations(j *Journey) (out []Translation) {
+// findTranslations returns the changes of addresses on the way of a packet.
+func (r *Rules) findTranslations(j *Journey) (out []Translation) {
 	for i := 1; i < len(j.Passes); i++ {
 		before, after := j.Passes[i-1].Packet, j.Passes[i].Packet
 		for _, f := range []struct {
@@ -190,7 +190,7 @@ func (r *Rules) translations(j *Journey) (out []Translation) {
 		}{{"destination", before.Destination, after.Destination}, {"source", before.Source, after.Source}} {
 			if f.from != f.to {
 				t := Translation{Field: f.name, From: endText(f.from), To: endText(f.to)}
-				t.By, t.Ours = r.translator(&j.Passes[i-1])
+				t.By, t.Ours = r.findTranslator(&j.Passes[i-1])
 				out = append(out, t)
 			}
 		}
@@ -198,11 +198,11 @@ func (r *Rules) translations(j *Journey) (out []Translation) {
 	return out
 }
 
-// translator names the rule that translated a packet behind a chain.
-func (r *Rules) translator(p *Pass) (by string, ours bool) {
+// findTranslator names the rule that translated a packet behind a chain.
+func (r *Rules) findTranslator(p *Pass) (by string, ours bool) {
 	if n := len(p.Events); n > 0 && r.isNAT(p.Place) {
 		if i := slices.IndexFunc(p.Events, func(e Event) bool { return e.Kind == Rule && e.Verdict == Accept }); i >= 0 {
-			return r.by(&p.Events[i]), isOurs(p.Place)
+			return r.describeSource(&p.Events[i]), isOurs(p.Place)
 		}
 	}
 	return "something other than nf_tables: rules of iptables-legacy or IPVS", false

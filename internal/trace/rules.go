@@ -48,8 +48,8 @@ type rule struct {
 	translates bool   // sets an address
 }
 
-// rule returns a rule; false: it is gone, or cannot be read.
-func (r *Rules) rule(p Place, handle uint64) (rule, bool) {
+// findRule returns a rule; false: it is gone, or cannot be read.
+func (r *Rules) findRule(p Place, handle uint64) (rule, bool) {
 	all, ok := r.known[p]
 	if !ok {
 		all = r.read(p)
@@ -70,9 +70,9 @@ func (r *Rules) read(p Place) (out []rule) {
 		return nil
 	}
 	for i, l := range list {
-		out = append(out, rule{number: i + 1, handle: l.Handle, rejects: slices.ContainsFunc(l.Exprs, rejects), translates: slices.ContainsFunc(l.Exprs, translates)})
+		out = append(out, rule{number: i + 1, handle: l.Handle, rejects: slices.ContainsFunc(l.Exprs, rejectsSender), translates: slices.ContainsFunc(l.Exprs, translatesAddress)})
 	}
-	texts := r.texts(p)
+	texts := r.readTexts(p)
 	for i := range out {
 		if text, ok := texts[out[i].handle]; ok {
 			out[i].text = text
@@ -83,8 +83,8 @@ func (r *Rules) read(p Place) (out []rule) {
 	return out
 }
 
-// rejects reports whether an expression answers the sender of a packet.
-func rejects(e expr.Any) bool {
+// rejectsSender reports whether an expression answers the sender of a packet.
+func rejectsSender(e expr.Any) bool {
 	t, isTarget := e.(*expr.Target)
 	_, isReject := e.(*expr.Reject)
 	return isReject || isTarget && t.Name == "REJECT"
@@ -93,8 +93,8 @@ func rejects(e expr.Any) bool {
 // targets are the targets of iptables that set an address.
 var targets = []string{"DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"}
 
-// translates reports whether an expression sets an address.
-func translates(e expr.Any) bool {
+// translatesAddress reports whether an expression sets an address.
+func translatesAddress(e expr.Any) bool {
 	switch e := e.(type) {
 	case *expr.NAT, *expr.Masq, *expr.Redir:
 		return true
@@ -123,9 +123,9 @@ func isIPTables(p Place) bool {
 	return (p.Family == familyIPv4 || p.Family == familyIPv6) && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, p.Table)
 }
 
-// texts returns the texts of the rules of a chain: by the number for nftproxy and iptables,
+// readTexts returns the texts of the rules of a chain: by the number for nftproxy and iptables,
 // else by the handle.
-func (r *Rules) texts(p Place) map[uint64]string {
+func (r *Rules) readTexts(p Place) map[uint64]string {
 	switch {
 	case isOurs(p) && r.Own != nil:
 		out := make(map[uint64]string)
@@ -134,18 +134,18 @@ func (r *Rules) texts(p Place) map[uint64]string {
 		}
 		return out
 	case isIPTables(p):
-		if out := iptables(p); len(out) > 0 {
+		if out := readIPTables(p); len(out) > 0 {
 			return out
 		}
 	}
 	if !isPlain(p.Table) || !isPlain(p.Chain) {
 		return nil
 	}
-	return parseListing(output("nft", "--terse", "--handle", "list", "chain", p.Family.String(), p.Table, p.Chain))
+	return parseListing(commandOutput("nft", "--terse", "--handle", "list", "chain", p.Family.String(), p.Table, p.Chain))
 }
 
-// iptables returns the rules of a chain as iptables has them, by number.
-func iptables(p Place) map[uint64]string {
+// readIPTables returns the rules of a chain as iptables has them, by number.
+func readIPTables(p Place) map[uint64]string {
 	command := "iptables-nft"
 	if p.Family == familyIPv6 {
 		command = "ip6tables-nft"
@@ -154,7 +154,7 @@ func iptables(p Place) map[uint64]string {
 	if !isPlain(p.Chain) {
 		return nil
 	}
-	for line := range strings.Lines(output(command, "-w", "-t", p.Table, "-S", p.Chain)) {
+	for line := range strings.Lines(commandOutput(command, "-w", "-t", p.Table, "-S", p.Chain)) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "-A ") {
 			out[uint64(len(out)+1)] = line
 		}
@@ -193,11 +193,11 @@ func cutLast(s, sep string) (before, after string, found bool) {
 // commandPatience is how long a command may take to list a chain.
 const commandPatience = 5 * time.Second
 
-// output returns the output of a command; nothing if it is not installed, or fails.
-func output(name string, args ...string) string {
+// commandOutput returns the output of a command; nothing if it is not installed, or fails.
+func commandOutput(name string, args ...string) string {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		path = cmp.Or(found("/usr/sbin/"+name), found("/sbin/"+name))
+		path = cmp.Or(findExecutable("/usr/sbin/"+name), findExecutable("/sbin/"+name))
 	}
 	if path == "" {
 		return ""
@@ -211,7 +211,7 @@ func output(name string, args ...string) string {
 	return string(text)
 }
 
-func found(path string) string {
+func findExecutable(path string) string {
 	path, err := exec.LookPath(path)
 	if err != nil {
 		return ""
@@ -219,8 +219,8 @@ func found(path string) string {
 	return path
 }
 
-// base returns the declaration of a base chain; nil: it is none, or gone.
-func (r *Rules) base(p Place) *nftables.Chain {
+// findBase returns the declaration of a base chain; nil: it is none, or gone.
+func (r *Rules) findBase(p Place) *nftables.Chain {
 	i := slices.IndexFunc(r.chains, func(c *nftables.Chain) bool { return c.Hooknum != nil && placeOf(c) == p })
 	if i < 0 {
 		return nil
@@ -232,13 +232,13 @@ func placeOf(c *nftables.Chain) Place { return Place{Family(c.Table.Family), c.T
 
 // isNAT reports whether a base chain translates addresses.
 func (r *Rules) isNAT(p Place) bool {
-	c := r.base(p)
+	c := r.findBase(p)
 	return c != nil && c.Type == nftables.ChainTypeNAT
 }
 
-// program returns the name of the program that has written a rule, or a policy, for which
+// findProgram returns the name of the program that has written a rule, or a policy, for which
 // text and to are empty.
-func (r *Rules) program(p Place, to, text string) string {
+func (r *Rules) findProgram(p Place, to, text string) string {
 	name := cmp.Or(machine.Program(p.Table, p.Chain), machine.ProgramOfRule(to, text))
 	switch iptables := isIPTables(p) && r.madeByIPTables(p); {
 	case name != "" && iptables:
@@ -256,8 +256,8 @@ func (r *Rules) madeByIPTables(p Place) bool {
 	})
 }
 
-// others returns the programs with chains in a table.
-func (r *Rules) others(p Place) (names []string) {
+// otherPrograms returns the programs with chains in a table.
+func (r *Rules) otherPrograms(p Place) (names []string) {
 	for _, c := range r.chains {
 		if at := placeOf(c); at.Family == p.Family && at.Table == p.Table {
 			if name := machine.Program(at.Table, at.Chain); name != "" && !slices.Contains(names, name) {

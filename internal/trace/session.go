@@ -44,7 +44,7 @@ func (s *Session) open() (err error) {
 		return fmt.Errorf("set socket buffer: %w", err)
 	}
 	if err := s.nl.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
-		return permission(fmt.Errorf("receive traces of packets: %w", err))
+		return addPermissionAdvice(fmt.Errorf("receive traces of packets: %w", err))
 	}
 	if s.tables, err = nftconn.Open(nftables.AsLasting()); err != nil {
 		return fmt.Errorf("open netlink socket: %w", err)
@@ -53,11 +53,11 @@ func (s *Session) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("get number of netlink socket: %w", err)
 	}
-	s.table = Place{Family: Family(nftablesFamily(s.Match.family())), Table: TablePrefix + strconv.FormatUint(uint64(number), 10)}
-	return permission(addTable(s.tables, s.table.Table, s.Match))
+	s.table = Place{Family: Family(nftablesFamily(s.Match.familyOf())), Table: TablePrefix + strconv.FormatUint(uint64(number), 10)}
+	return addPermissionAdvice(addTable(s.tables, s.table.Table, s.Match))
 }
 
-func permission(err error) error {
+func addPermissionAdvice(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return errors.New(kernel.PermissionAdvice)
@@ -79,9 +79,9 @@ func (s *Session) Close() error {
 	return errors.Join(errs...)
 }
 
-// receive returns the next events, none at the deadline. lost reports that messages were
+// receiveEvents returns the next events, none at the deadline. lost reports that messages were
 // lost.
-func (s *Session) receive(deadline time.Time) (events []Event, lost bool, err error) {
+func (s *Session) receiveEvents(deadline time.Time) (events []Event, lost bool, err error) {
 	if err := s.nl.SetReadDeadline(deadline); err != nil {
 		return nil, false, err
 	}

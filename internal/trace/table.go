@@ -73,7 +73,7 @@ func ownChain(hook, kind string) string { return hook + "-" + kind }
 // addTable adds the table of a trace in one transaction. It belongs to the socket of the
 // connection and has not the flag "persist": the kernel deletes it when the socket is closed.
 func addTable(c *nftables.Conn, name string, m Match) error {
-	t := c.CreateTable(&nftables.Table{Name: name, Family: nftablesFamily(m.family()), Flags: nftables.TableFlagOwner})
+	t := c.CreateTable(&nftables.Table{Name: name, Family: nftablesFamily(m.familyOf()), Flags: nftables.TableFlagOwner})
 	for _, h := range hooks {
 		chain := func(kind string, priority int32, rules ...[]expr.Any) {
 			ch := c.AddChain(&nftables.Chain{
@@ -81,13 +81,13 @@ func addTable(c *nftables.Conn, name string, m Match) error {
 				Hooknum: h.number, Priority: nftables.ChainPriorityRef(nftables.ChainPriority(priority)),
 			})
 			for _, r := range rules {
-				c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: append(r, mark()...)})
+				c.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: append(r, markExpressions()...)})
 			}
 		}
 		if !h.enters {
 			chain(kindFirst, math.MinInt32)
 		} else {
-			first, reply, opens, untracked := m.rules(h.name)
+			first, reply, opens, untracked := m.rulesForHook(h.name)
 			chain(kindFirst, math.MinInt32, first...)
 			chain(kindReply, priorityReply, reply...)
 			chain(kindNew, priorityNew, opens...)
@@ -108,28 +108,28 @@ func nftablesFamily(f model.Family) nftables.TableFamily {
 	return nftables.TableFamilyIPv4
 }
 
-func (m Match) family() model.Family { return model.FamilyOf(m.Frontend.Addr()) }
+func (m Match) familyOf() model.Family { return model.FamilyOf(m.Frontend.Addr()) }
 
-// rules returns the conditions of the rules in the chains of a hook that packets enter.
-func (m Match) rules(hook string) (first, reply, opens, untracked [][]expr.Any) {
-	reply = [][]expr.Any{m.answers()}
+// rulesForHook returns the conditions of the rules in the chains of a hook that packets enter.
+func (m Match) rulesForHook(hook string) (first, reply, opens, untracked [][]expr.Any) {
+	reply = [][]expr.Any{m.matchAnswers()}
 	if hook == "prerouting" && m.FromNode {
 		return nil, reply, nil, nil
 	}
-	return [][]expr.Any{concat(m.packet(), m.opens())}, reply,
-		[][]expr.Any{concat(m.packet(), state(stateNew))},
-		[][]expr.Any{concat(m.packet(), m.opens(), state(stateUntracked|stateInvalid))}
+	return [][]expr.Any{concatExpressions(m.matchPacket(), m.matchOpening())}, reply,
+		[][]expr.Any{concatExpressions(m.matchPacket(), matchState(stateNew))},
+		[][]expr.Any{concatExpressions(m.matchPacket(), m.matchOpening(), matchState(stateUntracked|stateInvalid))}
 }
 
-func concat(all ...[]expr.Any) (out []expr.Any) {
+func concatExpressions(all ...[]expr.Any) (out []expr.Any) {
 	for _, a := range all {
 		out = append(out, a...)
 	}
 	return out
 }
 
-// mark is "limit rate 20/second burst 20 packets meta nftrace set 1".
-func mark() []expr.Any {
+// markExpressions is "limit rate 20/second burst 20 packets meta nftrace set 1".
+func markExpressions() []expr.Any {
 	return []expr.Any{
 		&expr.Limit{Type: expr.LimitTypePkts, Rate: marksPerSecond, Burst: marksAtOnce, Unit: expr.LimitTimeSecond},
 		&expr.Immediate{Register: 1, Data: []byte{1}},
@@ -142,43 +142,43 @@ func equal(load expr.Any, value []byte) []expr.Any {
 	return []expr.Any{load, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: value}}
 }
 
-// bits compares bits of what an expression has loaded into the first register.
-func bits(load expr.Any, mask, value []byte, op expr.CmpOp) []expr.Any {
+// compareBits compares bits of what an expression has loaded into the first register.
+func compareBits(load expr.Any, mask, value []byte, op expr.CmpOp) []expr.Any {
 	return []expr.Any{load,
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
 		&expr.Cmp{Op: op, Register: 1, Data: value}}
 }
 
-func port(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+func encodePort(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-// packet is "meta l4proto P ip daddr F th dport N", and with a client "ip saddr C".
-func (m Match) packet() []expr.Any {
+// matchPacket is "meta l4proto P ip daddr F th dport N", and with a client "ip saddr C".
+func (m Match) matchPacket() []expr.Any {
 	source, destination, length := uint32(source4), uint32(destination4), uint32(4)
-	if m.family() == model.IPv6 {
+	if m.familyOf() == model.IPv6 {
 		source, destination, length = source6, destination6, 16
 	}
 	address := func(offset uint32, a netip.Addr) []expr.Any {
 		return equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}, a.AsSlice())
 	}
-	out := concat(equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{byte(m.Protocol)}),
+	out := concatExpressions(equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{byte(m.Protocol)}),
 		address(destination, m.Frontend.Addr()),
-		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, port(m.Frontend.Port())))
+		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, encodePort(m.Frontend.Port())))
 	if m.Client.IsValid() {
 		out = append(out, address(source, m.Client)...)
 	}
 	return out
 }
 
-// opens matches packets that can be the first ones: of TCP "tcp flags & (fin | syn | rst |
+// matchOpening matches packets that can be the first ones: of TCP "tcp flags & (fin | syn | rst |
 // ack) == syn", of SCTP an INIT chunk. Every datagram of UDP can be one.
-func (m Match) opens() []expr.Any {
+func (m Match) matchOpening() []expr.Any {
 	at := func(offset uint32) expr.Any {
 		return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 1}
 	}
 	const finSYNRSTACK, firstChunk, chunkINIT = 0x17, 12, 1
 	switch m.Protocol {
 	case model.TCP:
-		return bits(at(tcpFlags), []byte{finSYNRSTACK}, []byte{flagSYN}, expr.CmpOpEq)
+		return compareBits(at(tcpFlags), []byte{finSYNRSTACK}, []byte{flagSYN}, expr.CmpOpEq)
 	case model.SCTP:
 		return equal(at(firstChunk), []byte{chunkINIT})
 	}
@@ -192,27 +192,27 @@ const (
 	stateUntracked = 64
 )
 
-// state matches packets of connections in one of these states.
-func state(states uint32) []expr.Any {
-	return bits(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, binary.NativeEndian.AppendUint32(nil, states), make([]byte, 4), expr.CmpOpNeq)
+// matchState matches packets of connections in one of these states.
+func matchState(states uint32) []expr.Any {
+	return compareBits(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, binary.NativeEndian.AppendUint32(nil, states), make([]byte, 4), expr.CmpOpNeq)
 }
 
 // statusAssured is IPS_ASSURED: a connection has it after its first packets in both
 // directions.
 const statusAssured = 1 << 2
 
-// answers is "ct direction reply ct original protocol P ct original ip daddr F ct original
+// matchAnswers is "ct direction reply ct original protocol P ct original ip daddr F ct original
 // proto-dst N ct status & assured == 0", and with a client "ct original ip saddr C".
 // Errors of ICMP about a connection belong to its direction "reply", too.
-func (m Match) answers() []expr.Any {
+func (m Match) matchAnswers() []expr.Any {
 	original := func(key expr.CtKey, value []byte) []expr.Any {
 		return equal(&expr.Ct{Key: key, Register: 1, OptDirection: true, Direction: expr.CtDirOriginal}, value)
 	}
-	out := concat(equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{expr.CtDirReply}),
+	out := concatExpressions(equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{expr.CtDirReply}),
 		original(expr.CtKeyPROTOCOL, []byte{byte(m.Protocol)}),
 		original(expr.CtKeyDST, m.Frontend.Addr().AsSlice()),
-		original(expr.CtKeyPROTODST, port(m.Frontend.Port())),
-		bits(&expr.Ct{Key: expr.CtKeySTATUS, Register: 1}, binary.NativeEndian.AppendUint32(nil, statusAssured), make([]byte, 4), expr.CmpOpEq))
+		original(expr.CtKeyPROTODST, encodePort(m.Frontend.Port())),
+		compareBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: 1}, binary.NativeEndian.AppendUint32(nil, statusAssured), make([]byte, 4), expr.CmpOpEq))
 	if m.Client.IsValid() {
 		out = append(out, original(expr.CtKeySRC, m.Client.AsSlice())...)
 	}

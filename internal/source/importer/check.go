@@ -31,8 +31,8 @@ type check struct {
 // defaultInterval is that of checks, in HAProxy, too.
 const defaultInterval = 2 * time.Second
 
-// value returns the field check of a Balance.
-func (c check) value() any {
+// checkValue returns the field check of a Balance.
+func (c check) checkValue() any {
 	var out fields
 	switch {
 	case c.kind == "http" && c.tls:

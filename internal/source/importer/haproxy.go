@@ -18,35 +18,35 @@ type statement struct {
 	problem string
 }
 
-// peek returns a word without reading it; empty: the line is shorter.
-func (s *statement) peek(i int) string {
+// peekWord returns a word without reading it; empty: the line is shorter.
+func (s *statement) peekWord(i int) string {
 	if i < len(s.words) {
 		return s.words[i]
 	}
 	return ""
 }
 
-// word reads a word; empty: the line is shorter.
-func (s *statement) word(i int) string {
+// readWord reads a word; empty: the line is shorter.
+func (s *statement) readWord(i int) string {
 	if i < len(s.words) {
 		if s.read == nil {
 			s.read = make([]bool, len(s.words))
 		}
 		s.read[i] = true
 	}
-	return s.peek(i)
+	return s.peekWord(i)
 }
 
-// rest reads the words from one on.
-func (s *statement) rest(i int) []string {
+// readRest reads the words from one on.
+func (s *statement) readRest(i int) []string {
 	for j := i; j < len(s.words); j++ {
-		s.word(j)
+		s.readWord(j)
 	}
 	return s.words[min(i, len(s.words)):]
 }
 
-// unread returns the words that nothing has read since the last call.
-func (s *statement) unread() (out []string) {
+// takeUnread returns the words that nothing has read since the last call.
+func (s *statement) takeUnread() (out []string) {
 	for i, word := range s.words {
 		if s.read == nil || !s.read[i] {
 			out = append(out, word)
@@ -65,26 +65,26 @@ func readHAProxy(text string, o Options) (*Config, error) {
 	c := &Config{Notes: notes}
 	backends := make(map[string]*section)
 	for _, s := range all {
-		if s.kind() != "backend" {
+		if s.kindWord() != "backend" {
 			continue
 		}
-		if other := backends[s.name()]; other != nil {
-			other.problem = cmp.Or(other.problem, fmt.Sprintf("line %d: another backend has the name %s", s.line, s.name()))
+		if other := backends[s.nameWord()]; other != nil {
+			other.problem = cmp.Or(other.problem, fmt.Sprintf("line %d: another backend has the name %s", s.line, s.nameWord()))
 			continue
 		}
-		backends[s.name()] = s
+		backends[s.nameWord()] = s
 	}
 	used := make(map[*section][]string) // the kinds of the sections that use one
 	for _, s := range all {
 		switch {
 		case s.onlyStatistics():
-			c.leave(s, meanings["stats"].why)
-		case s.kind() == "frontend" || s.kind() == "listen":
+			c.noteSection(s, meanings["stats"].why)
+		case s.kindWord() == "frontend" || s.kindWord() == "listen":
 			if err := c.addProxy(s, backends, used, o); err != nil {
 				return nil, err
 			}
-		case s.kind() != "backend" && s.kind() != "defaults":
-			c.leave(s, cmp.Or(withoutConnections[s.kind()], "no equivalent"))
+		case s.kindWord() != "backend" && s.kindWord() != "defaults":
+			c.noteSection(s, cmp.Or(withoutConnections[s.kindWord()], "no equivalent"))
 		}
 	}
 	c.noteRest(all, used)
@@ -96,13 +96,13 @@ func readHAProxy(text string, o Options) (*Config, error) {
 func (c *Config) noteRest(all []*section, used map[*section][]string) {
 	for _, s := range all {
 		switch {
-		case used[s] != nil && s.kind() == "defaults":
+		case used[s] != nil && s.kindWord() == "defaults":
 			c.noteDefaults(s, used[s])
 		case used[s] != nil:
-		case s.kind() == "backend":
-			c.leave(s, "no frontend has it as its default_backend")
-		case s.kind() == "defaults":
-			c.leave(s, "no section that is used has these defaults")
+		case s.kindWord() == "backend":
+			c.noteSection(s, "no frontend has it as its default_backend")
+		case s.kindWord() == "defaults":
+			c.noteSection(s, "no section that is used has these defaults")
 		}
 	}
 }
@@ -117,19 +117,19 @@ func (c *Config) noteDefaults(d *section, kinds []string) {
 			continue
 		}
 		for _, s := range d.statements {
-			if slices.Contains(ignored, s.peek(0)) || slices.Contains(ignored, s.peek(0)+" "+s.peek(1)) {
+			if slices.Contains(ignored, s.peekWord(0)) || slices.Contains(ignored, s.peekWord(0)+" "+s.peekWord(1)) {
 				c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: "only a " + role + " has these defaults, which ignores it"})
 			}
 		}
 	}
 }
 
-// leave names the lines of a section that has no equivalent.
-func (c *Config) leave(s *section, why string) {
-	c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: why, Differs: s.kind() == "peers" || s.kind() == "log-forward"})
+// noteSection names the lines of a section that has no equivalent.
+func (c *Config) noteSection(s *section, why string) {
+	c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: why, Differs: s.kindWord() == "peers" || s.kindWord() == "log-forward"})
 	for _, one := range s.statements {
 		n := Note{Line: one.line, Text: one.text}
-		if s.kind() == "global" && slices.Contains([]string{"maxconn", "maxconnrate", "maxsessrate"}, one.peek(0)) {
+		if s.kindWord() == "global" && slices.Contains([]string{"maxconn", "maxconnrate", "maxsessrate"}, one.peekWord(0)) {
 			n.Why, n.Differs = "a limit for all sections together has no equivalent", true
 		}
 		c.Notes = append(c.Notes, n)
@@ -140,14 +140,14 @@ func (c *Config) leave(s *section, why string) {
 func (s *section) onlyStatistics() bool {
 	found := false
 	for _, one := range s.statements {
-		switch word := one.peek(0); {
+		switch word := one.peekWord(0); {
 		case word == "stats":
 			found = true
 		case strings.HasPrefix(word, "server"), word == "default_backend", word == "use_backend", word == "dispatch", !isKeyword(word):
 			return false
 		}
 	}
-	return found && (s.kind() == "frontend" || s.kind() == "listen")
+	return found && (s.kindWord() == "frontend" || s.kindWord() == "listen")
 }
 
 // maxServers limits the servers of all Balances: a backend that many frontends share is
@@ -166,7 +166,7 @@ var withoutConnections = map[string]string{
 // addProxy adds the Balances of a section: one for the addresses that have the same ports.
 func (c *Config) addProxy(s *section, backends map[string]*section, used map[*section][]string, o Options) error {
 	p := proxy{front: true, hosts: o.Hosts}
-	p.inherit(s, s.kind(), used)
+	p.inheritDefaults(s, s.kindWord(), used)
 	p.read(s)
 	p.accessOf("connection", "session", "content")
 	if p.traffic != "" && p.traffic != "tcp" {
@@ -175,16 +175,16 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 	servers := p.readBackend(s, backends, used)
 	groups := p.listen(o.Addresses)
 	if len(groups) == 0 {
-		p.refuse("it has no address to listen on")
+		p.refuseBalance("it has no address to listen on")
 		groups = [][]string{nil}
 	}
-	p.finish()
+	p.finishProxy()
 	for i, listen := range groups {
 		if c.servers += len(p.servers); c.servers > maxServers {
 			return fmt.Errorf("line %d: the Balances up to here have more than %d servers: import a part of the sections, or give a backend one frontend with several bind lines", s.line, maxServers)
 		}
-		b := p.balance(s)
-		b.servers = servers.name()
+		b := p.newBalance(s)
+		b.servers = servers.nameWord()
 		if b.Listen = listen; i > 0 {
 			b.Notes = nil // are above
 		}
@@ -199,19 +199,19 @@ func (p *proxy) readBackend(s *section, backends map[string]*section, used map[*
 	name := cmp.Or(p.backend, p.standard)
 	b := backends[name]
 	switch {
-	case name == "" && s.kind() == "frontend":
-		p.refuse("it has no default_backend, and nftproxy chooses no server by content")
+	case name == "" && s.kindWord() == "frontend":
+		p.refuseBalance("it has no default_backend, and nftproxy chooses no server by content")
 		return s
 	case name == "":
 		return s
 	case b == nil:
-		p.refuse("its backend %q is no section", name)
+		p.refuseBalance("its backend %q is no section", name)
 		return s
 	}
-	used[b] = append(used[b], s.kind())
+	used[b] = append(used[b], s.kindWord())
 	p.front = false
 	p.pool = pool{} // the defaults of the frontend are not those of its backend
-	p.inherit(b, b.kind(), used)
+	p.inheritDefaults(b, b.kindWord(), used)
 	if b.defaults == s.defaults {
 		p.requests = nil // have been read
 	}

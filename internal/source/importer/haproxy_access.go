@@ -16,15 +16,15 @@ func (p *proxy) readACL(s *statement) {
 	if p.acls == nil {
 		p.acls = make(map[string]*addressList)
 	}
-	list := p.acls[s.peek(1)]
+	list := p.acls[s.peekWord(1)]
 	if list == nil {
 		list = new(addressList)
-		p.acls[s.peek(1)] = list
+		p.acls[s.peekWord(1)] = list
 	}
-	values := s.rest(3)
-	if s.word(1) == "" || s.word(2) != "src" || !areAddresses(values) {
+	values := s.readRest(3)
+	if s.readWord(1) == "" || s.readWord(2) != "src" || !areAddresses(values) {
 		list.unknown = true
-		p.note(s, "%s", meanings["acl"].why)
+		p.addNote(s, "%s", meanings["acl"].why)
 		return
 	}
 	list.addresses = append(list.addresses, values...)
@@ -37,9 +37,9 @@ func areAddresses(values []string) bool {
 	})
 }
 
-// distinct returns the texts of two lists, each once: lines that name the same list again and
+// joinDistinct returns the texts of two lists, each once: lines that name the same list again and
 // again would multiply it.
-func distinct(a, b []string) (out []string) {
+func joinDistinct(a, b []string) (out []string) {
 	seen := make(map[string]bool)
 	for _, list := range [][]string{a, b} {
 		for _, text := range list {
@@ -65,33 +65,33 @@ type request struct {
 
 // readRequest reads which clients are rejected, in one of three sets of rules.
 func (p *proxy) readRequest(s *statement) {
-	r := request{line: s.line, layer: s.word(1)}
-	switch action := s.word(2); {
+	r := request{line: s.line, layer: s.readWord(1)}
+	switch action := s.readWord(2); {
 	case r.layer == "inspect-delay":
-		s.rest(2)
-		p.note(s, "connections have no content: nothing waits for it")
+		s.readRest(2)
+		p.addNote(s, "connections have no content: nothing waits for it")
 		return
 	case action == "accept":
 		r.accepts = true
 	case action == "reject":
-		p.changed(s, "packets of these clients are dropped: they wait, where HAProxy ends the connection")
+		p.noteChange(s, "packets of these clients are dropped: they wait, where HAProxy ends the connection")
 	case action == "silent-drop":
 	case strings.HasPrefix(action, "track-sc"):
-		s.rest(2)
-		p.note(s, "no equivalent: limits.rate and limits.perClient limit connections")
+		s.readRest(2)
+		p.addNote(s, "no equivalent: limits.rate and limits.perClient limit connections")
 		return
 	default:
-		s.rest(2)
-		p.refuse("line %d: tcp-request %s %s has no equivalent", s.line, r.layer, action)
+		s.readRest(2)
+		p.refuseBalance("line %d: tcp-request %s %s has no equivalent", s.line, r.layer, action)
 		return
 	}
-	p.condition(s.rest(3), &r)
+	p.readCondition(s.readRest(3), &r)
 	p.requests = append(p.requests, r)
 }
 
-// condition reads a condition: terms that have to be true together, or (with || or or)
+// readCondition reads a condition: terms that have to be true together, or (with || or or)
 // one of them.
-func (p *proxy) condition(words []string, r *request) {
+func (p *proxy) readCondition(words []string, r *request) {
 	if len(words) == 0 {
 		r.always = true
 		return
@@ -130,7 +130,7 @@ func (p *proxy) condition(words []string, r *request) {
 		}
 		negated = not
 		terms++
-		r.list = distinct(r.list, list.addresses)
+		r.list = joinDistinct(r.list, list.addresses)
 	}
 	// "a and b" is no list, and neither is "not a or not b".
 	r.unknown = terms == 0 || terms > 1 && either == negated
@@ -156,21 +156,21 @@ func (p *proxy) accessOfLayer(layer string) {
 			return
 		case r.accepts:
 			accepts, unknown = true, unknown || r.unknown || r.negated
-			accepted = distinct(accepted, r.list)
+			accepted = joinDistinct(accepted, r.list)
 		case r.unknown || unknown:
-			p.refuse("line %d: not all clients that it rejects are a list of addresses: clients and deny are lists", r.line)
+			p.refuseBalance("line %d: not all clients that it rejects are a list of addresses: clients and deny are lists", r.line)
 		case r.always && !accepts:
-			p.refuse("line %d: it rejects all clients", r.line)
+			p.refuseBalance("line %d: it rejects all clients", r.line)
 		case r.always || r.negated:
 			if p.clients != nil {
-				p.refuse("line %d: a Balance has one list of allowed clients", r.line)
+				p.refuseBalance("line %d: a Balance has one list of allowed clients", r.line)
 			}
-			p.clients = distinct(accepted, r.list)
+			p.clients = joinDistinct(accepted, r.list)
 			closed = r.always
 		case accepts:
-			p.refuse("line %d: an accept before it takes some clients out: write clients and deny by hand", r.line)
+			p.refuseBalance("line %d: an accept before it takes some clients out: write clients and deny by hand", r.line)
 		default:
-			p.deny = distinct(p.deny, r.list)
+			p.deny = joinDistinct(p.deny, r.list)
 		}
 	}
 }

@@ -57,34 +57,34 @@ type pool struct {
 // bind is an address that is listened on, with its ports.
 type bind struct{ address, ports string }
 
-// refuse says why the Balance cannot be used. The first reason counts.
-func (p *proxy) refuse(format string, args ...any) {
+// refuseBalance says why the Balance cannot be used. The first reason counts.
+func (p *proxy) refuseBalance(format string, args ...any) {
 	if p.problem == "" {
 		p.problem = fmt.Sprintf(format, args...)
 	}
 }
 
-func (p *proxy) note(s *statement, format string, args ...any) {
+func (p *proxy) addNote(s *statement, format string, args ...any) {
 	if !p.silent {
 		p.notes = append(p.notes, Note{Line: s.line, Text: s.text, Why: fmt.Sprintf(format, args...)})
 	}
 }
 
-// changed says how connections or checks differ from what a line says.
-func (p *proxy) changed(s *statement, format string, args ...any) {
+// noteChange says how connections or checks differ from what a line says.
+func (p *proxy) noteChange(s *statement, format string, args ...any) {
 	if !p.silent {
-		p.note(s, format, args...)
+		p.addNote(s, format, args...)
 		p.notes[len(p.notes)-1].Differs = true
 	}
 }
 
-// inherit reads the defaults of a section of some kind, whose notes are at its own place.
-func (p *proxy) inherit(s *section, kind string, used map[*section][]string) {
+// inheritDefaults reads the defaults of a section of some kind, whose notes are at its own place.
+func (p *proxy) inheritDefaults(s *section, kind string, used map[*section][]string) {
 	if s.defaults == nil {
 		return
 	}
 	used[s.defaults] = append(used[s.defaults], kind)
-	p.inherit(s.defaults, kind, used)
+	p.inheritDefaults(s.defaults, kind, used)
 	p.silent = true
 	p.read(s.defaults)
 	p.silent = false
@@ -92,46 +92,46 @@ func (p *proxy) inherit(s *section, kind string, used map[*section][]string) {
 
 func (p *proxy) read(s *section) {
 	p.isCertain(&s.statement)
-	p.kind = s.kind()
+	p.kind = s.kindWord()
 	for i := range s.statements {
-		p.statement(&s.statements[i])
+		p.readStatement(&s.statements[i])
 	}
 }
 
 // isCertain refuses a line that may be another one.
 func (p *proxy) isCertain(s *statement) bool {
 	if s.problem != "" {
-		p.refuse("%s", s.problem)
+		p.refuseBalance("%s", s.problem)
 	}
 	return s.problem == ""
 }
 
-// statement reads a line: with the handler of its first two words, or the first one.
-func (p *proxy) statement(s *statement) {
-	s.unread() // by another section
+// readStatement reads a line: with the handler of its first two words, or the first one.
+func (p *proxy) readStatement(s *statement) {
+	s.takeUnread() // by another section
 	if !p.isCertain(s) {
 		return
 	}
 	defer func() {
 		p.refuseUnread(s)
 	}()
-	if s.peek(0) == "no" {
+	if s.peekWord(0) == "no" {
 		p.readNo(s)
 		return
 	}
-	for i, key := range []string{s.peek(0) + " " + s.peek(1), s.peek(0)} {
+	for i, key := range []string{s.peekWord(0) + " " + s.peekWord(1), s.peekWord(0)} {
 		if slices.Contains(misplaced[p.kind], key) {
 			return
 		}
 		if read := keywords[key]; read != nil {
-			s.word(0)
-			s.word(1 - i)
+			s.readWord(0)
+			s.readWord(1 - i)
 			read(p, s)
 			return
 		}
 		if m, known := meanings[key]; known {
-			s.rest(0)
-			p.leave(s, key, m)
+			s.readRest(0)
+			p.noteUnsupported(s, key, m)
 			return
 		}
 	}
@@ -139,13 +139,13 @@ func (p *proxy) statement(s *statement) {
 
 // refuseUnread refuses a line with words that nothing has read.
 func (p *proxy) refuseUnread(s *statement) {
-	rest := s.unread()
+	rest := s.takeUnread()
 	switch len(rest) {
 	case 0:
 	case len(s.words):
-		p.refuse("line %d: %s: not known in this place", s.line, s.text)
+		p.refuseBalance("line %d: %s: not known in this place", s.line, s.text)
 	default:
-		p.refuse("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
+		p.refuseBalance("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
 	}
 }
 
@@ -156,23 +156,23 @@ var misplaced = map[string][]string{
 	"backend": {"bind", "default_backend", "use_backend", "maxconn", "rate-limit sessions"},
 }
 
-// leave treats a line without an equivalent.
-func (p *proxy) leave(s *statement, key string, m meaning) {
+// noteUnsupported treats a line without an equivalent.
+func (p *proxy) noteUnsupported(s *statement, key string, m meaning) {
 	switch m.fate {
 	case remarked:
-		p.note(s, "%s", m.why)
+		p.addNote(s, "%s", m.why)
 	case differs:
-		p.changed(s, "%s", m.why)
+		p.noteChange(s, "%s", m.why)
 	case refused:
-		p.refuse("line %d: %s: %s", s.line, key, m.why)
+		p.refuseBalance("line %d: %s: %s", s.line, key, m.why)
 	}
 }
 
 // keywords are the lines with an equivalent.
 var keywords = map[string]func(*proxy, *statement){
-	"mode":                (*proxy).mode,
+	"mode":                (*proxy).readMode,
 	"bind":                (*proxy).readBind,
-	"default_backend":     func(p *proxy, s *statement) { p.standard = s.word(1) },
+	"default_backend":     func(p *proxy, s *statement) { p.standard = s.readWord(1) },
 	"use_backend":         (*proxy).readChoice,
 	"balance":             (*proxy).readAlgorithm,
 	"hash-type":           func(p *proxy, s *statement) { p.consistent = p.readHash(s) },
@@ -192,29 +192,29 @@ var keywords = map[string]func(*proxy, *statement){
 	"option httpchk":      (*proxy).readHTTPCheck,
 	"http-check":          (*proxy).readHTTPLine,
 	"tcp-check":           (*proxy).readTCPLine,
-	"timeout check":       func(p *proxy, s *statement) { p.check.timeout, p.timeout = p.duration(s, 2), s },
-	"disabled":            func(p *proxy, _ *statement) { p.refuse("it is disabled") },
+	"timeout check":       func(p *proxy, s *statement) { p.check.timeout, p.timeout = p.readDuration(s, 2), s },
+	"disabled":            func(p *proxy, _ *statement) { p.refuseBalance("it is disabled") },
 	"enabled":             func(*proxy, *statement) {},
 }
 
-func (p *proxy) mode(s *statement) {
-	mode := s.word(1)
+func (p *proxy) readMode(s *statement) {
+	mode := s.readWord(1)
 	if !slices.Contains([]string{"tcp", "http", "health", "log", "spop", "haterm"}, mode) {
-		p.refuse("line %d: %q is no mode", s.line, mode)
+		p.refuseBalance("line %d: %q is no mode", s.line, mode)
 	}
 	if p.front {
 		p.traffic = mode
 	} else if mode != "tcp" && mode != p.traffic {
-		p.refuse("line %d: mode %s: the section that listens has another one", s.line, mode)
+		p.refuseBalance("line %d: mode %s: the section that listens has another one", s.line, mode)
 	}
 }
 
 // readChoice reads use_backend: without a condition it is the backend of what is left.
 func (p *proxy) readChoice(s *statement) {
-	if name := s.word(1); len(s.rest(2)) == 0 {
+	if name := s.readWord(1); len(s.readRest(2)) == 0 {
 		p.backend = cmp.Or(p.backend, name)
 	} else {
-		p.refuse("line %d: use_backend: nftproxy chooses no server by content: a Balance for each address and port does", s.line)
+		p.refuseBalance("line %d: use_backend: nftproxy chooses no server by content: a Balance for each address and port does", s.line)
 	}
 }
 
@@ -222,21 +222,21 @@ func (p *proxy) readChoice(s *statement) {
 func (p *proxy) readNo(s *statement) {
 	key := strings.Join(s.words[1:], " ")
 	if m, known := meanings[key]; known && m.fate != refused {
-		s.rest(0)
-		p.note(s, "no equivalent")
+		s.readRest(0)
+		p.addNote(s, "no equivalent")
 	} else if known || keywords[key] != nil {
-		s.rest(0)
-		p.refuse("line %d: no %s: delete the option instead", s.line, key)
+		s.readRest(0)
+		p.refuseBalance("line %d: no %s: delete the option instead", s.line, key)
 	}
 }
 
 func (p *proxy) readHash(s *statement) bool {
-	if len(s.rest(2)) > 0 {
-		p.note(s, "the hash is nftproxy's own")
+	if len(s.readRest(2)) > 0 {
+		p.addNote(s, "the hash is nftproxy's own")
 	}
-	kind := s.word(1)
+	kind := s.readWord(1)
 	if kind != "consistent" && kind != "map-based" {
-		p.refuse("line %d: %q is no type of hash", s.line, kind)
+		p.refuseBalance("line %d: %q is no type of hash", s.line, kind)
 	}
 	return kind == "consistent"
 }
@@ -246,26 +246,26 @@ func (p *proxy) readRedisCheck(s *statement) {
 }
 
 func (p *proxy) readAlgorithm(s *statement) {
-	p.algorithm = s.word(1)
-	if len(s.rest(2)) > 0 {
-		p.note(s, "round robin is used, without parameters")
+	p.algorithm = s.readWord(1)
+	if len(s.readRest(2)) > 0 {
+		p.addNote(s, "round robin is used, without parameters")
 	}
 	switch p.algorithm {
 	case "roundrobin", "static-rr", "source":
 	case "leastconn":
-		p.changed(s, "nftables does not count the connections of a server: round robin spreads new ones evenly")
+		p.noteChange(s, "nftables does not count the connections of a server: round robin spreads new ones evenly")
 	case "first":
-		p.changed(s, "round robin is used; priority of a server does a part of it")
+		p.noteChange(s, "round robin is used; priority of a server does a part of it")
 	default:
 		name, _, _ := strings.Cut(p.algorithm, "(")
 		if p.algorithm = name; name != "random" {
-			p.refuse("line %d: balance %s: it looks into connections, or is not known", s.line, name)
+			p.refuseBalance("line %d: balance %s: it looks into connections, or is not known", s.line, name)
 		}
 	}
 }
 
-// scheduler returns the one of the Balance; empty: the default.
-func (p *proxy) scheduler() string {
+// schedulerName returns the one of the Balance; empty: the default.
+func (p *proxy) schedulerName() string {
 	switch {
 	case p.algorithm == "source" && p.consistent:
 		return "maglev"
@@ -278,33 +278,33 @@ func (p *proxy) scheduler() string {
 }
 
 func (p *proxy) readConnections(s *statement) {
-	n := int64(p.number(s, 1))
+	n := int64(p.readNumber(s, 1))
 	if !p.front {
 		return // of defaults that a frontend has, too
 	}
 	if p.connections = n; n > 0 {
-		p.changed(s, "limits.connections is of each address and port, and more connections are dropped, not queued")
+		p.noteChange(s, "limits.connections is of each address and port, and more connections are dropped, not queued")
 	}
 }
 
 func (p *proxy) readRate(s *statement) {
-	if n := p.number(s, 2); s.word(1) == "sessions" && p.front && n > 0 {
+	if n := p.readNumber(s, 2); s.readWord(1) == "sessions" && p.front && n > 0 {
 		p.rate = strconv.Itoa(n) + "/second"
 	}
 }
 
 func (p *proxy) readSource(s *statement) {
-	p.keep = s.word(2) == "usesrc" && strings.HasPrefix(s.peek(3), "client")
-	if any := s.word(1); p.keep && (any == "0.0.0.0" || any == "*" || any == "::") {
-		s.word(3)
+	p.keep = s.readWord(2) == "usesrc" && strings.HasPrefix(s.peekWord(3), "client")
+	if any := s.readWord(1); p.keep && (any == "0.0.0.0" || any == "*" || any == "::") {
+		s.readWord(3)
 		return
 	}
-	s.rest(1)
-	p.refuse("line %d: source: connections to servers come from the address that the machine's routes choose", s.line)
+	s.readRest(1)
+	p.refuseBalance("line %d: source: connections to servers come from the address that the machine's routes choose", s.line)
 }
 
-// differ adds a remark about the Balance as a whole.
-func (p *proxy) differ(format string, args ...any) {
+// noteDifference adds a remark about the Balance as a whole.
+func (p *proxy) noteDifference(format string, args ...any) {
 	p.notes = append(p.notes, Note{Why: fmt.Sprintf(format, args...), Differs: true})
 }
 
@@ -361,7 +361,7 @@ func (p *proxy) ofFamilies(b *Balance) {
 			kept = append(kept, entry)
 			continue
 		}
-		b.note(0, "", "%s is left out: no client of its family is allowed", entry)
+		b.addNote(0, "", "%s is left out: no client of its family is allowed", entry)
 	}
 	if len(kept) > 0 {
 		b.Listen = kept
@@ -379,11 +379,11 @@ func join(address, port string) string {
 	return address + ":" + port
 }
 
-// balance returns the Balance without what it listens on.
-func (p *proxy) balance(s *section) *Balance {
+// newBalance returns the Balance without what it listens on.
+func (p *proxy) newBalance(s *section) *Balance {
 	b := &Balance{Origin: fmt.Sprintf("%s, line %d", strings.Join(s.words[:min(2, len(s.words))], " "), s.line), Notes: slices.Clone(p.notes), Problem: p.problem}
-	b.Kind, b.Name = balance.Kind, nameOf(s.name())
-	b.Scheduler, b.Clients, b.Deny = p.scheduler(), p.clients, p.deny
+	b.Kind, b.Name = balance.Kind, nameOf(s.nameWord())
+	b.Scheduler, b.Clients, b.Deny = p.schedulerName(), p.clients, p.deny
 	if p.sticks && p.stick > 0 {
 		b.Affinity = &metav1.Duration{Duration: p.stick}
 	}

@@ -21,10 +21,10 @@ func (p *proxy) addSlowStart(b *Balance) {
 	case longest == 0:
 		return
 	case setting.SlowStart.Parse(new(setting.Values), longest) != "":
-		b.note(0, "", "slowstart of servers is left out: slowStart is from 1s to 1h")
+		b.addNote(0, "", "slowstart of servers is left out: slowStart is from 1s to 1h")
 		return
 	case differ:
-		b.note(0, "", "servers have different times of slowstart: a Balance has one, here the longest")
+		b.addNote(0, "", "servers have different times of slowstart: a Balance has one, here the longest")
 	}
 	b.SlowStart = &metav1.Duration{Duration: longest}
 }
@@ -43,17 +43,17 @@ func (p *proxy) addRelay(b *Balance) {
 	}
 	b.Relay = model.RelayNames[model.ProxyV2Relay-1]
 	if headers < len(p.servers) {
-		b.refuse("some servers have send-proxy-v2 and others do not: a Balance with relay: proxy-v2 sends all of them the header")
+		b.refuseBalance("some servers have send-proxy-v2 and others do not: a Balance with relay: proxy-v2 sends all of them the header")
 	}
 	if b.Scheduler == model.Maglev.String() || b.Affinity != nil {
-		b.note(0, "", "with relay, scheduler: source-hash gives a client the same server while the servers stay")
+		b.addNote(0, "", "with relay, scheduler: source-hash gives a client the same server while the servers stay")
 		b.Scheduler, b.Affinity = model.SourceHash.String(), nil
 	}
 	if b.ClientAddresses != "" {
-		b.note(0, "", "servers see this machine, and read the address of the client in the header of the PROXY protocol")
+		b.addNote(0, "", "servers see this machine, and read the address of the client in the header of the PROXY protocol")
 		b.ClientAddresses = ""
 	}
 	if c := p.check; b.Check != nil && c.port == 0 && (c.kind != "" || c.send != "" || c.expect != "") {
-		b.note(0, "", "checks send no header of the PROXY protocol: give the check a port of the server that expects none")
+		b.addNote(0, "", "checks send no header of the PROXY protocol: give the check a port of the server that expects none")
 	}
 }

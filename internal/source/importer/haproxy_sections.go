@@ -14,8 +14,8 @@ type section struct {
 	defaults   *section // whose statements come first
 }
 
-func (s *section) kind() string { return s.peek(0) }
-func (s *section) name() string { return s.peek(1) }
+func (s *section) kindWord() string { return s.peekWord(0) }
+func (s *section) nameWord() string { return s.peekWord(1) }
 
 // sectionNames begin a section (HAProxy's configuration manual, section 2.1).
 var sectionNames = []string{
@@ -70,13 +70,13 @@ func withoutSecrets(text string) string {
 // add adds a line.
 func (r *sectionReader) add(s statement) error {
 	switch {
-	case strings.HasPrefix(s.peek(0), "."):
-		return r.direct(s)
-	case slices.Contains(sectionNames, s.peek(0)):
+	case strings.HasPrefix(s.peekWord(0), "."):
+		return r.readDirective(s)
+	case slices.Contains(sectionNames, s.peekWord(0)):
 		if r.depth == 0 {
 			r.before = nil
 		}
-		r.begin(s)
+		r.beginSection(s)
 	case len(r.out) == 0:
 		return fmt.Errorf("%q is before the first section", s.words[0])
 	default:
@@ -84,34 +84,34 @@ func (r *sectionReader) add(s statement) error {
 		last.statements = append(last.statements, s)
 	}
 	if last := r.out[len(r.out)-1]; r.depth > 0 || r.before != nil {
-		last.doubt(s.line)
+		last.refuseCondition(s.line)
 		if r.before != nil && last.line != s.line {
-			r.before.doubt(s.line)
+			r.before.refuseCondition(s.line)
 		}
 	}
 	return nil
 }
 
-// doubt says that a line of the section depends on a condition.
-func (s *section) doubt(line int) {
+// refuseCondition says that a line of the section depends on a condition.
+func (s *section) refuseCondition(line int) {
 	if s.problem == "" {
 		s.problem = fmt.Sprintf("line %d: it depends on the condition of an .if, which has no value here: write the lines that are true", line)
 	}
 }
 
-// direct reads a line for HAProxy's own reader (its manual, section 2.4).
-func (r *sectionReader) direct(s statement) error {
+// readDirective reads a line for HAProxy's own reader (its manual, section 2.4).
+func (r *sectionReader) readDirective(s statement) error {
 	why := "conditions have no value here"
-	switch s.peek(0) {
+	switch s.peekWord(0) {
 	case ".if":
 		if r.depth++; r.depth == 1 && len(r.out) > 0 {
 			r.before = r.out[len(r.out)-1]
 		}
 	case ".elif", ".else", ".endif":
 		if r.depth == 0 {
-			return fmt.Errorf("%s is after no .if", s.peek(0))
+			return fmt.Errorf("%s is after no .if", s.peekWord(0))
 		}
-		if s.peek(0) == ".endif" {
+		if s.peekWord(0) == ".endif" {
 			r.depth--
 		}
 		if r.depth == 0 && r.before != nil && r.before == r.out[len(r.out)-1] {
@@ -120,31 +120,31 @@ func (r *sectionReader) direct(s statement) error {
 	case ".notice", ".warning", ".alert", ".diag":
 		why = "a message of HAProxy"
 	default:
-		return fmt.Errorf("%s is no directive of HAProxy", s.peek(0))
+		return fmt.Errorf("%s is no directive of HAProxy", s.peekWord(0))
 	}
 	r.notes = append(r.notes, Note{Line: s.line, Text: s.text, Why: why})
 	return nil
 }
 
-// begin adds a section.
-func (r *sectionReader) begin(s statement) {
+// beginSection adds a section.
+func (r *sectionReader) beginSection(s statement) {
 	next := &section{statement: s}
-	next.word(0)
-	next.word(1)
-	if next.kind() != "defaults" {
+	next.readWord(0)
+	next.readWord(1)
+	if next.kindWord() != "defaults" {
 		next.defaults = r.defaults
 	}
-	if next.peek(2) == "from" {
-		next.word(2)
-		if next.defaults = r.named[next.word(3)]; next.defaults == nil {
-			next.problem = fmt.Sprintf("line %d: no defaults before have the name %q", s.line, next.peek(3))
+	if next.peekWord(2) == "from" {
+		next.readWord(2)
+		if next.defaults = r.named[next.readWord(3)]; next.defaults == nil {
+			next.problem = fmt.Sprintf("line %d: no defaults before have the name %q", s.line, next.peekWord(3))
 		}
 	}
-	if rest := next.unread(); len(rest) > 0 && next.problem == "" {
+	if rest := next.takeUnread(); len(rest) > 0 && next.problem == "" {
 		next.problem = fmt.Sprintf("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
 	}
-	if next.kind() == "defaults" {
-		r.defaults, r.named[next.name()] = next, next
+	if next.kindWord() == "defaults" {
+		r.defaults, r.named[next.nameWord()] = next, next
 	}
 	r.out = append(r.out, next)
 }
@@ -169,7 +169,7 @@ func splitWords(line string) (words []string, variable bool, err error) {
 	for i := 0; i < len(line); i++ {
 		switch r := line[i]; {
 		case r == '\\' && quote != '\'':
-			text, length, err := unescape(line[i+1:], quote == '"')
+			text, length, err := unescapeText(line[i+1:], quote == '"')
 			if err != nil {
 				return nil, false, err
 			}
@@ -200,9 +200,9 @@ func splitWords(line string) (words []string, variable bool, err error) {
 	return words, variable, nil
 }
 
-// unescape returns what a backslash and the text after it are, and the length of this text. Before
+// unescapeText returns what a backslash and the text after it are, and the length of this text. Before
 // other characters a backslash is one.
-func unescape(text string, quoted bool) (string, int, error) {
+func unescapeText(text string, quoted bool) (string, int, error) {
 	if text == "" {
 		return `\`, 0, nil
 	}

@@ -30,12 +30,12 @@ type server struct {
 
 // readBind reads the addresses of a bind line.
 func (p *proxy) readBind(s *statement) {
-	addresses := s.word(1)
-	rest := s.rest(2)
+	addresses := s.readWord(1)
+	rest := s.readRest(2)
 	for text := range strings.SplitSeq(addresses, ",") {
 		host, port, ok := readAddress(text)
 		if !ok {
-			p.changed(s, "%s is no address and port", text)
+			p.noteChange(s, "%s is no address and port", text)
 			continue
 		}
 		if host == "*" || host == "" {
@@ -54,12 +54,12 @@ func (p *proxy) readBind(s *statement) {
 		switch values, known := bindLeft[word]; {
 		case word == "v4v6" || word == "v6only":
 		case word == "ssl":
-			p.refuse("it ends TLS, and nftproxy passes connections on as they are: let the servers do it")
+			p.refuseBalance("it ends TLS, and nftproxy passes connections on as they are: let the servers do it")
 		case known:
 			left = append(left, word)
 			i += values
 		case p.problem == "":
-			p.refuse("line %d: no equivalent of %s", s.line, word)
+			p.refuseBalance("line %d: no equivalent of %s", s.line, word)
 		}
 	}
 	p.leftOut(s, left)
@@ -77,9 +77,9 @@ func (p *proxy) leftOut(s *statement, words []string) {
 	if len(words) == 0 {
 		return
 	}
-	say := p.note
+	say := p.addNote
 	if slices.ContainsFunc(words, func(w string) bool { return slices.Contains(missed, w) }) {
-		say = p.changed
+		say = p.noteChange
 	}
 	say(s, "no equivalent of %s", strings.Join(words, ", "))
 }
@@ -113,11 +113,11 @@ func splitAddress(text string) (host, port string) {
 	return strings.Trim(text[:i], "[]"), text[i+1:]
 }
 
-func (p *proxy) readDefaults(s *statement) { p.parameters(&p.defaults, s, 1) }
+func (p *proxy) readDefaults(s *statement) { p.readParameters(&p.defaults, s, 1) }
 
 func (p *proxy) readServer(s *statement) {
-	if s.word(1); len(s.words) < 3 {
-		p.refuse("line %d: a server has no address", s.line)
+	if s.readWord(1); len(s.words) < 3 {
+		p.refuseBalance("line %d: a server has no address", s.line)
 		return
 	}
 	p.addServer(s, 2)
@@ -131,20 +131,20 @@ func (p *proxy) addServer(s *statement, i int) {
 		v.weight = 1
 	}
 	var ok bool
-	if v.address, v.port, ok = readAddress(s.word(i)); !ok {
-		p.refuse("line %d: %s is no address", s.line, s.word(i))
+	if v.address, v.port, ok = readAddress(s.readWord(i)); !ok {
+		p.refuseBalance("line %d: %s is no address", s.line, s.readWord(i))
 	}
 	if strings.HasPrefix(v.port, "+") || strings.HasPrefix(v.port, "-") {
-		p.refuse("line %d: the port of a server is relative to the client's: write a range of the same length as in listen", s.line)
+		p.refuseBalance("line %d: the port of a server is relative to the client's: write a range of the same length as in listen", s.line)
 	}
 	if a, found := p.hosts[strings.ToLower(v.address)]; found {
-		p.changed(s, "%s is %s in the hosts file, which nftproxy run does not read", v.address, a)
+		p.noteChange(s, "%s is %s in the hosts file, which nftproxy run does not read", v.address, a)
 		v.address = a.String()
 	} else if _, err := netip.ParseAddr(v.address); ok && err != nil && !strings.Contains(v.address, ".") {
-		p.changed(s, "%s has to be a name of DNS: nftproxy run does not read the hosts file", v.address)
+		p.noteChange(s, "%s has to be a name of DNS: nftproxy run does not read the hosts file", v.address)
 	}
 	v.port = serverPort(v.port)
-	p.parameters(&v, s, i+1)
+	p.readParameters(&v, s, i+1)
 	if v.port != "" && v.port == strconv.Itoa(v.check.port) {
 		v.check.port = 0 // its own
 	}
@@ -153,16 +153,16 @@ func (p *proxy) addServer(s *statement, i int) {
 
 // readTemplate reads server-template PREFIX COUNT ADDRESS: the name stands for all its addresses.
 func (p *proxy) readTemplate(s *statement) {
-	s.word(1)
-	p.changed(s, "each address of the name is a server: %s is no limit", s.word(2))
+	s.readWord(1)
+	p.noteChange(s, "each address of the name is a server: %s is no limit", s.readWord(2))
 	p.addServer(s, 3)
 }
 
-// parameters reads those of a server from word i on.
-func (p *proxy) parameters(v *server, s *statement, i int) {
+// readParameters reads those of a server from word i on.
+func (p *proxy) readParameters(v *server, s *statement, i int) {
 	var left []string
 	for ; i < len(s.words); i++ {
-		word := s.word(i)
+		word := s.readWord(i)
 		if read := parameters[word]; read != nil {
 			read(v)
 			continue
@@ -174,14 +174,14 @@ func (p *proxy) parameters(v *server, s *statement, i int) {
 		}
 		count, known := serverLeft[word]
 		if !known {
-			p.refuse("line %d: no equivalent of %s", s.line, cmp.Or(hints[word], word))
-			s.rest(i)
+			p.refuseBalance("line %d: no equivalent of %s", s.line, cmp.Or(hints[word], word))
+			s.readRest(i)
 			return
 		}
 		left = append(left, word)
 		for range count {
 			i++
-			s.word(i)
+			s.readWord(i)
 		}
 	}
 	p.leftOut(s, left)
@@ -218,23 +218,23 @@ var parameters = map[string]func(v *server){
 // values are parameters of a server whose value is word i.
 var values = map[string]func(p *proxy, v *server, s *statement, i int){
 	"weight": func(p *proxy, v *server, s *statement, i int) {
-		v.weight, v.weighed = p.number(s, i), true
+		v.weight, v.weighed = p.readNumber(s, i), true
 	},
 	"on-marked-down": func(p *proxy, v *server, s *statement, i int) {
-		if v.closes = s.word(i) == "shutdown-sessions"; !v.closes {
-			p.refuse("line %d: no equivalent of on-marked-down %s", s.line, s.word(i))
+		if v.closes = s.readWord(i) == "shutdown-sessions"; !v.closes {
+			p.refuseBalance("line %d: no equivalent of on-marked-down %s", s.line, s.readWord(i))
 		}
 	},
 	"verify": func(p *proxy, _ *server, s *statement, i int) {
-		if s.word(i) != "none" {
-			p.refuse("line %d: verify %s: write verify and ca of the check by hand", s.line, s.word(i))
+		if s.readWord(i) != "none" {
+			p.refuseBalance("line %d: verify %s: write verify and ca of the check by hand", s.line, s.readWord(i))
 		}
 	},
-	"slowstart": func(p *proxy, v *server, s *statement, i int) { v.slowStart = p.duration(s, i) },
-	"inter":     func(p *proxy, v *server, s *statement, i int) { v.check.interval = p.duration(s, i) },
-	"rise":      func(p *proxy, v *server, s *statement, i int) { v.check.rise = p.number(s, i) },
-	"fall":      func(p *proxy, v *server, s *statement, i int) { v.check.fall = p.number(s, i) },
-	"port":      func(p *proxy, v *server, s *statement, i int) { v.check.port = p.number(s, i) },
+	"slowstart": func(p *proxy, v *server, s *statement, i int) { v.slowStart = p.readDuration(s, i) },
+	"inter":     func(p *proxy, v *server, s *statement, i int) { v.check.interval = p.readDuration(s, i) },
+	"rise":      func(p *proxy, v *server, s *statement, i int) { v.check.rise = p.readNumber(s, i) },
+	"fall":      func(p *proxy, v *server, s *statement, i int) { v.check.fall = p.readNumber(s, i) },
+	"port":      func(p *proxy, v *server, s *statement, i int) { v.check.port = p.readNumber(s, i) },
 }
 
 // maxPriority is the last one of a backend.
@@ -247,7 +247,7 @@ func (p *proxy) addServers(b *Balance) {
 	for _, v := range p.servers {
 		s := balance.Backend{Address: join(v.address, v.port), Drain: v.disabled}
 		if v.tls {
-			b.refuse("it starts TLS to its servers, and nftproxy passes connections on as they are")
+			b.refuseBalance("it starts TLS to its servers, and nftproxy passes connections on as they are")
 		}
 		if v.backup {
 			if backups++; p.allBackups || backups == 1 {
@@ -263,7 +263,7 @@ func (p *proxy) addServers(b *Balance) {
 		b.Backends = append(b.Backends, s)
 		weights = append(weights, v.weight)
 	}
-	b.weights(weights)
+	b.setWeights(weights)
 	p.addSlowStart(b)
 	p.addCheck(b)
 	p.addRelay(b)
@@ -279,16 +279,16 @@ func (p *proxy) addCheck(b *Balance) {
 	for _, v := range p.servers {
 		switch {
 		case !v.checked:
-			b.changed(v.at.line, v.at.text, "a server without a check has the one of the others here")
+			b.noteChange(v.at.line, v.at.text, "a server without a check has the one of the others here")
 		case v.check.port != of.port || v.check.tls != of.tls:
-			b.refuse(fmt.Sprintf("line %d: servers have different checks: a Balance has one", v.at.line))
+			b.refuseBalance(fmt.Sprintf("line %d: servers have different checks: a Balance has one", v.at.line))
 		case v.check != of:
-			b.changed(v.at.line, v.at.text, "a Balance has one check, with the times of the first server that has one")
+			b.noteChange(v.at.line, v.at.text, "a Balance has one check, with the times of the first server that has one")
 		}
 	}
 	if of.port > 0 {
 		c.port = of.port
 	}
 	c.tls, c.interval, c.rise, c.fall = c.tls || of.tls, of.interval, of.rise, of.fall
-	b.Check = c.value()
+	b.Check = c.checkValue()
 }

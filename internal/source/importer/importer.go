@@ -65,23 +65,23 @@ type Note struct {
 	Differs bool
 }
 
-func (b *Balance) note(line int, text, format string, args ...any) {
+func (b *Balance) addNote(line int, text, format string, args ...any) {
 	b.Notes = append(b.Notes, Note{Line: line, Text: text, Why: fmt.Sprintf(format, args...), Differs: line == 0})
 }
 
-// changed says how connections or checks differ from what a line says.
-func (b *Balance) changed(line int, text, format string, args ...any) {
-	b.note(line, text, format, args...)
+// noteChange says how connections or checks differ from what a line says.
+func (b *Balance) noteChange(line int, text, format string, args ...any) {
+	b.addNote(line, text, format, args...)
 	b.Notes[len(b.Notes)-1].Differs = true
 }
 
-// refuse says why the Balance cannot be used. The first reason counts.
-func (b *Balance) refuse(why string) { b.Problem = cmp.Or(b.Problem, why) }
+// refuseBalance says why the Balance cannot be used. The first reason counts.
+func (b *Balance) refuseBalance(why string) { b.Problem = cmp.Or(b.Problem, why) }
 
 // Parse reads the text of a configuration.
 func Parse(text string, o Options) (*Config, error) {
 	if o.Format == "" {
-		o.Format = recognize(text)
+		o.Format = recognizeFormat(text)
 	}
 	var c *Config
 	var err error
@@ -103,8 +103,8 @@ func Parse(text string, o Options) (*Config, error) {
 	if len(c.Balances) == 0 {
 		return nil, fmt.Errorf("has nothing that balances connections: as a configuration of %s, it has no %s", o.Format, entries[o.Format])
 	}
-	c.rename()
-	c.once()
+	c.renameBalances()
+	c.resolveAddressConflicts()
 	return c, nil
 }
 
@@ -113,8 +113,8 @@ var entries = map[string]string{
 	HAProxy: "frontend or listen section", Keepalived: "virtual_server", IPVS: "line with -A",
 }
 
-// recognize returns the format of a text; empty: unknown.
-func recognize(text string) string {
+// recognizeFormat returns the format of a text; empty: unknown.
+func recognizeFormat(text string) string {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		if len(words) == 0 {
@@ -132,8 +132,8 @@ func recognize(text string) string {
 	return ""
 }
 
-// rename gives each Balance a name of its own that is valid.
-func (c *Config) rename() {
+// renameBalances gives each Balance a name of its own that is valid.
+func (c *Config) renameBalances() {
 	used := make(map[string]bool)
 	for _, b := range c.Balances {
 		if b.Kind == "" {
@@ -143,8 +143,8 @@ func (c *Config) rename() {
 	}
 }
 
-// share gives servers that several Balances have from the same section a list of their own.
-func (c *Config) share() {
+// sharePools gives servers that several Balances have from the same section a list of their own.
+func (c *Config) sharePools() {
 	users := make(map[string][]*Balance)
 	var names []string
 	for _, b := range c.Balances {
@@ -184,8 +184,8 @@ func unusedName(wanted string, used map[string]bool) string {
 	return name
 }
 
-// once leaves an address and port to the first Balance that has it.
-func (c *Config) once() {
+// resolveAddressConflicts leaves an address and port to the first Balance that has it.
+func (c *Config) resolveAddressConflicts() {
 	first := make(map[string]*Balance)
 	for _, b := range c.Balances {
 		for _, entry := range b.Listen {
@@ -222,15 +222,15 @@ func nameOf(text string) string {
 // maxWeight is that of a backend.
 const maxWeight = 100
 
-// weights sets the weights of the servers. Where one is too large, they are in the same
+// setWeights sets the weights of the servers. Where one is too large, they are in the same
 // proportion, which counts among the servers and among the backups.
-func (b *Balance) weights(of []int) {
+func (b *Balance) setWeights(of []int) {
 	backup := func(i int) bool { return b.Backends[i].Backup || b.Backends[i].Priority != nil }
 	for _, spare := range []bool{false, true} {
 		most, divisor := 0, 0
 		for i, w := range of {
 			if backup(i) == spare {
-				most, divisor = max(most, w), gcd(divisor, w)
+				most, divisor = max(most, w), commonDivisor(divisor, w)
 			}
 		}
 		if most <= maxWeight {
@@ -248,12 +248,12 @@ func (b *Balance) weights(of []int) {
 			}
 		}
 		if most > maxWeight {
-			b.note(0, "", "weights are in the proportion of the originals, which go up to %d: a Balance has at most %d", most, maxWeight)
+			b.addNote(0, "", "weights are in the proportion of the originals, which go up to %d: a Balance has at most %d", most, maxWeight)
 		}
 	}
 }
 
-func gcd(a, b int) int {
+func commonDivisor(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
 	}

@@ -199,7 +199,7 @@ func TestWeights(t *testing.T) {
 		for _, w := range c.of {
 			of = append(of, int(w))
 		}
-		b.weights(of)
+		b.setWeights(of)
 		for i, server := range b.Backends {
 			got := int32(1)
 			if server.Weight != nil {

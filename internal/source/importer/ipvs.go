@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
 
-// scheduler sets the one that is nearest to one of IPVS (docs/schedulers.md).
-func (b *Balance) scheduler(line int, text, name string, flags []string) {
+// setScheduler sets the one that is nearest to one of IPVS (docs/schedulers.md).
+func (b *Balance) setScheduler(line int, text, name string, flags []string) {
 	switch name {
 	case "", "rr", "wrr":
 	case "sh", "dh":
@@ -22,16 +22,16 @@ func (b *Balance) scheduler(line int, text, name string, flags []string) {
 	case "mh":
 		b.Scheduler = "maglev"
 	case "lc", "wlc", "lblc", "lblcr", "sed", "nq", "fo", "ovf", "twos":
-		b.changed(line, text, "%s has no equivalent: round robin is used, in proportion to weights", name)
+		b.noteChange(line, text, "%s has no equivalent: round robin is used, in proportion to weights", name)
 		return
 	default:
-		b.refuse(fmt.Sprintf("line %d: %s is no scheduler of IPVS", line, name))
+		b.refuseBalance(fmt.Sprintf("line %d: %s is no scheduler of IPVS", line, name))
 	}
 	for _, flag := range flags {
 		if flag != "" && !slices.Contains(schedulerFlags, flag) {
-			b.refuse(fmt.Sprintf("line %d: no equivalent of %s", line, flag))
+			b.refuseBalance(fmt.Sprintf("line %d: no equivalent of %s", line, flag))
 		} else if flag == "sh-port" {
-			b.changed(line, text, "the hash is that of the address of the client")
+			b.noteChange(line, text, "the hash is that of the address of the client")
 		}
 	}
 	if name == "mh" && slices.ContainsFunc(flags, func(f string) bool { return strings.Contains(f, "mh-port") }) {
@@ -45,15 +45,15 @@ var schedulerFlags = []string{"sh-fallback", "sh-port", "mh-fallback", "mh-port"
 // onePacket is why a service that schedules each packet is refused.
 const onePacket = "each packet of UDP would go to another server, and here all of a flow go to one"
 
-// method sets what servers see, for a way of IPVS to forward packets.
-func (b *Balance) method(line int, text, name string) {
+// setForwarding sets what servers see, for a way of IPVS to forward packets.
+func (b *Balance) setForwarding(line int, text, name string) {
 	switch strings.ToUpper(name) {
 	case "NAT":
 		b.ClientAddresses = "keep"
 	case "DR", "TUN":
-		b.changed(line, text, "answers return through this machine, and servers see its address in place of the client's, in logs and lists, too: clientAddresses: keep shows them the client if their default route is this machine")
+		b.noteChange(line, text, "answers return through this machine, and servers see its address in place of the client's, in logs and lists, too: clientAddresses: keep shows them the client if their default route is this machine")
 	default:
-		b.refuse(fmt.Sprintf("line %d: %s is no way to forward that IPVS has", line, name))
+		b.refuseBalance(fmt.Sprintf("line %d: %s is no way to forward that IPVS has", line, name))
 	}
 }
 
@@ -69,7 +69,7 @@ func readIPVS(text string) (*Config, error) {
 		if len(s.words) == 0 || strings.HasPrefix(s.words[0], "#") {
 			continue
 		}
-		o, err := options(&s)
+		o, err := readOptions(&s)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -82,13 +82,13 @@ func readIPVS(text string) (*Config, error) {
 		case v == nil:
 			return nil, fmt.Errorf("line %d: no line before adds %s", n, o.service)
 		default:
-			v.server(&s, o)
+			v.addServer(&s, o)
 		}
 	}
 	for _, v := range order {
-		v.weights(v.of)
+		v.setWeights(v.of)
 		if v.nat && v.direct {
-			v.refuse("some servers have -m and others do not: a Balance shows all of them the client's address, or none")
+			v.refuseBalance("some servers have -m and others do not: a Balance shows all of them the client's address, or none")
 		}
 		if v.nat {
 			v.ClientAddresses = "keep"
@@ -130,48 +130,48 @@ var knownOptions = map[bool][]string{
 	false: {"-a", "-t", "-u", "--sctp-service", "-f", "-r", "-g", "-i", "-m", "-w", "-x", "-y"},
 }
 
-// known refuses a service because of an option that nothing reads.
-func (v *ipvs) known(s *statement, o ipvsOptions) {
+// refuseUnknown refuses a service because of an option that nothing reads.
+func (v *ipvs) refuseUnknown(s *statement, o ipvsOptions) {
 	for _, option := range slices.Sorted(maps.Keys(o.values)) {
 		value := o.values[option]
 		switch {
 		case option == "-o" || option == "--ops":
-			v.refuse(fmt.Sprintf("line %d: %s: %s", s.line, option, onePacket))
+			v.refuseBalance(fmt.Sprintf("line %d: %s: %s", s.line, option, onePacket))
 		case !slices.Contains(knownOptions[o.add], option):
-			v.refuse(fmt.Sprintf("line %d: no equivalent of %s", s.line, option))
+			v.refuseBalance(fmt.Sprintf("line %d: no equivalent of %s", s.line, option))
 		case value == "" && slices.Contains([]string{"-s", "-w", "-b", "-M", "-x", "-y", "-r"}, option):
-			v.refuse(fmt.Sprintf("line %d: %s has no value", s.line, option))
+			v.refuseBalance(fmt.Sprintf("line %d: %s has no value", s.line, option))
 		case value != "" && slices.Contains([]string{"-A", "-a", "-g", "-i", "-m"}, option):
-			v.refuse(fmt.Sprintf("line %d: %s: not known in this place", s.line, value))
+			v.refuseBalance(fmt.Sprintf("line %d: %s: not known in this place", s.line, value))
 		}
 	}
 }
 
-// number reads the value of an option.
-func (v *ipvs) number(s *statement, o ipvsOptions, option string, standard int) int {
+// readNumber reads the value of an option.
+func (v *ipvs) readNumber(s *statement, o ipvsOptions, option string, standard int) int {
 	value := o.values[option]
 	if value == "" {
 		return standard
 	}
 	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil || n < 0 {
-		v.refuse(fmt.Sprintf("line %d: %s %s is no number", s.line, option, value))
+		v.refuseBalance(fmt.Sprintf("line %d: %s %s is no number", s.line, option, value))
 	}
 	return int(max(n, 0))
 }
 
-// endpoint returns an address with a port, which have to be numbers.
-func (v *ipvs) endpoint(s *statement, text string, portOf func(string) string) string {
+// readEndpoint returns an address with a port, which have to be numbers.
+func (v *ipvs) readEndpoint(s *statement, text string, portOf func(string) string) string {
 	host, port := splitAddress(text)
 	_, err := netip.ParseAddr(host)
 	if n, bad := strconv.ParseUint(cmp.Or(port, "0"), 10, 16); err != nil || bad != nil || n > 65535 {
-		v.refuse(fmt.Sprintf("line %d: %s is no address and port in numbers: print them with ipvsadm -S -n", s.line, text))
+		v.refuseBalance(fmt.Sprintf("line %d: %s is no address and port in numbers: print them with ipvsadm -S -n", s.line, text))
 	}
 	return join(host, portOf(port))
 }
 
-// options reads a line.
-func options(s *statement) (o ipvsOptions, err error) {
+// readOptions reads a line.
+func readOptions(s *statement) (o ipvsOptions, err error) {
 	o.values = make(map[string]string)
 	for i := 0; i < len(s.words); i++ {
 		word := s.words[i]
@@ -179,7 +179,7 @@ func options(s *statement) (o ipvsOptions, err error) {
 			word = short
 		}
 		value := ""
-		if next := s.word(i + 1); next != "" && !strings.HasPrefix(next, "-") {
+		if next := s.readWord(i + 1); next != "" && !strings.HasPrefix(next, "-") {
 			value = next
 			i++
 		}
@@ -205,39 +205,39 @@ func newIPVS(s *statement, o ipvsOptions) *ipvs {
 	if kind == "-f" {
 		v.Name, v.Problem = nameOf("mark-"+address), "it goes by a mark of the firewall: listen names addresses and ports"
 	} else {
-		v.Listen = []string{v.endpoint(s, address, portOf)}
+		v.Listen = []string{v.readEndpoint(s, address, portOf)}
 	}
 	if o.protocol != "" {
 		v.Protocol = []string{o.protocol}
 	}
-	v.scheduler(s.line, s.text, o.values["-s"], strings.Split(o.values["-b"], ","))
-	v.known(s, o)
+	v.setScheduler(s.line, s.text, o.values["-s"], strings.Split(o.values["-b"], ","))
+	v.refuseUnknown(s, o)
 	if _, given := o.values["-p"]; given {
-		v.affinity(s, time.Duration(v.number(s, o, "-p", 300))*time.Second) // the default of ipvsadm
+		v.setAffinity(s, time.Duration(v.readNumber(s, o, "-p", 300))*time.Second) // the default of ipvsadm
 	}
 	if mask, given := o.values["-M"]; given && mask != "255.255.255.255" && mask != "128" {
-		v.changed(s.line, s.text, "affinity goes by the address of the client, not by a mask")
+		v.noteChange(s.line, s.text, "affinity goes by the address of the client, not by a mask")
 	}
 	return v
 }
 
-// server adds that of a line.
-func (v *ipvs) server(s *statement, o ipvsOptions) {
-	v.known(s, o)
+// addServer adds that of a line.
+func (v *ipvs) addServer(s *statement, o ipvsOptions) {
+	v.refuseUnknown(s, o)
 	if _, given := o.values["-a"]; !given {
-		v.refuse(fmt.Sprintf("line %d: it adds nothing", s.line))
+		v.refuseBalance(fmt.Sprintf("line %d: it adds nothing", s.line))
 	}
-	v.Backends = append(v.Backends, balance.Backend{Address: v.endpoint(s, o.values["-r"], serverPort)})
-	v.of = append(v.of, v.number(s, o, "-w", 1))
+	v.Backends = append(v.Backends, balance.Backend{Address: v.readEndpoint(s, o.values["-r"], serverPort)})
+	v.of = append(v.of, v.readNumber(s, o, "-w", 1))
 	if _, nat := o.values["-m"]; nat {
 		v.nat = true
 	} else if !v.direct {
 		v.direct = true
-		v.method(s.line, s.text, "DR")
+		v.setForwarding(s.line, s.text, "DR")
 	}
 	for _, option := range []string{"-x", "-y"} {
-		if v.number(s, o, option, 0) != 0 {
-			v.changed(s.line, s.text, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
+		if v.readNumber(s, o, option, 0) != 0 {
+			v.noteChange(s.line, s.text, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
 		}
 	}
 }

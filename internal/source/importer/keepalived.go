@@ -29,11 +29,11 @@ func (b *block) walk(do func(*block)) {
 	}
 }
 
-// review returns what is wrong with a block after it has been read: a line that may be another one,
+// reviewBlock returns what is wrong with a block after it has been read: a line that may be another one,
 // or has a word that nothing has read.
-func (b *block) review() (problem string) {
+func (b *block) reviewBlock() (problem string) {
 	b.walk(func(one *block) {
-		words := one.unread()
+		words := one.takeUnread()
 		switch {
 		case problem != "":
 		case one.problem != "":
@@ -45,9 +45,9 @@ func (b *block) review() (problem string) {
 	return problem
 }
 
-// blocks reads the text of a keepalived.conf: words, and blocks in braces. A comment
+// readBlocks reads the text of a keepalived.conf: words, and blocks in braces. A comment
 // begins with # or !.
-func blocks(text string) (*block, error) {
+func readBlocks(text string) (*block, error) {
 	root := new(block)
 	open := []*block{root}
 	n := 0
@@ -117,45 +117,45 @@ func (c *Config) leaveBlock(b *block, why string) {
 	})
 }
 
-// unused adds a block that may have virtual servers, or change them, as one that is not used.
-func (c *Config) unused(b *block, why string) {
+// addUnused adds a block that may have virtual servers, or change them, as one that is not used.
+func (c *Config) addUnused(b *block, why string) {
 	entry := &Balance{Origin: fmt.Sprintf("%s, line %d", b.text, b.line), Problem: why}
 	for _, one := range b.inside {
-		one.walk(func(one *block) { entry.note(one.line, one.text, "") })
+		one.walk(func(one *block) { entry.addNote(one.line, one.text, "") })
 	}
 	c.Balances = append(c.Balances, entry)
 }
 
 // readKeepalived reads the virtual servers of a keepalived.conf.
 func readKeepalived(text string) (*Config, error) {
-	root, err := blocks(text)
+	root, err := readBlocks(text)
 	if err != nil {
 		return nil, err
 	}
 	c := new(Config)
 	groups := make(map[string]*block)
 	for _, b := range root.inside {
-		if b.word(0) != "virtual_server_group" {
+		if b.readWord(0) != "virtual_server_group" {
 			continue
 		}
-		if other := groups[b.peek(1)]; other != nil {
-			other.problem = fmt.Sprintf("line %d: another group has the name %s", b.line, b.peek(1))
+		if other := groups[b.peekWord(1)]; other != nil {
+			other.problem = fmt.Sprintf("line %d: another group has the name %s", b.line, b.peekWord(1))
 			c.leaveBlock(b, "a second group of this name")
 			continue
 		}
-		groups[b.peek(1)] = b
+		groups[b.peekWord(1)] = b
 	}
 	for _, b := range root.inside {
-		switch word := b.word(0); {
+		switch word := b.readWord(0); {
 		case word == "virtual_server":
 			c.Balances = append(c.Balances, virtualServer(b, groups)...)
 		case word == "virtual_server_group":
 		case slices.ContainsFunc(stays, func(prefix string) bool { return strings.HasPrefix(word, prefix) }):
 			c.leaveBlock(b, "stays with keepalived")
 		case strings.HasPrefix(word, "include"):
-			c.unused(b, "import the files that it names, too, or write them in its place")
+			c.addUnused(b, "import the files that it names, too, or write them in its place")
 		default:
-			c.unused(b, "not known in this place")
+			c.addUnused(b, "not known in this place")
 		}
 	}
 	for _, g := range groups {
@@ -181,43 +181,43 @@ type virtual struct {
 	sorry     *balance.Backend
 }
 
-// leave says why a line has no equivalent.
-func (v *virtual) leave(b *block, format string, args ...any) {
-	b.rest(0)
-	v.note(b.line, b.text, format, args...)
+// noteUnsupported says why a line has no equivalent.
+func (v *virtual) noteUnsupported(b *block, format string, args ...any) {
+	b.readRest(0)
+	v.addNote(b.line, b.text, format, args...)
 }
 
-// differ says what a line does otherwise here.
-func (v *virtual) differ(b *block, why string) {
-	b.rest(0)
-	v.changed(b.line, b.text, "%s", why)
+// noteDifference says what a line does otherwise here.
+func (v *virtual) noteDifference(b *block, why string) {
+	b.readRest(0)
+	v.noteChange(b.line, b.text, "%s", why)
 }
 
-// cannot refuses the Balance because of a block.
-func (v *virtual) cannot(b *block, why string) {
-	b.walk(func(one *block) { one.rest(0) })
-	v.refuse(fmt.Sprintf("line %d: %s: %s", b.line, b.text, why))
+// refuseBlock refuses the Balance because of a block.
+func (v *virtual) refuseBlock(b *block, why string) {
+	b.walk(func(one *block) { one.readRest(0) })
+	v.refuseBalance(fmt.Sprintf("line %d: %s: %s", b.line, b.text, why))
 }
 
 func virtualServer(b *block, groups map[string]*block) []*Balance {
 	v := virtual{Balance: &Balance{Origin: fmt.Sprintf("%s, line %d", b.text, b.line)}, delay: time.Minute}
 	v.Kind = balance.Kind
-	b.word(0)
-	switch b.word(1) {
+	b.readWord(0)
+	switch b.readWord(1) {
 	case "fwmark":
-		v.Name, v.Problem = nameOf("mark-"+b.word(2)), "it goes by a mark of the firewall: listen names addresses and ports"
+		v.Name, v.Problem = nameOf("mark-"+b.readWord(2)), "it goes by a mark of the firewall: listen names addresses and ports"
 	case "group":
-		v.Name = nameOf(b.word(2))
-		v.group(groups[b.word(2)])
+		v.Name = nameOf(b.readWord(2))
+		v.addGroup(groups[b.readWord(2)])
 	default:
-		v.Name = nameOf("vip-" + b.word(1) + "-" + b.word(2))
-		v.Listen = append(v.Listen, join(b.word(1), portOf(b.word(2))))
+		v.Name = nameOf("vip-" + b.readWord(1) + "-" + b.readWord(2))
+		v.Listen = append(v.Listen, join(b.readWord(1), portOf(b.readWord(2))))
 	}
 	for _, one := range b.inside {
 		v.read(one)
 	}
-	v.refuse(b.review())
-	v.finish()
+	v.refuseBalance(b.reviewBlock())
+	v.finishVirtual()
 	return v.split()
 }
 
@@ -253,22 +253,22 @@ func portOf(text string) string {
 // maxExpanded limits the addresses of a range like 192.0.2.1-100.
 const maxExpanded = 256
 
-// group adds the addresses of a virtual_server_group.
-func (v *virtual) group(g *block) {
+// addGroup adds the addresses of a virtual_server_group.
+func (v *virtual) addGroup(g *block) {
 	if g == nil {
 		v.Problem = "its virtual_server_group is not in the file"
 		return
 	}
 	g.used = true
-	g.rest(0)
+	g.readRest(0)
 	for _, one := range g.inside {
-		one.unread() // by another virtual server
-		if one.word(0) == "fwmark" {
-			v.changed(one.line, one.text, "listen names addresses and ports: packets with a mark are not served")
-			one.rest(1)
+		one.takeUnread() // by another virtual server
+		if one.readWord(0) == "fwmark" {
+			v.noteChange(one.line, one.text, "listen names addresses and ports: packets with a mark are not served")
+			one.readRest(1)
 			continue
 		}
-		first, last, isRange := strings.Cut(one.word(0), "-")
+		first, last, isRange := strings.Cut(one.readWord(0), "-")
 		a, err := netip.ParseAddr(first)
 		n := 1
 		if isRange && err == nil {
@@ -283,61 +283,61 @@ func (v *virtual) group(g *block) {
 				start |= uint64(octets[len(octets)-2]) << 8
 			}
 			if n = int(end) - int(start) + 1; err != nil || n < 1 || n > maxExpanded {
-				v.cannot(one, fmt.Sprintf("write the addresses out: at most %d of a range are", maxExpanded))
+				v.refuseBlock(one, fmt.Sprintf("write the addresses out: at most %d of a range are", maxExpanded))
 				continue
 			}
 		}
 		if err != nil {
-			v.cannot(one, "is no address and port")
+			v.refuseBlock(one, "is no address and port")
 			continue
 		}
 		for range n {
-			v.Listen = append(v.Listen, join(a.String(), portOf(one.word(1))))
+			v.Listen = append(v.Listen, join(a.String(), portOf(one.readWord(1))))
 			a = a.Next()
 		}
 	}
-	v.refuse(g.review())
+	v.refuseBalance(g.reviewBlock())
 }
 
 // read reads a line or block of a virtual server.
 func (v *virtual) read(one *block) {
-	switch one.word(0) {
+	switch one.readWord(0) {
 	case "protocol", "lb_algo", "lvs_sched", "lb_kind", "lvs_method", "delay_loop", "virtualhost", "real_server", "sorry_server":
 		if len(one.words) < 2 {
-			v.cannot(one, "has no value")
+			v.refuseBlock(one, "has no value")
 		}
 	}
-	switch one.peek(0) {
+	switch one.peekWord(0) {
 	case "delay_loop":
-		v.delay, v.delayed = v.seconds(one, time.Minute), one
+		v.delay, v.delayed = v.readSeconds(one, time.Minute), one
 	case "lb_algo", "lvs_sched":
-		v.scheduler(one.line, one.text, one.word(1), one.rest(2))
+		v.setScheduler(one.line, one.text, one.readWord(1), one.readRest(2))
 	case "lb_kind", "lvs_method":
-		v.method(one.line, one.text, one.word(1))
+		v.setForwarding(one.line, one.text, one.readWord(1))
 	case "persistence_timeout":
-		v.affinity(&one.statement, v.seconds(one, defaultPersistence))
+		v.setAffinity(&one.statement, v.readSeconds(one, defaultPersistence))
 	case "protocol":
-		v.protocol = strings.ToLower(one.word(1))
+		v.protocol = strings.ToLower(one.readWord(1))
 	case "real_server":
-		v.server(one)
+		v.addServer(one)
 	case "sorry_server":
-		v.sorry = &balance.Backend{Address: join(one.word(1), serverPort(one.word(2))), Backup: true}
+		v.sorry = &balance.Backend{Address: join(one.readWord(1), serverPort(one.readWord(2))), Backup: true}
 	case "virtualhost":
-		v.check.host = one.word(1)
+		v.check.host = one.readWord(1)
 	case "quorum":
-		if one.word(1) != "1" {
-			v.differ(one, "no equivalent: the sorry_server takes over when no other one is usable")
+		if one.readWord(1) != "1" {
+			v.noteDifference(one, "no equivalent: the sorry_server takes over when no other one is usable")
 		}
 	case "persistence_granularity":
-		v.differ(one, "affinity goes by the address of the client, not by a mask")
+		v.noteDifference(one, "affinity goes by the address of the client, not by a mask")
 	case "hysteresis", "ha_suspend", "retry", "connect_timeout", "sorry_server_inhibit", "sorry_server_lvs_method":
-		v.differ(one, "no equivalent")
+		v.noteDifference(one, "no equivalent")
 	case "ops":
-		v.cannot(one, onePacket)
+		v.refuseBlock(one, onePacket)
 	case "delay_before_retry", "warmup", "ip_family", "notify_quorum_up", "quorum_up", "quorum_down", "smtp_alert", "alpha", "omega", "snmp_name":
-		v.leave(one, "no equivalent")
+		v.noteUnsupported(one, "no equivalent")
 	default:
-		v.cannot(one, "no equivalent")
+		v.refuseBlock(one, "no equivalent")
 	}
 }
 
@@ -353,26 +353,26 @@ func serverPort(text string) string {
 	return text
 }
 
-// server reads a real_server.
-func (v *virtual) server(b *block) {
-	s := balance.Backend{Address: join(b.word(1), serverPort(b.word(2)))}
+// addServer reads a real_server.
+func (v *virtual) addServer(b *block) {
+	s := balance.Backend{Address: join(b.readWord(1), serverPort(b.readWord(2)))}
 	weight, checked := 1, v.checked
 	for _, one := range b.inside {
-		switch word := one.word(0); {
+		switch word := one.readWord(0); {
 		case word == "weight":
-			weight = v.number(one)
+			weight = v.readNumber(one)
 		case slices.Contains([]string{"inhibit_on_failure", "notify_up", "notify_down", "smtp_alert", "alpha", "warmup", "delay_before_retry", "snmp_name"}, word):
-			v.leave(one, "no equivalent")
+			v.noteUnsupported(one, "no equivalent")
 		case slices.Contains([]string{"uthreshold", "lthreshold", "delay_loop", "retry", "connect_timeout"}, word):
-			v.differ(one, "no equivalent")
+			v.noteDifference(one, "no equivalent")
 		case checkers[word] != nil:
-			v.checker(one, b.word(2))
+			v.readChecker(one, b.readWord(2))
 		case strings.HasSuffix(word, "_CHECK"):
-			v.cannot(one, "a check of type exec can do that: docs/health-checks.md")
+			v.refuseBlock(one, "a check of type exec can do that: docs/health-checks.md")
 		case word == "virtualhost":
-			v.check.host = one.word(1)
+			v.check.host = one.readWord(1)
 		default:
-			v.cannot(one, "no equivalent")
+			v.refuseBlock(one, "no equivalent")
 		}
 	}
 	if v.checked == checked {
@@ -382,55 +382,55 @@ func (v *virtual) server(b *block) {
 	v.shares = append(v.shares, weight)
 }
 
-// finish adds what depends on several lines.
-func (v *virtual) finish() {
+// finishVirtual adds what depends on several lines.
+func (v *virtual) finishVirtual() {
 	if v.protocol != "" && v.protocol != "tcp" {
 		v.Protocol = []string{v.protocol}
 	}
-	v.weights(v.shares)
+	v.setWeights(v.shares)
 	if v.sorry != nil {
 		v.Backends = append(v.Backends, *v.sorry)
 	}
 	if v.checked > 0 {
 		v.check.interval = v.delay
-		v.Check = v.check.value()
+		v.Check = v.check.checkValue()
 		for _, b := range v.unchecked {
-			v.differ(b, "a server without a check has the one of the others here")
+			v.noteDifference(b, "a server without a check has the one of the others here")
 		}
 	} else if v.delayed != nil {
-		v.leave(v.delayed, "no server has a check")
+		v.noteUnsupported(v.delayed, "no server has a check")
 	}
 	if len(v.Backends) == 0 && v.Problem == "" {
 		v.Problem = "it has no real_server"
 	}
 }
 
-// seconds reads the time of a line; without a number it is the default.
-func (v *virtual) seconds(b *block, standard time.Duration) time.Duration {
+// readSeconds reads the time of a line; without a number it is the default.
+func (v *virtual) readSeconds(b *block, standard time.Duration) time.Duration {
 	if len(b.words) < 2 {
 		return standard
 	}
-	n, err := strconv.ParseFloat(b.word(1), 64)
+	n, err := strconv.ParseFloat(b.readWord(1), 64)
 	if err != nil || n < 0 || n > 1e9 {
-		v.cannot(b, "is no time in seconds")
+		v.refuseBlock(b, "is no time in seconds")
 		return standard
 	}
 	return time.Duration(n * float64(time.Second))
 }
 
-// number reads the number of a line.
-func (v *virtual) number(b *block) int {
-	n, err := strconv.ParseInt(b.word(1), 10, 32)
+// readNumber reads the number of a line.
+func (v *virtual) readNumber(b *block) int {
+	n, err := strconv.ParseInt(b.readWord(1), 10, 32)
 	if err != nil || n < 0 {
-		v.cannot(b, "is no number")
+		v.refuseBlock(b, "is no number")
 	}
 	return int(max(n, 0))
 }
 
-// affinity sets the time of persistent connections.
-func (b *Balance) affinity(s *statement, d time.Duration) {
+// setAffinity sets the time of persistent connections.
+func (b *Balance) setAffinity(s *statement, d time.Duration) {
 	if d > maxAffinity {
-		b.changed(s.line, s.text, "affinity lasts 24h, the longest time there is, not %s", d)
+		b.noteChange(s.line, s.text, "affinity lasts 24h, the longest time there is, not %s", d)
 		d = maxAffinity
 	}
 	if d > 0 {

@@ -12,11 +12,11 @@ var checkers = map[string]func(c *check, one *block) bool{
 	"HTTP_GET":  httpCheck,
 	"SSL_GET":   httpCheck,
 	"DNS_CHECK": func(c *check, one *block) bool {
-		switch one.word(0) {
+		switch one.readWord(0) {
 		case "name":
-			c.target = one.word(1)
+			c.target = one.readWord(1)
 		case "type":
-			c.query = one.word(1)
+			c.query = one.readWord(1)
 		default:
 			return false
 		}
@@ -25,54 +25,54 @@ var checkers = map[string]func(c *check, one *block) bool{
 }
 
 func httpCheck(c *check, one *block) bool {
-	if one.word(0) != "url" || c.target != "" { // a second one is refused
+	if one.readWord(0) != "url" || c.target != "" { // a second one is refused
 		return false
 	}
 	c.target, c.status = "/", "200-299" // keepalived.conf(5)
 	for _, line := range one.inside {
-		switch line.peek(0) {
+		switch line.peekWord(0) {
 		case "path":
-			if c.target = line.word(1); c.target == "" {
+			if c.target = line.readWord(1); c.target == "" {
 				return false
 			}
 		case "status_code":
-			if c.status = strings.Join(line.rest(1), " "); c.status == "" {
+			if c.status = strings.Join(line.readRest(1), " "); c.status == "" {
 				return false
 			}
 		case "virtualhost":
-			c.host = line.word(1)
+			c.host = line.readWord(1)
 		default: // such as a digest: what is not read is refused
 			continue
 		}
-		line.word(0)
+		line.readWord(0)
 	}
 	return true
 }
 
-// checker reads the check of a server with a port. All servers of a Balance have the same one.
-func (v *virtual) checker(b *block, port string) {
-	c := check{tls: b.word(0) == "SSL_GET", host: v.check.host, timeout: 5 * time.Second, rise: 1, fall: 2} // keepalived.conf(5)
-	switch b.peek(0) {
+// readChecker reads the check of a server with a port. All servers of a Balance have the same one.
+func (v *virtual) readChecker(b *block, port string) {
+	c := check{tls: b.readWord(0) == "SSL_GET", host: v.check.host, timeout: 5 * time.Second, rise: 1, fall: 2} // keepalived.conf(5)
+	switch b.peekWord(0) {
 	case "HTTP_GET", "SSL_GET":
 		c.kind = "http"
 	case "DNS_CHECK":
 		c.kind, c.target, c.query, c.rcode, c.fall = "dns", ".", "SOA", "NOERROR", 4
 	}
 	for _, one := range b.inside {
-		switch word := one.word(0); {
-		case checkers[b.word(0)](&c, one):
+		switch word := one.readWord(0); {
+		case checkers[b.readWord(0)](&c, one):
 		case word == "connect_port":
-			if one.word(1) != port { // else its own
-				c.port = v.number(one)
+			if one.readWord(1) != port { // else its own
+				c.port = v.readNumber(one)
 			}
 		case word == "connect_timeout":
-			c.timeout = v.seconds(one, 0)
+			c.timeout = v.readSeconds(one, 0)
 		case word == "retry" || word == "nb_get_retry":
-			c.fall = v.number(one) + 1 // the first one is no retry
+			c.fall = v.readNumber(one) + 1 // the first one is no retry
 		case word == "delay_before_retry" || word == "nb_get_retry_delay" || word == "warmup" || word == "enable_sni" || word == "http_protocol":
-			v.leave(one, "no equivalent")
+			v.noteUnsupported(one, "no equivalent")
 		default:
-			v.cannot(one, "a check without it checks less, or another address")
+			v.refuseBlock(one, "a check without it checks less, or another address")
 		}
 	}
 	if v.checked++; v.checked == 1 {
@@ -81,10 +81,10 @@ func (v *virtual) checker(b *block, port string) {
 	}
 	first := v.check
 	if first.fall, first.timeout = c.fall, c.timeout; c != first {
-		v.refuse(fmt.Sprintf("line %d: servers have different checks: a Balance has one", b.line))
+		v.refuseBalance(fmt.Sprintf("line %d: servers have different checks: a Balance has one", b.line))
 	} else if c != v.check {
 		b.walk(func(one *block) {
-			v.changed(one.line, one.text, "a Balance has one check, with the times of the first server")
+			v.noteChange(one.line, one.text, "a Balance has one check, with the times of the first server")
 		})
 	}
 }

@@ -23,11 +23,11 @@ func (c *Config) Text(name string) (string, error) {
 		var problems manifest.Errors
 		if err == nil {
 			for _, w := range in.Warnings {
-				if b := at(first, w.Line); b != nil {
-					b.note(0, "", "warning: %s", w.Err)
+				if b := balanceAt(first, w.Line); b != nil {
+					b.addNote(0, "", "warning: %s", w.Err)
 				}
 			}
-			c.share()
+			c.sharePools()
 			text, _ = c.write(name)
 			return text, nil
 		} else if !errors.As(err, &problems) {
@@ -35,7 +35,7 @@ func (c *Config) Text(name string) (string, error) {
 		}
 		found := false
 		for _, p := range problems {
-			if b := at(first, p.Line); b != nil && b.Problem == "" {
+			if b := balanceAt(first, p.Line); b != nil && b.Problem == "" {
 				b.Problem, found = p.Err.Error(), true
 			}
 		}
@@ -51,8 +51,8 @@ type place struct {
 	*Balance
 }
 
-// at returns the Balance that a line belongs to.
-func at(places []place, line int) (found *Balance) {
+// balanceAt returns the Balance that a line belongs to.
+func balanceAt(places []place, line int) (found *Balance) {
 	for _, p := range places {
 		if p.line <= line {
 			found = p.Balance
@@ -65,10 +65,10 @@ func at(places []place, line int) (found *Balance) {
 func (c *Config) write(name string) (string, []place) {
 	var out strings.Builder
 	var places []place
-	comment(&out, "Balances of "+name+". Lines without an equivalent are comments, with their number in it.")
+	writeComment(&out, "Balances of "+name+". Lines without an equivalent are comments, with their number in it.")
 	for _, b := range c.Balances {
 		if b.Problem != "" {
-			comment(&out, "Not used: "+b.Origin+": "+b.Problem)
+			writeComment(&out, "Not used: "+b.Origin+": "+b.Problem)
 		}
 	}
 	writeNotes(&out, c.Notes, true)
@@ -87,7 +87,7 @@ func (c *Config) write(name string) (string, []place) {
 		out.WriteString("---\n" + text)
 	}
 	if !slices.ContainsFunc(c.Balances, func(b *Balance) bool { return b.Problem == "" }) {
-		comment(&out, "No Balance of it can be used as it is.")
+		writeComment(&out, "No Balance of it can be used as it is.")
 	}
 	for i, b := range c.Balances {
 		if b.Problem == "" {
@@ -96,20 +96,20 @@ func (c *Config) write(name string) (string, []place) {
 		} else {
 			out.WriteString("#\n")
 		}
-		comment(&out, b.Origin)
+		writeComment(&out, b.Origin)
 		writeNotes(&out, b.Notes, true)
 		writeNotes(&out, b.Notes, false)
 		if b.Problem == "" {
 			out.WriteString(texts[i])
 			continue
 		}
-		comment(&out, "Not used: "+b.Problem)
+		writeComment(&out, "Not used: "+b.Problem)
 		for line := range strings.Lines(texts[i]) {
-			comment(&out, "  "+strings.TrimSuffix(line, "\n"))
+			writeComment(&out, "  "+strings.TrimSuffix(line, "\n"))
 		}
 	}
 	if slices.ContainsFunc(c.Notes, func(n Note) bool { return !n.Differs }) {
-		comment(&out, "Lines of no Balance:")
+		writeComment(&out, "Lines of no Balance:")
 		writeNotes(&out, c.Notes, false)
 	}
 	return out.String(), places
@@ -131,11 +131,11 @@ func writeNotes(out *strings.Builder, notes []Note, differs bool) {
 				n.Why = "  (" + n.Why + ")"
 			}
 		}
-		comment(out, text+n.Why)
+		writeComment(out, text+n.Why)
 	}
 }
 
-// comment writes a line whose text cannot end it.
-func comment(out *strings.Builder, text string) {
+// writeComment writes a line whose text cannot end it.
+func writeComment(out *strings.Builder, text string) {
 	out.WriteString("# " + terminal.Printable(text) + "\n")
 }
