@@ -111,7 +111,7 @@ func (c *Config) Report(log *slog.Logger) {
 	}
 }
 
-func (c *Config) remark(message string, args ...any) {
+func (c *Config) addRemark(message string, args ...any) {
 	c.Remarks = append(c.Remarks, Remark{message, args})
 }
 
@@ -122,15 +122,15 @@ func (c *Config) NamesCluster() bool {
 
 // HealthAddress returns where the health check server listens, as host:port;
 // empty: nowhere (12.9).
-func (c *Config) HealthAddress() string { return enabled(c.Kube.HealthzBindAddress) }
+func (c *Config) HealthAddress() string { return enabledAddress(c.Kube.HealthzBindAddress) }
 
 // MetricsAddress returns where the metrics server listens, as host:port; empty:
 // nowhere (12.9).
-func (c *Config) MetricsAddress() string { return enabled(c.Kube.MetricsBindAddress) }
+func (c *Config) MetricsAddress() string { return enabledAddress(c.Kube.MetricsBindAddress) }
 
-// enabled returns an address in the form that Go reads, unless its port is 0,
+// enabledAddress returns an address in the form that Go reads, unless its port is 0,
 // which means no server.
-func enabled(address string) string {
+func enabledAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	a, ok := parseHost(host)
 	if err != nil || !ok || port == "0" {

@@ -146,7 +146,7 @@ func TestFileOfKubeadm(t *testing.T) {
 	if remarks(c) != "" {
 		t.Errorf("remarks: %s", remarks(c))
 	}
-	want := defaults()
+	want := newDefaults()
 	want.ClusterCIDR, want.ClientConnection.Kubeconfig = "10.244.0.0/16", "/var/lib/kube-proxy/kubeconfig.conf"
 	if d := cmp.Diff(want, &c.Kube); d != "" {
 		t.Error(d)
@@ -403,7 +403,7 @@ func TestFields(t *testing.T) {
 			t.Errorf("--%s does not say what it is for", g.Name)
 		}
 	})
-	known := slices.Collect(maps.Keys(leaves(&v1alpha1.KubeProxyConfiguration{})))
+	known := slices.Collect(maps.Keys(leafFields(&v1alpha1.KubeProxyConfiguration{})))
 	for name, field := range fields() {
 		if set.Lookup(name) == nil {
 			t.Errorf("%s: no such flag", name)

@@ -24,8 +24,8 @@ const (
 	metricsPort          = 10249
 )
 
-// defaults returns the default configuration.
-func defaults() *v1alpha1.KubeProxyConfiguration {
+// newDefaults returns the default configuration.
+func newDefaults() *v1alpha1.KubeProxyConfiguration {
 	k := &v1alpha1.KubeProxyConfiguration{}
 	fillIn(k)
 	return k

@@ -23,7 +23,7 @@ var fields = sync.OnceValue(func() map[string]string {
 	f.AddLogging()
 	f.AddDaemon()
 	paths := make(map[uintptr]string)
-	for path, v := range leaves(f.kube) {
+	for path, v := range leafFields(f.kube) {
 		paths[v.Addr().Pointer()] = path
 		if v.Kind() == reflect.Pointer {
 			paths[v.Pointer()] = path
@@ -31,16 +31,16 @@ var fields = sync.OnceValue(func() map[string]string {
 	}
 	out := map[string]string{"healthz-port": "healthzBindAddress", "metrics-port": "metricsBindAddress"}
 	f.set.VisitAll(func(g *pflag.Flag) {
-		if path, has := paths[variable(g.Value)]; has {
+		if path, has := paths[variableOf(g.Value)]; has {
 			out[g.Name] = path
 		}
 	})
 	return out
 })
 
-// variable returns the address of the variable that a flag sets: the flag's value
+// variableOf returns the address of the variable that a flag sets: the flag's value
 // is a pointer to it, or a struct that begins with such a pointer.
-func variable(value pflag.Value) uintptr {
+func variableOf(value pflag.Value) uintptr {
 	v := reflect.ValueOf(value)
 	if s := reflect.Indirect(v); s.Kind() == reflect.Struct && s.Field(0).Kind() == reflect.Pointer {
 		return s.Field(0).Pointer()
@@ -48,9 +48,9 @@ func variable(value pflag.Value) uintptr {
 	return v.Pointer()
 }
 
-// leaves returns the fields of a configuration without those that have fields of
+// leafFields returns the fields of a configuration without those that have fields of
 // their own, by name.
-func leaves(k *v1alpha1.KubeProxyConfiguration) map[string]reflect.Value {
+func leafFields(k *v1alpha1.KubeProxyConfiguration) map[string]reflect.Value {
 	out := make(map[string]reflect.Value)
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {
@@ -82,9 +82,9 @@ func flagOf(field string) string {
 	return ""
 }
 
-// problem returns an error about a field that names both the field and its
+// fieldProblem returns an error about a field that names both the field and its
 // flag, first the one in use.
-func (c *Config) problem(field, format string, args ...any) error {
+func (c *Config) fieldProblem(field, format string, args ...any) error {
 	problem := fmt.Sprintf(format, args...)
 	switch name := flagOf(field); {
 	case c.File == nil && name != "":

@@ -47,6 +47,6 @@ func (c *Config) remarkGates(noIPVS bool) {
 		case name == gateIPVS && noIPVS:
 			why = "it refuses the mode ipvs, in which kube-proxy would not start; the mode here is nftables"
 		}
-		c.remark("feature gate has no effect", c.named("featureGates."+name, "because", why)...)
+		c.addRemark("feature gate has no effect", c.fieldAttributes("featureGates."+name, "because", why)...)
 	}
 }

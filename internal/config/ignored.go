@@ -42,14 +42,14 @@ var ignored = []struct{ prefix, why string }{
 func (c *Config) remarkIgnored(f *Flags) {
 	noIPVS := c.Kube.Mode == modeIPVS && !c.Feature(gateIPVS, true)
 	c.remarkMode(f)
-	given, byDefault := leaves(&c.Kube), leaves(defaults())
+	given, byDefault := leafFields(&c.Kube), leafFields(newDefaults())
 	for _, field := range slices.Sorted(maps.Keys(given)) {
 		if equality.Semantic.DeepEqual(given[field].Interface(), byDefault[field].Interface()) {
 			continue
 		}
 		for _, i := range ignored {
 			if field == i.prefix || strings.HasPrefix(field, i.prefix) && strings.HasSuffix(i.prefix, ".") {
-				c.remark("setting has no effect", c.named(field, "because", i.why)...)
+				c.addRemark("setting has no effect", c.fieldAttributes(field, "because", i.why)...)
 				break
 			}
 		}
@@ -58,7 +58,7 @@ func (c *Config) remarkIgnored(f *Flags) {
 	c.remarkAnnounce()
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		if f.Given(name) {
-			c.remark("setting has no effect", "flag", "--"+name, "because", "no proxy uses it any more")
+			c.addRemark("setting has no effect", "flag", "--"+name, "because", "no proxy uses it any more")
 		}
 	}
 }
@@ -73,11 +73,11 @@ func (c *Config) remarkAnnounce() {
 	if c.Own.ServiceProxyName == "" {
 		why = "kube-proxy is not replaced: --take-over=false"
 	}
-	c.remark("setting has no effect", "flag", "--announce-nftables", "because", why)
+	c.addRemark("setting has no effect", "flag", "--announce-nftables", "because", why)
 }
 
-// named returns attributes of a remark about a field.
-func (c *Config) named(field string, more ...any) []any {
+// fieldAttributes returns attributes of a remark about a field.
+func (c *Config) fieldAttributes(field string, more ...any) []any {
 	args := []any{"field", field}
 	if c.File != nil {
 		args = append(args, "file", c.File.Path)
@@ -95,17 +95,17 @@ func (c *Config) remarkMode(f *Flags) {
 	if !slices.Contains(otherModes, k.Mode) {
 		return
 	}
-	args := c.named("mode", "mode", k.Mode)
+	args := c.fieldAttributes("mode", "mode", k.Mode)
 	if slices.Equal(k.NodePortAddresses, []string{primary}) {
 		args = append(args, "node-ports", "only on the node's first address of each family, because nodePortAddresses is not set")
 	}
-	c.remark("this proxy always uses nftables", args...)
+	c.addRemark("this proxy always uses nftables", args...)
 	if k.Mode == modeIPVS {
 		c.useIPVSScheduler(f)
 	}
 	k.Mode = modeNFTables
 	if k.IPTables.MasqueradeAll && !k.NFTables.MasqueradeAll {
-		c.remark("masqueradeAll of the other mode applies", c.named("iptables.masqueradeAll")...)
+		c.addRemark("masqueradeAll of the other mode applies", c.fieldAttributes("iptables.masqueradeAll")...)
 		k.NFTables.MasqueradeAll, k.IPTables.MasqueradeAll = true, false
 	}
 }

@@ -41,17 +41,17 @@ func (c *Config) useIPVSScheduler(f *Flags) {
 	s, known := ipvsSchedulers[name]
 	switch {
 	case f.Given("scheduler"):
-		c.remark("setting has no effect", c.named(fieldIPVS, "because", "--scheduler is given")...)
+		c.addRemark("setting has no effect", c.fieldAttributes(fieldIPVS, "because", "--scheduler is given")...)
 	case !known:
-		c.remark("unknown scheduler of the mode ipvs", c.named(fieldIPVS, "ipvs", name, "scheduler", c.Own.Scheduler)...)
+		c.addRemark("unknown scheduler of the mode ipvs", c.fieldAttributes(fieldIPVS, "ipvs", name, "scheduler", c.Own.Scheduler)...)
 	default:
 		c.Own.Scheduler = s.scheduler.String()
-		args := c.named(fieldIPVS, "ipvs", name, "scheduler", c.Own.Scheduler)
+		args := c.fieldAttributes(fieldIPVS, "ipvs", name, "scheduler", c.Own.Scheduler)
 		switch {
 		case s.why != "":
-			c.remark("the scheduler of the mode ipvs has no counterpart", append(args, "because", s.why)...)
+			c.addRemark("the scheduler of the mode ipvs has no counterpart", append(args, "because", s.why)...)
 		case s.scheduler != model.RoundRobin:
-			c.remark("the scheduler of the mode ipvs applies", args...)
+			c.addRemark("the scheduler of the mode ipvs applies", args...)
 		}
 	}
 	c.Kube.IPVS.Scheduler = "" // it is no longer without effect

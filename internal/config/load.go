@@ -57,7 +57,7 @@ func (f *Flags) useFlags(c *Config) []error {
 	k.HealthzBindAddress = serverAddress(k.HealthzBindAddress, f.healthzPort)
 	k.MetricsBindAddress = serverAddress(k.MetricsBindAddress, f.metricsPort)
 	if f.Given("cluster-cidr") && k.ClusterCIDR == "" && k.DetectLocalMode == "ClusterCIDR" {
-		return []error{c.problem("clusterCIDR", "an empty text is not a range: omit the flag if the range is unknown")}
+		return []error{c.fieldProblem("clusterCIDR", "an empty text is not a range: omit the flag if the range is unknown")}
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (f *Flags) useFile(c *Config) error {
 	c.Kube.HostnameOverride = cmp.Or(f.kube.HostnameOverride, c.Kube.HostnameOverride)
 	f.overrideLogging(c)
 	if ignored := f.inFile(); len(ignored) > 0 {
-		c.remark("flags without effect, because --config is given: set the fields in the file", "flags", strings.Join(ignored, " "), "file", f.ConfigFile)
+		c.addRemark("flags without effect, because --config is given: set the fields in the file", "flags", strings.Join(ignored, " "), "file", f.ConfigFile)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (f *Flags) useFile(c *Config) error {
 // overrideLogging gives flags precedence over the file.
 func (f *Flags) overrideLogging(c *Config) {
 	modules := c.Kube.Logging.VModule
-	from, to := leaves(f.kube), leaves(&c.Kube)
+	from, to := leafFields(f.kube), leafFields(&c.Kube)
 	for name, field := range fields() {
 		if strings.HasPrefix(field, "logging.") && f.Given(name) {
 			to[field].Set(from[field])

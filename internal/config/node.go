@@ -35,7 +35,7 @@ func (c *Config) readNode() []error {
 		errs[5] = ownProblem("scheduler", err)
 	}
 	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
-	n.Observe, errs[7] = c.observe()
+	n.Observe, errs[7] = c.readObserve()
 	n.FastPath, errs[8] = c.fastPath()
 	errs[9] = c.masqueradeFrom()
 	return errs[:]
@@ -67,8 +67,8 @@ func (c *Config) masqueradeFrom() error {
 	return nil
 }
 
-// observe returns which connections the rules count and log (16.1).
-func (c *Config) observe() (model.Observe, error) {
+// readObserve returns which connections the rules count and log (16.1).
+func (c *Config) readObserve() (model.Observe, error) {
 	level, err := model.ParseObserveLevel(c.Own.Observe)
 	switch group := c.Own.ObserveGroup; {
 	case err != nil:
@@ -118,13 +118,13 @@ func (c *Config) nodeName() (string, error) {
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return "", c.problem("hostnameOverride", "the host name is unknown (%v): name the node", err)
+			return "", c.fieldProblem("hostnameOverride", "the host name is unknown (%v): name the node", err)
 		}
 		name = host
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
-		return "", c.problem("hostnameOverride", "the name is blank: omit it, or write the name of the Node")
+		return "", c.fieldProblem("hostnameOverride", "the name is blank: omit it, or write the name of the Node")
 	}
 	return name, nil
 }
@@ -133,7 +133,7 @@ func (c *Config) bindAddress() (netip.Addr, error) {
 	// IPv4 numbers with leading zeros are decimal (1.33).
 	a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(c.Kube.BindAddress))
 	if !ok {
-		return a, c.problem("bindAddress", "%q is not an IP address (no port, no brackets)", c.Kube.BindAddress)
+		return a, c.fieldProblem("bindAddress", "%q is not an IP address (no port, no brackets)", c.Kube.BindAddress)
 	}
 	return a.Unmap(), nil
 }
@@ -148,11 +148,11 @@ func (c *Config) clusterCIDRs() ([]netip.Prefix, error) {
 	for _, text := range strings.Split(c.Kube.ClusterCIDR, ",") {
 		p, ok := parsePrefix(text)
 		if !ok {
-			return nil, c.problem("clusterCIDR", "%q is not a range such as 10.128.0.0/9", text)
+			return nil, c.fieldProblem("clusterCIDR", "%q is not a range such as 10.128.0.0/9", text)
 		}
 		for _, other := range out {
 			if model.FamilyOf(other.Addr()) == model.FamilyOf(p.Addr()) {
-				return nil, c.problem("clusterCIDR", "%s and %s are of one family: give at most one range of each", other, p)
+				return nil, c.fieldProblem("clusterCIDR", "%s and %s are of one family: give at most one range of each", other, p)
 			}
 		}
 		out = append(out, p)
@@ -184,13 +184,13 @@ func (c *Config) readNodePorts() error {
 		isWord = isWord || text == primary
 		switch p, isRange := parsePrefix(text); {
 		case isWord && seen[text]:
-			return c.problem(field, "%q is given twice: remove one", text)
+			return c.fieldProblem(field, "%q is given twice: remove one", text)
 		case text == primary:
 			c.Node.NodePortPrimary = true
 		case isRange:
 			ranges = []netip.Prefix{p}
 		case !isWord:
-			return c.problem(field, "%q is not a range such as 192.168.0.0/16, nor primary, localhost or all", text)
+			return c.fieldProblem(field, "%q is not a range such as 192.168.0.0/16, nor primary, localhost or all", text)
 		}
 		seen[text] = true
 		c.Node.NodePortAddresses = append(c.Node.NodePortAddresses, ranges...)
@@ -206,10 +206,10 @@ func (c *Config) remarkLocalhost(field string) {
 		switch {
 		case !p.Addr().IsLoopback():
 		case c.Node.NoLocalhost:
-			c.remark("NodePorts are not served on localhost", c.named(field, "because", "the feature gate "+gateLocalhost+" is off")...)
+			c.addRemark("NodePorts are not served on localhost", c.fieldAttributes(field, "because", "the feature gate "+gateLocalhost+" is off")...)
 			return
 		case !model.HasLocalhost(p):
-			c.remark("of loopback addresses, only 127.0.0.1 and ::1 serve NodePorts", c.named(field, "range", p)...)
+			c.addRemark("of loopback addresses, only 127.0.0.1 and ::1 serve NodePorts", c.fieldAttributes(field, "range", p)...)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 func (c *Config) detectLocal() error {
 	mode, err := model.ParseDetectMode(string(c.Kube.DetectLocalMode))
 	if err != nil {
-		return c.problem("detectLocalMode", "%v", err)
+		return c.fieldProblem("detectLocalMode", "%v", err)
 	}
 	c.Node.DetectLocal = mode
 	name, field := "", ""
@@ -242,10 +242,10 @@ func (c *Config) detectLocal() error {
 		return nil
 	}
 	if name == "" {
-		return c.problem(field, "mode %s needs it", c.Kube.DetectLocalMode)
+		return c.fieldProblem(field, "mode %s needs it", c.Kube.DetectLocalMode)
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"*/\`, r) }) {
-		return c.problem(field, "%q is not the name of an interface", name)
+		return c.fieldProblem(field, "%q is not the name of an interface", name)
 	}
 	c.Node.PodInterface = name
 	return nil

@@ -19,7 +19,7 @@ const HealthChecks = "health-checks"
 
 // AddHealthChecks adds whether Services of an API server have health checks, with its usage.
 func (f *Flags) AddHealthChecks(usage string) {
-	f.truth(&f.own.HealthChecks, HealthChecks, usage)
+	f.addBool(&f.own.HealthChecks, HealthChecks, usage)
 }
 
 // RuleSettings returns the settings on which the rules depend, by the names of their flags

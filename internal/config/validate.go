@@ -27,9 +27,9 @@ func (c *Config) check() []error {
 	problems := []error{
 		c.checkServer("healthzBindAddress", k.HealthzBindAddress),
 		c.checkServer("metricsBindAddress", k.MetricsBindAddress),
-		c.within("oomScoreAdj", *k.OOMScoreAdj, -1000, 1000),
-		c.within("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, 0, 31),
-		c.within("iptables.masqueradeBit", *k.IPTables.MasqueradeBit, 0, 31),
+		c.checkRange("oomScoreAdj", *k.OOMScoreAdj, -1000, 1000),
+		c.checkRange("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, 0, 31),
+		c.checkRange("iptables.masqueradeBit", *k.IPTables.MasqueradeBit, 0, 31),
 		notNegative(c, "clientConnection.burst", k.ClientConnection.Burst),
 		notNegative(c, "conntrack.maxPerCore", *k.Conntrack.MaxPerCore),
 		notNegative(c, "conntrack.min", *k.Conntrack.Min),
@@ -37,15 +37,15 @@ func (c *Config) check() []error {
 		notNegative(c, "conntrack.tcpCloseWaitTimeout", k.Conntrack.TCPCloseWaitTimeout.Duration),
 		notNegative(c, "conntrack.udpTimeout", k.Conntrack.UDPTimeout.Duration),
 		notNegative(c, "conntrack.udpStreamTimeout", k.Conntrack.UDPStreamTimeout.Duration),
-		c.positive("configSyncPeriod", k.ConfigSyncPeriod.Duration),
-		c.positive("nftables.syncPeriod", c.SyncPeriod()),
+		c.checkPositive("configSyncPeriod", k.ConfigSyncPeriod.Duration),
+		c.checkPositive("nftables.syncPeriod", c.SyncPeriod()),
 		c.checkMinSyncPeriod(),
 	}
 	if f := k.Logging.Format; f != "text" && f != "json" {
-		problems = append(problems, c.problem("logging.format", "unknown format %q: use text or json", f))
+		problems = append(problems, c.fieldProblem("logging.format", "unknown format %q: use text or json", f))
 	}
 	if k.Mode != modeNFTables { // the others have been replaced
-		problems = append(problems, c.problem("mode", "unknown mode %q: use nftables, or nothing", k.Mode))
+		problems = append(problems, c.fieldProblem("mode", "unknown mode %q: use nftables, or nothing", k.Mode))
 	}
 	if c.Context != "" && k.ClientConnection.Kubeconfig == "" {
 		problems = append(problems, fmt.Errorf("--%s: %q is looked up in a kubeconfig: name the file with --kubeconfig", KubeContext, c.Context))
@@ -103,7 +103,7 @@ func (c *Config) checkServer(field, address string) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil || !ok {
-		return c.problem(field, "%q is not an IP address, or one with a port such as 0.0.0.0:10256 or [::]:10256", address)
+		return c.fieldProblem(field, "%q is not an IP address, or one with a port such as 0.0.0.0:10256 or [::]:10256", address)
 	}
 	return nil
 }
@@ -124,26 +124,26 @@ func (c *Config) checkMinSyncPeriod() error {
 	if err := notNegative(c, field, least); err != nil || least <= most {
 		return err
 	}
-	return c.problem(field, "%v is more than the %v of nftables.syncPeriod: use at most that", least, most)
+	return c.fieldProblem(field, "%v is more than the %v of nftables.syncPeriod: use at most that", least, most)
 }
 
-func (c *Config) within(field string, value, least, most int32) error {
+func (c *Config) checkRange(field string, value, least, most int32) error {
 	if value < least || value > most {
-		return c.problem(field, "%d is out of range: use %d to %d", value, least, most)
+		return c.fieldProblem(field, "%d is out of range: use %d to %d", value, least, most)
 	}
 	return nil
 }
 
 func notNegative[T int32 | time.Duration](c *Config, field string, value T) error {
 	if value < 0 {
-		return c.problem(field, "%v is negative: use 0 or more", value)
+		return c.fieldProblem(field, "%v is negative: use 0 or more", value)
 	}
 	return nil
 }
 
-func (c *Config) positive(field string, value time.Duration) error {
+func (c *Config) checkPositive(field string, value time.Duration) error {
 	if value <= 0 {
-		return c.problem(field, "%v is not a period: use more than 0", value)
+		return c.fieldProblem(field, "%v is not a period: use more than 0", value)
 	}
 	return nil
 }

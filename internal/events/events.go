@@ -72,42 +72,42 @@ func New(ctx context.Context, connect Connect, node string, log *slog.Logger) *R
 
 // Starting reports that the daemon starts to serve this node (12.56).
 func (r *Recorder) Starting() {
-	r.record(r.nodeObject(), corev1.EventTypeNormal, "Starting", actionStart, "")
+	r.recordEvent(r.nodeObject(), corev1.EventTypeNormal, "Starting", actionStart, "")
 }
 
 // ServerFailed warns that a server of this process cannot listen (12.55); the reason
 // is HealthServerFailed or MetricsServerFailed. If the process then ends, the event
 // may be lost.
 func (r *Recorder) ServerFailed(reason string, err error) {
-	r.record(r.nodeObject(), corev1.EventTypeWarning, reason, actionStart, err.Error())
+	r.recordEvent(r.nodeObject(), corev1.EventTypeWarning, reason, actionStart, err.Error())
 }
 
 // HealthCheckFailed warns that this node cannot listen on the health check node
 // port of a Service (10.23).
 func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
-	r.record(service.Object(), corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Listen", "node "+r.node+": "+err.Error())
+	r.recordEvent(service.Object(), corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Listen", "node "+r.node+": "+err.Error())
 }
 
 // LocalhostFailed warns that this node cannot listen on the NodePort of a Service on
 // localhost (6.20).
 func (r *Recorder) LocalhostFailed(service model.ServiceName, err error) {
-	r.record(service.Object(), corev1.EventTypeWarning, "FailedToListenOnLocalhost", "Listen", "node "+r.node+": "+err.Error())
+	r.recordEvent(service.Object(), corev1.EventTypeWarning, "FailedToListenOnLocalhost", "Listen", "node "+r.node+": "+err.Error())
 }
 
 // EndpointHealth reports that an endpoint of a Service fails its health check on this
 // node, or passes it again.
 func (r *Recorder) EndpointHealth(service model.ServiceName, endpoint netip.Addr, healthy bool, message string) {
 	if healthy {
-		r.record(service.Object(), corev1.EventTypeNormal, "EndpointHealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" passes its health check again")
+		r.recordEvent(service.Object(), corev1.EventTypeNormal, "EndpointHealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" passes its health check again")
 		return
 	}
-	r.record(service.Object(), corev1.EventTypeWarning, "EndpointUnhealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" fails its health check: "+message)
+	r.recordEvent(service.Object(), corev1.EventTypeWarning, "EndpointUnhealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" fails its health check: "+message)
 }
 
 // RulesRepaired warns that another process had changed the rules of this node; first
 // describes the first changed objects.
 func (r *Recorder) RulesRepaired(process string, first []string) {
-	r.record(r.nodeObject(), corev1.EventTypeWarning, "RulesRepaired", "Repair",
+	r.recordEvent(r.nodeObject(), corev1.EventTypeWarning, "RulesRepaired", "Repair",
 		"process "+process+" has changed rules of nftproxy, which are repaired: "+strings.Join(first, "; "))
 }
 
@@ -122,7 +122,7 @@ func (r *Recorder) Notices(notices []model.Notice) {
 		}
 		if !r.noticed[n] && written < budget.EventNotices {
 			written++
-			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), "Serve", n.Message)
+			r.recordEvent(n.Object, corev1.EventTypeWarning, string(n.Reason), "Serve", n.Message)
 		}
 	}
 	r.noticed = now
@@ -136,18 +136,18 @@ func (r *Recorder) Failures(now map[Failure]string) {
 		if written++; written > budget.FailureEvents {
 			return false
 		}
-		r.record(f.Service.Object(), severity, reason, "Sample", "node "+r.node+": "+note)
+		r.recordEvent(f.Service.Object(), severity, reason, "Sample", "node "+r.node+": "+note)
 		return true
 	}
 	if r.failed == nil {
 		r.failed = make(map[Failure]string)
 	}
-	for _, f := range sorted(now) {
+	for _, f := range sortFailures(now) {
 		if _, known := r.failed[f]; !known && write(f, corev1.EventTypeWarning, f.Reason, now[f]) {
 			r.failed[f] = now[f]
 		}
 	}
-	for _, f := range sorted(r.failed) {
+	for _, f := range sortFailures(r.failed) {
 		if _, remains := now[f]; !remains && write(f, corev1.EventTypeNormal, f.Reason+"Over", over+r.failed[f]) {
 			delete(r.failed, f)
 		}
@@ -157,7 +157,7 @@ func (r *Recorder) Failures(now map[Failure]string) {
 // over begins the note of a failure that is over.
 const over = "over, as the last samples were answered or a minute had none: "
 
-func sorted(all map[Failure]string) []Failure {
+func sortFailures(all map[Failure]string) []Failure {
 	return slices.SortedFunc(maps.Keys(all), func(a, b Failure) int {
 		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason))
 	})
@@ -165,7 +165,7 @@ func sorted(all map[Failure]string) []Failure {
 
 func (r *Recorder) nodeObject() model.Object { return model.Object{Kind: "Node", Name: r.node} }
 
-func (r *Recorder) record(about model.Object, severity, reason, action, note string) {
+func (r *Recorder) recordEvent(about model.Object, severity, reason, action, note string) {
 	if r.queue == nil {
 		return
 	}
@@ -179,16 +179,16 @@ func (r *Recorder) record(about model.Object, severity, reason, action, note str
 		ObjectMeta:          metav1.ObjectMeta{Name: util.GenerateEventName(about.Name, now.UnixNano()), Namespace: namespace},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: controller,
-		ReportingInstance:   cut(r.node, maxInstance),
+		ReportingInstance:   cutText(r.node, maxInstance),
 		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: about.Kind, Namespace: about.Namespace, Name: about.Name},
-		Type:                severity, Reason: reason, Action: action, Note: cut(note, maxNote),
+		Type:                severity, Reason: reason, Action: action, Note: cutText(note, maxNote),
 	}:
 	default: // lost
 	}
 }
 
-// cut shortens text to n bytes of valid UTF-8.
-func cut(text string, n int) string {
+// cutText shortens text to n bytes of valid UTF-8.
+func cutText(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}

@@ -48,15 +48,15 @@ func (w *writer) run(ctx context.Context, queue <-chan *eventsv1.Event) {
 		case <-ctx.Done():
 			return
 		case e := <-queue:
-			w.take(ctx, e)
+			w.recordEvent(ctx, e)
 		case now := <-count.C:
 			w.count(ctx, now)
 		}
 	}
 }
 
-// take writes an event, or the second of a series, or counts it.
-func (w *writer) take(ctx context.Context, e *eventsv1.Event) {
+// recordEvent writes an event, or the second of a series, or counts it.
+func (w *writer) recordEvent(ctx context.Context, e *eventsv1.Event) {
 	k := kind{e.Type, e.Reason, e.Action, e.Regarding}
 	first, known := w.series[k]
 	switch {
@@ -93,7 +93,7 @@ func (w *writer) count(ctx context.Context, now time.Time) {
 func (w *writer) write(ctx context.Context, e *eventsv1.Event, since metav1.MicroTime) {
 	for {
 		err := w.send(ctx, e)
-		w.report(ctx, err)
+		w.logFailure(ctx, err)
 		var refused apierrors.APIStatus
 		if err == nil || errors.As(err, &refused) || time.Since(since.Time) > patience {
 			return
@@ -130,8 +130,8 @@ func (w *writer) send(ctx context.Context, e *eventsv1.Event) error {
 	return err
 }
 
-// report logs the first failure and the recovery.
-func (w *writer) report(ctx context.Context, err error) {
+// logFailure logs the first failure and the recovery.
+func (w *writer) logFailure(ctx context.Context, err error) {
 	switch {
 	case err == nil && w.failing:
 		w.log.Info("events are written again")

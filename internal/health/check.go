@@ -50,11 +50,11 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	n, healthy := c.endpoints.Load(), c.services.Healthy()
 	body, _ := json.MarshalIndent(checkAnswer{serviceAnswer(c.name.service), n, healthy}, "", "\t") // these types cannot fail
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(n, 10))
-	answer(w, statusCode(n > 0 && healthy), body)
+	writeJSON(w, statusCode(n > 0 && healthy), body)
 }
 
-// leave closes all ports except those to keep.
-func (c *check) leave(keep func(netip.AddrPort) bool) {
+// closePorts closes all ports except those to keep.
+func (c *check) closePorts(keep func(netip.AddrPort) bool) {
 	for at, p := range c.ports {
 		if !keep(at) {
 			p.close()
@@ -63,12 +63,12 @@ func (c *check) leave(keep func(netip.AddrPort) bool) {
 	}
 }
 
-// move opens these ports, then closes all others.
-func (c *check) move(to []netip.AddrPort) error {
+// movePorts opens these ports, then closes all others.
+func (c *check) movePorts(to []netip.AddrPort) error {
 	if err := c.listen(to); err != nil {
 		return err
 	}
-	c.leave(func(at netip.AddrPort) bool { return slices.Contains(to, at) })
+	c.closePorts(func(at netip.AddrPort) bool { return slices.Contains(to, at) })
 	return nil
 }
 

@@ -15,8 +15,8 @@ type Progress struct {
 	Pending  time.Time // oldest request that no successful sync has served; zero: none (10.6)
 }
 
-// updated is the last success, or the start (10.9).
-func (p Progress) updated() time.Time {
+// lastUpdate is the last success, or the start (10.9).
+func (p Progress) lastUpdate() time.Time {
 	if p.LastSync.IsZero() {
 		return p.Started
 	}
@@ -76,8 +76,8 @@ func (p *Proxy) healthyAt(now time.Time, at Progress) bool {
 	return at.Pending.IsZero() || now.Sub(at.Pending) < 2*p.SyncPeriod
 }
 
-// eligible reports whether load balancers may use the node at all.
-func (p *Proxy) eligible() bool {
+// isEligible reports whether load balancers may use the node at all.
+func (p *Proxy) isEligible() bool {
 	node := p.Node()
 	return node != nil && !node.Leaving
 }
@@ -92,16 +92,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now() // with the monotonic clock, which UTC would remove
 	at := p.Progress()
 	a := proxyAnswer{
-		LastUpdated: at.updated().UTC(), CurrentTime: now.UTC(), Healthy: p.healthyAt(now, at),
+		LastUpdated: at.lastUpdate().UTC(), CurrentTime: now.UTC(), Healthy: p.healthyAt(now, at),
 		Status: make(map[string]familyHealthy),
 	}
 	for _, f := range p.Families {
 		a.Status[f.String()] = familyHealthy{a.LastUpdated, a.Healthy}
 	}
 	good := a.Healthy
-	a.Source = p.source(at)
+	a.Source = p.sourceHealth(at)
 	if path == "/healthz" {
-		eligible := p.eligible()
+		eligible := p.isEligible()
 		a.NodeEligible, good = &eligible, good && eligible && (a.Source == nil || !at.LastSync.IsZero())
 	}
 	if good {
@@ -110,10 +110,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := json.Marshal(a) // these types cannot fail
 	code := statusCode(good)
 	p.Answered(path, code)
-	answer(w, code, body)
+	writeJSON(w, code, body)
 }
 
-func (p *Proxy) source(at Progress) *sourceAnswer {
+func (p *Proxy) sourceHealth(at Progress) *sourceAnswer {
 	if p.SourceUnusable == nil {
 		return nil
 	}
@@ -136,8 +136,8 @@ func statusCode(good bool) int {
 	return http.StatusServiceUnavailable
 }
 
-// answer writes JSON with the headers of 10.2.
-func answer(w http.ResponseWriter, code int, body []byte) {
+// writeJSON writes JSON with the headers of 10.2.
+func writeJSON(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)

@@ -62,10 +62,10 @@ func NewServices(c ServicesConfig) *Services {
 func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wanted := s.wanted(checks, node)
+	wanted := s.wantedPorts(checks, node)
 	// Close port numbers first: another Service may take them over.
 	for name, c := range s.open {
-		c.leave(func(open netip.AddrPort) bool {
+		c.closePorts(func(open netip.AddrPort) bool {
 			return slices.ContainsFunc(wanted[name], func(a netip.AddrPort) bool { return a.Port() == open.Port() })
 		})
 		if _, ok := wanted[name]; !ok {
@@ -77,7 +77,7 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 			if n, ok := h.Endpoints[f]; ok {
 				c := s.check(checkName{h.Service, f})
 				c.endpoints.Store(int64(n)) // before it listens
-				s.report(c, c.move(wanted[c.name]))
+				s.logFailure(c, c.movePorts(wanted[c.name]))
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (s *Services) check(name checkName) *check {
 // Close closes all ports.
 func (s *Services) Close() { s.Update(nil, nil) }
 
-func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
+func (s *Services) wantedPorts(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
 	wanted := make(map[checkName][]netip.AddrPort)
 	if len(checks) == 0 {
 		return wanted
@@ -116,8 +116,8 @@ func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[chec
 	return wanted
 }
 
-// report logs a failure, unless it equals the last one.
-func (s *Services) report(c *check, err error) {
+// logFailure logs a failure, unless it equals the last one.
+func (s *Services) logFailure(c *check, err error) {
 	switch {
 	case err == nil && c.failure != "":
 		c.failure = ""

@@ -25,11 +25,11 @@ type checkMetrics struct {
 
 func newCheckMetrics(m maker) checkMetrics {
 	return checkMetrics{
-		total: m.counter("nftproxy_health_checks_total",
+		total: m.newCounter("nftproxy_health_checks_total",
 			"Health checks of endpoints by type and result: pass, fail, or not_made because of this machine.", "type", "result"),
-		transitions: m.counter("nftproxy_health_check_transitions_total",
+		transitions: m.newCounter("nftproxy_health_check_transitions_total",
 			"Endpoints that began to fail their health check, or to pass it again.", "to"),
-		duration: m.histogram("nftproxy_health_check_duration_seconds", "Duration of health checks of endpoints.",
+		duration: m.newHistogram("nftproxy_health_check_duration_seconds", "Duration of health checks of endpoints.",
 			prometheus.ExponentialBuckets(0.0001, 4, 10), "type"),
 	}
 }

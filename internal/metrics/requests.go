@@ -22,14 +22,14 @@ type Requests struct{ registry *prometheus.Registry }
 func CountRequests() *Requests {
 	m := newMaker()
 	byVerb := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
-		return m.histogram(name, help, buckets, "verb", "host")
+		return m.newHistogram(name, help, buckets, "verb", "host")
 	}
 	seconds := []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 	bytes := []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
 	metrics.Register(metrics.RegisterOpts{
-		RequestResult: requestResult{m.counter("rest_client_requests_total",
+		RequestResult: requestResult{m.newCounter("rest_client_requests_total",
 			"Requests to the API server, by HTTP status.", "code", "method", "host")},
-		RequestRetry: requestResult{m.counter("rest_client_request_retries_total",
+		RequestRetry: requestResult{m.newCounter("rest_client_request_retries_total",
 			"Retried requests to the API server, by HTTP status.", "code", "verb", "host")},
 		RequestLatency: requestLatency{byVerb("rest_client_request_duration_seconds",
 			"Duration of requests to the API server.", seconds...)},
@@ -79,11 +79,11 @@ type answerMetrics struct {
 func newAnswerMetrics(m maker) answerMetrics {
 	slis := newMaker()
 	return answerMetrics{
-		healthz: m.counter("kubeproxy_proxy_healthz_total", "Answers of the health server at /healthz, by HTTP status.", "code"),
-		livez:   m.counter("kubeproxy_proxy_livez_total", "Answers of the health server at /livez, by HTTP status.", "code"),
+		healthz: m.newCounter("kubeproxy_proxy_healthz_total", "Answers of the health server at /healthz, by HTTP status.", "code"),
+		livez:   m.newCounter("kubeproxy_proxy_livez_total", "Answers of the health server at /livez, by HTTP status.", "code"),
 		slis:    slis.registry,
-		checks:  slis.counter("kubernetes_healthchecks_total", "Requested health checks, by result.", "name", "type", "status"),
-		last:    slis.gauge("kubernetes_healthcheck", "Last result of a health check: 1 is healthy.", "name", "type"),
+		checks:  slis.newCounter("kubernetes_healthchecks_total", "Requested health checks, by result.", "name", "type", "status"),
+		last:    slis.newGauge("kubernetes_healthcheck", "Last result of a health check: 1 is healthy.", "name", "type"),
 	}
 }
 
@@ -118,9 +118,9 @@ type cleanMetrics struct {
 
 func newCleanMetrics(m maker) cleanMetrics {
 	return cleanMetrics{
-		duration: m.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+		duration: m.newHistogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
 			"Duration of cleanups of UDP conntrack entries.", syncBuckets(), familyLabel),
-		deleted: m.counter("kubeproxy_conntrack_reconciler_deleted_entries_total",
+		deleted: m.newCounter("kubeproxy_conntrack_reconciler_deleted_entries_total",
 			"UDP conntrack entries that were deleted because their endpoint is gone.", familyLabel),
 	}
 }

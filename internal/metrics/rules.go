@@ -25,7 +25,7 @@ type ruleMetrics struct {
 
 func newRuleMetrics(m maker) ruleMetrics {
 	histogram := func(name, help string, buckets []float64) prometheus.Observer {
-		return m.histogram(name, help, buckets).WithLabelValues()
+		return m.newHistogram(name, help, buckets).WithLabelValues()
 	}
 	return ruleMetrics{
 		duration: histogram("nftproxy_transaction_duration_seconds",
@@ -37,23 +37,23 @@ func newRuleMetrics(m maker) ruleMetrics {
 			"Netlink messages in nftables transactions.", prometheus.ExponentialBuckets(1, 10, 6)),
 		changes: histogram("nftproxy_transaction_changes",
 			"Changed tables, chains, sets and elements in nftables transactions.", prometheus.ExponentialBuckets(1, 10, 7)),
-		failures: m.counter("nftproxy_transaction_failures_total",
+		failures: m.newCounter("nftproxy_transaction_failures_total",
 			"Transactions that the kernel refused or whose answer was lost. Many of them are retried within the sync.", "error"),
-		drift: m.counter("nftproxy_drift_changes_total", "Changes that repaired rules after changes by other programs.").WithLabelValues(),
-		touched: m.counter("nftproxy_drift_objects_total",
+		drift: m.newCounter("nftproxy_drift_changes_total", "Changes that repaired rules after changes by other programs.").WithLabelValues(),
+		touched: m.newCounter("nftproxy_drift_objects_total",
 			"Objects of our tables that other programs have changed, by their kind and the name of the process.", "kind", "process"),
 		processes: make(map[string]bool),
-		elements: m.series("nftproxy_set_elements",
+		elements: m.newSeries("nftproxy_set_elements",
 			"Elements of the sets and maps since the last successful sync.", familyLabel, "set"),
-		notices: m.series("nftproxy_notices",
+		notices: m.newSeries("nftproxy_notices",
 			"Remarks about objects that cannot be served as they ask; the log has them in words.", "reason"),
-		clients: m.series("nftproxy_affinity_clients",
+		clients: m.newSeries("nftproxy_affinity_clients",
 			"Bindings of clients to endpoints, read once a minute.", familyLabel, "map"),
-		capacity: m.series("nftproxy_affinity_capacity", "Maximum of bindings of clients to endpoints.", familyLabel, "map"),
+		capacity: m.newSeries("nftproxy_affinity_capacity", "Maximum of bindings of clients to endpoints.", familyLabel, "map"),
 	}
 }
 
-func (m *ruleMetrics) observe(s *agent.Sync) {
+func (m *ruleMetrics) observeSync(s *agent.Sync) {
 	if s.NewNotices {
 		m.notices.set(countNotices(s.Notices()))
 	}
@@ -67,7 +67,7 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 		m.drift.Add(float64(len(s.Plan.Changes)))
 	}
 	for _, i := range s.Interventions {
-		m.intervention(i)
+		m.countIntervention(i)
 	}
 }
 
@@ -75,7 +75,7 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 // chooses its name.
 const maxProcesses = 20
 
-func (m *ruleMetrics) intervention(i kernel.Intervention) {
+func (m *ruleMetrics) countIntervention(i kernel.Intervention) {
 	name := strings.ToValidUTF8(i.By.Name, "?")
 	switch {
 	case i.Missed || name == "":

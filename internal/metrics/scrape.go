@@ -24,14 +24,14 @@ const (
 )
 
 // Handler serves the metrics (11.2).
-func (s *Set) Handler() http.Handler { return s.expose(s.registry) }
+func (s *Set) Handler() http.Handler { return s.newHandler(s.registry) }
 
 // SLIs serves the results of health checks (11.9).
-func (s *Set) SLIs() http.Handler { return s.expose(s.answers.slis) }
+func (s *Set) SLIs() http.Handler { return s.newHandler(s.answers.slis) }
 
-// expose serves the metrics of a registry. A metric that fails is logged and left
+// newHandler serves the metrics of a registry. A metric that fails is logged and left
 // out.
-func (s *Set) expose(registry *prometheus.Registry) http.Handler {
+func (s *Set) newHandler(registry *prometheus.Registry) http.Handler {
 	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
 		ErrorLog:            scrapeLog{s.log},
@@ -87,13 +87,13 @@ func buildOf(version string, info *debug.BuildInfo) build {
 	return b
 }
 
-// export exports the build with the labels that Kubernetes components use (11.9),
+// exportBuild exports the build with the labels that Kubernetes components use (11.9),
 // and with a few others.
-func (b build) export(m maker) {
-	m.gauge("kubernetes_build_info", "Always 1; the labels are the version of nftproxy, not of Kubernetes.",
+func (b build) exportBuild(m maker) {
+	m.newGauge("kubernetes_build_info", "Always 1; the labels are the version of nftproxy, not of Kubernetes.",
 		"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform",
 	).WithLabelValues(b.major, b.minor, b.version, b.commit, b.tree, b.date, runtime.Version(), runtime.Compiler, platform).Set(1)
-	m.gauge("nftproxy_build_info", "Always 1; the labels are the version.", "version", "revision", "go_version").
+	m.newGauge("nftproxy_build_info", "Always 1; the labels are the version.", "version", "revision", "go_version").
 		WithLabelValues(b.version, b.commit, runtime.Version()).Set(1)
 }
 

@@ -47,7 +47,7 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
 	)
 	info, _ := debug.ReadBuildInfo()
-	buildOf(version, info).export(m)
+	buildOf(version, info).exportBuild(m)
 	return &Set{
 		families: slices.Clone(families),
 		log:      log,
@@ -80,19 +80,19 @@ func newMaker() maker {
 	return maker{registry, promauto.With(registry)}
 }
 
-func (m maker) counter(name, help string, labels ...string) *prometheus.CounterVec {
+func (m maker) newCounter(name, help string, labels ...string) *prometheus.CounterVec {
 	return m.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-func (m maker) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+func (m maker) newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return m.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
-func (m maker) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+func (m maker) newHistogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return m.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-func (m maker) series(name, help string, labels ...string) *seriesGauge {
+func (m maker) newSeries(name, help string, labels ...string) *seriesGauge {
 	g := &seriesGauge{desc: prometheus.NewDesc(name, help, labels, nil)}
 	m.registry.MustRegister(g)
 	return g

@@ -33,20 +33,20 @@ func programmingBuckets() []float64 {
 
 func newSyncMetrics(m maker) syncMetrics {
 	return syncMetrics{
-		all: m.histogram("kubeproxy_sync_proxy_rules_duration_seconds",
+		all: m.newHistogram("kubeproxy_sync_proxy_rules_duration_seconds",
 			"Duration of syncs, failed ones too.", syncBuckets(), familyLabel),
-		full: m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
+		full: m.newHistogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
 			"Duration of syncs that compared all rules with the kernel: the first one, after a failure, after an hour, when the Node changes.", syncBuckets(), familyLabel),
-		partial: m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
+		partial: m.newHistogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
 			"Duration of syncs for changed Services only.", syncBuckets(), familyLabel),
-		last: m.gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+		last: m.newGauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
 			"Unix time at which the last successful sync ended.", familyLabel),
-		programming: m.histogram("kubeproxy_network_programming_duration_seconds",
+		programming: m.newHistogram("kubeproxy_network_programming_duration_seconds",
 			"Time from a change of endpoints to the rules that follow it.", programmingBuckets(), familyLabel),
-		withoutLocal: m.series("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+		withoutLocal: m.newSeries("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 			"Service ports with a Local traffic policy whose endpoints are all on other nodes.", "traffic_policy", familyLabel),
-		failures: m.counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Failed syncs.", familyLabel),
-		postponed: m.counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+		failures: m.newCounter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Failed syncs.", familyLabel),
+		postponed: m.newCounter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
 			"Syncs after which unused chains were left because the kernel still referred to them.", familyLabel),
 	}
 }
@@ -55,16 +55,16 @@ func newSyncMetrics(m maker) syncMetrics {
 // families, so it counts for each of them.
 func (s *Set) Observe(sync *agent.Sync) {
 	for _, f := range s.families {
-		s.syncs.observe(sync, f.String())
+		s.syncs.observeSync(sync, f.String())
 	}
 	if sync.Err == nil {
 		s.syncs.observeChanges(sync)
 		s.syncs.withoutLocal.set(withoutLocal(sync.Router.WithoutLocal(), s.families))
 	}
-	s.rules.observe(sync)
+	s.rules.observeSync(sync)
 }
 
-func (m *syncMetrics) observe(s *agent.Sync, family string) {
+func (m *syncMetrics) observeSync(s *agent.Sync, family string) {
 	kind := m.partial
 	if s.Compared {
 		kind = m.full
@@ -76,7 +76,7 @@ func (m *syncMetrics) observe(s *agent.Sync, family string) {
 		m.failures.WithLabelValues(family).Inc()
 		return
 	}
-	m.last.WithLabelValues(family).Set(unixSeconds(end(s)))
+	m.last.WithLabelValues(family).Set(unixSeconds(endOf(s)))
 }
 
 // observeChanges records how long changes of endpoints took. An update has them
@@ -85,12 +85,12 @@ func (m *syncMetrics) observe(s *agent.Sync, family string) {
 // restart.
 func (m *syncMetrics) observeChanges(s *agent.Sync) {
 	for _, t := range s.Triggers {
-		took := max(0, end(s).Sub(t.Time))
+		took := max(0, endOf(s).Sub(t.Time))
 		m.programming.WithLabelValues(t.Family.String()).Observe(took.Seconds())
 	}
 }
 
-func end(s *agent.Sync) time.Time { return s.Started.Add(s.Duration) }
+func endOf(s *agent.Sync) time.Time { return s.Started.Add(s.Duration) }
 
 func withoutLocal(by map[model.Family]model.WithoutLocal, families []model.Family) []sample {
 	var out []sample

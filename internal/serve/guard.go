@@ -18,13 +18,13 @@ type Guard struct {
 	Names []string
 }
 
-// protect returns the handler of a page. It answers only the methods of the page, only
+// protectPage returns the handler of a page. It answers only the methods of the page, only
 // requests that name this server, and none that another site makes.
-func (g Guard) protect(p Page) http.Handler {
+func (g Guard) protectPage(p Page) http.Handler {
 	if p.Public {
 		return p.Handler
 	}
-	methods := p.methods()
+	methods := p.allowedMethods()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !g.isNamed(r.Host):
@@ -36,14 +36,14 @@ func (g Guard) protect(p Page) http.Handler {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
 			http.Error(w, fmt.Sprintf("%s is not answered here: use %s", r.Method, methods[0]), http.StatusMethodNotAllowed)
 		default:
-			isolate(w.Header())
+			isolateAnswer(w.Header())
 			p.Handler.ServeHTTP(w, r)
 		}
 	})
 }
 
-// isolate keeps an answer out of pages of other sites, and out of caches.
-func isolate(h http.Header) {
+// isolateAnswer keeps an answer out of pages of other sites, and out of caches.
+func isolateAnswer(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

@@ -31,7 +31,7 @@ type Listener struct {
 // Listen opens a listener with open, and calls it again after failures.
 func Listen(open func() (net.Listener, error), log *slog.Logger) (*Listener, error) {
 	l := newListener(open, log)
-	if err := l.replace(); err != nil {
+	if err := l.replaceListener(); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -46,7 +46,7 @@ func newListener(open func() (net.Listener, error), log *slog.Logger) *Listener 
 func (l *Listener) Accept() (net.Conn, error) {
 	reported := ""
 	for wait := time.Duration(0); ; wait = min(max(2*wait, firstRetry), retryPeriod) {
-		c, err := l.listener().Accept()
+		c, err := l.currentListener().Accept()
 		switch {
 		case err == nil:
 			if reported != "" {
@@ -62,7 +62,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			l.log.Error("cannot accept connections; reopening the address", "error", err)
 			reported = text
 		}
-		if err := l.reopen(wait); err != nil {
+		if err := l.retryListen(wait); err != nil {
 			return nil, err
 		}
 	}
@@ -76,16 +76,16 @@ func isTemporary(err error) bool {
 	return ok && e.Temporary()
 }
 
-// reopen waits, then retries until it can listen. It returns an error after Close,
+// retryListen waits, then retries until it can listen. It returns an error after Close,
 // and with hardFail after one attempt.
-func (l *Listener) reopen(wait time.Duration) error {
+func (l *Listener) retryListen(wait time.Duration) error {
 	for reported := ""; ; wait = retryPeriod {
 		select {
 		case <-l.closed:
 			return net.ErrClosed
 		case <-time.After(wait):
 		}
-		err := l.replace()
+		err := l.replaceListener()
 		if err == nil || l.hardFail || l.isClosed() {
 			return err
 		}
@@ -96,7 +96,7 @@ func (l *Listener) reopen(wait time.Duration) error {
 	}
 }
 
-func (l *Listener) replace() error {
+func (l *Listener) replaceListener() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isClosed() {
@@ -112,7 +112,7 @@ func (l *Listener) replace() error {
 	return err
 }
 
-func (l *Listener) listener() net.Listener {
+func (l *Listener) currentListener() net.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.current
@@ -142,4 +142,4 @@ func (l *Listener) Close() error {
 }
 
 // Addr implements [net.Listener].
-func (l *Listener) Addr() net.Addr { return l.listener().Addr() }
+func (l *Listener) Addr() net.Addr { return l.currentListener().Addr() }

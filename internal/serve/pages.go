@@ -35,22 +35,22 @@ func (p Pages) List() (out []Page) {
 		}
 	}
 	started := time.Now()
-	add(p.Pinged != nil, Page{Path: "/healthz", About: "ok while this server answers", Public: true, Handler: page(func() string {
+	add(p.Pinged != nil, Page{Path: "/healthz", About: "ok while this server answers", Public: true, Handler: newTextHandler(func() string {
 		p.Pinged()
 		return "ok"
 	})})
-	add(true, Page{Path: "/proxyMode", Handler: page(func() string { return "nftables" })})
+	add(true, Page{Path: "/proxyMode", Handler: newTextHandler(func() string { return "nftables" })})
 	add(p.Configz != nil, Page{Path: "/configz", About: "the configuration in effect, as JSON", Handler: http.HandlerFunc(p.writeConfig)})
-	add(p.Flags != nil, Page{Path: "/flagz", About: "the flags in effect", Handler: page(func() string { return flagsText(p.Flags()) })})
-	add(p.Version != "", Page{Path: "/statusz", About: "version and uptime", Handler: page(func() string { return statusText(p.Version, started) })})
+	add(p.Flags != nil, Page{Path: "/flagz", About: "the flags in effect", Handler: newTextHandler(func() string { return flagsText(p.Flags()) })})
+	add(p.Version != "", Page{Path: "/statusz", About: "version and uptime", Handler: newTextHandler(func() string { return statusText(p.Version, started) })})
 	if p.Profiling {
-		out = append(out, p.profiles()...)
+		out = append(out, p.profilePages()...)
 	}
 	return out
 }
 
-// profiles returns the pages about the process that are off by default.
-func (p Pages) profiles() []Page {
+// profilePages returns the pages about the process that are off by default.
+func (p Pages) profilePages() []Page {
 	out := []Page{
 		{Path: "/debug/pprof/", About: "profiles of the process", Handler: http.HandlerFunc(pprof.Index)},
 		{Path: "/debug/pprof/profile", Handler: http.HandlerFunc(pprof.Profile)},
@@ -64,8 +64,8 @@ func (p Pages) profiles() []Page {
 	return out
 }
 
-// page returns a handler that answers with a text.
-func page(text func() string) http.Handler {
+// newTextHandler returns a handler that answers with a text.
+func newTextHandler(text func() string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text()) })
 }
 

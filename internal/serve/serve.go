@@ -39,7 +39,7 @@ func (s *Server) Run(ctx context.Context) error {
 	l := newListener(open, s.Log.With("server", s.Name))
 	l.hardFail = s.HardFail
 	defer context.AfterFunc(ctx, func() { l.Close() })()
-	err := l.reopen(0)
+	err := l.retryListen(0)
 	if err == nil {
 		level := slog.LevelInfo
 		if s.Listen != nil { // no client looks for the place in the log
@@ -54,15 +54,15 @@ func (s *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("%s: %w: free that address or choose another", s.Name, err)
 }
 
-// most returns the most open connections.
-func (s *Server) most() int { return cmp.Or(s.Connections, Connections) }
+// maxConnections returns the most open connections.
+func (s *Server) maxConnections() int { return cmp.Or(s.Connections, Connections) }
 
 // serve answers on l until ctx ends, or until l fails: that is the error.
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	server := NewHTTP(s.Site, s.WriteTimeout, s.Log)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) }
-	l = NewLimit(s.most()).Listener(l)
+	l = NewLimit(s.maxConnections()).Listener(l)
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)

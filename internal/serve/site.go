@@ -16,7 +16,7 @@ type Page struct {
 	About   string // its content, for the index; empty: it is not listed
 }
 
-func (p *Page) methods() []string {
+func (p *Page) allowedMethods() []string {
 	if p.Methods == nil {
 		return []string{http.MethodGet, http.MethodHead}
 	}
@@ -33,7 +33,7 @@ type Site struct {
 func NewSite(g Guard, pages []Page) *Site {
 	s := &Site{mux: http.NewServeMux(), pages: slices.Clone(pages)}
 	for _, p := range s.pages {
-		s.mux.Handle(p.Path, g.protect(p))
+		s.mux.Handle(p.Path, g.protectPage(p))
 	}
 	return s
 }

@@ -16,10 +16,10 @@ import (
 // owner.
 const guardTable = "nftproxy-takeover"
 
-// guard drops packets from the middle of TCP connections without an entry in connection
+// guardConnections drops packets from the middle of TCP connections without an entry in connection
 // tracking, and returns how to end that. Without it, a packet between the two entries of a
 // connection would begin a new one, with another endpoint; its sender repeats a dropped one.
-func guard() (end func() error, err error) {
+func guardConnections() (end func() error, err error) {
 	conn, err := nftconn.Open(nftables.AsLasting())
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)

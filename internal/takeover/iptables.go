@@ -45,7 +45,7 @@ type iptables struct {
 	table *nftables.Table
 }
 
-func (t iptables) chain(name string) *nftables.Chain {
+func (t iptables) chainNamed(name string) *nftables.Chain {
 	return &nftables.Chain{Table: t.table, Name: name}
 }
 
@@ -55,8 +55,8 @@ type jump struct {
 	handle   uint64
 }
 
-func (t iptables) jumps(chain string) ([]jump, error) {
-	rules, err := t.conn.GetRules(t.table, t.chain(chain))
+func (t iptables) findJumps(chain string) ([]jump, error) {
+	rules, err := t.conn.GetRules(t.table, t.chainNamed(chain))
 	if err != nil {
 		return nil, fmt.Errorf("list rules of chain %s: %w", chain, err)
 	}
@@ -71,29 +71,29 @@ func (t iptables) jumps(chain string) ([]jump, error) {
 	return out, nil
 }
 
-// chains removes kube-proxy's chains from a table. The table and its base chains
+// removeChains removes kube-proxy's chains from a table. The table and its base chains
 // stay, as after "iptables -F".
-func (r *report) chains(t iptables, f family) error {
-	remove, err := t.plan()
+func (r *report) removeChains(t iptables, f family) error {
+	remove, err := t.planRemoval()
 	if err != nil {
 		return err
 	}
 	for _, j := range remove.jumps {
-		if err := t.conn.DelRule(&nftables.Rule{Table: t.table, Chain: t.chain(j.from), Handle: j.handle}); err != nil {
+		if err := t.conn.DelRule(&nftables.Rule{Table: t.table, Chain: t.chainNamed(j.from), Handle: j.handle}); err != nil {
 			return err
 		}
 	}
 	for _, c := range remove.chains {
-		t.conn.FlushChain(t.chain(c))
+		t.conn.FlushChain(t.chainNamed(c))
 	}
 	for _, c := range remove.chains {
-		t.conn.DelChain(t.chain(c))
+		t.conn.DelChain(t.chainNamed(c))
 	}
 	if err := t.conn.Flush(); err != nil {
 		return err
 	}
 	if len(remove.jumps)+len(remove.chains) > 0 {
-		r.gone("%s and %s in table %s %s", terminal.Count(len(remove.chains), "chain"), terminal.Count(len(remove.jumps), "jump"), f.name, t.table.Name)
+		r.addRemoved("%s and %s in table %s %s", terminal.Count(len(remove.chains), "chain"), terminal.Count(len(remove.jumps), "jump"), f.name, t.table.Name)
 	}
 	return remove.keptError()
 }
@@ -106,7 +106,7 @@ type removal struct {
 	kept []jump
 }
 
-func (t iptables) plan() (removal, error) {
+func (t iptables) planRemoval() (removal, error) {
 	all, err := chainsOf(t.conn, t.table)
 	if err != nil {
 		return removal{}, err
@@ -125,7 +125,7 @@ func (t iptables) plan() (removal, error) {
 	}
 	var out removal
 	for _, c := range others {
-		jumps, err := t.jumps(c.Name)
+		jumps, err := t.findJumps(c.Name)
 		if err != nil {
 			return removal{}, err
 		}
@@ -145,7 +145,7 @@ func (t iptables) plan() (removal, error) {
 // that marks packets it keeps the one that masquerades them, and the jumps to it.
 func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
 	for _, j := range out.kept {
-		if err := t.keep(own, j.to); err != nil {
+		if err := t.keepChain(own, j.to); err != nil {
 			return err
 		}
 	}
@@ -153,21 +153,21 @@ func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
 		return nil
 	}
 	out.jumps = slices.DeleteFunc(out.jumps, func(j jump) bool { return j.to == masqueradeChain })
-	return t.keep(own, masqueradeChain)
+	return t.keepChain(own, masqueradeChain)
 }
 
-// keep removes a chain, and all chains that it jumps to, from own.
-func (t iptables) keep(own map[string]bool, name string) error {
+// keepChain removes a chain, and all chains that it jumps to, from own.
+func (t iptables) keepChain(own map[string]bool, name string) error {
 	if !own[name] {
 		return nil
 	}
 	delete(own, name)
-	jumps, err := t.jumps(name)
+	jumps, err := t.findJumps(name)
 	if err != nil {
 		return err
 	}
 	for _, j := range jumps {
-		if err := t.keep(own, j.to); err != nil {
+		if err := t.keepChain(own, j.to); err != nil {
 			return err
 		}
 	}

@@ -29,10 +29,10 @@ var ipsetNames = []string{
 	"NODE-PORT-SCTP-HASH", "NODE-PORT-LOCAL-SCTP-HASH",
 }
 
-// ipvs removes the virtual servers of kube-proxy, and then the interface. It reports whether
+// removeIPVS removes the virtual servers of kube-proxy, and then the interface. It reports whether
 // the ipsets may go, too: the next attempt recognises virtual servers by the addresses of the
 // interface and the NodePorts in the ipsets.
-func (r *report) ipvs(s system) (gone bool) {
+func (r *report) removeIPVS(s system) (gone bool) {
 	link, err := netlink.LinkByName(IPVSInterface)
 	var absent netlink.LinkNotFoundError
 	if errors.As(err, &absent) {
@@ -49,10 +49,10 @@ func (r *report) ipvs(s system) (gone bool) {
 		err = netlink.LinkDel(link)
 	}
 	if err == nil {
-		r.gone("interface %s", IPVSInterface)
+		r.addRemoved("interface %s", IPVSInterface)
 		r.ownConnections(services)
 	}
-	r.left(err, "interface %s", IPVSInterface)
+	r.addFailure(err, "interface %s", IPVSInterface)
 	return err == nil
 }
 
@@ -71,7 +71,7 @@ func addressesOf(link netlink.Link) (map[netip.Addr]bool, error) {
 	return addresses, nil
 }
 
-func (r *report) ipsets(ctx context.Context, s system) {
+func (r *report) removeIPSets(ctx context.Context, s system) {
 	// The request alone would load the module.
 	if _, err := os.Stat(filepath.Join(s.root, "sys/module/ip_set")); err != nil {
 		return
@@ -84,9 +84,9 @@ func (r *report) ipsets(ctx context.Context, s system) {
 			name = name[:min(len(name), maxIPSetName)]
 			switch err := destroyUnused(ctx, name); {
 			case err == nil:
-				r.gone("ipset %s", name)
+				r.addRemoved("ipset %s", name)
 			case !errors.Is(err, unix.ENOENT):
-				r.left(err, "ipset %s", name)
+				r.addFailure(err, "ipset %s", name)
 			}
 		}
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/xtables"
 )
 
-// legacy reports chains of kube-proxy in the tables of iptables-legacy, which are
+// reportLegacy reports chains of kube-proxy in the tables of iptables-legacy, which are
 // separate from nf_tables. The kernel accepts such a table only as a whole, in a
 // format of the iptables commands, which the image does not contain.
-func (r *report) legacy(s system, f family) {
+func (r *report) reportLegacy(s system, f family) {
 	tables, err := s.legacyTables(f)
-	r.left(err, "chains of kube-proxy from %stables-legacy", f.name)
+	r.addFailure(err, "chains of kube-proxy from %stables-legacy", f.name)
 	if len(tables) > 0 {
-		r.left(errors.New("nftproxy cannot change these tables: run \"kube-proxy --cleanup\" from the image of kube-proxy, or restart the node"),
+		r.addFailure(errors.New("nftproxy cannot change these tables: run \"kube-proxy --cleanup\" from the image of kube-proxy, or restart the node"),
 			"chains of kube-proxy from %s of %stables-legacy", strings.Join(tables, ", "), f.name)
 	}
 }

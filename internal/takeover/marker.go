@@ -110,7 +110,7 @@ func (m Marks) Restore() (restored []string, err error) {
 		case is != noTable:
 			continue
 		}
-		mark(conn, table)
+		addMarker(conn, table)
 		if err := conn.Flush(); err != nil {
 			return restored, fmt.Errorf("restore table %s %s: %w", f.name, KubeProxyTable, err)
 		}
@@ -119,8 +119,8 @@ func (m Marks) Restore() (restored []string, err error) {
 	return restored, nil
 }
 
-// mark adds the marker to a batch.
-func mark(conn *nftables.Conn, table *nftables.Table) {
+// addMarker adds the marker to a batch.
+func addMarker(conn *nftables.Conn, table *nftables.Table) {
 	conn.AddTable(table)
 	conn.AddChain(&nftables.Chain{Table: table, Name: MarkerChain})
 }
@@ -135,15 +135,15 @@ func RemoveMarkers() (removed []string, err error) {
 		return nil, fmt.Errorf("remove markers: open netlink socket: %w", err)
 	}
 	for _, f := range families {
-		err := netlinkio.Retry(raced, func() error { return r.marker(conn, f) })
-		r.left(err, "chain %s from table %s %s", MarkerChain, f.name, KubeProxyTable)
+		err := netlinkio.Retry(isRacing, func() error { return r.removeMarker(conn, f) })
+		r.addFailure(err, "chain %s from table %s %s", MarkerChain, f.name, KubeProxyTable)
 	}
 	return r.removed, errors.Join(r.errs...)
 }
 
-// marker removes the marker of a family, with the table if that is its only content;
+// removeMarker removes the marker of a family, with the table if that is its only content;
 // the generation ensures that nothing was added after the table was read.
-func (r *report) marker(conn *nftables.Conn, f family) error {
+func (r *report) removeMarker(conn *nftables.Conn, f family) error {
 	generation, err := conn.GetGen()
 	if err != nil {
 		return fmt.Errorf("read generation of the ruleset: %w", err)
@@ -166,7 +166,7 @@ func (r *report) marker(conn *nftables.Conn, f family) error {
 	if err := conn.FlushWithGenID(generation.ID); err != nil {
 		return err
 	}
-	r.gone("%s", what)
+	r.addRemoved("%s", what)
 	return nil
 }
 
@@ -189,11 +189,11 @@ func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
 	}
 	if leave {
 		except = " except for an empty chain " + MarkerChain
-		mark(conn, table)
+		addMarker(conn, table)
 	}
 	err = conn.Flush()
 	if found != noTable && err == nil {
-		r.gone("table %s %s%s", f.name, KubeProxyTable, except)
+		r.addRemoved("table %s %s%s", f.name, KubeProxyTable, except)
 	}
 	if found == noTable && errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil // a kernel without IPv6

@@ -38,22 +38,22 @@ func (r *report) virtualServers(s system, services map[netip.Addr]bool) error {
 	if err != nil {
 		return err
 	}
-	own := slices.DeleteFunc(parseServers(list), func(v virtualServer) bool { return !known.has(v) })
+	own := slices.DeleteFunc(parseServers(list), func(v virtualServer) bool { return !known.isKubeProxys(v) })
 	if len(own) == 0 {
 		return nil
 	}
 	takes := func(p model.Protocol, to netip.AddrPort) bool { return slices.Contains(own, virtualServer{p, to}) }
 	connections, err := conntrack.ListAdoption(takes)
-	r.left(err, "virtual servers of IPVS and keep their connections")
-	end, err := guard()
-	r.left(err, "virtual servers of IPVS and hold packets meanwhile")
+	r.addFailure(err, "virtual servers of IPVS and keep their connections")
+	end, err := guardConnections()
+	r.addFailure(err, "virtual servers of IPVS and hold packets meanwhile")
 	removed, err := deleteServers(own)
-	r.left(s.adopt(connections, takes), "virtual servers of IPVS and keep their connections")
+	r.addFailure(s.adoptConnections(connections, takes), "virtual servers of IPVS and keep their connections")
 	if end != nil {
-		r.left(end(), "table inet %s", guardTable)
+		r.addFailure(end(), "table inet %s", guardTable)
 	}
 	if removed > 0 {
-		r.gone("%s of IPVS, of which %s on", terminal.Count(removed, "virtual server"), goes(connections.Adopted))
+		r.addRemoved("%s of IPVS, of which %s on", terminal.Count(removed, "virtual server"), describeCount(connections.Adopted))
 	}
 	return err
 }
@@ -62,8 +62,8 @@ func (r *report) virtualServers(s system, services map[netip.Addr]bool) error {
 // It does so in the background, within milliseconds from 5.9 on.
 const forgetting = 2 * time.Second
 
-// adopt has connection tracking translate connections as IPVS forgets them.
-func (s system) adopt(a *conntrack.Adoption, takes func(model.Protocol, netip.AddrPort) bool) error {
+// adoptConnections has connection tracking translate connections as IPVS forgets them.
+func (s system) adoptConnections(a *conntrack.Adoption, takes func(model.Protocol, netip.AddrPort) bool) error {
 	for deadline := time.Now().Add(forgetting); a.Pending() > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		list, err := s.read("ip_vs_conn")
 		if err == nil {
@@ -104,7 +104,7 @@ func deleteServers(servers []virtualServer) (removed int, err error) {
 	return removed, err
 }
 
-func goes(connections int) string {
+func describeCount(connections int) string {
 	if connections == 1 {
 		return "1 connection goes"
 	}
@@ -175,10 +175,10 @@ type known struct {
 	nodePorts map[model.Protocol][]uint16
 }
 
-// has reports whether a virtual server is kube-proxy's: its address is one of a Service, or
+// isKubeProxys reports whether a virtual server is kube-proxy's: its address is one of a Service, or
 // its port is a NodePort. In mode ipvs, kube-proxy itself deletes all others that are not in
 // excludeCIDRs.
-func (k known) has(v virtualServer) bool {
+func (k known) isKubeProxys(v virtualServer) bool {
 	return k.services[v.to.Addr()] || slices.Contains(k.nodePorts[v.protocol], v.to.Port())
 }
 

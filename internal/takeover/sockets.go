@@ -47,9 +47,9 @@ func (r *report) ownConnections(lost map[netip.Addr]bool) {
 		}
 	}
 	if ended > 0 {
-		r.gone("%s of this machine from addresses of %s", terminal.Count(ended, "connection"), IPVSInterface)
+		r.addRemoved("%s of this machine from addresses of %s", terminal.Count(ended, "connection"), IPVSInterface)
 	}
-	r.left(errors.Join(errs...), "connections of this machine from addresses of %s", IPVSInterface)
+	r.addFailure(errors.Join(errs...), "connections of this machine from addresses of %s", IPVSInterface)
 }
 
 // rawRequest is a request that is encoded already.

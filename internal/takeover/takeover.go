@@ -35,12 +35,12 @@ type system struct{ root string }
 
 func (s system) remove(ctx context.Context, m Marker) ([]string, error) {
 	var r report
-	r.nftables(m)
+	r.removeTables(m)
 	for _, f := range families {
-		r.legacy(s, f)
+		r.reportLegacy(s, f)
 	}
-	if r.ipvs(s) {
-		r.ipsets(ctx, s) // the rules referred to them
+	if r.removeIPVS(s) {
+		r.removeIPSets(ctx, s) // the rules referred to them
 	}
 	return r.removed, errors.Join(r.errs...)
 }
@@ -50,12 +50,12 @@ type report struct {
 	errs    []error
 }
 
-func (r *report) gone(format string, args ...any) {
+func (r *report) addRemoved(format string, args ...any) {
 	r.removed = append(r.removed, fmt.Sprintf(format, args...))
 }
 
-// left reports something that could not be removed. A nil error does nothing.
-func (r *report) left(err error, format string, args ...any) {
+// addFailure reports something that could not be removed. A nil error does nothing.
+func (r *report) addFailure(err error, format string, args ...any) {
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("remove "+format+": %w", append(args, err)...))
 	}
@@ -71,26 +71,26 @@ var families = []family{
 	{nftables.TableFamilyIPv6, "ip6"},
 }
 
-// nftables removes the tables of nftables mode, and the chains of the other
+// removeTables removes the tables of nftables mode, and the chains of the other
 // modes where iptables keeps them in nf_tables. Each table is one transaction.
-func (r *report) nftables(m Marker) {
+func (r *report) removeTables(m Marker) {
 	conn, err := nftconn.Open()
 	if err != nil {
-		r.left(err, "rules of kube-proxy: open netlink socket")
+		r.addFailure(err, "rules of kube-proxy: open netlink socket")
 		return
 	}
 	for _, f := range families {
-		err := netlinkio.Retry(raced, func() error { return r.nftTable(conn, f, m) })
-		r.left(err, "table %s %s", f.name, KubeProxyTable)
+		err := netlinkio.Retry(isRacing, func() error { return r.nftTable(conn, f, m) })
+		r.addFailure(err, "table %s %s", f.name, KubeProxyTable)
 		for _, name := range iptablesTables {
 			t := iptables{conn, &nftables.Table{Family: f.nft, Name: name}}
-			err := netlinkio.Retry(raced, func() error { return r.chains(t, f) })
-			r.left(err, "chains of kube-proxy from table %s %s", f.name, name)
+			err := netlinkio.Retry(isRacing, func() error { return r.removeChains(t, f) })
+			r.addFailure(err, "chains of kube-proxy from table %s %s", f.name, name)
 		}
 	}
 }
 
-// raced reports whether another program may have changed the rules in between.
-func raced(err error) bool {
+// isRacing reports whether another program may have changed the rules in between.
+func isRacing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ERESTART)
 }

@@ -359,7 +359,7 @@ FWM  0000000A rr
 		}
 		own := []string{}
 		for _, v := range parseServers(list) {
-			if known.has(v) {
+			if known.isKubeProxys(v) {
 				own = append(own, fmt.Sprint(v.protocol, " ", v.to))
 			}
 		}
@@ -461,7 +461,7 @@ func TestGuard(t *testing.T) {
 	flow := s.open(s.lab.Pods[1])[0] // from the client, over IPv4
 	s.run("add table inet track; add chain inet track pre { type filter hook prerouting priority 0; }; add rule inet track pre ct state new counter", "nft", "-f", "-")
 	var end func() error
-	s.do(func() (err error) { end, err = guard(); return err })
+	s.do(func() (err error) { end, err = guardConnections(); return err })
 	s.do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 	answered := make(chan error, 1)
 	go func() {

@@ -89,24 +89,24 @@ type Expansion struct {
 
 // Expand returns the objects, unless there is a problem. A Balance with pools has one.
 func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
-	return (&complete{Balance: b}).expand()
+	return (&complete{Balance: b}).expandOwn()
 }
 
-func (c *complete) expand() (*Expansion, []*manifest.FieldError) {
+func (c *complete) expandOwn() (*Expansion, []*manifest.FieldError) {
 	e := expander{Balance: c.Balance, inherited: c.inherited}
-	e.name()
+	e.readName()
 	e.listen()
-	e.backends()
-	e.clients()
-	e.deny()
-	e.settings()
+	e.readBackends()
+	e.readClients()
+	e.readDeny()
+	e.readSettings()
 	for _, f := range e.All() {
 		if !f.Warning {
 			return nil, e.All()
 		}
 	}
-	out := &Expansion{Service: e.service(), settings: e.values, names: e.names(), listeners: e.listeners()}
-	e.slices(out)
+	out := &Expansion{Service: e.newService(), settings: e.values, names: e.namedServers(), listeners: e.findListeners()}
+	e.addSlices(out)
 	return out, e.All()
 }
 
@@ -124,7 +124,7 @@ type expander struct {
 	values    setting.Values // with the entries of listen that are ranges
 }
 
-func (e *expander) name() {
+func (e *expander) readName() {
 	meta := metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace}
 	named := e.ObjectName(&meta)
 	for _, f := range e.First { // these are the first ones
@@ -135,11 +135,11 @@ func (e *expander) name() {
 	}
 }
 
-// service returns the Service.
-func (e *expander) service() *corev1.Service {
+// newService returns the Service.
+func (e *expander) newService() *corev1.Service {
 	s := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Annotations: e.annotations()},
+		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Annotations: e.settingAnnotations()},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: e.ranges},
 	}
 	for _, p := range e.ports {
@@ -170,8 +170,8 @@ func (e *expander) portName(p balancePort) string {
 // maxSliceEndpoints is the number that an API server accepts in an EndpointSlice.
 const maxSliceEndpoints = 1000
 
-// slices adds the EndpointSlices: servers of a family with the same ports share one.
-func (e *expander) slices(out *Expansion) {
+// addSlices adds the EndpointSlices: servers of a family with the same ports share one.
+func (e *expander) addSlices(out *Expansion) {
 	type group struct {
 		family model.Family
 		ports  convert.PortRange
@@ -190,13 +190,13 @@ func (e *expander) slices(out *Expansion) {
 	}
 	for _, g := range order {
 		for all := members[g]; len(all) > 0; all = all[min(len(all), maxSliceEndpoints):] {
-			e.slice(out, g.family, all[:min(len(all), maxSliceEndpoints)])
+			e.addSlice(out, g.family, all[:min(len(all), maxSliceEndpoints)])
 		}
 	}
 }
 
-// slice adds the EndpointSlice of servers with the same ports.
-func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
+// addSlice adds the EndpointSlice of servers with the same ports.
+func (e *expander) addSlice(out *Expansion, f model.Family, servers []server) {
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -206,7 +206,7 @@ func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
 		AddressType: discoveryv1.AddressType(f.String()),
 	}
 	for _, p := range e.ports {
-		name, protocol, port := e.portName(p), p.apiProtocol(), int32(servers[0].port(p))
+		name, protocol, port := e.portName(p), p.apiProtocol(), int32(servers[0].portFor(p))
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
 	}
 	var weights, priorities []string

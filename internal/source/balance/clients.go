@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
-// clients reads the ranges of allowed clients. An address is a range of its own.
-func (e *expander) clients() {
+// readClients reads the ranges of allowed clients. An address is a range of its own.
+func (e *expander) readClients() {
 	limited := make(map[model.Family]bool)
 	for i, text := range e.Clients {
 		field := fmt.Sprintf("clients[%d]", i)
@@ -28,7 +28,7 @@ func (e *expander) clients() {
 		limited[model.FamilyOf(p.Addr())] = true
 	}
 	for _, l := range e.addresses {
-		for _, f := range l.families() {
+		for _, f := range l.servedFamilies() {
 			if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[f] {
 				every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[f == model.IPv4]
 				e.Add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", f, l.where, every))
@@ -38,8 +38,8 @@ func (e *expander) clients() {
 	}
 }
 
-// deny reads the clients that may not connect.
-func (e *expander) deny() {
+// readDeny reads the clients that may not connect.
+func (e *expander) readDeny() {
 	if len(e.Deny) > budget.ListEntries { // as in the annotation
 		e.Add("deny", nil, fmt.Sprintf("has more than %d entries: shorten the list", budget.ListEntries))
 		return

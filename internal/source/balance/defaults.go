@@ -53,7 +53,7 @@ func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, fo
 			f.Problem = numberProblem(f)
 		}
 	}
-	for _, f := range d.try() {
+	for _, f := range d.tryDefaults() {
 		if field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), "."); HasDefault(field) {
 			found = append(found, f)
 		}
@@ -61,9 +61,9 @@ func ReadDefaults(m *manifest.Object) (d *Defaults, problems manifest.Errors, fo
 	return d, problems, found
 }
 
-// try returns the findings about Balances that have the defaults, of one family and of the other
+// tryDefaults returns the findings about Balances that have the defaults, of one family and of the other
 // one: nothing but a default is wrong with both.
-func (d *Defaults) try() (out []*manifest.FieldError) {
+func (d *Defaults) tryDefaults() (out []*manifest.FieldError) {
 	var before []*manifest.FieldError
 	for i, addresses := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"[2001:db8::1]", "2001:db8::2"}} {
 		b := Balance{Name: "defaults", Listen: []string{addresses[0] + ":80"}, Protocol: []string{"tcp,udp"}, Backends: []Backend{{Address: addresses[1]}}}
@@ -94,9 +94,9 @@ func (c *complete) addDefaults(d *Defaults) {
 	}
 }
 
-// own returns the findings about a Balance as it is written: without warnings about what it does
+// ownFindings returns the findings about a Balance as it is written: without warnings about what it does
 // not have itself.
-func (c *complete) own(found []*manifest.FieldError) (out []*manifest.FieldError) {
+func (c *complete) ownFindings(found []*manifest.FieldError) (out []*manifest.FieldError) {
 	for _, f := range found {
 		field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), ".")
 		if slices.Contains(c.inherited, field) {

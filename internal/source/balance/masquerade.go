@@ -12,7 +12,7 @@ import (
 
 // masqueradeFrom reads the addresses to masquerade from. A default is for Balances that masquerade.
 func (e *expander) masqueradeFrom() {
-	field, inherited := setting.MasqueradeFrom.Field, e.inherits(setting.MasqueradeFrom)
+	field, inherited := setting.MasqueradeFrom.Field, e.isInherited(setting.MasqueradeFrom)
 	switch {
 	case len(e.MasqueradeFrom) == 0:
 		return
@@ -32,7 +32,7 @@ func (e *expander) masqueradeFrom() {
 	}
 	listens := make(map[model.Family]bool)
 	for _, l := range e.addresses {
-		for _, f := range l.families() {
+		for _, f := range l.servedFamilies() {
 			listens[f] = true
 		}
 	}

@@ -51,8 +51,8 @@ func isRecordName(name string) bool {
 	return len(labels) == 3 && strings.HasPrefix(labels[0], "_") && slices.Contains([]string{"_tcp", "_udp", "_sctp"}, labels[1])
 }
 
-// named reads a backend that is a name, with its ports; false: it is an address.
-func (e *expander) named(b *Backend, s *server) (wrong *misread, named bool) {
+// readNamed reads a backend that is a name, with its ports; false: it is an address.
+func (e *expander) readNamed(b *Backend, s *server) (wrong *misread, named bool) {
 	address, port, problem := cutPort(b.Address)
 	if problem != "" {
 		return nil, false
@@ -73,11 +73,11 @@ func (e *expander) named(b *Backend, s *server) (wrong *misread, named bool) {
 	if !isRecordName(name) {
 		return nil, true
 	}
-	return e.record(b, s), true
+	return e.checkRecord(b, s), true
 }
 
-// record checks a backend with SRV records, which have ports, weights and priorities.
-func (e *expander) record(b *Backend, s *server) *misread {
+// checkRecord checks a backend with SRV records, which have ports, weights and priorities.
+func (e *expander) checkRecord(b *Backend, s *server) *misread {
 	s.records = true
 	given := ""
 	switch {
@@ -92,20 +92,20 @@ func (e *expander) record(b *Backend, s *server) *misread {
 		return &misread{b.Address, "has SRV records, which say the port, the weight and the priority: leave out the " + given}
 	}
 	if i := slices.IndexFunc(e.listened, func(r balanceRange) bool { return r.Count() > 1 }); i >= 0 {
-		return &misread{b.Address, fmt.Sprintf("has SRV records, which lead to one port, and %s has a range: write single ports", e.listened[i].field())}
+		return &misread{b.Address, fmt.Sprintf("has SRV records, which lead to one port, and %s has a range: write single ports", e.listened[i].fieldPath())}
 	}
 	return nil
 }
 
-// names returns the servers that are names.
-func (e *expander) names() (out []model.NamedServer) {
+// namedServers returns the servers that are names.
+func (e *expander) namedServers() (out []model.NamedServer) {
 	for _, s := range e.servers {
 		if s.name == "" {
 			continue
 		}
 		n := model.NamedServer{Text: e.Backends[s.index].Address, Name: s.name, Records: s.records, Priority: uint8(s.priority), Weight: uint16(s.weight), Drain: s.weight == 0}
 		for _, p := range e.ports {
-			port := s.port(p)
+			port := s.portFor(p)
 			if s.records {
 				port = 0
 			}

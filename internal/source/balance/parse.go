@@ -23,7 +23,7 @@ type listening struct {
 	protocols []model.Protocol
 }
 
-func (l listening) field() string { return fmt.Sprintf("listen[%d]", l.index) }
+func (l listening) fieldPath() string { return fmt.Sprintf("listen[%d]", l.index) }
 
 // portKey identifies a port of an address.
 type portKey struct {
@@ -52,7 +52,7 @@ type balanceRange struct {
 
 // listen reads the addresses and ports.
 func (e *expander) listen() {
-	protocols := e.protocols()
+	protocols := e.readProtocols()
 	if len(e.Listen) == 0 {
 		e.Add("listen", nil, "missing: write where clients connect to, like 203.0.113.10:443")
 		return
@@ -61,7 +61,7 @@ func (e *expander) listen() {
 	for i, text := range e.Listen {
 		l, wrong := parseListen(text)
 		if l.index, l.text = i, text; wrong != nil {
-			e.Add(l.field(), wrong.text, wrong.problem)
+			e.Add(l.fieldPath(), wrong.text, wrong.problem)
 			continue
 		}
 		switch {
@@ -82,8 +82,8 @@ func (e *expander) listen() {
 	e.join()
 }
 
-// protocols returns the protocols of entries that name none.
-func (e *expander) protocols() (out []model.Protocol) {
+// readProtocols returns the protocols of entries that name none.
+func (e *expander) readProtocols() (out []model.Protocol) {
 	for i, text := range e.Protocol {
 		for word := range strings.SplitSeq(text, ",") {
 			p, problem := convert.ParseProtocol(strings.TrimSpace(word))
@@ -111,8 +111,8 @@ func (e *expander) join() {
 			e.addresses = append(e.addresses, l)
 		}
 		for _, r := range l.all() {
-			if first, p := overlapped(owned[l.where], r); first != nil {
-				e.Add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.where, first.index))
+			if first, p := findOverlap(owned[l.where], r); first != nil {
+				e.Add(l.fieldPath(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.where, first.index))
 				return
 			}
 			owned[l.where] = append(owned[l.where], r)
@@ -122,9 +122,9 @@ func (e *expander) join() {
 	e.samePorts(owned)
 }
 
-// overlapped returns the range that has the first port of another one that any has, and
+// findOverlap returns the range that has the first port of another one that any has, and
 // that port.
-func overlapped(all []balanceRange, r balanceRange) (by *balanceRange, at portKey) {
+func findOverlap(all []balanceRange, r balanceRange) (by *balanceRange, at portKey) {
 	for i, o := range all {
 		first := max(o.First, r.First)
 		if o.protocol == r.protocol && first <= min(o.Last, r.Last) && (by == nil || first < at.number) {
@@ -144,9 +144,9 @@ func (e *expander) samePorts(owned map[where][]balanceRange) {
 	first := e.addresses[0]
 	for _, l := range e.addresses[1:] {
 		lacks := func(a, b where) bool {
-			k, found := lacking(owned[a], owned[b])
+			k, found := firstLacking(owned[a], owned[b])
 			if found {
-				e.Add(l.field(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
+				e.Add(l.fieldPath(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
 			}
 			return found
 		}
@@ -156,8 +156,8 @@ func (e *expander) samePorts(owned map[where][]balanceRange) {
 	}
 }
 
-// lacking returns the first port of some ranges that others lack. Both are sorted.
-func lacking(others, of []balanceRange) (k portKey, found bool) {
+// firstLacking returns the first port of some ranges that others lack. Both are sorted.
+func firstLacking(others, of []balanceRange) (k portKey, found bool) {
 	for _, r := range of {
 		next := int(r.First)
 		for _, o := range others {
@@ -187,14 +187,14 @@ func (l listening) all() (out []balanceRange) {
 func (e *expander) settlePorts() {
 	count := 0
 	for _, r := range e.listened {
-		target, same := e.target(r.PortRange)
+		target, same := e.commonTarget(r.PortRange)
 		byPort := e.Affinity != nil && count+r.Count() <= budget.BalancePorts && r.PortRange != convert.EveryPort
 		if r.Count() > 1 && same && !byPort {
 			e.values.Ranges = append(e.values.Ranges, convert.NewPortRange(r.protocol, r.PortRange, target))
 			continue
 		}
 		if count += r.Count(); count > budget.BalancePorts {
-			e.Add(r.field(), r.text, fmt.Sprintf("makes more than %d ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances", budget.BalancePorts))
+			e.Add(r.fieldPath(), r.text, fmt.Sprintf("makes more than %d ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances", budget.BalancePorts))
 			return
 		}
 		for n := int(r.First); n <= int(r.Last); n++ {
@@ -203,9 +203,9 @@ func (e *expander) settlePorts() {
 	}
 }
 
-// target returns the port of all backends for a range, or zero if they keep the port; and
+// commonTarget returns the port of all backends for a range, or zero if they keep the port; and
 // whether they agree.
-func (e *expander) target(r convert.PortRange) (port uint16, same bool) {
+func (e *expander) commonTarget(r convert.PortRange) (port uint16, same bool) {
 	for i, s := range e.servers {
 		p := s.ports.First
 		switch {
@@ -251,13 +251,13 @@ func parseListen(text string) (l listening, wrong *misread) {
 	}
 	l.address, l.ports, wrong = splitPort(rest, parseListenAddress)
 	if wrong == nil && l.ports == (convert.PortRange{}) {
-		wrong = &misread{text, "has no port: write it like " + example(l.address, "443")}
+		wrong = &misread{text, "has no port: write it like " + exampleAddress(l.address, "443")}
 	}
 	return l, wrong
 }
 
-// example returns an address with a port.
-func example(a netip.Addr, port string) string {
+// exampleAddress returns an address with a port.
+func exampleAddress(a netip.Addr, port string) string {
 	if a.Is6() {
 		return `"[` + a.String() + "]:" + port + `"`
 	}

@@ -63,14 +63,14 @@ func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*m
 	}
 	// The Balances that have the pool may be relayed, which allows more addresses.
 	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Shared: Shared{Check: p.Check, Relay: "true"}}}
-	e.name()
+	e.readName()
 	isBackends := func(o *manifest.Error) bool {
 		f, ok := o.Err.(*manifest.FieldError)
 		return ok && f.Field == "backends"
 	}
 	switch {
 	case p.Servers != nil:
-		e.backends()
+		e.readBackends()
 	case !slices.ContainsFunc(problems, isBackends):
 		e.Add("servers", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
 	}
@@ -143,7 +143,7 @@ func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*mani
 			continue
 		}
 		for j := range pool.Servers {
-			c.Backends, c.from = append(c.Backends, entry.over(pool.Servers[j])), append(c.from, origin{i, entry.Servers})
+			c.Backends, c.from = append(c.Backends, entry.mergeInto(pool.Servers[j])), append(c.from, origin{i, entry.Servers})
 		}
 		if c.Check == nil && pool.Check != nil {
 			c.Check, c.inherited = pool.Check, append(c.inherited, setting.Check.Field)
@@ -152,8 +152,8 @@ func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*mani
 	return found
 }
 
-// over returns a server of a pool with what the entry that names the pool has.
-func (b *Backend) over(s Backend) Backend {
+// mergeInto returns a server of a pool with what the entry that names the pool has.
+func (b *Backend) mergeInto(s Backend) Backend {
 	if s.Port == nil && !hasPort(s.Address) {
 		s.Port = b.Port
 	}
@@ -193,8 +193,8 @@ func noPool(namespace, name string, pools map[PoolName]*Pool) string {
 
 var backendField = regexp.MustCompile(`backends\[(\d+)\]`)
 
-// written changes findings about backends to ones about the Balance as it is written.
-func (c *complete) written(found []*manifest.FieldError) {
+// relocateFindings changes findings about backends to ones about the Balance as it is written.
+func (c *complete) relocateFindings(found []*manifest.FieldError) {
 	if c.from == nil {
 		return
 	}

@@ -52,9 +52,9 @@ func Decode(m *manifest.Object) *Unresolved {
 func (u *Unresolved) Resolve(pools map[PoolName]*Pool, d *Defaults, proxyName string) Conversion {
 	c := Conversion{Problems: u.problems, Meta: u.Meta()}
 	whole, missing := u.with(pools, d)
-	e, found := whole.expand()
-	whole.written(found)
-	found = append(missing, whole.own(found)...)
+	e, found := whole.expandOwn()
+	whole.relocateFindings(found)
+	found = append(missing, whole.ownFindings(found)...)
 	c.Findings = slices.DeleteFunc(found, func(f *manifest.FieldError) bool { return isMisspelt(f, c.Problems) })
 	if e == nil || len(c.Problems)+len(missing) > 0 {
 		return c
@@ -65,8 +65,8 @@ func (u *Unresolved) Resolve(pools map[PoolName]*Pool, d *Defaults, proxyName st
 		c.Objects = []any{r}
 	}
 	converted := slices.Clone(c.Findings[before:])
-	whole.written(converted)
-	c.Findings = append(c.Findings[:before], whole.own(converted)...)
+	whole.relocateFindings(converted)
+	c.Findings = append(c.Findings[:before], whole.ownFindings(converted)...)
 	return c
 }
 

@@ -10,19 +10,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
-// relays reports whether connections are relayed. A default is for Balances with a port of TCP.
-func (e *expander) relays() bool {
+// isRelayed reports whether connections are relayed. A default is for Balances with a port of TCP.
+func (e *expander) isRelayed() bool {
 	isTCP := func(r balanceRange) bool { return r.protocol == model.TCP }
-	return e.given(setting.Relay.Field) != nil && (!e.inherits(setting.Relay) || slices.ContainsFunc(e.listened, isTCP))
+	return e.givenValue(setting.Relay.Field) != nil && (!e.isInherited(setting.Relay) || slices.ContainsFunc(e.listened, isTCP))
 }
 
-// inherits reports whether a field is that of pools or defaults.
-func (e *expander) inherits(s *setting.Setting) bool { return slices.Contains(e.inherited, s.Field) }
+// isInherited reports whether a field is that of pools or defaults.
+func (e *expander) isInherited(s *setting.Setting) bool { return slices.Contains(e.inherited, s.Field) }
 
 // parseServer reads the address of a backend. A relay reaches servers of this machine itself.
 func (e *expander) parseServer(s string) (netip.Addr, string) {
 	a, problem := parseServer(s)
-	if problem == thisMachine && e.relays() {
+	if problem == thisMachine && e.isRelayed() {
 		return parseStrict(s, convert.ParseAddress)
 	}
 	return a, problem
@@ -53,20 +53,20 @@ var relayRefusals = []struct {
 // reviewRelay refuses what a relay cannot do.
 func (e *expander) reviewRelay() {
 	if e.values.Relay == model.NoRelay {
-		if e.values.RelayTimeout != 0 && e.given(setting.Relay.Field) == nil {
+		if e.values.RelayTimeout != 0 && e.givenValue(setting.Relay.Field) == nil {
 			e.Add(setting.Timeout.Field, nil, "is for connections that nftproxy relays: write relay: true, or remove it")
 		}
 		return
 	}
-	if e.inherits(setting.MaglevSize) {
+	if e.isInherited(setting.MaglevSize) {
 		e.values.MaglevSize = 0
 	}
 	for _, r := range e.listened {
 		switch {
 		case r.protocol != model.TCP:
-			e.Add(r.field(), r.text, fmt.Sprintf("is of %s, and relay is for TCP: use another Balance for it, without relay", r.protocol))
+			e.Add(r.fieldPath(), r.text, fmt.Sprintf("is of %s, and relay is for TCP: use another Balance for it, without relay", r.protocol))
 		case r.Count() > 1:
-			e.Add(r.field(), r.text, "is a range of ports, and relay is for single ports: write these, or relay: false")
+			e.Add(r.fieldPath(), r.text, "is a range of ports, and relay is for single ports: write these, or relay: false")
 		}
 	}
 	for _, r := range relayRefusals {

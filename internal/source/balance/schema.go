@@ -162,7 +162,7 @@ func checkSchema() jsonSchema {
 		types = append(types, jsonSchema{"required": []string{t}})
 	}
 	for name, text := range checkDescriptions {
-		fields[name] = described(text, maps.Clone(fields[name]))
+		fields[name] = withDescription(text, maps.Clone(fields[name]))
 	}
 	return jsonSchema{
 		"description": words.Balance.Text(setting.Check.Meaning) + "; docs/health-checks.md",
@@ -174,15 +174,15 @@ func checkSchema() jsonSchema {
 }
 
 func schemaText(description, pattern string) jsonSchema {
-	return described(description, jsonSchema{"type": "string", "pattern": pattern})
+	return withDescription(description, jsonSchema{"type": "string", "pattern": pattern})
 }
 
 func schemaWords(description string, values ...string) jsonSchema {
-	return described(description, jsonSchema{"enum": values})
+	return withDescription(description, jsonSchema{"enum": values})
 }
 
 func schemaFlag(description string) jsonSchema {
-	return described(description, jsonSchema{"type": "boolean"})
+	return withDescription(description, jsonSchema{"type": "boolean"})
 }
 
 func schemaNumber(description string, lowest, highest int, otherwise any) jsonSchema {
@@ -190,15 +190,15 @@ func schemaNumber(description string, lowest, highest int, otherwise any) jsonSc
 	if otherwise != nil {
 		out["default"] = otherwise
 	}
-	return described(description, out)
+	return withDescription(description, out)
 }
 
 // oneOrMany is a value, or a list of at least least.
 func oneOrMany(description string, value jsonSchema, least int) jsonSchema {
-	return described(description, setting.OneOrMany(value, least))
+	return withDescription(description, setting.OneOrMany(value, least))
 }
 
-func described(description string, s jsonSchema) jsonSchema {
+func withDescription(description string, s jsonSchema) jsonSchema {
 	if description != "" {
 		s["description"] = description
 	}

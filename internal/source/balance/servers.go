@@ -21,11 +21,11 @@ type server struct {
 	weight, priority int32
 }
 
-func (s server) field() string { return fmt.Sprintf("backends[%d]", s.index) }
+func (s server) fieldPath() string { return fmt.Sprintf("backends[%d]", s.index) }
 
-// port returns the port that serves a port of the frontend: the same one, the only one,
+// portFor returns the port that serves a port of the frontend: the same one, the only one,
 // or that at the same place of the range.
-func (s server) port(p balancePort) uint16 {
+func (s server) portFor(p balancePort) uint16 {
 	switch {
 	case s.ports == convert.PortRange{}:
 		return p.number
@@ -35,8 +35,8 @@ func (s server) port(p balancePort) uint16 {
 	return s.ports.First + p.number - p.of.First
 }
 
-// loops reports whether the server serves a port of a range at the same port.
-func (s server) loops(r convert.PortRange) bool {
+// keepsPort reports whether the server serves a port of a range at the same port.
+func (s server) keepsPort(r convert.PortRange) bool {
 	switch {
 	case s.ports == convert.PortRange{}:
 		return true
@@ -46,8 +46,8 @@ func (s server) loops(r convert.PortRange) bool {
 	return s.ports.First == r.First
 }
 
-// backends reads the servers.
-func (e *expander) backends() {
+// readBackends reads the servers.
+func (e *expander) readBackends() {
 	if e.Backends == nil && e.BackendsFrom == "" {
 		e.Add("backends", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
 		return
@@ -60,13 +60,13 @@ func (e *expander) backends() {
 	seen := make(map[target]server)
 	for i := range e.Backends {
 		before := e.Count
-		s := e.server(i)
+		s := e.readServer(i)
 		if e.Count > before {
 			continue
 		}
 		t := target{s.address, s.name, s.ports}
 		if first, twice := seen[t]; twice {
-			e.Add(s.field()+".address", e.Backends[i].Address, "is also "+first.field()+": remove one of them, or give one a weight")
+			e.Add(s.fieldPath()+".address", e.Backends[i].Address, "is also "+first.fieldPath()+": remove one of them, or give one a weight")
 			continue
 		}
 		seen[t] = s
@@ -78,40 +78,40 @@ func (e *expander) backends() {
 	}
 }
 
-// server reads one backend.
-func (e *expander) server(i int) server {
+// readServer reads one backend.
+func (e *expander) readServer(i int) server {
 	b := &e.Backends[i]
 	s := server{index: i, weight: 1}
 	if b.Servers != "" {
-		e.Add(s.field()+".servers", b.Servers, "is a list in a list: write the addresses of its servers")
+		e.Add(s.fieldPath()+".servers", b.Servers, "is a list in a list: write the addresses of its servers")
 		return s
 	}
 	if b.Address == "" {
-		e.Add(s.field()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
+		e.Add(s.fieldPath()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
 		return s
 	}
-	wrong, named := e.named(b, &s)
+	wrong, named := e.readNamed(b, &s)
 	if !named {
-		s.address, s.ports, wrong = e.address(b)
+		s.address, s.ports, wrong = e.readAddress(b)
 	}
 	if wrong != nil {
-		e.Add(s.field()+".address", wrong.text, wrong.problem)
+		e.Add(s.fieldPath()+".address", wrong.text, wrong.problem)
 		return s
 	}
 	if b.Port != nil {
 		ports, problem := convert.ParsePorts(b.Port.String())
 		switch {
 		case problem != "":
-			e.Add(s.field()+".port", portValue(b.Port), problem)
+			e.Add(s.fieldPath()+".port", portValue(b.Port), problem)
 		case s.ports != convert.PortRange{}:
-			e.Add(s.field()+".port", portValue(b.Port), "is given in the address, too: remove one of them")
+			e.Add(s.fieldPath()+".port", portValue(b.Port), "is given in the address, too: remove one of them")
 		}
 		s.ports = ports
 	}
-	e.numbers(b, &s)
+	e.readNumbers(b, &s)
 	for _, r := range e.listened {
 		if s.ports.Count() > 1 && r.Count() != s.ports.Count() {
-			e.Add(s.field(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
+			e.Add(s.fieldPath(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
 				s.ports.Count(), r.Count()))
 			break
 		}
@@ -119,7 +119,7 @@ func (e *expander) server(i int) server {
 	return s
 }
 
-func (e *expander) address(b *Backend) (netip.Addr, convert.PortRange, *misread) {
+func (e *expander) readAddress(b *Backend) (netip.Addr, convert.PortRange, *misread) {
 	if problem := urlProblem(b.Address); problem != "" {
 		return netip.Addr{}, convert.PortRange{}, &misread{b.Address, problem}
 	}
@@ -138,11 +138,11 @@ func portValue(p *intstr.IntOrString) any {
 	return p.StrVal
 }
 
-// numbers reads the weight and the priority of a backend.
-func (e *expander) numbers(b *Backend, s *server) {
+// readNumbers reads the weight and the priority of a backend.
+func (e *expander) readNumbers(b *Backend, s *server) {
 	if b.Weight != nil {
 		if s.weight = *b.Weight; s.weight < 0 || s.weight > int32(convert.Weights.Highest) {
-			e.Add(s.field()+".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", convert.Weights.Highest))
+			e.Add(s.fieldPath()+".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", convert.Weights.Highest))
 		}
 	}
 	if b.Drain {
@@ -156,25 +156,25 @@ func (e *expander) numbers(b *Backend, s *server) {
 	}
 	switch s.priority = *b.Priority; {
 	case s.priority < 0 || s.priority > int32(convert.Priorities.Highest):
-		e.Add(s.field()+".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", convert.Priorities.Highest))
+		e.Add(s.fieldPath()+".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", convert.Priorities.Highest))
 	case b.Backup && s.priority != 1:
-		e.Add(s.field()+".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
+		e.Add(s.fieldPath()+".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
 	}
 }
 
 // reviewServers warns of servers and addresses that will not serve.
 func (e *expander) reviewServers() {
 	for _, f := range model.Families {
-		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return l.listens(f) })
+		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return l.listensIn(f) })
 		i := slices.IndexFunc(e.servers, func(s server) bool { return s.name != "" || model.FamilyOf(s.address) == f })
 		switch {
 		case listens >= 0 && e.addresses[listens].wildcard && i < 0: // most machines have both
 		case listens >= 0 && i < 0 && e.BackendsFrom == "" && len(e.servers) > 0:
 			l := e.addresses[listens]
-			e.Warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
+			e.Warn(l.fieldPath(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
 		case listens < 0 && i >= 0 && e.servers[i].name == "":
 			s := e.servers[i]
-			e.Warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
+			e.Warn(s.fieldPath()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
 		}
 	}
 	switch {
@@ -194,12 +194,12 @@ func (e *expander) reviewLoops() {
 		own[l.address] = !l.wildcard
 	}
 	for _, s := range e.servers {
-		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.PortRange) }) {
+		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.keepsPort(r.PortRange) }) {
 			found := e.Warn
-			if e.relays() { // without end
+			if e.isRelayed() { // without end
 				found = e.Add
 			}
-			found(s.field()+".address", e.Backends[s.index].Address,
+			found(s.fieldPath()+".address", e.Backends[s.index].Address,
 				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
 		}
 	}

@@ -39,9 +39,9 @@ var indexes = func() map[reflect.Type]map[string][]int {
 	return out
 }()
 
-// given returns the value of a field as rows of settings read it; nil: it is not given, or it stands
+// givenValue returns the value of a field as rows of settings read it; nil: it is not given, or it stands
 // for none in place of a default, like a time of zero.
-func (b *Balance) given(field string) any {
+func (b *Balance) givenValue(field string) any {
 	v := reflect.ValueOf(b).Elem()
 	for name := range strings.SplitSeq(field, ".") {
 		if v.Kind() == reflect.Pointer {
@@ -77,14 +77,14 @@ func (b *Balance) given(field string) any {
 	return nil
 }
 
-// settings reads the fields that are settings, except the lists of clients.
-func (e *expander) settings() {
+// readSettings reads the fields that are settings, except the lists of clients.
+func (e *expander) readSettings() {
 	for _, s := range setting.All {
 		if s.Field == "" || s.Parse == nil {
 			continue
 		}
-		value := e.given(s.Field)
-		if value == nil || (s == setting.Relay || s == setting.Timeout && e.inherits(s)) && !e.relays() {
+		value := e.givenValue(s.Field)
+		if value == nil || (s == setting.Relay || s == setting.Timeout && e.isInherited(s)) && !e.isRelayed() {
 			continue
 		}
 		if problem := s.Parse(&e.values, value); problem != "" {
@@ -124,7 +124,7 @@ func (e *expander) check() {
 		for _, f := range found {
 			f.Problem = words.Balance.Text(f.Problem)
 		}
-		if check != nil && e.inherits(setting.Check) && !e.fits(check) {
+		if check != nil && e.isInherited(setting.Check) && !e.fitsPorts(check) {
 			e.Check = nil
 			return
 		}
@@ -133,8 +133,8 @@ func (e *expander) check() {
 	}
 }
 
-// fits reports whether a check can be made at a port of the Balance.
-func (e *expander) fits(check *model.Check) bool {
+// fitsPorts reports whether a check can be made at a port of the Balance.
+func (e *expander) fitsPorts(check *model.Check) bool {
 	return check.Port != 0 || slices.ContainsFunc(e.listened, func(r balanceRange) bool { return check.Type.Fits(r.protocol) })
 }
 
@@ -163,8 +163,8 @@ func (e *expander) checkText() string {
 	return string(text)
 }
 
-// annotations returns the settings as annotations of the Service.
-func (e *expander) annotations() map[string]string {
+// settingAnnotations returns the settings as annotations of the Service.
+func (e *expander) settingAnnotations() map[string]string {
 	out := e.values.Write()
 	if e.Check != nil {
 		if out == nil {

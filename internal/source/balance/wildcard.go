@@ -29,8 +29,8 @@ func (w where) String() string {
 	return strings.Join(strings.Fields("all "+w.family+" addresses"), " ")
 }
 
-// families returns the families in which an entry is served.
-func (w where) families() (out []model.Family) {
+// servedFamilies returns the families in which an entry is served.
+func (w where) servedFamilies() (out []model.Family) {
 	for _, f := range model.Families {
 		if w.wildcard && (w.family == "" || w.family == f.String()) || !w.wildcard && model.FamilyOf(w.address) == f {
 			out = append(out, f)
@@ -39,9 +39,9 @@ func (w where) families() (out []model.Family) {
 	return out
 }
 
-// listens reports whether an entry is served in a family.
-func (w where) listens(f model.Family) bool {
-	for _, of := range w.families() {
+// listensIn reports whether an entry is served in a family.
+func (w where) listensIn(f model.Family) bool {
+	for _, of := range w.servedFamilies() {
 		if of == f {
 			return true
 		}
@@ -99,11 +99,11 @@ func isInterface(text string) bool {
 	return !dotted || isNumber(domain)
 }
 
-// listeners returns the entries that stand for addresses of interfaces.
-func (e *expander) listeners() (out []model.Listener) {
+// findListeners returns the entries that stand for addresses of interfaces.
+func (e *expander) findListeners() (out []model.Listener) {
 	for _, l := range e.addresses {
 		if l.wildcard {
-			out = append(out, model.Listener{Text: l.text, Interface: l.link, Families: l.families()})
+			out = append(out, model.Listener{Text: l.text, Interface: l.link, Families: l.servedFamilies()})
 		}
 	}
 	return out

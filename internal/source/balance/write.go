@@ -14,12 +14,12 @@ import (
 
 // Text returns b as a document for people to edit: the fields that are given, in the order
 // of the struct, each on a line of its own, and a line for each backend.
-func (b *Balance) Text() (string, error) { return document(reflect.ValueOf(b).Elem()) }
+func (b *Balance) Text() (string, error) { return formatDocument(reflect.ValueOf(b).Elem()) }
 
 // Text returns p as a document, in the form of those of [Balance.Text].
-func (p *Pool) Text() (string, error) { return document(reflect.ValueOf(p).Elem()) }
+func (p *Pool) Text() (string, error) { return formatDocument(reflect.ValueOf(p).Elem()) }
 
-func document(v reflect.Value) (string, error) {
+func formatDocument(v reflect.Value) (string, error) {
 	var out strings.Builder
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		if f.Anonymous {
@@ -31,7 +31,7 @@ func document(v reflect.Value) (string, error) {
 		switch list := value.(type) {
 		case manifest.List[Backend]:
 			for i, s := range list {
-				text, err := yamltext.Flow(s.short())
+				text, err := yamltext.Flow(s.shortForm())
 				if err != nil {
 					return "", fmt.Errorf("%s[%d]: %w", name, i, err)
 				}
@@ -62,8 +62,8 @@ func document(v reflect.Value) (string, error) {
 	return out.String(), nil
 }
 
-// short returns the address of a backend that has nothing else.
-func (b Backend) short() any {
+// shortForm returns the address of a backend that has nothing else.
+func (b Backend) shortForm() any {
 	if b == (Backend{Address: b.Address}) {
 		return b.Address
 	}

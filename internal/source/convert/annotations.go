@@ -104,14 +104,14 @@ func setWeight(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }
 // others is the key for all addresses that a list of numbers does not name.
 var others netip.Addr
 
-// number sets the weights and priorities of the hosts in the slices of an object. Wrong
+// setNumbers sets the weights and priorities of the hosts in the slices of an object. Wrong
 // entries are ignored.
-func (f *Findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
+func (f *Findings) setNumbers(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 	f.unknownAnnotations(m, SliceAnnotations...)
 	f.ciliumWeight(m, all)
 	for _, n := range []numbering{Weights, Priorities} {
 		if text, given := m.Annotations[n.annotation]; given {
-			f.apply(n, text, all)
+			f.applyNumbers(n, text, all)
 		}
 	}
 }
@@ -136,8 +136,8 @@ func (f *Findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice
 	}
 }
 
-// apply gives the hosts in the slices their numbers.
-func (f *Findings) apply(n numbering, text string, all []*model.EndpointSlice) {
+// applyNumbers gives the hosts in the slices their numbers.
+func (f *Findings) applyNumbers(n numbering, text string, all []*model.EndpointSlice) {
 	hosts := make(map[netip.Addr][]*model.Host)
 	for _, s := range all {
 		for i := range s.Hosts {
@@ -145,7 +145,7 @@ func (f *Findings) apply(n numbering, text string, all []*model.EndpointSlice) {
 			hosts[h.Address] = append(hosts[h.Address], h)
 		}
 	}
-	numbers := f.numbers(n, text, hosts)
+	numbers := f.readNumbers(n, text, hosts)
 	for a, same := range hosts {
 		number, given := numbers[a]
 		if !given {
@@ -160,10 +160,10 @@ func (f *Findings) apply(n numbering, text string, all []*model.EndpointSlice) {
 	}
 }
 
-// numbers reads the list.
-func (f *Findings) numbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
+// readNumbers reads the list.
+func (f *Findings) readNumbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
 	out := make(map[netip.Addr]uint16)
-	f.entries(n.annotation, text, f.Warn, func(i int, entry string) string {
+	f.readEntries(n.annotation, text, f.Warn, func(i int, entry string) string {
 		a, number, problem := n.parse(entry)
 		_, twice := out[a]
 		switch {

@@ -39,14 +39,14 @@ func (c *serviceConverter) check(m *metav1.ObjectMeta, refused string) *model.Ch
 	return check
 }
 
-// fits returns the check of a Service, or none if it fits none of the ports.
-func (c *serviceConverter) fits(check *model.Check, ports []model.ServicePort) *model.Check {
+// fittingCheck returns the check of a Service, or none if it fits none of the ports.
+func (c *serviceConverter) fittingCheck(check *model.Check, ports []model.ServicePort) *model.Check {
 	fits := func(p model.ServicePort) bool { return check.Type.Fits(p.Protocol) }
 	if check == nil || len(ports) == 0 || slices.ContainsFunc(ports, fits) {
 		return check
 	}
 	if check.Type == model.CheckPassive { // which sees only what clients dial
-		c.Add(c.place(setting.Check), nil, "is of type passive, which counts connections of TCP, and no port is of TCP: use another type")
+		c.Add(c.placeOf(setting.Check), nil, "is of type passive, which counts connections of TCP, and no port is of TCP: use another type")
 		return nil
 	}
 	if check.Port != 0 {
@@ -57,7 +57,7 @@ func (c *serviceConverter) fits(check *model.Check, ports []model.ServicePort) *
 }
 
 func (c *serviceConverter) fitsNone(check *model.Check) {
-	c.Add(c.place(setting.Check), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", check.Type))
+	c.Add(c.placeOf(setting.Check), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", check.Type))
 }
 
 // notFromServer rejects the health checks that an API server must not start: who may

@@ -15,10 +15,10 @@ import (
 // everyClient is the meaning of an unreadable list of denied clients.
 var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
-// sources reads the lists of clients that may connect, and of those that may not. A
+// readSources reads the lists of clients that may connect, and of those that may not. A
 // wrong entry never admits a client (4.78): one of allowed clients admits none, and one
 // of denied clients, which could be any, denies all.
-func (f *Findings) sources(m *metav1.ObjectMeta) *model.Sources {
+func (f *Findings) readSources(m *metav1.ObjectMeta) *model.Sources {
 	text, limited := m.Annotations[setting.AllowedClients.Annotation]
 	allowed, wrong := f.clientList(setting.AllowedClients.Annotation, text)
 	if limited && len(allowed) == 0 {
@@ -36,9 +36,9 @@ func (f *Findings) sources(m *metav1.ObjectMeta) *model.Sources {
 	return model.NewSources(limited, allowed, denied)
 }
 
-// families warns of a list of allowed clients that admits none of the families in which
+// warnOfFamilies warns of a list of allowed clients that admits none of the families in which
 // the Service has addresses.
-func (c *serviceConverter) families(s *model.Service) {
+func (c *serviceConverter) warnOfFamilies(s *model.Service) {
 	sources := s.Extra().Sources
 	if sources == nil || len(sources.Allowed) == 0 {
 		return
@@ -51,14 +51,14 @@ func (c *serviceConverter) families(s *model.Service) {
 		return slices.ContainsFunc(sources.Allowed, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() })
 	}
 	if len(addresses) > 0 && !slices.ContainsFunc(addresses, admitted) {
-		c.Warn(c.place(setting.AllowedClients), nil,
+		c.Warn(c.placeOf(setting.AllowedClients), nil,
 			fmt.Sprintf("has no %s range: no client can connect to %s; list ranges of that family", model.FamilyOf(addresses[0]), addresses[0]))
 	}
 }
 
 // clientList reads a list of clients, and reports whether an entry is wrong.
 func (f *Findings) clientList(annotation, text string) (out []netip.Prefix, wrong bool) {
-	count := f.entries(annotation, text, f.Add, func(_ int, entry string) string {
+	count := f.readEntries(annotation, text, f.Add, func(_ int, entry string) string {
 		if entry == "" {
 			return ""
 		}

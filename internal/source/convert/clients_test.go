@@ -69,7 +69,7 @@ func FuzzSources(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, allow, deny string) {
 		var found Findings
-		s := found.sources(&metav1.ObjectMeta{Annotations: map[string]string{setting.AllowedClients.Annotation: allow, setting.DeniedClients.Annotation: deny}})
+		s := found.readSources(&metav1.ObjectMeta{Annotations: map[string]string{setting.AllowedClients.Annotation: allow, setting.DeniedClients.Annotation: deny}})
 		if !s.Limited {
 			t.Fatal("not limited")
 		}
@@ -86,7 +86,7 @@ func FuzzSources(f *testing.F) {
 			wrong = wrong || !e.Warning && e.Field == annotationField(setting.DeniedClients.Annotation)
 		}
 		var alone Findings
-		denied := alone.sources(&metav1.ObjectMeta{Annotations: map[string]string{setting.DeniedClients.Annotation: deny}})
+		denied := alone.readSources(&metav1.ObjectMeta{Annotations: map[string]string{setting.DeniedClients.Annotation: deny}})
 		if wrong && fmt.Sprint(denied.Denied) != fmt.Sprint(everyClient) {
 			t.Errorf("%q denies %v", deny, denied.Denied)
 		}

@@ -64,17 +64,17 @@ func isSubdomain(text string) bool {
 	return len(text) <= validation.DNS1123SubdomainMaxLength && len(validation.IsDNS1123Subdomain(text)) == 0
 }
 
-// namespace returns the namespace of an object that lives in one.
-func namespace(m *metav1.ObjectMeta) string {
+// namespaceOf returns the namespace of an object that lives in one.
+func namespaceOf(m *metav1.ObjectMeta) string {
 	if m.Namespace == "" {
 		return metav1.NamespaceDefault
 	}
-	return shared(m.Namespace)
+	return shareText(m.Namespace)
 }
 
-// shared returns text that many objects hold, such as the name of a node, so that
+// shareText returns text that many objects hold, such as the name of a node, so that
 // there is one copy of it.
-func shared(text string) string { return unique.Make(text).Value() }
+func shareText(text string) string { return unique.Make(text).Value() }
 
 // portProblem returns the problem with a port number.
 func portProblem(port int32) string {
@@ -84,8 +84,8 @@ func portProblem(port int32) string {
 	return ""
 }
 
-// port converts a port of a Service, a slice or Endpoints. Empty names are legal (1.10) unless there are other ports.
-func (f *Findings) port(at manifest.FieldPath, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
+// convertPort converts a port of a Service, a slice or Endpoints. Empty names are legal (1.10) unless there are other ports.
+func (f *Findings) convertPort(at manifest.FieldPath, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
 	p, known := protocols[protocol]
 	if !known {
 		f.AddAt(at.Of("protocol"), string(protocol), "is not a protocol: "+suggest.OneOf("TCP", "UDP", "SCTP"))
@@ -99,7 +99,7 @@ func (f *Findings) port(at manifest.FieldPath, name string, protocol corev1.Prot
 	case name != "" && !IsPlainLabel(name):
 		f.AddAt(at.Of("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
 	}
-	return model.EndpointPort{Name: shared(name), Protocol: p, Port: uint16(number)}
+	return model.EndpointPort{Name: shareText(name), Protocol: p, Port: uint16(number)}
 }
 
 // usablePorts converts ports with a function, and leaves out those with findings.
@@ -139,8 +139,8 @@ func appendParsed[T any](f *Findings, to []T, at manifest.FieldPath, text string
 	return append(to, v)
 }
 
-// distinct returns the values of a list, each once, in the same order and place.
-func distinct[T comparable](list []T) []T {
+// removeDuplicates returns the values of a list, each once, in the same order and place.
+func removeDuplicates[T comparable](list []T) []T {
 	if len(list) < 2 {
 		return list
 	}
@@ -159,10 +159,10 @@ func valueOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// entries reads a list in an annotation, with commas: read is called for each entry and
+// readEntries reads a list in an annotation, with commas: read is called for each entry and
 // returns the problem with it, which report adds as [Findings.add] and [Findings.warn] do.
 // entries returns how many entries are wrong; those beyond the limit count as one.
-func (f *Findings) entries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
+func (f *Findings) readEntries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
 	field, i := annotationField(annotation), 0
 	for entry := range strings.SplitSeq(text, ",") {
 		if i == budget.ListEntries {

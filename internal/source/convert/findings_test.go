@@ -74,7 +74,7 @@ func TestLongLists(t *testing.T) {
 func TestLongListsOfClients(t *testing.T) {
 	var f Findings
 	long := strings.Repeat(",", budget.ListEntries) + "10.0.0.1"
-	s := f.sources(&metav1.ObjectMeta{Annotations: map[string]string{setting.AllowedClients.Annotation: long, setting.DeniedClients.Annotation: long}})
+	s := f.readSources(&metav1.ObjectMeta{Annotations: map[string]string{setting.AllowedClients.Annotation: long, setting.DeniedClients.Annotation: long}})
 	if !s.Limited || len(s.Allowed) > 0 || fmt.Sprint(s.Denied) != fmt.Sprint(everyClient) {
 		t.Errorf("%+v", s)
 	}

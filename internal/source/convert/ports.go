@@ -32,31 +32,31 @@ func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) [
 		return nil
 	}
 	all := newJoinedRanges(ports)
-	f.entries(setting.Ports.Annotation, text, f.Warn, func(_ int, entry string) string {
-		if all.full() {
+	f.readEntries(setting.Ports.Annotation, text, f.Warn, func(_ int, entry string) string {
+		if all.isFull() {
 			return ""
 		}
 		more, problem := parsePortRange(entry)
 		if problem != "" {
 			return "is not used: " + problem
 		}
-		return all.entry(more)
+		return all.addEntry(more)
 	})
-	return all.sorted()
+	return all.sortRanges()
 }
 
 // join joins ranges that are read already, and sorts them.
 func (c *serviceConverter) join(ranges []model.PortRange, ports []model.ServicePort) []model.PortRange {
 	all := newJoinedRanges(ports)
 	for _, r := range ranges {
-		if all.full() {
+		if all.isFull() {
 			break
 		}
-		if problem := all.entry([]model.PortRange{r}); problem != "" {
-			c.Warn(c.place(setting.Ports), r.Name, problem)
+		if problem := all.addEntry([]model.PortRange{r}); problem != "" {
+			c.Warn(c.placeOf(setting.Ports), r.Name, problem)
 		}
 	}
-	return all.sorted()
+	return all.sortRanges()
 }
 
 // parsePortRange reads an entry, which may be of several protocols, or have several ports
@@ -121,14 +121,14 @@ type joinedRanges struct {
 	made  int                        // by all entries
 }
 
-// full reports whether there are more ranges than a Service may have.
-func (j *joinedRanges) full() bool { return j.made > budget.PortRanges }
+// isFull reports whether there are more ranges than a Service may have.
+func (j *joinedRanges) isFull() bool { return j.made > budget.PortRanges }
 
-// entry adds the ranges of an entry, or returns why they are not used. A port that leads to
+// addEntry adds the ranges of an entry, or returns why they are not used. A port that leads to
 // another one counts by itself, also in a range: the kernel cannot add to a port in a way that
 // nft lists and loads, so that each is an entry of its own.
-func (j *joinedRanges) entry(more []model.PortRange) (problem string) {
-	if j.made += len(more); j.full() {
+func (j *joinedRanges) addEntry(more []model.PortRange) (problem string) {
+	if j.made += len(more); j.isFull() {
 		return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", budget.PortRanges)
 	}
 	if problem = j.add(more); problem != "" {
@@ -137,8 +137,8 @@ func (j *joinedRanges) entry(more []model.PortRange) (problem string) {
 	return problem
 }
 
-// sorted returns the ranges by protocol and port.
-func (j *joinedRanges) sorted() []model.PortRange {
+// sortRanges returns the ranges by protocol and port.
+func (j *joinedRanges) sortRanges() []model.PortRange {
 	slices.SortFunc(j.list, func(a, b model.PortRange) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
 	})
@@ -163,11 +163,11 @@ func comparePortRanges(a, b model.PortRange) int {
 // add adds the ranges of an entry, or returns why it contradicts others. Ranges with the
 // same destination are merged. Ports of the Service take precedence.
 func (j *joinedRanges) add(more []model.PortRange) (problem string) {
-	if p := more[0]; len(more) == 1 && j.has(p) {
+	if p := more[0]; len(more) == 1 && j.hasPort(p) {
 		return fmt.Sprintf("spec.ports has %s %d, which takes precedence: remove one of them", p.Protocol, p.Port)
 	}
 	for _, r := range more {
-		first, last := j.overlapping(r)
+		first, last := j.findOverlapping(r)
 		for _, o := range j.list[first:last] {
 			if o.Target != r.Target {
 				return fmt.Sprintf("it overlaps the earlier entry %s, which leads to other ports: remove one of them", o.Name)
@@ -175,25 +175,25 @@ func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 		}
 	}
 	for _, r := range more {
-		if !j.has(r) {
+		if !j.hasPort(r) {
 			j.merge(r)
 		}
 	}
 	return ""
 }
 
-// has reports whether the ports of the Service have a single one.
-func (j *joinedRanges) has(r model.PortRange) bool {
+// hasPort reports whether the ports of the Service have a single one.
+func (j *joinedRanges) hasPort(r model.PortRange) bool {
 	return r.Last == 0 && j.ports[model.ServicePort{Protocol: r.Protocol, Port: r.Port}]
 }
 
-// overlapping returns where in the list the ranges are that overlap one. They are next to
+// findOverlapping returns where in the list the ranges are that overlap one. They are next to
 // each other, because they do not overlap themselves.
-func (j *joinedRanges) overlapping(r model.PortRange) (first, last int) {
+func (j *joinedRanges) findOverlapping(r model.PortRange) (first, last int) {
 	first, _ = slices.BinarySearchFunc(j.list, r, comparePortRanges)
-	for last = first; last < len(j.list) && overlap(j.list[last], r); last++ {
+	for last = first; last < len(j.list) && sharePorts(j.list[last], r); last++ {
 	}
-	if first > 0 && overlap(j.list[first-1], r) {
+	if first > 0 && sharePorts(j.list[first-1], r) {
 		first--
 	}
 	return first, last
@@ -201,7 +201,7 @@ func (j *joinedRanges) overlapping(r model.PortRange) (first, last int) {
 
 // merge adds a range in place of those that it overlaps.
 func (j *joinedRanges) merge(r model.PortRange) {
-	first, last := j.overlapping(r)
+	first, last := j.findOverlapping(r)
 	if r.Last != 0 && first < last {
 		low, high := j.list[first], j.list[last-1]
 		r = NewPortRange(r.Protocol, PortRange{min(low.Port, r.Port), max(high.Last, r.Last)}, r.Target)
@@ -209,23 +209,23 @@ func (j *joinedRanges) merge(r model.PortRange) {
 	j.list = slices.Replace(j.list, first, last, r)
 }
 
-// overlap reports whether two ranges, or two single ports, share ports. A single port may
+// sharePorts reports whether two ranges, or two single ports, share ports. A single port may
 // be in a range: it wins.
-func overlap(a, b model.PortRange) bool {
+func sharePorts(a, b model.PortRange) bool {
 	return a.Protocol == b.Protocol && (a.Last == 0) == (b.Last == 0) && a.Port <= max(b.Port, b.Last) && b.Port <= max(a.Port, a.Last)
 }
 
-// ranges adapts a Service to its ranges.
-func (c *serviceConverter) ranges(s *model.Service) {
+// adaptToRanges adapts a Service to its ranges.
+func (c *serviceConverter) adaptToRanges(s *model.Service) {
 	all := s.Extra().Ranges
 	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
 	switch {
 	case i < 0 || s.AffinityTimeout == 0 || s.Scheduler == model.SourceHash:
 	case c.given != nil: // a Balance: see [model.Route.Scheduler]
-		c.Warn(c.place(setting.Ports), all[i].Name,
+		c.Warn(c.placeOf(setting.Ports), all[i].Name,
 			"has too many ports to bind clients: all ports of the Balance use the scheduler source-hash instead of affinity, which leads a client to the same server as long as the servers stay")
 	default:
-		c.Warn(c.place(setting.Ports), all[i].Name,
+		c.Warn(c.placeOf(setting.Ports), all[i].Name,
 			"has no session affinity: ranges use the scheduler source-hash instead, and other ports may lead a client to another endpoint; if the Service has the scheduler source-hash, all ports lead to the same one")
 	}
 	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 && len(all) > 0 {

@@ -131,7 +131,7 @@ func FuzzPorts(f *testing.F) {
 				t.Fatalf("%s is a port of the Service", a.Name)
 			}
 			for _, b := range ranges[i+1:] {
-				if overlap(a, b) {
+				if sharePorts(a, b) {
 					t.Fatalf("%s and %s overlap", a.Name, b.Name)
 				}
 			}

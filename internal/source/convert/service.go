@@ -61,31 +61,31 @@ func ServiceWith(s *corev1.Service, proxyName string, given *Given) (*model.Serv
 func convertService(s *corev1.Service, proxyName, noCheck string, given *Given) (*model.Service, []*manifest.FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress, given: given}
 	named := c.ObjectName(&s.ObjectMeta)
-	if !ServedBy(proxyName, s.Labels) || !c.proxied() || !named {
+	if !ServedBy(proxyName, s.Labels) || !c.isProxied() || !named {
 		return nil, c.All()
 	}
 	service := &model.Service{
-		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
-		Created:             created(s),
+		Name:                model.ServiceName{Namespace: namespaceOf(&s.ObjectMeta), Name: s.Name},
+		Created:             creationTime(s),
 		ClusterIPs:          c.clusterIPs(),
-		External:            c.external(),
-		Ports:               c.ports(),
+		External:            c.convertExternal(),
+		Ports:               c.convertPorts(),
 		InternalPolicy:      c.internalPolicy(),
 		ExternalPolicy:      c.externalPolicy(),
 		AffinityTimeout:     c.affinityTimeout(),
 		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
 	}
-	if v := c.settings(&s.ObjectMeta, service.Ports, noCheck); v != nil {
-		v.Check = c.fits(v.Check, service.Ports)
+	if v := c.convertSettings(&s.ObjectMeta, service.Ports, noCheck); v != nil {
+		v.Check = c.fittingCheck(v.Check, service.Ports)
 		v.Apply(service)
-		c.review(service)
+		c.warnOfEffects(service)
 	}
 	c.openAddresses(service)
 	return service, c.All()
 }
 
-func (c *serviceConverter) external() *model.External {
+func (c *serviceConverter) convertExternal() *model.External {
 	e := model.External{ExternalIPs: c.externalIPs(), LoadBalancerIPs: c.loadBalancerIPs(), SourceRanges: c.sourceRanges()}
 	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (c *serviceConverter) external() *model.External {
 	return &e
 }
 
-func created(s *corev1.Service) int64 {
+func creationTime(s *corev1.Service) int64 {
 	if s.CreationTimestamp.IsZero() {
 		return 0
 	}
@@ -118,7 +118,7 @@ func ServedBy(proxyName string, labels map[string]string) bool {
 	return name == proxyName
 }
 
-func (c *serviceConverter) proxied() bool {
+func (c *serviceConverter) isProxied() bool {
 	if c.spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}
@@ -126,14 +126,14 @@ func (c *serviceConverter) proxied() bool {
 	case corev1.ClusterIPNone:
 		return false
 	case "":
-		return c.balanced()
+		return c.hasBalancerAddress()
 	}
 	return true
 }
 
-// balanced reports whether a Service without ClusterIP has load balancer addresses,
+// hasBalancerAddress reports whether a Service without ClusterIP has load balancer addresses,
 // on which alone it is served (1.40).
-func (c *serviceConverter) balanced() bool {
+func (c *serviceConverter) hasBalancerAddress() bool {
 	isVIP := func(in corev1.LoadBalancerIngress) bool {
 		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
 	}
@@ -218,7 +218,7 @@ func (c *serviceConverter) externalIPs() (out []netip.Addr) {
 			out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.externalIPs", i), text, ParseEndpoint)
 		}
 	}
-	return distinct(out)
+	return removeDuplicates(out)
 }
 
 // loadBalancerIPs keeps the ingress addresses that the node must answer for
@@ -234,7 +234,7 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 			out = appendParsed(&c.Findings, out, at.Of("ip"), in.IP, ParseFrontend)
 		}
 	}
-	return distinct(out)
+	return removeDuplicates(out)
 }
 
 // sourceRanges returns the ranges that limit the load balancer addresses. A
@@ -245,7 +245,7 @@ func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 			out = appendParsed(&c.Findings, out, manifest.EntryOf("spec.loadBalancerSourceRanges", i), text, ParsePrefix)
 		}
 	}
-	out = distinct(out)
+	out = removeDuplicates(out)
 	c.balancerRanges = slices.Clone(out)
 	for _, f := range model.Families {
 		ofFamily := func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }
@@ -281,12 +281,12 @@ func (c *serviceConverter) openAddresses(s *model.Service) {
 }
 
 func (c *serviceConverter) internalPolicy() model.Policy {
-	return c.policy("spec.internalTrafficPolicy", string(valueOr(c.spec.InternalTrafficPolicy, ""))) // (1.28)
+	return c.convertPolicy("spec.internalTrafficPolicy", string(valueOr(c.spec.InternalTrafficPolicy, ""))) // (1.28)
 }
 
 // externalPolicy returns the effective policy (1.27).
 func (c *serviceConverter) externalPolicy() model.Policy {
-	p := c.policy("spec.externalTrafficPolicy", string(c.spec.ExternalTrafficPolicy))
+	p := c.convertPolicy("spec.externalTrafficPolicy", string(c.spec.ExternalTrafficPolicy))
 	switch t := c.Word(manifest.FieldPath{Path: "spec.type"}, string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
 	case t == "LoadBalancer", t == "NodePort", len(c.spec.ExternalIPs) > 0:
 		return p
@@ -294,7 +294,7 @@ func (c *serviceConverter) externalPolicy() model.Policy {
 	return model.PolicyCluster
 }
 
-func (c *serviceConverter) policy(field, text string) model.Policy {
+func (c *serviceConverter) convertPolicy(field, text string) model.Policy {
 	if c.Word(manifest.FieldPath{Path: field}, text, "Cluster", "Local") == "Local" {
 		return model.PolicyLocal
 	}
@@ -318,19 +318,19 @@ func (c *serviceConverter) affinityTimeout() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// ports converts the ports. A port that cannot be served is left out; the others
+// convertPorts converts the ports. A port that cannot be served is left out; the others
 // stay.
-func (c *serviceConverter) ports() []model.ServicePort {
+func (c *serviceConverter) convertPorts() []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(c.spec.Ports))
 	taken := make(map[portUse]string, 2*len(c.spec.Ports))
 	for i := range c.spec.Ports {
 		in, before, at := &c.spec.Ports[i], c.Count, manifest.EntryOf("spec.ports", i)
-		p := c.port(at, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
+		p := c.convertPort(at, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
 		name, port, nodePort := portUse{name: p.Name}, portUse{"port", p.Protocol, in.Port}, portUse{"nodePort", p.Protocol, in.NodePort}
 		if _, twice := taken[name]; twice && c.Count == before {
 			c.AddAt(at.Of("name"), p.Name, "is also the name of an earlier port: use another one")
 		}
-		if c.Count > before || !c.unused(at, port, taken) {
+		if c.Count > before || !c.checkUnused(at, port, taken) {
 			continue
 		}
 		s := model.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
@@ -338,7 +338,7 @@ func (c *serviceConverter) ports() []model.ServicePort {
 		switch { // 0 is no node port (1.21)
 		case in.NodePort != 0 && portProblem(in.NodePort) != "":
 			c.AddAt(at.Of("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
-		case in.NodePort != 0 && c.unused(at, nodePort, taken):
+		case in.NodePort != 0 && c.checkUnused(at, nodePort, taken):
 			s.NodePort, taken[nodePort] = uint16(in.NodePort), p.Name
 		}
 		out = append(out, s)
@@ -353,8 +353,8 @@ type portUse struct {
 	number   int32 // zero: a name
 }
 
-// unused reports a number that an earlier port has, by the names of the ports.
-func (c *serviceConverter) unused(at manifest.FieldPath, u portUse, taken map[portUse]string) bool {
+// checkUnused reports a number that an earlier port has, by the names of the ports.
+func (c *serviceConverter) checkUnused(at manifest.FieldPath, u portUse, taken map[portUse]string) bool {
 	other, used := taken[u]
 	if used {
 		c.AddAt(at.Of(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))

@@ -14,8 +14,8 @@ import (
 // serviceAnnotations are the annotations of a Service.
 var serviceAnnotations = setting.Annotations()
 
-// settings returns the settings of a Service with these ports, or nil: most have none.
-func (c *serviceConverter) settings(m *metav1.ObjectMeta, ports []model.ServicePort, noCheck string) *setting.Values {
+// convertSettings returns the settings of a Service with these ports, or nil: most have none.
+func (c *serviceConverter) convertSettings(m *metav1.ObjectMeta, ports []model.ServicePort, noCheck string) *setting.Values {
 	switch {
 	case c.given != nil:
 		v := c.given.Values
@@ -25,8 +25,8 @@ func (c *serviceConverter) settings(m *metav1.ObjectMeta, ports []model.ServiceP
 		return nil
 	}
 	c.unknownAnnotations(m, serviceAnnotations...)
-	v := c.annotated(m)
-	v.EndpointsFrom, v.Sources, v.Check, v.Ranges = c.endpointsFrom(m), c.sources(m), c.check(m, noCheck), c.portRanges(m, ports)
+	v := c.readAnnotations(m)
+	v.EndpointsFrom, v.Sources, v.Check, v.Ranges = c.endpointsFrom(m), c.readSources(m), c.check(m, noCheck), c.portRanges(m, ports)
 	return v
 }
 
@@ -40,8 +40,8 @@ func hasSettings(annotations map[string]string) bool {
 	return false
 }
 
-// annotated reads the annotations that rows read. One that cannot be used leaves the default.
-func (c *serviceConverter) annotated(m *metav1.ObjectMeta) *setting.Values {
+// readAnnotations reads the annotations that rows read. One that cannot be used leaves the default.
+func (c *serviceConverter) readAnnotations(m *metav1.ObjectMeta) *setting.Values {
 	v := new(setting.Values)
 	for _, s := range setting.All {
 		text, given := m.Annotations[s.Annotation]
@@ -49,36 +49,36 @@ func (c *serviceConverter) annotated(m *metav1.ObjectMeta) *setting.Values {
 			continue
 		}
 		if problem := s.Parse(v, text); problem != "" {
-			c.Warn(c.place(s), text, problem+"; the default applies")
+			c.Warn(c.placeOf(s), text, problem+"; the default applies")
 		}
 	}
 	return v
 }
 
-// place returns where the author of the Service wrote a setting.
-func (c *serviceConverter) place(s *setting.Setting) string {
+// placeOf returns where the author of the Service wrote a setting.
+func (c *serviceConverter) placeOf(s *setting.Setting) string {
 	if c.given != nil {
 		return c.given.Place(s)
 	}
 	return annotationField(s.Annotation)
 }
 
-// review warns of settings that have no effect, or not the one that their author may expect.
-func (c *serviceConverter) review(s *model.Service) {
+// warnOfEffects warns of settings that have no effect, or not the one that their author may expect.
+func (c *serviceConverter) warnOfEffects(s *model.Service) {
 	if s.Extra().MaglevSize != 0 && s.Scheduler != model.DefaultScheduler && !s.Scheduler.IsMaglev() {
-		c.Warn(c.place(setting.MaglevSize), nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s.Scheduler))
+		c.Warn(c.placeOf(setting.MaglevSize), nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s.Scheduler))
 	}
-	c.ranges(s)
-	c.closing(s)
-	c.families(s)
+	c.adaptToRanges(s)
+	c.warnOfClosing(s)
+	c.warnOfFamilies(s)
 }
 
-// closing warns of a Service without TCP whose established connections are to be closed.
-func (c *serviceConverter) closing(s *model.Service) {
+// warnOfClosing warns of a Service without TCP whose established connections are to be closed.
+func (c *serviceConverter) warnOfClosing(s *model.Service) {
 	ofTCP := func(p model.ServicePort) bool { return p.Protocol == model.TCP }
 	if s.Extra().OnFailure != model.CloseOnFailure || len(s.Ports)+len(s.Extra().Ranges) == 0 || slices.ContainsFunc(s.Ports, ofTCP) ||
 		slices.ContainsFunc(s.Extra().Ranges, func(r model.PortRange) bool { return ofTCP(r.ServicePort) }) {
 		return
 	}
-	c.Warn(c.place(setting.OnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
+	c.Warn(c.placeOf(setting.OnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
 }

@@ -45,19 +45,19 @@ func convertSlice(s *discoveryv1.EndpointSlice, parse func(string) (netip.Addr, 
 			"missing: the slice belongs to no Service and is not used; label it with the name of its Service")
 		return nil, c.All()
 	}
-	family, ok := c.family()
+	family, ok := c.convertFamily()
 	if !ok || !named {
 		return nil, c.All()
 	}
 	out := &model.EndpointSlice{
-		Namespace: namespace(&s.ObjectMeta),
+		Namespace: namespaceOf(&s.ObjectMeta),
 		Name:      s.Name,
 		Service:   service,
 		Family:    family,
-		Ports:     c.ports(),
-		Hosts:     c.hosts(family),
+		Ports:     c.convertPorts(),
+		Hosts:     c.convertHosts(family),
 	}
-	c.number(&s.ObjectMeta, out)
+	c.setNumbers(&s.ObjectMeta, out)
 	return out, c.All()
 }
 
@@ -67,7 +67,7 @@ type sliceConverter struct {
 	parse func(string) (netip.Addr, string)
 }
 
-func (c *sliceConverter) family() (model.Family, bool) {
+func (c *sliceConverter) convertFamily() (model.Family, bool) {
 	text := string(c.slice.AddressType)
 	f, ok := families[corev1.IPFamily(text)]
 	switch {
@@ -82,13 +82,13 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	return f, ok
 }
 
-// ports converts the ports that have a name and a number (2.7, 2.8).
-func (c *sliceConverter) ports() []model.EndpointPort {
+// convertPorts converts the ports that have a name and a number (2.7, 2.8).
+func (c *sliceConverter) convertPorts() []model.EndpointPort {
 	first := make(map[string]int, len(c.slice.Ports)) // port of each name
 	return usablePorts(&c.Findings, len(c.slice.Ports), func(i int) model.EndpointPort {
 		in := &c.slice.Ports[i]
 		at := manifest.EntryOf("ports", i)
-		p := c.port(at, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
+		p := c.convertPort(at, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
 		j, taken := first[p.Name]
 		switch {
 		case in.Name == nil:
@@ -105,18 +105,18 @@ func (c *sliceConverter) ports() []model.EndpointPort {
 	})
 }
 
-func (c *sliceConverter) hosts(f model.Family) []model.Host {
+func (c *sliceConverter) convertHosts(f model.Family) []model.Host {
 	out := make([]model.Host, 0, len(c.slice.Endpoints))
 	for i := range c.slice.Endpoints {
-		if h, ok := c.host(i, f); ok {
+		if h, ok := c.convertHost(i, f); ok {
 			out = append(out, h)
 		}
 	}
 	return out
 }
 
-// host converts one endpoint. Only its first address counts (2.11).
-func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
+// convertHost converts one endpoint. Only its first address counts (2.11).
+func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 	in, at := &c.slice.Endpoints[i], manifest.EntryOf("endpoints", i)
 	if len(in.Addresses) == 0 {
 		c.AddAt(at.Of("addresses"), nil, "missing: an endpoint needs an address")
@@ -167,13 +167,13 @@ func Endpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldEr
 	}
 	var out []*model.EndpointSlice
 	for i := range e.Subsets {
-		ports := c.ports(i, e.Subsets[i].Ports)
+		ports := c.convertPorts(i, e.Subsets[i].Ports)
 		hosts := append(
-			c.hosts(fmt.Sprintf("subsets[%d].addresses", i), e.Subsets[i].Addresses, true),
-			c.hosts(fmt.Sprintf("subsets[%d].notReadyAddresses", i), e.Subsets[i].NotReadyAddresses, false)...)
+			c.convertHosts(fmt.Sprintf("subsets[%d].addresses", i), e.Subsets[i].Addresses, true),
+			c.convertHosts(fmt.Sprintf("subsets[%d].notReadyAddresses", i), e.Subsets[i].NotReadyAddresses, false)...)
 		for _, f := range model.Families {
 			s := &model.EndpointSlice{
-				Namespace: namespace(&e.ObjectMeta),
+				Namespace: namespaceOf(&e.ObjectMeta),
 				// No EndpointSlice can have this name.
 				Name:    fmt.Sprintf("%s/%d/%s", e.Name, i, f),
 				Service: e.Name,
@@ -186,20 +186,20 @@ func Endpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldEr
 			}
 		}
 	}
-	c.number(&e.ObjectMeta, out...)
+	c.setNumbers(&e.ObjectMeta, out...)
 	return out, c.All()
 }
 
 type endpointsConverter struct{ Findings }
 
-func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
+func (c *endpointsConverter) convertPorts(subset int, in []corev1.EndpointPort) []model.EndpointPort {
 	path := fmt.Sprintf("subsets[%d].ports", subset)
 	return usablePorts(&c.Findings, len(in), func(i int) model.EndpointPort {
-		return c.port(manifest.EntryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
+		return c.convertPort(manifest.EntryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
 	})
 }
 
-func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
+func (c *endpointsConverter) convertHosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {
 		out = appendParsed(&c.Findings, out, manifest.EntryOf(field, i).Of("ip"), e.IP, func(ip string) (model.Host, string) {
