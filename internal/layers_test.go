@@ -95,6 +95,12 @@ var walls = []wall{
 		but:      []string{module + "api", module + "model", module + "parallel", module + "budget", module + "setting", module + "suggest", module + "terminal", module + "words"},
 	},
 	{
+		why:      "what runs on the machine of an operator runs on each operating system: it reaches nothing of Linux alone",
+		packages: []string{"fleet", "fleet/peers", "kubectl", "conntest", "config", "bundle", "changes", "source/cluster"},
+		not: []string{module + "host", module + "netlinkio", module + "netspace", module + "conntrack", module + "kernel", module + "conntest/dial",
+			"github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables"},
+	},
+	{
 		why:      "the codec is bytes: it opens no socket and knows no source",
 		packages: []string{"kernel/codec"},
 		not:      []string{"k8s.io/", module + "host", module + "serve", module + "source"},

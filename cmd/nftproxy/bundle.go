@@ -17,7 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/kernel"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -101,7 +100,7 @@ var agentPages = []struct{ path, file string }{
 	{"/flagz", "flagz.txt"},
 	{"/statusz", "statusz.txt"},
 	{"/metrics", "metrics.txt"},
-	{report.RulesPath, "rules.txt"},
+	{api.RulesPath, "rules.txt"},
 }
 
 // maxDescribed is how many Services with problems are described for each node.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -150,20 +151,20 @@ func (o *testOptions) check() (err error) {
 
 // try opens the connections of all cases.
 func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Result, err error) {
-	probers := map[conntest.Origin]*conntest.Prober{conntest.Host: {Do: conntest.Here, Patience: o.wait}}
-	var room *conntest.Room
+	probers := map[conntest.Origin]*dial.Prober{conntest.Host: {Do: dial.Here, Patience: o.wait}}
+	var room *dial.Room
 	if slices.Contains(o.from, string(conntest.Namespace)) {
 		if room, err = openRoom(p, o.addresses); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, room.Close()) }()
-		probers[conntest.Namespace] = &conntest.Prober{Do: room.Do, Patience: o.wait}
+		probers[conntest.Namespace] = &dial.Prober{Do: room.Do, Patience: o.wait}
 	}
 	cases, err := p.cases(o.from, room)
 	if err != nil {
 		return nil, err
 	}
-	results, err = conntest.Run(c.Context(), cases, func(t *conntest.Case) *conntest.Prober { return probers[t.From] }, o.count, func(n int) {
+	results, err = dial.Run(c.Context(), cases, func(t *conntest.Case) *dial.Prober { return probers[t.From] }, o.count, func(n int) {
 		text := fmt.Sprintf("%d of %d cases are tried", n, len(cases))
 		meterOf(c).Start(func() string { return text })
 	})
@@ -187,7 +188,7 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // openRoom makes the client beside the machine, with an address of each family of the frontends.
-func openRoom(p *oracle, addresses []netip.Addr) (*conntest.Room, error) {
+func openRoom(p *oracle, addresses []netip.Addr) (*dial.Room, error) {
 	var families, redirected []model.Family
 	for _, t := range p.targets {
 		f := model.FamilyOf(t.to.Addr())
@@ -198,7 +199,7 @@ func openRoom(p *oracle, addresses []netip.Addr) (*conntest.Room, error) {
 			redirected = append(redirected, f)
 		}
 	}
-	room, err := conntest.OpenRoom(families, redirected, addresses)
+	room, err := dial.OpenRoom(families, redirected, addresses)
 	switch {
 	case errors.Is(err, syscall.EPERM):
 		return nil, fmt.Errorf("make the client in a namespace: %w: run this as root, or use --from host", err)

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -16,7 +18,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -80,7 +81,7 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	o.running.report(c.Context(), log)
 	router := side.Snapshot.Route(cfg.Node)
 	p := &oracle{}
-	if p.service, err = report.Resolve(name, router.Names(), router.Words()); err != nil {
+	if p.service, err = api.Resolve(name, router.Names(), router.Words()); err != nil {
 		return nil, err
 	}
 	p.in = words.Of(router.IsBalance(p.service))
@@ -133,7 +134,7 @@ func fromRules(name string) (*oracle, error) {
 	if len(rs.Tables) == 0 {
 		return nil, errors.New("no daemon answers, and the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\" first")
 	}
-	if p.service, err = report.Resolve(name, servicesIn(servedIn(rs)), served.Words(rs)); err != nil {
+	if p.service, err = api.Resolve(name, servicesIn(servedIn(rs)), served.Words(rs)); err != nil {
 		return nil, err
 	}
 	if p.local, err = host.ServingAddresses(); err != nil {
@@ -178,7 +179,7 @@ func (p *oracle) add(f *served.Frontend, nodePorts []netip.Addr) {
 }
 
 // cases returns the cases of all frontends from origins, with their predictions.
-func (p *oracle) cases(origins []string, room *conntest.Room) (out []*conntest.Case, err error) {
+func (p *oracle) cases(origins []string, room *dial.Room) (out []*conntest.Case, err error) {
 	for _, t := range p.targets {
 		for _, from := range origins {
 			c := conntest.New(t.Frontend, t.to, conntest.Origin(from))
@@ -186,7 +187,7 @@ func (p *oracle) cases(origins []string, room *conntest.Room) (out []*conntest.C
 			if c.From == conntest.Namespace {
 				packet.Source, packet.Interface = room.Client(model.FamilyOf(t.to.Addr())), room.Device
 			} else {
-				packet.FromNode, packet.Source = true, host.RoutedSource(t.to.Addr())
+				packet.FromNode, packet.Source = true, conntest.RoutedSource(t.to.Addr())
 			}
 			r, err := p.explain(packet)
 			if err != nil {

@@ -148,7 +148,7 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.D
 		return nil, err
 	}
 	router := snapshot.Route(cfg.Node)
-	name, err := report.Resolve(question, router.Names(), router.Words())
+	name, err := api.Resolve(question, router.Names(), router.Words())
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,13 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -212,7 +212,7 @@ func (q *question) resolve(all []served.Named, in words.Vocabulary) (remarks []s
 	if !q.byName {
 		return nil, nil
 	}
-	name, err := report.Resolve(q.name.Service, servicesIn(all), in)
+	name, err := api.Resolve(q.name.Service, servicesIn(all), in)
 	if err != nil {
 		return nil, err
 	}
@@ -302,11 +302,11 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 			return err
 		}
 		if !p.Source.IsValid() {
-			p.FromNode, p.Source = true, host.RoutedSource(p.Destination)
+			p.FromNode, p.Source = true, conntest.RoutedSource(p.Destination)
 		}
 		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, f) }, local)
 		if asked != nil {
-			p.Source = host.RoutedSource(p.Destination)
+			p.Source = conntest.RoutedSource(p.Destination)
 		}
 		t := rs.Table(model.FamilyOf(p.Destination))
 		if t != nil && p.Source.IsValid() {

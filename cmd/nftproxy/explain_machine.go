@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -34,7 +35,7 @@ func addMachine(r *explain.Result) {
 	const most = 3 // notes about routes
 	missing := 0
 	for _, a := range elsewhere {
-		if !host.RoutedSource(a).IsValid() && missing < most {
+		if !conntest.RoutedSource(a).IsValid() && missing < most {
 			r.Notes = append(r.Notes, fmt.Sprintf("this machine has no route to %s", a))
 			missing++
 		}

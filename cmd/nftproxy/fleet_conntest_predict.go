@@ -14,10 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
-	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -105,7 +103,7 @@ func (t *clusterTest) jobs(ctx context.Context, all []*peers.Peer) (jobs []job, 
 
 func routedSources(to []netip.Addr) (from []netip.Addr, err error) {
 	for _, a := range to {
-		from = append(from, host.RoutedSource(a))
+		from = append(from, conntest.RoutedSource(a))
 	}
 	return from, nil
 }
@@ -174,7 +172,7 @@ func (p *nodeOracle) fill(cfg *config.Config, side changes.Side, service string)
 	router := side.Snapshot.Route(cfg.Node)
 	p.local = explain.LocalAddresses(side.Snapshot, cfg.Node)
 	if service != "" {
-		if p.service, err = report.Resolve(service, router.Names(), words.Kubernetes); err != nil {
+		if p.service, err = api.Resolve(service, router.Names(), words.Kubernetes); err != nil {
 			return err
 		}
 	}

@@ -277,7 +277,7 @@ func (j *job) try(ctx context.Context, learns conntest.Knowledge, patience time.
 	}
 	var err error
 	if j.peer == nil {
-		conntest.DialAll(limited, list, take)
+		conntest.OpenOutside(limited, list, take)
 	} else {
 		err = j.peer.Dial(limited, list, take)
 	}

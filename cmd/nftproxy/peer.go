@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
 )
 
 // peerCommand is what the pods of "cluster test" run. It is not for people.
 func peerCommand() *cobra.Command {
-	var p conntest.Peer
+	var p dial.Peer
 	c := &cobra.Command{
 		Use:     "peer",
 		Short:   "Answer and open the connections of a test",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -227,7 +228,7 @@ func packetOf(c *trace.Connection, m trace.Match) explain.Packet {
 		p.Source, p.Interface, p.FromNode = first.Source.Addr(), first.Interface(), first.In == 0
 	}
 	if !p.Source.IsValid() {
-		p.FromNode, p.Source = true, host.RoutedSource(p.Destination)
+		p.FromNode, p.Source = true, conntest.RoutedSource(p.Destination)
 	}
 	return p
 }

@@ -23,6 +23,7 @@ const (
 	BasisPath    = "/basis"    // [Basis]
 	ObservePath  = "/observe"  // [Observed]
 	ComparePath  = "/compare"  // [Comparison]
+	RulesPath    = "/rules"    // the rules as nft lists them
 )
 
 // Version is the field of a document that has its version. It is always written as

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -144,20 +143,6 @@ func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.
 
 // MinSyncPeriod is the minimum time between two syncs (13.5).
 func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
-
-// Conntrack returns the settings of connection tracking.
-func (c *Config) Conntrack() host.Conntrack {
-	k := &c.Kube.Conntrack
-	return host.Conntrack{
-		MaxPerCore:            int(*k.MaxPerCore),
-		Min:                   int(*k.Min),
-		TCPEstablishedTimeout: k.TCPEstablishedTimeout.Duration,
-		TCPCloseWaitTimeout:   k.TCPCloseWaitTimeout.Duration,
-		UDPTimeout:            k.UDPTimeout.Duration,
-		UDPStreamTimeout:      k.UDPStreamTimeout.Duration,
-		TCPBeLiberal:          k.TCPBeLiberal,
-	}
-}
 
 // Feature gates of kube-proxy that have an effect.
 const (

@@ -101,7 +101,7 @@ func TestDefaults(t *testing.T) {
 			{"client", fmt.Sprint(k.ClientConnection.QPS, " ", k.ClientConnection.Burst, " ", k.ClientConnection.ContentType), "5 10 application/vnd.kubernetes.protobuf"},
 			{"memory", fmt.Sprint(*c.Kube.OOMScoreAdj), "-999"},
 			{"bits", fmt.Sprint(*k.NFTables.MasqueradeBit, *k.IPTables.MasqueradeBit), "14 14"},
-			{"conntrack", fmt.Sprint(c.Conntrack()), "{32768 131072 24h0m0s 1h0m0s 0s 0s false}"},
+			{"conntrack", fmt.Sprint(*c.Kube.Conntrack.MaxPerCore, *c.Kube.Conntrack.Min, c.Kube.Conntrack.TCPEstablishedTimeout.Duration, c.Kube.Conntrack.TCPCloseWaitTimeout.Duration), "32768 131072 24h0m0s 1h0m0s"},
 			{"logging", fmt.Sprint(k.Logging.Format, " ", k.Logging.Verbosity, " ", k.Logging.FlushFrequency.Duration.Duration), "text 0 5s"},
 			{"own", fmt.Sprint(c.Own), "{round-robin 1000000  false false false false false true false false 0s false false [] [] [] off false 28272 off off /var/lib/nftproxy/drain.yaml /var/lib/nftproxy/changes.yaml    1m0s [] 2s 1s 1h0m0s}"},
 			{"remarks", remarks(c), ""},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -37,8 +38,8 @@ type Attempt struct {
 	Error     string       `json:"error,omitempty"` // of Failed
 }
 
-// mismatch returns why an attempt is not among the predicted outcomes; empty: it is.
-func (c *Case) mismatch(a *Attempt) string {
+// Mismatch returns why an attempt is not among the predicted outcomes; empty: it is.
+func (c *Case) Mismatch(a *Attempt) string {
 	if c.HostName != "" {
 		return c.misnamed(a)
 	}
@@ -55,7 +56,7 @@ func (c *Case) mismatch(a *Attempt) string {
 			verdict = explain.Drop
 		}
 		// Other proxies reject TCP by ICMP as well, which the kernel limits.
-		if a.Outcome == Silent && c.Loose && c.Expected.rejects() {
+		if a.Outcome == Silent && c.Loose && c.Expected.Rejects() {
 			return ""
 		}
 		if !a.Endpoint.IsValid() && slices.ContainsFunc(c.Expected.Outcomes, func(e Expected) bool { return e.Verdict == verdict }) {
@@ -68,7 +69,7 @@ func (c *Case) mismatch(a *Attempt) string {
 
 // misdirected returns why a connection to an endpoint is not as predicted; empty: it is.
 func (c *Case) misdirected(a *Attempt) string {
-	forwards := c.Expected.forwards()
+	forwards := c.Expected.Forwards()
 	if len(forwards) == 0 {
 		return a.where()
 	}
@@ -108,4 +109,30 @@ func (a *Attempt) where() string {
 		return fmt.Sprintf("sent to %s", a.Endpoint)
 	}
 	return fmt.Sprintf("%s by %s", a.Outcome, a.Endpoint)
+}
+
+// Knowledge is where a client learns which endpoint a connection has reached.
+type Knowledge int
+
+// Sources of knowledge.
+const (
+	Tracked  Knowledge = iota // connection tracking, which needs privileges
+	Answers                   // the servers, which are peers
+	Outcomes                  // none: only whether there is an answer is known
+)
+
+// MaxAnswer limits the answer of a peer, which is one line: the endpoint that the client has reached,
+// and the address and port that the endpoint sees as the client.
+const MaxAnswer = 256
+
+// ParseAnswer reads the answer of a peer.
+func (a *Attempt) ParseAnswer(line string) error {
+	endpoint, source, _ := strings.Cut(strings.TrimSpace(line), " ")
+	at, err := netip.ParseAddrPort(endpoint)
+	if err != nil {
+		return fmt.Errorf("another server has answered: %w", err)
+	}
+	from, err := netip.ParseAddrPort(source)
+	a.Endpoint, a.Source = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), from.Addr().Unmap().WithZone("")
+	return err
 }

@@ -15,7 +15,7 @@ type Origin string
 // Origins of connections.
 const (
 	Host      Origin = "host"      // the machine itself
-	Namespace Origin = "namespace" // a client beside the machine: see [Room]
+	Namespace Origin = "namespace" // a client beside the machine
 
 	Pod         Origin = "pod"          // of the node, in a cluster
 	AnotherNode Origin = "another node" // a node beside it
@@ -51,8 +51,6 @@ type Case struct {
 	// Loose reports that the prediction does not know which addresses the rules masquerade, as on a
 	// node without nftproxy.
 	Loose bool `json:"-"`
-
-	protocol model.Protocol
 }
 
 // New returns the case of a frontend, which is tried at an address and port: a frontend may have
@@ -60,7 +58,7 @@ type Case struct {
 func New(f *served.Frontend, to netip.AddrPort, from Origin) *Case {
 	c := &Case{
 		Service: f.Port.String(), Kind: f.Kind.String(), Protocol: f.Protocol.String(), Family: model.FamilyOf(to.Addr()).String(), To: to,
-		From: from, Policy: model.PolicyCluster.String(), Affinity: f.Affinity > 0, Sources: f.Sources != nil, protocol: f.Protocol,
+		From: from, Policy: model.PolicyCluster.String(), Affinity: f.Affinity > 0, Sources: f.Sources != nil,
 	}
 	inside := f.Kind == model.ClusterIP && f.InternalPolicy == model.PolicyLocal
 	if inside || f.Kind != model.ClusterIP && f.ExternalPolicy == model.PolicyLocal {

@@ -1,8 +1,7 @@
 // Package conntest tests whether real connections through the frontends of Services go where
 // explain predicts.
 //
-// A [Case] is a frontend and an origin, with a [Prediction]. [Case.Try] opens connections by
-// a [Prober], and [Case.Judge] compares what happened with the prediction. Connection
-// tracking names the endpoint of a connection, so that any server can be tested. [Room] is a
-// client apart from the machine, in a network namespace. A [Report] has the results.
+// A [Case] is a frontend and an origin, with a [Prediction], and [Case.Judge] compares what happened with
+// it. A [Dial] is a case for another machine. Package dial opens connections with what Linux has, and
+// [OpenOutside] with what every operating system has. A [Report] has the results.
 package conntest

@@ -15,10 +15,10 @@ type State string
 
 // States of cases.
 const (
-	Passed     State = "passed"
-	NotPassed  State = "failed"
-	NotTried   State = "skipped"
-	mostReason       = 5 // reasons of a case
+	Passed      State = "passed"
+	NotPassed   State = "failed"
+	NotTried    State = "skipped"
+	MostReasons       = 5 // reasons of a case
 )
 
 // Result is what happened in a case.
@@ -56,7 +56,7 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 	}
 	counts := make(map[string]int)
 	for i := range attempts {
-		if why := c.mismatch(&attempts[i]); why != "" {
+		if why := c.Mismatch(&attempts[i]); why != "" {
 			if counts[why]++; counts[why] == 1 {
 				r.Reasons = append(r.Reasons, why)
 			}
@@ -70,15 +70,15 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 	if len(r.Reasons) == 0 {
 		r.Reasons = c.choices(r.Endpoints, len(attempts), complete)
 	}
-	r.Reasons = r.Reasons[:min(len(r.Reasons), mostReason)]
+	r.Reasons = r.Reasons[:min(len(r.Reasons), MostReasons)]
 	if len(r.Reasons) > 0 {
 		r.State = NotPassed
 	}
 	return r
 }
 
-// fail adds reasons why the case has not passed; none change nothing.
-func (r *Result) fail(reasons []string) {
+// Fail adds reasons why the case has not passed; none change nothing.
+func (r *Result) Fail(reasons []string) {
 	if len(reasons) > 0 {
 		r.State, r.Reasons = NotPassed, append(r.Reasons, reasons...)
 	}
@@ -92,7 +92,7 @@ func (c *Case) choices(met []Reached, n int, complete bool) (wrong []string) {
 	if !complete || sum(met) < n { // of some connections the endpoint is not known
 		return nil
 	}
-	for _, e := range c.Expected.forwards() {
+	for _, e := range c.Expected.Forwards() {
 		if e.Share > 0 && !slices.ContainsFunc(met, func(r Reached) bool { return r.Endpoint == e.Endpoint }) {
 			wrong = append(wrong, c.Words.Sprintf("endpoint %s got none of %d connections, and its share is %.0f %%", e.Endpoint, n, e.Share*100))
 		}

@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 // TestUnsupported: 15.12. A case whose protocol the kernel of the client has no sockets of is skipped, with the reason.
 func TestUnsupported(t *testing.T) {
 	c := caseOf(both)
-	c.Protocol, c.protocol = "sctp", model.SCTP
+	c.Protocol = "sctp"
 	r := c.Judge([]Attempt{{Outcome: Unsupported}}, true)
 	if r.State != NotTried || r.Connections != 0 || len(r.Reasons) != 1 || r.Reasons[0] != "the kernel of the client has no sockets of sctp" {
 		t.Errorf("%+v", r)
@@ -115,10 +115,10 @@ func TestConnections(t *testing.T) {
 		most int
 		all  bool
 	}{
-		{"two endpoints", both, 24, true}, {"one", kept, leastConnections, false}, {"none", denied, 1, false},
-		{"affinity", sticky, leastConnections, false}, {"a small share", rare, mostConnections, false}, {"limits", limited, 1, false},
+		{"two endpoints", both, 24, true}, {"one", kept, LeastConnections, false}, {"none", denied, 1, false},
+		{"affinity", sticky, LeastConnections, false}, {"a small share", rare, mostConnections, false}, {"limits", limited, 1, false},
 	} {
-		if most, all := test.of.connections(); most != test.most || all != test.all {
+		if most, all := test.of.Connections(); most != test.most || all != test.all {
 			t.Errorf("%s: %d, %t, want %d, %t", test.name, most, all, test.most, test.all)
 		}
 	}
@@ -191,8 +191,8 @@ func TestJUnit(t *testing.T) {
 // TestShareOfNothing: an endpoint that no new connection should reach is not waited for.
 func TestShareOfNothing(t *testing.T) {
 	p := Prediction{Outcomes: []Expected{forward(first, 1), forward(second, 0)}}
-	most, all := p.connections()
-	if most < leastConnections || most > mostConnections {
+	most, all := p.Connections()
+	if most < LeastConnections || most > mostConnections {
 		t.Errorf("at most %d connections", most)
 	}
 	attempts := slices.Repeat([]Attempt{by(Answered, first)}, most)

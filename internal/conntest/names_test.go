@@ -27,16 +27,3 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
-
-// TestPeerResolves: 18.25. A peer resolves a name in its own network.
-func TestPeerResolves(t *testing.T) {
-	_, r := runPeer(t)
-	var got *Dialled
-	list := []Dial{{Protocol: DNS, HostName: "127.0.0.1", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}
-	if err := r.Dial(t.Context(), list, func(d *Dialled) { got = d }); err != nil {
-		t.Fatal(err)
-	}
-	if got.Error != "" || len(got.Attempts) != 1 || got.Attempts[0].Outcome != Answered || len(got.Attempts[0].Addresses) != 1 || got.Attempts[0].Addresses[0] != list[0].Addresses[0] {
-		t.Errorf("%+v", got)
-	}
-}

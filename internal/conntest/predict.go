@@ -58,24 +58,34 @@ func (c *Case) Predict(r *explain.Result, own []netip.Addr) {
 	c.Client, c.Expected = r.Packet.Source, p
 }
 
-// forwards returns the outcomes that reach an endpoint.
-func (p *Prediction) forwards() []Expected {
+// Forwards returns the outcomes that reach an endpoint.
+func (p *Prediction) Forwards() []Expected {
 	return slices.DeleteFunc(slices.Clone(p.Outcomes), func(e Expected) bool { return e.Verdict != explain.Forward })
 }
 
-// rejects reports whether connections may be rejected.
-func (p *Prediction) rejects() bool {
+// Rejects reports whether connections may be rejected.
+func (p *Prediction) Rejects() bool {
 	return slices.ContainsFunc(p.Outcomes, func(e Expected) bool { return e.Verdict == explain.Reject })
 }
 
-// relayed reports whether connections go to a relay, which alone knows the endpoint of each.
-func (p *Prediction) relayed() bool {
+// Relayed reports whether connections go to a relay, which alone knows the endpoint of each.
+func (p *Prediction) Relayed() bool {
 	return slices.ContainsFunc(p.Outcomes, func(e Expected) bool { return e.Relay != 0 })
 }
 
 const (
-	// leastConnections are opened where connections should reach an endpoint.
-	leastConnections = 4
+	// Patience is how long a client waits for an answer by default. Its second SYN comes after
+	// one second.
+	Patience = 3 * time.Second
+	// ShortPatience is how long it waits for an answer that should not come, and for one to a
+	// datagram, which need not come.
+	ShortPatience = time.Second
+	// Failures is after how many connections that are not as predicted a case ends.
+	Failures = 3
+	// Parallel is how many cases of a client are tried at the same time: most of the time they wait.
+	Parallel = 8
+	// LeastConnections are opened where connections should reach an endpoint.
+	LeastConnections = 4
 	// mostConnections limits the connections of a case.
 	mostConnections = 240
 	// certain is how many times an endpoint is due, until it is an error that it had no
@@ -83,17 +93,17 @@ const (
 	certain = 12
 )
 
-// connections returns how many connections it takes at most to meet all endpoints, and whether
+// Connections returns how many connections it takes at most to meet all endpoints, and whether
 // an endpoint that none of them has met is an error.
-func (p *Prediction) connections() (most int, all bool) {
-	forwards := p.forwards()
+func (p *Prediction) Connections() (most int, all bool) {
+	forwards := p.Forwards()
 	switch {
 	case len(forwards) == 0, len(p.Limits) > 0:
 		return 1, false
-	case p.relayed():
-		return leastConnections, false
+	case p.Relayed():
+		return LeastConnections, false
 	case p.AffinitySeconds > 0 || len(forwards) == 1 && len(p.Outcomes) == 1:
-		return leastConnections, false
+		return LeastConnections, false
 	}
 	least := 1.0
 	for _, e := range p.Outcomes {
@@ -102,7 +112,7 @@ func (p *Prediction) connections() (most int, all bool) {
 		}
 	}
 	needed := int(math.Ceil(certain / least))
-	return max(leastConnections, min(needed, mostConnections)), needed <= mostConnections
+	return max(LeastConnections, min(needed, mostConnections)), needed <= mostConnections
 }
 
 // String returns the prediction in words.
@@ -111,7 +121,7 @@ func (p *Prediction) String() string {
 		return list(p.Addresses)
 	}
 	var parts, endpoints []string
-	for _, e := range p.forwards() {
+	for _, e := range p.Forwards() {
 		endpoints = append(endpoints, e.Endpoint.String())
 	}
 	switch {
@@ -146,7 +156,7 @@ func (e *Expected) refusal() string {
 // AllowAnyChoice lets a connection go to any endpoint of a frontend whose scheduler chooses by the
 // order of the endpoints in the kernel, which is not known from objects.
 func (c *Case) AllowAnyChoice(f *served.Frontend) {
-	forwards := c.Expected.forwards()
+	forwards := c.Expected.Forwards()
 	if f.Scheduler != model.SourceHash || len(forwards) == 0 {
 		return
 	}

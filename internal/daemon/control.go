@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -121,10 +120,10 @@ func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error)
 		}
 		return name, nil
 	}
-	if name, err = (report.Names{Named: c.agent.Named, All: c.agent.Names, Words: c.Words}).Resolve(r.Balance); err == nil {
+	if name, err = (api.Names{Named: c.agent.Named, All: c.agent.Names, Words: c.Words}).Resolve(r.Balance); err == nil {
 		return name, nil
 	}
-	if of, other := report.Resolve(r.Balance, c.changed.List().Names(), words.Balance); other == nil {
+	if of, other := api.Resolve(r.Balance, c.changed.List().Names(), words.Balance); other == nil {
 		return of, nil
 	}
 	return name, fmt.Errorf("balance: %w", err)

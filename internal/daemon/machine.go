@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -157,12 +158,26 @@ func (w *work) checkMachine(s *agent.Sync) {
 
 // restoreConntrack sets what connection tracking needs again, if another program has changed it (9.13).
 func (w *work) restoreConntrack() {
-	err := host.System("").SetConntrack(w.Config.Conntrack(), w.left.Setting, w.Log)
+	err := host.System("").SetConntrack(conntrackOf(w.Config), w.left.Setting, w.Log)
 	if err != nil && w.unset != err.Error() {
 		w.unset = err.Error()
 		w.Log.Error("settings of connection tracking were changed by another program, and cannot be set again", "error", err)
 	}
 	if err == nil {
 		w.unset = ""
+	}
+}
+
+// conntrackOf returns the settings of connection tracking of a configuration.
+func conntrackOf(c *config.Config) host.Conntrack {
+	k := &c.Kube.Conntrack
+	return host.Conntrack{
+		MaxPerCore:            int(*k.MaxPerCore),
+		Min:                   int(*k.Min),
+		TCPEstablishedTimeout: k.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   k.TCPCloseWaitTimeout.Duration,
+		UDPTimeout:            k.UDPTimeout.Duration,
+		UDPStreamTimeout:      k.UDPStreamTimeout.Duration,
+		TCPBeLiberal:          k.TCPBeLiberal,
 	}
 }

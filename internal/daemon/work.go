@@ -438,7 +438,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if err := d.awaits("answers of the kernel about its features: it may load modules", features); err != nil {
 		return nil, err
 	}
-	settings := func() error { return machine.SetConntrack(d.Config.Conntrack(), d.left.Setting, d.Log) }
+	settings := func() error { return machine.SetConntrack(conntrackOf(d.Config), d.left.Setting, d.Log) }
 	if err := d.awaits("settings of connection tracking", settings); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -91,17 +90,4 @@ func listAddresses() ([]netlink.Addr, error) {
 func addressOf(a netlink.Addr) netip.Addr {
 	addr, _ := netip.AddrFromSlice(a.IP)
 	return addr.Unmap()
-}
-
-// RoutedSource returns the source address of this machine for a destination, or
-// the zero Addr if it has no route there. Connecting a datagram socket looks up
-// the route and sends nothing.
-func RoutedSource(to netip.Addr) netip.Addr {
-	c, err := net.Dial("udp", netip.AddrPortFrom(to, 9).String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	defer c.Close()
-	own, _ := netip.ParseAddrPort(c.LocalAddr().String())
-	return own.Addr().Unmap().WithZone("")
 }

@@ -76,9 +76,9 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 // resolve returns the Service that a name stands for.
 func (s *Server) resolve(name string) (model.ServiceName, error) {
 	if s.config.Named == nil {
-		return Resolve(name, s.config.Names(), s.words())
+		return api.Resolve(name, s.config.Names(), s.words())
 	}
-	return Names{Named: s.config.Named, All: s.config.Names, Words: s.words}.Resolve(name)
+	return api.Names{Named: s.config.Named, All: s.config.Names, Words: s.words}.Resolve(name)
 }
 
 // notSynced returns the error about a name that no Service has: before the first sync, it may

@@ -192,7 +192,7 @@ func TestResolve(t *testing.T) {
 		"db": `"db" is the name of several Services: choose other/db, shop/db`, "wbe": `no Service is named "wbe": did you mean shop/web?`,
 		"shop/dbb": `no Service is named "shop/dbb": did you mean shop/db or shop/web?`, "": `no Service is named ""`, "/": `no Service is named "/"`,
 	} {
-		name, err := Resolve(question, all, words.Kubernetes)
+		name, err := api.Resolve(question, all, words.Kubernetes)
 		if got := name.String(); err == nil && got != want || err != nil && err.Error() != want {
 			t.Errorf("%q: %s, %v; want %s", question, got, err, want)
 		}
@@ -202,7 +202,7 @@ func TestResolve(t *testing.T) {
 // TestResolveOne: a name that there is costs no list of all names.
 func TestResolveOne(t *testing.T) {
 	one := model.ServiceName{Namespace: "shop", Name: "web"}
-	n := Names{
+	n := api.Names{
 		Named: func(namespace, name string) []model.ServiceName {
 			if name != "web" || namespace != "" && namespace != "shop" {
 				return nil

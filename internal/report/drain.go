@@ -138,7 +138,7 @@ func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName
 			continue
 		}
 		if t.Service != (model.ServiceName{}) && !slices.Contains(names, t.Service) {
-			_, err := Resolve(t.Service.String(), names, in)
+			_, err := api.Resolve(t.Service.String(), names, in)
 			out[i].Unknown = err.Error()
 			continue
 		}

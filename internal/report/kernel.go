@@ -159,7 +159,7 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err
 	}
-	name, err := Resolve(question, namesIn(rs), served.Words(rs))
+	name, err := api.Resolve(question, namesIn(rs), served.Words(rs))
 	if err != nil {
 		return nil, err
 	}

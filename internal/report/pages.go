@@ -43,7 +43,7 @@ func (s *Server) newPages() []serve.Page {
 			About: "what the kernel holds beside the rules that are wanted, as JSON (nftproxy cluster diff)"},
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
 		{Path: api.ObservePath, Handler: s.observePage(), About: "connections that were refused, and why, as JSON (nftproxy observe)"},
-		{Path: RulesPath, Handler: s.rulesPage(), About: "the rules as the kernel has them, as nft lists them (nftproxy bundle)"},
+		{Path: api.RulesPath, Handler: s.rulesPage(), About: "the rules as the kernel has them, as nft lists them (nftproxy bundle)"},
 	}
 }
 

@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
-const (
-	// maxRules is how many frontends there may be for the rules to be listed: the daemon
-	// reads them all into memory, some kilobytes for each frontend.
-	maxRules = 20_000
-	// RulesPath is the page with the rules.
-	RulesPath = "/rules"
-)
+// maxRules is how many frontends there may be for the rules to be listed: the daemon
+// reads them all into memory, some kilobytes for each frontend.
+const maxRules = 20_000
 
 // rulesPage answers with the rules as the kernel has them, as nft prints them (11.30): images
 // have no nft.
@@ -42,7 +39,7 @@ func (s *Server) rulesPage() http.Handler {
 			err = rules.Text(&text)
 		}
 		if err != nil {
-			s.config.Log.Error("a page cannot be answered", "page", RulesPath, "error", err)
+			s.config.Log.Error("a page cannot be answered", "page", api.RulesPath, "error", err)
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

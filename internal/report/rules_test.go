@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -30,7 +31,7 @@ func TestRulesPage(t *testing.T) {
 	})
 	get := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("GET", RulesPath, nil))
+		s.ServeHTTP(w, httptest.NewRequest("GET", api.RulesPath, nil))
 		return w
 	}
 	s.Observe(&agent.Sync{})

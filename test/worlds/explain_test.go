@@ -1,6 +1,7 @@
 package worlds
 
 import (
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -32,7 +33,7 @@ func (n *node) explain(questions []worlds.Question) (answers []*explain.Result, 
 				return err
 			}
 			if p.Source, p.Interface = q.Source(), q.From.Device; p.Interface == "" {
-				p.FromNode, p.Source = true, host.RoutedSource(p.Destination)
+				p.FromNode, p.Source = true, conntest.RoutedSource(p.Destination)
 			}
 			t := rules.Table(model.FamilyOf(p.Destination))
 			if t != nil {

@@ -1,16 +1,17 @@
-package conntest
+package dial
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -25,10 +26,6 @@ type Peer struct {
 	Addresses []netip.Addr // of the pod
 }
 
-// maxAnswer limits the answer of a peer, which is one line: the endpoint that the client has reached,
-// and the address and port that the endpoint sees as the client.
-const maxAnswer = 256
-
 // Run answers until ctx ends.
 func (p *Peer) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -37,7 +34,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for requests: %w", err)
 	}
-	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: Patience}
+	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: conntest.Patience}
 	loops := []func() error{func() error { return server.Serve(control) }}
 	closers := []io.Closer{server}
 	if p.Serve != 0 {
@@ -98,7 +95,7 @@ func serveTCP(l net.Listener) error {
 		}
 		go func() {
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(Patience)) // it fails for a connection that has ended, as the next line does
+			_ = c.SetDeadline(time.Now().Add(conntest.Patience)) // it fails for a connection that has ended, as the next line does
 			_, _ = fmt.Fprintf(c, "%s %s\n", c.LocalAddr(), c.RemoteAddr())
 		}()
 	}
@@ -107,7 +104,7 @@ func serveTCP(l net.Listener) error {
 // serveUDP answers empty datagrams, which [socket.try] sends. An answer is not empty, so that two
 // peers never answer each other. own is the only address of its family, from which answers come.
 func serveUDP(p net.PacketConn, own netip.AddrPort) error {
-	buffer := make([]byte, maxAnswer)
+	buffer := make([]byte, conntest.MaxAnswer)
 	for {
 		n, from, err := p.ReadFrom(buffer)
 		if errors.Is(err, net.ErrClosed) {
@@ -119,14 +116,63 @@ func serveUDP(p net.PacketConn, own netip.AddrPort) error {
 	}
 }
 
-// parseAnswer reads the answer of a peer.
-func (a *Attempt) parseAnswer(line string) error {
-	endpoint, source, _ := strings.Cut(strings.TrimSpace(line), " ")
-	at, err := netip.ParseAddrPort(endpoint)
+// maxRequest limits the bytes of a request.
+const maxRequest = 4 << 20
+
+func (p *Peer) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+conntest.SourcesPath, func(w http.ResponseWriter, r *http.Request) {
+		var to []netip.Addr
+		if !readJSON(w, r, &to) {
+			return
+		}
+		for i := range to {
+			to[i] = conntest.RoutedSource(to[i])
+		}
+		_ = json.NewEncoder(w).Encode(to) // the client has gone
+	})
+	mux.HandleFunc("POST "+conntest.DialPath, func(w http.ResponseWriter, r *http.Request) {
+		var list []conntest.Dial
+		if !readJSON(w, r, &list) {
+			return
+		}
+		All(r.Context(), list, func(got *conntest.Dialled) { // a line of JSON each
+			if json.NewEncoder(w).Encode(got) == nil { // else the client has gone
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.Token == "" || r.Header.Get("Authorization") != "Bearer "+p.Token {
+			http.Error(w, "this peer belongs to a test with another token", http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into)
 	if err != nil {
-		return fmt.Errorf("another server has answered: %w", err)
+		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
-	from, err := netip.ParseAddrPort(source)
-	a.Endpoint, a.Source = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), from.Addr().Unmap().WithZone("")
-	return err
+	return err == nil
+}
+
+// All opens the connections of a list here, and calls each with what happened in the order in which it
+// ends, one at a time.
+func All(ctx context.Context, list []conntest.Dial, each func(*conntest.Dialled)) {
+	conntest.RunAll(ctx, list, run, each)
+}
+
+// run opens the connections of a list's entry.
+func run(ctx context.Context, d *conntest.Dial) conntest.Dialled {
+	protocol, err := model.ParseProtocol(d.Protocol)
+	if err != nil && len(d.Addresses) == 0 { // else a name is resolved
+		return conntest.Dialled{Error: err.Error()}
+	}
+	p := &Prober{Do: Here, Patience: d.Wait, Learns: d.Learns}
+	return d.Run(ctx, func(ctx context.Context) (conntest.Attempt, error) {
+		return p.open(ctx, &target{protocol, d.To, !d.Refused, d.Rejected})
+	})
 }

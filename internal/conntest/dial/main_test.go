@@ -1,4 +1,4 @@
-package conntest
+package dial
 
 import (
 	"os"

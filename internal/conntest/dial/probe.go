@@ -1,4 +1,4 @@
-package conntest
+package dial
 
 import (
 	"context"
@@ -10,90 +10,76 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-const (
-	// Patience is how long a client waits for an answer by default. Its second SYN comes after
-	// one second.
-	Patience = 3 * time.Second
-	// shortPatience is how long it waits for an answer that should not come, and for one to a
-	// datagram, which need not come.
-	shortPatience = time.Second
-	// cancelled is how long it takes at most to notice that the test is cancelled.
-	cancelled = 100 * time.Millisecond
-)
+// cancelled is how long it takes at most to notice that the test is cancelled.
+const cancelled = 100 * time.Millisecond
 
 // Prober opens connections, each from a socket of its own.
 type Prober struct {
 	// Do runs a function in the network namespace of the client.
 	Do       func(func() error) error
-	Patience time.Duration // how long to wait for an answer
-	Learns   Knowledge     // where it learns which endpoint a connection has reached
+	Patience time.Duration      // how long to wait for an answer
+	Learns   conntest.Knowledge // where it learns which endpoint a connection has reached
 }
-
-// Knowledge is where a prober learns which endpoint a connection has reached.
-type Knowledge int
-
-// Sources of knowledge.
-const (
-	Tracked  Knowledge = iota // connection tracking, which needs privileges
-	Answers                   // the servers, which are peers
-	Outcomes                  // none: only whether there is an answer is known
-)
 
 // Here runs a function in the network namespace of the process.
 func Here(f func() error) error { return f() }
 
-// Open opens a connection for a case, and closes it. Over TCP and SCTP nothing is sent. Over UDP it is
-// one empty datagram, and an answer is awaited. The error is one of the test itself.
-func (p *Prober) Open(ctx context.Context, c *Case) (a Attempt, err error) {
-	for range repeats {
-		a, err = p.open(ctx, c)
-		if err != nil || c.protocol == model.TCP || a.Outcome != Silent || a.Endpoint.IsValid() || !c.Expected.rejects() {
-			break
-		}
-	}
-	return a, err
+// target is what a connection is opened to.
+type target struct {
+	protocol model.Protocol
+	to       netip.AddrPort
+	forwards bool // an endpoint may answer
+	rejects  bool // the client may get an error
 }
 
-// repeats is how many are made until a datagram or an association that should be rejected is: the
-// kernel limits how many errors of ICMP a client gets, to one in a second.
-const repeats = 5
+// targetOf returns the target of a case.
+func targetOf(c *conntest.Case) (*target, error) {
+	p, err := model.ParseProtocol(c.Protocol)
+	return &target{p, c.To, len(c.Expected.Forwards()) > 0, c.Expected.Rejects()}, err
+}
 
-func (p *Prober) open(ctx context.Context, c *Case) (a Attempt, err error) {
+// open opens a connection, and closes it. Over TCP and SCTP nothing is sent. Over UDP it is one empty
+// datagram, and an answer is awaited. The error is one of the test itself.
+func (p *Prober) open(ctx context.Context, t *target) (conntest.Attempt, error) {
+	return conntest.Repeat(t.protocol, t.rejects, func() (conntest.Attempt, error) { return p.openOnce(ctx, t) })
+}
+
+func (p *Prober) openOnce(ctx context.Context, t *target) (a conntest.Attempt, err error) {
 	wait := p.Patience
-	if c.protocol == model.UDP || len(c.Expected.forwards()) == 0 {
-		wait = min(wait, shortPatience)
+	if t.protocol == model.UDP || !t.forwards {
+		wait = min(wait, conntest.ShortPatience)
 	}
-	s, err := p.socket(c.protocol, c.To)
+	s, err := p.socket(t.protocol, t.to)
 	switch {
-	case c.protocol == model.SCTP && errors.Is(err, unix.EPROTONOSUPPORT):
-		return Attempt{Outcome: Unsupported}, nil
+	case t.protocol == model.SCTP && errors.Is(err, unix.EPROTONOSUPPORT):
+		return conntest.Attempt{Outcome: conntest.Unsupported}, nil
 	case err != nil:
 		return a, err
 	}
 	defer s.close()
 	failure := s.try(ctx, wait)
-	if failure == nil && p.Learns == Answers {
+	if failure == nil && p.Learns == conntest.Answers {
 		failure = s.answer(ctx, wait, &a)
 	}
 	if ctx.Err() != nil {
 		return a, ctx.Err()
 	}
 	a.Client = s.local.Addr()
-	if p.Learns == Tracked {
-		err = a.track(conntrack.Connection{Protocol: c.protocol, Client: s.local, Dialled: c.To})
+	if p.Learns == conntest.Tracked {
+		err = addTracked(&a, conntrack.Connection{Protocol: t.protocol, Client: s.local, Dialled: t.to})
 	}
-	a.set(failure, c.protocol)
+	setOutcome(&a, failure, t.protocol)
 	return a, err
 }
 
-// track adds what connection tracking knows.
-func (a *Attempt) track(of conntrack.Connection) error {
+// addTracked adds what connection tracking knows.
+func addTracked(a *conntest.Attempt, of conntrack.Connection) error {
 	entry, err := entryOf(of)
 	if entry != nil {
 		a.Endpoint, a.Source = entry.Answers, entry.Returns.Addr()
@@ -113,19 +99,19 @@ func entryOf(of conntrack.Connection) (*conntrack.Entry, error) {
 	return entries[0], nil
 }
 
-// set sets the outcome by the error of the socket.
-func (a *Attempt) set(failure error, p model.Protocol) {
+// setOutcome sets the outcome by the error of the socket.
+func setOutcome(a *conntest.Attempt, failure error, p model.Protocol) {
 	switch timeout := errors.Is(failure, unix.ETIMEDOUT); {
 	case failure == nil:
-		a.Outcome = Answered
+		a.Outcome = conntest.Answered
 	case errors.Is(failure, unix.ECONNREFUSED), errors.Is(failure, unix.ECONNRESET):
-		a.Outcome = Refused
+		a.Outcome = conntest.Refused
 	case timeout && p == model.UDP && a.Endpoint.IsValid():
-		a.Outcome = Sent
+		a.Outcome = conntest.Sent
 	case timeout, errors.Is(failure, unix.EPERM), a.Endpoint.IsValid():
-		a.Outcome = Silent
+		a.Outcome = conntest.Silent
 	default:
-		a.Outcome, a.Error = Failed, failure.Error()
+		a.Outcome, a.Error = conntest.Failed, failure.Error()
 	}
 }
 
@@ -208,7 +194,7 @@ func associate(to netip.Addr, family int) (fd int, err error) {
 	if err == nil {
 		err = unix.SetsockoptString(fd, solSCTP, sctpRTOInfo, string(timing))
 	}
-	if own := host.RoutedSource(to); err == nil && own.IsValid() { // else connecting has the error
+	if own := conntest.RoutedSource(to); err == nil && own.IsValid() { // else connecting has the error
 		err = unix.Bind(fd, address(netip.AddrPortFrom(own, 0)))
 	}
 	if err != nil {
@@ -262,16 +248,16 @@ func (s *socket) await(ctx context.Context, events int16, deadline time.Time) er
 }
 
 // answer reads the answer of a peer.
-func (s *socket) answer(ctx context.Context, wait time.Duration, a *Attempt) error {
+func (s *socket) answer(ctx context.Context, wait time.Duration, a *conntest.Attempt) error {
 	if err := s.await(ctx, unix.POLLIN, time.Now().Add(wait)); err != nil {
 		return err
 	}
-	line := make([]byte, maxAnswer)
+	line := make([]byte, conntest.MaxAnswer)
 	n, err := unix.Read(s.fd, line)
 	if err != nil {
 		return err
 	}
-	return a.parseAnswer(string(line[:n]))
+	return a.ParseAnswer(string(line[:n]))
 }
 
 func (s *socket) err() error {

@@ -1,10 +1,9 @@
-package report
+package api
 
 import (
 	"slices"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -15,7 +14,7 @@ import (
 const maxListed = 5
 
 // Resolve returns the Service that a name stands for: namespace/name, or the name alone
-// if only one namespace has it. in are the words for all of them. The error is an [api.UnknownError].
+// if only one namespace has it. in are the words for all of them. The error is an [UnknownError].
 func Resolve(name string, all []model.ServiceName, in words.Vocabulary) (model.ServiceName, error) {
 	return Names{
 		Named: func(namespace, bare string) (found []model.ServiceName) {
@@ -52,9 +51,9 @@ func (n Names) Resolve(name string) (model.ServiceName, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return model.ServiceName{}, &api.UnknownError{Message: n.Words().Sprintf("%q is the name of several Services: choose %s", name, choices(found))}
+		return model.ServiceName{}, &UnknownError{Message: n.Words().Sprintf("%q is the name of several Services: choose %s", name, choices(found))}
 	}
-	return model.ServiceName{}, &api.UnknownError{Words: n.Words(), Name: name, Hint: suggest.DidYouMean(similar(name, qualified, n.All()))}
+	return model.ServiceName{}, &UnknownError{Words: n.Words(), Name: name, Hint: suggest.DidYouMean(similar(name, qualified, n.All()))}
 }
 
 // similar returns names as [Resolve] takes them.
