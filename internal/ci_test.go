@@ -19,7 +19,7 @@ func TestWorkflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := regexp.MustCompile(`(?m)^\s*(?:step|behind [a-z0-9-]+|chrt --idle 0) (make .*)$`).FindAllSubmatch(script, -1)
+	steps := regexp.MustCompile(`(?m)^\s*(?:(?:step|behind [a-z0-9-]+|chrt --idle 0) )+(make .*)$`).FindAllSubmatch(script, -1)
 	if len(steps) < 7 {
 		t.Fatalf("%d steps are in the script", len(steps))
 	}
