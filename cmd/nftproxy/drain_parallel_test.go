@@ -49,7 +49,7 @@ func (l *drainLab) at(commands ...string) []result {
 // beside the end of other drains.
 func TestDrainsAtTheSameTime(t *testing.T) {
 	l := startMany(t)
-	for round := range 3 {
+	for round := range 2 {
 		var drains, both []string
 		for i := range 8 {
 			drains = append(drains, fmt.Sprintf("drain 10.60.0.%d", i+1))
@@ -73,7 +73,7 @@ func TestDrainsAtTheSameTime(t *testing.T) {
 // at the same time.
 func TestDrainsOfTheLastEndpoints(t *testing.T) {
 	l := startMany(t)
-	for round := range 5 {
+	for round := range 3 {
 		refused := 0
 		for _, r := range l.at("drain 10.60.1.1", "drain 10.60.1.2") {
 			switch {
@@ -95,7 +95,7 @@ func TestDrainsOfTheLastEndpoints(t *testing.T) {
 // the server next.
 func TestDrainThatIsEnded(t *testing.T) {
 	l := startMany(t)
-	for round := range 5 {
+	for round := range 3 {
 		results := l.at("drain 10.60.0.1", "undrain --all")
 		drained := strings.Contains(l.succeeds("drain"), "10.60.0.1")
 		switch r := results[0]; {
