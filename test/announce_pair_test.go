@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -206,6 +207,7 @@ func TestPairOfMachines(t *testing.T) {
 		if by := p.serves(); by != "first first" {
 			t.Fatalf("served by %s while the second machine asks for the addresses", by)
 		}
+		await.Pace(nil, 20*time.Millisecond)
 	}
 	if log := p.first.log.String(); strings.Contains(log, "another machine") || strings.Contains(log, "withdrawn") {
 		t.Errorf("the first machine: %s", log)
