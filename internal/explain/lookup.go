@@ -12,12 +12,12 @@ import (
 // lookup returns the element for a packet, or nil, and records the result. If that
 // cannot be decided it stops the packet and returns false.
 func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, bool) {
-	s, k, why := tr.key(b, key, set)
+	s, k, why := tr.lookupKey(b, key, set)
 	if s == nil {
 		b.stop(Unknown, why)
 		return nil, false
 	}
-	e := find(s, k, b)
+	e := findElement(s, k, b)
 	b.guessed = b.guessed || !b.Source.IsValid() && nft.RowOf(set).Contents == nft.Clients
 	choice := s.HasSlots()
 	switch {
@@ -35,13 +35,13 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 	return e, true
 }
 
-// key returns the set and the key of a lookup; without a set, the reason.
-func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key, string) {
+// lookupKey returns the set and the key of a lookup; without a set, the reason.
+func (tr *tracer) lookupKey(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key, string) {
 	s := tr.table.Set(set)
 	if s == nil || len(s.Key) == 0 {
 		return nil, nft.Key{}, fmt.Sprintf("set @%s is foreign", set)
 	}
-	if !slices.EqualFunc(key, s.Key, fits) {
+	if !slices.EqualFunc(key, s.Key, fitsField) {
 		return nil, nft.Key{}, fmt.Sprintf("the key %q does not fit @%s", key.Text(tr.table.Family), set)
 	}
 	var k nft.Key
@@ -74,8 +74,8 @@ func (b *branch) rangeID() uint16 {
 	return uint16(b.class)
 }
 
-// fits reports whether an operand fills a field of a key.
-func fits(o nft.Operand, d nft.Datatype) bool {
+// fitsField reports whether an operand fills a field of a key.
+func fitsField(o nft.Operand, d nft.Datatype) bool {
 	_, slots := o.(nft.Slots)
 	switch d {
 	case nft.RangeID:
@@ -131,16 +131,16 @@ func (b *branch) load(f nft.Field, k *nft.Key) {
 	}
 }
 
-// find returns the element for a key, or nil. A packet without a port or a known
+// findElement returns the element for a key, or nil. A packet without a port or a known
 // source matches no set that has one in its key.
-func find(s *nft.Set, k nft.Key, b *branch) *nft.Element {
+func findElement(s *nft.Set, k nft.Key, b *branch) *nft.Element {
 	hasPort := slices.ContainsFunc(s.Key, func(d nft.Datatype) bool { return d == nft.Port || d == nft.PortRange || d == nft.RangeID })
 	if hasPort && k.Port == 0 || slices.Contains(s.Key, nft.Source) && !b.Source.IsValid() {
 		return nil
 	}
 	i, ok := slices.BinarySearchFunc(s.Elements, k, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
 	if s.Interval {
-		i = slices.IndexFunc(s.Elements, func(e nft.Element) bool { return covers(s, e.Key, k) })
+		i = slices.IndexFunc(s.Elements, func(e nft.Element) bool { return coversKey(s, e.Key, k) })
 		ok = i >= 0
 	}
 	if !ok {
@@ -149,8 +149,8 @@ func find(s *nft.Set, k nft.Key, b *branch) *nft.Element {
 	return &s.Elements[i]
 }
 
-// covers reports whether the interval of an element holds a key.
-func covers(s *nft.Set, e, k nft.Key) bool {
+// coversKey reports whether the interval of an element holds a key.
+func coversKey(s *nft.Set, e, k nft.Key) bool {
 	if e.Bits == nft.Range {
 		return e.Address.Compare(k.Address) <= 0 && k.Address.Compare(e.Source) <= 0
 	}

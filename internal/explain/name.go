@@ -45,9 +45,9 @@ func ParseName(protocol, target string) (Name, bool) {
 // address. The remarks say what else could be meant.
 func (n Name) Packet(in words.Vocabulary, all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
 	if isICMP(n.Protocol) {
-		return n.ping(in, all, prefer)
+		return n.pingPacket(in, all, prefer)
 	}
-	candidates, err := n.candidates(all)
+	candidates, err := n.findCandidates(all)
 	if err != nil {
 		return p, nil, err
 	}
@@ -92,9 +92,9 @@ func boolOrder(a, b bool) int {
 
 func isICMP(protocol string) bool { return protocol == "icmp" || protocol == "icmpv6" }
 
-// ping returns the packet to the ClusterIP, which has no port, or else to another
+// pingPacket returns the packet to the ClusterIP, which has no port, or else to another
 // address.
-func (n Name) ping(in words.Vocabulary, all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
+func (n Name) pingPacket(in words.Vocabulary, all []served.Named, prefer model.Family) (p Packet, remarks []string, err error) {
 	if n.Protocol == "icmpv6" {
 		prefer = model.IPv6
 	}
@@ -118,8 +118,8 @@ func mainKind(all []served.Named) model.Kind {
 	return first
 }
 
-// candidates returns the frontends of the protocol and port.
-func (n Name) candidates(all []served.Named) ([]served.Named, error) {
+// findCandidates returns the frontends of the protocol and port.
+func (n Name) findCandidates(all []served.Named) ([]served.Named, error) {
 	protocol, _ := ParseProtocol(n.Protocol) // 0 matches any
 	var known []string
 	var out []served.Named

@@ -22,7 +22,7 @@ func (r *Result) AddObjects(router *model.Router) {
 		r.Speak(router.Words())
 		return
 	}
-	r.name(served.NameOf(route))
+	r.setName(served.NameOf(route))
 	view := router.View(route.Service.Name)
 	r.Speak(view.Service.Words())
 	for i := range r.Outcomes {
@@ -85,17 +85,17 @@ func (r *Result) AddSources(lists []model.SourceList) {
 	}
 }
 
-// decides returns the row of the reasons for a packet that is found in a set: of a list of
+// decidingRow returns the row of the reasons for a packet that is found in a set: of a list of
 // clients, the row of the frontends that have the list. The counterpart for ranges of ports
 // has the row for frontends with one port.
-func decides(set string) *nft.Row {
+func decidingRow(set string) *nft.Row {
 	row := nft.RowOf(set)
 	return nft.RowOf(cmp.Or(row.Decides, row.Name))
 }
 
-// reason returns why an outcome is not Forward. It depends on the last set in which
+// reasonFor returns why an outcome is not Forward. It depends on the last set in which
 // the packet was found.
-func reason(o *Outcome) string {
+func reasonFor(o *Outcome) string {
 	if o.Reason != "" || o.Verdict == Forward {
 		return o.Reason
 	}
@@ -106,7 +106,7 @@ func reason(o *Outcome) string {
 	for _, s := range o.Path {
 		for _, set := range s.sets {
 			if !nft.RowOf(set).Passing {
-				row = decides(set)
+				row = decidingRow(set)
 				served = served || row.Name == nft.ServicesMap
 			}
 		}
@@ -136,7 +136,7 @@ func reason(o *Outcome) string {
 func (r *Result) Outside() bool {
 	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
 		return slices.ContainsFunc(o.Path, func(s Step) bool {
-			return slices.ContainsFunc(s.sets, func(set string) bool { return decides(set).Contents == nft.LocalServices })
+			return slices.ContainsFunc(s.sets, func(set string) bool { return decidingRow(set).Contents == nft.LocalServices })
 		})
 	})
 }

@@ -113,13 +113,13 @@ func (p Packet) Frontend() model.Frontend {
 func (p Packet) isEcho() bool { return p.Protocol == model.EchoProtocol(model.FamilyOf(p.Destination)) }
 
 // String returns for example "tcp 10.96.0.10:80 from 203.0.113.7".
-func (p Packet) String() string { return p.text(words.Kubernetes) }
+func (p Packet) String() string { return p.packetText(words.Kubernetes) }
 
-func (p Packet) text(in words.Vocabulary) string {
-	return p.protocol() + " " + p.target() + " from " + p.from(in)
+func (p Packet) packetText(in words.Vocabulary) string {
+	return p.protocolText() + " " + p.targetText() + " from " + p.sourceText(in)
 }
 
-func (p Packet) protocol() string {
+func (p Packet) protocolText() string {
 	switch p.Protocol {
 	case model.ICMP:
 		return "icmp"
@@ -129,14 +129,14 @@ func (p Packet) protocol() string {
 	return p.Protocol.String()
 }
 
-func (p Packet) target() string {
+func (p Packet) targetText() string {
 	if p.Port == 0 {
 		return p.Destination.String()
 	}
 	return netip.AddrPortFrom(p.Destination, p.Port).String()
 }
 
-func (p Packet) from(in words.Vocabulary) string {
+func (p Packet) sourceText(in words.Vocabulary) string {
 	text := in.Text("the node")
 	switch {
 	case p.FromNode && p.Source.IsValid():

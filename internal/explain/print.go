@@ -31,10 +31,10 @@ const (
 func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	p := &printer{terminal.NewPrinter(w, "  "), d}
 	p.Colours, p.Words = paint, r.Words
-	heading, colour := r.heading()
-	p.Painted(colour, "%s: %s", r.asked().text(r.Words), heading)
+	heading, colour := r.headingText()
+	p.Painted(colour, "%s: %s", r.askedPacket().packetText(r.Words), heading)
 	if r.Asked != nil {
-		p.Fact("listener", "nftproxy run listens on %s, and connects to %s", r.Asked.target(), r.Packet)
+		p.Fact("listener", "nftproxy run listens on %s, and connects to %s", r.Asked.targetText(), r.Packet)
 	}
 	if r.Service != "" {
 		p.Fact("service", "%s%s", r.Service, r.Words.Kind(r.Kind))
@@ -45,9 +45,9 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	if port := r.Outcomes[0].Relay; port != 0 {
 		p.Fact(setting.Relay.Label, "nftproxy run accepts the connection at port %d, and makes one of its own to a server, at up to ten times the cost of rules", port)
 	}
-	p.outcomes(r)
-	p.maglev(r)
-	p.source(r)
+	p.printOutcomes(r)
+	p.printMaglev(r)
+	p.printSource(r)
 	if i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.Remember > 0 }); i >= 0 {
 		where := ""
 		if r.Outcomes[i].Together {
@@ -66,12 +66,12 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 		p.Fact("note", "%s", n)
 	}
 	if d != Brief {
-		p.paths(r)
+		p.printPaths(r)
 	}
 	return p.Flush()
 }
 
-func (r *Result) heading() (text string, colour terminal.Colour) {
+func (r *Result) headingText() (text string, colour terminal.Colour) {
 	switch v, ok := r.Verdict(); {
 	case !ok:
 		return "it depends", terminal.Yellow
@@ -89,8 +89,8 @@ func (r *Result) heading() (text string, colour terminal.Colour) {
 	return r.Outcomes[0].verdictText(r.Words), colour
 }
 
-// end returns the endpoint; without one, the verdict and its reason.
-func (o *Outcome) end(in words.Vocabulary) string {
+// endText returns the endpoint; without one, the verdict and its reason.
+func (o *Outcome) endText(in words.Vocabulary) string {
 	switch {
 	case !o.Endpoint.IsValid():
 		return o.verdictText(in)
@@ -109,21 +109,21 @@ type printer struct {
 	detail Detail
 }
 
-func (p *printer) outcomes(r *Result) {
+func (p *printer) printOutcomes(r *Result) {
 	if _, ok := r.Verdict(); ok && !r.Outcomes[0].Endpoint.IsValid() {
 		return
 	}
 	width := 0
 	for _, o := range r.Outcomes {
-		width = max(width, len(o.end(r.Words)))
+		width = max(width, len(o.endText(r.Words)))
 	}
 	for _, o := range r.Outcomes {
-		p.Fact("endpoints", "%-*s  %5.1f %%%s", width, o.end(r.Words), o.Share*100, p.slots(r, &o))
+		p.Fact("endpoints", "%-*s  %5.1f %%%s", width, o.endText(r.Words), o.Share*100, p.slotsText(r, &o))
 	}
 }
 
-// maglev names the table in which the client has its slot.
-func (p *printer) maglev(r *Result) {
+// printMaglev names the table in which the client has its slot.
+func (p *printer) printMaglev(r *Result) {
 	i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.TableSize > 0 })
 	if i < 0 {
 		return
@@ -140,9 +140,9 @@ func (p *printer) maglev(r *Result) {
 	p.Fact(setting.Scheduler.Label, "%s: one of %d slots, by %s", o.Scheduler, o.TableSize, by)
 }
 
-// slots says how an endpoint gets its share: connections take the slots in turn, and an
+// slotsText says how an endpoint gets its share: connections take the slots in turn, and an
 // endpoint has as many as its weight. Equal shares need no explanation.
-func (p *printer) slots(r *Result, o *Outcome) string {
+func (p *printer) slotsText(r *Result, o *Outcome) string {
 	equal := !slices.ContainsFunc(r.Outcomes, func(other Outcome) bool { return len(other.Slots) != len(o.Slots) })
 	switch {
 	case o.Bound:
@@ -160,9 +160,9 @@ func (p *printer) slots(r *Result, o *Outcome) string {
 	return text
 }
 
-// source lists the rules that masquerade the source, with the endpoints if the
+// printSource lists the rules that masquerade the source, with the endpoints if the
 // rules differ between them.
-func (p *printer) source(r *Result) {
+func (p *printer) printSource(r *Result) {
 	var rules []string
 	towards := make(map[string][]string)
 	for _, o := range r.Outcomes {
@@ -172,7 +172,7 @@ func (p *printer) source(r *Result) {
 		if towards[o.Masquerade] == nil {
 			rules = append(rules, o.Masquerade)
 		}
-		towards[o.Masquerade] = append(towards[o.Masquerade], o.end(r.Words))
+		towards[o.Masquerade] = append(towards[o.Masquerade], o.endText(r.Words))
 	}
 	for _, rule := range rules {
 		to := ""
@@ -193,11 +193,11 @@ func (p *printer) leftOut(all []Omission) {
 	width := 0
 	count := make(map[string]int)
 	for _, o := range all {
-		width = max(width, len(o.address()))
+		width = max(width, len(o.addressText()))
 	}
 	for _, o := range all {
 		if count[o.Reason]++; count[o.Reason] <= maxListed {
-			p.Fact("left out", "%-*s  %s", width, o.address(), o.Reason)
+			p.Fact("left out", "%-*s  %s", width, o.addressText(), o.Reason)
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(count)) {
@@ -207,9 +207,9 @@ func (p *printer) leftOut(all []Omission) {
 	}
 }
 
-// paths writes the common steps of all outcomes, then the others. Outcomes with
+// printPaths writes the common steps of all outcomes, then the others. Outcomes with
 // equal steps share an entry.
-func (p *printer) paths(r *Result) {
+func (p *printer) printPaths(r *Result) {
 	if len(r.Outcomes[0].Path) == 0 {
 		return
 	}
@@ -222,27 +222,27 @@ func (p *printer) paths(r *Result) {
 			target = o.Endpoint.String()
 		}
 		path := o.Path[n:]
-		if i := slices.IndexFunc(paths, func(p []Step) bool { return slices.EqualFunc(p, path, Step.same) }); i >= 0 {
+		if i := slices.IndexFunc(paths, func(p []Step) bool { return slices.EqualFunc(p, path, Step.isSame) }); i >= 0 {
 			targets[i] += ", " + target
 			continue
 		}
 		paths, targets = append(paths, path), append(targets, target)
 	}
 	p.WriteString("\npath\n")
-	chain := p.steps("", r.Outcomes[0].Path[:n])
-	defer p.skipped(r)
+	chain := p.printSteps("", r.Outcomes[0].Path[:n])
+	defer p.printSkipped(r)
 	for i, path := range paths {
 		if len(paths) > 1 {
 			p.Line("  to %s", targets[i])
 			chain = ""
 		}
-		p.steps(chain, path)
+		p.printSteps(chain, path)
 	}
 }
 
-// steps writes rules under the names of their chains; chain is the last one that
+// printSteps writes rules under the names of their chains; chain is the last one that
 // was written.
-func (p *printer) steps(chain string, steps []Step) string {
+func (p *printer) printSteps(chain string, steps []Step) string {
 	for _, s := range steps {
 		if s.otherProtocol && p.detail != Full {
 			continue
@@ -263,8 +263,8 @@ func (p *printer) steps(chain string, steps []Step) string {
 	return chain
 }
 
-// skipped says how many rules [printer.steps] leaves out.
-func (p *printer) skipped(r *Result) {
+// printSkipped says how many rules [printer.printSteps] leaves out.
+func (p *printer) printSkipped(r *Result) {
 	n := 0
 	for _, s := range r.Outcomes[0].Path {
 		if s.otherProtocol {
@@ -281,7 +281,7 @@ func (r *Result) Summary() string {
 	var ends []string
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
-		text := o.end(r.Words)
+		text := o.endText(r.Words)
 		if o.Masquerade != "" {
 			text += " (masqueraded)"
 		}

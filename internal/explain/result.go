@@ -122,7 +122,7 @@ type Step struct {
 	otherProtocol bool
 }
 
-func (s Step) same(o Step) bool {
+func (s Step) isSame(o Step) bool {
 	return s.Chain == o.Chain && s.Rule == o.Rule && s.Matched == o.Matched && slices.Equal(s.Details, o.Details)
 }
 
@@ -144,8 +144,8 @@ func (r *Result) Speak(in words.Vocabulary) {
 	}
 }
 
-// name sets the service port of the frontend.
-func (r *Result) name(n served.Named) {
+// setName sets the service port of the frontend.
+func (r *Result) setName(n served.Named) {
 	r.Service, r.Kind, r.Frontend = n.Port.String(), n.Kind.String(), n.Frontend
 }
 
@@ -153,7 +153,7 @@ func (r *Result) name(n served.Named) {
 // answers.
 func (r *Result) nameIn(t *nft.Table) {
 	if n, ok := served.Find(t, r.Packet.Frontend()); ok {
-		r.name(n)
+		r.setName(n)
 		return
 	}
 	if echo := t.Set(nft.EchoSet); echo != nil && r.Packet.isEcho() {
@@ -164,8 +164,8 @@ func (r *Result) nameIn(t *nft.Table) {
 	}
 }
 
-// asked returns the packet that the question was about.
-func (r *Result) asked() *Packet {
+// askedPacket returns the packet that the question was about.
+func (r *Result) askedPacket() *Packet {
 	if r.Asked != nil {
 		return r.Asked
 	}
@@ -178,7 +178,7 @@ func (r *Result) commonSteps() int {
 	n := len(first)
 	for _, o := range r.Outcomes[1:] {
 		i := 0
-		for i < min(n, len(o.Path)) && o.Path[i].same(first[i]) {
+		for i < min(n, len(o.Path)) && o.Path[i].isSame(first[i]) {
 			i++
 		}
 		n = i
@@ -197,7 +197,7 @@ func JSON(w io.Writer, r *Result) error {
 		ConnectsTo string     `json:"connectsTo"`
 		From       netip.Addr `json:"from,omitzero"`
 	}
-	n, asked := r.commonSteps(), r.asked()
+	n, asked := r.commonSteps(), r.askedPacket()
 	out := struct {
 		From      netip.Addr `json:"from,omitzero"` // absent: an unknown address of the node
 		FromNode  bool       `json:"fromNode"`
@@ -216,14 +216,14 @@ func JSON(w io.Writer, r *Result) error {
 		Notes     []string   `json:"notes,omitempty"`
 	}{
 		From: asked.Source, FromNode: asked.FromNode, Interface: asked.Interface,
-		Protocol: asked.protocol(), To: asked.target(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
+		Protocol: asked.protocolText(), To: asked.targetText(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
 		Path: append([]Step{}, r.Outcomes[0].Path[:n]...), LeftOut: r.LeftOut, Conflicts: r.Conflicts, Notes: r.Notes,
 	}
 	if r.Frontend.IsRange() {
 		out.Frontend = r.Frontend.String()
 	}
 	if r.Asked != nil {
-		out.Listener = &listener{r.Packet.target(), r.Packet.Source}
+		out.Listener = &listener{r.Packet.targetText(), r.Packet.Source}
 	}
 	if v, ok := r.Verdict(); ok {
 		out.Verdict = v.String()
@@ -241,8 +241,8 @@ type Omission struct {
 	Reason   string         `json:"reason"`
 }
 
-// address returns the endpoint, without a port if it has none.
-func (o Omission) address() string {
+// addressText returns the endpoint, without a port if it has none.
+func (o Omission) addressText() string {
 	if o.Endpoint.Port() == 0 {
 		return o.Endpoint.Addr().String()
 	}
@@ -254,7 +254,7 @@ func (o Omission) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Endpoint string `json:"endpoint"`
 		Reason   string `json:"reason"`
-	}{o.address(), o.Reason})
+	}{o.addressText(), o.Reason})
 }
 
 // Claim is a service port that lost its claim to the frontend.

@@ -16,24 +16,24 @@ type branch struct {
 	slot  uint32
 }
 
-// rule evaluates one rule. If the rule chooses a slot there is a branch for each
+// traceRule evaluates one rule. If the rule chooses a slot there is a branch for each
 // endpoint, and one for slots without an endpoint, if any.
-func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
+func (tr *tracer) traceRule(p *state, c *nft.Chain, r nft.Rule) []branch {
 	step := Step{Chain: c.Name, Rule: r.Text(tr.table.Family), Matched: true}
-	choice, ok := chooses(r)
+	choice, ok := findChoice(r)
 	if !ok {
 		r = nft.Rule{nft.Foreign{Description: step.Rule}}
 	}
 	if choice == nil || !ok {
-		b := tr.evaluate(p, step, r, 0)
+		b := tr.evaluateRule(p, step, r, 0)
 		b.Path = append(b.Path, b.step)
 		if b.Relay != 0 && p.Relay == 0 {
-			return tr.relayed(&b)
+			return tr.relayBranches(&b)
 		}
 		return []branch{b}
 	}
 	possible := slotsFor(choice, p)
-	branches := tr.choose(p, step, r, possible)
+	branches := tr.traceSlots(p, step, r, possible)
 	for i := range branches {
 		b := &branches[i]
 		b.Path = append(slices.Clip(b.Path), b.step)
@@ -42,14 +42,14 @@ func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 			continue
 		}
 		b.Of = len(possible)
-		b.by(choice)
+		b.noteScheduler(choice)
 		b.Share *= float64(len(b.Slots)) / float64(b.Of)
 	}
 	return branches
 }
 
-// relayed returns a branch for each server that a relay may use for a packet.
-func (tr *tracer) relayed(b *branch) []branch {
+// relayBranches returns a branch for each server that a relay may use for a packet.
+func (tr *tracer) relayBranches(b *branch) []branch {
 	slots := tr.table.Slots(tr.table.Serving(b.dialled))
 	if len(slots) == 0 { // of a table that lacks something
 		return []branch{*b}
@@ -63,8 +63,8 @@ func (tr *tracer) relayed(b *branch) []branch {
 	return out
 }
 
-// by notes the scheduler of a lane; the number in a rule without a slot has none.
-func (b *branch) by(choice *nft.Slots) {
+// noteScheduler notes the scheduler of a lane; the number in a rule without a slot has none.
+func (b *branch) noteScheduler(choice *nft.Slots) {
 	if choice.First == 0 || choice.Count < 2 {
 		return
 	}
@@ -74,8 +74,8 @@ func (b *branch) by(choice *nft.Slots) {
 	}
 }
 
-// choose evaluates a rule for each slot and merges equal results.
-func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []branch {
+// traceSlots evaluates a rule for each slot and merges equal results.
+func (tr *tracer) traceSlots(p *state, step Step, r nft.Rule, slots []uint32) []branch {
 	type alike struct {
 		endpoint model.Frontend
 		class    nft.Class
@@ -86,7 +86,7 @@ func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []bran
 	index := make(map[alike]int)
 	var branches []branch
 	for _, slot := range slots {
-		b := tr.evaluate(p, step, r, slot)
+		b := tr.evaluateRule(p, step, r, slot)
 		key := alike{b.Frontend(), b.class, b.next, b.Verdict, b.step.Matched}
 		i, ok := index[key]
 		if !ok {
@@ -103,10 +103,10 @@ func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []bran
 // maxSlots is far more than our rules have.
 const maxSlots = 1 << 20
 
-// chooses returns the operand of a rule that picks a slot, or a number on which the
+// findChoice returns the operand of a rule that picks a slot, or a number on which the
 // match depends; nil if there is none. A rule with two of them, or with an
 // impossible range, is foreign: then ok is false.
-func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
+func findChoice(r nft.Rule) (choice *nft.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
 		if s, isChance := st.(nft.OneIn); isChance && !s.InTurn { // the turn matters only for the source
@@ -114,7 +114,7 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n
 		}
-		if s, isChoice := chosen(st); isChoice {
+		if s, isChoice := choiceOf(st); isChoice {
 			ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
 			choice = &s
 		}
@@ -122,8 +122,8 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 	return choice, ok
 }
 
-// chosen returns the choice of a slot in a statement, if it has one.
-func chosen(st nft.Statement) (s nft.Slots, ok bool) {
+// choiceOf returns the choice of a slot in a statement, if it has one.
+func choiceOf(st nft.Statement) (s nft.Slots, ok bool) {
 	switch st := st.(type) {
 	case nft.Choose:
 		return st.Slots, true
@@ -136,7 +136,7 @@ func chosen(st nft.Statement) (s nft.Slots, ok bool) {
 // slotsFor returns the slots that may be picked for a packet.
 func slotsFor(s *nft.Slots, p *state) []uint32 {
 	if key, seed := s.Hash(); len(key) == 1 && p.Source.IsValid() { // the client's port is not known
-		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), seed), s.Count)}
+		return []uint32{s.First + scaleHash(jenkinsHash(p.Source.AsSlice(), seed), s.Count)}
 	}
 	out := make([]uint32, s.Count)
 	for i := range out {
@@ -145,29 +145,29 @@ func slotsFor(s *nft.Slots, p *state) []uint32 {
 	return out
 }
 
-// evaluate evaluates the statements of a rule until one does not match or stops
+// evaluateRule evaluates the statements of a rule until one does not match or stops
 // the packet.
-func (tr *tracer) evaluate(p *state, step Step, r nft.Rule, slot uint32) branch {
+func (tr *tracer) evaluateRule(p *state, step Step, r nft.Rule, slot uint32) branch {
 	b := branch{state: *p, step: step, slot: slot}
 	for _, st := range r {
-		if b.step.Matched = tr.statement(&b, st); !b.step.Matched || b.stopped {
+		if b.step.Matched = tr.evaluateStatement(&b, st); !b.step.Matched || b.stopped {
 			break
 		}
 	}
 	return b
 }
 
-// certain reports whether the match is certain. Otherwise it stops the packet: the
+// isCertain reports whether the match is certain. Otherwise it stops the packet: the
 // outcome is unknown.
-func (b *branch) certain() bool {
+func (b *branch) isCertain() bool {
 	if b.doubt != "" {
 		b.stop(Unknown, b.doubt)
 	}
 	return b.doubt == ""
 }
 
-// unless records a mismatch, and reports whether the statement matches.
-func (b *branch) unless(mismatch bool, why string) bool {
+// matchUnless records a mismatch, and reports whether the statement matches.
+func (b *branch) matchUnless(mismatch bool, why string) bool {
 	if mismatch {
 		b.step.Details = append(b.step.Details, why)
 	}

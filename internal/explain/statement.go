@@ -13,66 +13,66 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// statement evaluates one statement and reports whether it matches. A condition on
+// evaluateStatement evaluates one statement and reports whether it matches. A condition on
 // an unknown property of the packet matches, but sets doubt.
-func (tr *tracer) statement(b *branch, st nft.Statement) bool {
+func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 	if set, _ := nft.SetOf(st); set == nft.SampledSet || set == nft.SampledConnectionsSet { // rules that only log
 		return false
 	}
 	switch st := st.(type) {
 	case nft.ProtocolIs:
 		b.step.otherProtocol = b.Protocol != st.Protocol
-		return b.unless(b.step.otherProtocol, "the protocol is "+b.protocol())
+		return b.matchUnless(b.step.otherProtocol, "the protocol is "+b.protocolText())
 	case nft.NotTranslated:
-		return b.unless(b.translated, "the destination was rewritten")
+		return b.matchUnless(b.translated, "the destination was rewritten")
 	case nft.IsAnswer, nft.Known:
-		return b.unless(true, "the client opens the connection")
+		return b.matchUnless(true, "the client opens the connection")
 	case nft.EndsTCP:
 		b.step.otherProtocol = b.Protocol != model.TCP
-		return b.unless(true, "the client opens the connection")
+		return b.matchUnless(true, "the client opens the connection")
 	case nft.ToPort:
 		b.step.otherProtocol = b.Protocol != model.TCP
-		return b.unless(b.step.otherProtocol || b.Port != st.Port, fmt.Sprintf("the port is %d", b.Port))
+		return b.matchUnless(b.step.otherProtocol || b.Port != st.Port, fmt.Sprintf("the port is %d", b.Port))
 	case nft.NotClass:
-		return b.unless(b.class == st.Class, "the class is "+st.Class.String())
+		return b.matchUnless(b.class == st.Class, "the class is "+st.Class.String())
 	case nft.SourceIsLocal:
-		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
+		return b.matchUnless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
 	case nft.DestinationNotLocal:
-		return b.unless(tr.isLocal(b.Destination), fmt.Sprintf("%s is an address of this node", b.Destination))
+		return b.matchUnless(tr.isLocal(b.Destination), fmt.Sprintf("%s is an address of this node", b.Destination))
 	case nft.IsEchoRequest:
 		b.step.otherProtocol = !b.isEcho()
-		return b.unless(b.step.otherProtocol, "the protocol is "+b.protocol())
+		return b.matchUnless(b.step.otherProtocol, "the protocol is "+b.protocolText())
 	case nft.NotFrom:
 		return b.notFrom(st)
 	case nft.NotTo:
 		// The rules use this for packets of the node and of bridges. The next rule
 		// recognises packets of the node by their source.
-		return b.unless(true, "the output interface is unknown")
+		return b.matchUnless(true, "the output interface is unknown")
 	case nft.CameIn:
-		return b.unless(b.FromNode, "the node itself sends it")
+		return b.matchUnless(b.FromNode, "the node itself sends it")
 	case nft.OneIn:
-		return b.unless(st.InTurn || b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
+		return b.matchUnless(st.InTurn || b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
 	case nft.SourceNotIn:
 		b.guessed = b.guessed || !b.Source.IsValid()
-		return b.unless(st.Prefix.Contains(b.Source), fmt.Sprintf("%s is in %s", b.Source, st.Prefix))
+		return b.matchUnless(st.Prefix.Contains(b.Source), fmt.Sprintf("%s is in %s", b.Source, st.Prefix))
 	case nft.InSet:
 		e, ok := tr.lookup(b, st.Key, st.Set)
 		if s := tr.table.Set(st.Set); ok && e != nil && s.Limits != nft.NoLimits {
-			return b.limited(e.Value.Limit(s.Limits), false)
+			return b.noteLimit(e.Value.Limit(s.Limits), false)
 		}
 		if ok && st.Not && tr.table.Set(st.Set).Dynamic { // the rule above has added the client
-			return b.unless(true, "in @"+st.Set)
+			return b.matchUnless(true, "in @"+st.Set)
 		}
 		return !ok || (e != nil) != st.Not
 	case nft.OverLimit:
-		return b.limited(st.Limit, true)
+		return b.noteLimit(st.Limit, true)
 	case nft.VerdictMap:
-		return tr.mapped(b, st, func(v nft.Value) { b.act(v.Verdict) })
+		return tr.applyMapped(b, st, func(v nft.Value) { b.applyVerdict(v.Verdict) })
 	case nft.Classify:
 		if s := tr.table.Set(st.Map); s != nil && s.Dynamic && nft.RowOf(st.Map).Contents != nft.Bindings {
-			return b.arrived(st.Map)
+			return b.recallArrival(st.Map)
 		}
-		return tr.mapped(b, st, func(v nft.Value) { b.class = v.Class })
+		return tr.applyMapped(b, st, func(v nft.Value) { b.class = v.Class })
 	case nft.Choose:
 		b.class, b.lane = nft.Class(b.slot), b.step.Chain
 		return true
@@ -80,43 +80,43 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		b.class = 0
 		return true
 	case nft.DNAT:
-		return tr.dnat(b, st)
+		return tr.translateByMap(b, st)
 	case nft.Remember:
-		return tr.remember(b, st.Map, st.Key, st.Timeout)
+		return tr.rememberClient(b, st.Map, st.Key, st.Timeout)
 	case nft.Note:
 		if nft.RowOf(st.Map).Contents == nft.Bindings {
-			return tr.remember(b, st.Map, st.Key, st.Timeout)
+			return tr.rememberClient(b, st.Map, st.Key, st.Timeout)
 		}
-		if b.certain() {
+		if b.isCertain() {
 			b.arrival = b.class
 			b.step.Details = append(b.step.Details, fmt.Sprintf("@%s notes the connection", st.Map))
 		}
 		return true
 	case nft.Forget:
-		if b.certain() && st.Map != nft.SharedAffinityMap { // from which it may go on
+		if b.isCertain() && st.Map != nft.SharedAffinityMap { // from which it may go on
 			b.Stale, b.Endpoint = true, netip.AddrPort{}
 		}
 		return true
 	}
-	return tr.action(b, st)
+	return tr.carryOut(b, st)
 }
 
-// limited records a limit, of the frontend or of each client. The packet is taken for one
+// noteLimit records a limit, of the frontend or of each client. The packet is taken for one
 // that does not exceed it, as most are.
-func (b *branch) limited(l nft.Limit, client bool) (over bool) {
+func (b *branch) noteLimit(l nft.Limit, client bool) (over bool) {
 	text := l.Describe(client)
 	b.Limits = append(slices.Clip(b.Limits), text)
-	return b.unless(true, "within the limit: "+text)
+	return b.matchUnless(true, "within the limit: "+text)
 }
 
-// action carries out a statement that always matches.
-func (tr *tracer) action(b *branch, st nft.Statement) bool {
-	if _, foreign := st.(nft.Foreign); !foreign && !b.certain() {
+// carryOut carries out a statement that always matches.
+func (tr *tracer) carryOut(b *branch, st nft.Statement) bool {
+	if _, foreign := st.(nft.Foreign); !foreign && !b.isCertain() {
 		return true
 	}
 	switch st := st.(type) {
 	case nft.Verdict:
-		b.act(st)
+		b.applyVerdict(st)
 	case nft.Masquerade:
 		b.Masquerade, b.settled = b.step.Rule, true
 	case nft.SNATTo:
@@ -159,7 +159,7 @@ func (tr *tracer) inTurn(chain string) string {
 	return "snat to " + strings.Join(texts, "") + " fully-random"
 }
 
-func (b *branch) act(v nft.Verdict) {
+func (b *branch) applyVerdict(v nft.Verdict) {
 	switch v.Action {
 	case nft.Accept, nft.Goto, nft.Jump, nft.Return:
 		b.next = v
@@ -176,27 +176,27 @@ func (b *branch) notFrom(st nft.NotFrom) bool {
 		return true
 	}
 	from := b.Interface == st.Name || st.ByPrefix && strings.HasPrefix(b.Interface, st.Name)
-	return b.unless(from, "the input interface is "+b.Interface)
+	return b.matchUnless(from, "the input interface is "+b.Interface)
 }
 
-// mapped calls act with the value of a map for a packet. Without a value the
+// applyMapped calls act with the value of a map for a packet. Without a value the
 // statement does not match.
-func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool {
+func (tr *tracer) applyMapped(b *branch, st nft.Statement, act func(nft.Value)) bool {
 	name, key := nft.SetOf(st)
 	e, ok := tr.lookup(b, key, name)
-	if ok && e != nil && b.certain() {
+	if ok && e != nil && b.isCertain() {
 		act(e.Value)
 	}
 	return !ok || e != nil
 }
 
-// arrived looks up the note of an earlier rule about the connection. Notes about others
+// recallArrival looks up the note of an earlier rule about the connection. Notes about others
 // do not matter.
-func (b *branch) arrived(set string) bool {
-	if !b.unless(b.arrival == 0, "not in @"+set) {
+func (b *branch) recallArrival(set string) bool {
+	if !b.matchUnless(b.arrival == 0, "not in @"+set) {
 		return false
 	}
-	if b.certain() {
+	if b.isCertain() {
 		b.class = b.arrival
 		b.step.sets = append(b.step.sets, set)
 		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s: %s", set, b.arrival))
@@ -204,20 +204,20 @@ func (b *branch) arrived(set string) bool {
 	return true
 }
 
-func (tr *tracer) dnat(b *branch, st nft.DNAT) bool {
+func (tr *tracer) translateByMap(b *branch, st nft.DNAT) bool {
 	if _, chooses := st.Slots(); chooses {
 		b.lane = b.step.Chain
 	}
-	return tr.mapped(b, st, func(v nft.Value) {
+	return tr.applyMapped(b, st, func(v nft.Value) {
 		to := v.Endpoint
 		if st.KeepPort {
 			to = netip.AddrPortFrom(to.Addr(), b.Port)
 		}
-		b.dnat(to, tr.table.Set(st.Map).Dynamic || st.Map == nft.ServersMap)
+		b.translateTo(to, tr.table.Set(st.Map).Dynamic || st.Map == nft.ServersMap)
 	})
 }
 
-func (b *branch) dnat(to netip.AddrPort, bound bool) {
+func (b *branch) translateTo(to netip.AddrPort, bound bool) {
 	b.Destination, b.Port = to.Addr(), to.Port()
 	b.Verdict, b.Endpoint, b.Bound = Forward, to, bound
 	// Connection tracking records a translation only if it changes something.
@@ -225,11 +225,11 @@ func (b *branch) dnat(to netip.AddrPort, bound bool) {
 	b.settled = true
 }
 
-func (tr *tracer) remember(b *branch, clients string, key nft.Concat, timeout time.Duration) bool {
-	if !b.certain() {
+func (tr *tracer) rememberClient(b *branch, clients string, key nft.Concat, timeout time.Duration) bool {
+	if !b.isCertain() {
 		return true
 	}
-	s, k, why := tr.key(b, key, clients)
+	s, k, why := tr.lookupKey(b, key, clients)
 	if s == nil {
 		b.stop(Unknown, why)
 		return true
@@ -239,10 +239,10 @@ func (tr *tracer) remember(b *branch, clients string, key nft.Concat, timeout ti
 	return true
 }
 
-// jhash is Bob Jenkins's lookup3 as the kernel computes it (jhash() of
+// jenkinsHash is Bob Jenkins's lookup3 as the kernel computes it (jhash() of
 // linux/jhash.h) on little-endian machines. TestSourceHash compares it with
 // the kernel's choice.
-func jhash(key []byte, seed uint32) uint32 {
+func jenkinsHash(key []byte, seed uint32) uint32 {
 	a := 0xdeadbeef + uint32(len(key)) + seed
 	b, c := a, a
 	for len(key) > 12 {
@@ -277,7 +277,7 @@ func jhashFinal(a, b, c uint32) uint32 {
 	return b
 }
 
-// scale maps a hash to one of n numbers (reciprocal_scale() of linux/kernel.h).
-func scale(hash, n uint32) uint32 {
+// scaleHash maps a hash to one of n numbers (reciprocal_scale() of linux/kernel.h).
+func scaleHash(hash, n uint32) uint32 {
 	return uint32(uint64(hash) * uint64(n) >> 32)
 }

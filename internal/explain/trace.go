@@ -28,16 +28,16 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 		first = nft.Output
 	}
 	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1, portless: p.Port == 0, echo: p.isEcho() && t.Set(nft.EchoSet) != nil}}
-	for _, there := range tr.hook(start, first) {
-		for _, end := range tr.hook(there, tr.second(&there)) {
-			end.Reason = reason(&end.Outcome)
+	for _, there := range tr.traceHook(start, first) {
+		for _, end := range tr.traceHook(there, tr.secondHook(&there)) {
+			end.Reason = reasonFor(&end.Outcome)
 			r.Outcomes = append(r.Outcomes, end.Outcome)
 		}
 	}
 	if slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return o.guessed }) {
 		r.Notes = append(r.Notes, "a rule depends on the node's source address, which is not known: assuming one that is neither a pod's nor in a source range; --from names one")
 	}
-	r.Outcomes = joined(bySlots(r.Outcomes))
+	r.Outcomes = joinOutcomes(bySlots(r.Outcomes))
 	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int {
 		return cmp.Or(a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Verdict, b.Verdict))
 	})
@@ -66,9 +66,9 @@ func bySlots(outcomes []Outcome) []Outcome {
 	return out
 }
 
-// joined merges outcomes that differ in the path only, for example because the
+// joinOutcomes merges outcomes that differ in the path only, for example because the
 // counter for the slot is chosen at random. It keeps the likeliest path.
-func joined(outcomes []Outcome) []Outcome {
+func joinOutcomes(outcomes []Outcome) []Outcome {
 	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
 	first := make(map[Ending]int)
 	var out []Outcome
@@ -108,16 +108,16 @@ func (tr *tracer) isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(tr.local, a)
 }
 
-// second returns the hook for source NAT: input for packets from other hosts to
+// secondHook returns the hook for source NAT: input for packets from other hosts to
 // the node itself, else postrouting.
-func (tr *tracer) second(p *state) nft.Hook {
+func (tr *tracer) secondHook(p *state) nft.Hook {
 	if !p.FromNode && tr.isLocal(p.Destination) {
 		return nft.Input
 	}
 	return nft.Postrouting
 }
 
-func (tr *tracer) hook(p state, h nft.Hook) []state {
+func (tr *tracer) traceHook(p state, h nft.Hook) []state {
 	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h || c.Filter })
 	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
 	p.settled = false
@@ -154,23 +154,23 @@ func (tr *tracer) run(p state, stack []frame) []state {
 		}
 		rule := top.chain.Rules[top.next]
 		top.next++
-		branches := tr.rule(&p, top.chain, rule)
+		branches := tr.traceRule(&p, top.chain, rule)
 		if len(branches) == 1 {
-			p, stack = branches[0].state, tr.follow(&branches[0], stack)
+			p, stack = branches[0].state, tr.nextStack(&branches[0], stack)
 			continue
 		}
 		var out []state
 		for i := range branches {
-			out = append(out, tr.run(branches[i].state, tr.follow(&branches[i], slices.Clone(stack)))...)
+			out = append(out, tr.run(branches[i].state, tr.nextStack(&branches[i], slices.Clone(stack)))...)
 		}
 		return out
 	}
 	return []state{p}
 }
 
-// follow returns the stack after a rule. It stops a packet whose next chain does
+// nextStack returns the stack after a rule. It stops a packet whose next chain does
 // not exist.
-func (tr *tracer) follow(t *branch, stack []frame) []frame {
+func (tr *tracer) nextStack(t *branch, stack []frame) []frame {
 	switch t.next.Action {
 	case nft.Accept:
 		return nil

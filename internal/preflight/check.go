@@ -122,7 +122,7 @@ func (conn) connections() error {
 }
 
 func check(k prober, families []model.Family, use Use) ([]Problem, error) {
-	refused, err := k.Try(plan.Diff(&nft.Ruleset{}, probe(families, use)))
+	refused, err := k.Try(plan.Diff(&nft.Ruleset{}, probeAll(families, use)))
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return []Problem{{Feature: "permission to change rules", Answer: err}}, nil

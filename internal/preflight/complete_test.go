@@ -26,7 +26,7 @@ var ofRefusals = []string{"limit", "log"}
 func TestEveryStatement(t *testing.T) {
 	for _, f := range model.Families {
 		asked := make(map[string]bool)
-		for _, c := range probe([]model.Family{f}, Use{true, true}).Tables[0].Chains {
+		for _, c := range probeAll([]model.Family{f}, Use{true, true}).Tables[0].Chains {
 			for _, s := range slices.Concat(c.Rules...) {
 				asked[reflect.TypeOf(s).Name()] = true
 			}
@@ -86,7 +86,7 @@ func expressions(t *testing.T, rules *nft.Ruleset) (names []string) {
 func TestProbesJoin(t *testing.T) {
 	for _, f := range model.Families {
 		sets, chains := make(map[string]nft.Set), make(map[string]nft.Chain)
-		for _, rules := range probes(f, Use{true, true}) {
+		for _, rules := range probesFor(f, Use{true, true}) {
 			for _, s := range rules.Tables[0].Sets {
 				plain := *s
 				plain.Elements = nil

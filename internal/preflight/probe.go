@@ -11,14 +11,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// probe returns rules that have every feature that Services and the configuration can need, in
+// probeAll returns rules that have every feature that Services and the configuration can need, in
 // a table for each family. The kernel tries all of them in one transaction: to undo one, it
 // waits until no processor can still see it, for some milliseconds.
-func probe(families []model.Family, use Use) *nft.Ruleset {
+func probeAll(families []model.Family, use Use) *nft.Ruleset {
 	out := &nft.Ruleset{}
 	for _, f := range families {
 		t := &nft.Table{Family: f}
-		for _, rules := range probes(f, use) {
+		for _, rules := range probesFor(f, use) {
 			join(t, rules.Tables[0])
 		}
 		out.Tables = append(out.Tables, t)
@@ -47,8 +47,8 @@ func join(to, from *nft.Table) {
 	}
 }
 
-// probes returns rulesets of a family that together have every feature.
-func probes(f model.Family, use Use) []*nft.Ruleset {
+// probesFor returns rulesets of a family that together have every feature.
+func probesFor(f model.Family, use Use) []*nft.Ruleset {
 	all, some := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/24")
 	if f == model.IPv6 {
 		all, some = netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::/120")
@@ -97,14 +97,14 @@ func probes(f model.Family, use Use) []*nft.Ruleset {
 			level := []model.ObserveLevel{model.ObserveServed, model.ObserveFailures}[i] // each has a statement that the other lacks
 			c.Observe = model.Observe{Level: level, Group: model.DefaultObserveGroup, Untracked: true}
 		}
-		out = append(out, apart(render.Render(model.Resolve(s, c))))
+		out = append(out, separateFeatures(render.Render(model.Resolve(s, c))))
 	}
 	return out
 }
 
-// apart returns a ruleset that separates features that a kernel can refuse: hooks are in chains
+// separateFeatures returns a ruleset that separates features that a kernel can refuse: hooks are in chains
 // without rules, and counters in maps that no rule refers to.
-func apart(rules *nft.Ruleset) *nft.Ruleset {
+func separateFeatures(rules *nft.Ruleset) *nft.Ruleset {
 	out := &nft.Ruleset{}
 	for _, t := range rules.Tables {
 		parts := &nft.Table{Family: t.Family}

@@ -30,11 +30,11 @@ func Keep(held *nft.Ruleset, selects func(comment string) bool) *Keeping {
 	out := &Keeping{Lost: make(map[model.ServiceName]string), Relayed: make(map[model.ServiceName]bool)}
 	services := make(map[model.ServiceName]bool)
 	for _, t := range held.Tables {
-		if !serves(t) {
+		if !hasRules(t) {
 			continue
 		}
 		k := newKeeper(t)
-		for _, f := range k.frontends(selects) {
+		for _, f := range k.selectFrontends(selects) {
 			name := f.Port.Service
 			if why := k.read(f); why != "" {
 				out.Lost[name] = why
@@ -54,9 +54,9 @@ func Keep(held *nft.Ruleset, selects func(comment string) bool) *Keeping {
 	return out
 }
 
-// serves reports whether packets see the rules of a table. They do not after a load that was cut
+// hasRules reports whether packets see the rules of a table. They do not after a load that was cut
 // off, which may have left parts of Services.
-func serves(t *nft.Table) bool {
+func hasRules(t *nft.Table) bool {
 	return t.Set(nft.ServicesMap) != nil && slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })
 }
 
@@ -110,12 +110,12 @@ func sameLayout(s *nft.Set) bool {
 	return slices.Equal(s.Key, now.Key) && slices.Equal(s.Data, now.Data) && s.Interval == now.Interval
 }
 
-// frontends returns the frontends, and the addresses for echo requests, that are selected, by
+// selectFrontends returns the frontends, and the addresses for echo requests, that are selected, by
 // their names alone.
-func (k *keeper) frontends(selects func(string) bool) (out []*render.KeptFrontend) {
+func (k *keeper) selectFrontends(selects func(string) bool) (out []*render.KeptFrontend) {
 	add := func(f model.Frontend, e *nft.Element) {
 		if e.Comment != "" && selects(e.Comment) {
-			n := named(f, e)
+			n := namedBy(f, e)
 			out = append(out, &render.KeptFrontend{Frontend: f, Port: n.Port, Kind: n.Kind, Comment: e.Comment})
 		}
 	}
@@ -149,20 +149,20 @@ func (k *keeper) read(f *render.KeptFrontend) (lost string) {
 	f.Elements, f.Limits = k.elements[id], k.table.Limits(f.Frontend)
 	f.MasqueradeFrom = k.table.MasqueradeFrom(f.Frontend)
 	var lostInside, lostOutside string
-	f.Inside, lostInside = k.share(services, f.Frontend, nft.AffinityMap)
+	f.Inside, lostInside = k.keptShare(services, f.Frontend, nft.AffinityMap)
 	if s := k.table.Set(locals); s != nil {
 		if _, ok := s.Find(f.Frontend); ok {
 			f.Outside = new(render.KeptShare)
-			*f.Outside, lostOutside = k.share(locals, f.Frontend, nft.LocalAffinityMap)
+			*f.Outside, lostOutside = k.keptShare(locals, f.Frontend, nft.LocalAffinityMap)
 		}
 	}
 	f.Observed = !k.all && k.isObserved(f.Frontend)
-	f.Hairpins = k.hairpins(f)
+	f.Hairpins = k.keptHairpins(f)
 	return cmp.Or(lostInside, lostOutside)
 }
 
-// share returns what the clients of a map get of a frontend.
-func (k *keeper) share(set string, f model.Frontend, bindings string) (s render.KeptShare, lost string) {
+// keptShare returns what the clients of a map get of a frontend.
+func (k *keeper) keptShare(set string, f model.Frontend, bindings string) (s render.KeptShare, lost string) {
 	e, _ := k.table.Set(set).Find(f)
 	rejects, refuses := cmp.Or(e.Value.Verdict, k.lanes.Verdict(e.Value.Class)).Refuses()
 	slots, _ := k.lanes.Of(set, f)
@@ -200,8 +200,8 @@ func (k *keeper) isObserved(f model.Frontend) bool {
 	return ok
 }
 
-// hairpins returns the endpoints of a frontend that may connect to themselves.
-func (k *keeper) hairpins(f *render.KeptFrontend) (out []nft.Key) {
+// keptHairpins returns the endpoints of a frontend that may connect to themselves.
+func (k *keeper) keptHairpins(f *render.KeptFrontend) (out []nft.Key) {
 	s := k.table.Set(nft.SetFor(f.Frontend, nft.HairpinSet))
 	if s == nil {
 		return nil

@@ -25,15 +25,15 @@ func Of(r *model.Route, scheduler model.Scheduler) *Frontend {
 		f.ExternalPolicy, local = model.PolicyLocal, outside.Endpoints
 	}
 	within, without := render.Slots(r.Service, f.Scheduler, inside.Endpoints, local)
-	f.Inside = decision(inside, within)
+	f.Inside = decisionOf(inside, within)
 	f.Outside = f.Inside
 	if r.Local() {
-		f.Outside = decision(outside, without)
+		f.Outside = decisionOf(outside, without)
 	}
 	return f
 }
 
-func decision(d model.Decision, slots func(model.Endpoint) int) Decision {
+func decisionOf(d model.Decision, slots func(model.Endpoint) int) Decision {
 	out := Decision{Verdict: d.Verdict}
 	if d.Verdict != model.Forward {
 		return out
@@ -42,12 +42,12 @@ func decision(d model.Decision, slots func(model.Endpoint) int) Decision {
 	for _, e := range d.Endpoints {
 		out.Endpoints = append(out.Endpoints, Endpoint{e.Address(), slots(e)})
 	}
-	out.Endpoints = joined(out.Endpoints)
+	out.Endpoints = joinEndpoints(out.Endpoints)
 	return out
 }
 
-// joined sorts endpoints and joins the slots of those with the same address.
-func joined(all []Endpoint) []Endpoint {
+// joinEndpoints sorts endpoints and joins the slots of those with the same address.
+func joinEndpoints(all []Endpoint) []Endpoint {
 	slices.SortFunc(all, func(a, b Endpoint) int { return a.Address.Compare(b.Address) })
 	out := all[:0]
 	for _, e := range all {

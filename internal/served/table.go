@@ -78,7 +78,7 @@ func Find(t *nft.Table, dialled model.Frontend) (n Named, ok bool) {
 	if !ok {
 		return n, false
 	}
-	return named(f, e), true
+	return namedBy(f, e), true
 }
 
 // Names iterates over the frontends and their service ports, in the order of the maps.
@@ -94,7 +94,7 @@ func (t *Table) Names() iter.Seq[Named] {
 			}
 			for i := range s.Elements {
 				e := &s.Elements[i]
-				if !yield(named(t.table.FrontendOf(s, e.Key), e)) {
+				if !yield(namedBy(t.table.FrontendOf(s, e.Key), e)) {
 					return
 				}
 			}
@@ -141,8 +141,8 @@ func WordsAt(rs *nft.Ruleset, t *nft.Table, dialled model.Frontend) words.Vocabu
 	return Words(rs)
 }
 
-// named reads the comment of the element of a frontend.
-func named(f model.Frontend, e *nft.Element) Named {
+// namedBy reads the comment of the element of a frontend.
+func namedBy(f model.Frontend, e *nft.Element) Named {
 	port, kind := nft.ParseComment(e.Comment)
 	port.Protocol = f.Protocol
 	return Named{f, port, kind}
@@ -165,29 +165,29 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 		return nil
 	}
 	services, locals := nft.MapsOf(of)
-	e, ok := t.find(services, of)
+	e, ok := t.findElement(services, of)
 	if !ok || t.table.FrontendOf(t.table.Set(services), e.Key) != of { // or another range
 		return nil
 	}
-	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masquerading(of), Sources: t.sources(of), Limits: t.table.Limits(of)}
+	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masqueradingOf(of), Sources: t.sourcesOf(of), Limits: t.table.Limits(of)}
 	_, f.Together = t.table.AffinityTimeout(nft.SharedAffinityMap, of)
-	name := named(of, e)
+	name := namedBy(of, e)
 	f.Port, f.Kind = name.Port, name.Kind
 	f.Relayed = t.lanes.Relays(e)
-	inside := t.lane(services, e, of)
-	f.Inside = t.decision(of, inside)
+	inside := t.laneOf(services, e, of)
+	f.Inside = t.decisionIn(of, inside)
 	f.Outside = f.Inside
-	f.Scheduler = inside.scheduler()
-	if e, ok := t.find(locals, of); ok {
-		outside := t.lane(locals, e, of)
-		f.Outside, f.ExternalPolicy = t.decision(of, outside), model.PolicyLocal
-		f.Scheduler = cmp.Or(f.Scheduler, outside.scheduler())
+	f.Scheduler = inside.schedulerOf()
+	if e, ok := t.findElement(locals, of); ok {
+		outside := t.laneOf(locals, e, of)
+		f.Outside, f.ExternalPolicy = t.decisionIn(of, outside), model.PolicyLocal
+		f.Scheduler = cmp.Or(f.Scheduler, outside.schedulerOf())
 	}
-	return f.Without(f.untold(len(e.Comment)))
+	return f.Without(f.unknownFacts(len(e.Comment)))
 }
 
-// untold returns the facts that rules leave open about a frontend that was read otherwise.
-func (f *Frontend) untold(comment int) (unknown Facts) {
+// unknownFacts returns the facts that rules leave open about a frontend that was read otherwise.
+func (f *Frontend) unknownFacts(comment int) (unknown Facts) {
 	if comment >= nft.MaxComment {
 		unknown |= Name
 	}
@@ -210,7 +210,7 @@ func (f *Frontend) untold(comment int) (unknown Facts) {
 	return unknown
 }
 
-func (t *Table) find(set string, f model.Frontend) (*nft.Element, bool) {
+func (t *Table) findElement(set string, f model.Frontend) (*nft.Element, bool) {
 	s := t.table.Set(set)
 	if s == nil {
 		return nil, false
@@ -218,20 +218,20 @@ func (t *Table) find(set string, f model.Frontend) (*nft.Element, bool) {
 	return s.Find(f)
 }
 
-func (t *Table) masquerading(f model.Frontend) model.Masquerading {
-	if _, ok := t.find(nft.SetFor(f, nft.MasqFrontendsSet), f); ok {
+func (t *Table) masqueradingOf(f model.Frontend) model.Masquerading {
+	if _, ok := t.findElement(nft.SetFor(f, nft.MasqFrontendsSet), f); ok {
 		return model.MasqueradeAll
 	}
-	if _, ok := t.find(nft.SetFor(f, nft.LocalFrontendsSet), f); ok {
+	if _, ok := t.findElement(nft.SetFor(f, nft.LocalFrontendsSet), f); ok {
 		return model.MasqueradeNode
 	}
 	return model.MasqueradeNone
 }
 
-// sources returns the clients that may connect to a frontend.
-func (t *Table) sources(f model.Frontend) *model.Sources {
-	_, limited := t.find(nft.SetFor(f, nft.FirewalledSet), f)
-	_, listed := t.find(nft.SetFor(f, nft.AllowFrontendsSet), f)
+// sourcesOf returns the clients that may connect to a frontend.
+func (t *Table) sourcesOf(f model.Frontend) *model.Sources {
+	_, limited := t.findElement(nft.SetFor(f, nft.FirewalledSet), f)
+	_, listed := t.findElement(nft.SetFor(f, nft.AllowFrontendsSet), f)
 	return model.NewSources(limited || listed, t.allowed[f], t.denied[f])
 }
 
@@ -241,7 +241,7 @@ type lane struct {
 	verdict model.Verdict
 }
 
-func (t *Table) lane(set string, e *nft.Element, f model.Frontend) lane {
+func (t *Table) laneOf(set string, e *nft.Element, f model.Frontend) lane {
 	if t.lanes.Drops(e) {
 		return lane{verdict: model.Drop}
 	}
@@ -251,16 +251,16 @@ func (t *Table) lane(set string, e *nft.Element, f model.Frontend) lane {
 	return lane{verdict: model.Reject}
 }
 
-// scheduler returns DefaultScheduler if there is no choice.
-func (l lane) scheduler() model.Scheduler {
+// schedulerOf returns DefaultScheduler if there is no choice.
+func (l lane) schedulerOf() model.Scheduler {
 	if l.Count > 1 {
 		return l.Scheduler
 	}
 	return model.DefaultScheduler
 }
 
-// decision returns the endpoints in the slots of a lane.
-func (t *Table) decision(f model.Frontend, l lane) Decision {
+// decisionIn returns the endpoints in the slots of a lane.
+func (t *Table) decisionIn(f model.Frontend, l lane) Decision {
 	d := Decision{Verdict: l.verdict}
 	if l.verdict != model.Forward {
 		return d
@@ -270,6 +270,6 @@ func (t *Table) decision(f model.Frontend, l lane) Decision {
 			d.Endpoints = append(d.Endpoints, Endpoint{e.Value.Endpoint, 1})
 		}
 	}
-	d.Endpoints = joined(d.Endpoints)
+	d.Endpoints = joinEndpoints(d.Endpoints)
 	return d
 }

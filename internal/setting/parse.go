@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// word reads one of some words, which are the values of T from 1 on.
-func word[T ~uint8](words []string, at func(*Values) *T) func(*Values, any) string {
+// parseWord reads one of some words, which are the values of T from 1 on.
+func parseWord[T ~uint8](words []string, at func(*Values) *T) func(*Values, any) string {
 	return func(v *Values, value any) string {
 		text, _ := value.(string)
 		i := slices.Index(words, text)
@@ -33,7 +33,7 @@ func wordText[T ~uint8](words []string, value T) string {
 	return words[value-1]
 }
 
-var readScheduler = word(model.SchedulerNames, func(v *Values) *model.Scheduler { return &v.Scheduler })
+var readScheduler = parseWord(model.SchedulerNames, func(v *Values) *model.Scheduler { return &v.Scheduler })
 
 // countingSchedulers are names that other programs have for schedulers by the number of
 // open connections.
@@ -46,8 +46,8 @@ func parseScheduler(v *Values, value any) string {
 	return readScheduler(v, value)
 }
 
-// number reads a number, from a text or as it is.
-func number(problem string, valid func(int64) bool, at func(*Values) *uint32) func(*Values, any) string {
+// parseNumber reads a number, from a text or as it is.
+func parseNumber(problem string, valid func(int64) bool, at func(*Values) *uint32) func(*Values, any) string {
 	return func(v *Values, value any) string {
 		n, ok := value.(int64)
 		if text, isText := value.(string); isText {
@@ -73,16 +73,16 @@ func isSize(n int64) bool {
 	return slices.ContainsFunc(model.MaglevSizes, func(size uint32) bool { return n == int64(size) })
 }
 
-// sizes lists the sizes of tables.
-func sizes() string {
+// listSizes lists the sizes of tables.
+func listSizes() string {
 	texts := make([]string, len(model.MaglevSizes))
 	for i, n := range model.MaglevSizes {
 		texts[i] = numberText(n)
 	}
-	return "use " + listed(texts, "or")
+	return "use " + joinWords(texts, "or")
 }
 
-var readFloor = number("is not a share of the endpoints: use 1% to 100%, without a fraction",
+var readFloor = parseNumber("is not a share of the endpoints: use 1% to 100%, without a fraction",
 	func(n int64) bool { return 1 <= n && n <= 100 }, func(v *Values) *uint32 { return &v.ZoneFloor })
 
 // parseFloor reads a percentage, with its sign or without.
@@ -93,8 +93,8 @@ func parseFloor(v *Values, value any) string {
 	return readFloor(v, value)
 }
 
-func connections(at func(*Values) *uint32) func(*Values, any) string {
-	return number(fmt.Sprintf("is not a number of connections: use 1 to %d", budget.Connections),
+func parseConnections(at func(*Values) *uint32) func(*Values, any) string {
+	return parseNumber(fmt.Sprintf("is not a number of connections: use 1 to %d", budget.Connections),
 		func(n int64) bool { return 1 <= n && n <= budget.Connections }, at)
 }
 
@@ -143,7 +143,7 @@ const (
 	notARate  = "is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"
 )
 
-func rate(at func(*Values) *model.Rate) func(*Values, any) string {
+func newRateParser(at func(*Values) *model.Rate) func(*Values, any) string {
 	return func(v *Values, value any) string {
 		text, _ := value.(string)
 		r, problem := parseRate(text)
@@ -195,8 +195,8 @@ func ShortTime(d time.Duration) string {
 	return text
 }
 
-// listed returns for example "a, b or c".
-func listed(values []string, word string) string {
+// joinWords returns for example "a, b or c".
+func joinWords(values []string, word string) string {
 	last := len(values) - 1
 	if last == 0 {
 		return values[0]

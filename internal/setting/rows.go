@@ -106,7 +106,7 @@ var MaglevSize = &Setting{
 	Value:   "number", Form: Raw, Examples: []string{"251", "131071"}, Default: "default",
 	Connections: "most clients get another endpoint with their next connection",
 	Schema:      map[string]any{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize},
-	Parse:       number("is not the size of a table: "+sizes(), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
+	Parse:       parseNumber("is not the size of a table: "+listSizes(), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
 	Text:        func(v *Values) string { return numberText(v.MaglevSize) },
 }
 
@@ -146,7 +146,7 @@ var AllowedClients = &Setting{
 	Meaning: "ranges and addresses of allowed clients; by default all",
 	More:    " ([who may connect](annotations.md#who-may-connect), [1.46](behaviour.md#s1.46))",
 	Value:   "list", Form: List, Examples: []string{"10.0.0.0/8,192.0.2.7"}, Default: "all",
-	Schema: OneOrMany(described("range or address of allowed clients", clientSchema()), 0),
+	Schema: OneOrMany(withDescription("range or address of allowed clients", clientSchema()), 0),
 	Text: func(v *Values) string {
 		if v.Sources == nil || !v.Sources.Limited {
 			return ""
@@ -160,7 +160,7 @@ var DeniedClients = &Setting{
 	Meaning: "ranges and addresses of denied clients, even if they are allowed",
 	More:    " ([4.76](behaviour.md#s4.76))",
 	Value:   "list", Form: List, Examples: []string{"10.1.2.0/24"}, Default: "none",
-	Schema: OneOrMany(described("range or address of denied clients", clientSchema()), 0),
+	Schema: OneOrMany(withDescription("range or address of denied clients", clientSchema()), 0),
 	Text: func(v *Values) string {
 		if v.Sources == nil {
 			return ""
@@ -178,33 +178,33 @@ var Limits = &Setting{
 
 // ofLimits are the limits by their kind.
 var ofLimits = [...]*Setting{
-	model.LimitConnections: limited(&Setting{
+	model.LimitConnections: limitRow(&Setting{
 		Label: "connections", Annotation: Domain + "max-connections", Field: "limits.connections",
 		Meaning: "most concurrent connections to each address and port", More: " ([limits](annotations.md#limits))",
 		Examples: []string{"1000"},
-	}, model.LimitConnections, connections(func(v *Values) *uint32 { return &v.Limits.Connections })),
-	model.LimitClientConnections: limited(&Setting{
+	}, model.LimitConnections, parseConnections(func(v *Values) *uint32 { return &v.Limits.Connections })),
+	model.LimitClientConnections: limitRow(&Setting{
 		Label: "connections per client", Annotation: Domain + "max-connections-per-client", Field: "limits.connectionsPerClient",
 		Meaning:  "most concurrent connections from one address of a client",
 		Examples: []string{"20"},
-	}, model.LimitClientConnections, connections(func(v *Values) *uint32 { return &v.Limits.ConnectionsPerClient })),
-	model.LimitRate: limited(&Setting{
+	}, model.LimitClientConnections, parseConnections(func(v *Values) *uint32 { return &v.Limits.ConnectionsPerClient })),
+	model.LimitRate: limitRow(&Setting{
 		Label: "connection rate", Annotation: Domain + "connection-rate", Field: "limits.rate",
 		Meaning:  "most new connections in a second, minute or hour to each address and port, and how many may come together",
 		Examples: []string{"100/second", "100/second burst 20"},
-	}, model.LimitRate, rate(func(v *Values) *model.Rate { return &v.Limits.Rate })),
-	model.LimitClientRate: limited(&Setting{
+	}, model.LimitRate, newRateParser(func(v *Values) *model.Rate { return &v.Limits.Rate })),
+	model.LimitClientRate: limitRow(&Setting{
 		Label: "connection rate per client", Annotation: Domain + "connection-rate-per-client", Field: "limits.ratePerClient",
 		Meaning:  "most new connections from one address of a client in a second, minute or hour",
 		Examples: []string{"5/minute"},
-	}, model.LimitClientRate, rate(func(v *Values) *model.Rate { return &v.Limits.RatePerClient })),
+	}, model.LimitClientRate, newRateParser(func(v *Values) *model.Rate { return &v.Limits.RatePerClient })),
 }
 
 // OfLimit returns the setting of a limit.
 func OfLimit(k model.LimitKind) *Setting { return ofLimits[k] }
 
-// limited completes the row of a limit.
-func limited(s *Setting, k model.LimitKind, parse func(*Values, any) string) *Setting {
+// limitRow completes the row of a limit.
+func limitRow(s *Setting, k model.LimitKind, parse func(*Values, any) string) *Setting {
 	s.Kind, s.Default, s.Parse, s.Connections = "limits", "none", parse, "they stay, and are not counted"
 	s.Text = func(v *Values) string {
 		if text := v.Limits.Value(k); text != s.Default {
@@ -225,7 +225,7 @@ var ClientAddresses = &Setting{
 	More:    " ([1.42](behaviour.md#s1.42))",
 	Value:   "word", Words: model.ClientAddressesNames, Default: "default",
 	Connections: "established connections keep theirs",
-	Parse:       word(model.ClientAddressesNames, func(v *Values) *model.ClientAddresses { return &v.ClientAddresses }),
+	Parse:       parseWord(model.ClientAddressesNames, func(v *Values) *model.ClientAddresses { return &v.ClientAddresses }),
 	Text:        func(v *Values) string { return wordText(model.ClientAddressesNames, v.ClientAddresses) },
 	sentences: map[string]string{
 		model.KeepClientAddresses.String():       "kept: answers of endpoints must return through this machine",
@@ -240,7 +240,7 @@ var MasqueradeFrom = &Setting{
 	More:    " ([more connections to a server](standalone.md#more-connections-to-a-server), [8.7](behaviour.md#s8.7))",
 	Value:   "list", Form: List, Examples: []string{"192.0.2.1,192.0.2.2"}, Default: "default",
 	Connections: "established connections keep theirs",
-	Schema:      OneOrMany(described("address of this machine", addressSchema()), 0),
+	Schema:      OneOrMany(withDescription("address of this machine", addressSchema()), 0),
 	Text:        func(v *Values) string { return addressesText(v.MasqueradeFrom) },
 	stated:      func(s *Stated) *string { return &s.MasqueradeFrom },
 }
@@ -272,7 +272,7 @@ var OnFailure = &Setting{
 	Meaning: "whether established TCP connections to an endpoint that fails its check or leaves continue; by default as --conntrack-tcp-cleanup of nftproxy run says",
 	More:    ". A drained endpoint keeps its connections ([what happens to connections](health-checks.md#what-happens-to-connections), [9.28](behaviour.md#s9.28))",
 	Value:   "word", Words: model.OnFailureNames, Default: "default",
-	Parse:  word(model.OnFailureNames, func(v *Values) *model.OnFailure { return &v.OnFailure }),
+	Parse:  parseWord(model.OnFailureNames, func(v *Values) *model.OnFailure { return &v.OnFailure }),
 	Text:   func(v *Values) string { return wordText(model.OnFailureNames, v.OnFailure) },
 	stated: func(s *Stated) *string { return &s.OnFailure },
 	sentences: map[string]string{
@@ -306,7 +306,7 @@ var Relay = &Setting{
 	Value:   "word", Form: Raw, Words: model.RelayNames, Default: "none",
 	Schema:      map[string]any{"enum": []any{false, true, model.RelayNames[model.ProxyV2Relay-1]}},
 	Connections: "established connections stay as they are",
-	Parse:       word(model.RelayNames, func(v *Values) *model.RelayUse { return &v.Relay }),
+	Parse:       parseWord(model.RelayNames, func(v *Values) *model.RelayUse { return &v.Relay }),
 	Text:        func(v *Values) string { return wordText(model.RelayNames, v.Relay) },
 	stated:      func(s *Stated) *string { return &s.Relay },
 	sentences: map[string]string{
@@ -405,7 +405,7 @@ var FastPath = &Setting{
 	More:    " ([what they skip](fast-path.md), [9.29](behaviour.md#s9.29))",
 	Value:   "word", Words: model.FastPathUses, Default: "default",
 	Connections: "they return to the rules, or leave them",
-	Parse:       word(model.FastPathUses, func(v *Values) *model.FastPathUse { return &v.FastPath }),
+	Parse:       parseWord(model.FastPathUses, func(v *Values) *model.FastPathUse { return &v.FastPath }),
 	Text:        func(v *Values) string { return wordText(model.FastPathUses, v.FastPath) },
 	stated:      func(s *Stated) *string { return &s.FastPath },
 	sentences: map[string]string{

@@ -39,19 +39,19 @@ func Properties() map[string]any {
 		if limit, ok := strings.CutPrefix(s.Field, Limits.Field+"."); ok {
 			to, name = limits, limit
 		}
-		text := s.meaning()
+		text := s.balanceMeaning()
 		if s.Words == nil && s.Form == Text {
-			text += "; like " + listed(s.Examples, "or")
+			text += "; like " + joinWords(s.Examples, "or")
 		}
 		if name != "" {
-			to[name] = described(text, schema)
+			to[name] = withDescription(text, schema)
 		}
 	}
-	out[Limits.Field] = described(Limits.meaning(), map[string]any{"type": "object", "additionalProperties": false, "properties": limits})
+	out[Limits.Field] = withDescription(Limits.balanceMeaning(), map[string]any{"type": "object", "additionalProperties": false, "properties": limits})
 	return out
 }
 
-func described(text string, schema map[string]any) map[string]any {
+func withDescription(text string, schema map[string]any) map[string]any {
 	out := maps.Clone(schema)
 	out["description"] = text
 	return out

@@ -142,25 +142,25 @@ func (s *Setting) Usage() string {
 	value := "`" + s.Value + "`"
 	switch {
 	case s.Words != nil:
-		value += ", " + listed(s.Words, "or")
+		value += ", " + joinWords(s.Words, "or")
 	case s.Examples != nil:
-		value += " like " + listed(s.Examples, "or")
+		value += " like " + joinWords(s.Examples, "or")
 	}
-	return value + ": " + s.meaning()
+	return value + ": " + s.balanceMeaning()
 }
 
-// meaning returns the meaning in the words for a Balance.
-func (s *Setting) meaning() string { return words.Balance.Text(s.Meaning) }
+// balanceMeaning returns the meaning in the words for a Balance.
+func (s *Setting) balanceMeaning() string { return words.Balance.Text(s.Meaning) }
 
 // ByField returns the setting of a field of a Balance, or nil.
 func ByField(field string) *Setting {
-	return find(All, func(s *Setting) string { return s.Field }, field)
+	return findSetting(All, func(s *Setting) string { return s.Field }, field)
 }
 
 // ByFlag returns the setting that a flag of "nftproxy new" sets, or nil.
-func ByFlag(name string) *Setting { return find(Flags(), (*Setting).Flag, name) }
+func ByFlag(name string) *Setting { return findSetting(Flags(), (*Setting).Flag, name) }
 
-func find(in []*Setting, name func(*Setting) string, wanted string) *Setting {
+func findSetting(in []*Setting, name func(*Setting) string, wanted string) *Setting {
 	for _, s := range in {
 		if name(s) == wanted {
 			return s

@@ -18,18 +18,18 @@ func newReflector[O metav1.Object, V any](s *store[O, V], r Reader, choice metav
 	watching := &s.watching
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			listing.begin()
-			all, err := s.list(ctx, r, choose(whole(o), choice))
-			listing.end(ctx, err)
+			listing.beginRequest()
+			all, err := s.listObjects(ctx, r, withSelectors(inOnePart(o), choice))
+			listing.endRequest(ctx, err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-			watching.begin()
-			w, err := r.Watch(ctx, choose(o, choice))
+			watching.beginRequest()
+			w, err := r.Watch(ctx, withSelectors(o, choice))
 			if listFollows(err) {
-				watching.answered()
+				watching.noteAnswer()
 			} else {
-				watching.end(ctx, err)
+				watching.endRequest(ctx, err)
 			}
 			return w, err
 		},
@@ -47,9 +47,9 @@ type unstreamed struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported answers a question of reflectors.
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// whole asks for a list in one part, and the first time for the latest state
+// inOnePart asks for a list in one part, and the first time for the latest state
 // instead of any. API servers from 1.31 on answer that from memory, too.
-func whole(o metav1.ListOptions) metav1.ListOptions {
+func inOnePart(o metav1.ListOptions) metav1.ListOptions {
 	o.Limit = 0
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = ""
@@ -57,7 +57,7 @@ func whole(o metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
-func choose(o, choice metav1.ListOptions) metav1.ListOptions {
+func withSelectors(o, choice metav1.ListOptions) metav1.ListOptions {
 	o.LabelSelector, o.FieldSelector = choice.LabelSelector, choice.FieldSelector
 	return o
 }

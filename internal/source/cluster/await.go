@@ -40,7 +40,7 @@ func (c *Cluster) AwaitNode(ctx context.Context) error {
 func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error {
 	name := c.NodeConfig.NodeName
 	addressed := func() bool { n := node(); return n != nil && len(n.Addresses) > 0 }
-	if poll(ctx, addressTimeout, addressed) {
+	if pollUntil(ctx, addressTimeout, addressed) {
 		c.Log.Info("node", "name", name, "addresses", model.NewLocality(node(), c.NodeConfig).Node.Addresses)
 	} else if ctx.Err() == nil {
 		c.Log.Error("the Node has no addresses: it serves NodePorts only on those that --bind-address and --nodeport-addresses name",
@@ -49,7 +49,7 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 	if c.NodeConfig.DetectLocal != model.DetectNodeCIDR || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	switch found := poll(ctx, podRangeTimeout, func() bool { n := node(); return n != nil && len(n.PodCIDRs) > 0 }); {
+	switch found := pollUntil(ctx, podRangeTimeout, func() bool { n := node(); return n != nil && len(n.PodCIDRs) > 0 }); {
 	case found, ctx.Err() != nil:
 		return ctx.Err()
 	case node() == nil:
@@ -58,9 +58,9 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 	return fmt.Errorf("mode NodeCIDR: Node %s has no podCIDRs: let the controller manager allocate them, or use another --detect-local-mode", name)
 }
 
-// poll returns true as soon as done does, and false after the timeout or when ctx
+// pollUntil returns true as soon as done does, and false after the timeout or when ctx
 // ends.
-func poll(ctx context.Context, timeout time.Duration, done func() bool) bool {
+func pollUntil(ctx context.Context, timeout time.Duration, done func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	for !done() {
 		if !time.Now().Before(deadline) || !source.Wait(ctx, nodePoll) {
@@ -115,7 +115,7 @@ func (c *Cluster) Read(ctx context.Context) (*model.Snapshot, error) {
 	running.Go(func() { _ = c.Run(limited, func() {}) })
 	for _, wait := range []func(context.Context) error{c.nodes.wait, c.Await} {
 		if err := wait(limited); err != nil {
-			return nil, c.unread(ctx, time.Since(begun).Round(time.Second), err)
+			return nil, c.explainUnread(ctx, time.Since(begun).Round(time.Second), err)
 		}
 	}
 	return c.Snapshot()
@@ -130,14 +130,14 @@ func (c *Cluster) ReadNode(ctx context.Context) (*model.Node, error) {
 	begun := time.Now()
 	running.Go(func() { c.RunNode(limited) })
 	if err := c.nodes.wait(limited); err != nil {
-		return nil, c.unread(ctx, time.Since(begun).Round(time.Second), err)
+		return nil, c.explainUnread(ctx, time.Since(begun).Round(time.Second), err)
 	}
 	return c.Node(), nil
 }
 
-// unread returns why Read has not read all objects. err is the error of the context that
+// explainUnread returns why Read has not read all objects. err is the error of the context that
 // limits it, and ctx the one that does not.
-func (c *Cluster) unread(ctx context.Context, took time.Duration, err error) error {
+func (c *Cluster) explainUnread(ctx context.Context, took time.Duration, err error) error {
 	switch last := c.lastError(); {
 	case ctx.Err() != nil:
 		return fmt.Errorf("read cluster: %w", ctx.Err())

@@ -75,24 +75,24 @@ func newClient(config func() (*rest.Config, error), selectors bool) (c *Client, 
 		core.unread = unreadWithSelectors
 	}
 	return &Client{
-		Services:     core.reader("services", "Service", &corev1.Service{}),
-		Slices:       discovery.reader("endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
-		Nodes:        core.reader("nodes", "Node", &corev1.Node{}),
-		ServiceCIDRs: networking.reader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
-	}, deferred(config, core, discovery, networking)
+		Services:     core.newReader("services", "Service", &corev1.Service{}),
+		Slices:       discovery.newReader("endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
+		Nodes:        core.newReader("nodes", "Node", &corev1.Node{}),
+		ServiceCIDRs: networking.newReader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
+	}, deferClients(config, core, discovery, networking)
 }
 
 // DeferredGroup returns a function that returns a client for objects of one API group, with
 // a limit of requests of its own, once there is a kubeconfig. It does not connect yet.
 func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
 	g := newGroup(version, kinds...)
-	deferred(func() (*rest.Config, error) { return a.restConfig(log) }, g)
-	return g.prepared
+	deferClients(func() (*rest.Config, error) { return a.restConfig(log) }, g)
+	return g.preparedClient
 }
 
-// deferred returns a function that makes the clients of groups until that succeeds, which
+// deferClients returns a function that makes the clients of groups until that succeeds, which
 // the groups call before they are used. It is safe for concurrent use.
-func deferred(config func() (*rest.Config, error), groups ...*group) (prepare func() error) {
+func deferClients(config func() (*rest.Config, error), groups ...*group) (prepare func() error) {
 	var mu sync.Mutex
 	done := false
 	prepare = func() error {
@@ -103,7 +103,7 @@ func deferred(config func() (*rest.Config, error), groups ...*group) (prepare fu
 		}
 		c, err := config()
 		if err == nil {
-			err = connect(c, groups...)
+			err = connectGroups(c, groups...)
 		}
 		done = err == nil
 		return err
@@ -123,8 +123,8 @@ type group struct {
 	client  rest.Interface
 }
 
-// prepared returns the client of a group, or why there is none yet.
-func (g *group) prepared() (rest.Interface, error) {
+// preparedClient returns the client of a group, or why there is none yet.
+func (g *group) preparedClient() (rest.Interface, error) {
 	if err := g.prepare(); err != nil {
 		return nil, err
 	}
@@ -139,13 +139,13 @@ func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
 	return g
 }
 
-func (g *group) reader(name, kind string, object message) Reader {
-	return &resource{g.prepared, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
+func (g *group) newReader(name, kind string, object message) Reader {
+	return &resource{g.preparedClient, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
 }
 
-// connect makes the clients of groups, which share connections and the limit of
+// connectGroups makes the clients of groups, which share connections and the limit of
 // requests.
-func connect(c *rest.Config, groups ...*group) error {
+func connectGroups(c *rest.Config, groups ...*group) error {
 	transport, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return fmt.Errorf("prepare client of the API server: %w", err)
@@ -165,7 +165,7 @@ func connect(c *rest.Config, groups ...*group) error {
 }
 
 func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {
-	c, err := a.config()
+	c, err := a.readConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +191,11 @@ func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {
 
 // Check returns an error if there can be no client.
 func (a Access) Check() error {
-	_, err := a.config()
+	_, err := a.readConfig()
 	return err
 }
 
-func (a Access) config() (*rest.Config, error) {
+func (a Access) readConfig() (*rest.Config, error) {
 	if a.Kubeconfig == "" && a.Master == "" {
 		return podConfig()
 	}

@@ -117,8 +117,8 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	var all sync.WaitGroup
 	all.Go(func() { c.RunNode(ctx) })
 	if source.Wait(ctx, c.Delay) {
-		for _, r := range c.reflectors() {
-			all.Go(func() { r.RunWithContext(c.quiet(ctx)) })
+		for _, r := range c.newReflectors() {
+			all.Go(func() { r.RunWithContext(c.quietContext(ctx)) })
 		}
 	}
 	all.Wait()
@@ -129,16 +129,16 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 // cluster cost the API server much.
 func (c *Cluster) RunNode(ctx context.Context) {
 	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
-	newReflector(c.nodes, c.client.Nodes, node).RunWithContext(c.quiet(ctx))
+	newReflector(c.nodes, c.client.Nodes, node).RunWithContext(c.quietContext(ctx))
 }
 
-// quiet returns ctx with a log for reflectors.
-func (c *Cluster) quiet(ctx context.Context) context.Context {
+// quietContext returns ctx with a log for reflectors.
+func (c *Cluster) quietContext(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
 }
 
-// reflectors returns the reflectors of all objects except the Node.
-func (c *Cluster) reflectors() []*cache.Reflector {
+// newReflectors returns the reflectors of all objects except the Node.
+func (c *Cluster) newReflectors() []*cache.Reflector {
 	services := metav1.ListOptions{LabelSelector: "!" + convert.LabelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
 	if c.ProxyName != "" {
 		services.LabelSelector = labels.Set{convert.LabelProxyName: c.ProxyName}.String()
@@ -167,9 +167,9 @@ func (c *Cluster) Node() *model.Node {
 	return c.lastNode
 }
 
-// change runs edit, which reports whether it changed the result of Load, and calls
+// editState runs edit, which reports whether it changed the result of Load, and calls
 // changed if it did.
-func (c *Cluster) change(edit func() bool) {
+func (c *Cluster) editState(edit func() bool) {
 	c.mu.Lock()
 	c.lastEvent = time.Now()
 	notify := edit() && c.synced

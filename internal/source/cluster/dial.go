@@ -51,10 +51,10 @@ func (d *Dialer) Follow(endpoints func(netip.AddrPort) []netip.AddrPort) {
 
 // DialContext dials an address, or an endpoint in its place.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	all := d.candidates(ctx, address)
+	all := d.addressesToDial(ctx, address)
 	var errs []error
 	for i, a := range all {
-		c, err := d.try(ctx, network, a, i < len(all)-1, len(all) > 1)
+		c, err := d.dialOne(ctx, network, a, i < len(all)-1, len(all) > 1)
 		if err == nil {
 			return c, nil
 		}
@@ -66,9 +66,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, errors.Join(errs...)
 }
 
-// try dials one address. Every address but the last has a dial timeout; with several,
+// dialOne dials one address. Every address but the last has a dial timeout; with several,
 // the first read has one, too.
-func (d *Dialer) try(ctx context.Context, network, address string, more, others bool) (net.Conn, error) {
+func (d *Dialer) dialOne(ctx context.Context, network, address string, more, others bool) (net.Conn, error) {
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	if more {
 		limited, cancel = context.WithTimeout(ctx, dialTimeout)
@@ -77,11 +77,11 @@ func (d *Dialer) try(ctx context.Context, network, address string, more, others 
 	c, err := d.dial(limited, network, address)
 	if err != nil {
 		if ctx.Err() == nil {
-			d.avoid(address)
+			d.avoidAddress(address)
 		}
 		return nil, err
 	}
-	h := &heard{Conn: c, silent: func() { d.avoid(address) }}
+	h := &heard{Conn: c, silent: func() { d.avoidAddress(address) }}
 	if others && !d.hasFailed(address) {
 		h.limit = time.AfterFunc(dialTimeout, func() { // does not read limit, which may not be set yet
 			h.once.Do(h.silent)
@@ -91,9 +91,9 @@ func (d *Dialer) try(ctx context.Context, network, address string, more, others 
 	return h, nil
 }
 
-// candidates returns the addresses to dial: the one of the kubeconfig, then its endpoints in
+// addressesToDial returns the addresses to dial: the one of the kubeconfig, then its endpoints in
 // random order, so that not all nodes use the same one; those that have failed come last.
-func (d *Dialer) candidates(ctx context.Context, address string) []string {
+func (d *Dialer) addressesToDial(ctx context.Context, address string) []string {
 	d.mu.Lock()
 	endpoints := d.endpoints
 	d.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *Dialer) candidates(ctx context.Context, address string) []string {
 	if endpoints == nil {
 		return out
 	}
-	for _, to := range d.resolve(ctx, address) {
+	for _, to := range d.resolveAddress(ctx, address) {
 		for _, e := range endpoints(to) {
 			if !slices.Contains(out, e.String()) {
 				out = append(out, e.String())
@@ -121,7 +121,7 @@ func (d *Dialer) candidates(ctx context.Context, address string) []string {
 	return out
 }
 
-func (d *Dialer) avoid(address string) {
+func (d *Dialer) avoidAddress(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed[address] = time.Now()
@@ -136,8 +136,8 @@ func (d *Dialer) hasFailed(address string) bool {
 	return failed && time.Since(at) < avoidTime
 }
 
-// resolve returns the addresses of a host and port; none if its name is unknown.
-func (d *Dialer) resolve(ctx context.Context, address string) (out []netip.AddrPort) {
+// resolveAddress returns the addresses of a host and port; none if its name is unknown.
+func (d *Dialer) resolveAddress(ctx context.Context, address string) (out []netip.AddrPort) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil

@@ -102,33 +102,33 @@ func (r *resource) decodeWhole(in io.Reader, each func(runtime.Object) error) (m
 func (r *resource) decode(in io.Reader, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
 	const typeMeta, raw = 1, 2
 	w := &wire{r: bufio.NewReader(in)}
-	if _, err := w.bytes(int64(len(envelope))); err != nil {
+	if _, err := w.readBytes(int64(len(envelope))); err != nil {
 		return m, err
 	}
 	hasKind, complete := false, false
-	err = w.message(math.MaxInt64, func(number protowire.Number, size int64) error {
+	err = w.readMessage(math.MaxInt64, func(number protowire.Number, size int64) error {
 		switch {
 		case number == typeMeta && !hasKind:
 			hasKind = true
 			return r.checkKind(w, size)
 		case number == raw && hasKind && !complete:
 			complete = true
-			return truncated(r.items(w, size, &m, each))
+			return asTruncated(r.readItems(w, size, &m, each))
 		case number <= raw:
 			return errors.New("malformed protobuf: it needs one kind and then one list")
 		}
-		_, err := w.bytes(size)
+		_, err := w.readBytes(size)
 		return err
 	})
 	if err == io.EOF && complete {
 		err = nil
 	}
-	return m, truncated(err)
+	return m, asTruncated(err)
 }
 
 // checkKind reads the message with the kind of the list.
 func (r *resource) checkKind(w *wire, size int64) error {
-	data, err := w.bytes(size)
+	data, err := w.readBytes(size)
 	if err != nil {
 		return err
 	}
@@ -142,11 +142,11 @@ func (r *resource) checkKind(w *wire, size int64) error {
 	return nil
 }
 
-// items reads the message of the list.
-func (r *resource) items(w *wire, size int64, m *metav1.ListMeta, each func(runtime.Object) error) error {
+// readItems reads the message of the list.
+func (r *resource) readItems(w *wire, size int64, m *metav1.ListMeta, each func(runtime.Object) error) error {
 	const metadata, items = 1, 2
-	return w.message(size, func(number protowire.Number, size int64) error {
-		data, err := w.bytes(size)
+	return w.readMessage(size, func(number protowire.Number, size int64) error {
+		data, err := w.readBytes(size)
 		switch {
 		case err != nil:
 			return err
@@ -163,8 +163,8 @@ func (r *resource) items(w *wire, size int64, m *metav1.ListMeta, each func(runt
 	})
 }
 
-// truncated returns an error that is not mistaken for the end of a complete list.
-func truncated(err error) error {
+// asTruncated returns an error that is not mistaken for the end of a complete list.
+func asTruncated(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
@@ -184,22 +184,22 @@ func (w *wire) ReadByte() (byte, error) {
 	return w.r.ReadByte()
 }
 
-// bytes returns the next bytes, which are valid until the next call. The watches of client-go
+// readBytes returns the next bytes, which are valid until the next call. The watches of client-go
 // have the same limit, and etcd a lower one.
-func (w *wire) bytes(size int64) ([]byte, error) {
+func (w *wire) readBytes(size int64) ([]byte, error) {
 	if size > budget.ObjectSize {
 		return nil, fmt.Errorf("an object of %d bytes", size)
 	}
 	w.pos += size
 	w.buf.Reset()
 	_, err := io.CopyN(&w.buf, w.r, size)
-	return w.buf.Bytes(), truncated(err)
+	return w.buf.Bytes(), asTruncated(err)
 }
 
-// message reads a message of that many bytes and calls field for each field of bytes
+// readMessage reads a message of that many bytes and calls field for each field of bytes
 // or of a message; it must read it. The error is io.EOF if the input ends between two
 // fields.
-func (w *wire) message(size int64, field func(number protowire.Number, size int64) error) error {
+func (w *wire) readMessage(size int64, field func(number protowire.Number, size int64) error) error {
 	size = min(size, math.MaxInt64-w.pos)
 	for end := w.pos + size; w.pos < end; {
 		tag, err := binary.ReadUvarint(w)
@@ -208,7 +208,7 @@ func (w *wire) message(size int64, field func(number protowire.Number, size int6
 		}
 		value, err := binary.ReadUvarint(w)
 		if err != nil {
-			return truncated(err)
+			return asTruncated(err)
 		}
 		switch number, kind := protowire.DecodeTag(tag); {
 		case kind == protowire.BytesType && value <= uint64(end-w.pos):

@@ -18,10 +18,10 @@ import (
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.ready(); err != nil {
+	if err := c.checkSynced(); err != nil {
 		return nil, err
 	}
-	u := &model.Update{Services: c.changes, Nodes: c.node(), ServiceCIDRs: c.ranges(), Triggers: c.events.load()}
+	u := &model.Update{Services: c.changes, Nodes: c.nodeList(), ServiceCIDRs: c.serviceRanges(), Triggers: c.events.load()}
 	if u.Services == nil {
 		u.Services = make(map[model.ServiceName]model.ServiceState, len(c.services.objects))
 		for name := range c.services.objects {
@@ -29,14 +29,14 @@ func (c *Cluster) Load() (*model.Update, error) {
 		}
 	}
 	for name := range u.Services {
-		u.Services[name] = c.current(name)
+		u.Services[name] = c.currentState(name)
 	}
 	c.changes = make(map[model.ServiceName]model.ServiceState)
 	return u, nil
 }
 
-// current returns the state of a Service. The caller holds the lock.
-func (c *Cluster) current(name model.ServiceName) model.ServiceState {
+// currentState returns the state of a Service. The caller holds the lock.
+func (c *Cluster) currentState(name model.ServiceName) model.ServiceState {
 	return model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
 }
 
@@ -44,7 +44,7 @@ func (c *Cluster) current(name model.ServiceName) model.ServiceState {
 func (c *Cluster) ServiceState(name model.ServiceName) model.ServiceState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.current(name)
+	return c.currentState(name)
 }
 
 // Lookup implements [source.Source]. The next Load may still report the same states.
@@ -54,11 +54,11 @@ func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.
 	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	if names == nil {
 		for name := range c.services.objects {
-			out[model.ServiceName(name)] = c.current(model.ServiceName(name))
+			out[model.ServiceName(name)] = c.currentState(model.ServiceName(name))
 		}
 	}
 	for _, name := range names {
-		if s := c.current(name); s.Service != nil {
+		if s := c.currentState(name); s.Service != nil {
 			out[name] = s
 		}
 	}
@@ -71,36 +71,36 @@ func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.
 func (c *Cluster) Snapshot() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.ready(); err != nil {
+	if err := c.checkSynced(); err != nil {
 		return nil, err
 	}
 	return &model.Snapshot{
-		Nodes:        c.node(),
+		Nodes:        c.nodeList(),
 		Services:     c.services.values(),
 		Slices:       c.slices.values(),
-		ServiceCIDRs: c.ranges(),
+		ServiceCIDRs: c.serviceRanges(),
 	}, nil
 }
 
-func (c *Cluster) ready() error {
+func (c *Cluster) checkSynced() error {
 	if !c.synced {
 		return errors.New("read cluster: the API server has not listed all Services and EndpointSlices yet")
 	}
 	return nil
 }
 
-// node returns the Node; its last state stays in use (12.54).
-func (c *Cluster) node() []*model.Node {
+// nodeList returns the Node; its last state stays in use (12.54).
+func (c *Cluster) nodeList() []*model.Node {
 	if c.lastNode == nil {
 		return nil
 	}
 	return []*model.Node{c.lastNode}
 }
 
-// ranges returns the union of the ServiceCIDRs (13.9). It depends neither on the
+// serviceRanges returns the union of the ServiceCIDRs (13.9). It depends neither on the
 // order of a map nor on which object has a range: the agent compares all rules
 // when it changes.
-func (c *Cluster) ranges() []netip.Prefix {
+func (c *Cluster) serviceRanges() []netip.Prefix {
 	var out []netip.Prefix
 	for _, ranges := range c.cidrs.objects {
 		out = append(out, *ranges...)
@@ -160,8 +160,8 @@ func (c *Cluster) nodeSeen(e event[model.Node]) {
 	var addresses []netip.Addr
 	var podCIDRs []netip.Prefix
 	if c.lastNode != nil {
-		addresses = missing(c.lastNode.Addresses, node.Addresses, model.FamilyOf)
-		podCIDRs = missing(c.lastNode.PodCIDRs, node.PodCIDRs, func(p netip.Prefix) model.Family { return model.FamilyOf(p.Addr()) })
+		addresses = missingFamilies(c.lastNode.Addresses, node.Addresses, model.FamilyOf)
+		podCIDRs = missingFamilies(c.lastNode.PodCIDRs, node.PodCIDRs, func(p netip.Prefix) model.Family { return model.FamilyOf(p.Addr()) })
 	}
 	node.Addresses = slices.Concat(node.Addresses, addresses)
 	node.PodCIDRs = slices.Concat(node.PodCIDRs, podCIDRs)
@@ -169,8 +169,8 @@ func (c *Cluster) nodeSeen(e event[model.Node]) {
 	c.reportKept(addresses, podCIDRs)
 }
 
-// missing returns the values of known that have no counterpart of the same family in now.
-func missing[T any](known, now []T, family func(T) model.Family) []T {
+// missingFamilies returns the values of known that have no counterpart of the same family in now.
+func missingFamilies[T any](known, now []T, family func(T) model.Family) []T {
 	return slices.DeleteFunc(slices.Clone(known), func(k T) bool {
 		return slices.ContainsFunc(now, func(n T) bool { return family(n) == family(k) })
 	})

@@ -21,7 +21,7 @@ func (t *resuming) WrappedRoundTripper() http.RoundTripper { return t.RoundTripp
 
 func (t *resuming) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := t.RoundTripper.RoundTrip(r)
-	if !resumes(r) || r.Context().Err() != nil {
+	if !resumesWatch(r) || r.Context().Err() != nil {
 		return answer, err
 	}
 	if err != nil {
@@ -34,8 +34,8 @@ func (t *resuming) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// resumes reports whether a request continues a watch.
-func resumes(r *http.Request) bool {
+// resumesWatch reports whether a request continues a watch.
+func resumesWatch(r *http.Request) bool {
 	q := r.URL.Query()
 	return q.Has("watch") && q.Has("resourceVersion") && !q.Has("sendInitialEvents")
 }

@@ -43,22 +43,22 @@ type access struct {
 	failures    uint64
 }
 
-// begin records that a request is sent.
-func (a *access) begin() {
+// beginRequest records that a request is sent.
+func (a *access) beginRequest() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked = time.Now()
 }
 
-// answered records that the answer to the request has begun.
-func (a *access) answered() {
+// noteAnswer records that the answer to the request has begun.
+func (a *access) noteAnswer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked, a.heard = time.Time{}, true
 }
 
-// end records the result of the request.
-func (a *access) end(ctx context.Context, err error) {
+// endRequest records the result of the request.
+func (a *access) endRequest(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -96,8 +96,8 @@ func (a *access) log(failed bool, reason metav1.StatusReason) {
 
 var errNoAnswer = errors.New("no answer")
 
-// failure returns why the requests are unsuccessful, and since when; nil: they are not.
-func (a *access) failure() (since time.Time, err error) {
+// currentFailure returns why the requests are unsuccessful, and since when; nil: they are not.
+func (a *access) currentFailure() (since time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	since, err = a.since, a.err
@@ -110,9 +110,9 @@ func (a *access) failure() (since time.Time, err error) {
 	return since, fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
 }
 
-// problem returns the failure if it has lasted for [unusableAfter].
-func (a *access) problem(now time.Time) (since time.Time, err error) {
-	if since, err = a.failure(); now.Sub(since) < unusableAfter {
+// lastingFailure returns the failure if it has lasted for [unusableAfter].
+func (a *access) lastingFailure(now time.Time) (since time.Time, err error) {
+	if since, err = a.currentFailure(); now.Sub(since) < unusableAfter {
 		return time.Time{}, nil
 	}
 	return since, err
@@ -131,11 +131,11 @@ func newReading(kind string, log *slog.Logger) *reading {
 	return &reading{kind, access{to: log, verb: "list", kind: kind}, access{to: log, verb: "watch", kind: kind}, make(foundProblems)}
 }
 
-// problem returns why the objects cannot be read, and since when; nil: they can. A
+// lastingFailure returns why the objects cannot be read, and since when; nil: they can. A
 // list follows a failed watch, so its error is the more recent one.
-func (r *reading) problem(now time.Time) (since time.Time, err error) {
-	since, err = r.listing.problem(now)
-	earlier, other := r.watching.problem(now)
+func (r *reading) lastingFailure(now time.Time) (since time.Time, err error) {
+	since, err = r.listing.lastingFailure(now)
+	earlier, other := r.watching.lastingFailure(now)
 	switch {
 	case err == nil:
 		return earlier, other
@@ -150,15 +150,15 @@ func (r *reading) add(s *source.State) (recovered time.Time) {
 	for _, a := range []*access{&r.listing, &r.watching} {
 		a.mu.Lock()
 		s.Failures += a.failures
-		s.LastSuccess = later(s.LastSuccess, a.lastSuccess)
-		recovered = later(recovered, a.recovered)
+		s.LastSuccess = laterOf(s.LastSuccess, a.lastSuccess)
+		recovered = laterOf(recovered, a.recovered)
 		a.mu.Unlock()
 	}
 	return recovered
 }
 
-// required returns the requests without which nothing is served.
-func (c *Cluster) required() []*reading { return c.all()[:3] }
+// requiredReadings returns the requests without which nothing is served.
+func (c *Cluster) requiredReadings() []*reading { return c.all()[:3] }
 
 // all returns the requests for objects of every kind.
 func (c *Cluster) all() []*reading {
@@ -167,7 +167,7 @@ func (c *Cluster) all() []*reading {
 
 // hasAnswered reports whether the API server has sent objects.
 func (c *Cluster) hasAnswered() bool {
-	return slices.ContainsFunc(c.required(), func(r *reading) bool {
+	return slices.ContainsFunc(c.requiredReadings(), func(r *reading) bool {
 		r.listing.mu.Lock()
 		defer r.listing.mu.Unlock()
 		return r.listing.heard
@@ -176,9 +176,9 @@ func (c *Cluster) hasAnswered() bool {
 
 // lastError returns the error of a request that failed last, or nil.
 func (c *Cluster) lastError() error {
-	for _, r := range c.required() {
+	for _, r := range c.requiredReadings() {
 		for _, a := range []*access{&r.listing, &r.watching} {
-			if _, err := a.failure(); err != nil {
+			if _, err := a.currentFailure(); err != nil {
 				return err
 			}
 		}
@@ -186,7 +186,7 @@ func (c *Cluster) lastError() error {
 	return nil
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
@@ -201,9 +201,9 @@ func (c *Cluster) State() source.State {
 	s := source.State{Since: c.started}
 	var failing time.Time
 	var problems []string
-	for _, r := range c.required() {
-		s.Since = later(s.Since, r.add(&s))
-		if since, err := r.problem(now); err != nil {
+	for _, r := range c.requiredReadings() {
+		s.Since = laterOf(s.Since, r.add(&s))
+		if since, err := r.lastingFailure(now); err != nil {
 			problems = append(problems, err.Error())
 			if failing.IsZero() || since.Before(failing) {
 				failing = since
@@ -213,7 +213,7 @@ func (c *Cluster) State() source.State {
 	if len(problems) > 0 {
 		s.Err, s.Since = errors.New("the API server cannot be read: "+strings.Join(problems, "; ")), failing
 	}
-	if since, err := c.cidrs.problem(now); err != nil {
+	if since, err := c.cidrs.lastingFailure(now); err != nil {
 		s.Warnings = []string{fmt.Sprintf("ServiceCIDRs are unknown since %s: %v", since.Format(time.RFC3339), err)}
 	}
 	c.addWarnings(&s)
@@ -224,11 +224,11 @@ func (c *Cluster) State() source.State {
 func (c *Cluster) addWarnings(s *source.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.LastSuccess = later(s.LastSuccess, c.lastEvent)
+	s.LastSuccess = laterOf(s.LastSuccess, c.lastEvent)
 	s.Warned = len(s.Warnings)
 	for _, r := range c.all() {
 		s.Warned += r.found.count()
-		s.Warnings = append(s.Warnings, r.found.first(r.kind, manifest.MaxShown-len(s.Warnings))...)
+		s.Warnings = append(s.Warnings, r.found.firstProblems(r.kind, manifest.MaxShown-len(s.Warnings))...)
 	}
 	if more := s.Warned - len(s.Warnings); more > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("and %d more", more))
@@ -245,8 +245,8 @@ func (f foundProblems) count() (n int) {
 	return n
 }
 
-// first returns the first problems, by the names of the objects.
-func (f foundProblems) first(kind string, most int) (out []string) {
+// firstProblems returns the first problems, by the names of the objects.
+func (f foundProblems) firstProblems(kind string, most int) (out []string) {
 	names := slices.SortedFunc(maps.Keys(f), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
 	for _, name := range names {
 		for _, problem := range f[name] {

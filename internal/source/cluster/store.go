@@ -77,12 +77,12 @@ func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (
 	}
 }
 
-// list reads a list, and converts the objects one by one.
-func (s *store[O, V]) list(ctx context.Context, r Reader, o metav1.ListOptions) (*convertedList[V], error) {
+// listObjects reads a list, and converts the objects one by one.
+func (s *store[O, V]) listObjects(ctx context.Context, r Reader, o metav1.ListOptions) (*convertedList[V], error) {
 	out := &convertedList[V]{}
 	var err error
 	out.ListMeta, err = r.List(ctx, o, func(o runtime.Object) error {
-		s.listing.answered()
+		s.listing.noteAnswer()
 		c, err := s.read(o)
 		out.Items = append(out.Items, c)
 		return err
@@ -107,8 +107,8 @@ func (s *store[O, V]) Add(o any) error {
 	if err != nil {
 		return err
 	}
-	s.report(c)
-	s.cluster.change(func() bool { return s.put(c) })
+	s.logProblems(c)
+	s.cluster.editState(func() bool { return s.putObject(c) })
 	return nil
 }
 
@@ -120,9 +120,9 @@ func (s *store[O, V]) UpdateResourceVersion(version string) {
 	s.version = version
 }
 
-// put stores an object and reports whether that changes anything. If not, the old
+// putObject stores an object and reports whether that changes anything. If not, the old
 // value stays, because readers already share it. The caller holds the lock.
-func (s *store[O, V]) put(c converted[V]) bool {
+func (s *store[O, V]) putObject(c converted[V]) bool {
 	e := event[V]{name: c.name, old: s.objects[c.name], now: c.value, stamp: c.stamp}
 	e.differs = !reflect.DeepEqual(e.old, e.now)
 	switch {
@@ -141,9 +141,9 @@ func (s *store[O, V]) put(c converted[V]) bool {
 	return e.differs
 }
 
-// drop removes an object and reports whether it was known. The caller holds the
+// dropObject removes an object and reports whether it was known. The caller holds the
 // lock.
-func (s *store[O, V]) drop(name cache.ObjectName) bool {
+func (s *store[O, V]) dropObject(name cache.ObjectName) bool {
 	old, known := s.objects[name]
 	delete(s.objects, name)
 	delete(s.found, name)
@@ -160,7 +160,7 @@ func (s *store[O, V]) Delete(o any) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", s.kind, err)
 	}
-	s.cluster.change(func() bool { return s.drop(name) })
+	s.cluster.editState(func() bool { return s.dropObject(name) })
 	return nil
 }
 
@@ -172,21 +172,21 @@ func (s *store[O, V]) Replace(list []any, version string) error {
 		if err != nil {
 			return err
 		}
-		s.report(c)
+		s.logProblems(c)
 		all[c.name] = c
 	}
-	s.cluster.change(func() bool {
+	s.cluster.editState(func() bool {
 		s.version = version
 		if len(s.objects) == 0 {
 			s.objects = make(map[cache.ObjectName]*V, len(all))
 		}
 		differs := false
 		for _, c := range all {
-			differs = s.put(c) || differs
+			differs = s.putObject(c) || differs
 		}
 		for name := range s.objects {
 			if _, ok := all[name]; !ok {
-				differs = s.drop(name) || differs
+				differs = s.dropObject(name) || differs
 			}
 		}
 		maps.DeleteFunc(s.found, func(name cache.ObjectName, _ []*manifest.FieldError) bool { _, ok := all[name]; return !ok })
@@ -202,9 +202,9 @@ func (s *store[O, V]) Replace(list []any, version string) error {
 // Resync does nothing: there are no handlers.
 func (s *store[O, V]) Resync() error { return nil }
 
-// report logs the problems of an object that its last version did not have
+// logProblems logs the problems of an object that its last version did not have
 // (1.36).
-func (s *store[O, V]) report(c converted[V]) {
+func (s *store[O, V]) logProblems(c converted[V]) {
 	for _, f := range c.found {
 		if slices.ContainsFunc(s.found[c.name], func(old *manifest.FieldError) bool { return *old == *f }) {
 			continue

@@ -72,15 +72,15 @@ var (
 // kind, and the encoded object.
 func trimUnknown(message []byte, unread map[string]cuts) []byte {
 	const typeMeta, kind, raw = 1, 2, 2
-	remove, ok := unread[string(find(find(message, typeMeta), kind))]
+	remove, ok := unread[string(findField(findField(message, typeMeta), kind))]
 	if !ok {
 		return message
 	}
 	return trim(message, cuts{raw: remove})
 }
 
-// find returns the first value of a field of strings, bytes or messages, or nil.
-func find(message []byte, field protowire.Number) []byte {
+// findField returns the first value of a field of strings, bytes or messages, or nil.
+func findField(message []byte, field protowire.Number) []byte {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeField(message)
 		if n < 0 {

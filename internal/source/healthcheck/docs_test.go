@@ -19,7 +19,7 @@ func TestCheckTable(t *testing.T) {
 			name = strings.Trim(name, "`")
 			documented[name] = true
 			f, known := checkFields[name]
-			if of := strings.Join(f.types(), ", "); !known || m[2] != of && (f.only != nil || m[2] != "all") {
+			if of := strings.Join(f.typeNames(), ", "); !known || m[2] != of && (f.only != nil || m[2] != "all") {
 				t.Errorf("field %s of %q: it is of %q", name, m[2], of)
 			}
 		}

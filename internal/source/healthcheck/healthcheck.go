@@ -43,7 +43,7 @@ func Decode(text string) (value any, problem string) {
 		return nil, "cannot be read: " + Forms
 	}
 	values := 0
-	if problem := costly(&doc, &values); problem != "" {
+	if problem := checkCost(&doc, &values); problem != "" {
 		return nil, problem
 	}
 	if err := doc.Decode(&value); err != nil {
@@ -52,9 +52,9 @@ func Decode(text string) (value any, problem string) {
 	return value, ""
 }
 
-// costly counts the values below a node, and returns the problem with one that could take
+// checkCost counts the values below a node, and returns the problem with one that could take
 // long to read.
-func costly(n *yaml.Node, values *int) string {
+func checkCost(n *yaml.Node, values *int) string {
 	*values++
 	switch {
 	case *values > budget.CheckValues:
@@ -65,7 +65,7 @@ func costly(n *yaml.Node, values *int) string {
 		return "merges fields (<<): write them out"
 	}
 	for _, child := range n.Content {
-		if problem := costly(child, values); problem != "" {
+		if problem := checkCost(child, values); problem != "" {
 			return problem
 		}
 	}
@@ -95,8 +95,8 @@ type parser struct {
 	given map[string]any
 }
 
-// problem reports a field of the check; empty: the check.
-func (p *parser) problem(name string, value any, problem string) {
+// addProblem reports a field of the check; empty: the check.
+func (p *parser) addProblem(name string, value any, problem string) {
 	path := p.field
 	if name != "" {
 		path += "." + name
@@ -114,7 +114,7 @@ func (p *parser) parse(value any) {
 	case string:
 		p.given = map[string]any{v: nil}
 		if !p.setType(v) {
-			p.problem("", v, "is not a type of health check"+p.meant(v, model.CheckTypes[:])+": "+suggest.OneOf(model.CheckTypes[:]...))
+			p.addProblem("", v, "is not a type of health check"+p.suggestName(v, model.CheckTypes[:])+": "+suggest.OneOf(model.CheckTypes[:]...))
 			return
 		}
 	case map[string]any:
@@ -123,20 +123,20 @@ func (p *parser) parse(value any) {
 			return
 		}
 	default:
-		p.problem("", nil, "is not a health check: "+Forms)
+		p.addProblem("", nil, "is not a health check: "+Forms)
 		return
 	}
-	p.defaults()
+	p.setDefaults()
 	for _, name := range slices.Sorted(maps.Keys(p.given)) {
 		p.parseField(name, p.given[name])
 	}
 	if p.Count == 0 {
-		p.complete()
+		p.checkFields()
 	}
 }
 
-// meant returns for example " (did you mean http?)".
-func (p *parser) meant(word string, names []string) string {
+// suggestName returns for example " (did you mean http?)".
+func (p *parser) suggestName(word string, names []string) string {
 	if similar := suggest.Similar(word, names); len(similar) > 0 {
 		return " (did you mean " + similar[0] + "?)"
 	}
@@ -165,40 +165,40 @@ func (p *parser) findType() bool {
 	case 0:
 		for _, name := range slices.Sorted(maps.Keys(p.given)) {
 			if _, known := checkFields[name]; !known {
-				p.unknown(name)
+				p.addUnknown(name)
 			}
 		}
 		if p.Count > 0 {
 			break
 		}
-		p.problem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+suggest.OneOf(model.CheckTypes[:]...))
+		p.addProblem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+suggest.OneOf(model.CheckTypes[:]...))
 	default:
-		p.problem(types[1], nil, "is a second type beside "+types[0]+": an endpoint has one check")
+		p.addProblem(types[1], nil, "is a second type beside "+types[0]+": an endpoint has one check")
 	}
 	return false
 }
 
-func (p *parser) unknown(name string) {
+func (p *parser) addUnknown(name string) {
 	known := slices.Concat(model.CheckTypes[:], Fields())
-	switch similar := p.meant(name, known); {
+	switch similar := p.suggestName(name, known); {
 	case similar != "":
-		p.problem(name, nil, "unknown field"+similar)
+		p.addProblem(name, nil, "unknown field"+similar)
 	case p.Type != 0:
-		p.problem(name, nil, fmt.Sprintf("unknown field: a check of type %s has %s", p.Type, strings.Join(p.fields(), ", ")))
+		p.addProblem(name, nil, fmt.Sprintf("unknown field: a check of type %s has %s", p.Type, strings.Join(p.fieldNames(), ", ")))
 	}
 }
 
-// fields returns the names of the fields of a check of this type.
-func (p *parser) fields() (out []string) {
+// fieldNames returns the names of the fields of a check of this type.
+func (p *parser) fieldNames() (out []string) {
 	for _, name := range Fields() {
-		if checkFields[name].of(p.Type) {
+		if checkFields[name].isOf(p.Type) {
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-func (p *parser) defaults() {
+func (p *parser) setDefaults() {
 	p.Interval, p.Timeout = model.DefaultCheckInterval, model.DefaultCheckTimeout
 	p.Rise, p.Fall = model.DefaultCheckRise, model.DefaultCheckFall
 	switch p.Type {
@@ -218,18 +218,18 @@ func (p *parser) parseField(name string, value any) {
 	case name == p.Type.String():
 		parseTarget[p.Type](p, name, value)
 	case !known:
-		p.unknown(name)
-	case !f.of(p.Type):
-		p.problem(name, nil, fmt.Sprintf("does not belong to a check of type %s: leave it out, or use %s", p.Type, strings.Join(f.types(), " or ")))
+		p.addUnknown(name)
+	case !f.isOf(p.Type):
+		p.addProblem(name, nil, fmt.Sprintf("does not belong to a check of type %s: leave it out, or use %s", p.Type, strings.Join(f.typeNames(), " or ")))
 	case value == nil:
-		p.problem(name, nil, "has no value: give one, or leave the field out")
+		p.addProblem(name, nil, "has no value: give one, or leave the field out")
 	default:
 		f.parse(p, name, value)
 	}
 }
 
-// complete checks how fields fit together.
-func (p *parser) complete() {
+// checkFields checks how fields fit together.
+func (p *parser) checkFields() {
 	_, interval := p.given["interval"]
 	if _, timeout := p.given["timeout"]; !timeout {
 		p.Timeout = min(p.Timeout, p.Interval)
@@ -238,19 +238,19 @@ func (p *parser) complete() {
 		if !interval {
 			remedy = "give a longer interval, too"
 		}
-		p.problem("timeout", p.Timeout, fmt.Sprintf("is longer than the interval, %s: %s", p.Interval, remedy))
+		p.addProblem("timeout", p.Timeout, fmt.Sprintf("is longer than the interval, %s: %s", p.Interval, remedy))
 	}
 	switch {
 	case p.Type == model.CheckPassive && p.Interval < time.Second:
-		p.problem("interval", p.Interval, "is too short for a passive check: use 1s to 1h")
+		p.addProblem("interval", p.Interval, "is too short for a passive check: use 1s to 1h")
 	case p.Type == model.CheckTCP && p.Send != "" && p.Expect+p.ExpectMatches == "":
-		p.problem("send", nil, "needs expect: without an answer, it does not matter what is sent")
+		p.addProblem("send", nil, "needs expect: without an answer, it does not matter what is sent")
 	case p.Type == model.CheckUDP && p.Send == "" && !p.Echo:
-		p.problem("", nil, `needs send, because servers answer only what they understand: {udp, send: "ping"}, or {udp: echo} for an echo service`)
+		p.addProblem("", nil, `needs send, because servers answer only what they understand: {udp, send: "ping"}, or {udp: echo} for an echo service`)
 	case p.Echo && p.Send+p.Expect != "":
-		p.problem("udp", "echo", "sends and expects random text: leave out send and expect")
+		p.addProblem("udp", "echo", "sends and expects random text: leave out send and expect")
 	case p.Verify && p.Type == model.CheckGRPC && !p.TLS:
-		p.problem("verify", true, "needs tls: true")
+		p.addProblem("verify", true, "needs tls: true")
 	}
 }
 

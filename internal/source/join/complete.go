@@ -7,18 +7,18 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// completed returns a Service of the files with the endpoints that it takes from one of
+// completeState returns a Service of the files with the endpoints that it takes from one of
 // the cluster.
-func completed(s model.ServiceState, ofCluster func(model.ServiceName) model.ServiceState) model.ServiceState {
+func completeState(s model.ServiceState, ofCluster func(model.ServiceName) model.ServiceState) model.ServiceState {
 	if from := s.Service.Extra().EndpointsFrom; from != nil {
-		s.Slices = complete(s, *from, ofCluster(*from).Slices)
+		s.Slices = completeSlices(s, *from, ofCluster(*from).Slices)
 	}
 	return s
 }
 
-// complete returns the slices of a Service of the files, and the slices of the Service from
+// completeSlices returns the slices of a Service of the files, and the slices of the Service from
 // of the cluster, without addresses that the files have (14.23).
-func complete(s model.ServiceState, from model.ServiceName, more []*model.EndpointSlice) []*model.EndpointSlice {
+func completeSlices(s model.ServiceState, from model.ServiceName, more []*model.EndpointSlice) []*model.EndpointSlice {
 	given := make(map[netip.Addr]struct{})
 	for _, own := range s.Slices {
 		for i := range own.Hosts {

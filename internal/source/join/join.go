@@ -65,7 +65,7 @@ func newLatch() latch { return latch{done: make(chan struct{})} }
 
 func (l *latch) close() { l.once.Do(func() { close(l.done) }) }
 
-func (l *latch) closed() bool {
+func (l *latch) isClosed() bool {
 	select {
 	case <-l.done:
 		return true
@@ -86,7 +86,7 @@ func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) 
 		pending:   make(map[model.ServiceName]struct{}),
 	}
 	if dialer != nil {
-		dialer.Follow(j.endpoints)
+		dialer.Follow(j.endpointsFor)
 	}
 	return j
 }
@@ -117,7 +117,7 @@ func (j *Joined) Run(ctx context.Context, changed func()) error {
 	})
 	run(func() error {
 		return j.cluster.Run(ctx, func() {
-			if j.clusterKnown.closed() {
+			if j.clusterKnown.isClosed() {
 				changed()
 			}
 		})
@@ -175,7 +175,7 @@ func (j *Joined) readFiles() {
 // withoutFiles says which Services are served while the files cannot be used.
 func (j *Joined) withoutFiles() string {
 	switch {
-	case j.filesKnown.closed():
+	case j.filesKnown.isClosed():
 		return "the files cannot be used; what they said before stays in use"
 	case j.Keep:
 		return "the files cannot be used, and were not read before; the rules of an earlier run for their Services stay, and the cluster is followed"
@@ -192,7 +192,7 @@ func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
 		delete(j.of, name)
 		return
 	}
-	s.Service = older(s.Service)
+	s.Service = olderCopy(s.Service)
 	j.of[name] = s
 	if from := s.Service.Extra().EndpointsFrom; from != nil {
 		if j.completed[*from] == nil {
@@ -232,7 +232,7 @@ func (j *Joined) Await(ctx context.Context) error {
 // Load implements [source.Source].
 func (j *Joined) Load() (*model.Update, error) {
 	out := &model.Update{Services: make(map[model.ServiceName]model.ServiceState)}
-	known := j.clusterKnown.closed()
+	known := j.clusterKnown.isClosed()
 	if known {
 		var err error
 		if out, err = j.cluster.Load(); err != nil {
@@ -245,14 +245,14 @@ func (j *Joined) Load() (*model.Update, error) {
 		j.clusterNodes, j.clusterRanges = out.Nodes, out.ServiceCIDRs
 		j.joined.Store(true)
 	}
-	for _, name := range j.concerned(out) {
-		out.Services[name] = j.state(name, known)
+	for _, name := range j.affectedServices(out) {
+		out.Services[name] = j.joinedState(name, known)
 		if known {
 			j.compare(name)
 		}
 	}
 	j.pending = make(map[model.ServiceName]struct{})
-	out.Partial = j.Keep && !j.filesKnown.closed()
+	out.Partial = j.Keep && !j.filesKnown.isClosed()
 	out.Nodes = joinNodes(j.nodes, j.clusterNodes)
 	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.clusterRanges))
 	return out, nil
@@ -260,7 +260,7 @@ func (j *Joined) Load() (*model.Update, error) {
 
 // Lookup implements [source.Source].
 func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	known := j.clusterKnown.closed()
+	known := j.clusterKnown.isClosed()
 	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -271,16 +271,16 @@ func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.S
 		names = slices.Collect(maps.Keys(j.of))
 	}
 	for _, name := range names {
-		if s := j.state(name, known); s.Service != nil {
+		if s := j.joinedState(name, known); s.Service != nil {
 			out[name] = s
 		}
 	}
 	return out
 }
 
-// concerned returns the Services of an update of the cluster on which the files have an
+// affectedServices returns the Services of an update of the cluster on which the files have an
 // effect, and those that the files have changed.
-func (j *Joined) concerned(u *model.Update) (names []model.ServiceName) {
+func (j *Joined) affectedServices(u *model.Update) (names []model.ServiceName) {
 	for name := range u.Services {
 		if _, ours := j.of[name]; ours {
 			names = append(names, name)
@@ -292,8 +292,8 @@ func (j *Joined) concerned(u *model.Update) (names []model.ServiceName) {
 	return slices.AppendSeq(names, maps.Keys(j.pending))
 }
 
-// state returns the state of a Service.
-func (j *Joined) state(name model.ServiceName, known bool) model.ServiceState {
+// joinedState returns the state of a Service.
+func (j *Joined) joinedState(name model.ServiceName, known bool) model.ServiceState {
 	s, ours := j.of[name]
 	switch {
 	case !known:
@@ -301,7 +301,7 @@ func (j *Joined) state(name model.ServiceName, known bool) model.ServiceState {
 	case !ours:
 		return j.cluster.ServiceState(name)
 	}
-	return completed(s, j.cluster.ServiceState)
+	return completeState(s, j.cluster.ServiceState)
 }
 
 // compare notes whether the files hide a Service of the cluster.
@@ -330,10 +330,10 @@ func Snapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []
 	}
 	ours, theirs := files.Update().Services, cluster.Update().Services
 	for name, s := range ours {
-		s.Service = older(s.Service)
-		add(completed(s, func(from model.ServiceName) model.ServiceState { return theirs[from] }))
+		s.Service = olderCopy(s.Service)
+		add(completeState(s, func(from model.ServiceName) model.ServiceState { return theirs[from] }))
 		if _, both := theirs[name]; both {
-			warnings = append(warnings, hides(name))
+			warnings = append(warnings, hiddenText(name))
 		}
 	}
 	for name, s := range theirs {
@@ -345,9 +345,9 @@ func Snapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []
 	return out, warnings
 }
 
-// older returns a Service of files whose claims precede claims of the cluster: an object
+// olderCopy returns a Service of files whose claims precede claims of the cluster: an object
 // of the cluster must not take an address of the files (4.39).
-func older(s *model.Service) *model.Service {
+func olderCopy(s *model.Service) *model.Service {
 	if s.Created != 0 {
 		return s
 	}
@@ -356,7 +356,7 @@ func older(s *model.Service) *model.Service {
 	return &first
 }
 
-func hides(name model.ServiceName) string {
+func hiddenText(name model.ServiceName) string {
 	return fmt.Sprintf("Service %s of the cluster is not served: the files define it, too", name)
 }
 
@@ -383,7 +383,7 @@ func (j *Joined) Node() *model.Node {
 func (j *Joined) State() source.State {
 	files, cluster := j.files.State(), j.cluster.State()
 	s := cluster
-	s.Err = errors.Join(labelled(j.filesLabel(), files.Err), cluster.Err)
+	s.Err = errors.Join(labelError(j.filesLabel(), files.Err), cluster.Err)
 	switch {
 	case files.Err == nil && cluster.Err == nil:
 		if files.Since.After(cluster.Since) {
@@ -396,7 +396,7 @@ func (j *Joined) State() source.State {
 		s.LastSuccess = files.LastSuccess
 	}
 	s.Failures += files.Failures
-	warnings := j.conflicts()
+	warnings := j.conflictTexts()
 	s.Warned += files.Warned + len(warnings)
 	s.Warnings = slices.Concat(files.Warnings, manifest.Shorten(warnings, manifest.MaxShown), s.Warnings)
 	return s
@@ -406,7 +406,7 @@ func (j *Joined) State() source.State {
 // is the one from before.
 func (j *Joined) filesLabel() string {
 	switch {
-	case j.filesKnown.closed():
+	case j.filesKnown.isClosed():
 		return "files"
 	case j.Keep:
 		return "files, not read since the start (rules of an earlier run for their Services stay)"
@@ -414,28 +414,28 @@ func (j *Joined) filesLabel() string {
 	return "files, not read since the start (none of their Services is served)"
 }
 
-func labelled(source string, err error) error {
+func labelError(source string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", source, err)
 }
 
-// conflicts returns a warning for each Service of the cluster that files replace.
-func (j *Joined) conflicts() (out []string) {
+// conflictTexts returns a warning for each Service of the cluster that files replace.
+func (j *Joined) conflictTexts() (out []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, name := range slices.SortedFunc(maps.Keys(j.hidden), model.ServiceName.Compare) {
-		out = append(out, hides(name))
+		out = append(out, hiddenText(name))
 	}
 	return out
 }
 
-// endpoints returns where a Service of the files forwards connections to an address.
-func (j *Joined) endpoints(to netip.AddrPort) (out []netip.AddrPort) {
+// endpointsFor returns where a Service of the files forwards connections to an address.
+func (j *Joined) endpointsFor(to netip.AddrPort) (out []netip.AddrPort) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	known := j.clusterKnown.closed()
+	known := j.clusterKnown.isClosed()
 	for name, s := range j.of {
 		if !s.Service.Serves(to.Addr()) {
 			continue
@@ -445,7 +445,7 @@ func (j *Joined) endpoints(to netip.AddrPort) (out []netip.AddrPort) {
 				continue
 			}
 			port := model.PortName{Service: name, Port: p.Name, Protocol: p.Protocol}
-			for _, e := range model.Endpoints(port, model.FamilyOf(to.Addr()), j.state(name, known).Slices) {
+			for _, e := range model.Endpoints(port, model.FamilyOf(to.Addr()), j.joinedState(name, known).Slices) {
 				if e.Host.Ready {
 					out = append(out, e.Address())
 				}

@@ -433,7 +433,7 @@ func TestCompletePorts(t *testing.T) {
 			s := model.ServiceState{Service: &model.Service{Name: model.ServiceName{Namespace: "a", Name: "vip"}, Ports: c.ports}, Slices: c.own}
 			var got []string
 			for _, p := range c.ports {
-				for _, e := range model.Endpoints(model.PortName{Port: p.Name}, model.IPv4, complete(s, from, more)) {
+				for _, e := range model.Endpoints(model.PortName{Port: p.Name}, model.IPv4, completeSlices(s, from, more)) {
 					got = append(got, e.Address().String())
 				}
 			}

@@ -36,8 +36,8 @@ func linesOf(text []byte) []int {
 	return out
 }
 
-// result returns the text with all splices.
-func (e *editor) result() []byte {
+// applySplices returns the text with all splices.
+func (e *editor) applySplices() []byte {
 	slices.SortStableFunc(e.splices, func(a, b splice) int { return b.from - a.from })
 	out := slices.Clone(e.text)
 	for _, s := range e.splices {
@@ -46,12 +46,12 @@ func (e *editor) result() []byte {
 	return out
 }
 
-func (e *editor) replace(from, to int, with string) {
+func (e *editor) addSplice(from, to int, with string) {
 	e.splices = append(e.splices, splice{from, to, with})
 }
 
-// edit makes the splices for a Balance, and returns its servers afterwards.
-func (e *editor) edit(n *yaml.Node) ([]server, error) {
+// editBalance makes the splices for a Balance, and returns its servers afterwards.
+func (e *editor) editBalance(n *yaml.Node) ([]server, error) {
 	key, backends := valueOf(n, "backends")
 	if backends == nil {
 		return nil, errors.New("has no field backends: add it by hand")
@@ -60,7 +60,7 @@ func (e *editor) edit(n *yaml.Node) ([]server, error) {
 		return nil, errors.New("has an alias of YAML as backends: edit the file by hand")
 	}
 	entries, servers := serversOf(backends)
-	found := e.matching(servers)
+	found := e.matchingServers(servers)
 	want := slices.Clone(servers)
 	if pool := poolOf(entries); len(found) == 0 && !e.Add && pool != "" {
 		return nil, fmt.Errorf("has no server %s of its own: it has the ones of Servers %s, which other Balances may have, too: edit that object", e.Address, pool)
@@ -90,71 +90,71 @@ func (e *editor) edit(n *yaml.Node) ([]server, error) {
 			continue
 		}
 		want[i].weight = *e.Weight
-		if err := e.weigh(entries[i], *e.Weight); err != nil {
+		if err := e.setWeight(entries[i], *e.Weight); err != nil {
 			return nil, err
 		}
 	}
 	return want, nil
 }
 
-// weigh sets the weight of an entry.
-func (e *editor) weigh(n *yaml.Node, weight int) error {
-	from, to, err := e.span(n)
+// setWeight sets the weight of an entry.
+func (e *editor) setWeight(n *yaml.Node, weight int) error {
+	from, to, err := e.spanOf(n)
 	if err != nil {
 		return err
 	}
 	if n.Kind == yaml.ScalarNode {
-		e.replace(from, to, e.mapping(string(e.text[from:to]), weight))
+		e.addSplice(from, to, e.weightedEntry(string(e.text[from:to]), weight))
 		return nil
 	}
 	if _, d := valueOf(n, "drain"); d != nil && d.Value == "true" && weight > 0 {
-		if err := e.scalar(d, "false"); err != nil {
+		if err := e.replaceScalar(d, "false"); err != nil {
 			return err
 		}
 	}
 	if _, w := valueOf(n, "weight"); w != nil {
-		return e.scalar(w, strconv.Itoa(weight))
+		return e.replaceScalar(w, strconv.Itoa(weight))
 	}
 	key, address := valueOf(n, "address")
 	if key == nil {
 		return errors.New("has an entry without an address")
 	}
-	_, end, err := e.span(address)
+	_, end, err := e.spanOf(address)
 	if err != nil {
 		return err
 	}
 	if n.Style&yaml.FlowStyle != 0 {
-		e.replace(end, end, ", "+e.quoted("weight")+": "+strconv.Itoa(weight))
+		e.addSplice(end, end, ", "+e.quoteKey("weight")+": "+strconv.Itoa(weight))
 		return nil
 	}
 	at := e.lineEnd(end)
-	e.replace(at, at, "\n"+strings.Repeat(" ", key.Column-1)+"weight: "+strconv.Itoa(weight))
+	e.addSplice(at, at, "\n"+strings.Repeat(" ", key.Column-1)+"weight: "+strconv.Itoa(weight))
 	return nil
 }
 
-// scalar replaces a scalar.
-func (e *editor) scalar(n *yaml.Node, with string) error {
-	from, to, err := e.span(n)
+// replaceScalar replaces a scalar.
+func (e *editor) replaceScalar(n *yaml.Node, with string) error {
+	from, to, err := e.spanOf(n)
 	if err == nil {
-		e.replace(from, to, with)
+		e.addSplice(from, to, with)
 	}
 	return err
 }
 
-// mapping returns an entry with an address, as the file has it, and a weight.
-func (e *editor) mapping(address string, weight int) string {
-	return fmt.Sprintf("{%s: %s, %s: %d}", e.quoted("address"), address, e.quoted("weight"), weight)
+// weightedEntry returns an entry with an address, as the file has it, and a weight.
+func (e *editor) weightedEntry(address string, weight int) string {
+	return fmt.Sprintf("{%s: %s, %s: %d}", e.quoteKey("address"), address, e.quoteKey("weight"), weight)
 }
 
-func (e *editor) quoted(text string) string {
+func (e *editor) quoteKey(text string) string {
 	if e.JSON {
 		return strconv.Quote(text)
 	}
 	return text
 }
 
-// entry returns a new entry.
-func (e *editor) entry(s server) string {
+// newEntry returns a new entry.
+func (e *editor) newEntry(s server) string {
 	text := s.address.String()
 	if s.port != 0 {
 		text = netip.AddrPortFrom(s.address, s.port).String()
@@ -163,7 +163,7 @@ func (e *editor) entry(s server) string {
 		text = strconv.Quote(text)
 	}
 	if s.weight != 1 {
-		text = e.mapping(text, s.weight)
+		text = e.weightedEntry(text, s.weight)
 	}
 	return text
 }
@@ -171,74 +171,74 @@ func (e *editor) entry(s server) string {
 // add adds an entry after the others.
 func (e *editor) add(key, backends *yaml.Node, s server) error {
 	if backends.Tag == "!!null" {
-		_, end, err := e.span(key)
+		_, end, err := e.spanOf(key)
 		if err == nil {
 			at := end + strings.IndexByte(string(e.text[end:]), ':') + 1
-			e.replace(at, at, " ["+e.entry(s)+"]")
+			e.addSplice(at, at, " ["+e.newEntry(s)+"]")
 		}
 		return err
 	}
-	from, to, err := e.span(backends)
+	from, to, err := e.spanOf(backends)
 	switch {
 	case err != nil:
 		return err
 	case backends.Kind != yaml.SequenceNode && backends.Kind == yaml.MappingNode && backends.Style&yaml.FlowStyle == 0:
 		return errors.New("has one server without a list: write a list")
 	case backends.Kind != yaml.SequenceNode:
-		e.replace(from, to, "["+string(e.text[from:to])+", "+e.entry(s)+"]")
+		e.addSplice(from, to, "["+string(e.text[from:to])+", "+e.newEntry(s)+"]")
 		return nil
 	case len(backends.Content) == 0:
-		e.replace(from+1, to-1, e.entry(s))
+		e.addSplice(from+1, to-1, e.newEntry(s))
 		return nil
 	}
 	last := backends.Content[len(backends.Content)-1]
-	_, end, err := e.span(last)
+	_, end, err := e.spanOf(last)
 	if err != nil {
 		return err
 	}
 	if backends.Style&yaml.FlowStyle != 0 {
-		e.replace(end, end, ", "+e.entry(s))
+		e.addSplice(end, end, ", "+e.newEntry(s))
 		return nil
 	}
-	dash, err := e.dash(last)
+	dash, err := e.findDash(last)
 	if err != nil {
 		return err
 	}
 	at := e.lineEnd(end)
-	e.replace(at, at, "\n"+string(e.text[e.lines[last.Line-1]:dash])+"- "+e.entry(s))
+	e.addSplice(at, at, "\n"+string(e.text[e.lines[last.Line-1]:dash])+"- "+e.newEntry(s))
 	return nil
 }
 
 // remove removes entries.
 func (e *editor) remove(key, backends *yaml.Node, found []int) error {
-	from, to, err := e.span(backends)
+	from, to, err := e.spanOf(backends)
 	if err != nil {
 		return err
 	}
 	if backends.Kind != yaml.SequenceNode || len(found) == len(backends.Content) && backends.Style&yaml.FlowStyle != 0 {
-		e.replace(from, to, "[]")
+		e.addSplice(from, to, "[]")
 		return nil
 	}
 	if backends.Style&yaml.FlowStyle != 0 {
 		return e.removeFromFlow(backends.Content, found)
 	}
 	for _, i := range found {
-		if _, err := e.dash(backends.Content[i]); err != nil {
+		if _, err := e.findDash(backends.Content[i]); err != nil {
 			return err
 		}
-		_, end, err := e.span(backends.Content[i])
+		_, end, err := e.spanOf(backends.Content[i])
 		if err != nil {
 			return err
 		}
-		e.replace(e.lines[backends.Content[i].Line-1], min(e.lineEnd(end)+1, len(e.text)), "")
+		e.addSplice(e.lines[backends.Content[i].Line-1], min(e.lineEnd(end)+1, len(e.text)), "")
 	}
 	if len(found) < len(backends.Content) {
 		return nil
 	}
-	_, end, err := e.span(key)
+	_, end, err := e.spanOf(key)
 	if err == nil {
 		at := end + strings.IndexByte(string(e.text[end:]), ':') + 1
-		e.replace(at, at, " []")
+		e.addSplice(at, at, " []")
 	}
 	return err
 }
@@ -246,7 +246,7 @@ func (e *editor) remove(key, backends *yaml.Node, found []int) error {
 // removeFromFlow removes some, not all, entries of a list in brackets, each with one comma.
 func (e *editor) removeFromFlow(all []*yaml.Node, found []int) error {
 	for _, i := range found {
-		from, to, err := e.span(all[i])
+		from, to, err := e.spanOf(all[i])
 		if err != nil {
 			return err
 		}
@@ -255,25 +255,25 @@ func (e *editor) removeFromFlow(all []*yaml.Node, found []int) error {
 			kept--
 		}
 		if kept >= 0 {
-			_, end, err := e.span(all[i-1])
+			_, end, err := e.spanOf(all[i-1])
 			if err != nil {
 				return err
 			}
-			e.replace(end, to, "")
+			e.addSplice(end, to, "")
 			continue
 		}
-		next, _, err := e.span(all[i+1]) // there is one, because one stays
+		next, _, err := e.spanOf(all[i+1]) // there is one, because one stays
 		if err != nil {
 			return err
 		}
-		e.replace(from, next, "")
+		e.addSplice(from, next, "")
 	}
 	return nil
 }
 
-// dash returns the offset of the dash of an entry of a block list.
-func (e *editor) dash(n *yaml.Node) (int, error) {
-	from, _, err := e.span(n)
+// findDash returns the offset of the dash of an entry of a block list.
+func (e *editor) findDash(n *yaml.Node) (int, error) {
+	from, _, err := e.spanOf(n)
 	if err != nil {
 		return 0, err
 	}
@@ -297,8 +297,8 @@ func (e *editor) lineEnd(at int) int {
 	return at
 }
 
-// span returns where a node begins and ends in the text.
-func (e *editor) span(n *yaml.Node) (from, to int, err error) {
+// spanOf returns where a node begins and ends in the text.
+func (e *editor) spanOf(n *yaml.Node) (from, to int, err error) {
 	if n.Anchor != "" || n.Kind == yaml.AliasNode {
 		return 0, 0, fmt.Errorf("line %d: has an anchor or an alias of YAML", n.Line)
 	}
@@ -313,7 +313,7 @@ func (e *editor) span(n *yaml.Node) (from, to int, err error) {
 		to, err = e.scalarEnd(n, from)
 		return from, to, err
 	case len(n.Content) > 0:
-		if _, to, err = e.span(n.Content[len(n.Content)-1]); err != nil {
+		if _, to, err = e.spanOf(n.Content[len(n.Content)-1]); err != nil {
 			return from, to, err
 		}
 	default:

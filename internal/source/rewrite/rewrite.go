@@ -40,7 +40,7 @@ func File(text []byte, c Change) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := c.find(documents)
+	n := c.findBalance(documents)
 	if n == nil {
 		return nil, ErrNotFound
 	}
@@ -48,12 +48,12 @@ func File(text []byte, c Change) ([]byte, error) {
 		return nil, err
 	}
 	e := &editor{Change: c, text: text, lines: linesOf(text)}
-	want, err := e.edit(n)
+	want, err := e.editBalance(n)
 	if err != nil {
 		return nil, err
 	}
-	out := e.result()
-	if err := c.verify(documents, out, want); err != nil {
+	out := e.applySplices()
+	if err := c.verifyText(documents, out, want); err != nil {
 		return nil, fmt.Errorf("cannot be changed without changing the rest of the file (%w): edit it by hand", err)
 	}
 	return out, nil
@@ -90,8 +90,8 @@ func parse(text []byte) (out []*yaml.Node, err error) {
 	}
 }
 
-// find returns the mapping of the Balance, which may be an item of a List; nil: there is none.
-func (c *Change) find(documents []*yaml.Node) *yaml.Node {
+// findBalance returns the mapping of the Balance, which may be an item of a List; nil: there is none.
+func (c *Change) findBalance(documents []*yaml.Node) *yaml.Node {
 	for _, n := range documents {
 		if scalarOf(n, "kind") == "Balance" && scalarOf(n, "name") == c.Balance.Name {
 			namespace := scalarOf(n, "namespace")
@@ -103,7 +103,7 @@ func (c *Change) find(documents []*yaml.Node) *yaml.Node {
 			}
 		}
 		if _, items := valueOf(n, "items"); items != nil && items.Kind == yaml.SequenceNode {
-			if found := c.find(items.Content); found != nil {
+			if found := c.findBalance(items.Content); found != nil {
 				return found
 			}
 		}
@@ -195,9 +195,9 @@ func serversOf(backends *yaml.Node) (entries []*yaml.Node, servers []server) {
 	return entries, servers
 }
 
-// matching returns the indices of the servers that a change names. A server without a port has
+// matchingServers returns the indices of the servers that a change names. A server without a port has
 // the ports of clients.
-func (c *Change) matching(all []server) (out []int) {
+func (c *Change) matchingServers(all []server) (out []int) {
 	for _, exact := range []bool{true, false} {
 		for i, s := range all {
 			same := s.port == c.Port || c.Port == 0 || !exact && s.port == 0
@@ -212,13 +212,13 @@ func (c *Change) matching(all []server) (out []int) {
 	return nil
 }
 
-// verify returns an error unless a text differs from documents in these servers only.
-func (c *Change) verify(before []*yaml.Node, text []byte, want []server) error {
+// verifyText returns an error unless a text differs from documents in these servers only.
+func (c *Change) verifyText(before []*yaml.Node, text []byte, want []server) error {
 	after, err := parse(text)
 	if err != nil {
 		return err
 	}
-	n := c.find(after)
+	n := c.findBalance(after)
 	if n == nil || len(after) != len(before) {
 		return errors.New("the Balance would be lost")
 	}
@@ -226,15 +226,15 @@ func (c *Change) verify(before []*yaml.Node, text []byte, want []server) error {
 	if _, got := serversOf(backends); !reflect.DeepEqual(got, want) && len(got)+len(want) > 0 {
 		return fmt.Errorf("the servers would be %v", got)
 	}
-	if !reflect.DeepEqual(c.rest(before), c.rest(after)) {
+	if !reflect.DeepEqual(c.valuesWithout(before), c.valuesWithout(after)) {
 		return errors.New("other values would change")
 	}
 	return nil
 }
 
-// rest returns the values of documents without the servers of the Balance.
-func (c *Change) rest(documents []*yaml.Node) (out []any) {
-	n := c.find(documents)
+// valuesWithout returns the values of documents without the servers of the Balance.
+func (c *Change) valuesWithout(documents []*yaml.Node) (out []any) {
+	n := c.findBalance(documents)
 	_, backends := valueOf(n, "backends")
 	if backends != nil {
 		kept := *backends

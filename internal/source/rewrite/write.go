@@ -19,7 +19,7 @@ import (
 // written. The file keeps its owner and permissions.
 func Write(paths []string, c Change, check func(path string, content []byte) error) (path string, changed bool, err error) {
 	for _, p := range paths {
-		files, err := expand(p)
+		files, err := expandPath(p)
 		if err != nil {
 			return "", false, err
 		}
@@ -33,8 +33,8 @@ func Write(paths []string, c Change, check func(path string, content []byte) err
 	return "", false, fmt.Errorf("%w: %s", ErrNotFound, strings.Join(paths, ", "))
 }
 
-// expand returns the files for which a path stands, as nftproxy reads them.
-func expand(path string) (out []string, err error) {
+// expandPath returns the files for which a path stands, as nftproxy reads them.
+func expandPath(path string) (out []string, err error) {
 	about, err := os.Stat(path)
 	if err != nil || !about.IsDir() {
 		return []string{path}, err
