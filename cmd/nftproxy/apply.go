@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -53,7 +54,9 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 	o.addFlags(c)
 	o.addHere(c)
 	o.addReportFlags(c, "`format`: text, or json, which lists every change")
-	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	declare.In(c.Flags(), declare.Output, func() {
+		c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	})
 	return c
 }
 

@@ -12,40 +12,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/fleet"
-	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 )
-
-// flagValues are the values of flags that accept a fixed list. A key "COMMAND FLAG"
-// takes precedence.
-var flagValues = map[string][]string{
-	"scheduler":             model.SchedulerNames,
-	"detect-local-mode":     {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
-	"logging-format":        {"text", "json"},
-	"v":                     {"0\tproblems and changes", "1\tand the flags", "2\tand every transaction"},
-	"nodeport-addresses":    {"primary", "all", "localhost"},
-	"kube-api-content-type": {"application/vnd.kubernetes.protobuf", "application/json"},
-	"feature-gates":         {"AllowServiceExternalIPs=false", "ComponentFlagz=false", "ComponentStatusz=false"},
-	"color":                 {"auto", "always", "never"},
-	"via":                   fleet.Ways,
-	"version":               {"true", "raw"},
-	"output":                {"text", "json"},
-	"render output":         {"nft", "json"},
-	"diff output":           {"text", "json", "markdown"},
-	"test output":           {"text", "json", "junit"},
-	"test from":             {"host", "namespace"},
-	"elements":              {"auto", "always", "never"},
-	"protocol":              {"tcp", "udp", "sctp"},
-	"reason":                reasonValues(),
-	"log-connections":       {"off", "refused"},
-	"new check":             append(slices.Clone(model.CheckTypes[:]), noCheck),
-	"new servers check":     append(slices.Clone(model.CheckTypes[:]), noCheck),
-	"new defaults check":    model.CheckTypes[:],
-}
 
 var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}
 
@@ -61,7 +32,7 @@ func addCompletion(root *cobra.Command) {
 			c.ValidArgsFunction = cobra.NoFileCompletions
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if complete := flagCompletion(c, f); complete != nil {
+			if complete := flagCompletion(f); complete != nil {
 				_ = c.RegisterFlagCompletionFunc(f.Name, complete) // fails only if the command registered one itself
 			}
 		})
@@ -69,25 +40,18 @@ func addCompletion(root *cobra.Command) {
 }
 
 // flagCompletion returns nil for flags that take files.
-func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
+func flagCompletion(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
-	path := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") // commands below others have names of these
-	switch values, ok := flagValues[path+" "+f.Name]; {
+	values := declare.ValuesOf(f)
+	switch {
 	case kind == "file":
 		return nil
-	case ok:
-		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	case values != nil:
 	case f.Name == config.KubeContext:
 		return completeContexts
 	case f.Name == "namespace":
 		return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return namespaces(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	values := flagValues[f.Name]
-	if values == nil && (path == "new" || strings.HasPrefix(path, "new ")) {
-		if s := setting.ByFlag(f.Name); s != nil {
-			values = s.Words
 		}
 	}
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,10 @@ func TestCompleteValues(t *testing.T) {
 		{"render --scheduler ", "round-robin random source-hash maglev maglev-port"},
 		{"run --detect-local-mode ", "ClusterCIDR NodeCIDR BridgeInterface InterfaceNamePrefix"},
 		{"run --logging-format ", "text json"},
+		{"run --log-connections ", "off refused failed all"},
+		{"run --observe ", "off refusals failures connections"},
+		{"run --fast-path ", "off services all hardware"},
+		{"new --observe ", "connections"},
 		{"render -o ", "nft json"},
 		{"new --client-addresses ", "keep masquerade"},
 		{"new --on-failure ", "keep close"},
@@ -58,6 +63,38 @@ func TestCompleteValues(t *testing.T) {
 		if got := strings.Join(offered, " "); got != c.want || directive != noFiles {
 			t.Errorf("%q: %q with directive %s, want %q and no file names", c.line, got, directive, c.want)
 		}
+	}
+}
+
+var (
+	splitter  = strings.NewReplacer(", or ", "|", ", ", "|", " or ", "|", "; ", "|")
+	explained = regexp.MustCompile(` \([^)]*\)`)
+)
+
+// listed matches the values that the help of a flag lists: "which: off, refused or all", "mode A, B or C" and "off; some: why".
+var listed = regexp.MustCompile(`(?:^format of FILE|^protocols|: |^mode |, mode )?: ?([a-z-]+(?:, [a-z-]+)*(?: \([^)]*\))?,? or [a-z-]+)(?:$|[;,] )|mode ([A-Z]\w+(?:, \w+)* or \w+)|: (off; .*)`)
+
+// TestCompleteListed: the shell completes each value that the help of a flag lists.
+func TestCompleteListed(t *testing.T) {
+	found := 0
+	for _, c := range commandTree() {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			_, usage := pflag.UnquoteUsage(f)
+			m := listed.FindStringSubmatch(usage)
+			if m == nil {
+				return
+			}
+			found++
+			offered, _ := complete(append(strings.Fields(c.CommandPath())[1:], "--"+f.Name, "")...)
+			for part := range strings.SplitSeq(splitter.Replace(explained.ReplaceAllString(m[1]+m[2]+m[3], "")), "|") {
+				if value, meaning, described := strings.Cut(part, ":"); (described || meaning == "" && m[3] == "" || value == "off") && !slices.Contains(offered, strings.Fields(value)[0]) {
+					t.Errorf("%s --%s completes %q, and the help lists %q", c.CommandPath(), f.Name, offered, value)
+				}
+			}
+		})
+	}
+	if found < 60 {
+		t.Errorf("found %d flags whose help lists values", found)
 	}
 }
 

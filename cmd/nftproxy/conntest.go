@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -70,7 +71,8 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 	o.addFlags(c)
 	o.addHere(c)
 	f := c.Flags()
-	f.StringSliceVar(&o.from, "from", []string{string(conntest.Host), string(conntest.Namespace)}, "`origins` of connections: host, namespace or both")
+	f.StringSliceVar(&o.from, "from", []string{string(conntest.Host), string(conntest.Namespace)}, "`origins` of connections: host or namespace; both, separated by a comma")
+	declare.Values(f, "from", string(conntest.Host), string(conntest.Namespace))
 	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
 	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")

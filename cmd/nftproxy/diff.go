@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -98,7 +99,9 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
 	}
 	o.addFlags(c)
 	o.addHere(c)
-	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
+	})
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().BoolVar(&o.packets, "prove", false, "compare what packets of all classes experience, by the rules of all programs")
 	o.addReportFlags(c, "`format`: text, json, or markdown for a pull request", cli.Text, cli.JSON, formatMarkdown)

@@ -14,6 +14,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -31,11 +32,15 @@ type daemonFinder struct {
 }
 
 func (d *daemonFinder) addAddress(f *pflag.FlagSet) {
-	f.StringVar(&d.address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: as root its control socket, else 127.0.0.1:10249, or as its command line and configuration say)")
+	declare.In(f, declare.HealthAndMetrics, func() {
+		f.StringVar(&d.address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: as root its control socket, else 127.0.0.1:10249, or as its command line and configuration say)")
+	})
 }
 
 func (d *daemonFinder) addConfig(c *cobra.Command) {
-	c.Flags().StringVar(&d.config, "config", "", "configuration `file` of the running nftproxy, which has that address")
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().StringVar(&d.config, "config", "", "configuration `file` of the running nftproxy, which has that address")
+	})
 	_ = c.MarkFlagFilename("config") // fails only for an unknown flag
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 )
@@ -45,15 +46,20 @@ type fleetOptions struct {
 
 func (o *fleetOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
+	declare.In(f, declare.APIServer, func() {
+		f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
+	})
 	config.AddContext(f, &o.Context)
-	f.StringVarP(&o.labels, "selector", "l", "", "`labels` of the nodes, as for kubectl get nodes")
-	f.StringVar(&o.Namespace, "agent-namespace", "", "`namespace` of the pods of nftproxy (default: all)")
-	f.StringVar(&o.Pods, "agent-selector", fleet.DefaultPods, "`labels` of the pods of nftproxy")
-	f.Uint16Var(&o.Port, "agent-port", fleet.DefaultPort, "`port` of their metrics server")
-	f.StringVar(&o.Way, "via", fleet.PortForward, "`way` to the nodes: port-forward, or proxy, for which the metrics server must listen on the address of the node")
-	f.IntVar(&o.Parallel, "parallel", fleet.DefaultParallel, "`number` of nodes that are asked at the same time")
-	f.DurationVar(&o.Timeout, "timeout", fleet.DefaultTimeout, "`time` in which a node has to answer")
+	declare.In(f, declare.Nodes, func() {
+		f.StringVarP(&o.labels, "selector", "l", "", "`labels` of the nodes, as for kubectl get nodes")
+		f.StringVar(&o.Namespace, "agent-namespace", "", "`namespace` of the pods of nftproxy (default: all)")
+		f.StringVar(&o.Pods, "agent-selector", fleet.DefaultPods, "`labels` of the pods of nftproxy")
+		f.Uint16Var(&o.Port, "agent-port", fleet.DefaultPort, "`port` of their metrics server")
+		f.StringVar(&o.Way, "via", fleet.PortForward, "`way` to the nodes: port-forward, or proxy, for which the metrics server must listen on the address of the node")
+		f.IntVar(&o.Parallel, "parallel", fleet.DefaultParallel, "`number` of nodes that are asked at the same time")
+		f.DurationVar(&o.Timeout, "timeout", fleet.DefaultTimeout, "`time` in which a node has to answer")
+	})
+	declare.Values(f, "via", fleet.Ways...)
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 }
 

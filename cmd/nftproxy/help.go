@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -10,74 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+	"k8s.io/component-base/cli/flag"
 
-	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
 // helpWidth is the width of help that is not written to a terminal.
 const helpWidth = 100
-
-// group is a part of a help text: commands or flags that belong together.
-type group struct {
-	title string
-	names []string // in this order
-}
-
-// commandGroups are the commands in the help of the program. Others follow as
-// "Other commands".
-var commandGroups = []group{
-	{"From files or a cluster to rules", []string{"new", "import", "render", "validate", "diff", "apply", "run"}},
-	{"See what is going on", []string{"status", "describe", "explain", "trace", "test", "top", "observe"}},
-	{"All nodes of a cluster", []string{clusterName}},
-	{"Maintenance", []string{"drain", "undrain", "set", "add", "remove", "disable", "enable", "undo"}},
-	{"Before and after", []string{"check", "migrate", "cleanup", "bundle"}},
-}
-
-// flagGroups are the flags that several commands have, and the flags of run. All
-// others of a command come first, as its own. "COMMAND FLAG" is only for one command.
-var flagGroups = []group{
-	{"Input", []string{"filename", "diff from", "isolate-files", "config", "strict", "service-proxy-name"}},
-	{"API server", []string{"kubeconfig", "context", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
-	{"Nodes", []string{"selector", "agent-namespace", "agent-selector", "agent-port", "via", "parallel", "timeout"}},
-	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
-		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
-	{"Clients", newFlags(aboutClients...)},
-	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates", "fast-path")},
-	{"Relay", newFlags(aboutRelay...)},
-	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
-	{"Balances", []string{"control-socket", "changes-file", "health-directory", "on-change", "announce-interval"}},
-	{"Names of servers", []string{"dns-servers", "dns-timeout", "dns-min-ttl", "dns-max-ttl"}},
-	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "node-condition", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
-	{"Refused connections", []string{"observe", "observe-group"}},
-	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
-		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
-		"conntrack-tcp-cleanup", "oom-score-adj", "manage-sysctl"}},
-	{"Output", []string{"output", "elements", "quiet", "color"}},
-	{"Log", []string{"v", "logging-format", "log-connections"}},
-	{"Other", []string{"version", "help"}},
-}
-
-// aboutClients are the settings that new shows apart from the others.
-var aboutClients = []*setting.Setting{setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.MasqueradeFrom, setting.Limits, setting.Affinity}
-
-// aboutRelay are the settings of the relay.
-var aboutRelay = []*setting.Setting{setting.Relay, setting.Timeout}
-
-// balancing are the flags for the other settings. All but the scheduler, observe and fast-path are of new alone.
-func balancing() []string {
-	others := slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool {
-		return s == setting.Scheduler || s == setting.Observe || s == setting.FastPath || slices.Contains(aboutClients, s) || slices.Contains(aboutRelay, s)
-	})
-	return append([]string{setting.Scheduler.Flag()}, newFlags(others...)...)
-}
-
-// newFlags are the flags of new for settings.
-func newFlags(of ...*setting.Setting) (out []string) {
-	for _, s := range of {
-		out = append(out, "new "+s.Flag())
-	}
-	return out
-}
 
 // aliases are the hidden flags that have an effect.
 var aliases = map[string]string{
@@ -100,6 +40,8 @@ func addHelp(root *cobra.Command) {
 	})
 }
 
+func addHelpFlag(c *cobra.Command) { declare.In(c.Flags(), declare.Other, c.InitDefaultHelpFlag) }
+
 func description(c *cobra.Command) string {
 	if c.Name() == "completion" { // cobra's
 		return strings.TrimSpace(c.Long) + "\n\nExit code: 0 printed, 2 error."
@@ -111,7 +53,7 @@ func description(c *cobra.Command) string {
 }
 
 func writeUsage(w io.Writer, c *cobra.Command) {
-	c.InitDefaultHelpFlag()
+	addHelpFlag(c)
 	fmt.Fprintln(w, "Usage:")
 	for _, line := range usageLines(c) {
 		fmt.Fprintf(w, "  %s\n", line)
@@ -125,8 +67,9 @@ func writeUsage(w io.Writer, c *cobra.Command) {
 			fmt.Fprintf(w, "  %-11s %s\n", sub.Name(), sub.Short)
 		}
 	}
-	for _, g := range groupFlags(c) {
-		fmt.Fprintf(w, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(width(w)))
+	groups := groupFlags(c)
+	for _, title := range groups.Order {
+		fmt.Fprintf(w, "\n%s:\n%s", title, groups.FlagSets[title].FlagUsagesWrapped(width(w)))
 	}
 	if c.Name() == runName {
 		writeCompatibility(w, c)
@@ -162,90 +105,36 @@ func width(w io.Writer) int {
 	return helpWidth
 }
 
-type commandGroup struct {
-	title    string
-	commands []*cobra.Command
-}
-
 // groupCommands returns the visible commands below c.
 func groupCommands(c *cobra.Command) (out []commandGroup) {
-	rest := slices.DeleteFunc(slices.Clone(c.Commands()), func(sub *cobra.Command) bool {
-		return !sub.IsAvailableCommand() && sub.Name() != "help"
-	})
-	groups := commandGroups
-	if c.HasParent() {
-		groups = nil
-	}
-	for _, g := range groups {
-		var members []*cobra.Command
-		for _, name := range g.names {
-			if i := slices.IndexFunc(rest, func(sub *cobra.Command) bool { return sub.Name() == name }); i >= 0 {
-				members = append(members, rest[i])
-				rest = slices.Delete(rest, i, i+1)
-			}
-		}
-		if len(members) > 0 {
-			out = append(out, commandGroup{g.title, members})
+	add := func(id, title string) {
+		visible := slices.DeleteFunc(slices.Clone(c.Commands()), func(sub *cobra.Command) bool {
+			return sub.GroupID != id || !sub.IsAvailableCommand() && sub.Name() != "help"
+		})
+		if len(visible) > 0 {
+			out = append(out, commandGroup{title, visible})
 		}
 	}
-	switch {
-	case len(rest) > 0 && len(out) > 0:
-		out = append(out, commandGroup{"Other commands", rest})
-	case len(rest) > 0:
-		out = append(out, commandGroup{"Commands", rest})
+	for _, g := range c.Groups() {
+		add(g.ID, g.Title)
 	}
+	add("", "Commands")
 	return out
 }
 
-type flagGroup struct {
-	title string
-	flags *pflag.FlagSet
-}
-
-// groupFlags returns the visible flags of a command: first its own.
-func groupFlags(c *cobra.Command) []flagGroup {
-	grouped := make(map[string]int)
-	out := []flagGroup{{"Flags", nil}}
-	for i, g := range flagGroups {
-		out = append(out, flagGroup{g.title, nil})
-		for _, name := range g.names {
-			grouped[nameFor(c, name)] = i + 1
-		}
-	}
-	add := func(i int, f *pflag.Flag) {
-		if f == nil || f.Hidden {
-			return
-		}
-		if out[i].flags == nil {
-			out[i].flags = pflag.NewFlagSet("", pflag.ContinueOnError)
-			out[i].flags.SortFlags = false
-		}
-		out[i].flags.AddFlag(f)
+// groupFlags returns the visible flags of a command by the titles of their groups.
+func groupFlags(c *cobra.Command) flag.NamedFlagSets {
+	all := flag.NamedFlagSets{}
+	for _, g := range declare.Groups {
+		all.FlagSet(string(g)) // in this order
 	}
 	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if grouped[f.Name] == 0 {
-			add(0, f)
+		if !f.Hidden {
+			all.FlagSet(string(cmp.Or(declare.GroupOf(f), declare.Own))).AddFlag(f)
 		}
 	})
-	for i, g := range flagGroups {
-		for _, name := range g.names {
-			add(i+1, c.Flags().Lookup(nameFor(c, name)))
-		}
-	}
-	return slices.DeleteFunc(out, func(g flagGroup) bool { return g.flags == nil })
-}
-
-// nameFor returns a name in a group without the command that it is restricted to, with the ones below
-// it, or nothing if that is another one.
-func nameFor(c *cobra.Command, name string) string {
-	command, flag, restricted := strings.Cut(name, " ")
-	switch {
-	case !restricted:
-		return name
-	case command == c.Name(), c.HasParent() && command == c.Parent().Name():
-		return flag
-	}
-	return ""
+	all.Order = slices.DeleteFunc(all.Order, func(title string) bool { return !all.FlagSets[title].HasFlags() })
+	return all
 }
 
 // writeCompatibility lists the hidden flags of run.

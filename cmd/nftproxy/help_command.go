@@ -20,7 +20,7 @@ func addHelpCommand(root *cobra.Command) {
 			if err != nil {
 				return err
 			}
-			found.InitDefaultHelpFlag()
+			addHelpFlag(found)
 			return found.Help()
 		},
 		ValidArgsFunction: completeCommands,

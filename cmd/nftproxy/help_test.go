@@ -1,12 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
 // TestHelpGroups proves that each command's help has every visible flag once, in
@@ -22,11 +23,11 @@ func TestHelpGroups(t *testing.T) {
 				t.Errorf("%s --help has --%s %d times", c.CommandPath(), f.Name, n)
 			}
 		})
-		for _, g := range groupFlags(c) {
+		for title, set := range groupFlags(c).FlagSets {
 			n := 0
-			g.flags.VisitAll(func(*pflag.Flag) { n++ })
+			set.VisitAll(func(*pflag.Flag) { n++ })
 			if n > 10 {
-				t.Errorf("%s --help: group %q has %d flags", c.CommandPath(), g.title, n)
+				t.Errorf("%s --help: group %q has %d flags", c.CommandPath(), title, n)
 			}
 		}
 		flags := r.stdout[strings.Index(r.stdout, "Usage:"):]
@@ -72,31 +73,26 @@ func TestHelpOfRun(t *testing.T) {
 	}
 }
 
-// TestGroupedNamesExist finds names that no command has.
-func TestGroupedNamesExist(t *testing.T) {
-	commands, flags := make(map[string]bool), make(map[string]bool)
+// TestGroups: each command has a group in the help of the program, and so has each flag that means the same for several
+// commands.
+func TestGroups(t *testing.T) {
+	for _, c := range rootCommand().Commands() {
+		if c.GroupID == "" && c.IsAvailableCommand() {
+			t.Errorf("%s is in no group: add it to one of commands", c.Name())
+		}
+	}
+	same := make(map[[2]string]string)
 	for _, c := range commandTree() {
-		c.InitDefaultHelpFlag()
-		commands[c.Name()] = true
-		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
-	}
-	check := func(groups []group, known map[string]bool) {
-		for _, g := range groups {
-			for _, name := range g.names {
-				_, flag, _ := strings.Cut(name, " ")
-				if !known[cmp.Or(flag, name)] {
-					t.Errorf("%s: there is no %q", g.title, name)
-				}
+		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || declare.GroupOf(f) != "" {
+				return
 			}
-		}
-	}
-	check(commandGroups, commands)
-	check(flagGroups, flags)
-	for name := range flagValues {
-		fields := strings.Fields(name)
-		if !flags[fields[len(fields)-1]] {
-			t.Errorf("completion of --%s: there is no such flag", name)
-		}
+			key := [2]string{f.Name, f.Usage}
+			if other := same[key]; other != "" && strings.Fields(other)[0] != strings.Fields(c.CommandPath())[0] {
+				t.Errorf("--%s of %s and %s is in no group: declare it in one", f.Name, other, c.CommandPath())
+			}
+			same[key] = c.CommandPath()
+		})
 	}
 }
 
@@ -121,13 +117,13 @@ func TestHelpNamesBalances(t *testing.T) {
 // TestColourFlag: every command that prints text for people can be told whether to colour
 // it.
 func TestColourFlag(t *testing.T) {
-	printing := map[string]bool{"cleanup": true} // without other formats
+	printing := map[string]bool{"nftproxy cleanup": true} // without other formats
 	for _, c := range commandTree() {
 		if f := c.Flags().Lookup("output"); f != nil && f.DefValue == "text" {
-			printing[c.Name()] = true
+			printing[c.CommandPath()] = true
 		}
-		if has := c.Flags().Lookup("color") != nil; has != printing[c.Name()] {
-			t.Errorf("%s prints text: %t, has --color: %t", c.CommandPath(), printing[c.Name()], has)
+		if has := c.Flags().Lookup("color") != nil; has != printing[c.CommandPath()] {
+			t.Errorf("%s prints text: %t, has --color: %t", c.CommandPath(), printing[c.CommandPath()], has)
 		}
 	}
 }

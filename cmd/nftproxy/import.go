@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	dns "github.com/nftproxy/nftproxy/internal/feature/names"
 	"github.com/nftproxy/nftproxy/internal/source/importer"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -59,7 +60,7 @@ Exit code: 0 printed; 1 printed, and a section is only a comment; 2 error.`,
 	f := c.Flags()
 	f.StringVar(&o.format, "format", "", "`format` of FILE: "+strings.Join(importer.Formats, ", ")+"; by default recognized")
 	f.StringSliceVar(&o.addresses, "address", nil, "`addresses` that stand for all addresses of this machine, in a bind line without one")
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(importer.Formats, cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	declare.Values(f, "format", importer.Formats...)
 	return c
 }
 

@@ -66,7 +66,44 @@ func printableLines(message string) string {
 	return strings.Join(lines, "\n")
 }
 
+// commandGroup are commands with a title in the help.
+type commandGroup struct {
+	title    string
+	commands []*cobra.Command
+}
+
+// otherGroup is the title of commands that cobra adds, and of others like these.
+const otherGroup = "Other commands"
+
+// commands returns the commands of the program, in the order of the help.
+func commands() []commandGroup {
+	return []commandGroup{
+		{"From files or a cluster to rules", []*cobra.Command{
+			newCommand(), importCommand(), renderCommand(), validateCommand(),
+			diffCommand(), applyCommand(), runCommand(),
+		}},
+		{"See what is going on", []*cobra.Command{
+			statusCommand(), describeCommand(), explainCommand(), traceCommand(),
+			testCommand(), topCommand(), observeCommand(),
+		}},
+		{"All nodes of a cluster", []*cobra.Command{
+			clusterCommand(),
+		}},
+		{"Maintenance", []*cobra.Command{
+			drainCommand(), undrainCommand(), setCommand(), addCommand(),
+			removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(),
+		}},
+		{"Before and after", []*cobra.Command{
+			checkCommand(), migrateCommand(), cleanupCommand(), bundleCommand(),
+		}},
+		{otherGroup, []*cobra.Command{
+			schemaCommand(), versionCommand(),
+		}},
+	}
+}
+
 func rootCommand() *cobra.Command {
+	cobra.EnableCommandSorting = false
 	var printVersion versionFlag
 	root := &cobra.Command{
 		Use:   "nftproxy",
@@ -121,7 +158,16 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), importCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), traceCommand(), testCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), observeCommand(), drainCommand(), undrainCommand(), setCommand(), addCommand(), removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(), checkCommand(), cleanupCommand(), migrateCommand(), clusterCommand(), peerCommand(), bundleCommand(), versionCommand())
+	root.SetHelpCommandGroupID(otherGroup)
+	root.SetCompletionCommandGroupID(otherGroup)
+	for _, g := range commands() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(peerCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addHelpCommand(root)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/migrate"
@@ -44,7 +45,9 @@ and lists nodes, and pods in the namespace of both.`,
 
 func (o *migrateOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
+	declare.In(f, declare.APIServer, func() {
+		f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
+	})
 	config.AddContext(f, &o.Context)
 	f.StringVarP(&o.Namespace, "namespace", "n", "kube-system", "`namespace` of kube-proxy")
 	f.StringVar(&o.DaemonSet, "daemonset", "kube-proxy", "`name` of kube-proxy's DaemonSet")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
@@ -73,10 +74,12 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.name, "name", "", "`name` of the Balance; by default the first address and port")
 	f.StringVar(&o.namespace, "namespace", "", "`namespace` of the Balance, default if there is none")
 	f.StringSliceVar(&o.protocols, "protocol", nil, "`protocols`: tcp, udp, sctp, or several with commas")
+	declare.Values(f, "protocol", "tcp", "udp", "sctp")
 	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
 	f.StringArrayVar(&o.pools, "servers", nil, "`name` of a list of servers, the kind Servers, with a port if the list has none, like app or app:8443; can be given several times")
 	o.settings = addSettings(f, setting.Flags())
 	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, if a port fits, and \"" + noCheck + "\" asks for none"
+	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
 	return c
 }
 

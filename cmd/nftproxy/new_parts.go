@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
@@ -34,13 +35,34 @@ type settingFlags struct {
 func addSettings(f *pflag.FlagSet, of []*setting.Setting) settingFlags {
 	out := settingFlags{of, make(map[*setting.Setting]*string), make(map[*setting.Setting]*[]string)}
 	for _, s := range of {
-		if s.Form == setting.List {
-			out.lists[s] = f.StringSlice(s.Flag(), nil, s.Usage())
-		} else {
-			out.texts[s] = f.String(s.Flag(), "", s.Usage())
+		declare.In(f, groupOf(s), func() {
+			if s.Form == setting.List {
+				out.lists[s] = f.StringSlice(s.Flag(), nil, s.Usage())
+			} else {
+				out.texts[s] = f.String(s.Flag(), "", s.Usage())
+			}
+		})
+		switch {
+		case s == setting.Check:
+			declare.Values(f, s.Flag(), model.CheckTypes[:]...)
+		case s.Words != nil:
+			declare.Values(f, s.Flag(), s.Words...)
 		}
 	}
 	return out
+}
+
+// groupOf returns the group of the flag of a setting.
+func groupOf(s *setting.Setting) declare.Group {
+	switch s {
+	case setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.MasqueradeFrom, setting.Limits, setting.Affinity:
+		return declare.Clients
+	case setting.Relay, setting.Timeout:
+		return declare.Relay
+	case setting.Observe:
+		return declare.Refused
+	}
+	return declare.Balancing
 }
 
 // readable returns an error if a value that is YAML would not be one value of a file.
@@ -108,6 +130,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringArrayVar(&backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
 	settings = addSettings(f, []*setting.Setting{setting.Check})
 	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, and \"" + noCheck + "\" asks for none"
+	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := settings.readable(); err != nil {
 			return err

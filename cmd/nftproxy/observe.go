@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -85,7 +86,9 @@ connections, or another error.`,
 	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
 	o.output.Add(f, "`format`: text or json; with --follow, an object in each line")
 	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
-	f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
+	declare.In(f, declare.APIServer, func() {
+		f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
+	})
 	config.AddContext(f, &o.access.Context)
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	o.daemon.addAddress(f)
@@ -99,6 +102,7 @@ func (o *observeOptions) addQuery(f *pflag.FlagSet) {
 	f.BoolVar(&o.refused, "refused", false, "only connections that the rules have refused")
 	f.BoolVar(&o.failed, "failed", false, "only connections without an answer: refused by rules or by their server, or not answered")
 	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
+	declare.Values(f, "reason", reasonValues()...)
 	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
 	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")
 	f.IntVar(&o.last, "last", 20, "`number` of events to show")

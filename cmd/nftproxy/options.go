@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -42,7 +43,9 @@ type options struct {
 }
 
 func (o *options) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	})
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddRules()
 	o.settings.AddCluster()
@@ -83,7 +86,9 @@ const isolateFiles = "isolate-files"
 
 // addIsolation adds whether a mistake in a file concerns that file alone.
 func (o *options) addIsolation(c *cobra.Command, usage string) {
-	c.Flags().BoolVar(&o.isolateFiles, isolateFiles, false, "isolate errors: "+usage+"; directories may be empty")
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().BoolVar(&o.isolateFiles, isolateFiles, false, "isolate errors: "+usage+"; directories may be empty")
+	})
 }
 
 // addHere adds the flags of commands that compare with the kernel. What they do not say is as

@@ -16,6 +16,8 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md, docs/man and the generated parts of docs/ci.md")
@@ -121,13 +123,14 @@ func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 		fmt.Fprintf(w, "\nExamples:\n\n```\n%s\n```\n", outdent(c.Example))
 	}
 	var links, rows []string
-	for _, g := range groupFlags(c) {
-		title, link := "| **"+g.title+"** | |\n", false
-		if g.title == "Flags" {
+	groups := groupFlags(c)
+	for _, group := range groups.Order {
+		title, link := "| **"+group+"** | |\n", false
+		if group == string(declare.Own) {
 			title = ""
 		}
-		g.flags.VisitAll(func(f *pflag.Flag) {
-			if slices.ContainsFunc(shared, func(s *sharedGroup) bool { return s.title == g.title && s.shares(f) }) {
+		groups.FlagSets[group].VisitAll(func(f *pflag.Flag) {
+			if slices.ContainsFunc(shared, func(s *sharedGroup) bool { return s.title == group && s.shares(f) }) {
 				link = true
 				return
 			}
@@ -135,7 +138,7 @@ func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 			title = ""
 		})
 		if link {
-			links = append(links, fmt.Sprintf("[%s](#%s)", g.title, strings.ReplaceAll(strings.ToLower(g.title), " ", "-")))
+			links = append(links, fmt.Sprintf("[%s](#%s)", group, strings.ReplaceAll(strings.ToLower(group), " ", "-")))
 		}
 	}
 	if len(rows) > 0 {
@@ -172,9 +175,9 @@ func sharedFlags(tree []*cobra.Command) (out []*sharedGroup) {
 		out = append(out, &sharedGroup{title: title})
 	}
 	for _, c := range tree {
-		for _, g := range groupFlags(c) {
-			if i := slices.Index(sharedTitles, g.title); i >= 0 {
-				g.flags.VisitAll(func(f *pflag.Flag) { out[i].add(c, f) })
+		for title, set := range groupFlags(c).FlagSets {
+			if i := slices.Index(sharedTitles, title); i >= 0 {
+				set.VisitAll(func(f *pflag.Flag) { out[i].add(c, f) })
 			}
 		}
 	}
@@ -248,14 +251,14 @@ func manual(c *cobra.Command) []byte {
 		}
 	}
 	groups := groupFlags(c)
-	if len(groups) > 0 {
+	if len(groups.Order) > 0 {
 		fmt.Fprint(&b, "# OPTIONS\n")
 	}
-	for _, g := range groups {
-		if g.title != "Flags" {
-			fmt.Fprintf(&b, "### %s\n", g.title)
+	for _, title := range groups.Order {
+		if title != string(declare.Own) {
+			fmt.Fprintf(&b, "### %s\n", title)
 		}
-		g.flags.VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+		groups.FlagSets[title].VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
 	}
 	if c.Name() == runName {
 		without, alias := compatibility(c)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/vitals"
@@ -57,7 +58,10 @@ type reportOptions struct {
 const formatMarkdown = "markdown"
 
 func (o *reportOptions) addReportFlags(c *cobra.Command, usage string, formats ...string) {
-	c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
+	declare.In(c.Flags(), declare.Output, func() {
+		c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
+	})
+	declare.Values(c.Flags(), "elements", "auto", "always", "never")
 	o.output.Add(c.Flags(), usage, formats...)
 }
 

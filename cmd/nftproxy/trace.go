@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
@@ -77,9 +78,13 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 	f.BoolVar(&o.probe, "probe", false, "open a connection from this node")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "`time` to wait for a connection")
 	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that the packets have met")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the API server, for --from (default: the service account of the pod)")
+	declare.In(f, declare.APIServer, func() {
+		f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the API server, for --from (default: the service account of the pod)")
+	})
 	config.AddContext(f, &o.context)
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
+	declare.In(f, declare.Output, func() {
+		f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
+	})
 	o.output.Add(f, "`format`: text or json")
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	return c

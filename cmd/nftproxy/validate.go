@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
@@ -55,7 +56,9 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	})
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.addFlag(c)
 	o.output.Add(c.Flags(), "`format`: text or json")

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	k8sversion "k8s.io/apimachinery/pkg/version"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
 // version is set at build time.
@@ -36,7 +38,10 @@ const (
 
 func addVersionFlag(c *cobra.Command, p *versionFlag) {
 	*p = versionUnasked
-	c.Flags().Var(p, "version", "print the version, and exit; \"raw\": with all details")
+	declare.In(c.Flags(), declare.Other, func() {
+		c.Flags().Var(p, "version", "print the version, and exit; \"raw\": with all details")
+	})
+	declare.Values(c.Flags(), "version", "true", string(versionRaw))
 	c.Flags().Lookup("version").NoOptDefVal = string(versionPlain)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/files"
@@ -25,7 +26,9 @@ type warnings struct {
 }
 
 func (w *warnings) addFlag(c *cobra.Command) {
-	c.Flags().BoolVar(&w.strict, "strict", false, "treat warnings about the input as errors")
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().BoolVar(&w.strict, "strict", false, "treat warnings about the input as errors")
+	})
 }
 
 // input logs the warnings about files.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -46,12 +47,16 @@ func (o *Output) AddFormat(f *pflag.FlagSet, usage string, formats ...string) {
 	if o.formats = formats; len(formats) == 0 {
 		o.formats = []string{Text, JSON}
 	}
-	f.StringVarP(&o.Format, "output", "o", o.formats[0], usage)
+	declare.In(f, declare.Output, func() { f.StringVarP(&o.Format, "output", "o", o.formats[0], usage) })
+	declare.Values(f, "output", o.formats...)
 }
 
 // AddColour adds --color.
 func (o *Output) AddColour(f *pflag.FlagSet) {
-	f.StringVar(&o.colour, "color", autoColour, "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	declare.In(f, declare.Output, func() {
+		f.StringVar(&o.colour, "color", autoColour, "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	})
+	declare.Values(f, "color", autoColour, "always", "never")
 }
 
 // Check returns an error about the values of the flags, and sets Paint for text that is written to w.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
 // Defaults of the settings for names of servers.
@@ -25,10 +27,12 @@ const (
 const dnsPort = 53
 
 func (f *Flags) addDNS() {
-	f.set.StringSliceVar(&f.own.DNSServers, dnsServersFlag, nil, "`addresses` of the DNS servers for names of servers in files, in this order, each with or without a port (default: those of /etc/resolv.conf, which is followed)")
-	f.addPeriod(&f.own.DNSTimeout, dnsTimeoutFlag, "`time` in which a DNS server has to answer before the next one is asked")
-	f.addPeriod(&f.own.DNSMinTTL, dnsMinTTLFlag, "shortest `time` after which a name of servers is looked up again, for records with a lower TTL")
-	f.addPeriod(&f.own.DNSMaxTTL, dnsMaxTTLFlag, "longest `time` after which a name of servers is looked up again, for records with a higher TTL")
+	f.in(declare.Names, func() {
+		f.set.StringSliceVar(&f.own.DNSServers, dnsServersFlag, nil, "`addresses` of the DNS servers for names of servers in files, in this order, each with or without a port (default: those of /etc/resolv.conf, which is followed)")
+		f.addPeriod(&f.own.DNSTimeout, dnsTimeoutFlag, "`time` in which a DNS server has to answer before the next one is asked")
+		f.addPeriod(&f.own.DNSMinTTL, dnsMinTTLFlag, "shortest `time` after which a name of servers is looked up again, for records with a lower TTL")
+		f.addPeriod(&f.own.DNSMaxTTL, dnsMaxTTLFlag, "longest `time` after which a name of servers is looked up again, for records with a higher TTL")
+	})
 }
 
 // NameServers returns the DNS servers; none: those of /etc/resolv.conf.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -48,24 +49,35 @@ func (f *Flags) ControlSocket() string { return f.own.ControlSocket }
 // AddRules adds the settings that the rules depend on, and the configuration file.
 func (f *Flags) AddRules() {
 	k := f.kube
-	f.addText(&f.ConfigFile, "config", "`file` with a KubeProxyConfiguration; it overrides the flags that it has fields for")
-	f.addText(&k.HostnameOverride, hostnameOverride, "`name` of this node among the Nodes (default: the host name); takes precedence over --config")
-	f.addText(&k.BindAddress, "bind-address", "`address` of this node, in place of the one in its Node object; nothing is bound to it")
-	f.addText(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; other traffic to a ClusterIP is masqueraded")
-	f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts; among them may be \"primary\" for the first address of each family, \"all\", and \"localhost\", where run itself serves NodePorts of TCP")
-	f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are detected: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
-	f.addText(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "`name` of the bridge of the pods, for mode BridgeInterface")
-	f.addText(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`prefix` of the names of pod interfaces, for mode InterfaceNamePrefix")
-	f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; AllowServiceExternalIPs=false ignores external IPs of Services, KubeProxyNFTablesLocalhostNodePorts=false turns off NodePorts on localhost, and ComponentStatusz and ComponentFlagz affect run")
-	f.addBool(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
-	f.set.StringSliceVar(&f.own.MasqueradeFrom, MasqueradeFrom, f.own.MasqueradeFrom, "`addresses` of this machine to masquerade from, one after the other, or primary for the addresses of this node; the ones that no interface has are left out, and without any, an address of the outgoing interface is used")
-	f.addText(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random, source-hash, maglev or maglev-port")
-	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
-	f.addBool(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external IPs and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs, only external IPs and load balancer addresses in its ranges")
-	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", f.own.LoadBalancerCIDRs, "`ranges` of load balancer addresses and external IPs; packets to their unused ports are refused, and packets to unused addresses dropped, instead of looping between router and node; addresses of this node are left alone")
-	f.addText(&f.own.Observe, Observe, "`level` of the connections that the rules count and log: off; refusals: those that they refuse, with the reason; failures: in addition, samples of those that endpoints may not answer; connections: in addition all, with their outcome")
-	f.set.Uint32Var(&f.own.ObserveGroup, "observe-group", f.own.ObserveGroup, "`number` of the NFLOG group to which the rules send the headers of these connections")
-	f.addText(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
+	f.in(declare.Input, func() {
+		f.addText(&f.ConfigFile, "config", "`file` with a KubeProxyConfiguration; it overrides the flags that it has fields for")
+		f.addText(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
+	})
+	f.in(declare.NodeAndPods, func() {
+		f.addText(&k.HostnameOverride, hostnameOverride, "`name` of this node among the Nodes (default: the host name); takes precedence over --config")
+		f.addText(&k.BindAddress, "bind-address", "`address` of this node, in place of the one in its Node object; nothing is bound to it")
+		f.addText(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; other traffic to a ClusterIP is masqueraded")
+		f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts; among them may be \"primary\" for the first address of each family, \"all\", and \"localhost\", where run itself serves NodePorts of TCP")
+		declare.Values(f.set, "nodeport-addresses", "primary", "all", "localhost")
+		f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are detected: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+		declare.Values(f.set, "detect-local-mode", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
+		f.addText(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "`name` of the bridge of the pods, for mode BridgeInterface")
+		f.addText(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`prefix` of the names of pod interfaces, for mode InterfaceNamePrefix")
+		f.addBool(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
+		f.set.StringSliceVar(&f.own.MasqueradeFrom, MasqueradeFrom, f.own.MasqueradeFrom, "`addresses` of this machine to masquerade from, one after the other, or primary for the addresses of this node; the ones that no interface has are left out, and without any, an address of the outgoing interface is used")
+	})
+	f.in(declare.Balancing, func() {
+		f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; AllowServiceExternalIPs=false ignores external IPs of Services, KubeProxyNFTablesLocalhostNodePorts=false turns off NodePorts on localhost, and ComponentStatusz and ComponentFlagz affect run")
+		declare.Values(f.set, "feature-gates", "AllowServiceExternalIPs=false", "ComponentFlagz=false", "ComponentStatusz=false")
+		f.addText(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random, source-hash, maglev or maglev-port", model.SchedulerNames...)
+		f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
+		f.addBool(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external IPs and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs, only external IPs and load balancer addresses in its ranges")
+		f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", f.own.LoadBalancerCIDRs, "`ranges` of load balancer addresses and external IPs; packets to their unused ports are refused, and packets to unused addresses dropped, instead of looping between router and node; addresses of this node are left alone")
+	})
+	f.in(declare.Refused, func() {
+		f.addText(&f.own.Observe, Observe, "`level` of the connections that the rules count and log: off; refusals: those that they refuse, with the reason; failures: in addition, samples of those that endpoints may not answer; connections: in addition all, with their outcome", model.ObserveLevels...)
+		f.set.Uint32Var(&f.own.ObserveGroup, "observe-group", f.own.ObserveGroup, "`number` of the NFLOG group to which the rules send the headers of these connections")
+	})
 }
 
 // Observe is the name of the flag for the connections that the rules count and log.
@@ -93,12 +105,14 @@ const (
 // AddCluster adds the connection to the API server.
 func (f *Flags) AddCluster() {
 	c := &f.kube.ClientConnection
-	f.addText(&c.Kubeconfig, "kubeconfig", "`file` with the address and credentials of the API server (default: the service account of the pod)")
+	f.in(declare.APIServer, func() {
+		f.addText(&c.Kubeconfig, "kubeconfig", "`file` with the address and credentials of the API server (default: the service account of the pod)")
+		f.addText(&f.master, "master", "`URL` of the API server, in place of the one in the kubeconfig")
+		f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "`number` of requests per second to the API server")
+		f.addNumber(&c.Burst, "kube-api-burst", "`number` of requests to the API server in a burst")
+		f.addText(&c.ContentType, "kube-api-content-type", "content `type` of requests to the API server", "application/vnd.kubernetes.protobuf", "application/json")
+	})
 	AddContext(f.set, &f.context)
-	f.addText(&f.master, "master", "`URL` of the API server, in place of the one in the kubeconfig")
-	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "`number` of requests per second to the API server")
-	f.addNumber(&c.Burst, "kube-api-burst", "`number` of requests to the API server in a burst")
-	f.addText(&c.ContentType, "kube-api-content-type", "content `type` of requests to the API server")
 }
 
 // KubeContext is the name of the flag that [AddContext] adds.
@@ -106,15 +120,20 @@ const KubeContext = "context"
 
 // AddContext adds the context to use of a kubeconfig.
 func AddContext(set *pflag.FlagSet, context *string) {
-	set.StringVar(context, KubeContext, "", "`name` of a context in the kubeconfig (default: its current-context)")
+	declare.In(set, declare.APIServer, func() {
+		set.StringVar(context, KubeContext, "", "`name` of a context in the kubeconfig (default: its current-context)")
+	})
 }
 
 // AddLogging adds the flags of the log; those without effect are accepted and
 // hidden.
 func (f *Flags) AddLogging() {
 	l := &f.kube.Logging
-	f.set.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "`level` of detail in the log: 0 problems and changes, 1 flags as well, 2 every transaction")
-	f.addText(&l.Format, "logging-format", "`format` of the log: text or json")
+	f.in(declare.Log, func() {
+		f.set.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "`level` of detail in the log: 0 problems and changes, 1 flags as well, 2 every transaction")
+		f.addText(&l.Format, "logging-format", "`format` of the log: text or json", logsapi.DefaultLogFormat, logsapi.JSONLogFormat)
+	})
+	declare.Values(f.set, "v", "0\tproblems and changes", "1\tand the flags", "2\tand every transaction")
 	f.addHidden(func() {
 		f.set.Var(logsapi.VModuleConfigurationPflag(&l.VModule), "vmodule", "")
 		f.addPeriod(&l.FlushFrequency.Duration.Duration, "log-flush-frequency", "")
@@ -133,38 +152,52 @@ const (
 
 // AddCounters adds the counters of the rules, with their usage.
 func (f *Flags) AddCounters(services, endpoints string) {
-	f.addBool(&f.own.ServiceMetrics, ServiceMetrics, services)
-	f.addBool(&f.own.EndpointMetrics, EndpointMetrics, endpoints)
+	f.in(declare.HealthAndMetrics, func() {
+		f.addBool(&f.own.ServiceMetrics, ServiceMetrics, services)
+		f.addBool(&f.own.EndpointMetrics, EndpointMetrics, endpoints)
+	})
 }
 
 // AddDaemon adds the flags that only a daemon needs.
 func (f *Flags) AddDaemon() {
 	k := f.kube
-	f.addPeriod(&k.NFTables.MinSyncPeriod.Duration, "min-sync-period", "minimum `time` between changes of the rules; changes in between are combined")
-	f.addPeriod(&k.NFTables.SyncPeriod.Duration, "sync-period", "maximum `time` before a failed change of the rules is retried")
-	f.addText(&k.HealthzBindAddress, "healthz-bind-address", "`address` of the health check server, with or without a port; empty or port 0: none")
-	f.addText(&k.MetricsBindAddress, "metrics-bind-address", "`address` of the metrics server, with or without a port; empty or port 0: none")
-	f.set.StringSliceVar(&f.own.AllowedHosts, "allowed-hosts", nil, "`names` by which clients may call the metrics server, besides its IP addresses, localhost and the name of the node; *.example.com is each name below example.com")
-	f.addBool(&k.BindAddressHardFail, "bind-address-hard-fail", "exit if a server cannot listen on its address")
-	f.addBool(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
-	f.addNumber(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")
+	f.in(declare.Syncs, func() {
+		f.addPeriod(&k.NFTables.MinSyncPeriod.Duration, "min-sync-period", "minimum `time` between changes of the rules; changes in between are combined")
+		f.addPeriod(&k.NFTables.SyncPeriod.Duration, "sync-period", "maximum `time` before a failed change of the rules is retried")
+		f.addBool(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
+		f.addBool(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")
+		f.addBool(&f.own.NoTableOwner, "no-table-owner", "let other programs change nftproxy's tables; such changes are repaired")
+	})
+	f.in(declare.HealthAndMetrics, func() {
+		f.addText(&k.HealthzBindAddress, "healthz-bind-address", "`address` of the health check server, with or without a port; empty or port 0: none")
+		f.addText(&k.MetricsBindAddress, "metrics-bind-address", "`address` of the metrics server, with or without a port; empty or port 0: none")
+		f.set.StringSliceVar(&f.own.AllowedHosts, "allowed-hosts", nil, "`names` by which clients may call the metrics server, besides its IP addresses, localhost and the name of the node; *.example.com is each name below example.com")
+		f.addBool(&k.BindAddressHardFail, "bind-address-hard-fail", "exit if a server cannot listen on its address")
+		f.addBool(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
+		f.addBool(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
+		f.addBool(&f.own.NodeCondition, "node-condition", "keep the condition nftproxy.dev/ServicesProgrammed of the Node up to date, by which other programs keep pods off nodes without rules; needs permission to patch nodes/status")
+	})
+	f.in(declare.Process, func() {
+		f.addNumber(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")
+		f.addBool(&f.own.ManageSysctl, "manage-sysctl", "turn on forwarding of the kernel where endpoints are on other machines or in pods; never turns it off")
+	})
 	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top, the page of --web and metrics")
 	f.AddHealthChecks("check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
-	f.addBool(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
-	f.addBool(&f.own.NodeCondition, "node-condition", "keep the condition nftproxy.dev/ServicesProgrammed of the Node up to date, by which other programs keep pods off nodes without rules; needs permission to patch nodes/status")
-	f.addText(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, refused, failed (refused, or not answered by their endpoint) or all; only connections that --observe shows")
-	f.addBool(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
-	f.addBool(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")
-	f.addBool(&f.own.NoTableOwner, "no-table-owner", "let other programs change nftproxy's tables; such changes are repaired")
-	f.addPeriod(&f.own.StartJitter, "start-jitter", "maximum random `time` before Services and EndpointSlices are read, if rules of an earlier run are in the kernel; spreads the load of restarts on the API server")
-	f.addBool(&f.own.ManageSysctl, "manage-sysctl", "turn on forwarding of the kernel where endpoints are on other machines or in pods; never turns it off")
+	f.in(declare.Log, func() {
+		f.addText(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, refused, failed (refused, or not answered by their endpoint) or all; only connections that --observe shows", logOff, LogRefused, LogFailed, LogAll)
+	})
+	f.in(declare.APIServer, func() {
+		f.addPeriod(&f.own.StartJitter, "start-jitter", "maximum random `time` before Services and EndpointSlices are read, if rules of an earlier run are in the kernel; spreads the load of restarts on the API server")
+	})
 	f.AddFastPath()
 	f.AddDrain()
 	f.AddChanges()
-	f.addText(&f.own.ControlSocket, controlSocket, "unix `socket` for commands of root: with files, \"nftproxy set\", \"add\" and others change servers of Balances there; none: no socket (default: control.sock in the runtime directory of systemd; else net-NAMESPACE.sock in /run/nftproxy, which takes no changes)")
-	f.addText(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
-	f.addText(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
-	f.addPeriod(&f.own.AnnounceInterval, announceIntervalFlag, "`time` between announcements of an address of a Balance with announce, after the first five within 10 s")
+	f.in(declare.Balances, func() {
+		f.addText(&f.own.ControlSocket, controlSocket, "unix `socket` for commands of root: with files, \"nftproxy set\", \"add\" and others change servers of Balances there; none: no socket (default: control.sock in the runtime directory of systemd; else net-NAMESPACE.sock in /run/nftproxy, which takes no changes)")
+		f.addText(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
+		f.addText(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
+		f.addPeriod(&f.own.AnnounceInterval, announceIntervalFlag, "`time` between announcements of an address of a Balance with announce, after the first five within 10 s")
+	})
 	f.addDNS()
 	f.addConntrack()
 	f.addHidden(f.addIgnored)
@@ -173,8 +206,12 @@ func (f *Flags) AddDaemon() {
 // AddFastPath adds which connections go past the rules, with its usage, and the flag of others that
 // keeps some of them with the rules.
 func (f *Flags) AddFastPath() {
-	f.addBool(&f.own.ConntrackTCPCleanup, ConntrackTCPCleanup, "also delete conntrack entries of TCP connections to endpoints that are gone; connections of TCP then do not take the fast path")
-	f.addText(&f.own.FastPath, FastPath, "`level` of the established connections that skip the rules of all programs, by way of a flow table of the kernel: off; services: to Services with nftproxy.dev/fast-path: use; all: to all Services, except with avoid; hardware: as all, in network cards that can do it")
+	f.in(declare.Process, func() {
+		f.addBool(&f.own.ConntrackTCPCleanup, ConntrackTCPCleanup, "also delete conntrack entries of TCP connections to endpoints that are gone; connections of TCP then do not take the fast path")
+	})
+	f.in(declare.Balancing, func() {
+		f.addText(&f.own.FastPath, FastPath, "`level` of the established connections that skip the rules of all programs, by way of a flow table of the kernel: off; services: to Services with nftproxy.dev/fast-path: use; all: to all Services, except with avoid; hardware: as all, in network cards that can do it", model.FastPathLevels...)
+	})
 }
 
 // DrainFile is the name of the flag that [Flags.AddDrain] adds.
@@ -184,7 +221,9 @@ const DrainFile = "drain-file"
 // this machine.
 func (f *Flags) AddDrain() {
 	f.own.DrainFile = DefaultDrainFile
-	f.addText(&f.own.DrainFile, DrainFile, "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
+	f.in(declare.Syncs, func() {
+		f.addText(&f.own.DrainFile, DrainFile, "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
+	})
 }
 
 // Names of flags whose values are paths.
@@ -209,18 +248,22 @@ const ChangesFile = "changes-file"
 // machine.
 func (f *Flags) AddChanges() {
 	f.own.ChangesFile = DefaultChangesFile
-	f.addText(&f.own.ChangesFile, ChangesFile, "`file` with the servers that \"nftproxy set\", \"add\" and \"remove\" have changed on this machine; empty: none")
+	f.in(declare.Balances, func() {
+		f.addText(&f.own.ChangesFile, ChangesFile, "`file` with the servers that \"nftproxy set\", \"add\" and \"remove\" have changed on this machine; empty: none")
+	})
 }
 
 func (f *Flags) addConntrack() {
 	t := &f.kube.Conntrack
-	f.addNumber(t.MaxPerCore, "conntrack-max-per-core", "`number` of connections to track per CPU; 0 keeps the present limit")
-	f.addNumber(t.Min, "conntrack-min", "minimum `number` of connections to track, regardless of the number of CPUs")
-	f.addPeriod(&t.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "`timeout` of an idle TCP connection; 0 keeps the present one")
-	f.addPeriod(&t.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "`timeout` of a half-closed TCP connection; 0 keeps the present one")
-	f.addBool(&t.TCPBeLiberal, "conntrack-tcp-be-liberal", "do not classify TCP packets outside of the window as invalid")
-	f.addPeriod(&t.UDPTimeout.Duration, "conntrack-udp-timeout", "`timeout` of a UDP flow without replies; 0 keeps the present one")
-	f.addPeriod(&t.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "`timeout` of a UDP flow with replies; 0 keeps the present one")
+	f.in(declare.Process, func() {
+		f.addNumber(t.MaxPerCore, "conntrack-max-per-core", "`number` of connections to track per CPU; 0 keeps the present limit")
+		f.addNumber(t.Min, "conntrack-min", "minimum `number` of connections to track, regardless of the number of CPUs")
+		f.addPeriod(&t.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "`timeout` of an idle TCP connection; 0 keeps the present one")
+		f.addPeriod(&t.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "`timeout` of a half-closed TCP connection; 0 keeps the present one")
+		f.addBool(&t.TCPBeLiberal, "conntrack-tcp-be-liberal", "do not classify TCP packets outside of the window as invalid")
+		f.addPeriod(&t.UDPTimeout.Duration, "conntrack-udp-timeout", "`timeout` of a UDP flow without replies; 0 keeps the present one")
+		f.addPeriod(&t.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "`timeout` of a UDP flow with replies; 0 keeps the present one")
+	})
 }
 
 // addIgnored adds aliases of flags, and flags without effect: a command line for
@@ -260,8 +303,17 @@ func (f *Flags) addHidden(add func()) {
 	f.set.VisitAll(func(g *pflag.Flag) { g.Hidden = g.Hidden || !before[g.Name] })
 }
 
-func (f *Flags) addText(p *string, name, usage string) { f.set.StringVar(p, name, *p, usage) }
-func (f *Flags) addBool(p *bool, name, usage string)   { f.set.BoolVar(p, name, *p, usage) }
+// in runs add, whose flags belong to a group of the help.
+func (f *Flags) in(group declare.Group, add func()) { declare.In(f.set, group, add) }
+
+// addText adds a flag, with the values that it takes, unless these are any.
+func (f *Flags) addText(p *string, name, usage string, values ...string) {
+	f.set.StringVar(p, name, *p, usage)
+	if len(values) > 0 {
+		declare.Values(f.set, name, values...)
+	}
+}
+func (f *Flags) addBool(p *bool, name, usage string) { f.set.BoolVar(p, name, *p, usage) }
 func (f *Flags) addNumber(p *int32, name, usage string) {
 	f.set.Int32Var(p, name, *p, usage)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
 // hostnameOverride is the flag with the name of the node.
@@ -19,7 +21,7 @@ const HealthChecks = "health-checks"
 
 // AddHealthChecks adds whether Services of an API server have health checks, with its usage.
 func (f *Flags) AddHealthChecks(usage string) {
-	f.addBool(&f.own.HealthChecks, HealthChecks, usage)
+	f.in(declare.HealthAndMetrics, func() { f.addBool(&f.own.HealthChecks, HealthChecks, usage) })
 }
 
 // RuleSettings returns the settings on which the rules depend, by the names of their flags
