@@ -19,6 +19,7 @@ const (
 
 // affinity is the state of the background work for session affinity.
 type affinity struct {
+	agent   *Config
 	running sync.WaitGroup
 	// looking is held while the use of the maps is read, and guards crowded.
 	looking sync.Mutex
@@ -37,29 +38,28 @@ type readSweep struct {
 	err    error
 }
 
-func newAffinity() affinity {
-	return affinity{crowded: make(map[string]bool), read: make(chan *readSweep, 1)}
+func newAffinity(c *Config) affinity {
+	return affinity{agent: c, crowded: make(map[string]bool), read: make(chan *readSweep, 1)}
 }
 
-// checkAffinity warns once when an affinity map is nearly full, and again if that
+// checkUse warns once when an affinity map is nearly full, and again if that
 // recurs. It counts in the background, because that may take long.
-func (a *Agent) checkAffinity() {
-	f := &a.affinity
+func (f *affinity) checkUse() {
 	f.running.Go(func() {
 		if !f.looking.TryLock() {
 			return
 		}
 		defer f.looking.Unlock()
-		maps, err := a.AffinityUse()
+		maps, err := f.agent.AffinityUse()
 		if err != nil {
-			a.Log.Error("cannot read the use of the affinity maps", "error", err)
+			f.agent.Log.Error("cannot read the use of the affinity maps", "error", err)
 			return
 		}
 		for _, m := range maps {
 			name := m.Family.String() + " " + m.Map
 			crowded := m.Used >= m.Size/10*9
 			if crowded && !f.crowded[name] {
-				a.Log.Warn("affinity map is nearly full: further clients are served but not remembered; raise --affinity-size",
+				f.agent.Log.Warn("affinity map is nearly full: further clients are served but not remembered; raise --affinity-size",
 					"family", m.Family, "map", m.Map, "clients", m.Used, "size", m.Size)
 			}
 			f.crowded[name] = crowded
@@ -69,16 +69,15 @@ func (a *Agent) checkAffinity() {
 
 // startSweep starts a search for clients whose endpoints have departed, unless one is
 // in progress or ended recently.
-func (a *Agent) startSweep() {
-	f := &a.affinity
-	if f.busy || f.rested != nil || !a.Applier.Departed() {
+func (f *affinity) startSweep() {
+	if f.busy || f.rested != nil || !f.agent.Applier.Departed() {
 		return
 	}
 	if pause := time.Until(f.next); pause > 0 {
 		f.rested = time.After(pause)
 		return
 	}
-	s := a.Applier.BeginSweep()
+	s := f.agent.Applier.BeginSweep()
 	f.busy = true
 	f.running.Go(func() {
 		began := time.Now()
@@ -89,21 +88,21 @@ func (a *Agent) startSweep() {
 
 // release releases some of the clients that a sweep has found. It queues the rest,
 // so that changes can be served in between.
-func (a *Agent) release(s *readSweep) {
+func (f *affinity) release(s *readSweep) {
 	more, began := false, time.Now()
 	if s.err == nil {
-		more, s.err = a.Applier.Release(s.Sweep)
+		more, s.err = f.agent.Applier.Release(s.Sweep)
 	}
 	if s.err != nil {
 		// The rules release each client on its next packet.
-		a.Log.Debug("cannot release clients of departed endpoints in advance", "error", s.err)
+		f.agent.Log.Debug("cannot release clients of departed endpoints in advance", "error", s.err)
 	}
 	s.worked += time.Since(began)
 	if more {
-		a.affinity.read <- s
+		f.read <- s
 		return
 	}
-	a.affinity.busy = false
-	a.affinity.next = time.Now().Add(sweepRest * s.worked)
-	a.startSweep()
+	f.busy = false
+	f.next = time.Now().Add(sweepRest * s.worked)
+	f.startSweep()
 }

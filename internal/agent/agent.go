@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -103,54 +102,39 @@ type Sync struct {
 	asBefore []model.Notice   // about quarantined and kept Services
 }
 
-// State is the progress of an agent.
-type State struct {
-	Started     time.Time // when New was called
-	LastSync    time.Time // end of the last successful sync
-	LastRequest time.Time // for a sync
-	// Pending is the oldest request that no successful sync has served (10.6);
-	// zero: there is none.
-	Pending time.Time
-}
-
 // Agent keeps the kernel in sync with a source.
 type Agent struct {
 	Config
-	asked   chan struct{} // a sync is requested
-	changed atomic.Bool   // Load has changes
-	moved   atomic.Bool   // Interfaces has changes
-	awaited atomic.Int32  // number of commands that wait for a change
-	drift   drift
-	notices []model.Notice // last reported
-	// objectLog receives notices, which have no limit in number.
-	objectLog *slog.Logger
-	versions  [3]uint64          // of the router's notices, and of those about the quarantine and kept Services
-	failed    bool               // the last sync
-	owner     *kernel.OwnedError // why the last sync failed, if another process owns our tables
-	affinity  affinity
+	lockedRouter
+	requests
+	log        syncLog
+	drift      drift
+	affinity   affinity
+	pending    pending
+	quarantine quarantine
+	kept       kept // its parts are guarded by routing
 
-	update *model.Update // not yet given to the router; nil: none
 	// own are the Services, present or past, of a source that has a part that was never
 	// read. The kernel may have others, of the missing part. Nil: all of it was read.
-	own     map[model.ServiceName]bool
-	nodes   []*model.Node // of the last update
-	cidrs   []netip.Prefix
-	pending []model.RouteChange // since the last successful sync
+	own   map[model.ServiceName]bool
+	nodes []*model.Node // of the last update
+	cidrs []netip.Prefix
 	// rules is the state after the last change; nil: until [Agent.completeState]. It is meaningless
 	// while Applier does not know the content of the kernel.
 	rules    *render.State
 	sized    sizesAt   // that observers have seen
 	compared time.Time // last successful comparison with the kernel
+}
 
-	quarantine quarantine
-	kept       kept // its parts are guarded by routing
+// pending is what the kernel does not have yet.
+type pending struct {
+	update *model.Update       // not yet given to the router; nil: none
+	routes []model.RouteChange // since the last successful sync
+}
 
-	routing sync.RWMutex // guards the router
-	router  *model.Router
-
-	mu     sync.Mutex
-	state  State
-	served time.Time // oldest request that the current sync serves
+// add adds changes of routes.
+func (p *pending) add(changes []model.RouteChange) {
+	p.routes = model.JoinChanges(p.routes, changes)
 }
 
 // New returns an agent, for which the first sync is already requested.
@@ -160,63 +144,17 @@ func New(c Config) *Agent {
 	}
 	now := time.Now()
 	a := &Agent{
-		Config:     c,
-		asked:      make(chan struct{}, 1),
-		drift:      drift{noticed: make(chan struct{}, 1)},
-		affinity:   newAffinity(),
-		objectLog:  loglimit.New(c.Log),
-		quarantine: newQuarantine(),
-		router:     model.NewRouter(),
-		state:      State{Started: now, LastRequest: now, Pending: now},
+		Config:       c,
+		lockedRouter: lockedRouter{router: model.NewRouter()},
+		requests:     requests{asked: make(chan struct{}, 1), state: State{Started: now, LastRequest: now, Pending: now}},
+		log:          syncLog{objects: loglimit.New(c.Log)},
+		drift:        drift{noticed: make(chan struct{}, 1)},
 	}
+	a.log.agent, a.affinity, a.quarantine = &a.Config, newAffinity(&a.Config), newQuarantine(a)
 	if a.Interfaces != nil {
 		a.Interfaces.OnChange(a.addressesChanged)
 	}
 	return a
-}
-
-// Changed notifies the agent that Load has changes. It does not block and is safe
-// for concurrent use.
-func (a *Agent) Changed() {
-	a.changed.Store(true)
-	a.requestSync()
-}
-
-// Hurry makes changes wait for no MinSyncPeriod until done is called: a command waits for
-// one. It is safe for concurrent use.
-func (a *Agent) Hurry() (done func()) {
-	a.awaited.Add(1)
-	return func() { a.awaited.Add(-1) }
-}
-
-// addressesChanged notifies the agent that Interfaces has changes.
-func (a *Agent) addressesChanged() {
-	a.moved.Store(true)
-	a.requestSync()
-}
-
-func (a *Agent) requestSync() {
-	a.mu.Lock()
-	a.state.LastRequest = time.Now()
-	if a.state.Pending.IsZero() {
-		a.state.Pending = a.state.LastRequest
-	}
-	a.mu.Unlock()
-	select {
-	case a.asked <- struct{}{}:
-	default: // one is waiting already
-	}
-}
-
-// State returns the agent's progress. It is safe for concurrent use.
-func (a *Agent) State() State {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.state
-	if !a.served.IsZero() {
-		s.Pending = a.served
-	}
-	return s
 }
 
 // sync applies the pending update, if any, and calls the observers. It returns
@@ -232,20 +170,18 @@ func (a *Agent) sync(cause Cause) bool {
 	}
 	s.Duration = time.Since(s.Started)
 	s.Quarantined, s.asBefore = a.quarantine.names, slices.Concat(a.quarantine.notices, a.kept.notices)
-	s.NewNotices = a.reportNotices(s)
-	a.log(s)
+	s.NewNotices = a.log.logNotices(s, [3]uint64{a.router.NoticesVersion(), a.quarantine.version, a.kept.version})
+	a.log.logSync(s, a.State().LastSync.IsZero())
 	a.endSync(s.Err)
 	if s.Err != nil {
 		a.drift.returnWaiting(s.Interventions)
 	} else {
-		a.pending = nil
+		a.pending.routes = nil
 		a.drift.noteRepair(s)
 		a.updateSizes(s)
-		a.mu.Lock()
-		a.state.LastSync = time.Now()
-		a.mu.Unlock()
+		a.noteSuccess()
 	}
-	a.startSweep()
+	a.affinity.startSweep()
 	for _, observe := range a.Observers {
 		if err := recoverPanic(func() error { observe(s); return nil }); err != nil {
 			a.Log.Error("an observer of syncs failed", "error", err)
@@ -295,7 +231,7 @@ func recoverPanic(f func() error) (err error) {
 // updateRouter updates the router from the source and the interfaces, except for Services that
 // [Agent.fillRouter] is to take. It reports whether rules that all routes share change.
 func (a *Agent) updateRouter(s *Sync) (base bool) {
-	u := a.update
+	u := a.pending.update
 	if u != nil {
 		s.Triggers = u.Triggers
 		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
@@ -326,7 +262,7 @@ func (a *Agent) updateRouter(s *Sync) (base bool) {
 			a.router.DigestSoon(r.Key)
 		}
 		changes = model.JoinChanges(changes, a.router.SetServices(u.Services))
-		a.update = nil
+		a.pending.update = nil
 	}
 	a.addPending(s, changes)
 	return base
@@ -334,8 +270,8 @@ func (a *Agent) updateRouter(s *Sync) (base bool) {
 
 // addPending adds changes of routes to those that the kernel does not have yet.
 func (a *Agent) addPending(s *Sync, changes []model.RouteChange) {
-	a.pending = model.JoinChanges(a.pending, a.quarantine.filterChanges(changes))
-	s.Routes = a.pending
+	a.pending.add(a.quarantine.filterChanges(changes))
+	s.Routes = a.pending.routes
 }
 
 // hasRanges reports whether a Service asks for ranges of ports.
@@ -346,42 +282,4 @@ func hasRanges(states map[model.ServiceName]model.ServiceState) bool {
 		}
 	}
 	return false
-}
-
-func (a *Agent) log(s *Sync) {
-	switch {
-	case s.Err != nil:
-		a.logError(s.Err)
-	case len(s.Interventions) > 0:
-		a.logInterventions(s)
-	case s.Cause == Check && !s.Plan.Empty():
-		a.Log.Warn("rules were changed by other programs and are repaired", "added", s.Plan.Count(plan.Add),
-			"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete))
-	case !s.Plan.Empty() || a.failed:
-		a.logApplied(s)
-	}
-	a.failed = s.Err != nil
-	if !a.failed {
-		a.owner = nil
-	}
-}
-
-// reportNotices logs new notices, and reports whether the notices have changed.
-func (a *Agent) reportNotices(s *Sync) bool {
-	versions := [3]uint64{a.router.NoticesVersion(), a.quarantine.version, a.kept.version}
-	if versions == a.versions {
-		return false
-	}
-	notices := s.Notices()
-	known := make(map[model.Notice]bool, len(a.notices))
-	for _, n := range a.notices {
-		known[n] = true
-	}
-	for _, n := range notices {
-		if !known[n] {
-			a.objectLog.Warn(n.Message, "object", n.Object)
-		}
-	}
-	a.notices, a.versions = notices, versions
-	return true
 }

@@ -21,8 +21,9 @@ func (a *Agent) applyPending(s *Sync) error {
 	}
 	base := a.updateRouter(s)
 	due := s.Cause == Check || s.Cause == Drift || s.Cause == Retry && a.drift.isPending()
-	released := a.retryQuarantined(s, s.Cause == Check)
-	if a.Applier.Known() && !base && !released && a.own == nil && !a.quarantine.needsComparison(a.pending) {
+	released := a.quarantine.retryServices(s.Cause == Check)
+	s.Routes = a.pending.routes
+	if a.Applier.Known() && !base && !released && a.own == nil && !a.quarantine.needsComparison() {
 		err := a.applyDelta(s)
 		if err == nil && !due {
 			return nil
@@ -148,12 +149,12 @@ func (a *Agent) load(s *Sync) (err error) {
 
 // loadParts returns the state after a load, and the parts of it.
 func (a *Agent) loadParts(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
-	if a.update != nil {
+	if a.pending.update != nil {
 		return a.fillRouter(s)
 	}
 	base, routes := a.router.Base(), s.Routes
 	if a.rules != nil { // the changes are not all
-		base = a.wantedRouting()
+		base = a.quarantine.wantedRouting()
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
@@ -170,7 +171,7 @@ const fillStep = 4096
 // canFill reports whether Services wait for [Agent.fillRouter]: at a start with many of them, and none of our
 // tables in the kernel.
 func (a *Agent) canFill(s *Sync) bool {
-	if s.Cause != Start || a.update == nil || len(a.update.Services) < fillFrom {
+	if s.Cause != Start || a.pending.update == nil || len(a.pending.update.Services) < fillFrom {
 		return false
 	}
 	empty, err := a.Applier.Empty()
@@ -181,7 +182,7 @@ func (a *Agent) canFill(s *Sync) bool {
 // its parts. The routes of the sync are known when all parts have been taken. The router decides about
 // a part while the one before is rendered, and the kernel takes the one before that.
 func (a *Agent) fillRouter(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
-	services := a.update.Services
+	services := a.pending.update.Services
 	rules, parts := render.Fill(a.router.Base(), parallel.Ahead(func(yield func([]model.RouteChange) bool) {
 		a.routing.Lock()
 		defer a.routing.Unlock()
@@ -190,7 +191,7 @@ func (a *Agent) fillRouter(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 			defer a.routing.Lock()
 			return yield(part)
 		})
-		a.update = nil
+		a.pending.update = nil
 		a.addPending(s, changes)
 	}))
 	return rules, paceParts(parts, func() int { return frontendsOf(services) }, a.reportAlive, a.Log)
@@ -198,11 +199,19 @@ func (a *Agent) fillRouter(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 
 // routeUpdate gives the router the Services that wait for [Agent.fillRouter].
 func (a *Agent) routeUpdate(s *Sync) {
-	if a.update == nil {
+	if a.pending.update == nil {
 		return
 	}
 	a.routing.Lock()
 	defer a.routing.Unlock()
-	a.addPending(s, a.router.SetServices(a.update.Services))
-	a.update = nil
+	a.addPending(s, a.router.SetServices(a.pending.update.Services))
+	a.pending.update = nil
+}
+
+// quarantineRefused quarantines the Services that make the kernel refuse a sync, and reports
+// whether there are some.
+func (a *Agent) quarantineRefused(s *Sync, refusal error) bool {
+	found := a.quarantine.addRefused(refusal, a.rules != nil)
+	s.Routes = a.pending.routes
+	return found
 }

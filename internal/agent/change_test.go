@@ -37,7 +37,7 @@ func newChange(tb testing.TB, services, endpoints int) (change func()) {
 	w.Load = func() (*model.Update, error) { return next, nil }
 	l := w.newLoop()
 	tb.Cleanup(func() { l.check.Stop() })
-	l.update = next
+	l.pending.update = next
 	l.run(Start)
 	i := 0
 	return func() {

@@ -83,7 +83,7 @@ func (l *clusterLab) next(cause Cause) *Sync {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.update = l.update.Then(u)
+	l.pending.update = l.pending.update.Then(u)
 	if !l.sync(cause) {
 		l.t.Fatalf("sync failed: %v\n%s", l.syncs[len(l.syncs)-1].Err, l.log)
 	}

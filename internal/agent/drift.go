@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"context"
-	"errors"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -149,33 +145,4 @@ func (d *drift) noteRepair(s *Sync) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.rivals = s.Plan.Count(plan.Replace)+s.Plan.Count(plan.Delete) > 0
-}
-
-// logInterventions logs which process did what, and the size of the repair. The
-// repair is empty if an intervention made no difference or another sync was first.
-func (a *Agent) logInterventions(s *Sync) {
-	level := slog.LevelWarn
-	if s.Plan.Empty() {
-		level = slog.LevelInfo
-	}
-	for _, i := range s.Interventions {
-		if i.Missed {
-			a.Log.Log(context.Background(), level, "some changes of rules by other programs were missed; all rules were compared")
-			continue
-		}
-		a.Log.Log(context.Background(), level, "our rules were changed by another process",
-			"process", i.By.Name, "pid", i.By.PID, "objects", i.Counts, "first", strings.Join(i.Touched, "; "))
-	}
-	a.Log.Log(context.Background(), level, "rules repaired", "changes", len(s.Plan.Changes))
-}
-
-// logError logs a failed sync; while one process owns our tables, only once.
-func (a *Agent) logError(err error) {
-	before := a.owner
-	a.owner = nil
-	if errors.As(err, &a.owner) && before != nil && *before == *a.owner {
-		a.Log.Debug("rules cannot be applied", "error", err)
-		return
-	}
-	a.Log.Error("rules cannot be applied and stay unchanged", "error", err)
 }

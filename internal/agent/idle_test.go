@@ -52,7 +52,7 @@ func TestCheckWithoutMemory(t *testing.T) {
 		k := &scarce{w.kernel, -1}
 		w.Applier = apply.New(k, slog.New(slog.DiscardHandler))
 		sync := func(cause Cause, u *model.Update) bool {
-			w.update = u
+			w.pending.update = u
 			return w.sync(cause)
 		}
 		for n, cause := range []Cause{Start, Change, Change} {

@@ -65,7 +65,7 @@ func newLargeLab(tb testing.TB, state model.ServiceState) func(model.ServiceStat
 		Observers: []func(*Sync){func(s *Sync) { last = s }},
 	})
 	sync := func(cause Cause, s model.ServiceState) *Sync {
-		a.update = &model.Update{Services: map[model.ServiceName]model.ServiceState{named(0): s}}
+		a.pending.update = &model.Update{Services: map[model.ServiceName]model.ServiceState{named(0): s}}
 		if !a.sync(cause) {
 			tb.Fatal(last.Err)
 		}

@@ -30,7 +30,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.beginSync()
 	a.changed.Store(false)
 	var err error
-	if a.update, err = a.firstLoad(); err != nil {
+	if a.pending.update, err = a.firstLoad(); err != nil {
 		return err
 	}
 	defer a.affinity.running.Wait()
@@ -46,9 +46,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-func (a *Agent) reportAlive() {
-	if a.Beat != nil {
-		a.Beat()
+func (c *Config) reportAlive() {
+	if c.Beat != nil {
+		c.Beat()
 	}
 }
 
@@ -79,13 +79,13 @@ func (l *loop) serveNext(ctx context.Context) bool {
 		l.reportAlive()
 	case <-l.crowding:
 		l.crowding = nil
-		l.checkAffinity()
+		l.affinity.checkUse()
 		l.watchAffinity()
 	case <-l.affinity.rested:
 		l.affinity.rested = nil
-		l.startSweep()
+		l.affinity.startSweep()
 	case s := <-l.affinity.read:
-		l.release(s)
+		l.affinity.release(s)
 	case <-l.retry:
 		l.run(Retry)
 	case <-l.check.C:
@@ -110,7 +110,7 @@ func (l *loop) run(cause Cause) {
 	l.last, l.retry = time.Now(), nil
 	if !ok {
 		wait := l.wait
-		if l.owner != nil || l.drift.isUrgent() {
+		if l.log.owner != nil || l.drift.isUrgent() {
 			wait = min(wait, shortRetry)
 		}
 		l.retry = time.After(max(wait, l.MinSyncPeriod))
@@ -168,7 +168,7 @@ func (l *loop) serve() {
 		l.logSource(err)
 		switch {
 		case next != nil: // also what does not depend on the source, if that cannot be used
-			l.update = l.update.Then(next)
+			l.pending.update = l.pending.update.Then(next)
 		case !moved:
 			l.endSync(nil) // a retry would not help
 			return
@@ -188,28 +188,5 @@ func (l *loop) logSource(err error) {
 		l.Log.Info("source usable again")
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		l.Log.Error("source cannot be used; the rules stay unchanged", "error", err)
-	}
-}
-
-// beginSync marks the requests so far as those that the next sync serves.
-func (a *Agent) beginSync() {
-	select {
-	case <-a.asked:
-	default:
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.served.IsZero() {
-		a.served = a.state.Pending
-	}
-	a.state.Pending = time.Time{}
-}
-
-// endSync discards the served requests, unless the sync failed.
-func (a *Agent) endSync(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err == nil {
-		a.served = time.Time{}
 	}
 }

@@ -27,7 +27,8 @@ type kept struct {
 // the kernel holds. Services that may be in a part of the source that was never read stay
 // as they are there, and so do quarantined ones, except for frontends that others take over.
 func (a *Agent) start() (*render.State, nft.Delta, error) {
-	wanted, q := a.wantedRouting(), &a.quarantine
+	q := &a.quarantine
+	wanted := q.wantedRouting()
 	if a.own == nil && len(q.services) == 0 {
 		a.updateKept(nil, nil)
 		q.foreign = false
@@ -44,7 +45,7 @@ func (a *Agent) start() (*render.State, nft.Delta, error) {
 	})
 	found.Kept = found.Without(wanted, quarantined)
 	rules, delta := render.StartKeeping(wanted, found.Kept)
-	a.recordHeld(found, quarantined, wanted)
+	q.recordHeld(found, quarantined, wanted)
 	if a.own == nil {
 		found = nil
 	}
@@ -67,7 +68,7 @@ func (a *Agent) updateKept(found *served.Keeping, balances map[model.ServiceName
 			k.since = time.Now().Truncate(time.Second)
 		}
 		k.notices = slices.DeleteFunc(k.keptNotices(balances), func(n model.Notice) bool {
-			return a.isQuarantined(model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
+			return a.quarantine.isQuarantined(model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name})
 		})
 	}
 	a.routing.Lock()

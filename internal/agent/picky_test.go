@@ -196,9 +196,9 @@ func (s states) rules() *nft.Ruleset {
 // try syncs with an update, which may be nil, and returns the sync.
 func (w *workshop) try(t *testing.T, cause Cause, s states) *Sync {
 	t.Helper()
-	w.update = nil
+	w.pending.update = nil
 	if s != nil {
-		w.update = s.update()
+		w.pending.update = s.update()
 	}
 	if !w.sync(cause) {
 		t.Fatalf("%s failed: %v\n%s", cause, w.syncs[len(w.syncs)-1].Err, w.log)

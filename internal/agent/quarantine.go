@@ -16,14 +16,18 @@ import (
 )
 
 // quarantine has the Services whose rules the kernel refuses (13.29). The kernel keeps what
-// it has of them. What they want is neither in [Agent.rules] nor in [Agent.pending].
+// it has of them. What they want is neither in [Agent.rules] nor pending.
 type quarantine struct {
+	*lockedRouter
+	agent   *Config
+	pending *pending
+
 	services map[model.ServiceName]*quarantined
 	again    map[model.ServiceName]bool // the next sync tries these
 	kept     render.Claims              // frontends of these that the kernel has
 	foreign  bool                       // some are NodePorts at addresses that the settings do not give them
 
-	names   []model.ServiceName // of all, sorted; guarded by Agent.routing
+	names   []model.ServiceName // of all, sorted; guarded by routing
 	notices []model.Notice      // sorted; likewise
 	version uint64              // of the notices
 }
@@ -39,8 +43,9 @@ type quarantined struct {
 	refused bool
 }
 
-func newQuarantine() quarantine {
-	return quarantine{services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
+func newQuarantine(a *Agent) quarantine {
+	return quarantine{lockedRouter: &a.lockedRouter, agent: &a.Config, pending: &a.pending,
+		services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
 }
 
 // filterChanges returns changes of routes without routes of quarantined Services, which are tried
@@ -85,8 +90,7 @@ func (q *quarantine) newCommentFilter() func(comment string) bool {
 }
 
 // recordHeld notes which frontends the kernel goes on to serve beside a routing.
-func (a *Agent) recordHeld(found *served.Keeping, quarantined func(comment string) bool, beside *model.Routing) {
-	q := &a.quarantine
+func (q *quarantine) recordHeld(found *served.Keeping, quarantined func(comment string) bool, beside *model.Routing) {
 	q.kept, q.foreign = render.Claims{}, false
 	for name, s := range q.services {
 		if s.lost = found.Lost[name]; s.refused {
@@ -99,114 +103,113 @@ func (a *Agent) recordHeld(found *served.Keeping, quarantined func(comment strin
 			q.foreign = q.foreign || f.Address.IsUnspecified() && !beside.Wildcards
 		}
 	}
-	a.noteQuarantine()
+	q.updateNotices()
 }
 
-// needsComparison reports whether only a comparison can carry out changes: another Service takes over a frontend that
+// needsComparison reports whether only a comparison can carry out the pending changes: another Service takes over a frontend that
 // the kernel has of a quarantined one, or one of these has addresses that the router does not know.
-func (q *quarantine) needsComparison(changes []model.RouteChange) bool {
-	return q.foreign || len(q.services) > 0 && slices.ContainsFunc(changes, func(c model.RouteChange) bool {
+func (q *quarantine) needsComparison() bool {
+	return q.foreign || len(q.services) > 0 && slices.ContainsFunc(q.pending.routes, func(c model.RouteChange) bool {
 		return c.New != nil && q.kept.Has(c.Frontend, c.New.Kind)
 	})
 }
 
 // routesOf returns the additions of all routes of the Services that are selected.
-func (a *Agent) routesOf(selects func(model.ServiceName) bool) map[model.ServiceName][]model.RouteChange {
+func (q *quarantine) routesOf(selects func(model.ServiceName) bool) map[model.ServiceName][]model.RouteChange {
 	out := make(map[model.ServiceName][]model.RouteChange)
 	add := func(f model.Frontend, r *model.Route) {
 		if name := r.Service.Name; selects(name) {
 			out[name] = append(out[name], model.RouteChange{Frontend: f, New: r})
 		}
 	}
-	for r := range a.router.Each {
+	for r := range q.router.Each {
 		add(r.Frontend, r)
 	}
-	for _, r := range a.router.Echoes() {
+	for _, r := range q.router.Echoes() {
 		add(model.Echo(r.Frontend.Address), r)
 	}
 	return out
 }
 
 // wantedRouting returns the routing without quarantined Services.
-func (a *Agent) wantedRouting() *model.Routing {
-	routing := a.router.Routing()
-	if len(a.quarantine.services) == 0 {
+func (q *quarantine) wantedRouting() *model.Routing {
+	routing := q.router.Routing()
+	if len(q.services) == 0 {
 		return routing
 	}
 	var all []model.RouteChange
-	for _, routes := range a.routesOf(a.isQuarantined) {
+	for _, routes := range q.routesOf(q.isQuarantined) {
 		all = append(all, routes...)
 	}
 	routing.Revert(all)
 	return routing
 }
 
-func (a *Agent) isQuarantined(name model.ServiceName) bool { return a.quarantine.services[name] != nil }
+func (q *quarantine) isQuarantined(name model.ServiceName) bool { return q.services[name] != nil }
 
-// quarantineRefused quarantines the Services that make the kernel refuse a change. It returns
-// false if there is none, or none can be found at present.
-func (a *Agent) quarantineRefused(s *Sync, refusal error) bool {
+// addRefused quarantines the Services that make the kernel refuse a change. It returns
+// false if there is none, or none can be found at present. applied means that this process
+// has applied rules.
+func (q *quarantine) addRefused(refusal error, applied bool) bool {
 	if !kernel.RefusesContent(refusal) {
 		return false
 	}
-	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return !a.isQuarantined(name) }))
-	refused, err := t.search(t.orderNames(s.Routes))
-	if err == nil && len(refused) == 0 && a.abandonKept() {
+	t := q.newTrial(q.routesOf(func(name model.ServiceName) bool { return !q.isQuarantined(name) }))
+	refused, err := t.search(t.orderNames(q.pending.routes))
+	if err == nil && len(refused) == 0 && q.abandonKept() {
 		return true
 	}
 	if err != nil || len(refused) == 0 {
-		a.Log.Debug("the kernel refuses no Service by itself", "refusal", refusal, "error", err)
+		q.agent.Log.Debug("the kernel refuses no Service by itself", "refusal", refusal, "error", err)
 		return false
 	}
 	for name, why := range refused {
-		a.quarantineService(name, why, t.routes[name])
+		q.addService(name, why, t.routes[name], applied)
 	}
-	a.noteQuarantine()
-	s.Routes = a.pending
+	q.updateNotices()
 	return true
 }
 
 // abandonKept gives up what the kernel has of quarantined Services if it does not take that again, for
 // example beside a rule that changes in the same chain. It reports whether there is such a Service.
-func (a *Agent) abandonKept() (found bool) {
-	held, err := a.Applier.Held()
+func (q *quarantine) abandonKept() (found bool) {
+	held, err := q.agent.Applier.Held()
 	if err != nil {
 		return false
 	}
-	for name, s := range a.quarantine.services {
+	for name, s := range q.services {
 		kept := served.Keep(held, func(comment string) bool { return plan.NamesOneOf(map[model.ServiceName]bool{name: true}, comment) })
-		_, delta := render.StartKeeping(a.router.Base(), kept.Kept)
-		if refusal, err := splitRefusal(a.Applier.Check(delta.After)); !s.refused && err == nil && refusal != nil {
+		_, delta := render.StartKeeping(q.router.Base(), kept.Kept)
+		if refusal, err := splitRefusal(q.agent.Applier.Check(delta.After)); !s.refused && err == nil && refusal != nil {
 			s.refused, found = true, true
 		}
 	}
 	return found
 }
 
-// quarantineService quarantines a Service. If this process has applied rules, the kernel has the
+// addService quarantines a Service. If this process has applied rules, the kernel has the
 // routes of the Service as they were before the pending changes.
-func (a *Agent) quarantineService(name model.ServiceName, why error, routes []model.RouteChange) {
-	q := &quarantined{object: routes[0].New.Service.Object(), why: why, served: make(map[model.Frontend]*model.Route)}
-	if a.rules != nil {
+func (q *quarantine) addService(name model.ServiceName, why error, routes []model.RouteChange, applied bool) {
+	s := &quarantined{object: routes[0].New.Service.Object(), why: why, served: make(map[model.Frontend]*model.Route)}
+	if applied {
 		for _, c := range routes {
-			q.served[c.Frontend] = c.New
+			s.served[c.Frontend] = c.New
 		}
 	}
-	for _, c := range a.pending {
-		delete(q.served, c.Frontend)
+	for _, c := range q.pending.routes {
+		delete(s.served, c.Frontend)
 		if c.Old != nil && c.Old.Service.Name == name {
-			q.served[c.Frontend] = c.Old
+			s.served[c.Frontend] = c.Old
 		}
 	}
-	a.quarantine.services[name] = q
-	a.pending, _ = a.quarantine.withoutQuarantined(a.pending)
+	q.services[name] = s
+	q.pending.routes, _ = q.withoutQuarantined(q.pending.routes)
 }
 
-// retryQuarantined tries quarantined Services again: the changed ones, or all. It reports whether the
+// retryServices tries quarantined Services again: the changed ones, or all. It reports whether the
 // kernel takes one now; then a comparison must follow, because only that knows which rules
 // of it the kernel has.
-func (a *Agent) retryQuarantined(s *Sync, all bool) (released bool) {
-	q := &a.quarantine
+func (q *quarantine) retryServices(all bool) (released bool) {
 	for name := range q.services {
 		if all {
 			q.again[name] = true
@@ -215,10 +218,10 @@ func (a *Agent) retryQuarantined(s *Sync, all bool) (released bool) {
 	if len(q.again) == 0 {
 		return false
 	}
-	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return q.again[name] }))
+	t := q.newTrial(q.routesOf(func(name model.ServiceName) bool { return q.again[name] }))
 	refused, err := t.search(t.orderNames(nil))
 	if err != nil {
-		a.Log.Debug("quarantined Services cannot be tried at present", "error", err)
+		q.agent.Log.Debug("quarantined Services cannot be tried at present", "error", err)
 		return false
 	}
 	for name := range q.again {
@@ -226,12 +229,11 @@ func (a *Agent) retryQuarantined(s *Sync, all bool) (released bool) {
 			q.services[name].updateReason(why)
 			continue
 		}
-		a.releaseService(name, t.routes[name])
+		q.releaseService(name, t.routes[name])
 		released = true
 	}
 	clear(q.again)
-	a.noteQuarantine()
-	s.Routes = a.pending
+	q.updateNotices()
 	return released
 }
 
@@ -246,9 +248,9 @@ func (q *quarantined) updateReason(why error) {
 
 // releaseService ends the quarantine of a Service with these routes. A frontend that it had and that
 // no other Service has taken over has gone.
-func (a *Agent) releaseService(name model.ServiceName, routes []model.RouteChange) {
-	served := a.quarantine.services[name].served
-	delete(a.quarantine.services, name)
+func (q *quarantine) releaseService(name model.ServiceName, routes []model.RouteChange) {
+	served := q.services[name].served
+	delete(q.services, name)
 	var changes []model.RouteChange
 	for _, c := range routes {
 		c.Old = served[c.Frontend]
@@ -256,12 +258,12 @@ func (a *Agent) releaseService(name model.ServiceName, routes []model.RouteChang
 		changes = append(changes, c)
 	}
 	for f, old := range served {
-		if now := a.router.Serves(f); now == nil || now.Frontend != f {
+		if now := q.router.Serves(f); now == nil || now.Frontend != f {
 			changes = append(changes, model.RouteChange{Frontend: f, Old: old})
 		}
 	}
-	a.pending = model.JoinChanges(a.pending, changes)
-	a.Log.Info("the kernel takes the rules of a quarantined Service", "service", name)
+	q.pending.add(changes)
+	q.agent.Log.Info("the kernel takes the rules of a quarantined Service", "service", name)
 }
 
 // Quarantined returns the Services whose rules the kernel refuses. It is safe for concurrent use.
@@ -271,9 +273,8 @@ func (a *Agent) Quarantined() []model.ServiceName {
 	return a.quarantine.names
 }
 
-// noteQuarantine updates the report about the quarantine.
-func (a *Agent) noteQuarantine() {
-	q := &a.quarantine
+// updateNotices updates the report about the quarantine.
+func (q *quarantine) updateNotices() {
 	names := slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
 	var notices []model.Notice
 	for _, name := range names {
@@ -287,8 +288,8 @@ func (a *Agent) noteQuarantine() {
 	if slices.Equal(q.notices, notices) {
 		return
 	}
-	a.routing.Lock()
-	defer a.routing.Unlock()
+	q.routing.Lock()
+	defer q.routing.Unlock()
 	q.names, q.notices = names, notices
 	q.version++
 }

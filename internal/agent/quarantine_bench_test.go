@@ -42,7 +42,7 @@ func benchmarkQuarantine(b *testing.B, n int, cause Cause, refuses bool) {
 		w.Applier = apply.New(k, w.Log)
 		w.Applier.Observe = func(apply.Commit) { commits++ }
 		sync := func(cause Cause, services states) {
-			w.update = &model.Update{Services: services, Nodes: nodes}
+			w.pending.update = &model.Update{Services: services, Nodes: nodes}
 			if !w.sync(cause) {
 				b.Fatal(w.log)
 			}

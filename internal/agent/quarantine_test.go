@@ -279,7 +279,7 @@ func TestNoQuarantine(t *testing.T) {
 			before := states{}.with(workload.Full("one", 40, 0), workload.Full("two", 41, 1))
 			for i, cause := range []Cause{Start, Change, Check} {
 				k.spoils, k.fails = c.spoils, c.fails
-				w.update = before.with(workload.Full("bad", badNumber, i)).update()
+				w.pending.update = before.with(workload.Full("bad", badNumber, i)).update()
 				w.syncs = nil
 				w.sync(cause)
 				if s := w.syncs[0]; len(s.Quarantined) > 0 || s.Err == nil {

@@ -27,13 +27,13 @@ const keyLength = 32
 // Record returns what identifies the rules in the kernel for the next process, except for its
 // identity and generation; nil: that may hold others, or more. Call it after [Agent.Run].
 func (a *Agent) Record() *Record {
-	if a.rules == nil || a.failed || len(a.pending) > 0 || a.own != nil || len(a.quarantine.services) > 0 || a.drift.isPending() || !a.Applier.Known() {
+	if a.rules == nil || a.log.failed || len(a.pending.routes) > 0 || a.own != nil || len(a.quarantine.services) > 0 || a.drift.isPending() || !a.Applier.Known() {
 		return nil
 	}
 	if err := a.dropIdle(); err != nil {
 		return nil
 	}
-	held := a.Applier.Record(render.Render(a.wantedRouting()))
+	held := a.Applier.Record(render.Render(a.quarantine.wantedRouting()))
 	if held == nil {
 		return nil
 	}

@@ -35,7 +35,7 @@ func (r *relay) process(t *testing.T, record *Record) (w *workshop, read func() 
 
 func (r *relay) sync(t *testing.T, w *workshop, cause Cause, of ...int) *Sync {
 	t.Helper()
-	w.update = &model.Update{Services: r.States(of...), Nodes: r.Nodes(), ServiceCIDRs: r.Cidrs}
+	w.pending.update = &model.Update{Services: r.States(of...), Nodes: r.Nodes(), ServiceCIDRs: r.Cidrs}
 	if !w.Agent.sync(cause) {
 		t.Fatalf("%s: %v\n%s", cause, w.syncs[len(w.syncs)-1].Err, w.log)
 	}

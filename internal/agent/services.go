@@ -1,15 +1,11 @@
 package agent
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // presence is a set of facts about the routes of a Service in a sync.
@@ -95,22 +91,6 @@ func (s *Sync) logAttributes() (out []any) {
 		}
 	}
 	return out
-}
-
-// logApplied logs what was applied. The first sync changes what differs from the
-// rules of an earlier run, so the Services of its routes say nothing.
-func (a *Agent) logApplied(s *Sync) {
-	if !a.Log.Enabled(context.Background(), slog.LevelInfo) {
-		return
-	}
-	var args []any
-	if !a.State().LastSync.IsZero() {
-		args = s.logAttributes()
-	}
-	services, frontends := s.Router.Len()
-	a.Log.Info("rules applied", append(args, "services", services, "frontends", frontends, "added", s.Plan.Count(plan.Add),
-		"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete),
-		"duration", s.Duration.Round(time.Microsecond))...)
 }
 
 // listNames returns for example "shop/cart shop/web and 3 more".

@@ -24,14 +24,14 @@ var (
 // Services as if there were no others, so neither the content of the kernel nor changes by
 // other programs make a difference.
 type trial struct {
-	agent  *Agent
+	agent  *Config
 	base   *model.Routing
 	routes map[model.ServiceName][]model.RouteChange
 	left   int // trials
 }
 
-func newTrial(a *Agent, routes map[model.ServiceName][]model.RouteChange) *trial {
-	return &trial{a, a.router.Base(), routes, maxTrials}
+func (q *quarantine) newTrial(routes map[model.ServiceName][]model.RouteChange) *trial {
+	return &trial{q.agent, q.router.Base(), routes, maxTrials}
 }
 
 // orderNames returns the Services: the oldest first, but those with changes after all others.

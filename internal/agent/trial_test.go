@@ -108,7 +108,7 @@ func TestSearch(t *testing.T) {
 		a := New(Config{Applier: apply.New(k, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler)})
 		a.router.Configure(model.Config{NodeName: "node-1"}, nodes, nil)
 		a.router.SetServices(simple(c.services))
-		s := newTrial(a, a.routesOf(func(model.ServiceName) bool { return true }))
+		s := a.quarantine.newTrial(a.quarantine.routesOf(func(model.ServiceName) bool { return true }))
 		refused, err := s.search(s.orderNames(nil))
 		found := slices.SortedFunc(maps.Keys(refused), model.ServiceName.Compare)
 		if fmt.Sprint(found) != c.want || (err != nil) != c.fails {
@@ -126,9 +126,8 @@ func TestSearch(t *testing.T) {
 func TestNoQuarantineCostsNothing(t *testing.T) {
 	a := New(Config{Log: slog.New(slog.DiscardHandler)})
 	changes := make([]model.RouteChange, 100)
-	s := &Sync{}
 	if n := testing.AllocsPerRun(100, func() {
-		if rest := a.quarantine.filterChanges(changes); len(rest) != len(changes) || a.retryQuarantined(s, true) {
+		if rest := a.quarantine.filterChanges(changes); len(rest) != len(changes) || a.quarantine.retryServices(true) {
 			t.Fatal("something is quarantined")
 		}
 	}); n > 0 {
