@@ -161,7 +161,7 @@ func (r *Router) rebuildRoutes() []RouteChange {
 }
 
 // addNodePorts adds the Services with NodePorts.
-func (r *Router) addNodePorts(to map[ServiceName]struct{}) {
+func (r *registry) addNodePorts(to map[ServiceName]struct{}) {
 	for name, s := range r.services {
 		if s.state.Service.hasNodePorts() {
 			to[name] = struct{}{}

@@ -90,7 +90,7 @@ func (b *base) echoRoutes(routes []Route) (out []*Route) {
 }
 
 // countEchoes adds the routes of a Service at their addresses, or removes them; n is 1 or -1.
-func (r *Router) countEchoes(s *routed, n int, touched map[Frontend]*Route) {
+func (r *frontends) countEchoes(s *routed, n int, touched map[Frontend]*Route) {
 	for _, route := range r.base.echoRoutes(s.routes) {
 		a := route.Frontend.Address
 		f := FamilyOf(a)
@@ -121,7 +121,7 @@ func (r *Router) echoNotices() (out []Notice) {
 }
 
 // winnerOf returns the route that decides about a frontend, or nil.
-func (r *Router) winnerOf(f Frontend) *Route {
+func (r *frontends) winnerOf(f Frontend) *Route {
 	if f.IsEcho() {
 		return r.echoes.winners[f.Address]
 	}
@@ -133,10 +133,10 @@ func (r *Router) winnerOf(f Frontend) *Route {
 
 // Echo returns the route that decides about echo requests to an address, or nil: they are
 // not answered.
-func (r *Router) Echo(a netip.Addr) *Route { return r.echoes.winners[a] }
+func (r *frontends) Echo(a netip.Addr) *Route { return r.echoes.winners[a] }
 
 // Echoes returns these routes, in the order of their addresses.
-func (r *Router) Echoes() []*Route {
+func (r *frontends) Echoes() []*Route {
 	out := slices.AppendSeq(make([]*Route, 0, len(r.echoes.winners)), maps.Values(r.echoes.winners))
 	slices.SortFunc(out, func(a, b *Route) int { return a.Frontend.Address.Compare(b.Frontend.Address) })
 	return out
@@ -161,7 +161,7 @@ type ViewedEcho struct {
 	Winner          *Route // of the Service that decides instead; nil: this one does
 }
 
-func (r *Router) viewEchoes(s *routed) (out []ViewedEcho) {
+func (r *frontends) viewEchoes(s *routed) (out []ViewedEcho) {
 	for _, route := range r.base.echoRoutes(s.routes) {
 		winner := r.echoes.winners[route.Frontend.Address]
 		if winner == nil { // no address of the node is known

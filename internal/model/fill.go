@@ -88,7 +88,7 @@ func (r *Router) addMore(all []decided) []RouteChange {
 
 // claimMore adds a frontend of a Service, and reports whether no other one has it. Otherwise it adds
 // the route before to touched.
-func (r *Router) claimMore(route *Route, touched map[Frontend]*Route) bool {
+func (r *frontends) claimMore(route *Route, touched map[Frontend]*Route) bool {
 	loser := r.claimFrontend(route)
 	if loser == nil {
 		return true

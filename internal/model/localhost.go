@@ -57,7 +57,7 @@ func (l *Locality) throughAddresses() (out []netip.Addr) {
 // BehindLocalhost returns the frontend that the listener of a NodePort on localhost connects
 // to, and its route: the same NodePort on an address of the node, else the ClusterIP (6.17).
 // The route is nil if there is none.
-func (r *Router) BehindLocalhost(on Frontend) (Frontend, *Route) {
+func (r *frontends) BehindLocalhost(on Frontend) (Frontend, *Route) {
 	own := r.winners[on]
 	if own == nil {
 		return Frontend{}, nil

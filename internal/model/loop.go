@@ -40,7 +40,7 @@ func LoopTexts(loops []Loop, in words.Vocabulary) (texts []string) {
 
 // loopTarget returns the frontend of this machine that an endpoint of a route is; nil: it may get
 // connections.
-func (r *Router) loopTarget(route *Route, e Endpoint) *Route {
+func (r *frontends) loopTarget(route *Route, e Endpoint) *Route {
 	to := r.Serves(Frontend{Address: e.Host.Address, Protocol: route.Frontend.Protocol, Port: e.Port})
 	if to == nil || route.Relayed() && !to.Relayed() {
 		return nil

@@ -31,7 +31,7 @@ func (o overlaps) recordClaim(f Frontend, claimed bool) {
 }
 
 // recordOverlap records a route that was claimed or withdrawn.
-func (r *Router) recordOverlap(route *Route) {
+func (r *frontends) recordOverlap(route *Route) {
 	f := route.Frontend
 	switch {
 	case !r.base.locality.Wildcards || f.IsRange(): // any port wins over a range
@@ -48,11 +48,11 @@ func (r *Router) recordOverlap(route *Route) {
 }
 
 // onNode reports whether an address serves NodePorts with the unspecified address.
-func (r *Router) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses(), a) }
+func (r *frontends) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses(), a) }
 
 // yieldsToNodePort reports whether a frontend with an address of the node is left to a NodePort with the
 // unspecified address, because it has no endpoint, and the NodePort has one (4.40).
-func (r *Router) yieldsToNodePort(f Frontend) bool {
+func (r *frontends) yieldsToNodePort(f Frontend) bool {
 	own, node := r.winners[f], r.winners[f.OnNode()]
 	return own != nil && node != nil && own.isExternal() && r.onNode(f.Address) &&
 		own.Inside().Verdict != Forward && node.Inside().Verdict == Forward
@@ -61,7 +61,7 @@ func (r *Router) yieldsToNodePort(f Frontend) bool {
 // settleOverlaps decides which of the touched frontends, and of those that compete with a
 // touched NodePort, are left to NodePorts. It adds the previous routes to touched; nil: all
 // frontends are new.
-func (r *Router) settleOverlaps(touched map[Frontend]*Route) {
+func (r *frontends) settleOverlaps(touched map[Frontend]*Route) {
 	if len(r.overlaps) == 0 && len(r.yielding) == 0 {
 		return
 	}
@@ -78,14 +78,14 @@ func (r *Router) settleOverlaps(touched map[Frontend]*Route) {
 
 // settleOverlap decides about a frontend, and about those that compete with it if it is a
 // NodePort.
-func (r *Router) settleOverlap(f Frontend, touched map[Frontend]*Route) {
+func (r *frontends) settleOverlap(f Frontend, touched map[Frontend]*Route) {
 	for o := range r.overlaps[f] {
 		r.settleYielding(o, touched)
 	}
 	r.settleYielding(f, touched)
 }
 
-func (r *Router) settleYielding(f Frontend, touched map[Frontend]*Route) {
+func (r *frontends) settleYielding(f Frontend, touched map[Frontend]*Route) {
 	_, before := r.yielding[f]
 	now := r.yieldsToNodePort(f)
 	if now != before {
@@ -110,7 +110,7 @@ func (r *Router) settleYielding(f Frontend, touched map[Frontend]*Route) {
 
 // touchOverlaps notes the routes of frontends that compete with NodePorts on addresses that
 // the node gets or loses. Both lists are sorted.
-func (r *Router) touchOverlaps(before, after []netip.Addr, touched map[Frontend]*Route) {
+func (r *frontends) touchOverlaps(before, after []netip.Addr, touched map[Frontend]*Route) {
 	for _, frontends := range r.overlaps {
 		for f := range frontends {
 			if contains(before, f.Address) != contains(after, f.Address) {
@@ -121,7 +121,7 @@ func (r *Router) touchOverlaps(before, after []netip.Addr, touched map[Frontend]
 }
 
 // overlapNotices reports the NodePorts that an address of the node does not serve.
-func (r *Router) overlapNotices() []Notice {
+func (r *frontends) overlapNotices() []Notice {
 	var out []Notice
 	for w, frontends := range r.overlaps {
 		loser := r.winners[w]

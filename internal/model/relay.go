@@ -45,7 +45,7 @@ func (x *Extras) RelayTime() time.Duration { return cmp.Or(x.RelayTimeout, Defau
 
 // Relay returns how connections to a frontend are relayed; false: they are not. Servers that
 // are relayed frontends themselves are left out: connections would come back to this process.
-func (r *Router) Relay(f Frontend) (out Relayed, ok bool) {
+func (r *frontends) Relay(f Frontend) (out Relayed, ok bool) {
 	route := r.Serves(f)
 	if route == nil || !route.Relayed() {
 		return out, false

@@ -40,10 +40,10 @@ func (r *reports) markNoticed(name ServiceName) {
 }
 
 // Notices returns the notices, sorted. The result must not be changed.
-func (r *Router) Notices() []Notice { return r.reports.notices }
+func (r *frontends) Notices() []Notice { return r.reports.notices }
 
 // NoticesVersion returns a number that changes with the notices, initially 0.
-func (r *Router) NoticesVersion() uint64 { return r.reports.version }
+func (r *frontends) NoticesVersion() uint64 { return r.reports.version }
 
 // refreshReports builds stale notices again after some changes. Services that a frontend's change
 // gives a notice are among the losers, or were noted when they joined as such.
@@ -85,7 +85,7 @@ func sameClaimant(a, b *Route) bool {
 }
 
 // losersOf calls yield with the claims that may not be served because of a frontend.
-func (r *Router) losersOf(f Frontend) func(yield func(*Route) bool) {
+func (r *frontends) losersOf(f Frontend) func(yield func(*Route) bool) {
 	if !f.IsRange() {
 		return r.losers[f].eachRoute
 	}
@@ -161,7 +161,7 @@ type lost struct {
 
 // conflictNotices reports the frontends that other service ports have (4.39). Claims of one
 // service port are harmless (4.41).
-func (r *Router) conflictNotices(s *routed) []Notice {
+func (r *frontends) conflictNotices(s *routed) []Notice {
 	var all []*lost
 	at := make(map[Frontend]*lost)
 	for i := range s.routes {
@@ -192,7 +192,7 @@ func (r *Router) conflictNotices(s *routed) []Notice {
 }
 
 // holderOf returns the route that a claim of a frontend loses to, or the one that has it.
-func (r *Router) holderOf(f Frontend) *Route {
+func (r *frontends) holderOf(f Frontend) *Route {
 	if !f.IsRange() {
 		return r.Serves(f)
 	}

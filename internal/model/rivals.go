@@ -95,7 +95,7 @@ func (r *ranges) findServed(f Frontend) *Route {
 // joinRange adds a claim of a range. In place of an equal one that was served it is served,
 // too, so that a Service with other endpoints costs nothing on behalf of its rivals; else
 // settleRanges decides.
-func (r *Router) joinRange(route *Route) {
+func (r *frontends) joinRange(route *Route) {
 	at := route.Frontend.rangeAddress()
 	c := r.ranges.claims[at]
 	if c == nil {
@@ -114,7 +114,7 @@ func (r *Router) joinRange(route *Route) {
 
 // leaveRange removes a claim of a range. If it kept others from being served,
 // settleRanges decides.
-func (r *Router) leaveRange(route *Route) {
+func (r *frontends) leaveRange(route *Route) {
 	f := route.Frontend
 	at := f.rangeAddress()
 	c := r.ranges.claims[at]
@@ -130,7 +130,7 @@ func (r *Router) leaveRange(route *Route) {
 
 // settleRanges decides between overlapping ranges after changes, once for each address
 // and protocol. It adds the previous routes to touched.
-func (r *Router) settleRanges(touched map[Frontend]*Route) {
+func (r *frontends) settleRanges(touched map[Frontend]*Route) {
 	for at := range r.ranges.unsettled {
 		c := r.ranges.claims[at]
 		r.settleAddress(c, touched)
@@ -144,7 +144,7 @@ func (r *Router) settleRanges(touched map[Frontend]*Route) {
 // settleAddress decides about the claims that came, and about those that the ones that left, or
 // that lose their ports now, kept from being served: in the order of claims, because
 // each depends on those before it alone. All others stay as they are.
-func (r *Router) settleAddress(c *rangeClaims, touched map[Frontend]*Route) {
+func (r *frontends) settleAddress(c *rangeClaims, touched map[Frontend]*Route) {
 	var open claimQueue
 	for route := range c.left.eachRoute {
 		c.release(route, &open)

@@ -26,31 +26,40 @@ type RouteChange struct {
 // depends on the change only. Its results depend on the current state, not on the
 // order of changes. It is not safe for concurrent use.
 type Router struct {
-	base     base
+	registry
+	frontends
+	clientLimits clientLimits
+	slots        slotBudget
+	soon         *announced // nil: no digest is
+}
+
+// registry has the Services of a [Router], and sums of them.
+type registry struct {
 	services map[ServiceName]*routed
 	balances int // of the services, that come from a Balance
 	// namespaces has the number of services in each.
-	namespaces map[string]int
-	// The winners are the routes of all frontends, the losers those of frontends with one
-	// port.
-	contests[Frontend]
-	echoes       contests[netip.Addr] // of routes whose address may answer echo requests
-	unanswered   map[Family]int       // Services that get no echoes, because the node has no address
-	overlaps     overlaps
-	yielding     map[Frontend]struct{} // winners that are not served: NodePorts are (4.37)
-	ranges       ranges
-	clientLimits clientLimits
-	slots        slotBudget
+	namespaces   map[string]int
 	withoutLocal map[Family]WithoutLocal
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
-	// The following are built again when they are stale.
-	reports      reports
+	// healthChecks are built again when they are stale.
 	healthChecks []HealthCheck
 	staleHealth  bool
+}
 
-	soon *announced // nil: no digest is
+// frontends decides which route of a [Router] each frontend has.
+type frontends struct {
+	base base
+	// The winners are the routes of all frontends, the losers those of frontends with one
+	// port.
+	contests[Frontend]
+	echoes     contests[netip.Addr] // of routes whose address may answer echo requests
+	unanswered map[Family]int       // Services that get no echoes, because the node has no address
+	overlaps   overlaps
+	yielding   map[Frontend]struct{} // winners that are not served: NodePorts are (4.37)
+	ranges     ranges
+	reports    reports // are built again when they are stale
 }
 
 type routed struct {
@@ -60,7 +69,7 @@ type routed struct {
 
 // NewRouter returns a router for a node without Services.
 func NewRouter() *Router {
-	r := &Router{services: make(map[ServiceName]*routed)}
+	r := &Router{registry: registry{services: make(map[ServiceName]*routed)}}
 	r.base = newBase(Config{}, nil, nil)
 	r.rebuildRoutes()
 	return r
@@ -108,7 +117,7 @@ func (r *Router) settleClaims(touched map[Frontend]*Route) {
 	r.settleOverlaps(touched)
 }
 
-func (r *Router) routeChanges(touched map[Frontend]*Route) []RouteChange {
+func (r *frontends) routeChanges(touched map[Frontend]*Route) []RouteChange {
 	if touched == nil {
 		return r.allAdded()
 	}
@@ -122,7 +131,7 @@ func (r *Router) routeChanges(touched map[Frontend]*Route) []RouteChange {
 }
 
 // allAdded returns the changes from nothing to all routes.
-func (r *Router) allAdded() []RouteChange {
+func (r *frontends) allAdded() []RouteChange {
 	out := make([]RouteChange, 0, len(r.winners)+len(r.echoes.winners))
 	for now := range r.Each {
 		out = append(out, RouteChange{now.Frontend, nil, now})
@@ -153,12 +162,12 @@ func (r *Router) add(d *decided, touched map[Frontend]*Route) {
 }
 
 // Node returns this node as the source knows it, or with its name alone.
-func (r *Router) Node() *Node { return r.base.node }
+func (r *frontends) Node() *Node { return r.base.node }
 
 // NodePortAddresses returns the addresses that serve NodePorts with the unspecified
 // address, sorted; none if NodePorts have other addresses. The result must not be
 // changed.
-func (r *Router) NodePortAddresses() []netip.Addr {
+func (r *frontends) NodePortAddresses() []netip.Addr {
 	if !r.base.locality.Wildcards {
 		return nil
 	}
@@ -167,10 +176,10 @@ func (r *Router) NodePortAddresses() []netip.Addr {
 
 // ServiceCIDRs returns the ranges in which unused addresses are dropped, sorted. The result
 // must not be changed.
-func (r *Router) ServiceCIDRs() []netip.Prefix { return r.base.serviceCIDRs }
+func (r *frontends) ServiceCIDRs() []netip.Prefix { return r.base.serviceCIDRs }
 
 // Each calls yield with the route of each frontend, in no order, until that returns false.
-func (r *Router) Each(yield func(*Route) bool) {
+func (r *frontends) Each(yield func(*Route) bool) {
 	for f, route := range r.winners {
 		if _, yields := r.yielding[f]; !yields && !yield(route) {
 			return
@@ -185,7 +194,7 @@ func (r *Router) Len() (services, frontends int) {
 
 // HasRanges reports whether a Service asks for ranges of ports, so that the addresses of
 // the node matter.
-func (r *Router) HasRanges() bool { return len(r.ranges.asking) > 0 }
+func (r *frontends) HasRanges() bool { return len(r.ranges.asking) > 0 }
 
 // addService adds a Service without its frontends.
 func (r *Router) addService(d *decided) *routed {
@@ -208,7 +217,7 @@ func (r *Router) addService(d *decided) *routed {
 
 // claimFrontend adds a frontend of a Service, and returns the route that is not served because of that, if it
 // is known already.
-func (r *Router) claimFrontend(route *Route) (loser *Route) {
+func (r *frontends) claimFrontend(route *Route) (loser *Route) {
 	if loser = r.join(route); loser != nil {
 		r.reports.markStale(loser.Service.Name)
 	}
@@ -241,7 +250,7 @@ func (r *Router) withdrawService(name ServiceName, touched map[Frontend]*Route) 
 }
 
 // noteRoute notes the route of a frontend before the changes.
-func (r *Router) noteRoute(f Frontend, touched map[Frontend]*Route) {
+func (r *frontends) noteRoute(f Frontend, touched map[Frontend]*Route) {
 	if touched == nil {
 		return
 	}
@@ -252,7 +261,7 @@ func (r *Router) noteRoute(f Frontend, touched map[Frontend]*Route) {
 
 // join adds a claim, and returns the one that is not served because of that, if it is known
 // already.
-func (r *Router) join(route *Route) (loser *Route) {
+func (r *frontends) join(route *Route) (loser *Route) {
 	if route.Frontend.IsRange() {
 		r.joinRange(route)
 		return nil
@@ -260,7 +269,7 @@ func (r *Router) join(route *Route) (loser *Route) {
 	return r.contests.join(route.Frontend, route)
 }
 
-func (r *Router) leaveFrontend(route *Route) {
+func (r *frontends) leaveFrontend(route *Route) {
 	if route.Frontend.IsRange() {
 		r.leaveRange(route)
 	} else {
@@ -305,11 +314,11 @@ func (r *Router) refreshResults(changes []RouteChange) {
 
 // HealthChecks returns the health checks of all Services, sorted by name. The result
 // must not be changed.
-func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
+func (r *registry) HealthChecks() []HealthCheck { return r.healthChecks }
 
 // Serves returns the route of a frontend: its own, or the route of a NodePort with the
 // unspecified address, or of a range that has its port; nil if there is none.
-func (r *Router) Serves(f Frontend) *Route {
+func (r *frontends) Serves(f Frontend) *Route {
 	var route *Route
 	if !f.IsEcho() { // see [Router.Echo]: no service port is dialled
 		route = r.winnerOf(f)
@@ -324,7 +333,7 @@ func (r *Router) Serves(f Frontend) *Route {
 }
 
 // Routes returns the routes of all frontends, in their order.
-func (r *Router) Routes() []Route {
+func (r *frontends) Routes() []Route {
 	out := make([]Route, 0, len(r.winners))
 	for route := range r.Each {
 		out = append(out, *route)
@@ -334,7 +343,7 @@ func (r *Router) Routes() []Route {
 }
 
 // WithoutLocal returns the numbers of service ports by family (11.8).
-func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.withoutLocal) }
+func (r *registry) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.withoutLocal) }
 
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {

@@ -75,7 +75,7 @@ func (r *Router) View(name ServiceName) *View {
 	return v
 }
 
-func (r *Router) viewClaim(route *Route) ViewedClaim {
+func (r *frontends) viewClaim(route *Route) ViewedClaim {
 	c := ViewedClaim{Route: route}
 	if route.Frontend.IsRange() {
 		c.Winner, c.Losers = r.ranges.rivalsOf(route)
@@ -99,7 +99,7 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 
 // Rivals calls yield with the claims of other service ports that lost to the route of a frontend,
 // also if one of both is a NodePort with the unspecified address.
-func (r *Router) Rivals(f Frontend, route *Route, yield func(*Route)) {
+func (r *frontends) Rivals(f Frontend, route *Route, yield func(*Route)) {
 	each := func(o *Route) bool {
 		if o.PortName() != route.PortName() {
 			yield(o)
@@ -116,17 +116,17 @@ func (r *Router) Rivals(f Frontend, route *Route, yield func(*Route)) {
 }
 
 // IsBalance reports whether a Service comes from a Balance.
-func (r *Router) IsBalance(name ServiceName) bool {
+func (r *registry) IsBalance(name ServiceName) bool {
 	s, ok := r.services[name]
 	return ok && s.state.Service.Balance
 }
 
 // Words are the words for all Services together.
-func (r *Router) Words() words.Vocabulary { return words.Among(len(r.services), r.balances) }
+func (r *registry) Words() words.Vocabulary { return words.Among(len(r.services), r.balances) }
 
 // Named returns the Services of a name in a namespace, or in all if that is empty. The cost depends
 // on the number of namespaces only.
-func (r *Router) Named(namespace, name string) (out []ServiceName) {
+func (r *registry) Named(namespace, name string) (out []ServiceName) {
 	if namespace != "" {
 		if n := (ServiceName{namespace, name}); r.services[n] != nil {
 			out = append(out, n)
@@ -142,7 +142,7 @@ func (r *Router) Named(namespace, name string) (out []ServiceName) {
 }
 
 // Names returns the names of all Services, in no order.
-func (r *Router) Names() []ServiceName {
+func (r *registry) Names() []ServiceName {
 	out := make([]ServiceName, 0, len(r.services))
 	for name := range r.services {
 		out = append(out, name)
