@@ -20,8 +20,8 @@ import (
 // own is what the process has open when it is idle, and some more.
 const own = 32
 
-// limit returns how many file descriptors the process may have. It may change at any time.
-func limit() int {
+// processLimit returns how many file descriptors the process may have. It may change at any time.
+func processLimit() int {
 	var n syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &n); err != nil {
 		n.Cur = 1024
@@ -31,9 +31,11 @@ func limit() int {
 
 // Checks returns how many health checks may run at the same time: over the network, and as
 // programs.
-func Checks(besideLocalhost bool) (network, programs int) { return checks(limit(), besideLocalhost) }
+func Checks(besideLocalhost bool) (network, programs int) {
+	return checkLimits(processLimit(), besideLocalhost)
+}
 
-func checks(limit int, besideLocalhost bool) (network, programs int) {
+func checkLimits(limit int, besideLocalhost bool) (network, programs int) {
 	share := max(limit-own, 0) / 2
 	if besideLocalhost {
 		share /= 8
@@ -46,11 +48,11 @@ func checks(limit int, besideLocalhost bool) (network, programs int) {
 const forwarded = 6
 
 // Relay returns how many connections to relayed Balances there may be at the same time.
-func Relay(besideLocalhost bool) int { return relay(limit(), besideLocalhost) }
+func Relay(besideLocalhost bool) int { return relayLimit(processLimit(), besideLocalhost) }
 
-func relay(limit int, besideLocalhost bool) int {
-	network, programs := checks(limit, besideLocalhost)
-	left := limit - own - network - 4*programs - 3*connections(limit, limit)
+func relayLimit(limit int, besideLocalhost bool) int {
+	network, programs := checkLimits(limit, besideLocalhost)
+	left := limit - own - network - 4*programs - 3*connectionLimit(limit, limit)
 	if besideLocalhost {
 		left -= limit/2 + limit/4
 	}
@@ -68,14 +70,14 @@ const (
 type LocalhostLimits struct{ Listeners, Connections, OfPort int }
 
 // Localhost returns the limits of NodePorts on localhost.
-func Localhost() LocalhostLimits { return localhost(limit()) }
+func Localhost() LocalhostLimits { return localhostLimits(processLimit()) }
 
-func localhost(limit int) LocalhostLimits {
+func localhostLimits(limit int) LocalhostLimits {
 	connections := max(1, min(localhostConnections, limit/4/forwarded))
 	return LocalhostLimits{limit / 2, connections, min(localhostOfPort, max(1, connections/4))}
 }
 
 // Connections returns how many connections a server may have that has room for most.
-func Connections(most int) int { return connections(limit(), most) }
+func Connections(most int) int { return connectionLimit(processLimit(), most) }
 
-func connections(limit, most int) int { return max(1, min(most, limit/32)) }
+func connectionLimit(limit, most int) int { return max(1, min(most, limit/32)) }

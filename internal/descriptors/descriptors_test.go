@@ -11,10 +11,10 @@ import (
 func TestShares(t *testing.T) {
 	for _, n := range []int{0, 24, 64, 128, 256, 1024, 2048, 4096, 1 << 20} {
 		for _, besideLocalhost := range []bool{false, true} {
-			network, programs := checks(n, besideLocalhost)
-			used := network + 4*programs + connections(n, 256)*2 + connections(n, 1024)
+			network, programs := checkLimits(n, besideLocalhost)
+			used := network + 4*programs + connectionLimit(n, 256)*2 + connectionLimit(n, 1024)
 			if n >= 256 { // fewer make one connection
-				used += relay(n, besideLocalhost) * forwarded
+				used += relayLimit(n, besideLocalhost) * forwarded
 			}
 			if besideLocalhost {
 				used += n/2 + n/4 // its listeners and connections
@@ -27,7 +27,7 @@ func TestShares(t *testing.T) {
 			}
 		}
 	}
-	if network, _ := checks(1024, false); network != 496 {
+	if network, _ := checkLimits(1024, false); network != 496 {
 		t.Errorf("of 1024: %d checks", network)
 	}
 }
@@ -37,7 +37,7 @@ func TestLocalhost(t *testing.T) {
 	for n, want := range map[int]LocalhostLimits{
 		1024: {512, 42, 10}, 16: {8, 1, 1}, 65536: {32768, 2730, 682}, 524288: {262144, 4096, 1024}, 1 << 30: {1 << 29, 4096, 1024},
 	} {
-		if got := localhost(n); got != want {
+		if got := localhostLimits(n); got != want {
 			t.Errorf("%d: %+v, want %+v", n, got, want)
 		}
 	}

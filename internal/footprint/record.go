@@ -60,7 +60,7 @@ func (r *Record) read() error {
 	if r.ready {
 		return nil
 	}
-	here, err := identify()
+	here, err := identifyNamespace()
 	if err != nil {
 		return fmt.Errorf("identify the network namespace: %w", err)
 	}
@@ -78,8 +78,8 @@ func (r *Record) read() error {
 	return nil
 }
 
-// identify returns the network namespace of the calling thread.
-func identify() (here kernel.Identity, err error) {
+// identifyNamespace returns the network namespace of the calling thread.
+func identifyNamespace() (here kernel.Identity, err error) {
 	conn, err := kernel.Open()
 	if err != nil {
 		return here, err
@@ -90,7 +90,7 @@ func identify() (here kernel.Identity, err error) {
 
 // Setting notes a change of a setting before it is made. The value from before the first change is kept.
 func (r *Record) Setting(c host.Change) {
-	r.change(func(l *left) {
+	r.editRecord(func(l *left) {
 		i := slices.IndexFunc(l.Settings, func(o host.Change) bool { return o.File == c.File })
 		switch {
 		case i < 0:
@@ -105,11 +105,11 @@ func (r *Record) Setting(c host.Change) {
 
 // HealthDirectory notes the directory of files about Balances.
 func (r *Record) HealthDirectory(path string) {
-	r.change(func(l *left) { l.HealthDirectory = path })
+	r.editRecord(func(l *left) { l.HealthDirectory = path })
 }
 
-// change changes the record, and writes it. A failure is logged.
-func (r *Record) change(f func(*left)) {
+// editRecord changes the record, and writes it. A failure is logged.
+func (r *Record) editRecord(f func(*left)) {
 	if r == nil {
 		return
 	}

@@ -27,8 +27,8 @@ func removeAddresses(s Scope) ([]string, error) {
 	return vitals.RemoveAddresses(host.Neighbourhood{Log: s.Log}, vitals.RecordIn(s.Runtime))
 }
 
-// record returns the record; nil: there is none, or it cannot be read.
-func (s Scope) record() (*Record, error) {
+// openRecord returns the record; nil: there is none, or it cannot be read.
+func (s Scope) openRecord() (*Record, error) {
 	if _, err := os.Lstat(filepath.Join(s.Runtime, leftFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -40,7 +40,7 @@ func (s Scope) record() (*Record, error) {
 }
 
 func removeHealthFiles(s Scope) ([]string, error) {
-	r, err := s.record()
+	r, err := s.openRecord()
 	if r == nil || r.has.HealthDirectory == "" {
 		return nil, err
 	}
@@ -54,13 +54,13 @@ func removeHealthFiles(s Scope) ([]string, error) {
 // restoreConntrack gives settings of connection tracking the values from before nftproxy, unless another program
 // translates: a kube-proxy that is back finds its values and does not set them.
 func restoreConntrack(s Scope) ([]string, error) {
-	return restore(s, func(c host.Change) (ours bool, needs string, err error) {
+	return restoreSettings(s, func(c host.Change) (ours bool, needs string, err error) {
 		if _, forwarding := host.ForwardingOf(c); forwarding {
 			return false, "", nil
 		}
 		for _, f := range model.Families {
 			if needs == "" && err == nil {
-				needs, err = forwards(f)
+				needs, err = findForwarding(f)
 			}
 		}
 		return true, needs, err
@@ -69,18 +69,18 @@ func restoreConntrack(s Scope) ([]string, error) {
 
 // restoreForwarding turns off the forwarding that nftproxy turned on, unless another program may need it by now.
 func restoreForwarding(s Scope) ([]string, error) {
-	return restore(s, func(c host.Change) (ours bool, needs string, err error) {
+	return restoreSettings(s, func(c host.Change) (ours bool, needs string, err error) {
 		f, forwarding := host.ForwardingOf(c)
 		if forwarding {
-			needs, err = forwards(f)
+			needs, err = findForwarding(f)
 		}
 		return forwarding, needs, err
 	})
 }
 
-// restore restores the settings that are ours, the last changed one first. One that another program needs stays.
-func restore(s Scope, ours func(host.Change) (is bool, needs string, err error)) (restored []string, err error) {
-	r, err := s.record()
+// restoreSettings restores the settings that are ours, the last changed one first. One that another program needs stays.
+func restoreSettings(s Scope, ours func(host.Change) (is bool, needs string, err error)) (restored []string, err error) {
+	r, err := s.openRecord()
 	if r == nil {
 		return nil, err
 	}
@@ -103,13 +103,13 @@ func restore(s Scope, ours func(host.Change) (is bool, needs string, err error))
 		err = errors.Join(err, failure)
 	}
 	if slices.Reverse(rest); len(rest) < len(r.has.Settings) {
-		r.change(func(l *left) { l.Settings = rest })
+		r.editRecord(func(l *left) { l.Settings = rest })
 	}
 	return restored, err
 }
 
-// forwards returns what another program has that forwarded packets of a family pass; empty: nothing.
-func forwards(f model.Family) (string, error) {
+// findForwarding returns what another program has that forwarded packets of a family pass; empty: nothing.
+func findForwarding(f model.Family) (string, error) {
 	legacy, err := xtables.Tables("/", map[model.Family]xtables.Family{model.IPv4: xtables.IPv4, model.IPv6: xtables.IPv6}[f])
 	if err != nil || len(legacy) > 0 {
 		return "tables of iptables-legacy: " + strings.Join(legacy, ", "), err

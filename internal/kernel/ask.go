@@ -45,7 +45,7 @@ func (e *elements) isWorthAsking(from int) bool {
 func (e *elements) readByKey(c *Conn) error {
 	parts := slices.Collect(slices.Chunk(e.wanted.Elements, askPart))
 	differs := make([]bool, len(parts))
-	if err := c.parallel(len(parts), func(c *Conn, i int) error {
+	if err := c.runParallel(len(parts), func(c *Conn, i int) error {
 		q := newInquiry(e.set, e.family, parts[i])
 		err := q.run(c)
 		parts[i], differs[i] = q.found, q.differs
@@ -78,7 +78,7 @@ func (c *Conn) lacksCatchAll(s *nft.Set, f model.Family) (bool, error) {
 	a.Uint32(unix.NFTA_SET_ELEM_FLAGS, codec.ElementCatchAll)
 	end()
 	endList()
-	_, err := c.request(unix.NFT_MSG_GETSETELEM, netlink.Request, a)
+	_, err := c.sendRequest(unix.NFT_MSG_GETSETELEM, netlink.Request, a)
 	if errors.Is(err, unix.ENOENT) {
 		return true, nil
 	}
@@ -161,7 +161,7 @@ func (q *Inquiry) askSome(s *socket) error {
 		var received int
 		received, err = s.receiveMany(q.answers, n)
 		for i := 0; i < received && err == nil; i++ {
-			err = q.decodeAnswer(q.answers.datagram(i))
+			err = q.decodeAnswer(q.answers.datagramAt(i))
 		}
 		n -= received
 	}

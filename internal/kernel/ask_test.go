@@ -285,7 +285,7 @@ func TestParallel(t *testing.T) {
 	for name, c := range map[string]*Conn{"several connections": s.Conn, "one": {namespace: nil}} {
 		t.Run(name, func(t *testing.T) {
 			var done [100]atomic.Int32
-			if err := c.parallel(len(done), func(_ *Conn, i int) error { done[i].Add(1); return nil }); err != nil {
+			if err := c.runParallel(len(done), func(_ *Conn, i int) error { done[i].Add(1); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			for i := range done {
@@ -293,7 +293,7 @@ func TestParallel(t *testing.T) {
 					t.Errorf("number %d was done %d times", i, n)
 				}
 			}
-			err := c.parallel(len(done), func(_ *Conn, i int) error {
+			err := c.runParallel(len(done), func(_ *Conn, i int) error {
 				if done[i].Add(1); i == 10 {
 					return unix.ENOMEM
 				}
@@ -302,7 +302,7 @@ func TestParallel(t *testing.T) {
 			if OutcomeOf(err) != Short {
 				t.Errorf("error %v", err)
 			}
-			if err := c.parallel(0, func(*Conn, int) error { return unix.ENOMEM }); err != nil {
+			if err := c.runParallel(0, func(*Conn, int) error { return unix.ENOMEM }); err != nil {
 				t.Errorf("nothing was to be done: %v", err)
 			}
 			defer func() {
@@ -311,7 +311,7 @@ func TestParallel(t *testing.T) {
 				}
 			}()
 			other := make(chan struct{})
-			_ = c.parallel(2, func(on *Conn, _ int) error {
+			_ = c.runParallel(2, func(on *Conn, _ int) error {
 				if on == c && c == s.Conn {
 					<-other // connections get the other number
 					return nil

@@ -91,7 +91,7 @@ func (c *Conn) lookUp(name string, f model.Family, k nft.Key) (*nft.Set, error) 
 	l := codec.ElementList{Verb: unix.NFT_MSG_GETSETELEM}
 	l.Append(s, f, &nft.Element{Key: k})
 	m := l.Message()
-	replies, err := c.request(m.Type, netlink.Request, m.Data)
+	replies, err := c.sendRequest(m.Type, netlink.Request, m.Data)
 	if err != nil {
 		return nil, err
 	}

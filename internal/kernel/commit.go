@@ -255,7 +255,7 @@ func (c *Conn) receiveAcknowledgement(last uint32) bool {
 		binary.NativeEndian.Uint32(b[8:]) != last || binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]) != 0 {
 		return false
 	}
-	_, _ = c.socket.receive() // the same, which is no error
+	_, _ = c.socket.receiveDatagram() // the same, which is no error
 	return true
 }
 

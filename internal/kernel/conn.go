@@ -110,7 +110,7 @@ func (c *Conn) openSibling() (*Conn, error) {
 // Close closes the socket. The rules stay.
 func (c *Conn) Close() error { return errors.Join(c.nl.Close(), c.namespace.Close()) }
 
-func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
+func (c *Conn) sendRequest(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
 	if err := c.drainIfDirty(); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]ne
 // changed during the dump.
 func (c *Conn) requestAll(typ uint16, data []byte) ([]netlink.Message, error) {
 	for range askAttempts {
-		replies, err := c.request(typ, netlink.Request|netlink.Dump, data)
+		replies, err := c.sendRequest(typ, netlink.Request|netlink.Dump, data)
 		if err != nil {
 			return nil, err
 		}

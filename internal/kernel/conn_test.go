@@ -27,7 +27,7 @@ func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
 		if !s.socket.hasDatagram() {
 			t.Fatal("the kernel does not answer")
 		}
-		if _, err := s.socket.receive(); err != nil {
+		if _, err := s.socket.receiveDatagram(); err != nil {
 			t.Fatal(err)
 		}
 	}

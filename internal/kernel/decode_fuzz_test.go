@@ -46,7 +46,7 @@ func (fr frames) each(f func(asked uint16, answer []byte)) {
 // record asks the kernel for all that a dump asks for.
 func record(t testing.TB, c *Conn, rs *nft.Ruleset) (out frames) {
 	ask := func(typ uint16, flags netlink.HeaderFlags, a codec.Attributes) {
-		replies, err := c.request(typ, netlink.Request|flags, a)
+		replies, err := c.sendRequest(typ, netlink.Request|flags, a)
 		if err != nil {
 			t.Fatal(err)
 		}

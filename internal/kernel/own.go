@@ -243,7 +243,7 @@ func (c *Conn) stateOfTable(f model.Family) (tableState, error) { return c.state
 
 // stateOf returns the state of the table that a message names.
 func (c *Conn) stateOf(table codec.Attributes) (tableState, error) {
-	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, table)
+	replies, err := c.sendRequest(unix.NFT_MSG_GETTABLE, netlink.Request, table)
 	if err != nil {
 		return tableState{}, err
 	}

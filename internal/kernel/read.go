@@ -102,7 +102,7 @@ func readConsistently[T any](c *Conn, what string, read func() (T, error), harml
 
 // Generation returns the number that every transaction increments.
 func (c *Conn) Generation() (uint32, error) {
-	replies, err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
+	replies, err := c.sendRequest(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
 	if err != nil {
 		if errors.As(err, new(*permissionError)) {
 			return 0, err // the first question of every command: which one does not matter
@@ -231,7 +231,7 @@ func addSet(t *nft.Table, m netlink.Message, sets *[]*elements) error {
 // Set returns the declaration of one set and the number of its elements, as far
 // as the kernel reports it; ENOENT if there is none.
 func (c *Conn) Set(name string, f model.Family) (*nft.Set, int, error) {
-	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request, codec.InSet(name, f))
+	replies, err := c.sendRequest(unix.NFT_MSG_GETSET, netlink.Request, codec.InSet(name, f))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -54,16 +54,16 @@ func (r reading) readElements(c *Conn, sets []*elements) error {
 // dumpAll lists the largest sets first.
 func dumpAll(c *Conn, sets []*elements) error {
 	slices.SortStableFunc(sets, func(a, b *elements) int { return cmp.Compare(b.count, a.count) })
-	return c.parallel(len(sets), func(c *Conn, i int) error { return sets[i].dumpAll(c) })
+	return c.runParallel(len(sets), func(c *Conn, i int) error { return sets[i].dumpAll(c) })
 }
 
 // maxReaders is how many connections read at the same time, at most.
 const maxReaders = 4
 
-// parallel calls do for the numbers below n, each on one of several connections. The
+// runParallel calls do for the numbers below n, each on one of several connections. The
 // kernel answers questions on the processor of the caller, without a lock. A panic
 // reaches the caller, as it would without other goroutines.
-func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
+func (c *Conn) runParallel(n int, do func(c *Conn, i int) error) error {
 	var next atomic.Int64
 	work := func(c *Conn) error {
 		for {

@@ -106,7 +106,7 @@ func (s *socket) SendMessages(all []netlink.Message) error {
 }
 
 // hasDatagram receives the next datagram if it is on the socket already, or an error, and keeps it
-// for [socket.receive]. It reports whether there is one of both.
+// for [socket.receiveDatagram]. It reports whether there is one of both.
 func (s *socket) hasDatagram() bool {
 	if s.ahead > 0 || s.failure != nil {
 		return true
@@ -134,8 +134,8 @@ func (s *socket) peekDatagram() []byte {
 	return s.buffer[:s.ahead]
 }
 
-// receive returns the next datagram, which is valid until the next call.
-func (s *socket) receive() ([]byte, error) {
+// receiveDatagram returns the next datagram, which is valid until the next call.
+func (s *socket) receiveDatagram() ([]byte, error) {
 	n, err := s.ahead, s.failure
 	s.ahead, s.failure = 0, nil
 	if n == 0 && err == nil {
@@ -172,7 +172,7 @@ var (
 // ReceiveIter returns the messages of the next datagram, which may be kept.
 func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	return func(yield func(netlink.Message, error) bool) {
-		b, err := s.receive()
+		b, err := s.receiveDatagram()
 		if err != nil {
 			yield(netlink.Message{}, err)
 			return

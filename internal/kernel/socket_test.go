@@ -74,7 +74,7 @@ func TestSocketAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := string(s.socket.peekDatagram())
-	got, err := s.socket.receive()
+	got, err := s.socket.receiveDatagram()
 	if err != nil || seen == "" || string(got) != seen {
 		t.Errorf("seen %q, received %q, %v", seen, got, err)
 	}

@@ -95,14 +95,14 @@ func Watch(own *Conn) (*Watcher, error) {
 	}
 	var err error
 	if w.ask, err = Open(); err != nil {
-		return nil, errors.Join(err, w.socket().Close())
+		return nil, errors.Join(err, w.currentSocket().Close())
 	}
 	own.watcher = w
 	return w, nil
 }
 
-// socket returns the socket of the watch, which changes when it has failed.
-func (w *Watcher) socket() *netlink.Conn { return w.nl.Load() }
+// currentSocket returns the socket of the watch, which changes when it has failed.
+func (w *Watcher) currentSocket() *netlink.Conn { return w.nl.Load() }
 
 // open begins the watch with a socket of its own.
 func (w *Watcher) open() error {
@@ -129,7 +129,7 @@ const manyBytes = 64 << 10
 // watch that cannot resume is closed, so that [Watcher.Next] opens another one.
 func (w *Watcher) pauseWatch(c *Conn) (resume func(committed bool)) {
 	before, err := c.Generation()
-	nl := w.socket()
+	nl := w.currentSocket()
 	if err != nil || nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
 		return func(bool) {}
 	}
@@ -181,7 +181,7 @@ func asLoaded(v uint32) uint32 {
 // Close ends the watch, and makes Next return.
 func (w *Watcher) Close() error {
 	w.ends.Store(true)
-	return errors.Join(w.socket().Close(), w.ask.Close())
+	return errors.Join(w.currentSocket().Close(), w.ask.Close())
 }
 
 // ErrStopped is the error of Next after Stop.
@@ -190,7 +190,7 @@ var ErrStopped = errors.New("watch rules: stopped")
 // Stop makes Next return. The watch goes on, for [Watcher.Rest].
 func (w *Watcher) Stop() {
 	w.ends.Store(true)
-	_ = w.socket().SetReadDeadline(time.Now()) // wakes Next
+	_ = w.currentSocket().SetReadDeadline(time.Now()) // wakes Next
 }
 
 // Next waits for the next transaction of another program that changes our tables.
@@ -230,7 +230,7 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 	if err := own.tryTable(unix.NFT_TABLE_F_DORMANT); err != nil {
 		return 0, false, fmt.Errorf("watch rules: await the last transaction: %w", err)
 	}
-	raw, err := w.socket().SyscallConn()
+	raw, err := w.currentSocket().SyscallConn()
 	if err != nil {
 		return 0, false, fmt.Errorf("watch rules: use netlink socket: %w", err)
 	}
@@ -239,7 +239,7 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 		if err != nil || !more {
 			return generation, changed || w.missed.Load(), err
 		}
-		netlinkio.Renew(w.socket())
+		netlinkio.Renew(w.currentSocket())
 		i, err := w.receiveIntervention()
 		if err != nil {
 			return 0, false, err
@@ -251,7 +251,7 @@ func (w *Watcher) Rest(own *Conn) (generation uint32, changed bool, err error) {
 // receiveIntervention waits for a datagram, or for the deadline. It returns the transaction that the
 // datagram completes if that has changed our tables; nil: none.
 func (w *Watcher) receiveIntervention() (*Intervention, error) {
-	nl := w.socket()
+	nl := w.currentSocket()
 	messages, err := nl.Receive()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -231,7 +231,7 @@ func TestWatchFails(t *testing.T) {
 		return i
 	}
 	s.apply(t, workload.Scenario(10, 2, 0))
-	if err := w.socket().Close(); err != nil {
+	if err := w.currentSocket().Close(); err != nil {
 		t.Fatal(err)
 	}
 	if i := seen(); !i.Missed {

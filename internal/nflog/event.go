@@ -76,7 +76,7 @@ func (e *Event) decode(family byte, attributes []byte) (sequence uint32, ok bool
 		case nfulaSequence:
 			sequence = a.Uint32()
 		case nfulaPayload:
-			ok = e.packet(family, a.Data)
+			ok = e.decodePacket(family, a.Data)
 		case nfulaCT:
 			e.Flow, e.Tracked = conntrack.FlowOf(netlinkio.Read(a.Data, &e.malformedFlow))
 			e.Tracked = e.Tracked && e.malformedFlow == nil
@@ -90,8 +90,8 @@ const (
 	ipv6Length = 40
 )
 
-// packet reads the headers of a packet.
-func (e *Event) packet(family byte, b []byte) bool {
+// decodePacket reads the headers of a packet.
+func (e *Event) decodePacket(family byte, b []byte) bool {
 	var from, to netip.Addr
 	var rest []byte
 	switch {
@@ -107,7 +107,7 @@ func (e *Event) packet(family byte, b []byte) bool {
 	default:
 		return false
 	}
-	fromPort, toPort := ports(e.Protocol, rest)
+	fromPort, toPort := packetPorts(e.Protocol, rest)
 	e.Reset = e.Protocol == model.TCP && len(rest) > tcpFlags && rest[tcpFlags]&tcpReset != 0
 	e.Source, e.Destination = netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(to, toPort)
 	return true
@@ -118,8 +118,8 @@ const (
 	tcpReset = 1 << 2
 )
 
-// ports returns the ports of a packet, from the bytes behind its IP header.
-func ports(p model.Protocol, b []byte) (from, to uint16) {
+// packetPorts returns the ports of a packet, from the bytes behind its IP header.
+func packetPorts(p model.Protocol, b []byte) (from, to uint16) {
 	if len(b) < 4 || !slices.Contains([]model.Protocol{model.TCP, model.UDP, model.SCTP, udpLite, dccp}, p) {
 		return 0, 0
 	}

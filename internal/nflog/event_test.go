@@ -126,7 +126,7 @@ func FuzzDeliver(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x10\x00\x00\x00", 9)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Reader
-		r.deliver(b, func(e *Event) {
+		r.deliverPackets(b, func(e *Event) {
 			_, _ = e.Endpoint()
 			if !e.Client().IsValid() || !e.Dialled().IsValid() {
 				t.Errorf("an event without a client or destination: %+v", e)

@@ -55,8 +55,8 @@ func portsOf(table string) map[uint16]uint32 {
 	return ports
 }
 
-// holder returns who reads a group; nil: no socket does, or that cannot be seen.
-func holder(group uint16) *TakenError {
+// holderOf returns who reads a group; nil: no socket does, or that cannot be seen.
+func holderOf(group uint16) *TakenError {
 	ports, err := Ports()
 	port, taken := ports[group]
 	if err != nil || !taken {

@@ -94,7 +94,7 @@ func Tracks() (bool, error) {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Uint16(cfgFlags, flagConntrack)
-	err = netlinkio.Retry(netlinkio.Fades, func() error { return configure(nl, unbound, e) })
+	err = netlinkio.Retry(netlinkio.Fades, func() error { return sendSettings(nl, unbound, e) })
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP): // the kernel checks this before it looks for the group
 		return false, nil
@@ -113,13 +113,13 @@ func open(group uint16) (*Reader, error) {
 		return nil, fmt.Errorf("read nflog group %d: open netlink socket: %w", group, err)
 	}
 	r := &Reader{nl: nl, buffer: make([]byte, datagram)}
-	if err := r.begin(group); err != nil {
+	if err := r.beginReading(group); err != nil {
 		return nil, errors.Join(fmt.Errorf("read nflog group %d: %w", group, err), nl.Close())
 	}
 	return r, nil
 }
 
-func (r *Reader) begin(group uint16) (err error) {
+func (r *Reader) beginReading(group uint16) (err error) {
 	if r.raw, err = r.nl.SyscallConn(); err != nil {
 		return fmt.Errorf("use netlink socket: %w", err)
 	}
@@ -127,13 +127,13 @@ func (r *Reader) begin(group uint16) (err error) {
 		return fmt.Errorf("set socket buffer: %w", err)
 	}
 	r.Connections = true
-	err = r.bind(group, flagSequence|flagConntrack)
+	err = r.bindGroup(group, flagSequence|flagConntrack)
 	if errors.Is(err, unix.EOPNOTSUPP) { // the kernel checks this before it binds
 		r.Connections = false
-		err = r.bind(group, flagSequence)
+		err = r.bindGroup(group, flagSequence)
 	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY) {
-		if taken := holder(group); taken != nil {
+		if taken := holderOf(group); taken != nil {
 			return taken
 		}
 	}
@@ -146,9 +146,9 @@ func (r *Reader) begin(group uint16) (err error) {
 	return r.nl.SetDeadline(time.Time{})
 }
 
-// bind binds the group with all of its settings in one message, before the first packet. It
+// bindGroup binds the group with all of its settings in one message, before the first packet. It
 // does not bind a family: that would make nflog the logger of other messages of the kernel.
-func (r *Reader) bind(group, flags uint16) error {
+func (r *Reader) bindGroup(group, flags uint16) error {
 	be := binary.BigEndian
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = be
@@ -158,11 +158,11 @@ func (r *Reader) bind(group, flags uint16) error {
 	e.Uint32(cfgTimeout, uint32(flushTime/(10*time.Millisecond)))
 	e.Uint32(cfgThreshold, batch)
 	e.Uint16(cfgFlags, flags)
-	return configure(r.nl, group, e)
+	return sendSettings(r.nl, group, e)
 }
 
-// configure sends settings of a group.
-func configure(nl *netlink.Conn, group uint16, settings *netlink.AttributeEncoder) error {
+// sendSettings sends settings of a group.
+func sendSettings(nl *netlink.Conn, group uint16, settings *netlink.AttributeEncoder) error {
 	attributes, err := settings.Encode()
 	if err != nil {
 		return fmt.Errorf("encode settings: %w", err)
@@ -186,7 +186,7 @@ func (r *Reader) Lost() uint64 { return r.lost.Load() }
 // for long: meanwhile the kernel drops what does not fit into the buffer of the socket. The
 // error is permanent.
 func (r *Reader) Read(f func(*Event)) error {
-	if err := r.raw.Read(r.receive); err != nil {
+	if err := r.raw.Read(r.receiveDatagram); err != nil {
 		return fmt.Errorf("receive logged packets: %w", err)
 	}
 	switch {
@@ -195,12 +195,12 @@ func (r *Reader) Read(f func(*Event)) error {
 	case r.failed != nil:
 		return fmt.Errorf("receive logged packets: %w", r.failed)
 	}
-	r.deliver(r.buffer[:r.received], f)
+	r.deliverPackets(r.buffer[:r.received], f)
 	return nil
 }
 
-// receive receives a datagram, or returns false: none is there yet.
-func (r *Reader) receive(fd uintptr) bool {
+// receiveDatagram receives a datagram, or returns false: none is there yet.
+func (r *Reader) receiveDatagram(fd uintptr) bool {
 	for {
 		n, err := unix.Read(int(fd), r.buffer)
 		switch {
@@ -214,8 +214,8 @@ func (r *Reader) receive(fd uintptr) bool {
 	}
 }
 
-// deliver calls f with the packets in a datagram.
-func (r *Reader) deliver(b []byte, f func(*Event)) {
+// deliverPackets calls f with the packets in a datagram.
+func (r *Reader) deliverPackets(b []byte, f func(*Event)) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		length := int(binary.NativeEndian.Uint32(b))
 		if length < unix.SizeofNlMsghdr || length > len(b) {

@@ -172,7 +172,7 @@ func statementJSON(s Statement, f model.Family) any {
 	}
 	switch s := s.(type) {
 	case ProtocolIs:
-		return match("==", TransportProtocol.json(f), s.Protocol.String())
+		return match("==", TransportProtocol.operandJSON(f), s.Protocol.String())
 	case NotTranslated:
 		return match("!", object{"ct": object{"key": "status"}}, "dnat")
 	case Known:
@@ -184,7 +184,7 @@ func statementJSON(s Statement, f model.Family) any {
 	case ToPort:
 		return match("==", object{"payload": object{"protocol": "tcp", "field": "dport"}}, s.Port)
 	case NotClass:
-		return match("!=", PacketClass.json(f), s.Class.String())
+		return match("!=", PacketClass.operandJSON(f), s.Class.String())
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case DestinationNotLocal:
@@ -199,42 +199,42 @@ func statementJSON(s Statement, f model.Family) any {
 	case CameIn:
 		return match("!=", object{"meta": object{"key": "iif"}}, "0")
 	case OneIn:
-		return match("==", s.Number().json(f), 0)
+		return match("==", s.Number().operandJSON(f), 0)
 	case SourceNotIn:
-		return match("!=", SourceAddress.json(f), prefixJSON(s.Prefix))
+		return match("!=", SourceAddress.operandJSON(f), prefixJSON(s.Prefix))
 	case InSet:
 		op := "=="
 		if s.Not {
 			op = "!="
 		}
-		return match(op, s.Key.json(f), "@"+s.Set)
+		return match(op, s.Key.keyJSON(f), "@"+s.Set)
 	case Remember:
 		return updateJSON(s.Map, s.Key, s.Timeout, RememberedEndpoint, f)
 	case Note:
 		return updateJSON(s.Map, s.Key, s.Timeout, NotedClass, f)
 	case Forget:
-		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": s.Data().json(f), "map": "@" + s.Map}}
+		return object{"map": object{"op": "delete", "elem": s.Key.keyJSON(f), "data": s.Data().keyJSON(f), "map": "@" + s.Map}}
 	case Enter:
-		return s.json(f)
+		return s.updateJSON(f)
 	case OverLimit:
-		return s.json(f)
+		return s.updateJSON(f)
 	case CountRefused:
-		return s.json(f)
+		return s.updateJSON(f)
 	case Within:
 		return object{"limit": rateJSON(s.Rate, false)}
 	case Log:
 		return object{"log": object{"prefix": s.Prefix, "group": s.Group, "snaplen": s.Snaplen}}
 	case VerdictMap:
-		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+		return object{"vmap": object{"key": s.Key.keyJSON(f), "data": "@" + s.Map}}
 	case Classify:
-		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
-		return object{"mangle": object{"key": PacketClass.json(f), "value": m}}
+		m := object{"map": object{"key": s.Key.keyJSON(f), "data": "@" + s.Map}}
+		return object{"mangle": object{"key": PacketClass.operandJSON(f), "value": m}}
 	case Choose:
-		return object{"mangle": object{"key": PacketClass.json(f), "value": s.json(f)}}
+		return object{"mangle": object{"key": PacketClass.operandJSON(f), "value": s.operandJSON(f)}}
 	case Declassify:
-		return object{"mangle": object{"key": PacketClass.json(f), "value": "none"}}
+		return object{"mangle": object{"key": PacketClass.operandJSON(f), "value": "none"}}
 	case DNAT:
-		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+		m := object{"map": object{"key": s.Key.keyJSON(f), "data": "@" + s.Map}}
 		if s.KeepPort {
 			return object{"dnat": object{"addr": m}}
 		}
@@ -260,8 +260,8 @@ func statementJSON(s Statement, f model.Family) any {
 
 // updateJSON prints a statement that puts data into a dynamic map.
 func updateJSON(name string, key Concat, timeout time.Duration, data Concat, f model.Family) object {
-	element := object{"elem": object{"val": key.json(f), "timeout": int(timeout.Seconds())}}
-	return object{"map": object{"op": "update", "elem": element, "data": data.json(f), "map": "@" + name}}
+	element := object{"elem": object{"val": key.keyJSON(f), "timeout": int(timeout.Seconds())}}
+	return object{"map": object{"op": "update", "elem": element, "data": data.keyJSON(f), "map": "@" + name}}
 }
 
 func (v Verdict) verdictJSON() object {
@@ -271,17 +271,17 @@ func (v Verdict) verdictJSON() object {
 	return object{v.Action.String(): object{"target": v.Chain}}
 }
 
-func (c Concat) json(f model.Family) any {
+func (c Concat) keyJSON(f model.Family) any {
 	parts := make([]any, len(c))
 	for i, o := range c {
-		parts[i] = o.(interface{ json(model.Family) object }).json(f)
+		parts[i] = o.(interface{ operandJSON(model.Family) object }).operandJSON(f)
 	}
 	return concatJSON(parts)
 }
 
-func (o Slots) json(f model.Family) object {
+func (o Slots) operandJSON(f model.Family) object {
 	if key, seed := o.Hash(); key != nil {
-		hash := object{"mod": o.Count, "seed": seed, "expr": key.json(f)}
+		hash := object{"mod": o.Count, "seed": seed, "expr": key.keyJSON(f)}
 		if o.First > 0 {
 			hash["offset"] = o.First
 		}
@@ -294,16 +294,16 @@ func (o Slots) json(f model.Family) object {
 	return object{"numgen": object{"mode": mode, "mod": o.Count, "offset": o.First}}
 }
 
-func (o SourceNetwork) json(f model.Family) object {
-	return object{"&": []any{SourceAddress.json(f), o.maskAddress(f).String()}}
+func (o SourceNetwork) operandJSON(f model.Family) object {
+	return object{"&": []any{SourceAddress.operandJSON(f), o.maskAddress(f).String()}}
 }
 
-// json splits the text of the field into words.
-func (o Field) json(f model.Family) object {
+// operandJSON splits the text of the field into words.
+func (o Field) operandJSON(f model.Family) object {
 	if loaded := o.Loaded(); o == PacketGroup {
-		return object{"&": []any{loaded.json(f), groupMask.String()}}
+		return object{"&": []any{loaded.operandJSON(f), groupMask.String()}}
 	} else if loaded != o {
-		return object{"&": []any{loaded.json(f), model.Wildcard(f).String()}}
+		return object{"&": []any{loaded.operandJSON(f), model.Wildcard(f).String()}}
 	}
 	words := strings.Fields(o.Text(f))
 	switch words[0] {

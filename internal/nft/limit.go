@@ -128,10 +128,10 @@ func (s OverLimit) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s %s }", s.Set, s.Key.Text(f), durationText(s.Limit.Rate.Refill()), s.Limit.Text())
 }
 
-func (s OverLimit) json(f model.Family) object {
+func (s OverLimit) updateJSON(f model.Family) object {
 	if s.Limit.Rate.Amount == 0 {
-		return object{"set": object{"op": "add", "elem": s.Key.json(f), "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
+		return object{"set": object{"op": "add", "elem": s.Key.keyJSON(f), "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
 	}
-	elem := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Limit.Rate.Refill().Seconds())}}
+	elem := object{"elem": object{"val": s.Key.keyJSON(f), "timeout": int(s.Limit.Rate.Refill().Seconds())}}
 	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
 }

@@ -72,8 +72,8 @@ func (s CountRefused) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s counter %s }", s.Set, s.Key.Text(f), rateText(s.Rate, false))
 }
 
-func (s CountRefused) json(f model.Family) object {
-	return object{"set": object{"op": "update", "elem": s.Key.json(f), "set": "@" + s.Set,
+func (s CountRefused) updateJSON(f model.Family) object {
+	return object{"set": object{"op": "update", "elem": s.Key.keyJSON(f), "set": "@" + s.Set,
 		"stmt": []object{{"counter": nil}, {"limit": rateJSON(s.Rate, false)}}}}
 }
 

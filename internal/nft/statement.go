@@ -260,8 +260,8 @@ func (s Enter) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, s.Key.Text(f), durationText(s.Timeout))
 }
 
-func (s Enter) json(f model.Family) object {
-	elem := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Timeout.Seconds())}}
+func (s Enter) updateJSON(f model.Family) object {
+	elem := object{"elem": object{"val": s.Key.keyJSON(f), "timeout": int(s.Timeout.Seconds())}}
 	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set}}
 }
 

@@ -14,14 +14,14 @@ func (m *Model) detailLines() []string {
 	d := m.now.Detail
 	switch {
 	case m.described != m.detail:
-		return []string{bold.Styled(printable(m.detail)), "", "  asking"}
+		return []string{bold.Styled(printableText(m.detail)), "", "  asking"}
 	case d == nil && m.now.LastSuccess.IsZero():
-		return []string{bold.Styled(printable(m.detail)), "", m.now.Words.Text("  this node has not synced yet")}
+		return []string{bold.Styled(printableText(m.detail)), "", m.now.Words.Text("  this node has not synced yet")}
 	case d == nil:
-		return []string{bold.Styled(printable(m.detail)), "", m.now.Words.Text("  this node serves no Service of that name")}
+		return []string{bold.Styled(printableText(m.detail)), "", m.now.Words.Text("  this node serves no Service of that name")}
 	}
 	rate, known := m.rates.Services[d.ServiceName()]
-	lines := []string{bold.Styled(printable(m.detail)) + fmt.Sprintf("  %s connections/s, %s in all", perSecond(rate, known), total(d.Connections))}
+	lines := []string{bold.Styled(printableText(m.detail)) + fmt.Sprintf("  %s connections/s, %s in all", perSecond(rate, known), counterText(d.Connections))}
 	for i := range d.Ports {
 		lines = append(lines, m.portLines(&d.Ports[i])...)
 	}
@@ -39,7 +39,7 @@ func (m *Model) failingLines(d *api.LiveDetail) []string {
 	}
 	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %s", "failing health checks", "SINCE", "ERROR"))}
 	for _, f := range d.Failing {
-		lines = append(lines, fmt.Sprintf("    %s %s %s", fit(printable(f.Address), 30), fit(age(m.now.Time.Sub(f.Since))+" ago", 17), printable(f.Message)))
+		lines = append(lines, fmt.Sprintf("    %s %s %s", fitText(printableText(f.Address), 30), fitText(ageText(m.now.Time.Sub(f.Since))+" ago", 17), printableText(f.Message)))
 	}
 	if more := d.FailingCount - len(d.Failing); more > 0 {
 		lines = append(lines, fmt.Sprintf("    and %d more", more))
@@ -57,12 +57,12 @@ func (m *Model) portLines(p *api.LivePort) []string {
 	if p.Port != "" {
 		name = p.Port + " (" + p.Protocol + ")"
 	}
-	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %10s %14s  %s", "port "+printable(name), "KIND", "CONN/S", "CONNECTIONS", in.Text("ENDPOINTS")))}
+	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %10s %14s  %s", "port "+printableText(name), "KIND", "CONN/S", "CONNECTIONS", in.Text("ENDPOINTS")))}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
 		rate, known := m.rates.Frontends[FrontendKey(p.Protocol, f.Address)]
-		lines = append(lines, fmt.Sprintf("  %s %s %10s %14s  %s", fit(printable(f.Address), 32), fit(printable(in.Text(f.Kind)), 17),
-			perSecond(rate, known), total(f.Connections), decisions(f)))
+		lines = append(lines, fmt.Sprintf("  %s %s %10s %14s  %s", fitText(printableText(f.Address), 32), fitText(printableText(in.Text(f.Kind)), 17),
+			perSecond(rate, known), counterText(f.Connections), decisionsText(f)))
 	}
 	for i := range p.EndpointList {
 		e := &p.EndpointList[i]
@@ -71,15 +71,15 @@ func (m *Model) portLines(p *api.LivePort) []string {
 			where = in.Text("this node")
 		}
 		if e.Starting != nil {
-			where = m.starting(e.Starting)
+			where = m.startingText(e.Starting)
 		}
-		line := fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), fit(where, 17))
+		line := fmt.Sprintf("    %s %s", fitText("-> "+printableText(e.Address), 30), fitText(where, 17))
 		if e.Connections != nil {
 			rate, known := m.rates.Endpoints[EndpointKey(p, e)]
-			line += fmt.Sprintf(" %10s %14s", perSecond(rate, known), total(e.Connections))
+			line += fmt.Sprintf(" %10s %14s", perSecond(rate, known), counterText(e.Connections))
 		}
 		if s := e.Starting; s != nil {
-			line += "  starts slowly, all in " + age(s.Full.Sub(m.now.Time))
+			line += "  starts slowly, all in " + ageText(s.Full.Sub(m.now.Time))
 		}
 		lines = append(lines, strings.TrimRight(line, " "))
 	}
@@ -89,25 +89,25 @@ func (m *Model) portLines(p *api.LivePort) []string {
 // rampWidth is how many characters a whole weight has.
 const rampWidth = 10
 
-// starting shows what an endpoint that starts slowly has of its weight.
-func (m *Model) starting(s *api.Starting) string {
-	return fmt.Sprintf("%s %.0f %%", bars.Styled(fit(m.bar(s.Part, 1, rampWidth), rampWidth)), 100*s.Part)
+// startingText shows what an endpoint that starts slowly has of its weight.
+func (m *Model) startingText(s *api.Starting) string {
+	return fmt.Sprintf("%s %.0f %%", bars.Styled(fitText(m.drawBar(s.Part, 1, rampWidth), rampWidth)), 100*s.Part)
 }
 
-// decisions returns the decisions over connections to a frontend.
-func decisions(f *api.Frontend) string {
-	text := decision(f.Decision)
+// decisionsText returns the decisions over connections to a frontend.
+func decisionsText(f *api.Frontend) string {
+	text := decisionText(f.Decision)
 	if f.Outside != nil && *f.Outside != f.Decision {
-		text += ", outside " + decision(*f.Outside)
+		text += ", outside " + decisionText(*f.Outside)
 	}
 	return text
 }
 
-func decision(d api.Decision) string {
+func decisionText(d api.Decision) string {
 	if d.Verdict == "forward" {
 		return fmt.Sprint(d.Endpoints)
 	}
-	return printable(d.Verdict) + "s"
+	return printableText(d.Verdict) + "s"
 }
 
 // helpLines explain keys and columns.

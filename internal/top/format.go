@@ -46,14 +46,14 @@ var (
 	selected = ansi.NewStyle().Reverse(true)
 )
 
-// fit returns a text cut or filled to a width.
-func fit(s string, width int) string {
+// fitText returns a text cut or filled to a width.
+func fitText(s string, width int) string {
 	s = ansi.Truncate(s, max(width, 0), "…")
 	return s + strings.Repeat(" ", max(0, width-ansi.StringWidth(s)))
 }
 
-// right returns a text of at least a width, with the text at the end.
-func right(s string, width int) string {
+// alignRight returns a text of at least a width, with the text at the end.
+func alignRight(s string, width int) string {
 	return strings.Repeat(" ", max(0, width-ansi.StringWidth(s))) + s
 }
 
@@ -67,11 +67,11 @@ func perSecond(rate float64, known bool) string {
 	case rate < 10 && rate != 0:
 		return strconv.FormatFloat(rate, 'f', 1, 64)
 	}
-	return thousands(uint64(rate + 0.5))
+	return groupThousands(uint64(rate + 0.5))
 }
 
-// thousands returns for example "1,234,567".
-func thousands(n uint64) string {
+// groupThousands returns for example "1,234,567".
+func groupThousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -86,19 +86,19 @@ func count(n int, what string, in words.Vocabulary) string {
 	if n != 1 {
 		what += "s"
 	}
-	return thousands(uint64(max(n, 0))) + " " + in.Text(what)
+	return groupThousands(uint64(max(n, 0))) + " " + in.Text(what)
 }
 
-// total returns a counter; "-" without one.
-func total(n *uint64) string {
+// counterText returns a counter; "-" without one.
+func counterText(n *uint64) string {
 	if n == nil {
 		return "-"
 	}
-	return thousands(*n)
+	return groupThousands(*n)
 }
 
-// seconds returns a short duration such as "0.3 ms".
-func seconds(s float64) string {
+// secondsText returns a short duration such as "0.3 ms".
+func secondsText(s float64) string {
 	switch {
 	case s < 0.001:
 		return fmt.Sprintf("%.0f µs", s*1e6)
@@ -110,8 +110,8 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%.1f s", s)
 }
 
-// age returns a time span in its largest unit, such as "3h".
-func age(d time.Duration) string {
+// ageText returns a time span in its largest unit, such as "3h".
+func ageText(d time.Duration) string {
 	switch {
 	case d < time.Minute:
 		return fmt.Sprintf("%.0fs", max(0, d.Seconds()))
@@ -123,8 +123,8 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// bar returns a bar for a part of the largest value.
-func (m *Model) bar(value, largest float64, width int) string {
+// drawBar returns a bar for a part of the largest value.
+func (m *Model) drawBar(value, largest float64, width int) string {
 	if width <= 0 || largest <= 0 || value <= 0 {
 		return ""
 	}
@@ -139,8 +139,8 @@ func (m *Model) bar(value, largest float64, width int) string {
 	return out
 }
 
-// graph returns the last values as a line of bars.
-func (m *Model) graph(values []float64, width int) string {
+// drawGraph returns the last values as a line of bars.
+func (m *Model) drawGraph(values []float64, width int) string {
 	steps := []rune("▁▂▃▄▅▆▇█")
 	if m.config.ASCII {
 		steps = []rune("_.:-=+*#")
@@ -161,5 +161,5 @@ func (m *Model) graph(values []float64, width int) string {
 	return b.String()
 }
 
-// printable returns a text from outside without an effect on the terminal.
-func printable(s string) string { return terminal.Printable(s) }
+// printableText returns a text from outside without an effect on the terminal.
+func printableText(s string) string { return terminal.Printable(s) }

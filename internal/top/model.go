@@ -77,10 +77,10 @@ type (
 )
 
 // Init implements [tea.Model].
-func (m *Model) Init() tea.Cmd { return m.ask() }
+func (m *Model) Init() tea.Cmd { return m.requestSample() }
 
-// ask asks for a sample.
-func (m *Model) ask() tea.Cmd {
+// requestSample asks for a sample.
+func (m *Model) requestSample() tea.Cmd {
 	m.asked++
 	asked, q := m.asked, api.LiveQuery{Limit: limit, Filter: m.filter, Service: m.detail}
 	return func() tea.Msg {
@@ -96,25 +96,25 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		m.width, m.height = v.Width, v.Height
 	case tick:
 		if v.asked == m.asked && !m.paused {
-			return m, m.ask()
+			return m, m.requestSample()
 		}
 	case answer:
 		if v.asked != m.asked {
 			return m, nil
 		}
-		m.take(v)
+		m.storeAnswer(v)
 		return m, tea.Tick(period, func(time.Time) tea.Msg { return tick{v.asked} })
 	case tea.KeyPressMsg:
 		if m.editing {
-			return m, m.edit(v)
+			return m, m.editFilter(v)
 		}
-		return m, m.key(v.String())
+		return m, m.handleKey(v.String())
 	}
 	return m, nil
 }
 
-// take stores an answer. The rates are those since the last different reading.
-func (m *Model) take(a answer) {
+// storeAnswer stores an answer. The rates are those since the last different reading.
+func (m *Model) storeAnswer(a answer) {
 	if m.err = a.err; a.err != nil {
 		return
 	}
@@ -130,8 +130,8 @@ func (m *Model) take(a answer) {
 	}
 }
 
-// key handles a key of the list, of a detail and of the help.
-func (m *Model) key(name string) tea.Cmd {
+// handleKey handles a key of the list, of a detail and of the help.
+func (m *Model) handleKey(name string) tea.Cmd {
 	switch name {
 	case "q", "ctrl+c":
 		return tea.Quit
@@ -140,10 +140,10 @@ func (m *Model) key(name string) tea.Cmd {
 	case "p", "space":
 		m.paused = !m.paused
 		if !m.paused {
-			return m.ask()
+			return m.requestSample()
 		}
 	case "esc", "backspace", "left":
-		return m.back()
+		return m.goBack()
 	default:
 		if m.help || m.detail != "" {
 			return nil
@@ -153,8 +153,8 @@ func (m *Model) key(name string) tea.Cmd {
 	return nil
 }
 
-// back leaves the view above the list, or removes the filter.
-func (m *Model) back() tea.Cmd {
+// goBack leaves the view above the list, or removes the filter.
+func (m *Model) goBack() tea.Cmd {
 	switch {
 	case m.help:
 		m.help = false
@@ -162,7 +162,7 @@ func (m *Model) back() tea.Cmd {
 		m.detail = ""
 	case m.filter != "":
 		m.filter = ""
-		return m.ask()
+		return m.requestSample()
 	}
 	return nil
 }
@@ -174,28 +174,28 @@ func (m *Model) listKey(name string) tea.Cmd {
 	case "/":
 		m.editing, m.previous = true, m.filter
 	case "up", "k":
-		m.move(-1)
+		m.moveSelection(-1)
 	case "down", "j":
-		m.move(1)
+		m.moveSelection(1)
 	case "pgup":
-		m.move(-m.rows())
+		m.moveSelection(-m.countRows())
 	case "pgdown":
-		m.move(m.rows())
+		m.moveSelection(m.countRows())
 	case "home", "g":
-		m.move(-limit)
+		m.moveSelection(-limit)
 	case "end", "G":
-		m.move(limit)
+		m.moveSelection(limit)
 	case "enter", "right":
-		if all := m.services(); len(all) > 0 {
+		if all := m.sortedServices(); len(all) > 0 {
 			m.detail = all[m.index(all)].ServiceName().String()
-			return m.ask()
+			return m.requestSample()
 		}
 	}
 	return nil
 }
 
-// edit handles a key while the filter is edited.
-func (m *Model) edit(key tea.KeyPressMsg) tea.Cmd {
+// editFilter handles a key while the filter is edited.
+func (m *Model) editFilter(key tea.KeyPressMsg) tea.Cmd {
 	switch name := key.String(); {
 	case name == "ctrl+c":
 		return tea.Quit
@@ -214,7 +214,7 @@ func (m *Model) edit(key tea.KeyPressMsg) tea.Cmd {
 	default:
 		return nil
 	}
-	return m.ask()
+	return m.requestSample()
 }
 
 // order is how the list is sorted.
@@ -230,8 +230,8 @@ const (
 
 func (o order) String() string { return [...]string{"rate", "total", "name", "not served"}[o] }
 
-// services returns the Services of the sample in the order of the view.
-func (m *Model) services() []api.LiveService {
+// sortedServices returns the Services of the sample in the order of the view.
+func (m *Model) sortedServices() []api.LiveService {
 	if m.now == nil {
 		return nil
 	}
@@ -240,9 +240,9 @@ func (m *Model) services() []api.LiveService {
 	return all
 }
 
-// move moves the selection.
-func (m *Model) move(by int) {
-	all := m.services()
+// moveSelection moves the selection.
+func (m *Model) moveSelection(by int) {
+	all := m.sortedServices()
 	if len(all) == 0 {
 		return
 	}

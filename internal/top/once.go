@@ -57,9 +57,9 @@ func Once(ctx context.Context, w io.Writer, c Config, asJSON bool) error {
 	}
 	m := New(c)
 	m.width = 100
-	m.take(answer{service: c.Service, sample: before})
-	m.take(answer{service: c.Service, sample: now})
-	if _, err := io.WriteString(w, m.once()); err != nil {
+	m.storeAnswer(answer{service: c.Service, sample: before})
+	m.storeAnswer(answer{service: c.Service, sample: now})
+	if _, err := io.WriteString(w, m.renderOnce()); err != nil {
 		return fmt.Errorf("write sample: %w", err)
 	}
 	return nil
@@ -84,20 +84,20 @@ func twoSamples(ctx context.Context, ask Ask, q api.LiveQuery) (before, now *api
 	return before, now, nil
 }
 
-// once returns the whole view as text: no row is cut off or selected. It has no styles,
+// renderOnce returns the whole view as text: no row is cut off or selected. It has no styles,
 // unless colours are wanted.
-func (m *Model) once() string {
-	lines := m.head()
+func (m *Model) renderOnce() string {
+	lines := m.headLines()
 	if m.detail != "" {
 		lines = append(lines, m.detailLines()...)
 	} else {
-		all := m.services()
-		lines = append(lines, m.table(all, all, -1)...)
+		all := m.sortedServices()
+		lines = append(lines, m.tableLines(all, all, -1)...)
 		if rest := m.now.Matching - len(all); rest > 0 {
 			lines = append(lines, fmt.Sprintf("  and %s (--filter selects)", m.count(rest, "more Service")))
 		}
 		if n := min(len(m.now.Changes), maxChanges); n > 0 {
-			lines = append(append(lines, "", "CHANGES"), m.changes(n)...)
+			lines = append(append(lines, "", "CHANGES"), m.changeLines(n)...)
 		}
 	}
 	for i, l := range lines {
@@ -106,5 +106,5 @@ func (m *Model) once() string {
 		}
 		lines[i] = strings.TrimRight(l, " ")
 	}
-	return m.displayable(strings.Join(lines, "\n")) + "\n"
+	return m.replaceUndisplayable(strings.Join(lines, "\n")) + "\n"
 }

@@ -29,15 +29,15 @@ func RatesOf(before, now *api.Sample) Rates {
 	if seconds <= 0 {
 		return r
 	}
-	r.Total, r.Known = rate(before.Totals.Connections, now.Totals.Connections, seconds)
+	r.Total, r.Known = growthRate(before.Totals.Connections, now.Totals.Connections, seconds)
 	r.Services = make(map[model.ServiceName]float64, len(now.Services))
 	known := make(map[model.ServiceName]*uint64, len(before.Services))
-	each(before, func(s *api.LiveService) { known[s.ServiceName()] = s.Connections })
-	each(now, func(s *api.LiveService) {
+	eachService(before, func(s *api.LiveService) { known[s.ServiceName()] = s.Connections })
+	eachService(now, func(s *api.LiveService) {
 		switch old, had := known[s.ServiceName()]; {
 		case s.Connections == nil:
 		case had && old != nil:
-			if n, ok := rate(*old, *s.Connections, seconds); ok {
+			if n, ok := growthRate(*old, *s.Connections, seconds); ok {
 				r.Services[s.ServiceName()] = n
 			}
 		case s.Recent != nil && now.RecentSince > 0 && now.RecentSince < now.Uptime:
@@ -52,8 +52,8 @@ func RatesOf(before, now *api.Sample) Rates {
 	return r
 }
 
-// each calls f for the Services of a sample, including the one of the detail.
-func each(s *api.Sample, f func(*api.LiveService)) {
+// eachService calls f for the Services of a sample, including the one of the detail.
+func eachService(s *api.Sample, f func(*api.LiveService)) {
 	for i := range s.Services {
 		f(&s.Services[i])
 	}
@@ -71,7 +71,7 @@ func detailRates(before, now *api.LiveDetail, seconds float64, each func(*api.Li
 	each(before, func(key string, n uint64) { known[key] = n })
 	out := make(map[string]float64)
 	each(now, func(key string, n uint64) {
-		if r, ok := rate(known[key], n, seconds); ok {
+		if r, ok := growthRate(known[key], n, seconds); ok {
 			out[key] = r
 		}
 	})
@@ -108,9 +108,9 @@ func EndpointKey(p *api.LivePort, e *api.LiveEndpoint) string {
 // FrontendKey returns the key of a frontend in [Rates.Frontends].
 func FrontendKey(protocol, address string) string { return protocol + " " + address }
 
-// rate returns the growth of a counter per second. A counter that has fallen has lost
+// growthRate returns the growth of a counter per second. A counter that has fallen has lost
 // a part, such as a frontend of its Service: the growth of the rest is unknown.
-func rate(before, now uint64, seconds float64) (float64, bool) {
+func growthRate(before, now uint64, seconds float64) (float64, bool) {
 	if now < before {
 		return 0, false
 	}

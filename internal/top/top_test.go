@@ -202,7 +202,7 @@ func TestHostileNames(t *testing.T) {
 		m.width, m.height = 200, 40
 		m.Init()
 		m.give(s, nil)
-		for _, text := range []string{ansi.Strip(m.Text()), m.once()} {
+		for _, text := range []string{ansi.Strip(m.Text()), m.renderOnce()} {
 			if strings.ContainsAny(text, "\x1b\u009b\t\u202e") || strings.Contains(text, "\nforged") {
 				t.Errorf("%q", text)
 			}

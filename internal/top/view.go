@@ -33,64 +33,64 @@ func (m *Model) Text() string {
 	case m.help:
 		lines = m.helpLines()
 	case m.now == nil:
-		lines = m.waiting()
+		lines = m.waitingLines()
 	case m.detail != "":
-		lines = append(m.head(), m.detailLines()...)
+		lines = append(m.headLines(), m.detailLines()...)
 	default:
-		lines = append(m.head(), m.listLines()...)
+		lines = append(m.headLines(), m.listLines()...)
 	}
 	lines = lines[:min(len(lines), m.height-1)]
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
 	}
-	lines = append(lines, m.foot())
+	lines = append(lines, m.footLine())
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(ansi.Truncate(l, m.width, "…"), " ")
 	}
-	return m.displayable(strings.Join(lines, "\n"))
+	return m.replaceUndisplayable(strings.Join(lines, "\n"))
 }
 
-// displayable replaces our own characters that an ASCII terminal does not show.
-func (m *Model) displayable(text string) string {
+// replaceUndisplayable replaces our own characters that an ASCII terminal does not show.
+func (m *Model) replaceUndisplayable(text string) string {
 	if !m.config.ASCII {
 		return text
 	}
 	return strings.NewReplacer("…", "~", "µ", "u", "×", "x").Replace(text)
 }
 
-// waiting is shown before the first sample.
-func (m *Model) waiting() []string {
+// waitingLines is shown before the first sample.
+func (m *Model) waitingLines() []string {
 	if m.err == nil {
 		return []string{"", "  asking " + m.config.Address}
 	}
-	return append([]string{""}, strings.Split(ansi.Wrap("  "+bad.Styled(printable(m.err.Error()))+"\n\n  "+hintNoDaemon, m.width, ""), "\n")...)
+	return append([]string{""}, strings.Split(ansi.Wrap("  "+bad.Styled(printableText(m.err.Error()))+"\n\n  "+hintNoDaemon, m.width, ""), "\n")...)
 }
 
 const hintNoDaemon = `Start "nftproxy run", or name the address of a running one with --metrics-bind-address.`
 
-// head returns the lines above the list or the detail.
-func (m *Model) head() []string {
+// headLines returns the lines above the list or the detail.
+func (m *Model) headLines() []string {
 	s := m.now
-	title := bold.Styled("nftproxy") + " " + printable(s.Version)
+	title := bold.Styled("nftproxy") + " " + printableText(s.Version)
 	if s.Node != "" {
-		title += " on " + bold.Styled(printable(s.Node))
+		title += " on " + bold.Styled(printableText(s.Node))
 	}
-	title += faint.Styled("  up "+age(s.Time.Sub(s.Started))) + "  " + printable(s.Source)
+	title += faint.Styled("  up "+ageText(s.Time.Sub(s.Started))) + "  " + printableText(s.Source)
 	clock := s.Time.Local().Format("15:04:05")
 	lines := []string{
-		fit(title, m.width-len(clock)-1) + " " + clock,
-		m.health(),
-		m.traffic(),
-		m.latency(),
+		fitText(title, m.width-len(clock)-1) + " " + clock,
+		m.healthLine(),
+		m.trafficLine(),
+		m.latencyLine(),
 	}
 	if o := s.Observe; o != nil {
-		lines = append(lines, m.observed(o))
+		lines = append(lines, m.observedLine(o))
 	}
-	return append(append(lines, m.problems()...), "")
+	return append(append(lines, m.problemLines()...), "")
 }
 
-// health returns the verdict and the totals.
-func (m *Model) health() string {
+// healthLine returns the verdict and the totals.
+func (m *Model) healthLine() string {
 	s, t := m.now, &m.now.Totals
 	verdict := good.Styled("healthy")
 	if !s.Healthy {
@@ -101,37 +101,37 @@ func (m *Model) health() string {
 		text += "  " + warning.Styled(m.count(t.Unserved, "frontend")+s.Words.Text(" without endpoints"))
 	}
 	if !s.PendingSince.IsZero() {
-		text += "  " + warning.Styled("changes pending for "+age(s.Time.Sub(s.PendingSince)))
+		text += "  " + warning.Styled("changes pending for "+ageText(s.Time.Sub(s.PendingSince)))
 	}
 	return text
 }
 
-// traffic returns the rate of all connections with its history.
-func (m *Model) traffic() string {
+// trafficLine returns the rate of all connections with its history.
+func (m *Model) trafficLine() string {
 	if !m.now.Counted {
 		return warning.Styled(hintNotCounted)
 	}
 	text := bold.Styled(perSecond(m.rates.Total, m.rates.Known)) + " connections/s  "
-	return text + bars.Styled(m.graph(m.history, min(60, m.width-ansi.StringWidth(text))))
+	return text + bars.Styled(m.drawGraph(m.history, min(60, m.width-ansi.StringWidth(text))))
 }
 
 const hintNotCounted = "connections are not counted: start nftproxy with --service-metrics"
 
-func (m *Model) latency() string {
+func (m *Model) latencyLine() string {
 	s := &m.now.Syncs
 	if s.Total == 0 {
 		return "no sync yet"
 	}
 	text := m.count(int(s.Total), "sync")
 	if s.Failed > 0 {
-		text += ", " + bad.Styled(thousands(s.Failed)+" failed")
+		text += ", " + bad.Styled(groupThousands(s.Failed)+" failed")
 	}
-	return text + fmt.Sprintf("  last %s  p50 %s  p90 %s  p99 %s  max %s", seconds(s.Last), seconds(s.P50), seconds(s.P90), seconds(s.P99), seconds(s.Max))
+	return text + fmt.Sprintf("  last %s  p50 %s  p90 %s  p99 %s  max %s", secondsText(s.Last), secondsText(s.P50), secondsText(s.P90), secondsText(s.P99), secondsText(s.Max))
 }
 
-// observed returns how many connections were refused, and of observed ones how many failed, and
+// observedLine returns how many connections were refused, and of observed ones how many failed, and
 // how many were served.
-func (m *Model) observed(o *api.Observing) string {
+func (m *Model) observedLine(o *api.Observing) string {
 	before, known := &api.Observing{}, false
 	if b := m.before; b != nil && b.Observe != nil && b.Instance == m.now.Instance && m.now.Uptime > b.Uptime {
 		before, known = b.Observe, true
@@ -143,12 +143,12 @@ func (m *Model) observed(o *api.Observing) string {
 	if o.Failed+o.Served > 0 {
 		text += ", failed " + rate(o.Failed, before.Failed) + "/s, served " + rate(o.Served, before.Served) + "/s"
 	}
-	text += ", " + thousands(o.Events) + " in all"
+	text += ", " + groupThousands(o.Events) + " in all"
 	if o.Sampled > 0 {
-		text += fmt.Sprintf(", %s of %s failed", thousands(o.SampledFailed), m.count(int(o.Sampled), "sample"))
+		text += fmt.Sprintf(", %s of %s failed", groupThousands(o.SampledFailed), m.count(int(o.Sampled), "sample"))
 	}
 	if o.Lost > 0 {
-		text += ", " + warning.Styled(thousands(o.Lost)+" lost")
+		text += ", " + warning.Styled(groupThousands(o.Lost)+" lost")
 	}
 	return text + faint.Styled("  nftproxy observe -f shows them")
 }
@@ -161,18 +161,18 @@ func (m *Model) uptimeBefore() float64 {
 	return m.before.Uptime
 }
 
-// problems returns the lines that need attention.
-func (m *Model) problems() (lines []string) {
+// problemLines returns the lines that need attention.
+func (m *Model) problemLines() (lines []string) {
 	s := m.now
 	if m.err != nil {
-		lines = append(lines, bad.Styled("! "+printable(m.err.Error())))
+		lines = append(lines, bad.Styled("! "+printableText(m.err.Error())))
 	}
 	if e := s.SourceError; e != nil {
-		lines = append(lines, bad.Styled(fmt.Sprintf("! source unusable for %s: %s", age(s.Time.Sub(e.Since)), printable(e.Message))))
+		lines = append(lines, bad.Styled(fmt.Sprintf("! source unusable for %s: %s", ageText(s.Time.Sub(e.Since)), printableText(e.Message))))
 	}
 	shown := min(len(s.Problems), maxProblems, max(1, (m.height-minHeight)/4))
 	for _, p := range s.Problems[:shown] {
-		lines = append(lines, warning.Styled("! "+printable(p.Object+": "+p.Message)))
+		lines = append(lines, warning.Styled("! "+printableText(p.Object+": "+p.Message)))
 	}
 	if rest := s.ProblemCount - shown; rest > 0 {
 		lines = append(lines, warning.Styled(fmt.Sprintf("! and %s (nftproxy status)", m.count(rest, "more problem"))))
@@ -182,19 +182,19 @@ func (m *Model) problems() (lines []string) {
 
 // changesHeight returns how many changes fit below the list.
 func (m *Model) changesHeight() int {
-	free := m.height - len(m.head()) - 1 // of the foot
+	free := m.height - len(m.headLines()) - 1 // of the foot
 	if free < 12 {
 		return 0
 	}
 	return min(len(m.now.Changes), maxChanges, free/3)
 }
 
-// rows returns how many Services fit into the list.
-func (m *Model) rows() int {
+// countRows returns how many Services fit into the list.
+func (m *Model) countRows() int {
 	if m.now == nil {
 		return 1
 	}
-	n := m.height - len(m.head()) - 2 // heading and foot
+	n := m.height - len(m.headLines()) - 2 // heading and foot
 	if c := m.changesHeight(); c > 0 {
 		n -= c + 2
 	}
@@ -203,13 +203,13 @@ func (m *Model) rows() int {
 
 // listLines returns the list of Services and the changes.
 func (m *Model) listLines() []string {
-	all, rows := m.services(), m.rows()
+	all, rows := m.sortedServices(), m.countRows()
 	at := m.index(all)
 	m.first = min(max(m.first, at-rows+1), at)
 	m.first = max(0, min(m.first, len(all)-rows))
-	lines := m.table(all[m.first:min(len(all), m.first+rows)], all, at-m.first)
+	lines := m.tableLines(all[m.first:min(len(all), m.first+rows)], all, at-m.first)
 	if len(all) == 0 && m.filter != "" {
-		lines = append(lines, m.now.Words.Text("  no Service matches ")+printable(m.filter))
+		lines = append(lines, m.now.Words.Text("  no Service matches ")+printableText(m.filter))
 	} else if len(all) == 0 {
 		lines = append(lines, m.now.Words.Text("  no Services"))
 	}
@@ -217,7 +217,7 @@ func (m *Model) listLines() []string {
 		lines = append(lines, "")
 	}
 	if n := m.changesHeight(); n > 0 {
-		lines = append(append(lines, "", bold.Styled("CHANGES")), m.changes(n)...)
+		lines = append(append(lines, "", bold.Styled("CHANGES")), m.changeLines(n)...)
 	}
 	return lines
 }
@@ -227,11 +227,11 @@ type columns struct{ name, bar, connections int }
 
 const numbers = 12 // width of a column of numbers
 
-// layout returns the columns for some Services.
-func (m *Model) layout(all []api.LiveService) columns {
+// layoutColumns returns the columns for some Services.
+func (m *Model) layoutColumns(all []api.LiveService) columns {
 	c := columns{name: 20}
 	for i := range all {
-		c.name = max(c.name, ansi.StringWidth(printable(all[i].ServiceName().String())))
+		c.name = max(c.name, ansi.StringWidth(printableText(all[i].ServiceName().String())))
 	}
 	rest := m.width - 2 - 2*(numbers+1)
 	if m.width >= 72 {
@@ -242,23 +242,23 @@ func (m *Model) layout(all []api.LiveService) columns {
 	return c
 }
 
-// row returns the three parts of a line; the middle one is the bar.
-func (c columns) row(marker, name, rate, bar, connections, endpoints string) [3]string {
-	out := [3]string{marker + fit(name, c.name) + " " + right(rate, numbers) + " ", "", right(endpoints, numbers)}
+// rowParts returns the three parts of a line; the middle one is the bar.
+func (c columns) rowParts(marker, name, rate, bar, connections, endpoints string) [3]string {
+	out := [3]string{marker + fitText(name, c.name) + " " + alignRight(rate, numbers) + " ", "", alignRight(endpoints, numbers)}
 	if c.bar > 0 {
-		out[1] = " " + fit(bar, c.bar) + " "
-		out[2] = right(connections, c.connections) + out[2]
+		out[1] = " " + fitText(bar, c.bar) + " "
+		out[2] = alignRight(connections, c.connections) + out[2]
 	}
 	return out
 }
 
-// table returns the heading and the rows of some Services; one of them is selected.
-func (m *Model) table(shown, all []api.LiveService, at int) []string {
-	c, largest := m.layout(all), 0.0
+// tableLines returns the heading and the rows of some Services; one of them is selected.
+func (m *Model) tableLines(shown, all []api.LiveService, at int) []string {
+	c, largest := m.layoutColumns(all), 0.0
 	for i := range all {
 		largest = max(largest, m.rates.Services[all[i].ServiceName()])
 	}
-	heading := c.row("  ", m.now.Words.Text("SERVICE"), "CONN/S", "", "CONNECTIONS", m.now.Words.Text("ENDPOINTS"))
+	heading := c.rowParts("  ", m.now.Words.Text("SERVICE"), "CONN/S", "", "CONNECTIONS", m.now.Words.Text("ENDPOINTS"))
 	lines := []string{bold.Styled(heading[0] + heading[1] + heading[2])}
 	for i := range shown {
 		s, marker := &shown[i], "  "
@@ -266,7 +266,7 @@ func (m *Model) table(shown, all []api.LiveService, at int) []string {
 			marker = "> "
 		}
 		rate, known := m.rates.Services[s.ServiceName()]
-		r := c.row(marker, printable(s.ServiceName().String()), perSecond(rate, known), m.bar(rate, largest, c.bar), total(s.Connections), endpoints(s))
+		r := c.rowParts(marker, printableText(s.ServiceName().String()), perSecond(rate, known), m.drawBar(rate, largest, c.bar), counterText(s.Connections), endpointsText(s))
 		if i == at {
 			lines = append(lines, selected.Styled(r[0]+r[1]+r[2]))
 		} else {
@@ -276,29 +276,29 @@ func (m *Model) table(shown, all []api.LiveService, at int) []string {
 	return lines
 }
 
-// endpoints returns the number of endpoints of a Service, with a mark if some
+// endpointsText returns the number of endpoints of a Service, with a mark if some
 // frontends have none, or the word relay.
-func endpoints(s *api.LiveService) string {
+func endpointsText(s *api.LiveService) string {
 	switch {
 	case s.Unserved > 0:
 		return fmt.Sprintf("%d !", s.Endpoints)
 	case s.Relayed:
-		return "relay " + thousands(uint64(s.Endpoints))
+		return "relay " + groupThousands(uint64(s.Endpoints))
 	}
-	return thousands(uint64(s.Endpoints))
+	return groupThousands(uint64(s.Endpoints))
 }
 
-// changes returns the newest changes, one line each.
-func (m *Model) changes(n int) (lines []string) {
+// changeLines returns the newest changes, one line each.
+func (m *Model) changeLines(n int) (lines []string) {
 	for i := range m.now.Changes[:n] {
 		c := &m.now.Changes[i]
-		text := fmt.Sprintf("  %5s ago  %-6s  ", age(m.now.Time.Sub(c.Time)), printable(c.Cause))
+		text := fmt.Sprintf("  %5s ago  %-6s  ", ageText(m.now.Time.Sub(c.Time)), printableText(c.Cause))
 		if c.Error != "" {
-			lines = append(lines, text+bad.Styled("failed: "+printable(c.Error)))
+			lines = append(lines, text+bad.Styled("failed: "+printableText(c.Error)))
 			continue
 		}
-		text += fmt.Sprintf("+%d ~%d -%d  %s", c.Added, c.Changed, c.Deleted, seconds(c.Seconds))
-		lines = append(lines, fit(text, 42)+"  "+servicesOf(c))
+		text += fmt.Sprintf("+%d ~%d -%d  %s", c.Added, c.Changed, c.Deleted, secondsText(c.Seconds))
+		lines = append(lines, fitText(text, 42)+"  "+servicesOf(c))
 	}
 	return lines
 }
@@ -306,7 +306,7 @@ func (m *Model) changes(n int) (lines []string) {
 func servicesOf(c *api.Change) string {
 	var names []string
 	for _, n := range c.Services {
-		names = append(names, printable(n))
+		names = append(names, printableText(n))
 	}
 	text := strings.Join(names, " ")
 	if c.More > 0 {
@@ -315,11 +315,11 @@ func servicesOf(c *api.Change) string {
 	return text
 }
 
-// foot returns the last line.
-func (m *Model) foot() string {
+// footLine returns the last line.
+func (m *Model) footLine() string {
 	switch {
 	case m.editing:
-		return bold.Styled("filter: ") + printable(m.filter) + "_  " + faint.Styled("enter: done  esc: cancel")
+		return bold.Styled("filter: ") + printableText(m.filter) + "_  " + faint.Styled("enter: done  esc: cancel")
 	case m.help:
 		return faint.Styled("?: back  q: quit")
 	case m.now == nil:
@@ -333,7 +333,7 @@ func (m *Model) foot() string {
 		return strings.Join(append(notes, faint.Styled("esc: back  p: pause  ?: help  q: quit")), "  ")
 	}
 	if m.filter != "" {
-		notes = append(notes, bold.Styled("filter: "+printable(m.filter)))
+		notes = append(notes, bold.Styled("filter: "+printableText(m.filter)))
 	}
 	if n := len(m.now.Services); n < m.now.Matching {
 		notes = append(notes, fmt.Sprintf("%d of %s", n, m.count(m.now.Matching, "Service")))

@@ -78,21 +78,21 @@ func Read(f Family, table string) (*Table, error) {
 func (t *Table) read(fd, level int, table string) error {
 	t.info = make([]byte, infoLength)
 	copy(t.info[:nameLength-1], table)
-	if err := getsockopt(fd, level, getInfo, t.info); err != nil {
+	if err := readOption(fd, level, getInfo, t.info); err != nil {
 		return fmt.Errorf("read size of table: %w", err)
 	}
-	size := t.number(sizeOffset)
+	size := t.uint32At(sizeOffset)
 	entries := make([]byte, headLength+size)
 	copy(entries[:nameLength-1], table)
 	binary.NativeEndian.PutUint32(entries[nameLength:], size)
-	if err := getsockopt(fd, level, getEntries, entries); err != nil {
+	if err := readOption(fd, level, getEntries, entries); err != nil {
 		return fmt.Errorf("read table: %w", err)
 	}
 	t.entries = entries[headLength:]
 	return nil
 }
 
-func (t *Table) number(offset int) uint32 { return binary.NativeEndian.Uint32(t.info[offset:]) }
+func (t *Table) uint32At(offset int) uint32 { return binary.NativeEndian.Uint32(t.info[offset:]) }
 
 // Chains returns the names of the user-defined chains: each begins with an ERROR
 // target that carries its name. The result may contain other texts.
@@ -121,7 +121,7 @@ type Forward struct {
 // entry: a standard target behind the match on addresses.
 func (t *Table) Forward() (Forward, error) {
 	const forward = 4 * unix.NF_INET_FORWARD
-	first, last := t.number(hookOffset+forward), t.number(underflowOffset+forward)
+	first, last := t.uint32At(hookOffset+forward), t.uint32At(underflowOffset+forward)
 	targetOffset := 88 // struct ipt_entry: ipt_ip, nfcache, target_offset
 	if t.family == IPv6 {
 		targetOffset = 140 // struct ip6t_entry
@@ -139,8 +139,8 @@ func (t *Table) Forward() (Forward, error) {
 	return Forward{Drops: v == dropped, Rules: first != last}, nil
 }
 
-// getsockopt reads an option that takes an argument as well.
-func getsockopt(fd, level, option int, value []byte) error {
+// readOption reads an option that takes an argument as well.
+func readOption(fd, level, option int, value []byte) error {
 	length := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&length)), 0)

@@ -53,12 +53,12 @@ func (c *collector) add(g group) {
 	for i := range g.files {
 		f := &g.files[i]
 		for _, o := range f.objects {
-			usable = usable || o.details().other == ""
-			c.object(o)
+			usable = usable || o.rareDetails().other == ""
+			c.addObject(o)
 		}
 		total += len(f.objects)
-		if err := cmp.Or(f.err, f.emptiness()); err != nil {
-			c.problems = append(c.problems, problem(f.name, err))
+		if err := cmp.Or(f.err, f.explainEmpty()); err != nil {
+			c.problems = append(c.problems, fileProblem(f.name, err))
 		}
 	}
 	c.contents = append(c.contents, g.files...)
@@ -66,13 +66,13 @@ func (c *collector) add(g group) {
 		c.problems = append(c.problems, misspeltKinds(g.files)...)
 	}
 	if !usable && len(c.problems) == before {
-		c.problems = append(c.problems, problem(g.name, fmt.Errorf(
+		c.problems = append(c.problems, fileProblem(g.name, fmt.Errorf(
 			"no %s in it, only %s of other kinds: %s", knownKinds, terminal.Count(total, "object"), howToFill)))
 	}
 }
 
-// each calls f with each object.
-func (c *collector) each(f func(*object)) {
+// eachObject calls f with each object.
+func (c *collector) eachObject(f func(*object)) {
 	for i := range c.contents {
 		for _, o := range c.contents[i].objects {
 			f(o)
@@ -85,14 +85,14 @@ func (c *collector) each(f func(*object)) {
 func misspeltKinds(files []content) (out manifest.Errors) {
 	for i := range files {
 		for _, o := range files[i].objects {
-			out = append(out, o.details().warnings...)
+			out = append(out, o.rareDetails().warnings...)
 		}
 	}
 	return out
 }
 
-// emptiness returns an error if a file has no objects.
-func (c *content) emptiness() error {
+// explainEmpty returns an error if a file has no objects.
+func (c *content) explainEmpty() error {
 	what := "it has comments or empty documents only"
 	switch {
 	case len(c.objects) > 0:
@@ -105,8 +105,8 @@ func (c *content) emptiness() error {
 	return fmt.Errorf("no objects: %s: %s", what, howToFill)
 }
 
-func (c *collector) object(o *object) {
-	d := o.details()
+func (c *collector) addObject(o *object) {
+	d := o.rareDetails()
 	c.problems = append(c.problems, d.problems...)
 	switch {
 	case d.other != "" && len(d.warnings) == 0: // else the kind is misspelt
@@ -118,7 +118,7 @@ func (c *collector) object(o *object) {
 	if o.kind != nil {
 		c.found[o.kind.name]++
 	}
-	if o.id.Name == "" || !c.unique(o) {
+	if o.id.Name == "" || !c.isUnique(o) {
 		return
 	}
 	s := &c.snapshot
@@ -136,8 +136,8 @@ func (c *collector) object(o *object) {
 	s.ServiceCIDRs = append(s.ServiceCIDRs, d.cidrs...)
 }
 
-// names returns the references that no other object may have.
-func (o *object) names() []model.Object {
+// reservedNames returns the references that no other object may have.
+func (o *object) reservedNames() []model.Object {
 	out := []model.Object{o.id}
 	if !o.is(balance.Kind) || o.service == nil {
 		return out
@@ -149,12 +149,12 @@ func (o *object) names() []model.Object {
 	return out
 }
 
-// unique reports whether an object is the first of its name, or adds the problem.
-func (c *collector) unique(o *object) bool {
-	names := o.names()
+// isUnique reports whether an object is the first of its name, or adds the problem.
+func (c *collector) isUnique(o *object) bool {
+	names := o.reservedNames()
 	for _, id := range names {
 		if first, taken := c.seen[id]; taken {
-			c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: errors.New(twice(o, first, id))})
+			c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: errors.New(describeTwice(o, first, id))})
 			return false
 		}
 	}
@@ -164,8 +164,8 @@ func (c *collector) unique(o *object) bool {
 	return true
 }
 
-// twice returns the problem with an object that has a reference of an earlier one.
-func twice(o, first *object, id model.Object) string {
+// describeTwice returns the problem with an object that has a reference of an earlier one.
+func describeTwice(o, first *object, id model.Object) string {
 	switch {
 	case first.id == o.id:
 		return "is defined twice, first in " + first.Place.String() + ": remove one of them"
@@ -177,17 +177,17 @@ func twice(o, first *object, id model.Object) string {
 	return fmt.Sprintf("has the name of %s in %s: rename one of them", first.id, first.Place)
 }
 
-// finish returns the input, or all problems.
-func (c *collector) finish() (*Input, error) {
+// finishInput returns the input, or all problems.
+func (c *collector) finishInput() (*Input, error) {
 	if len(c.problems) > 0 {
 		return nil, c.problems
 	}
 	c.seen = nil // which is large
 	c.mergeLegacy()
-	reviewed, whole := c.review()
+	reviewed, whole := c.reviewObjects()
 	in := &Input{Snapshot: &c.snapshot, Warnings: c.warnings, Objects: c.found, contents: c.contents}
-	in.each(func(o *object) {
-		d := o.details()
+	in.eachObject(func(o *object) {
+		d := o.rareDetails()
 		in.Warnings = append(append(in.Warnings, d.warnings...), reviewed[o]...)
 		in.Manifests = append(in.Manifests, d.manifests...)
 	})
@@ -195,8 +195,8 @@ func (c *collector) finish() (*Input, error) {
 	return in, nil
 }
 
-// each calls f with each object.
-func (in *Input) each(f func(*object)) {
+// eachObject calls f with each object.
+func (in *Input) eachObject(f func(*object)) {
 	for i := range in.contents {
 		for _, o := range in.contents[i].objects {
 			f(o)
@@ -207,7 +207,7 @@ func (in *Input) each(f func(*object)) {
 // Places returns where the Services are defined.
 func (in *Input) Places() map[model.Object]manifest.Place {
 	places := make(map[model.Object]manifest.Place, len(in.Snapshot.Services))
-	in.each(func(o *object) {
+	in.eachObject(func(o *object) {
 		if o.service != nil {
 			places[o.id] = o.Place
 		}

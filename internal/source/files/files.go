@@ -90,8 +90,8 @@ type Input struct {
 	contents []content // of all files
 }
 
-// problem returns a problem with a whole file.
-func problem(file string, err error) *manifest.Error {
+// fileProblem returns a problem with a whole file.
+func fileProblem(file string, err error) *manifest.Error {
 	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
 }
 
@@ -110,36 +110,36 @@ type file struct {
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Reader) Load() (*Input, error) {
 	if f.Isolation != nil {
-		f.recall()
+		f.recallKept()
 	}
 	groups, problems, warnings := f.read()
 	if f.Isolation != nil {
 		f.follows = true
 		if len(problems) == 0 {
-			return f.isolate(groups, warnings)
+			return f.loadIsolated(groups, warnings)
 		}
 	}
 	var contents []content
 	for _, g := range groups {
 		contents = append(contents, g.files...)
 	}
-	contents, links := f.link(contents)
+	contents, links := f.linkContents(contents)
 	for i := range groups {
 		n := len(groups[i].files)
 		groups[i].files, contents = contents[:n], contents[n:]
 	}
-	return collect(append(problems, links.problems...), append(warnings, links.warnings...), groups).finish()
+	return collect(append(problems, links.problems...), append(warnings, links.warnings...), groups).finishInput()
 }
 
 // read reads the files of all paths.
 func (f *Reader) read() (groups []group, problems, warnings manifest.Errors) {
 	if len(f.Paths) == 0 {
-		return nil, manifest.Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
+		return nil, manifest.Errors{fileProblem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
 	seen := make(map[inode]bool)
 	for i, path := range f.Paths {
 		name := displayName(path)
-		names, inDir, err := expand(path, &warnings)
+		names, inDir, err := expandPath(path, &warnings)
 		if slices.Contains(f.Paths[:i], path) {
 			names, err = nil, errors.New("is given twice: give each file once")
 		}
@@ -147,11 +147,11 @@ func (f *Reader) read() (groups []group, problems, warnings manifest.Errors) {
 		case (f.Isolation != nil || f.InForce != nil) && errors.Is(err, errNoManifest):
 			warnings = append(warnings, &manifest.Error{Place: manifest.Place{File: path}, Err: errNothing, Note: true})
 		case err != nil:
-			problems = append(problems, problem(name, err))
+			problems = append(problems, fileProblem(name, err))
 		}
 		files := f.parseAll(func(yield func(file) bool) {
 			for _, name := range names {
-				in, used := f.substituted(f.file(name, inDir, seen), &warnings)
+				in, used := f.substituteFile(f.readFile(name, inDir, seen), &warnings)
 				if used && !yield(in) {
 					return
 				}
@@ -177,8 +177,8 @@ var errNothing = errors.New("holds no file *.yaml, *.yml or *.json: nothing is s
 
 var errNoManifest = errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
 
-// expand returns the files that a path stands for.
-func expand(path string, warnings *manifest.Errors) (names []string, dir bool, err error) {
+// expandPath returns the files that a path stands for.
+func expandPath(path string, warnings *manifest.Errors) (names []string, dir bool, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case path == standardInput:
@@ -194,8 +194,8 @@ func expand(path string, warnings *manifest.Errors) (names []string, dir bool, e
 	}
 	for _, e := range entries {
 		name := filepath.Join(path, e.Name())
-		if !hidden(name) && leadsToDirectory(e, name) {
-			*warnings = append(*warnings, problem(name, errors.New("is a directory inside a directory and is not read: name it, too, if it should be")))
+		if !isHidden(name) && leadsToDirectory(e, name) {
+			*warnings = append(*warnings, fileProblem(name, errors.New("is a directory inside a directory and is not read: name it, too, if it should be")))
 		} else if isManifest(name) {
 			names = append(names, name)
 		}
@@ -217,20 +217,20 @@ func leadsToDirectory(e fs.DirEntry, name string) bool {
 
 // isManifest reports whether a file of a directory is read.
 func isManifest(path string) bool {
-	return !hidden(path) && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
+	return !isHidden(path) && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
 }
 
-func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
+func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// file reads a file that is not known yet under another name.
-func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
+// readFile reads a file that is not known yet under another name.
+func (f *Reader) readFile(name string, inDir bool, seen map[inode]bool) file {
 	in := file{name: displayName(name)}
 	if name == standardInput {
 		in.data, in.err = f.readStdin()
 	} else if data, ok := f.Instead[name]; ok {
 		in.data = data
 	} else {
-		in.data, in.err = f.text(name, inDir, seen)
+		in.data, in.err = f.readText(name, inDir, seen)
 	}
 	if in.err != nil {
 		in.data, in.err = nil, explainPath(in.err)
@@ -238,9 +238,9 @@ func (f *Reader) file(name string, inDir bool, seen map[inode]bool) file {
 	return in
 }
 
-// text reads a file, or a pipe. A command may get its input from one, as in -f <(program); files of a
+// readText reads a file, or a pipe. A command may get its input from one, as in -f <(program); files of a
 // directory, and files that are read again, must be regular ones.
-func (f *Reader) text(name string, inDir bool, seen map[inode]bool) ([]byte, error) {
+func (f *Reader) readText(name string, inDir bool, seen map[inode]bool) ([]byte, error) {
 	info, err := mayRead(name, seen)
 	switch {
 	case err != nil:

@@ -77,7 +77,7 @@ func (f *followed) Load() (*model.Update, error) {
 	input, err := f.files.Load()
 	if err != nil {
 		f.state.set(err, nil, time.Now())
-		f.retry(err)
+		f.requestRetry(err)
 		return nil, err
 	}
 	input.leaveOutPrograms()
@@ -87,7 +87,7 @@ func (f *followed) Load() (*model.Update, error) {
 	}
 	f.logUnused(input.Unused)
 	f.state.set(unused, input, time.Now())
-	f.retry(unused)
+	f.requestRetry(unused)
 	f.logNew(input.Warnings.Lines())
 	if f.states == nil {
 		f.missing = input.LeftOut
@@ -114,9 +114,9 @@ func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model
 	return out
 }
 
-// retry requests another attempt after an error of the system. Other errors end only
+// requestRetry requests another attempt after an error of the system. Other errors end only
 // when the content of a file changes.
-func (f *followed) retry(err error) {
+func (f *followed) requestRetry(err error) {
 	if !errors.As(err, new(syscall.Errno)) {
 		return
 	}

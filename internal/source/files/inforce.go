@@ -82,7 +82,7 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 		Items      []json.RawMessage `json:"items"`
 	}{"v1", "List", []json.RawMessage{}}
 	for _, o := range (&Reader{ProxyName: proxyName, keepGiven: true}).parse(in).objects {
-		if given := o.details().given; given != nil {
+		if given := o.rareDetails().given; given != nil {
 			list.Items = append(list.Items, given)
 		}
 	}
@@ -113,14 +113,14 @@ func (f *Reader) inForce(in file) *api.InForce {
 	return same
 }
 
-// substituted returns what is used in place of a file, with a warning, or the file itself; false:
+// substituteFile returns what is used in place of a file, with a warning, or the file itself; false:
 // nothing is.
-func (f *Reader) substituted(in file, warnings *manifest.Errors) (out file, used bool) {
+func (f *Reader) substituteFile(in file, warnings *manifest.Errors) (out file, used bool) {
 	r := f.inForce(in)
 	if r == nil {
 		return in, true
 	}
-	out, used, warning := substitute(r, in)
+	out, used, warning := substituteInForce(r, in)
 	*warnings, f.LeftOut = append(*warnings, warning), f.LeftOut || !used
 	return out, used
 }
@@ -135,19 +135,19 @@ func (f *Reader) goneInForce(dir string, names []string, warnings *manifest.Erro
 		if err != nil || filepath.Dir(r.Path) != abs || r.Sum != "" || r.Objects == nil || slices.Contains(names, name) {
 			continue
 		}
-		in, _, warning := substitute(r, file{name: name})
+		in, _, warning := substituteInForce(r, file{name: name})
 		out, *warnings = append(out, f.parse(in)), append(*warnings, warning)
 	}
 	return out
 }
 
-// substitute returns what is used in place of a file, and the warning about that; false:
+// substituteInForce returns what is used in place of a file, and the warning about that; false:
 // nothing is.
-func substitute(r *api.InForce, in file) (out file, used bool, warning *manifest.Error) {
+func substituteInForce(r *api.InForce, in file) (out file, used bool, warning *manifest.Error) {
 	advice := lastValid
 	if r.Objects == nil {
 		advice = leftOut
 	}
 	err := &replacedError{errors.New(r.Problem), fmt.Sprintf("as in the running nftproxy, %s", advice)}
-	return file{name: in.name, data: r.Objects}, r.Objects != nil, problem(in.name, err)
+	return file{name: in.name, data: r.Objects}, r.Objects != nil, fileProblem(in.name, err)
 }

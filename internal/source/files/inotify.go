@@ -52,10 +52,10 @@ func newInotify() (*inotify, error) {
 func (n *inotify) add(name string, mask uint32) error {
 	above := filepath.Dir(name)
 	var errs []error
-	if err := n.watch(name, mask); mask == missing || err != nil {
-		errs = append(errs, err, n.watch(above, ofNames), n.watch(filepath.Dir(above), ofNames))
+	if err := n.watchPath(name, mask); mask == missing || err != nil {
+		errs = append(errs, err, n.watchPath(above, ofNames), n.watchPath(filepath.Dir(above), ofNames))
 	} else if mask == ofFolder {
-		errs = append(errs, n.watch(above, ofNames))
+		errs = append(errs, n.watchPath(above, ofNames))
 	}
 	if err := errors.Join(errs...); errors.Is(err, unix.ENOSPC) {
 		return fmt.Errorf("watch %s: %w: raise fs.inotify.max_user_watches", name, unix.ENOSPC)
@@ -63,7 +63,7 @@ func (n *inotify) add(name string, mask uint32) error {
 	return nil
 }
 
-func (n *inotify) watch(path string, mask uint32) error {
+func (n *inotify) watchPath(path string, mask uint32) error {
 	wd, err := unix.InotifyAddWatch(n.fd, path, mask|unix.IN_MASK_ADD|unix.IN_DONT_FOLLOW)
 	if err == nil {
 		n.paths[uint32(wd)] = path
@@ -80,7 +80,7 @@ func (n *inotify) run(relevant func(path string) bool) {
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
-		if err != nil || n.relevant(buffer[:length], relevant) {
+		if err != nil || n.hasRelevant(buffer[:length], relevant) {
 			select {
 			case n.changed <- struct{}{}:
 			default:
@@ -93,9 +93,9 @@ func (n *inotify) run(relevant func(path string) bool) {
 	}
 }
 
-// relevant reports whether events have a relevant path, are about what is watched itself, or
+// hasRelevant reports whether events have a relevant path, are about what is watched itself, or
 // say that others were lost.
-func (n *inotify) relevant(events []byte, relevant func(path string) bool) (found bool) {
+func (n *inotify) hasRelevant(events []byte, relevant func(path string) bool) (found bool) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		wd := binary.NativeEndian.Uint32(events)
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))

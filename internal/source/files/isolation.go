@@ -34,8 +34,8 @@ type inUse struct {
 	saved bool   // for the next process
 }
 
-// recall makes the files known that an earlier process has kept, as if a load had used them.
-func (f *Reader) recall() {
+// recallKept makes the files known that an earlier process has kept, as if a load had used them.
+func (f *Reader) recallKept() {
 	i := f.Isolation
 	if i.read || i.kept == nil {
 		return
@@ -81,8 +81,8 @@ type isolated struct {
 	advice  string // the remedy that was taken
 }
 
-// isolate loads files. Each may have mistakes.
-func (f *Reader) isolate(groups []group, warnings manifest.Errors) (*Input, error) {
+// loadIsolated loads files. Each may have mistakes.
+func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input, error) {
 	var used []*isolated
 	for _, g := range groups {
 		for _, c := range g.files {
@@ -93,22 +93,22 @@ func (f *Reader) isolate(groups []group, warnings manifest.Errors) (*Input, erro
 			used = append(used, u)
 		}
 	}
-	unused := f.replace(used, brokenBy(used))
-	in, problems := f.together(used, warnings)
+	unused := f.replaceInvalid(used, brokenBy(used))
+	in, problems := f.joinIsolated(used, warnings)
 	if len(problems) > 0 {
-		more, found, err := f.settle(used)
+		more, found, err := f.settleProblems(used)
 		if err != nil {
 			return nil, err
 		}
 		used, unused = more, append(unused, found...)
-		if in, problems = f.together(used, warnings); len(problems) > 0 {
+		if in, problems = f.joinIsolated(used, warnings); len(problems) > 0 {
 			return nil, problems
 		}
 	}
 	in.Unused, in.LeftOut = unused, leftOutOf(used)
-	f.keep(used)
+	f.keepInUse(used)
 	f.noteReplaced(used)
-	in.Warnings = append(in.Warnings, f.Isolation.warning()...)
+	in.Warnings = append(in.Warnings, f.Isolation.unkeptWarning()...)
 	return in, nil
 }
 
@@ -116,39 +116,39 @@ func (f *Reader) isolate(groups []group, warnings manifest.Errors) (*Input, erro
 func brokenBy(used []*isolated) (problems manifest.Errors) {
 	for _, u := range used {
 		if u.broken {
-			problems = append(problems, collect(nil, nil, []group{u.group()}).problems...)
+			problems = append(problems, collect(nil, nil, []group{u.asGroup()}).problems...)
 		}
 	}
 	return problems
 }
 
-func (u *isolated) group() group {
+func (u *isolated) asGroup() group {
 	return group{u.name, []content{u.content}}
 }
 
-// together returns the input of all files, or its problems.
-func (f *Reader) together(used []*isolated, warnings manifest.Errors) (*Input, manifest.Errors) {
+// joinIsolated returns the input of all files, or its problems.
+func (f *Reader) joinIsolated(used []*isolated, warnings manifest.Errors) (*Input, manifest.Errors) {
 	groups, links := f.linkIsolated(used)
 	c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)
-	in, err := c.finish()
+	in, err := c.finishInput()
 	if err != nil {
 		return nil, c.problems
 	}
 	return in, nil
 }
 
-// settle takes other content in place of that with problems, until there are none. It returns the
+// settleProblems takes other content in place of that with problems, until there are none. It returns the
 // problems of the files as they are, and adds files that are gone and still needed.
-func (f *Reader) settle(all []*isolated) (used []*isolated, unused manifest.Errors, err error) {
+func (f *Reader) settleProblems(all []*isolated) (used []*isolated, unused manifest.Errors, err error) {
 	used = all
 	for {
 		// Of two files with the same object, the one that had it before is used.
 		order := slices.Clone(used)
-		slices.SortStableFunc(order, func(a, b *isolated) int { return a.novelty() - b.novelty() })
+		slices.SortStableFunc(order, func(a, b *isolated) int { return a.noveltyRank() - b.noveltyRank() })
 		groups, links := f.linkIsolated(order)
-		if more, found := f.blame(used, links.broken); len(found) > 0 {
+		if more, found := f.blameChanges(used, links.broken); len(found) > 0 {
 			if len(more) == len(used) { // files that have changed
-				found = f.replace(used, found)
+				found = f.replaceInvalid(used, found)
 			}
 			used, unused = more, append(unused, found...)
 			continue
@@ -157,7 +157,7 @@ func (f *Reader) settle(all []*isolated) (used []*isolated, unused manifest.Erro
 		if len(c.problems) == 0 {
 			return used, unused, nil
 		}
-		found := f.replace(used, c.problems)
+		found := f.replaceInvalid(used, c.problems)
 		if len(found) == 0 { // of no single file
 			return nil, nil, c.problems
 		}
@@ -173,7 +173,7 @@ func (f *Reader) linkIsolated(used []*isolated) (groups []group, links *linker) 
 			contents = append(contents, u.content)
 		}
 	}
-	contents, links = f.link(contents)
+	contents, links = f.linkContents(contents)
 	for _, c := range contents {
 		groups = append(groups, group{c.name, []content{c}})
 	}
@@ -190,8 +190,8 @@ func leftOutOf(used []*isolated) (names []string) {
 	return names
 }
 
-// novelty returns 0 for content that was in use before, 1 for other content.
-func (u *isolated) novelty() int {
+// noveltyRank returns 0 for content that was in use before, 1 for other content.
+func (u *isolated) noveltyRank() int {
 	if u.current && u.changed {
 		return 1
 	}
@@ -203,9 +203,9 @@ const (
 	leftOut   = "the file is left out"
 )
 
-// replace takes other content in place of that with problems. It returns the problems
+// replaceInvalid takes other content in place of that with problems. It returns the problems
 // of the files as they are.
-func (f *Reader) replace(used []*isolated, problems manifest.Errors) (found manifest.Errors) {
+func (f *Reader) replaceInvalid(used []*isolated, problems manifest.Errors) (found manifest.Errors) {
 	byFile := make(map[string]manifest.Errors)
 	for _, p := range problems {
 		byFile[p.File] = append(byFile[p.File], p)
@@ -247,9 +247,9 @@ type replacedError struct {
 func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.advice) }
 func (e *replacedError) Unwrap() error { return e.error }
 
-// keep notes the content that is in use now, saves it for the next process, and forgets files that no
+// keepInUse notes the content that is in use now, saves it for the next process, and forgets files that no
 // longer exist.
-func (f *Reader) keep(used []*isolated) {
+func (f *Reader) keepInUse(used []*isolated) {
 	i, before := f.Isolation, f.inUse
 	f.inUse = make(map[string]*inUse, len(used))
 	var errs []error
@@ -277,9 +277,9 @@ func (f *Reader) keep(used []*isolated) {
 	i.unkept = errors.Join(errs...)
 }
 
-// warning returns the problem that the last valid content does not outlast the
+// unkeptWarning returns the problem that the last valid content does not outlast the
 // process, or nothing.
-func (i *Isolation) warning() manifest.Errors {
+func (i *Isolation) unkeptWarning() manifest.Errors {
 	if i == nil || i.unkept == nil {
 		return nil
 	}

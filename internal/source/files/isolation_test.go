@@ -208,7 +208,7 @@ func TestKeptDamaged(t *testing.T) {
 	if _, err := f.Load(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(kept.place(path), 3); err != nil {
+	if err := os.Truncate(kept.pathOf(path), 3); err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, brokenService)
@@ -242,14 +242,14 @@ func TestKeptByOlder(t *testing.T) {
 		if packed { // in pieces
 			saved = gzipped(t, path+"\n") + gzipped(t, service("a", "10.96.0.1"))
 		}
-		write(t, kept.place(path), saved)
+		write(t, kept.pathOf(path), saved)
 		for range 2 {
 			f := &Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}
 			if in, err := f.Load(); err != nil || names(in) != "a" || !strings.Contains(in.Unused.Error(), lastValid) {
 				t.Errorf("packed %t: %+v, %v", packed, in, err)
 			}
 		}
-		if text, err := os.ReadFile(kept.place(path)); err != nil || string(text) != plain {
+		if text, err := os.ReadFile(kept.pathOf(path)); err != nil || string(text) != plain {
 			t.Errorf("packed %t: %q is kept, want %q (%v)", packed, text, plain, err)
 		}
 	}
@@ -274,7 +274,7 @@ func TestKeptStays(t *testing.T) {
 		t.Helper()
 		_, err := (&Reader{Paths: []string{dir}, Isolation: NewIsolation(kept)}).Load()
 		check(t, err)
-		info, err := os.Stat(kept.place(path))
+		info, err := os.Stat(kept.pathOf(path))
 		check(t, err)
 		return info
 	}

@@ -19,7 +19,7 @@ import (
 // from the path; its first line is the path, and the rest is the content.
 type Kept struct{ Dir string }
 
-func (k *Kept) place(name string) string {
+func (k *Kept) pathOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(k.Dir, hex.EncodeToString(sum[:16]))
 }
@@ -40,7 +40,7 @@ func (k *Kept) all(f func(name string, text []byte, packed bool)) error {
 		}
 		text, packed, err := savedText(bufio.NewReader(saved))
 		name, text, found := bytes.Cut(text, []byte("\n"))
-		if err == nil && found && k.place(string(name)) == place { // else cut off
+		if err == nil && found && k.pathOf(string(name)) == place { // else cut off
 			f(string(name), text, packed)
 		}
 		errs = append(errs, saved.Close())
@@ -50,7 +50,7 @@ func (k *Kept) all(f func(name string, text []byte, packed bool)) error {
 
 // read returns the saved text of a file; nil: it cannot be read.
 func (k *Kept) read(name string) []byte {
-	text, err := manifest.ReadFile(k.place(name))
+	text, err := manifest.ReadFile(k.pathOf(name))
 	if err != nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (k *Kept) write(name string, text []byte) error {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return err
 	}
-	return atomicfile.WriteAll(k.place(name), [][]byte{[]byte(name + "\n"), text}, 0o600)
+	return atomicfile.WriteAll(k.pathOf(name), [][]byte{[]byte(name + "\n"), text}, 0o600)
 }
 
-func (k *Kept) remove(name string) error { return atomicfile.Remove(k.place(name)) }
+func (k *Kept) remove(name string) error { return atomicfile.Remove(k.pathOf(name)) }

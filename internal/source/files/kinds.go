@@ -55,13 +55,13 @@ var kinds = []kind{
 		return found
 	})},
 	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Reader, n *corev1.Node, o *object) (found []*manifest.FieldError) {
-		o.edit().node, found = convert.Node(n)
+		o.editDetails().node, found = convert.Node(n)
 		return found
 	})},
 	// v1beta1 has the same fields.
 	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true,
 		read: decode(func(_ *Reader, s *networkingv1.ServiceCIDR, o *object) (found []*manifest.FieldError) {
-			o.edit().cidrs, found = convert.ServiceCIDR(s)
+			o.editDetails().cidrs, found = convert.ServiceCIDR(s)
 			return found
 		})},
 }
@@ -70,14 +70,14 @@ var kinds = []kind{
 func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	u := balance.Decode(m)
 	if len(u.Pools()) > 0 || f.defaulted[directoryOf(m.File)] {
-		o.edit().waiting = &waiting{u, m}
+		o.editDetails().waiting = &waiting{u, m}
 		return u.Meta(), nil
 	}
 	b := u.Resolve(nil, nil, f.ProxyName)
 	o.service, o.slices = b.Service, b.Slices
 	o.addProblems(b.Problems)
 	if f.Keep {
-		o.edit().manifests = b.Objects
+		o.editDetails().manifests = b.Objects
 	}
 	return b.Meta, b.Findings
 }
@@ -120,9 +120,9 @@ func findKind(name string) (*kind, bool) {
 	return &kinds[i], true
 }
 
-// misspelt returns the kind that the author of an object most likely meant, or
+// likelyKind returns the kind that the author of an object most likely meant, or
 // nothing. Other kinds of another API group are none of ours.
-func misspelt(kind, apiVersion string) string {
+func likelyKind(kind, apiVersion string) string {
 	var names []string
 	for _, k := range kinds {
 		if apiVersion == "" || slices.Contains(k.versions, apiVersion) {
@@ -149,9 +149,9 @@ func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResour
 // ownGroup is the API group of [balance.Balance].
 const ownGroup = "nftproxy.dev"
 
-// foreign reports whether an API group may have kinds of its own by the names of
+// isForeign reports whether an API group may have kinds of its own by the names of
 // ours, as serving.knative.dev has its Service.
-func foreign(apiVersion string) bool {
+func isForeign(apiVersion string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
 	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && group != ownGroup
 }

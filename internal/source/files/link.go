@@ -43,42 +43,42 @@ func directoryOf(file string) string {
 	return filepath.Dir(file)
 }
 
-// link resolves the Balances of all files. It returns new contents, in the order of the given ones.
-func (f *Reader) link(contents []content) ([]content, *linker) {
+// linkContents resolves the Balances of all files. It returns new contents, in the order of the given ones.
+func (f *Reader) linkContents(contents []content) ([]content, *linker) {
 	contents = slices.Clone(contents)
-	l := f.linker(contents)
+	l := f.newLinker(contents)
 	if f.readAgain(contents, l) {
-		l = f.linker(contents)
+		l = f.newLinker(contents)
 	}
 	for i := range contents {
 		c := &contents[i]
 		objects := make([]*object, len(c.objects))
 		for j, o := range c.objects {
-			objects[j] = l.resolve(o)
+			objects[j] = l.resolveBalance(o)
 		}
 		c.objects = objects
 	}
-	l.unused()
+	l.warnOfUnused()
 	return contents, l
 }
 
-// linker returns a linker that has noted the pools and defaults of all files.
-func (f *Reader) linker(contents []content) *linker {
+// newLinker returns a linker that has noted the pools and defaults of all files.
+func (f *Reader) newLinker(contents []content) *linker {
 	l := &linker{
 		reader: f, pools: make(map[balance.PoolName]*balance.Pool), places: make(map[balance.PoolName]*object),
 		used: make(map[balance.PoolName]bool), defaults: make(map[string]*object),
 	}
 	for i := range contents {
 		for _, o := range contents[i].objects {
-			l.note(o)
+			l.noteObject(o)
 		}
 	}
 	return l
 }
 
-// note notes pools and defaults.
-func (l *linker) note(o *object) {
-	switch d := o.details(); {
+// noteObject notes pools and defaults.
+func (l *linker) noteObject(o *object) {
+	switch d := o.rareDetails(); {
 	case d.pool != nil:
 		if id := d.pool.ID(); l.pools[id] == nil { // another one is an error of its own
 			l.pools[id], l.places[id] = d.pool, o
@@ -111,11 +111,11 @@ func (f *Reader) readAgain(contents []content, l *linker) (done bool) {
 }
 
 // isReady reports whether an object is a Balance that was read as one without defaults.
-func (o *object) isReady() bool { return o.is(balance.Kind) && o.details().waiting == nil }
+func (o *object) isReady() bool { return o.is(balance.Kind) && o.rareDetails().waiting == nil }
 
-// resolve returns the object of a Balance with what it depends on; another object as it is.
-func (l *linker) resolve(o *object) *object {
-	waiting := o.details().waiting
+// resolveBalance returns the object of a Balance with what it depends on; another object as it is.
+func (l *linker) resolveBalance(o *object) *object {
+	waiting := o.rareDetails().waiting
 	if waiting == nil {
 		return o
 	}
@@ -127,27 +127,27 @@ func (l *linker) resolve(o *object) *object {
 	}
 	var defaults *balance.Defaults
 	if of := l.defaults[directoryOf(o.File)]; of != nil {
-		defaults, with = of.details().defaults, append(with, of)
+		defaults, with = of.rareDetails().defaults, append(with, of)
 	}
-	if slices.ContainsFunc(with, func(o *object) bool { return len(o.details().problems) > 0 }) { // which are reported where they are
+	if slices.ContainsFunc(with, func(o *object) bool { return len(o.rareDetails().problems) > 0 }) { // which are reported where they are
 		return o
 	}
 	c := waiting.balance.Resolve(l.pools, defaults, l.reader.ProxyName)
 	out := &object{Place: o.Place, id: o.id, kind: o.kind, service: c.Service, slices: c.Slices}
-	out.rare = &details{given: o.details().given, waiting: waiting, with: with, problems: slices.Clone(c.Problems)}
+	out.rare = &details{given: o.rareDetails().given, waiting: waiting, with: with, problems: slices.Clone(c.Problems)}
 	if l.reader.Keep {
 		out.rare.manifests = c.Objects
 	}
-	if out.report(waiting.source, c.Findings); len(out.rare.problems) > 0 {
+	if out.addFindings(waiting.source, c.Findings); len(out.rare.problems) > 0 {
 		l.broken = append(l.broken, out)
 	}
 	return out
 }
 
-// unused warns of pools that no Balance has.
-func (l *linker) unused() {
+// warnOfUnused warns of pools that no Balance has.
+func (l *linker) warnOfUnused() {
 	for id, o := range l.places {
-		if !l.used[id] && len(o.details().problems) == 0 {
+		if !l.used[id] && len(o.rareDetails().problems) == 0 {
 			l.warnings = append(l.warnings, &manifest.Error{Place: o.Place, Object: o.id.String(),
 				Err: errors.New("is used by no Balance: name it in one, like \"backends: {servers: " + id.Name + "}\", or remove it")})
 		}
@@ -162,27 +162,27 @@ type needs struct {
 	by          *object         // the first one of them
 }
 
-// has reports whether objects have anything of that.
-func (n *needs) has(objects []*object) bool {
+// isMetBy reports whether objects have anything of that.
+func (n *needs) isMetBy(objects []*object) bool {
 	return slices.ContainsFunc(objects, func(o *object) bool {
-		d := o.details()
+		d := o.rareDetails()
 		return d.pool != nil && n.pools[d.pool.ID()] || d.defaults != nil && n.directories[directoryOf(o.File)]
 	})
 }
 
-// needed returns what Balances with problems need that are in files whose content was valid before:
+// neededBy returns what Balances with problems need that are in files whose content was valid before:
 // another file has made them invalid. Nil: there are none.
-func needed(used []*isolated, broken []*object) *needs {
+func neededBy(used []*isolated, broken []*object) *needs {
 	var out *needs
 	for _, o := range broken {
 		at := slices.IndexFunc(used, func(u *isolated) bool { return u.name == o.File && u.advice != leftOut })
-		if at < 0 || used[at].novelty() != 0 {
+		if at < 0 || used[at].noveltyRank() != 0 {
 			continue
 		}
 		if out == nil {
 			out = &needs{make(map[balance.PoolName]bool), make(map[string]bool), o}
 		}
-		for _, name := range o.details().waiting.balance.Pools() {
+		for _, name := range o.rareDetails().waiting.balance.Pools() {
 			out.pools[name] = true
 		}
 		out.directories[directoryOf(o.File)] = true
@@ -190,29 +190,29 @@ func needed(used []*isolated, broken []*object) *needs {
 	return out
 }
 
-// blame returns a problem for each file whose change has made Balances of other files invalid, and
+// blameChanges returns a problem for each file whose change has made Balances of other files invalid, and
 // adds files that are gone and have what such a Balance needs: their last valid content stays.
-func (f *Reader) blame(used []*isolated, broken []*object) (_ []*isolated, problems manifest.Errors) {
-	n := needed(used, broken)
+func (f *Reader) blameChanges(used []*isolated, broken []*object) (_ []*isolated, problems manifest.Errors) {
+	n := neededBy(used, broken)
 	if n == nil {
 		return used, nil
 	}
-	why := fmt.Errorf("has changed what %s in %s needs: %w", n.by.id, n.by.Place, n.by.details().problems[0].Err)
+	why := fmt.Errorf("has changed what %s in %s needs: %w", n.by.id, n.by.Place, n.by.rareDetails().problems[0].Err)
 	present := make(map[string]bool, len(used))
 	for _, u := range used {
 		present[u.name] = true
-		if u.novelty() > 0 && u.advice != leftOut && (n.has(u.objects) || n.has(f.lastOf(u.name).objects)) {
-			problems = append(problems, problem(u.name, why))
+		if u.noveltyRank() > 0 && u.advice != leftOut && (n.isMetBy(u.objects) || n.isMetBy(f.lastOf(u.name).objects)) {
+			problems = append(problems, fileProblem(u.name, why))
 		}
 	}
 	if len(problems) > 0 {
 		return used, problems
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.inUse)) {
-		if last := f.lastOf(name); !present[name] && n.has(last.objects) {
+		if last := f.lastOf(name); !present[name] && n.isMetBy(last.objects) {
 			gone := fmt.Errorf("is gone, and %s in %s needs it: put it back, or change that first", n.by.id, n.by.Place)
 			used = append(used, &isolated{content: last, problem: gone.Error(), advice: lastValid})
-			problems = append(problems, problem(name, &replacedError{gone, lastValid}))
+			problems = append(problems, fileProblem(name, &replacedError{gone, lastValid}))
 		}
 	}
 	return used, problems

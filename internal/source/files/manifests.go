@@ -34,8 +34,8 @@ func (in *Input) WriteManifests(w io.Writer) error {
 	return nil
 }
 
-// typed sets kind and apiVersion, taken from the enclosing List if the item has none.
-func typed(object json.RawMessage, t metav1.TypeMeta) json.RawMessage {
+// setType sets kind and apiVersion, taken from the enclosing List if the item has none.
+func setType(object json.RawMessage, t metav1.TypeMeta) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(object, &fields) != nil {
 		return object // not an object: an error

@@ -49,16 +49,16 @@ type details struct {
 	warnings manifest.Errors // about the object alone; the review adds others
 }
 
-// details returns the fields that few objects need, to be read.
-func (o *object) details() details {
+// rareDetails returns the fields that few objects need, to be read.
+func (o *object) rareDetails() details {
 	if o.rare == nil {
 		return details{}
 	}
 	return *o.rare
 }
 
-// edit returns the same, to be changed while the object is read.
-func (o *object) edit() *details {
+// editDetails returns the same, to be changed while the object is read.
+func (o *object) editDetails() *details {
 	if o.rare == nil {
 		o.rare = new(details)
 	}
@@ -68,7 +68,7 @@ func (o *object) edit() *details {
 // addProblems adds problems that were found while the object was read.
 func (o *object) addProblems(problems manifest.Errors) {
 	if len(problems) > 0 {
-		o.edit().problems = append(o.edit().problems, problems...)
+		o.editDetails().problems = append(o.editDetails().problems, problems...)
 	}
 }
 

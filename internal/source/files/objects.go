@@ -75,11 +75,11 @@ func (f *Reader) parse(in file) content {
 	parts := make([][]*object, len(docs))
 	parallel.Spread(len(docs), atOnce, func(first, end int) {
 		for i := first; i < end; i++ {
-			parts[i] = f.document(docs[i])
+			parts[i] = f.readDocument(docs[i])
 		}
 	})
 	out := content{file: in, objects: slices.Concat(parts...), documents: len(docs), err: err, empty: len(in.data) == 0}
-	out.broken = err != nil || len(docs) == 0 || slices.ContainsFunc(out.objects, func(o *object) bool { return len(o.details().problems) > 0 })
+	out.broken = err != nil || len(docs) == 0 || slices.ContainsFunc(out.objects, func(o *object) bool { return len(o.rareDetails().problems) > 0 })
 	if f.Isolation != nil {
 		out.sum = sumOf(in.data)
 	}
@@ -89,33 +89,33 @@ func (f *Reader) parse(in file) content {
 	return out
 }
 
-// document reads an object, or the items of a List or of a typed one such as ServiceList.
-func (f *Reader) document(d *manifest.Document) []*object {
+// readDocument reads an object, or the items of a List or of a typed one such as ServiceList.
+func (f *Reader) readDocument(d *manifest.Document) []*object {
 	m, err := d.Parse()
 	if err != nil {
-		return failed(err)
+		return failedObject(err)
 	}
 	if m == nil {
 		return nil
 	}
 	t, err := typeOf(m, metav1.TypeMeta{})
 	if err != nil {
-		return failed(err)
+		return failedObject(err)
 	}
-	itemKind, isList := listed(t)
+	itemKind, isList := listedKind(t)
 	switch {
 	case !isList && m.IsCut(): // its items have to be correct YAML, too
-		return f.document(d.Whole())
+		return f.readDocument(d.Whole())
 	case !isList:
-		return []*object{f.object(m, t)}
+		return []*object{f.readObject(m, t)}
 	}
 	n, err := m.Items()
 	if err != nil {
-		return failed(err)
+		return failedObject(err)
 	}
-	items, ok := f.items(m, n, items{itemKind, t})
+	items, ok := f.readItems(m, n, items{itemKind, t})
 	if !ok {
-		return f.document(d.Whole())
+		return f.readDocument(d.Whole())
 	}
 	if problems := checkList(m, t); len(problems) > 0 {
 		items = slices.Insert(items, 0, &object{Place: m.Place, rare: &details{problems: problems}})
@@ -129,17 +129,17 @@ type items struct {
 	list metav1.TypeMeta
 }
 
-// items reads the n items of a list; false: some cannot be read without the others.
-func (f *Reader) items(m *manifest.Object, n int, of items) ([]*object, bool) {
+// readItems reads the n items of a list; false: some cannot be read without the others.
+func (f *Reader) readItems(m *manifest.Object, n int, of items) ([]*object, bool) {
 	out := make([]*object, n)
 	var whole atomic.Bool
 	parallel.Spread(n, atOnce, func(first, end int) {
 		for i := first; i < end; i++ {
 			switch item, err := m.ItemAt(i); {
 			case err != nil:
-				out[i] = failed(err)[0]
+				out[i] = failedObject(err)[0]
 			case item != nil:
-				out[i] = f.item(item, of)
+				out[i] = f.readItem(item, of)
 			default:
 				whole.Store(true)
 			}
@@ -148,8 +148,8 @@ func (f *Reader) items(m *manifest.Object, n int, of items) ([]*object, bool) {
 	return out, !whole.Load()
 }
 
-// failed returns an object that has only a problem.
-func failed(problem *manifest.Error) []*object {
+// failedObject returns an object that has only a problem.
+func failedObject(problem *manifest.Error) []*object {
 	return []*object{{Place: problem.Place, rare: &details{problems: manifest.Errors{problem}}}}
 }
 
@@ -167,11 +167,11 @@ func typeOf(m *manifest.Object, list metav1.TypeMeta) (metav1.TypeMeta, *manifes
 	return t, nil
 }
 
-// listed returns the kind of the items of a list: empty for v1 List.
-func listed(t metav1.TypeMeta) (string, bool) {
+// listedKind returns the kind of the items of a list: empty for v1 List.
+func listedKind(t metav1.TypeMeta) (string, bool) {
 	item, ok := strings.CutSuffix(t.Kind, "List")
 	_, known := findKind(item)
-	return item, ok && (known || item == "") && !foreign(t.APIVersion)
+	return item, ok && (known || item == "") && !isForeign(t.APIVersion)
 }
 
 // checkList returns the problems of a list without its items.
@@ -195,42 +195,42 @@ func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 	return problems
 }
 
-// item reads an item of a list.
-func (f *Reader) item(m *manifest.Object, of items) *object {
+// readItem reads an item of a list.
+func (f *Reader) readItem(m *manifest.Object, of items) *object {
 	defaults := metav1.TypeMeta{}
 	if of.kind != "" {
 		defaults = metav1.TypeMeta{Kind: of.kind, APIVersion: of.list.APIVersion}
 	}
 	t, err := typeOf(m, defaults)
 	if err != nil {
-		return failed(err)[0]
+		return failedObject(err)[0]
 	}
 	problem := &manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
-	if _, isList := listed(t); of.kind != "" && t.Kind != of.kind {
+	if _, isList := listedKind(t); of.kind != "" && t.Kind != of.kind {
 		problem.Problem = "cannot be in a " + of.list.Kind + ": use kind List for objects of several kinds"
 	} else if isList {
 		problem.Problem = "cannot be inside a list: put its items into the outer one"
 	} else {
-		return f.object(m, t)
+		return f.readObject(m, t)
 	}
-	return failed(m.Error(problem))[0]
+	return failedObject(m.Error(problem))[0]
 }
 
-// object reads an object of a document, or of an item.
-func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
+// readObject reads an object of a document, or of an item.
+func (f *Reader) readObject(m *manifest.Object, t metav1.TypeMeta) *object {
 	k, known := findKind(t.Kind)
-	if !known || foreign(t.APIVersion) {
+	if !known || isForeign(t.APIVersion) {
 		o := &object{Place: m.Place, rare: &details{other: t.Kind}}
 		if known { // without the version the message would be confusing
 			o.rare.other += " of " + t.APIVersion
-		} else if meant := misspelt(t.Kind, t.APIVersion); meant != "" {
+		} else if meant := likelyKind(t.Kind, t.APIVersion); meant != "" {
 			o.rare.warnings = manifest.Errors{m.Error(&manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
 				Problem: "is not read" + suggest.DidYouMean([]string{meant})})}
 		}
 		return o
 	}
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
-		return failed(m.Error(problem))[0]
+		return failedObject(m.Error(problem))[0]
 	}
 	o := &object{Place: m.Place, kind: k, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)
@@ -241,14 +241,14 @@ func (f *Reader) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	if isOurs(k.name) {
 		o.id = ownObject(k.name, meta)
 	} else if f.Keep {
-		o.edit().manifests = []any{typed(m.JSON(), t)}
+		o.editDetails().manifests = []any{setType(m.JSON(), t)}
 	}
 	if f.keepGiven {
-		o.edit().given = typed(m.JSON(), t)
+		o.editDetails().given = setType(m.JSON(), t)
 	}
-	if o.details().waiting == nil { // else it is reported when it is resolved
-		o.report(m, found)
-		o.locate(m)
+	if o.rareDetails().waiting == nil { // else it is reported when it is resolved
+		o.addFindings(m, found)
+		o.locateFields(m)
 	}
 	return o
 }
@@ -264,8 +264,8 @@ func ownObject(kind string, meta metav1.Object) model.Object {
 	return o
 }
 
-// locate notes the lines of the fields that link a Service and its slices.
-func (o *object) locate(m *manifest.Object) {
+// locateFields notes the lines of the fields that link a Service and its slices.
+func (o *object) locateFields(m *manifest.Object) {
 	ports, link := "ports", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
 	case o.id.Kind == balance.Kind:
@@ -278,33 +278,33 @@ func (o *object) locate(m *manifest.Object) {
 	o.linkLine, o.portLines = m.FieldLine(link), m.EntryLines(ports)
 }
 
-// report adds the findings of the conversion to the problems of decoding, but not findings
+// addFindings adds the findings of the conversion to the problems of decoding, but not findings
 // that only follow from these: a field that could not be read is not missing.
-func (o *object) report(m *manifest.Object, found []*manifest.FieldError) {
-	unread := o.details().problems
+func (o *object) addFindings(m *manifest.Object, found []*manifest.FieldError) {
+	unread := o.rareDetails().problems
 	for _, f := range found {
 		switch {
-		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return follows(f.Field, e.Err.(*manifest.FieldError).Field) }):
+		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return followsFrom(f.Field, e.Err.(*manifest.FieldError).Field) }):
 		case f.Warning:
-			o.edit().warnings = append(o.edit().warnings, m.Error(f))
+			o.editDetails().warnings = append(o.editDetails().warnings, m.Error(f))
 		default:
-			o.edit().problems = append(o.edit().problems, m.Error(f))
+			o.editDetails().problems = append(o.editDetails().problems, m.Error(f))
 		}
 	}
-	d := o.details()
+	d := o.rareDetails()
 	for _, e := range slices.Concat(d.problems, d.warnings) {
 		e.Object = o.id.String()
 	}
 	slices.SortStableFunc(d.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 }
 
-// follows reports whether a problem with a field can come from another field that
+// followsFrom reports whether a problem with a field can come from another field that
 // could not be read: the field itself, or one around it or in it.
-func follows(field, unread string) bool {
-	return unread == "" || within(field, unread) || within(unread, field)
+func followsFrom(field, unread string) bool {
+	return unread == "" || isWithin(field, unread) || isWithin(unread, field)
 }
 
-func within(inner, outer string) bool {
+func isWithin(inner, outer string) bool {
 	rest, ok := strings.CutPrefix(inner, outer)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

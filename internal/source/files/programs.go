@@ -21,12 +21,12 @@ import (
 // warning. The Services themselves are served.
 func (in *Input) leaveOutPrograms() {
 	unchecked := make(map[*model.Service]*model.Service)
-	in.each(func(o *object) {
+	in.eachObject(func(o *object) {
 		if !o.runsProgram() {
 			return
 		}
 		sources := []string{o.File, o.service.Check.Command[0]}
-		for _, of := range o.details().with { // the check may be theirs
+		for _, of := range o.rareDetails().with { // the check may be theirs
 			sources = append(sources, of.File)
 		}
 		for _, source := range sources {
@@ -64,7 +64,7 @@ func checkOwners(file string) error {
 		return err
 	}
 	way := make(watched)
-	way.follow(path)
+	way.followPath(path)
 	for _, name := range slices.Sorted(maps.Keys(way)) {
 		info, err := os.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -69,26 +69,26 @@ func newReview(services int) *review {
 	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]manifest.Errors), make(map[*object]portSet)}
 }
 
-// review returns warnings about objects, and those about the whole input.
-func (c *collector) review() (map[*object]manifest.Errors, manifest.Errors) {
+// reviewObjects returns warnings about objects, and those about the whole input.
+func (c *collector) reviewObjects() (map[*object]manifest.Errors, manifest.Errors) {
 	r := newReview(len(c.snapshot.Services))
-	c.each(func(o *object) { r.note(o) })
-	c.each(func(o *object) {
+	c.eachObject(func(o *object) { r.noteObject(o) })
+	c.eachObject(func(o *object) {
 		if name, ok := o.serviceOf(); ok && o.is("Endpoints") && len(r.slices[name]) == 0 { // (2.5)
 			r.slices[name] = append(r.slices[name], o)
 		}
 	})
 	var orphans []*object
-	c.each(func(o *object) {
-		if r.look(o) {
+	c.eachObject(func(o *object) {
+		if r.reviewObject(o) {
 			orphans = append(orphans, o)
 		}
 	})
-	return r.warnings, r.orphans(orphans)
+	return r.warnings, r.warnOfOrphans(orphans)
 }
 
-// note notes an object of which others may depend.
-func (r *review) note(o *object) {
+// noteObject notes an object of which others may depend.
+func (r *review) noteObject(o *object) {
 	switch {
 	case o.is("Service"):
 		id := o.id
@@ -104,14 +104,14 @@ func (r *review) note(o *object) {
 	}
 }
 
-// look reviews one object, and reports whether it belongs to a Service that is not in the
+// reviewObject reviews one object, and reports whether it belongs to a Service that is not in the
 // input.
-func (r *review) look(o *object) (orphan bool) {
+func (r *review) reviewObject(o *object) (orphan bool) {
 	name, sliced := o.serviceOf()
 	switch {
 	case o.is(balance.Kind):
 	case o.service != nil:
-		r.service(o)
+		r.warnOfPorts(o)
 	case sliced && r.services[name] == nil:
 		return true
 	case sliced && !o.fromServer:
@@ -121,9 +121,9 @@ func (r *review) look(o *object) (orphan bool) {
 	return false
 }
 
-// orphans warns of each slice whose Service is not in the input, or of all of them
+// warnOfOrphans warns of each slice whose Service is not in the input, or of all of them
 // together: there may be as many as slices.
-func (r *review) orphans(all []*object) manifest.Errors {
+func (r *review) warnOfOrphans(all []*object) manifest.Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
@@ -136,13 +136,13 @@ func (r *review) orphans(all []*object) manifest.Errors {
 			terminal.Count(len(missing), "Service"), strings.Join(manifest.Shorten(missing, maxNamed), ", "))
 	}
 	for _, o := range all {
-		r.orphan(o)
+		r.warnOfOrphan(o)
 	}
 	return nil
 }
 
-// warn adds a warning about a field, at the line of the object if the field has none.
-func (r *review) warn(o *object, line int, field, problem string) {
+// addWarning adds a warning about a field, at the line of the object if the field has none.
+func (r *review) addWarning(o *object, line int, field, problem string) {
 	r.add(o, line, &manifest.FieldError{Field: field, Problem: problem, Warning: true})
 }
 
@@ -154,11 +154,11 @@ func (r *review) add(o *object, line int, f *manifest.FieldError) {
 
 // warnPort adds a warning about a port.
 func (r *review) warnPort(o *object, i int, field, problem string) {
-	r.warn(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
+	r.addWarning(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
-// service warns of ports without endpoints.
-func (r *review) service(o *object) {
+// warnOfPorts warns of ports without endpoints.
+func (r *review) warnOfPorts(o *object) {
 	all := r.slices[o.service.Name]
 	if len(all) == 0 {
 		r.noSlice(o)
@@ -209,9 +209,9 @@ func (r *review) noSlice(o *object) {
 	switch {
 	case o.fromServer, o.service.Extra().EndpointsFrom != nil:
 	case o.selects:
-		r.warn(o, o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
+		r.addWarning(o, o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
 	default:
-		r.warn(o, 0, "", "has no endpoints: add an EndpointSlice with "+label)
+		r.addWarning(o, 0, "", "has no endpoints: add an EndpointSlice with "+label)
 	}
 }
 
@@ -219,9 +219,9 @@ func (o *object) hasHosts() bool {
 	return slices.ContainsFunc(o.slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
 }
 
-// ports returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not
+// portsOf returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not
 // modify them.
-func (o *object) ports() (out []model.EndpointPort) {
+func (o *object) portsOf() (out []model.EndpointPort) {
 	all := o.slices
 	if len(all) == 1 {
 		return all[0].Ports
@@ -245,7 +245,7 @@ func portWithout(p model.ServicePort, filled []*object) string {
 		begin = "port " + p.Name + " has no endpoints: "
 	}
 	for _, o := range filled {
-		for _, e := range o.ports() {
+		for _, e := range o.portsOf() {
 			if e.Name == p.Name {
 				return begin + fmt.Sprintf("%s has it with protocol %s, not %s: write \"protocol: %[3]s\" in its ports",
 					o.id, protocolName(e.Protocol), protocolName(p.Protocol))
@@ -253,7 +253,7 @@ func portWithout(p model.ServicePort, filled []*object) string {
 		}
 	}
 	var names []string
-	for _, e := range slice.ports() {
+	for _, e := range slice.portsOf() {
 		if e.Name == "" {
 			e.Name = "one without a name"
 		}
@@ -283,7 +283,7 @@ func (r *review) unusedPorts(o *object) {
 	}
 	wanted := r.portsOf(of)
 	var unused counter
-	for i, e := range o.ports() {
+	for i, e := range o.portsOf() {
 		if !wanted[portKey{e.Name, e.Protocol}] && unused.add() {
 			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
 		}
@@ -306,12 +306,12 @@ func (r *review) unusedFamily(o *object) {
 		return
 	}
 	if f := o.slices[0].Family; !of.service.HasFamily(f) {
-		r.warn(o, 0, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id, f))
+		r.addWarning(o, 0, "addressType", fmt.Sprintf("the endpoints are not used: %s is not served over %s; add such an address to it, or remove this slice", of.id, f))
 	}
 }
 
-// orphan warns of a slice whose Service is not in the input.
-func (r *review) orphan(o *object) {
+// warnOfOrphan warns of a slice whose Service is not in the input.
+func (r *review) warnOfOrphan(o *object) {
 	n, _ := o.serviceOf()
 	var here, elsewhere []string
 	for s := range r.services {
@@ -329,7 +329,7 @@ func (r *review) orphan(o *object) {
 	} else if len(elsewhere) > 0 {
 		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
 	}
-	r.warn(o, o.linkLine, serviceField(o), problem)
+	r.addWarning(o, o.linkLine, serviceField(o), problem)
 }
 
 // serviceField returns the field that names the Service of an object.

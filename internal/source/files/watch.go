@@ -70,7 +70,7 @@ func (w *Watcher) Close() error { return w.notify.file.Close() }
 func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.Close() }()
 	for w.wait(ctx) {
-		if err := w.renew(); err != nil {
+		if err := w.renewWatches(); err != nil {
 			return err
 		}
 		changed()
@@ -78,11 +78,11 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// renew replaces the watches, because paths may lead elsewhere now. It runs before
+// renewWatches replaces the watches, because paths may lead elsewhere now. It runs before
 // the files are read, so that no change is missed. If the limits of the kernel
 // do not allow new watches beside the old ones, the old ones are removed first;
 // the reader sees changes in between.
-func (w *Watcher) renew() error {
+func (w *Watcher) renewWatches() error {
 	old := w.notify
 	err := w.setUp()
 	_ = old.file.Close()
@@ -112,7 +112,7 @@ func (w *Watcher) wait(ctx context.Context) bool {
 	}
 }
 
-func (w watched) relevant(path string) bool {
+func (w watched) isRelevant(path string) bool {
 	_, known := w[path]
 	return known || w[filepath.Dir(path)] == ofFolder && isManifest(path)
 }
@@ -125,24 +125,24 @@ func (w *Watcher) setUp() error {
 		return fmt.Errorf("watch files: %w: raise fs.inotify.max_user_instances", err)
 	}
 	for {
-		now := survey(w.paths)
-		if err := now.watch(notify); err != nil {
+		now := surveyPaths(w.paths)
+		if err := now.watchAll(notify); err != nil {
 			return errors.Join(err, notify.file.Close())
 		}
 		// A link may have been switched before its watch was there.
-		if maps.Equal(now, survey(w.paths)) {
+		if maps.Equal(now, surveyPaths(w.paths)) {
 			w.notify = notify
-			go notify.run(now.relevant)
+			go notify.run(now.isRelevant)
 			return nil
 		}
 	}
 }
 
-// survey finds all names that the content of the paths depends on.
-func survey(paths []string) watched {
+// surveyPaths finds all names that the content of the paths depends on.
+func surveyPaths(paths []string) watched {
 	w := make(watched)
 	for _, p := range paths {
-		end := w.follow(p)
+		end := w.followPath(p)
 		entries, err := os.ReadDir(end)
 		if err != nil {
 			continue // a file, or not there
@@ -150,16 +150,16 @@ func survey(paths []string) watched {
 		w[end] = ofFolder
 		for _, e := range entries {
 			if isManifest(e.Name()) && e.Type()&fs.ModeSymlink != 0 { // else its directory suffices
-				w.follow(filepath.Join(end, e.Name()))
+				w.followPath(filepath.Join(end, e.Name()))
 			}
 		}
 	}
 	return w
 }
 
-// follow walks a path as the kernel does and notes each name on the way. It
+// followPath walks a path as the kernel does and notes each name on the way. It
 // returns the path without symbolic links, as far as it exists.
-func (w watched) follow(path string) string {
+func (w watched) followPath(path string) string {
 	at, rest := "/", split(path)
 	for links := 0; len(rest) > 0; {
 		name := filepath.Join(at, rest[0])
@@ -195,7 +195,7 @@ func maskOf(name string, err error) uint32 {
 	return ofFile
 }
 
-func (w watched) watch(notify *inotify) error {
+func (w watched) watchAll(notify *inotify) error {
 	for name, mask := range w {
 		if err := notify.add(name, mask); err != nil {
 			return err

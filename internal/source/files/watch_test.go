@@ -190,7 +190,7 @@ func inotifyOf(t *testing.T, paths ...string) *inotify {
 		paths[i], err = filepath.Abs(paths[i])
 		check(t, err)
 	}
-	check(t, survey(paths).watch(n))
+	check(t, surveyPaths(paths).watchAll(n))
 	return n
 }
 
@@ -242,7 +242,7 @@ func TestWatchOtherFiles(t *testing.T) {
 		"conf/a.yaml": true, "conf/new.json": true, "b.yaml": true, "conf": true,
 		"conf/.a.yaml.swp": false, "conf/a.yaml~": false, "conf/README": false, "c.yaml": false,
 	} {
-		if got := survey(w.paths).relevant(filepath.Join(here, name)); got != want {
+		if got := surveyPaths(w.paths).isRelevant(filepath.Join(here, name)); got != want {
 			t.Errorf("relevant(%s) = %t, want %t", name, got, want)
 		}
 	}
@@ -273,7 +273,7 @@ func watch(t *testing.T, path string) views {
 // view prints the files that a path gives, as far as they can be read.
 func view(path string) string {
 	var warnings manifest.Errors
-	names, _, err := expand(path, &warnings)
+	names, _, err := expandPath(path, &warnings)
 	if err != nil {
 		return err.Error()
 	}
