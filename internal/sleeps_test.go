@@ -24,7 +24,7 @@ var spans = []string{"Pace", "Span", "Ticks"}
 var realTime = map[string]string{
 	"internal/testkit/netlab/flow.go":      "the time of a dialer begins with its first packet, which no deadline of a context does",
 	"internal/testkit/await/await.go":      "tests of sockets, files and processes wait here, for an event and with a deadline",
-	"internal/probe/bench_test.go":         "a benchmark measures what checks take in some seconds",
+	"internal/feature/probe/bench_test.go": "a benchmark measures what checks take in some seconds",
 	"internal/daemon/config_watch_test.go": "a change of a file must not end the watch: nothing happens that could be waited for",
 	"cmd/nftproxy/drain_test.go":           "a command must not end before a connection does",
 	"cmd/nftproxy/top_test.go":             "a client dials a Service at a steady pace, which top shows",

@@ -12,9 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/terminal"
-	"github.com/nftproxy/nftproxy/internal/vitals"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 

@@ -14,14 +14,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	dns "github.com/nftproxy/nftproxy/internal/feature/names"
+	"github.com/nftproxy/nftproxy/internal/feature/probe"
 	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
+	"github.com/nftproxy/nftproxy/internal/feature/wildcard"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/terminal"
-	"github.com/nftproxy/nftproxy/internal/wildcard"
 )
 
 // running has the facts that a plan takes over from the nftproxy that runs here, so that it

@@ -3,7 +3,7 @@ package daemon
 import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/feature"
-	"github.com/nftproxy/nftproxy/internal/probe"
+	"github.com/nftproxy/nftproxy/internal/feature/probe"
 )
 
 func (w *work) basis() *api.Basis {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/condition"
+	"github.com/nftproxy/nftproxy/internal/feature/condition"
 	"github.com/nftproxy/nftproxy/internal/health"
 )
 

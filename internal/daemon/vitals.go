@@ -7,10 +7,10 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
-	"github.com/nftproxy/nftproxy/internal/vitals"
 )
 
 // newVitals returns what acts on the states of Balances; nil: there are none. Programs run as root:

@@ -3,8 +3,8 @@ package daemon
 import (
 	"context"
 
+	"github.com/nftproxy/nftproxy/internal/feature/wildcard"
 	"github.com/nftproxy/nftproxy/internal/host"
-	"github.com/nftproxy/nftproxy/internal/wildcard"
 )
 
 // followAddresses makes the engine for Services of files that listen on addresses of interfaces.

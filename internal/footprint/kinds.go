@@ -8,14 +8,14 @@ var Kinds = []Kind{
 		Mark:     "address protocol 78 (Linux 5.18 or later), and `addresses.json` in the runtime directory",
 		Restored: "at the start, at each change of an address or interface, every hour, and when rules are repaired: missing ones are added, ones that no Balance wants are removed",
 		Removed:  "the Balance's last usable server, its end or its `announce`; `cleanup`",
-		Writers:  []string{"internal/host/announced.go", "internal/vitals/record.go"}, Remove: removeAddresses,
+		Writers:  []string{"internal/host/announced.go", "internal/feature/vitals/record.go"}, Remove: removeAddresses,
 	},
 	{
 		Name: "health files", What: "a file for each Balance in `--health-directory` ([10.31](behaviour.md#s10.31))",
 		Mark:     "name and content; `left.json` in the runtime directory has the directory",
 		Restored: "every hour, and when rules are repaired: a changed or missing one is written again; at the start, ones of Balances that are gone are removed",
 		Removed:  "the end of the Balance; `cleanup`",
-		Writers:  []string{"internal/vitals/files.go"}, Remove: removeHealthFiles,
+		Writers:  []string{"internal/feature/vitals/files.go"}, Remove: removeHealthFiles,
 	},
 	{
 		Name: "fast path test", What: "the empty table `inet nftproxy-fast-path-tested`, left by `run --init-only --fast-path`",
@@ -92,14 +92,14 @@ var Kinds = []Kind{
 		Mark:     "names that begin with `relay-`",
 		Restored: "made at the start, if systemd has none",
 		Removed:  "the last relayed Balance; `systemctl stop`",
-		Writers:  []string{"internal/systemd/store.go", "internal/relay/gate.go"},
+		Writers:  []string{"internal/systemd/store.go", "internal/feature/relay/gate.go"},
 	},
 	{
 		Name: "node condition", What: "`nftproxy.dev/ServicesProgrammed` of the Node, with `--node-condition` ([10.28](behaviour.md#s10.28))",
 		Mark:     "its type",
 		Restored: "every 5 minutes",
 		Removed:  "deleting the Node, or `kubectl patch node NODE --subresource=status -p '{\"status\":{\"conditions\":[{\"type\":\"nftproxy.dev/ServicesProgrammed\",\"$patch\":\"delete\"}]}}'`",
-		Writers:  []string{"internal/condition/condition.go"},
+		Writers:  []string{"internal/feature/condition/condition.go"},
 	},
 	{
 		Name: "events", What: "events in the API server ([12.56](behaviour.md#s12.56))",

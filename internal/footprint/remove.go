@@ -15,11 +15,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/feature/names"
+	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nftconn"
 	"github.com/nftproxy/nftproxy/internal/takeover"
-	"github.com/nftproxy/nftproxy/internal/vitals"
 	"github.com/nftproxy/nftproxy/internal/xtables"
 )
 

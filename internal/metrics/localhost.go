@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nftproxy/nftproxy/internal/localhost"
+	"github.com/nftproxy/nftproxy/internal/feature/localhost"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
