@@ -3,15 +3,14 @@ package main
 import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/feature"
-	"github.com/nftproxy/nftproxy/internal/feature/probe"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // failingOf returns the failing health checks of a basis.
-func failingOf(b *api.Basis) (out []probe.Failing) {
+func failingOf(b *api.Basis) (out []feature.Failing) {
 	for _, f := range b.Failing {
 		of := model.ServiceName{Namespace: f.Namespace, Name: f.Service}
-		out = append(out, probe.Failing{Service: of, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
+		out = append(out, feature.Failing{Service: of, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
 	}
 	return out
 }

@@ -3,14 +3,13 @@ package daemon
 import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/feature"
-	"github.com/nftproxy/nftproxy/internal/feature/probe"
 )
 
 func (w *work) basis() *api.Basis {
 	b := &api.Basis{
 		Version: api.BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
 		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil, Words: w.Words(),
-		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: failingChecks(w.checks.Failing()), Drained: []api.Drained{},
+		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: []api.FailingCheck{}, Drained: []api.Drained{},
 	}
 	if w.node.NeedsInterfaces() || w.agent.HasRanges() {
 		b.InterfaceAddresses = w.interfaces.Addresses()
@@ -26,6 +25,9 @@ func (w *work) basis() *api.Basis {
 	}
 	if w.changed != nil {
 		b.Changes = w.changed.List().Report()
+	}
+	if c := feature.Find[checks](w.Features); c != nil {
+		b.Failing = failingChecks(c.Failing())
 	}
 	if n := feature.Find[interface{ Resolved() []feature.Resolved }](w.Features); n != nil {
 		b.Names = resolvedNames(n.Resolved())
@@ -47,7 +49,7 @@ func (w *work) basis() *api.Basis {
 	return b
 }
 
-func failingChecks(all []probe.Failing) []api.FailingCheck {
+func failingChecks(all []feature.Failing) []api.FailingCheck {
 	out := make([]api.FailingCheck, len(all))
 	for i, f := range all {
 		out[i] = api.FailingCheck{Namespace: f.Service.Namespace, Service: f.Service.Name, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check}

@@ -13,13 +13,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/feature"
-	"github.com/nftproxy/nftproxy/internal/feature/condition"
-	"github.com/nftproxy/nftproxy/internal/feature/wildcard"
 	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
@@ -43,7 +40,7 @@ type Daemon struct {
 	Joined  *join.Joined
 	Events  events.Connect // nil: there is no API server
 	// Condition writes the condition of the Node; nil: the Node gets none.
-	Condition    condition.Connect
+	Condition    feature.Connect
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log
@@ -63,11 +60,6 @@ type Daemon struct {
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none
-	// wildcards follows the addresses of interfaces; nil: the source has no files.
-	wildcards *wildcard.Engine
-	// ports counts masqueraded connections.
-	ports  *conntrack.Ports
-	checks checks
 	// Node is what features know of this process.
 	*feature.Node
 
@@ -85,7 +77,7 @@ func (d *Daemon) Init(ctx context.Context) error {
 	}
 	_, err := d.prepare(ctx)
 	if err == nil {
-		d.testFastPath(ctx)
+		d.prepareFeatures(ctx)
 	}
 	return err
 }
@@ -126,7 +118,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}
 	}
-	d.addEditors()
+	d.addEditors(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -6,8 +6,12 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/feature/table"
+	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -19,10 +23,14 @@ type orderedEditor struct {
 }
 
 // makeFeatures makes the features that the configuration asks for, and returns their editors.
-func (d *Daemon) makeFeatures() (editors []orderedEditor) {
+func (d *Daemon) makeFeatures(ctx context.Context) (editors []orderedEditor) {
 	d.Node = &feature.Node{
 		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil,
-		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory, Log: d.Log,
+		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory,
+		Events: new(events.Recorder), Condition: d.Condition, Ports: conntrack.NewPorts(), Log: d.Log, ObjectLog: loglimit.New(d.Log),
+	}
+	if d.Events != nil {
+		d.Node.Events = events.New(ctx, d.Events, d.Config.Node.NodeName, d.Log)
 	}
 	for _, row := range table.Rows {
 		f := row.New(d.Node)
@@ -54,8 +62,41 @@ func (w *work) followFeatures() {
 		}
 		if o, ok := f.(feature.Observer); ok {
 			w.agent.Observers = append(w.agent.Observers, func(s *agent.Sync) {
-				o.Observe(&feature.Sync{Routes: s.Routes, Compared: s.Compared, Err: s.Err})
+				o.FollowSync(&feature.Sync{Routes: s.Routes, Compared: s.Compared, Complete: w.isComplete(), Err: s.Err})
 			})
+		}
+	}
+}
+
+// isComplete reports whether each part of the source was read at least once.
+func (w *work) isComplete() bool { return w.Joined == nil || w.Joined.Complete() }
+
+// serving is what features may ask of the work.
+type serving struct {
+	*agent.Agent
+	work *work
+}
+
+// Begun implements [feature.Serving].
+func (s serving) Begun() bool { return !s.State().LastSync.IsZero() }
+
+// Families implements [feature.Serving].
+func (s serving) Families() []model.Family { return s.work.node.Families }
+
+// Programmed implements [feature.Serving]. Syncs of files alone do not count: pods need the Services of the cluster.
+func (s serving) Programmed() (health.Programmed, bool) {
+	p := s.work.health.Progress()
+	if !s.work.isComplete() {
+		p.LastSync, p.Pending = time.Time{}, s.work.pending(p.Started)
+	}
+	return s.work.health.Programmed(p, s.work.inherited)
+}
+
+// prepareFeatures does what features need more privileges for than serving.
+func (d *Daemon) prepareFeatures(ctx context.Context) {
+	for _, row := range table.Rows {
+		if p, ok := row.Kind.(feature.Preparer); ok {
+			p.Prepare(ctx, d.Config, d.Log)
 		}
 	}
 }

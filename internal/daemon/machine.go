@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -75,10 +76,6 @@ func (w *work) endpoints(relayed bool) iter.Seq[netip.Addr] {
 	}
 }
 
-func ofMachine(reason model.Reason, message string) model.Notice {
-	return model.Notice{Object: model.Machine(), Reason: reason, Message: message}
-}
-
 // problems lists failed checks of the machine and errors of the drain file, for the
 // status.
 func (w *work) problems() (out []model.Notice) {
@@ -87,45 +84,18 @@ func (w *work) problems() (out []model.Notice) {
 	}
 	if w.traffic != nil {
 		if s := w.traffic.State(); s.Err != nil {
-			out = append(out, ofMachine(model.NotObserved, s.Err.Error()))
+			out = append(out, feature.OfMachine(model.NotObserved, s.Err.Error())...)
 		}
 	}
 	if w.samples == nil {
-		out = append(out, w.checks.unsampled()...)
+		out = append(out, w.unsampled()...)
 	} else {
 		problem := w.ofFailures()
 		for _, f := range w.samples.Failures(time.Now()) {
 			out = append(out, problem(&f))
 		}
 	}
-	if w.fast != nil {
-		if err := w.fast.State().Err; err != nil {
-			out = append(out, ofMachine(model.NoFastPath, err.Error()))
-		}
-	}
-	out = append(out, w.featureProblems()...)
-	if w.wildcards != nil {
-		out = append(out, w.wildcards.Problems()...)
-	}
-	if w.localhost != nil {
-		for _, text := range w.localhost.Problems() {
-			out = append(out, ofMachine(model.LocalhostPort, text))
-		}
-	}
-	out = append(out, w.vitals.Problems()...)
-	if w.relay != nil {
-		for _, text := range w.relay.Problems() {
-			out = append(out, ofMachine(model.UnusableRelayPort, text))
-		}
-		for _, f := range w.relay.Full(time.Now()) {
-			p := ofMachine(model.RelayFull, f.Text)
-			if f.Service != (model.ServiceName{}) {
-				p.Object = f.Service.Object()
-			}
-			out = append(out, p)
-		}
-	}
-	return out
+	return append(out, w.featureProblems()...)
 }
 
 // notes returns possible obstacles to serving Services, and the settings that this process
@@ -135,7 +105,7 @@ func (w *work) notes() (out []model.Notice) {
 		out = append(out, f.Notice())
 	}
 	for _, c := range w.machine.Changed() {
-		out = append(out, ofMachine(model.SettingChanged, c.String()+" (--manage-sysctl)"))
+		out = append(out, feature.OfMachine(model.SettingChanged, c.String()+" (--manage-sysctl)")...)
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func (w *work) newSamples() *traffic.Samples {
 		return nil
 	}
 	s := traffic.NewSamples(conntrack.Netlink{}.OutcomesOf, w.Log)
-	s.Judged = w.checks.sampled
+	s.Judged = w.sampled
 	return s
 }
 

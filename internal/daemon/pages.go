@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/web"
 )
@@ -16,7 +18,7 @@ func (w *work) healthSite() *serve.Site {
 	return serve.NewSite(w.guard(), []serve.Page{
 		{Path: "/healthz", Public: true, Handler: w.health},
 		{Path: "/livez", Public: true, Handler: w.health},
-		{Path: "/healthz/{namespace}/{name}", Public: true, Handler: &health.Balances{Usable: w.serving}},
+		{Path: "/healthz/{namespace}/{name}", Public: true, Handler: &health.Balances{Usable: w.serves}},
 	})
 }
 
@@ -25,6 +27,17 @@ func (w *work) metricsSite() *serve.Site {
 	pages := append(w.dataPages(), w.debugPages().List()...)
 	index := serve.Index("nftproxy on "+w.node.NodeName, pages)
 	return serve.NewSite(w.guard(), append(pages, serve.Page{Path: "/{$}", Handler: index}))
+}
+
+// serves reports whether a Balance has a usable server; known is false if there is none of this name.
+func (w *work) serves(name model.ServiceName) (usable, known bool) {
+	b := feature.Find[interface {
+		Serves(model.ServiceName) (usable, known bool)
+	}](w.Features)
+	if b == nil {
+		return false, false
+	}
+	return b.Serves(name)
 }
 
 // guard admits requests by the names of this machine, and by those that are configured

@@ -14,17 +14,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/events"
-	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/feature"
-	"github.com/nftproxy/nftproxy/internal/feature/condition"
-	"github.com/nftproxy/nftproxy/internal/feature/localhost"
-	"github.com/nftproxy/nftproxy/internal/feature/relay"
-	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
-	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -34,7 +28,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/systemd"
-	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -50,13 +43,8 @@ type work struct {
 	health   *health.Proxy
 	services *health.Services
 	checked  []model.HealthCheck // of Services, as services last got them
-	// localhost serves NodePorts on loopback addresses; nil: the configuration does not
-	// ask for it.
-	localhost *localhost.Server
-	relay     *relay.Server // of Balances that ask for it; nil: the source has no files
 	// interfaces has the addresses that serve NodePorts and health checks.
 	interfaces *host.Interfaces
-	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
 	unset      string // why settings of connection tracking could not be restored
 	watched    *guard // of the rules; nil: no other program can change them, or there is no watch
@@ -64,12 +52,8 @@ type work struct {
 	memory     *spareMemory
 	traffic    *traffic.Collector // nil: the rules log nothing
 	samples    *traffic.Samples   // nil: they log no samples
-	condition  *condition.Keeper  // nil: the Node gets no condition
-	fast       *fastpath.Manager  // nil: all packets pass the rules
 	control    *controller        // nil: commands change no servers
-	vitals     *vitals.Actor      // nil: nothing acts on the states of Balances
-	assessed   bool               // vitals has seen all Services
-	kept       bool               // Services of an earlier run were kept in the last sync
+	inherited  bool               // the kernel had rules of an earlier run at the start, if there is a condition of the Node
 }
 
 // sockets are the connections to nf_tables.
@@ -92,17 +76,14 @@ func (w *work) forgetRefusals(s *agent.Sync, rules *kernel.Conn) {
 }
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
-	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log), memory: newSpareMemory()}
+	w := &work{Daemon: d, node: d.Config.Node, events: d.Node.Events, systemd: systemd.New(d.Log), memory: newSpareMemory()}
 	w.node.Families = families
-	if d.Events != nil {
-		w.events = events.New(ctx, d.Events, w.node.NodeName, d.Log)
-	}
 	w.metrics = metrics.New(d.Version, families, d.Log)
 	w.cleaner = conntrack.New(conntrack.Netlink{}, conntrack.Config{
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 		Owner: func(f model.Frontend) (model.Frontend, bool) { return w.agent.Owner(f) }, // made below
 	})
-	w.machine = &machine.Monitor{Use: w.use, Log: d.Log, Ports: d.ports}
+	w.machine = &machine.Monitor{Use: w.use, Log: d.Log, Ports: d.Ports}
 	if d.Config.Own.ManageSysctl {
 		w.machine.Forward = func(f model.Family) ([]host.Change, error) {
 			return host.System("").SetForwarding(f, d.left.Setting, d.Log)
@@ -112,25 +93,20 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.agent = w.newAgent(s)
 	w.samples = w.newSamples()
 	w.traffic = w.newTraffic()
-	w.fast = w.newFastPath()
 	if w.drains != nil {
 		w.drains.Notify(w.agent.Changed)
 		w.drains.Speak(w.Words)
 	}
 	w.addServers(families, s.scrapes)
-	if d.Cluster != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
-		m := takeover.MarkReplaced
-		if d.Config.Own.AnnounceNFTables {
-			m = takeover.MarkAlways
-		}
-		w.takeover = newKubeProxyCleanup(m, d.Log)
+	w.inherited = d.Condition != nil && hasRules() // before the first sync
+	if directory := d.Config.Own.HealthDirectory; d.hasFiles() && directory != "" {
+		d.left.HealthDirectory(directory)
 	}
 	w.follow()
 	if w.node.Observe.Refusals() {
 		w.agent.Observers = append(w.agent.Observers, func(a *agent.Sync) { w.forgetRefusals(a, s.rules) })
 	}
-	w.checks.work.Store(w)
-	w.Serve(w.agent)
+	w.Serve(serving{w.agent, w})
 	return w
 }
 
@@ -171,7 +147,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Since, s.Warnings, s.Err
 		},
-		Words: w, View: w.agent.View, Names: w.agent.Names, Named: w.agent.Named, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
+		Words: w, View: w.agent.View, Names: w.agent.Names, Named: w.agent.Named, Bindings: scrapes.Bindings, Checks: feature.Find[report.Checks](w.Features),
 		Problems: w.problems, Notes: w.notes, Drains: w.drains, Changes: w.changed, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
 		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Rules: scrapes.Read, Log: w.Log,
 	}
@@ -186,15 +162,20 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	}](w.Features); n != nil {
 		c.NameProblems = n.ProblemsOf
 	}
-	if w.hasFiles() {
-		c.RelayFailure = func(f model.Family) string { return w.relay.Failure(f) } // made below
+	if a := feature.Find[interface{ Announced() []feature.Announced }](w.Features); a != nil {
 		c.Announced = func() (out []api.AnnouncedAddress) {
-			for _, a := range w.vitals.Announced() { // the same
-				out = append(out, api.AnnouncedAddress(a))
+			for _, address := range a.Announced() {
+				out = append(out, api.AnnouncedAddress(address))
 			}
 			return out
 		}
-		c.RelayFull = func(name model.ServiceName) []string { return w.relay.FullOf(name, time.Now()) }
+	}
+	if r := feature.Find[interface {
+		Failure(model.Family) string
+		FullOf(model.ServiceName, time.Time) []string
+	}](w.Features); r != nil {
+		c.RelayFailure = r.Failure
+		c.RelayFull = func(name model.ServiceName) []string { return r.FullOf(name, time.Now()) }
 	}
 	if w.Cluster != nil {
 		c.Seen = w.Cluster.Seen
@@ -211,23 +192,10 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		SourceUnusable: w.sourceUnusable,
 		Answered:       w.metrics.Answered,
 	}
-	objectLog := loglimit.New(w.Log) // authors of Services can make these fail
 	w.services = health.NewServices(health.ServicesConfig{
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(),
-		Connections: descriptors.Connections(health.Connections), Failed: w.events.HealthCheckFailed, Log: objectLog,
+		Connections: descriptors.Connections(health.Connections), Failed: w.events.HealthCheckFailed, Log: w.ObjectLog, // authors of Services can make it fail
 	})
-	if w.hasFiles() {
-		w.relay = relay.New(relay.Config{
-			Relay: w.agent.Relay, Closes: w.Config.Own.ConntrackTCPCleanup, Log: objectLog,
-			Store: systemd.NewStore(), Connections: descriptors.Relay(len(w.node.Localhost()) > 0),
-			Changed: w.relayChanged,
-		})
-	}
-	if len(w.node.Localhost()) > 0 {
-		w.localhost = localhost.New(localhost.Config{
-			Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Limits: descriptors.Localhost(), Log: objectLog,
-		})
-	}
 }
 
 // sourceUnusable returns since when the source cannot be used; zero: it can.
@@ -256,12 +224,6 @@ func (w *work) follow() {
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
-	if w.localhost != nil {
-		w.metrics.FollowLocalhost(w.localhost.Counts)
-	}
-	if w.relay != nil {
-		w.metrics.FollowRelay(w.relay.Counts)
-	}
 	if w.drains != nil {
 		w.metrics.FollowDrains(w.drains.Counts)
 	}
@@ -271,16 +233,8 @@ func (w *work) follow() {
 	if w.samples != nil {
 		w.metrics.FollowSamples(w.samples.Totals)
 	}
-	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
 	w.followFeatures()
-	if w.takeover != nil {
-		w.agent.Observers = append(w.agent.Observers, w.replaced)
-	}
-	w.followCondition()
-	if w.vitals = w.newVitals(); w.vitals != nil {
-		w.agent.Observers = append(w.agent.Observers, w.followVitals)
-	}
 	if w.takesChanges() {
 		w.control = &controller{work: w, synced: make(chan struct{})}
 		w.agent.Observers = append(w.agent.Observers, w.control.observe)
@@ -338,16 +292,7 @@ func (w *work) synced(s *agent.Sync) {
 	}
 	w.checked = healthChecks(s.Router.HealthChecks(), w.checked, s.Quarantined)
 	w.services.Update(w.checked, s.Router.Node())
-	if w.localhost != nil {
-		w.localhost.Update(s.Routes)
-	}
-	if w.relay != nil {
-		w.relay.Update(s.Routes)
-	}
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
-	if w.fast != nil {
-		w.fast.Change(s.Routes)
-	}
 	if s.Compared {
 		go freeMemory()
 	}
@@ -363,12 +308,6 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
 	all.Go(func() { w.memory.run(ctx) })
-	if w.localhost != nil {
-		all.Go(func() { w.localhost.Run(ctx) })
-	}
-	if w.relay != nil {
-		all.Go(func() { w.relay.Run(ctx) })
-	}
 	if w.traffic != nil {
 		all.Go(func() { w.traffic.Run(ctx) })
 	}
@@ -379,12 +318,6 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		}
 	}
 	w.runFeatures(ctx, all.Go)
-	if w.fast != nil {
-		all.Go(func() { w.fast.Run(ctx) })
-	}
-	if w.vitals != nil {
-		all.Go(func() { w.vitals.Run(ctx) })
-	}
 	pages := w.metricsSite()
 	if w.socket != nil {
 		if w.socket.Pages = pages; w.control != nil {
@@ -392,9 +325,6 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		}
 		w.socket.Open()                          // before the other pages
 		all.Go(func() { _ = w.socket.Run(ctx) }) // it tries again after errors, which it logs
-	}
-	if w.condition != nil {
-		all.Go(func() { w.condition.Run(ctx) })
 	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, site *serve.Site, timeout time.Duration, reason string) {
@@ -413,9 +343,6 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		})
 	}
 	run("health server", w.Config.HealthAddress(), w.healthSite(), 0, events.HealthServerFailed)
-	if w.takeover != nil {
-		all.Go(func() { w.takeover.run(ctx) })
-	}
 	run("metrics server", w.Config.MetricsAddress(), pages, profileTime, events.MetricsServerFailed)
 	return func() {
 		all.Wait()

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,9 +11,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -22,8 +19,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/takeover"
-	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // witness is a connection tracking table that notes what a load balancer hears
@@ -147,48 +142,6 @@ func TestHealthChecksWithoutAddresses(t *testing.T) {
 		c.Close()
 		t.Error("another address answers")
 	}
-}
-
-// TestKubeProxyCleanup: 12.61, nothing is removed before our own rules are active; then
-// once, and once more after a minute.
-func TestKubeProxyCleanup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log netlab.LogBuffer
-		start := time.Now()
-		var at []time.Duration
-		s := newKubeProxyCleanup(takeover.NoMarker, slog.New(slog.NewTextHandler(&log, nil)))
-		s.remove = func(context.Context) ([]string, error) {
-			at = append(at, time.Since(start))
-			return []string{"table ip kube-proxy"}, errors.New("busy")
-		}
-		go s.run(t.Context())
-		time.Sleep(time.Hour)
-		s.observe(&agent.Sync{Err: errors.New("refused by the kernel")})
-		time.Sleep(time.Hour)
-		s.observe(&agent.Sync{})
-		s.observe(&agent.Sync{})
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if want := []time.Duration{2 * time.Hour, 2*time.Hour + secondRemoval}; !slices.Equal(at, want) {
-			t.Errorf("removed at %v, want %v", at, want)
-		}
-		for _, want := range []string{"took over from kube-proxy", "kube-proxy has written its rules again", "cannot remove all leftovers of kube-proxy"} {
-			if !strings.Contains(log.String(), want) {
-				t.Errorf("the log does not say %q: %s", want, log.String())
-			}
-		}
-	})
-}
-
-// TestKubeProxyCleanupEnds: it does nothing after the daemon has ended.
-func TestKubeProxyCleanupEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newKubeProxyCleanup(takeover.NoMarker, slog.New(slog.DiscardHandler))
-		s.remove = func(context.Context) ([]string, error) { t.Error("something was removed"); return nil, nil }
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		s.run(ctx)
-	})
 }
 
 // TestHealthChecksOfQuarantined: 13.29. The health check of a quarantined Service stays as it

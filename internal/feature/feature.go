@@ -8,13 +8,18 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -33,6 +38,11 @@ type Kind interface {
 	New(*Node) Feature
 }
 
+// Preparer is a [Kind] that needs more privileges than serving, once, before a process that serves begins.
+type Preparer interface {
+	Prepare(ctx context.Context, c *config.Config, log *slog.Logger)
+}
+
 // Feature is part of a process. It implements what it needs of [source.Editor] and of the interfaces below, all of
 // which are called from several goroutines.
 type Feature any
@@ -41,7 +51,7 @@ type Feature any
 type Runner interface{ Run(ctx context.Context) }
 
 // Observer is called after each sync, in the order of the rows.
-type Observer interface{ Observe(*Sync) }
+type Observer interface{ FollowSync(*Sync) }
 
 // Reporter returns what is wrong, for the status.
 type Reporter interface {
@@ -55,6 +65,7 @@ type Counter interface{ Collectors() []prometheus.Collector }
 type Sync struct {
 	Routes   []model.RouteChange // since the last successful one
 	Compared bool                // the rules in the kernel were read and compared
+	Complete bool                // each part of the source was read at least once
 	Err      error
 }
 
@@ -65,7 +76,14 @@ type Node struct {
 	Cluster bool // they come from an API server, alone or beside files
 	// RuntimeDirectory outlasts the process, and StateDirectory also the machine's restart; empty: there is none.
 	RuntimeDirectory, StateDirectory string
-	Log                              *slog.Logger
+	Events                           *events.Recorder
+	// Condition connects to the API server for the condition of the Node; nil: it gets none.
+	Condition Connect
+	// Ports counts masqueraded connections.
+	Ports *conntrack.Ports
+	Log   *slog.Logger
+	// ObjectLog has a limit, for what authors of Services can cause.
+	ObjectLog *slog.Logger
 
 	// Features are all features of this process, once each of them is made.
 	Features []Feature
@@ -73,12 +91,24 @@ type Node struct {
 	serving atomic.Pointer[Serving]
 }
 
-// Serving is what the agent serves.
+// Connect returns a client of the core group.
+type Connect func() (rest.Interface, error)
+
+// Serving is what the agent serves; [agent.Agent] documents all but the last two.
 type Serving interface {
-	// PortOf returns the Service port that has a frontend. It may wait for a sync.
 	PortOf(model.Frontend) (model.PortName, bool)
-	// Routes yields all routes, sorted, and keeps syncs from starting meanwhile.
+	Serves(model.Frontend) (model.ServiceName, bool)
 	Routes(yield func(*model.Route) bool)
+	View(model.ServiceName) *model.View
+	Kept() []model.ServiceName
+	Relay(model.Frontend) (model.Relayed, bool)
+	BehindLocalhost(model.Frontend) (netip.AddrPort, bool)
+	// Begun reports whether a sync has succeeded.
+	Begun() bool
+	// Families are the ones that this machine has.
+	Families() []model.Family
+	// Programmed says whether the rules follow the cluster; false: that is not known.
+	Programmed() (health.Programmed, bool)
 }
 
 // Serve makes known what the agent serves.
@@ -94,8 +124,16 @@ func (n *Node) Serving() Serving {
 
 type nothing struct{}
 
-func (nothing) PortOf(model.Frontend) (name model.PortName, ok bool) { return name, false }
-func (nothing) Routes(func(*model.Route) bool)                       {}
+func (nothing) PortOf(model.Frontend) (name model.PortName, ok bool)       { return name, false }
+func (nothing) Serves(model.Frontend) (name model.ServiceName, ok bool)    { return name, false }
+func (nothing) Routes(func(*model.Route) bool)                             {}
+func (nothing) View(model.ServiceName) *model.View                         { return nil }
+func (nothing) Kept() []model.ServiceName                                  { return nil }
+func (nothing) Relay(model.Frontend) (r model.Relayed, ok bool)            { return r, false }
+func (nothing) BehindLocalhost(model.Frontend) (a netip.AddrPort, ok bool) { return a, false }
+func (nothing) Begun() bool                                                { return false }
+func (nothing) Families() []model.Family                                   { return model.Families[:] }
+func (nothing) Programmed() (p health.Programmed, known bool)              { return p, false }
 
 // Find returns the feature that implements an interface; its zero value: none does.
 func Find[T any](all []Feature) (found T) {
@@ -105,6 +143,14 @@ func Find[T any](all []Feature) (found T) {
 		}
 	}
 	return found
+}
+
+// OfMachine returns notices about the machine.
+func OfMachine(reason model.Reason, messages ...string) (out []model.Notice) {
+	for _, m := range messages {
+		out = append(out, model.Notice{Object: model.Machine(), Reason: reason, Message: m})
+	}
+	return out
 }
 
 // MostServices is how many Services have a series of a metric of their own. A machine that dies or returns may concern all.

@@ -24,7 +24,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/feature/localhost"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -33,7 +32,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
-	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -44,16 +42,6 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowAgent(func() agent.State { return agent.State{LastRequest: started} })
 	s.FollowCluster(func() cluster.Counts {
 		return cluster.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
-	})
-	s.FollowLocalhost(func() localhost.Counts {
-		return localhost.Counts{
-			Listeners: map[model.Family]int{model.IPv4: 7}, Unserved: map[model.Family]int{model.IPv6: 2},
-			Failures: map[model.Family]uint64{model.IPv6: 9},
-			Counts:   tcpproxy.Counts{Connections: 3, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 5, tcpproxy.Limited: 1}},
-		}
-	})
-	s.FollowRelay(func() tcpproxy.Counts {
-		return tcpproxy.Counts{Connections: 4, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 8, tcpproxy.DialFailed: 2}, Closed: map[tcpproxy.Closure]uint64{tcpproxy.TooMany: 1}, Retried: 3}
 	})
 	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
@@ -76,9 +64,6 @@ var everything = sync.OnceValue(func() *metrics.Set {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
 	},
 		func() (machine.Conntrack, error) { return machine.Conntrack{Count: 7, Max: 9}, nil })
-	s.Checked(model.CheckHTTP, 3*time.Millisecond, metrics.CheckPassed)
-	s.HealthChanged(false)
-	s.FollowChecks(manyResults(1), func() int { return 3 })
 	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))
 	objects.Nodes = []*model.Node{{Name: "node-2"}}
@@ -263,26 +248,4 @@ func served(t *testing.T) map[string]metric {
 		}
 	}
 	return out
-}
-
-// TestRelay: 4.99.
-func TestRelay(t *testing.T) {
-	expect(t, scrape(t, everything(), "/metrics"), map[string]float64{
-		`nftproxy_relay_connections`:                             4,
-		`nftproxy_relay_connections_total{result="forwarded"}`:   8,
-		`nftproxy_relay_connections_total{result="dial_failed"}`: 2,
-		`nftproxy_relay_retries_total`:                           3,
-	})
-}
-
-// TestLocalhost: 6.19, 6.20.
-func TestLocalhost(t *testing.T) {
-	expect(t, scrape(t, everything(), "/metrics"), map[string]float64{
-		`kubeproxy_nftables_localhost_nodeport_listeners{ip_family="IPv4"}`:                        7,
-		`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv6"}`: 9,
-		`nftproxy_localhost_ports_unserved{ip_family="IPv6"}`:                                      2,
-		`nftproxy_localhost_connections`:                                                           3,
-		`nftproxy_localhost_connections_total{result="forwarded"}`:                                 5,
-		`nftproxy_localhost_connections_total{result="limit"}`:                                     1,
-	})
 }

@@ -31,7 +31,6 @@ type Set struct {
 	rules    ruleMetrics
 	answers  answerMetrics
 	clean    cleanMetrics
-	checks   checkMetrics
 }
 
 // New returns the metrics of a program of that version that serves these
@@ -56,7 +55,6 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 		rules:    newRuleMetrics(m),
 		answers:  newAnswerMetrics(m),
 		clean:    newCleanMetrics(m),
-		checks:   newCheckMetrics(m),
 	}
 }
 

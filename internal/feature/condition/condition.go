@@ -14,8 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/nftproxy/nftproxy/internal/feature"
 )
 
 // Type is the type of the condition.
@@ -27,13 +28,10 @@ type State struct {
 	Reason, Message string
 }
 
-// Connect returns a client of the core group. It is called for each attempt: the kubeconfig of
-// a new node may not exist yet.
-type Connect func() (rest.Interface, error)
-
 // Config has the parts of a [Keeper].
 type Config struct {
-	Connect Connect
+	// Connect is called for each attempt: the kubeconfig of a new node may not exist yet.
+	Connect feature.Connect
 	Node    string
 	// State returns what the condition is to say; ok is false if that is unknown, and the
 	// condition stays as it is.

@@ -226,15 +226,16 @@ func TestBrokenState(t *testing.T) {
 }
 
 // oneFrontend holds the only frontend of a node.
-type oneFrontend chan model.Frontend
-
-func (o oneFrontend) PortOf(f model.Frontend) (model.PortName, bool) {
-	own := <-o
-	o <- own
-	return model.PortName{Service: model.ServiceName{Namespace: "default", Name: "api"}}, f == own
+type oneFrontend struct {
+	feature.Serving
+	now chan model.Frontend
 }
 
-func (o oneFrontend) Routes(func(*model.Route) bool) {}
+func (o oneFrontend) PortOf(f model.Frontend) (model.PortName, bool) {
+	own := <-o.now
+	o.now <- own
+	return model.PortName{Service: model.ServiceName{Namespace: "default", Name: "api"}}, f == own
+}
 
 // TestOwnFrontend: an address of a name that is a frontend of this node is no server, once the
 // frontend is known and as long as it is (19.6).
@@ -242,10 +243,10 @@ func TestOwnFrontend(t *testing.T) {
 	f, s := newFaulty(t), web("app.example.com")
 	f.set("app.example.com", "A", reply{ttl: 3600, addresses: []string{"10.1.1.2", "203.0.113.11"}})
 	f.set("app.example.com", "AAAA", reply{})
-	frontends := make(oneFrontend, 1)
+	frontends := make(chan model.Frontend, 1)
 	frontends <- model.Frontend{}
 	node := new(feature.Node)
-	node.Serve(frontends)
+	node.Serve(oneFrontend{now: frontends})
 	e := follow(t, Config{Servers: []netip.AddrPort{f.address}, Node: node})
 	e.await(s, "10.1.1.2:8080", "203.0.113.11:8080")
 	<-frontends

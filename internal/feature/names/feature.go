@@ -33,7 +33,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 }
 
 // Observe implements [feature.Observer]: a name may have an address of a frontend, or no longer.
-func (e *Engine) Observe(s *feature.Sync) {
+func (e *Engine) FollowSync(s *feature.Sync) {
 	if len(s.Routes) > 0 || s.Compared {
 		e.Synced()
 	}

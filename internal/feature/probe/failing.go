@@ -5,26 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Failing is an endpoint of a Service that fails its check.
-type Failing struct {
-	Service  model.ServiceName
-	Endpoint netip.AddrPort // as it is checked
-	Protocol string
-	// Check identifies how it is checked: another Service with the same one has the same
-	// result. Versions of nftproxy need not agree on it.
-	Check string
-}
-
-func (t *target) failing(name model.ServiceName) Failing {
+func (t *target) failing(name model.ServiceName) feature.Failing {
 	sum := sha256.Sum256([]byte(t.spec.key))
-	f := Failing{Service: name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
+	f := feature.Failing{Service: name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
 	if t.protocol != 0 {
 		f.Protocol = t.protocol.String()
 	}
@@ -32,7 +22,7 @@ func (t *target) failing(name model.ServiceName) Failing {
 }
 
 // Failing returns the endpoints that fail, in a fixed order.
-func (e *Engine) Failing() (out []Failing) {
+func (e *Engine) Failing() (out []feature.Failing) {
 	e.mu.Lock()
 	for _, s := range e.services {
 		for _, m := range s.members {
@@ -42,7 +32,7 @@ func (e *Engine) Failing() (out []Failing) {
 		}
 	}
 	e.mu.Unlock()
-	slices.SortFunc(out, func(a, b Failing) int {
+	slices.SortFunc(out, func(a, b feature.Failing) int {
 		return cmp.Or(a.Service.Compare(b.Service), a.Endpoint.Compare(b.Endpoint))
 	})
 	return out
@@ -52,7 +42,7 @@ func (e *Engine) Failing() (out []Failing) {
 // check: of a Service that checks an endpoint in another way now, the result stays, and a
 // new one has the result of another Service with the same check. marked has the endpoints that
 // fail, for example "10.1.1.2:80 of default/web".
-func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked []string) {
+func Mark(s *model.Snapshot, results []feature.Failing) (edited *model.Snapshot, marked []string) {
 	if len(results) == 0 {
 		return s, nil
 	}
@@ -82,10 +72,10 @@ func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked 
 }
 
 // adopt sets the results of targets.
-func (e *Engine) adopt(results []Failing) {
+func (e *Engine) adopt(results []feature.Failing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	same := make(map[Failing][]*target, len(e.targets))
+	same := make(map[feature.Failing][]*target, len(e.targets))
 	for _, t := range e.targets {
 		f := t.failing(model.ServiceName{})
 		same[f] = append(same[f], t)

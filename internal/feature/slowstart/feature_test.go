@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/series"
 )
 
 // serving has these routes.
@@ -30,18 +29,17 @@ func (s serving) Routes(yield func(*model.Route) bool) {
 // limited, and their sum has all.
 func TestMetric(t *testing.T) {
 	n := new(feature.Node)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(Kind{}.New(n).(feature.Counter).Collectors()...)
-	if found := gather(t, registry); len(found) > 0 {
+	collectors := Kind{}.New(n).(feature.Counter).Collectors()
+	if found := series.Expect(t, nil, collectors...); len(found) > 0 {
 		t.Errorf("without a Service: %v", found)
 	}
 	n.Serve(serving{routes: manyStarting(5000)})
-	found := gather(t, registry)
-	for name, want := range map[string]float64{"shop/web-4999": 2, "shop/web-0098": 1, "shop/web-0099": 0, "/": 4900} {
-		if found[name] != want {
-			t.Errorf("%s: %v endpoints, want %v", name, found[name], want)
-		}
-	}
+	found := series.Expect(t, map[string]float64{
+		`nftproxy_slow_start_endpoints{namespace="shop",service="web-4999"}`: 2,
+		`nftproxy_slow_start_endpoints{namespace="shop",service="web-0098"}`: 1,
+		`nftproxy_slow_start_endpoints{namespace="shop",service="web-0099"}`: -1,
+		`nftproxy_slow_start_endpoints{namespace="",service=""}`:             4900,
+	}, collectors...)
 	if len(found) != 101 {
 		t.Errorf("%d series", len(found))
 	}
@@ -68,20 +66,4 @@ func manyStarting(n int) []model.Route {
 		s.Services, s.Slices = append(s.Services, service), append(s.Slices, slice)
 	}
 	return model.Resolve(s, model.Config{}).Routes
-}
-
-// gather returns the series of the only metric, by Service.
-func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
-	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.Metric {
-			found[m.Label[0].GetValue()+"/"+m.Label[1].GetValue()] = m.Gauge.GetValue()
-		}
-	}
-	return found
 }

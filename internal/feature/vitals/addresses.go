@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -205,20 +206,12 @@ func (k *keeper) lacks(s State) bool {
 	})
 }
 
-// Address is an address that Balances ask for on an interface.
-type Address struct {
-	Address   netip.Addr
-	Interface string
-	Usable    bool   // the interface is up and has the address
-	Reason    string // why it is not usable
-}
-
 // announced returns the addresses that Balances ask for. It is safe for concurrent use.
-func (k *keeper) announced() (out []Address) {
+func (k *keeper) announced() (out []feature.Announced) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range k.asked {
-		a := Address{Address: p.Address, Interface: p.Interface}
+		a := feature.Announced{Address: p.Address, Interface: p.Interface}
 		switch s := k.states[p]; {
 		case s != nil && s.there && k.up[p.Interface]:
 			a.Usable = true
@@ -231,7 +224,7 @@ func (k *keeper) announced() (out []Address) {
 		}
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b Address) int {
+	slices.SortFunc(out, func(a, b feature.Announced) int {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
 	})
 	return out

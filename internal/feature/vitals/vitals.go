@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -285,7 +286,7 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 func (a *Actor) Lacks(s State) bool { return a != nil && a.addresses.lacks(s) }
 
 // Announced returns the addresses that Balances ask for, and whether clients can reach them here.
-func (a *Actor) Announced() []Address {
+func (a *Actor) Announced() []feature.Announced {
 	if a == nil {
 		return nil
 	}

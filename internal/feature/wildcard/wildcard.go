@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -118,9 +119,9 @@ func (e *Engine) again() (names []model.ServiceName) {
 	return names
 }
 
-// Problems returns the listeners that stand for no address, and the addresses to masquerade from that
-// the machine lacks, for the status.
-func (e *Engine) Problems() (out []model.Notice) {
+// Problems implements [feature.Reporter]: it returns the listeners that stand for no address, and the addresses to masquerade from that
+// the machine lacks.
+func (e *Engine) Problems(time.Time) (out []model.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, name := range slices.SortedFunc(maps.Keys(e.services), model.ServiceName.Compare) {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -109,11 +110,11 @@ func TestFollow(t *testing.T) {
 	if served(e, s) != "[]" {
 		t.Error("addresses stay")
 	}
-	if p := e.Problems(); len(p) != 1 || !strings.Contains(p[0].Message, "listen eth0:80: there is no interface eth0, or it has no such address") {
+	if p := e.Problems(time.Now()); len(p) != 1 || !strings.Contains(p[0].Message, "listen eth0:80: there is no interface eth0, or it has no such address") {
 		t.Errorf("problems %v", p)
 	}
 	e.Edit(s.Service.Name, model.ServiceState{})
-	if p := e.Problems(); len(p) != 0 {
+	if p := e.Problems(time.Now()); len(p) != 0 {
 		t.Errorf("problems of a Service that is gone: %v", p)
 	}
 	cancel()

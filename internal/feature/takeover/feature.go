@@ -1,4 +1,5 @@
-package daemon
+// Package takeover removes what kube-proxy has left on a node, once the rules are active.
+package takeover
 
 import (
 	"context"
@@ -7,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
@@ -15,8 +16,24 @@ import (
 // down may have written its rules once more.
 const secondRemoval = time.Minute
 
-// kubeProxyCleanup removes kube-proxy's leftovers after the first successful sync (12.61).
-type kubeProxyCleanup struct {
+// Kind makes the feature.
+type Kind struct{}
+
+// New implements [feature.Kind].
+func (Kind) New(n *feature.Node) feature.Feature {
+	own := &n.Config.Own
+	if !n.Cluster || !own.TakeOver || n.Config.Node.BesideAnother { // (12.61)
+		return nil
+	}
+	m := takeover.MarkReplaced
+	if own.AnnounceNFTables {
+		m = takeover.MarkAlways
+	}
+	return newCleanup(m, n.Log)
+}
+
+// cleanup removes kube-proxy's leftovers after the first successful sync (12.61).
+type cleanup struct {
 	remove func(context.Context) ([]string, error)
 	log    *slog.Logger
 	active chan struct{} // closed after the first successful sync
@@ -26,8 +43,8 @@ type kubeProxyCleanup struct {
 	marks takeover.Marks // that the last removal has left
 }
 
-func newKubeProxyCleanup(m takeover.Marker, log *slog.Logger) *kubeProxyCleanup {
-	s := &kubeProxyCleanup{log: log, active: make(chan struct{})}
+func newCleanup(m takeover.Marker, log *slog.Logger) *cleanup {
+	s := &cleanup{log: log, active: make(chan struct{})}
 	s.remove = func(ctx context.Context) (removed []string, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -39,7 +56,11 @@ func newKubeProxyCleanup(m takeover.Marker, log *slog.Logger) *kubeProxyCleanup 
 	return s
 }
 
-func (s *kubeProxyCleanup) observe(sync *agent.Sync) {
+// Observe implements [feature.Observer]: the files alone do not replace kube-proxy.
+func (s *cleanup) FollowSync(sync *feature.Sync) {
+	if !sync.Complete {
+		return
+	}
 	if sync.Err == nil {
 		s.once.Do(func() { close(s.active) })
 	}
@@ -49,7 +70,7 @@ func (s *kubeProxyCleanup) observe(sync *agent.Sync) {
 }
 
 // restore makes markers again that another program has removed.
-func (s *kubeProxyCleanup) restore() {
+func (s *cleanup) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	restored, err := s.marks.Restore()
@@ -61,15 +82,8 @@ func (s *kubeProxyCleanup) restore() {
 	}
 }
 
-// replaced observes syncs for the cleanup: the files alone do not replace kube-proxy.
-func (w *work) replaced(s *agent.Sync) {
-	if w.Joined == nil || w.Joined.Complete() {
-		w.takeover.observe(s)
-	}
-}
-
-// run removes them twice, unless ctx ends before.
-func (s *kubeProxyCleanup) run(ctx context.Context) {
+// Run implements [feature.Runner]: it removes them twice, unless ctx ends before.
+func (s *cleanup) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -84,7 +98,7 @@ func (s *kubeProxyCleanup) run(ctx context.Context) {
 	s.takeOver(ctx, slog.LevelWarn, "kube-proxy has written its rules again; stop it on this node")
 }
 
-func (s *kubeProxyCleanup) takeOver(ctx context.Context, level slog.Level, message string) {
+func (s *cleanup) takeOver(ctx context.Context, level slog.Level, message string) {
 	removed, err := s.remove(ctx)
 	if len(removed) > 0 {
 		s.log.Log(ctx, level, message, "removed", removed)
