@@ -12,7 +12,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -53,7 +52,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 	}
 	o.addFlags(c)
 	o.addHere(c)
-	o.addReportFlags(c, "`format`: text, or json, which lists every change")
+	o.addReportFlags(c, "; json and yaml list every change")
 	declare.In(c.Flags(), declare.Output, func() {
 		c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
 	})
@@ -84,7 +83,7 @@ func (o *applyOptions) run(c *cobra.Command) error {
 // commit applies the rules for a routing. If there are none yet, many are loaded in
 // parts, unless all of their elements are to be listed.
 func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Side) (*outcome, error) {
-	if o.elements != "always" && o.output.Format != cli.JSON && len(to.Routing.Routes) > listedElements {
+	if o.elements != "always" && !o.output.ForPrograms() && len(to.Routing.Routes) > listedElements {
 		if empty, err := a.Empty(); err == nil && empty {
 			if r, err := o.load(c, a, to); err == nil {
 				return r, nil

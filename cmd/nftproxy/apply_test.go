@@ -62,7 +62,7 @@ func TestApplyJSON(t *testing.T) {
 			t.Errorf("code %d, %.500s%s, diff says %.500s", applied.code, applied.stdout, applied.stderr, planned.stdout)
 		}
 	}
-	if r := in(t, ns, "apply", "-f", "x.yaml", "-o", "markdown"); r.code != cli.CodeError || !strings.Contains(r.stderr, `unknown format "markdown": use text or json`) {
+	if r := in(t, ns, "apply", "-f", "x.yaml", "-o", "markdown"); r.code != cli.CodeError || !strings.Contains(r.stderr, `unknown format "markdown": use text, json or yaml`) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }

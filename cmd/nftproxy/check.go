@@ -60,7 +60,7 @@ could not be made, 2 error.`,
 	o.settings.AddFastPath()
 	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
-	o.output.Add(c.Flags(), "`format`: text or json")
+	o.output.Add(c.Flags(), "")
 	return c
 }
 

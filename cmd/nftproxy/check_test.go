@@ -90,7 +90,7 @@ func TestCheckFiles(t *testing.T) {
 
 func TestCheckUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"-o yaml":                `--output: unknown format "yaml": use text or json`,
+		"-o xml":                 `--output: unknown format "xml": use text, json or yaml`,
 		"--color=red":            "--color",
 		"-f /nowhere.yaml":       "/nowhere.yaml",
 		"--config /nowhere.conf": "/nowhere.conf",

@@ -76,7 +76,7 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
 	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
-	o.output.Add(f, "`format`: text, json or junit", cli.Text, cli.JSON, junit)
+	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, junit)
 	return c
 }
 

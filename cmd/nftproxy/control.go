@@ -139,7 +139,7 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	o := &controlOptions{action: action}
 	f := c.Flags()
 	f.StringVar(&o.socket, "control-socket", config.DefaultControlSocket, "unix `socket` of the running nftproxy")
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	switch action {
 	case api.ControlSet, api.ControlAdd, api.ControlRemove:
 		f.BoolVar(&o.write, "write", false, "also write the change into the file of the Balance")

@@ -57,7 +57,7 @@ Exit code: 0 described; 2 nothing has that name, or another error.`,
 	}
 	o.addFlags(c)
 	o.daemon.addAddress(c.Flags())
-	o.output.Add(c.Flags(), "`format`: text or json")
+	o.output.Add(c.Flags(), "")
 	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint or server that are open now; needs root")
 	return c
 }

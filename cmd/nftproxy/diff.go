@@ -104,7 +104,7 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
 	})
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().BoolVar(&o.packets, "prove", false, "compare what packets of all classes experience, by the rules of all programs")
-	o.addReportFlags(c, "`format`: text, json, or markdown for a pull request", cli.Text, cli.JSON, formatMarkdown)
+	o.addReportFlags(c, "; markdown is for a pull request", cli.Text, cli.JSON, cli.YAML, formatMarkdown)
 	return c
 }
 

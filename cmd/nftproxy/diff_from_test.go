@@ -87,7 +87,7 @@ func TestDiffFromErrors(t *testing.T) {
 		{"--from - -f -", "standard input can be read once"},
 		{"--from GOOD --from GOOD -f GOOD", "--from: GOOD: is given twice"},
 		{"-f GOOD -f GOOD", "give the old one with --from: nftproxy diff --from OLD -f NEW"},
-		{"--from GOOD -f GOOD -o yaml", `--output: unknown format "yaml": use text, json or markdown`},
+		{"--from GOOD -f GOOD -o xml", `--output: unknown format "xml": use text, json, yaml or markdown`},
 		{"--from GOOD -f GOOD --elements some", `--elements: unknown value "some": use auto, always or never`},
 		{"-f GOOD -f COPY", "give the old one with --from"},
 	} {

@@ -104,7 +104,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.service, "service", "", "only for this `Service` or Balance: namespace/name")
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all that are drained")
 	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained, the one of the running nftproxy (default: "+config.DefaultDrainFile+")")
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
 	_ = c.MarkFlagFilename("drain-file", "yaml") // fails only for an unknown flag
@@ -148,7 +148,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if !o.wait {
 		return result.write(c.OutOrStdout(), o)
 	}
-	if o.output.Format == cli.JSON { // the result is one object
+	if o.output.ForPrograms() { // the result is one object
 		err := o.waitForEnd(c, targets, result)
 		result.count()
 		return errors.Join(result.write(c.OutOrStdout(), o), err)
@@ -276,7 +276,7 @@ func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, resu
 	if err != nil {
 		return err
 	}
-	if o.output.Format == cli.JSON {
+	if o.output.ForPrograms() {
 		return nil
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "no connection is open any more, after %s\n", time.Since(begun).Round(time.Second))

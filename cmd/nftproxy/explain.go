@@ -80,7 +80,7 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	f.StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
 	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that lead to it")
 	f.BoolVar(&o.full, "full", false, "also print rules for other protocols, and the numbers of slots")
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	return c
 }
 

@@ -82,7 +82,7 @@ func TestExplainUsageErrors(t *testing.T) {
 		{"tcp 10.96.0.10:80 --from fd00::7", "give two of one family"},
 		{"tcp 10.96.0.10:80 --interface eth0", "name the client with --from"},
 		{"tcp 10.96.0.10:80 --masquerade-all", "--masquerade-all: has no effect on the rules in the kernel"},
-		{"tcp 10.96.0.10:80 -o yaml", `--output: unknown format "yaml": use text or json`},
+		{"tcp 10.96.0.10:80 -o xml", `--output: unknown format "xml": use text, json or yaml`},
 		{"tcp 10.96.0.10:80 -f FILE --cluster-cidr 10.0.0.0", "--cluster-cidr"},
 		{"tcp 10.96.0.10:80 -f FILE --logging-format xml", "--logging-format"},
 		{"tcp 10.96.0.10:80 -f missing.yaml", "missing.yaml"},

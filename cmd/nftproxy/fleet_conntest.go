@@ -90,7 +90,7 @@ interrupted.`, peerPort),
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, at most 1s")
 	f.Uint16Var(&o.Control, "peer-port", peerPort, "`port` on localhost where the pods take requests")
 	f.BoolVarP(&o.all, "all", "A", false, "list all cases, not only these that have failed")
-	o.output.Add(f, "`format`: text, json or junit", cli.Text, cli.JSON, junit)
+	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, junit)
 	return c
 }
 

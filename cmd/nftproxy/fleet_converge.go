@@ -60,7 +60,7 @@ interrupted.`,
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "`time` in which a node has to have a change")
 	f.StringVar(&o.ProxyName, "service-proxy-name", "", "`name` of the nftproxy that is measured, for nodes where it has one")
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes, regardless of how many there are")
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	return c
 }
 

@@ -37,7 +37,7 @@ Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 
 	}
 	o.addFlags(c)
 	c.Flags().StringSliceVar(&o.nodes, "node", nil, "only these `nodes`")
-	o.output.Add(c.Flags(), "`format`: text or json")
+	o.output.Add(c.Flags(), "")
 	return c
 }
 

@@ -51,7 +51,7 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 		},
 	}
 	o.addFlags(c)
-	o.output.Add(c.Flags(), "`format`: text or json")
+	o.output.Add(c.Flags(), "")
 	return c
 }
 

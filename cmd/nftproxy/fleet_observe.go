@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
@@ -51,7 +50,7 @@ error.`,
 	f := c.Flags()
 	f.StringSliceVar(&o.onNodes, "node", nil, "only these `nodes`")
 	o.addQuery(f)
-	o.output.Add(f, "`format`: text or json, with an object in each line")
+	o.output.Add(f, "; a document for each event")
 	return c
 }
 
@@ -142,7 +141,7 @@ func (w *watching) write(answers []fleet.Answer[api.Observed]) error {
 		}
 		w.said[a.Agent.Pod] = said
 	}
-	if w.options.output.Format != cli.JSON {
+	if !w.options.output.ForPrograms() {
 		return w.out.AddAll(all)
 	}
 	var events []api.Observation
@@ -150,5 +149,5 @@ func (w *watching) write(answers []fleet.Answer[api.Observed]) error {
 		events = append(events, r.Events...)
 	}
 	slices.SortStableFunc(events, func(a, b api.Observation) int { return a.Time.Compare(b.Time) })
-	return writeEvents(w.command.OutOrStdout(), events)
+	return writeEvents(w.command.OutOrStdout(), &w.options.output, events)
 }

@@ -62,7 +62,7 @@ reports with exit code 0; 1 another node needs attention; 2 error.`,
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes and problems, regardless of how many there are")
 	f.BoolVarP(&o.watch, "watch", "w", false, "ask again and again")
 	f.DurationVar(&o.every, "every", 10*time.Second, "with --watch: `time` between two questions")
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	return c
 }
 

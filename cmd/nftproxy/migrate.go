@@ -161,6 +161,6 @@ with the label, 1 not, or not yet, 2 error.`,
 	o.addFlags(c)
 	c.Flags().StringVar(&own, "nftproxy", "nftproxy", "`name` of nftproxy's DaemonSet, in the same namespace")
 	c.Flags().BoolVar(&all, "all", false, "list all nodes")
-	output.Add(c.Flags(), "`format`: text or json")
+	output.Add(c.Flags(), "")
 	return c
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +83,7 @@ connections, or another error.`,
 	f := c.Flags()
 	o.addQuery(f)
 	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
-	o.output.Add(f, "`format`: text or json; with --follow, an object in each line")
+	o.output.Add(f, "; with --follow, a document for each event")
 	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
 	declare.In(f, declare.APIServer, func() {
 		f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
@@ -253,8 +252,8 @@ const retryPause = time.Second
 func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *api.Client, answer *api.Observed) error {
 	w := c.OutOrStdout()
 	write := show.NewObserver(w, o.output.Paint).Add
-	if o.output.Format == cli.JSON {
-		write = func(r *api.Observed) error { return writeEvents(w, r.Events) }
+	if o.output.ForPrograms() {
+		write = func(r *api.Observed) error { return writeEvents(w, &o.output, r.Events) }
 	}
 	q := o.query
 	q.Limit, q.Within, q.Wait, q.Top = api.MaxObserved, 0, api.MaxWait, 0
@@ -282,11 +281,10 @@ func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *ap
 	}
 }
 
-// writeEvents writes each event as an object in a line.
-func writeEvents(w io.Writer, all []api.Observation) error {
-	e := json.NewEncoder(w)
+// writeEvents writes a document for each event.
+func writeEvents(w io.Writer, output *cli.Output, all []api.Observation) error {
 	for i := range all {
-		if err := e.Encode(&all[i]); err != nil {
+		if err := output.PrintRecord(w, &all[i]); err != nil {
 			return fmt.Errorf("write event: %w", err)
 		}
 	}

@@ -61,7 +61,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 	o.addFlags(c)
 	o.settings.AddCounters("count the connections to each frontend", "count the connections to each endpoint as well")
 	o.warnings.addFlag(c)
-	output.AddFormat(c.Flags(), "`format`: nft, or json in the schema of \"nft -j list\"", "nft", cli.JSON)
+	output.AddFormat(c.Flags(), "; json has the schema of \"nft -j list\"", "nft", cli.JSON, cli.YAML)
 	c.Flags().BoolVar(&objects, "objects", false, "print the objects of the files as Kubernetes objects, in place of rules")
 	return c
 }

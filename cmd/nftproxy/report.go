@@ -57,12 +57,12 @@ type reportOptions struct {
 // formatMarkdown is the format of diff for a pull request.
 const formatMarkdown = "markdown"
 
-func (o *reportOptions) addReportFlags(c *cobra.Command, usage string, formats ...string) {
+func (o *reportOptions) addReportFlags(c *cobra.Command, note string, formats ...string) {
 	declare.In(c.Flags(), declare.Output, func() {
 		c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
 	})
 	declare.Values(c.Flags(), "elements", "auto", "always", "never")
-	o.output.Add(c.Flags(), usage, formats...)
+	o.output.Add(c.Flags(), note, formats...)
 }
 
 func (o *reportOptions) check(w io.Writer) error {

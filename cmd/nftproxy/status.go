@@ -90,7 +90,7 @@ daemon answers, it serves nothing of that name, or its last sync failed.`,
 	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
 	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services and Balances that have one")
 	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	_ = c.RegisterFlagCompletionFunc("serves", completeServices) // fails only for an unknown flag
 	return c
 }

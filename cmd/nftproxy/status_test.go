@@ -107,7 +107,7 @@ func TestStatusOfDaemon(t *testing.T) {
 func TestStatusUsage(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	for args, want := range map[string]string{
-		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
+		"-o xml":                           `--output: unknown format "xml": use text, json or yaml`,
 		"--metrics-bind-address localhost": `"localhost" is not an address: write it like 127.0.0.1:10249`,
 		"shop/[":                           `"shop/[" is not the name of a Service`,
 		"--config /nowhere":                "exclude each other",

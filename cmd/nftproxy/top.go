@@ -61,7 +61,7 @@ error.`,
 	o.daemon.addConfig(c)
 	f.StringVar(&o.filter, "filter", "", "list only those with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
-	o.output.Add(f, "`format`: text or json, which means --once")
+	o.output.Add(f, "; json and yaml mean --once")
 	return c
 }
 
@@ -89,7 +89,8 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 	if o.output.Format == cli.Text && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
 		return o.watch(ctx, config, in, out)
 	}
-	return top.Once(ctx, out, config, o.output.Format == cli.JSON)
+	document := cli.JSONFunc(func(w io.Writer) error { return top.Once(ctx, w, config, true) })
+	return o.output.Print(out, document, func(w io.Writer) error { return top.Once(ctx, w, config, false) })
 }
 
 // find returns a client of the running daemon.

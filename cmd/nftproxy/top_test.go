@@ -253,7 +253,7 @@ func TestTopWithoutDaemon(t *testing.T) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 	for args, want := range map[string]string{
-		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
+		"-o xml":                           `--output: unknown format "xml": use text, json or yaml`,
 		"--metrics-bind-address localhost": `"localhost" is not an address`,
 		"a/b c/d":                          "at most 1 arg",
 	} {

@@ -85,7 +85,7 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 	declare.In(f, declare.Output, func() {
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
 	})
-	o.output.Add(f, "`format`: text or json")
+	o.output.Add(f, "")
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	return c
 }

@@ -61,7 +61,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 	})
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.addFlag(c)
-	o.output.Add(c.Flags(), "`format`: text or json")
+	o.output.Add(c.Flags(), "")
 	return c
 }
 

@@ -46,9 +46,10 @@ func TestOutput(t *testing.T) {
 	}{
 		{nil, "text false", ""},
 		{[]string{"-o", "json"}, "{\n  \"A\": 1\n}\n", ""},
+		{[]string{"-o", "yaml"}, "A: 1\n", ""},
 		{[]string{"--color", "always"}, "text true", ""},
-		{[]string{"-o", "xml"}, "", `--output: unknown format "xml": use text or json`},
-		{[]string{"--color", "blue", "-o", "xml"}, "", "--color: unknown value \"blue\": use auto, always or never\n--output: unknown format \"xml\": use text or json"},
+		{[]string{"-o", "xml"}, "", `--output: unknown format "xml": use text, json or yaml`},
+		{[]string{"--color", "blue", "-o", "xml"}, "", "--color: unknown value \"blue\": use auto, always or never\n--output: unknown format \"xml\": use text, json or yaml"},
 	} {
 		var o Output
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -2,6 +2,8 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -20,6 +23,7 @@ import (
 const (
 	Text = "text"
 	JSON = "json"
+	YAML = "yaml"
 )
 
 // Output is how a command prints: the flags --output and --color.
@@ -36,17 +40,18 @@ type Output struct {
 // autoColour is the default of --color: colours for terminals.
 const autoColour = "auto"
 
-// Add adds both flags. The first of the formats is the default; without any, they are text and json.
-func (o *Output) Add(f *pflag.FlagSet, usage string, formats ...string) {
-	o.AddFormat(f, usage, formats...)
+// Add adds both flags. The first of the formats is the default; without any, they are text, json and yaml.
+func (o *Output) Add(f *pflag.FlagSet, note string, formats ...string) {
+	o.AddFormat(f, note, formats...)
 	o.AddColour(f)
 }
 
-// AddFormat adds --output.
-func (o *Output) AddFormat(f *pflag.FlagSet, usage string, formats ...string) {
+// AddFormat adds --output, with a note behind the formats in its help. A document is printed as JSON and as YAML.
+func (o *Output) AddFormat(f *pflag.FlagSet, note string, formats ...string) {
 	if o.formats = formats; len(formats) == 0 {
-		o.formats = []string{Text, JSON}
+		o.formats = []string{Text, JSON, YAML}
 	}
+	usage := "`format`: " + o.listFormats() + note
 	declare.In(f, declare.Output, func() { f.StringVarP(&o.Format, "output", "o", o.formats[0], usage) })
 	declare.Values(f, "output", o.formats...)
 }
@@ -72,8 +77,7 @@ func (o *Output) Check(w io.Writer) (err error) {
 		err = fmt.Errorf("--color: unknown value %q: use auto, always or never", o.colour)
 	}
 	if len(o.formats) > 0 && !slices.Contains(o.formats, o.Format) {
-		last := len(o.formats) - 1
-		err = errors.Join(err, fmt.Errorf("--output: unknown format %q: use %s or %s", o.Format, strings.Join(o.formats[:last], ", "), o.formats[last]))
+		err = errors.Join(err, fmt.Errorf("--output: unknown format %q: use %s", o.Format, o.listFormats()))
 	}
 	return err
 }
@@ -90,13 +94,48 @@ type JSONFunc func(w io.Writer) error
 // WriteJSON implements [JSONWriter].
 func (f JSONFunc) WriteJSON(w io.Writer) error { return f(w) }
 
+// ForPrograms reports whether a document is printed, for programs.
+func (o *Output) ForPrograms() bool { return o.Format == JSON || o.Format == YAML }
+
 // Print writes a document, or else has text write it for people.
 func (o *Output) Print(w io.Writer, document any, text func(io.Writer) error) error {
-	if o.Format != JSON {
+	if !o.ForPrograms() {
 		return text(w)
 	}
+	write := func(w io.Writer) error { return terminal.JSON(w, document) }
 	if d, ok := document.(JSONWriter); ok {
-		return d.WriteJSON(w)
+		write = d.WriteJSON
 	}
-	return terminal.JSON(w, document)
+	if o.Format == JSON {
+		return write(w)
+	}
+	return writeYAML(w, "", write)
+}
+
+// PrintRecord writes one of several documents: a line of JSON, or a document of YAML.
+func (o *Output) PrintRecord(w io.Writer, document any) error {
+	write := func(w io.Writer) error { return json.NewEncoder(w).Encode(document) }
+	if o.Format == JSON {
+		return write(w)
+	}
+	return writeYAML(w, "---\n", write)
+}
+
+// writeYAML writes what write writes as JSON.
+func writeYAML(w io.Writer, before string, write func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	text, err := yaml.JSONToYAML(b.Bytes())
+	if err != nil {
+		return fmt.Errorf("convert to YAML: %w", err)
+	}
+	_, err = w.Write(append([]byte(before), text...))
+	return err
+}
+
+func (o *Output) listFormats() string {
+	last := len(o.formats) - 1
+	return strings.Join(o.formats[:last], ", ") + " or " + o.formats[last]
 }
