@@ -71,12 +71,6 @@ var walls = []wall{
 		not:      []string{module + "source", module + "config", module + "report", module + "api", module + "changes", module + "daemon"},
 	},
 	{
-		why: "a feature is known to the table alone, so that the rest compiles without its folder",
-		not: []string{module + "feature/"},
-		// What imports them, whether or not by way of the table.
-		except: []string{"feature", "daemon", "footprint", "testkit"},
-	},
-	{
 		why:      "features are no part of the mission",
 		packages: []string{"model", "render", "plan", "apply", "agent", "kernel", "nft", "source", "served", "report", "explain", "changes", "machine", "config"},
 		not:      []string{module + "feature"},

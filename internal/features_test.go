@@ -1,0 +1,83 @@
+package internal_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// partsOfFeatures are what other packages still import of a feature, and why. The list only gets shorter.
+var partsOfFeatures = map[string][]string{
+	"cmd/nftproxy":       {"names", "probe", "slowstart", "vitals", "wildcard"}, // a dry run plans with what a running process knows
+	"internal/footprint": {"names", "vitals"},                                   // the cleanup removes what they leave on the machine
+}
+
+const features = "internal/feature/"
+
+// TestFeaturesAreImportedByTheTable: no package but the table imports a feature.
+func TestFeaturesAreImportedByTheTable(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, i := range p.imports {
+			name, isFeature := strings.CutPrefix(i, features)
+			if isFeature && name != "table" && p.name != features+"table" && !slices.Contains(partsOfFeatures[p.name], name) {
+				t.Errorf("%s imports %s: features find each other by feature.Find, and the process finds them in the table", p.name, i)
+			}
+		}
+	}
+}
+
+// TestFeaturesAreRemovable: without the folder of a feature, and without its import and row, the table compiles. Nothing
+// else knows the feature.
+func TestFeaturesAreRemovable(t *testing.T) {
+	const table = "feature/table/table.go"
+	text, err := os.ReadFile(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob("feature/*/feature.go")
+	if err != nil || len(folders) < 10 {
+		t.Fatalf("%d features: %v", len(folders), err)
+	}
+	for _, f := range folders {
+		folder := filepath.Dir(f)
+		name := filepath.Base(folder)
+		t.Run(name, func(t *testing.T) {
+			lines := regexp.MustCompile(`(?m)^.*(/feature/` + name + `"|Kind: ` + name + `\.Kind\{\}).*\n`)
+			if n := len(lines.FindAll(text, -1)); n != 2 {
+				t.Fatalf("%d lines of the table are about it, want an import and a row", n)
+			}
+			without := filepath.Join(t.TempDir(), "table.go")
+			if err := os.WriteFile(without, lines.ReplaceAll(text, nil), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			replaced := map[string]string{filepath.Join(root, table): without}
+			files, err := filepath.Glob(folder + "/*.go")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				replaced[filepath.Join(root, file)] = "" // it is not there
+			}
+			overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "overlay.json")
+			if err := os.WriteFile(path, overlay, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command("go", "build", "-overlay="+path, "./feature/table").CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
