@@ -108,13 +108,14 @@ func withoutRefusals(t *nft.Table, c *nft.Chain) *nft.Chain {
 	return &out
 }
 
-// refusesAddress recognises a rule such as "ip daddr @cluster-ips goto refuse".
+// refusesAddress recognises a rule such as "ip daddr @cluster-ips goto refuse". Echo requests that an
+// address does not answer are no packets without a frontend.
 func refusesAddress(t *nft.Table, r nft.Rule) bool {
 	if len(r) != 2 {
 		return false
 	}
 	in, ok := r[0].(nft.InSet)
-	if !ok || in.Not || len(in.Key) != 1 || in.Key[0] != nft.DestinationAddress {
+	if !ok || in.Not || len(in.Key) != 1 || in.Key[0] != nft.DestinationAddress || in.Set == nft.EchoInsideSet {
 		return false
 	}
 	v, _ := r[1].(nft.Verdict)

@@ -87,6 +87,8 @@ func (m *moves) phaseOf(c *Change) phase {
 	switch {
 	case c.Chain != nil && c.Verb == Replace && hasRules(c.OldRules, c.Chain.Rules, c.Family):
 		return tidy // which frontends may need that leave after the turn: a list of denied clients, for example
+	case c.exchangesLists():
+		return tidy // see [Plan.keepLists]
 	case c.Kind() != "element":
 		return turn
 	}

@@ -26,13 +26,18 @@ func (p *Plan) Phases() []*Plan {
 	}
 	// Where a table is added, deleted or replaced, or a map redeclared, only the
 	// bridge has several phases.
-	inOne := make(map[model.Family]bool)
+	inOne, limited := make(map[model.Family]bool), make(map[limitedFrontend]bool)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclaresMap() {
+		c := &p.Changes[i]
+		if c.Kind() == "table" || c.redeclaresMap() {
 			inOne[c.Family] = true
+		}
+		if c.Kind() == "element" && nft.IDOf(c.Set.Name).Name == nft.AllowFrontendsSet {
+			limited[limitedFrontend{c.Family, idOf(c)}] = true
 		}
 	}
 	moves := p.rangeMoves()
+	p = p.keepLists(moves, inOne)
 	of := func(c *Change) phase {
 		switch {
 		case c.passing != 0:
@@ -40,7 +45,11 @@ func (p *Plan) Phases() []*Plan {
 		case inOne[c.Family]:
 			return turn
 		}
-		if n := phaseOf(c); n != turn || moves[c.Family] == nil {
+		n := phaseOf(c)
+		if c.Kind() == "element" && nft.RowOf(c.Set.Name).Decides == nft.AllowFrontendsSet && !limited[limitedFrontend{c.Family, idOf(c)}] {
+			n = turn // other clients of a list that is there before and afterwards
+		}
+		if n != turn || moves[c.Family] == nil {
 			return n
 		}
 		return moves[c.Family].phaseOf(c)
@@ -70,6 +79,12 @@ func (p *Plan) Phases() []*Plan {
 	return out
 }
 
+// limitedFrontend is a frontend that begins or ceases to have a list of allowed clients.
+type limitedFrontend struct {
+	family model.Family
+	id     model.FrontendID
+}
+
 // phase is the place of a change among the transactions of a plan.
 type phase uint8
 
@@ -97,6 +112,11 @@ func phaseOf(c *Change) phase {
 	return turn
 }
 
+// isList reports whether a chain looks into lists of clients.
+func isList(chain string) bool {
+	return isAllow(chain) || slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.DenyChain) })
+}
+
 // isAllow reports whether a chain looks into lists of allowed clients. A list must be there
 // when a frontend begins to have one: a packet that is under way would find the frontend,
 // and not its client.
@@ -121,4 +141,33 @@ func hasRules(rules, all []nft.Rule, f model.Family) bool {
 	return !slices.ContainsFunc(all, func(r nft.Rule) bool {
 		return !slices.ContainsFunc(rules, func(o nft.Rule) bool { return o.Text(f) == r.Text(f) })
 	})
+}
+
+// keepLists lets chains that look into lists of clients look into the lists from before, too, where
+// ranges of ports leave after the transaction in which other lists come.
+func (p *Plan) keepLists(moves map[model.Family]*moves, inOne map[model.Family]bool) *Plan {
+	out := *p
+	for i := 0; i < len(out.Changes); i++ {
+		c := out.Changes[i]
+		if moves[c.Family] == nil || inOne[c.Family] || !c.exchangesLists() {
+			continue
+		}
+		both := *c.Chain
+		both.Rules = slices.DeleteFunc(slices.Clone(c.OldRules), func(r nft.Rule) bool {
+			_, looksUp := r[0].(nft.InSet)
+			return !looksUp || hasRules(c.Chain.Rules, []nft.Rule{r}, c.Family)
+		})
+		both.Rules = append(both.Rules, c.Chain.Rules...)
+		c.Chain, c.passing = &both, turn
+		out.Changes = slices.Insert(slices.Clone(out.Changes), i, c)
+		i++
+	}
+	return &out
+}
+
+// exchangesLists reports whether a chain looks into other lists of clients than before.
+func (c *Change) exchangesLists() bool {
+	return c.Verb == Replace && c.Chain != nil && !c.fills && c.passing == 0 && isList(c.Chain.Name) &&
+		!hasRules(c.OldRules, c.Chain.Rules, c.Family) && !hasRules(c.Chain.Rules, c.OldRules, c.Family) &&
+		!slices.ContainsFunc(slices.Concat(c.OldRules...), isForeign)
 }

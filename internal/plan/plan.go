@@ -219,7 +219,7 @@ func Merge(a, b *Plan) *Plan {
 	}
 	out := &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
 	for i := range a.Changes {
-		if c := &a.Changes[i]; c.passing == prepare {
+		if c := &a.Changes[i]; c.passing == prepare || c.passing == turn && c.Verb == Replace {
 			out.resumeBridge(c, len(a.Changes))
 		}
 	}

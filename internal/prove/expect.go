@@ -29,7 +29,9 @@ type target struct {
 	at         netip.AddrPort
 	share      float64
 	masquerade bool
-	from       []netip.Addr // the sources that it gets then; none: one of the outgoing interface
+	// mayMasquerade: it need not be as masquerade says.
+	mayMasquerade bool
+	from          []netip.Addr // the sources that it gets then; none: one of the outgoing interface
 }
 
 // hasSource reports whether a packet gets a source as it must.
@@ -37,7 +39,7 @@ func (t *target) hasSource(r *bytecode.Result) bool {
 	if t.masquerade && len(t.from) > 0 {
 		return !r.Masquerade && slices.Contains(t.from, r.From.Addr())
 	}
-	return t.masquerade == r.Masquerade && !r.From.IsValid()
+	return (t.masquerade == r.Masquerade || t.mayMasquerade) && !r.From.IsValid()
 }
 
 // sources returns the addresses to masquerade from (8.7, 8.8).
@@ -73,7 +75,7 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		out := w.expectUnserved(p)
 		out.unserved = true
 		return out
-	case !w.admits(f, p.Source), p.Exceeds && w.limited(f):
+	case !w.admits(f, p.Source) && !w.admittedBefore(p), p.Exceeds && w.limited(f):
 		return expectation{verdict: bytecode.Drop}
 	}
 	set, verdict := w.decide(f, w.isOutside(p))
@@ -94,9 +96,18 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		if f.ranged && f.target == 0 { // 1.51
 			to = netip.AddrPortFrom(to.Addr(), p.Port)
 		}
-		out.targets = append(out.targets, target{to, e.weight, w.masquerades(f, p, to), w.sources(f, p, to)})
+		out.targets = append(out.targets, target{at: to, share: e.weight, masquerade: w.masquerades(f, p, to), from: w.sources(f, p, to)})
 	}
 	return out
+}
+
+// admittedBefore reports whether the objects before a change admit a client that these may not.
+func (w *World) admittedBefore(p *bytecode.Packet) bool {
+	if w.before == nil {
+		return false
+	}
+	f := w.before.serving(at{address{p.Destination, model.Protocol(p.Protocol)}, p.Port})
+	return f != nil && w.before.admits(f, p.Source)
 }
 
 // serves reports whether anything is served in a family.
@@ -178,10 +189,16 @@ func (w *World) masquerades(f *frontend, p *bytecode.Packet, to netip.AddrPort) 
 		return true
 	case f.kind == model.ClusterIP:
 		return false
-	case f.service.ExternalPolicy == model.PolicyLocal, f.service.ClientAddresses == model.KeepClientAddresses:
+	case f.keepsClients():
 		return w.isLocal(p.Source)
 	}
 	return true
+}
+
+// keepsClients reports whether clients outside of the cluster keep their addresses (4.15, 1.42).
+func (f *frontend) keepsClients() bool {
+	keeps := f.service.ExternalPolicy == model.PolicyLocal || f.service.ClientAddresses == model.KeepClientAddresses
+	return keeps && f.kind != model.ClusterIP && f.service.ClientAddresses != model.MasqueradeClientAddresses
 }
 
 // settleHairpins finds the endpoints of this node, and those without a node (4.21). Several
@@ -204,12 +221,12 @@ func (w *World) settleHairpins() {
 
 // isHairpin reports whether an endpoint is masqueraded that reaches itself through an address. If
 // Services disagree about its node, one that says this node is enough: for the port, and where the
-// address has ranges of ports, for the host.
+// address has ranges of ports, for the host, unless a frontend of one port keeps its clients.
 func (w *World) isHairpin(f *frontend, dialled netip.Addr, to netip.AddrPort) bool {
 	if w.hairpins[at{address{to.Addr(), f.protocol}, to.Port()}] {
 		return true
 	}
-	return w.hasRanges(dialled) && w.hairpins[at{address{to.Addr(), f.protocol}, 0}]
+	return w.hasRanges(dialled) && (f.isRange() || !f.keepsClients()) && w.hairpins[at{address{to.Addr(), f.protocol}, 0}]
 }
 
 // hasRanges reports whether an address has ranges of ports.
@@ -291,5 +308,5 @@ func (w *World) expectPing(p *bytecode.Packet) expectation {
 		return expectation{unchanged: true}
 	}
 	to, _ := w.answersFrom(familyOf(p.Destination))
-	return expectation{targets: []target{{netip.AddrPortFrom(to, 0), 1, false, nil}}}
+	return expectation{targets: []target{{at: netip.AddrPortFrom(to, 0), share: 1}}}
 }

@@ -107,7 +107,7 @@ func TestRandomWorlds(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := workload.NewWorld(seed)
-			compares, follows := &proof.Kernel{}, &proof.Kernel{Follows: true}
+			compares, follows := &proof.Kernel{Between: true}, &proof.Kernel{Between: true, Follows: true}
 			for range 20 {
 				w.Step()
 				check(t, compares, w.Snapshot(), w.Config)
@@ -123,7 +123,7 @@ func TestRandomFiles(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := worlds.New(seed)
-			var k proof.Kernel
+			k := proof.Kernel{Between: true}
 			for range 5 {
 				check(t, &k, load(t, w), model.Config{NodeName: "node-1"})
 				w.Next()
