@@ -141,7 +141,7 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 	if !d.Complete && !a.known {
 		return nil, errUnknown
 	}
-	u := &update{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}}
+	u := &execution{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}}
 	a.known = false
 	p, err := u.run()
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 }
 
 // run makes attempts until one succeeds, or another one would not help.
-func (u *update) run() (*plan.Plan, error) {
+func (u *execution) run() (*plan.Plan, error) {
 	var err error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
@@ -183,7 +183,8 @@ func (u *update) run() (*plan.Plan, error) {
 	return nil, fmt.Errorf("apply %d times: %w", attempts, err)
 }
 
-type update struct {
+// execution carries out one change, in one or more attempts.
+type execution struct {
 	*Applier
 	delta         nft.Delta
 	before, after *nft.Ruleset
@@ -197,7 +198,7 @@ type update struct {
 
 // attemptChange plans and carries out the rest of a change. After a final error there is no other
 // attempt, regardless of the outcome.
-func (u *update) attemptChange(n int) (final bool, err error) {
+func (u *execution) attemptChange(n int) (final bool, err error) {
 	if u.delta.Complete {
 		var outdated []model.Family
 		if u.Claim != nil {
@@ -233,7 +234,7 @@ func (u *update) attemptChange(n int) (final bool, err error) {
 // guardTransactions makes the transactions of a change that is not complete depend on each other: in
 // tables that others can change, another nftproxy may remove additions of the first one
 // before the second one refers to them, and the kernel would not refuse that.
-func (u *update) guardTransactions() (err error) {
+func (u *execution) guardTransactions() (err error) {
 	if u.delta.Complete || u.Generation == nil || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
 		return nil
 	}
@@ -243,13 +244,13 @@ func (u *update) guardTransactions() (err error) {
 
 // isOvertaken reports whether only a comparison can go on with a change, because another
 // program has committed a transaction since the first one of it.
-func (u *update) isOvertaken(err error) bool {
+func (u *execution) isOvertaken(err error) bool {
 	return kernel.OutcomeOf(err) == kernel.Later && !u.delta.Complete && u.generation != kernel.AnyGeneration &&
 		(!u.done.Empty() || u.lost != nil)
 }
 
 // compare plans what differs in the kernel.
-func (u *update) compare(outdated []model.Family, attempt int) (err error) {
+func (u *execution) compare(outdated []model.Family, attempt int) (err error) {
 	if u.before, u.generation, err = u.kernel.ReadExpecting(u.delta.After); err != nil {
 		return err
 	}
@@ -274,7 +275,7 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 // commitNext commits the next transaction. If the kernel reports chains or sets as
 // busy, it commits everything except their removal: before kernel 6.2 a chain stays in
 // use for a moment after its last element.
-func (u *update) commitNext() error {
+func (u *execution) commitNext() error {
 	p := u.todo[0]
 	err := u.commitPlan(p)
 	if err == nil {
@@ -292,9 +293,9 @@ func (u *update) commitNext() error {
 	return err
 }
 
-func (u *update) commitPlan(p *plan.Plan) error { return u.commitPrepared(kernel.Prepared{Plan: p}) }
+func (u *execution) commitPlan(p *plan.Plan) error { return u.commitPrepared(kernel.Prepared{Plan: p}) }
 
-func (u *update) commitPrepared(prepared kernel.Prepared) error {
+func (u *execution) commitPrepared(prepared kernel.Prepared) error {
 	p, committed := prepared.Plan, func(error) {}
 	if u.Committing != nil {
 		committed = u.Committing(p)
@@ -329,16 +330,16 @@ func (u *update) commitPrepared(prepared kernel.Prepared) error {
 	return nil
 }
 
-func (u *update) isUntouched() bool {
+func (u *execution) isUntouched() bool {
 	return !u.delta.Complete && u.done.Empty() && u.lost == nil
 }
 
-func (u *update) removesOnly() bool {
+func (u *execution) removesOnly() bool {
 	return !slices.ContainsFunc(u.todo, func(p *plan.Plan) bool { return !p.WithoutRemovals().Empty() })
 }
 
 // postponeRemovals leaves chains and sets for a later comparison.
-func (u *update) postponeRemovals(err error) {
+func (u *execution) postponeRemovals(err error) {
 	u.remains = true
 	u.log.Info("unused chains remain until the next change: the kernel still refers to them", "error", err)
 	if u.Postponed == nil {
@@ -355,7 +356,7 @@ func (u *update) postponeRemovals(err error) {
 }
 
 // recordContent records the content of the kernel after a change.
-func (u *update) recordContent() {
+func (u *execution) recordContent() {
 	if u.delta.Complete {
 		u.slots, u.before = make(slots), &nft.Ruleset{}
 		u.remains = len(u.todo) > 0

@@ -7,7 +7,7 @@ import (
 
 // addExchanges adds the elements that exchanges change to the rulesets before and after the change, and
 // notes the slots of the endpoints after it. It reports whether the slots before it are known.
-func (u *update) addExchanges() (ok bool) {
+func (u *execution) addExchanges() (ok bool) {
 	for i := range u.delta.Exchanges {
 		x := &u.delta.Exchanges[i]
 		id := x.Frontend.ID()

@@ -32,7 +32,7 @@ func TestExchange(t *testing.T) {
 		wanted := plan.Settle(held, rulesetOf(after))
 		changes := plan.Diff(held, wanted).Changes
 
-		u := &update{Applier: &Applier{slots: s}, before: rulesetOf(nil), after: rulesetOf(nil)}
+		u := &execution{Applier: &Applier{slots: s}, before: rulesetOf(nil), after: rulesetOf(nil)}
 		u.delta.Exchanges = []nft.Exchange{x}
 		if !u.addExchanges() {
 			t.Fatal("the slots are not known")
@@ -86,7 +86,7 @@ var exchangeFrontend = model.Frontend{Address: netip.MustParseAddr("10.96.0.1"),
 
 // TestExchangeUnknown has a record of another number of slots than the frontend.
 func TestExchangeUnknown(t *testing.T) {
-	u := &update{Applier: &Applier{slots: slots{exchangeFrontend.ID(): {1, 0, 2}}}, before: rulesetOf(nil), after: rulesetOf(nil)}
+	u := &execution{Applier: &Applier{slots: slots{exchangeFrontend.ID(): {1, 0, 2}}}, before: rulesetOf(nil), after: rulesetOf(nil)}
 	u.delta.Exchanges = []nft.Exchange{{Frontend: exchangeFrontend, Endpoints: 2}}
 	if u.addExchanges() {
 		t.Error("the slots count as known")
@@ -104,7 +104,7 @@ func TestExchangeBesideOthers(t *testing.T) {
 	}
 	rendered := slices.Clone(other)
 	rendered[0].Value, rendered[2].Value = other[2].Value, other[0].Value
-	u := &update{Applier: &Applier{slots: make(slots)}, before: rulesetOf(other)}
+	u := &execution{Applier: &Applier{slots: make(slots)}, before: rulesetOf(other)}
 	u.delta = nft.Delta{Before: u.before, After: rulesetOf(rendered), Exchanges: []nft.Exchange{x}}
 	u.after = plan.Settle(u.before, u.delta.After)
 	if !u.addExchanges() {

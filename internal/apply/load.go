@@ -20,7 +20,7 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	a.known, a.slots = false, make(slots) // the slots are as rendered
 	// The kernel refuses chains that exist, so the generation need not be checked:
 	// other programs may be busy with tables of their own.
-	u := &update{Applier: a, generation: kernel.AnyGeneration}
+	u := &execution{Applier: a, generation: kernel.AnyGeneration}
 	whole, first := &plan.Plan{}, true
 	for part := range parallel.Ahead(prepareParts(parts)) {
 		if part.Empty() {

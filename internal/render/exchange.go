@@ -30,7 +30,7 @@ type exchangeKey struct {
 }
 
 // pairChanges finds the exchanges among some changes.
-func (c *composer) pairChanges(changes []model.RouteChange, u *update) {
+func (c *composer) pairChanges(changes []model.RouteChange, u *tableChange) {
 	c.pairs = slices.Grow(c.pairs[:0], len(changes))
 	for i := range changes {
 		x := c.findExchange(&changes[i])

@@ -121,7 +121,7 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 		if len(own) == 0 && !moved && (t.exists || !t.beside && len(s.base.ServiceCIDRs)+len(s.base.LoadBalancerCIDRs) == 0) {
 			continue
 		}
-		u := t.beginUpdate()
+		u := t.beginChange()
 		if s.loading && !s.again {
 			u.after.isLoaded = true
 			if spare := s.spare.next(f); spare != nil {
@@ -144,7 +144,7 @@ func (s *State) DropIdle() nft.Delta {
 	c := s.beginChange(s.base.NodePortAddresses)
 	for _, f := range model.Families {
 		if t := s.tables[f]; t.exists {
-			u := t.beginUpdate()
+			u := t.beginChange()
 			for _, l := range t.idleLanes() {
 				u.before.addLane(&l.use, l.chain)
 			}
@@ -159,7 +159,7 @@ func (s *State) DropIdle() nft.Delta {
 func (s *State) Undo() {
 	s.base.NodePortAddresses = s.last.addresses
 	for _, u := range s.last.updates {
-		u.table.undoUpdate(u)
+		u.table.undoChange(u)
 		s.resized++
 	}
 	s.last.updates = nil
@@ -169,7 +169,7 @@ func (s *State) Undo() {
 type change struct {
 	state     *State
 	addresses []netip.Addr // of NodePorts before
-	updates   []*update
+	updates   []*tableChange
 	delta     nft.Delta
 }
 
@@ -180,7 +180,7 @@ func (s *State) beginChange(nodePorts []netip.Addr) *change {
 }
 
 // addTable adds what changes of one table.
-func (c *change) addTable(f model.Family, u *update) {
+func (c *change) addTable(f model.Family, u *tableChange) {
 	t, base := u.table, c.state.base
 	t.trackSizes(u.before, u.after)
 	services, unlinked := rangeElements(base.ServiceCIDRs, f), rangeElements(base.UnlinkedCIDRs, f)

@@ -7,8 +7,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// update is the effect of a change on one table, and the previous counts, for Undo.
-type update struct {
+// tableChange is the effect of a change on one table, and the previous counts, for Undo.
+type tableChange struct {
 	table         *table
 	before, after *part
 
@@ -23,7 +23,7 @@ type update struct {
 }
 
 // touchLane notes that the change concerns a lane.
-func (u *update) touchLane(l *laneState) {
+func (u *tableChange) touchLane(l *laneState) {
 	if l.touched != u.table.changes {
 		l.touched, l.before = u.table.changes, l.frontends
 		u.lanes = append(u.lanes, l)
@@ -31,16 +31,16 @@ func (u *update) touchLane(l *laneState) {
 }
 
 // resizesSets reports whether a set has another number of elements afterwards.
-func (u *update) resizesSets() bool {
+func (u *tableChange) resizesSets() bool {
 	differs := func(p, other *part) bool {
 		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.elementsOf(c.set)) })
 	}
 	return differs(u.before, u.after) || differs(u.after, u.before)
 }
 
-// beginUpdate begins an update. Without a table before all counts were zero.
-func (t *table) beginUpdate() *update {
-	u := &update{table: t, before: newPart(), after: newPart(), used: t.usedOptions(), exists: t.exists}
+// beginChange begins a change. Without a table before all counts were zero.
+func (t *table) beginChange() *tableChange {
+	u := &tableChange{table: t, before: newPart(), after: newPart(), used: t.usedOptions(), exists: t.exists}
 	t.changes++
 	u.lanes = u.few[:0]
 	if t.exists {
@@ -54,7 +54,7 @@ func (t *table) beginUpdate() *update {
 	return u
 }
 
-func (t *table) undoUpdate(u *update) {
+func (t *table) undoChange(u *tableChange) {
 	if !u.exists {
 		*t = *newTable(t.family, t.observe)
 		return
@@ -119,7 +119,7 @@ func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
 }
 
 // count adds a fragment n times: once or, to remove it, -1 times.
-func (t *table) count(f *fragment, n int32, u *update) {
+func (t *table) count(f *fragment, n int32, u *tableChange) {
 	for i := range f.elements {
 		m := &f.elements[i]
 		switch {
@@ -148,7 +148,7 @@ func (t *table) count(f *fragment, n int32, u *update) {
 
 // countLane counts a lane. The first lanes of a change are compared before the map is asked, whose hash
 // takes longer: most frontends have one of them.
-func (t *table) countLane(use laneUse, n int32, u *update) {
+func (t *table) countLane(use laneUse, n int32, u *tableChange) {
 	for _, known := range u.lanes[:min(len(u.lanes), len(u.few))] {
 		if known.use == use {
 			known.frontends = max(known.frontends, 0) + n
@@ -165,7 +165,7 @@ func (t *table) countLane(use laneUse, n int32, u *update) {
 }
 
 // changeRoutes counts what changes of routes change, and collects it.
-func (t *table) changeRoutes(c *composer, changes []model.RouteChange, u *update) {
+func (t *table) changeRoutes(c *composer, changes []model.RouteChange, u *tableChange) {
 	c.pairChanges(changes, u)
 	u.before.reserveElements(c, changes, func(c *model.RouteChange) *model.Route { return c.Old })
 	u.after.reserveElements(c, changes, func(c *model.RouteChange) *model.Route { return c.New })
@@ -231,7 +231,7 @@ func (t *table) recallsState(l *laneUse) bool {
 
 // changeLane adds the chain of a lane where it was, and where it is to be. A lane
 // that nothing uses any more stays, idle, as long as its destination.
-func (t *table) changeLane(l *laneState, u *update) {
+func (t *table) changeLane(l *laneState, u *tableChange) {
 	there, used := l.before != absent, l.frontends > 0
 	if there {
 		u.before.addLane(&l.use, l.chain)
@@ -259,7 +259,7 @@ func sortLanes(all []*laneState) {
 	slices.SortFunc(all, func(a, b *laneState) int { return a.use.compare(b.use) })
 }
 
-func (t *table) dropIdle(u *update) {
+func (t *table) dropIdle(u *tableChange) {
 	for _, l := range t.idleLanes() {
 		u.touchLane(l)
 		delete(t.lanes, l.use)
