@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -132,6 +133,7 @@ func TestRuntimeChanges(t *testing.T) {
 	l.refused()
 
 	l.stop(l.daemon)
+	l.separate()
 	l.run0()
 	l.must("set", "web", l.pod(2), "weight=2")
 	l.must("remove", "web", l.pod(1))
@@ -150,8 +152,22 @@ func TestRuntimeChanges(t *testing.T) {
 	l.edit(text)
 	eventually(t, "the file alone", func() bool { r := l.run("diff", "-f", l.conf); return r.code == 0 && r.stderr == "" })
 	l.serves(1, 1, 0)
-	if text, err := os.ReadFile(l.changes); err != nil || !strings.Contains(string(text), "changes: []") {
+	if text, err := os.ReadFile(l.file); err != nil || strings.Contains(string(text), "changes:") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// separate puts the changes into the file that version 0.2 has for them, which the next process takes over.
+func (l *controlLab) separate() {
+	l.t.Helper()
+	text, err := os.ReadFile(l.file)
+	drains, changes, found := strings.Cut(string(text), "changes:\n")
+	if err == nil && !found {
+		err = fmt.Errorf("no changes in %s", text)
+	}
+	err = errors.Join(err, os.MkdirAll(filepath.Dir(l.changes), 0o755), os.WriteFile(l.file, []byte(drains), 0o600))
+	if err = errors.Join(err, os.WriteFile(l.changes, []byte("kind: RuntimeChanges\nchanges:\n"+changes), 0o600)); err != nil {
+		l.t.Fatal(err)
 	}
 }
 

@@ -204,7 +204,7 @@ func (o *options) prepareHere(cfg *config.Config, log *slog.Logger) (err error) 
 	} else if err := o.takeCounters(&cfg.Node); err != nil {
 		return err
 	}
-	if o.changes, err = o.changed(cfg.Own.ChangesFile); err != nil {
+	if o.changes, err = o.changed(&cfg.Own); err != nil {
 		return err
 	}
 	o.drains, err = o.drained(log, cfg.Own.DrainFile)

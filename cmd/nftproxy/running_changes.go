@@ -12,18 +12,15 @@ import (
 
 // changed returns the servers that commands have changed here: as the running nftproxy says,
 // unless a flag names a file, or else as the file has them.
-func (o *options) changed(file string) (drain.Changes, error) {
-	if b := o.running.basis; b != nil && !o.settings.Given(config.ChangesFile) {
+func (o *options) changed(own *config.Own) (drain.Changes, error) {
+	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) && !o.settings.Given(config.ChangesFile) {
 		l, err := drain.ChangesFromReport(b.Changes)
 		if err != nil {
 			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
 		}
 		return l, nil
 	}
-	if file == "" {
-		return nil, nil
-	}
-	return drain.ReadChanges(file)
+	return drain.ReadChanges(own.DrainFile, own.ChangesFile)
 }
 
 // withChanges returns the snapshot with the servers that commands have changed, as far as the

@@ -69,7 +69,7 @@ var classes = []explained{
 	{model.NoFastPath, "--fast-path has no effect: established connections pass the rules, as without it"},
 	{model.InputWarning, "the source has objects that do not work as written"},
 	{model.DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
-	{model.ChangesUnusable, "the file with changes of servers cannot be used: the files of the Balances alone count"},
+	{model.ChangesUnusable, "the file in which version 0.2 kept changes of servers cannot be used: they do not count"},
 	{model.DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{model.NoListenAddress, "Services listen on an interface, or a machine, that has no address for them"},
 	{model.NoMasqueradeAddress, "the machine lacks addresses to masquerade from: the others are used, or without any, one of the outgoing interface"},

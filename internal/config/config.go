@@ -66,8 +66,8 @@ type Own struct {
 	ObserveGroup      uint32   // of NFLOG
 	LogConnections    string   // which of them have a line in the log
 	FastPath          string   // which established connections go past the rules
-	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
-	ChangesFile       string   // with the servers that commands have changed; empty: none
+	DrainFile         string   // with what commands change on this machine; empty: none
+	ChangesFile       string   // in which version 0.2 kept changed servers; empty: none
 	// ControlSocket is where commands change servers; empty: in the runtime directory, if
 	// there is one; [NoControlSocket]: nowhere.
 	ControlSocket string
@@ -84,10 +84,10 @@ type Own struct {
 	DNSMinTTL, DNSMaxTTL time.Duration
 }
 
-// DefaultDrainFile is where drained endpoints are kept.
+// DefaultDrainFile is where drained endpoints and changed servers are kept.
 const DefaultDrainFile = "/var/lib/nftproxy/drain.yaml"
 
-// DefaultChangesFile is where changed servers are kept.
+// DefaultChangesFile is where version 0.2 kept changed servers.
 const DefaultChangesFile = "/var/lib/nftproxy/changes.yaml"
 
 // DefaultControlSocket is where commands look for the control socket: in the runtime directory of

@@ -222,7 +222,7 @@ const DrainFile = "drain-file"
 func (f *Flags) AddDrain() {
 	f.own.DrainFile = DefaultDrainFile
 	f.in(declare.Syncs, func() {
-		f.addText(&f.own.DrainFile, DrainFile, "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
+		f.addText(&f.own.DrainFile, DrainFile, "`file` with what commands change on this machine: endpoints that \"nftproxy drain\" drains, and servers of \"set\", \"add\" and \"remove\"; empty: none")
 	})
 }
 
@@ -249,7 +249,7 @@ const ChangesFile = "changes-file"
 func (f *Flags) AddChanges() {
 	f.own.ChangesFile = DefaultChangesFile
 	f.in(declare.Balances, func() {
-		f.addText(&f.own.ChangesFile, ChangesFile, "`file` with the servers that \"nftproxy set\", \"add\" and \"remove\" have changed on this machine; empty: none")
+		f.addText(&f.own.ChangesFile, ChangesFile, "`file` in which version 0.2 kept the servers that \"nftproxy set\", \"add\" and \"remove\" have changed; run moves them to --drain-file; empty: none")
 	})
 }
 

@@ -24,7 +24,7 @@ func (w *work) basis() *api.Basis {
 		b.Drained = w.drains.List().Report()
 	}
 	if w.changed != nil {
-		b.Changes = w.changed.List().Report()
+		b.Changes = w.changed.Changes().Report()
 	}
 	if c := feature.Find[checks](w.Features); c != nil {
 		b.Failing = failingChecks(c.Failing())

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -37,18 +35,12 @@ func (d *Daemon) openControl() {
 	if path != "" && path != config.NoControlSocket {
 		d.socket = &control.Socket{Path: path, Optional: !configured, Log: d.Log}
 	}
-	if d.Cluster != nil && d.Joined == nil || own.ChangesFile == "" {
+	if d.drains == nil || !d.hasFiles() {
 		return
 	}
-	if _, err := os.Stat(own.ChangesFile); !configured && errors.Is(err, fs.ErrNotExist) {
-		return
+	if store := drain.NewStore(d.drains, d.Log); configured || store.Changes().Len() > 0 {
+		d.changed = store
 	}
-	d.changed = drain.OpenChanges(own.ChangesFile, d.isDrained, d.Log)
-}
-
-// isDrained reports whether the operator drains a server of a Balance.
-func (d *Daemon) isDrained(name model.ServiceName, s drain.Server) bool {
-	return d.drains != nil && d.drains.List().Includes(drain.Target{Address: s.Address, Port: s.Port, Service: name})
 }
 
 // controller serves the requests of the control socket.
@@ -123,7 +115,7 @@ func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error)
 	if name, err = (api.Names{Named: c.agent.Named, All: c.agent.Names, Words: c.Words}).Resolve(r.Balance); err == nil {
 		return name, nil
 	}
-	if of, other := api.Resolve(r.Balance, c.changed.List().Names(), words.Balance); other == nil {
+	if of, other := api.Resolve(r.Balance, c.changed.Changes().Names(), words.Balance); other == nil {
 		return of, nil
 	}
 	return name, fmt.Errorf("balance: %w", err)
@@ -239,7 +231,7 @@ func (c *controller) await(ctx context.Context, begin, end time.Time) error {
 
 // complete adds the changes in force, of a Balance or of all.
 func (c *controller) complete(out *api.Controlled, name model.ServiceName) *api.Controlled {
-	list := c.changed.List()
+	list := c.changed.Changes()
 	if name != (model.ServiceName{}) {
 		list = drain.Changes{name: list[name]}
 	}

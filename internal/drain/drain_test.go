@@ -122,11 +122,11 @@ func TestWithout(t *testing.T) {
 
 func TestFileRoundTrip(t *testing.T) {
 	l := list(t, "10.0.0.2", "10.0.0.3:80 of shop/web", "fd00::2", "[fd00::3]:53")
-	got, problems := parse("drain.yaml", []byte(l.text()))
-	if len(problems) > 0 || !slices.Equal(got, l) {
-		t.Errorf("%v, %v\n%s", got, problems, l.text())
+	got, problems := parse("drain.yaml", []byte(Content{Drained: l}.text()))
+	if len(problems) > 0 || !slices.Equal(got.Drained, l) {
+		t.Errorf("%v, %v\n%s", got, problems, Content{Drained: l}.text())
 	}
-	if got, problems = parse("drain.yaml", []byte(List(nil).text())); len(problems) > 0 || len(got) > 0 {
+	if got, problems = parse("drain.yaml", []byte(Content{}.text())); len(problems) > 0 || len(got.Drained) > 0 {
 		t.Errorf("empty: %v, %v", got, problems)
 	}
 }
@@ -159,7 +159,7 @@ func TestBrokenFiles(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"kind: Drain\nendpoints: []", "{\"kind\": \"Drain\", \"endpoints\": []}", "apiVersion: nftproxy.dev/v1alpha1\nkind: Drain\nendpoints: []"} {
-		if l, problems := parse("drain.yaml", []byte(text)); len(problems) > 0 || len(l) > 0 {
+		if l, problems := parse("drain.yaml", []byte(text)); len(problems) > 0 || len(l.Drained) > 0 {
 			t.Errorf("%q: %v, %v", text, l, problems)
 		}
 	}

@@ -124,7 +124,7 @@ func (t Target) includes(o Target) bool {
 }
 
 // Equal reports whether two lists are equal, also in the times.
-func (l List) Equal(o List) bool { return l.text() == o.text() }
+func (l List) Equal(o List) bool { return Content{Drained: l}.text() == Content{Drained: o}.text() }
 
 // Includes reports whether an endpoint is drained as a whole.
 func (l List) Includes(t Target) bool {

@@ -28,11 +28,24 @@ const header = `# Endpoints that take no new connections on this machine. "nftpr
 # "nftproxy undrain" write this file and replace other comments; it may also be edited.
 `
 
-// document is the content of the file.
+// changesHeader begins the changes in it.
+const changesHeader = "# Changes of servers by \"nftproxy set\", \"add\" and \"remove\". \"nftproxy undo\" ends them.\n"
+
+// changesKind is the kind of the object in the file with changes alone that version 0.2 has.
+const changesKind = "RuntimeChanges"
+
+// document is the text of the file.
 type document struct {
-	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind"`
-	Endpoints  []item `json:"endpoints"`
+	APIVersion string        `json:"apiVersion,omitempty"`
+	Kind       string        `json:"kind"`
+	Endpoints  []item        `json:"endpoints"`
+	Changes    []changesItem `json:"changes,omitempty"`
+}
+
+// Content is what operators have changed at run time. A content that is in use does not change.
+type Content struct {
+	Drained List
+	Changes Changes
 }
 
 type item struct {
@@ -41,12 +54,14 @@ type item struct {
 	Since    string `json:"since,omitempty"`
 }
 
-// File is a drain file. A copy of its last list outlasts a restart at which the file cannot
-// be used.
+// File is a drain file. It also has the changes of servers. A copy of its last list of drained
+// endpoints outlasts a restart at which the file cannot be used.
 type File struct {
 	Path string // absolute
 	// State is the directory of the copy. Empty: the directory of the file.
 	State string
+	// Older is the file in which version 0.2 has changes of servers. A daemon takes them over. Empty: there is none.
+	Older string
 	// Followed reports that a daemon follows the file: it writes the copy.
 	Followed bool
 }
@@ -60,23 +75,42 @@ func (f File) Copy() string {
 	return filepath.Join(f.State, fmt.Sprintf("%s.%x.last", filepath.Base(f.Path), sum[:4]))
 }
 
-// Read reads the list. A file that does not exist is an empty list, unless its last list has
-// endpoints: they would be put back into service by mistake.
+// Read reads the list of drained endpoints, as [File.ReadAll] does.
 func (f File) Read() (List, error) {
-	l, err := read(f.Path)
+	c, err := f.ReadAll()
+	return c.Drained, err
+}
+
+// ReadAll reads the file. One that does not exist is empty, unless its last list has
+// endpoints: they would be put back into service by mistake.
+func (f File) ReadAll() (Content, error) {
+	c, err := read(f.Path)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return l, err
+		return c, err
 	}
 	switch last, err := f.last(); {
 	case err != nil:
-		return nil, fmt.Errorf("%s does not exist, and its copy cannot be used: %w", f.Path, err)
+		return Content{}, fmt.Errorf("%s does not exist, and its copy cannot be used: %w", f.Path, err)
 	case len(last) == 0:
-		return nil, nil
+		return Content{}, nil
 	}
-	if l, err = read(f.Path); errors.Is(err, fs.ErrNotExist) { // else both were written in between
+	if c, err = read(f.Path); errors.Is(err, fs.ErrNotExist) { // else both were written in between
 		err = f.gone()
 	}
-	return l, err
+	return c, err
+}
+
+// ReadChanges returns the changes of servers that a drain file has, and those of a file of version 0.2, if there is
+// one that no daemon has taken over yet. Either path may be empty.
+func ReadChanges(path, older string) (Changes, error) {
+	var both [2]Content
+	for i, p := range []string{older, path} {
+		var err error
+		if both[i], err = read(p); err != nil && p != "" && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return both[0].Changes.with(both[1].Changes), nil
 }
 
 // gone returns the problem that a file with drained endpoints does not exist any more.
@@ -88,11 +122,11 @@ var errGone = errors.New("does not exist any more")
 
 // last returns the last list, or none if it is empty or not known.
 func (f File) last() (List, error) {
-	l, err := read(f.Copy())
+	c, err := read(f.Copy())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return l, err
+	return c.Drained, err
 }
 
 // keep makes a list the last one.
@@ -103,53 +137,57 @@ func (f File) keep(l List) error {
 	if last, err := f.last(); err == nil && last.Equal(l) {
 		return nil
 	}
-	return atomicfile.Write(f.Copy(), []byte(l.text()), filePermissions)
+	return atomicfile.Write(f.Copy(), []byte(Content{Drained: l}.text()), filePermissions)
 }
 
-func read(path string) (List, error) {
+func read(path string) (Content, error) {
 	data, err := atomicfile.Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("read drain file: %w", err)
+		return Content{}, fmt.Errorf("read drain file: %w", err)
 	}
-	l, problems := parse(path, data)
+	c, problems := parse(path, data)
 	if len(problems) > 0 {
-		return nil, problems
+		return Content{}, problems
 	}
-	return l, nil
+	return c, nil
 }
 
 // errEmpty is the problem of a file that someone is writing, or that a full disk has cut off.
 var errEmpty = errors.New("has no list: it is most likely being written; if no endpoint is drained, it has \"kind: " + kind + "\" and \"endpoints: []\"")
 
 // parse reads the content of a file. It returns all problems of it.
-func parse(path string, data []byte) (List, manifest.Errors) {
+func parse(path string, data []byte) (c Content, _ manifest.Errors) {
 	documents, err := manifest.Split(path, data)
 	switch {
 	case err != nil:
-		return nil, manifest.Errors{{Place: manifest.Place{File: path}, Err: err}}
+		return c, manifest.Errors{{Place: manifest.Place{File: path}, Err: err}}
 	case len(documents) == 0:
-		return nil, manifest.Errors{{Place: manifest.Place{File: path}, Err: errEmpty}}
+		return c, manifest.Errors{{Place: manifest.Place{File: path}, Err: errEmpty}}
 	case len(documents) > 1:
-		return nil, manifest.Errors{{Place: documents[1].Place, Err: errors.New("is a second document: a drain file has one")}}
+		return c, manifest.Errors{{Place: documents[1].Place, Err: errors.New("is a second document: a drain file has one")}}
 	}
 	o, problem := documents[0].Parse()
 	switch {
 	case problem != nil:
-		return nil, manifest.Errors{problem}
+		return c, manifest.Errors{problem}
 	case o == nil:
-		return nil, manifest.Errors{{Place: documents[0].Place, Err: errEmpty}}
+		return c, manifest.Errors{{Place: documents[0].Place, Err: errEmpty}}
 	}
-	if found, version := o.Type(); found != kind || version != "" && version != apiVersion {
-		return nil, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a drain file: it begins with \"kind: " + kind + "\", without apiVersion or with " + apiVersion})}
+	found, version := o.Type()
+	if found != changesKind && found != kind || version != "" && version != apiVersion {
+		return c, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a drain file: it begins with \"kind: " + kind + "\", without apiVersion or with " + apiVersion})}
 	}
 	var d document
 	if problems := o.Decode(&d); len(problems) > 0 {
-		return nil, problems
+		return c, problems
 	}
-	if d.Endpoints == nil { // the rest may be still to come
-		return nil, manifest.Errors{o.Error(&manifest.FieldError{Field: "endpoints", Problem: "missing: if no endpoint is drained, write []"})}
+	if d.Endpoints == nil && found == kind { // the rest may be still to come
+		return c, manifest.Errors{o.Error(&manifest.FieldError{Field: "endpoints", Problem: "missing: if no endpoint is drained, write []"})}
 	}
-	return d.list(o)
+	var problems, more manifest.Errors
+	c.Drained, problems = d.list(o)
+	c.Changes, more = d.changes(o)
+	return c, append(problems, more...)
 }
 
 // apiVersion may be given.
@@ -181,32 +219,49 @@ func (i item) entry() (e Entry, field string, err error) {
 			return e, "service", err
 		}
 	}
-	if i.Since != "" {
-		if e.Since, err = time.Parse(time.RFC3339, i.Since); err != nil {
-			return e, "since", fmt.Errorf("%s is not a time: write it like 2026-01-31T12:00:00Z, or omit it", strconv.Quote(i.Since))
-		}
+	if e.Since, err = parseSince(i.Since); err != nil {
+		return e, "since", err
 	}
 	return e, "", nil
 }
 
-// text returns the content of the file.
-func (l List) text() string {
+// parseSince parses a time; zero: there is none.
+func parseSince(text string) (since time.Time, err error) {
+	if text == "" {
+		return since, nil
+	}
+	if since, err = time.Parse(time.RFC3339, text); err != nil {
+		return since, fmt.Errorf("%s is not a time: write it like 2026-01-31T12:00:00Z, or omit it", strconv.Quote(text))
+	}
+	return since, nil
+}
+
+// text returns the content of the file. Without changes, every version can read it.
+func (c Content) text() string {
 	var b strings.Builder
 	b.WriteString(header + "kind: " + kind + "\nendpoints:")
-	if len(l) == 0 {
+	if len(c.Drained) == 0 {
 		b.WriteString(" []")
 	}
 	b.WriteString("\n")
-	for _, e := range l {
+	for _, e := range c.Drained {
 		fmt.Fprintf(&b, "- endpoint: %s\n", yamltext.Quote(e.Endpoint()))
 		if e.Service != (model.ServiceName{}) {
 			fmt.Fprintf(&b, "  service: %s\n", yamltext.Quote(e.Service.String()))
 		}
-		if !e.Since.IsZero() {
-			fmt.Fprintf(&b, "  since: %s\n", yamltext.Quote(e.Since.UTC().Format(time.RFC3339)))
-		}
+		writeSince(&b, e.Since)
+	}
+	if c.Changes.Len() > 0 {
+		b.WriteString(changesHeader + "changes:\n")
+		c.Changes.writeTo(&b)
 	}
 	return b.String()
+}
+
+func writeSince(b *strings.Builder, since time.Time) {
+	if !since.IsZero() {
+		fmt.Fprintf(b, "  since: %s\n", yamltext.Quote(since.UTC().Format(time.RFC3339)))
+	}
 }
 
 const (
@@ -218,18 +273,28 @@ const (
 	lockTimeout = 30 * time.Second
 )
 
-// Update replaces the list by the result of change, and returns the new list. No other update
+// Update replaces the list of drained endpoints by the result of change, and returns the new list, as
+// [File.UpdateAll] does.
+func (f File) Update(change func(List) (List, error)) (List, error) {
+	c, err := f.UpdateAll(func(c Content) (_ Content, err error) {
+		c.Drained, err = change(c.Drained)
+		return c, err
+	})
+	return c.Drained, err
+}
+
+// UpdateAll replaces the content by the result of change, and returns the new content. No other update
 // runs at the same time, also not while change does, and readers see the content before or
 // after it, also if the machine loses power. A file that cannot be used is not replaced, and
-// neither is one with an equal list.
-func (f File) Update(change func(List) (List, error)) (List, error) {
-	return f.update(func(path string) (List, error) {
-		before, err := f.Read()
+// neither is one with an equal content.
+func (f File) UpdateAll(change func(Content) (Content, error)) (Content, error) {
+	return f.update(func(path string) (Content, error) {
+		before, err := f.ReadAll()
 		switch {
 		case errors.Is(err, errGone):
-			return nil, err
+			return Content{}, err
 		case err != nil:
-			return nil, fmt.Errorf("%w; \"nftproxy undrain --all\" replaces it by an empty list", err)
+			return Content{}, fmt.Errorf("%w; \"nftproxy undrain --all\" replaces it by an empty list", err)
 		}
 		after, err := change(before)
 		if err != nil || after.text() == before.text() {
@@ -239,25 +304,69 @@ func (f File) Update(change func(List) (List, error)) (List, error) {
 	})
 }
 
-// Clear replaces the list by an empty one, also if the file cannot be used or does not
+// adopt takes over the changes of servers of the older file, and removes that. Servers that the file itself
+// changes stay as they are. It returns the number of changes.
+func (f File) adopt() (n int, err error) {
+	from, err := read(f.Older)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && isSame(f.Path, f.Older) {
+		return 0, nil
+	}
+	if err == nil {
+		_, err = f.UpdateAll(func(c Content) (Content, error) {
+			c.Changes = from.Changes.with(c.Changes)
+			return c, nil
+		})
+	}
+	if err != nil {
+		return 0, err
+	}
+	return from.Changes.Len(), atomicfile.Remove(f.Older)
+}
+
+// isSame reports whether two paths lead to one file.
+func isSame(a, b string) bool {
+	one, errA := os.Stat(a)
+	other, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(one, other)
+}
+
+// Clear replaces the list of drained endpoints by an empty one, also if the file cannot be used or does not
 // exist. It returns the list before, as far as that is known. A file of another kind stays, unless
-// its copy shows that it was a list.
+// its copy shows that it was a list. Changes of servers stay if they can be read.
 func (f File) Clear() (before List, err error) {
-	return f.update(func(path string) (List, error) {
-		last, _ := f.last()
+	last, _ := f.last()
+	_, err = f.replace(last, func(c Content) Content {
+		before, c.Drained = c.Drained, nil
+		return c
+	})
+	return before, err
+}
+
+// ClearChanges ends all changes of servers, as Clear does with drained endpoints. If the file cannot be used, it gets the
+// drained endpoints that are in force.
+func (f File) ClearChanges(inForce List) error {
+	_, err := f.replace(inForce, func(c Content) Content { return Content{Drained: c.Drained} })
+	return err
+}
+
+// replace replaces the content by the result of change. If the file cannot be used, the content has a last list of
+// drained endpoints, and no changes.
+func (f File) replace(last List, change func(Content) Content) (Content, error) {
+	return f.update(func(path string) (Content, error) {
 		if err := checkKind(path); err != nil && len(last) == 0 {
-			return nil, err
+			return Content{}, err
 		}
-		before, err := f.Read()
+		before, err := f.ReadAll()
 		if err != nil {
-			before = last
+			before = Content{Drained: last}
 		}
-		return before, f.write(path, nil)
+		after := change(before)
+		return after, f.write(path, after)
 	})
 }
 
 // kindLine is the line by which a drain file that has mistakes is known.
-var kindLine = regexp.MustCompile(`(?m)^[\s{]*["']?kind["']?[ \t]*:[ \t]*["']?` + kind + `\b`)
+var kindLine = regexp.MustCompile(`(?m)^[\s{]*["']?kind["']?[ \t]*:[ \t]*["']?(` + kind + `|` + changesKind + `)\b`)
 
 // maxKind is where the line must be, in bytes.
 const maxKind = 64 << 10
@@ -290,42 +399,42 @@ func checkKind(path string) error {
 	return nil
 }
 
-func (f File) update(locked func(path string) (List, error)) (List, error) {
-	l, err := f.locked(locked)
+func (f File) update(locked func(path string) (Content, error)) (Content, error) {
+	c, err := f.locked(locked)
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w: run this as root, or name a file that you may write with --drain-file", err)
 	}
-	return l, atomicfile.ReadOnly(err, "--drain-file")
+	return c, atomicfile.ReadOnly(err, "--drain-file")
 }
 
 // locked calls a function with the path of the file behind links, which stay, while no other
 // process does so.
-func (f File) locked(call func(path string) (List, error)) (List, error) {
+func (f File) locked(call func(path string) (Content, error)) (Content, error) {
 	path := f.Path
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		path = resolved
 	}
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, directoryPermissions); err != nil {
-		return nil, fmt.Errorf("write drain file: %w", err)
+		return Content{}, fmt.Errorf("write drain file: %w", err)
 	}
 	unlock, err := lock(filepath.Join(folder, "."+filepath.Base(path)+".lock"))
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	defer unlock()
 	return call(path)
 }
 
-// write writes the list and its copy.
-func (f File) write(path string, l List) error {
-	if err := atomicfile.Write(path, []byte(l.text()), filePermissions); err != nil {
+// write writes the content, and the copy of its drained endpoints.
+func (f File) write(path string, c Content) error {
+	if err := atomicfile.Write(path, []byte(c.text()), filePermissions); err != nil {
 		return fmt.Errorf("write drain file: %w", err)
 	}
 	if f.Followed {
 		return nil
 	}
-	if err := f.keep(l); err != nil {
+	if err := f.keep(c.Drained); err != nil {
 		return fmt.Errorf("write copy of the drain file: %w", err)
 	}
 	return nil

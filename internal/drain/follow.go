@@ -26,12 +26,16 @@ type Follower struct {
 	notified atomic.Pointer[func()]
 	words    atomic.Pointer[func() words.Vocabulary] // nil: the ones of Kubernetes
 
-	mu        sync.Mutex
-	list      List      // in force
-	announced List      // the same, once a sync of it is requested
-	at        time.Time // of that request; zero: before the first sync
-	problem   *Problem
-	changed   func(...model.ServiceName) // nil before Run
+	working sync.Mutex // held while this process reads the file and uses it, and changes servers
+	adopted bool       // nothing is left to take over of [File.Older]; guarded by working
+
+	mu         sync.Mutex
+	notAdopted string    // why changes of an earlier version do not count; empty: they do
+	content    Content   // in force
+	announced  List      // what is drained, once a sync of it is requested
+	at         time.Time // of that request; zero: before the first sync
+	problem    *Problem
+	changed    func(...model.ServiceName) // nil before Run
 }
 
 // Problem is why a drain file cannot be used.
@@ -43,14 +47,41 @@ type Problem struct {
 	Unknown bool
 }
 
-// Follow returns a follower of a file, with its present content, or else its last one. watch
-// calls changed when the file may have changed, until ctx ends; if it fails, the file is read
+// Follow returns a follower of a file, with its present content, or else its last one, and with the changes of
+// an older file. watch calls changed when the file may have changed, until ctx ends; if it fails, the file is read
 // at intervals.
 func Follow(file File, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
 	f := &Follower{file: file, watch: watch, log: log}
 	f.start()
-	f.announced = f.list
+	f.announced = f.content.Drained
 	return f
+}
+
+// adopt takes over the changes of the older file, until that has succeeded.
+func (f *Follower) adopt() {
+	if f.file.Older == "" || f.adopted {
+		return
+	}
+	n, err := f.file.adopt()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err == nil:
+		f.adopted, f.notAdopted = true, ""
+	case err.Error() != f.notAdopted:
+		f.notAdopted = err.Error()
+		f.log.Error("runtime changes of an earlier version cannot be taken over, and do not count", "file", f.file.Older, "error", err)
+	}
+	if n > 0 {
+		f.log.Info("runtime changes of an earlier version are in another file now", "before", f.file.Older, "file", f.file.Path, "changes", n)
+	}
+}
+
+// NotAdopted returns why changes of an earlier version do not count; empty: they do, or there are none.
+func (f *Follower) NotAdopted() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.notAdopted
 }
 
 // start reads the file, and its copy if it cannot be used: a restart puts no endpoint back
@@ -60,7 +91,7 @@ func (f *Follower) start() {
 		return
 	}
 	last, err := f.file.last()
-	f.list, f.problem.Unknown = last, len(last) == 0
+	f.content.Drained, f.problem.Unknown = last, len(last) == 0
 	switch {
 	case err != nil:
 		f.log.Error("the copy of the drain file cannot be used either: no endpoint is drained", "error", err)
@@ -111,17 +142,34 @@ func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) 
 
 // Reread reads the file at once, after it was written by this process.
 func (f *Follower) Reread() {
-	before := f.List()
+	f.working.Lock()
+	defer f.working.Unlock()
+	f.reread()
+}
+
+// reread is Reread for a caller that holds the lock of f.working.
+func (f *Follower) reread() {
+	before := f.current()
 	if !f.read() {
 		return
 	}
+	now := f.current()
+	names := concerned(before.Drained, now.Drained)
+	if len(names) > 0 || slices.Equal(before.Drained, now.Drained) {
+		names = append(names, before.Changes.differing(now.Changes)...)
+	}
+	f.announceTo(names...)
+	f.announce()
+}
+
+// announceTo announces a change of Services; none: it may be any.
+func (f *Follower) announceTo(names ...model.ServiceName) {
 	f.mu.Lock()
 	changed := f.changed
 	f.mu.Unlock()
 	if changed != nil {
-		changed(concerned(before, f.List())...)
+		changed(names...)
 	}
-	f.announce()
 }
 
 // concerned returns the Services of entries that only one of two lists has; none: it may be any
@@ -148,7 +196,7 @@ func (f *Follower) announce() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.announced, f.at = f.list, time.Now()
+	f.announced, f.at = f.content.Drained, time.Now()
 }
 
 // Announced returns the list in force, once a sync of it was requested, and when that was;
@@ -173,18 +221,28 @@ func (f *Follower) Edit(name model.ServiceName, state model.ServiceState) model.
 	return f.List().Edit(name, state)
 }
 
-// List returns the list in force. It is shared.
-func (f *Follower) List() List {
+// List returns the list of drained endpoints in force. It is shared.
+func (f *Follower) List() List { return f.current().Drained }
+
+// current returns the content in force. It is shared.
+func (f *Follower) current() Content {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.list
+	return f.content
+}
+
+// setChanges replaces the changes of a Balance in force.
+func (f *Follower) setChanges(name model.ServiceName, all []Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.content.Changes = f.content.Changes.replaced(name, all)
 }
 
 // Counts returns the number of entries in force, and whether the file can be used.
 func (f *Follower) Counts() (entries int, usable bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.list), f.problem == nil
+	return len(f.content.Drained), f.problem == nil
 }
 
 // File returns the file.
@@ -197,15 +255,17 @@ func (f *Follower) Problem() *Problem {
 	return f.problem
 }
 
-// read reads the file, and reports whether the list in force has changed.
+// read reads the file, and reports whether the content in force has changed.
 func (f *Follower) read() bool {
+	f.adopt()
 	in := f.in()
-	list, err := f.file.Read()
-	if _, missing := os.Stat(f.file.Path); err == nil && len(f.List()) > 0 && errors.Is(missing, fs.ErrNotExist) {
+	content, err := f.file.ReadAll()
+	before := f.current()
+	if _, missing := os.Stat(f.file.Path); err == nil && len(before.Drained) > 0 && errors.Is(missing, fs.ErrNotExist) {
 		err = f.file.gone() // its copy as well
 	}
 	if err == nil {
-		if err := f.file.keep(list); err != nil {
+		if err := f.file.keep(content.Drained); err != nil {
 			f.log.Error(in.Text("drained endpoints are not kept for a restart at which the drain file cannot be used"), "file", f.file.Copy(), "error", err)
 		}
 	}
@@ -215,16 +275,19 @@ func (f *Follower) read() bool {
 		f.fail(err)
 		return false
 	}
-	before := f.list
 	if f.problem != nil {
 		f.log.Info("the drain file can be used again", "file", f.file.Path)
 		f.problem = nil
 	}
-	if slices.Equal(before, list) {
+	same := slices.Equal(before.Drained, content.Drained)
+	if same && len(before.Changes.differing(content.Changes)) == 0 {
 		return false
 	}
-	f.list = list
-	f.log.Info(in.Text("drained endpoints"), "file", f.file.Path, "endpoints", len(list), "added", missing(list, before, in), "removed", missing(before, list, in))
+	f.content = content
+	if !same {
+		list := content.Drained
+		f.log.Info(in.Text("drained endpoints"), "file", f.file.Path, "endpoints", len(list), "added", missing(list, before.Drained, in), "removed", missing(before.Drained, list, in))
+	}
 	return true
 }
 
@@ -239,7 +302,7 @@ func (f *Follower) fail(err error) {
 	default:
 		f.problem = &Problem{Err: err, Since: time.Now()}
 	}
-	f.log.Error("the drain file cannot be used", "error", err, "stay", len(f.list))
+	f.log.Error("the drain file cannot be used", "error", err, "stay", len(f.content.Drained))
 }
 
 // missing returns the endpoints of a list that another one does not have, the first ones

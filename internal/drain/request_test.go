@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -67,8 +68,8 @@ func (r *reader) changed(names ...model.ServiceName) {
 
 func newReader(t *testing.T, path string, state model.ServiceState) *reader {
 	t.Helper()
-	r := &reader{Store: OpenChanges(path, nil, slog.New(slog.DiscardHandler)), state: state}
-	r.announce = r.changed
+	r := &reader{Store: NewStore(start(File{Path: path}), slog.New(slog.DiscardHandler)), state: state}
+	r.Follower.changed = r.changed
 	return r
 }
 
@@ -96,7 +97,7 @@ func (r *reader) do(t *testing.T, line string) string {
 	if err != nil {
 		return err.Error()
 	}
-	edited, _ := r.List().Edit(web, r.state)
+	edited, _ := r.Changes().Edit(web, r.state)
 	if len(steps) == 0 {
 		return "unchanged"
 	}
@@ -105,7 +106,7 @@ func (r *reader) do(t *testing.T, line string) string {
 
 // TestRequests walks through the changes of a Balance (9.37).
 func TestRequests(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state", "changes.yaml")
+	path := filepath.Join(t.TempDir(), "state", "drain.yaml")
 	r := newReader(t, path, balance(8080, []uint16{80, 443}, "10.1.1.2", "10.1.1.3"))
 	for _, step := range []struct{ line, want string }{
 		{"set 10.1.1.2 weight=3", "10.1.1.2:8080=3 10.1.1.3:8080"},
@@ -138,11 +139,11 @@ func TestRequests(t *testing.T) {
 		if got := r.do(t, step.line); got != step.want && (strings.HasPrefix(step.want, "10.") || !strings.Contains(got, step.want)) {
 			t.Errorf("%s: %s, want %s", step.line, got, step.want)
 		}
-		if l, err := ReadChanges(path); len(r.List()) > 0 && (err != nil || !reflect.DeepEqual(l, r.List())) {
-			t.Errorf("%s: the file has %v, %v; want %v", step.line, l, err, r.List())
+		if l, err := ReadChanges(path, ""); len(r.Changes()) > 0 && (err != nil || !reflect.DeepEqual(l, r.Changes())) {
+			t.Errorf("%s: the file has %v, %v; want %v", step.line, l, err, r.Changes())
 		}
 	}
-	if l, err := ReadChanges(path); l.Len() != 0 || err != nil {
+	if l, err := ReadChanges(path, ""); l.Len() != 0 || err != nil {
 		t.Errorf("at the end, the file has %v, %v", l, err)
 	}
 }
@@ -164,7 +165,7 @@ func TestLoopback(t *testing.T) {
 // other edits do not (9.38).
 func TestFileWins(t *testing.T) {
 	before := balance(8080, []uint16{80}, "10.1.1.2", "10.1.1.3", "10.1.1.4")
-	path := filepath.Join(t.TempDir(), "changes.yaml")
+	path := filepath.Join(t.TempDir(), "drain.yaml")
 	r := newReader(t, path, before)
 	for _, line := range []string{"set 10.1.1.2 weight=3", "remove 10.1.1.3", "add 10.1.1.5:8080"} {
 		r.do(t, line)
@@ -184,14 +185,14 @@ func TestFileWins(t *testing.T) {
 		"added as well":   {balance(8080, []uint16{80}, "10.1.1.2", "10.1.1.3", "10.1.1.4", "10.1.1.5"), "10.1.1.2:8080=3 10.1.1.4:8080 10.1.1.5:8080", 2},
 	} {
 		again := newReader(t, path, c.file)
-		if got := print(again.Edit(web, c.file)); got != c.want || again.List().Len() != c.left {
-			t.Errorf("%s: %s, %d changes; want %s, %d", what, got, again.List().Len(), c.want, c.left)
+		if got := print(again.Edit(web, c.file)); got != c.want || again.Changes().Len() != c.left {
+			t.Errorf("%s: %s, %d changes; want %s, %d", what, got, again.Changes().Len(), c.want, c.left)
 		}
 		if got := print(again.Edit(web, c.file)); got != c.want {
 			t.Errorf("%s: the second time %s", what, got)
 		}
 	}
-	if gone := r.Edit(web, model.ServiceState{}); gone.Service != nil || r.List().Len() != 3 {
+	if gone := r.Edit(web, model.ServiceState{}); gone.Service != nil || r.Changes().Len() != 3 {
 		t.Error("a Balance that no file has loses its changes")
 	}
 }
@@ -229,37 +230,40 @@ func TestBudget(t *testing.T) {
 	for _, s := range servers[:budget.RuntimeChanges] {
 		many = append(many, Change{Server: Server{netip.MustParseAddr(s), 80}, Weight: 2, File: 1})
 	}
-	r.set(web, many)
+	if _, err := r.file.UpdateAll(func(c Content) (Content, error) { c.Changes = Changes{web: many}; return c, nil }); err != nil {
+		t.Fatal(err)
+	}
 	if got := r.do(t, "set "+servers[len(servers)-1]+" weight=2"); !strings.Contains(got, "there may be no more") {
 		t.Error(got)
 	}
 	if got := r.do(t, "set "+servers[0]+" weight=3"); strings.Contains(got, "may be") {
 		t.Error(got)
 	}
-	if r.List().Len() != budget.RuntimeChanges {
-		t.Errorf("%d changes", r.List().Len())
+	if r.Changes().Len() != budget.RuntimeChanges {
+		t.Errorf("%d changes", r.Changes().Len())
 	}
 }
 
-// TestUnusableFile: a file with a mistake changes nothing and is not replaced, until all is undone.
+// TestUnusableFile: a file with a mistake changes nothing and is not replaced, until all is undone. Drained endpoints
+// stay (9.37).
 func TestUnusableFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "changes.yaml")
-	for text, want := range map[string]string{
-		"":       "one document",
-		"a: [\n": "",
-		"kind: RuntimeChanges\nchanges: [{balance: web, server: x}]\n":                                 "changes[0].server",
-		"kind: RuntimeChanges\nchanges: [{balance: web, server: 10.1.1.2, weight: 1000}]\n":            "changes[0].weight: 1000 is not a weight",
-		"kind: RuntimeChanges\nchanges: [{balance: web, server: 10.1.1.2, wieght: 1}]\n":               "wieght: unknown field",
-		"kind: RuntimeChanges\nchanges: [{balance: web, server: 10.1.1.2}]\n":                          "changes nothing",
-		"kind: Drain\nendpoints: []\n":                                                                 "is not a file of runtime changes",
-		"kind: RuntimeChanges\nchanges: [{balance: web, server: 10.1.1.2, weight: 1, since: today}]\n": "changes[0].since",
+	path := filepath.Join(t.TempDir(), "drain.yaml")
+	const drains = "kind: Drain\nendpoints: [{endpoint: 10.1.1.9}]\n"
+	for changes, want := range map[string]string{
+		"{":                                    "",
+		"changes: [{balance: web, server: x}]": "changes[0].server",
+		"changes: [{balance: web, server: 10.1.1.2, weight: 1000}]":            "changes[0].weight: 1000 is not a weight",
+		"changes: [{balance: web, server: 10.1.1.2, wieght: 1}]":               "wieght: unknown field",
+		"changes: [{balance: web, server: 10.1.1.2}]":                          "changes nothing",
+		"changes: [{balance: web, server: 10.1.1.2, weight: 1, since: today}]": "changes[0].since",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		text := drains + changes + "\n"
+		if err := errors.Join(os.WriteFile(path+".last", []byte(drains), 0o600), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		r := newReader(t, path, balance(80, []uint16{80}, "10.1.1.2", "10.1.1.3"))
-		if r.Problem() == nil || !strings.Contains(r.Problem().Error(), want) || !strings.Contains(r.Problem().Error(), "changes.yaml") {
-			t.Errorf("%q: %v, want %s", text, r.Problem(), want)
+		if p := r.Problem(); p == nil || !strings.Contains(p.Err.Error(), want) || !strings.Contains(p.Err.Error(), "drain.yaml") {
+			t.Errorf("%q: %+v, want %s", text, p, want)
 		}
 		if got := r.do(t, "set 10.1.1.2 weight=2"); !strings.Contains(got, "undo --all") {
 			t.Errorf("%q: %s", text, got)
@@ -270,29 +274,37 @@ func TestUnusableFile(t *testing.T) {
 		if _, err := r.UndoAll(); err != nil || r.do(t, "set 10.1.1.2 weight=2") != "10.1.1.2:80=2 10.1.1.3:80" {
 			t.Errorf("%q: after undo --all: %v", text, err)
 		}
+		if got := start(File{Path: path}).List().names(); got != "10.1.1.9" {
+			t.Errorf("%q: after undo --all, %q is drained", text, got)
+		}
 	}
 }
 
 // TestNotKept: a change that cannot be kept is none.
 func TestNotKept(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	folder := filepath.Join(t.TempDir(), "state")
+	r := newReader(t, filepath.Join(folder, "drain.yaml"), balance(80, []uint16{80}, "10.1.1.2", "10.1.1.3"))
+	r.Follower.changed = func(names ...model.ServiceName) {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Error(err)
+		}
+		r.changed(names...)
+	}
+	if got := r.do(t, "set 10.1.1.2 weight=2"); !strings.Contains(got, "nothing is changed: write drain file") || r.Changes().Len() != 0 {
+		t.Errorf("%s; %v", got, r.Changes().Texts())
+	}
+	if err := os.WriteFile(folder, nil, 0o600); err != nil { // not a directory
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "state")
-	r := newReader(t, filepath.Join(path, "changes.yaml"), balance(80, []uint16{80}, "10.1.1.2", "10.1.1.3"))
-	if err := os.Symlink(file, path); err != nil { // not a directory
-		t.Fatal(err)
-	}
-	if got := r.do(t, "set 10.1.1.2 weight=2"); !strings.Contains(got, "nothing is changed: write runtime changes") || r.List().Len() != 0 {
-		t.Errorf("%s; %v", got, r.List().Texts())
+	if got := r.do(t, "set 10.1.1.2 weight=2"); !strings.Contains(got, "read drain file") || r.Changes().Len() != 0 {
+		t.Errorf("%s; %v", got, r.Changes().Texts())
 	}
 }
 
 // TestNotRead: without a reader of the files, a request ends.
 func TestNotRead(t *testing.T) {
 	r := newReader(t, filepath.Join(t.TempDir(), "c.yaml"), balance(80, []uint16{80}, "10.1.1.2"))
-	r.announce = nil
+	r.Follower.changed = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	two := 2

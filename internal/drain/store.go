@@ -5,32 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Store has the changes in force. It edits the Balances of a source, and is safe for
-// concurrent use.
+// Store changes servers of the Balances of a source by the changes that a file has, and adds and ends changes. It is safe
+// for concurrent use.
 type Store struct {
-	path    string
-	log     *slog.Logger
-	drained func(model.ServiceName, Server) bool // nil: none is
+	*Follower
+	log *slog.Logger
 	// unsaved receives a value when the file is to be written without a request.
 	unsaved chan struct{}
 
-	working sync.Mutex // held by the one request that is served, and while the file is written
-
-	mu       sync.Mutex
-	list     Changes // is replaced as a whole
-	problem  error
-	asked    map[model.ServiceName]*question
-	announce func(...model.ServiceName)
+	mu    sync.Mutex
+	asked map[model.ServiceName]*question
+	ended Changes // that the file still has
 }
 
 // question is a request that waits for the state of its Balance in the files, which only the
@@ -46,58 +41,58 @@ type answer struct {
 	err    error
 }
 
-// OpenChanges reads the changes of a file. If it cannot be used, there are none, and [Store.Problem]
-// says why. drained reports which servers the operator drains.
-func OpenChanges(path string, drained func(model.ServiceName, Server) bool, log *slog.Logger) *Store {
-	s := &Store{path: path, log: log, drained: drained, unsaved: make(chan struct{}, 1), asked: make(map[model.ServiceName]*question)}
-	if s.list, s.problem = ReadChanges(path); s.problem != nil {
-		log.Error("runtime changes cannot be read: the files alone count", "error", s.problem)
-	} else if n := s.list.Len(); n > 0 {
-		log.Info("runtime changes of an earlier run", "file", path, "changes", n)
+// NewStore returns the store of the changes in a file that is followed.
+func NewStore(f *Follower, log *slog.Logger) *Store {
+	s := &Store{Follower: f, log: log, unsaved: make(chan struct{}, 1), asked: make(map[model.ServiceName]*question)}
+	if n := s.Changes().Len(); n > 0 {
+		log.Info("runtime changes of an earlier run", "file", f.file.Path, "changes", n)
 	}
 	return s
 }
 
 // Run implements source.Editor.
-func (s *Store) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	s.mu.Lock()
-	s.announce = changed
-	s.mu.Unlock()
+func (s *Store) Run(ctx context.Context, _ func(...model.ServiceName)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.unsaved:
-			s.working.Lock()
-			if err := s.List().write(s.path); err != nil {
+			if err := s.saveEnded(); err != nil {
 				s.log.Error("the end of runtime changes is not kept for a restart, which compares with the files again", "error", err)
 			}
-			s.working.Unlock()
 		}
 	}
 }
 
-// Changes returns the changes in force.
-func (s *Store) List() Changes {
+// saveEnded removes changes that have ended from the file.
+func (s *Store) saveEnded() error {
+	s.working.Lock()
+	defer s.working.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.list
+	ended := s.ended
+	s.ended = nil
+	s.mu.Unlock()
+	_, err := s.file.UpdateAll(func(c Content) (Content, error) {
+		for name, all := range ended {
+			c.Changes = c.Changes.replaced(name, without(c.Changes[name], all))
+		}
+		return c, nil
+	})
+	return err
 }
 
-// Problem returns why the file cannot be used; nil: it can.
-func (s *Store) Problem() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.problem
-}
+// Changes returns the changes in force.
+func (s *Store) Changes() Changes { return s.current().Changes }
 
 // Edit implements source.Editor.
 func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	edited, ended := s.list.Edit(name, state)
+	list := s.Changes()
+	edited, ended := list.Edit(name, state)
 	if len(ended) > 0 {
-		s.set(name, without(s.list[name], ended))
+		s.setChanges(name, without(list[name], ended))
+		s.ended = s.ended.replaced(name, append(s.ended[name], ended...))
 		for _, c := range ended {
 			s.log.Info("a runtime change ends: the entry of its server in the file has changed", "object", name.BalanceObject().String(), "server", c.String(), "change", c.Text())
 		}
@@ -110,7 +105,7 @@ func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.Ser
 		delete(s.asked, name)
 		a := s.serve(q, name, state)
 		if a.err == nil && len(a.steps) > 0 {
-			edited, _ = s.list.Edit(name, state)
+			edited, _ = s.Changes().Edit(name, state)
 		}
 		q.answer <- a
 	}
@@ -119,7 +114,8 @@ func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.Ser
 
 // serve serves a request with the state of its Balance. s.mu is locked.
 func (s *Store) serve(q *question, name model.ServiceName, state model.ServiceState) (a answer) {
-	a.before = s.list[name]
+	list := s.Changes()
+	a.before = list[name]
 	switch {
 	case state.Service == nil && q.Action == api.ControlUndo:
 		for _, c := range a.before {
@@ -127,7 +123,7 @@ func (s *Store) serve(q *question, name model.ServiceName, state model.ServiceSt
 				a.steps = append(a.steps, api.ControlStep{Server: c.String(), Old: c.Text(), New: "as in the file"})
 			}
 		}
-		s.set(name, slices.DeleteFunc(slices.Clone(a.before), func(c Change) bool {
+		s.setChanges(name, slices.DeleteFunc(slices.Clone(a.before), func(c Change) bool {
 			return q.All || (known{Server: c.Server}).matches(q.Server)
 		}))
 		return a
@@ -141,30 +137,18 @@ func (s *Store) serve(q *question, name model.ServiceName, state model.ServiceSt
 	e := evaluation{Request: q.Request, name: name, state: state, now: time.Now()}
 	after, err := e.evaluate(a.before)
 	if err == nil {
-		err = e.stops(a.before, func(server Server) bool { return s.drained != nil && s.drained(name, server) })
+		err = e.stops(a.before, func(server Server) bool {
+			return s.Follower.List().Includes(Target{server.Address, server.Port, name})
+		})
 	}
-	if most := budget.RuntimeChanges; err == nil && s.list.Len()-len(a.before)+len(after) > most {
-		err = fmt.Errorf("there are %d runtime changes, and there may be no more: write them into the file with --write, or undo some", s.list.Len())
+	if most := budget.RuntimeChanges; err == nil && list.Len()-len(a.before)+len(after) > most {
+		err = fmt.Errorf("there are %d runtime changes, and there may be no more: write them into the file with --write, or undo some", list.Len())
 	}
 	if a.err = err; err == nil && len(e.steps) > 0 {
 		a.steps = e.steps
-		s.set(name, after)
+		s.setChanges(name, after)
 	}
 	return a
-}
-
-// set replaces the changes of a Balance. s.mu is locked.
-func (s *Store) set(name model.ServiceName, all []Change) {
-	list := maps.Clone(s.list)
-	if list == nil {
-		list = make(Changes)
-	}
-	if len(all) == 0 {
-		delete(list, name)
-	} else {
-		list[name] = all
-	}
-	s.list = list
 }
 
 // errNotRead means that a request was not served in time.
@@ -175,21 +159,29 @@ var errNotRead = errors.New("nftproxy has not read its files yet: see \"nftproxy
 func (s *Store) Do(ctx context.Context, name model.ServiceName, r Request) ([]api.ControlStep, error) {
 	s.working.Lock()
 	defer s.working.Unlock()
-	if err := s.Problem(); err != nil {
-		return nil, fmt.Errorf("%w; \"nftproxy undo --all\" begins again without changes", err)
+	s.reread() // another process may have written it
+	if p := s.Problem(); p != nil {
+		return nil, fmt.Errorf("%w; \"nftproxy undo --all\" begins again without changes", p.Err)
 	}
-	a, err := s.ask(ctx, name, r)
-	if err = errors.Join(err, a.err); err != nil || len(a.steps) == 0 {
+	var a answer
+	asked, file := false, s.file
+	file.Followed = true // a request concerns no drained endpoint, of which there is a copy
+	_, err := file.UpdateAll(func(c Content) (_ Content, err error) {
+		asked = true
+		a, err = s.ask(ctx, name, r)
+		c.Changes = s.Changes()
+		return c, errors.Join(err, a.err)
+	})
+	switch {
+	case err == nil:
+		return a.steps, nil
+	case len(a.steps) > 0: // they cannot be kept
+		s.setChanges(name, a.before)
+		s.announceTo(name)
+	case asked:
 		return nil, err
 	}
-	if err := s.List().write(s.path); err != nil {
-		s.mu.Lock()
-		s.set(name, a.before)
-		s.mu.Unlock()
-		s.announceTo(name)
-		return nil, fmt.Errorf("nothing is changed: %w", err)
-	}
-	return a.steps, nil
+	return nil, fmt.Errorf("nothing is changed: %w", err)
 }
 
 // ask has the reader of the source serve a request.
@@ -215,27 +207,18 @@ func (s *Store) ask(ctx context.Context, name model.ServiceName, r Request) (a a
 	}
 }
 
-func (s *Store) announceTo(name model.ServiceName) {
-	s.mu.Lock()
-	announce := s.announce
-	s.mu.Unlock()
-	if announce != nil {
-		announce(name)
-	}
-}
-
 // UndoAll ends all changes, also if the file cannot be used.
 func (s *Store) UndoAll() (ended Changes, err error) {
 	s.working.Lock()
 	defer s.working.Unlock()
-	if err := (Changes{}).write(s.path); err != nil {
+	err = s.file.ClearChanges(s.List())
+	if err == nil && s.file.Older != "" {
+		err = atomicfile.Remove(s.file.Older)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("nothing is changed: %w", err)
 	}
-	s.mu.Lock()
-	ended, s.list, s.problem = s.list, Changes{}, nil
-	s.mu.Unlock()
-	for _, name := range ended.Names() {
-		s.announceTo(name)
-	}
+	ended = s.Changes()
+	s.reread()
 	return ended, nil
 }

@@ -71,7 +71,7 @@ var passing = map[string]struct {
 }{
 	"internal/atomicfile/write.go":   {1, "writes for all others"},
 	"internal/atomicfile/read.go":    {2, "opens a lock file for others, which name it"},
-	"internal/conntest/room.go":      {6, "a network namespace that ends with the thread"},
+	"internal/conntest/dial/room.go": {6, "a network namespace that ends with the thread"},
 	"internal/fastpath/links.go":     {1, "follows the kernel"},
 	"internal/fastpath/room.go":      {4, "a network namespace that ends with the thread"},
 	"internal/fastpath/rules.go":     {2, "tables of such a namespace"},

@@ -74,11 +74,11 @@ var Kinds = []Kind{
 		Writers:  []string{"internal/control/socket.go"}, Remove: removeDirectory,
 	},
 	{
-		Name: "state files", What: "in the state directory: runtime changes (`changes.json`), a copy of the drained endpoints, the last valid content of files (`valid`), the last answers of DNS (`names.json`)",
+		Name: "state files", What: "in the state directory: what commands have changed (`drain.yaml`), a copy of the drained endpoints (`drain.yaml.last`), the last valid content of files (`valid`), the last answers of DNS (`names.json`)",
 		Mark:     "their names",
 		Restored: "with the next change",
 		Removed:  "purging the Debian package; else `rm -r /var/lib/nftproxy`. `cleanup` leaves them: they have decisions of the operator",
-		Writers:  []string{"internal/control/file.go", "internal/drain/file.go", "internal/source/files/kept.go", "internal/feature/names/kept.go"},
+		Writers:  []string{"internal/drain/file.go", "internal/source/files/kept.go", "internal/feature/names/kept.go"},
 	},
 	{
 		Name: "connections", What: "entries of connection tracking, with the translation of established connections",

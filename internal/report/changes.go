@@ -13,13 +13,13 @@ func (s *Server) addChanges(r *report) {
 	if s.config.Changes == nil {
 		return
 	}
-	if err := s.config.Changes.Problem(); err != nil {
+	if text := s.config.Changes.NotAdopted(); text != "" {
 		r.Problems = append(r.Problems, api.Problem{
 			Object: "Runtime changes", Reason: model.ChangesUnusable,
-			Message: strings.ReplaceAll(err.Error(), "\n", "; ") + "; \"nftproxy undo --all\" begins again",
+			Message: strings.ReplaceAll(text, "\n", "; ") + "; \"nftproxy undo --all\" begins again",
 		})
 	}
-	list := s.config.Changes.List()
+	list := s.config.Changes.Changes()
 	for _, name := range list.Names() {
 		for _, c := range list[name] {
 			message := fmt.Sprintf("%s: %s; by %s", c.Server, c.Text(), c.By)

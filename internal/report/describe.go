@@ -41,7 +41,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 		addWarnings(d, warnings)
 	}
 	if s.config.Changes != nil {
-		d.Runtime = drain.Changes{name: s.config.Changes.List()[name]}.Report()
+		d.Runtime = drain.Changes{name: s.config.Changes.Changes()[name]}.Report()
 	}
 	now := time.Now()
 	d.Changed = s.history.of(name, now)

@@ -18,10 +18,10 @@ func FuzzChangesFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, by string) {
 		server := Server{Address: netip.MustParseAddr("fd00::1"), Port: 80}
 		want := Changes{model.ServiceName{Namespace: "shop", Name: "0x1"}: {{Server: server, Weight: 3, File: absent, Since: time.Unix(1, 0).UTC(), By: by}}}
-		got, problems := parseChanges("changes.yaml", []byte(want.text()))
+		got, problems := parse("drain.yaml", []byte(Content{Changes: want}.text()))
 		want[model.ServiceName{Namespace: "shop", Name: "0x1"}][0].By = strings.ToValidUTF8(by, "\ufffd")
-		if len(problems) > 0 || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v, %v, want %v from\n%s", got, problems, want, want.text())
+		if len(problems) > 0 || !reflect.DeepEqual(got.Changes, want) {
+			t.Errorf("got %v, %v, want %v from\n%s", got, problems, want, Content{Changes: want}.text())
 		}
 	})
 }
