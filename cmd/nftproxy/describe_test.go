@@ -63,7 +63,7 @@ func TestDescribeErrors(t *testing.T) {
 		"wbe":          `no Service is named "wbe": did you mean shop/web?`,
 		"shp/web":      `no Service is named "shp/web": did you mean shop/web?`,
 		"db":           `"db" is the name of several Services: choose other/db, shop/db`,
-		"web -o yaml":  "unknown format",
+		"web -o xml":   "unknown format",
 		"nothing-like": `no Service is named "nothing-like"` + "\n",
 	} {
 		r := execute("", append([]string{"describe", "-f", shop}, strings.Fields(args)...)...)

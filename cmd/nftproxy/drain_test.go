@@ -347,7 +347,7 @@ func TestDrainRefuses(t *testing.T) {
 		"drain " + a + " --drain-file /a/b":  "follows " + l.file + ", not /a/b: if that is right, add --drain-file " + l.file,
 		"drain " + manyEndpoints(1000):       " addresses are too many for one command: name at most ",
 		"drain --list " + a:                  "--list takes no addresses",
-		"drain " + a + " -o yaml":            "unknown format",
+		"drain " + a + " -o xml":             "unknown format",
 		"drain " + a + " --service a/b/c":    "--service: \"a/b/c\" is not the name of a Service",
 		"undrain " + a + " --all":            "--all is for undrain, without addresses",
 		"drain " + a + " --undo --wait":      "--wait and --force are for drain",

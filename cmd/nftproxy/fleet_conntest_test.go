@@ -62,7 +62,7 @@ func TestClusterTestFaults(t *testing.T) {
 	if code != cli.CodeError || !strings.Contains(stderr, "permissions are missing: create pods, create pods/portforward, patch services/status; the ClusterRole nftproxy-test in deploy/kubectl/test.yaml") || len(images) > 0 {
 		t.Errorf("without permissions: code %d, %s", code, stderr)
 	}
-	for _, args := range [][]string{{"--batch", "0"}, {"--batch", "21"}, {"--wait", "0s"}, {"--start-timeout", "-1s"}, {"--peer-port", "0"}, {"--output", "yaml"}} {
+	for _, args := range [][]string{{"--batch", "0"}, {"--batch", "21"}, {"--wait", "0s"}, {"--start-timeout", "-1s"}, {"--peer-port", "0"}, {"--output", "xml"}} {
 		if code, _, stderr := plugin(t, s, append([]string{"test"}, args...)...); code != cli.CodeError || !strings.Contains(stderr, args[0]) {
 			t.Errorf("%q: code %d, %s", args, code, stderr)
 		}

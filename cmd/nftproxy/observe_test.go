@@ -230,7 +230,7 @@ func (o *observed) filters(t *testing.T, client string) {
 		"--follow --summary":   "exclude each other",
 		"shop/[":               "is not the name of a Service",
 		"--since -5m":          "is negative",
-		"--output yaml":        "unknown format",
+		"--output xml":         "unknown format",
 		"--reason rate,rat_e":  "is not a reason",
 	} {
 		if out := o.command(t, cli.CodeError, append([]string{"observe"}, strings.Fields(args)...)...); !strings.Contains(out, want) {

@@ -108,7 +108,7 @@ func TestStatusServes(t *testing.T) {
 		"--serves web --problems":   "--serves is about one Service or Balance: leave out",
 		"--serves web -n default":   "--serves is about one Service or Balance: leave out",
 		"--serves web -A":           "--serves is about one Service or Balance: leave out",
-		"--serves web -o yaml":      "unknown format",
+		"--serves web -o xml":       "unknown format",
 		"--serves default/web -o=":  "unknown format",
 		"--serves= --color=nothing": "unknown value",
 	} {

@@ -26,7 +26,7 @@ func TestTraceUsageErrors(t *testing.T) {
 		{"shop/web --timeout 0s", "--timeout: 0s is not a time to wait"},
 		{"10.96.0.10:80 --from web", `--from: "web" is neither an address nor a pod: write for example 10.128.0.5 or shop/cart-5d8f7`},
 		{"10.96.0.10:80 --from fd00::7", "--from: fd00::7 has no IPv4 address, and the destination is 10.96.0.10"},
-		{"10.96.0.10:80 -o yaml", `unknown format "yaml"`},
+		{"10.96.0.10:80 -o xml", `unknown format "xml"`},
 	} {
 		r := execute("", append([]string{"trace"}, strings.Fields(c.args)...)...)
 		if r.code != cli.CodeError || !strings.Contains(r.stderr, c.want) {
