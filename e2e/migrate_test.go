@@ -206,7 +206,7 @@ func TestMigrateNamesAndErrors(t *testing.T) {
 		"does not exist": {"keep-off", "--context", "elsewhere"},
 		"no such file":   {"keep-off", "--kubeconfig", "missing"},
 		"lower case":     {"keep-off", "-n", "A/../b"},
-		"unknown format": {"status", "-o", "yaml"},
+		"unknown format": {"status", "-o", "xml"},
 	} {
 		if out, code := m.migrate(args...); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("nftproxy migrate %s: code %d, want %q in %s", strings.Join(args, " "), code, want, out)
