@@ -1,7 +1,11 @@
 package main
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -34,4 +38,54 @@ func resolvedOf(b *api.Basis) (out []feature.Resolved) {
 		out = append(out, r)
 	}
 	return out
+}
+
+func entriesOf(all []api.RuntimeChange) (out []drain.ChangeEntry) {
+	for _, c := range all {
+		out = append(out, drain.ChangeEntry(c))
+	}
+	return out
+}
+
+// drainedOf returns the list of drained endpoints of a document.
+func drainedOf(all []api.Drained) (l drain.List, err error) {
+	for _, d := range all {
+		e := drain.Entry{Since: d.Since}
+		if e.Target, err = drain.Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
+			return nil, err
+		}
+		l = append(l, e)
+	}
+	return l, nil
+}
+
+// drainsOf returns an answer about drains; nil: there is none.
+func drainsOf(d *api.Drains) (*drain.Answer, error) {
+	if d == nil {
+		return nil, nil
+	}
+	out := &drain.Answer{File: d.File, State: d.State, Pending: d.Pending, Words: d.Words}
+	if d.Error != "" {
+		out.Problem = &drain.Problem{Err: errors.New(d.Error), Since: d.Since, Unknown: d.Unknown}
+	}
+	var err error
+	if out.Drained, err = drainedOf(d.Drained); err != nil {
+		return nil, err
+	}
+	for _, a := range d.Asked {
+		asked := drain.Asked{Unknown: a.Unknown, DidYouMean: a.DidYouMean}
+		if asked.Target, err = drain.Decode(strings.TrimSpace(a.Endpoint + " " + a.Service)); err != nil {
+			return nil, err
+		}
+		for _, e := range a.Services {
+			of, err := drain.ParseService(e.Service)
+			if err != nil {
+				return nil, err
+			}
+			asked.Services = append(asked.Services, drain.Effect{Service: of, Balance: e.Balance, Endpoints: e.Endpoints, Left: e.Left,
+				Stops: e.Stops, Drained: e.Drained, Relayed: e.Relayed, Frontends: e.Frontends})
+		}
+		out.Asked = append(out.Asked, asked)
+	}
+	return out, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/control/client"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -174,15 +174,15 @@ func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	if err := errors.Join(err, o.output.Check(c.OutOrStdout()), o.checkFlags()); err != nil {
 		return err
 	}
-	client := control.NewClient(o.socket)
-	defer client.Close()
-	answer, err := client.Do(c.Context(), request)
+	asked := client.NewClient(o.socket)
+	defer asked.Close()
+	answer, err := asked.Do(c.Context(), request)
 	switch {
 	case err == nil && o.write:
-		if err = o.writeFile(request, answer, sourcesOf(host.ProcessWith(client.Peer().PID))); err == nil {
-			err = awaitFile(c.Context(), client, request, answer)
+		if err = o.writeFile(request, answer, sourcesOf(host.ProcessWith(asked.Peer().PID))); err == nil {
+			err = awaitFile(c.Context(), asked, request, answer)
 		}
-	case errors.Is(err, control.ErrNoSocket) && o.write && len(o.files) > 0:
+	case errors.Is(err, client.ErrNoSocket) && o.write && len(o.files) > 0:
 		answer = &api.Controlled{Balance: request.Balance, Changes: []api.RuntimeChange{}}
 		err = o.writeFile(request, answer, nil)
 	}
@@ -290,7 +290,7 @@ const (
 
 // awaitFile waits until the running nftproxy has read the file that was written, so that the next
 // command finds the server as it is there: the temporary change has ended then.
-func awaitFile(ctx context.Context, client *control.Client, r *api.Control, answer *api.Controlled) error {
+func awaitFile(ctx context.Context, asked *client.Client, r *api.Control, answer *api.Controlled) error {
 	reads := func(source string) bool {
 		return answer.File == source || strings.HasPrefix(answer.File, strings.TrimSuffix(source, "/")+"/")
 	}
@@ -298,7 +298,7 @@ func awaitFile(ctx context.Context, client *control.Client, r *api.Control, answ
 		return nil
 	}
 	for deadline := time.Now().Add(fileTimeout); ; {
-		list, err := client.Do(ctx, &api.Control{Action: api.ControlList, Balance: answer.Balance})
+		list, err := asked.Do(ctx, &api.Control{Action: api.ControlList, Balance: answer.Balance})
 		if err != nil {
 			return err
 		}

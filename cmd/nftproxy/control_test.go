@@ -15,7 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
-	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/control/client"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -332,7 +332,7 @@ func benchmarkControl(b *testing.B, n int) {
 		b.Fatal(err)
 	}
 	defer func() { _, _ = p.Process.Kill(), p.Wait() }()
-	c := control.NewClient(socket)
+	c := client.NewClient(socket)
 	defer c.Close()
 	netlab.Eventually(b, time.Minute, func() error {
 		_, err := c.Do(b.Context(), &api.Control{Action: api.ControlUndo, Balance: "web-7"})

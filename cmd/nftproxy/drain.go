@@ -140,9 +140,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 		}
 	}
 	if report != nil { // others change the list, too
-		if list, err = drain.FromReport(report.Drained); err != nil {
-			return err
-		}
+		list = report.Drained
 	}
 	result := o.result(file.Path, report, list, targets)
 	if !o.wait {
@@ -203,7 +201,7 @@ func (o *drainOptions) checkFlags(c *cobra.Command, args []string) error {
 }
 
 // ask asks the running nftproxy about targets; nil: there is none.
-func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*api.Drains, error) {
+func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.Answer, error) {
 	var query api.DrainQuery
 	for _, t := range targets {
 		query.Targets = append(query.Targets, t.Encode())
@@ -220,13 +218,16 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*api.Dr
 		o.noDaemon = err
 		return nil, nil
 	}
-	return report, err
+	if err != nil {
+		return nil, err
+	}
+	return drainsOf(report)
 }
 
 // askAll asks about any number of targets that are drained already.
-func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*api.Drains, error) {
+func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*drain.Answer, error) {
 	const most = 50 // they fit, with names of Services of any length
-	var all *api.Drains
+	var all *drain.Answer
 	for some := range slices.Chunk(targets, most) {
 		report, err := o.ask(ctx, some)
 		if err != nil || report == nil {
@@ -242,7 +243,7 @@ func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*api
 
 // place returns the file to read or to write. An answer never names the one to write: the running nftproxy
 // must follow the file of the flag, or the default one.
-func (o *drainOptions) place(report *api.Drains, lists bool) (drain.File, error) {
+func (o *drainOptions) place(report *drain.Answer, lists bool) (drain.File, error) {
 	path, err := filepath.Abs(cmp.Or(o.file, config.DefaultDrainFile))
 	switch {
 	case err != nil:

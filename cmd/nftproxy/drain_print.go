@@ -29,13 +29,16 @@ type drainResult struct {
 }
 
 // result returns the state of targets, or of the whole list.
-func (o *drainOptions) result(path string, report *api.Drains, list drain.List, targets []drain.Target) *drainResult {
+func (o *drainOptions) result(path string, report *drain.Answer, list drain.List, targets []drain.Target) *drainResult {
 	r := &drainResult{DrainResult: api.DrainResult{File: path, Endpoints: []api.DrainedEndpoint{}}, left: len(list)}
 	if o.noDaemon != nil && report == nil {
 		r.NoDaemon = strings.ReplaceAll(o.noDaemon.Error(), "\n", "; ")
 	}
 	if report != nil {
-		r.Error, r.Unknown, r.Words = report.Error, report.Unknown, report.Words
+		r.Words = report.Words
+		if p := report.Problem; p != nil {
+			r.Error, r.Unknown = p.Err.Error(), p.Unknown
+		}
 	}
 	for i, t := range targets {
 		var frontends []string
@@ -49,7 +52,7 @@ func (o *drainOptions) result(path string, report *api.Drains, list drain.List, 
 		}
 		if report != nil && i < len(report.Asked) {
 			for _, s := range report.Asked[i].Services {
-				e.Services = append(e.Services, api.DrainedService{Service: s.Service, Balance: s.Balance, Endpoints: s.Endpoints, Left: s.Left})
+				e.Services = append(e.Services, api.DrainedService{Service: s.Service.String(), Balance: s.Balance, Endpoints: s.Endpoints, Left: s.Left})
 				frontends = append(frontends, s.Frontends...)
 				relayed = relayed || s.Relayed
 			}
@@ -122,7 +125,7 @@ func (r *drainResult) write(w io.Writer, o *drainOptions) error {
 }
 
 // printList writes the drained endpoints.
-func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *api.Drains) error {
+func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drain.Answer) error {
 	list, err := o.listed(file, report)
 	if err != nil {
 		return err
@@ -141,11 +144,11 @@ func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *api.
 }
 
 // listed returns the list in force, or the one of the file.
-func (o *drainOptions) listed(file drain.File, report *api.Drains) (drain.List, error) {
+func (o *drainOptions) listed(file drain.File, report *drain.Answer) (drain.List, error) {
 	if report == nil {
 		return file.Read()
 	}
-	return drain.FromReport(report.Drained)
+	return report.Drained, nil
 }
 
 // waiter says what it waits for.

@@ -362,7 +362,7 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	})
 	switch verdict, ok := r.Verdict(); {
 	case err == nil:
-		r.AddDescription(d)
+		addDescription(r, d)
 	case o.daemon.address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
 		r.Notes = append(r.Notes, r.Words.Text("which endpoints are left out is not known: ")+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}

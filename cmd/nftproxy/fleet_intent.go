@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/feature/probe"
 	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
 	"github.com/nftproxy/nftproxy/internal/fleet"
@@ -42,7 +41,7 @@ func (i *intents) of(ctx context.Context, cfg *config.Config, b *api.Basis) (sid
 	}
 	snapshot, _ = probe.Mark(snapshot, failingOf(b))
 	snapshot, _ = slowstart.Mark(snapshot, startingOf(b))
-	drained, err := drain.FromReport(b.Drained)
+	drained, err := drainedOf(b.Drained)
 	if err != nil {
 		return side, fmt.Errorf("read the drained endpoints of node %s: %w", cfg.Node.NodeName, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -109,19 +110,23 @@ func (r *running) like(n *model.Config) {
 
 // inForce returns the files that the running nftproxy does not use as they are; nil: it does
 // not isolate files, or a flag says whether to.
-func (o *options) inForce() []api.InForce {
+func (o *options) inForce() []files.InForce {
 	b := o.running.basis
 	if b == nil || !b.Isolates || o.settings.Given(isolateFiles) && !o.isolateFiles {
 		return nil
 	}
-	return append([]api.InForce{}, b.InForce...)
+	out := []files.InForce{}
+	for _, f := range b.InForce {
+		out = append(out, files.InForce(f))
+	}
+	return out
 }
 
 // drained returns the endpoints that are drained here: as the running nftproxy says, unless
 // a flag names another list.
 func (o *options) drained(log *slog.Logger, file string) (l drain.List, err error) {
 	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) {
-		if l, err = drain.FromReport(b.Drained); err != nil {
+		if l, err = drainedOf(b.Drained); err != nil {
 			return nil, fmt.Errorf("read the drained endpoints of the running nftproxy: %w", err)
 		}
 		var names []string

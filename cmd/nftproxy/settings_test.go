@@ -169,14 +169,22 @@ func (w *settingWalk) status(text string) string {
 	}
 	routing := model.Resolve(in.Snapshot, model.Config{NodeName: "node-1"})
 	server := report.New(report.Config{
-		State: func() agent.State { return agent.State{} }, Routing: func() *model.Routing { return routing },
-		Kernel: noAffinity{}, Log: slog.New(slog.DiscardHandler),
+		Agent: restingAgent{routing: routing}, Kernel: noAffinity{}, Log: slog.New(slog.DiscardHandler),
 	})
 	server.Observe(&agent.Sync{Plan: &plan.Plan{}})
 	answer := httptest.NewRecorder()
 	server.ServeHTTP(answer, httptest.NewRequest("GET", api.StatusPath, nil))
 	return answer.Body.String()
 }
+
+// restingAgent has a routing, and nothing to do.
+type restingAgent struct {
+	report.Agent
+	routing *model.Routing
+}
+
+func (restingAgent) State() agent.State        { return agent.State{} }
+func (a restingAgent) Routing() *model.Routing { return a.routing }
 
 // noAffinity is a kernel that remembers no client.
 type noAffinity struct{ report.KernelReader }

@@ -226,10 +226,7 @@ func (s *Description) ServiceName() model.ServiceName {
 
 // Object returns the object that the Service comes from, as messages name it.
 func (s *Description) Object() model.Object {
-	if s.Balance {
-		return s.ServiceName().BalanceObject()
-	}
-	return s.ServiceName().Object()
+	return s.ServiceName().ObjectAs(s.Balance)
 }
 
 // Words are the words for the Service.

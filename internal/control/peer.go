@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
 // unknownID stands for an unknown user or process.
@@ -19,16 +22,19 @@ type Peer struct{ UID, PID int }
 // String returns for example "uid 0, pid 4711".
 func (p Peer) String() string { return fmt.Sprintf("uid %d, pid %d", p.UID, p.PID) }
 
-// trusted reports whether a peer may change anything: root, and the user of this process.
-func (p Peer) trusted() bool { return p.UID == 0 || p.UID == os.Geteuid() }
+// Trusted reports whether a peer may change anything: root, and the user of this process.
+func (p Peer) Trusted() bool { return p.UID == 0 || p.UID == os.Geteuid() }
 
 // CheckUser returns an error unless the peer is root or the user of this process.
 func (p Peer) CheckUser() error {
-	if !p.trusted() {
+	if !p.Trusted() {
 		return fmt.Errorf("process %d of user %d listens there, and is not asked", p.PID, p.UID)
 	}
 	return nil
 }
+
+// PeerOf returns the process that sends a request to a [Socket].
+func PeerOf(r *http.Request) Peer { return peerOf(serve.Connection(r)) }
 
 // peerOf returns the process at the other end of a connection, as it was when that was made.
 func peerOf(c net.Conn) Peer {

@@ -3,7 +3,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
@@ -24,21 +22,18 @@ const (
 	socketPermissions = 0o600
 	socketDirectory   = 0o700
 	writableByOthers  = 0o022
-	maxRequest        = 64 << 10 // bytes
-	answerTimeout     = 30 * time.Second
 	pageTimeout       = 10 * time.Minute // of a profile
 	dialTimeout       = time.Second
 )
 
-// Socket serves pages and takes changes on a unix socket, which only root and the user of this process
+// Socket serves requests on a unix socket, which only root and the user of this process
 // can use.
 type Socket struct {
 	Path string
 	// Optional reports that no setting asks for the socket: where its directory cannot be made, there is
 	// none, and a directory of this user is closed for others.
 	Optional bool
-	Pages    http.Handler                                              // all but [api.ControlPath]; nil: there are none
-	Answer   func(context.Context, *api.Control, Peer) *api.Controlled // nil: commands change no servers
+	Handler  http.Handler // of requests of root and of this user; [PeerOf] returns their process
 	Log      *slog.Logger
 
 	opened net.Listener // before Run
@@ -63,7 +58,7 @@ func (s *Socket) open() (net.Listener, error) {
 // Listen opens the socket. Its directory is made if there is none, and others must not be able
 // to write there.
 func (s *Socket) Listen() (net.Listener, error) {
-	if err := checkPath(s.Path); err != nil {
+	if err := CheckPath(s.Path); err != nil {
 		return nil, err
 	}
 	if err := s.prepare(); err != nil {
@@ -83,8 +78,8 @@ func (s *Socket) Listen() (net.Listener, error) {
 // for the end (unix(7)).
 const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// checkPath returns an error if a path is too long for a socket.
-func checkPath(path string) error {
+// CheckPath returns an error if a path is too long for a socket.
+func CheckPath(path string) error {
 	if len(path) > maxPath {
 		return fmt.Errorf("--control-socket: the path has %d bytes, and the kernel takes at most %d (sun_path): choose a shorter one, such as /run/nftproxy/control.sock: %s",
 			len(path), maxPath, path)
@@ -162,7 +157,7 @@ func checkDirectory(folder string) error {
 	if err != nil {
 		return err
 	}
-	if about.Mode().Perm()&writableByOthers != 0 || !(Peer{UID: ownerOf(about)}).trusted() {
+	if about.Mode().Perm()&writableByOthers != 0 || !(Peer{UID: ownerOf(about)}).Trusted() {
 		return fmt.Errorf("other users can write to %s: choose a directory of root with the mode 0700", folder)
 	}
 	return nil
@@ -192,47 +187,14 @@ func (s *Socket) Run(ctx context.Context) error {
 
 // ServeHTTP answers one request of a trusted peer.
 func (s *Socket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	peer := peerOf(serve.Connection(r))
-	if !peer.trusted() {
+	peer := PeerOf(r)
+	if !peer.Trusted() {
 		s.Log.Warn("a process may not use the control socket", "uid", peer.UID, "pid", peer.PID)
-		write(w, http.StatusForbidden, &api.Controlled{Error: fmt.Sprintf("user %d may change nothing: run this as root", peer.UID)})
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprintf(w, "{\"error\":\"user %d may change nothing: run this as root\"}\n", peer.UID)
 		return
 	}
-	switch {
-	case r.URL.Path == api.ControlPath && r.Method == http.MethodPost:
-		s.change(w, r, peer)
-	case r.URL.Path == api.ControlPath || s.Pages == nil:
-		write(w, http.StatusNotFound, &api.Controlled{Error: "send POST to " + api.ControlPath})
-	default:
-		r.Host = "localhost" // no browser reaches a socket by the name of another site
-		s.Pages.ServeHTTP(w, r)
-	}
-}
-
-// change answers a request for a change.
-func (s *Socket) change(w http.ResponseWriter, r *http.Request, peer Peer) {
-	if s.Answer == nil {
-		write(w, http.StatusUnprocessableEntity, &api.Controlled{Error: "the running nftproxy takes no runtime changes: they are of Balances in files, and need --control-socket or its systemd unit"})
-		return
-	}
-	request := new(api.Control)
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-	d.DisallowUnknownFields()
-	if err := d.Decode(request); err != nil {
-		write(w, http.StatusBadRequest, &api.Controlled{Error: "read request: " + err.Error()})
-		return
-	}
-	answer := s.Answer(r.Context(), request, peer)
-	status := http.StatusOK
-	if answer.Error != "" {
-		status = http.StatusUnprocessableEntity
-		s.Log.Warn("a runtime change is refused", "command", request.Action, "object", request.Balance, "server", request.Server, "uid", peer.UID, "pid", peer.PID, "error", answer.Error)
-	}
-	write(w, status, answer)
-}
-
-func write(w http.ResponseWriter, status int, answer *api.Controlled) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // an error: the client is gone
+	r.Host = "localhost" // no browser reaches a socket by the name of another site
+	s.Handler.ServeHTTP(w, r)
 }

@@ -21,10 +21,10 @@ func (w *work) basis() *api.Basis {
 		b.Families = append(b.Families, f.String())
 	}
 	if w.drains != nil {
-		b.Drained = w.drains.List().Report()
+		b.Drained = drainedOf(w.drains.List())
 	}
 	if w.changed != nil {
-		b.Changes = w.changed.Changes().Report()
+		b.Changes = runtimeChanges(w.changed.Changes())
 	}
 	if c := feature.Find[checks](w.Features); c != nil {
 		b.Failing = failingChecks(c.Failing())
@@ -38,7 +38,10 @@ func (w *work) basis() *api.Basis {
 		}
 	}
 	if w.Isolation != nil {
-		b.Isolates, b.InForce = true, w.Isolation.InForce()
+		b.Isolates = true
+		for _, f := range w.Isolation.InForce() {
+			b.InForce = append(b.InForce, api.InForce(f))
+		}
 	}
 	for _, name := range w.agent.Kept() {
 		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,7 @@ func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.C
 	if r.Action == api.ControlUndo && r.Balance == "" {
 		return c.undoAll()
 	}
-	request, err := drain.ParseRequest(r, peer.String())
+	request, err := drain.ParseRequest(drain.Command{Action: r.Action, Server: r.Server, Weight: r.Weight, Force: r.Force}, peer.String())
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,24 @@ func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.C
 	case api.ControlDisable, api.ControlEnable:
 		return c.drain(ctx, name, request)
 	}
-	return c.changed.Do(ctx, name, request)
+	done, err := c.changed.Do(ctx, name, request)
+	return controlSteps(done), err
+}
+
+func controlSteps(all []drain.Step) (out []api.ControlStep) {
+	for _, s := range all {
+		out = append(out, api.ControlStep(s))
+	}
+	return out
+}
+
+// runtimeChanges returns changes as documents have them; not nil.
+func runtimeChanges(l drain.Changes) []api.RuntimeChange {
+	out := []api.RuntimeChange{}
+	for _, e := range l.Entries() {
+		out = append(out, api.RuntimeChange(e))
+	}
+	return out
 }
 
 func (c *controller) undoAll() (steps []api.ControlStep, err error) {
@@ -191,15 +209,15 @@ func hasEntry(l drain.List, t drain.Target) bool {
 
 // knows returns an error if the Balance of a target does not have it.
 func (c *controller) knows(t drain.Target) error {
-	answer := c.status.Drains([]drain.Target{t})
+	answer := c.drainsFor([]drain.Target{t})
 	if len(answer.Asked) == 1 && len(answer.Asked[0].Services) == 0 {
 		return fmt.Errorf("server: %s has no server %s", t.Service, t.Endpoint())
 	}
 	return nil
 }
 
-func (c *controller) askDrains(_ context.Context, targets []drain.Target) (*api.Drains, error) {
-	return c.status.Drains(targets), nil
+func (c *controller) askDrains(_ context.Context, targets []drain.Target) (*drain.Answer, error) {
+	return c.drainsFor(targets), nil
 }
 
 // withoutSync is how long a change that has not reached the agent is waited for. It may need
@@ -235,6 +253,39 @@ func (c *controller) complete(out *api.Controlled, name model.ServiceName) *api.
 	if name != (model.ServiceName{}) {
 		list = drain.Changes{name: list[name]}
 	}
-	out.Changes, out.Sources = list.Report(), c.Sources
+	out.Changes, out.Sources = runtimeChanges(list), c.Sources
+	return out
+}
+
+// changeProblems returns why the file of changed servers cannot be used.
+func (w *work) changeProblems() []model.Notice {
+	if w.changed == nil {
+		return nil
+	}
+	text := w.changed.NotAdopted()
+	if text == "" {
+		return nil
+	}
+	return []model.Notice{{
+		Object: model.Object{Kind: "Runtime changes"}, Reason: model.ChangesUnusable,
+		Message: strings.ReplaceAll(text, "\n", "; ") + "; \"nftproxy undo --all\" begins again",
+	}}
+}
+
+// changeNotes returns the changes of servers that no file has.
+func (w *work) changeNotes() (out []model.Notice) {
+	if w.changed == nil {
+		return nil
+	}
+	list := w.changed.Changes()
+	for _, name := range list.Names() {
+		for _, c := range list[name] {
+			message := fmt.Sprintf("%s: %s; by %s", c.Server, c.Text(), c.By)
+			if !c.Since.IsZero() {
+				message += " at " + c.Since.Local().Format("2006-01-02 15:04:05")
+			}
+			out = append(out, model.Notice{Object: name.BalanceObject(), Reason: model.ServerChanged, Message: message})
+		}
+	}
 	return out
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -73,7 +72,7 @@ func (w *work) ofFailures() func(*traffic.Failure) model.Notice {
 		}
 		return found[f]
 	}
-	return func(f *traffic.Failure) model.Notice { return report.OfFailure(f, w, filters) }
+	return func(f *traffic.Failure) model.Notice { return f.Notice(w, filters) }
 }
 
 // failureEvents returns what failures mean for each Service.

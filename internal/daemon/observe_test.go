@@ -18,7 +18,7 @@ func TestFailureEvents(t *testing.T) {
 	got := failureEvents([]traffic.Failure{{
 		Outcome: conntrack.Refused, Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.1.2.2:8081")}, Samples: 14, Failed: 14,
 		Ports: []model.PortName{{Service: name("api"), Port: "a"}, {Service: name("web"), Port: "a"}, {Service: name("web"), Port: "b"}},
-	}}, func(f *traffic.Failure) model.Notice { return report.OfFailure(f, nil, nil) })
+	}}, func(f *traffic.Failure) model.Notice { return f.Notice(report.NoFacts{}, nil) })
 	for _, s := range []string{"api", "web"} {
 		if text := got[events.Failure{Service: name(s), Reason: "ConnectionsRefused"}]; !strings.HasPrefix(text, "10.1.2.2:8081 refused 14 of 14 ") {
 			t.Errorf("%s: %q", s, text)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/descriptors"
@@ -141,46 +140,11 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 }
 
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
-	c := report.Config{
-		Version: w.Version, Source: w.Source.String(), Reads: w.reads, State: w.agent.State, Routing: w.agent.Routing,
-		SourceState: func() (time.Time, []string, error) {
-			s := w.Source.State()
-			return s.Since, s.Warnings, s.Err
-		},
-		Words: w, View: w.agent.View, Names: w.agent.Names, Named: w.agent.Named, Bindings: scrapes.Bindings, Checks: feature.Find[report.Checks](w.Features),
-		Problems: w.problems, Notes: w.notes, Drains: w.drains, Changes: w.changed, Basis: w.basis, Compare: report.Planner(w.Log), Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters,
-		Observe: w.node.Observe.Level, Node: w.node.NodeName, Kernel: counters.Reader{Conn: scrapes}, Rules: scrapes.Read, Log: w.Log,
-	}
-	if w.traffic != nil {
-		c.Traffic = w.traffic
-	}
-	if w.samples != nil {
-		c.Sampled, c.Dropped = w.samples.Of, w.samples.DroppedOf
-	}
-	if n := feature.Find[interface {
-		ProblemsOf(model.ServiceName, time.Time) []string
-	}](w.Features); n != nil {
-		c.NameProblems = n.ProblemsOf
-	}
-	if a := feature.Find[interface{ Announced() []feature.Announced }](w.Features); a != nil {
-		c.Announced = func() (out []api.AnnouncedAddress) {
-			for _, address := range a.Announced() {
-				out = append(out, api.AnnouncedAddress(address))
-			}
-			return out
-		}
-	}
-	if r := feature.Find[interface {
-		Failure(model.Family) string
-		FullOf(model.ServiceName, time.Time) []string
-	}](w.Features); r != nil {
-		c.RelayFailure = r.Failure
-		c.RelayFull = func(name model.ServiceName) []string { return r.FullOf(name, time.Now()) }
-	}
-	if w.Cluster != nil {
-		c.Seen = w.Cluster.Seen
-	}
-	w.status = report.New(c)
+	w.status = report.New(report.Config{
+		Version: w.Version, Source: w.Source.String(), Node: w.node.NodeName, Reads: w.reads, Agent: w.agent, Facts: w.facts(), Checks: feature.Find[report.Checks](w.Features),
+		Kernel: counters.Reader{Conn: scrapes}, Compare: report.Planner(w.Log), Observe: w.node.Observe.Level,
+		Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Log: w.Log,
+	})
 	w.health = &health.Proxy{
 		Families:   families,
 		SyncPeriod: w.Config.SyncPeriod(),
@@ -320,9 +284,7 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	w.runFeatures(ctx, all.Go)
 	pages := w.metricsSite()
 	if w.socket != nil {
-		if w.socket.Pages = pages; w.control != nil {
-			w.socket.Answer = w.control.answer
-		}
+		w.socket.Handler = w.socketHandler(pages)
 		w.socket.Open()                          // before the other pages
 		all.Go(func() { _ = w.socket.Run(ctx) }) // it tries again after errors, which it logs
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -81,19 +80,29 @@ func (l Changes) Names() []model.ServiceName {
 	return names
 }
 
-// Report returns the changes as a report.
-func (l Changes) Report() []api.RuntimeChange {
-	out := []api.RuntimeChange{}
+// ChangeEntry is a change with the names of its Balance and server as text.
+type ChangeEntry struct {
+	Balance string // namespace/name
+	Server  string
+	// Weight is the weight now; nil: the server is removed. FileWeight is the one in the file when the
+	// change was made; nil: the server was not in the file.
+	Weight, FileWeight *int
+	Since              time.Time
+	By                 string // user and process
+}
+
+// Entries returns the changes as entries.
+func (l Changes) Entries() (out []ChangeEntry) {
 	for _, name := range l.Names() {
 		for _, c := range l[name] {
-			out = append(out, c.report(name))
+			out = append(out, c.entry(name))
 		}
 	}
 	return out
 }
 
-func (c Change) report(name model.ServiceName) api.RuntimeChange {
-	r := api.RuntimeChange{Balance: name.String(), Server: c.String(), Since: c.Since, By: c.By}
+func (c Change) entry(name model.ServiceName) ChangeEntry {
+	r := ChangeEntry{Balance: name.String(), Server: c.String(), Since: c.Since, By: c.By}
 	if c.Weight != absent {
 		r.Weight = &c.Weight
 	}
@@ -103,8 +112,8 @@ func (c Change) report(name model.ServiceName) api.RuntimeChange {
 	return r
 }
 
-// ChangesFromReport returns the list of a report.
-func ChangesFromReport(all []api.RuntimeChange) (Changes, error) {
+// ChangesOf returns the list of some entries.
+func ChangesOf(all []ChangeEntry) (Changes, error) {
 	out := make(Changes)
 	for i := range all {
 		if field, err := out.add(&all[i]); err != nil {
@@ -114,8 +123,8 @@ func ChangesFromReport(all []api.RuntimeChange) (Changes, error) {
 	return out, nil
 }
 
-// add adds a change of a report. The error is about a field.
-func (l Changes) add(r *api.RuntimeChange) (field string, err error) {
+// add adds an entry. The error is about a field.
+func (l Changes) add(r *ChangeEntry) (field string, err error) {
 	name, err := ParseService(r.Balance)
 	if err != nil {
 		return "balance", err

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/yamltext"
@@ -35,7 +34,7 @@ func (d *document) changes(o *manifest.Object) (l Changes, problems manifest.Err
 }
 
 func (l Changes) addItem(it *changesItem) (field string, err error) {
-	r := api.RuntimeChange{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: it.By}
+	r := ChangeEntry{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: it.By}
 	if r.Since, err = parseSince(it.Since); err != nil {
 		return "since", err
 	}

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -92,7 +91,7 @@ func (t Target) Text(in words.Vocabulary) string {
 	if t.Service == (model.ServiceName{}) {
 		return t.Endpoint()
 	}
-	return t.Endpoint() + " of " + api.ObjectText(t.Service.String(), in == words.Balance)
+	return t.Endpoint() + " of " + t.Service.ObjectAs(in == words.Balance).String()
 }
 
 // Encode returns a target as [Decode] reads it: the endpoint, and the Service after a space.
@@ -181,29 +180,4 @@ func (l List) notDrained(in words.Vocabulary, t Target) error {
 
 func (l List) sort() {
 	slices.SortFunc(l, func(a, b Entry) int { return a.Target.Compare(b.Target) })
-}
-
-// Report returns the list as a report.
-func (l List) Report() []api.Drained {
-	out := []api.Drained{}
-	for _, e := range l {
-		d := api.Drained{Endpoint: e.Endpoint(), Since: e.Since}
-		if e.Service != (model.ServiceName{}) {
-			d.Service = e.Service.String()
-		}
-		out = append(out, d)
-	}
-	return out
-}
-
-// FromReport returns the list of a report.
-func FromReport(all []api.Drained) (l List, err error) {
-	for _, d := range all {
-		e := Entry{Since: d.Since}
-		if e.Target, err = Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
-			return nil, err
-		}
-		l = append(l, e)
-	}
-	return l, nil
 }

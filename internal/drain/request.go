@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // Request is a change of servers of one Balance.
 type Request struct {
-	Action string // one of api.Control
+	Action string // one of the constants
 	Server Server // without a port: the server of this address, with any port
 	All    bool   // to undo: all servers
 	Weight *int
@@ -23,8 +22,26 @@ type Request struct {
 	By     string
 }
 
-// ParseRequest reads a request without its Balance.
-func ParseRequest(c *api.Control, by string) (r Request, err error) {
+// The actions of a request.
+const (
+	ActionSet    = "set"    // the weight of a server
+	ActionAdd    = "add"    // a server, if there is none
+	ActionRemove = "remove" // a server, if there is one
+	ActionUndo   = "undo"   // changes
+)
+
+// Step is a change of one server: from "weight 1" to "weight 3", for example.
+type Step struct{ Server, Old, New string }
+
+// Command is a request as a client writes it.
+type Command struct {
+	Action, Server string
+	Weight         *int
+	Force          bool
+}
+
+// ParseRequest reads a command of a user and process.
+func ParseRequest(c Command, by string) (r Request, err error) {
 	r = Request{Action: c.Action, Weight: c.Weight, Force: c.Force, By: by}
 	if c.Weight != nil {
 		if err := checkWeight(*c.Weight); err != nil {
@@ -32,11 +49,11 @@ func ParseRequest(c *api.Control, by string) (r Request, err error) {
 		}
 	}
 	switch {
-	case c.Action == api.ControlSet && c.Weight == nil:
+	case c.Action == ActionSet && c.Weight == nil:
 		return r, errors.New("weight: missing: write for example weight=3")
-	case c.Weight != nil && c.Action != api.ControlSet && c.Action != api.ControlAdd:
+	case c.Weight != nil && c.Action != ActionSet && c.Action != ActionAdd:
 		return r, fmt.Errorf("weight: has no meaning for %s", c.Action)
-	case c.Server == "" && c.Action == api.ControlUndo:
+	case c.Server == "" && c.Action == ActionUndo:
 		r.All = true
 		return r, nil
 	}
@@ -90,7 +107,7 @@ type evaluation struct {
 	state   model.ServiceState // of the file
 	servers []known
 	now     time.Time
-	steps   []api.ControlStep
+	steps   []Step
 }
 
 // evaluate returns the changes of a Balance after a request, and what that changes.
@@ -98,13 +115,13 @@ func (e *evaluation) evaluate(before []Change) ([]Change, error) {
 	e.servers = serversOf(e.state, before)
 	var err error
 	switch e.Action {
-	case api.ControlSet:
+	case ActionSet:
 		err = e.each(func(k *known) { e.change(k, *e.Weight) })
-	case api.ControlAdd:
+	case ActionAdd:
 		err = e.add()
-	case api.ControlRemove:
+	case ActionRemove:
 		e.eachOf(func(k *known) { e.change(k, absent) })
-	case api.ControlUndo:
+	case ActionUndo:
 		for i := range e.servers {
 			if k := &e.servers[i]; k.change != nil && (e.All || k.matches(e.Server)) {
 				e.change(k, k.file)
@@ -158,7 +175,7 @@ func (e *evaluation) change(k *known, weight int) {
 	if k.now == weight {
 		return
 	}
-	e.steps = append(e.steps, api.ControlStep{Server: k.String(), Old: weightText(k.now), New: weightText(weight)})
+	e.steps = append(e.steps, Step{Server: k.String(), Old: weightText(k.now), New: weightText(weight)})
 	k.now = weight
 	k.change = &Change{Server: k.Server, Weight: weight, File: k.file, Since: e.now.UTC().Truncate(time.Second), By: e.By}
 }
@@ -256,7 +273,7 @@ func (e *evaluation) changes() (out []Change) {
 // stops returns an error if the request takes the last server of a family out of service.
 // drained reports which servers take no connections for other reasons.
 func (e *evaluation) stops(before []Change, drained func(Server) bool) error {
-	if e.Force || len(e.steps) == 0 || e.Action == api.ControlUndo {
+	if e.Force || len(e.steps) == 0 || e.Action == ActionUndo {
 		return nil
 	}
 	var stopped []string

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -77,7 +76,7 @@ func newReader(t *testing.T, path string, state model.ServiceState) *reader {
 func (r *reader) do(t *testing.T, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
-	c := &api.Control{Action: words[0]}
+	c := Command{Action: words[0]}
 	for _, w := range words[1:] {
 		switch {
 		case strings.HasPrefix(w, "weight="):
@@ -308,7 +307,7 @@ func TestNotRead(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	two := 2
-	if _, err := r.Do(ctx, web, Request{Action: api.ControlSet, Server: Server{Address: netip.MustParseAddr("10.1.1.2")}, Weight: &two}); err == nil {
+	if _, err := r.Do(ctx, web, Request{Action: ActionSet, Server: Server{Address: netip.MustParseAddr("10.1.1.2")}, Weight: &two}); err == nil {
 		t.Error("no error")
 	}
 	if len(r.asked) > 0 {
@@ -324,7 +323,7 @@ func TestSnapshot(t *testing.T) {
 	if got := print(model.ServiceState{Service: state.Service, Slices: s.Slices}); got != "10.1.1.2:80=3 10.1.1.3:80" || held.Len() != 1 {
 		t.Errorf("%s, %v", got, held.Texts())
 	}
-	if again, err := ChangesFromReport(list.Report()); err != nil || !reflect.DeepEqual(again, list) {
+	if again, err := ChangesOf(list.Entries()); err != nil || !reflect.DeepEqual(again, list) {
 		t.Errorf("%v, %v", again, err)
 	}
 }

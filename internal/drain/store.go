@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -36,7 +35,7 @@ type question struct {
 }
 
 type answer struct {
-	steps  []api.ControlStep
+	steps  []Step
 	before []Change // of the Balance
 	err    error
 }
@@ -117,10 +116,10 @@ func (s *Store) serve(q *question, name model.ServiceName, state model.ServiceSt
 	list := s.Changes()
 	a.before = list[name]
 	switch {
-	case state.Service == nil && q.Action == api.ControlUndo:
+	case state.Service == nil && q.Action == ActionUndo:
 		for _, c := range a.before {
 			if q.All || (known{Server: c.Server}).matches(q.Server) {
-				a.steps = append(a.steps, api.ControlStep{Server: c.String(), Old: c.Text(), New: "as in the file"})
+				a.steps = append(a.steps, Step{Server: c.String(), Old: c.Text(), New: "as in the file"})
 			}
 		}
 		s.setChanges(name, slices.DeleteFunc(slices.Clone(a.before), func(c Change) bool {
@@ -156,7 +155,7 @@ var errNotRead = errors.New("nftproxy has not read its files yet: see \"nftproxy
 
 // Do serves a request, and returns what it has changed, once that is in the file. The rules
 // follow.
-func (s *Store) Do(ctx context.Context, name model.ServiceName, r Request) ([]api.ControlStep, error) {
+func (s *Store) Do(ctx context.Context, name model.ServiceName, r Request) ([]Step, error) {
 	s.working.Lock()
 	defer s.working.Unlock()
 	s.reread() // another process may have written it

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -19,7 +19,7 @@ type Update struct {
 	Undo    bool
 	Force   bool // also what no Service has, and the last endpoint of a Service
 	// Ask asks the daemon about targets; nil without an error: there is none.
-	Ask func(context.Context, []Target) (*api.Drains, error)
+	Ask func(context.Context, []Target) (*Answer, error)
 
 	before, after List
 	words         words.Vocabulary // of the node
@@ -61,7 +61,7 @@ func (u *Update) learnWords(ctx context.Context) error {
 
 // checkEffects returns an error if a target is of no Service, or if connections to a
 // Service would stop.
-func (u *Update) checkEffects(report *api.Drains) error {
+func (u *Update) checkEffects(report *Answer) error {
 	if report == nil || u.Force {
 		return nil
 	}
@@ -71,14 +71,14 @@ func (u *Update) checkEffects(report *api.Drains) error {
 			errs = append(errs, errors.New(a.Unknown))
 		} else if len(a.Services) == 0 {
 			of := report.Words.Text("no Service has")
-			if a.Service != "" {
-				of = api.ObjectText(a.Service, report.Words == words.Balance) + " does not have"
+			if a.Service != (model.ServiceName{}) {
+				of = a.Service.ObjectAs(report.Words == words.Balance).String() + " does not have"
 			}
-			errs = append(errs, report.Words.Errorf("%s the endpoint %s%s", of, a.Endpoint, suggest.DidYouMean(a.DidYouMean)))
+			errs = append(errs, report.Words.Errorf("%s the endpoint %s%s", of, a.Endpoint(), suggest.DidYouMean(a.DidYouMean)))
 		}
 		for _, s := range a.Services {
 			if s.Stops != "" {
-				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Object(), a.Endpoint, stopped(s.Stops)))
+				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Service.ObjectAs(s.Balance), a.Endpoint(), stopped(s.Stops)))
 			}
 		}
 	}
@@ -104,24 +104,16 @@ const (
 
 // Await waits until the daemon, which has made a report before, has applied the update, and
 // returns its report; nil: it has ended. Updates by others do not matter, unless they revoke it.
-func (u *Update) Await(ctx context.Context, before *api.Drains) (*api.Drains, error) {
+func (u *Update) Await(ctx context.Context, before *Answer) (*Answer, error) {
 	if len(u.Targets) == 0 { // the file may be lost, and its last entries may not be in force yet
-		known, err := FromReport(before.Drained)
-		if err != nil {
-			return nil, err
-		}
-		u.before = append(known, u.before...)
+		u.before = append(slices.Clone(before.Drained), u.before...)
 	}
 	for deadline := time.Now().Add(forceTimeout); ; {
 		report, err := u.Ask(ctx, nil)
 		if err != nil || report == nil {
 			return nil, err
 		}
-		applied, err := FromReport(report.Drained)
-		if err != nil {
-			return nil, err
-		}
-		if holds := u.holds(applied); holds && !report.Pending {
+		if holds := u.holds(report.Drained); holds && !report.Pending {
 			if u.Undo {
 				return report, nil
 			}
@@ -144,10 +136,10 @@ func (u *Update) Await(ctx context.Context, before *api.Drains) (*api.Drains, er
 	}
 }
 
-func notApplied(report *api.Drains) error {
+func notApplied(report *Answer) error {
 	why := "see \"nftproxy status\""
-	if report.Error != "" {
-		why = report.Error
+	if report.Problem != nil {
+		why = report.Problem.Err.Error()
 	}
 	return fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
 }
@@ -190,9 +182,9 @@ func (u *Update) revoked() error {
 }
 
 // inForce reports whether no rule leads new connections to the targets.
-func inForce(r *api.Drains) bool {
+func inForce(r *Answer) bool {
 	for _, a := range r.Asked {
-		if slices.ContainsFunc(a.Services, func(e api.Effect) bool { return !e.Drained }) {
+		if slices.ContainsFunc(a.Services, func(e Effect) bool { return !e.Drained }) {
 			return false
 		}
 	}

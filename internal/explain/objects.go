@@ -41,7 +41,7 @@ func (r *Result) AddObjects(router *model.Router) {
 	}
 	endpoints := model.Endpoints(f.Port, family, view.Slices)
 	if rule := model.NewSelection(view.Service, endpoints, view.Node, policy).Zone(); rule != nil {
-		r.addZoneRule(rule.String())
+		r.AddZoneRule(rule.String())
 	}
 	for _, o := range slices.Concat(model.LeftOut(view.Service, endpoints, view.Node, policy), model.NotCandidates(f.Port, family, view.Slices)) {
 		r.LeftOut = append(r.LeftOut, Omission{o.Endpoint, terminal.Printable(o.Reason)})
@@ -60,8 +60,8 @@ func (r *Result) AddObjects(router *model.Router) {
 	}
 }
 
-// addZoneRule says which zones take connections, and why.
-func (r *Result) addZoneRule(rule string) {
+// AddZoneRule says which zones take connections, and why.
+func (r *Result) AddZoneRule(rule string) {
 	r.Notes = append(r.Notes, setting.ZoneFloor.Label+": "+terminal.Printable(rule))
 }
 
@@ -151,5 +151,14 @@ func (r *Result) AddOmission(endpoint, reason string) {
 	}
 	if reason != "" && at.Addr().IsValid() {
 		r.LeftOut = append(r.LeftOut, Omission{at, terminal.Printable(reason)})
+	}
+}
+
+// NameEndpoint notes the name of DNS that has an address.
+func (r *Result) NameEndpoint(a netip.Addr, name string) {
+	for i := range r.Outcomes {
+		if r.Outcomes[i].Endpoint.Addr() == a {
+			r.Outcomes[i].Name = name
+		}
 	}
 }

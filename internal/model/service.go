@@ -25,6 +25,14 @@ func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.N
 // BalanceObject returns the reference to the Balance of that name.
 func (n ServiceName) BalanceObject() Object { return Object{"Balance", n.Namespace, n.Name} }
 
+// ObjectAs returns the reference to the Balance of that name, or to the Service.
+func (n ServiceName) ObjectAs(isBalance bool) Object {
+	if isBalance {
+		return n.BalanceObject()
+	}
+	return n.Object()
+}
+
 // ParseObject returns the Service that the text of an object names, as a Service or as a Balance.
 func ParseObject(text string) (ServiceName, bool) {
 	kind, name, _ := strings.Cut(text, " ")
@@ -254,6 +262,14 @@ func (n PortName) String() string {
 		return n.Service.String()
 	}
 	return n.Service.Namespace + "/" + n.Service.Name + ":" + n.Port
+}
+
+// Suffix returns for example ` (port "http")`, and nothing for an unnamed port.
+func (n PortName) Suffix() string {
+	if n.Port == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (port %q)", n.Port)
 }
 
 // Compare orders by service, port name, then protocol.

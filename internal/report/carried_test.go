@@ -62,7 +62,7 @@ func (s *Server) end(verb plan.Verb, set *nft.Set, e nft.Element, n uint64, err 
 
 func newCountingServer(k *stub) *Server {
 	routing := &model.Routing{Routes: []model.Route{{Frontend: dialledWeb, Service: &model.Service{}, Port: &model.ServicePort{Protocol: model.TCP}, Choice: &model.Choice{}}}}
-	s := New(Config{Counted: true, Kernel: k, Log: slog.New(slog.DiscardHandler), Routing: func() *model.Routing { return routing }})
+	s := New(Config{Counted: true, Kernel: k, Log: slog.New(slog.DiscardHandler), Agent: FakeAgent{Routes: func() *model.Routing { return routing }}})
 	s.history.good = true
 	return s
 }

@@ -102,7 +102,7 @@ func TestChecks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			router := checkedService(c.results, c.all)
-			s, at := serveRouting(t, router.Routing(), report.Config{Checks: c.results, View: router.View, Names: router.Names})
+			s, at := serveRouting(t, router.Routing(), report.Config{Checks: c.results, Agent: report.FakeAgent{Views: router.View, Services: router.Names}})
 			report := ask(t, at, api.Filter{})
 			got := ""
 			for _, p := range report.Problems {
@@ -152,8 +152,8 @@ func TestChecks(t *testing.T) {
 func TestServingUnsynced(t *testing.T) {
 	router := checkedService(nil, model.UseAll)
 	reads := &countedReads{}
-	s := report.New(report.Config{Kernel: reads, Counted: true, View: router.View, Names: router.Names, Log: slog.New(slog.DiscardHandler),
-		Routing: router.Routing, State: func() agent.State { return agent.State{} }})
+	s := report.New(report.Config{Kernel: reads, Counted: true, Log: slog.New(slog.DiscardHandler),
+		Agent: report.FakeAgent{Views: router.View, Services: router.Names, Routes: router.Routing}})
 	mux := http.NewServeMux()
 	mux.Handle(api.DescribePath, s)
 	web := httptest.NewServer(mux)

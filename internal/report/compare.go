@@ -142,7 +142,7 @@ func (c *comparer) answer(ctx context.Context, query url.Values) (any, error) {
 	if service == "" {
 		return &answer, nil
 	}
-	answer.Digests, answer.Elements = nil, changes.ElementsOf(rulesFor(c.config.Routing(), service), service)
+	answer.Digests, answer.Elements = nil, changes.ElementsOf(rulesFor(c.config.Agent.Routing(), service), service)
 	return &answer, nil
 }
 
@@ -157,9 +157,9 @@ func rulesFor(routing *model.Routing, service string) *nft.Ruleset {
 // these change.
 func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 	for attempt := 0; ; attempt++ {
-		before := c.config.State()
+		before := c.config.Agent.State()
 		if before.Pending.IsZero() {
-			routing := c.config.Routing()
+			routing := c.config.Agent.Routing()
 			p, err := c.config.Compare(routing)
 			if err != nil {
 				return nil, err
@@ -187,7 +187,7 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 
 // rests reports whether the rules have not changed since a state.
 func (c *comparer) rests(before agent.State) bool {
-	now := c.config.State()
+	now := c.config.Agent.State()
 	return now.Pending.IsZero() && now.LastSync.Equal(before.LastSync)
 }
 

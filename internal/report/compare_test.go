@@ -24,7 +24,8 @@ func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	server := report.New(report.Config{
-		Version: "v1", Kernel: counters.Reader{Conn: n.kernel}, Log: log, State: state, Routing: func() *model.Routing { return n.routing },
+		Version: "v1", Kernel: counters.Reader{Conn: n.kernel}, Log: log,
+		Agent: report.FakeAgent{In: state, Routes: func() *model.Routing { return n.routing }},
 		Compare: func(r *model.Routing) (p *plan.Plan, err error) {
 			err = n.Node.Do(func() (err error) { p, err = report.Planner(log)(r); return err })
 			return p, err
@@ -77,9 +78,11 @@ func TestCompareQuarantined(t *testing.T) {
 	if c, err := n.compares(t, rest).Compare(t.Context(), ""); err != nil || c.Count == 0 {
 		t.Fatalf("the Service is not in quarantine: %+v, %v", c, err)
 	}
-	n.routing.Notices = append(n.routing.Notices, model.Notice{Object: web.Object(), Reason: model.Quarantined})
-	if c, err := n.compares(t, rest).Compare(t.Context(), ""); err != nil || c.Count != 0 {
-		t.Errorf("in quarantine: %+v, %v", c, err)
+	for _, object := range []model.Object{web.Name.Object(), web.Name.BalanceObject()} {
+		n.routing.Notices = []model.Notice{{Object: object, Reason: model.Quarantined}}
+		if c, err := n.compares(t, rest).Compare(t.Context(), ""); err != nil || c.Count != 0 {
+			t.Errorf("%s is in quarantine: %+v, %v", object, c, err)
+		}
 	}
 	if p, services, err := report.Compare(n.kernel, slog.New(slog.DiscardHandler), n.routing, report.Staying{web.Name: true}, changed); err != nil || !p.Empty() || len(services) > 0 {
 		t.Errorf("diff: %v, %v, %v", p, services, err)

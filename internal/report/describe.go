@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -27,7 +25,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	if err != nil {
 		return nil, s.notSynced(err)
 	}
-	v := s.config.View(name)
+	v := s.config.Agent.View(name)
 	if v == nil { // deleted in between
 		return nil, &api.UnknownError{Words: s.words(), Name: question}
 	}
@@ -36,28 +34,10 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	}
 	d := FromView(v)
 	d.From = api.FromDaemon
-	if s.config.SourceState != nil {
-		_, warnings, _ := s.config.SourceState()
-		addWarnings(d, warnings)
-	}
-	if s.config.Changes != nil {
-		d.Runtime = drain.Changes{name: s.config.Changes.Changes()[name]}.Report()
-	}
+	addWarnings(d, s.config.Facts.SourceState().Warnings)
 	now := time.Now()
 	d.Changed = s.history.of(name, now)
-	if s.config.NameProblems != nil {
-		d.Notices = append(d.Notices, s.config.NameProblems(name, now)...)
-	}
-	if s.config.RelayFailure != nil && d.Relay != "" {
-		addRelayFailures(d, s.config.RelayFailure)
-		d.Notices = append(d.Notices, s.config.RelayFull(name)...)
-	}
-	if s.config.Sampled != nil {
-		addSamples(d, v.Service.Name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return s.config.Sampled(p, e, now) })
-	}
-	if s.config.Dropped != nil {
-		addDropped(d, v.Service.Name, func(p model.PortName) (int, int) { return s.config.Dropped(p, now) })
-	}
+	s.config.Facts.AddToDescription(d, v, now)
 	switch last, good := s.history.state(); {
 	case last != nil && last.Error != "":
 		d.Unsynced = "the last sync failed, so that the kernel may serve an earlier state: nftproxy status"
@@ -75,10 +55,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 
 // resolve returns the Service that a name stands for.
 func (s *Server) resolve(name string) (model.ServiceName, error) {
-	if s.config.Named == nil {
-		return api.Resolve(name, s.config.Names(), s.words())
-	}
-	return api.Names{Named: s.config.Named, All: s.config.Names, Words: s.words}.Resolve(name)
+	return api.Names{Named: s.config.Agent.Named, All: s.config.Agent.Names, Words: s.words}.Resolve(name)
 }
 
 // notSynced returns the error about a name that no Service has: before the first sync, it may
@@ -114,8 +91,8 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 			return err
 		}
 	}
-	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
+	if v.Service.AffinityTimeout == 0 {
 		return nil
 	}
-	return addClients(d, s.config.Bindings)
+	return addClients(d, s.config.Kernel.Bindings)
 }

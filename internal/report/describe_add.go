@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -9,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -223,35 +221,4 @@ func filterKeys[K comparable, V any](m map[K]V, keep func(K) bool) (out []K) {
 		}
 	}
 	return out
-}
-
-// addDropped adds how many sampled connections were lost on this machine.
-func addDropped(s *api.Description, name model.ServiceName, read func(model.PortName) (dropped, all int)) {
-	for _, p := range s.Ports {
-		if p.Protocol != model.TCP.String() {
-			continue // has no samples
-		}
-		if dropped, all := read(model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}); dropped > 0 {
-			s.Notices = append(s.Notices, fmt.Sprintf("%d of %d sampled connections in the last minute were lost on this machine%s: nftproxy trace %s", dropped, all, portText(p.Name), name))
-		}
-	}
-}
-
-// addSamples adds the outcomes of sampled connections to each endpoint.
-func addSamples(s *api.Description, name model.ServiceName, read func(model.PortName, netip.AddrPort) [conntrack.Outcomes]int) {
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		if p.Protocol != model.TCP.String() {
-			continue // has no samples
-		}
-		for j := range p.Endpoints {
-			at, err := netip.ParseAddrPort(p.Endpoints[j].Address)
-			if err != nil {
-				continue // it has no port
-			}
-			if n := read(model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}, at); n != [conntrack.Outcomes]int{} {
-				p.Endpoints[j].Sampled = &api.Sampled{Answered: n[conntrack.Answered], Refused: n[conntrack.Refused], Unanswered: n[conntrack.Unanswered]}
-			}
-		}
-	}
 }

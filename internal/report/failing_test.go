@@ -34,7 +34,7 @@ func TestFailingServers(t *testing.T) {
 		addr("10.1.2.2"): {Since: now.Add(-2 * time.Minute), Checked: now, Message: "no answer within 1s"},
 		addr("10.1.1.2"): {Healthy: true, Since: now.Add(-time.Hour), Checked: now},
 	}}
-	_, at := serveRouting(t, &model.Routing{}, report.Config{Checks: checks, View: func(model.ServiceName) *model.View { return nil }})
+	_, at := serveRouting(t, &model.Routing{}, report.Config{Checks: checks})
 	report := ask(t, at, api.Filter{})
 	if report.ProblemCounts[model.CheckFailing] != 200 || len(report.FailingServers) != 1 || report.FailingServers[0].Services != 200 {
 		t.Errorf("counts %v, servers %+v", report.ProblemCounts, report.FailingServers)

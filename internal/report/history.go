@@ -95,7 +95,7 @@ func (h *history) interference(now time.Time) *api.Interference {
 		return nil
 	}
 	out := h.repairs
-	out.Last = onClock(now, out.Last)
+	out.Last = OnClock(now, out.Last)
 	return &out
 }
 
@@ -212,7 +212,7 @@ func (h *history) of(name model.ServiceName, now time.Time) *api.LastChange {
 	c, ok := h.services[name]
 	switch {
 	case ok:
-		out := &api.LastChange{Time: onClock(now, c.at), What: c.what, AgeSeconds: now.Sub(c.at.Add(c.took)).Seconds()}
+		out := &api.LastChange{Time: OnClock(now, c.at), What: c.what, AgeSeconds: now.Sub(c.at.Add(c.took)).Seconds()}
 		if c.only.IsValid() {
 			out.OnlyEndpoint = c.only.String()
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
 )
@@ -93,20 +94,21 @@ func (idleKernel) EndpointCounts([]model.Frontend) ([]counters.Endpoint, error) 
 	return nil, nil
 }
 
-func (idleKernel) LimitDrops() ([]counters.Limit, error) { return nil, nil }
-func (idleKernel) Unlimited() ([]counters.Limit, error)  { return nil, nil }
-func (idleKernel) Refusals() ([]counters.Refusal, error) { return nil, nil }
+func (idleKernel) LimitDrops() ([]counters.Limit, error)          { return nil, nil }
+func (idleKernel) Unlimited() ([]counters.Limit, error)           { return nil, nil }
+func (idleKernel) Refusals() ([]counters.Refusal, error)          { return nil, nil }
+func (idleKernel) Read() (*nft.Ruleset, uint32, error)            { return nil, 0, nil }
+func (idleKernel) Bindings(model.Family, int) ([]*nft.Set, error) { return nil, nil }
 
 // TestManyAsk: two requests are answered concurrently; further ones get an error.
 func TestManyAsk(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	s := report.New(report.Config{
-		State: func() agent.State { return agent.State{} },
-		Routing: func() *model.Routing {
+		Agent: report.FakeAgent{Routes: func() *model.Routing {
 			arrived <- struct{}{}
 			<-proceed
 			return &model.Routing{}
-		},
+		}},
 		Kernel: idleKernel{}, Log: slog.New(slog.DiscardHandler),
 	})
 	s.Observe(&agent.Sync{})

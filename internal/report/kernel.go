@@ -101,9 +101,9 @@ func relays(rs *nft.Ruleset, name model.ServiceName) bool {
 	})
 }
 
-// addRelayFailures adds why frontends of a relayed Balance refuse connections, and their verdict.
+// AddRelayFailures adds why frontends of a relayed Balance refuse connections, and their verdict.
 // failure returns the reason for a family; empty: there is none.
-func addRelayFailures(d *api.Description, failure func(model.Family) string) {
+func AddRelayFailures(d *api.Description, failure func(model.Family) string) {
 	for _, f := range model.Families {
 		text, found := failure(f), false
 		if text == "" {
@@ -171,7 +171,7 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 				return nil, err
 			}
 		}
-		addRelayFailures(d, func(f model.Family) string { return failures[f] })
+		AddRelayFailures(d, func(f model.Family) string { return failures[f] })
 	}
 	d.Balance = served.OnlyLoadBalancers(rs)[name]
 	for i, text := range d.Unknown {

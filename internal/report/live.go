@@ -166,7 +166,7 @@ func (f *feed) sample(q query) (*api.Sample, error) {
 	}
 	report, now := t.report, time.Now()
 	s := &api.Sample{
-		Time: onClock(now, t.at), Uptime: t.uptime.Seconds(), Instance: f.instance,
+		Time: OnClock(now, t.at), Uptime: t.uptime.Seconds(), Instance: f.instance,
 		Version: report.Version, Node: report.Node, Source: report.Source, Healthy: report.Healthy,
 		SourceError: report.SourceError, Warnings: len(report.Warnings),
 		Started: report.Started, LastSuccess: report.LastSuccess, PendingSince: report.PendingSince,

@@ -67,7 +67,7 @@ func (h *history) read(s *api.Sample, now time.Time) {
 	s.Changes = slices.Clone(h.changes)
 	slices.Reverse(s.Changes)
 	for i := range s.Changes {
-		s.Changes[i].Time = onClock(now, s.Changes[i].Time)
+		s.Changes[i].Time = OnClock(now, s.Changes[i].Time)
 	}
 	s.Syncs = summary(h.times)
 	s.Syncs.Total, s.Syncs.Failed = h.total, h.failed

@@ -38,7 +38,7 @@ func (s *Server) newPages() []serve.Page {
 		page(api.DescribePath, "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)", few, s.answerDescription),
 		page(api.DrainPath, "endpoints that are drained on this machine, as JSON (nftproxy drain)", nil, s.answerDrains),
 		page(api.BasisPath, "the facts that decide over the rules besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
-			serve.NewAnswers(budget.PageRequests, writeTimeout), func(url.Values) (any, error) { return s.config.Basis(), nil }),
+			serve.NewAnswers(budget.PageRequests, writeTimeout), func(url.Values) (any, error) { return s.config.Facts.Basis(), nil }),
 		{Path: api.ComparePath, Handler: handler(s.config.Log, serve.NewAnswers(budget.PageRequests, writeTimeout), s.comparer.answer),
 			About: "what the kernel holds beside the rules that are wanted, as JSON (nftproxy cluster diff)"},
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
@@ -58,6 +58,29 @@ func (s *Server) observePage() http.Handler {
 		}
 		once.ServeHTTP(w, r)
 	})
+}
+
+// answerDrains answers with the drained endpoints, and the effect of draining others.
+func (s *Server) answerDrains(query url.Values) (any, error) {
+	answer, err := s.config.Facts.Drains(query)
+	if err != nil {
+		return nil, queryError{err}
+	}
+	return answer, nil
+}
+
+// followTimeout limits a request that waits for events.
+const followTimeout = api.MaxWait + writeTimeout
+
+// answerObserved answers with an [api.Observed].
+func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, error) {
+	q, err := api.ParseObserveQuery(values)
+	if err != nil {
+		return nil, queryError{err}
+	}
+	out := s.config.Facts.Observed(ctx, &q)
+	out.Instance, out.Node, out.Words = s.live.instance, s.config.Node, s.words()
+	return out, nil
 }
 
 // answer returns the document that a query asks for; the context ends when the client is gone.

@@ -101,7 +101,7 @@ func (r *report) judge(port []frontend) {
 		}
 	}
 	problem := func(reason model.Reason, why string, all []*frontend) api.Problem {
-		return api.Problem{Object: r.objectOf(port[0].Port.Service), Reason: reason, Message: addressed(all) + portText(port[0].Port.Port) + why}
+		return api.Problem{Object: r.objectOf(port[0].Port.Service), Reason: reason, Message: addressed(all) + port[0].Port.Suffix() + why}
 	}
 	if len(rejecting) > 0 {
 		r.Problems = append(r.Problems, problem(model.LacksEndpoints, r.noEndpoint(port[0].Port.Service, rejecting[0].known()), rejecting))
@@ -112,13 +112,6 @@ func (r *report) judge(port []frontend) {
 	if len(droppingOutside) > 0 {
 		r.Notes = append(r.Notes, problem(model.LacksLocalEndpoints, "", droppingOutside))
 	}
-}
-
-func portText(name string) string {
-	if name == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (port %q)", name)
 }
 
 // noEndpoint returns how many endpoints a frontend has; known is their number, if the

@@ -50,10 +50,12 @@ func serveRouting(t *testing.T, routing *model.Routing, c report.Config) (*repor
 	if c.Kernel == nil {
 		c.Kernel = idleKernel{}
 	}
-	c.Log, c.Routing = slog.New(slog.DiscardHandler), func() *model.Routing { return routing }
-	if c.State == nil {
-		c.State = func() agent.State { return agent.State{Started: time.Unix(1000, 0)} }
+	a, _ := c.Agent.(report.FakeAgent)
+	a.Routes = func() *model.Routing { return routing }
+	if a.In == nil {
+		a.In = func() agent.State { return agent.State{Started: time.Unix(1000, 0)} }
 	}
+	c.Log, c.Agent = slog.New(slog.DiscardHandler), a
 	s := report.New(c)
 	s.Observe(&agent.Sync{Plan: &plan.Plan{}, Started: time.Now()})
 	web := httptest.NewServer(s)
@@ -154,10 +156,8 @@ func (fullKernel) AffinityUse() ([]kernel.AffinityUse, error) {
 func TestProblemsOfTheNode(t *testing.T) {
 	server, address := serveRouting(t, &model.Routing{}, report.Config{
 		Kernel: fullKernel{},
-		State:  func() agent.State { return agent.State{Started: time.Now(), Pending: time.Now().Add(-2 * time.Minute)} },
-		Problems: func() []model.Notice {
-			return []model.Notice{{Object: model.Machine(), Reason: "ForwardingOff", Message: "a remedy"}}
-		},
+		Agent:  report.FakeAgent{In: func() agent.State { return agent.State{Started: time.Now(), Pending: time.Now().Add(-2 * time.Minute)} }},
+		Facts:  facts{problems: []model.Notice{{Object: model.Machine(), Reason: "ForwardingOff", Message: "a remedy"}}},
 	})
 	changed := &agent.Sync{Cause: agent.Drift, Started: time.Now(), Plan: &plan.Plan{Changes: make([]plan.Change, 3)},
 		Interventions: []kernel.Intervention{{By: host.Process{PID: 7, Name: "nft"}}}}
@@ -211,19 +211,21 @@ func TestDescribe(t *testing.T) {
 	routing := many(20)
 	router := model.NewRouter()
 	s, _ := serveRouting(t, routing, report.Config{
-		Names: func() []model.ServiceName {
-			return []model.ServiceName{{Namespace: "ns-1", Name: "svc-16"}, {Namespace: "ns-1", Name: "gone"}}
+		Agent: report.FakeAgent{
+			Services: func() []model.ServiceName {
+				return []model.ServiceName{{Namespace: "ns-1", Name: "svc-16"}, {Namespace: "ns-1", Name: "gone"}}
+			},
+			Views: func(name model.ServiceName) *model.View {
+				if name.Name == "gone" {
+					return nil
+				}
+				router.SetServices(map[model.ServiceName]model.ServiceState{name: {Service: service("svc-16", addr("10.96.0.16"))}})
+				return router.View(name)
+			},
 		},
-		View: func(name model.ServiceName) *model.View {
-			if name.Name == "gone" {
-				return nil
-			}
-			router.SetServices(map[model.ServiceName]model.ServiceState{name: {Service: service("svc-16", addr("10.96.0.16"))}})
-			return router.View(name)
-		},
-		SourceState: func() (time.Time, []string, error) {
-			return time.Time{}, []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}, nil
-		},
+		Facts: facts{source: func() report.SourceState {
+			return report.SourceState{Warnings: []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}}
+		}},
 	})
 	web := httptest.NewServer(s)
 	defer web.Close()

@@ -18,10 +18,6 @@ const maxRules = 20_000
 func (s *Server) rulesPage() http.Handler {
 	limit := serve.NewAnswers(1, writeTimeout)
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if s.config.Rules == nil {
-			http.Error(w, "the rules cannot be read", http.StatusNotFound)
-			return
-		}
 		done := limit.Begin(w)
 		if done == nil {
 			return
@@ -32,7 +28,7 @@ func (s *Server) rulesPage() http.Handler {
 			return
 		}
 		s.reading.Lock()
-		rules, _, err := s.config.Rules()
+		rules, _, err := s.config.Kernel.Read()
 		s.reading.Unlock()
 		var text bytes.Buffer
 		if err == nil {

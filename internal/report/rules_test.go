@@ -10,10 +10,26 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
+
+// listed is a kernel of which only the rules can be read.
+type listed func() (*nft.Ruleset, uint32, error)
+
+func (l listed) Read() (*nft.Ruleset, uint32, error)                        { return l() }
+func (listed) AffinityUse() ([]kernel.AffinityUse, error)                   { return nil, errNotRead }
+func (listed) FrontendCounts() ([]counters.Frontend, error)                 { return nil, errNotRead }
+func (listed) EndpointCounts([]model.Frontend) ([]counters.Endpoint, error) { return nil, errNotRead }
+func (listed) LimitDrops() ([]counters.Limit, error)                        { return nil, errNotRead }
+func (listed) Unlimited() ([]counters.Limit, error)                         { return nil, errNotRead }
+func (listed) Refusals() ([]counters.Refusal, error)                        { return nil, errNotRead }
+func (listed) Bindings(model.Family, int) ([]*nft.Set, error)               { return nil, errNotRead }
+
+var errNotRead = errors.New("this is not to be read")
 
 // TestRulesPage: 11.30. The tables of the kernel are listed as nft does, unless they are large.
 func TestRulesPage(t *testing.T) {
@@ -25,9 +41,8 @@ func TestRulesPage(t *testing.T) {
 	}
 	var failure error
 	s := New(Config{
-		Log: slog.New(slog.DiscardHandler), State: func() agent.State { return agent.State{} },
-		Routing: func() *model.Routing { return routing },
-		Rules:   func() (*nft.Ruleset, uint32, error) { return rules, 1, failure },
+		Log: slog.New(slog.DiscardHandler), Agent: FakeAgent{Routes: func() *model.Routing { return routing }},
+		Kernel: listed(func() (*nft.Ruleset, uint32, error) { return rules, 1, failure }),
 	})
 	get := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()

@@ -3,14 +3,11 @@ package report
 import (
 	"errors"
 	"log/slog"
-	"net/netip"
 	"net/url"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -24,68 +21,20 @@ import (
 type Config struct {
 	Version string
 	Source  string // description of the source
-	// SourceState returns why the source cannot be used and since when, or nil, and
-	// the warnings about its objects. Nil: the state is unknown.
-	SourceState func() (since time.Time, warnings []string, err error)
-	// Seen returns the newest resourceVersions of the API server that were seen; nil: there is
-	// no API server.
-	Seen func() map[string]string
+	Node    string // name of this node
 	// Reads is when the source is read for the first time, if that was postponed.
-	Reads   time.Time
-	State   func() agent.State
-	Routing func() *model.Routing // the agent's routing
-	// Checks, if set, has the results of the health checks of endpoints.
-	Checks Checks
-	// Problems, if set, returns problems of the machine on which connections depend, and
-	// Notes what else operators should know.
-	Problems func() []model.Notice
-	Notes    func() []model.Notice
-	// NameProblems returns what is wrong with the names of servers of a Service; nil: none has names.
-	NameProblems func(model.ServiceName, time.Time) []string
-	// RelayFailure returns why connections of a family are not relayed; empty: they are. Nil: nothing
-	// is relayed.
-	RelayFailure func(model.Family) string
-	// RelayFull returns the limits of relayed connections to a Service that are reached. It is set with
-	// RelayFailure.
-	RelayFull func(model.ServiceName) []string
-	// Announced returns the addresses of Balances with announce; nil: there are none.
-	Announced func() []api.AnnouncedAddress
-	// Words are the words for Services; nil: the ones of Kubernetes.
-	Words Words
-	// View and Names are the methods of the agent. Bindings reads the clients that session
-	// affinity binds, up to a limit.
-	View  func(model.ServiceName) *model.View
-	Names func() []model.ServiceName
-	// Named returns the Services of a name in a namespace, or in all if that is empty; nil: Names
-	// are searched.
-	Named    func(namespace, name string) []model.ServiceName
-	Bindings func(model.Family, int) ([]*nft.Set, error)
-	// Drains has the drained endpoints; nil: there are none.
-	Drains *drain.Follower
-	// Changes has the changes of servers that no file has; nil: there are none.
-	Changes *drain.Store
-	// Basis returns the facts, besides the objects, that decide over the rules.
-	Basis func() *api.Basis
+	Reads  time.Time
+	Agent  Agent
+	Facts  Facts        // nil: [NoFacts]
+	Checks Checks       // results of the health checks of endpoints; nil: there are none
+	Kernel KernelReader // used by this server only
 	// Compare returns what would make the kernel hold the rules for a routing.
 	Compare func(*model.Routing) (*plan.Plan, error)
-	// Observe is the level of what the rules log, and Traffic reads it; nil: nothing is read.
-	// Node is the name of this node.
-	Observe model.ObserveLevel
-	Traffic Traffic
-	Node    string
-	// Sampled returns the outcomes of the sampled connections of a minute to an endpoint of a
-	// service port; nil: there are no samples.
-	Sampled func(model.PortName, netip.AddrPort, time.Time) [conntrack.Outcomes]int
-	// Dropped returns how many of the sampled connections of a minute to a service port were lost on
-	// this machine, and the number of all; nil as above.
-	Dropped func(model.PortName, time.Time) (dropped, all int)
-	Counted bool // the rules count connections
+	Observe model.ObserveLevel // of what the rules log
+	Counted bool               // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool
-	Kernel           KernelReader // used by this server only
-	// Rules reads the tables of the kernel, also for this server only; nil: no page lists them.
-	Rules func() (*nft.Ruleset, uint32, error)
-	Log   *slog.Logger
+	Log              *slog.Logger
 }
 
 // KernelReader is the part of [counters.Reader] that a server needs.
@@ -96,6 +45,10 @@ type KernelReader interface {
 	LimitDrops() ([]counters.Limit, error)
 	Unlimited() ([]counters.Limit, error)
 	Refusals() ([]counters.Refusal, error)
+	// Bindings reads the clients that session affinity binds, up to a limit.
+	Bindings(model.Family, int) ([]*nft.Set, error)
+	// Read reads all rules.
+	Read() (*nft.Ruleset, uint32, error)
 }
 
 // Server answers with the documents of the api in a running daemon. It is safe for concurrent
@@ -115,6 +68,9 @@ const writeTimeout = 30 * time.Second // for a client that reads slowly
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
+	if c.Facts == nil {
+		c.Facts = NoFacts{}
+	}
 	s := &Server{config: c}
 	s.counterCache = counterCache{
 		kernel: c.Kernel, counted: c.Counted, countsRefusals: c.Observe >= model.ObserveRefusals, log: c.Log, counts: newCounts(), carried: newCarried(),
@@ -142,7 +98,7 @@ func (s *Server) observed() (*api.Sync, *model.Routing) {
 	if !good {
 		return last, nil
 	}
-	return last, s.config.Routing()
+	return last, s.config.Agent.Routing()
 }
 
 // answerStatus answers with an [api.Status].
@@ -190,61 +146,44 @@ func (s *Server) Summary(routing *model.Routing) *api.Status {
 
 // head returns the part of the report that does not depend on the Services.
 func (s *Server) head(now time.Time, last *api.Sync) *report {
-	state := s.config.State()
-	r := &report{of: s.config.Words, Status: api.Status{
+	state := s.config.Agent.State()
+	r := &report{of: s.config.Facts, Status: api.Status{
 		Words: s.words(), From: api.FromDaemon, Time: now, Healthy: last != nil && last.Error == "",
-		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
-		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
+		Version: s.config.Version, Source: s.config.Source, Started: OnClock(now, state.Started),
+		LastSuccess: OnClock(now, state.LastSync), PendingSince: OnClock(now, state.Pending), Counted: s.config.Counted,
 	}}
-	r.addSource(now, s.config.SourceState)
-	if s.config.Seen != nil {
-		r.Seen = s.config.Seen()
-	}
+	r.addSource(now, s.config.Facts.SourceState())
 	if now.Before(s.config.Reads) {
-		r.PostponedUntil = onClock(now, s.config.Reads)
+		r.PostponedUntil = OnClock(now, s.config.Reads)
 	}
 	if last != nil {
 		sync := *last
-		sync.Started = onClock(now, sync.Started)
+		sync.Started = OnClock(now, sync.Started)
 		r.LastSync = &sync
 	}
-	r.Problems, r.Notes = s.drainProblems(), s.drainNotes()
-	s.addChanges(r)
-	if s.config.Problems != nil {
-		r.Problems = append(r.Problems, api.ProblemsOf(s.config.Problems())...)
-	}
-	if s.config.Announced != nil {
-		r.Announced = s.config.Announced()
-	}
-	if s.config.Notes != nil {
-		r.Notes = append(r.Notes, api.ProblemsOf(s.config.Notes())...)
-	}
+	r.Problems, r.Notes = api.ProblemsOf(s.config.Facts.Problems()), api.ProblemsOf(s.config.Facts.Notes())
 	if s.config.Checks != nil {
-		r.addChecks(now, s.config.Checks, s.config.View)
+		r.addChecks(now, s.config.Checks, s.config.Agent.View)
 	}
-	r.nameBalances(s.config.Words)
+	r.nameBalances(s.config.Facts)
 	r.RulesChanged = s.history.interference(now)
-	r.Observe = s.observing(now)
+	s.config.Facts.AddToStatus(&r.Status, now)
 	return r
 }
 
-func (r *report) addSource(now time.Time, state func() (time.Time, []string, error)) {
-	if state == nil {
-		return
-	}
-	since, warnings, err := state()
-	r.Warnings = warnings
-	if err != nil {
-		r.Healthy, r.SourceError = false, &api.SourceError{Message: err.Error(), Since: onClock(now, since)}
+func (r *report) addSource(now time.Time, s SourceState) {
+	r.Warnings, r.Seen = s.Warnings, s.Seen
+	if err := s.Err; err != nil {
+		r.Healthy, r.SourceError = false, &api.SourceError{Message: err.Error(), Since: OnClock(now, s.Since)}
 		if all := (interface{ Lines() []string })(nil); errors.As(err, &all) {
 			r.mistakes = all.Lines()
 		}
 	}
 }
 
-// onClock returns a time as the clock, as it is set now, would have shown it: readers
+// OnClock returns a time as the clock, as it is set now, would have shown it: readers
 // compare it with that clock. The zero time stays.
-func onClock(now, t time.Time) time.Time {
+func OnClock(now, t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}

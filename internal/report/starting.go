@@ -20,7 +20,7 @@ func starting(r *model.Route, now time.Time) iter.Seq2[netip.AddrPort, *api.Star
 		for _, choice := range [...][]model.Endpoint{r.Choice.Cluster, r.Choice.Local} {
 			for _, e := range choice {
 				s := r.Service.Start(e)
-				if s != nil && !yield(e.Address(), &api.Starting{Part: float64(s.Part) / model.StartParts, Full: onClock(now, s.Full)}) {
+				if s != nil && !yield(e.Address(), &api.Starting{Part: float64(s.Part) / model.StartParts, Full: OnClock(now, s.Full)}) {
 					return
 				}
 			}

@@ -136,8 +136,10 @@ func (n *node) serve(t *testing.T, counted bool) (*report.Server, netip.AddrPort
 	t.Helper()
 	s := report.New(report.Config{
 		Version: "v1", Source: "files: services.yaml", Counted: counted, Kernel: counters.Reader{Conn: n.kernel}, Log: slog.New(slog.DiscardHandler),
-		State:   func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
-		Routing: func() *model.Routing { return n.routing },
+		Agent: report.FakeAgent{
+			In:     func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
+			Routes: func() *model.Routing { return n.routing },
+		},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET "+api.StatusPath, s)
@@ -324,11 +326,11 @@ func TestSource(t *testing.T) {
 	n := newNode(t, 1)
 	var unusable error
 	s := report.New(report.Config{
-		Source: "files a.yaml", State: func() agent.State { return agent.State{} }, Kernel: counters.Reader{Conn: n.kernel},
-		SourceState: func() (time.Time, []string, error) {
-			return time.Now().Add(-time.Minute), []string{"b.yaml: \x1b is odd", "and 3 more"}, unusable
-		},
-		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler),
+		Source: "files a.yaml", Kernel: counters.Reader{Conn: n.kernel},
+		Facts: facts{source: func() report.SourceState {
+			return report.SourceState{Since: time.Now().Add(-time.Minute), Warnings: []string{"b.yaml: \x1b is odd", "and 3 more"}, Err: unusable}
+		}},
+		Agent: report.FakeAgent{Routes: func() *model.Routing { return n.routing }}, Log: slog.New(slog.DiscardHandler),
 	})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
 	answer := func() (*api.Status, string) {
@@ -410,6 +412,22 @@ func TestFetchEverywhere(t *testing.T) {
 	}
 }
 
+// facts are those that a test sets.
+type facts struct {
+	report.NoFacts
+	problems []model.Notice
+	source   func() report.SourceState // nil: it can be used
+}
+
+func (f facts) Problems() []model.Notice { return f.problems }
+
+func (f facts) SourceState() (s report.SourceState) {
+	if f.source != nil {
+		s = f.source()
+	}
+	return s
+}
+
 // broken is a kernel that cannot be read.
 type broken struct{ report.KernelReader }
 
@@ -418,8 +436,8 @@ func (broken) Unlimited() ([]counters.Limit, error)       { return nil, errors.N
 
 func TestServerWithoutKernel(t *testing.T) {
 	n := newNode(t, 1)
-	s := report.New(report.Config{Kernel: broken{}, State: func() agent.State { return agent.State{} },
-		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler)})
+	s := report.New(report.Config{Kernel: broken{},
+		Agent: report.FakeAgent{Routes: func() *model.Routing { return n.routing }}, Log: slog.New(slog.DiscardHandler)})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))

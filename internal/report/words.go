@@ -24,20 +24,7 @@ func (o ofRules) IsBalance(name model.ServiceName) bool { return o[name] }
 func (o ofRules) Words() words.Vocabulary { return words.Kubernetes }
 
 // words are the words for all Services together.
-func (s *Server) words() words.Vocabulary {
-	if s.config.Words == nil {
-		return words.Kubernetes
-	}
-	return s.config.Words.Words()
-}
-
-// wordsFor returns the words for a Service, or for all if there is none.
-func (s *Server) wordsFor(name model.ServiceName) words.Vocabulary {
-	if s.config.Words == nil || name == (model.ServiceName{}) {
-		return s.words()
-	}
-	return words.Of(s.config.Words.IsBalance(name))
-}
+func (s *Server) words() words.Vocabulary { return s.config.Facts.Words() }
 
 // isBalance reports whether a Service comes from a Balance.
 func (r *report) isBalance(name model.ServiceName) bool { return r.of != nil && r.of.IsBalance(name) }
@@ -51,18 +38,12 @@ func (r *report) wordsFor(name model.ServiceName) words.Vocabulary {
 func (r *report) objectOf(name model.ServiceName) string { return objectOf(r.of, name).String() }
 
 func objectOf(of Words, name model.ServiceName) model.Object {
-	if of != nil && of.IsBalance(name) {
-		return name.BalanceObject()
-	}
-	return name.Object()
+	return name.ObjectAs(of != nil && of.IsBalance(name))
 }
 
 // nameBalances names Balances where others, which know the names of Services alone, have
 // problems of Services.
 func (r *report) nameBalances(of Words) {
-	if of == nil {
-		return
-	}
 	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
 		for i := range list {
 			if name, ok := model.ParseObject(list[i].Object); ok {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
@@ -208,7 +207,7 @@ func (e *expected) inUse(what string) *Reader {
 	if !maps.Equal(kept, e.valid) {
 		e.t.Fatalf("%s: %q is kept, want %q", what, kept, e.valid)
 	}
-	return &Reader{Paths: []string{inUse}, InForce: []api.InForce{}}
+	return &Reader{Paths: []string{inUse}, InForce: []InForce{}}
 }
 
 // advice returns what is used of each file with a fault.

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -50,7 +49,7 @@ type Reader struct {
 	Isolation *Isolation
 	// InForce are files that another process does not use as they are, and what is used
 	// here in their place. Not nil: an empty directory is a valid input.
-	InForce []api.InForce
+	InForce []InForce
 	// LeftOut reports, after a Load, that one of these has nothing in its place.
 	LeftOut bool
 

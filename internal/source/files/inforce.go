@@ -11,9 +11,19 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
+
+// InForce is a file that is not used as it is (12.82), and the content that is served in its place.
+type InForce struct {
+	Path string // absolute, as the process sees it
+	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
+	Sum     string
+	Problem string
+	// Objects is a List with the objects of the last valid content, without comments and
+	// objects of other kinds. Nil: there is none, and the file is left out.
+	Objects json.RawMessage
+}
 
 // replaced are the files of one load that are not used as they are. Their objects are
 // written when they are asked for.
@@ -21,7 +31,7 @@ type replaced struct {
 	proxyName string
 	files     []replacedFile
 	once      sync.Once
-	inForce   []api.InForce
+	inForce   []InForce
 }
 
 // replacedFile is a file, and the text that is used in its place; nil: none.
@@ -48,15 +58,15 @@ func (f *Reader) noteReplaced(used []*isolated) {
 
 // InForce returns the files that are not used as they are; not nil. Unlike the other methods, it is
 // safe for concurrent use.
-func (i *Isolation) InForce() []api.InForce {
+func (i *Isolation) InForce() []InForce {
 	r := i.replaced.Load()
 	if r == nil { // nothing was read yet
-		return []api.InForce{}
+		return []InForce{}
 	}
 	r.once.Do(func() {
-		r.inForce = []api.InForce{}
+		r.inForce = []InForce{}
 		for _, u := range r.files {
-			in := api.InForce{Path: u.name, Sum: u.sum, Problem: u.problem}
+			in := InForce{Path: u.name, Sum: u.sum, Problem: u.problem}
 			if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
 				in.Path = abs
 			}
@@ -91,9 +101,9 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 }
 
 // inForce returns what another process serves in place of a file, or nil.
-func (f *Reader) inForce(in file) *api.InForce {
+func (f *Reader) inForce(in file) *InForce {
 	abs, _ := filepath.Abs(in.name) // with an error, the name decides
-	var same *api.InForce
+	var same *InForce
 	sum := ""
 	if len(f.InForce) > 0 && in.err == nil {
 		sum = sumOf(in.data)
@@ -143,7 +153,7 @@ func (f *Reader) goneInForce(dir string, names []string, warnings *manifest.Erro
 
 // substituteInForce returns what is used in place of a file, and the warning about that; false:
 // nothing is.
-func substituteInForce(r *api.InForce, in file) (out file, used bool, warning *manifest.Error) {
+func substituteInForce(r *InForce, in file) (out file, used bool, warning *manifest.Error) {
 	advice := lastValid
 	if r.Objects == nil {
 		advice = leftOut

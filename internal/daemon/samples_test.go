@@ -1,4 +1,4 @@
-package report
+package daemon
 
 import (
 	"net/netip"
@@ -29,5 +29,20 @@ func TestAddSamples(t *testing.T) {
 	}
 	if d.Ports[0].Endpoints[1].Sampled != nil || d.Ports[1].Endpoints[0].Sampled != nil || d.Ports[2].Endpoints[0].Sampled != nil {
 		t.Errorf("endpoints without samples have some: %+v", d)
+	}
+}
+
+// TestAddDropped: 17.15. The description has the lost samples of its service ports over TCP.
+func TestAddDropped(t *testing.T) {
+	d := &api.Description{Ports: []api.DescribedPort{{Name: "http", Protocol: "tcp"}, {Name: "http", Protocol: "udp"}, {Name: "admin", Protocol: "tcp"}}}
+	addDropped(d, model.ServiceName{Namespace: "shop", Name: "web"}, func(p model.PortName) (int, int) {
+		if p.Port == "admin" {
+			return 0, 5
+		}
+		return 1, 5
+	})
+	const want = `1 of 5 sampled connections in the last minute were lost on this machine (port "http"): nftproxy trace shop/web`
+	if len(d.Notices) != 1 || d.Notices[0] != want {
+		t.Errorf("notices %q, want %q", d.Notices, want)
 	}
 }

@@ -1,6 +1,7 @@
-package report
+package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -29,8 +31,27 @@ type fakeTraffic struct {
 
 func (f *fakeTraffic) State() traffic.State { return f.state }
 
+// observedFacts are the facts of a daemon that observes connections and does nothing else.
+type observedFacts struct {
+	report.NoFacts
+	observed *observed
+}
+
+func (f observedFacts) Observed(ctx context.Context, q *api.ObserveQuery) *api.Observed {
+	return f.observed.Observed(ctx, q)
+}
+
+func (f observedFacts) AddToStatus(s *api.Status, now time.Time) {
+	s.Observe = f.observed.observing(now)
+}
+
+// idleAgent has done nothing.
+type idleAgent struct{ report.Agent }
+
+func (idleAgent) State() agent.State { return agent.State{} }
+
 // observing returns a server with some events.
-func observing() (*Server, *fakeTraffic) {
+func observing() (*report.Server, *fakeTraffic) {
 	f := &fakeTraffic{Log: traffic.NewLog()}
 	f.state.Events = map[string]uint64{"denied": 2, "unused-address": 1}
 	add := func(client, to, reason string, service model.PortName) {
@@ -40,11 +61,12 @@ func observing() (*Server, *fakeTraffic) {
 	add("10.1.0.7:4000", "10.96.0.10:80", "denied", web)
 	add("10.2.0.7:4000", "10.96.0.10:80", "denied", web)
 	add("10.1.0.7:4001", "10.96.9.9:80", "unused-address", model.PortName{})
-	c := Config{Log: slog.New(slog.DiscardHandler), State: func() agent.State { return agent.State{} }, Observe: model.ObserveRefusals, Traffic: f, Node: "node-1"}
-	return New(c), f
+	facts := observedFacts{observed: &observed{Traffic: f, level: model.ObserveRefusals, words: report.NoFacts{}}}
+	c := report.Config{Log: slog.New(slog.DiscardHandler), Agent: idleAgent{}, Facts: facts, Observe: model.ObserveRefusals, Node: "node-1"}
+	return report.New(c), f
 }
 
-func observe(t *testing.T, s *Server, query string) (out api.Observed, code int) {
+func observe(t *testing.T, s *report.Server, query string) (out api.Observed, code int) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("GET", api.ObservePath+"?"+query, nil).WithContext(t.Context()))
@@ -122,7 +144,7 @@ func TestObserved(t *testing.T) {
 
 // TestNotObserved: 17.1, without the setting there is nothing to see.
 func TestNotObserved(t *testing.T) {
-	s := New(Config{Log: slog.New(slog.DiscardHandler), State: func() agent.State { return agent.State{} }})
+	s := report.New(report.Config{Log: slog.New(slog.DiscardHandler), Agent: idleAgent{}, Facts: observedFacts{observed: new(observed)}})
 	if r, code := observe(t, s, "wait=20s"); code != 200 || r.Level != "off" || len(r.Events) != 0 || r.Events == nil {
 		t.Errorf("%d, %+v", code, r)
 	}

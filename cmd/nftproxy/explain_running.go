@@ -1,25 +1,17 @@
-package explain
+package main
 
 import (
 	"net/netip"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// nameEndpoint notes the name of DNS that has an address.
-func (r *Result) nameEndpoint(a netip.Addr, name string) {
-	for i := range r.Outcomes {
-		if r.Outcomes[i].Endpoint.Addr() == a {
-			r.Outcomes[i].Name = name
-		}
-	}
-}
-
-// AddDescription adds the endpoints and claims that a daemon describes. What is noted so far stays: it
+// addDescription adds the endpoints and claims that a daemon describes. What is noted so far stays: it
 // may name what others have named, such as tables of a firewall.
-func (r *Result) AddDescription(d *api.Description) {
+func addDescription(r *explain.Result, d *api.Description) {
 	r.Words = d.Words()
 	_, port, _ := strings.Cut(r.Service, ":")
 	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
@@ -33,7 +25,7 @@ func (r *Result) AddDescription(d *api.Description) {
 			continue
 		}
 		for _, e := range p.Endpoints {
-			r.nameEndpoint(e.AddrPort().Addr(), e.Name)
+			r.NameEndpoint(e.AddrPort().Addr(), e.Name)
 			if used[e.AddrPort()] && e.Checked != nil && !e.Checked.Healthy {
 				r.Notes = append(r.Notes, r.Words.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
 			}
@@ -43,13 +35,13 @@ func (r *Result) AddDescription(d *api.Description) {
 		}
 		for _, z := range p.ZoneFloors {
 			if z.Family == model.FamilyOf(r.Packet.Destination).String() {
-				r.addZoneRule(z.Rule)
+				r.AddZoneRule(z.Rule)
 			}
 		}
 		for j := range p.Frontends {
 			if f := &p.Frontends[j]; p.Frontend(f) == r.Packet.Frontend() {
 				for _, loser := range f.AlsoClaimed {
-					r.Conflicts = append(r.Conflicts, Claim{Service: loser})
+					r.Conflicts = append(r.Conflicts, explain.Claim{Service: loser})
 				}
 			}
 		}

@@ -1,120 +1,72 @@
-package report
+package drain
 
 import (
 	"cmp"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// answerDrains answers with the drained endpoints, and the effect of draining others.
-func (s *Server) answerDrains(query url.Values) (any, error) {
-	asked := query["target"]
-	if len(asked) > budget.DrainTargets {
-		return nil, queryError{s.words().Errorf("%d endpoints are too many: at most %d", len(asked), budget.DrainTargets)}
-	}
-	var targets []drain.Target
-	for _, text := range asked {
-		t, err := drain.Decode(text)
-		if err != nil {
-			return nil, queryError{err}
-		}
-		targets = append(targets, t)
-	}
-	answer := s.Drains(targets)
-	if begin, asked := query["begin"]; asked {
-		answer.Endpoints = endpointsLike(begin[0], s.config.Names(), s.config.View)
-	}
-	return answer, nil
+// Answer is what a daemon says about drained endpoints.
+type Answer struct {
+	File, State string   // see [File]; empty: the daemon follows none
+	Problem     *Problem // nil: the file can be used
+	Pending     bool     // changes of the list wait to be applied to the kernel
+	Drained     List     // in force
+	Words       words.Vocabulary
+	Asked       []Asked
 }
 
-// Drains returns the drained endpoints, and the effect of draining others.
-func (s *Server) Drains(targets []drain.Target) *api.Drains {
-	answer := &api.Drains{Drained: []api.Drained{}, Words: s.words()}
-	var latest drain.List
-	if s.config.Drains != nil {
-		list, announced := s.config.Drains.Announced()
-		file := s.config.Drains.File()
-		answer.File, answer.State, answer.Drained = file.Path, file.State, list.Report()
-		answer.Pending = s.unserved(announced) // after the list: its change is pending until it is in the kernel
-		if len(targets) > 0 {
-			latest = s.config.Drains.Latest()
-		}
-		if p := s.config.Drains.Problem(); p != nil {
-			answer.Error, answer.Since, answer.Unknown = p.Err.Error(), p.Since, p.Unknown
-		}
-	}
-	if len(targets) > 0 {
-		answer.Asked = askAbout(targets, latest, s.config.Names(), s.config.View, s.words())
-	}
-	return answer
+// Asked is a target and the Services that have it.
+type Asked struct {
+	Target
+	Services   []Effect
+	Unknown    string   // why there is no Service of this name, in words
+	DidYouMean []string // similar endpoints, if no Service has this one
 }
 
-// unserved reports whether a sync that was requested then has yet to succeed. Requests
-// after it do not matter: in a busy cluster there is always one.
-func (s *Server) unserved(requested time.Time) bool {
-	state := s.config.State()
-	return state.LastSync.IsZero() || !state.Pending.IsZero() && !state.Pending.After(requested)
+// Effect is the effect of draining a target on a Service, together with all others that are
+// asked about and with the list.
+type Effect struct {
+	Service   model.ServiceName
+	Balance   bool   // the Service comes from a Balance
+	Endpoints int    // of the service port that has the fewest left
+	Left      int    // of them take new connections then
+	Stops     string // the verdict on new connections that are forwarded now: reject or drop
+	Drained   bool   // no rule leads new connections to the target
+	Relayed   bool   // connections to the target come from this machine, which relays them
+	Frontends []string
 }
 
-// drainProblems returns why the list of drained endpoints cannot be used, for the status.
-func (s *Server) drainProblems() (out []api.Problem) {
-	if s.config.Drains == nil {
-		return nil
-	}
-	if p := s.config.Drains.Problem(); p != nil {
-		reason := model.DrainFileUnusable
-		if p.Unknown {
-			reason = model.DrainsUnknown
-		}
-		out = append(out, api.Problem{Object: "Drain file", Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")})
-	}
-	return out
+// Services are the Services of a node.
+type Services interface {
+	Names() []model.ServiceName
+	View(model.ServiceName) *model.View // nil: it was deleted in between
 }
 
-// drainNotes returns the drained endpoints, for the status.
-func (s *Server) drainNotes() (out []api.Problem) {
-	if s.config.Drains == nil {
-		return nil
-	}
-	for _, e := range s.config.Drains.List() {
-		message := "no new connections, from nftproxy drain"
-		if !e.Since.IsZero() {
-			message += " at " + e.Since.Local().Format("2006-01-02 15:04:05")
-		}
-		out = append(out, api.Problem{Object: s.words().Text("Endpoint ") + e.Text(s.wordsFor(e.Service)), Reason: model.EndpointDrained, Message: message})
-	}
-	return out
-}
-
-// askAbout returns the effect of draining targets on the Services of these names, on top of a
-// list of drained endpoints, whether that is in force yet or not.
-func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName, view func(model.ServiceName) *model.View, in words.Vocabulary) []api.Asked {
-	out := make([]api.Asked, len(targets))
+// Ask returns the effect of draining targets on Services, on top of a list of drained endpoints, whether that
+// is in force yet or not. unknown says why there is no Service of a name.
+func Ask(targets []Target, list List, of Services, unknown func(model.ServiceName) string) []Asked {
+	out := make([]Asked, len(targets))
 	for i, t := range targets {
-		out[i].Endpoint = t.Endpoint()
-		if t.Service != (model.ServiceName{}) {
-			out[i].Service = t.Service.String()
-		}
+		out[i].Target = t
 	}
-	all := drain.List(nil).With(time.Time{}, targets...)
+	all := List(nil).With(time.Time{}, targets...)
 	after := list.With(time.Time{}, targets...)
 	known := make(map[string]bool) // endpoints, with and without ports; true: has ranges
+	names := of.Names()
 	slices.SortFunc(names, model.ServiceName.Compare)
 	for _, name := range names {
-		v := view(name)
+		v := of.View(name)
 		if v == nil {
-			continue // it was deleted in between
+			continue
 		}
 		note(known, v)
 		state := model.ServiceState{Service: v.Service, Slices: v.Slices}
@@ -128,7 +80,7 @@ func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName
 				continue
 			}
 			if e := ports.effect(t); e != nil {
-				e.Service, e.Balance, e.Frontends = name.String(), v.Service.Balance, frontends
+				e.Service, e.Balance, e.Frontends = name, v.Service.Balance, frontends
 				out[i].Services = append(out[i].Services, *e)
 			}
 		}
@@ -138,8 +90,7 @@ func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName
 			continue
 		}
 		if t.Service != (model.ServiceName{}) && !slices.Contains(names, t.Service) {
-			_, err := api.Resolve(t.Service.String(), names, in)
-			out[i].Unknown = err.Error()
+			out[i].Unknown = unknown(t.Service)
 			continue
 		}
 		out[i].DidYouMean = suggestEndpoints(t, known)
@@ -147,12 +98,12 @@ func askAbout(targets []drain.Target, list drain.List, names []model.ServiceName
 	return out
 }
 
-// endpointsLike returns the endpoints of the Services of these names whose text begins so, with
-// ports and without, sorted: at most [budget.DrainOffered].
-func endpointsLike(begin string, names []model.ServiceName, view func(model.ServiceName) *model.View) (out []string) {
+// EndpointsLike returns the endpoints of Services whose text begins so, with ports and without, sorted: at most
+// [budget.DrainOffered].
+func EndpointsLike(begin string, of Services) (out []string) {
 	known := make(map[string]bool)
-	for _, name := range names {
-		if v := view(name); v != nil {
+	for _, name := range of.Names() {
+		if v := of.View(name); v != nil {
 			note(known, v)
 		}
 	}
@@ -183,7 +134,7 @@ func note(known map[string]bool, v *model.View) {
 
 // suggestEndpoints returns endpoints that resemble a target, first the ones of its address,
 // and the address itself if it has ranges of ports.
-func suggestEndpoints(t drain.Target, known map[string]bool) (out []string) {
+func suggestEndpoints(t Target, known map[string]bool) (out []string) {
 	var names []string
 	for name, ranges := range known {
 		at, err := netip.ParseAddrPort(name)
@@ -205,7 +156,7 @@ func suggestEndpoints(t drain.Target, known map[string]bool) (out []string) {
 const maxSuggested = 3
 
 // servedPort is a frontend of a Service with its endpoints, and how many of them take new
-// connections after a drain.
+// connections after a
 type servedPort struct {
 	endpoints   []model.Endpoint
 	known, left int
@@ -217,7 +168,7 @@ type servedPort struct {
 type servedPorts []servedPort
 
 // servedBy returns the frontends of a Service. before and after are its slices before and
-// after a drain.
+// after a
 func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []string, ports servedPorts) {
 	for _, c := range v.Claims {
 		if c.Winner != nil {
@@ -246,8 +197,8 @@ func with(v *model.View, r *model.Route, slices []*model.EndpointSlice) *served.
 }
 
 // effect returns the effect of the drain on the frontends that have a target; nil: none has.
-func (all servedPorts) effect(t drain.Target) *api.Effect {
-	var e *api.Effect
+func (all servedPorts) effect(t Target) *Effect {
+	var e *Effect
 	for _, p := range all {
 		first, _ := slices.BinarySearchFunc(p.endpoints, t.Address, func(e model.Endpoint, a netip.Addr) int { return e.Host.Address.Compare(a) })
 		for _, endpoint := range p.endpoints[first:] {
@@ -258,7 +209,7 @@ func (all servedPorts) effect(t drain.Target) *api.Effect {
 				continue
 			}
 			if e == nil {
-				e = &api.Effect{Endpoints: p.known, Left: p.left, Drained: true}
+				e = &Effect{Endpoints: p.known, Left: p.left, Drained: true}
 			}
 			if p.left < e.Left {
 				e.Endpoints, e.Left = p.known, p.left

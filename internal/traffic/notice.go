@@ -1,4 +1,4 @@
-package report
+package traffic
 
 import (
 	"fmt"
@@ -7,14 +7,21 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/traffic"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// OfFailure returns the problem of endpoints that do not answer: of their Service, or of the
+// Words has the words for Services.
+type Words interface {
+	// IsBalance reports whether a Service comes from a Balance.
+	IsBalance(model.ServiceName) bool
+	// Words are the words for all Services together.
+	Words() words.Vocabulary
+}
+
+// Notice returns the problem of endpoints that do not answer: of their Service, or of the
 // endpoint if it serves several ones. Of connections that are dropped before they reach one, filters returns what may
 // do that in an IP family; nil: not known.
-func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string) model.Notice {
+func (f *Failure) Notice(of Words, filters func(model.Family) []string) model.Notice {
 	problemOf := ofEndpoints
 	if f.Outcome == conntrack.Dropped {
 		problemOf = ofDropped
@@ -30,11 +37,8 @@ func OfFailure(f *traffic.Failure, of Words, filters func(model.Family) []string
 const oneClient = "only one client fails: "
 
 // ofEndpoints returns the problem of endpoints.
-func ofEndpoints(f *traffic.Failure, of Words, _ func(model.Family) []string) model.Notice {
-	in := words.Kubernetes
-	if of != nil {
-		in = of.Words()
-	}
+func ofEndpoints(f *Failure, of Words, _ func(model.Family) []string) model.Notice {
+	in := of.Words()
 	who := in.Count(len(f.Endpoints), "endpoint") + ", " + f.Endpoints[0].String() + " and others,"
 	if len(f.Endpoints) == 1 {
 		who = f.Endpoints[0].String()
@@ -46,28 +50,28 @@ func ofEndpoints(f *traffic.Failure, of Words, _ func(model.Family) []string) mo
 	}
 	services := servicesOf(f.Ports)
 	if len(services) > 1 {
-		p.Message += fmt.Sprintf(", to %s and %d more", objectOf(of, services[0]), len(services)-1)
+		p.Message += fmt.Sprintf(", to %s and %d more", services[0].ObjectAs(of.IsBalance(services[0])), len(services)-1)
 		return p
 	}
-	p.Object = objectOf(of, services[0])
+	p.Object = services[0].ObjectAs(of.IsBalance(services[0]))
 	if len(f.Ports) == 1 {
-		p.Message += portText(f.Ports[0].Port)
+		p.Message += f.Ports[0].Suffix()
 	}
 	return p
 }
 
-func shareText(f *traffic.Failure) string {
+func shareText(f *Failure) string {
 	return fmt.Sprintf("%d of %d sampled connections in the last minute", f.Failed, f.Samples)
 }
 
 // ofDropped returns the problem of a service port whose connections are lost on this machine.
-func ofDropped(f *traffic.Failure, of Words, filters func(model.Family) []string) model.Notice {
+func ofDropped(f *Failure, of Words, filters func(model.Family) []string) model.Notice {
 	port := f.Ports[0]
 	message := shareText(f)
 	if len(f.Families) == 1 {
 		message += " over " + f.Families[0].String()
 	}
-	message += " were lost on this machine" + portText(port.Port)
+	message += " were lost on this machine" + port.Suffix()
 	var may []string
 	for _, family := range f.Families {
 		if filters == nil {
@@ -82,7 +86,7 @@ func ofDropped(f *traffic.Failure, of Words, filters func(model.Family) []string
 	if len(may) > 0 {
 		message += "; " + strings.Join(may[:min(len(may), mostFilters)], ", or ") + " may drop them"
 	}
-	return model.Notice{Object: objectOf(of, port.Service), Reason: model.ConnectionsDropped, Message: message + ": nftproxy trace " + port.Service.String()}
+	return model.Notice{Object: port.Service.ObjectAs(of.IsBalance(port.Service)), Reason: model.ConnectionsDropped, Message: message + ": nftproxy trace " + port.Service.String()}
 }
 
 // mostFilters is how many filters a problem names.

@@ -1,15 +1,12 @@
-package report
+package drain
 
 import (
 	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // router returns a router with shop/web (ports 80 and 81, three endpoints) and shop/api
@@ -58,12 +55,12 @@ func TestAsk(t *testing.T) {
 		"10.0.0.1, 10.0.0.2, 10.0.0.3": "shop/web 0/3 reject | shop/web 0/3 reject | shop/api 0/1 reject; shop/web 0/3 reject",
 		"10.0.0.1:80, 10.0.0.2:81":     "shop/web 2/3 | shop/web 2/3",
 	} {
-		var targets []drain.Target
+		var targets []Target
 		for _, text := range strings.Split(question, ", ") {
 			targets = append(targets, target(t, text))
 		}
 		var answers []string
-		for _, a := range askAbout(targets, nil, r.Names(), r.View, words.Kubernetes) {
+		for _, a := range Ask(targets, nil, r, nil) {
 			var parts []string
 			for _, e := range a.Services {
 				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d/%d %s", e.Service, e.Left, e.Endpoints, e.Stops)))
@@ -90,11 +87,11 @@ func TestEndpoints(t *testing.T) {
 		"10.0.1.":  "10.0.1.1 10.0.1.1:80 10.0.1.2 10.0.1.2:80",
 		"fd":       "",
 	} {
-		if got := strings.Join(endpointsLike(begin, r.Names(), r.View), " "); got != want {
+		if got := strings.Join(EndpointsLike(begin, r), " "); got != want {
 			t.Errorf("%q: %s, want %s", begin, got, want)
 		}
 	}
-	if all := endpointsLike("", r.Names(), r.View); len(all) != 13 {
+	if all := EndpointsLike("", r); len(all) != 13 {
 		t.Errorf("all: %q", all)
 	}
 }
@@ -104,8 +101,8 @@ func TestAskDrained(t *testing.T) {
 	r := router()
 	name := model.ServiceName{Namespace: "shop", Name: "api"}
 	v := r.View(name)
-	r.SetServices(map[model.ServiceName]model.ServiceState{name: drained(t, "10.0.0.3").Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})})
-	got := askAbout([]drain.Target{target(t, "10.0.0.3 of shop/api")}, drained(t, "10.0.0.3"), r.Names(), r.View, words.Kubernetes)
+	r.SetServices(map[model.ServiceName]model.ServiceState{name: list(t, "10.0.0.3").Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})})
+	got := Ask([]Target{target(t, "10.0.0.3 of shop/api")}, list(t, "10.0.0.3"), r, nil)
 	if e := got[0].Services[0]; !e.Drained || e.Stops != "" || e.Left != 0 || e.Endpoints != 1 {
 		t.Errorf("%+v", e)
 	}
@@ -125,12 +122,12 @@ func TestAskBeforeTheListIsInForce(t *testing.T) {
 		{"10.0.1.1:80", "", "10.0.1.2", "1/2 "},
 	} {
 		r := router()
-		applied, list := drain.List(nil), drain.List(nil)
+		applied, latest := List(nil), List(nil)
 		if c.applied != "" {
-			applied = drained(t, c.applied)
+			applied = list(t, strings.Split(c.applied, ", ")...)
 		}
 		if c.list != "" {
-			list = drained(t, c.list)
+			latest = list(t, strings.Split(c.list, ", ")...)
 		}
 		states := make(map[model.ServiceName]model.ServiceState)
 		for _, name := range r.Names() {
@@ -138,40 +135,9 @@ func TestAskBeforeTheListIsInForce(t *testing.T) {
 			states[name] = applied.Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})
 		}
 		r.SetServices(states)
-		e := askAbout([]drain.Target{target(t, c.question)}, list, r.Names(), r.View, words.Kubernetes)[0].Services[0]
+		e := Ask([]Target{target(t, c.question)}, latest, r, nil)[0].Services[0]
 		if got := fmt.Sprintf("%d/%d %s", e.Left, e.Endpoints, e.Stops); got != c.want {
 			t.Errorf("%q in force, %q in the file: %s: %s, want %s", c.applied, c.list, c.question, got, c.want)
 		}
 	}
-}
-
-// drained returns a list of endpoints, such as "10.0.0.1, 10.0.0.2:80".
-func drained(t *testing.T, text string) (l drain.List) {
-	t.Helper()
-	for _, one := range strings.Split(text, ", ") {
-		l = l.With(time.Time{}, target(t, one))
-	}
-	return l
-}
-
-// target parses "endpoint" or "endpoint of namespace/name".
-func target(t *testing.T, text string) drain.Target {
-	t.Helper()
-	out, err := drain.Decode(strings.Replace(text, " of ", " ", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// slice returns a slice of shop/web with the endpoints 10.0.0.1 and following.
-func slice(name string, n int, ports ...uint16) *model.EndpointSlice {
-	s := &model.EndpointSlice{Namespace: "shop", Name: name, Service: "web", Family: model.IPv4}
-	for _, p := range ports {
-		s.Ports = append(s.Ports, model.EndpointPort{Name: fmt.Sprint(p), Protocol: model.TCP, Port: p})
-	}
-	for i := range n {
-		s.Hosts = append(s.Hosts, model.Host{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), Ready: true, Serving: true})
-	}
-	return s
 }

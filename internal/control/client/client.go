@@ -1,4 +1,5 @@
-package control
+// Package client asks the nftproxy behind a control socket for changes of servers.
+package client
 
 import (
 	"bytes"
@@ -11,31 +12,35 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/control"
 )
 
 // ErrNoSocket means that no nftproxy answers on a control socket.
 var ErrNoSocket = errors.New("no running nftproxy has a control socket")
 
-// maxAnswer limits an answer, in bytes.
-const maxAnswer = 16 << 20
+const (
+	maxAnswer     = 16 << 20 // bytes
+	answerTimeout = 30 * time.Second
+)
 
 // Client asks the nftproxy behind a control socket, which must be of root or of this user, and in a
 // directory of theirs. It keeps a connection open.
 type Client struct {
 	path string
 	http http.Client
-	peer Peer // of the last connection
+	peer control.Peer // of the last connection
 }
 
 // NewClient returns a client of the nftproxy at a socket.
 func NewClient(path string) *Client {
 	client := &Client{path: path}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return Dial(ctx, path, func(p Peer) error {
+		return control.Dial(ctx, path, func(p control.Peer) error {
 			client.peer = p
-			return cmp.Or(p.CheckUser(), CheckDirectory(path))
+			return cmp.Or(p.CheckUser(), control.CheckDirectory(path))
 		})
 	}
 	client.http = http.Client{Timeout: answerTimeout, Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1}}
@@ -43,14 +48,14 @@ func NewClient(path string) *Client {
 }
 
 // Peer returns the process that has answered.
-func (c *Client) Peer() Peer { return c.peer }
+func (c *Client) Peer() control.Peer { return c.peer }
 
 // Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do sends a request. The error of an answer is the error.
 func (c *Client) Do(ctx context.Context, request *api.Control) (*api.Controlled, error) {
-	if err := checkPath(c.path); err != nil {
+	if err := control.CheckPath(c.path); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(request)

@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/report"
+)
+
+// facts implements [report.Facts].
+type facts struct {
+	*work
+	*observed
+}
+
+func (w *work) facts() report.Facts {
+	f := facts{work: w, observed: &observed{level: w.node.Observe.Level, words: w}}
+	if w.traffic != nil {
+		f.observed.Traffic = w.traffic
+	}
+	return f
+}
+
+// SourceState implements [report.Facts].
+func (f facts) SourceState() report.SourceState {
+	s := f.Source.State()
+	out := report.SourceState{Err: s.Err, Since: s.Since, Warnings: s.Warnings}
+	if f.Cluster != nil {
+		out.Seen = f.Cluster.Seen()
+	}
+	return out
+}
+
+// Problems implements [report.Facts].
+func (f facts) Problems() []model.Notice {
+	return slices.Concat(f.drainProblems(), f.changeProblems(), f.problems())
+}
+
+// Notes implements [report.Facts].
+func (f facts) Notes() []model.Notice {
+	return slices.Concat(f.drainNotes(), f.changeNotes(), f.notes())
+}
+
+// Basis implements [report.Facts].
+func (f facts) Basis() *api.Basis { return f.basis() }
+
+// AddToStatus implements [report.Facts].
+func (f facts) AddToStatus(s *api.Status, now time.Time) {
+	s.Observe = f.observing(now)
+	if a := feature.Find[interface{ Announced() []feature.Announced }](f.Features); a != nil {
+		for _, address := range a.Announced() {
+			s.Announced = append(s.Announced, api.AnnouncedAddress(address))
+		}
+	}
+}
+
+// AddToDescription implements [report.Facts].
+func (f facts) AddToDescription(d *api.Description, v *model.View, now time.Time) {
+	name := v.Service.Name
+	if f.changed != nil {
+		d.Runtime = runtimeChanges(drain.Changes{name: f.changed.Changes()[name]})
+	}
+	if n := feature.Find[interface {
+		ProblemsOf(model.ServiceName, time.Time) []string
+	}](f.Features); n != nil {
+		d.Notices = append(d.Notices, n.ProblemsOf(name, now)...)
+	}
+	if r := feature.Find[interface {
+		Failure(model.Family) string
+		FullOf(model.ServiceName, time.Time) []string
+	}](f.Features); r != nil && d.Relay != "" {
+		report.AddRelayFailures(d, r.Failure)
+		d.Notices = append(d.Notices, r.FullOf(name, now)...)
+	}
+	if f.samples != nil {
+		addSamples(d, name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return f.samples.Of(p, e, now) })
+		addDropped(d, name, func(p model.PortName) (int, int) { return f.samples.DroppedOf(p, now) })
+	}
+}
