@@ -176,15 +176,17 @@ func (a *attacked) fill() {
 func (a *attacked) use() int {
 	a.t.Helper()
 	var r struct {
-		Affinity []struct {
-			Family, Map string
-			Clients     int
+		Rules struct {
+			Affinity []struct {
+				Family, Map string
+				Clients     int
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(a.mustRun(0, exec.Command(binary, "status", "-o", "json"))), &r); err != nil {
 		a.t.Fatal(err)
 	}
-	for _, m := range r.Affinity {
+	for _, m := range r.Rules.Affinity {
 		if m.Family == a.family.String() && m.Map == "affinity" {
 			return m.Clients
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -134,7 +135,7 @@ func collect(ctx context.Context, client *api.Client) (*collected, error) {
 	}
 	out.Files = append(out.Files, collectedFile{"status.json", content, nil})
 	var status api.Status
-	if err := api.Decode(content, &status); err == nil {
+	if err := client.Decode(content, &status); err == nil {
 		out.Services = troubled(&status)
 	}
 	for _, p := range agentPages {
@@ -153,7 +154,7 @@ func collect(ctx context.Context, client *api.Client) (*collected, error) {
 func troubled(s *api.Status) (out []bundle.Subject) {
 	seen := make(map[bundle.Subject]bool)
 	for _, p := range s.Problems {
-		if n, ok := bundle.ParseSubject(p.Object); ok && !seen[n] {
+		if n, ok := bundle.NewSubject(model.Object(p.Object)); ok && !seen[n] {
 			seen[n] = true
 			out = append(out, n)
 		}

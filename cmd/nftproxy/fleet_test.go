@@ -26,7 +26,7 @@ import (
 func onNode(node, version, zone string) fleetlab.Agent {
 	return fleetlab.Agent{Node: node, Pod: "nftproxy-" + node, Labels: map[string]string{"zone": zone}, Answers: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = (&api.Status{From: api.FromDaemon, Healthy: true, Version: version}).WriteJSON(w)
+		_ = (&api.Status{From: api.FromDaemon, Healthy: true, Daemon: api.Daemon{Version: version}}).WriteJSON(w)
 	})}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -147,7 +148,7 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 	api.remove("Service", "more")
 	eventually(t, "a Service of the cluster is gone", func() bool { return !rendered(t, ns, "10.96.0.11:80") })
 	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "not read since the start (rules of an earlier run for their Services stay)") ||
-		!strings.Contains(got, `"reason": "Kept"`) || !strings.Contains(got, `"object": "Balance kube-system/apiserver"`) {
+		!strings.Contains(got, `"reason": "Kept"`) || !regexp.MustCompile(`"kind": "Balance",\s+"namespace": "kube-system",\s+"name": "apiserver"`).MatchString(got) {
 		t.Errorf("status: %s", got)
 	}
 

@@ -28,7 +28,7 @@ func problems(t *testing.T, ns *netlab.Namespace) map[string]string {
 	}
 	found := make(map[string]string)
 	for _, p := range r.Problems {
-		if p.Object == "Machine" {
+		if p.Object.Kind == "Machine" {
 			found[string(p.Reason)] = p.Message
 		}
 	}

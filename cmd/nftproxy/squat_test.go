@@ -38,8 +38,8 @@ func (s *squatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case api.BasisPath:
 		answer = api.Basis{Version: api.BasisVersion, Settings: map[string]string{"scheduler": "random"}}
 	case api.StatusPath:
-		answer = api.Status{From: api.FromDaemon, Healthy: true, Node: "squatter", Problems: []api.Problem{
-			{Object: "Service a/../../../../../../etc/cron.d/evil", Reason: "X", Message: "password: correct horse battery\nAuthorization: Negotiate YIIabcdefSECRET9"}}}
+		answer = api.Status{From: api.FromDaemon, Healthy: true, Daemon: api.Daemon{Node: "squatter"}, Findings: api.Findings{Problems: []api.Problem{
+			{Object: api.Object{Kind: "Service", Namespace: "a", Name: "../../../../../../etc/cron.d/evil"}, Reason: "X", Message: "password: correct horse battery\nAuthorization: Negotiate YIIabcdefSECRET9"}}}}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)

@@ -72,7 +72,7 @@ daemon answers, it serves nothing of that name, or its last sync failed.`,
   nftproxy status -n default
   nftproxy status >/dev/null || echo unhealthy
   nftproxy status --serves shop/web || [ $? = 2 ] || birdc disable vips
-  nftproxy status -o json | jq '.lastSync, .problems'
+  nftproxy status -o json | jq '.rules.lastSync, .findings.problems'
   nftproxy status -o json | jq -r '.servicePorts[].frontends[] | "\(.connections) \(.address)"'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.filter.Names = args

@@ -94,7 +94,7 @@ func TestStatusOfDaemon(t *testing.T) {
 		args    []string
 	}{{true, nil, nil}, {false, cli.ErrNo, nil}, {true, cli.ErrNo, []string{"--problems"}}} {
 		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"from": "daemon", "healthy": %t, "node": "node-1", "problems": [{"object": "a", "reason": "b", "message": "c"}]}`, c.healthy)
+			fmt.Fprintf(w, `{"from": "daemon", "healthy": %t, "daemon": {"node": "node-1"}, "findings": {"problems": [{"object": {"kind": "a"}, "reason": "b", "message": "c"}]}}`, c.healthy)
 		}))
 		out, err := runStatus(t, ns, daemon.Listener.Addr().String(), c.args...)
 		if !errors.Is(err, c.want) || !strings.Contains(out, "node-1") {

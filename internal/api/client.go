@@ -38,6 +38,8 @@ type Client struct {
 	name string // in messages
 	most int64  // bytes of an answer about all Services
 	http http.Client
+	// Decode decodes a document: [Decode], unless the caller sets another function.
+	Decode func(content []byte, document any) error
 }
 
 // NewClient returns a client of the daemon at an address.
@@ -67,7 +69,7 @@ func NewClientThrough(transport http.RoundTripper, port uint16, name string) *Cl
 }
 
 func newClient(host, name string, most int64, transport http.RoundTripper) *Client {
-	return &Client{host, name, most, http.Client{
+	return &Client{host: host, name: name, most: most, Decode: Decode, http: http.Client{
 		Timeout:       answerTimeout,
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -82,11 +84,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status asks for the report about the Services that a filter selects.
 func (c *Client) Status(ctx context.Context, filter *Filter) (*Status, error) {
-	s, err := get[Status](ctx, c, StatusPath, filter.query())
-	if err == nil && len(s.Problems)+len(s.Notes) > budget.AnswerProblems {
-		return nil, fmt.Errorf("ask %s: read answer: it has %d problems: at most %d are read", c.name, len(s.Problems)+len(s.Notes), budget.AnswerProblems)
-	}
-	return s, err
+	return get[Status](ctx, c, StatusPath, filter.query())
 }
 
 // Describe asks for the description of a Service. The error is an [UnknownError] if the
@@ -206,7 +204,7 @@ func (c *Client) decode(body io.Reader, path string, answer any) error {
 	case int64(len(content)) > most:
 		return fmt.Errorf("it has more than %d MiB", most>>20)
 	}
-	return Decode(content, answer)
+	return c.Decode(content, answer)
 }
 
 // Decode decodes a document of a daemon, unless that takes many times its size.

@@ -17,13 +17,13 @@ import (
 // a few times its size: of one node of a cluster less than of this machine.
 func TestAnswerLimits(t *testing.T) {
 	problems := func(w http.ResponseWriter, problem string, size int) {
-		fmt.Fprintf(w, `{"apiVersion":"nftproxy.dev/v1","problems":[%s`, problem)
+		fmt.Fprintf(w, `{"apiVersion":"nftproxy.dev/v2","findings":{"problems":[%s`, problem)
 		for some := strings.Repeat(","+problem, 1<<16/len(problem)); size > 0; size -= len(some) {
 			_, _ = fmt.Fprint(w, some)
 		}
-		fmt.Fprint(w, "]}")
+		fmt.Fprint(w, "]}}")
 	}
-	const honest = `{"object":"Service shop/web","reason":"NoEndpoints","message":"connections are rejected"}`
+	const honest = `{"object":{"kind":"Service","namespace":"shop","name":"web"},"reason":"NoEndpoints","message":"connections are rejected"}`
 	for name, c := range map[string]struct {
 		problem    string
 		size       int

@@ -7,12 +7,23 @@ const ControlPath = "/control"
 
 // Control is a request to a control socket. The names of the JSON fields are stable.
 type Control struct {
-	APIVersion Version `json:"apiVersion"`        // absent: this one
-	Action     string  `json:"action"`            // set, add, remove, disable, enable, undo or list
-	Balance    string  `json:"balance,omitempty"` // name, or namespace/name; empty: all, to list or undo
-	Server     string  `json:"server,omitempty"`  // address, or address with port; empty: all, to undo
-	Weight     *int    `json:"weight,omitempty"`
-	Force      bool    `json:"force,omitempty"` // also the last server that takes connections
+	APIVersion RequestVersion `json:"apiVersion"`        // absent: this one; nftproxy.dev/v1 has the same fields
+	Action     string         `json:"action"`            // set, add, remove, disable, enable, undo or list
+	Balance    string         `json:"balance,omitempty"` // name, or namespace/name; empty: all, to list or undo
+	Server     string         `json:"server,omitempty"`  // address, or address with port; empty: all, to undo
+	Weight     *int           `json:"weight,omitempty"`
+	Force      bool           `json:"force,omitempty"` // also the last server that takes connections
+}
+
+// RequestVersion is the [Version] of a request. The one before, whose requests are the same, is read as well.
+type RequestVersion struct{ Version }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (v *RequestVersion) UnmarshalJSON(b []byte) error {
+	if string(b) == `"nftproxy.dev/v1"` {
+		return nil
+	}
+	return v.Version.UnmarshalJSON(b)
 }
 
 // The actions of a [Control].

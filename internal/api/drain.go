@@ -107,11 +107,8 @@ func (s *DrainedService) Object() string { return ObjectText(s.Service, s.Balanc
 
 // ObjectText returns the object of a Service, "namespace/name", as messages name it.
 func ObjectText(service string, isBalance bool) string {
-	text := "Service " + service
-	if name, ok := model.ParseObject(text); ok && isBalance {
-		return name.BalanceObject().String()
-	}
-	return text
+	namespace, name, _ := strings.Cut(service, "/")
+	return model.ServiceName{Namespace: namespace, Name: name}.ObjectAs(isBalance).String()
 }
 
 // OpenCount is a number of open connections.

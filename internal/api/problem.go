@@ -1,24 +1,63 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Problem is something that is not as it should be, or an object that cannot be served
 // as it asks. Reason is one word, by which problems are counted.
 type Problem struct {
-	Object  string       `json:"object"`
+	Object  Object       `json:"object"`
 	Reason  model.Reason `json:"reason"`
 	Message string       `json:"message"`
 }
 
-// ProblemOf returns the problem that a notice is.
-func ProblemOf(n model.Notice) Problem {
-	return Problem{Object: n.Object.String(), Reason: n.Reason, Message: n.Message}
+// Problems are read up to a limit.
+type Problems []Problem
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *Problems) UnmarshalJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return errors.Join(errors.New("problems: not a list"), err)
+	}
+	*p = nil
+	for d.More() {
+		if len(*p) == budget.AnswerProblems {
+			return fmt.Errorf("too many problems: at most %d are read", budget.AnswerProblems)
+		}
+		var one Problem
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		*p = append(*p, one)
+	}
+	return nil
 }
+
+// Object names an object of Kubernetes or of a file, or a part of the machine.
+type Object struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// String returns the object as messages name it.
+func (o Object) String() string { return model.Object(o).String() }
+
+// Service returns the Service that an object is, or that a Balance becomes; false: it is another object.
+func (o Object) Service() (model.ServiceName, bool) { return model.Object(o).Service() }
+
+// ProblemOf returns the problem that a notice is.
+func ProblemOf(n model.Notice) Problem { return Problem{Object(n.Object), n.Reason, n.Message} }
 
 // ProblemsOf returns the problems that notices are.
 func ProblemsOf(all []model.Notice) []Problem {
@@ -114,7 +153,7 @@ func rank(reason model.Reason) int {
 func (r *Status) SortProblems() {
 	order := func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(rank(a.Reason), rank(b.Reason)), cmp.Compare(a.Reason, b.Reason),
-			cmp.Compare(a.Object, b.Object), cmp.Compare(a.Message, b.Message))
+			cmp.Compare(a.Object.String(), b.Object.String()), cmp.Compare(a.Message, b.Message))
 	}
 	slices.SortFunc(r.Problems, order)
 	slices.SortFunc(r.Notes, order)

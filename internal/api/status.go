@@ -15,48 +15,79 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Status is the state of a node. The names of the JSON fields are stable;
-// unknown fields are left out.
+// Status is the state of a node, in four parts: who reports, the rules, what they serve, and what is wrong. The
+// names of the JSON fields are stable; unknown fields are left out.
 type Status struct {
 	APIVersion Version `json:"apiVersion"`
 	From       string  `json:"from"` // [FromDaemon] or [FromKernel]
+	// NoDaemon is why the report is from the kernel: where no daemon answers.
+	NoDaemon string `json:"noDaemon,omitempty"`
 	// Healthy reports whether the last sync succeeded and the source can be used.
 	// Without a daemon it is true.
-	Healthy bool   `json:"healthy"`
-	Node    string `json:"node,omitempty"`
+	Healthy bool `json:"healthy"`
+	// Words are the words for all that the node serves, with any filter: balance, mixed, or absent
+	// for Services.
+	Words    words.Vocabulary `json:"words,omitzero"`
+	Daemon   `json:"daemon"`
+	Rules    `json:"rules"`
+	Served   `json:"served"`
+	Findings `json:"findings"`
+	// ServicePorts are sorted by name. They are the last field, with a line for each, because
+	// there may be many.
+	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
+}
+
+// Daemon is the process that reports, and its source.
+type Daemon struct {
+	Node string `json:"node,omitempty"`
 	// Time is when the report was made, by the clock of the node.
 	Time    time.Time `json:"time,omitzero"`
 	Version string    `json:"version,omitempty"`
+	Started time.Time `json:"started,omitzero"`
 	Source  string    `json:"source,omitempty"` // of the objects
 	// SourceError is why the source cannot be used now; what was read before stays in
 	// use.
 	SourceError *SourceError `json:"sourceError,omitempty"`
 	// Warnings are about objects that are used, but not as their author may expect.
-	Warnings     []string  `json:"warnings,omitempty"`
-	Started      time.Time `json:"started,omitzero"` // of the daemon
-	LastSync     *Sync     `json:"lastSync,omitempty"`
-	LastSuccess  time.Time `json:"lastSuccess,omitzero"`  // end of the last successful sync
-	PendingSince time.Time `json:"pendingSince,omitzero"` // time of the oldest unserved change
+	Warnings []string `json:"warnings,omitempty"`
 	// Seen are the newest resourceVersions that were received from the API server, of services
 	// and endpointslices. With no change pending, the rules have all of them.
 	Seen map[string]string `json:"seen,omitempty"`
 	// PostponedUntil is when the source is read for the first time (--start-jitter);
 	// zero: it is read already.
 	PostponedUntil time.Time `json:"postponedUntil,omitzero"`
+}
+
+// Rules are the state of the rules in the kernel, and what they count.
+type Rules struct {
+	LastSync     *Sync     `json:"lastSync,omitempty"`
+	LastSuccess  time.Time `json:"lastSuccess,omitzero"`  // end of the last successful sync
+	PendingSince time.Time `json:"pendingSince,omitzero"` // time of the oldest unserved change
 	// RulesChanged has the changes of rules by other programs; nil: none.
 	RulesChanged *Interference `json:"rulesChanged,omitempty"`
-	// NoDaemon is why the report is from the kernel: where no daemon answers.
-	NoDaemon string `json:"noDaemon,omitempty"`
+	Affinity     []Affinity    `json:"affinity,omitempty"`
+	Counted      bool          `json:"counted"` // connections are counted (--service-metrics)
+	// Observe is about reading the connections that the rules refuse; absent: they do not log any
+	// (--observe).
+	Observe *Observing `json:"observe,omitempty"`
+	// Refused are connections that the rules refused, by reason; absent without --observe, and
+	// if there are none.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+	// NodePortAddresses serve the frontends with the unspecified address.
+	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
+	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
+	Localhost []netip.Addr `json:"localhostAddresses,omitempty"`
+	// Announced are the addresses of Balances with announce.
+	Announced []AnnouncedAddress `json:"announcedAddresses,omitempty"`
+}
 
-	// Filtered reports that the following is about the Services that a [Filter] selects.
-	Filtered  bool `json:"filtered,omitempty"`
+// Served sums up the Services, or those that a [Filter] selects.
+type Served struct {
+	Filtered  bool `json:"filtered,omitempty"` // a filter selects Services
 	Services  int  `json:"services"`
 	Balances  int  `json:"balances,omitempty"` // of the Services, come from a Balance
 	Frontends int  `json:"frontends"`
 	Endpoints int  `json:"endpoints"` // distinct ones that take connections
-	// Words are the words for all that the node serves, with any filter: balance, mixed, or absent
-	// for Services.
-	Words words.Vocabulary `json:"words,omitzero"`
 	// DidYouMean are names that resemble a filter that selects nothing.
 	DidYouMean   []string        `json:"didYouMean,omitempty"`
 	HealthChecks []ServiceHealth `json:"healthChecks,omitempty"`
@@ -70,31 +101,18 @@ type Status struct {
 	// there are many, and StartingCount is the number of all.
 	Starting      []StartingServer `json:"starting,omitempty"`
 	StartingCount int              `json:"startingCount,omitempty"`
-	// NodePortAddresses serve the frontends with the unspecified address.
-	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
-	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
-	Localhost []netip.Addr `json:"localhostAddresses,omitempty"`
-	// Announced are the addresses of Balances with announce.
-	Announced []AnnouncedAddress `json:"announcedAddresses,omitempty"`
-	Affinity  []Affinity         `json:"affinity,omitempty"`
-	// Observe is about reading the connections that the rules refuse; absent: they do not log any
-	// (--observe).
-	Observe *Observing `json:"observe,omitempty"`
-	// Problems are sorted by urgency, then object. ProblemCounts are their numbers by
-	// reason.
-	Problems      []Problem            `json:"problems,omitempty"`
-	ProblemCounts map[model.Reason]int `json:"problemCounts,omitempty"`
-	// Notes are facts that operators should know, but need not change.
-	Notes   []Problem `json:"notes,omitempty"`
-	Counted bool      `json:"counted"` // connections are counted (--service-metrics)
-	// Refused are connections that the rules refused, by reason; absent without --observe, and
-	// if there are none.
-	Refused map[string]uint64 `json:"refused,omitempty"`
 	// Omitted is the number of frontends that are not listed, because they are too many.
 	Omitted int `json:"omittedFrontends,omitempty"`
-	// ServicePorts are sorted by name. They are the last field, with a line for each, because
-	// there may be many.
-	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
+}
+
+// Findings are what is not as it should be.
+type Findings struct {
+	// Problems are sorted by urgency, then object. ProblemCounts are their numbers by
+	// reason.
+	Problems      Problems             `json:"problems,omitempty"`
+	ProblemCounts map[model.Reason]int `json:"problemCounts,omitempty"`
+	// Notes are facts that operators should know, but need not change.
+	Notes Problems `json:"notes,omitempty"`
 }
 
 // AnnouncedAddress is an address that Balances ask for on an interface.

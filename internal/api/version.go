@@ -12,7 +12,7 @@ import (
 
 // CurrentVersion is the version of all documents. Within a version, fields are added, and none
 // is removed or changes its meaning.
-const CurrentVersion = "nftproxy.dev/v1"
+const CurrentVersion = "nftproxy.dev/v2"
 
 // Paths of the documents on the metrics server.
 const (
@@ -28,7 +28,7 @@ const (
 
 // Version is the field of a document that has its version. It is always written as
 // [CurrentVersion], and other versions are not read. Daemons before the first version have
-// none, and the same fields.
+// none.
 type Version struct{}
 
 // MarshalJSON implements [json.Marshaler].

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
@@ -164,14 +165,17 @@ func TestMember(t *testing.T) {
 
 // TestSubject: only names of objects become paths of an archive, and paths of an API server.
 func TestSubject(t *testing.T) {
-	for object, want := range map[string]string{
-		"Service shop/web": "shop/web", "Service a/web.v-1": "a/web.v-1", "Balance default/web": "", "Balance web": "",
-		"Service a/../../../../../../etc/cron.d/evil": "", "Service ../x": "", "Service a/..": "", "Service a/b/c": "", "Service a/web?x=1": "",
-		"Service /web": "", "Service a/": "", "Service shop": "", "Node n/n": "", "Service a/evil:80": "", "Service A/web": "", "Service a.b/web": "",
-		"Service a/" + strings.Repeat("a", 254): "", "Service " + strings.Repeat("a", 64) + "/a": "", "Service a/b\n": "", "Service a/b..c": "", "": "",
+	of := func(namespace, name string) model.Object {
+		return model.ServiceName{Namespace: namespace, Name: name}.Object()
+	}
+	for object, want := range map[model.Object]string{
+		of("shop", "web"): "shop/web", of("a", "web.v-1"): "a/web.v-1", {Kind: "Balance", Namespace: "default", Name: "web"}: "",
+		of("a", "../../../../../../etc/cron.d/evil"): "", of("..", "x"): "", of("a", ".."): "", of("a", "b/c"): "", of("a", "web?x=1"): "",
+		of("", "web"): "", of("a", ""): "", of("", "shop"): "", {Kind: "Node", Namespace: "n", Name: "n"}: "", of("a", "evil:80"): "", of("A", "web"): "", of("a.b", "web"): "",
+		of("a", strings.Repeat("a", 254)): "", of(strings.Repeat("a", 64), "a"): "", of("a", "b\n"): "", of("a", "b..c"): "", {}: "",
 	} {
 		got := ""
-		if s, ok := ParseSubject(object); ok {
+		if s, ok := NewSubject(object); ok {
 			got = s.Path()
 		}
 		if got != want {

@@ -2,13 +2,12 @@ package bundle
 
 import (
 	"regexp"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Subject is a Service that a node has named: its names are names of objects, so that they can be parts
-// of paths. Only [ParseSubject] makes one.
+// of paths. Only [NewSubject] makes one.
 type Subject struct{ namespace, name string }
 
 // label is a name of a namespace (RFC 1123), and subdomain one of an object. Kubernetes limits their bytes.
@@ -19,16 +18,14 @@ var (
 
 const maxLabel, maxSubdomain = 63, 253
 
-// ParseSubject parses the object of a problem. It returns false for other kinds, and for names that no
+// NewSubject returns the Service that an object of a problem is. It returns false for other kinds, and for names that no
 // object can have.
-func ParseSubject(object string) (Subject, bool) {
-	names, ok := strings.CutPrefix(object, model.ServiceName{}.Object().Kind+" ")
-	namespace, name, qualified := strings.Cut(names, "/")
-	valid := len(namespace) <= maxLabel && label.MatchString(namespace) && len(name) <= maxSubdomain && subdomain.MatchString(name)
-	if !ok || !qualified || !valid {
+func NewSubject(o model.Object) (Subject, bool) {
+	valid := len(o.Namespace) <= maxLabel && label.MatchString(o.Namespace) && len(o.Name) <= maxSubdomain && subdomain.MatchString(o.Name)
+	if o.Kind != (model.ServiceName{}).Object().Kind || !valid {
 		return Subject{}, false
 	}
-	return Subject{namespace, name}, true
+	return Subject{o.Namespace, o.Name}, true
 }
 
 // Namespace returns the namespace.

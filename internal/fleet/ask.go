@@ -83,5 +83,7 @@ func (f *Fleet) Client(a *Agent) (*api.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return api.NewClientThrough(transport, f.Port, a.String()), end, nil
+	client := api.NewClientThrough(transport, f.Port, a.String())
+	client.Decode = decode
+	return client, end, nil
 }

@@ -75,7 +75,7 @@ func TestConvergeFaults(t *testing.T) {
 		follower("good", store.Follows(0, nil, nil, nil)),
 		follower("older", store.Follows(0, func(d *api.Description) { d.Changed.AgeSeconds, d.Changed.OnlyEndpoint = 0, "" }, nil, nil)),
 		follower("behind", store.Follows(never, nil, nil, nil)),
-		follower("sick", store.Follows(never, nil, nil, &api.Status{LastSync: &api.Sync{Error: "no buffer space"}})),
+		follower("sick", store.Follows(never, nil, nil, &api.Status{Rules: api.Rules{LastSync: &api.Sync{Error: "no buffer space"}}})),
 		follower("files", store.Follows(never, nil, basis("", false), nil)),
 		follower("named", store.Follows(never, nil, basis("blue", true), nil)),
 		follower("fails", store.Follows(0, func(d *api.Description) {

@@ -68,7 +68,7 @@ func judged(t testing.TB, f *fleet.Fleet) *fleet.Report {
 	return fleet.Judge(time.Now(), nodes, fleet.Ask(t.Context(), f, agents, func(int) {}, status), nil, true)
 }
 
-var healthy = api.Status{Healthy: true, Version: "1"}
+var healthy = api.Status{Healthy: true, Daemon: api.Daemon{Version: "1"}}
 
 // TestVerdicts: 18.1, 18.2. Each node gets the verdict that its agent deserves, the worst first, over
 // both ways.
@@ -78,7 +78,7 @@ func TestVerdicts(t *testing.T) {
 	late := healthy
 	late.PendingSince = time.Now().Add(-time.Minute)
 	cut := healthy
-	cut.Problems = []api.Problem{{Object: "Machine", Reason: model.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: "Service shop/web", Reason: model.LacksEndpoints, Message: "none"}}
+	cut.Problems = []api.Problem{{Object: api.Object{Kind: "Machine"}, Reason: model.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: api.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.LacksEndpoints, Message: "none"}}
 	gone := agent("g", healthy)
 	gone.NoNode = true
 	nothing := agent("n", healthy)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -130,7 +129,7 @@ func (r *Report) sort() {
 		return cmp.Or(cmp.Compare(a.Verdict.rank(), b.Verdict.rank()), cmp.Compare(b.BehindSeconds, a.BehindSeconds), cmp.Compare(a.Name, b.Name))
 	})
 	slices.SortFunc(r.Services, func(a, b ServiceProblem) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason))
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Object.String(), b.Object.String()), cmp.Compare(a.Reason, b.Reason))
 	})
 	clear(r.Verdicts)
 	for i := range r.Nodes {
@@ -218,7 +217,7 @@ func unhealthy(s *api.Status) string {
 
 // ofService reports whether a problem is of an object, which all nodes see.
 func ofService(p *api.Problem) bool {
-	return strings.HasPrefix(p.Object, model.ServiceName{}.Object().Kind+" ")
+	return p.Object.Kind == model.ServiceName{}.Object().Kind
 }
 
 // collect adds the problems of Services that a node has.
@@ -227,7 +226,7 @@ func collect(all map[[2]string]*ServiceProblem, node string, s *api.Status) {
 		if !ofService(&p) {
 			continue
 		}
-		key := [2]string{p.Object, string(p.Reason)}
+		key := [2]string{p.Object.String(), string(p.Reason)}
 		if all[key] == nil {
 			all[key] = &ServiceProblem{Problem: p, Node: node}
 		}

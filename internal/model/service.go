@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -31,19 +30,6 @@ func (n ServiceName) ObjectAs(isBalance bool) Object {
 		return n.BalanceObject()
 	}
 	return n.Object()
-}
-
-// ParseObject returns the Service that the text of an object names, as a Service or as a Balance.
-func ParseObject(text string) (ServiceName, bool) {
-	kind, name, _ := strings.Cut(text, " ")
-	namespace, bare, qualified := strings.Cut(name, "/")
-	switch {
-	case kind == "Balance" && !qualified:
-		return ServiceName{"default", name}, name != ""
-	case kind == "Balance" || kind == "Service":
-		return ServiceName{namespace, bare}, qualified
-	}
-	return ServiceName{}, false
 }
 
 // Compare orders by namespace, then name.

@@ -54,10 +54,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 		return
 	}
 	r.EndpointChecks = &api.EndpointChecks{Services: len(services)}
-	r.FailingServers = servers.sorted()
-	for i := range r.FailingServers {
-		r.FailingServers[i].Name = nameOf(&r.FailingServers[i], view)
-	}
+	r.FailingServers = servers.sorted(view)
 	for _, name := range slices.SortedFunc(maps.Keys(services), model.ServiceName.Compare) {
 		c := services[name]
 		if c.in == words.Balance {
@@ -70,17 +67,6 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 			r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(name), Reason: model.CheckFailing, Message: c.message(now, usesAll(view(name)))})
 		}
 	}
-}
-
-// nameOf returns the name of DNS that has the address of a server; empty: files name the address.
-func nameOf(s *api.FailingServer, view func(model.ServiceName) *model.View) string {
-	first, _ := model.ParseObject("Service " + s.Service)
-	a, err := netip.ParseAddr(s.Address)
-	v := view(first)
-	if v == nil || err != nil {
-		return ""
-	}
-	return v.Service.NameOf(a)
 }
 
 // usesAll reports whether the endpoints of a Service are used if all fail.

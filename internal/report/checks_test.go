@@ -106,7 +106,7 @@ func TestChecks(t *testing.T) {
 			report := ask(t, at, api.Filter{})
 			got := ""
 			for _, p := range report.Problems {
-				if p.Reason == model.CheckFailing && p.Object == "Service default/web" {
+				if p.Reason == model.CheckFailing && p.Object.String() == "Service default/web" {
 					got += p.Message
 				}
 			}

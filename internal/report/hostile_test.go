@@ -33,11 +33,12 @@ func reportOf(text string) *api.Status {
 	n := uint64(1)
 	now := time.Unix(1000, 0)
 	return &api.Status{
-		From: api.FromDaemon, Node: text, Version: text, Source: text, Started: now,
-		LastSync: &api.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
-		HealthChecks: []api.ServiceHealth{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}},
-		Affinity:     []api.Affinity{{Family: text}},
-		Problems:     []api.Problem{{Object: text, Reason: model.Reason(text), Message: text}},
+		From:   api.FromDaemon,
+		Daemon: api.Daemon{Node: text, Version: text, Source: text, Started: now},
+		Rules: api.Rules{LastSync: &api.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
+			Affinity: []api.Affinity{{Family: text}}},
+		Served:   api.Served{HealthChecks: []api.ServiceHealth{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}}},
+		Findings: api.Findings{Problems: []api.Problem{{Object: api.Object{Kind: text, Namespace: text, Name: text}, Reason: model.Reason(text), Message: text}}},
 		ServicePorts: []api.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []api.Frontend{{
 			Kind: text, Address: text, Decision: api.Decision{Verdict: text}, Outside: &api.Decision{Verdict: text, Endpoints: 1}, Connections: &n}}}},
 	}

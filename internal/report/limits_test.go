@@ -97,7 +97,7 @@ func TestFullLimit(t *testing.T) {
 	if got := problems(0, 5); got != nil {
 		t.Errorf("problems %+v of an earlier time", got)
 	}
-	want := []api.Problem{{Object: "Service shop/web", Reason: model.LimitFull, Message: "the limit connections-per-client remembers 65536 clients over IPv4; 8 connections of others passed without it"}}
+	want := []api.Problem{{Object: api.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.LimitFull, Message: "the limit connections-per-client remembers 65536 clients over IPv4; 8 connections of others passed without it"}}
 	for _, after := range []time.Duration{time.Second, fullTime - time.Second} {
 		if diff := cmp.Diff(want, problems(after, 8)); diff != "" {
 			t.Errorf("%s later (-want +got):\n%s", after, diff)

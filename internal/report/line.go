@@ -24,5 +24,5 @@ func (r *report) line() string {
 	}
 	first := r.Problems[0]
 	message, _, _ := strings.Cut(first.Message, "\n")
-	return served + "; " + terminal.Count(len(r.Problems), "problem") + ": " + first.Object + ": " + message
+	return served + "; " + terminal.Count(len(r.Problems), "problem") + ": " + first.Object.String() + ": " + message
 }

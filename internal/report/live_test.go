@@ -52,7 +52,7 @@ func (n *fakeCounters) EndpointCounts(frontends []model.Frontend) (out []counter
 }
 
 func (n *fakeCounters) Summary(r *model.Routing) *api.Status {
-	out := &api.Status{Version: "v1", Source: "files: services.yaml", Healthy: r != nil}
+	out := &api.Status{Daemon: api.Daemon{Version: "v1", Source: "files: services.yaml"}, Healthy: r != nil}
 	if r != nil {
 		out.Node = r.NodeName
 		out.Problems = api.ProblemsOf(r.Notices)

@@ -65,7 +65,7 @@ func TestNodePortsOnSeveralAddresses(t *testing.T) {
 // column (6.22).
 func TestPrintUncounted(t *testing.T) {
 	n := uint64(7)
-	r := &api.Status{From: api.FromDaemon, Counted: true, ServicePorts: []api.ServicePort{{
+	r := &api.Status{From: api.FromDaemon, Rules: api.Rules{Counted: true}, ServicePorts: []api.ServicePort{{
 		Namespace: "default", Name: "web", Protocol: "tcp", Scheduler: "maglev", Frontends: []api.Frontend{
 			{Kind: "NodePort", Address: "192.0.2.1:30080", Connections: &n}, {Kind: "NodePort", Address: "127.0.0.1:30080"},
 		},

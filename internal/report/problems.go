@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -10,11 +11,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Objects of problems that concern no object of Kubernetes.
+// Kinds of objects that are none of Kubernetes.
 const (
-	rulesObject    = "Rules"
-	sourceObject   = "Source"
-	affinityObject = "Affinity map"
+	rulesKind    = "Rules"
+	sourceKind   = "Source"
+	affinityKind = "Affinity map"
 )
 
 // longPending is how long changes may wait before that is a problem.
@@ -22,8 +23,8 @@ const longPending = time.Minute
 
 // addProblems adds what follows from the rest of the report, and sorts all problems.
 func (r *report) addProblems(now time.Time) {
-	add := func(object string, reason model.Reason, format string, args ...any) {
-		r.Problems = append(r.Problems, api.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	add := func(kind, name string, reason model.Reason, format string, args ...any) {
+		r.Problems = append(r.Problems, api.Problem{Object: api.Object{Kind: kind, Name: name}, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if e := r.SourceError; e != nil {
 		mistakes := r.mistakes
@@ -31,31 +32,31 @@ func (r *report) addProblems(now time.Time) {
 			mistakes = []string{e.Message}
 		}
 		for _, m := range mistakes { // of several files with --isolate-files
-			add(sourceObject, model.SourceUnusable, "%s", m)
+			add(sourceKind, "", model.SourceUnusable, "%s", m)
 		}
 	}
 	for _, w := range r.Warnings {
-		add(sourceObject, model.InputWarning, "%s", w)
+		add(sourceKind, "", model.InputWarning, "%s", w)
 	}
 	if r.From == api.FromDaemon {
 		switch s := r.LastSync; {
 		case s == nil && !r.PostponedUntil.IsZero():
-			add(rulesObject, model.NotSynced, "the source is read at %s (--start-jitter); the rules of an earlier run serve", r.PostponedUntil.Format(time.TimeOnly))
+			add(rulesKind, "", model.NotSynced, "the source is read at %s (--start-jitter); the rules of an earlier run serve", r.PostponedUntil.Format(time.TimeOnly))
 		case s == nil:
-			add(rulesObject, model.NotSynced, "waiting for the source")
+			add(rulesKind, "", model.NotSynced, "waiting for the source")
 		case s.Error != "":
-			add(rulesObject, model.SyncFailed, "%s", s.Error)
+			add(rulesKind, "", model.SyncFailed, "%s", s.Error)
 		}
 		if wait := now.Sub(r.PendingSince).Round(time.Second); !r.PendingSince.IsZero() && wait >= longPending {
-			add(rulesObject, model.ChangesPending, "for %s", wait)
+			add(rulesKind, "", model.ChangesPending, "for %s", wait)
 		}
 	}
 	if c := r.RulesChanged; c != nil && now.Sub(c.Last) < recently {
-		add(rulesObject, model.RulesChanged, "%s", r.interferenceText(c, now))
+		add(rulesKind, "", model.RulesChanged, "%s", r.interferenceText(c, now))
 	}
 	for _, a := range r.Affinity {
 		if a.Clients >= a.Size/10*9 {
-			add(affinityObject+" of "+a.Name(), model.AffinityFull, "%s of %d clients are remembered", a.Count(), a.Size)
+			add(affinityKind, a.Name(), model.AffinityFull, "%s of %d clients are remembered", a.Count(), a.Size)
 		}
 	}
 	r.SortProblems()
@@ -76,11 +77,8 @@ func (r *report) interferenceText(c *api.Interference, now time.Time) string {
 	if len(c.Differences) > 0 {
 		d := &c.Differences[0]
 		of := ""
-		if d.Service != "" {
-			of = ", of Service " + d.Service
-			if name, ok := model.ParseObject("Service " + d.Service); ok {
-				of = ", of " + r.objectOf(name)
-			}
+		if namespace, name, ok := strings.Cut(d.Service, "/"); ok {
+			of = ", of " + r.objectOf(model.ServiceName{Namespace: namespace, Name: name}).String()
 		}
 		text += "; first" + of + ": " + d.Change
 	}
@@ -139,8 +137,8 @@ func addressed(all []*frontend) string {
 }
 
 // affected returns the objects that have a problem or a note.
-func (r *report) affected() map[string]bool {
-	out := make(map[string]bool)
+func (r *report) affected() map[api.Object]bool {
+	out := make(map[api.Object]bool)
 	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
 		for _, p := range list {
 			out[p.Object] = true
@@ -155,7 +153,7 @@ func (r *report) selectProblems(filter *api.Filter) {
 		r.FailingServers = nil
 	}
 	r.Problems = slices.DeleteFunc(r.Problems, func(p api.Problem) bool {
-		name, isService := model.ParseObject(p.Object)
+		name, isService := p.Object.Service()
 		return isService && !filter.Matches(name)
 	})
 }

@@ -167,13 +167,13 @@ func TestProblemsOfTheNode(t *testing.T) {
 	r := ask(t, address, api.Filter{})
 	var got []string
 	for _, p := range r.Problems {
-		got = append(got, string(p.Reason)+": "+p.Object+": "+p.Message)
+		got = append(got, string(p.Reason)+": "+p.Object.String()+": "+p.Message)
 	}
 	want := []string{
 		"SyncFailed: Rules: no memory",
 		"ChangesPending: Rules: for 2m0s",
 		`RulesChanged: Rules: by process 7 ("nft"), 0s ago; the repair took 3 changes; 2 times since the start; first: add table ip nftproxy`,
-		"AffinityFull: Affinity map of IPv4: 95 of 100 clients are remembered",
+		"AffinityFull: Affinity map IPv4: 95 of 100 clients are remembered",
 		"ForwardingOff: Machine: a remedy",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

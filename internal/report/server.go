@@ -148,9 +148,9 @@ func (s *Server) Summary(routing *model.Routing) *api.Status {
 func (s *Server) head(now time.Time, last *api.Sync) *report {
 	state := s.config.Agent.State()
 	r := &report{of: s.config.Facts, Status: api.Status{
-		Words: s.words(), From: api.FromDaemon, Time: now, Healthy: last != nil && last.Error == "",
-		Version: s.config.Version, Source: s.config.Source, Started: OnClock(now, state.Started),
-		LastSuccess: OnClock(now, state.LastSync), PendingSince: OnClock(now, state.Pending), Counted: s.config.Counted,
+		Words: s.words(), From: api.FromDaemon, Healthy: last != nil && last.Error == "",
+		Daemon: api.Daemon{Time: now, Version: s.config.Version, Source: s.config.Source, Started: OnClock(now, state.Started)},
+		Rules:  api.Rules{LastSuccess: OnClock(now, state.LastSync), PendingSince: OnClock(now, state.Pending), Counted: s.config.Counted},
 	}}
 	r.addSource(now, s.config.Facts.SourceState())
 	if now.Before(s.config.Reads) {

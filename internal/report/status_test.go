@@ -205,7 +205,7 @@ func TestDaemonAndKernelAgree(t *testing.T) {
 // TestPrintPostponed prints how long the first list is postponed (13.26).
 func TestPrintPostponed(t *testing.T) {
 	now := time.Unix(3000, 0)
-	r := &api.Status{From: api.FromDaemon, Started: now, PostponedUntil: now.Add(4 * time.Second)}
+	r := &api.Status{From: api.FromDaemon, Daemon: api.Daemon{Started: now, PostponedUntil: now.Add(4 * time.Second)}}
 	var b strings.Builder
 	if err := show.Status(&b, r, show.View{Now: now}); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func (r *report) wordsFor(name model.ServiceName) words.Vocabulary {
 }
 
 // objectOf returns the object that a Service comes from, as problems name it.
-func (r *report) objectOf(name model.ServiceName) string { return objectOf(r.of, name).String() }
+func (r *report) objectOf(name model.ServiceName) api.Object { return api.Object(objectOf(r.of, name)) }
 
 func objectOf(of Words, name model.ServiceName) model.Object {
 	return name.ObjectAs(of != nil && of.IsBalance(name))
@@ -46,7 +46,7 @@ func objectOf(of Words, name model.ServiceName) model.Object {
 func (r *report) nameBalances(of Words) {
 	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
 		for i := range list {
-			if name, ok := model.ParseObject(list[i].Object); ok {
+			if name, ok := list[i].Object.Service(); ok {
 				list[i].Object = r.objectOf(name)
 			}
 		}

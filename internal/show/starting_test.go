@@ -12,7 +12,7 @@ import (
 func TestStarting(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	starting := api.Starting{Part: 0.4, Full: now.Add(20 * time.Second)}
-	r := &api.Status{From: api.FromDaemon, Healthy: true, StartingCount: 7}
+	r := &api.Status{From: api.FromDaemon, Healthy: true, Served: api.Served{StartingCount: 7}}
 	for _, address := range []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80"} {
 		r.Starting = append(r.Starting, api.StartingServer{Service: "default/web", Balance: true, Address: address, Starting: starting})
 	}

@@ -139,12 +139,12 @@ func (p *statusPrinter) group(indent string, all []api.Problem, examples int) {
 func (p *statusPrinter) wordsOf(all []api.Problem) words.Vocabulary {
 	services, balances := 0, 0
 	for i := range all {
-		name, ok := model.ParseObject(all[i].Object)
+		name, ok := all[i].Object.Service()
 		if !ok {
 			return p.Words
 		}
 		services++
-		if all[i].Object == name.BalanceObject().String() {
+		if all[i].Object == api.Object(name.BalanceObject()) {
 			balances++
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestNothingSelected(t *testing.T) {
 	for in, want := range map[words.Vocabulary]string{words.Balance: "0 Balances,", words.Kubernetes: "0 Services,", words.Mixed: "0 Services and Balances,"} {
 		var b strings.Builder
-		if err := Status(&b, &api.Status{From: api.FromDaemon, Healthy: true, Filtered: true, Words: in}, View{Now: time.Now()}); err != nil {
+		if err := Status(&b, &api.Status{From: api.FromDaemon, Healthy: true, Served: api.Served{Filtered: true}, Words: in}, View{Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want) {

@@ -172,7 +172,7 @@ func (m *Model) problemLines() (lines []string) {
 	}
 	shown := min(len(s.Problems), maxProblems, max(1, (m.height-minHeight)/4))
 	for _, p := range s.Problems[:shown] {
-		lines = append(lines, warning.Styled("! "+printableText(p.Object+": "+p.Message)))
+		lines = append(lines, warning.Styled("! "+printableText(p.Object.String()+": "+p.Message)))
 	}
 	if rest := s.ProblemCount - shown; rest > 0 {
 		lines = append(lines, warning.Styled(fmt.Sprintf("! and %s (nftproxy status)", m.count(rest, "more problem"))))

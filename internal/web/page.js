@@ -168,13 +168,19 @@
     text('syncs', `median; p99 ${seconds(s.p99)}, max ${seconds(s.max)}; ${integer.format(s.total)} in all` + (s.failed ? `, ${integer.format(s.failed)} failed` : ''));
   }
 
+  // objectText returns an object as messages name it: one that only files have, without its default namespace.
+  function objectText(o) {
+    const within = o.namespace && (o.kind !== 'Balance' || o.namespace !== 'default') ? o.namespace + '/' : '';
+    return o.name ? `${o.kind} ${within}${o.name}` : o.kind;
+  }
+
   function drawProblems(error) {
     const lines = [];
     const add = (name, line) => lines.push(element('li', {class: name}, line));
     if (error) add('bad', error);
     if (now.sourceError) add('bad', `The source cannot be used since ${age(now.sourceError.since)}: ${now.sourceError.message}`);
     if (!now.counted) add('warn', 'Connections are not counted: start nftproxy with --service-metrics.');
-    for (const p of (now.problems ?? []).slice(0, maxProblems)) add('warn', p.object + ': ' + p.message);
+    for (const p of (now.problems ?? []).slice(0, maxProblems)) add('warn', objectText(p.object) + ': ' + p.message);
     if (now.problemCount > maxProblems) add('warn', `and ${integer.format(now.problemCount - maxProblems)} more: nftproxy status --problems`);
     byId('problems').replaceChildren(...lines);
     byId('problems').hidden = lines.length === 0;

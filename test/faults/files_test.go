@@ -170,16 +170,18 @@ func (n *node) unusable(p *process, before int, reason string) error {
 	n.t.Helper()
 	code, said := n.run(binary, "status", "-o", "json")
 	var report struct {
-		Healthy     bool
-		SourceError *struct {
-			Message string
-			Since   time.Time
+		Healthy bool
+		Daemon  struct {
+			SourceError *struct {
+				Message string
+				Since   time.Time
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(said), &report); err != nil {
 		return fmt.Errorf("status: %w: %s", err, said)
 	}
-	switch e := report.SourceError; {
+	switch e := report.Daemon.SourceError; {
 	case code != 1 || report.Healthy || e == nil:
 		return fmt.Errorf("status ends with %d, healthy %v", code, report.Healthy)
 	case !strings.Contains(e.Message, reason) || time.Since(e.Since) > time.Minute:
