@@ -80,6 +80,8 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow, go.mod and 
 	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
 	go vet ./...
 	go vet -tags=guest,counting ./test ./test/clock # tests that only run on other kernels
+	GOOS=darwin GOARCH=arm64 go vet ./cmd/kubectl-nftproxy
+	GOOS=windows GOARCH=amd64 go vet ./cmd/kubectl-nftproxy
 	go run $(STATICCHECK) ./...
 	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
 	go run $(ACTIONLINT)
@@ -95,6 +97,7 @@ golden: ## check the golden files; UPDATE=1 rewrites them
 .PHONY: docs
 docs: ## write docs/cli.md, the manual pages, the JSON Schema and the diagrams in docs/images
 	go test -count=1 ./cmd/nftproxy -run '^Test(Reference|BalanceManual|Schema)$$' -update
+	go test -count=1 ./cmd/kubectl-nftproxy -run '^TestReference$$' -update
 	go test -count=1 ./internal/setting -run '^TestPages$$' -update
 	go run ./scripts/pictures docs/images
 

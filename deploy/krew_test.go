@@ -20,7 +20,10 @@ import (
 // under the name that kubectl looks for.
 func TestKrew(t *testing.T) {
 	dir := t.TempDir()
-	programs := []string{"nftproxy-linux-amd64", "nftproxy-linux-arm64"}
+	var programs []string
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		programs = append(programs, "kubectl-nftproxy-"+system+"-amd64", "kubectl-nftproxy-"+system+"-arm64")
+	}
 	for _, p := range programs {
 		if err := os.WriteFile(filepath.Join(dir, p), []byte("program "+p), 0o755); err != nil {
 			t.Fatal(err)
@@ -46,11 +49,11 @@ func TestKrew(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, new(map[string]any)); err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(text, &manifest); err != nil || manifest.Metadata.Name != "nftproxy" || manifest.Spec.Version != "v1.2.3" || len(manifest.Spec.Platforms) != 2 {
+	if err := yaml.Unmarshal(text, &manifest); err != nil || manifest.Metadata.Name != "nftproxy" || manifest.Spec.Version != "v1.2.3" || len(manifest.Spec.Platforms) != len(programs) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	for i, p := range manifest.Spec.Platforms {
-		if !strings.HasSuffix(programs[i], "-"+p.Selector.MatchLabels["arch"]) || p.Selector.MatchLabels["os"] != "linux" {
+		if programs[i] != "kubectl-nftproxy-"+p.Selector.MatchLabels["os"]+"-"+p.Selector.MatchLabels["arch"] || (p.Bin == "kubectl-nftproxy.exe") != (p.Selector.MatchLabels["os"] == "windows") {
 			t.Errorf("%s is for %v", programs[i], p.Selector.MatchLabels)
 		}
 		archive, err := os.ReadFile(filepath.Join(dir, filepath.Base(p.URI)))
@@ -60,7 +63,7 @@ func TestKrew(t *testing.T) {
 		if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != p.SHA256 || !strings.Contains(p.URI, "/releases/download/v1.2.3/") {
 			t.Errorf("%s: other checksum or address than %+v", programs[i], p)
 		}
-		if files := contents(t, archive); files[p.Bin] != "program "+programs[i] || files["LICENSE"] == "" || len(files) != 2 {
+		if files := contents(t, archive); files[p.Bin] != "program "+programs[i] || files["LICENSE"] == "" || files["kubectl_complete-nftproxy"] == "" || len(files) != 3 {
 			t.Errorf("%s has %v", p.URI, slices.Sorted(maps.Keys(files)))
 		}
 	}

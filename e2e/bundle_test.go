@@ -69,7 +69,7 @@ func TestBundle(t *testing.T) {
 	proxy := c.StartProxyOn(c.Node, "--metrics-bind-address", "0.0.0.0:10249")
 	c.HasSynced(c.Node, proxy)
 	file := filepath.Join(c.Dir, "case.tar.gz")
-	c.Run(exec.Command(testbed.NFTProxy.Path, "cluster", "bundle", "--via", "proxy", "--file", file, "--kubeconfig", c.Kubeconfig("admin", "system:masters")))
+	c.Run(exec.Command(testbed.Plugin.Path, "bundle", "--via", "proxy", "--file", file, "--kubeconfig", c.Kubeconfig("admin", "system:masters")))
 	text := unpack(t, file)
 	address := broken.Frontend(model.IPv4).Addr().String()
 	for _, want := range []string{"/nodes/" + testbed.NodeName + "/rules.txt\ntable ip nftproxy", "/cluster/objects/" + testbed.Namespace + "/checkout.json", address, `"NoEndpoints"`, "kubeproxy_sync_proxy_rules"} {

@@ -24,7 +24,7 @@ func TestConnectionsWithoutKubelets(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go c.serviceAccounts(ctx) // as a controller manager does
-	cmd := exec.Command(testbed.NFTProxy.Path, "cluster", "test", "--image", "example.com/nftproxy@sha256:"+strings.Repeat("0", 64), "--start-timeout", "5s",
+	cmd := exec.Command(testbed.Plugin.Path, "test", "--image", "example.com/nftproxy@sha256:"+strings.Repeat("0", 64), "--start-timeout", "5s",
 		"--kubeconfig", c.Kubeconfig("admin", "system:masters"))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -21,7 +21,7 @@ var readers = map[string]struct {
 	"internal/source/files/files.go":   {1, "commands get their input from a pipe on purpose, as in -f <(program)"},
 	"internal/control/peer.go":         {1, "the directory of a socket with a long path"},
 	"cmd/nftproxy/import.go":           {1, "a command, which may get its input from a pipe"},
-	"cmd/nftproxy/bundle.go":           {1, "creates the archive"},
+	"internal/cli/common/bundle.go":    {1, "creates the archive"},
 	"cmd/nftproxy/bundle_facts.go":     {1, "files of /proc and /sys"},
 	"internal/host/system.go":          {2, "files of /proc/sys"},
 	"internal/host/procs.go":           {3, "files of /proc"},

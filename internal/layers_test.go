@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -57,7 +58,7 @@ var walls = []wall{
 	},
 	{
 		why:    "only the ways in and out of a cluster know Kubernetes' types",
-		except: []string{"source", "config", "events", "migrate", "kubectl", "fleet", "metrics", "daemon", "feature", "footprint", "testkit"},
+		except: []string{"source", "config", "events", "migrate", "kubectl", "fleet", "metrics", "daemon", "feature", "footprint", "cli", "testkit"},
 		not:    []string{"k8s.io/"},
 	},
 	{
@@ -97,7 +98,7 @@ var walls = []wall{
 	},
 	{
 		why:    "the engine and features know facts, and nothing of the documents that are made of them",
-		except: []string{"api", "report", "show", "top", "fleet", "daemon", "control/client", "testkit"},
+		except: []string{"api", "report", "show", "top", "fleet", "daemon", "control/client", "cli/common", "testkit"},
 		not:    []string{module + "api"},
 		itself: true,
 	},
@@ -162,17 +163,57 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// TestTestkit: the program uses all packages below internal, but those of testkit, and these
+// Packages of the two programs.
+var (
+	nodeProgram   = strings.TrimSuffix(module, "internal/") + "cmd/nftproxy"
+	laptopProgram = strings.TrimSuffix(module, "internal/") + "cmd/kubectl-nftproxy"
+)
+
+// TestPrograms: what only operators need is not in the program of nodes: ways to all nodes of a cluster, and streams
+// through an API server.
+func TestPrograms(t *testing.T) {
+	for _, dep := range dependencies(t, nodeProgram) {
+		for _, not := range []string{module + "fleet", "k8s.io/cli-runtime", "k8s.io/client-go/tools/portforward", "k8s.io/client-go/transport/spdy",
+			"k8s.io/client-go/transport/websocket", "k8s.io/streaming", "github.com/gorilla/websocket", "github.com/moby/spdystream"} {
+			if dep == not || strings.HasPrefix(dep, not+"/") {
+				t.Errorf("the program of nodes links %s", dep)
+			}
+		}
+	}
+}
+
+// TestOperatingSystems: on no operating system does the program of operators reach what is of Linux alone.
+func TestOperatingSystems(t *testing.T) {
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		cmd := exec.Command("go", "list", "-deps", laptopProgram)
+		cmd.Env = append(os.Environ(), "GOOS="+system)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list for %s: %v", system, err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			dep = strings.TrimSpace(dep)
+			for _, not := range []string{module + "host", module + "netlinkio", module + "netspace", module + "conntrack", module + "kernel", module + "conntest/dial",
+				"github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables"} {
+				if dep == not || strings.HasPrefix(dep, strings.TrimSuffix(not, "/")+"/") {
+					t.Errorf("on %s it reaches %s", system, dep)
+				}
+			}
+		}
+	}
+}
+
+// TestTestkit: the programs use all packages below internal, but those of testkit, and these
 // are for tests alone.
 func TestTestkit(t *testing.T) {
-	program := dependencies(t, strings.TrimSuffix(module, "internal/")+"cmd/nftproxy")
+	program := slices.Concat(dependencies(t, nodeProgram), dependencies(t, laptopProgram))
 	for _, p := range packagesOf(t, module+"...") {
 		helper := strings.HasPrefix(p, "testkit/")
 		switch used := slices.Contains(program, module+p); {
 		case used && helper:
-			t.Errorf("the program imports %s, which is for tests", p)
+			t.Errorf("a program imports %s, which is for tests", p)
 		case !used && !helper:
-			t.Errorf("the program does not import %s: move it into testkit, if tests do", p)
+			t.Errorf("no program imports %s: move it into testkit, if tests do", p)
 		}
 	}
 }

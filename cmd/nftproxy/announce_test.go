@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -14,13 +15,13 @@ import (
 type calicoNode struct {
 	*netlab.Namespace
 	t   *testing.T
-	api *apiServer
+	api *apilab.Server
 }
 
 func newCalicoNode(t *testing.T, rules string) calicoNode {
 	t.Helper()
 	ns := netlab.TestNamespace(t)
-	n := calicoNode{ns, t, startAPI(t, ns, nodeAndService)}
+	n := calicoNode{ns, t, apilab.Start(t, ns, nodeAndService)}
 	n.nft(rules)
 	return n
 }
@@ -75,7 +76,7 @@ func (n calicoNode) table(family string) string {
 func (n calicoNode) proxy(args ...string) *process {
 	n.t.Helper()
 	n.nft("add table ip6 nat; add chain ip6 nat KUBE-SVC-LAST;") // goes when all is done
-	p := start(n.t, n.Namespace, append([]string{"nftproxy", "run", "--master", n.api.url, noLimit, "--hostname-override", "node-1"}, args...)...)
+	p := start(n.t, n.Namespace, append([]string{"nftproxy", "run", "--master", n.api.URL, noLimit, "--hostname-override", "node-1"}, args...)...)
 	eventually(n.t, "it takes over", func() bool {
 		return n.Run(exec.Command("nft", "list", "chain", "ip6", "nat", "KUBE-SVC-LAST")) != nil
 	})
@@ -175,13 +176,13 @@ func TestCalicoAfterOtherModes(t *testing.T) {
 // made in their place (12.62).
 func TestCalicoAndCanary(t *testing.T) {
 	n := newCalicoNode(t, tableOfKubeProxy)
-	n.api.set(t, `
+	n.api.Set(t, `
 apiVersion: v1
 kind: Service
 metadata: {name: canary, namespace: default, labels: {service.kubernetes.io/service-proxy-name: canary}}
 spec: {clusterIP: 10.96.0.11, clusterIPs: [10.96.0.11], ipFamilies: [IPv4], ports: [{port: 80, protocol: TCP}]}`)
 	before := n.table("ip")
-	p := start(t, n.Namespace, "nftproxy", "run", "--master", n.api.url, noLimit, "--hostname-override", "node-1",
+	p := start(t, n.Namespace, "nftproxy", "run", "--master", n.api.URL, noLimit, "--hostname-override", "node-1",
 		"--service-proxy-name", "canary", "--announce-nftables")
 	eventually(t, "it serves", func() bool { return strings.Contains(p.log.String(), "rules applied") })
 	n.end(p)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -47,7 +48,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
   nftproxy apply -f services.yaml --quiet
   nftproxy apply -f services.yaml -o json | jq .summary
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
@@ -69,7 +70,7 @@ func (o *applyOptions) run(c *cobra.Command) error {
 	}
 	return withApplier(log, func(a *apply.Applier) error {
 		r, err := o.commit(c, a, side)
-		meterOf(c).Stop()
+		cli.MeterOf(c).Stop()
 		if err != nil {
 			return err
 		}
@@ -115,7 +116,7 @@ func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side)
 	var frontends, elements atomic.Int64
 	begin := time.Now()
 	if !o.quiet {
-		meterOf(c).Start(func() string {
+		cli.MeterOf(c).Start(func() string {
 			rate := float64(elements.Load()) / max(time.Since(begin).Seconds(), 0.001)
 			return fmt.Sprintf("applying %d of %d frontends, %d elements (%.0f per second)", frontends.Load(), len(all), elements.Load(), rate)
 		})

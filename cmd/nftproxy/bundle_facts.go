@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/bundle"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 )
 
 // factFiles are the files that say what kernel and machine this is.
@@ -25,9 +26,8 @@ var factFiles = []string{
 var modules = []string{"nf_", "nft_", "nfnetlink", "xt_", "ip_", "ip6", "ipt_", "x_tables", "br_netfilter", "bridge", "vxlan", "wireguard"}
 
 const (
-	maxFact  = 64 << 10 // bytes
-	logTime  = 20 * time.Second
-	logLines = "20000"
+	maxFact = 64 << 10 // bytes
+	logTime = 20 * time.Second
 )
 
 // addFacts adds facts of the kernel, and the log of the service.
@@ -55,7 +55,7 @@ func addFacts(ctx context.Context, a *bundle.Archive) {
 	a.Add(machineGroup, "kernel.txt", []byte(text.String()), bundle.Head)
 	ctx, cancel := context.WithTimeout(ctx, logTime)
 	defer cancel()
-	log := exec.CommandContext(ctx, "journalctl", "--unit", "nftproxy", "--no-pager", "--output", "short-iso", "--lines", logLines)
+	log := exec.CommandContext(ctx, "journalctl", "--unit", "nftproxy", "--no-pager", "--output", "short-iso", "--lines", common.LogLines)
 	var failure bytes.Buffer
 	log.Stderr = &failure
 	content, err := log.Output()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
 // TestBundle: 18.20, 18.21, 11.30. On one machine the archive has the documents of the daemon and the
@@ -26,7 +27,7 @@ func TestBundle(t *testing.T) {
 		if r := ask(t, ns, "bundle", "--file", file); r.code != 0 || r.stderr != "" {
 			t.Fatalf("bundle: %+v", r)
 		}
-		return unpacked(t, file)
+		return tarball.Unpack(t, file)
 	}
 	files := collect("plain.tar.gz")
 	if r := ask(t, ns, "bundle", "--file", filepath.Join(dir, "plain.tar.gz")); r.code != cli.CodeError || !strings.Contains(r.stderr, "name another file with --file") {

@@ -53,7 +53,7 @@ could not be made, 2 error.`,
   nftproxy check -f services.yaml
   nftproxy check --config /var/lib/kube-proxy/config.conf
   nftproxy check --strict -o json | jq '.checks[] | select(.level != "ok")'`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)

@@ -43,7 +43,7 @@ kube-proxy removes them.
 Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 		Example: `  nftproxy cleanup
   nftproxy cleanup --kube-proxy`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -25,7 +26,7 @@ const nodeAndService = node + "\n---\n" + service
 // are those for a file with the same objects.
 func TestOnceAgainstCluster(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
+	api := apilab.Start(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
 	path := writeFile(t, nodeAndService)
 	conf := writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.128.0.0/9\n")
 	want := execute("", "render", "-f", path, "--hostname-override", "node-1", "--cluster-cidr", "10.128.0.0/9")
@@ -35,7 +36,7 @@ func TestOnceAgainstCluster(t *testing.T) {
 	once := func(code int, args ...string) *process {
 		t.Helper()
 		args = append([]string{"nftproxy"}, args...)
-		p := start(t, ns, append(args, "--master", api.url, "--hostname-override", "node-1", "--config", conf)...)
+		p := start(t, ns, append(args, "--master", api.URL, "--hostname-override", "node-1", "--config", conf)...)
 		p.ends(t, code)
 		return p
 	}
@@ -66,8 +67,8 @@ func TestOnceAgainstCluster(t *testing.T) {
 // TestContext: commands read the API server of the context that is named (12.88).
 func TestContext(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
-	kubeconfig := writeFile(t, strings.ReplaceAll(twoContexts, "http://STAGING", api.url))
+	api := apilab.Start(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
+	kubeconfig := writeFile(t, strings.ReplaceAll(twoContexts, "http://STAGING", api.URL))
 	for _, c := range []struct {
 		command string
 		code    int

@@ -12,13 +12,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 )
-
-var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}
 
 // completionTimeout limits how long the shell waits for a daemon's answer.
 const completionTimeout = 500 * time.Millisecond
@@ -67,9 +66,9 @@ func completeContexts(c *cobra.Command, _ []string, _ string) ([]string, cobra.S
 func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
-		return append(slices.Clone(protocols), serviceNames(servedPorts(c))...), cobra.ShellCompDirectiveNoFileComp
+		return append(slices.Clone(common.Protocols), serviceNames(servedPorts(c))...), cobra.ShellCompDirectiveNoFileComp
 	case 1:
-		if !slices.Contains(protocols, args[0]) { // the name of a Service stands alone
+		if !slices.Contains(common.Protocols, args[0]) { // the name of a Service stands alone
 			break
 		}
 		ports := servedPorts(c)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -18,7 +19,7 @@ const configHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubePr
 func TestConfigRejected(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	web := webOn(netip.MustParseAddr("10.128.1.1"))
-	api := startAPI(t, ns, node+"\n---\n"+web)
+	api := apilab.Start(t, ns, node+"\n---\n"+web)
 	path := filepath.Join(t.TempDir(), "config.conf")
 	write := func(body string) {
 		t.Helper()
@@ -27,7 +28,7 @@ func TestConfigRejected(t *testing.T) {
 		}
 	}
 	write("")
-	p := start(t, ns, "nftproxy", "run", "--config", path, "--master", api.url, "--hostname-override", "node-1")
+	p := start(t, ns, "nftproxy", "run", "--config", path, "--master", api.URL, "--hostname-override", "node-1")
 	eventually(t, "it serves", func() bool { return rendered(t, ns, "10.96.0.10:80") })
 	for _, c := range []struct{ body, want string }{
 		{"clusterCIDR: [", "did not find expected node content"},
@@ -38,7 +39,7 @@ func TestConfigRejected(t *testing.T) {
 			return strings.Contains(p.log.String(), "the previous configuration stays in use") && strings.Contains(p.log.String(), c.want)
 		})
 	}
-	api.set(t, strings.ReplaceAll(web, "10.96.0.10", "10.96.0.20"))
+	api.Set(t, strings.ReplaceAll(web, "10.96.0.10", "10.96.0.20"))
 	eventually(t, "it follows a change", func() bool { return rendered(t, ns, "10.96.0.20:80") })
 	write("clusterCIDR: 10.128.0.0/9")
 	p.ends(t, cli.CodeNo)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os/signal"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntest/dial"
@@ -64,7 +64,7 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
   nftproxy test web --client-address 192.0.2.77       # as a client that is allowed
   nftproxy test web -f web.yaml -o junit > result.xml
   nftproxy test web -o json | jq -r '.cases[] | select(.result == "failed").reasons[]'`,
-		Args:              describeArguments,
+		Args:              cli.DescribeArguments,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
 		ValidArgsFunction: completeServices,
 	}
@@ -76,7 +76,7 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
 	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
-	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, junit)
+	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
 	return c
 }
 
@@ -93,13 +93,13 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 		return err
 	}
 	results, err := o.try(c, p)
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if err != nil {
 		return err
 	}
 	report := conntest.NewReport(p.service.String(), results, time.Since(start).Seconds())
 	report.Notes = p.notes
-	if err := printTest(c.OutOrStdout(), report, &o.output, true); err != nil {
+	if err := common.PrintTest(c.OutOrStdout(), report, &o.output, true); err != nil {
 		return err
 	}
 	if report.Failed > 0 {
@@ -107,19 +107,6 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	}
 	return nil
 }
-
-// printTest prints the report of a test. As text, it has all cases, or these that have not passed.
-func printTest(w io.Writer, r *conntest.Report, output *cli.Output, all bool) error {
-	return output.Print(w, r, func(w io.Writer) error {
-		if output.Format == junit {
-			return r.JUnit(w)
-		}
-		return r.Print(w, all, output.Paint)
-	})
-}
-
-// junit is the format of test for CI.
-const junit = "junit"
 
 func (o *testOptions) check() (err error) {
 	for _, f := range o.from {
@@ -168,7 +155,7 @@ func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Resu
 	}
 	results, err = dial.Run(c.Context(), cases, func(t *conntest.Case) *dial.Prober { return probers[t.From] }, o.count, func(n int) {
 		text := fmt.Sprintf("%d of %d cases are tried", n, len(cases))
-		meterOf(c).Start(func() string { return text })
+		cli.MeterOf(c).Start(func() string { return text })
 	})
 	if err != nil {
 		return nil, interrupted(c.Context(), err)
@@ -193,7 +180,7 @@ func interrupted(ctx context.Context, err error) error {
 func openRoom(p *oracle, addresses []netip.Addr) (*dial.Room, error) {
 	var families, redirected []model.Family
 	for _, t := range p.targets {
-		f := model.FamilyOf(t.to.Addr())
+		f := model.FamilyOf(t.To.Addr())
 		if !slices.Contains(families, f) {
 			families = append(families, f)
 		}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/explain"
@@ -26,17 +26,11 @@ import (
 type oracle struct {
 	service model.ServiceName
 	in      words.Vocabulary // for the Service
-	targets []target
+	targets []conntest.Target
 	notes   []string
 	local   []netip.Addr // of the machine
 	explain func(explain.Packet) (*explain.Result, error)
 	results map[*conntest.Case]*explain.Result
-}
-
-// target is a frontend, and the address and port that clients dial.
-type target struct {
-	*served.Frontend
-	to netip.AddrPort
 }
 
 // oracle returns the oracle of a Service: from the objects that flags name or the running
@@ -91,7 +85,7 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	for i := range side.Routing.Routes {
 		r := &side.Routing.Routes[i]
 		if r.Service.Name == p.service {
-			p.add(served.Of(r, side.Routing.Scheduler), router.NodePortAddresses())
+			p.targets = conntest.AddTarget(p.targets, served.Of(r, side.Routing.Scheduler), router.NodePortAddresses())
 		}
 	}
 	rules, err := settled(render.Render(side.Routing))
@@ -134,7 +128,7 @@ func fromRules(name string) (*oracle, error) {
 	if len(rs.Tables) == 0 {
 		return nil, errors.New("no daemon answers, and the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\" first")
 	}
-	if p.service, err = api.Resolve(name, servicesIn(servedIn(rs)), served.Words(rs)); err != nil {
+	if p.service, err = api.Resolve(name, common.ServicesIn(servedIn(rs)), served.Words(rs)); err != nil {
 		return nil, err
 	}
 	if p.local, err = host.ServingAddresses(); err != nil {
@@ -144,7 +138,7 @@ func fromRules(name string) (*oracle, error) {
 	for _, t := range rs.Tables {
 		for f := range served.Read(t).All() {
 			if f.Port.Service == p.service {
-				p.add(f, p.local)
+				p.targets = conntest.AddTarget(p.targets, f, p.local)
 			}
 		}
 	}
@@ -160,34 +154,16 @@ func fromRules(name string) (*oracle, error) {
 	return p, nil
 }
 
-// add adds a frontend. One with the unspecified address is dialled at the first address of its
-// family that serves NodePorts. Listeners on localhost are not frontends of rules.
-func (p *oracle) add(f *served.Frontend, nodePorts []netip.Addr) {
-	at := f.Address
-	if at.IsUnspecified() {
-		i := slices.IndexFunc(nodePorts, func(a netip.Addr) bool {
-			return model.FamilyOf(a) == model.FamilyOf(at) && !a.IsLoopback() && !a.IsLinkLocalUnicast()
-		})
-		if i < 0 {
-			return
-		}
-		at = nodePorts[i]
-	}
-	if !f.OnLocalhost() {
-		p.targets = append(p.targets, target{f, netip.AddrPortFrom(at, f.Frontend.Port)})
-	}
-}
-
 // cases returns the cases of all frontends from origins, with their predictions.
 func (p *oracle) cases(origins []string, room *dial.Room) (out []*conntest.Case, err error) {
 	for _, t := range p.targets {
 		for _, from := range origins {
-			c := conntest.New(t.Frontend, t.to, conntest.Origin(from))
-			packet := explain.Packet{Destination: t.to.Addr(), Protocol: t.Protocol, Port: t.to.Port()}
+			c := conntest.New(t.Frontend, t.To, conntest.Origin(from))
+			packet := explain.Packet{Destination: t.To.Addr(), Protocol: t.Protocol, Port: t.To.Port()}
 			if c.From == conntest.Namespace {
-				packet.Source, packet.Interface = room.Client(model.FamilyOf(t.to.Addr())), room.Device
+				packet.Source, packet.Interface = room.Client(model.FamilyOf(t.To.Addr())), room.Device
 			} else {
-				packet.FromNode, packet.Source = true, conntest.RoutedSource(t.to.Addr())
+				packet.FromNode, packet.Source = true, conntest.RoutedSource(t.To.Addr())
 			}
 			r, err := p.explain(packet)
 			if err != nil {

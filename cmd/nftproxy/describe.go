@@ -51,7 +51,7 @@ Exit code: 0 described; 2 nothing has that name, or another error.`,
   nftproxy describe shop/web -f services.yaml --hostname-override node-1
   nftproxy describe shop/web --kubeconfig ~/.kube/config --hostname-override node-1
   nftproxy describe shop/web -o json | jq -r '.ports[].endpoints[] | "\(.address) \(.inside.share)"'`,
-		Args:              describeArguments,
+		Args:              cli.DescribeArguments,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
 		ValidArgsFunction: completeServices,
 	}
@@ -112,13 +112,6 @@ func frontendsOf(p *api.DescribedPort) (out []model.Frontend) {
 		out = append(out, p.Frontend(&p.Frontends[i]))
 	}
 	return out
-}
-
-func describeArguments(c *cobra.Command, args []string) error {
-	if len(args) != 1 || args[0] == "" {
-		return fmt.Errorf("expected the name of a Service or Balance, for example\n  %s shop/web", c.CommandPath())
-	}
-	return nil
 }
 
 func (o *describeOptions) run(c *cobra.Command, name string) error {

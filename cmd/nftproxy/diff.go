@@ -94,7 +94,7 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
   nftproxy diff -f services.yaml >/dev/null && echo up to date
   nftproxy diff --prove -f services.yaml
   nftproxy diff --config /var/lib/kube-proxy/config.conf --hostname-override node-1`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
@@ -119,7 +119,7 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return o.hint(err)
 	}
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if err := o.print(c.OutOrStdout(), r); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -307,11 +308,11 @@ func TestDiffBesideCluster(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	checked := strings.NewReplacer("metadata: {name: web}", "metadata: {namespace: default, name: web, annotations: {nftproxy.dev/health-check: tcp}}",
 		"metadata: {name: web-1", "metadata: {namespace: default, name: web-1", "10.128.1.1", "192.0.2.11", "10.128.1.2", "192.0.2.12").Replace(nodeAndService)
-	api := startAPI(t, ns, checked)
+	api := apilab.Start(t, ns, checked)
 	ns.TestScript(t, "ip address add 192.0.2.11/24 dev lo && ip address add 192.0.2.12/24 dev lo")
 	listenIn(t, ns, "192.0.2.11:8080")
 	file := writeFile(t, plannedApart)
-	startCommand(t, ns, asNftproxy(t, "run", "--master", api.url, "-f", file, "--hostname-override", "node-1", "--health-checks", "--drain-file", "", "--conntrack-max-per-core", "0",
+	startCommand(t, ns, asNftproxy(t, "run", "--master", api.URL, "-f", file, "--hostname-override", "node-1", "--health-checks", "--drain-file", "", "--conntrack-max-per-core", "0",
 		"--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0", "--healthz-bind-address", ""))
 	eventually(t, "rules", func() bool {
 		text, _ := ns.Output("nft", "list", "map", "ip", "nftproxy", "endpoints")
@@ -322,10 +323,10 @@ func TestDiffBesideCluster(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--master", api.url, "-f", file}, 0, "No changes.\n"},
-		{[]string{"--master", api.url, "-f", file, "--health-checks=false"}, cli.CodeNo, "1 endpoint added (192.0.2.12:8080)"},
+		{[]string{"--master", api.URL, "-f", file}, 0, "No changes.\n"},
+		{[]string{"--master", api.URL, "-f", file, "--health-checks=false"}, cli.CodeNo, "1 endpoint added (192.0.2.12:8080)"},
 		{[]string{"-f", file}, cli.CodeNo, "serves an API server as well, which is not compared"},
-		{[]string{"--master", api.url}, cli.CodeNo, "serves files as well, which are not compared"},
+		{[]string{"--master", api.URL}, cli.CodeNo, "serves files as well, which are not compared"},
 	} {
 		r := ask(t, ns, append([]string{"diff"}, c.args...)...)
 		if r.code != c.code || !strings.Contains(r.stdout+r.stderr, c.want) {

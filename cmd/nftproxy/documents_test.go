@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -82,7 +83,7 @@ func parses(root *cobra.Command, line string) error {
 		return err
 	}
 	if onlyCommands(c) && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder.MatchString(rest[0]) {
-		return unknownCommand(c, rest[0])
+		return cli.UnknownCommand(c, rest[0])
 	}
 	c.InitDefaultHelpFlag()
 	err = c.ParseFlags(rest)

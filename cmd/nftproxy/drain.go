@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -221,7 +222,7 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.
 	if err != nil {
 		return nil, err
 	}
-	return drainsOf(report)
+	return common.DrainsOf(report)
 }
 
 // askAll asks about any number of targets that are drained already.
@@ -271,9 +272,9 @@ func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, resu
 	}
 	begun := time.Now()
 	w := &waiter{names: targetNames(result.Words, targets)}
-	meterOf(c).Start(w.text)
+	cli.MeterOf(c).Start(w.text)
 	err := w.wait(ctx, result.targets)
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,23 +12,21 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 type explainOptions struct {
 	options
-	daemon       daemonFinder
-	from, device string
-	output       cli.Output
-	brief, full  bool
+	common.Asked
+	daemon daemonFinder
+	output cli.Output
 }
 
 func explainCommand() *cobra.Command {
@@ -65,9 +62,9 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
   nftproxy explain -f services.yaml udp '[fd00:10:96::10]:53'
   nftproxy explain --from 10.128.0.5 --interface cni0 icmp 10.96.0.10
   nftproxy explain tcp 10.96.0.10:80 -o json | jq '.outcomes[] | .endpoint, .share'`,
-		Args: explainArguments,
+		Args: common.ExplainArguments,
 		RunE: func(c *cobra.Command, args []string) error {
-			protocol, target := split(args)
+			protocol, target := common.SplitQuestion(args)
 			return o.run(c, protocol, target)
 		},
 		ValidArgsFunction: completeExplain,
@@ -76,42 +73,18 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	o.daemon.addAddress(c.Flags())
 	o.settings.AddFastPath()
 	f := c.Flags()
-	f.StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")
-	f.StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
-	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that lead to it")
-	f.BoolVar(&o.full, "full", false, "also print rules for other protocols, and the numbers of slots")
+	f.StringVar(&o.From, "from", "", "`address` of the client (default: the node itself)")
+	o.Asked.AddFlags(f)
 	o.output.Add(f, "")
 	return c
 }
 
-func explainArguments(c *cobra.Command, args []string) error {
-	if len(args) == 2 {
-		return nil
-	}
-	if len(args) == 1 && args[0] != "" && !slices.Contains(protocols, args[0]) {
-		return nil
-	}
-	return fmt.Errorf("expected a protocol and a destination, or a Service or Balance, for example\n  %s tcp 10.96.0.10:80\n  %s shop/web", c.CommandPath(), c.CommandPath())
-}
-
-// split returns the protocol and the destination. Without a protocol, a Service has any
-// of its own, and an address is for TCP.
-func split(args []string) (protocol, target string) {
-	if len(args) == 2 {
-		return args[0], args[1]
-	}
-	if _, isName := explain.ParseName("", args[0]); isName {
-		return "", args[0]
-	}
-	return "tcp", args[0]
-}
-
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
-	detail, err := o.detail()
+	detail, err := o.Detail()
 	if err := errors.Join(err, o.output.Check(c.OutOrStdout())); err != nil {
 		return err
 	}
-	q, err := o.question(protocol, target)
+	q, err := o.Question(protocol, target)
 	if err != nil {
 		return err
 	}
@@ -119,25 +92,7 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	return o.print(c.OutOrStdout(), result, detail)
-}
-
-func (o *explainOptions) print(w io.Writer, r *explain.Result, detail explain.Detail) error {
-	return o.output.Print(w, cli.JSONFunc(func(w io.Writer) error { return explain.JSON(w, r) }), func(w io.Writer) error {
-		return explain.Print(w, r, detail, o.output.Paint)
-	})
-}
-
-func (o *explainOptions) detail() (explain.Detail, error) {
-	switch {
-	case o.brief && o.full:
-		return explain.Normal, errors.New("--brief and --full exclude each other")
-	case o.brief:
-		return explain.Brief, nil
-	case o.full:
-		return explain.Full, nil
-	}
-	return explain.Normal, nil
+	return common.PrintTrace(c.OutOrStdout(), result, &o.output, detail)
 }
 
 // answer answers a question from the files or the cluster that the flags name, else from
@@ -170,81 +125,8 @@ func onlyForObjects(c *cobra.Command) (err error) {
 	return err
 }
 
-// question is a packet, or the name of a Service to which it goes.
-type question struct {
-	packet explain.Packet // without a destination if there is a name
-	name   explain.Name
-	byName bool
-}
-
-func (o *explainOptions) question(protocol, target string) (q question, err error) {
-	if q.name, q.byName = explain.ParseName(protocol, target); q.byName {
-		if protocol != "" {
-			_, err = explain.ParseProtocol(protocol)
-		}
-	} else {
-		q.packet, err = explain.Parse(protocol, target)
-	}
-	if err != nil {
-		return q, err
-	}
-	q.packet.Interface = o.device
-	if o.from == "" {
-		if o.device != "" {
-			return q, errors.New("--interface: packets of the node itself arrive on none: name the client with --from")
-		}
-		return q, nil
-	}
-	q.packet.Source, err = netip.ParseAddr(o.from)
-	q.packet.Source = q.packet.Source.Unmap()
-	from := q.packet.Source
-	switch {
-	case err != nil || from.Zone() != "":
-		return q, fmt.Errorf("--from: %q is not an IP address (no port, no brackets, no zone)", o.from)
-	case !q.byName && model.FamilyOf(from) != model.FamilyOf(q.packet.Destination):
-		return q, fmt.Errorf("--from: %s is an %s address, and the destination is %s: give two of one family", from, model.FamilyOf(from), q.packet.Destination)
-	}
-	return q, nil
-}
-
-// resolve sets the destination of a question by name, and returns other possible meanings.
-func (q *question) resolve(all []served.Named, in words.Vocabulary) (remarks []string, err error) {
-	if !q.byName {
-		return nil, nil
-	}
-	name, err := api.Resolve(q.name.Service, servicesIn(all), in)
-	if err != nil {
-		return nil, err
-	}
-	q.name.Service = name.String()
-	prefer := model.IPv4
-	if q.packet.Source.IsValid() {
-		prefer = model.FamilyOf(q.packet.Source)
-	}
-	to, remarks, err := q.name.Packet(in, slices.DeleteFunc(all, func(s served.Named) bool { return s.Port.Service != name }), prefer)
-	if err != nil {
-		return nil, err
-	}
-	if q.packet.Source.IsValid() && prefer != model.FamilyOf(to.Destination) {
-		return nil, fmt.Errorf("--from: %s is an %s address, and %s has none", q.packet.Source, prefer, name)
-	}
-	q.packet.Destination, q.packet.Protocol, q.packet.Port = to.Destination, to.Protocol, to.Port
-	return remarks, nil
-}
-
-// servicesIn returns the Services of frontends, each once and sorted.
-func servicesIn(all []served.Named) (names []model.ServiceName) {
-	for _, s := range all {
-		if !slices.Contains(names[max(0, len(names)-1):], s.Port.Service) {
-			names = append(names, s.Port.Service)
-		}
-	}
-	slices.SortFunc(names, model.ServiceName.Compare)
-	return slices.Compact(names)
-}
-
 // fromObjects traces through the rules for files or a cluster.
-func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Result, error) {
+func (o *explainOptions) fromObjects(c *cobra.Command, q common.Question) (*explain.Result, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return nil, err
@@ -253,50 +135,25 @@ func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Res
 	if err != nil {
 		return nil, err
 	}
-	return explainObjects(q, snapshot, cfg.Node)
-}
-
-// explainObjects traces through the rules that objects lead to on a node.
-func explainObjects(q question, snapshot *model.Snapshot, node model.Config) (*explain.Result, error) {
-	router := snapshot.Route(node)
-	routing := router.Routing()
-	var all []served.Named
-	for i := range routing.Routes {
-		all = append(all, served.NameOf(&routing.Routes[i]))
-	}
-	remarks, err := q.resolve(all, router.Words())
-	if err != nil {
-		return nil, err
-	}
-	p, local := q.packet, explain.LocalAddresses(snapshot, node)
-	if !p.Source.IsValid() {
-		p = p.SentBy(local)
-	}
-	p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return explain.Listener(router, f) }, local)
-	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
-	result.Asked = asked
-	result.AddObjects(router)
-	addFastPath(result, routing, &node)
-	result.Notes = append(result.Notes, remarks...)
-	return result, nil
+	return common.ExplainObjects(q, snapshot, cfg.Node)
 }
 
 // fromKernel traces through the rules in the kernel. The running nftproxy has the objects
 // behind them.
-func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *explain.Result, err error) {
+func (o *explainOptions) fromKernel(c *cobra.Command, q common.Question) (result *explain.Result, err error) {
 	var remarks []string
 	err = withKernel(func(conn *kernel.Conn) error {
 		rs, _, err := conn.Read()
 		if err != nil {
 			return err
 		}
-		if remarks, err = q.resolveIn(rs); err != nil {
+		if remarks, err = resolveIn(&q, rs); err != nil {
 			return err
 		}
 		if len(rs.Tables) == 0 {
 			remarks = append(remarks, noTables)
 		}
-		p := q.packet
+		p := q.Packet
 		local, err := host.InterfaceAddresses()
 		if err != nil {
 			return err
@@ -333,11 +190,11 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 const noTables = "the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\""
 
 // resolveIn is resolve with the rules in the kernel.
-func (q *question) resolveIn(rs *nft.Ruleset) (remarks []string, err error) {
-	if q.byName && len(rs.Tables) == 0 {
+func resolveIn(q *common.Question, rs *nft.Ruleset) (remarks []string, err error) {
+	if q.ByName && len(rs.Tables) == 0 {
 		return nil, errors.New(noTables)
 	}
-	return q.resolve(servedIn(rs), served.Words(rs))
+	return q.Resolve(servedIn(rs), served.Words(rs))
 }
 
 // servedIn returns the frontends of the rules, with the names in their comments.

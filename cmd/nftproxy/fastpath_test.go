@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 )
 
 // fastServices are a Service of TCP and UDP with a NodePort, and one whose connections continue.
@@ -45,11 +47,11 @@ func TestExplainFastPath(t *testing.T) {
 	}{
 		{"tcp 10.96.0.10:53", ""},
 		{"tcp 10.96.0.10:53 --conntrack-tcp-cleanup", ""},
-		{"tcp 10.96.0.10:53 --fast-path=all", takesFastPath},
+		{"tcp 10.96.0.10:53 --fast-path=all", common.TakesFastPath},
 		{"tcp 10.96.0.10:53 --fast-path=services", "the Service does not ask for it"},
 		{"tcp 10.96.0.10:53 --fast-path=all --conntrack-tcp-cleanup", closed},
-		{"udp 10.96.0.10:53 --fast-path=all --conntrack-tcp-cleanup", takesFastPath},
-		{"tcp 10.96.0.11:80 --fast-path=all --conntrack-tcp-cleanup", takesFastPath},
+		{"udp 10.96.0.10:53 --fast-path=all --conntrack-tcp-cleanup", common.TakesFastPath},
+		{"tcp 10.96.0.11:80 --fast-path=all --conntrack-tcp-cleanup", common.TakesFastPath},
 		{"udp 10.96.0.10:53 --fast-path=all --observe=connections", observed},
 		{"udp 192.168.7.1:30053 --fast-path=all --bind-address 192.168.7.1 --nodeport-addresses 192.168.0.0/16", several},
 	} {

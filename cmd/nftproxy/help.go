@@ -4,20 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 	"k8s.io/component-base/cli/flag"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
-
-// helpWidth is the width of help that is not written to a terminal.
-const helpWidth = 100
 
 // aliases are the hidden flags that have an effect.
 var aliases = map[string]string{
@@ -69,7 +65,7 @@ func writeUsage(w io.Writer, c *cobra.Command) {
 	}
 	groups := groupFlags(c)
 	for _, title := range groups.Order {
-		fmt.Fprintf(w, "\n%s:\n%s", title, groups.FlagSets[title].FlagUsagesWrapped(width(w)))
+		fmt.Fprintf(w, "\n%s:\n%s", title, groups.FlagSets[title].FlagUsagesWrapped(cli.Width(w)))
 	}
 	if c.Name() == runName {
 		writeCompatibility(w, c)
@@ -94,15 +90,6 @@ func usageLines(c *cobra.Command) (out []string) {
 // onlyCommands reports whether a command has others below it, and takes no arguments of its own.
 func onlyCommands(c *cobra.Command) bool {
 	return c.HasAvailableSubCommands() && !strings.Contains(c.Use, " ")
-}
-
-func width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
-			return columns
-		}
-	}
-	return helpWidth
 }
 
 // groupCommands returns the visible commands below c.
@@ -145,7 +132,7 @@ func writeCompatibility(w io.Writer, c *cobra.Command) {
 		fmt.Fprintf(w, "  --%-25s %s\n", name, aliases[name])
 	}
 	fmt.Fprint(w, "  without an effect:\n")
-	for _, line := range wrap(without, width(w)-4) {
+	for _, line := range wrap(without, cli.Width(w)-4) {
 		fmt.Fprintf(w, "    %s\n", line)
 	}
 }

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/spf13/cobra"
+)
 
 // addHelpCommand replaces cobra's command help, which prints the help of the program for a word that
 // it does not know.
@@ -11,7 +14,7 @@ func addHelpCommand(root *cobra.Command) {
 		Long:  "Print the help of a command, as COMMAND --help does.\n\nExit code: 0 printed, 2 there is no such command.",
 		Args: func(c *cobra.Command, args []string) error {
 			if found, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 {
-				return unknownCommand(found, args[len(args)-len(rest)])
+				return cli.UnknownCommand(found, args[len(args)-len(rest)])
 			}
 			return nil
 		},
@@ -25,17 +28,6 @@ func addHelpCommand(root *cobra.Command) {
 		},
 		ValidArgsFunction: completeCommands,
 	})
-}
-
-// refuseUnknownShells makes cobra's command completion refuse an unknown shell. It must be called when
-// the output of the program is set, where cobra writes the completion.
-func refuseUnknownShells(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" {
-			c.Args, c.RunE = noArguments, func(c *cobra.Command, _ []string) error { return c.Help() }
-		}
-	}
 }
 
 // completeCommands completes the words of a command.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
@@ -35,7 +36,7 @@ func TestHelpGroups(t *testing.T) {
 			_, flags, _ = strings.Cut(after, "\n\n")
 		}
 		for line := range strings.Lines(flags) {
-			if len(strings.TrimSpace(line)) > helpWidth {
+			if len(strings.TrimSpace(line)) > cli.HelpWidth {
 				t.Errorf("%s --help: a line of %d columns: %s", c.CommandPath(), len(line), line)
 			}
 		}

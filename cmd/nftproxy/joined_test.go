@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -25,7 +26,7 @@ const vip = `
 // while the API server cannot be reached.
 func TestJoined(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
+	api := apilab.Start(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
 	file, kubeconfig := writeFile(t, vip), filepath.Join(t.TempDir(), "kubeconfig")
 	config := func(url string) {
 		t.Helper()
@@ -62,7 +63,7 @@ func TestJoined(t *testing.T) {
 	if strings.Contains(p.log.String(), takeOver) {
 		t.Error("(12.61) the rules of kube-proxy are gone before the cluster is served")
 	}
-	config(api.url)
+	config(api.URL)
 	has("(14.23) the cluster is served, and completes the files", "10.96.0.10", "10.0.0.1:6443", "10.128.1.1:6443")
 	eventually(t, "the status names both", func() bool {
 		_, got := get(t, ns, "http://127.0.0.1:10249/status")
@@ -74,7 +75,7 @@ func TestJoined(t *testing.T) {
 	config("http://127.0.0.1:1")
 	p = run()
 	eventually(t, "the API server is asked", func() bool { return strings.Contains(p.log.String(), "objects cannot be read") })
-	d := start(t, ns, "nftproxy", "diff", "-f", file, "--master", api.url, "--hostname-override", "node-1")
+	d := start(t, ns, "nftproxy", "diff", "-f", file, "--master", api.URL, "--hostname-override", "node-1")
 	if d.ends(t, 0); d.output.String() != "No changes.\n" {
 		t.Errorf("(14.20) after a restart without the API server: %s", &d.output)
 	}
@@ -99,10 +100,10 @@ limits: {connections: 1000, ratePerClient: 10/second}
 func TestJoinedMistakeAtRestart(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	inDefault := strings.NewReplacer("metadata: {name: ", "metadata: {namespace: default, name: ")
-	api := startAPI(t, ns, node+"\n---\n"+inDefault.Replace(service))
+	api := apilab.Start(t, ns, node+"\n---\n"+inDefault.Replace(service))
 	file := writeFile(t, apiBalance)
 	run := func(flags ...string) *process {
-		return start(t, ns, append([]string{"nftproxy", "run", "-f", file, "--master", api.url, noLimit, "--hostname-override", "node-1"}, flags...)...)
+		return start(t, ns, append([]string{"nftproxy", "run", "-f", file, "--master", api.URL, noLimit, "--hostname-override", "node-1"}, flags...)...)
 	}
 	explains := func(what, from, to, text string) {
 		t.Helper()
@@ -129,23 +130,23 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 	if err := os.WriteFile(file, []byte(apiBalance+"  x: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	api.set(t, strings.NewReplacer("name: web", "name: more", "10.96.0.10", "10.96.0.11").Replace(inDefault.Replace(service)))
+	api.Set(t, strings.NewReplacer("name: web", "name: more", "10.96.0.10", "10.96.0.11").Replace(inDefault.Replace(service)))
 	run("--affinity-size=1000", "--load-balancer-cidrs=198.51.100.0/24") // other tables
 	explains("a Service of the cluster that is new", "203.0.113.7", "10.96.0.11:80", "10.128.1.2:8080")
 	eventually(t, "/healthz names the file", func() bool {
 		code, body := get(t, ns, "http://127.0.0.1:10256/healthz")
 		return code == 200 && strings.Contains(body, `"usable":false`)
 	})
-	api.set(t, strings.ReplaceAll(inDefault.Replace(service), "- {addresses: [10.128.1.1], nodeName: node-2}\n", ""))
+	api.Set(t, strings.ReplaceAll(inDefault.Replace(service), "- {addresses: [10.128.1.1], nodeName: node-2}\n", ""))
 	eventually(t, "an endpoint leaves", func() bool {
 		return !strings.Contains(in(t, ns, "explain", "--from", "203.0.113.7", "tcp", "10.96.0.10:80").stdout, "10.128.1.1")
 	})
-	api.set(t, strings.NewReplacer("name: web", "name: thief", "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.12\n  externalIPs: [192.0.2.100]", "port: 80}", "port: 6443}").Replace(inDefault.Replace(service)))
+	api.Set(t, strings.NewReplacer("name: web", "name: thief", "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.12\n  externalIPs: [192.0.2.100]", "port: 80}", "port: 6443}").Replace(inDefault.Replace(service)))
 	explains("a Service that asks for an address of the file", "203.0.113.7", "10.96.0.12:6443", "10.128.1.2:8080")
 	if diff := cmp.Diff(before, ofFile()); diff != "" {
 		t.Errorf("the Services of the file are not as before:\n%s", diff)
 	}
-	api.remove("Service", "more")
+	api.Remove("Service", "more")
 	eventually(t, "a Service of the cluster is gone", func() bool { return !rendered(t, ns, "10.96.0.11:80") })
 	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "not read since the start (rules of an earlier run for their Services stay)") ||
 		!strings.Contains(got, `"reason": "Kept"`) || !regexp.MustCompile(`"kind": "Balance",\s+"namespace": "kube-system",\s+"name": "apiserver"`).MatchString(got) {
@@ -157,7 +158,7 @@ func TestJoinedMistakeAtRestart(t *testing.T) {
 	}
 	explains("the file is right", "192.0.2.7", "192.0.2.100:6443", "10.0.0.3:6443")
 	eventually(t, "what is left is what the sources say", func() bool {
-		d := start(t, ns, "nftproxy", "diff", "-f", file, "--master", api.url, "--hostname-override", "node-1")
+		d := start(t, ns, "nftproxy", "diff", "-f", file, "--master", api.URL, "--hostname-override", "node-1")
 		d.ends(t, 0)
 		return d.output.String() == "No changes.\n"
 	})

@@ -3,19 +3,14 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli/flag"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
-	"github.com/nftproxy/nftproxy/internal/logwriter"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 func main() {
@@ -24,46 +19,17 @@ func main() {
 
 // arguments returns the arguments of a command line. Under the name kube-proxy
 // the program is "nftproxy run", so that a link of that name takes its place in
-// an image (14.9). Under the name kubectl-nftproxy it is "nftproxy cluster".
+// an image (14.9).
 func arguments(argv []string) []string {
-	switch filepath.Base(argv[0]) {
-	case "kube-proxy":
+	if filepath.Base(argv[0]) == "kube-proxy" {
 		return append([]string{runName}, argv[1:]...)
-	case pluginName:
-		return append([]string{clusterName}, argv[1:]...)
 	}
 	return argv[1:]
 }
 
-// run executes one command line and returns the exit code. A blocked stderr does
-// not block the command.
+// run executes one command line and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	meter := newMeter(stderr)
-	log := logwriter.New(meter)
-	defer log.Close()
-	root := rootCommand()
-	root.SetArgs(append([]string{}, args...)) // it reads os.Args in place of nil
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(log)
-	refuseUnknownShells(root)
-	command, err := root.ExecuteContextC(withMeter(context.Background(), meter))
-	meter.Stop()
-	code, err := cli.CodeOf(command, err)
-	if err != nil {
-		fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
-	}
-	return code
-}
-
-// printableLines returns a message of one or more lines without control characters
-// of terminals.
-func printableLines(message string) string {
-	lines := strings.Split(message, "\n")
-	for i, line := range lines {
-		lines[i] = terminal.Printable(line)
-	}
-	return strings.Join(lines, "\n")
+	return cli.Execute(rootCommand(), args, stdin, stdout, stderr)
 }
 
 // commandGroup are commands with a title in the help.
@@ -85,9 +51,6 @@ func commands() []commandGroup {
 		{"See what is going on", []*cobra.Command{
 			statusCommand(), describeCommand(), explainCommand(), traceCommand(),
 			testCommand(), topCommand(), observeCommand(),
-		}},
-		{"All nodes of a cluster", []*cobra.Command{
-			clusterCommand(),
 		}},
 		{"Maintenance", []*cobra.Command{
 			drainCommand(), undrainCommand(), setCommand(), addCommand(),
@@ -136,9 +99,9 @@ Before maintenance of a server:
 
   nftproxy drain 10.128.0.2           no new connections to it; how many are still open
 
-All nodes of a cluster at once, also as "kubectl nftproxy":
+All nodes of a cluster at once, by a program of its own:
 
-  nftproxy cluster status             which nodes need attention, the worst first
+  kubectl nftproxy status             which nodes need attention, the worst first
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
@@ -146,7 +109,7 @@ With --kubeconfig, or in a pod, the objects come from an API server instead.
 All rules are in the tables "ip nftproxy" and "ip6 nftproxy". nftproxy touches
 no other tables, except to remove kube-proxy's leftovers when it takes over.
 "nft list table ip nftproxy" shows the rules, "nftproxy cleanup" removes them.`,
-		Args:          noArguments,
+		Args:          cli.NoArguments,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -157,7 +120,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 		},
 	}
 	addVersionFlag(root, &printVersion)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommandGroupID(otherGroup)
 	root.SetCompletionCommandGroupID(otherGroup)
 	for _, g := range commands() {
@@ -167,25 +130,10 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(peerCommand())
+	root.AddCommand(peerCommand(), clusterCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addHelpCommand(root)
 	addCompletion(root)
 	return root
-}
-
-// noArguments refuses positional arguments and points to -f.
-func noArguments(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if c.HasSubCommands() {
-		return unknownCommand(c, args[0])
-	}
-	hint := ""
-	if c.Flags().Lookup("filename") != nil {
-		hint = ": files are given with -f"
-	}
-	return fmt.Errorf("unexpected argument %q%s\nrun \"%s --help\" for the flags and examples", args[0], hint, c.CommandPath())
 }

@@ -36,7 +36,7 @@ and lists nodes, and pods in the namespace of both.`,
 		Example: `  nftproxy migrate keep-off
   nftproxy migrate status
   nftproxy migrate undo`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(keepOffCommand(), undoCommand(), migrateStatusCommand())
@@ -109,7 +109,7 @@ Exit code: 0 printed, also if there is nothing to do; 2 error.`,
 // printCommand completes a command that prints others.
 func printCommand(write func(*migrate.Client, context.Context, io.Writer) error, c *cobra.Command) *cobra.Command {
 	var o migrateOptions
-	c.Args = noArguments
+	c.Args = cli.NoArguments
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		client, err := o.client()
 		if err != nil {
@@ -138,7 +138,7 @@ with the label, 1 not, or not yet, 2 error.`,
   nftproxy migrate status --all
   nftproxy migrate status -o json | jq -r '.nodes[] | select(.problem).name'
   until nftproxy migrate status; do sleep 5; done`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err

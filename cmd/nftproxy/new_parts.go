@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -166,7 +167,7 @@ directory. A setting that a Balance has itself replaces the default as a whole.
 Exit code: 0 printed, 2 wrong arguments.`,
 		Example: `  nftproxy new defaults --check tcp --scheduler source-hash > defaults.yaml
   nftproxy new defaults --check '{http: /healthz, interval: 5s}' --slow-start 30s --on-failure close`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 	}
 	settings := addSettings(c.Flags(), slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool { return !balance.HasDefault(s.Field) }))
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
@@ -24,16 +24,13 @@ import (
 )
 
 type observeOptions struct {
-	daemon          daemonFinder
-	query           api.ObserveQuery
-	client          string
-	output          cli.Output
-	last            int
-	refused, failed bool
-	follow, summary bool
-	withPods        bool
-	access          kubectl.Access
-	pods            *kubectl.Pods // nil: clients are not named
+	common.Events
+	daemon   daemonFinder
+	summary  bool
+	withPods bool
+	access   kubectl.Access
+	pods     *kubectl.Pods // nil: clients are not named
+	output   cli.Output
 }
 
 func observeCommand() *cobra.Command {
@@ -75,13 +72,14 @@ connections, or another error.`,
   nftproxy observe -o json | jq -r '.events[] | "\(.client) \(.frontend) \(.reason)"'
   nftproxy observe -f -o json | jq -r .client`,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.query.Names = args
+			o.Query.Names = args
 			return o.run(c)
 		},
 		ValidArgsFunction: completeServices,
 	}
 	f := c.Flags()
-	o.addQuery(f)
+	f.StringVarP(&o.Query.Namespace, "namespace", "n", "", "select this `namespace`")
+	o.AddFlags(f)
 	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
 	o.output.Add(f, "; with --follow, a document for each event")
 	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
@@ -95,49 +93,13 @@ connections, or another error.`,
 	return c
 }
 
-// addQuery adds what selects events.
-func (o *observeOptions) addQuery(f *pflag.FlagSet) {
-	f.StringVarP(&o.query.Namespace, "namespace", "n", "", "select this `namespace`")
-	f.BoolVar(&o.refused, "refused", false, "only connections that the rules have refused")
-	f.BoolVar(&o.failed, "failed", false, "only connections without an answer: refused by rules or by their server, or not answered")
-	f.StringSliceVar(&o.query.Reasons, "reason", nil, "only these `reasons`")
-	declare.Values(f, "reason", reasonValues()...)
-	f.StringVar(&o.client, "client", "", "only clients in this `range`, or with this address")
-	f.DurationVar(&o.query.Within, "since", 0, "only events of this `time`, such as 5m")
-	f.IntVar(&o.last, "last", 20, "`number` of events to show")
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on with events as they come")
-}
-
 // check completes the query, or returns all mistakes.
 func (o *observeOptions) check(c *cobra.Command) error {
-	var errs []error
-	for _, r := range o.query.Reasons {
-		if err := api.CheckReason(r); err != nil {
-			errs = append(errs, fmt.Errorf("--reason: %w", err))
-		}
-	}
-	if o.client != "" {
-		var err error
-		if o.query.Client, err = api.ParseClients(o.client); err != nil {
-			errs = append(errs, fmt.Errorf("--client: %w", err))
-		}
-	}
-	if o.last < 0 || o.last > api.MaxObserved {
-		errs = append(errs, fmt.Errorf("--last: %d is not a number from 0 to %d", o.last, api.MaxObserved))
-	}
-	if o.query.Within < 0 {
-		errs = append(errs, fmt.Errorf("--since: %s is negative", o.query.Within))
-	}
-	switch {
-	case o.refused:
-		o.query.Outcomes = []string{model.RefusedByRules.String()}
-	case o.failed:
-		o.query.Outcomes = []string{model.RefusedByRules.String(), model.RefusedByEndpoint.String(), model.NoAnswer.String()}
-	}
-	if o.follow && o.summary {
+	errs := []error{o.Check(c), o.output.Check(c.OutOrStdout())}
+	if o.Follow && o.summary {
 		errs = append(errs, errors.New("--follow and --summary exclude each other"))
 	}
-	if o.summary && (o.query.Within > 0 || c.Flags().Changed("last")) {
+	if o.summary && (o.Query.Within > 0 || c.Flags().Changed("last")) {
 		errs = append(errs, errors.New("--summary is about the last minutes: leave out --since and --last"))
 	}
 	if o.withPods {
@@ -147,10 +109,10 @@ func (o *observeOptions) check(c *cobra.Command) error {
 			errs = append(errs, fmt.Errorf("--pods: %w", err))
 		}
 	}
-	if o.query.Within > 0 && !c.Flags().Changed("last") {
-		o.last = api.MaxObserved
+	if o.summary {
+		o.Query.Limit, o.Query.Top = 0, maxRows
 	}
-	return errors.Join(append(errs, o.output.Check(c.OutOrStdout()), o.query.Check())...)
+	return errors.Join(errs...)
 }
 
 func (o *observeOptions) run(c *cobra.Command) error {
@@ -159,15 +121,11 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	o.query.Limit = o.last
-	if o.summary {
-		o.query.Limit, o.query.Top = 0, maxRows
-	}
 	var client *api.Client
 	var first *api.Observed
 	err := o.daemon.ask(func(asked *api.Client) (err error) {
 		client = asked // it connects again
-		first, err = client.Observe(ctx, &o.query)
+		first, err = client.Observe(ctx, &o.Query)
 		return err
 	})
 	switch {
@@ -182,7 +140,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	if len(first.Events) == 0 && len(first.Refused) == 0 {
 		o.warn(ctx, c, client)
 	}
-	if !o.follow {
+	if !o.Follow {
 		o.name(c, first)
 		return o.print(c.OutOrStdout(), first)
 	}
@@ -191,7 +149,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 
 // warn says where names are of no Service. It may have had events, or have some later.
 func (o *observeOptions) warn(ctx context.Context, c *cobra.Command, client *api.Client) {
-	filter := o.query.Filter
+	filter := o.Query.Filter
 	if !filter.Selects() {
 		return
 	}
@@ -244,18 +202,15 @@ func (o *observeOptions) print(w io.Writer, r *api.Observed) error {
 	})
 }
 
-// retryPause is the time between attempts to reach a daemon that has ended.
-const retryPause = time.Second
-
 // watch writes events as they come, until ctx ends. A daemon that does not answer is asked
 // again: it may be starting.
 func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *api.Client, answer *api.Observed) error {
 	w := c.OutOrStdout()
 	write := show.NewObserver(w, o.output.Paint).Add
 	if o.output.ForPrograms() {
-		write = func(r *api.Observed) error { return writeEvents(w, &o.output, r.Events) }
+		write = func(r *api.Observed) error { return common.WriteEvents(w, &o.output, r.Events) }
 	}
-	q := o.query
+	q := o.Query
 	q.Limit, q.Within, q.Wait, q.Top = api.MaxObserved, 0, api.MaxWait, 0
 	for {
 		o.name(c, answer)
@@ -267,7 +222,7 @@ func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *ap
 		for errors.Is(err, api.ErrNoDaemon) && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(retryPause):
+			case <-time.After(common.RetryPause):
 				next, err = client.Observe(ctx, &q)
 			}
 		}
@@ -279,24 +234,4 @@ func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *ap
 		}
 		answer = next
 	}
-}
-
-// writeEvents writes a document for each event.
-func writeEvents(w io.Writer, output *cli.Output, all []api.Observation) error {
-	for i := range all {
-		if err := output.PrintRecord(w, &all[i]); err != nil {
-			return fmt.Errorf("write event: %w", err)
-		}
-	}
-	return nil
-}
-
-// reasonValues are the reasons with their meaning, for completion.
-func reasonValues() []string {
-	var values []string
-	for _, name := range model.ReasonNames() {
-		text, _, _ := model.ReasonText(name)
-		values = append(values, name+"\t"+text)
-	}
-	return values
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -200,7 +201,7 @@ func (o *options) prepareHere(cfg *config.Config, log *slog.Logger) (err error) 
 		}
 	}
 	if o.running.basis != nil {
-		o.running.like(&cfg.Node)
+		common.FollowBasis(&cfg.Node, o.running.basis)
 	} else if err := o.takeCounters(&cfg.Node); err != nil {
 		return err
 	}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntest/dial"
-	"github.com/nftproxy/nftproxy/internal/fleet/peers"
 )
 
-// peerCommand is what the pods of "cluster test" run. It is not for people.
+// peerCommand is what the pods of "kubectl nftproxy test" run. It is not for people.
 func peerCommand() *cobra.Command {
 	var p dial.Peer
 	c := &cobra.Command{
@@ -22,16 +23,16 @@ func peerCommand() *cobra.Command {
 		Short:   "Answer and open the connections of a test",
 		Hidden:  true,
 		Example: `  nftproxy peer --control 10299 --serve 8080`,
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			p.Token = os.Getenv(peers.TokenVariable)
+			p.Token = os.Getenv(conntest.TokenVariable)
 			if p.Token == "" {
-				return fmt.Errorf("%s is empty: the command is for the pods of \"nftproxy cluster test\"", peers.TokenVariable)
+				return fmt.Errorf("%s is empty: the command is for the pods of \"kubectl nftproxy test\"", conntest.TokenVariable)
 			}
-			for text := range strings.SplitSeq(os.Getenv(peers.AddressesVariable), ",") {
+			for text := range strings.SplitSeq(os.Getenv(conntest.AddressesVariable), ",") {
 				a, err := netip.ParseAddr(text)
 				if err != nil {
-					return fmt.Errorf("%s: %w", peers.AddressesVariable, err)
+					return fmt.Errorf("%s: %w", conntest.AddressesVariable, err)
 				}
 				p.Addresses = append(p.Addresses, a)
 			}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -12,15 +13,15 @@ import (
 // read after a random time; without, immediately (13.26).
 func TestStartJitter(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, nodeAndService)
+	api := apilab.Start(t, ns, nodeAndService)
 	run := func(flags ...string) *process {
-		return start(t, ns, append([]string{"nftproxy", "run", "--master", api.url, noLimit, "--hostname-override", "node-1"}, flags...)...)
+		return start(t, ns, append([]string{"nftproxy", "run", "--master", api.URL, noLimit, "--hostname-override", "node-1"}, flags...)...)
 	}
 	p := run("--start-jitter=10000h")
 	eventually(t, "without rules there is no wait", func() bool { return strings.Contains(p.log.String(), "rules applied") })
 	p.kill()
 	before := ns.TestGeneration(t)
-	api.forget()
+	api.Forget()
 
 	p = run("--start-jitter=10000h")
 	eventually(t, "the node is healthy", func() bool {
@@ -32,7 +33,7 @@ func TestStartJitter(t *testing.T) {
 		return strings.Contains(text, `"postponedUntil"`)
 	})
 	for kind, want := range map[string]bool{"Node": true, "Service": false, "EndpointSlice": false, "ServiceCIDR": false} {
-		if got := api.wasRead(kind); got != want {
+		if got := api.WasRead(kind); got != want {
 			t.Errorf("reads %s: %t, want %t", kind, got, want)
 		}
 	}
@@ -43,5 +44,5 @@ func TestStartJitter(t *testing.T) {
 	}
 
 	p = run("--start-jitter=1ns")
-	eventually(t, "the wait is over", func() bool { return api.wasRead("Service") })
+	eventually(t, "the wait is over", func() bool { return api.WasRead("Service") })
 }

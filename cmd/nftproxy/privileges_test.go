@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -51,7 +52,7 @@ func TestOneCapability(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := lab.Node.Namespace
-	api := startAPI(t, ns, node+"\n---\n"+webOn(lab.Pods[0].IPv4))
+	api := apilab.Start(t, ns, node+"\n---\n"+webOn(lab.Pods[0].IPv4))
 	left := exec.Command("nft", "add table ip kube-proxy; add chain ip kube-proxy services")
 	if err := ns.Run(left); err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func TestOneCapability(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startConfined(t, ns, netAdmin, "run", "--master", api.url, "--hostname-override", "node-1", noLimit, "--service-metrics",
+	p := startConfined(t, ns, netAdmin, "run", "--master", api.URL, "--hostname-override", "node-1", noLimit, "--service-metrics",
 		"--oom-score-adj="+strings.TrimSpace(string(score)))
 	served := func(network string, port uint16, by string) func() bool {
 		return func() bool {
@@ -90,7 +91,7 @@ func TestOneCapability(t *testing.T) {
 		t.Errorf("answer %v, %v", a, err)
 	}
 	flow.Within(200 * time.Millisecond) // it is asked again
-	api.set(t, webOn(lab.Pods[1].IPv4))
+	api.Set(t, webOn(lab.Pods[1].IPv4))
 	eventually(t, "it follows a change", served("tcp", 80, "pod-1"))
 	eventually(t, "a UDP client moves", func() bool { a, err := flow.Ask(); return err == nil && a.Name == "pod-1" })
 

@@ -38,7 +38,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
   kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -
   nftproxy render -f balance.yaml --objects
   nftproxy render -f services.yaml -o json | jq '.nftables[] | .map // empty | .name'`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err
@@ -54,7 +54,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 			}
 			o.phase(c, "rendering %d frontends", len(routing.Routes))
 			rs := render.Render(routing)
-			meterOf(c).Stop()
+			cli.MeterOf(c).Stop()
 			return output.Print(c.OutOrStdout(), cli.JSONFunc(rs.JSON), rs.Text)
 		},
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -43,11 +44,11 @@ func get(t *testing.T, ns *netlab.Namespace, url string) (int, string) {
 // also those that fail while the Node is waited for (11.9, 12.45).
 func TestRequestsOfTheStart(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, nodeAndService)
-	api.withhold("Node")
-	p := start(t, ns, "nftproxy", "run", "--master", api.url, noLimit, "--hostname-override", "node-1")
+	api := apilab.Start(t, ns, nodeAndService)
+	api.Withhold("Node")
+	p := start(t, ns, "nftproxy", "run", "--master", api.URL, noLimit, "--hostname-override", "node-1")
 	eventually(t, "the Node is refused", func() bool { return strings.Contains(p.log.String(), "no such role") })
-	api.withhold("")
+	api.Withhold("")
 	count := func(code string) (n int) {
 		m := regexp.MustCompile(`rest_client_requests_total\{code="` + code + `",[^}]*method="GET"\} (\d+)`).FindStringSubmatch(metricsIn(t, ns))
 		if m != nil {

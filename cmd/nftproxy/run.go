@@ -98,7 +98,7 @@ func (o *runOptions) addRunFlags(c *cobra.Command) {
 // runArguments ignores empty arguments: templates of kube-proxy's command line may
 // contain them.
 func runArguments(c *cobra.Command, args []string) error {
-	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
+	return cli.NoArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
 
 func (o *runOptions) run(c *cobra.Command) (err error) {

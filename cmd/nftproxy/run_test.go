@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -134,15 +135,15 @@ const noLimit = "--conntrack-max-per-core=0"
 // makes no rules, and exits (12.60).
 func TestInitOnly(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, nodeAndService)
+	api := apilab.Start(t, ns, nodeAndService)
 	before := ns.TestGeneration(t)
-	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", " Node-1 ", "--conntrack-udp-timeout=61s")
+	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.URL, noLimit, "--hostname-override", " Node-1 ", "--conntrack-udp-timeout=61s")
 	p.ends(t, 0)
 	if !strings.Contains(p.log.String(), "addresses=[192.168.7.1]") {
 		t.Errorf("(12.60) the Node was not waited for: %s", &p.log)
 	}
 	for _, kind := range []string{"Service", "EndpointSlice", "ServiceCIDR"} {
-		if api.wasRead(kind) {
+		if api.WasRead(kind) {
 			t.Errorf("(12.60) reads each %s", kind)
 		}
 	}
@@ -160,14 +161,14 @@ func TestInitOnly(t *testing.T) {
 // long that takes (12.45).
 func TestWaitsForAnswer(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	api := startAPI(t, ns, nodeAndService)
-	api.withhold("Node")
-	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", "node-1")
+	api := apilab.Start(t, ns, nodeAndService)
+	api.Withhold("Node")
+	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.URL, noLimit, "--hostname-override", "node-1")
 	eventually(t, "the log says why it waits", func() bool { return strings.Contains(p.log.String(), "no such role") })
 	if strings.Contains(p.log.String(), "msg=node ") {
 		t.Errorf("(12.45) goes on without an answer: %s", &p.log)
 	}
-	api.withhold("")
+	api.Withhold("")
 	p.ends(t, 0)
 }
 
@@ -229,8 +230,8 @@ func TestRunFollowsNode(t *testing.T) {
 		"nodeName: node-2}\n- ", "nodeName: node-2, hints: {forZones: [{name: zone-a}]}}\n- ",
 		"10.128.1.2], nodeName: node-2", "10.128.1.2], nodeName: node-2, hints: {forZones: [{name: zone-b}]}",
 		"port: 80}", "port: 80, nodePort: 30080}").Replace(service)
-	api := startAPI(t, ns, node+"\n---\n"+hinted)
-	p := start(t, ns, "nftproxy", "run", "--master", api.url, noLimit, "--hostname-override", "node-1", "--detect-local-mode=NodeCIDR")
+	api := apilab.Start(t, ns, node+"\n---\n"+hinted)
+	p := start(t, ns, "nftproxy", "run", "--master", api.URL, noLimit, "--hostname-override", "node-1", "--detect-local-mode=NodeCIDR")
 	explained := func(from, to string) string {
 		return in(t, ns, "explain", "--from", from, "tcp", to).stdout
 	}
@@ -245,21 +246,21 @@ func TestRunFollowsNode(t *testing.T) {
 	uses("(12.51) zone-a", outside, vip, "10.128.1.1:8080", "10.128.1.2:8080")
 	uses("(12.52) pod range", "10.128.1.9", vip, "source     kept")
 
-	api.set(t, strings.Replace(node, "zone-a", "zone-b", 1))
+	api.Set(t, strings.Replace(node, "zone-a", "zone-b", 1))
 	uses("(12.51) zone-b", outside, vip, "10.128.1.2:8080", "10.128.1.1:8080")
 
-	api.set(t, strings.Replace(node, "10.128.1.0/24", "10.128.7.0/24", 1))
+	api.Set(t, strings.Replace(node, "10.128.1.0/24", "10.128.7.0/24", 1))
 	uses("(12.52) new pod range", "10.128.7.9", vip, "source     kept")
 
 	uses("(12.53) address", outside, "192.168.7.1:30080", ": forwarded")
-	api.set(t, strings.Replace(node, "192.168.7.1", "192.168.7.2", 1))
+	api.Set(t, strings.Replace(node, "192.168.7.1", "192.168.7.2", 1))
 	uses("(12.53) new address", outside, "192.168.7.2:30080", ": forwarded")
 
 	before := ns.TestGeneration(t)
-	api.set(t, strings.Replace(node, "192.168.7.1", "192.168.7.2", 1)+"# the same\n")
-	api.set(t, strings.Replace(strings.Replace(node, "192.168.7.1", "192.168.7.2", 1), "labels: {", "labels: {other: label, ", 1))
-	api.remove("Node", "node-1")
-	api.set(t, strings.ReplaceAll(hinted, "10.96.0.10", "10.96.0.11"))
+	api.Set(t, strings.Replace(node, "192.168.7.1", "192.168.7.2", 1)+"# the same\n")
+	api.Set(t, strings.Replace(strings.Replace(node, "192.168.7.1", "192.168.7.2", 1), "labels: {", "labels: {other: label, ", 1))
+	api.Remove("Node", "node-1")
+	api.Set(t, strings.ReplaceAll(hinted, "10.96.0.10", "10.96.0.11"))
 	uses("(12.54) a Service after the Node is gone", outside, "10.96.0.11:80", ": forwarded")
 	if p.ProcessState != nil || ns.TestGeneration(t) == before {
 		t.Errorf("(12.54) the process ended or does nothing")

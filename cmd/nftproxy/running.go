@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/feature"
@@ -97,17 +98,6 @@ func (o *options) warnOf(log *slog.Logger, unknown []string, from origin) {
 	}
 }
 
-// like gives the configuration of the machine the settings of the running nftproxy.
-func (r *running) like(n *model.Config) {
-	n.NoLimits = r.basis.NoLimits
-	n.Observe.Untracked = r.basis.UntrackedLogs && n.Observe.Refusals()
-	for _, f := range model.Families {
-		if r.basis.Serves(f) {
-			n.Families = append(n.Families, f)
-		}
-	}
-}
-
 // inForce returns the files that the running nftproxy does not use as they are; nil: it does
 // not isolate files, or a flag says whether to.
 func (o *options) inForce() []files.InForce {
@@ -126,7 +116,7 @@ func (o *options) inForce() []files.InForce {
 // a flag names another list.
 func (o *options) drained(log *slog.Logger, file string) (l drain.List, err error) {
 	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) {
-		if l, err = drainedOf(b.Drained); err != nil {
+		if l, err = common.DrainedOf(b.Drained); err != nil {
 			return nil, fmt.Errorf("read the drained endpoints of the running nftproxy: %w", err)
 		}
 		var names []string
@@ -175,7 +165,7 @@ func warnOfPlace(log *slog.Logger, s *model.Snapshot) {
 func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	var known []feature.Resolved
 	if b := o.running.basis; b != nil {
-		known = resolvedOf(b)
+		known = common.ResolvedOf(b)
 	}
 	s, unknown := dns.Mark(s, known)
 	if len(unknown) > 0 {
@@ -187,9 +177,9 @@ func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot 
 // marked returns the snapshot with the endpoints that fail their health check.
 func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	if o.running.basis != nil {
-		s, failing := probe.Mark(s, failingOf(o.running.basis))
+		s, failing := probe.Mark(s, common.FailingOf(o.running.basis))
 		o.running.took(failing, "failing a health check")
-		s, starting := slowstart.Mark(s, startingOf(o.running.basis))
+		s, starting := slowstart.Mark(s, common.StartingOf(o.running.basis))
 		o.running.took(starting, "starting slowly")
 		return s
 	}

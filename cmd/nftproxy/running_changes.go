@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -14,7 +15,7 @@ import (
 // unless a flag names a file, or else as the file has them.
 func (o *options) changed(own *config.Own) (drain.Changes, error) {
 	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) && !o.settings.Given(config.ChangesFile) {
-		l, err := drain.ChangesOf(entriesOf(b.Changes))
+		l, err := drain.ChangesOf(common.EntriesOf(b.Changes))
 		if err != nil {
 			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 )
 
@@ -22,7 +23,7 @@ schema can express.
 
 Exit code: 0 printed, 2 error.`,
 		Example: `  nftproxy schema > balance.json`,
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if _, err := c.OutOrStdout().Write(balance.Schema()); err != nil {
 				return fmt.Errorf("write schema: %w", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
 // squatter answers in place of a daemon.
@@ -122,7 +123,7 @@ func TestSquattedBundle(t *testing.T) {
 	if r := ask(t, ns, "bundle", "--metrics-bind-address", api.DefaultAddress.String(), "--file", file); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	for name, text := range unpacked(t, file) {
+	for name, text := range tarball.Unpack(t, file) {
 		if strings.Contains(name, "..") || strings.Contains(name, "cron.d") || strings.HasSuffix(name, "evil.json") {
 			t.Errorf("a file %s", name)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntest"
@@ -65,9 +66,9 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
   nftproxy trace 192.0.2.1:30080 --probe           # a connection of the node
   nftproxy trace udp kube-system/kube-dns --timeout 2m
   nftproxy trace 10.96.0.10:80 --probe -o json | jq -r .text`,
-		Args: explainArguments,
+		Args: common.ExplainArguments,
 		RunE: func(c *cobra.Command, args []string) error {
-			protocol, target := split(args)
+			protocol, target := common.SplitQuestion(args)
 			return o.run(c, protocol, target)
 		},
 		ValidArgsFunction: completeExplain,
@@ -98,7 +99,7 @@ func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	if q.packet.Source, err = o.client(c.Context(), q.packet.Destination); err != nil {
+	if q.Packet.Source, err = o.client(c.Context(), q.Packet.Destination); err != nil {
 		return err
 	}
 	report, err := o.follow(c, q)
@@ -122,15 +123,15 @@ func (o *traceOptions) check() error {
 	return nil
 }
 
-func (o *traceOptions) question(protocol, target string) (q question, err error) {
-	if q.name, q.byName = explain.ParseName(protocol, target); q.byName {
+func (o *traceOptions) question(protocol, target string) (q common.Question, err error) {
+	if q.Name, q.ByName = explain.ParseName(protocol, target); q.ByName {
 		if protocol != "" {
-			q.packet.Protocol, err = explain.ParseProtocol(protocol)
+			q.Packet.Protocol, err = explain.ParseProtocol(protocol)
 		}
 	} else {
-		q.packet, err = explain.Parse(protocol, target)
+		q.Packet, err = explain.Parse(protocol, target)
 	}
-	p := q.packet.Protocol
+	p := q.Packet.Protocol
 	switch {
 	case err != nil:
 		return q, err
@@ -143,12 +144,12 @@ func (o *traceOptions) question(protocol, target string) (q question, err error)
 }
 
 // follow turns the trace on, waits, and says what happened.
-func (o *traceOptions) follow(c *cobra.Command, q question) (*trace.Report, error) {
+func (o *traceOptions) follow(c *cobra.Command, q common.Question) (*trace.Report, error) {
 	remarks, err := o.resolve(&q)
 	if err != nil {
 		return nil, err
 	}
-	m := trace.Match{Protocol: q.packet.Protocol, Frontend: netip.AddrPortFrom(q.packet.Destination, q.packet.Port), Client: q.packet.Source, FromNode: o.fromNode || o.probe}
+	m := trace.Match{Protocol: q.Packet.Protocol, Frontend: netip.AddrPortFrom(q.Packet.Destination, q.Packet.Port), Client: q.Packet.Source, FromNode: o.fromNode || o.probe}
 	session, err := trace.Open(m)
 	if err != nil {
 		return nil, err
@@ -170,14 +171,14 @@ func (o *traceOptions) follow(c *cobra.Command, q question) (*trace.Report, erro
 		return nil, err
 	}
 	report.Notes = append(report.Notes, remarks...)
-	report.Notes = append(report.Notes, fastPathNotes(q.packet.Frontend())...)
+	report.Notes = append(report.Notes, fastPathNotes(q.Packet.Frontend())...)
 	report.Notes = append(report.Notes, legacyNotes(model.FamilyOf(m.Frontend.Addr()))...)
 	return report, nil
 }
 
 // resolve sets the destination of a question by name.
-func (o *traceOptions) resolve(q *question) (remarks []string, err error) {
-	if !q.byName {
+func (o *traceOptions) resolve(q *common.Question) (remarks []string, err error) {
+	if !q.ByName {
 		return nil, nil
 	}
 	err = withKernel(func(conn *kernel.Conn) error {
@@ -185,10 +186,10 @@ func (o *traceOptions) resolve(q *question) (remarks []string, err error) {
 		if err != nil {
 			return err
 		}
-		remarks, err = q.resolveIn(rs)
+		remarks, err = resolveIn(q, rs)
 		return err
 	})
-	if err == nil && o.probe && q.packet.Protocol == model.SCTP {
+	if err == nil && o.probe && q.Packet.Protocol == model.SCTP {
 		err = errors.New("--probe: opens connections of tcp and udp: for sctp, wait for one")
 	}
 	return remarks, err

@@ -53,7 +53,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
   nftproxy validate -f services.yaml -o json | jq -r '.warnings[].message'
   nftproxy validate -f services.yaml -o json |
     jq -r '(.problems + .warnings)[] | "::warning file=\(.file),line=\(.line)::\(.message)"'`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	declare.In(c.Flags(), declare.Input, func() {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
 	k8sversion "k8s.io/apimachinery/pkg/version"
 
@@ -20,7 +21,7 @@ func versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		Long:    "Print the versions of nftproxy and Go, and the platform that it was built for.\n\nExit code: 0 printed, 2 error.",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		Example: "  nftproxy version",
 		RunE:    func(c *cobra.Command, _ []string) error { return versionPlain.write(c) },
 	}

@@ -46,11 +46,7 @@ func (c *cluster) allow(t testing.TB, user string, files ...string) string {
 // pluginCommand is a command of the plug-in, as kubectl runs it, where kubectl runs.
 func (c *cluster) pluginCommand(t testing.TB, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
-	link := filepath.Join(t.TempDir(), "kubectl-nftproxy")
-	if err := os.Symlink(c.Programs.Path("nftproxy"), link); err != nil {
-		t.Fatal(err)
-	}
-	return c.ControlCommand(t.Context(), link, append(args, "--kubeconfig", kubeconfig)...)
+	return c.ControlCommand(t.Context(), c.Programs.Path("kubectl-nftproxy"), append(args, "--kubeconfig", kubeconfig)...)
 }
 
 // plugin runs a command of the plug-in, and returns its document and exit code.

@@ -54,6 +54,7 @@ func (c *cluster) openGuide(t *testing.T) *guide {
 	g.link(filepath.Join(root, "deploy"), "deploy")
 	g.link(c.Programs.NFTProxy, "bin/nftproxy")
 	g.link(c.Programs.Path("kubectl"), "path/kubectl")
+	g.link(c.Programs.Path("kubectl-nftproxy"), "path/kubectl-nftproxy")
 	g.write("path/ssh", fmt.Sprintf("#!/bin/sh\nnode=${1#root@}\nshift\n"+
 		"exec nsenter -t $(cat %[1]s/$node/pid) -a -- sh -c \"cd %[1]s/$node && $*\"\n", g.dir))
 	g.write("path/scp", fmt.Sprintf("#!/bin/sh\nfor to; do :; done\nnode=${to#root@}\nnode=${node%%:}\n"+

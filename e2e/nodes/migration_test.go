@@ -75,7 +75,7 @@ func (g *guide) checkNodes() {
 // tests opens connections from a node.
 func (g *guide) tests(node string) {
 	g.t.Helper()
-	if out := g.do("bin/nftproxy cluster test --nodes NODE --image IMAGE", "NODE", node); strings.Contains(out, " failed") {
+	if out := g.do("kubectl nftproxy test --nodes NODE --image IMAGE", "NODE", node); strings.Contains(out, " failed") {
 		g.t.Errorf("connections fail:\n%s", out)
 	}
 }

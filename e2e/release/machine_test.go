@@ -136,11 +136,11 @@ func (m *machine) tests(image string, args ...string) {
 	for range 3 {
 		if out, err = m.Test(m.Context(), image, args...); err == nil {
 			first, _, _ := strings.Cut(out, "\n")
-			fmt.Fprintf(m.Output(), "nftproxy cluster test %s: %s\n", strings.Join(args, " "), first)
+			fmt.Fprintf(m.Output(), "kubectl nftproxy test %s: %s\n", strings.Join(args, " "), first)
 			return
 		}
 	}
-	m.Fatalf("nftproxy cluster test %s: %v\n%s", strings.Join(args, " "), err, out)
+	m.Fatalf("kubectl nftproxy test %s: %v\n%s", strings.Join(args, " "), err, out)
 }
 
 // patience limits how long a test waits for what must happen.

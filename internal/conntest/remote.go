@@ -132,6 +132,12 @@ func RunAll(ctx context.Context, list []Dial, run func(context.Context, *Dial) D
 	wait.Wait()
 }
 
+// Variables of the environment of a peer.
+const (
+	TokenVariable     = "NFTPROXY_PEER_TOKEN"
+	AddressesVariable = "NFTPROXY_PEER_ADDRESSES"
+)
+
 // Paths at which peers answer.
 const (
 	SourcesPath = "/sources"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
@@ -62,6 +63,7 @@ type Daemon struct {
 	drains *drain.Follower // nil: none
 	// Node is what features know of this process.
 	*feature.Node
+	ports *conntrack.Ports // masqueraded connections
 
 	changed *drain.Store    // nil: commands change no servers
 	socket  *control.Socket // nil: none

@@ -24,10 +24,11 @@ type orderedEditor struct {
 
 // makeFeatures makes the features that the configuration asks for, and returns their editors.
 func (d *Daemon) makeFeatures(ctx context.Context) (editors []orderedEditor) {
+	d.ports = conntrack.NewPorts()
 	d.Node = &feature.Node{
 		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil,
 		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory,
-		Events: new(events.Recorder), Condition: d.Condition, Ports: conntrack.NewPorts(), Log: d.Log, ObjectLog: loglimit.New(d.Log),
+		Events: new(events.Recorder), Condition: d.Condition, Ports: d.ports, Log: d.Log, ObjectLog: loglimit.New(d.Log),
 	}
 	if d.Events != nil {
 		d.Node.Events = events.New(ctx, d.Events, d.Config.Node.NodeName, d.Log)

@@ -82,7 +82,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 		Owner: func(f model.Frontend) (model.Frontend, bool) { return w.agent.Owner(f) }, // made below
 	})
-	w.machine = &machine.Monitor{Use: w.use, Log: d.Log, Ports: d.Ports}
+	w.machine = &machine.Monitor{Use: w.use, Log: d.Log, Ports: d.ports}
 	if d.Config.Own.ManageSysctl {
 		w.machine.Forward = func(f model.Family) ([]host.Change, error) {
 			return host.System("").SetForwarding(f, d.left.Setting, d.Log)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -79,9 +78,8 @@ type Node struct {
 	Events                           *events.Recorder
 	// Condition connects to the API server for the condition of the Node; nil: it gets none.
 	Condition Connect
-	// Ports counts masqueraded connections.
-	Ports *conntrack.Ports
-	Log   *slog.Logger
+	Ports     PortCounter
+	Log       *slog.Logger
 	// ObjectLog has a limit, for what authors of Services can cause.
 	ObjectLog *slog.Logger
 
@@ -167,4 +165,10 @@ func Highest(counts map[model.ServiceName]int) []model.ServiceName {
 // Gauge returns a metric without labels whose value is read when it is collected.
 func Gauge(name, help string, value func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+}
+
+// PortCounter counts masqueraded connections.
+type PortCounter interface {
+	// Has reports whether addresses of this machine have few source ports left for a server.
+	Has(of model.Protocol, server netip.AddrPort) bool
 }

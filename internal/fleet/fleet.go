@@ -33,7 +33,7 @@ var Ways = []string{PortForward, Proxy}
 
 // Options say where the agents are, and how they are asked.
 type Options struct {
-	kubectl.Access
+	kubectl.Cluster
 	Namespace string // of their pods; empty: all
 	Pods      string // a selector of their labels
 	Port      uint16 // of the metrics server
@@ -66,6 +66,7 @@ func Open(o Options) (*Fleet, error) {
 	if f.API, err = kubectl.REST(rest.CopyConfig(config)); err != nil {
 		return nil, err
 	}
+	config.Timeout = 0 // it is of requests to the API server
 	switch o.Way {
 	case PortForward:
 		f.Transport = &forwarder{config: config, api: f.API, port: o.Port}

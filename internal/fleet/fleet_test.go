@@ -34,7 +34,7 @@ func agent(node string, s api.Status) fleetlab.Agent {
 func open(t testing.TB, s *fleetlab.Server, way string, timeout time.Duration) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.Open(fleet.Options{
-		Access: kubectl.Access{Kubeconfig: s.Kubeconfig(t), UserAgent: "test"}, Pods: fleet.DefaultPods, Port: fleetlab.Port,
+		Cluster: kubectl.Access{Kubeconfig: s.Kubeconfig(t), UserAgent: "test"}, Pods: fleet.DefaultPods, Port: fleetlab.Port,
 		Way: way, Parallel: fleet.DefaultParallel, Timeout: timeout,
 	})
 	if err != nil {

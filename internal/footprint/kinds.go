@@ -109,7 +109,7 @@ var Kinds = []Kind{
 		Writers:  []string{"internal/events/writer.go"},
 	},
 	{
-		Name: "test namespaces", What: "namespaces of the API server in which `nftproxy cluster test`, `converge` and others work, if the command was killed",
+		Name: "test namespaces", What: "namespaces of the API server in which `kubectl nftproxy test`, `converge` and others work, if the command was killed",
 		Mark:     "a label and the prefix of the name",
 		Restored: "never",
 		Removed:  "the end of the command; the next run of it, after the time that the first one had",
@@ -120,6 +120,6 @@ var Kinds = []Kind{
 		Mark:     "the name",
 		Restored: "never: nftproxy follows them",
 		Removed:  "the operator",
-		Writers:  []string{"internal/source/rewrite/write.go", "internal/drain/file.go", "internal/config/config.go", "cmd/nftproxy/bundle.go"},
+		Writers:  []string{"internal/source/rewrite/write.go", "internal/drain/file.go", "internal/config/config.go", "internal/cli/common/bundle.go"},
 	},
 }

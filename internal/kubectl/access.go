@@ -2,6 +2,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,12 @@ func (a Access) Config() (*rest.Config, error) {
 	return config, nil
 }
 
+// Cluster is the way to an API server.
+type Cluster interface {
+	// Config returns how to reach it. Callers may change it.
+	Config() (*rest.Config, error)
+}
+
 // REST returns a client for absolute paths. It does not connect yet.
 func (a Access) REST() (rest.Interface, error) {
 	config, err := a.Config()
@@ -52,9 +59,9 @@ func (a Access) REST() (rest.Interface, error) {
 const answerTimeout = 30 * time.Second
 
 // REST returns a client for absolute paths of the API server of a configuration, which it
-// completes. A request without an answer fails after 30 s.
+// completes. A request without an answer fails after 30 s, or the time of the configuration.
 func REST(config *rest.Config) (rest.Interface, error) {
-	config.Timeout = answerTimeout
+	config.Timeout = cmp.Or(config.Timeout, answerTimeout)
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned) // errors
 	config.GroupVersion = &schema.GroupVersion{}

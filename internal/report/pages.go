@@ -40,7 +40,7 @@ func (s *Server) newPages() []serve.Page {
 		page(api.BasisPath, "the facts that decide over the rules besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)",
 			serve.NewAnswers(budget.PageRequests, writeTimeout), func(url.Values) (any, error) { return s.config.Facts.Basis(), nil }),
 		{Path: api.ComparePath, Handler: handler(s.config.Log, serve.NewAnswers(budget.PageRequests, writeTimeout), s.comparer.answer),
-			About: "what the kernel holds beside the rules that are wanted, as JSON (nftproxy cluster diff)"},
+			About: "what the kernel holds beside the rules that are wanted, as JSON (kubectl nftproxy diff)"},
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
 		{Path: api.ObservePath, Handler: s.observePage(), About: "connections that were refused, and why, as JSON (nftproxy observe)"},
 		{Path: api.RulesPath, Handler: s.rulesPage(), About: "the rules as the kernel has them, as nft lists them (nftproxy bundle)"},

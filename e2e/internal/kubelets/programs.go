@@ -59,7 +59,7 @@ type Programs struct {
 // Path returns the path of a program.
 func (p *Programs) Path(name string) string {
 	switch name {
-	case "nftproxy", "pause", "init":
+	case "nftproxy", "kubectl-nftproxy", "pause", "init":
 		return filepath.Join(p.OwnDir, name)
 	}
 	return filepath.Join(p.Dir, name)
@@ -89,9 +89,10 @@ func Build(ctx context.Context, log io.Writer) (*Programs, error) {
 		return nil, err
 	}
 	for out, args := range map[string][]string{
-		p.NFTProxy:      {filepath.Join(p.module, ".."), "./cmd/nftproxy"},
-		p.Path("pause"): {p.module, "./internal/kubelets/pause"},
-		p.Path("init"):  {p.module, "./internal/kubelets/init"},
+		p.NFTProxy:                 {filepath.Join(p.module, ".."), "./cmd/nftproxy"},
+		p.Path("kubectl-nftproxy"): {filepath.Join(p.module, ".."), "./cmd/kubectl-nftproxy"},
+		p.Path("pause"):            {p.module, "./internal/kubelets/pause"},
+		p.Path("init"):             {p.module, "./internal/kubelets/init"},
 	} {
 		if _, err := goCommand(ctx, args[0], "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", out, args[1]); err != nil {
 			return nil, fmt.Errorf("build %s: %w", args[1], err)

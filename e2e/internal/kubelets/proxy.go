@@ -145,11 +145,11 @@ func (c *Cluster) ControlCommand(ctx context.Context, name string, args ...strin
 	return cmd
 }
 
-// Test runs "nftproxy cluster test" as an operator would, with an image for its pods and more arguments, and
+// Test runs "kubectl nftproxy test" as an operator would, with an image for its pods and more arguments, and
 // returns what it prints.
 func (c *Cluster) Test(ctx context.Context, image string, args ...string) (string, error) {
-	args = append([]string{"cluster", "test", "--image", image, "--color", "never"}, args...)
-	cmd := c.ControlCommand(ctx, c.Programs.Path("nftproxy"), args...)
+	args = append([]string{"test", "--image", image, "--color", "never"}, args...)
+	cmd := c.ControlCommand(ctx, c.Programs.Path("kubectl-nftproxy"), args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := c.Control.Run(cmd)

@@ -21,7 +21,9 @@ type Program struct {
 }
 
 var (
-	NFTProxy          = Program{Name: "nftproxy"}
+	NFTProxy = Program{Name: "nftproxy"}
+	// Plugin is the program that kubectl runs as "kubectl nftproxy".
+	Plugin            = Program{Name: "kubectl-nftproxy"}
 	etcd              = Program{Name: "etcd", tool: "go.etcd.io/etcd/server/v3"}
 	apiserver         = Program{Name: "kube-apiserver", tool: "k8s.io/kubernetes/cmd/kube-apiserver"}
 	ControllerManager = Program{Name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
@@ -63,7 +65,7 @@ func Run(m *testing.M) int {
 }
 
 // programs are what Build makes.
-var programs = []*Program{&NFTProxy, &Reflectors, &etcd, &apiserver, &ControllerManager, &KubeProxy, &Kubeadm, &kubectl}
+var programs = []*Program{&NFTProxy, &Plugin, &Reflectors, &etcd, &apiserver, &ControllerManager, &KubeProxy, &Kubeadm, &kubectl}
 
 // Build makes the programs, or links to them, in a directory.
 func Build(dir string) (err error) {
@@ -73,9 +75,9 @@ func Build(dir string) (err error) {
 	for _, p := range programs {
 		file := filepath.Join(dir, p.Name)
 		switch p {
-		case &NFTProxy:
+		case &NFTProxy, &Plugin:
 			// In its own module, with the dependencies that it is released with.
-			_, err = GoCommand("-C", filepath.Join(root, ".."), "build", "-ldflags", "-X main.version="+commit(), "-o", file, "./cmd/nftproxy")
+			_, err = GoCommand("-C", filepath.Join(root, ".."), "build", "-ldflags", "-X main.version="+commit(), "-o", file, "./cmd/"+p.Name)
 		case &Reflectors:
 			_, err = GoCommand("-C", root, "build", "-o", file, "./compare/reflectors")
 		default:

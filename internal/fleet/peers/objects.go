@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 )
 
@@ -90,8 +91,8 @@ func (l *Lab) pod(name, node string, args ...string) *corev1.Pod {
 	yes, no, grace, user := true, false, int64(0), int64(65532)
 	seconds := int64(l.Limit.Seconds())
 	env := []corev1.EnvVar{
-		{Name: TokenVariable, Value: l.token},
-		{Name: AddressesVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}}},
+		{Name: conntest.TokenVariable, Value: l.token},
+		{Name: conntest.AddressesVariable, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}}},
 	}
 	p := &corev1.Pod{ObjectMeta: l.Meta(name)}
 	p.Spec = corev1.PodSpec{
@@ -109,12 +110,6 @@ func (l *Lab) pod(name, node string, args ...string) *corev1.Pod {
 	}
 	return p
 }
-
-// Variables of the environment of a peer.
-const (
-	TokenVariable     = "NFTPROXY_PEER_TOKEN"
-	AddressesVariable = "NFTPROXY_PEER_ADDRESSES"
-)
 
 // server returns the pod that answers, the number i of its batch.
 func (l *Lab) server(i int, node string) *corev1.Pod {

@@ -7,6 +7,8 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
+	"strings"
 	"testing"
 )
 
@@ -38,4 +40,19 @@ func Read(t testing.TB, archive []byte) map[string]File {
 		}
 		files[h.Name] = File{h.Mode, string(content)}
 	}
+}
+
+// Unpack returns the files of an archive, by their paths without the first directory.
+func Unpack(t testing.TB, path string) map[string]string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for path, f := range Read(t, content) {
+		_, name, _ := strings.Cut(path, "/")
+		out[name] = f.Content
+	}
+	return out
 }

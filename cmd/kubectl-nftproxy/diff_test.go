@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
@@ -71,16 +72,16 @@ func (n *wants) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // fleetOf returns a cluster of one node whose nftproxy wants what the objects ask for.
-func fleetOf(t *testing.T) (*fleetlab.Server, *apiServer, *wants) {
+func fleetOf(t *testing.T) (*fleetlab.Server, *apilab.Server, *wants) {
 	t.Helper()
 	n := &wants{version: version, basis: &api.Basis{Version: api.BasisVersion, Families: []string{"IPv4"}, Cluster: true,
 		Settings: map[string]string{"hostname-override": "n1", "cluster-cidr": "10.128.0.0/9"}}}
 	a := onNode("n1", version, "a")
 	a.Answers = n
 	s := fleetlab.New(t, []fleetlab.Agent{a})
-	objects := newAPI(t, fleetObjects)
+	objects := apilab.New(t, fleetObjects)
 	s.Objects = objects
-	f, err := fleet.Open(fleet.Options{Access: kubectl.Access{Kubeconfig: s.Kubeconfig(t)}, Pods: fleet.DefaultPods, Port: fleetlab.Port, Way: fleet.PortForward, Parallel: 1, Timeout: time.Minute})
+	f, err := fleet.Open(fleet.Options{Cluster: kubectl.Access{Kubeconfig: s.Kubeconfig(t)}, Pods: fleet.DefaultPods, Port: fleetlab.Port, Way: fleet.PortForward, Parallel: 1, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestClusterDiff(t *testing.T) {
 	if code, stdout, stderr := plugin(t, s, "diff"); code != 0 || stdout != "n1: no differences in 2 Services\n" || stderr != "" {
 		t.Fatalf("the same: code %d\n%s%s", code, stdout, stderr)
 	}
-	objects.set(t, strings.Replace(fleetObjects, "10.128.1.1", "10.128.1.9", 1))
+	objects.Set(t, strings.Replace(fleetObjects, "10.128.1.1", "10.128.1.9", 1))
 	n.kernel = []api.Difference{{Service: "shop/cart", Port: "http", Change: "delete element { 10.96.0.11 . tcp . 80 : drop } of map ip nftproxy services"}}
 	code, stdout, stderr := plugin(t, s, "diff", "n1", "--color", "never")
 	want := `n1: 1 difference between the kernel and nftproxy there, 2 between nftproxy there and the API server

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
@@ -39,7 +40,7 @@ const (
 	peerPort  = 10299
 )
 
-func clusterTestCommand() *cobra.Command {
+func testCommand(a access) *cobra.Command {
 	var o fleetTestOptions
 	c := &cobra.Command{
 		Use:   "test [NAMESPACE/NAME]",
@@ -63,7 +64,7 @@ Nodes are tested in batches. Everything is in a namespace of its own, which is r
 the end, also after SIGINT or SIGTERM. A later run removes what a killed one has left. On
 nodes without nftproxy, its defaults or the settings of another node lead to the prediction.
 
-This command writes objects: it needs more permissions than "cluster status".
+This command writes objects: it needs more permissions than "kubectl nftproxy status".
 docs/kubectl.md lists them.
 
 Exit code: 0 all cases pass; 1 a case fails, or a node could not be tested; 2 error, or
@@ -75,11 +76,11 @@ interrupted.`, peerPort),
   kubectl nftproxy test --image registry.example.com/nftproxy@sha256:...`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			o.service = strings.Join(args, "")
+			o.service = a.qualify(strings.Join(args, ""))
 			return o.run(c)
 		},
 	}
-	o.fleetOptions.addFlags(c)
+	o.fleetOptions.addFlags(c, a)
 	f := c.Flags()
 	f.StringSliceVar(&o.nodes, "nodes", nil, "`names` of the nodes (default: all)")
 	f.IntVar(&o.batch, "batch", defaultBatch, fmt.Sprintf("`number` of nodes that are tested at the same time, up to %d", maxBatch))
@@ -90,7 +91,7 @@ interrupted.`, peerPort),
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, at most 1s")
 	f.Uint16Var(&o.Control, "peer-port", peerPort, "`port` on localhost where the pods take requests")
 	f.BoolVarP(&o.all, "all", "A", false, "list all cases, not only these that have failed")
-	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, junit)
+	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
 	return c
 }
 
@@ -125,14 +126,14 @@ func (o *fleetTestOptions) run(c *cobra.Command) error {
 		return err
 	}
 	report, err := t.test()
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {
 		return errors.New("interrupted: everything that the test made is removed")
 	}
 	if err != nil {
 		return err
 	}
-	if err := printTest(c.OutOrStdout(), report, &o.output, o.all); err != nil {
+	if err := common.PrintTest(c.OutOrStdout(), report, &o.output, o.all); err != nil {
 		return err
 	}
 	if !report.Complete() {

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -33,9 +35,8 @@ func onNode(node, version, zone string) fleetlab.Agent {
 // plugin runs a command line as kubectl does.
 func plugin(t *testing.T, s *fleetlab.Server, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	argv := append([]string{"/usr/local/bin/" + pluginName}, args...)
 	var out, errs bytes.Buffer
-	code = run(append(arguments(argv), "--kubeconfig", s.Kubeconfig(t)), strings.NewReader(""), &out, &errs)
+	code = run(append(args, "--kubeconfig", s.Kubeconfig(t)), strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -112,10 +113,10 @@ func TestClusterObserve(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	root, out := rootCommand(), &signalling{text: "n1: 3 events are lost", found: cancel}
-	root.SetArgs([]string{clusterName, "observe", "-f", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetArgs([]string{"observe", "-f", "--kubeconfig", s.Kubeconfig(t)})
 	root.SetOut(out)
 	root.SetErr(io.Discard)
-	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err != nil || !strings.Contains(out.String(), "n2  10.0.0.2 -> 10.96.0.1:80/tcp (shop/web)  dropped, denied") {
+	if err := root.ExecuteContext(ctx); err != nil || !strings.Contains(out.String(), "n2  10.0.0.2 -> 10.96.0.1:80/tcp (shop/web)  dropped, denied") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -146,9 +147,9 @@ func TestClusterStatusWatch(t *testing.T) {
 			cancel()
 		}
 	}
-	root.SetArgs([]string{clusterName, "status", "--watch", "--every", "1ms", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetArgs([]string{"status", "--watch", "--every", "1ms", "--kubeconfig", s.Kubeconfig(t)})
 	root.SetOut(out)
-	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err != nil || strings.Count(out.String(), "1 node: 1 ok\n") < 3 {
+	if err := root.ExecuteContext(ctx); err != nil || strings.Count(out.String(), "1 node: 1 ok\n") < 3 {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -162,11 +163,15 @@ func TestClusterStatusInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer silent.Close()
-	kubeconfig := writeFile(t, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+silent.URL+`"}}]}`)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "` + silent.URL + `"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	root := rootCommand()
-	root.SetArgs([]string{clusterName, "status", "--kubeconfig", kubeconfig})
+	root.SetArgs([]string{"status", "--kubeconfig", kubeconfig})
 	root.SetOut(io.Discard)
-	if err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard))); err == nil || !strings.Contains(err.Error(), "interrupted") {
+	if err := root.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("interrupted: %v", err)
 	}
 }
@@ -200,9 +205,9 @@ func TestClusterConverge(t *testing.T) {
 		}
 	}
 	root := rootCommand()
-	root.SetArgs([]string{clusterName, "converge", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetArgs([]string{"converge", "--kubeconfig", s.Kubeconfig(t)})
 	root.SetOut(io.Discard)
-	err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard)))
+	err := root.ExecuteContext(ctx)
 	if err == nil || err.Error() != "interrupted after 0 rounds; all objects of this run are removed" || len(store.Paths()) > 0 {
 		t.Errorf("interrupted: %v; %q remain", err, store.Paths())
 	}
@@ -225,9 +230,10 @@ func TestClusterConvergeSignals(t *testing.T) {
 				begun <- struct{}{}
 			}
 		}
-		p := &process{Cmd: asNftproxy(t, clusterName, "converge", "--kubeconfig", s.Kubeconfig(t))}
+		var log bytes.Buffer
+		p := exec.CommandContext(t.Context(), os.Args[0], "converge", "--kubeconfig", s.Kubeconfig(t))
 		p.Env = append(os.Environ(), beProgram+"=1")
-		p.Stdout, p.Stderr = &p.output, &p.log
+		p.Stderr = &log
 		if err := p.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +242,7 @@ func TestClusterConvergeSignals(t *testing.T) {
 		select {
 		case <-begun:
 		case err := <-ended:
-			t.Fatalf("%v\n%s", err, p.log.String())
+			t.Fatalf("%v\n%s", err, log.String())
 		}
 		if err := p.Process.Signal(signal); err != nil {
 			t.Fatal(err)
@@ -247,8 +253,8 @@ func TestClusterConvergeSignals(t *testing.T) {
 			if len(left) != 3 {
 				t.Errorf("after %v: %q", signal, left)
 			}
-		case code != cli.CodeError || len(left) > 0 || p.log.String() != "nftproxy: interrupted after 0 rounds; all objects of this run are removed\n":
-			t.Errorf("%v: code %d, %q remain\n%s", signal, code, left, p.log.String())
+		case code != cli.CodeError || len(left) > 0 || log.String() != "kubectl nftproxy: interrupted after 0 rounds; all objects of this run are removed\n":
+			t.Errorf("%v: code %d, %q remain\n%s", signal, code, left, log.String())
 		}
 	}
 	store.Wrote = nil

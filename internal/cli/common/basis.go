@@ -1,4 +1,4 @@
-package main
+package common
 
 import (
 	"errors"
@@ -10,8 +10,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// failingOf returns the failing health checks of a basis.
-func failingOf(b *api.Basis) (out []feature.Failing) {
+// FollowBasis gives a configuration what a running nftproxy says about itself beside its settings.
+func FollowBasis(n *model.Config, b *api.Basis) {
+	n.NoLimits = b.NoLimits
+	n.Observe.Untracked = b.UntrackedLogs && n.Observe.Refusals()
+	for _, f := range model.Families {
+		if b.Serves(f) {
+			n.Families = append(n.Families, f)
+		}
+	}
+}
+
+// FailingOf returns the failing health checks of a basis.
+func FailingOf(b *api.Basis) (out []feature.Failing) {
 	for _, f := range b.Failing {
 		of := model.ServiceName{Namespace: f.Namespace, Name: f.Service}
 		out = append(out, feature.Failing{Service: of, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
@@ -19,8 +30,8 @@ func failingOf(b *api.Basis) (out []feature.Failing) {
 	return out
 }
 
-// startingOf returns the endpoints of a basis that start slowly.
-func startingOf(b *api.Basis) (out []feature.Starting) {
+// StartingOf returns the endpoints of a basis that start slowly.
+func StartingOf(b *api.Basis) (out []feature.Starting) {
 	for _, e := range b.Starting {
 		of := model.ServiceName{Namespace: e.Namespace, Name: e.Service}
 		out = append(out, feature.Starting{Service: of, Starting: model.Starting{Endpoint: e.Endpoint, Part: e.Part}})
@@ -28,8 +39,8 @@ func startingOf(b *api.Basis) (out []feature.Starting) {
 	return out
 }
 
-// resolvedOf returns the names of servers of a basis, with their addresses.
-func resolvedOf(b *api.Basis) (out []feature.Resolved) {
+// ResolvedOf returns the names of servers of a basis, with their addresses.
+func ResolvedOf(b *api.Basis) (out []feature.Resolved) {
 	for _, n := range b.Names {
 		r := feature.Resolved{Service: model.ServiceName{Namespace: n.Namespace, Name: n.Service}, Name: n.Name}
 		for _, a := range n.Addresses {
@@ -40,15 +51,16 @@ func resolvedOf(b *api.Basis) (out []feature.Resolved) {
 	return out
 }
 
-func entriesOf(all []api.RuntimeChange) (out []drain.ChangeEntry) {
+// EntriesOf returns changes of servers of a document.
+func EntriesOf(all []api.RuntimeChange) (out []drain.ChangeEntry) {
 	for _, c := range all {
 		out = append(out, drain.ChangeEntry(c))
 	}
 	return out
 }
 
-// drainedOf returns the list of drained endpoints of a document.
-func drainedOf(all []api.Drained) (l drain.List, err error) {
+// DrainedOf returns the list of drained endpoints of a document.
+func DrainedOf(all []api.Drained) (l drain.List, err error) {
 	for _, d := range all {
 		e := drain.Entry{Since: d.Since}
 		if e.Target, err = drain.Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
@@ -59,8 +71,8 @@ func drainedOf(all []api.Drained) (l drain.List, err error) {
 	return l, nil
 }
 
-// drainsOf returns an answer about drains; nil: there is none.
-func drainsOf(d *api.Drains) (*drain.Answer, error) {
+// DrainsOf returns an answer about drains; nil: there is none.
+func DrainsOf(d *api.Drains) (*drain.Answer, error) {
 	if d == nil {
 		return nil, nil
 	}
@@ -69,7 +81,7 @@ func drainsOf(d *api.Drains) (*drain.Answer, error) {
 		out.Problem = &drain.Problem{Err: errors.New(d.Error), Since: d.Since, Unknown: d.Unknown}
 	}
 	var err error
-	if out.Drained, err = drainedOf(d.Drained); err != nil {
+	if out.Drained, err = DrainedOf(d.Drained); err != nil {
 		return nil, err
 	}
 	for _, a := range d.Asked {

@@ -7,60 +7,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
-	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 )
 
-const (
-	clusterName = "cluster"
-	// pluginName is the name under which kubectl finds the program: "kubectl nftproxy".
-	pluginName = "kubectl-nftproxy"
-)
-
-func clusterCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   clusterName,
-		Short: "Ask the nftproxy of every node, through the API server",
-		Long: `Ask the nftproxy of every node of a cluster, and judge the answers together. Run this
-where kubectl runs: under the name kubectl-nftproxy, in a directory of PATH, the program
-is the plug-in of kubectl, and "kubectl nftproxy status" is "nftproxy cluster status".
-
-The nodes are reached as "kubectl port-forward" does it, with the access of kubectl.
-Nothing has to listen on the network for that. docs/kubectl.md lists the permissions.`,
-		Example: `  nftproxy cluster status --context staging
-  kubectl nftproxy status`,
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(clusterStatusCommand(), clusterDiffCommand(), clusterDescribeCommand(), clusterExplainCommand(), clusterObserveCommand(), clusterConvergeCommand(), clusterTestCommand(), clusterBundleCommand())
-	return c
-}
-
-// fleetOptions are the flags of all commands below cluster.
+// fleetOptions are the flags of all commands.
 type fleetOptions struct {
 	fleet.Options
+	access access
 	nodes  []string // names; none: all
 	labels string   // of the nodes
 }
 
-func (o *fleetOptions) addFlags(c *cobra.Command) {
+func (o *fleetOptions) addFlags(c *cobra.Command, a access) {
+	o.access, o.Cluster = a, a
 	f := c.Flags()
-	declare.In(f, declare.APIServer, func() {
-		f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
-	})
-	config.AddContext(f, &o.Context)
-	declare.In(f, declare.Nodes, func() {
-		f.StringVarP(&o.labels, "selector", "l", "", "`labels` of the nodes, as for kubectl get nodes")
-		f.StringVar(&o.Namespace, "agent-namespace", "", "`namespace` of the pods of nftproxy (default: all)")
-		f.StringVar(&o.Pods, "agent-selector", fleet.DefaultPods, "`labels` of the pods of nftproxy")
-		f.Uint16Var(&o.Port, "agent-port", fleet.DefaultPort, "`port` of their metrics server")
-		f.StringVar(&o.Way, "via", fleet.PortForward, "`way` to the nodes: port-forward, or proxy, for which the metrics server must listen on the address of the node")
-		f.IntVar(&o.Parallel, "parallel", fleet.DefaultParallel, "`number` of nodes that are asked at the same time")
-		f.DurationVar(&o.Timeout, "timeout", fleet.DefaultTimeout, "`time` in which a node has to answer")
-	})
+	f.StringVarP(&o.labels, "selector", "l", "", "`labels` of the nodes, as for kubectl get nodes")
+	f.StringVar(&o.Namespace, "agent-namespace", "", "`namespace` of the pods of nftproxy (default: all)")
+	f.StringVar(&o.Pods, "agent-selector", fleet.DefaultPods, "`labels` of the pods of nftproxy")
+	f.Uint16Var(&o.Port, "agent-port", fleet.DefaultPort, "`port` of their metrics server")
+	f.StringVar(&o.Way, "via", fleet.PortForward, "`way` to the nodes: port-forward, or proxy, for which the metrics server must listen on the address of the node")
+	f.IntVar(&o.Parallel, "parallel", fleet.DefaultParallel, "`number` of nodes that are asked at the same time")
+	f.DurationVar(&o.Timeout, "timeout", fleet.DefaultTimeout, "`time` in which a node has to answer")
 	declare.Values(f, "via", fleet.Ways...)
-	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 }
 
 // open returns the fleet.
@@ -75,7 +45,6 @@ func (o *fleetOptions) open() (*fleet.Fleet, error) {
 	case !slices.Contains(fleet.Ways, o.Way):
 		return nil, fmt.Errorf("--via: unknown way %q: use %s", o.Way, strings.Join(fleet.Ways, " or "))
 	}
-	o.UserAgent = "kubectl-nftproxy/" + version
 	return fleet.Open(o.Options)
 }
 
@@ -107,7 +76,7 @@ func (o *fleetOptions) members(c *cobra.Command, f *fleet.Fleet) (m members, err
 
 // anyMembers lists the nodes that the flags select, and their agents.
 func (o *fleetOptions) anyMembers(c *cobra.Command, f *fleet.Fleet) (m members, err error) {
-	meterOf(c).Start(func() string { return "listing the nodes" })
+	cli.MeterOf(c).Start(func() string { return "listing the nodes" })
 	m.all = o.labels == "" && len(o.nodes) == 0
 	if m.nodes, err = f.Nodes(c.Context(), o.labels, o.nodes); err != nil {
 		return m, err
@@ -145,6 +114,6 @@ func (o *fleetOptions) where() string {
 func progress(c *cobra.Command, n int) func(int) {
 	return func(done int) {
 		text := fmt.Sprintf("%d of %d nodes have answered", done, n)
-		meterOf(c).Start(func() string { return text })
+		cli.MeterOf(c).Start(func() string { return text })
 	}
 }

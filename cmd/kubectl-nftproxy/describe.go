@@ -20,7 +20,7 @@ type fleetDescribeOptions struct {
 	output cli.Output
 }
 
-func clusterDescribeCommand() *cobra.Command {
+func describeCommand(a access) *cobra.Command {
 	var o fleetDescribeOptions
 	c := &cobra.Command{
 		Use:   "describe NAMESPACE/NAME",
@@ -32,10 +32,10 @@ policies, zones or health checks say so, and where they should not.
 Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 error.`,
 		Example: `  kubectl nftproxy describe shop/web
   kubectl nftproxy describe shop/web -o json | jq -r '.[] | "\(.nodes | length) \(.nodes[0])"'`,
-		Args: describeArguments,
-		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
+		Args: cli.DescribeArguments,
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, a.qualify(args[0])) },
 	}
-	o.addFlags(c)
+	o.addFlags(c, a)
 	c.Flags().StringSliceVar(&o.nodes, "node", nil, "only these `nodes`")
 	o.output.Add(c.Flags(), "")
 	return c
@@ -52,7 +52,7 @@ func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
 	groups := fleet.Group(fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), func(ctx context.Context, client *api.Client) (*api.Description, error) {
 		return client.Describe(ctx, service)
 	}))
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	err = o.output.Print(c.OutOrStdout(), groups, func(w io.Writer) error { return printServed(w, groups, o.output.Paint) })
 	for i := range groups {
 		if err == nil && groups[i].Error != "" {

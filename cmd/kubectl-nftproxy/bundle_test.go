@@ -17,21 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
 
-// unpacked returns the files of an archive, by their paths without the first directory.
-func unpacked(t *testing.T, path string) map[string]string {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make(map[string]string)
-	for path, f := range tarball.Read(t, content) {
-		_, name, _ := strings.Cut(path, "/")
-		out[name] = f.Content
-	}
-	return out
-}
-
 const (
 	secretToken = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJl"
 	secretWord  = "hunter22"
@@ -109,7 +94,7 @@ func TestClusterBundle(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, file) || stderr != "" {
 		t.Fatalf("code %d: %s%s", code, stdout, stderr)
 	}
-	files := unpacked(t, file)
+	files := tarball.Unpack(t, file)
 	for name, want := range map[string]string{
 		"cluster/status.json": `"no answer"`, "cluster/nodes.json": `"n1.rack7"`, "cluster/daemonsets.json": "nftproxy-config", "cluster/configmap-nftproxy-config.json": "192.0.2.9",
 		"cluster/objects/shop/cart.json": "nftproxy.dev/scheduler", "cluster/objects/shop/cart-slices.json": "10.244.1.5",
@@ -162,7 +147,7 @@ func TestClusterBundleSize(t *testing.T) {
 	if code != 0 || strings.Contains(stdout, " 0 files cut") {
 		t.Fatalf("code %d: %s%s", code, stdout, stderr)
 	}
-	files, sum, nodes := unpacked(t, file), 0, make(map[string]int)
+	files, sum, nodes := tarball.Unpack(t, file), 0, make(map[string]int)
 	for name, text := range files {
 		if parts := strings.Split(name, "/"); parts[0] == "nodes" {
 			nodes[parts[1]] += len(text)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"k8s.io/klog/v2"
+
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/feature/probe"
 	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
@@ -39,9 +42,9 @@ func (i *intents) of(ctx context.Context, cfg *config.Config, b *api.Basis) (sid
 	if err != nil {
 		return side, err
 	}
-	snapshot, _ = probe.Mark(snapshot, failingOf(b))
-	snapshot, _ = slowstart.Mark(snapshot, startingOf(b))
-	drained, err := drainedOf(b.Drained)
+	snapshot, _ = probe.Mark(snapshot, common.FailingOf(b))
+	snapshot, _ = slowstart.Mark(snapshot, common.StartingOf(b))
+	drained, err := common.DrainedOf(b.Drained)
 	if err != nil {
 		return side, fmt.Errorf("read the drained endpoints of node %s: %w", cfg.Node.NodeName, err)
 	}
@@ -74,7 +77,7 @@ func configOf(node string, b *api.Basis) (*config.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("follow the settings of node %s: %w", node, err)
 	}
-	(&running{basis: b}).like(&cfg.Node)
+	common.FollowBasis(&cfg.Node, b)
 	cfg.Node.InterfaceAddresses, cfg.Node.Links = b.InterfaceAddresses, b.Links
 	return cfg, nil
 }
@@ -115,5 +118,7 @@ func (i *intents) cluster(cfg *config.Config) (*cluster.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clusterOf(client, cfg, slog.New(slog.DiscardHandler)), nil
+	log := slog.New(slog.DiscardHandler)
+	klog.SetSlogLogger(log) // of client-go
+	return cluster.New(client, cluster.Config{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, HealthChecks: cfg.Own.HealthChecks, Log: log}), nil
 }

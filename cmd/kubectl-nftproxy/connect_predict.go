@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -47,7 +48,12 @@ func applied(ctx context.Context, client *api.Client, namespace string, want map
 
 // nodeOracle predicts for one node.
 type nodeOracle struct {
-	oracle
+	service model.ServiceName
+	targets []conntest.Target
+	local   []netip.Addr // of the node
+	rules   *nft.Ruleset
+	router  *model.Router
+
 	node   string
 	pods   string // interface that packets of pods arrive on, if they are detected by it
 	guess  bool   // the nftproxy of the node has not told its settings
@@ -183,47 +189,45 @@ func (p *nodeOracle) fill(cfg *config.Config, side changes.Side, service string)
 	for i := range side.Routing.Routes {
 		r := &side.Routing.Routes[i]
 		if r.Service.Name == p.service || p.prefix != "" && r.Service.Name.Namespace+"/" == p.prefix {
-			p.add(served.Of(r, side.Routing.Scheduler), nodePorts)
+			p.targets = conntest.AddTarget(p.targets, served.Of(r, side.Routing.Scheduler), nodePorts)
 		}
 	}
-	rules := render.Render(side.Routing)
-	p.explain = func(packet explain.Packet) (*explain.Result, error) {
-		r := explain.Explain(rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
-		r.AddObjects(router)
-		return r, nil
-	}
+	p.rules, p.router = render.Render(side.Routing), router
 	return nil
+}
+
+// explain predicts where a packet goes.
+func (p *nodeOracle) explain(packet explain.Packet) *explain.Result {
+	r := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
+	r.AddObjects(p.router)
+	return r
 }
 
 // add adds the cases from an origin to the frontends of a node. own are addresses of the client.
 func (j *job) add(p *nodeOracle, from conntest.Origin, sources func([]netip.Addr) ([]netip.Addr, error), own []netip.Addr) error {
 	targets := p.targets
 	if from == conntest.AnotherNode || from == conntest.Outside {
-		targets = slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return t.Kind != model.NodePort })
+		targets = slices.DeleteFunc(slices.Clone(targets), func(t conntest.Target) bool { return t.Kind != model.NodePort })
 	}
 	if from == conntest.Host {
 		own = p.local
 	}
 	to := make([]netip.Addr, len(targets))
 	for i, t := range targets {
-		to[i] = t.to.Addr()
+		to[i] = t.To.Addr()
 	}
 	clients, err := sources(to)
 	if err != nil {
 		return err
 	}
 	for i, t := range targets {
-		c := conntest.New(t.Frontend, t.to, from)
+		c := conntest.New(t.Frontend, t.To, from)
 		c.Node, c.Loose, c.Service = p.node, p.guess, strings.TrimPrefix(c.Service, p.prefix)
-		packet := explain.Packet{Source: clients[i], Destination: to[i], Protocol: t.Protocol, Port: t.to.Port(), FromNode: from == conntest.Host}
+		packet := explain.Packet{Source: clients[i], Destination: to[i], Protocol: t.Protocol, Port: t.To.Port(), FromNode: from == conntest.Host}
 		if from == conntest.Pod {
 			packet.Interface = p.pods
 		}
-		r, err := p.explain(packet)
-		if err != nil {
-			return err
-		}
-		c.Predict(r, own)
+		c.Predict(p.explain(packet), own)
 		if !clients[i].IsValid() && t.Kind != model.ClusterIP && t.Kind != model.NodePort {
 			c.Skip = "the client has no route to " + to[i].String()
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
@@ -118,7 +119,7 @@ func (t *clusterTest) addNotes(r *conntest.Report) {
 
 func (t *clusterTest) meter(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	meterOf(t.c).Start(func() string { return text })
+	cli.MeterOf(t.c).Start(func() string { return text })
 }
 
 // testBatch tests some nodes at the same time.

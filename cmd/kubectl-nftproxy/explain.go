@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -14,11 +16,12 @@ import (
 
 type fleetExplainOptions struct {
 	fleetOptions
-	explain explainOptions
-	client  string
+	common.Asked
+	output cli.Output
+	client string
 }
 
-func clusterExplainCommand() *cobra.Command {
+func explainCommand(a access) *cobra.Command {
 	var o fleetExplainOptions
 	c := &cobra.Command{
 		Use:   "explain [PROTO] ADDR:PORT | [PROTO] NAMESPACE/NAME[:PORT]",
@@ -31,41 +34,39 @@ drained endpoints. "kubectl nftproxy diff" says whether the kernel has these rul
 Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 		Example: `  kubectl nftproxy explain shop/web --from pod/shop/cart-1
   kubectl nftproxy explain tcp 192.168.7.1:30080 --from node/node-7 --brief`,
-		Args: explainArguments,
+		Args: common.ExplainArguments,
 		RunE: func(c *cobra.Command, args []string) error {
-			protocol, target := split(args)
+			protocol, target := common.SplitQuestion(args)
 			return o.run(c, protocol, target)
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, a)
 	f := c.Flags()
 	f.StringVar(&o.client, "from", "", "`client`: pod/NAMESPACE/NAME or node/NAME")
-	f.StringVar(&o.explain.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
-	f.BoolVar(&o.explain.brief, "brief", false, "print the answer without the rules that lead to it")
-	f.BoolVar(&o.explain.full, "full", false, "also print rules for other protocols, and the numbers of slots")
-	o.explain.output.Add(f, "")
+	o.Asked.AddFlags(f)
+	o.output.Add(f, "")
 	return c
 }
 
 func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) error {
-	detail, err := o.explain.detail()
+	detail, err := o.Detail()
 	if o.client == "" {
 		err = errors.Join(err, errors.New("--from: name the client, for example pod/shop/cart-1"))
 	}
-	if err := errors.Join(err, o.explain.output.Check(c.OutOrStdout())); err != nil {
+	if err := errors.Join(err, o.output.Check(c.OutOrStdout())); err != nil {
 		return err
 	}
 	f, err := o.open()
 	if err != nil {
 		return err
 	}
-	meterOf(c).Start(func() string { return "reading the API server" })
+	cli.MeterOf(c).Start(func() string { return "reading the API server" })
 	result, err := o.trace(c, f, protocol, target)
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if err != nil {
 		return err
 	}
-	return o.explain.print(c.OutOrStdout(), result, detail)
+	return common.PrintTrace(c.OutOrStdout(), result, &o.output, detail)
 }
 
 // trace traces a connection on the node of the client.
@@ -98,7 +99,7 @@ func (o *fleetExplainOptions) trace(c *cobra.Command, f *fleet.Fleet, protocol, 
 	if err != nil {
 		return nil, err
 	}
-	result, err := explainObjects(q, side.Snapshot, cfg.Node)
+	result, err := common.ExplainObjects(q, side.Snapshot, cfg.Node)
 	if err == nil {
 		result.Notes = append(result.Notes, "the rules are those that the objects lead to on node "+client.Node)
 	}
@@ -106,7 +107,7 @@ func (o *fleetExplainOptions) trace(c *cobra.Command, f *fleet.Fleet, protocol, 
 }
 
 // question returns the question with an address of the client, of the family that is asked about.
-func (o *fleetExplainOptions) question(client *fleet.Client, protocol, target string) (question, error) {
+func (o *fleetExplainOptions) question(client *fleet.Client, protocol, target string) (common.Question, error) {
 	family := model.IPv4
 	if p, err := explain.Parse(protocol, target); err == nil {
 		family = model.FamilyOf(p.Destination)
@@ -116,9 +117,9 @@ func (o *fleetExplainOptions) question(client *fleet.Client, protocol, target st
 	if len(client.Addresses) > 0 {
 		a := client.Address(family)
 		if !a.IsValid() {
-			return question{}, fmt.Errorf("--from: %s has no %s address", o.client, family)
+			return common.Question{}, fmt.Errorf("--from: %s has no %s address", o.client, family)
 		}
-		o.explain.from = a.String()
+		o.From = a.String()
 	}
-	return o.explain.question(protocol, target)
+	return o.Question(protocol, target)
 }

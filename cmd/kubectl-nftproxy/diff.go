@@ -25,7 +25,7 @@ type fleetDiffOptions struct {
 	output cli.Output
 }
 
-func clusterDiffCommand() *cobra.Command {
+func diffCommand(a access) *cobra.Command {
 	var o fleetDiffOptions
 	c := &cobra.Command{
 		Use:   "diff [NODE...]",
@@ -50,7 +50,7 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 			return o.run(c)
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, a)
 	o.output.Add(c.Flags(), "")
 	return c
 }
@@ -67,7 +67,7 @@ func (o *fleetDiffOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	err = o.output.Print(c.OutOrStdout(), d, func(w io.Writer) error { return d.Print(w, o.output.Paint) })
 	if err == nil && d.Found() {
 		return cli.ErrNo
@@ -100,7 +100,7 @@ func compareNodes(c *cobra.Command, f *fleet.Fleet, agents []fleet.Agent) (*flee
 	answers := fleet.Ask(c.Context(), f, agents, progress(c, len(agents)), askHeld)
 	for n := range answers {
 		a := &answers[n]
-		meterOf(c).Start(func() string { return fmt.Sprintf("comparing node %d of %d", n+1, len(answers)) })
+		cli.MeterOf(c).Start(func() string { return fmt.Sprintf("comparing node %d of %d", n+1, len(answers)) })
 		out, err := compareNode(c.Context(), i, a)
 		if err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ type fleetConvergeOptions struct {
 	all    bool
 }
 
-func clusterConvergeCommand() *cobra.Command {
+func convergeCommand(a access) *cobra.Command {
 	var o fleetConvergeOptions
 	c := &cobra.Command{
 		Use:   "converge [NODE...]",
@@ -41,7 +41,7 @@ SIGINT or SIGTERM. A later run removes the objects of a killed one.
 A node that does not have a change in time (--wait) is named with the reason, and is not
 asked in later rounds. Nodes that kube-proxy serves cannot be measured.
 
-This command writes objects: it needs more permissions than "cluster status".
+This command writes objects: it needs more permissions than "kubectl nftproxy status".
 docs/kubectl.md lists them.
 
 Exit code: 0 all nodes were measured in all rounds; 1 some were not; 2 error, or
@@ -54,7 +54,7 @@ interrupted.`,
 			return o.run(c)
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, a)
 	f := c.Flags()
 	f.IntVar(&o.Rounds, "rounds", 5, fmt.Sprintf("`number` of changes that are measured, up to %d", fleet.MaxRounds))
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "`time` in which a node has to have a change")
@@ -93,11 +93,11 @@ func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *memb
 		if round == 0 {
 			text = fmt.Sprintf("%d of %d nodes have the Service", have, len(m.agents))
 		}
-		meterOf(c).Start(func() string { return text })
+		cli.MeterOf(c).Start(func() string { return text })
 	}
-	meterOf(c).Start(func() string { return "creating the Service" })
+	cli.MeterOf(c).Start(func() string { return "creating the Service" })
 	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions)
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {
 		err = fmt.Errorf("interrupted after %s; all objects of this run are removed", terminal.Count(r.Rounds, "round"))
 	}

@@ -26,7 +26,7 @@ type fleetStatusOptions struct {
 	every  time.Duration
 }
 
-func clusterStatusCommand() *cobra.Command {
+func statusCommand(a access) *cobra.Command {
 	var o fleetStatusOptions
 	c := &cobra.Command{
 		Use:   "status [NODE...]",
@@ -57,7 +57,7 @@ reports with exit code 0; 1 another node needs attention; 2 error.`,
 			return o.run(c)
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, a)
 	f := c.Flags()
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes and problems, regardless of how many there are")
 	f.BoolVarP(&o.watch, "watch", "w", false, "ask again and again")
@@ -106,7 +106,7 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 
 // ask asks all agents once.
 func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Report, error) {
-	defer meterOf(c).Stop()
+	defer cli.MeterOf(c).Stop()
 	start := time.Now()
 	m, err := o.members(c, f)
 	if err != nil {

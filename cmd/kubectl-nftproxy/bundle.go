@@ -17,6 +17,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/bundle"
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -24,11 +26,11 @@ import (
 
 type fleetBundleOptions struct {
 	fleetOptions
-	bundleOptions
+	common.Bundle
 	fleet *fleet.Fleet
 }
 
-func clusterBundleCommand() *cobra.Command {
+func bundleCommand(a access) *cobra.Command {
 	var o fleetBundleOptions
 	c := &cobra.Command{
 		Use:   "bundle [NODE...]",
@@ -54,10 +56,10 @@ Exit code: 0 written, also if files are missing; 2 error.`,
 			return o.run(c)
 		},
 	}
-	o.fleetOptions.addFlags(c)
+	o.fleetOptions.addFlags(c, a)
 	o.Timeout = 30 * time.Second // for several documents
 	c.Flags().Lookup("timeout").DefValue = o.Timeout.String()
-	o.bundleOptions.addFlags(c)
+	o.Bundle.AddFlags(c)
 	return c
 }
 
@@ -65,7 +67,7 @@ Exit code: 0 written, also if files are missing; 2 error.`,
 const clusterGroup = "cluster"
 
 func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if o.fleet, err = o.open(); err != nil {
@@ -74,7 +76,7 @@ func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	c.SetContext(ctx)
-	return o.write(c, "About nftproxy in a cluster.", func(a *bundle.Archive) error { return o.fill(c, a) })
+	return o.Write(c, version, "About nftproxy in a cluster.", func(a *bundle.Archive) error { return o.fill(c, a) })
 }
 
 func (o *fleetBundleOptions) fill(c *cobra.Command, a *bundle.Archive) error {
@@ -118,14 +120,14 @@ func (o *fleetBundleOptions) addNodes(c *cobra.Command, a *bundle.Archive, agent
 			}
 			continue
 		}
-		answers := fleet.Ask(c.Context(), o.fleet, batch, func(n int) { progress(c, len(agents))(done + n) }, collect)
+		answers := fleet.Ask(c.Context(), o.fleet, batch, func(n int) { progress(c, len(agents))(done + n) }, common.Collect)
 		done += len(batch)
 		for i := range answers {
 			group := "nodes/" + answers[i].Agent.Node
 			if err := answers[i].Err; err != nil {
 				a.Lack(group, "status.json", err)
 			} else {
-				answers[i].Document.add(a, group)
+				answers[i].Document.Add(a, group)
 			}
 			o.addLog(c.Context(), a, group, &answers[i].Agent)
 		}
@@ -136,7 +138,7 @@ func (o *fleetBundleOptions) addNodes(c *cobra.Command, a *bundle.Archive, agent
 func (o *fleetBundleOptions) addLog(ctx context.Context, a *bundle.Archive, group string, agent *fleet.Agent) {
 	for _, l := range []struct{ file, previous string }{{"log.txt", "false"}, {"log-before.txt", "true"}} {
 		content, err := o.fleet.API.Get().AbsPath("/api/v1/namespaces", agent.Namespace, "pods", agent.Pod, "log").
-			Param("tailLines", logLines).Param("limitBytes", strconv.Itoa(o.node<<19)).Param("timestamps", "true").Param("previous", l.previous).DoRaw(ctx)
+			Param("tailLines", common.LogLines).Param("limitBytes", strconv.Itoa(o.NodeSize<<19)).Param("timestamps", "true").Param("previous", l.previous).DoRaw(ctx)
 		switch {
 		case err == nil:
 			a.Add(group, l.file, content, bundle.Tail)
@@ -151,7 +153,7 @@ const maxObjects = 100
 
 // addObjects adds the objects concerned.
 func (o *fleetBundleOptions) addObjects(c *cobra.Command, a *bundle.Archive, r *fleet.Report) {
-	meterOf(c).Start(func() string { return "reading objects" })
+	cli.MeterOf(c).Start(func() string { return "reading objects" })
 	ctx := c.Context()
 	o.addList(ctx, a, "nodes.json", "Node", kubectl.Query{Path: "/api/v1/nodes", Options: map[string]string{"labelSelector": o.labels}})
 	for _, m := range o.addList(ctx, a, "daemonsets.json", "DaemonSet", kubectl.Query{Path: "/apis/apps/v1/daemonsets", Options: map[string]string{"labelSelector": o.Pods}}) {
@@ -177,7 +179,7 @@ func servicesOf(r *fleet.Report) []bundle.Subject {
 	for i := range r.Services {
 		all.Problems = append(all.Problems, r.Services[i].Problem)
 	}
-	return troubled(&all)
+	return common.Troubled(&all)
 }
 
 // configMapsOf returns the paths of the ConfigMaps that the pods of a DaemonSet mount.

@@ -1,4 +1,5 @@
-package main
+// Package apilab is an API server for tests, as far as a proxy asks for objects. A real one is in the tests of e2e.
+package apilab
 
 import (
 	"encoding/json"
@@ -27,10 +28,9 @@ var collections = map[string]string{
 	"ServiceCIDR":   "/apis/networking.k8s.io/v1/servicecidrs",
 }
 
-// apiServer answers lists and watches as far as a proxy asks for them. It
-// stands in for a real one, which is in the tests of e2e.
-type apiServer struct {
-	url string
+// Server answers lists and watches.
+type Server struct {
+	URL string
 
 	mu       sync.Mutex
 	version  int
@@ -40,24 +40,24 @@ type apiServer struct {
 	read     map[string]bool              // kinds that were asked for
 }
 
-// forget starts wasRead again.
-func (s *apiServer) forget() {
+// Forget starts WasRead again.
+func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.read)
 }
 
-// wasRead reports whether a kind was asked for.
-func (s *apiServer) wasRead(kind string) bool {
+// WasRead reports whether a kind was asked for.
+func (s *Server) WasRead(kind string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.read[kind]
 }
 
-// startAPI starts a server on the loopback interface of a namespace.
-func startAPI(t *testing.T, ns *netlab.Namespace, manifests string) *apiServer {
+// Start starts a server on the loopback interface of a namespace.
+func Start(t *testing.T, ns *netlab.Namespace, manifests string) *Server {
 	t.Helper()
-	s := newAPI(t, manifests)
+	s := New(t, manifests)
 	server := httptest.NewUnstartedServer(s)
 	if err := ns.Do(func() (err error) {
 		lo, err := netlink.LinkByName("lo")
@@ -75,23 +75,23 @@ func startAPI(t *testing.T, ns *netlab.Namespace, manifests string) *apiServer {
 	}
 	server.Start()
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	s.url = server.URL
+	s.URL = server.URL
 	return s
 }
 
-// newAPI returns a server that does not listen yet.
-func newAPI(t *testing.T, manifests string) *apiServer {
+// New returns a server that does not listen yet.
+func New(t *testing.T, manifests string) *Server {
 	t.Helper()
-	s := &apiServer{objects: make(map[string]map[string]object), watchers: make(map[chan object]string), read: make(map[string]bool)}
+	s := &Server{objects: make(map[string]map[string]object), watchers: make(map[chan object]string), read: make(map[string]bool)}
 	for _, path := range collections {
 		s.objects[path] = make(map[string]object)
 	}
-	s.set(t, manifests)
+	s.Set(t, manifests)
 	return s
 }
 
-// set adds or replaces objects.
-func (s *apiServer) set(t *testing.T, manifests string) {
+// Set adds or replaces objects.
+func (s *Server) Set(t *testing.T, manifests string) {
 	t.Helper()
 	for _, text := range strings.Split(manifests, "\n---\n") {
 		o := make(object)
@@ -102,17 +102,17 @@ func (s *apiServer) set(t *testing.T, manifests string) {
 	}
 }
 
-// withhold forbids that a kind is read; empty: everything may be read.
-func (s *apiServer) withhold(kind string) {
+// Withhold forbids that a kind is read; empty: everything may be read.
+func (s *Server) Withhold(kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.withheld = kind
 }
 
-// remove deletes an object.
-func (s *apiServer) remove(kind, name string) { s.change(name, object{"kind": kind}) }
+// Remove deletes an object.
+func (s *Server) Remove(kind, name string) { s.change(name, object{"kind": kind}) }
 
-func (s *apiServer) change(removed string, o object) {
+func (s *Server) change(removed string, o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := collections[fmt.Sprint(o["kind"])]
@@ -139,7 +139,7 @@ func (s *apiServer) change(removed string, o object) {
 	}
 }
 
-func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
 	all, ok := s.objects[r.URL.Path]

@@ -109,9 +109,9 @@ func TestClusterTestInterrupted(t *testing.T) {
 		}
 	}
 	root := rootCommand()
-	root.SetArgs([]string{clusterName, "test", "--kubeconfig", s.Kubeconfig(t)})
+	root.SetArgs([]string{"test", "--kubeconfig", s.Kubeconfig(t)})
 	root.SetOut(io.Discard)
-	err := root.ExecuteContext(withMeter(ctx, newMeter(io.Discard)))
+	err := root.ExecuteContext(ctx)
 	if err == nil || err.Error() != "interrupted: everything that the test made is removed" {
 		t.Errorf("interrupted: %v", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
@@ -19,11 +21,12 @@ import (
 
 type fleetObserveOptions struct {
 	fleetOptions
-	observeOptions
+	common.Events
+	output  cli.Output
 	onNodes []string
 }
 
-func clusterObserveCommand() *cobra.Command {
+func observeCommand(a access) *cobra.Command {
 	var o fleetObserveOptions
 	c := &cobra.Command{
 		Use:   "observe [NAME...]",
@@ -42,20 +45,21 @@ error.`,
   kubectl nftproxy observe --reason no-endpoints --since 5m
   kubectl nftproxy observe --node node-7 -o json | jq -r .client`,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.query.Names = args
+			o.Query.Names = args
 			return o.run(c)
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, a)
 	f := c.Flags()
 	f.StringSliceVar(&o.onNodes, "node", nil, "only these `nodes`")
-	o.addQuery(f)
+	o.AddFlags(f)
 	o.output.Add(f, "; a document for each event")
 	return c
 }
 
 func (o *fleetObserveOptions) run(c *cobra.Command) error {
-	if err := o.check(c); err != nil {
+	o.Query.Namespace = *o.access.Namespace
+	if err := errors.Join(o.Check(c), o.output.Check(c.OutOrStdout())); err != nil {
 		return err
 	}
 	f, err := o.open()
@@ -70,17 +74,16 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o.query.Limit = o.last
-	w := newWatching(f, &o.observeOptions, c)
+	w := newWatching(f, o, c)
 	answers := w.ask(ctx, m.agents, progress(c, len(m.agents)))
-	meterOf(c).Stop()
+	cli.MeterOf(c).Stop()
 	if err := w.write(answers); err != nil {
 		return err
 	}
 	if w.observing == 0 {
 		return errors.New("no node observes connections: start nftproxy with --observe=refusals")
 	}
-	for o.follow && source.Wait(ctx, retryPause) {
+	for o.Follow && source.Wait(ctx, common.RetryPause) {
 		if err := w.write(w.ask(ctx, m.agents, func(int) {})); err != nil {
 			return err
 		}
@@ -91,7 +94,7 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 // watching follows the events of all nodes.
 type watching struct {
 	*fleet.Fleet
-	options *observeOptions
+	options *fleetObserveOptions
 	out     *show.Observer
 	command *cobra.Command
 	// observing is the number of nodes that observe connections.
@@ -100,14 +103,14 @@ type watching struct {
 	said      map[string]string // what was last said about a node, by pod
 }
 
-func newWatching(f *fleet.Fleet, o *observeOptions, c *cobra.Command) *watching {
+func newWatching(f *fleet.Fleet, o *fleetObserveOptions, c *cobra.Command) *watching {
 	return &watching{f, o, show.NewObserver(c.OutOrStdout(), o.output.Paint), c, 0, make(map[string]uint64), make(map[string]string)}
 }
 
 // ask asks all nodes for the events after the last ones.
 func (w *watching) ask(ctx context.Context, agents []fleet.Agent, done func(int)) []fleet.Answer[api.Observed] {
 	return fleet.AskEach(ctx, w.Fleet, agents, done, func(ctx context.Context, a *fleet.Agent, client *api.Client) (*api.Observed, error) {
-		q := w.options.query
+		q := w.options.Query
 		if after, known := w.next[a.Pod]; known {
 			q.After, q.Within, q.Limit = after, 0, api.MaxObserved
 		}
@@ -137,7 +140,7 @@ func (w *watching) write(answers []fleet.Answer[api.Observed]) error {
 			all = append(all, show.Observed{Node: a.Agent.Node, Observed: a.Document})
 		}
 		if said != w.said[a.Agent.Pod] && said != "" {
-			fmt.Fprintf(w.command.ErrOrStderr(), "%s: %s\n", a.Agent.Node, printableLines(said))
+			fmt.Fprintf(w.command.ErrOrStderr(), "%s: %s\n", a.Agent.Node, cli.PrintableLines(said))
 		}
 		w.said[a.Agent.Pod] = said
 	}
@@ -149,5 +152,5 @@ func (w *watching) write(answers []fleet.Answer[api.Observed]) error {
 		events = append(events, r.Events...)
 	}
 	slices.SortStableFunc(events, func(a, b api.Observation) int { return a.Time.Compare(b.Time) })
-	return writeEvents(w.command.OutOrStdout(), &w.options.output, events)
+	return common.WriteEvents(w.command.OutOrStdout(), &w.options.output, events)
 }

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/logwriter"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+type meterKey struct{}
+
+// newMeter returns a meter that shows progress if w is a terminal.
+func newMeter(w io.Writer) *terminal.Meter {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return terminal.NewMeter(w, nil)
+	}
+	return terminal.NewMeter(w, func() int { return Width(f) })
+}
+
+// withMeter returns a context in which [MeterOf] finds a meter.
+func withMeter(ctx context.Context, m *terminal.Meter) context.Context {
+	return context.WithValue(ctx, meterKey{}, m)
+}
+
+// MeterOf returns what shows the progress of a command that [Execute] runs.
+func MeterOf(c *cobra.Command) *terminal.Meter {
+	if m, ok := c.Context().Value(meterKey{}).(*terminal.Meter); ok {
+		return m
+	}
+	return terminal.NewMeter(io.Discard, nil)
+}
+
+// PrintableLines returns a message of one or more lines without control characters
+// of terminals.
+func PrintableLines(message string) string {
+	lines := strings.Split(message, "\n")
+	for i, line := range lines {
+		lines[i] = terminal.Printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// refuseUnknownShells makes cobra's command completion refuse an unknown shell. It must be called when
+// the output of the program is set, where cobra writes the completion.
+func refuseUnknownShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = NoArguments, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
+}
+
+// HelpWidth is the width of help that is not written to a terminal.
+const HelpWidth = 100
+
+// Width returns the width of texts for a writer.
+func Width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+	}
+	return HelpWidth
+}
+
+// Execute runs a command line and returns the exit code. A blocked stderr does not block the command.
+func Execute(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	meter := newMeter(stderr)
+	log := logwriter.New(meter)
+	defer log.Close()
+	root.SetArgs(append([]string{}, args...)) // it reads os.Args in place of nil
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(log)
+	refuseUnknownShells(root)
+	command, err := root.ExecuteContextC(withMeter(context.Background(), meter))
+	meter.Stop()
+	code, err := CodeOf(command, err)
+	if err != nil {
+		fmt.Fprintf(log, "%s: %s\n", root.DisplayName(), PrintableLines(err.Error()))
+	}
+	return code
+}
