@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
@@ -82,19 +83,27 @@ func TestGroups(t *testing.T) {
 			t.Errorf("%s is in no group: add it to one of commands", c.Name())
 		}
 	}
-	same := make(map[[2]string]string)
+	same := make(map[[2]string]*cobra.Command)
 	for _, c := range commandTree() {
 		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Hidden || declare.GroupOf(f) != "" {
 				return
 			}
 			key := [2]string{f.Name, f.Usage}
-			if other := same[key]; other != "" && strings.Fields(other)[0] != strings.Fields(c.CommandPath())[0] {
-				t.Errorf("--%s of %s and %s is in no group: declare it in one", f.Name, other, c.CommandPath())
+			if other := same[key]; other != nil && findGroup(other) != findGroup(c) {
+				t.Errorf("--%s of %s and %s is in no group: declare it in one", f.Name, other.CommandPath(), c.CommandPath())
 			}
-			same[key] = c.CommandPath()
+			same[key] = c
 		})
 	}
+}
+
+// findGroup returns the group of a command, or of the one that it belongs to.
+func findGroup(c *cobra.Command) string {
+	for c.GroupID == "" && c.HasParent() {
+		c = c.Parent()
+	}
+	return c.GroupID
 }
 
 // TestHelpNamesBalances: 11.27. Help of a command that is also for machines without Kubernetes names Balances

@@ -104,14 +104,16 @@ func (f *forwarder) open(conn httpstream.Connection) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open stream of data: %w", err)
 	}
-	s := &stream{Stream: data, conn: conn, failed: make(chan error, 1)}
+	s := &stream{Stream: data, conn: conn, ended: make(chan struct{})}
 	go func() {
 		message, _ := io.ReadAll(io.LimitReader(failures, maxStatus)) // it ends with the connection
 		if len(message) > 0 {
-			s.failed <- errors.New(lastPart(string(message)))
+			s.failure = errors.New(lastPart(string(message)))
+		}
+		close(s.ended)
+		if s.failure != nil {
 			_ = conn.Close()
 		}
-		close(s.failed)
 	}()
 	return s, nil
 }
@@ -129,23 +131,39 @@ func lastPart(message string) string {
 // stream is a connection to a port of a pod.
 type stream struct {
 	httpstream.Stream
-	conn   httpstream.Connection
-	failed chan error
+	conn    httpstream.Connection
+	ended   chan struct{} // closed when the stream of errors has ended
+	failure error         // what the kubelet said there
 }
 
 // Read implements [net.Conn]. At the end the kubelet says why there is no connection.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
-	if err != nil && n == 0 {
-		select {
-		case failed, ok := <-s.failed:
-			if ok {
-				return 0, failed
-			}
-		case <-time.After(time.Second): // a kubelet that says nothing
-		}
+	if n == 0 {
+		err = s.explain(err)
 	}
 	return n, err
+}
+
+// Write implements [net.Conn]. The kubelet may refuse the connection before a request is written.
+func (s *stream) Write(p []byte) (int, error) {
+	n, err := s.Stream.Write(p)
+	return n, s.explain(err)
+}
+
+// explain returns what the kubelet said about a connection that ends with err, if it says something within a second.
+func (s *stream) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-s.ended:
+		if s.failure != nil {
+			return s.failure
+		}
+	case <-time.After(time.Second):
+	}
+	return err
 }
 
 // Close implements [net.Conn].
