@@ -20,7 +20,7 @@ const lockPause = 20 * time.Millisecond
 // that was too long names the process that has the lock, as far as that is known.
 func Lock(f *os.File, patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(lockPause) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := tryLock(f)
 		switch {
 		case err == nil:
 			return nil
@@ -39,7 +39,7 @@ func holder(f *os.File) string {
 	if err != nil {
 		return unknown
 	}
-	s, ok := about.Sys().(*syscall.Stat_t)
+	device, inode, ok := numbersOf(about)
 	if !ok {
 		return unknown
 	}
@@ -48,7 +48,7 @@ func holder(f *os.File) string {
 		return unknown
 	}
 	defer locks.Close()
-	pid, sure := holderIn(locks, uint64(s.Dev), s.Ino)
+	pid, sure := holderIn(locks, device, inode)
 	if pid <= 0 { // it is in a container of which this one sees nothing
 		return unknown
 	}

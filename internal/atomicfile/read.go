@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
@@ -20,12 +19,12 @@ func Open(path string) (*os.File, fs.FileInfo, error) { return open(path, os.O_R
 
 // OpenLock opens a regular file to lock it, and creates it if needed. It follows no link.
 func OpenLock(path string, permissions fs.FileMode) (*os.File, error) {
-	f, _, err := open(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, permissions)
+	f, _, err := open(path, os.O_RDWR|os.O_CREATE|noFollow, permissions)
 	return f, err
 }
 
 func open(path string, flags int, permissions fs.FileMode) (*os.File, fs.FileInfo, error) {
-	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, permissions)
+	f, err := os.OpenFile(path, flags|noWait, permissions)
 	if err != nil {
 		return nil, nil, err
 	}

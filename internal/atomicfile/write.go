@@ -29,8 +29,8 @@ func Replace(path string, data []byte) error {
 	}
 	return write(path, [][]byte{data}, func(f *os.File) error {
 		var err error
-		if s, ok := about.Sys().(*syscall.Stat_t); ok {
-			err = f.Chown(int(s.Uid), int(s.Gid))
+		if user, group, ok := ownerOf(about); ok {
+			err = f.Chown(user, group)
 		}
 		return errors.Join(err, f.Chmod(about.Mode().Perm()))
 	})

@@ -12,22 +12,11 @@
 package descriptors
 
 import (
-	"syscall"
-
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // own is what the process has open when it is idle, and some more.
 const own = 32
-
-// processLimit returns how many file descriptors the process may have. It may change at any time.
-func processLimit() int {
-	var n syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &n); err != nil {
-		n.Cur = 1024
-	}
-	return int(min(n.Cur, 1<<30))
-}
 
 // Checks returns how many health checks may run at the same time: over the network, and as
 // programs.

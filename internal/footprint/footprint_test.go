@@ -69,19 +69,19 @@ var passing = map[string]struct {
 	places int
 	why    string
 }{
-	"internal/atomicfile/write.go":   {1, "writes for all others"},
-	"internal/atomicfile/read.go":    {2, "opens a lock file for others, which name it"},
-	"internal/conntest/dial/room.go": {6, "a network namespace that ends with the thread"},
-	"internal/fastpath/links.go":     {1, "follows the kernel"},
-	"internal/fastpath/room.go":      {4, "a network namespace that ends with the thread"},
-	"internal/fastpath/rules.go":     {2, "tables of such a namespace"},
-	"internal/fastpath/space.go":     {2, "such a namespace"},
-	"internal/fleet/forward.go":      {1, "asks a pod"},
-	"internal/preflight/check.go":    {1, "asks whether the kernel would do it"},
-	"internal/probe/checker/exec.go": {1, "the OOM score of a process that it starts"},
-	"internal/takeover/guard.go":     {2, "a table that ends with its socket"},
-	"internal/takeover/ipvs.go":      {1, "removes what kube-proxy has left"},
-	"internal/trace/table.go":        {1, "a table that ends with its socket"},
+	"internal/atomicfile/write.go":         {1, "writes for all others"},
+	"internal/atomicfile/read.go":          {2, "opens a lock file for others, which name it"},
+	"internal/conntest/dial/room.go":       {6, "a network namespace that ends with the thread"},
+	"internal/fastpath/links.go":           {1, "follows the kernel"},
+	"internal/fastpath/room.go":            {4, "a network namespace that ends with the thread"},
+	"internal/fastpath/rules.go":           {2, "tables of such a namespace"},
+	"internal/fastpath/space.go":           {2, "such a namespace"},
+	"internal/fleet/forward.go":            {1, "asks a pod"},
+	"internal/preflight/check.go":          {1, "asks whether the kernel would do it"},
+	"internal/probe/checker/exec_linux.go": {1, "the OOM score of a process that it starts"},
+	"internal/takeover/guard.go":           {2, "a table that ends with its socket"},
+	"internal/takeover/ipvs.go":            {1, "removes what kube-proxy has left"},
+	"internal/trace/table.go":              {1, "a table that ends with its socket"},
 }
 
 // TestWriters: each place that writes outside of the tables belongs to a kind, or is known to leave nothing.
