@@ -102,7 +102,7 @@ func TestBalancerPage(t *testing.T) {
 	}
 	functions := make(map[string]bool)
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
-	for _, pattern := range []string{"*_test.go", "../../test/*_test.go", "../../test/*/*_test.go", "../../internal/*/*_test.go", "../../internal/*/*/*_test.go", "../../deploy/*/*_test.go", "../../e2e/*_test.go"} {
+	for _, pattern := range []string{"../*/*_test.go", "../../test/*_test.go", "../../test/*/*_test.go", "../../internal/*/*_test.go", "../../internal/*/*/*_test.go", "../../deploy/*/*_test.go", "../../e2e/*_test.go"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatal(pattern, err)
