@@ -19,5 +19,5 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	})
 }
 
-// Observe implements [feature.Observer].
+// FollowSync implements [feature.Observer].
 func (k *Keeper) FollowSync(*feature.Sync) { k.Changed() }

@@ -41,7 +41,7 @@ func (Kind) Prepare(ctx context.Context, c *config.Config, log *slog.Logger) {
 // manager is the feature.
 type manager struct{ *fastpath.Manager }
 
-// Observe implements [feature.Observer].
+// FollowSync implements [feature.Observer].
 func (m manager) FollowSync(s *feature.Sync) {
 	if s.Err == nil {
 		m.Change(s.Routes)

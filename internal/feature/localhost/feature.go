@@ -31,7 +31,7 @@ type listeners struct {
 	*Server
 }
 
-// Observe implements [feature.Observer].
+// FollowSync implements [feature.Observer].
 func (l listeners) FollowSync(s *feature.Sync) {
 	if s.Err == nil {
 		l.Update(s.Routes)

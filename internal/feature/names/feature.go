@@ -32,7 +32,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return NewEngine(c)
 }
 
-// Observe implements [feature.Observer]: a name may have an address of a frontend, or no longer.
+// FollowSync implements [feature.Observer]: a name may have an address of a frontend, or no longer.
 func (e *Engine) FollowSync(s *feature.Sync) {
 	if len(s.Routes) > 0 || s.Compared {
 		e.Synced()

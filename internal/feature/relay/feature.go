@@ -37,7 +37,7 @@ type assessor interface{ Synced(...model.ServiceName) }
 // relay is the feature.
 type relay struct{ *Server }
 
-// Observe implements [feature.Observer].
+// FollowSync implements [feature.Observer].
 func (r relay) FollowSync(s *feature.Sync) {
 	if s.Err == nil {
 		r.Update(s.Routes)

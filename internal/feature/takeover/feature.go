@@ -56,7 +56,7 @@ func newCleanup(m takeover.Marker, log *slog.Logger) *cleanup {
 	return s
 }
 
-// Observe implements [feature.Observer]: the files alone do not replace kube-proxy.
+// FollowSync implements [feature.Observer]: the files alone do not replace kube-proxy.
 func (s *cleanup) FollowSync(sync *feature.Sync) {
 	if !sync.Complete {
 		return

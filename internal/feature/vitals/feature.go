@@ -41,7 +41,7 @@ type acting struct {
 	kept     bool // Services of an earlier run were kept in the last sync
 }
 
-// Observe implements [feature.Observer]: it notes the Balances that a sync changes. All of them are new in the first one.
+// FollowSync implements [feature.Observer]: it notes the Balances that a sync changes. All of them are new in the first one.
 func (a *acting) FollowSync(s *feature.Sync) {
 	if s.Err != nil {
 		return
