@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,9 +71,8 @@ func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
 	if o.fleet, err = o.open(); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	_, stop := endAtSignal(c)
 	defer stop()
-	c.SetContext(ctx)
 	return o.Write(c, version, "About nftproxy in a cluster.", func(a *bundle.Archive) error { return o.fill(c, a) })
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,10 +111,9 @@ func (o *fleetTestOptions) run(c *cobra.Command) error {
 	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := endAtSignal(c)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the command at once
-	c.SetContext(ctx)
 	f, err := o.open()
 	if err != nil {
 		return err

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,10 +73,9 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := endAtSignal(c)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the command at once
-	c.SetContext(ctx)
 	f, m, err := o.reach(c)
 	if err != nil {
 		return err

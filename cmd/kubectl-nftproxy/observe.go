@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -66,9 +64,8 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := endAtSignal(c)
 	defer stop()
-	c.SetContext(ctx)
 	o.nodes = o.onNodes
 	m, err := o.members(c, f)
 	if err != nil {

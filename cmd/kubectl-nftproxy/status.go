@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,9 +76,8 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := endAtSignal(c)
 	defer stop()
-	c.SetContext(ctx)
 	for {
 		r, err := o.ask(c, f)
 		if err == nil {
