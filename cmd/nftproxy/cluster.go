@@ -15,7 +15,7 @@ func clusterCommand() *cobra.Command {
 		Long:               "All nodes of a cluster are asked by a program of its own, \"kubectl nftproxy\".\n\nExit code: 2.",
 		Example:            "  nftproxy cluster status  # says: kubectl nftproxy status",
 		Hidden:             true,
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // those of the other program
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true}, // kubectl-nftproxy has the flags
 		RunE: func(_ *cobra.Command, args []string) error {
 			return fmt.Errorf("all nodes of a cluster are asked by a program of its own: %s\ninstall it: docs/kubectl.md", strings.TrimSpace("kubectl nftproxy "+strings.Join(args, " ")))
 		},

@@ -147,7 +147,7 @@ const (
 	Smaller Outcome = "a smaller size"
 	// Cut means that only the beginning is used.
 	Cut Outcome = "cut"
-	// OldestEnd means that older ones end for new ones, those of the client with the most first.
+	// OldestEnd means that old ones end to make room for new ones, and the client with the most loses first.
 	OldestEnd Outcome = "the oldest end"
 	// Wait means that the others wait.
 	Wait Outcome = "the others wait"

@@ -38,7 +38,7 @@ type config struct {
 type part struct {
 	race     bool
 	program  string   // package of the program that tests start, if it is built for all of them
-	split    []string // those of the packages whose tests run in several programs
+	split    []string // packages whose tests run in several programs
 	packages []string
 }
 
