@@ -45,5 +45,5 @@ func (l listeners) Problems(time.Time) []model.Notice {
 
 // Collectors implements [feature.Counter].
 func (l listeners) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{newCollector(l, l.node)}
+	return []prometheus.Collector{newCollector(l.Counts, l.node)}
 }

@@ -9,10 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/series"
 )
 
-type numbers struct{ all Counts }
-
-func (n numbers) Counts() Counts { return n.all }
-
 // TestMetrics: 6.19, 6.20.
 func TestMetrics(t *testing.T) {
 	series.Expect(t, map[string]float64{
@@ -22,9 +18,11 @@ func TestMetrics(t *testing.T) {
 		`nftproxy_localhost_connections`:                                                           3,
 		`nftproxy_localhost_connections_total{result="forwarded"}`:                                 5,
 		`nftproxy_localhost_connections_total{result="limit"}`:                                     1,
-	}, newCollector(numbers{Counts{
-		Listeners: map[model.Family]int{model.IPv4: 7}, Unserved: map[model.Family]int{model.IPv6: 2},
-		Failures: map[model.Family]uint64{model.IPv6: 9},
-		Counts:   tcpproxy.Counts{Connections: 3, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 5, tcpproxy.Limited: 1}},
-	}}, new(feature.Node)))
+	}, newCollector(func() Counts {
+		return Counts{
+			Listeners: map[model.Family]int{model.IPv4: 7}, Unserved: map[model.Family]int{model.IPv6: 2},
+			Failures: map[model.Family]uint64{model.IPv6: 9},
+			Counts:   tcpproxy.Counts{Connections: 3, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 5, tcpproxy.Limited: 1}},
+		}
+	}, new(feature.Node)))
 }

@@ -44,7 +44,7 @@ type checks struct {
 
 // Collectors implements [feature.Counter].
 func (c *checks) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.metrics.total, c.metrics.transitions, c.metrics.duration, collectorOf(c.Engine)}
+	return []prometheus.Collector{c.metrics.total, c.metrics.transitions, c.metrics.duration, newCollector(c.Engine)}
 }
 
 // observe counts a check.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -54,57 +55,40 @@ func (m *metrics) countTransition(healthy bool) {
 	m.transitions.WithLabelValues(to).Inc()
 }
 
-// collectorOf returns how many endpoints pass and fail their health checks, and how many checks are due, but wait for others.
-func collectorOf(r results) prometheus.Collector {
-	return &collector{
-		results: r,
-		endpoints: prometheus.NewDesc("nftproxy_health_check_endpoints",
-			"Endpoints with a health check by state: passing, failing, or waiting for the first check.", []string{"state"}, nil),
-		failing: prometheus.NewDesc("nftproxy_health_check_failing_endpoints",
-			"Endpoints of a Service that fail their health check, for at most 100 Services that have such.", []string{"namespace", "service"}, nil),
-		waiting: prometheus.NewDesc("nftproxy_health_checks_late", "Health checks that are due, but wait until fewer are under way.", nil, nil),
-	}
-}
-
 // results are what a scrape asks for.
 type results interface {
 	Each(func(model.ServiceName, netip.Addr, model.CheckResult))
 	Counts() Counts
 }
 
-// collector asks for the results of health checks once in a scrape.
-type collector struct {
-	results                     results
-	endpoints, failing, waiting *prometheus.Desc
-}
-
-// Describe implements [prometheus.Collector].
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.endpoints
-	out <- c.failing
-	out <- c.waiting
-}
-
-// Collect implements [prometheus.Collector].
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	states := map[string]int{"passing": 0, "failing": 0, "waiting": 0}
-	failing := make(map[model.ServiceName]int)
-	c.results.Each(func(name model.ServiceName, _ netip.Addr, r model.CheckResult) {
-		switch {
-		case !r.Healthy:
-			states["failing"]++
-			failing[name]++
-		case r.Since.IsZero():
-			states["waiting"]++
-		default:
-			states["passing"]++
+// newCollector exports how many endpoints pass and fail their health checks, and how many checks are due, but wait for others.
+func newCollector(of results) prometheus.Collector {
+	endpoints := scraped.Gauge("nftproxy_health_check_endpoints",
+		"Endpoints with a health check by state: passing, failing, or waiting for the first check.", "state")
+	failing := scraped.Gauge("nftproxy_health_check_failing_endpoints",
+		"Endpoints of a Service that fail their health check, for at most 100 Services that have such.", "namespace", "service")
+	waiting := scraped.Gauge("nftproxy_health_checks_late", "Health checks that are due, but wait until fewer are under way.")
+	return scraped.New(func(out scraped.Values) error {
+		states := map[string]int{"passing": 0, "failing": 0, "waiting": 0}
+		failures := make(map[model.ServiceName]int)
+		of.Each(func(name model.ServiceName, _ netip.Addr, r model.CheckResult) {
+			switch {
+			case !r.Healthy:
+				states["failing"]++
+				failures[name]++
+			case r.Since.IsZero():
+				states["waiting"]++
+			default:
+				states["passing"]++
+			}
+		})
+		for state, n := range states {
+			out.Add(endpoints, float64(n), state)
 		}
-	})
-	for state, n := range states {
-		out <- prometheus.MustNewConstMetric(c.endpoints, prometheus.GaugeValue, float64(n), state)
-	}
-	for _, name := range feature.Highest(failing) {
-		out <- prometheus.MustNewConstMetric(c.failing, prometheus.GaugeValue, float64(failing[name]), name.Namespace, name.Name)
-	}
-	out <- prometheus.MustNewConstMetric(c.waiting, prometheus.GaugeValue, float64(c.results.Counts().Waiting))
+		for _, name := range feature.Highest(failures) {
+			out.Add(failing, float64(failures[name]), name.Namespace, name.Name)
+		}
+		out.Add(waiting, float64(of.Counts().Waiting))
+		return nil
+	}, endpoints, failing, waiting)
 }

@@ -50,7 +50,7 @@ func TestMetrics(t *testing.T) {
 		`nftproxy_health_checks_total{result="not_made",type="grpc"}`:                  1,
 		`nftproxy_health_check_duration_seconds{type="grpc"}`:                          0.05,
 		`nftproxy_health_check_transitions_total{to="passing"}`:                        1,
-	}, m.total, m.transitions, m.duration, collectorOf(manyResults(5000)))
+	}, m.total, m.transitions, m.duration, newCollector(manyResults(5000)))
 	n := 0
 	for name := range found {
 		if strings.HasPrefix(name, "nftproxy_health_check_failing_endpoints{") {

@@ -59,5 +59,5 @@ func (r relay) Problems(now time.Time) []model.Notice {
 
 // Collectors implements [feature.Counter].
 func (r relay) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{newCollector(r)}
+	return []prometheus.Collector{newCollector(r.Counts)}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -21,35 +22,23 @@ func (Kind) New(n *feature.Node) feature.Feature {
 
 // Collectors implements [feature.Counter].
 func (e *Engine) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{collector{e.node}}
-}
-
-var startingEndpoints = prometheus.NewDesc("nftproxy_slow_start_endpoints",
-	"Endpoints of a Service that start slowly, for at most 100 Services that have such; the others together have no names.", []string{"namespace", "service"}, nil)
-
-// collector counts the endpoints that start slowly once in a scrape.
-type collector struct{ node *feature.Node }
-
-// Describe implements [prometheus.Collector].
-func (c collector) Describe(out chan<- *prometheus.Desc) { out <- startingEndpoints }
-
-// Collect implements [prometheus.Collector].
-func (c collector) Collect(out chan<- prometheus.Metric) {
-	counts := countStarting(c.node.Serving())
-	rest := 0
-	for _, n := range counts {
-		rest += n
-	}
-	add := func(name model.ServiceName, n int) {
-		out <- prometheus.MustNewConstMetric(startingEndpoints, prometheus.GaugeValue, float64(n), name.Namespace, name.Name)
-	}
-	for _, name := range feature.Highest(counts) {
-		add(name, counts[name])
-		rest -= counts[name]
-	}
-	if rest > 0 {
-		add(model.ServiceName{}, rest)
-	}
+	starting := scraped.Gauge("nftproxy_slow_start_endpoints",
+		"Endpoints of a Service that start slowly, for at most 100 Services that have such; the others together have no names.", "namespace", "service")
+	return []prometheus.Collector{scraped.New(func(out scraped.Values) error {
+		counts := countStarting(e.node.Serving())
+		rest := 0
+		for _, n := range counts {
+			rest += n
+		}
+		for _, name := range feature.Highest(counts) {
+			out.Add(starting, float64(counts[name]), name.Namespace, name.Name)
+			rest -= counts[name]
+		}
+		if rest > 0 {
+			out.Add(starting, float64(rest), "", "")
+		}
+		return nil
+	}, starting)}
 }
 
 // countStarting returns how many endpoints of each Service start slowly and can be chosen. Services without such are left out.
