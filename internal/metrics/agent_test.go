@@ -113,12 +113,12 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(fmt.Sprintf("%d-service-ports", n), func(b *testing.B) {
 			s := newSet()
 			s.Observe(syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, time.Second))
-			var counts []report.ServiceCount
+			counts := make(map[report.Owner]uint64)
 			for i := range n {
 				port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}, Protocol: model.TCP}
-				counts = append(counts, report.ServiceCount{Port: port, Family: model.IPv4, Connections: uint64(i)})
+				counts[report.Owner{Port: port, Family: model.IPv4}] = uint64(i)
 			}
-			s.FollowConnections(func() ([]report.ServiceCount, error) { return counts, nil })
+			s.FollowConnections(func() (map[report.Owner]uint64, error) { return counts, nil })
 			b.ReportAllocs()
 			for b.Loop() {
 				fetch(b, s, "/metrics")

@@ -49,17 +49,17 @@ var everything = sync.OnceValue(func() *metrics.Set {
 		return []traffic.SampleTotal{{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Outcomes: [conntrack.Outcomes]uint64{conntrack.Answered: 9, conntrack.Refused: 1}}}
 	})
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
-	s.FollowConnections(func() ([]report.ServiceCount, error) {
-		return []report.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
+	s.FollowConnections(func() (map[report.Owner]uint64, error) {
+		return map[report.Owner]uint64{{Family: model.IPv4}: 1}, nil
 	})
 	s.FollowEndpoints(func() ([]report.EndpointTotal, int, error) {
 		return []report.EndpointTotal{{Endpoint: netip.MustParseAddrPort("10.1.1.2:8080"), Connections: 4}}, 1, nil
 	})
-	limits := func() ([]report.LimitCount, error) {
-		return []report.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Connections: 1}}, nil
+	limits := func() (map[report.LimitOwner]uint64, error) {
+		return map[report.LimitOwner]uint64{{Owner: report.Owner{Family: model.IPv4}, Limit: model.LimitRate}: 1}, nil
 	}
 	s.FollowLimits(limits, limits)
-	s.FollowRefusals(func() ([]report.RefusalCount, error) { return []report.RefusalCount{{Refused: 1}}, nil })
+	s.FollowRefusals(func() (map[report.RefusalOwner]uint64, error) { return map[report.RefusalOwner]uint64{{}: 1}, nil })
 	s.FollowMachine(func() (problems, warnings map[string]int) {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
 	},

@@ -19,7 +19,7 @@ func TestManyScrapes(t *testing.T) {
 	set := newSet()
 	server := httptest.NewServer(handler(set))
 	defer server.Close()
-	set.FollowConnections(func() ([]report.ServiceCount, error) {
+	set.FollowConnections(func() (map[report.Owner]uint64, error) {
 		arrived <- struct{}{}
 		<-proceed
 		return nil, nil

@@ -13,17 +13,17 @@ import (
 func TestLimitedConnections(t *testing.T) {
 	s := newSet()
 	media := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "media"}, Port: "10000-20000/udp", Protocol: model.UDP}
-	var counts []report.LimitCount
+	counts := make(map[report.LimitOwner]uint64)
 	want := make(map[string]float64)
 	for k, name := range model.LimitKinds {
-		counts = append(counts, report.LimitCount{Port: media, Family: model.IPv6, Kind: model.LoadBalancerIP, Limit: model.LimitKind(k), Connections: uint64(10 + k)})
+		counts[report.LimitOwner{Owner: report.Owner{Port: media, Family: model.IPv6, Kind: model.LoadBalancerIP}, Limit: model.LimitKind(k)}] = uint64(10 + k)
 		for _, metric := range []string{"limited", "unlimited"} {
 			want[`nftproxy_service_connections_`+metric+`_total{frontend="LoadBalancerIP",ip_family="IPv6",limit="`+name+
 				`",namespace="default",port="10000-20000/udp",protocol="UDP",service="media"}`] = float64(10 + k)
 		}
 	}
 	var problem error
-	read := func() ([]report.LimitCount, error) { return counts, problem }
+	read := func() (map[report.LimitOwner]uint64, error) { return counts, problem }
 	s.FollowLimits(read, read)
 	expect(t, scrape(t, s, "/metrics"), want)
 	problem = errors.New("no permission")

@@ -12,16 +12,16 @@ import (
 // have empty names. The series are absent if they cannot be read.
 func TestRefusedConnections(t *testing.T) {
 	s := newSet()
-	counts := []report.RefusalCount{
-		{Reason: model.UnusedAddress, Refused: 9},
-		{Reason: model.Denied, Service: model.ServiceName{Namespace: "shop", Name: "web"}, Refused: 12},
+	counts := map[report.RefusalOwner]uint64{
+		{Reason: model.UnusedAddress}: 9,
+		{Reason: model.Denied, Service: model.ServiceName{Namespace: "shop", Name: "web"}}: 12,
 	}
 	want := map[string]float64{
 		`nftproxy_refused_connections_total{namespace="",reason="unused-address",service=""}`: 9,
 		`nftproxy_refused_connections_total{namespace="shop",reason="denied",service="web"}`:  12,
 	}
 	var problem error
-	s.FollowRefusals(func() ([]report.RefusalCount, error) { return counts, problem })
+	s.FollowRefusals(func() (map[report.RefusalOwner]uint64, error) { return counts, problem })
 	expect(t, scrape(t, s, "/metrics"), want)
 	problem = errors.New("no permission")
 	for series := range want {

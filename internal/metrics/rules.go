@@ -20,7 +20,7 @@ type ruleMetrics struct {
 	failures, touched                    *prometheus.CounterVec
 	drift                                prometheus.Counter
 	processes                            map[string]bool // with series of touched
-	elements, notices, clients, capacity *seriesGauge
+	elements, notices, clients, capacity *series
 }
 
 func newRuleMetrics(m maker) ruleMetrics {

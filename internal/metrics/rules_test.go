@@ -162,11 +162,11 @@ func TestConnections(t *testing.T) {
 	var log strings.Builder
 	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
 	var problem error
-	s.FollowConnections(func() ([]report.ServiceCount, error) {
-		return []report.ServiceCount{
-			{Port: web, Family: model.IPv4, Kind: model.ClusterIP, Connections: 5},
-			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 5},
-			{Port: web, Family: model.IPv6, Kind: model.LoadBalancerIP, Connections: 1},
+	s.FollowConnections(func() (map[report.Owner]uint64, error) {
+		return map[report.Owner]uint64{
+			{Port: web, Family: model.IPv4, Kind: model.ClusterIP}:      5,
+			{Port: web, Family: model.IPv4, Kind: model.NodePort}:       5,
+			{Port: web, Family: model.IPv6, Kind: model.LoadBalancerIP}: 1,
 		}, problem
 	})
 	series := func(frontend, family string) string {

@@ -12,7 +12,7 @@ import (
 type syncMetrics struct {
 	all, full, partial, programming *prometheus.HistogramVec
 	last                            *prometheus.GaugeVec
-	withoutLocal                    *seriesGauge
+	withoutLocal                    *series
 	failures, postponed             *prometheus.CounterVec
 }
 

@@ -1,9 +1,7 @@
 package report
 
 import (
-	"cmp"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
@@ -36,7 +34,7 @@ type counterCache struct {
 type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
 	frontends map[model.FrontendID]uint64
-	ports     map[owner]uint64
+	ports     map[Owner]uint64
 	total     uint64 // of all frontends, also of those that are gone
 }
 
@@ -45,19 +43,19 @@ type counter struct {
 	outside bool
 }
 
-// owner is the unit over which counters are summed.
-type owner struct {
-	port   model.PortName
-	family model.Family
-	kind   model.Kind
+// Owner is the unit over which counters are summed: the frontends of one kind and family of a service port.
+type Owner struct {
+	Port   model.PortName
+	Family model.Family
+	Kind   model.Kind
 }
 
-func ownerOf(r *model.Route) owner {
-	return owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
+func ownerOf(r *model.Route) Owner {
+	return Owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
 }
 
 func newCounts() counts {
-	return counts{frontends: make(map[model.FrontendID]uint64), ports: make(map[owner]uint64)}
+	return counts{frontends: make(map[model.FrontendID]uint64), ports: make(map[Owner]uint64)}
 }
 
 // add adds a reading, and removes frontends without a route. ended are the counts of
@@ -65,7 +63,7 @@ func newCounts() counts {
 func (c *counts) add(reading []counters.Frontend, ended map[counter]uint64, routes []model.Route) {
 	owners := make(map[model.FrontendID]*model.Route, len(routes))
 	frontends := make(map[model.FrontendID]uint64, len(routes))
-	ports := make(map[owner]uint64)
+	ports := make(map[Owner]uint64)
 	for i := range routes {
 		r := &routes[i]
 		id := r.Frontend.ID()
@@ -147,33 +145,14 @@ func (s *counterCache) readFrontends() (reading []counters.Frontend, ended map[c
 // readAttempts is how often counters are read while changes go on.
 const readAttempts = 3
 
-// ServiceCount is the number of new connections to the frontends of one kind
-// and family of a service port.
-type ServiceCount struct {
-	Port        model.PortName
-	Family      model.Family
-	Kind        model.Kind
-	Connections uint64
-}
-
-// ServiceCounts returns the connections to the service ports of the node, sorted;
-// none without counters. A number falls only when the daemon restarts, or the service
-// port is deleted and created again.
-func (s *counterCache) ServiceCounts() ([]ServiceCount, error) {
+// ServiceCounts returns the new connections to the service ports of the node; none without counters. They must not be
+// changed. A number falls only when the daemon restarts, or the service port is deleted and created again.
+func (s *counterCache) ServiceCounts() (map[Owner]uint64, error) {
 	routing := s.routing()
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if err := s.count(routing); err != nil {
-		return nil, err
-	}
-	out := make([]ServiceCount, 0, len(s.counts.ports))
-	for k, n := range s.counts.ports {
-		out = append(out, ServiceCount{k.port, k.family, k.kind, n})
-	}
-	slices.SortFunc(out, func(a, b ServiceCount) int {
-		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind))
-	})
-	return out, nil
+	err := s.count(routing)
+	return s.counts.ports, err
 }
 
 // Connections are the numbers of new connections since the start of the daemon. They

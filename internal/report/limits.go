@@ -18,8 +18,8 @@ import (
 // kernel's counters may start again.
 type limitCounts struct {
 	seen  map[limitCounter]uint64 // in the kernel, at the last reading; nil: there was none
-	ports map[limitOwner]uint64
-	grown map[limitOwner]time.Time // the reading that last found a higher count than the one before
+	ports map[LimitOwner]uint64
+	grown map[LimitOwner]time.Time // the reading that last found a higher count than the one before
 }
 
 type limitCounter struct {
@@ -27,26 +27,27 @@ type limitCounter struct {
 	limit    model.LimitKind
 }
 
-type limitOwner struct {
-	owner
-	limit model.LimitKind
+// LimitOwner is a limit of the frontends of one kind and family of a service port.
+type LimitOwner struct {
+	Owner
+	Limit model.LimitKind
 }
 
 // add adds a reading, and removes service ports without the limit.
 func (c *limitCounts) add(reading []counters.Limit, routes []model.Route, now time.Time) {
-	owners := make(map[model.FrontendID]owner)
+	owners := make(map[model.FrontendID]Owner)
 	for i := range routes {
 		if r := &routes[i]; r.Service.Extra().Limits != (model.Limits{}) {
 			owners[r.Frontend.ID()] = ownerOf(r)
 		}
 	}
-	seen, ports, grown := make(map[limitCounter]uint64, len(reading)), make(map[limitOwner]uint64), make(map[limitOwner]time.Time)
+	seen, ports, grown := make(map[limitCounter]uint64, len(reading)), make(map[LimitOwner]uint64), make(map[LimitOwner]time.Time)
 	for _, d := range reading {
 		o, ok := owners[d.Frontend]
 		if !ok {
 			continue // the rules are changing
 		}
-		key, port := limitCounter{d.Frontend, d.Kind}, limitOwner{o, d.Kind}
+		key, port := limitCounter{d.Frontend, d.Kind}, LimitOwner{o, d.Kind}
 		growth := growth(c.seen[key], d.Packets)
 		seen[key] = d.Packets
 		if _, ok := ports[port]; !ok {
@@ -86,40 +87,21 @@ func (s *counterCache) beginLimits() bool {
 	return s.unlimited.seen != nil || s.unlimited.read(s, s.kernel.Unlimited, time.Now()) == nil
 }
 
-// LimitCount is the number of new connections that a limit has dropped, or had no room for.
-type LimitCount struct {
-	Port        model.PortName
-	Family      model.Family
-	Kind        model.Kind // of the frontends
-	Limit       model.LimitKind
-	Connections uint64
-}
-
-// LimitCounts returns the packets that limits of the service ports of the node have dropped,
-// sorted.
-func (s *counterCache) LimitCounts() ([]LimitCount, error) {
+// LimitCounts returns the packets that limits of the service ports of the node have dropped. They must not be changed.
+func (s *counterCache) LimitCounts() (map[LimitOwner]uint64, error) {
 	return s.limitCounts(&s.limits, s.kernel.LimitDrops)
 }
 
-// UnlimitedCounts returns the packets of clients that limits of clients had no room for, sorted.
-func (s *counterCache) UnlimitedCounts() ([]LimitCount, error) {
+// UnlimitedCounts returns the packets of clients that limits of clients had no room for. They must not be changed.
+func (s *counterCache) UnlimitedCounts() (map[LimitOwner]uint64, error) {
 	return s.limitCounts(&s.unlimited, s.kernel.Unlimited)
 }
 
-func (s *counterCache) limitCounts(c *limitCounts, read func() ([]counters.Limit, error)) ([]LimitCount, error) {
+func (s *counterCache) limitCounts(c *limitCounts, read func() ([]counters.Limit, error)) (map[LimitOwner]uint64, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if err := c.read(s, read, time.Now()); err != nil {
-		return nil, err
-	}
-	out := make([]LimitCount, 0, len(c.ports))
-	for k, n := range c.ports {
-		out = append(out, LimitCount{k.port, k.family, k.kind, k.limit, n})
-	}
-	slices.SortFunc(out, func(a, b LimitCount) int {
-		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Limit, b.Limit))
-	})
-	return out, nil
+	err := c.read(s, read, time.Now())
+	return c.ports, err
 }
 
 // fullTime is how long a limit without room for a client remains a problem.
@@ -139,7 +121,7 @@ func (s *counterCache) addFullLimits(r *report, now time.Time) error {
 	passed := make(map[full]uint64)
 	for o, at := range s.unlimited.grown {
 		if now.Sub(at) < fullTime {
-			passed[full{o.port.Service, o.limit, o.family}] += s.unlimited.ports[o]
+			passed[full{o.Port.Service, o.Limit, o.Family}] += s.unlimited.ports[o]
 		}
 	}
 	for _, f := range slices.SortedFunc(maps.Keys(passed), func(a, b full) int {

@@ -47,7 +47,7 @@ func TestLimitCounts(t *testing.T) {
 		var got []uint64
 		for k, n := range c.ports {
 			got = append(got, n)
-			if k.limit != model.LimitConnections || k.kind != model.LoadBalancerIP || k.port.Service != limited.Name {
+			if k.Limit != model.LimitConnections || k.Kind != model.LoadBalancerIP || k.Port.Service != limited.Name {
 				t.Errorf("%s: counted for %+v", step.name, k)
 			}
 		}

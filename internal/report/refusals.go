@@ -1,7 +1,7 @@
 package report
 
 import (
-	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -17,7 +17,7 @@ import (
 // kernel's counters may start again.
 type refusalCounts struct {
 	seen map[refusalCounter]uint64 // in the kernel, at the last reading
-	sums map[refusalOwner]uint64
+	sums map[RefusalOwner]uint64
 }
 
 type refusalCounter struct {
@@ -25,23 +25,23 @@ type refusalCounter struct {
 	dialled model.FrontendID
 }
 
-// refusalOwner is a reason and a Service; without a name: connections to no Service, or to one
+// RefusalOwner is a reason and a Service; without a name: connections to no Service, or to one
 // of those beyond the budget.
-type refusalOwner struct {
-	reason  model.RefusalReason
-	service model.ServiceName
+type RefusalOwner struct {
+	Reason  model.RefusalReason
+	Service model.ServiceName
 }
 
-// refusalOwners finds the Service that clients dialled.
-type refusalOwners struct {
+// dialledServices finds the Service that clients dialled.
+type dialledServices struct {
 	frontends map[model.FrontendID]model.ServiceName
 	// addresses has the first Service of an address, as several may share one.
 	addresses map[netip.Addr]model.ServiceName
 	wildcards bool
 }
 
-func newRefusalOwners(r *model.Routing) *refusalOwners {
-	o := &refusalOwners{make(map[model.FrontendID]model.ServiceName, len(r.Routes)), make(map[netip.Addr]model.ServiceName), r.Wildcards}
+func newDialledServices(r *model.Routing) *dialledServices {
+	o := &dialledServices{make(map[model.FrontendID]model.ServiceName, len(r.Routes)), make(map[netip.Addr]model.ServiceName), r.Wildcards}
 	for i := range r.Routes {
 		route := &r.Routes[i]
 		name := route.Service.Name
@@ -55,7 +55,7 @@ func newRefusalOwners(r *model.Routing) *refusalOwners {
 }
 
 // of returns the Service of a counter; false: its frontend is gone, or it has none.
-func (o *refusalOwners) of(n *counters.Refusal) (name model.ServiceName, ok bool) {
+func (o *dialledServices) of(n *counters.Refusal) (name model.ServiceName, ok bool) {
 	switch model.Refusals[n.Reason].CountedBy {
 	case model.ByAddress:
 		name, ok = o.addresses[n.Dialled.Address]
@@ -71,16 +71,16 @@ func (o *refusalOwners) of(n *counters.Refusal) (name model.ServiceName, ok bool
 }
 
 // add adds a reading. Counts of Services that are gone end.
-func (c *refusalCounts) add(reading []counters.Refusal, owners *refusalOwners) {
+func (c *refusalCounts) add(reading []counters.Refusal, owners *dialledServices) {
 	if c.sums == nil {
-		c.sums = make(map[refusalOwner]uint64)
+		c.sums = make(map[RefusalOwner]uint64)
 	}
 	services := make(map[model.ServiceName]bool)
 	for _, name := range owners.frontends {
 		services[name] = true
 	}
 	for o := range c.sums {
-		if o.service != (model.ServiceName{}) && !services[o.service] {
+		if o.Service != (model.ServiceName{}) && !services[o.Service] {
 			delete(c.sums, o)
 		}
 	}
@@ -94,9 +94,9 @@ func (c *refusalCounts) add(reading []counters.Refusal, owners *refusalOwners) {
 		if !ok && model.Refusals[n.Reason].CountedBy != model.ByProtocol || growth == 0 {
 			continue
 		}
-		owner := refusalOwner{n.Reason, name}
+		owner := RefusalOwner{n.Reason, name}
 		if _, known := c.sums[owner]; !known && len(c.sums) >= budget.RefusalSeries {
-			owner.service = model.ServiceName{}
+			owner.Service = model.ServiceName{}
 		}
 		c.sums[owner] += growth
 	}
@@ -133,30 +133,12 @@ func endsRefusals(c *plan.Change) bool {
 		(c.Kind() == "table" || c.Set != nil && nft.RowOf(c.Set.Name).Contents == nft.Refusals)
 }
 
-// RefusalCount is the number of connections to a Service that were refused for a reason. It has
-// no name for connections to no Service.
-type RefusalCount struct {
-	Reason  model.RefusalReason
-	Service model.ServiceName
-	Refused uint64
-}
-
-// RefusalCounts returns the connections that the rules have refused, sorted; none where these
-// are not observed.
-func (s *counterCache) RefusalCounts() ([]RefusalCount, error) {
+// RefusalCounts returns the connections that the rules have refused; none where these are not observed.
+func (s *counterCache) RefusalCounts() (map[RefusalOwner]uint64, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if err := s.countRefusals(); err != nil {
-		return nil, err
-	}
-	out := make([]RefusalCount, 0, len(s.refusals.sums))
-	for o, n := range s.refusals.sums {
-		out = append(out, RefusalCount{o.reason, o.service, n})
-	}
-	slices.SortFunc(out, func(a, b RefusalCount) int {
-		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason))
-	})
-	return out, nil
+	err := s.countRefusals()
+	return maps.Clone(s.refusals.sums), err
 }
 
 // countRefusals updates the counts. The caller holds s.reading.
@@ -169,7 +151,7 @@ func (s *counterCache) countRefusals() error {
 		return err
 	}
 	if routing := s.routing(); routing != nil {
-		s.refusals.add(reading, newRefusalOwners(routing))
+		s.refusals.add(reading, newDialledServices(routing))
 	}
 	return nil
 }
@@ -188,7 +170,7 @@ func (s *counterCache) refused() (map[string]uint64, error) {
 		out = make(map[string]uint64)
 	}
 	for o, n := range s.refusals.sums {
-		out[o.reason.String()] += n
+		out[o.Reason.String()] += n
 	}
 	return out, nil
 }
@@ -216,7 +198,7 @@ func (s *counterCache) endingRefusals(p *plan.Plan) (committed func(error)) {
 
 // GoneRefusals reports whether the frontend, or the address, of a counter is gone.
 func GoneRefusals(r *model.Routing) func(*counters.Refusal) bool {
-	owners := newRefusalOwners(r)
+	owners := newDialledServices(r)
 	return func(n *counters.Refusal) bool {
 		_, ok := owners.of(n)
 		return !ok && model.Refusals[n.Reason].CountedBy != model.ByProtocol
@@ -230,7 +212,7 @@ func addRefusals(s *api.Description, read func() ([]counters.Refusal, error)) er
 		return err
 	}
 	name := model.ServiceName{Namespace: s.Namespace, Name: s.Name}
-	owners := &refusalOwners{make(map[model.FrontendID]model.ServiceName), make(map[netip.Addr]model.ServiceName), true}
+	owners := &dialledServices{make(map[model.FrontendID]model.ServiceName), make(map[netip.Addr]model.ServiceName), true}
 	for p, f := range own(s) {
 		key := p.Frontend(f)
 		owners.frontends[key.ID()], owners.addresses[key.Address] = name, name

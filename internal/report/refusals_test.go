@@ -57,27 +57,27 @@ func TestRefusalCounts(t *testing.T) {
 		t.Helper()
 		got := make(map[string]uint64)
 		for o, n := range c.sums {
-			got[o.reason.String()+" "+o.service.String()] = n
+			got[o.Reason.String()+" "+o.Service.String()] = n
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step, diff)
 		}
 	}
-	c.add(reading, newRefusalOwners(routing))
+	c.add(reading, newDialledServices(routing))
 	check("the first reading")
 	reading[0].Packets, want["denied shop/web"] = 20, 20
-	c.add(reading, newRefusalOwners(routing))
+	c.add(reading, newDialledServices(routing))
 	check("growth")
 	reading[0].Packets, want["denied shop/web"] = 1, 21
-	c.add(reading, newRefusalOwners(routing))
+	c.add(reading, newDialledServices(routing))
 	check("the kernel's counter starts again")
 	c.forget(&plan.Plan{Changes: []plan.Change{{Verb: plan.Delete, Family: model.IPv4, Set: nft.Declare(nft.RefusalOf(model.Denied, nft.OfPort))}}})
 	reading[0].Packets, want["denied shop/web"] = 5, 26
 	reading[2].Packets, reading[3].Packets = 0, 0
-	c.add(reading, newRefusalOwners(routing))
+	c.add(reading, newDialledServices(routing))
 	check("the set of the counters was deleted, and there is a new one")
 	want = map[string]uint64{"denied shop/node": 5, "unused-address /": 9}
-	c.add(reading, newRefusalOwners(without))
+	c.add(reading, newDialledServices(without))
 	check("Services are gone")
 }
 
@@ -92,8 +92,8 @@ func TestRefusalSeries(t *testing.T) {
 		reading = append(reading, refusals(model.NoEndpoints, f, 1))
 	}
 	var c refusalCounts
-	c.add(reading, newRefusalOwners(refusable(frontends)))
-	if n := c.sums[refusalOwner{reason: model.NoEndpoints}]; n != 10 || len(c.sums) != budget.RefusalSeries+1 {
+	c.add(reading, newDialledServices(refusable(frontends)))
+	if n := c.sums[RefusalOwner{Reason: model.NoEndpoints}]; n != 10 || len(c.sums) != budget.RefusalSeries+1 {
 		t.Errorf("%d series; %d connections without a Service, want 10", len(c.sums), n)
 	}
 }

@@ -271,20 +271,20 @@ func TestServiceCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got counted
-		for _, c := range counts {
+		for c, n := range counts {
 			if c.Port != web {
 				continue
 			}
 			got.kinds++
 			switch {
 			case c.Kind == model.ClusterIP && c.Family == model.IPv6:
-				got.clusterIPv6 = c.Connections
+				got.clusterIPv6 = n
 			case c.Kind == model.ClusterIP:
-				got.clusterIP = c.Connections
+				got.clusterIP = n
 			case c.Kind == model.LoadBalancerIP:
-				got.loadBalancer += c.Connections
+				got.loadBalancer += n
 			default:
-				got.nodePort += c.Connections
+				got.nodePort += n
 			}
 		}
 		if got != want {
