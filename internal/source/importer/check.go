@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,35 +33,40 @@ type check struct {
 // defaultInterval is that of checks, in HAProxy, too.
 const defaultInterval = 2 * time.Second
 
-// checkValue returns the field check of a Balance.
-func (c check) checkValue() any {
-	var out fields
+// MarshalJSON implements [json.Marshaler]: it returns the field check of a Balance.
+func (c check) MarshalJSON() ([]byte, error) {
+	kind, target := cmp.Or(c.kind, "tcp"), any(c.target)
 	switch {
-	case c.kind == "http" && c.tls:
-		out = fields{{"https", cmp.Or(c.target, "/")}}
-	case c.kind == "http":
-		out = fields{{"http", cmp.Or(c.target, "/")}}
-	case c.target != "":
-		out = fields{{c.kind, c.target}}
-	default:
-		out = fields{{cmp.Or(c.kind, "tcp"), nil}}
+	case kind == "http":
+		target = cmp.Or(c.target, "/")
+		if c.tls {
+			kind = "https"
+		}
+	case c.target == "":
+		target = nil
 	}
 	var status any = c.status
 	if list := strings.FieldsFunc(c.status, func(r rune) bool { return r == ',' || r == ' ' }); len(list) > 1 {
 		status = list
 	}
 	limit := cmp.Or(c.interval, defaultInterval) // a longer timeout is an error
-	for _, f := range (fields{
-		{"method", c.method}, {"host", c.host}, {"status", status}, {"body", c.body}, {"bodyMatches", c.bodyMatches}, {"query", c.query}, {"rcode", c.rcode},
-		{"send", c.send}, {"expect", c.expect}, {"expectMatches", c.expectMatches}, {"port", c.port}, {"rise", c.rise}, {"fall", c.fall},
-		{"interval", textOf(c.interval)}, {"timeout", textOf(min(cmp.Or(c.timeout, limit), limit))},
-		{"whenAllFail", "reject"}, // as the other programs do
-	}) {
-		if f.value != "" && f.value != 0 {
-			out = append(out, f)
+	out := []byte("{")
+	for field := range slices.Chunk([]any{
+		kind, target, "method", c.method, "host", c.host, "status", status, "body", c.body, "bodyMatches", c.bodyMatches, "query", c.query, "rcode", c.rcode,
+		"send", c.send, "expect", c.expect, "expectMatches", c.expectMatches, "port", c.port, "rise", c.rise, "fall", c.fall,
+		"interval", textOf(c.interval), "timeout", textOf(min(cmp.Or(c.timeout, limit), limit)),
+		"whenAllFail", "reject", // as the other programs do
+	}, 2) {
+		if field[1] == "" || field[1] == 0 {
+			continue
 		}
+		value, err := json.Marshal(field[1])
+		if err != nil {
+			return nil, err
+		}
+		out = fmt.Appendf(out, "%q:%s,", field[0], value)
 	}
-	return out
+	return append(bytes.TrimSuffix(out, []byte(",")), '}'), nil
 }
 
 // textOf returns a duration as a text; empty: zero.
@@ -68,28 +75,4 @@ func textOf(d time.Duration) string {
 		return ""
 	}
 	return model.DurationText(d)
-}
-
-// fields is a mapping that keeps its order.
-type fields []field
-
-type field struct {
-	name  string
-	value any
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (f fields) MarshalJSON() ([]byte, error) {
-	var out bytes.Buffer
-	for i, one := range f {
-		text, err := json.Marshal(one.value)
-		if err != nil {
-			return nil, err
-		}
-		out.WriteByte("{,"[min(i, 1)])
-		name, _ := json.Marshal(one.name) // always possible
-		out.Write(append(append(name, ':'), text...))
-	}
-	out.WriteByte('}')
-	return out.Bytes(), nil
 }

@@ -7,55 +7,6 @@ import (
 	"strings"
 )
 
-// statement is a line of a section. It records which of its words are read, so that the
-// others are reported without help of what reads the line.
-type statement struct {
-	line  int
-	text  string
-	words []string
-	read  []bool // by the index of a word
-	// problem is why the line may be another one, or none; empty: it is as it stands there.
-	problem string
-}
-
-// peekWord returns a word without reading it; empty: the line is shorter.
-func (s *statement) peekWord(i int) string {
-	if i < len(s.words) {
-		return s.words[i]
-	}
-	return ""
-}
-
-// readWord reads a word; empty: the line is shorter.
-func (s *statement) readWord(i int) string {
-	if i < len(s.words) {
-		if s.read == nil {
-			s.read = make([]bool, len(s.words))
-		}
-		s.read[i] = true
-	}
-	return s.peekWord(i)
-}
-
-// readRest reads the words from one on.
-func (s *statement) readRest(i int) []string {
-	for j := i; j < len(s.words); j++ {
-		s.readWord(j)
-	}
-	return s.words[min(i, len(s.words)):]
-}
-
-// takeUnread returns the words that nothing has read since the last call.
-func (s *statement) takeUnread() (out []string) {
-	for i, word := range s.words {
-		if s.read == nil || !s.read[i] {
-			out = append(out, word)
-		}
-	}
-	s.read = nil
-	return out
-}
-
 // readHAProxy reads a haproxy.cfg.
 func readHAProxy(text string, o Options) (*Config, error) {
 	all, notes, err := readSections(text)
@@ -69,7 +20,7 @@ func readHAProxy(text string, o Options) (*Config, error) {
 			continue
 		}
 		if other := backends[s.nameWord()]; other != nil {
-			other.problem = cmp.Or(other.problem, fmt.Sprintf("line %d: another backend has the name %s", s.line, s.nameWord()))
+			other.problem = cmp.Or(other.problem, s.problemf("another backend has the name %s", s.nameWord()))
 			continue
 		}
 		backends[s.nameWord()] = s
@@ -78,7 +29,7 @@ func readHAProxy(text string, o Options) (*Config, error) {
 	for _, s := range all {
 		switch {
 		case s.onlyStatistics():
-			c.noteSection(s, meanings["stats"].why)
+			c.noteSection(s, keywords["stats"].why)
 		case s.kindWord() == "frontend" || s.kindWord() == "listen":
 			if err := c.addProxy(s, backends, used, o); err != nil {
 				return nil, err
@@ -88,7 +39,7 @@ func readHAProxy(text string, o Options) (*Config, error) {
 		}
 	}
 	c.noteRest(all, used)
-	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	c.sortNotes()
 	return c, nil
 }
 
@@ -109,16 +60,16 @@ func (c *Config) noteRest(all []*section, used map[*section][]string) {
 
 // noteDefaults adds the remarks about defaults that sections of some kinds use.
 func (c *Config) noteDefaults(d *section, kinds []string) {
-	p := &proxy{front: true}
+	p := &proxy{Balance: new(Balance), front: true}
 	p.read(d)
-	c.Notes = append(c.Notes, p.notes...)
-	for role, ignored := range misplaced {
+	c.Notes = append(c.Notes, p.Notes...)
+	for role := range misplaced {
 		if slices.ContainsFunc(kinds, func(kind string) bool { return kind != role }) {
 			continue
 		}
 		for _, s := range d.statements {
-			if slices.Contains(ignored, s.peekWord(0)) || slices.Contains(ignored, s.peekWord(0)+" "+s.peekWord(1)) {
-				c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: "only a " + role + " has these defaults, which ignores it"})
+			if s.isMisplaced(role) {
+				c.Notes = append(c.Notes, s.note("only a "+role+" has these defaults, which ignores it"))
 			}
 		}
 	}
@@ -126,9 +77,11 @@ func (c *Config) noteDefaults(d *section, kinds []string) {
 
 // noteSection names the lines of a section that has no equivalent.
 func (c *Config) noteSection(s *section, why string) {
-	c.Notes = append(c.Notes, Note{Line: s.line, Text: s.text, Why: why, Differs: s.kindWord() == "peers" || s.kindWord() == "log-forward"})
+	head := s.note(why)
+	head.Differs = s.kindWord() == "peers" || s.kindWord() == "log-forward"
+	c.Notes = append(c.Notes, head)
 	for _, one := range s.statements {
-		n := Note{Line: one.line, Text: one.text}
+		n := one.note("")
 		if s.kindWord() == "global" && slices.Contains([]string{"maxconn", "maxconnrate", "maxsessrate"}, one.peekWord(0)) {
 			n.Why, n.Differs = "a limit for all sections together has no equivalent", true
 		}
@@ -165,30 +118,27 @@ var withoutConnections = map[string]string{
 
 // addProxy adds the Balances of a section: one for the addresses that have the same ports.
 func (c *Config) addProxy(s *section, backends map[string]*section, used map[*section][]string, o Options) error {
-	p := proxy{front: true, hosts: o.Hosts}
+	p := proxy{Balance: newBalance(strings.Join(s.words[:min(2, len(s.words))], " "), s.line), front: true, hosts: o.Hosts}
+	p.Name = nameOf(s.nameWord())
 	p.inheritDefaults(s, s.kindWord(), used)
 	p.read(s)
-	p.accessOf("connection", "session", "content")
+	p.readAccess()
 	if p.traffic != "" && p.traffic != "tcp" {
-		p.problem = fmt.Sprintf("mode %s: nftproxy balances connections, not what is in them; mode tcp is possible", p.traffic)
+		p.Problem = fmt.Sprintf("mode %s: nftproxy balances connections, not what is in them; mode tcp is possible", p.traffic)
 	}
-	servers := p.readBackend(s, backends, used)
-	groups := p.listen(o.Addresses)
+	p.section = p.readBackend(s, backends, used).nameWord()
+	groups := groupBinds(p.binds, o.Addresses)
 	if len(groups) == 0 {
-		p.refuseBalance("it has no address to listen on")
+		p.refuse(nil, "it has no address to listen on")
 		groups = [][]string{nil}
 	}
 	p.finishProxy()
 	for i, listen := range groups {
-		if c.servers += len(p.servers); c.servers > maxServers {
+		if c.servers += len(p.Backends); c.servers > maxServers {
 			return fmt.Errorf("line %d: the Balances up to here have more than %d servers: import a part of the sections, or give a backend one frontend with several bind lines", s.line, maxServers)
 		}
-		b := p.newBalance(s)
-		b.servers = servers.nameWord()
-		if b.Listen = listen; i > 0 {
-			b.Notes = nil // are above
-		}
-		p.ofFamilies(b)
+		b := p.Balance.at(listen, i == 0)
+		b.leaveOutFamilies()
 		c.Balances = append(c.Balances, b)
 	}
 	return nil
@@ -200,12 +150,12 @@ func (p *proxy) readBackend(s *section, backends map[string]*section, used map[*
 	b := backends[name]
 	switch {
 	case name == "" && s.kindWord() == "frontend":
-		p.refuseBalance("it has no default_backend, and nftproxy chooses no server by content")
+		p.refuse(nil, "it has no default_backend, and nftproxy chooses no server by content")
 		return s
 	case name == "":
 		return s
 	case b == nil:
-		p.refuseBalance("its backend %q is no section", name)
+		p.refuse(nil, "its backend %q is no section", name)
 		return s
 	}
 	used[b] = append(used[b], s.kindWord())
@@ -216,6 +166,6 @@ func (p *proxy) readBackend(s *section, backends map[string]*section, used map[*
 		p.requests = nil // have been read
 	}
 	p.read(b)
-	p.accessOf("connection", "session", "content")
+	p.readAccess()
 	return b
 }

@@ -24,7 +24,7 @@ func (p *proxy) readACL(s *statement) {
 	values := s.readRest(3)
 	if s.readWord(1) == "" || s.readWord(2) != "src" || !areAddresses(values) {
 		list.unknown = true
-		p.addNote(s, "%s", meanings["acl"].why)
+		p.addNote(s, noContent)
 		return
 	}
 	list.addresses = append(list.addresses, values...)
@@ -54,7 +54,7 @@ func joinDistinct(a, b []string) (out []string) {
 
 // request is a tcp-request line that accepts or rejects connections.
 type request struct {
-	line    int
+	at      *statement
 	layer   string // connection, session or content
 	accepts bool
 	always  bool
@@ -65,7 +65,7 @@ type request struct {
 
 // readRequest reads which clients are rejected, in one of three sets of rules.
 func (p *proxy) readRequest(s *statement) {
-	r := request{line: s.line, layer: s.readWord(1)}
+	r := request{at: s, layer: s.readWord(1)}
 	switch action := s.readWord(2); {
 	case r.layer == "inspect-delay":
 		s.readRest(2)
@@ -78,11 +78,11 @@ func (p *proxy) readRequest(s *statement) {
 	case action == "silent-drop":
 	case strings.HasPrefix(action, "track-sc"):
 		s.readRest(2)
-		p.addNote(s, "no equivalent: limits.rate and limits.perClient limit connections")
+		p.addNote(s, tracked)
 		return
 	default:
 		s.readRest(2)
-		p.refuseBalance("line %d: tcp-request %s %s has no equivalent", s.line, r.layer, action)
+		p.refuse(s, "tcp-request %s %s has no equivalent", r.layer, action)
 		return
 	}
 	p.readCondition(s.readRest(3), &r)
@@ -137,16 +137,16 @@ func (p *proxy) readCondition(words []string, r *request) {
 	r.negated = negated != turned
 }
 
-// accessOf turns the rules of layers, each a set of its own, into clients and deny. What these
-// two cannot say refuses the Balance, because it would serve more clients.
-func (p *proxy) accessOf(layers ...string) {
-	for _, layer := range layers {
-		p.accessOfLayer(layer)
+// readAccess turns the rules of each layer into clients and deny. What these two cannot say refuses the Balance, because
+// it would serve more clients.
+func (p *proxy) readAccess() {
+	for _, layer := range []string{"connection", "session", "content"} {
+		p.readLayer(layer)
 	}
 	p.requests = nil
 }
 
-func (p *proxy) accessOfLayer(layer string) {
+func (p *proxy) readLayer(layer string) {
 	var accepted []string
 	accepts, unknown, closed := false, false, false
 	for _, r := range p.requests {
@@ -158,19 +158,19 @@ func (p *proxy) accessOfLayer(layer string) {
 			accepts, unknown = true, unknown || r.unknown || r.negated
 			accepted = joinDistinct(accepted, r.list)
 		case r.unknown || unknown:
-			p.refuseBalance("line %d: not all clients that it rejects are a list of addresses: clients and deny are lists", r.line)
+			p.refuse(r.at, "not all clients that it rejects are a list of addresses: clients and deny are lists")
 		case r.always && !accepts:
-			p.refuseBalance("line %d: it rejects all clients", r.line)
+			p.refuse(r.at, "it rejects all clients")
 		case r.always || r.negated:
-			if p.clients != nil {
-				p.refuseBalance("line %d: a Balance has one list of allowed clients", r.line)
+			if p.Clients != nil {
+				p.refuse(r.at, "a Balance has one list of allowed clients")
 			}
-			p.clients = joinDistinct(accepted, r.list)
+			p.Clients = joinDistinct(accepted, r.list)
 			closed = r.always
 		case accepts:
-			p.refuseBalance("line %d: an accept before it takes some clients out: write clients and deny by hand", r.line)
+			p.refuse(r.at, "an accept before it takes some clients out: write clients and deny by hand")
 		default:
-			p.deny = joinDistinct(p.deny, r.list)
+			p.Deny = joinDistinct(p.Deny, r.list)
 		}
 	}
 }

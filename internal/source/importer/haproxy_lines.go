@@ -18,29 +18,19 @@ func (p *proxy) readDuration(s *statement, i int) time.Duration {
 	}[text[len(digits):]]
 	n, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil || n < 0 || unit == 0 {
-		p.refuseBalance("line %d: %q is no time", s.line, text)
+		p.refuse(s, "%q is no time", text)
 		return 0
 	}
 	return time.Duration(n) * unit
 }
 
-// readNumber reads a number that is not negative.
-func (p *proxy) readNumber(s *statement, i int) int {
-	n, err := strconv.ParseInt(s.readWord(i), 10, 32)
-	if err != nil || n < 0 {
-		p.refuseBalance("line %d: %q is no number", s.line, s.readWord(i))
-		return 0
-	}
-	return int(n)
-}
-
 // oneCheck refuses a second line that says the same of the check, and one without a value.
 func (p *proxy) oneCheck(s *statement, value *string, text string) {
 	if text == "" {
-		p.refuseBalance("line %d: the check has no value", s.line)
+		p.refuse(s, "the check has no value")
 	}
 	if *value != "" && *value != text {
-		p.refuseBalance("line %d: a check has several steps: a Balance checks one", s.line)
+		p.refuse(s, "a check has several steps: a Balance checks one")
 	}
 	*value = text
 }
@@ -54,9 +44,9 @@ func (p *proxy) readHTTPCheck(s *statement) {
 	case len(args) > 1:
 		p.readMethod(s, args[0])
 		p.check.target = args[1]
-		headers := strings.Split(strings.Join(args[2:], " "), "\r\n")
-		p.readVersion(s, headers[0])
-		for _, header := range headers[1:] {
+		version, headers, _ := strings.Cut(strings.Join(args[2:], " "), "\r\n")
+		p.readVersion(s, version)
+		for header := range strings.SplitSeq(headers, "\r\n") {
 			name, value, _ := strings.Cut(header, ":")
 			p.readHeader(s, name, strings.TrimSpace(value))
 		}
@@ -74,7 +64,7 @@ func (p *proxy) readHeader(s *statement, name, value string) {
 	case "user-agent", "connection", "accept":
 		p.addNote(s, "the check sends its own header %s", name)
 	default:
-		p.refuseBalance("line %d: a check sends no header %s", s.line, name)
+		p.refuse(s, "a check sends no header %s", name)
 	}
 }
 
@@ -85,7 +75,7 @@ func (p *proxy) readVersion(s *statement, text string) {
 	case "HTTP/1.0":
 		p.addNote(s, "a check asks with HTTP/1.1")
 	default:
-		p.refuseBalance("line %d: a check asks with HTTP/1.1, not with %s", s.line, text)
+		p.refuse(s, "a check asks with HTTP/1.1, not with %s", text)
 	}
 }
 
@@ -98,55 +88,37 @@ func (p *proxy) readMethod(s *statement, name string) {
 	case "OPTIONS":
 		p.noteChange(s, "a check asks with GET or HEAD, not with %s", name)
 	default:
-		p.refuseBalance("line %d: a check asks with GET or HEAD, not with %s", s.line, name)
+		p.refuse(s, "a check asks with GET or HEAD, not with %s", name)
 	}
 }
 
-// readHTTPLine reads the lines of a check with a request.
-func (p *proxy) readHTTPLine(s *statement) {
-	switch s.readWord(1) {
-	case "send":
-		p.readHTTPSend(s)
-	case "expect":
-		switch s.readWord(2) {
-		case "status":
-			p.oneCheck(s, &p.check.status, s.readWord(3))
-		case "string":
-			p.oneCheck(s, &p.check.body, s.readWord(3))
-		case "rstring":
-			p.oneCheck(s, &p.check.bodyMatches, p.readPattern(s, s.readWord(3)))
-		default:
-			p.refuseBalance("line %d: a check expects a status or a body", s.line)
-		}
-	case "connect":
-		p.readConnect(s)
-	case "disable-on-404", "send-state":
-		p.noteChange(s, "no equivalent: an answer that is not expected leaves the server out")
-	case "comment":
-		p.addNote(s, "no equivalent")
-		s.readRest(2)
+func (p *proxy) readHTTPExpect(s *statement) {
+	switch value := s.readWord(3); s.readWord(2) {
+	case "status":
+		p.oneCheck(s, &p.check.status, value)
+	case "string":
+		p.oneCheck(s, &p.check.body, value)
+	case "rstring":
+		p.oneCheck(s, &p.check.bodyMatches, p.readPattern(s, value))
 	default:
-		s.readRest(2)
-		p.refuseBalance("line %d: a check has no equivalent of http-check %s", s.line, s.readWord(1))
+		p.refuse(s, "a check expects a status or a body")
 	}
 }
 
 func (p *proxy) readHTTPSend(s *statement) {
 	for i := 2; i < len(s.words); i += 2 {
-		switch s.readWord(i) {
+		switch value := s.readWord(i + 1); s.readWord(i) {
 		case "meth":
-			p.readMethod(s, s.readWord(i+1))
+			p.readMethod(s, value)
 		case "uri":
-			p.check.target = s.readWord(i + 1)
+			p.check.target = value
 		case "ver":
-			p.readVersion(s, s.readWord(i+1))
+			p.readVersion(s, value)
 		case "hdr":
-			p.readHeader(s, s.readWord(i+1), s.readWord(i+2))
+			p.readHeader(s, value, s.readWord(i+2))
 			i++
 		default:
-			p.refuseBalance("line %d: a check has no equivalent of %s", s.line, s.readWord(i))
-			s.readRest(i)
-			return
+			p.refuse(s, "a check has no equivalent of %s", s.readWord(i))
 		}
 	}
 }
@@ -154,7 +126,7 @@ func (p *proxy) readHTTPSend(s *statement) {
 // readConnect reads where a check connects to.
 func (p *proxy) readConnect(s *statement) {
 	if p.connects++; p.connects > 1 {
-		p.refuseBalance("line %d: a check connects once", s.line)
+		p.refuse(s, "a check connects once")
 	}
 	for i := 2; i < len(s.words); i++ {
 		switch s.readWord(i) {
@@ -164,33 +136,11 @@ func (p *proxy) readConnect(s *statement) {
 			p.check.port = p.readNumber(s, i)
 		case "ssl":
 			if p.check.tls = true; p.check.kind != "http" {
-				p.refuseBalance("line %d: a check of type tcp does not start TLS", s.line)
+				p.refuse(s, "a check of type tcp does not start TLS")
 			}
 		default:
-			p.refuseBalance("line %d: a check has no equivalent of %s", s.line, s.readWord(i))
-			s.readRest(i)
+			p.refuse(s, "a check has no equivalent of %s", s.readWord(i))
 		}
-	}
-}
-
-// readTCPLine reads the steps of a check that sends and expects texts.
-func (p *proxy) readTCPLine(s *statement) {
-	switch what := s.readWord(1); {
-	case what == "connect":
-		p.readConnect(s)
-	case what != "comment" && len(s.words) < 3, what == "expect" && len(s.words) < 4:
-		p.refuseBalance("line %d: the check has no value", s.line)
-		s.readRest(2)
-	case what == "send":
-		p.steps = append(p.steps, step{s, "", s.readWord(2)})
-	case what == "expect" && (s.readWord(2) == "string" || s.readWord(2) == "rstring"):
-		p.steps = append(p.steps, step{s, s.readWord(2), s.readWord(3)})
-	case what == "comment":
-		p.addNote(s, "no equivalent")
-		s.readRest(2)
-	default:
-		s.readRest(2)
-		p.refuseBalance("line %d: a check of type tcp sends a text and expects one", s.line)
 	}
 }
 
@@ -201,11 +151,22 @@ type step struct {
 	text    string
 }
 
+// readStep reads the one whose text is word i.
+func (p *proxy) readStep(s *statement, expects string, i int) {
+	switch {
+	case i >= len(s.words):
+		p.refuse(s, "the check has no value")
+	case !slices.Contains([]string{"", "string", "rstring"}, expects):
+		p.refuse(s, "a check of type tcp sends a text and expects one")
+	}
+	p.steps = append(p.steps, step{s, expects, s.readWord(i)})
+}
+
 // joinSteps makes one text to send and one to expect of the steps of a tcp-check. Where the verdict
 // could be another one, it refuses the Balance.
 func (p *proxy) joinSteps() {
 	if p.check.kind == "" && len(p.steps)+p.connects > 0 {
-		p.refuseBalance("it has lines of a check without its option, which HAProxy ignores: delete the lines, or add the option")
+		p.refuse(nil, "it has lines of a check without its option, which HAProxy ignores: delete the lines, or add the option")
 		return
 	}
 	for n := len(p.steps); n > 0 && p.steps[n-1].expects == ""; n-- {
@@ -234,7 +195,7 @@ func (p *proxy) joinSteps() {
 			p.check.expectMatches += []string{"(?s)", ".*"}[min(i, 1)] + regexp.QuoteMeta(s.text)
 		}
 	default:
-		p.refuseBalance("line %d: a check has one answer: several are joined only for commands of Redis", expects[1].line)
+		p.refuse(expects[1].statement, "a check has one answer: several are joined only for commands of Redis")
 	}
 }
 
@@ -251,7 +212,7 @@ func isRedis(text string) bool {
 // readPattern returns a regular expression of HAProxy, unless it means something else here.
 func (p *proxy) readPattern(s *statement, text string) string {
 	if strings.Contains(text, "$") {
-		p.refuseBalance("line %d: $ is also before the last end of a line there: write the expression by hand", s.line)
+		p.refuse(s, "$ is also before the last end of a line there: write the expression by hand")
 	}
 	return text
 }

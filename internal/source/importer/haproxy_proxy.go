@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,22 +15,19 @@ import (
 
 // proxy collects what a frontend and its backend, or a listen section, say.
 type proxy struct {
-	binds       []bind
-	backend     string // without a condition
-	standard    string // default_backend
-	acls        map[string]*addressList
-	requests    []request
-	clients     []string
-	deny        []string
-	hosts       map[string]netip.Addr
-	connections int64
+	*Balance
+	binds    []bind
+	backend  string // without a condition
+	standard string // default_backend
+	acls     map[string]*addressList
+	requests []request
+	hosts    map[string]netip.Addr
+	traffic  string // mode of the section that listens
+	front    bool   // the section that listens is read
+	kind     string // of the section that is read
+
+	connections int64 // the limits
 	rate        string
-	problem     string
-	traffic     string // mode of the section that listens
-	front       bool   // the section that listens is read
-	kind        string // of the section that is read
-	silent      bool   // what is read belongs to another section
-	notes       []Note
 	pool
 }
 
@@ -52,30 +48,6 @@ type pool struct {
 	timeout    *statement // of check
 	steps      []step     // of a tcp-check
 	connects   int        // lines that say where a check connects to
-}
-
-// bind is an address that is listened on, with its ports.
-type bind struct{ address, ports string }
-
-// refuseBalance says why the Balance cannot be used. The first reason counts.
-func (p *proxy) refuseBalance(format string, args ...any) {
-	if p.problem == "" {
-		p.problem = fmt.Sprintf(format, args...)
-	}
-}
-
-func (p *proxy) addNote(s *statement, format string, args ...any) {
-	if !p.silent {
-		p.notes = append(p.notes, Note{Line: s.line, Text: s.text, Why: fmt.Sprintf(format, args...)})
-	}
-}
-
-// noteChange says how connections or checks differ from what a line says.
-func (p *proxy) noteChange(s *statement, format string, args ...any) {
-	if !p.silent {
-		p.addNote(s, format, args...)
-		p.notes[len(p.notes)-1].Differs = true
-	}
 }
 
 // inheritDefaults reads the defaults of a section of some kind, whose notes are at its own place.
@@ -101,52 +73,52 @@ func (p *proxy) read(s *section) {
 // isCertain refuses a line that may be another one.
 func (p *proxy) isCertain(s *statement) bool {
 	if s.problem != "" {
-		p.refuseBalance("%s", s.problem)
+		p.refuse(nil, "%s", s.problem)
 	}
 	return s.problem == ""
 }
 
-// readStatement reads a line: with the handler of its first two words, or the first one.
+// readStatement reads a line, and refuses one with words that nothing has read.
 func (p *proxy) readStatement(s *statement) {
 	s.takeUnread() // by another section
 	if !p.isCertain(s) {
 		return
 	}
-	defer func() {
-		p.refuseUnread(s)
-	}()
-	if s.peekWord(0) == "no" {
+	switch k, n := s.keyword(); {
+	case s.peekWord(0) == "no":
 		p.readNo(s)
-		return
+	case n == 0 || s.isMisplaced(p.kind):
+	case k.read != nil:
+		s.readWord(0)
+		s.readWord(n - 1)
+		k.read(p, s)
+	default:
+		s.readRest(0)
+		p.noteUnsupported(s, strings.Join(s.words[:n], " "), k)
 	}
-	for i, key := range []string{s.peekWord(0) + " " + s.peekWord(1), s.peekWord(0)} {
-		if slices.Contains(misplaced[p.kind], key) {
-			return
-		}
-		if read := keywords[key]; read != nil {
-			s.readWord(0)
-			s.readWord(1 - i)
-			read(p, s)
-			return
-		}
-		if m, known := meanings[key]; known {
-			s.readRest(0)
-			p.noteUnsupported(s, key, m)
-			return
-		}
+	switch rest := s.takeUnread(); len(rest) {
+	case 0:
+	case len(s.words):
+		p.refuse(s, "%s: not known in this place", s.text)
+	default:
+		p.refuse(s, "%s: not known in this place", strings.Join(rest, ", "))
 	}
 }
 
-// refuseUnread refuses a line with words that nothing has read.
-func (p *proxy) refuseUnread(s *statement) {
-	rest := s.takeUnread()
-	switch len(rest) {
-	case 0:
-	case len(s.words):
-		p.refuseBalance("line %d: %s: not known in this place", s.line, s.text)
-	default:
-		p.refuseBalance("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
+// keyword returns the meaning of the line's first two words, or of the first one, and how many words these are; 0: there
+// is none.
+func (s *statement) keyword() (k keyword, words int) {
+	for n := min(2, len(s.words)); n > 0; n-- {
+		if k, known := keywords[s.key(0, n)]; known {
+			return k, n
+		}
 	}
+	return k, 0
+}
+
+// key returns n words from one on, or less if the line is shorter.
+func (s *statement) key(from, n int) string {
+	return strings.Join(s.words[min(from, len(s.words)):min(from+n, len(s.words))], " ")
 }
 
 // misplaced are lines that HAProxy ignores in a frontend or backend.
@@ -156,56 +128,32 @@ var misplaced = map[string][]string{
 	"backend": {"bind", "default_backend", "use_backend", "maxconn", "rate-limit sessions"},
 }
 
-// noteUnsupported treats a line without an equivalent.
-func (p *proxy) noteUnsupported(s *statement, key string, m meaning) {
-	switch m.fate {
-	case remarked:
-		p.addNote(s, "%s", m.why)
-	case differs:
-		p.noteChange(s, "%s", m.why)
-	case refused:
-		p.refuseBalance("line %d: %s: %s", s.line, key, m.why)
-	}
+// isMisplaced reports whether HAProxy ignores a line in a section of some kind.
+func (s *statement) isMisplaced(kind string) bool {
+	return slices.Contains(misplaced[kind], s.key(0, 1)) || slices.Contains(misplaced[kind], s.key(0, 2))
 }
 
-// keywords are the lines with an equivalent.
-var keywords = map[string]func(*proxy, *statement){
-	"mode":                (*proxy).readMode,
-	"bind":                (*proxy).readBind,
-	"default_backend":     func(p *proxy, s *statement) { p.standard = s.readWord(1) },
-	"use_backend":         (*proxy).readChoice,
-	"balance":             (*proxy).readAlgorithm,
-	"hash-type":           func(p *proxy, s *statement) { p.consistent = p.readHash(s) },
-	"server":              (*proxy).readServer,
-	"default-server":      (*proxy).readDefaults,
-	"server-template":     (*proxy).readTemplate,
-	"maxconn":             (*proxy).readConnections,
-	"rate-limit sessions": (*proxy).readRate,
-	"source":              (*proxy).readSource,
-	"stick-table":         (*proxy).readTable,
-	"stick on":            (*proxy).readStick,
-	"acl":                 (*proxy).readACL,
-	"tcp-request":         (*proxy).readRequest,
-	"option allbackups":   func(p *proxy, _ *statement) { p.allBackups = true },
-	"option tcp-check":    func(p *proxy, _ *statement) { p.check.kind = "tcp" },
-	"option redis-check":  (*proxy).readRedisCheck,
-	"option httpchk":      (*proxy).readHTTPCheck,
-	"http-check":          (*proxy).readHTTPLine,
-	"tcp-check":           (*proxy).readTCPLine,
-	"timeout check":       func(p *proxy, s *statement) { p.check.timeout, p.timeout = p.readDuration(s, 2), s },
-	"disabled":            func(p *proxy, _ *statement) { p.refuseBalance("it is disabled") },
-	"enabled":             func(*proxy, *statement) {},
+// noteUnsupported treats a line without an equivalent.
+func (p *proxy) noteUnsupported(s *statement, key string, k keyword) {
+	switch k.fate {
+	case remarked:
+		p.addNote(s, "%s", k.why)
+	case differs:
+		p.noteChange(s, "%s", k.why)
+	case refused:
+		p.refuse(s, "%s: %s", key, k.why)
+	}
 }
 
 func (p *proxy) readMode(s *statement) {
 	mode := s.readWord(1)
 	if !slices.Contains([]string{"tcp", "http", "health", "log", "spop", "haterm"}, mode) {
-		p.refuseBalance("line %d: %q is no mode", s.line, mode)
+		p.refuse(s, "%q is no mode", mode)
 	}
 	if p.front {
 		p.traffic = mode
 	} else if mode != "tcp" && mode != p.traffic {
-		p.refuseBalance("line %d: mode %s: the section that listens has another one", s.line, mode)
+		p.refuse(s, "mode %s: the section that listens has another one", mode)
 	}
 }
 
@@ -214,35 +162,32 @@ func (p *proxy) readChoice(s *statement) {
 	if name := s.readWord(1); len(s.readRest(2)) == 0 {
 		p.backend = cmp.Or(p.backend, name)
 	} else {
-		p.refuseBalance("line %d: use_backend: nftproxy chooses no server by content: a Balance for each address and port does", s.line)
+		p.refuse(s, "use_backend: %s", byContent)
 	}
 }
 
 // readNo reads a line that takes an option of the defaults back.
 func (p *proxy) readNo(s *statement) {
-	key := strings.Join(s.words[1:], " ")
-	if m, known := meanings[key]; known && m.fate != refused {
-		s.readRest(0)
+	k, known := keywords[s.key(1, len(s.words))]
+	if !known {
+		return
+	}
+	if s.readRest(0); k.read == nil && k.fate != refused {
 		p.addNote(s, "no equivalent")
-	} else if known || keywords[key] != nil {
-		s.readRest(0)
-		p.refuseBalance("line %d: no %s: delete the option instead", s.line, key)
+	} else {
+		p.refuse(s, "no %s: delete the option instead", s.key(1, len(s.words)))
 	}
 }
 
-func (p *proxy) readHash(s *statement) bool {
+func (p *proxy) readHash(s *statement) {
 	if len(s.readRest(2)) > 0 {
 		p.addNote(s, "the hash is nftproxy's own")
 	}
 	kind := s.readWord(1)
 	if kind != "consistent" && kind != "map-based" {
-		p.refuseBalance("line %d: %q is no type of hash", s.line, kind)
+		p.refuse(s, "%q is no type of hash", kind)
 	}
-	return kind == "consistent"
-}
-
-func (p *proxy) readRedisCheck(s *statement) {
-	p.check.kind, p.steps = "tcp", []step{{s, "", "PING\r\n"}, {s, "string", "+PONG"}}
+	p.consistent = kind == "consistent"
 }
 
 func (p *proxy) readAlgorithm(s *statement) {
@@ -259,7 +204,7 @@ func (p *proxy) readAlgorithm(s *statement) {
 	default:
 		name, _, _ := strings.Cut(p.algorithm, "(")
 		if p.algorithm = name; name != "random" {
-			p.refuseBalance("line %d: balance %s: it looks into connections, or is not known", s.line, name)
+			p.refuse(s, "balance %s: it looks into connections, or is not known", name)
 		}
 	}
 }
@@ -288,28 +233,27 @@ func (p *proxy) readConnections(s *statement) {
 }
 
 func (p *proxy) readRate(s *statement) {
-	if n := p.readNumber(s, 2); s.readWord(1) == "sessions" && p.front && n > 0 {
-		p.rate = strconv.Itoa(n) + "/second"
+	if n := p.readNumber(s, 2); p.front && n > 0 {
+		p.rate = fmt.Sprintf("%d/second", n)
 	}
 }
 
 func (p *proxy) readSource(s *statement) {
 	p.keep = s.readWord(2) == "usesrc" && strings.HasPrefix(s.peekWord(3), "client")
-	if any := s.readWord(1); p.keep && (any == "0.0.0.0" || any == "*" || any == "::") {
+	if slices.Contains([]string{"0.0.0.0", "*", "::"}, s.readWord(1)) && p.keep {
 		s.readWord(3)
 		return
 	}
 	s.readRest(1)
-	p.refuseBalance("line %d: source: connections to servers come from the address that the machine's routes choose", s.line)
+	p.refuse(s, "source: connections to servers come from the address that the machine's routes choose")
 }
 
-// noteDifference adds a remark about the Balance as a whole.
-func (p *proxy) noteDifference(format string, args ...any) {
-	p.notes = append(p.notes, Note{Why: fmt.Sprintf(format, args...), Differs: true})
-}
+// bind is an address that is listened on, with its ports.
+type bind struct{ address, ports string }
 
-// listen returns the entries of Balances: addresses with the same ports are together.
-func (p *proxy) listen(wildcards []netip.Addr) (out [][]string) {
+// groupBinds returns the entries of Balances: addresses with the same ports are together. Wildcards stand for an
+// address that is not specified.
+func groupBinds(binds []bind, wildcards []netip.Addr) (out [][]string) {
 	ports := make(map[string][]string)
 	var addresses []string
 	add := func(address, port string) {
@@ -320,16 +264,14 @@ func (p *proxy) listen(wildcards []netip.Addr) (out [][]string) {
 			ports[address] = append(ports[address], port)
 		}
 	}
-	for _, b := range p.binds {
-		stand := wildcards
-		if a, err := netip.ParseAddr(b.address); b.address != "" && (err != nil || !a.IsUnspecified()) {
-			stand = nil
-		}
-		for _, a := range stand {
-			add(a.String(), b.ports)
-		}
-		if len(stand) == 0 {
+	for _, b := range binds {
+		a, err := netip.ParseAddr(b.address)
+		if len(wildcards) == 0 || b.address != "" && (err != nil || !a.IsUnspecified()) {
 			add(b.address, b.ports)
+			continue
+		}
+		for _, w := range wildcards {
+			add(w.String(), b.ports)
 		}
 	}
 	groups := make(map[string]int)
@@ -346,22 +288,18 @@ func (p *proxy) listen(wildcards []netip.Addr) (out [][]string) {
 	return out
 }
 
-// ofFamilies leaves out the addresses whose clients a list of the other family refuses.
-func (p *proxy) ofFamilies(b *Balance) {
+// leaveOutFamilies leaves out the addresses whose clients a list of the other family refuses.
+func (b *Balance) leaveOutFamilies() {
 	if len(b.Clients) == 0 {
 		return
 	}
-	allowed := make(map[bool]bool) // by whether it is of IPv6
-	for _, c := range b.Clients {
-		allowed[strings.Contains(c, ":")] = true
-	}
 	kept := b.Listen[:0:0]
 	for _, entry := range b.Listen {
-		if allowed[strings.HasPrefix(entry, "[")] {
+		if slices.ContainsFunc(b.Clients, func(c string) bool { return strings.Contains(c, ":") == strings.HasPrefix(entry, "[") }) {
 			kept = append(kept, entry)
 			continue
 		}
-		b.addNote(0, "", "%s is left out: no client of its family is allowed", entry)
+		b.noteChange(nil, "%s is left out: no client of its family is allowed", entry)
 	}
 	if len(kept) > 0 {
 		b.Listen = kept
@@ -370,35 +308,42 @@ func (p *proxy) ofFamilies(b *Balance) {
 
 // join returns an address with a port, and IPv6 in brackets.
 func join(address, port string) string {
-	if strings.Contains(address, ":") {
-		address = "[" + address + "]"
-	}
 	if port == "" {
 		return strings.Trim(address, "[]")
+	}
+	if strings.Contains(address, ":") {
+		address = "[" + address + "]"
 	}
 	return address + ":" + port
 }
 
-// newBalance returns the Balance without what it listens on.
-func (p *proxy) newBalance(s *section) *Balance {
-	b := &Balance{Origin: fmt.Sprintf("%s, line %d", strings.Join(s.words[:min(2, len(s.words))], " "), s.line), Notes: slices.Clone(p.notes), Problem: p.problem}
-	b.Kind, b.Name = balance.Kind, nameOf(s.nameWord())
-	b.Scheduler, b.Clients, b.Deny = p.schedulerName(), p.clients, p.deny
-	if p.sticks && p.stick > 0 {
-		b.Affinity = &metav1.Duration{Duration: p.stick}
-	}
-	if p.keep {
-		b.ClientAddresses = "keep"
-	}
-	if p.connections > 0 || p.rate != "" {
-		b.Limits = &balance.Limits{Rate: p.rate}
-		if p.connections > 0 {
-			b.Limits.Connections = &p.connections
+// finishProxy adds what several lines say together.
+func (p *proxy) finishProxy() {
+	p.joinSteps()
+	p.finishSticking()
+	if p.check.timeout > 0 {
+		for _, v := range p.servers {
+			if limit := cmp.Or(v.check.interval, defaultInterval); v.checked && p.check.timeout > limit {
+				p.noteChange(p.timeout, "a check waits for its interval at most, here %s", limit)
+				break
+			}
 		}
 	}
-	p.addServers(b)
-	if len(b.Backends) == 0 && b.Problem == "" {
-		b.Problem = "it has no server"
+	p.Scheduler = p.schedulerName()
+	if p.sticks && p.stick > 0 {
+		p.Affinity = &metav1.Duration{Duration: p.stick}
 	}
-	return b
+	if p.keep {
+		p.ClientAddresses = "keep"
+	}
+	if p.connections > 0 || p.rate != "" {
+		p.Limits = &balance.Limits{Rate: p.rate}
+		if p.connections > 0 {
+			p.Limits.Connections = &p.connections
+		}
+	}
+	p.addServers()
+	if len(p.Backends) == 0 {
+		p.refuse(nil, "it has no server")
+	}
 }

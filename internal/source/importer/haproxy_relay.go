@@ -10,7 +10,7 @@ import (
 )
 
 // addSlowStart adds the longest slow start of a server.
-func (p *proxy) addSlowStart(b *Balance) {
+func (p *proxy) addSlowStart() {
 	var longest time.Duration
 	differ := false
 	for _, v := range p.servers {
@@ -21,17 +21,17 @@ func (p *proxy) addSlowStart(b *Balance) {
 	case longest == 0:
 		return
 	case setting.SlowStart.Parse(new(setting.Values), longest) != "":
-		b.addNote(0, "", "slowstart of servers is left out: slowStart is from 1s to 1h")
+		p.noteChange(nil, "slowstart of servers is left out: slowStart is from 1s to 1h")
 		return
 	case differ:
-		b.addNote(0, "", "servers have different times of slowstart: a Balance has one, here the longest")
+		p.noteChange(nil, "servers have different times of slowstart: a Balance has one, here the longest")
 	}
-	b.SlowStart = &metav1.Duration{Duration: longest}
+	p.SlowStart = &metav1.Duration{Duration: longest}
 }
 
 // addRelay relays the connections if a server expects the header of the PROXY protocol, and
 // replaces what a relay does not have.
-func (p *proxy) addRelay(b *Balance) {
+func (p *proxy) addRelay() {
 	headers := 0
 	for _, v := range p.servers {
 		if v.header {
@@ -41,19 +41,19 @@ func (p *proxy) addRelay(b *Balance) {
 	if headers == 0 {
 		return
 	}
-	b.Relay = model.RelayNames[model.ProxyV2Relay-1]
+	p.Relay = model.RelayNames[model.ProxyV2Relay-1]
 	if headers < len(p.servers) {
-		b.refuseBalance("some servers have send-proxy-v2 and others do not: a Balance with relay: proxy-v2 sends all of them the header")
+		p.refuse(nil, "some servers have send-proxy-v2 and others do not: a Balance with relay: proxy-v2 sends all of them the header")
 	}
-	if b.Scheduler == model.Maglev.String() || b.Affinity != nil {
-		b.addNote(0, "", "with relay, scheduler: source-hash gives a client the same server while the servers stay")
-		b.Scheduler, b.Affinity = model.SourceHash.String(), nil
+	if p.Scheduler == model.Maglev.String() || p.Affinity != nil {
+		p.noteChange(nil, "with relay, scheduler: source-hash gives a client the same server while the servers stay")
+		p.Scheduler, p.Affinity = model.SourceHash.String(), nil
 	}
-	if b.ClientAddresses != "" {
-		b.addNote(0, "", "servers see this machine, and read the address of the client in the header of the PROXY protocol")
-		b.ClientAddresses = ""
+	if p.ClientAddresses != "" {
+		p.noteChange(nil, "servers see this machine, and read the address of the client in the header of the PROXY protocol")
+		p.ClientAddresses = ""
 	}
-	if c := p.check; b.Check != nil && c.port == 0 && (c.kind != "" || c.send != "" || c.expect != "") {
-		b.addNote(0, "", "checks send no header of the PROXY protocol: give the check a port of the server that expects none")
+	if c := p.check; p.Check != nil && c.port == 0 && (c.kind != "" || c.send != "" || c.expect != "") {
+		p.noteChange(nil, "checks send no header of the PROXY protocol: give the check a port of the server that expects none")
 	}
 }

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func readSections(text string) ([]*section, []Note, error) {
 		if err == nil && len(words) > 0 {
 			s := statement{line: n, text: withoutSecrets(strings.TrimSpace(line)), words: words}
 			if variable {
-				s.problem = fmt.Sprintf("line %d: environment variables have no value here: write it in place of the $ in double quotes", n)
+				s.problem = s.problemf("environment variables have no value here: write it in place of the $ in double quotes")
 			}
 			err = r.add(s)
 		}
@@ -94,9 +95,7 @@ func (r *sectionReader) add(s statement) error {
 
 // refuseCondition says that a line of the section depends on a condition.
 func (s *section) refuseCondition(line int) {
-	if s.problem == "" {
-		s.problem = fmt.Sprintf("line %d: it depends on the condition of an .if, which has no value here: write the lines that are true", line)
-	}
+	s.problem = cmp.Or(s.problem, fmt.Sprintf("line %d: it depends on the condition of an .if, which has no value here: write the lines that are true", line))
 }
 
 // readDirective reads a line for HAProxy's own reader (its manual, section 2.4).
@@ -122,7 +121,7 @@ func (r *sectionReader) readDirective(s statement) error {
 	default:
 		return fmt.Errorf("%s is no directive of HAProxy", s.peekWord(0))
 	}
-	r.notes = append(r.notes, Note{Line: s.line, Text: s.text, Why: why})
+	r.notes = append(r.notes, s.note(why))
 	return nil
 }
 
@@ -137,11 +136,11 @@ func (r *sectionReader) beginSection(s statement) {
 	if next.peekWord(2) == "from" {
 		next.readWord(2)
 		if next.defaults = r.named[next.readWord(3)]; next.defaults == nil {
-			next.problem = fmt.Sprintf("line %d: no defaults before have the name %q", s.line, next.peekWord(3))
+			next.problem = s.problemf("no defaults before have the name %q", next.peekWord(3))
 		}
 	}
-	if rest := next.takeUnread(); len(rest) > 0 && next.problem == "" {
-		next.problem = fmt.Sprintf("line %d: %s: not known in this place", s.line, strings.Join(rest, ", "))
+	if rest := next.takeUnread(); len(rest) > 0 {
+		next.problem = cmp.Or(next.problem, s.problemf("%s: not known in this place", strings.Join(rest, ", ")))
 	}
 	if next.kindWord() == "defaults" {
 		r.defaults, r.named[next.nameWord()] = next, next

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -54,12 +53,12 @@ func (p *proxy) readBind(s *statement) {
 		switch values, known := bindLeft[word]; {
 		case word == "v4v6" || word == "v6only":
 		case word == "ssl":
-			p.refuseBalance("it ends TLS, and nftproxy passes connections on as they are: let the servers do it")
+			p.refuse(nil, "it ends TLS, and nftproxy passes connections on as they are: let the servers do it")
 		case known:
 			left = append(left, word)
 			i += values
-		case p.problem == "":
-			p.refuseBalance("line %d: no equivalent of %s", s.line, word)
+		default:
+			p.refuse(s, "no equivalent of %s", word)
 		}
 	}
 	p.leftOut(s, left)
@@ -113,11 +112,9 @@ func splitAddress(text string) (host, port string) {
 	return strings.Trim(text[:i], "[]"), text[i+1:]
 }
 
-func (p *proxy) readDefaults(s *statement) { p.readParameters(&p.defaults, s, 1) }
-
 func (p *proxy) readServer(s *statement) {
 	if s.readWord(1); len(s.words) < 3 {
-		p.refuseBalance("line %d: a server has no address", s.line)
+		p.refuse(s, "a server has no address")
 		return
 	}
 	p.addServer(s, 2)
@@ -132,10 +129,10 @@ func (p *proxy) addServer(s *statement, i int) {
 	}
 	var ok bool
 	if v.address, v.port, ok = readAddress(s.readWord(i)); !ok {
-		p.refuseBalance("line %d: %s is no address", s.line, s.readWord(i))
+		p.refuse(s, "%s is no address", s.readWord(i))
 	}
 	if strings.HasPrefix(v.port, "+") || strings.HasPrefix(v.port, "-") {
-		p.refuseBalance("line %d: the port of a server is relative to the client's: write a range of the same length as in listen", s.line)
+		p.refuse(s, "the port of a server is relative to the client's: write a range of the same length as in listen")
 	}
 	if a, found := p.hosts[strings.ToLower(v.address)]; found {
 		p.noteChange(s, "%s is %s in the hosts file, which nftproxy run does not read", v.address, a)
@@ -174,7 +171,7 @@ func (p *proxy) readParameters(v *server, s *statement, i int) {
 		}
 		count, known := serverLeft[word]
 		if !known {
-			p.refuseBalance("line %d: no equivalent of %s", s.line, cmp.Or(hints[word], word))
+			p.refuse(s, "no equivalent of %s", cmp.Or(hints[word], word))
 			s.readRest(i)
 			return
 		}
@@ -222,12 +219,12 @@ var values = map[string]func(p *proxy, v *server, s *statement, i int){
 	},
 	"on-marked-down": func(p *proxy, v *server, s *statement, i int) {
 		if v.closes = s.readWord(i) == "shutdown-sessions"; !v.closes {
-			p.refuseBalance("line %d: no equivalent of on-marked-down %s", s.line, s.readWord(i))
+			p.refuse(s, "no equivalent of on-marked-down %s", s.readWord(i))
 		}
 	},
 	"verify": func(p *proxy, _ *server, s *statement, i int) {
 		if s.readWord(i) != "none" {
-			p.refuseBalance("line %d: verify %s: write verify and ca of the check by hand", s.line, s.readWord(i))
+			p.refuse(s, "verify %s: write verify and ca of the check by hand", s.readWord(i))
 		}
 	},
 	"slowstart": func(p *proxy, v *server, s *statement, i int) { v.slowStart = p.readDuration(s, i) },
@@ -241,13 +238,13 @@ var values = map[string]func(p *proxy, v *server, s *statement, i int){
 const maxPriority = 9
 
 // addServers adds the servers and their check to a Balance.
-func (p *proxy) addServers(b *Balance) {
+func (p *proxy) addServers() {
 	var weights []int
 	backups := int32(0)
 	for _, v := range p.servers {
 		s := balance.Backend{Address: join(v.address, v.port), Drain: v.disabled}
 		if v.tls {
-			b.refuseBalance("it starts TLS to its servers, and nftproxy passes connections on as they are")
+			p.refuse(nil, "it starts TLS to its servers, and nftproxy passes connections on as they are")
 		}
 		if v.backup {
 			if backups++; p.allBackups || backups == 1 {
@@ -258,19 +255,19 @@ func (p *proxy) addServers(b *Balance) {
 			}
 		}
 		if v.closes {
-			b.OnFailure = "close"
+			p.OnFailure = "close"
 		}
-		b.Backends = append(b.Backends, s)
+		p.Backends = append(p.Backends, s)
 		weights = append(weights, v.weight)
 	}
-	b.setWeights(weights)
-	p.addSlowStart(b)
-	p.addCheck(b)
-	p.addRelay(b)
+	p.setWeights(weights)
+	p.addSlowStart()
+	p.addCheck()
+	p.addRelay()
 }
 
 // addCheck adds the health check, of the first server that has one.
-func (p *proxy) addCheck(b *Balance) {
+func (p *proxy) addCheck() {
 	first := slices.IndexFunc(p.servers, func(v server) bool { return v.checked })
 	if first < 0 {
 		return
@@ -279,16 +276,16 @@ func (p *proxy) addCheck(b *Balance) {
 	for _, v := range p.servers {
 		switch {
 		case !v.checked:
-			b.noteChange(v.at.line, v.at.text, "a server without a check has the one of the others here")
+			p.noteChange(v.at, "a server without a check has the one of the others here")
 		case v.check.port != of.port || v.check.tls != of.tls:
-			b.refuseBalance(fmt.Sprintf("line %d: servers have different checks: a Balance has one", v.at.line))
+			p.refuse(v.at, "servers have different checks: a Balance has one")
 		case v.check != of:
-			b.noteChange(v.at.line, v.at.text, "a Balance has one check, with the times of the first server that has one")
+			p.noteChange(v.at, "a Balance has one check, with the times of the first server that has one")
 		}
 	}
 	if of.port > 0 {
 		c.port = of.port
 	}
 	c.tls, c.interval, c.rise, c.fall = c.tls || of.tls, of.interval, of.rise, of.fall
-	b.Check = c.checkValue()
+	p.Check = c
 }

@@ -50,33 +50,35 @@ type Config struct {
 // Balance is one with its origin.
 type Balance struct {
 	balance.Balance
+	remarks
 	Origin  string // for example "frontend web, line 12"
-	Notes   []Note
-	Problem string // why it is only a comment in the text; empty: it is not
-	servers string // name of the section with its servers
+	section string // that has its servers
 }
 
-// Note is a line without an equivalent.
-type Note struct {
-	Line int
-	Text string // the line; empty: the remark is about the Balance
-	Why  string // empty if the line before has the same reason
-	// Differs: connections or checks are not what the line says.
-	Differs bool
+// newBalance returns one of a line.
+func newBalance(text string, line int) *Balance {
+	b := &Balance{Origin: fmt.Sprintf("%s, line %d", text, line)}
+	b.Kind = balance.Kind
+	return b
 }
 
-func (b *Balance) addNote(line int, text, format string, args ...any) {
-	b.Notes = append(b.Notes, Note{Line: line, Text: text, Why: fmt.Sprintf(format, args...), Differs: line == 0})
+// at returns the Balance with what it listens on. Only the first one has the remarks.
+func (b Balance) at(listen []string, first bool) *Balance {
+	if b.Listen = listen; !first {
+		b.Notes = nil
+	}
+	return &b
 }
 
-// noteChange says how connections or checks differ from what a line says.
-func (b *Balance) noteChange(line int, text, format string, args ...any) {
-	b.addNote(line, text, format, args...)
-	b.Notes[len(b.Notes)-1].Differs = true
+// sortNotes puts remarks in the order of their lines.
+func (c *Config) sortNotes() {
+	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 }
 
-// refuseBalance says why the Balance cannot be used. The first reason counts.
-func (b *Balance) refuseBalance(why string) { b.Problem = cmp.Or(b.Problem, why) }
+// setMark refuses a Balance of packets with a mark.
+func (b *Balance) setMark(mark string) {
+	b.Name, b.Problem = nameOf("mark-"+mark), "it goes by a mark of the firewall: listen names addresses and ports"
+}
 
 // Parse reads the text of a configuration.
 func Parse(text string, o Options) (*Config, error) {
@@ -151,10 +153,10 @@ func (c *Config) sharePools() {
 		if b.Problem != "" || len(b.Backends) < 2 || len(b.Backends) > budget.PoolServers {
 			continue
 		}
-		if users[b.servers] == nil {
-			names = append(names, b.servers)
+		if users[b.section] == nil {
+			names = append(names, b.section)
 		}
-		users[b.servers] = append(users[b.servers], b)
+		users[b.section] = append(users[b.section], b)
 	}
 	used := make(map[string]bool)
 	for _, section := range names {
@@ -248,7 +250,7 @@ func (b *Balance) setWeights(of []int) {
 			}
 		}
 		if most > maxWeight {
-			b.addNote(0, "", "weights are in the proportion of the originals, which go up to %d: a Balance has at most %d", most, maxWeight)
+			b.noteChange(nil, "weights are in the proportion of the originals, which go up to %d: a Balance has at most %d", most, maxWeight)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // setScheduler sets the one that is nearest to one of IPVS (docs/schedulers.md).
-func (b *Balance) setScheduler(line int, text, name string, flags []string) {
+func (b *Balance) setScheduler(s *statement, name string, flags []string) {
 	switch name {
 	case "", "rr", "wrr":
 	case "sh", "dh":
@@ -22,16 +22,16 @@ func (b *Balance) setScheduler(line int, text, name string, flags []string) {
 	case "mh":
 		b.Scheduler = "maglev"
 	case "lc", "wlc", "lblc", "lblcr", "sed", "nq", "fo", "ovf", "twos":
-		b.noteChange(line, text, "%s has no equivalent: round robin is used, in proportion to weights", name)
+		b.noteChange(s, "%s has no equivalent: round robin is used, in proportion to weights", name)
 		return
 	default:
-		b.refuseBalance(fmt.Sprintf("line %d: %s is no scheduler of IPVS", line, name))
+		b.refuse(s, "%s is no scheduler of IPVS", name)
 	}
 	for _, flag := range flags {
 		if flag != "" && !slices.Contains(schedulerFlags, flag) {
-			b.refuseBalance(fmt.Sprintf("line %d: no equivalent of %s", line, flag))
+			b.refuse(s, "no equivalent of %s", flag)
 		} else if flag == "sh-port" {
-			b.noteChange(line, text, "the hash is that of the address of the client")
+			b.noteChange(s, "the hash is that of the address of the client")
 		}
 	}
 	if name == "mh" && slices.ContainsFunc(flags, func(f string) bool { return strings.Contains(f, "mh-port") }) {
@@ -46,14 +46,14 @@ var schedulerFlags = []string{"sh-fallback", "sh-port", "mh-fallback", "mh-port"
 const onePacket = "each packet of UDP would go to another server, and here all of a flow go to one"
 
 // setForwarding sets what servers see, for a way of IPVS to forward packets.
-func (b *Balance) setForwarding(line int, text, name string) {
+func (b *Balance) setForwarding(s *statement, name string) {
 	switch strings.ToUpper(name) {
 	case "NAT":
 		b.ClientAddresses = "keep"
 	case "DR", "TUN":
-		b.noteChange(line, text, "answers return through this machine, and servers see its address in place of the client's, in logs and lists, too: clientAddresses: keep shows them the client if their default route is this machine")
+		b.noteChange(s, "answers return through this machine, and servers see its address in place of the client's, in logs and lists, too: clientAddresses: keep shows them the client if their default route is this machine")
 	default:
-		b.refuseBalance(fmt.Sprintf("line %d: %s is no way to forward that IPVS has", line, name))
+		b.refuse(s, "%s is no way to forward that IPVS has", name)
 	}
 }
 
@@ -65,36 +65,35 @@ func readIPVS(text string) (*Config, error) {
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
-		s := statement{line: n, text: strings.TrimSpace(line), words: strings.Fields(line)}
-		if len(s.words) == 0 || strings.HasPrefix(s.words[0], "#") {
+		l := ipvsLine{statement: statement{line: n, text: strings.TrimSpace(line), words: strings.Fields(line)}}
+		if len(l.words) == 0 || strings.HasPrefix(l.words[0], "#") {
 			continue
 		}
-		o, err := readOptions(&s)
-		if err != nil {
+		if err := l.readOptions(); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		switch v := services[o.service]; {
-		case o.add && v != nil:
-			return nil, fmt.Errorf("line %d: %s is added a second time", n, o.service)
-		case o.add:
-			services[o.service] = newIPVS(&s, o)
-			order = append(order, services[o.service])
+		switch v := services[l.service]; {
+		case l.adds && v != nil:
+			return nil, fmt.Errorf("line %d: %s is added a second time", n, l.service)
+		case l.adds:
+			services[l.service] = newIPVS(&l)
+			order = append(order, services[l.service])
 		case v == nil:
-			return nil, fmt.Errorf("line %d: no line before adds %s", n, o.service)
+			return nil, fmt.Errorf("line %d: no line before adds %s", n, l.service)
 		default:
-			v.addServer(&s, o)
+			v.addServer(&l)
 		}
 	}
 	for _, v := range order {
-		v.setWeights(v.of)
+		v.setWeights(v.weights)
 		if v.nat && v.direct {
-			v.refuseBalance("some servers have -m and others do not: a Balance shows all of them the client's address, or none")
+			v.refuse(nil, "some servers have -m and others do not: a Balance shows all of them the client's address, or none")
 		}
 		if v.nat {
 			v.ClientAddresses = "keep"
 		}
-		if len(v.Backends) == 0 && v.Problem == "" {
-			v.Problem = "it has no server"
+		if len(v.Backends) == 0 {
+			v.refuse(nil, "it has no server")
 		}
 		c.Balances = append(c.Balances, v.Balance)
 	}
@@ -104,17 +103,31 @@ func readIPVS(text string) (*Config, error) {
 // ipvs is a virtual service.
 type ipvs struct {
 	*Balance
-	of  []int // weights
-	nat bool
-	// direct: a server answers clients itself.
-	direct bool
+	weights []int
+	nat     bool
+	direct  bool // a server answers clients itself
 }
 
-// ipvsOptions are the options of a line.
-type ipvsOptions struct {
-	add               bool // a service, not a server
+// ipvsLine is a line with its options.
+type ipvsLine struct {
+	statement
+	adds              bool // a service, not a server
 	service, protocol string
-	values            map[string]string
+	places            map[string]int // of the values of options that are given; 0: it has none
+}
+
+// has reports whether an option is given.
+func (l *ipvsLine) has(option string) bool {
+	_, given := l.places[option]
+	return given
+}
+
+// value returns the value of an option; empty: it has none, or is not given.
+func (l *ipvsLine) value(option string) string {
+	if i := l.places[option]; i > 0 {
+		return l.words[i]
+	}
+	return ""
 }
 
 // longOptions are the names of options with one letter.
@@ -131,113 +144,102 @@ var knownOptions = map[bool][]string{
 }
 
 // refuseUnknown refuses a service because of an option that nothing reads.
-func (v *ipvs) refuseUnknown(s *statement, o ipvsOptions) {
-	for _, option := range slices.Sorted(maps.Keys(o.values)) {
-		value := o.values[option]
+func (v *ipvs) refuseUnknown(l *ipvsLine) {
+	for _, option := range slices.Sorted(maps.Keys(l.places)) {
+		value := l.value(option)
 		switch {
 		case option == "-o" || option == "--ops":
-			v.refuseBalance(fmt.Sprintf("line %d: %s: %s", s.line, option, onePacket))
-		case !slices.Contains(knownOptions[o.add], option):
-			v.refuseBalance(fmt.Sprintf("line %d: no equivalent of %s", s.line, option))
+			v.refuse(&l.statement, "%s: %s", option, onePacket)
+		case !slices.Contains(knownOptions[l.adds], option):
+			v.refuse(&l.statement, "no equivalent of %s", option)
 		case value == "" && slices.Contains([]string{"-s", "-w", "-b", "-M", "-x", "-y", "-r"}, option):
-			v.refuseBalance(fmt.Sprintf("line %d: %s has no value", s.line, option))
+			v.refuse(&l.statement, "%s has no value", option)
 		case value != "" && slices.Contains([]string{"-A", "-a", "-g", "-i", "-m"}, option):
-			v.refuseBalance(fmt.Sprintf("line %d: %s: not known in this place", s.line, value))
+			v.refuse(&l.statement, "%s: not known in this place", value)
 		}
 	}
 }
 
 // readNumber reads the value of an option.
-func (v *ipvs) readNumber(s *statement, o ipvsOptions, option string, standard int) int {
-	value := o.values[option]
-	if value == "" {
-		return standard
+func (v *ipvs) readNumber(l *ipvsLine, option string, standard int) int {
+	if i := l.places[option]; i > 0 {
+		return v.remarks.readNumber(&l.statement, i)
 	}
-	n, err := strconv.ParseInt(value, 10, 32)
-	if err != nil || n < 0 {
-		v.refuseBalance(fmt.Sprintf("line %d: %s %s is no number", s.line, option, value))
-	}
-	return int(max(n, 0))
+	return standard
 }
 
 // readEndpoint returns an address with a port, which have to be numbers.
-func (v *ipvs) readEndpoint(s *statement, text string, portOf func(string) string) string {
+func (v *ipvs) readEndpoint(l *ipvsLine, text string, portOf func(string) string) string {
 	host, port := splitAddress(text)
 	_, err := netip.ParseAddr(host)
-	if n, bad := strconv.ParseUint(cmp.Or(port, "0"), 10, 16); err != nil || bad != nil || n > 65535 {
-		v.refuseBalance(fmt.Sprintf("line %d: %s is no address and port in numbers: print them with ipvsadm -S -n", s.line, text))
+	if _, bad := strconv.ParseUint(cmp.Or(port, "0"), 10, 16); err != nil || bad != nil {
+		v.refuse(&l.statement, "%s is no address and port in numbers: print them with ipvsadm -S -n", text)
 	}
 	return join(host, portOf(port))
 }
 
-// readOptions reads a line.
-func readOptions(s *statement) (o ipvsOptions, err error) {
-	o.values = make(map[string]string)
-	for i := 0; i < len(s.words); i++ {
-		word := s.words[i]
-		if short := longOptions[word]; short != "" {
-			word = short
-		}
-		value := ""
-		if next := s.readWord(i + 1); next != "" && !strings.HasPrefix(next, "-") {
-			value = next
+// readOptions reads the words of the line.
+func (l *ipvsLine) readOptions() error {
+	l.places = make(map[string]int)
+	for i := 0; i < len(l.words); i++ {
+		option, at := cmp.Or(longOptions[l.words[i]], l.words[i]), 0
+		if next := l.peekWord(i + 1); next != "" && !strings.HasPrefix(next, "-") {
 			i++
+			at = i
 		}
-		switch word {
+		l.places[option] = at
+		switch option {
 		case "-A":
-			o.add = true
+			l.adds = true
 		case "-t", "-u", "--sctp-service", "-f":
-			o.service, o.protocol = word+" "+value, map[string]string{"-u": "udp", "--sctp-service": "sctp"}[word]
+			l.service, l.protocol = option+" "+l.value(option), map[string]string{"-u": "udp", "--sctp-service": "sctp"}[option]
 		}
-		o.values[word] = value
 	}
-	if o.service == "" {
-		return o, fmt.Errorf("%q is no line of ipvsadm -S -n", s.text)
+	if l.service == "" {
+		return fmt.Errorf("%q is no line of ipvsadm -S -n", l.text)
 	}
-	return o, nil
+	return nil
 }
 
-func newIPVS(s *statement, o ipvsOptions) *ipvs {
-	v := &ipvs{Balance: &Balance{Origin: fmt.Sprintf("%s, line %d", o.service, s.line)}}
-	v.Kind = balance.Kind
-	kind, address, _ := strings.Cut(o.service, " ")
-	v.Name = nameOf("vip-" + address)
+func newIPVS(l *ipvsLine) *ipvs {
+	v := &ipvs{Balance: newBalance(l.service, l.line)}
+	kind, address, _ := strings.Cut(l.service, " ")
 	if kind == "-f" {
-		v.Name, v.Problem = nameOf("mark-"+address), "it goes by a mark of the firewall: listen names addresses and ports"
+		v.setMark(address)
 	} else {
-		v.Listen = []string{v.readEndpoint(s, address, portOf)}
+		v.Name, v.Listen = nameOf("vip-"+address), []string{v.readEndpoint(l, address, portOf)}
 	}
-	if o.protocol != "" {
-		v.Protocol = []string{o.protocol}
+	if l.protocol != "" {
+		v.Protocol = []string{l.protocol}
 	}
-	v.setScheduler(s.line, s.text, o.values["-s"], strings.Split(o.values["-b"], ","))
-	v.refuseUnknown(s, o)
-	if _, given := o.values["-p"]; given {
-		v.setAffinity(s, time.Duration(v.readNumber(s, o, "-p", 300))*time.Second) // the default of ipvsadm
+	v.setScheduler(&l.statement, l.value("-s"), strings.Split(l.value("-b"), ","))
+	v.refuseUnknown(l)
+	if l.has("-p") {
+		v.setAffinity(&l.statement, time.Duration(v.readNumber(l, "-p", 300))*time.Second) // the default of ipvsadm
 	}
-	if mask, given := o.values["-M"]; given && mask != "255.255.255.255" && mask != "128" {
-		v.noteChange(s.line, s.text, "affinity goes by the address of the client, not by a mask")
+	if mask := l.value("-M"); mask != "" && mask != "255.255.255.255" && mask != "128" {
+		v.noteChange(&l.statement, "affinity goes by the address of the client, not by a mask")
 	}
 	return v
 }
 
 // addServer adds that of a line.
-func (v *ipvs) addServer(s *statement, o ipvsOptions) {
-	v.refuseUnknown(s, o)
-	if _, given := o.values["-a"]; !given {
-		v.refuseBalance(fmt.Sprintf("line %d: it adds nothing", s.line))
+func (v *ipvs) addServer(l *ipvsLine) {
+	v.refuseUnknown(l)
+	if !l.has("-a") {
+		v.refuse(&l.statement, "it adds nothing")
 	}
-	v.Backends = append(v.Backends, balance.Backend{Address: v.readEndpoint(s, o.values["-r"], serverPort)})
-	v.of = append(v.of, v.readNumber(s, o, "-w", 1))
-	if _, nat := o.values["-m"]; nat {
+	v.Backends = append(v.Backends, balance.Backend{Address: v.readEndpoint(l, l.value("-r"), serverPort)})
+	v.weights = append(v.weights, v.readNumber(l, "-w", 1))
+	if l.has("-m") {
 		v.nat = true
 	} else if !v.direct {
 		v.direct = true
-		v.setForwarding(s.line, s.text, "DR")
+		v.setForwarding(&l.statement, "DR")
 	}
 	for _, option := range []string{"-x", "-y"} {
-		if v.readNumber(s, o, option, 0) != 0 {
-			v.noteChange(s.line, s.text, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
+		if v.readNumber(l, option, 0) != 0 {
+			v.noteChange(&l.statement, "limits belong to addresses of listen, not to servers: no equivalent of %s", option)
 		}
 	}
 }

@@ -21,28 +21,25 @@ type block struct {
 	used   bool // a group, by a virtual server
 }
 
-// walk calls do for a block and for those inside, in their order.
-func (b *block) walk(do func(*block)) {
-	do(b)
+// walk calls do for the statement of a block and those inside, in their order.
+func (b *block) walk(do func(*statement)) {
+	do(&b.statement)
 	for _, one := range b.inside {
 		one.walk(do)
 	}
 }
 
-// reviewBlock returns what is wrong with a block after it has been read: a line that may be another one,
-// or has a word that nothing has read.
-func (b *block) reviewBlock() (problem string) {
-	b.walk(func(one *block) {
-		words := one.takeUnread()
-		switch {
-		case problem != "":
-		case one.problem != "":
-			problem = one.problem
-		case len(words) > 0:
-			problem = fmt.Sprintf("line %d: %s: not known in this place", one.line, strings.Join(words, " "))
+// review refuses a Balance because of a block that has been read, with a line that may be another one, or a word that
+// nothing has read.
+func (r *remarks) review(b *block) {
+	b.walk(func(s *statement) {
+		if s.problem != "" {
+			r.refuse(nil, "%s", s.problem)
+		}
+		if words := s.takeUnread(); len(words) > 0 {
+			r.refuse(s, "%s: not known in this place", strings.Join(words, " "))
 		}
 	})
-	return problem
 }
 
 // readBlocks reads the text of a keepalived.conf: words, and blocks in braces. A comment
@@ -56,22 +53,18 @@ func readBlocks(text string) (*block, error) {
 		if i := strings.IndexAny(line, "#!"); i >= 0 {
 			line = line[:i]
 		}
-		line = strings.NewReplacer("{", " { ", "}", " } ").Replace(line)
-		var b *block
-		for _, word := range strings.Fields(line) {
+		var b *block // that has the words of this line
+		for _, word := range strings.Fields(strings.NewReplacer("{", " { ", "}", " } ").Replace(line)) {
 			last := open[len(open)-1]
 			switch word {
 			case "{":
-				if b == nil {
-					if len(last.inside) == 0 {
-						return nil, fmt.Errorf("line %d: a block has no name", n)
-					}
-					b = last.inside[len(last.inside)-1]
+				if b == nil && len(last.inside) == 0 {
+					return nil, fmt.Errorf("line %d: a block has no name", n)
 				}
 				if len(open) > maxNesting {
 					return nil, fmt.Errorf("line %d: more than %d blocks are in each other", n, maxNesting)
 				}
-				open, b = append(open, b), nil
+				open, b = append(open, last.inside[len(last.inside)-1]), nil
 			case "}":
 				if len(open) == 1 {
 					return nil, fmt.Errorf("line %d: no block begins before this }", n)
@@ -98,7 +91,7 @@ const maxNesting = 16
 func (b *block) add(word string) {
 	bare := strings.Trim(word, `"`)
 	if strings.ContainsAny(bare, `"'\$~`) || strings.Count(word, `"`)%2 != 0 {
-		b.problem = fmt.Sprintf("line %d: %s: texts with spaces, escapes and definitions are not read: write it without", b.line, word)
+		b.problem = b.problemf("%s: texts with spaces, escapes and definitions are not read: write it without", word)
 	}
 	b.words = append(b.words, bare)
 	b.text = withoutSecrets(strings.Join(b.words, " "))
@@ -111,17 +104,18 @@ var stays = []string{
 
 // leaveBlock names the lines of a block that has no equivalent.
 func (c *Config) leaveBlock(b *block, why string) {
-	b.walk(func(one *block) {
-		c.Notes = append(c.Notes, Note{Line: one.line, Text: one.text, Why: why})
+	b.walk(func(s *statement) {
+		c.Notes = append(c.Notes, s.note(why))
 		why = ""
 	})
 }
 
 // addUnused adds a block that may have virtual servers, or change them, as one that is not used.
 func (c *Config) addUnused(b *block, why string) {
-	entry := &Balance{Origin: fmt.Sprintf("%s, line %d", b.text, b.line), Problem: why}
+	entry := newBalance(b.text, b.line)
+	entry.Kind, entry.Problem = "", why
 	for _, one := range b.inside {
-		one.walk(func(one *block) { entry.addNote(one.line, one.text, "") })
+		one.walk(func(s *statement) { entry.addNote(s, "") })
 	}
 	c.Balances = append(c.Balances, entry)
 }
@@ -139,7 +133,7 @@ func readKeepalived(text string) (*Config, error) {
 			continue
 		}
 		if other := groups[b.peekWord(1)]; other != nil {
-			other.problem = fmt.Sprintf("line %d: another group has the name %s", b.line, b.peekWord(1))
+			other.problem = b.problemf("another group has the name %s", b.peekWord(1))
 			c.leaveBlock(b, "a second group of this name")
 			continue
 		}
@@ -163,7 +157,7 @@ func readKeepalived(text string) (*Config, error) {
 			c.leaveBlock(g, "no virtual server has it")
 		}
 	}
-	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	c.sortNotes()
 	return c, nil
 }
 
@@ -171,7 +165,7 @@ func readKeepalived(text string) (*Config, error) {
 type virtual struct {
 	*Balance
 	protocol string
-	shares   []int
+	weights  []int
 	check    check
 	checked  int // checks of servers
 	// unchecked are servers without one.
@@ -181,31 +175,14 @@ type virtual struct {
 	sorry     *balance.Backend
 }
 
-// noteUnsupported says why a line has no equivalent.
-func (v *virtual) noteUnsupported(b *block, format string, args ...any) {
-	b.readRest(0)
-	v.addNote(b.line, b.text, format, args...)
-}
-
-// noteDifference says what a line does otherwise here.
-func (v *virtual) noteDifference(b *block, why string) {
-	b.readRest(0)
-	v.noteChange(b.line, b.text, "%s", why)
-}
-
 // refuseBlock refuses the Balance because of a block.
-func (v *virtual) refuseBlock(b *block, why string) {
-	b.walk(func(one *block) { one.readRest(0) })
-	v.refuseBalance(fmt.Sprintf("line %d: %s: %s", b.line, b.text, why))
-}
+func (v *virtual) refuseBlock(b *block, why string) { v.refuse(&b.statement, "%s: %s", b.text, why) }
 
 func virtualServer(b *block, groups map[string]*block) []*Balance {
-	v := virtual{Balance: &Balance{Origin: fmt.Sprintf("%s, line %d", b.text, b.line)}, delay: time.Minute}
-	v.Kind = balance.Kind
-	b.readWord(0)
+	v := virtual{Balance: newBalance(b.text, b.line), delay: time.Minute}
 	switch b.readWord(1) {
 	case "fwmark":
-		v.Name, v.Problem = nameOf("mark-"+b.readWord(2)), "it goes by a mark of the firewall: listen names addresses and ports"
+		v.setMark(b.readWord(2))
 	case "group":
 		v.Name = nameOf(b.readWord(2))
 		v.addGroup(groups[b.readWord(2)])
@@ -216,7 +193,7 @@ func virtualServer(b *block, groups map[string]*block) []*Balance {
 	for _, one := range b.inside {
 		v.read(one)
 	}
-	v.refuseBalance(b.reviewBlock())
+	v.review(b)
 	v.finishVirtual()
 	return v.split()
 }
@@ -226,26 +203,25 @@ func (v *virtual) split() (out []*Balance) {
 	if len(v.Listen) < 2 {
 		return []*Balance{v.Balance}
 	}
-	p := new(proxy)
+	var binds []bind
 	for _, entry := range v.Listen {
 		host, port := splitAddress(entry)
-		p.binds = append(p.binds, bind{host, port})
+		binds = append(binds, bind{host, port})
 	}
-	for i, listen := range p.listen(nil) {
-		b := *v.Balance
-		b.servers = b.Name
-		if b.Listen = listen; i > 0 {
-			b.Notes = nil // are above
-		}
-		out = append(out, &b)
+	v.section = v.Name
+	for _, listen := range groupBinds(binds, nil) {
+		out = append(out, v.Balance.at(listen, len(out) == 0))
 	}
 	return out
 }
 
 // portOf returns the port of an entry of listen: none, or 0, is all of them.
-func portOf(text string) string {
-	if text == "" || text == "0" {
-		return "all"
+func portOf(text string) string { return cmp.Or(serverPort(text), "all") }
+
+// serverPort returns the port of a backend: none, or 0, is the port that clients use.
+func serverPort(text string) string {
+	if text == "0" {
+		return ""
 	}
 	return text
 }
@@ -256,7 +232,7 @@ const maxExpanded = 256
 // addGroup adds the addresses of a virtual_server_group.
 func (v *virtual) addGroup(g *block) {
 	if g == nil {
-		v.Problem = "its virtual_server_group is not in the file"
+		v.refuse(nil, "its virtual_server_group is not in the file")
 		return
 	}
 	g.used = true
@@ -264,113 +240,118 @@ func (v *virtual) addGroup(g *block) {
 	for _, one := range g.inside {
 		one.takeUnread() // by another virtual server
 		if one.readWord(0) == "fwmark" {
-			v.noteChange(one.line, one.text, "listen names addresses and ports: packets with a mark are not served")
+			v.noteChange(&one.statement, "listen names addresses and ports: packets with a mark are not served")
 			one.readRest(1)
 			continue
 		}
-		first, last, isRange := strings.Cut(one.readWord(0), "-")
-		a, err := netip.ParseAddr(first)
-		n := 1
-		if isRange && err == nil {
-			base, bits := 10, 8
-			if a.Is6() {
-				base, bits = 16, 16
-			}
-			end, err := strconv.ParseUint(last, base, bits)
-			octets := a.AsSlice()
-			start := uint64(octets[len(octets)-1])
-			if a.Is6() {
-				start |= uint64(octets[len(octets)-2]) << 8
-			}
-			if n = int(end) - int(start) + 1; err != nil || n < 1 || n > maxExpanded {
-				v.refuseBlock(one, fmt.Sprintf("write the addresses out: at most %d of a range are", maxExpanded))
-				continue
-			}
-		}
-		if err != nil {
-			v.refuseBlock(one, "is no address and port")
-			continue
+		a, n, problem := readRange(one.readWord(0))
+		if problem != "" {
+			v.refuseBlock(one, problem)
 		}
 		for range n {
 			v.Listen = append(v.Listen, join(a.String(), portOf(one.readWord(1))))
 			a = a.Next()
 		}
 	}
-	v.refuseBalance(g.reviewBlock())
+	v.review(g)
 }
+
+// readRange returns the first address of a range like 192.0.2.1-100 or fd00::1-f, and how many it has. The end is the
+// last part of the last address.
+func readRange(text string) (a netip.Addr, n int, problem string) {
+	first, last, isRange := strings.Cut(text, "-")
+	a, err := netip.ParseAddr(first)
+	if err != nil {
+		return a, 0, "is no address and port"
+	}
+	if !isRange {
+		return a, 1, ""
+	}
+	octets, base, bits := a.AsSlice(), 10, 8
+	start := int(octets[len(octets)-1])
+	if a.Is6() {
+		base, bits = 16, 16
+		start |= int(octets[len(octets)-2]) << 8
+	}
+	end, err := strconv.ParseUint(last, base, bits)
+	if n = int(end) - start + 1; err != nil || n < 1 || n > maxExpanded {
+		return a, 0, fmt.Sprintf("write the addresses out: at most %d of a range are", maxExpanded)
+	}
+	return a, n, ""
+}
+
+// needsValue are lines of a virtual server that say nothing without a value.
+var needsValue = []string{"protocol", "lb_algo", "lvs_sched", "lb_kind", "lvs_method", "delay_loop", "virtualhost", "real_server", "sorry_server"}
 
 // read reads a line or block of a virtual server.
 func (v *virtual) read(one *block) {
-	switch one.readWord(0) {
-	case "protocol", "lb_algo", "lvs_sched", "lb_kind", "lvs_method", "delay_loop", "virtualhost", "real_server", "sorry_server":
-		if len(one.words) < 2 {
-			v.refuseBlock(one, "has no value")
-		}
+	s := &one.statement
+	word := s.readWord(0)
+	if slices.Contains(needsValue, word) && len(s.words) < 2 {
+		v.refuseBlock(one, "has no value")
 	}
-	switch one.peekWord(0) {
+	switch word {
 	case "delay_loop":
 		v.delay, v.delayed = v.readSeconds(one, time.Minute), one
 	case "lb_algo", "lvs_sched":
-		v.setScheduler(one.line, one.text, one.readWord(1), one.readRest(2))
+		v.setScheduler(s, s.readWord(1), s.readRest(2))
 	case "lb_kind", "lvs_method":
-		v.setForwarding(one.line, one.text, one.readWord(1))
+		v.setForwarding(s, s.readWord(1))
 	case "persistence_timeout":
-		v.setAffinity(&one.statement, v.readSeconds(one, defaultPersistence))
+		v.setAffinity(s, v.readSeconds(one, defaultPersistence))
 	case "protocol":
-		v.protocol = strings.ToLower(one.readWord(1))
+		v.protocol = strings.ToLower(s.readWord(1))
 	case "real_server":
 		v.addServer(one)
 	case "sorry_server":
-		v.sorry = &balance.Backend{Address: join(one.readWord(1), serverPort(one.readWord(2))), Backup: true}
+		v.sorry = &balance.Backend{Address: join(s.readWord(1), serverPort(s.readWord(2))), Backup: true}
 	case "virtualhost":
-		v.check.host = one.readWord(1)
+		v.check.host = s.readWord(1)
 	case "quorum":
-		if one.readWord(1) != "1" {
-			v.noteDifference(one, "no equivalent: the sorry_server takes over when no other one is usable")
+		if s.readWord(1) != "1" {
+			v.leaveOut(s, v.noteChange, "no equivalent: the sorry_server takes over when no other one is usable")
 		}
 	case "persistence_granularity":
-		v.noteDifference(one, "affinity goes by the address of the client, not by a mask")
+		v.leaveOut(s, v.noteChange, "affinity goes by the address of the client, not by a mask")
 	case "hysteresis", "ha_suspend", "retry", "connect_timeout", "sorry_server_inhibit", "sorry_server_lvs_method":
-		v.noteDifference(one, "no equivalent")
+		v.leaveOut(s, v.noteChange, "no equivalent")
 	case "ops":
 		v.refuseBlock(one, onePacket)
 	case "delay_before_retry", "warmup", "ip_family", "notify_quorum_up", "quorum_up", "quorum_down", "smtp_alert", "alpha", "omega", "snmp_name":
-		v.noteUnsupported(one, "no equivalent")
+		v.leaveOut(s, v.addNote, "no equivalent")
 	default:
 		v.refuseBlock(one, "no equivalent")
 	}
+}
+
+// leaveOut makes a remark about a whole line.
+func (v *virtual) leaveOut(s *statement, remark func(*statement, string, ...any), why string) {
+	s.readRest(0)
+	remark(s, "%s", why)
 }
 
 // defaultPersistence is that of keepalived and of ipvsadm for a persistence without a number
 // (keepalived.conf(5); ipvsadm(8) has 300 s).
 const defaultPersistence = 6 * time.Minute
 
-// serverPort returns the port of a backend: none, or 0, is the port that clients use.
-func serverPort(text string) string {
-	if text == "0" {
-		return ""
-	}
-	return text
-}
-
 // addServer reads a real_server.
 func (v *virtual) addServer(b *block) {
-	s := balance.Backend{Address: join(b.readWord(1), serverPort(b.readWord(2)))}
 	weight, checked := 1, v.checked
 	for _, one := range b.inside {
-		switch word := one.readWord(0); {
+		s := &one.statement
+		switch word := s.readWord(0); {
 		case word == "weight":
-			weight = v.readNumber(one)
+			weight = v.readNumber(s, 1)
 		case slices.Contains([]string{"inhibit_on_failure", "notify_up", "notify_down", "smtp_alert", "alpha", "warmup", "delay_before_retry", "snmp_name"}, word):
-			v.noteUnsupported(one, "no equivalent")
+			v.leaveOut(s, v.addNote, "no equivalent")
 		case slices.Contains([]string{"uthreshold", "lthreshold", "delay_loop", "retry", "connect_timeout"}, word):
-			v.noteDifference(one, "no equivalent")
+			v.leaveOut(s, v.noteChange, "no equivalent")
 		case checkers[word] != nil:
 			v.readChecker(one, b.readWord(2))
 		case strings.HasSuffix(word, "_CHECK"):
 			v.refuseBlock(one, "a check of type exec can do that: docs/health-checks.md")
 		case word == "virtualhost":
-			v.check.host = one.readWord(1)
+			v.check.host = s.readWord(1)
 		default:
 			v.refuseBlock(one, "no equivalent")
 		}
@@ -378,8 +359,8 @@ func (v *virtual) addServer(b *block) {
 	if v.checked == checked {
 		v.unchecked = append(v.unchecked, b)
 	}
-	v.Backends = append(v.Backends, s)
-	v.shares = append(v.shares, weight)
+	v.Backends = append(v.Backends, balance.Backend{Address: join(b.readWord(1), serverPort(b.readWord(2)))})
+	v.weights = append(v.weights, weight)
 }
 
 // finishVirtual adds what depends on several lines.
@@ -387,21 +368,21 @@ func (v *virtual) finishVirtual() {
 	if v.protocol != "" && v.protocol != "tcp" {
 		v.Protocol = []string{v.protocol}
 	}
-	v.setWeights(v.shares)
+	v.setWeights(v.weights)
 	if v.sorry != nil {
 		v.Backends = append(v.Backends, *v.sorry)
 	}
 	if v.checked > 0 {
 		v.check.interval = v.delay
-		v.Check = v.check.checkValue()
+		v.Check = v.check
 		for _, b := range v.unchecked {
-			v.noteDifference(b, "a server without a check has the one of the others here")
+			v.noteChange(&b.statement, "a server without a check has the one of the others here")
 		}
 	} else if v.delayed != nil {
-		v.noteUnsupported(v.delayed, "no server has a check")
+		v.addNote(&v.delayed.statement, "no server has a check")
 	}
-	if len(v.Backends) == 0 && v.Problem == "" {
-		v.Problem = "it has no real_server"
+	if len(v.Backends) == 0 {
+		v.refuse(nil, "it has no real_server")
 	}
 }
 
@@ -418,19 +399,10 @@ func (v *virtual) readSeconds(b *block, standard time.Duration) time.Duration {
 	return time.Duration(n * float64(time.Second))
 }
 
-// readNumber reads the number of a line.
-func (v *virtual) readNumber(b *block) int {
-	n, err := strconv.ParseInt(b.readWord(1), 10, 32)
-	if err != nil || n < 0 {
-		v.refuseBlock(b, "is no number")
-	}
-	return int(max(n, 0))
-}
-
 // setAffinity sets the time of persistent connections.
 func (b *Balance) setAffinity(s *statement, d time.Duration) {
 	if d > maxAffinity {
-		b.noteChange(s.line, s.text, "affinity lasts 24h, the longest time there is, not %s", d)
+		b.noteChange(s, "affinity lasts 24h, the longest time there is, not %s", d)
 		d = maxAffinity
 	}
 	if d > 0 {

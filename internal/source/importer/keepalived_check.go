@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"strings"
 	"time"
 )
@@ -63,14 +62,14 @@ func (v *virtual) readChecker(b *block, port string) {
 		case checkers[b.readWord(0)](&c, one):
 		case word == "connect_port":
 			if one.readWord(1) != port { // else its own
-				c.port = v.readNumber(one)
+				c.port = v.readNumber(&one.statement, 1)
 			}
 		case word == "connect_timeout":
 			c.timeout = v.readSeconds(one, 0)
 		case word == "retry" || word == "nb_get_retry":
-			c.fall = v.readNumber(one) + 1 // the first one is no retry
+			c.fall = v.readNumber(&one.statement, 1) + 1 // the first one is no retry
 		case word == "delay_before_retry" || word == "nb_get_retry_delay" || word == "warmup" || word == "enable_sni" || word == "http_protocol":
-			v.noteUnsupported(one, "no equivalent")
+			v.leaveOut(&one.statement, v.addNote, "no equivalent")
 		default:
 			v.refuseBlock(one, "a check without it checks less, or another address")
 		}
@@ -81,10 +80,10 @@ func (v *virtual) readChecker(b *block, port string) {
 	}
 	first := v.check
 	if first.fall, first.timeout = c.fall, c.timeout; c != first {
-		v.refuseBalance(fmt.Sprintf("line %d: servers have different checks: a Balance has one", b.line))
+		v.refuse(&b.statement, "servers have different checks: a Balance has one")
 	} else if c != v.check {
-		b.walk(func(one *block) {
-			v.noteChange(one.line, one.text, "a Balance has one check, with the times of the first server")
+		b.walk(func(s *statement) {
+			v.noteChange(s, "a Balance has one check, with the times of the first server")
 		})
 	}
 }

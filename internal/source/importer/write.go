@@ -24,7 +24,7 @@ func (c *Config) Text(name string) (string, error) {
 		if err == nil {
 			for _, w := range in.Warnings {
 				if b := balanceAt(first, w.Line); b != nil {
-					b.addNote(0, "", "warning: %s", w.Err)
+					b.noteChange(nil, "warning: %s", w.Err)
 				}
 			}
 			c.sharePools()
