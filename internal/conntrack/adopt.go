@@ -1,26 +1,20 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
-	"golang.org/x/sys/unix"
 )
 
-// More attributes of <linux/netfilter/nfnetlink_conntrack.h>.
+// Attributes of a translation, of <linux/netfilter/nfnetlink_conntrack.h>.
 const (
-	ctaStatus         = 3
-	ctaNATSource      = 6
-	ctaTimeout        = 7
-	ctaMark           = 8
-	ctaNATDestination = 13
-
 	ctaNATv4Min = 1
 	ctaNATv4Max = 2
 	ctaNATProto = 3
@@ -29,27 +23,11 @@ const (
 
 	ctaProtoNATPortMin = 1
 	ctaProtoNATPortMax = 2
-
-	ctaTCPScaleOriginal = 2
-	ctaTCPScaleReply    = 3
-	ctaTCPFlagsOriginal = 4
-	ctaTCPFlagsReply    = 5
-)
-
-// Status of an entry, of <linux/netfilter/nf_conntrack_common.h>.
-const (
-	seenReply     = 1 << 1
-	assured       = 1 << 2
-	confirmed     = 1 << 3
-	translatesSrc = 1 << 4
-	translatesDst = 1 << 5
 )
 
 // beLiberal accepts packets outside of the window: connection tracking has not seen those
 // of an adopted connection (IP_CT_TCP_FLAG_BE_LIBERAL).
 const beLiberal = 1 << 3
-
-const newEntry = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK << 8)
 
 // adoption is a flow that IPVS translates, and what its entry is made of again.
 type adoption struct {
@@ -105,28 +83,24 @@ func (a *Adoption) Finish() error {
 
 // listUntranslated lists flows. A dump that other changes interrupted is repeated.
 func listUntranslated(takes func(model.Protocol, netip.AddrPort) bool) (found []adoption, err error) {
-	c, err := dial()
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range model.Families {
-		for _, p := range []model.Protocol{model.TCP, model.UDP} {
-			before := found
-			interrupted := func(err error) bool { return errors.Is(err, unix.EINTR) }
-			err = errors.Join(err, netlinkio.Retry(interrupted, func() error {
-				found = before
-				return Netlink{}.listEntries(c, f, p, func(message []byte) {
-					if a, ok := decodeAdoption(message); ok && a.Protocol == p && takes(p, a.Dialled) {
-						found = append(found, a)
-					}
-				})
-			}))
+	err = withSocket("list connections of IPVS", func(c *netlink.Conn) (err error) {
+		for _, f := range model.Families {
+			for _, p := range []model.Protocol{model.TCP, model.UDP} {
+				before := found
+				interrupted := func(err error) bool { return errors.Is(err, unix.EINTR) }
+				err = errors.Join(err, netlinkio.Retry(interrupted, func() error {
+					found = before
+					return receiveDump(c, append(messageHeader(f), encodeFilter(p, netip.Addr{})...), func(message []byte) {
+						if a, ok := decodeAdoption(message); ok && a.Protocol == p && takes(p, a.Dialled) {
+							found = append(found, a)
+						}
+					})
+				}))
+			}
 		}
-	}
-	if err != nil {
-		err = fmt.Errorf("list connections of IPVS: %w", addRemedy(err))
-	}
-	return found, errors.Join(err, c.Close())
+		return err
+	})
+	return found, err
 }
 
 // replaceFlows makes new entries, with old ones deleted before if these are to be replaced. It
@@ -135,37 +109,29 @@ func replaceFlows(flows []adoption, old bool) (made int, left []adoption, err er
 	if len(flows) == 0 {
 		return 0, nil, nil
 	}
-	c, err := dial()
-	if err != nil {
-		return 0, flows, err
-	}
-	for some := range slices.Chunk(flows, batch/2) {
-		others, replaceErr := replaceSome(c, some, old)
-		made += len(some) - len(others)
-		left = append(left, others...)
-		if replaceErr != nil {
-			err = fmt.Errorf("take over connections of IPVS: %w", addRemedy(replaceErr))
-			break
+	err = withSocket("take over connections of IPVS", func(c *netlink.Conn) error {
+		for some := range slices.Chunk(flows, batch/2) {
+			others, err := replaceSome(c, some, old)
+			made += len(some) - len(others)
+			if left = append(left, others...); err != nil {
+				return err
+			}
 		}
-	}
-	return made, left, errors.Join(err, c.Close())
+		return nil
+	})
+	return made, left, err
 }
 
 func replaceSome(c *netlink.Conn, flows []adoption, old bool) (left []adoption, err error) {
 	var messages []netlink.Message
 	for i := range flows {
-		h := messageHeader(model.FamilyOf(flows[i].Dialled.Addr()))
+		f := &flows[i]
 		if old {
-			messages = append(messages, netlink.Message{Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request}, Data: slices.Concat(h, flows[i].Flow.encode())})
+			messages = append(messages, newRequest(deleteEntry, 0, f.Dialled, f.Flow.encode()))
 		}
-		messages = append(messages, netlink.Message{Header: netlink.Header{Type: newEntry, Flags: netlink.Request | netlink.Create | netlink.Excl}, Data: slices.Concat(h, flows[i].encode())})
+		messages = append(messages, newRequest(newEntry, netlink.Create|netlink.Excl, f.Dialled, f.encode()))
 	}
-	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
-	sent, err := c.SendMessages(messages)
-	if err != nil {
-		return flows, err
-	}
-	refused, err := receiveRefusals(c, sent)
+	sent, refused, err := sendAll(c, messages)
 	if err != nil {
 		return flows, err
 	}
@@ -193,18 +159,18 @@ func decodeAdoption(message []byte) (a adoption, ok bool) {
 	attributes := netlinkio.ReadMessage(message, &err)
 	for attributes.Next() {
 		switch attributes.Type {
-		case ctaTupleOrig:
+		case nl.CTA_TUPLE_ORIG:
 			original := decodeTuple(attributes.Nested())
 			a.client = original.sourceAddress()
-		case ctaStatus:
+		case nl.CTA_STATUS:
 			a.status = decodeNumber(attributes.Data)
-		case ctaTimeout:
+		case nl.CTA_TIMEOUT:
 			a.timeout = decodeNumber(attributes.Data)
-		case ctaMark:
+		case nl.CTA_MARK:
 			a.mark = decodeNumber(attributes.Data)
-		case ctaProtoInfo:
+		case nl.CTA_PROTOINFO:
 			for p := attributes.Nested(); p.Next(); {
-				if p.Type == ctaProtoInfoTCP {
+				if p.Type == nl.CTA_PROTOINFO_TCP {
 					a.tcp = withLiberalWindow(p.Nested())
 				}
 			}
@@ -218,9 +184,9 @@ func decodeAdoption(message []byte) (a adoption, ok bool) {
 func withLiberalWindow(state netlinkio.Attributes) (out []byte) {
 	for state.Next() {
 		switch state.Type {
-		case ctaProtoInfoState, ctaTCPScaleOriginal, ctaTCPScaleReply:
+		case nl.CTA_PROTOINFO_TCP_STATE, nl.CTA_PROTOINFO_TCP_WSCALE_ORIGINAL, nl.CTA_PROTOINFO_TCP_WSCALE_REPLY:
 			out = append(out, encodeAttribute(state.Type, state.Data)...)
-		case ctaTCPFlagsOriginal, ctaTCPFlagsReply:
+		case nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, nl.CTA_PROTOINFO_TCP_FLAGS_REPLY:
 			if len(state.Data) > 0 {
 				flags := state.Data[0] | beLiberal
 				out = append(out, encodeAttribute(state.Type, []byte{flags, flags})...)
@@ -234,34 +200,21 @@ func withLiberalWindow(state netlinkio.Attributes) (out []byte) {
 // other.
 func (a *adoption) encode() []byte {
 	out := slices.Concat(
-		encodeNested(ctaTupleOrig, a.encodeTuple(a.client, a.Dialled)...),
-		encodeNested(ctaTupleReply, a.encodeTuple(a.Dialled, a.client)...),
+		encodeTuple(nl.CTA_TUPLE_ORIG, a.Protocol, a.client, a.Dialled),
+		encodeTuple(nl.CTA_TUPLE_REPLY, a.Protocol, a.Dialled, a.client),
 		encodeNested(ctaNATDestination, encodeTranslation(a.Answers)...),
-		encodeAttribute(ctaStatus, encodeUint32(confirmed|a.status&(seenReply|assured))),
-		encodeAttribute(ctaTimeout, encodeUint32(max(a.timeout, 1))))
+		encodeAttribute(nl.CTA_STATUS, encodeUint32(confirmed|a.status&(seenReply|assured))),
+		encodeAttribute(nl.CTA_TIMEOUT, encodeUint32(max(a.timeout, 1))))
 	if a.Returns != a.client {
 		out = append(out, encodeNested(ctaNATSource, encodeTranslation(a.Returns)...)...)
 	}
 	if a.mark != 0 {
-		out = append(out, encodeAttribute(ctaMark, encodeUint32(a.mark))...)
+		out = append(out, encodeAttribute(nl.CTA_MARK, encodeUint32(a.mark))...)
 	}
 	if a.tcp != nil {
-		out = append(out, encodeNested(ctaProtoInfo, encodeNested(ctaProtoInfoTCP, a.tcp))...)
+		out = append(out, encodeNested(nl.CTA_PROTOINFO, encodeNested(nl.CTA_PROTOINFO_TCP, a.tcp))...)
 	}
 	return out
-}
-
-// encodeTuple encodes one direction.
-func (a *adoption) encodeTuple(from, to netip.AddrPort) [][]byte {
-	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
-	if from.Addr().Is6() {
-		source, destination = ctaIPv6Source, ctaIPv6Destination
-	}
-	return [][]byte{
-		encodeNested(ctaTupleIP, encodeAttribute(source, from.Addr().AsSlice()), encodeAttribute(destination, to.Addr().AsSlice())),
-		encodeNested(ctaTupleProto, encodeAttribute(ctaProtoNumber, []byte{byte(a.Protocol)}),
-			encodeAttribute(ctaProtoSourcePort, encodeUint16(from.Port())), encodeAttribute(ctaProtoDestinationPort, encodeUint16(to.Port()))),
-	}
 }
 
 // encodeTranslation encodes one to an address and port.
@@ -275,5 +228,3 @@ func encodeTranslation(to netip.AddrPort) [][]byte {
 		encodeNested(ctaNATProto, encodeAttribute(ctaProtoNATPortMin, encodeUint16(to.Port())), encodeAttribute(ctaProtoNATPortMax, encodeUint16(to.Port()))),
 	}
 }
-
-func encodeUint32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }

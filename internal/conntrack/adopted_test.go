@@ -1,6 +1,8 @@
 package conntrack
 
 import (
+	"github.com/mdlayher/netlink"
+
 	"fmt"
 	"net/netip"
 	"testing"
@@ -60,16 +62,13 @@ func TestAdoptedConnection(t *testing.T) {
 // replaceAll replaces the entries of the flows to an address, although connection tracking
 // translates them.
 func replaceAll(f model.Family, p model.Protocol, dialled netip.AddrPort) error {
-	c, err := dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	var found []adoption
-	if err := (Netlink{}).listEntries(c, f, p, func(message []byte) {
-		if a, _ := decodeAdoption(message); a.Dialled == dialled {
-			found = append(found, a)
-		}
+	if err := withSocket("list", func(c *netlink.Conn) error {
+		return receiveDump(c, append(messageHeader(f), encodeFilter(p, netip.Addr{})...), func(message []byte) {
+			if a, _ := decodeAdoption(message); a.Dialled == dialled {
+				found = append(found, a)
+			}
+		})
 	}); err != nil {
 		return err
 	}

@@ -179,56 +179,79 @@ func (c *Cleaner) needsCleanup(route *model.Route) bool {
 // and the next Change triggers a retry (9.10).
 func (c *Cleaner) Clean() {
 	for _, e := range c.early {
-		c.endEarly(e)
+		c.cleanUp(c.earlyFlows(e))
 	}
 	for _, fs := range c.known {
-		if version, changed := c.currentVersion(fs); changed {
-			c.cleanUp(fs, version)
-		}
+		c.cleanUp(c.staleFlows(fs))
 	}
 }
 
-// currentVersion returns the version of the routes, and whether they need a cleanup.
-func (c *Cleaner) currentVersion(fs *frontends) (version int, changed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return fs.version, fs.changed
+// progress is whether flows need a cleanup.
+type progress struct {
+	changed bool // since the last successful one
+	version int  // counts the changes
 }
 
-func (c *Cleaner) cleanUp(fs *frontends, version int) {
-	start := time.Now()
-	deleted, err := c.sweepFlows(
+func (p *progress) markChanged() {
+	p.changed = true
+	p.version++
+}
+
+// cleanup deletes flows that are found stale, and still are when the rules cannot change.
+type cleanup struct {
+	*progress
+	family          model.Family
+	list            func(func(Flow)) error
+	found, stale    func(Flow) bool
+	success, danger string // for the log; no success: it is not logged
+	attributes      []any  // likewise
+	forget          func() // what the cleanup was for
+}
+
+// staleFlows is the cleanup of flows to endpoints that are gone.
+func (c *Cleaner) staleFlows(fs *frontends) cleanup {
+	success := "deleted stale conntrack entries"
+	if fs.isEcho() {
+		success = ""
+	}
+	return cleanup{&fs.progress, fs.family,
 		func(f func(Flow)) error { return c.kernel.List(fs.family, fs.protocol, f) },
 		func(f Flow) bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.isStale(fs, f)
 		},
-		func(f Flow) bool { return c.isStale(fs, f) && !c.ofOther(fs, f) })
-	took := c.observeCleanup(fs.family, start, deleted)
-	if deleted > 0 && !fs.isEcho() {
-		c.Log.Info("deleted stale conntrack entries", "family", fs.family,
-			"protocol", fs.protocol, "connections", deleted, "duration", took)
+		func(f Flow) bool { return c.isStale(fs, f) && !c.ofOther(fs, f) },
+		success, "connections to endpoints that are gone, or of denied clients, may continue",
+		[]any{"family", fs.family, "protocol", fs.protocol}, fs.forgetFormer}
+}
+
+func (c *Cleaner) cleanUp(w cleanup) {
+	c.mu.Lock()
+	version, changed := w.version, w.changed
+	c.mu.Unlock()
+	if !changed {
+		return
+	}
+	start := time.Now()
+	deleted, err := c.sweepFlows(w.list, w.found, w.stale)
+	took := time.Since(start)
+	if c.Observe != nil {
+		c.Observe(w.family, took, deleted)
+	}
+	if deleted > 0 && w.success != "" {
+		c.Log.Info(w.success, append(w.attributes, "connections", deleted, "duration", took.Round(time.Microsecond))...)
 	}
 	if err != nil {
-		c.Log.Error("conntrack cleanup failed: connections to endpoints that are gone, or of denied clients, may continue; the next sync retries",
-			"family", fs.family, "protocol", fs.protocol, "error", err)
+		c.Log.Error("conntrack cleanup failed: "+w.danger+"; the next sync retries", append(w.attributes, "error", err)...)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fs.version == version { // else another cleanup follows
-		fs.forgetFormer()
+	if w.version == version { // else another cleanup follows
+		w.changed = false
+		w.forget()
 	}
-}
-
-// observeCleanup reports a cleanup, and returns its duration for the log.
-func (c *Cleaner) observeCleanup(f model.Family, start time.Time, deleted int) time.Duration {
-	took := time.Since(start)
-	if c.Observe != nil {
-		c.Observe(f, took, deleted)
-	}
-	return took.Round(time.Microsecond)
 }
 
 // step is how many entries are deleted while Still is held: a change of rules may

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -83,15 +84,6 @@ type Target struct {
 // Open are numbers of open connections by protocol.
 type Open map[model.Protocol]int
 
-// add adds the connections to an address that a target has.
-func (o Open) add(t *Target, counts map[Endpoint]int) {
-	for e, n := range counts {
-		if e.Address.Addr() == t.Address && (t.Port == 0 || t.Port == e.Address.Port()) {
-			o[e.Protocol] += n
-		}
-	}
-}
-
 // CountTargets returns the open connections to each target. Those of the same frontends are
 // counted together.
 func CountTargets(targets []Target) ([]Open, error) {
@@ -100,31 +92,21 @@ func CountTargets(targets []Target) ([]Open, error) {
 		if out[i] != nil {
 			continue
 		}
-		frontends, relays := targets[i].Frontends, targets[i].Relays
-		same := func(t *Target) bool {
-			return slices.Equal(t.Frontends, frontends) && slices.Equal(t.Relays, relays)
-		}
-		var addresses []netip.Addr
+		like, at := &targets[i], make(map[netip.Addr][]int)
 		for j := i; j < len(targets); j++ {
-			if same(&targets[j]) {
-				addresses = append(addresses, targets[j].Address)
+			if t := &targets[j]; slices.Equal(t.Frontends, like.Frontends) && slices.Equal(t.Relays, like.Relays) {
+				out[j], at[t.Address] = make(Open), append(at[t.Address], j)
 			}
 		}
-		counts, err := Count(addresses, relays, passesThrough(frontends))
+		counts, err := Count(slices.Collect(maps.Keys(at)), like.Relays, passesThrough(like.Frontends))
 		if err != nil {
 			return nil, err
 		}
-		byAddress := make(map[netip.Addr]map[Endpoint]int)
 		for e, n := range counts {
-			if byAddress[e.Address.Addr()] == nil {
-				byAddress[e.Address.Addr()] = make(map[Endpoint]int)
-			}
-			byAddress[e.Address.Addr()][e] = n
-		}
-		for j := i; j < len(targets); j++ {
-			if t := &targets[j]; same(t) {
-				out[j] = make(Open)
-				out[j].add(t, byAddress[t.Address])
+			for _, j := range at[e.Address.Addr()] {
+				if port := targets[j].Port; port == 0 || port == e.Address.Port() {
+					out[j][e.Protocol] += n
+				}
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package conntrack
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -20,23 +19,7 @@ type early struct {
 	// clusterIPs have come since the last cleanup. They refuse whatever no frontend serves
 	// (4.23).
 	clusterIPs map[netip.Addr]struct{}
-	// changed reports that a frontend has come since the last successful cleanup; version
-	// counts them.
-	changed bool
-	version int
-}
-
-// addFrontend records a frontend that was not there before.
-func (e *early) addFrontend(route *model.Route) {
-	if route.Kind == model.ClusterIP {
-		e.clusterIPs[route.Frontend.Address] = struct{}{}
-	}
-	e.markChanged()
-}
-
-func (e *early) markChanged() {
-	e.changed = true
-	e.version++
+	progress   // of frontends that have come
 }
 
 // takeEarly records which frontends have come, and on which addresses NodePorts.
@@ -44,7 +27,10 @@ func (c *Cleaner) takeEarly(changes []model.RouteChange, nodePorts []netip.Addr)
 	for _, e := range c.early {
 		for i := range changes {
 			if change := &changes[i]; change.Old == nil && change.New != nil && !change.Frontend.IsEcho() && model.FamilyOf(change.Frontend.Address) == e.family {
-				e.addFrontend(change.New)
+				if change.New.Kind == model.ClusterIP {
+					e.clusterIPs[change.Frontend.Address] = struct{}{}
+				}
+				e.markChanged()
 			}
 		}
 		if c.followed && slices.ContainsFunc(nodePorts, func(a netip.Addr) bool {
@@ -58,17 +44,10 @@ func (c *Cleaner) takeEarly(changes []model.RouteChange, nodePorts []netip.Addr)
 	}
 }
 
-// endEarly deletes the flows that are older than their frontend.
-func (c *Cleaner) endEarly(e *early) {
-	c.mu.Lock()
-	version, changed := e.version, e.changed
-	c.mu.Unlock()
-	if !changed {
-		return
-	}
-	start := time.Now()
+// earlyFlows is the cleanup of flows that are older than their frontend.
+func (c *Cleaner) earlyFlows(e *early) cleanup {
 	stale := func(f Flow) bool { return c.isEarly(e, f) }
-	deleted, err := c.sweepFlows(
+	return cleanup{&e.progress, e.family,
 		func(f func(Flow)) error { return c.kernel.ListUnanswered(e.family, f) },
 		func(f Flow) bool {
 			c.still.Lock()
@@ -76,21 +55,9 @@ func (c *Cleaner) endEarly(e *early) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return stale(f)
-		}, stale)
-	took := c.observeCleanup(e.family, start, deleted)
-	if deleted > 0 {
-		c.Log.Info("deleted unanswered conntrack entries that were older than their frontend", "family", e.family, "connections", deleted, "duration", took)
-	}
-	if err != nil {
-		c.Log.Error("conntrack cleanup failed: clients that began before a frontend came may wait until they give up; the next sync retries",
-			"family", e.family, "error", err)
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e.version == version { // else another cleanup follows
-		e.clusterIPs, e.changed = make(map[netip.Addr]struct{}), false // clear would keep its size
-	}
+		}, stale,
+		"deleted unanswered conntrack entries that were older than their frontend", "clients that began before a frontend came may wait until they give up",
+		[]any{"family", e.family}, func() { e.clusterIPs = make(map[netip.Addr]struct{}) }} // clear would keep its size
 }
 
 // isEarly reports whether the rules decide otherwise about the flow now, because it is older

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/vishvananda/netlink/nl"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
@@ -38,55 +40,36 @@ const (
 	EndpointSide
 )
 
-// Attributes of <linux/netfilter/nfnetlink_conntrack.h>.
+// Attributes of <linux/netfilter/nfnetlink_conntrack.h> that package nl lacks.
 const (
-	ctaTupleOrig  = 1
-	ctaTupleReply = 2
-	ctaProtoInfo  = 4
-	ctaID         = 12
-	ctaZone       = 18
-	ctaFilter     = 25
-	ctaStatusMask = 26
+	ctaNATSource      = 6
+	ctaNATDestination = 13
+	ctaFilter         = 25
+	ctaStatusMask     = 26
 
-	ctaTupleIP    = 1
-	ctaTupleProto = 2
-	ctaTupleZone  = 3
+	ctaTupleZone = 3
 
-	ctaIPv4Source      = 1
-	ctaIPv4Destination = 2
-	ctaIPv6Source      = 3
-	ctaIPv6Destination = 4
-
-	ctaProtoNumber          = 1
-	ctaProtoSourcePort      = 2
-	ctaProtoDestinationPort = 3
-	ctaProtoICMPID          = 4
-	ctaProtoICMPType        = 5
-	ctaProtoICMPCode        = 6
-	ctaProtoICMPv6ID        = 7
-	ctaProtoICMPv6Type      = 8
-	ctaProtoICMPv6Code      = 9
+	ctaProtoICMPID     = 4 // followed by the type and the code, as for ICMPv6
+	ctaProtoICMPType   = 5
+	ctaProtoICMPv6ID   = 7
+	ctaProtoICMPv6Type = 8
 
 	ctaFilterOrigFlags  = 1
 	ctaFilterReplyFlags = 2
-
-	ctaProtoInfoTCP  = 1
-	ctaProtoInfoSCTP = 3
-
-	ctaProtoInfoState = 1 // of both
-
-	ctaProtoInfoTCPFlagsOrig  = 4 // struct nf_ct_tcp_flags
-	ctaProtoInfoTCPFlagsReply = 5
 )
 
-// States of <linux/netfilter/nf_conntrack_tcp.h> and nf_conntrack_sctp.h.
+// Status of an entry, of <linux/netfilter/nf_conntrack_common.h>.
 const (
-	tcpSynSent  = 1
-	tcpLastAck  = 6 // followed by those without data, except the next one
-	tcpSynSent2 = 9 // both sides open
+	seenReply     = 1 << 1
+	assured       = 1 << 2
+	confirmed     = 1 << 3
+	translatesSrc = 1 << 4
+	translatesDst = 1 << 5
+)
 
-	tcpClosedFirst = 1 << 2 // IP_CT_TCP_FLAG_CLOSE_INIT of one side
-
+// States of <linux/netfilter/nf_conntrack_sctp.h>, and IP_CT_TCP_FLAG_CLOSE_INIT of one side.
+const (
+	tcpClosedFirst      = 1 << 2
 	sctpClosed          = 1
 	sctpShutdownAckSent = 7
 )
@@ -126,64 +109,51 @@ func encodeNested(kind uint16, attributes ...[]byte) []byte {
 
 func encodeUint16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
+func encodeUint32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
 // encodeFilter encodes the request for the entries of a protocol, and if from is an IPv4 address,
 // only those with answers from there. Kernels before 5.8 ignore it and send all entries. Of
 // IPv6 they send the others: up to 6.18, ctnetlink_filter_match_tuple takes the result of
 // ipv6_addr_cmp, which is 0 for equal addresses, for its opposite (TestKernelFiltersAnswers).
 func encodeFilter(p model.Protocol, from netip.Addr) []byte {
 	flags := encodeAttribute(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
-	out := encodeNested(ctaTupleOrig, encodeNested(ctaTupleProto, encodeAttribute(ctaProtoNumber, []byte{byte(p)})))
+	out := encodeNested(nl.CTA_TUPLE_ORIG, encodeNested(nl.CTA_TUPLE_PROTO, encodeAttribute(nl.CTA_PROTO_NUM, []byte{byte(p)})))
 	if from.Is4() {
-		out = append(out, encodeNested(ctaTupleReply, encodeNested(ctaTupleIP, encodeAttribute(ctaIPv4Source, from.AsSlice())))...)
+		out = append(out, encodeNested(nl.CTA_TUPLE_REPLY, encodeNested(nl.CTA_TUPLE_IP, encodeAttribute(nl.CTA_IP_V4_SRC, from.AsSlice())))...)
 		flags = append(flags, encodeAttribute(ctaFilterReplyFlags, binary.NativeEndian.AppendUint32(nil, filterSource))...)
 	}
 	return append(out, encodeNested(ctaFilter, flags)...)
 }
 
-// encodeUnanswered encodes the request for the entries that had no answer and are not translated.
+// encodeStatus encodes the request for the entries with some bits of the status, of those in a mask.
 // Kernels before 5.16 ignore it and send all entries.
-func encodeUnanswered() []byte {
-	return append(encodeAttribute(ctaStatus, encodeUint32(0)), encodeAttribute(ctaStatusMask, encodeUint32(seenReply|translatesDst))...)
+func encodeStatus(status, mask uint32) []byte {
+	return append(encodeAttribute(nl.CTA_STATUS, encodeUint32(status)), encodeAttribute(ctaStatusMask, encodeUint32(mask))...)
 }
 
 // encode encodes the identity of a flow for its deletion. Without the tuple, the
 // kernel would delete all entries.
 func (f *Flow) encode() []byte {
-	return append(encodeTuple(ctaTupleReply, f.Answers.Addr(), f.Returns.Addr(), f.Protocol, f.encodeReplyPorts()),
-		encodeAttribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
+	return append(encodeTuple(nl.CTA_TUPLE_REPLY, f.Protocol, f.Answers, f.Returns), encodeAttribute(nl.CTA_ID, encodeUint32(f.ID))...)
 }
 
-// encode encodes the tuple of a connection's first packet.
-func (c *Connection) encode() []byte {
-	return encodeTuple(ctaTupleOrig, c.Client.Addr(), c.Dialled.Addr(), c.Protocol, encodePorts(c.Client.Port(), c.Dialled.Port()))
-}
-
-// encodeTuple encodes one direction of an entry. ends are its ports, or what ICMP has instead.
-func encodeTuple(kind uint16, from, to netip.Addr, p model.Protocol, ends []byte) []byte {
-	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
-	if from.Is6() {
-		source, destination = ctaIPv6Source, ctaIPv6Destination
+// encodeTuple encodes one direction of an entry. ICMP has no ports: a reply has its type and code, and the identifier.
+func encodeTuple(kind uint16, p model.Protocol, from, to netip.AddrPort) []byte {
+	source, destination := uint16(nl.CTA_IP_V4_SRC), uint16(nl.CTA_IP_V4_DST)
+	if from.Addr().Is6() {
+		source, destination = nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
+	}
+	ends := append(encodeAttribute(nl.CTA_PROTO_SRC_PORT, encodeUint16(from.Port())), encodeAttribute(nl.CTA_PROTO_DST_PORT, encodeUint16(to.Port()))...)
+	if p.IsEcho() {
+		id, reply := uint16(ctaProtoICMPID), byte(icmpEchoReply)
+		if p == model.ICMPv6 {
+			id, reply = ctaProtoICMPv6ID, icmpv6EchoReply
+		}
+		ends = slices.Concat(encodeAttribute(id, encodeUint16(to.Port())), encodeAttribute(id+1, []byte{reply}), encodeAttribute(id+2, []byte{0}))
 	}
 	return encodeNested(kind,
-		encodeNested(ctaTupleIP, encodeAttribute(source, from.AsSlice()), encodeAttribute(destination, to.AsSlice())),
-		encodeNested(ctaTupleProto, encodeAttribute(ctaProtoNumber, []byte{byte(p)}), ends))
-}
-
-func encodePorts(from, to uint16) []byte {
-	return append(encodeAttribute(ctaProtoSourcePort, encodeUint16(from)), encodeAttribute(ctaProtoDestinationPort, encodeUint16(to))...)
-}
-
-// encodeReplyPorts encodes the ports of answers, or the type, code and identifier of echo replies.
-func (f *Flow) encodeReplyPorts() []byte {
-	switch f.Protocol {
-	case model.ICMP:
-		return slices.Concat(encodeAttribute(ctaProtoICMPID, encodeUint16(f.Returns.Port())),
-			encodeAttribute(ctaProtoICMPType, []byte{icmpEchoReply}), encodeAttribute(ctaProtoICMPCode, []byte{0}))
-	case model.ICMPv6:
-		return slices.Concat(encodeAttribute(ctaProtoICMPv6ID, encodeUint16(f.Returns.Port())),
-			encodeAttribute(ctaProtoICMPv6Type, []byte{icmpv6EchoReply}), encodeAttribute(ctaProtoICMPv6Code, []byte{0}))
-	}
-	return encodePorts(f.Answers.Port(), f.Returns.Port())
+		encodeNested(nl.CTA_TUPLE_IP, encodeAttribute(source, from.Addr().AsSlice()), encodeAttribute(destination, to.Addr().AsSlice())),
+		encodeNested(nl.CTA_TUPLE_PROTO, encodeAttribute(nl.CTA_PROTO_NUM, []byte{byte(p)}), ends))
 }
 
 // decode decodes a message of a dump. It returns false unless that is a flow with
@@ -201,17 +171,17 @@ func FlowOf(a netlinkio.Attributes) (f Flow, ok bool) {
 	var original, reply tuple
 	for a.Next() {
 		switch a.Type {
-		case ctaTupleOrig:
+		case nl.CTA_TUPLE_ORIG:
 			original = decodeTuple(a.Nested())
-		case ctaTupleReply:
+		case nl.CTA_TUPLE_REPLY:
 			reply = decodeTuple(a.Nested())
-		case ctaProtoInfo:
+		case nl.CTA_PROTOINFO:
 			f.decodeState(a.Nested())
-		case ctaStatus:
+		case nl.CTA_STATUS:
 			f.Answered = decodeNumber(a.Data)&seenReply != 0
-		case ctaID:
+		case nl.CTA_ID:
 			f.ID = decodeNumber(a.Data)
-		case ctaZone:
+		case nl.CTA_ZONE:
 			return Flow{}, false
 		}
 	}
@@ -232,13 +202,13 @@ func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 		for a := protocols.Nested(); a.Next(); {
 			state := decodeNumber(a.Data)
 			switch {
-			case protocols.Type == ctaProtoInfoTCP && (a.Type == ctaProtoInfoTCPFlagsOrig || a.Type == ctaProtoInfoTCPFlagsReply):
+			case protocols.Type == nl.CTA_PROTOINFO_TCP && (a.Type == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL || a.Type == nl.CTA_PROTOINFO_TCP_FLAGS_REPLY):
 				f.decodeFlags(a)
-			case a.Type != ctaProtoInfoState:
-			case protocols.Type == ctaProtoInfoTCP:
-				f.Opening = state == tcpSynSent
-				f.Closing = state >= tcpLastAck && state < tcpSynSent2
-			case protocols.Type == ctaProtoInfoSCTP:
+			case a.Type != nl.CTA_PROTOINFO_TCP_STATE: // the number of the state of SCTP, too
+			case protocols.Type == nl.CTA_PROTOINFO_TCP:
+				f.Opening = state == nl.TCP_CONNTRACK_SYN_SENT
+				f.Closing = state >= nl.TCP_CONNTRACK_LAST_ACK && state < nl.TCP_CONNTRACK_SYN_SENT2 // states without data
+			case protocols.Type == nl.CTA_PROTOINFO_SCTP:
 				f.Closing = state == sctpClosed || state == sctpShutdownAckSent
 			}
 		}
@@ -249,7 +219,7 @@ func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 func (f *Flow) decodeFlags(a netlinkio.Attributes) {
 	switch {
 	case len(a.Data) == 0 || a.Data[0]&tcpClosedFirst == 0:
-	case a.Type == ctaProtoInfoTCPFlagsOrig:
+	case a.Type == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL:
 		f.ClosedBy = ClientSide
 	default:
 		f.ClosedBy = EndpointSide
@@ -282,23 +252,23 @@ func decodeTuple(a netlinkio.Attributes) (t tuple) {
 	for a.Next() {
 		part := a.Nested()
 		switch a.Type {
-		case ctaTupleIP:
+		case nl.CTA_TUPLE_IP:
 			for part.Next() {
 				switch part.Type {
-				case ctaIPv4Source, ctaIPv6Source:
+				case nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC:
 					t.from, _ = netip.AddrFromSlice(part.Data)
-				case ctaIPv4Destination, ctaIPv6Destination:
+				case nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST:
 					t.to, _ = netip.AddrFromSlice(part.Data)
 				}
 			}
-		case ctaTupleProto:
+		case nl.CTA_TUPLE_PROTO:
 			for part.Next() {
 				switch part.Type {
-				case ctaProtoNumber:
+				case nl.CTA_PROTO_NUM:
 					t.protocol = model.Protocol(decodeNumber(part.Data))
-				case ctaProtoSourcePort:
+				case nl.CTA_PROTO_SRC_PORT:
 					t.fromPort = uint16(decodeNumber(part.Data))
-				case ctaProtoDestinationPort, ctaProtoICMPID, ctaProtoICMPv6ID:
+				case nl.CTA_PROTO_DST_PORT, ctaProtoICMPID, ctaProtoICMPv6ID:
 					t.toPort = uint16(decodeNumber(part.Data))
 				case ctaProtoICMPType, ctaProtoICMPv6Type:
 					t.echo = slices.Contains(echoTypes, byte(decodeNumber(part.Data)))

@@ -34,9 +34,7 @@ type frontends struct {
 	// ranges are the ranges of ports of each address, and goneRanges the former ones until
 	// a cleanup.
 	ranges, goneRanges map[netip.Addr]portRanges
-	// changed reports changes since the last successful cleanup; version counts them.
-	changed bool
-	version int
+	progress
 }
 
 func newFrontends(s scope, ending bool) *frontends {
@@ -139,11 +137,6 @@ func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 	clear(fs.left) // nothing was served there
 }
 
-func (fs *frontends) markChanged() {
-	fs.changed = true
-	fs.version++
-}
-
 // forgetFormer forgets former frontends and addresses after a cleanup.
 func (fs *frontends) forgetFormer() {
 	for f := range fs.gone {
@@ -153,7 +146,6 @@ func (fs *frontends) forgetFormer() {
 	fs.gone = make(map[netip.AddrPort]struct{}) // clear would keep its size
 	fs.left = make(map[netip.Addr]struct{})
 	fs.goneRanges = make(map[netip.Addr]portRanges)
-	fs.changed = false
 }
 
 // serve returns which flows to an address continue, and whether that is or was a

@@ -8,18 +8,19 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/vishvananda/netlink/nl"
 )
 
 // message returns what a dump says of a flow.
 func message(t testing.TB, f Flow, client netip.AddrPort) []byte {
 	e := netlink.NewAttributeEncoder()
-	e.Nested(ctaTupleOrig, tupleOf(f.Protocol, client, f.Dialled))
-	e.Nested(ctaTupleReply, tupleOf(f.Protocol, f.Answers, f.Returns))
-	e.Bytes(ctaID, encodeUint32(f.ID))
+	e.Nested(nl.CTA_TUPLE_ORIG, tupleOf(f.Protocol, client, f.Dialled))
+	e.Nested(nl.CTA_TUPLE_REPLY, tupleOf(f.Protocol, f.Answers, f.Returns))
+	e.Bytes(nl.CTA_ID, encodeUint32(f.ID))
 	if f.Answered {
-		e.Bytes(ctaStatus, encodeUint32(seenReply))
+		e.Bytes(nl.CTA_STATUS, encodeUint32(seenReply))
 	}
-	e.Nested(ctaProtoInfo, f.encodeState)
+	e.Nested(nl.CTA_PROTOINFO, f.encodeState)
 	b, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -29,21 +30,21 @@ func message(t testing.TB, f Flow, client netip.AddrPort) []byte {
 
 // encodeState writes what decodeState reads. The end of a connection looks the same for TCP and SCTP.
 func (f *Flow) encodeState(e *netlink.AttributeEncoder) error {
-	e.Nested(ctaProtoInfoTCP, func(e *netlink.AttributeEncoder) error {
+	e.Nested(nl.CTA_PROTOINFO_TCP, func(e *netlink.AttributeEncoder) error {
 		if f.Opening {
-			e.Uint8(ctaProtoInfoState, tcpSynSent)
+			e.Uint8(nl.CTA_PROTOINFO_TCP_STATE, nl.TCP_CONNTRACK_SYN_SENT)
 		}
 		switch f.ClosedBy {
 		case ClientSide:
-			e.Bytes(ctaProtoInfoTCPFlagsOrig, []byte{tcpClosedFirst, 0})
+			e.Bytes(nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, []byte{tcpClosedFirst, 0})
 		case EndpointSide:
-			e.Bytes(ctaProtoInfoTCPFlagsReply, []byte{tcpClosedFirst, 0})
+			e.Bytes(nl.CTA_PROTOINFO_TCP_FLAGS_REPLY, []byte{tcpClosedFirst, 0})
 		}
 		return nil
 	})
 	if f.Closing {
-		e.Nested(ctaProtoInfoSCTP, func(e *netlink.AttributeEncoder) error {
-			e.Uint8(ctaProtoInfoState, sctpClosed)
+		e.Nested(nl.CTA_PROTOINFO_SCTP, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(nl.CTA_PROTOINFO_TCP_STATE, sctpClosed)
 			return nil
 		})
 	}
@@ -51,18 +52,18 @@ func (f *Flow) encodeState(e *netlink.AttributeEncoder) error {
 }
 
 func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeEncoder) error {
-	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
+	source, destination := uint16(nl.CTA_IP_V4_SRC), uint16(nl.CTA_IP_V4_DST)
 	if from.Addr().Is6() {
-		source, destination = ctaIPv6Source, ctaIPv6Destination
+		source, destination = nl.CTA_IP_V6_SRC, nl.CTA_IP_V6_DST
 	}
 	return func(e *netlink.AttributeEncoder) error {
-		e.Nested(ctaTupleIP, func(e *netlink.AttributeEncoder) error {
+		e.Nested(nl.CTA_TUPLE_IP, func(e *netlink.AttributeEncoder) error {
 			e.Bytes(source, from.Addr().AsSlice())
 			e.Bytes(destination, to.Addr().AsSlice())
 			return nil
 		})
-		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
-			e.Uint8(ctaProtoNumber, uint8(p))
+		e.Nested(nl.CTA_TUPLE_PROTO, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(nl.CTA_PROTO_NUM, uint8(p))
 			if p.IsEcho() {
 				id, kind, request := uint16(ctaProtoICMPID), uint16(ctaProtoICMPType), uint8(8)
 				if p == model.ICMPv6 {
@@ -73,8 +74,8 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 				e.Uint8(kind, request)
 				return nil
 			}
-			e.Bytes(ctaProtoSourcePort, []byte{byte(from.Port() >> 8), byte(from.Port())})
-			e.Bytes(ctaProtoDestinationPort, []byte{byte(to.Port() >> 8), byte(to.Port())})
+			e.Bytes(nl.CTA_PROTO_SRC_PORT, []byte{byte(from.Port() >> 8), byte(from.Port())})
+			e.Bytes(nl.CTA_PROTO_DST_PORT, []byte{byte(to.Port() >> 8), byte(to.Port())})
 			return nil
 		})
 		return nil
@@ -126,7 +127,7 @@ func FuzzDecode(f *testing.F) {
 		var err error
 		a := netlinkio.Read(flow.encode(), &err)
 		for a.Next() {
-			if a.Type == ctaTupleReply {
+			if a.Type == nl.CTA_TUPLE_REPLY {
 				named = decodeTuple(a.Nested())
 			}
 		}

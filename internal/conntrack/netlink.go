@@ -7,15 +7,18 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
-	"golang.org/x/sys/unix"
 )
 
-// Messages of <linux/netfilter/nfnetlink_conntrack.h>.
+// Messages about entries.
 const (
-	getEntry    = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 1)
-	deleteEntry = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 2)
+	newEntry    = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | nl.IPCTNL_MSG_CT_NEW)
+	getEntry    = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | nl.IPCTNL_MSG_CT_GET)
+	deleteEntry = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | nl.IPCTNL_MSG_CT_DELETE)
 )
 
 const (
@@ -47,51 +50,57 @@ func dial() (*netlink.Conn, error) {
 	return c, nil
 }
 
-// List implements [Kernel] with one dump, and holds one datagram of it in memory.
-func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
-	return dumpEntries(func(c *netlink.Conn) error { return n.listEntries(c, family, p, flowsOf(p, f)) })
-}
-
-// ListUnanswered implements [Kernel] in the same way.
-func (Netlink) ListUnanswered(family model.Family, f func(Flow)) error {
-	return listByStatus(family, encodeUnanswered(), f)
-}
-
-// listByStatus lists the flows of a family of all protocols that a request is for.
-func listByStatus(family model.Family, request []byte, f func(Flow)) error {
-	return dumpEntries(func(c *netlink.Conn) error {
-		return receiveDump(c, append(messageHeader(family), request...), func(message []byte) {
-			if flow, ok := decode(message); ok {
-				f(flow)
-			}
-		})
-	})
-}
-
-// dumpEntries lists with a socket of its own.
-func dumpEntries(list func(*netlink.Conn) error) error {
+// withSocket calls do with a socket of its own. what is for its error.
+func withSocket(what string, do func(*netlink.Conn) error) error {
 	c, err := dial()
 	if err != nil {
 		return err
 	}
-	if err := list(c); err != nil {
-		return errors.Join(fmt.Errorf("list connections: %w", addRemedy(err)), c.Close())
+	if err = do(c); err != nil {
+		err = fmt.Errorf("%s: %w", what, addRemedy(err))
 	}
-	return c.Close()
+	return errors.Join(err, c.Close())
 }
 
-// flowsOf decodes messages and calls f with the flows of a protocol.
-func flowsOf(p model.Protocol, f func(Flow)) func(message []byte) {
+// newRequest returns a message about an entry with an address.
+func newRequest(kind netlink.HeaderType, flags netlink.HeaderFlags, at netip.AddrPort, data []byte) netlink.Message {
+	return netlink.Message{Header: netlink.Header{Type: kind, Flags: netlink.Request | flags}, Data: append(messageHeader(model.FamilyOf(at.Addr())), data...)}
+}
+
+// List implements [Kernel] with one dump, and holds one datagram of it in memory.
+func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
+	return listFlows(family, encodeFilter(p, n.From), func(flow Flow) {
+		if flow.Protocol == p {
+			f(flow)
+		}
+	})
+}
+
+// ListUnanswered implements [Kernel] in the same way.
+func (Netlink) ListUnanswered(family model.Family, f func(Flow)) error {
+	return listFlows(family, encodeStatus(0, seenReply|translatesDst), f)
+}
+
+// ListMasqueraded calls f for the flows of a family with another source and destination behind
+// the translation. It may call it for others, too.
+func (Netlink) ListMasqueraded(family model.Family, f func(Flow)) error {
+	return listFlows(family, encodeStatus(translatesSrc|translatesDst, translatesSrc|translatesDst), f)
+}
+
+// listFlows lists the flows of a family that a request is for, and perhaps others.
+func listFlows(family model.Family, request []byte, f func(Flow)) error {
+	return withSocket("list connections", func(c *netlink.Conn) error {
+		return receiveDump(c, append(messageHeader(family), request...), eachFlow(f))
+	})
+}
+
+// eachFlow calls f with the flows in messages.
+func eachFlow(f func(Flow)) func(message []byte) {
 	return func(message []byte) {
-		if flow, ok := decode(message); ok && flow.Protocol == p {
+		if flow, ok := decode(message); ok {
 			f(flow)
 		}
 	}
-}
-
-// listEntries calls f with the messages of a dump of the entries of a protocol.
-func (n Netlink) listEntries(c *netlink.Conn, family model.Family, p model.Protocol, f func([]byte)) error {
-	return receiveDump(c, append(messageHeader(family), encodeFilter(p, n.From)...), f)
 }
 
 // receiveDump calls f with the messages of a dump.
@@ -123,29 +132,25 @@ func (Netlink) Delete(flows []Flow) (deleted int, err error) {
 	if len(flows) == 0 {
 		return 0, nil
 	}
-	c, err := dial()
-	if err != nil {
-		return 0, err
-	}
-	for some := range slices.Chunk(flows, batch) {
-		var n int
-		n, err = deleteFlows(c, some)
-		deleted += n
-		if err != nil {
-			err = fmt.Errorf("delete connections: %w", addRemedy(err))
-			break
+	err = withSocket("delete connections", func(c *netlink.Conn) error {
+		for some := range slices.Chunk(flows, batch) {
+			n, err := deleteFlows(c, some)
+			if deleted += n; err != nil {
+				return err
+			}
 		}
-	}
-	return deleted, errors.Join(err, c.Close())
+		return nil
+	})
+	return deleted, err
 }
 
 // deleteFlows deletes a batch of flows.
 func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
-	sent, err := c.SendMessages(encodeDeletions(flows))
-	if err != nil {
-		return 0, err
+	messages := make([]netlink.Message, len(flows))
+	for i := range flows {
+		messages[i] = newRequest(deleteEntry, 0, flows[i].Dialled, flows[i].encode())
 	}
-	refused, err := receiveRefusals(c, sent)
+	_, refused, err := sendAll(c, messages)
 	if err != nil {
 		return 0, err
 	}
@@ -157,35 +162,27 @@ func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	return len(flows) - len(refused), nil
 }
 
-// receiveRefusals receives the answers to messages, of which the last one asks for one: the
-// kernel answers every refused message, and that one always.
-func receiveRefusals(c *netlink.Conn, sent []netlink.Message) (refused []*netlink.OpError, err error) {
+// sendAll sends messages, of which the last one asks for an answer, and returns them with their numbers. The kernel
+// answers every refused message, and the last one always.
+func sendAll(c *netlink.Conn, messages []netlink.Message) (sent []netlink.Message, refused []*netlink.OpError, err error) {
+	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+	if sent, err = c.SendMessages(messages); err != nil {
+		return nil, nil, err
+	}
 	for last := sent[len(sent)-1].Header.Sequence; ; {
 		netlinkio.Renew(c)
 		_, err := c.Receive()
 		var answer *netlink.OpError
 		switch {
 		case err == nil: // to the last one
-			return refused, nil
+			return sent, refused, nil
 		case !errors.As(err, &answer) || answer.Sequence == 0: // the socket failed
-			return nil, err
+			return nil, nil, err
 		}
 		if refused = append(refused, answer); answer.Sequence == last {
-			return refused, nil
+			return sent, refused, nil
 		}
 	}
-}
-
-func encodeDeletions(flows []Flow) []netlink.Message {
-	messages := make([]netlink.Message, len(flows))
-	for i := range flows {
-		messages[i] = netlink.Message{
-			Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request},
-			Data:   append(messageHeader(model.FamilyOf(flows[i].Dialled.Addr())), flows[i].encode()...),
-		}
-	}
-	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
-	return messages
 }
 
 func addRemedy(err error) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/mdlayher/netlink/nltest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,19 +75,19 @@ func (x *table) newEntry(f Flow, z zone) netlink.Message {
 	e.ByteOrder = binary.BigEndian
 	tuple := func(typ uint16, from, to netip.AddrPort) {
 		e.Nested(typ, func(e *netlink.AttributeEncoder) error {
-			e.Nested(ctaTupleIP, func(e *netlink.AttributeEncoder) error {
-				base := uint16(ctaIPv4Source)
+			e.Nested(nl.CTA_TUPLE_IP, func(e *netlink.AttributeEncoder) error {
+				base := uint16(nl.CTA_IP_V4_SRC)
 				if to.Addr().Is6() {
-					base = ctaIPv6Source
+					base = nl.CTA_IP_V6_SRC
 				}
 				e.Bytes(base, from.Addr().AsSlice())
 				e.Bytes(base+1, to.Addr().AsSlice())
 				return nil
 			})
-			e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
-				e.Uint8(ctaProtoNumber, uint8(f.Protocol))
-				e.Uint16(ctaProtoSourcePort, from.Port())
-				e.Uint16(ctaProtoDestinationPort, to.Port())
+			e.Nested(nl.CTA_TUPLE_PROTO, func(e *netlink.AttributeEncoder) error {
+				e.Uint8(nl.CTA_PROTO_NUM, uint8(f.Protocol))
+				e.Uint16(nl.CTA_PROTO_SRC_PORT, from.Port())
+				e.Uint16(nl.CTA_PROTO_DST_PORT, to.Port())
 				return nil
 			})
 			if z.way == typ {
@@ -95,25 +96,25 @@ func (x *table) newEntry(f Flow, z zone) netlink.Message {
 			return nil
 		})
 	}
-	tuple(ctaTupleOrig, f.Returns, f.Dialled)
-	tuple(ctaTupleReply, f.Answers, f.Returns)
-	const ctaTimeout, newEntry = 7, unix.NFNL_SUBSYS_CTNETLINK << 8
-	e.Uint32(ctaTimeout, 3600)
+	tuple(nl.CTA_TUPLE_ORIG, f.Returns, f.Dialled)
+	tuple(nl.CTA_TUPLE_REPLY, f.Answers, f.Returns)
+	const newEntry = unix.NFNL_SUBSYS_CTNETLINK << 8
+	e.Uint32(nl.CTA_TIMEOUT, 3600)
 	if z.id != 0 && z.way == 0 {
-		e.Uint16(ctaZone, z.id)
+		e.Uint16(nl.CTA_ZONE, z.id)
 	}
 	if f.Protocol == model.TCP {
 		const established = 3
-		e.Nested(ctaProtoInfo, func(e *netlink.AttributeEncoder) error {
-			e.Nested(ctaProtoInfoTCP, func(e *netlink.AttributeEncoder) error {
+		e.Nested(nl.CTA_PROTOINFO, func(e *netlink.AttributeEncoder) error {
+			e.Nested(nl.CTA_PROTOINFO_TCP, func(e *netlink.AttributeEncoder) error {
 				state := uint8(established)
 				switch {
 				case f.Closing:
-					state = tcpLastAck + 1 // TIME_WAIT
+					state = nl.TCP_CONNTRACK_LAST_ACK + 1 // TIME_WAIT
 				case f.Opening:
-					state = tcpSynSent
+					state = nl.TCP_CONNTRACK_SYN_SENT
 				}
-				e.Uint8(ctaProtoInfoState, state)
+				e.Uint8(nl.CTA_PROTOINFO_TCP_STATE, state)
 				return nil
 			})
 			return nil
@@ -191,7 +192,7 @@ func TestList(t *testing.T) {
 		}
 		x.add(zone{}, flows...)
 		x.add(zone{id: 7}, flows...)
-		x.add(zone{8, ctaTupleOrig}, elsewhere...)
+		x.add(zone{8, nl.CTA_TUPLE_ORIG}, elsewhere...)
 		x.add(zone{}, clients(300, model.TCP, flows[0].Dialled.String(), flows[0].Answers.String())...)
 		got := x.list(family, model.UDP)
 		for i := range got {
@@ -330,7 +331,7 @@ func TestInterruptedDump(t *testing.T) {
 		})
 	})
 	var got []Flow
-	err := Netlink{}.listEntries(c, model.IPv4, model.UDP, flowsOf(model.UDP, func(f Flow) { got = append(got, f) }))
+	err := receiveDump(c, nil, eachFlow(func(f Flow) { got = append(got, f) }))
 	if !errors.Is(err, unix.EINTR) || !slices.Equal(got, []Flow{want, want}) {
 		t.Errorf("flows %+v, error %v, want both flows and EINTR", got, err)
 	}

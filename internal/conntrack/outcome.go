@@ -3,12 +3,12 @@ package conntrack
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -47,7 +47,6 @@ func (o Outcome) String() string {
 // Entry is what connection tracking knows about a connection.
 type Entry struct {
 	Flow
-	Replied bool // the endpoint has answered
 	// Counted reports that the kernel counts bytes (net.netfilter.nf_conntrack_acct). The client has
 	// sent the first number, with headers of IP, and received the second one.
 	Counted        bool
@@ -79,16 +78,12 @@ func (n Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
 }
 
 // EntriesOf returns the entries of connections; nil: there is none.
-func (Netlink) EntriesOf(connections []Connection) ([]*Entry, error) {
-	c, err := dial()
-	if err != nil {
-		return nil, err
-	}
-	out, err := entriesOf(c, connections)
-	if err != nil {
-		err = fmt.Errorf("look up connection: %w", addRemedy(err))
-	}
-	return out, errors.Join(err, c.Close())
+func (Netlink) EntriesOf(connections []Connection) (out []*Entry, err error) {
+	err = withSocket("look up connection", func(c *netlink.Conn) (err error) {
+		out, err = entriesOf(c, connections)
+		return err
+	})
+	return out, err
 }
 
 // together is how many connections are looked up at once: the answers have room in the buffer
@@ -103,7 +98,11 @@ func entriesOf(c *netlink.Conn, connections []Connection) ([]*Entry, error) {
 	out, buffer := make([]*Entry, 0, len(connections)), make([]byte, receiveBuffer)
 	for some := range slices.Chunk(connections, together) {
 		netlinkio.Renew(c)
-		asked, err := c.SendMessages(encodeQuestions(some))
+		questions := make([]netlink.Message, len(some))
+		for i, of := range some {
+			questions[i] = newRequest(getEntry, 0, of.Dialled, encodeTuple(nl.CTA_TUPLE_ORIG, of.Protocol, of.Client, of.Dialled))
+		}
+		asked, err := c.SendMessages(questions)
 		if err != nil {
 			return nil, err
 		}
@@ -117,16 +116,6 @@ func entriesOf(c *netlink.Conn, connections []Connection) ([]*Entry, error) {
 		}
 	}
 	return out, nil
-}
-
-func encodeQuestions(connections []Connection) []netlink.Message {
-	out := make([]netlink.Message, len(connections))
-	for i := range connections {
-		of := &connections[i]
-		out[i].Header = netlink.Header{Type: getEntry, Flags: netlink.Request}
-		out[i].Data = append(messageHeader(model.FamilyOf(of.Dialled.Addr())), of.encode()...)
-	}
-	return out
 }
 
 // receiveEntry receives the answer to a request. It does not use [netlink.Conn.Receive]: an entry has
@@ -155,29 +144,16 @@ func receiveEntry(raw syscall.RawConn, buffer []byte, sequence uint32) (*Entry, 
 	return decodeEntry(message), nil
 }
 
-// Attributes of an entry that [Flow] does not have, and IPS_SEEN_REPLY of nf_conntrack_common.h.
-const (
-	ctaCountersOrig  = 9
-	ctaCountersReply = 10
-
-	ctaCountersBytes = 2
-
-	statusReplied = 1 << 1
-)
-
-// decodeEntry decodes a message about an entry. The zone has been asked for; an entry without
-// ports is one that has answered.
+// decodeEntry decodes a message about an entry. The zone has been asked for.
 func decodeEntry(message []byte) *Entry {
 	e := &Entry{}
 	var err error
 	e.Flow, _ = decode(message)
 	for a := netlinkio.ReadMessage(message, &err); a.Next(); {
 		switch a.Type {
-		case ctaStatus:
-			e.Replied = decodeNumber(a.Data)&statusReplied != 0
-		case ctaCountersOrig:
+		case nl.CTA_COUNTERS_ORIG:
 			e.Sent, e.Counted = bytesOf(a.Nested()), true
-		case ctaCountersReply:
+		case nl.CTA_COUNTERS_REPLY:
 			e.Received = bytesOf(a.Nested())
 		}
 	}
@@ -186,7 +162,7 @@ func decodeEntry(message []byte) *Entry {
 
 func bytesOf(a netlinkio.Attributes) uint64 {
 	for a.Next() {
-		if a.Type == ctaCountersBytes && len(a.Data) == 8 {
+		if a.Type == nl.CTA_COUNTERS_BYTES && len(a.Data) == 8 {
 			return binary.BigEndian.Uint64(a.Data)
 		}
 	}

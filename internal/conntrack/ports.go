@@ -111,27 +111,22 @@ func (p *Ports) Has(of model.Protocol, server netip.AddrPort) bool {
 }
 
 func (p *Ports) count() (out []Crowd, err error) {
-	type way struct {
-		protocol model.Protocol
-		server   netip.AddrPort
-		from     netip.Addr
-	}
 	for _, f := range model.Families {
-		var counts map[way]int
+		var counts map[Crowd]int // without their number
 		err := netlinkio.Retry(netlinkio.Fades, func() error {
-			counts = make(map[way]int)
+			counts = make(map[Crowd]int)
 			return p.List(f, func(f Flow) {
 				if f.Client != f.Returns.Addr() && f.Dialled != f.Answers {
-					counts[way{f.Protocol, f.Answers, f.Returns.Addr()}]++
+					counts[Crowd{Protocol: f.Protocol, Server: f.Answers, From: f.Returns.Addr()}]++
 				}
 			})
 		})
 		if err != nil {
 			return nil, err
 		}
-		for w, n := range counts {
-			if n >= CrowdedPorts {
-				out = append(out, Crowd{w.protocol, w.server, w.from, n})
+		for c, n := range counts {
+			if c.Connections = n; n >= CrowdedPorts {
+				out = append(out, c)
 			}
 		}
 	}
@@ -139,16 +134,4 @@ func (p *Ports) count() (out []Crowd, err error) {
 		return cmp.Or(a.Server.Compare(b.Server), cmp.Compare(a.Protocol, b.Protocol), a.From.Compare(b.From))
 	})
 	return out, nil
-}
-
-// ListMasqueraded calls f for the flows of a family with another source and destination behind
-// the translation. It may call it for others, too.
-func (Netlink) ListMasqueraded(family model.Family, f func(Flow)) error {
-	return listByStatus(family, encodeMasqueraded(), f)
-}
-
-// encodeMasqueraded encodes the request for these. Kernels before 5.16 ignore it and send all entries.
-func encodeMasqueraded() []byte {
-	status := encodeUint32(translatesSrc | translatesDst)
-	return append(encodeAttribute(ctaStatus, status), encodeAttribute(ctaStatusMask, status)...)
 }

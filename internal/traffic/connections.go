@@ -281,7 +281,7 @@ func (s *Connections) tell(c *followed, entry *conntrack.Entry, now time.Time) *
 	switch ended := !c.ended.IsZero(); {
 	case ended && c.how == model.ServerReset && entry == nil && !c.told: // the kernel has removed the entry
 		e.Reason = model.EndpointRefused
-	case ended && c.how == model.ClientReset && !c.told && (entry == nil || !entry.Replied): // it has given up
+	case ended && c.how == model.ClientReset && !c.told && (entry == nil || !entry.Answered): // it has given up
 		e.Reason = model.Unanswered
 	case ended:
 		e.Reason = c.how
@@ -289,7 +289,7 @@ func (s *Connections) tell(c *followed, entry *conntrack.Entry, now time.Time) *
 		return nil
 	case c.told:
 		e.Reason = model.Expired
-	case entry == nil || !entry.Replied:
+	case entry == nil || !entry.Answered:
 		e.Reason = model.Unanswered
 	default:
 		e.Reason, c.told = model.AnsweredOpen, true

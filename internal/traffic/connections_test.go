@@ -66,7 +66,7 @@ func (c *course) after(d time.Duration) bool {
 // TestCourses: 17.16, 17.17. The reason of an event follows from who ended the connection first, and from
 // its entry.
 func TestCourses(t *testing.T) {
-	answered := &conntrack.Entry{Replied: true}
+	answered := &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 	for name, c := range map[string]struct {
 		entry               *conntrack.Entry
 		ends, byClient, rst bool
@@ -121,7 +121,7 @@ func TestWhoClosedFirst(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newCourse()
-			f.entry = &conntrack.Entry{Replied: true}
+			f.entry = &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 			f.begin(logged(true, false), frontendEnd, samplePort("web"))
 			e := logged(c.byClient, c.rst)
 			e.Tracked, e.Flow.ClosedBy = true, c.closed
@@ -139,7 +139,7 @@ func TestLongConnection(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newCourse()
-			f.entry = &conntrack.Entry{Replied: true}
+			f.entry = &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 			f.begin(logged(true, false), frontendEnd, samplePort("web"))
 			f.after(patience)
 			f.after(search / 2)
@@ -165,7 +165,7 @@ func TestLongConnection(t *testing.T) {
 func TestEndMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCourse()
-		f.entry = &conntrack.Entry{Replied: true}
+		f.entry = &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 		f.begin(logged(true, false), frontendEnd, samplePort("web"))
 		f.during = func() { f.end(logged(false, false)) }
 		f.after(patience)
@@ -181,7 +181,7 @@ func TestNeedlessQuestions(t *testing.T) {
 	for _, counts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newCourse()
-			f.counts, f.entry = counts, &conntrack.Entry{Replied: true, Counted: true, Sent: 7}
+			f.counts, f.entry = counts, &conntrack.Entry{Flow: conntrack.Flow{Answered: true}, Counted: true, Sent: 7}
 			f.begin(logged(true, false), frontendEnd, samplePort("web"))
 			other := logged(true, true)
 			other.Source = netip.AddrPortFrom(clientEnd.Addr(), 4712)
@@ -201,7 +201,7 @@ func TestNeedlessQuestions(t *testing.T) {
 func TestPortsAreUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCourse()
-		f.entry = &conntrack.Entry{Replied: true}
+		f.entry = &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 		for _, byClient := range []bool{true, false} {
 			f.begin(logged(true, false), frontendEnd, samplePort("web"))
 			f.end(logged(byClient, false))
@@ -263,7 +263,7 @@ func TestFollowedHaveALimit(t *testing.T) {
 // its messages and asking the kernel.
 func BenchmarkConnection(b *testing.B) {
 	f := newCourse()
-	entry := &conntrack.Entry{Replied: true}
+	entry := &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 	f.Connections.entries = func(of []conntrack.Connection) ([]*conntrack.Entry, error) {
 		out := make([]*conntrack.Entry, len(of))
 		for i := range out {
