@@ -9,55 +9,53 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// lockedRouter is the router with its lock. Its exported methods are part of [Agent].
+// lockedRouter is the router with its lock. Its exported methods are part of [Agent], and safe for
+// concurrent use.
 type lockedRouter struct {
 	routing sync.RWMutex
 	router  *model.Router
 }
 
-// Routing returns the current routing of this node, with notices about Services that the
-// kernel serves as before. It is safe for concurrent use; its cost grows with the number of
-// routes.
-func (a *Agent) Routing() *model.Routing {
-	a.routing.RLock()
-	defer a.routing.RUnlock()
-	r := a.router.Routing()
-	r.Notices = slices.Concat(r.Notices, a.quarantine.notices, a.kept.notices)
-	return r
+// readRouter returns what get returns while routes do not change.
+func readRouter[T any](l *lockedRouter, get func(*model.Router) T) T {
+	l.routing.RLock()
+	defer l.routing.RUnlock()
+	return get(l.router)
 }
 
-// Routes calls yield with each route, in no order, until that returns false. It is safe for
-// concurrent use. yield must not call the agent.
+// Routing returns the current routing of this node, with notices about Services that the
+// kernel serves as before. Its cost grows with the number of routes.
+func (a *Agent) Routing() *model.Routing {
+	return readRouter(&a.lockedRouter, func(router *model.Router) *model.Routing {
+		r := router.Routing()
+		r.Notices = slices.Concat(r.Notices, a.quarantine.notices, a.kept.notices)
+		return r
+	})
+}
+
+// Routes calls yield with each route, in no order, until that returns false. yield must not call
+// the agent.
 func (l *lockedRouter) Routes(yield func(*model.Route) bool) {
 	l.routing.RLock()
 	defer l.routing.RUnlock()
 	l.router.Each(yield)
 }
 
-// ServiceCIDRs returns the ranges in which unused addresses are dropped. It is safe for
-// concurrent use.
+// ServiceCIDRs returns the ranges in which unused addresses are dropped.
 func (l *lockedRouter) ServiceCIDRs() []netip.Prefix {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	return l.router.ServiceCIDRs()
+	return readRouter(l, (*model.Router).ServiceCIDRs)
 }
 
-// HasRanges reports whether a Service asks for ranges of ports. It is safe for concurrent use.
-func (l *lockedRouter) HasRanges() bool {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	return l.router.HasRanges()
-}
+// HasRanges reports whether a Service asks for ranges of ports.
+func (l *lockedRouter) HasRanges() bool { return readRouter(l, (*model.Router).HasRanges) }
 
-// View returns the state of a Service, or nil if there is none. It is safe for concurrent use.
+// View returns the state of a Service, or nil if there is none.
 func (l *lockedRouter) View(name model.ServiceName) *model.View {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	return l.router.View(name)
+	return readRouter(l, func(r *model.Router) *model.View { return r.View(name) })
 }
 
 // Serves returns the Service that has a frontend, if it is known at present: not while
-// routes change. It is safe for concurrent use and never waits.
+// routes change. It never waits.
 func (l *lockedRouter) Serves(f model.Frontend) (model.ServiceName, bool) {
 	if !l.routing.TryRLock() {
 		return model.ServiceName{}, false
@@ -70,44 +68,43 @@ func (l *lockedRouter) Serves(f model.Frontend) (model.ServiceName, bool) {
 	return route.Service.Name, true
 }
 
-// Owner returns the frontend that serves an address and port: that frontend, a NodePort or
-// a range; false: there is none. It is safe for concurrent use.
-func (l *lockedRouter) Owner(f model.Frontend) (model.Frontend, bool) {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	route := l.router.Serves(f)
-	if route == nil {
-		return model.Frontend{}, false
-	}
-	return route.Frontend, true
+// routeOf returns the route that serves an address and port: the one of that frontend, of a NodePort or
+// of a range; nil: there is none.
+func (l *lockedRouter) routeOf(f model.Frontend) *model.Route {
+	return readRouter(l, func(r *model.Router) *model.Route { return r.Serves(f) })
 }
 
-// PortOf returns the service port of a frontend, as [Agent.Owner] finds it; false: there is
-// none. It is safe for concurrent use.
-func (l *lockedRouter) PortOf(f model.Frontend) (model.PortName, bool) {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	route := l.router.Serves(f)
-	if route == nil {
-		return model.PortName{}, false
+// Owner returns the frontend of the route that serves an address and port.
+func (l *lockedRouter) Owner(f model.Frontend) (owner model.Frontend, ok bool) {
+	route := l.routeOf(f)
+	if ok = route != nil; ok {
+		owner = route.Frontend
 	}
-	return route.PortName(), true
+	return owner, ok
 }
 
-// Holder returns a Service that has an address; false: there is none. It is safe for
-// concurrent use; its cost grows with the number of routes.
+// PortOf returns its service port.
+func (l *lockedRouter) PortOf(f model.Frontend) (port model.PortName, ok bool) {
+	route := l.routeOf(f)
+	if ok = route != nil; ok {
+		port = route.PortName()
+	}
+	return port, ok
+}
+
+// Holder returns a Service that has an address; false: there is none. Its cost grows with the number
+// of routes.
 func (l *lockedRouter) Holder(address netip.Addr) (name model.ServiceName, ok bool) {
 	for r := range l.Routes {
 		if r.Frontend.Address == address {
-			name, ok = r.Service.Name, true
-			break
+			return r.Service.Name, true
 		}
 	}
-	return name, ok
+	return name, false
 }
 
 // BehindLocalhost returns where the listener of a NodePort on localhost connects to; false:
-// connections that it would make are not forwarded. It is safe for concurrent use.
+// connections that it would make are not forwarded.
 func (l *lockedRouter) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {
 	l.routing.RLock()
 	defer l.routing.RUnlock()
@@ -118,15 +115,12 @@ func (l *lockedRouter) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) 
 	return netip.AddrPortFrom(to.Address, to.Port), true
 }
 
-// IsBalance reports whether a Service comes from a Balance. It is safe for concurrent use.
+// IsBalance reports whether a Service comes from a Balance.
 func (l *lockedRouter) IsBalance(name model.ServiceName) bool {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	return l.router.IsBalance(name)
+	return readRouter(l, func(r *model.Router) bool { return r.IsBalance(name) })
 }
 
-// Words are the words for all Services together; empty: there are none. It is safe for concurrent
-// use.
+// Words are the words for all Services together; empty: there are none.
 func (l *lockedRouter) Words() (in words.Vocabulary, empty bool) {
 	l.routing.RLock()
 	defer l.routing.RUnlock()
@@ -134,25 +128,17 @@ func (l *lockedRouter) Words() (in words.Vocabulary, empty bool) {
 	return l.router.Words(), services == 0
 }
 
-// Named returns the Services of a name in a namespace, or in all if that is empty. It is safe for
-// concurrent use.
+// Named returns the Services of a name in a namespace, or in all if that is empty.
 func (l *lockedRouter) Named(namespace, name string) []model.ServiceName {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	return l.router.Named(namespace, name)
+	return readRouter(l, func(r *model.Router) []model.ServiceName { return r.Named(namespace, name) })
 }
 
-// Relay returns how connections to a frontend are relayed; false: they are not. It is safe for
-// concurrent use.
+// Relay returns how connections to a frontend are relayed; false: they are not.
 func (l *lockedRouter) Relay(f model.Frontend) (model.Relayed, bool) {
 	l.routing.RLock()
 	defer l.routing.RUnlock()
 	return l.router.Relay(f)
 }
 
-// Names returns the names of all Services, in no order. It is safe for concurrent use.
-func (l *lockedRouter) Names() []model.ServiceName {
-	l.routing.RLock()
-	defer l.routing.RUnlock()
-	return l.router.Names()
-}
+// Names returns the names of all Services, in no order.
+func (l *lockedRouter) Names() []model.ServiceName { return readRouter(l, (*model.Router).Names) }

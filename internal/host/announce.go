@@ -14,36 +14,28 @@ const macLength = 6
 
 // Announce tells the neighbours on an interface that this machine has an address: with a gratuitous
 // ARP (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). It needs CAP_NET_RAW.
-func Announce(link string, a netip.Addr) error { return sendFrame(link, a, announcementFrame) }
+func (Neighbourhood) Announce(link string, a netip.Addr) error {
+	if a.Is4() {
+		return sendFrame(link, a, arpAnnouncement)
+	}
+	return sendFrame(link, a, neighbourAdvertisement)
+}
 
-// ProbeAddress asks the neighbours on an interface whether one of them has an IPv4 address (RFC 5227,
-// 2.1.1). [ListenForClaims] has their answers. It needs CAP_NET_RAW.
-func ProbeAddress(link string, a netip.Addr) error { return sendFrame(link, a, arpProbe) }
+// Probe asks the neighbours on an interface whether one of them has an IPv4 address (RFC 5227,
+// 2.1.1). [Neighbourhood.Listen] has their answers. It needs CAP_NET_RAW.
+func (Neighbourhood) Probe(link string, a netip.Addr) error { return sendFrame(link, a, arpProbe) }
 
 func sendFrame(link string, a netip.Addr, frame func(net.HardwareAddr, netip.Addr) []byte) error {
 	l, err := net.InterfaceByName(link)
-	if err == nil {
-		err = send(l.Index, frame(l.HardwareAddr, a))
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// send sends a frame.
-func send(index int, frame []byte) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: macLength})
+	err = unix.Sendto(fd, frame(l.HardwareAddr, a), 0, &unix.SockaddrLinklayer{Ifindex: l.Index, Halen: macLength})
 	return errors.Join(err, unix.Close(fd))
-}
-
-// announcementFrame returns the Ethernet frame that tells all neighbours where an address is.
-func announcementFrame(mac net.HardwareAddr, a netip.Addr) []byte {
-	if a.Is4() {
-		return arpAnnouncement(mac, a)
-	}
-	return neighbourAdvertisement(mac, a)
 }
 
 // arpAnnouncement returns a request of an address for itself, which all neighbours learn from.

@@ -40,7 +40,7 @@ func newAnnounceLab(t *testing.T) announceLab {
 func (l announceLab) do(t *testing.T, f func(index int) error) {
 	t.Helper()
 	if err := l.Node.Do(func() error {
-		_, links, err := LinkAddresses()
+		_, links, err := Neighbourhood{}.List()
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (l announceLab) do(t *testing.T, f func(index int) error) {
 // listed returns what the node says about an address.
 func (l announceLab) listed(t *testing.T, a netip.Addr) (is LinkAddress, on bool) {
 	l.do(t, func(int) error {
-		all, _, err := LinkAddresses()
+		all, _, err := Neighbourhood{}.List()
 		is, on = all[model.InterfaceAddress{Interface: l.link, Address: a}]
 		return err
 	})
@@ -67,15 +67,15 @@ func TestAnnounce(t *testing.T) {
 	for _, text := range []string{"203.0.113.10", "2001:db8:9::10"} {
 		a := netip.MustParseAddr(text)
 		l.Client.TestScript(t, `ip route replace "$1/$3" dev "$2"; ip neigh replace "$1" lladdr 02:00:00:00:00:99 dev "$2" nud reachable`, text, l.from, fmt.Sprint(a.BitLen()))
-		l.do(t, func(index int) error { return AddLinkAddress(index, a) })
-		l.do(t, func(index int) error { return AddLinkAddress(index, a) })
+		l.do(t, func(index int) error { return Neighbourhood{}.Add(index, a) })
+		l.do(t, func(index int) error { return Neighbourhood{}.Add(index, a) })
 		netlab.Eventually(t, 20*time.Second, func() error {
 			if is, on := l.listed(t, a); !on || is != (LinkAddress{Marked: true}) {
 				return fmt.Errorf("%s: %+v, on the machine: %v", a, is, on)
 			}
 			return nil
 		})
-		l.do(t, func(int) error { return Announce(l.link, a) })
+		l.do(t, func(int) error { return Neighbourhood{}.Announce(l.link, a) })
 		netlab.Eventually(t, 20*time.Second, func() error {
 			if knows := output(t, l.Client, "ip neigh show to "+text); !strings.Contains(knows, l.mac) {
 				return fmt.Errorf("the client knows %q, want %s", knows, l.mac)
@@ -85,13 +85,13 @@ func TestAnnounce(t *testing.T) {
 		if err := l.Client.Ping(a, 20*time.Second); err != nil {
 			t.Error(err)
 		}
-		l.do(t, func(index int) error { return RemoveLinkAddress(index, a) })
-		l.do(t, func(index int) error { return RemoveLinkAddress(index, a) })
+		l.do(t, func(index int) error { return Neighbourhood{}.Remove(index, a) })
+		l.do(t, func(index int) error { return Neighbourhood{}.Remove(index, a) })
 		if _, on := l.listed(t, a); on {
 			t.Errorf("%s is left", a)
 		}
 	}
-	if err := Announce("no-such-link", netip.MustParseAddr("203.0.113.10")); err == nil {
+	if err := (Neighbourhood{}).Announce("no-such-link", netip.MustParseAddr("203.0.113.10")); err == nil {
 		t.Error("an interface that is not there is no error")
 	}
 	if is, on := l.listed(t, l.Node.IPv4); on {
@@ -114,7 +114,7 @@ func TestClaims(t *testing.T) {
 	var ended atomic.Bool
 	a, b := netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:9::10")
 	l.do(t, func(int) error {
-		return ListenForClaims(t.Context(), l.link, func(c Claim) { heard <- c }, func() { ended.Store(true) })
+		return Neighbourhood{}.Listen(t.Context(), l.link, func(c Claim) { heard <- c }, func() { ended.Store(true) })
 	})
 	// hears waits for a claim of the client; others, for example of its own addresses, do not count.
 	hears := func(what string, a netip.Addr, probe bool) {
@@ -134,16 +134,16 @@ func TestClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	say(Announce, a)
+	say(Neighbourhood{}.Announce, a)
 	hears("an announcement", a, false)
-	say(Announce, b)
+	say(Neighbourhood{}.Announce, b)
 	hears("an advertisement", b, false)
-	say(ProbeAddress, a)
+	say(Neighbourhood{}.Probe, a)
 	hears("a probe", a, true)
 	l.Client.TestScript(t, `ip address add 203.0.113.10/32 dev "$1"; ip address add 2001:db8:9::10/128 dev "$1" nodad`, l.from)
-	l.do(t, func(int) error { return ProbeAddress(l.link, a) })
+	l.do(t, func(int) error { return Neighbourhood{}.Probe(l.link, a) })
 	hears("an answer", a, false)
-	l.do(t, func(index int) error { return AddLinkAddress(index, b) })
+	l.do(t, func(index int) error { return Neighbourhood{}.Add(index, b) })
 	netlab.Eventually(t, 20*time.Second, func() error {
 		if is, on := l.listed(t, b); !is.Failed || !on {
 			return fmt.Errorf("an address of another machine: %+v, on the machine: %v", is, on)

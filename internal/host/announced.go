@@ -54,9 +54,12 @@ type Link struct {
 	Shared bool
 }
 
-// LinkAddresses returns the addresses of this machine, and all interfaces by name. It leaves out IPv4
+// Neighbourhood is the addresses that this machine announces to its neighbours.
+type Neighbourhood struct{ Log *slog.Logger }
+
+// List returns the addresses of this machine, and all interfaces by name. It leaves out IPv4
 // addresses with a network: an interface can have the same address without one besides.
-func LinkAddresses() (addresses map[model.InterfaceAddress]LinkAddress, links map[string]Link, err error) {
+func (Neighbourhood) List() (addresses map[model.InterfaceAddress]LinkAddress, links map[string]Link, err error) {
 	list, err := netlinkio.List(netlink.LinkList)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list interfaces: %w", err)
@@ -124,9 +127,9 @@ func decodeAddress(m []byte) (index uint32, a netip.Addr, is LinkAddress, err er
 	return binary.NativeEndian.Uint32(m[4:]), a, is, err
 }
 
-// AddLinkAddress adds an address to an interface, with the mark of nftproxy. Of an IPv6 address, the
+// Add adds an address to an interface, with the mark of nftproxy. Of an IPv6 address, the
 // kernel then asks whether another machine has it.
-func AddLinkAddress(index int, a netip.Addr) error {
+func (Neighbourhood) Add(index int, a netip.Addr) error {
 	err := changeAddress(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, index, a)
 	if errors.Is(err, unix.EEXIST) {
 		return nil
@@ -134,8 +137,8 @@ func AddLinkAddress(index int, a netip.Addr) error {
 	return err
 }
 
-// RemoveLinkAddress removes an address from an interface; there may be none.
-func RemoveLinkAddress(index int, a netip.Addr) error {
+// Remove removes an address from an interface; there may be none.
+func (Neighbourhood) Remove(index int, a netip.Addr) error {
 	err := changeAddress(unix.RTM_DELADDR, unix.NLM_F_ACK, index, a)
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -160,9 +163,9 @@ func changeAddress(kind, flags, index int, a netip.Addr) error {
 	return err
 }
 
-// FollowLinks is [FollowAddresses], and calls changed after each change of an interface as well.
-func FollowLinks(ctx context.Context, changed func(), log *slog.Logger) {
-	go FollowAddresses(ctx, changed, log)
+// Follow is [FollowAddresses], and calls changed after each change of an interface as well.
+func (n Neighbourhood) Follow(ctx context.Context, changed func()) {
+	go FollowAddresses(ctx, changed, n.Log)
 	var retry backoff
 	for ctx.Err() == nil {
 		s, err := subscribeLinks(ctx)
@@ -176,7 +179,7 @@ func FollowLinks(ctx context.Context, changed func(), log *slog.Logger) {
 		if ctx.Err() != nil {
 			return
 		}
-		logUnwatched(log, err)
+		logUnwatched(n.Log, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry.next()):
@@ -191,31 +194,3 @@ func subscribeLinks(ctx context.Context) (*netlinkio.Subscription[netlink.LinkUp
 		})
 	})
 }
-
-// Neighbourhood is the functions of this package about addresses that are announced.
-type Neighbourhood struct{ Log *slog.Logger }
-
-// List is [LinkAddresses].
-func (Neighbourhood) List() (map[model.InterfaceAddress]LinkAddress, map[string]Link, error) {
-	return LinkAddresses()
-}
-
-// Add is [AddLinkAddress].
-func (Neighbourhood) Add(index int, a netip.Addr) error { return AddLinkAddress(index, a) }
-
-// Remove is [RemoveLinkAddress].
-func (Neighbourhood) Remove(index int, a netip.Addr) error { return RemoveLinkAddress(index, a) }
-
-// Announce is [Announce].
-func (Neighbourhood) Announce(link string, a netip.Addr) error { return Announce(link, a) }
-
-// Probe is [ProbeAddress].
-func (Neighbourhood) Probe(link string, a netip.Addr) error { return ProbeAddress(link, a) }
-
-// Listen is [ListenForClaims].
-func (Neighbourhood) Listen(ctx context.Context, link string, claimed func(Claim), ended func()) error {
-	return ListenForClaims(ctx, link, claimed, ended)
-}
-
-// Follow is [FollowLinks].
-func (n Neighbourhood) Follow(ctx context.Context, changed func()) { FollowLinks(ctx, changed, n.Log) }

@@ -23,10 +23,10 @@ type Claim struct {
 	Probe   bool // it does not have the address: it asks for it as well, and is to get it
 }
 
-// ListenForClaims calls claimed for each ARP message and neighbour advertisement with which another
+// Listen calls claimed for each ARP message and neighbour advertisement with which another
 // machine on an interface claims an address, and ended when there are no more of them: ctx is done, or
 // the interface is gone. It needs CAP_NET_RAW.
-func ListenForClaims(ctx context.Context, link string, claimed func(Claim), ended func()) error {
+func (Neighbourhood) Listen(ctx context.Context, link string, claimed func(Claim), ended func()) error {
 	l, err := net.InterfaceByName(link)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,18 +72,19 @@ func ownTables(t *codec.Transaction) {
 // nothing to claim, nothing is written.
 func (c *Conn) Claim() (outdated []model.Family, err error) {
 	t := &codec.Transaction{}
-	for _, f := range model.Families {
-		switch table, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) }); {
-		case errors.Is(err, unix.ENOENT):
-		case err != nil:
-			return nil, fmt.Errorf("get table: %w", addRemedy(err))
+	tables, err := c.askTables()
+	if err != nil {
+		return nil, fmt.Errorf("get table: %w", addRemedy(err))
+	}
+	for _, table := range tables {
+		switch {
 		case table.isOwnedByOther(c):
-			return nil, ownedError(f, table)
+			return nil, table.ownedError()
 		case table.flags&ownedTable == tablePersist:
-			t.Messages = append(t.Messages, takeOver(f))
+			t.Messages = append(t.Messages, takeOver(table.family))
 		case table.flags&ownedTable != ownedTable:
 			// A table gets an owner when it is added, or when it has lost one.
-			outdated = append(outdated, f)
+			outdated = append(outdated, table.family)
 		}
 	}
 	if len(t.Messages) == 0 {
@@ -98,22 +100,21 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 // whether it has. They hold what they held then, and only this connection can change them.
 func (c *Conn) Reclaim(generation uint32) (bool, error) {
 	t := &codec.Transaction{}
-	for _, f := range model.Families {
-		switch table, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) }); {
-		case errors.Is(err, unix.ENOENT):
-		case err != nil:
-			return false, fmt.Errorf("get table: %w", addRemedy(err))
-		case table.flags&ownedTable != tablePersist:
+	tables, err := c.askTables()
+	if err != nil {
+		return false, fmt.Errorf("get table: %w", addRemedy(err))
+	}
+	for _, table := range tables {
+		if table.flags&ownedTable != tablePersist {
 			return false, nil
-		default:
-			t.Messages = append(t.Messages, takeOver(f))
 		}
+		t.Messages = append(t.Messages, takeOver(table.family))
 	}
 	if len(t.Messages) == 0 || generation == AnyGeneration {
 		return false, nil
 	}
 	ownTables(t)
-	_, err := c.send(t, generation)
+	_, err = c.send(t, generation)
 	if OutcomeOf(err) == Later {
 		return false, nil
 	}
@@ -184,47 +185,53 @@ func (m Moment) Distinguishes(later Moment) bool {
 // OwnedByOther returns the table of ours that belongs to another process, if there is
 // one.
 func (c *Conn) OwnedByOther() (*OwnedError, error) {
-	for _, f := range model.Families {
-		t, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) })
-		switch {
-		case err == nil && t.isOwnedByOther(c):
-			return ownedError(f, t), nil
-		case err != nil && !errors.Is(err, unix.ENOENT):
-			return nil, err
+	tables, err := c.askTables()
+	for _, t := range tables {
+		if t.isOwnedByOther(c) {
+			return t.ownedError(), nil
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // HasTables reports whether the kernel has a table of ours.
 func (c *Conn) HasTables() (bool, error) {
-	for _, f := range model.Families {
-		_, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) })
-		if err == nil || !errors.Is(err, unix.ENOENT) {
-			return err == nil, err
-		}
-	}
-	return false, nil
+	empty, err := c.Empty()
+	return !empty && err == nil, err
 }
 
+// tableState is the state of our table of a family.
 type tableState struct {
-	flags uint32
-	owner uint32 // port of the netlink socket
+	family model.Family
+	flags  uint32
+	owner  uint32 // port of the netlink socket
 }
 
 func (t tableState) isOwnedByOther(c *Conn) bool {
 	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }
 
-// Empty implements apply.Kernel.
-func (c *Conn) Empty() (bool, error) {
+// askTables returns the states of our tables, until there is an answer or a permanent error.
+func (c *Conn) askTables() ([]tableState, error) { return retryQuestion(c.stateOfTables) }
+
+// stateOfTables returns the states of our tables that exist.
+func (c *Conn) stateOfTables() (out []tableState, err error) {
 	for _, f := range model.Families {
-		_, err := retryQuestion(func() (tableState, error) { return c.stateOfTable(f) })
-		if !errors.Is(err, unix.ENOENT) {
-			return false, err
+		t, err := c.stateOfTable(f)
+		switch {
+		case err == nil:
+			out = append(out, t)
+		case !errors.Is(err, unix.ENOENT):
+			return out, err
 		}
 	}
-	return true, nil
+	return out, nil
+}
+
+// Empty implements apply.Kernel.
+func (c *Conn) Empty() (bool, error) {
+	tables, err := c.askTables()
+	return len(tables) == 0 && err == nil, err
 }
 
 // RelayAdmits reports whether a process lets the connections of a family pass to its relay.
@@ -239,7 +246,11 @@ func (c *Conn) RelayAdmits(f model.Family) (bool, error) {
 }
 
 // stateOfTable returns the state of our table of a family; ENOENT if there is none.
-func (c *Conn) stateOfTable(f model.Family) (tableState, error) { return c.stateOf(codec.InTable(f)) }
+func (c *Conn) stateOfTable(f model.Family) (tableState, error) {
+	t, err := c.stateOf(codec.InTable(f))
+	t.family = f
+	return t, err
+}
 
 // stateOf returns the state of the table that a message names.
 func (c *Conn) stateOf(table codec.Attributes) (tableState, error) {
@@ -280,17 +291,18 @@ func (e *OwnedError) Error() string {
 
 func (e *OwnedError) Unwrap() error { return unix.EPERM }
 
-func ownedError(f model.Family, t tableState) *OwnedError {
-	return &OwnedError{Table: nft.FamilyKeyword(f) + " " + nft.TableName, Owner: host.ProcessOf(t.owner), Port: t.owner}
+func (t tableState) ownedError() *OwnedError {
+	return &OwnedError{Table: nft.FamilyKeyword(t.family) + " " + nft.TableName, Owner: host.ProcessOf(t.owner), Port: t.owner}
 }
 
 // explainRefusal explains why the kernel refused a transaction: a table may belong to
 // another process.
 func (c *Conn) explainRefusal(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		for _, f := range model.Families {
-			if t, lookErr := c.stateOfTable(f); lookErr == nil && t.isOwnedByOther(c) {
-				return ownedError(f, t)
+		tables, _ := c.stateOfTables() // without an answer, the error stays
+		for _, t := range tables {
+			if t.isOwnedByOther(c) {
+				return t.ownedError()
 			}
 		}
 	}
@@ -298,19 +310,13 @@ func (c *Conn) explainRefusal(err error) error {
 }
 
 // IsOwner reports whether our tables, as far as they exist, belong to this
-// connection, so that nothing else can change them.
+// connection, so that nothing else can change them. A table that another program adds
+// later cannot get an owner.
 func (c *Conn) IsOwner() (bool, error) {
 	if !c.owns {
 		return false, nil
 	}
-	for _, f := range model.Families {
-		t, err := c.stateOfTable(f)
-		if errors.Is(err, unix.ENOENT) {
-			continue // a table that another program adds now cannot get an owner
-		}
-		if err != nil || t.flags&tableOwner == 0 || t.isOwnedByOther(c) {
-			return false, err
-		}
-	}
-	return true, nil
+	tables, err := c.stateOfTables()
+	others := slices.ContainsFunc(tables, func(t tableState) bool { return t.flags&tableOwner == 0 || t.isOwnedByOther(c) })
+	return err == nil && !others, err
 }
