@@ -278,7 +278,7 @@ func (j *job) try(ctx context.Context, learns conntest.Knowledge, patience time.
 	}
 	var err error
 	if j.peer == nil {
-		conntest.OpenOutside(limited, list, take)
+		conntest.OpenAll(limited, list, conntest.WithoutSCTP, take)
 	} else {
 		err = j.peer.Dial(limited, list, take)
 	}

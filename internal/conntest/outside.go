@@ -19,35 +19,42 @@ const repeats = 5
 
 // Repeat opens a connection, and opens it again if the client should get an error that may have been
 // limited.
-func Repeat(protocol model.Protocol, rejects bool, open func() (Attempt, error)) (a Attempt, err error) {
+func (d *Dial) Repeat(open func() (Attempt, error)) (a Attempt, err error) {
 	for range repeats {
 		a, err = open()
-		if err != nil || protocol == model.TCP || a.Outcome != Silent || a.Endpoint.IsValid() || !rejects {
+		if err != nil || d.Protocol == model.TCP.String() || a.Outcome != Silent || a.Endpoint.IsValid() || !d.Rejected {
 			break
 		}
 	}
 	return a, err
 }
 
-// OpenOutside opens the connections of a list from this machine, by sockets that every operating system
-// has: where no endpoint answers with its name, none is known.
-func OpenOutside(ctx context.Context, list []Dial, each func(*Dialled)) {
-	RunAll(ctx, list, func(ctx context.Context, d *Dial) Dialled {
-		protocol, err := model.ParseProtocol(d.Protocol)
-		if err != nil {
-			return Dialled{Error: err.Error()}
-		}
-		return d.Run(ctx, func(ctx context.Context) (Attempt, error) {
-			return Repeat(protocol, d.Rejected, func() (Attempt, error) { return d.openOnce(ctx) })
+// OpenAll opens the connections of a list from this machine, by sockets that every operating system has and
+// every user may open: where no endpoint answers with its name, none is known. It calls each with what
+// happened in the order in which it ends, one at a time. sctp opens an association.
+func OpenAll(ctx context.Context, list []Dial, sctp func(context.Context, *Dial) (Attempt, error), each func(*Dialled)) {
+	RunAll(len(list), func(i int) Dialled {
+		d := &list[i]
+		isWrong := func(a *Attempt) bool { return (a.Outcome == Answered) == d.Refused }
+		return d.Run(ctx, isWrong, func(ctx context.Context) (Attempt, error) {
+			if d.Protocol == model.SCTP.String() {
+				return d.Repeat(func() (Attempt, error) { return sctp(ctx, d) })
+			}
+			return d.Repeat(func() (Attempt, error) { return d.openOnce(ctx) })
 		})
-	}, each)
+	}, func(i int, got Dialled) {
+		got.Index = i
+		each(&got)
+	})
+}
+
+// WithoutSCTP is for machines without sockets of SCTP.
+func WithoutSCTP(context.Context, *Dial) (Attempt, error) {
+	return Attempt{Outcome: Unsupported}, nil
 }
 
 // openOnce opens one connection.
 func (d *Dial) openOnce(ctx context.Context) (a Attempt, err error) {
-	if d.Protocol == model.SCTP.String() {
-		return Attempt{Outcome: Unsupported}, nil
-	}
 	wait := d.Wait
 	if d.Refused || d.Protocol == model.UDP.String() {
 		wait = min(wait, ShortPatience)
@@ -58,7 +65,7 @@ func (d *Dial) openOnce(ctx context.Context) (a Attempt, err error) {
 		return a, ctx.Err()
 	case failure == nil:
 		a.Outcome = Answered
-	case errors.Is(failure, os.ErrDeadlineExceeded), errors.As(failure, &timeout) && timeout.Timeout():
+	case errors.Is(failure, os.ErrDeadlineExceeded), errors.Is(failure, os.ErrPermission), errors.As(failure, &timeout) && timeout.Timeout():
 		a.Outcome = Silent
 	case strings.Contains(failure.Error(), "refused"), strings.Contains(failure.Error(), "reset"): // numbers differ by system
 		a.Outcome = Refused
@@ -84,16 +91,19 @@ func (d *Dial) exchange(ctx context.Context, wait time.Duration, a *Attempt) err
 		return err
 	}
 	datagram := d.Protocol == model.UDP.String()
-	if datagram {
-		if _, err := c.Write(nil); err != nil {
-			return err
-		}
-	}
 	if !datagram && d.Learns != Answers {
 		return nil
 	}
+	var refused error
+	if datagram {
+		_, refused = c.Write(nil)
+	}
 	line := make([]byte, MaxAnswer)
 	n, err := c.Read(line)
+	// What rules of this machine reject or drop is "not permitted". A rejection follows.
+	if refused != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		return refused
+	}
 	if err == nil && d.Learns == Answers {
 		err = a.ParseAnswer(string(line[:n]))
 	}

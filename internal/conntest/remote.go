@@ -2,6 +2,7 @@ package conntest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,24 +49,18 @@ func (c *Case) Dial(learns Knowledge, wait time.Duration, count int) Dial {
 	if c.HostName != "" {
 		return Dial{Protocol: c.Protocol, HostName: c.HostName, Addresses: c.Expected.Addresses}
 	}
-	d := Dial{Protocol: c.Protocol, To: c.To, Most: count, Refused: len(c.Expected.Forwards()) == 0, Rejected: c.Expected.Rejects(), Learns: learns, Wait: wait}
+	forwards := c.Expected.Forwards()
+	d := Dial{Protocol: c.Protocol, To: c.To, Most: count, Refused: len(forwards) == 0, Rejected: c.Expected.Rejects(), Learns: learns, Wait: wait}
 	if count > 0 {
 		return d
 	}
-	if learns == Outcomes {
-		d.Most = min(LeastConnections, c.most())
-		return d
-	}
-	d.Most = c.most()
-	if c.Expected.AffinitySeconds == 0 {
-		d.Endpoints = len(c.Expected.Forwards())
+	if d.Most, _ = c.Expected.Connections(); learns == Outcomes {
+		d.Most = min(LeastConnections, d.Most)
+	} else if c.Expected.AffinitySeconds == 0 {
+		due := slices.DeleteFunc(slices.Clone(forwards), func(e Expected) bool { return e.Share == 0 })
+		d.Endpoints = cmp.Or(len(due), len(forwards))
 	}
 	return d
-}
-
-func (c *Case) most() int {
-	most, _ := c.Expected.Connections()
-	return most
 }
 
 // JudgeDialled judges the connections of a peer.
@@ -75,7 +70,7 @@ func (c *Case) JudgeDialled(d *Dial, got *Dialled) *Result {
 		return c.Judge(nil, false)
 	}
 	_, complete := c.Expected.Connections()
-	r := c.Judge(got.Attempts, complete && d.Learns != Outcomes && len(got.Attempts) == d.Most)
+	r := c.Judge(got.Attempts, complete && d.Endpoints > 0 && len(got.Attempts) == d.Most)
 	r.Seconds = got.Seconds
 	if got.Error != "" {
 		r.State, r.Reasons = NotPassed, append(r.Reasons, "the client cannot test: "+got.Error)
@@ -83,8 +78,9 @@ func (c *Case) JudgeDialled(d *Dial, got *Dialled) *Result {
 	return r
 }
 
-// Run opens the connections by open, or resolves the name.
-func (d *Dial) Run(ctx context.Context, open func(context.Context) (Attempt, error)) (out Dialled) {
+// Run opens the connections by open, or resolves the name. It ends when several are wrong: they cannot be as
+// predicted then.
+func (d *Dial) Run(ctx context.Context, isWrong func(*Attempt) bool, open func(context.Context) (Attempt, error)) (out Dialled) {
 	start := time.Now()
 	defer func() { out.Seconds = time.Since(start).Seconds() }()
 	if len(d.Addresses) > 0 {
@@ -102,7 +98,10 @@ func (d *Dial) Run(ctx context.Context, open func(context.Context) (Attempt, err
 		if a.Outcome == Unsupported {
 			break
 		}
-		if met[a.Endpoint] = true; (a.Outcome == Answered) == d.Refused {
+		if a.Endpoint.IsValid() {
+			met[a.Endpoint] = true
+		}
+		if isWrong(&a) {
 			wrong++
 		}
 		if d.Endpoints > 0 && len(met) >= d.Endpoints && len(out.Attempts) >= LeastConnections {
@@ -112,21 +111,20 @@ func (d *Dial) Run(ctx context.Context, open func(context.Context) (Attempt, err
 	return out
 }
 
-// RunAll opens the connections of a list, several at the same time, and calls each with what happened in
-// the order in which it ends, one at a time.
-func RunAll(ctx context.Context, list []Dial, run func(context.Context, *Dial) Dialled, each func(*Dialled)) {
+// RunAll calls run with the numbers up to n, for several at the same time, and each with what that returns, one
+// at a time.
+func RunAll[T any](n int, run func(int) T, each func(int, T)) {
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	slots := make(chan struct{}, Parallel)
-	for i := range list {
+	for i := range n {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			got := run(ctx, &list[i])
-			got.Index = i
+			got := run(i)
 			mu.Lock()
 			defer mu.Unlock()
-			each(&got)
+			each(i, got)
 		})
 	}
 	wait.Wait()

@@ -101,7 +101,7 @@ func serveTCP(l net.Listener) error {
 	}
 }
 
-// serveUDP answers empty datagrams, which [socket.try] sends. An answer is not empty, so that two
+// serveUDP answers empty datagrams, which clients send. An answer is not empty, so that two
 // peers never answer each other. own is the only address of its family, from which answers come.
 func serveUDP(p net.PacketConn, own netip.AddrPort) error {
 	buffer := make([]byte, conntest.MaxAnswer)
@@ -136,7 +136,10 @@ func (p *Peer) handler() http.Handler {
 		if !readJSON(w, r, &list) {
 			return
 		}
-		All(r.Context(), list, func(got *conntest.Dialled) { // a line of JSON each
+		sctp := func(ctx context.Context, d *conntest.Dial) (conntest.Attempt, error) {
+			return (&Prober{Do: Here, Patience: d.Wait}).open(ctx, d)
+		}
+		conntest.OpenAll(r.Context(), list, sctp, func(got *conntest.Dialled) { // a line of JSON each
 			if json.NewEncoder(w).Encode(got) == nil { // else the client has gone
 				_ = http.NewResponseController(w).Flush()
 			}
@@ -157,22 +160,4 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 	return err == nil
-}
-
-// All opens the connections of a list here, and calls each with what happened in the order in which it
-// ends, one at a time.
-func All(ctx context.Context, list []conntest.Dial, each func(*conntest.Dialled)) {
-	conntest.RunAll(ctx, list, run, each)
-}
-
-// run opens the connections of a list's entry.
-func run(ctx context.Context, d *conntest.Dial) conntest.Dialled {
-	protocol, err := model.ParseProtocol(d.Protocol)
-	if err != nil && len(d.Addresses) == 0 { // else a name is resolved
-		return conntest.Dialled{Error: err.Error()}
-	}
-	p := &Prober{Do: Here, Patience: d.Wait, Learns: d.Learns}
-	return d.Run(ctx, func(ctx context.Context) (conntest.Attempt, error) {
-		return p.open(ctx, &target{protocol, d.To, !d.Refused, d.Rejected})
-	})
 }

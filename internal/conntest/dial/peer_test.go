@@ -95,18 +95,9 @@ func TestPeers(t *testing.T) {
 		{conntest.Failures, conntest.Failed, netip.AddrPort{}}, {1, conntest.Answered, netip.AddrPort{}},
 		{associations, sctp, netip.AddrPort{}},
 	}
-	got, outside := make([]*conntest.Dialled, len(list)), make([]*conntest.Dialled, len(list))
+	got := make([]*conntest.Dialled, len(list))
 	if err := r.Dial(t.Context(), list, func(d *conntest.Dialled) { got[d.Index] = d }); err != nil {
 		t.Fatal(err)
-	}
-	conntest.OpenOutside(t.Context(), list, func(d *conntest.Dialled) { outside[d.Index] = d })
-	for i, d := range outside[:len(list)-1] { // without SCTP
-		for j := range min(len(d.Attempts), len(got[i].Attempts)) {
-			a, b := d.Attempts[j], got[i].Attempts[j]
-			if len(d.Attempts) != len(got[i].Attempts) || a.Outcome != b.Outcome || a.Endpoint != b.Endpoint || a.Source != b.Source || d.Error != "" {
-				t.Errorf("%d: from outside %+v, and by the peer %+v", i, d, got[i])
-			}
-		}
 	}
 	for i, w := range want {
 		if got[i] == nil || got[i].Error != "" || len(got[i].Attempts) != w.n {

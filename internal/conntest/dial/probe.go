@@ -23,80 +23,46 @@ const cancelled = 100 * time.Millisecond
 type Prober struct {
 	// Do runs a function in the network namespace of the client.
 	Do       func(func() error) error
-	Patience time.Duration      // how long to wait for an answer
-	Learns   conntest.Knowledge // where it learns which endpoint a connection has reached
+	Patience time.Duration // how long to wait for an answer
 }
 
 // Here runs a function in the network namespace of the process.
 func Here(f func() error) error { return f() }
 
-// target is what a connection is opened to.
-type target struct {
-	protocol model.Protocol
-	to       netip.AddrPort
-	forwards bool // an endpoint may answer
-	rejects  bool // the client may get an error
-}
-
-// targetOf returns the target of a case.
-func targetOf(c *conntest.Case) (*target, error) {
-	p, err := model.ParseProtocol(c.Protocol)
-	return &target{p, c.To, len(c.Expected.Forwards()) > 0, c.Expected.Rejects()}, err
-}
-
 // open opens a connection, and closes it. Over TCP and SCTP nothing is sent. Over UDP it is one empty
 // datagram, and an answer is awaited. The error is one of the test itself.
-func (p *Prober) open(ctx context.Context, t *target) (conntest.Attempt, error) {
-	return conntest.Repeat(t.protocol, t.rejects, func() (conntest.Attempt, error) { return p.openOnce(ctx, t) })
-}
-
-func (p *Prober) openOnce(ctx context.Context, t *target) (a conntest.Attempt, err error) {
+func (p *Prober) open(ctx context.Context, d *conntest.Dial) (a conntest.Attempt, err error) {
+	protocol, err := model.ParseProtocol(d.Protocol)
+	if err != nil {
+		return a, err
+	}
 	wait := p.Patience
-	if t.protocol == model.UDP || !t.forwards {
+	if protocol == model.UDP || d.Refused {
 		wait = min(wait, conntest.ShortPatience)
 	}
-	s, err := p.socket(t.protocol, t.to)
+	s, err := p.socket(protocol, d.To)
 	switch {
-	case t.protocol == model.SCTP && errors.Is(err, unix.EPROTONOSUPPORT):
+	case protocol == model.SCTP && errors.Is(err, unix.EPROTONOSUPPORT):
 		return conntest.Attempt{Outcome: conntest.Unsupported}, nil
 	case err != nil:
 		return a, err
 	}
 	defer s.close()
 	failure := s.try(ctx, wait)
-	if failure == nil && p.Learns == conntest.Answers {
-		failure = s.answer(ctx, wait, &a)
-	}
 	if ctx.Err() != nil {
 		return a, ctx.Err()
 	}
-	a.Client = s.local.Addr()
-	if p.Learns == conntest.Tracked {
-		err = addTracked(&a, conntrack.Connection{Protocol: t.protocol, Client: s.local, Dialled: t.to})
+	if a.Client = s.local.Addr(); a.Client.IsValid() && d.Learns == conntest.Tracked {
+		entries, err := conntrack.Netlink{}.EntriesOf([]conntrack.Connection{{Protocol: protocol, Client: s.local, Dialled: d.To}})
+		if err != nil {
+			return a, err
+		}
+		if entry := entries[0]; entry != nil {
+			a.Endpoint, a.Source = entry.Answers, entry.Returns.Addr()
+		}
 	}
-	setOutcome(&a, failure, t.protocol)
-	return a, err
-}
-
-// addTracked adds what connection tracking knows.
-func addTracked(a *conntest.Attempt, of conntrack.Connection) error {
-	entry, err := entryOf(of)
-	if entry != nil {
-		a.Endpoint, a.Source = entry.Answers, entry.Returns.Addr()
-	}
-	return err
-}
-
-// entryOf returns what connection tracking knows about a connection; nil: nothing.
-func entryOf(of conntrack.Connection) (*conntrack.Entry, error) {
-	if !of.Client.IsValid() {
-		return nil, nil
-	}
-	entries, err := conntrack.Netlink{}.EntriesOf([]conntrack.Connection{of})
-	if err != nil {
-		return nil, err
-	}
-	return entries[0], nil
+	setOutcome(&a, failure, protocol)
+	return a, nil
 }
 
 // setOutcome sets the outcome by the error of the socket.
@@ -245,19 +211,6 @@ func (s *socket) await(ctx context.Context, events int16, deadline time.Time) er
 			return s.err()
 		}
 	}
-}
-
-// answer reads the answer of a peer.
-func (s *socket) answer(ctx context.Context, wait time.Duration, a *conntest.Attempt) error {
-	if err := s.await(ctx, unix.POLLIN, time.Now().Add(wait)); err != nil {
-		return err
-	}
-	line := make([]byte, conntest.MaxAnswer)
-	n, err := unix.Read(s.fd, line)
-	if err != nil {
-		return err
-	}
-	return a.ParseAnswer(string(line[:n]))
 }
 
 func (s *socket) err() error {
