@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -54,7 +55,7 @@ func describeWhole(in words.Vocabulary, own []*frontend, others []pair, side fun
 			endpoints[e.address] = true
 		}
 	}
-	return Detail{Kind: KindFrontends, Text: countText(len(all), "frontend") + ", " + in.Count(len(endpoints), "endpoint"), Added: list}
+	return Detail{Kind: KindFrontends, Text: terminal.Count(len(all), "frontend") + ", " + in.Count(len(endpoints), "endpoint"), Added: list}
 }
 
 // String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
@@ -96,13 +97,7 @@ func (s *subject) describeFrontends() (out []Detail) {
 			added = append(added, f)
 		}
 	}
-	if list := textsOf(added); len(list) > 0 {
-		out = append(out, Detail{Kind: KindFrontends, Text: countText(len(list), "frontend") + " added (" + joinFew(list) + ")", Added: list})
-	}
-	if list := textsOf(removed); len(list) > 0 {
-		out = append(out, Detail{Kind: KindFrontends, Text: countText(len(list), "frontend") + " removed (" + joinFew(list) + ")", Removed: list,
-			Connections: s.goneWith(removed)})
-	}
+	out = append(out, listDetails(KindFrontends, "frontend", "", textsOf(added), textsOf(removed), s.goneWith(removed))...)
 	return append(out, s.describeRanges()...)
 }
 
@@ -216,27 +211,22 @@ func (s *subject) describeMoves() (out []Detail) {
 // describeRenames describes frontends whose port has another name, or whose address another
 // origin.
 func (s *subject) describeRenames() (out []Detail) {
-	note := func(d Detail) {
-		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
-			out = append(out, d)
-		}
-	}
 	for _, p := range s.stays {
 		if a, b := p.before.Port.Port, p.after.Port.Port; a != b && p.before.Frontend == p.after.Frontend {
-			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Frontend.Port, a, b)})
+			out = addNew(out, Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Frontend.Port, a, b)})
 		}
 		if a, b := p.before.Kind, p.after.Kind; a != b {
-			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.addressText(), a, b)})
+			out = addNew(out, Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.addressText(), a, b)})
 		}
 	}
 	return out
 }
 
 // effects are the verdicts of frontends, in words.
-var effects = map[model.Verdict]string{
-	model.Reject:  "rejects connections: no endpoint can take them",
-	model.Drop:    "drops connections: no endpoint on this node",
-	model.Forward: "takes connections again",
+var effects = map[string]string{
+	model.Reject.String():  "rejects connections: no endpoint can take them",
+	model.Drop.String():    "drops connections: no endpoint on this node",
+	model.Forward.String(): "takes connections again",
 }
 
 // describeVerdicts describes frontends that begin or cease to take connections.
@@ -287,12 +277,7 @@ func (k verdictKey) compare(o verdictKey) int {
 }
 
 func (s *subject) verdictDetail(k verdictKey, frontends []string) Detail {
-	text := ""
-	for v, effect := range effects {
-		if v.String() == k.new {
-			text = s.in.Text(effect)
-		}
-	}
+	text := s.in.Text(effects[k.new])
 	switch k.who {
 	case "inside":
 		text += ", from pods and the node"
@@ -305,21 +290,27 @@ func (s *subject) verdictDetail(k verdictKey, frontends []string) Detail {
 	return Detail{Kind: KindVerdict, Text: text, Old: k.old, New: k.new, Added: frontends}
 }
 
-// countText returns for example "1 endpoint" or "2 endpoints".
-func countText(n int, what string) string {
-	if n != 1 && what != "" {
-		what += "s"
+// joinFew joins a few texts, and counts the others.
+func joinFew(list []string) string { return terminal.List(list, 3) }
+
+// addNew adds a detail, unless another one says the same.
+func addNew(all []Detail, d Detail) []Detail {
+	if slices.ContainsFunc(all, func(o Detail) bool { return o.Text == d.Text }) {
+		return all
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return append(all, d)
 }
 
-// joinFew joins a few texts, and counts the others.
-func joinFew(list []string) string {
-	const most = 3
-	if len(list) <= most {
-		return strings.Join(list, ", ")
+// listDetails describes things that come and go, such as "2 names of servers added (a, b)". lost says what
+// happens to connections through these that go.
+func listDetails(kind Kind, noun, of string, added, removed []string, lost string) (out []Detail) {
+	if len(added) > 0 {
+		out = append(out, Detail{Kind: kind, Text: terminal.Count(len(added), noun) + of + " added (" + joinFew(added) + ")", Added: added})
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+	if len(removed) > 0 {
+		out = append(out, Detail{Kind: kind, Text: terminal.Count(len(removed), noun) + of + " removed (" + joinFew(removed) + ")", Removed: removed, Connections: lost})
+	}
+	return out
 }
 
 // goneWith says whether connections of frontends that are gone continue (9.3, 9.6).

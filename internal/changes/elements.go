@@ -6,6 +6,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -43,9 +44,9 @@ const (
 // describeUnnoticed describes elements that change without notice for clients.
 func (n elements) describeUnnoticed() Detail {
 	if n.counters == n.all {
-		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + countText(n.all, "element") + " of the rules, which clients do not notice"}
+		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
 	}
-	return Detail{Kind: KindRules, New: anyElements, Text: countText(n.all, "element") + " of the rules, which clients do not notice"}
+	return Detail{Kind: KindRules, New: anyElements, Text: terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
 }
 
 // addCounts adds the numbers of elements by their comment.

@@ -85,20 +85,10 @@ func (s *subject) describeExchange(port model.PortName, c *portChange) (out []De
 	if c.affinity && len(c.removed) > 0 {
 		lost += "; clients bound to it are balanced again"
 	}
+	out = s.exchangeDetails(gone, fresh, "", lost)
 	note := func(text string, d Detail) {
 		d.Kind, d.Text = KindEndpoints, s.in.Count(max(len(d.Added), len(d.Removed)), "endpoint")+" "+text
 		out = append(out, d)
-	}
-	switch {
-	case len(gone) == len(fresh) && len(gone) > 0:
-		note("replaced ("+joinFew(pairByAddress(gone, fresh))+")", Detail{Added: textsOf(fresh), Removed: textsOf(gone), Connections: lost})
-	default:
-		if len(fresh) > 0 {
-			note("added ("+joinFew(namedEndpoints(fresh, s.edits.after[s.name]))+")", Detail{Added: textsOf(fresh)})
-		}
-		if len(gone) > 0 {
-			note("removed ("+joinFew(namedEndpoints(gone, s.edits.before[s.name]))+")", Detail{Removed: textsOf(gone), Connections: lost})
-		}
 	}
 	for _, group := range left {
 		d := Detail{New: string(group.why), Removed: textsOf(group.endpoints), Connections: lost}
@@ -110,6 +100,30 @@ func (s *subject) describeExchange(port model.PortName, c *portChange) (out []De
 	for _, group := range back {
 		d := Detail{Old: string(group.why), Added: textsOf(group.endpoints)}
 		note(fmt.Sprintf("used again (%s), before: %s", joinFew(d.Added), group.why), d)
+	}
+	return out
+}
+
+// exchangeDetails describes endpoints that come and go: as replaced if their number stays. why says why they
+// take no connections, if they do not, and lost what happens to the connections of these that go.
+func (s *subject) exchangeDetails(gone, fresh []address, why, lost string) (out []Detail) {
+	note := func(verb string, list []string, d Detail) {
+		d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s%s (%s)", s.in.Count(len(list), "endpoint"), verb, why, joinFew(list))
+		out = append(out, d)
+	}
+	if len(gone) == len(fresh) && len(gone) > 0 {
+		note("replaced", pairByAddress(gone, fresh), Detail{Added: textsOf(fresh), Removed: textsOf(gone), Connections: lost})
+		return out
+	}
+	named := namedEndpoints
+	if why != "" {
+		named = func(list []address, _ model.ServiceState) []string { return textsOf(list) }
+	}
+	if len(fresh) > 0 {
+		note("added", named(fresh, s.edits.after[s.name]), Detail{Added: textsOf(fresh)})
+	}
+	if len(gone) > 0 {
+		note("removed", named(gone, s.edits.before[s.name]), Detail{Removed: textsOf(gone), Connections: lost})
 	}
 	return out
 }

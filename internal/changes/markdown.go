@@ -2,7 +2,6 @@ package changes
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -112,49 +111,27 @@ func codeCell(name string) string { return "<code>" + escapeCell(name) + "</code
 // rulesSection writes the changes of the rules as a diff, as far as there is room.
 func rulesSection(b *bytes.Buffer, p *plan.Plan, room int) error {
 	const around = 400 // bytes of the section itself
-	lines := &limitedLines{room: room - around}
-	err := p.PrintChanges(lines, false, 0)
-	if err != nil && !errors.Is(err, errFull) {
+	room -= around
+	var all, shown strings.Builder
+	if err := p.PrintChanges(&all, false, room); err != nil { // each has a line at least
 		return err
 	}
+	n, note := 0, ""
+	for line := range strings.Lines(all.String()) {
+		line = signFirst(line)
+		if shown.Len()+len(line) > room {
+			note = fmt.Sprintf("\nThe first %d lines; the rest is left out to stay within GitHub's limit. `nftproxy diff --elements=always` lists all.\n", n)
+			break
+		}
+		shown.WriteString(line)
+		n++
+	}
 	fence := "```"
-	for strings.Contains(lines.String(), fence) {
+	for strings.Contains(shown.String(), fence) {
 		fence += "`"
 	}
-	fmt.Fprintf(b, "\n<details><summary>Rules: %s</summary>\n\n%sdiff\n%s%s\n", p.Summary(), fence, lines, fence)
-	if err != nil {
-		fmt.Fprintf(b, "\nThe first %d lines; the rest is left out to stay within GitHub's limit. `nftproxy diff --elements=always` lists all.\n", lines.n)
-	}
-	b.WriteString("\n</details>\n")
+	fmt.Fprintf(b, "\n<details><summary>Rules: %s</summary>\n\n%sdiff\n%s%s\n%s\n</details>\n", p.Summary(), fence, &shown, fence, note)
 	return nil
-}
-
-var errFull = errors.New("no more room")
-
-// limitedLines takes whole lines of a plan while there is room, with the sign at the
-// beginning, where a diff has it.
-type limitedLines struct {
-	strings.Builder
-	room, n int
-	rest    []byte // without a newline
-}
-
-func (l *limitedLines) Write(p []byte) (int, error) {
-	data := append(l.rest, p...)
-	for {
-		line, rest, ok := bytes.Cut(data, []byte("\n"))
-		if !ok {
-			l.rest = bytes.Clone(data)
-			return len(p), nil
-		}
-		text := signFirst(string(line)) + "\n"
-		if l.Len()+len(text) > l.room {
-			return 0, errFull
-		}
-		l.WriteString(text)
-		l.n++
-		data = rest
-	}
 }
 
 // signFirst moves the sign of a line to its beginning. A diff shows "!" as changed.

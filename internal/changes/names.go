@@ -23,17 +23,11 @@ func namedEndpoints(list []address, of model.ServiceState) []string {
 
 // nameDetails describes servers by names that a Service gets or loses. Plans without DNS know no
 // address of them.
-func nameDetails(before, after *model.Service) (out []Detail) {
+func nameDetails(before, after *model.Service) []Detail {
 	was, is := nameTexts(before), nameTexts(after)
 	added := slices.DeleteFunc(slices.Clone(is), func(t string) bool { return slices.Contains(was, t) })
 	removed := slices.DeleteFunc(slices.Clone(was), func(t string) bool { return slices.Contains(is, t) })
-	if len(added) > 0 {
-		out = append(out, Detail{Kind: KindEndpoints, Text: countText(len(added), "name") + " of servers added (" + joinFew(added) + ")", Added: added})
-	}
-	if len(removed) > 0 {
-		out = append(out, Detail{Kind: KindEndpoints, Text: countText(len(removed), "name") + " of servers removed (" + joinFew(removed) + ")", Removed: removed})
-	}
-	return out
+	return listDetails(KindEndpoints, "name", " of servers", added, removed, "")
 }
 
 func nameTexts(s *model.Service) (out []string) {

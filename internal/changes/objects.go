@@ -18,14 +18,14 @@ func (s *Side) ownNode() *model.Node {
 // say, which may matter later. The cost grows with the number of routes.
 func Objects(before, after Side) []Service {
 	c := newComparison()
-	c.stateBefore, c.stateAfter = newStateLookup(before.Snapshot), newStateLookup(after.Snapshot)
 	c.edits = newEdits(before.Snapshot, after.Snapshot)
-	for name, state := range c.edits.before {
-		c.isBalance[name] = state.Service.Balance
+	for _, states := range []map[model.ServiceName]model.ServiceState{c.edits.before, c.edits.after} {
+		for name, state := range states {
+			c.isBalance[name] = state.Service.Balance
+		}
 	}
-	for name, state := range c.edits.after {
-		c.isBalance[name] = state.Service.Balance
-	}
+	c.stateBefore = func(port model.PortName, at address) state { return stateIn(c.edits.before, port, at) }
+	c.stateAfter = func(port model.PortName, at address) state { return stateIn(c.edits.after, port, at) }
 	c.edits.nodeBefore, c.edits.nodeAfter = before.ownNode(), after.ownNode()
 	was, is := before.Routing.Routes, after.Routing.Routes
 	for len(was) > 0 || len(is) > 0 {
@@ -42,12 +42,10 @@ func Objects(before, after Side) []Service {
 		if order <= 0 {
 			change.Old, was = &was[0], was[1:]
 			c.count(change.Old.Service.Name, 1, 0)
-			c.isBalance[change.Old.Service.Name] = change.Old.Service.Balance
 		}
 		if order >= 0 {
 			change.New, is = &is[0], is[1:]
 			c.count(change.New.Service.Name, 0, 1)
-			c.isBalance[change.New.Service.Name] = change.New.Service.Balance
 		}
 		c.edits.noteUse(change)
 		if change.Differs() || otherPolicy(change) {
@@ -82,25 +80,14 @@ type state struct {
 	serving bool
 }
 
-// newStateLookup returns a function that says why an endpoint that takes no connections
-// does not. Slices are indexed when it is first called.
-func newStateLookup(s *model.Snapshot) stateOf {
-	var slicesOf map[model.ServiceName][]*model.EndpointSlice
-	return func(port model.PortName, at address) state {
-		if slicesOf == nil {
-			slicesOf = make(map[model.ServiceName][]*model.EndpointSlice)
-			for _, slice := range s.Slices {
-				name := slice.ServiceName()
-				slicesOf[name] = append(slicesOf[name], slice)
-			}
+// stateIn returns the state of an endpoint in objects.
+func stateIn(objects map[model.ServiceName]model.ServiceState, port model.PortName, at address) state {
+	for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), objects[port.Service].Slices) {
+		if e.Address() == at {
+			return state{conditionOf(e.Host), e.Host.Serving && !e.Host.Failing}
 		}
-		for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), slicesOf[port.Service]) {
-			if e.Address() == at {
-				return state{conditionOf(e.Host), e.Host.Serving && !e.Host.Failing}
-			}
-		}
-		return state{}
 	}
+	return state{}
 }
 
 func conditionOf(h *model.Host) condition {

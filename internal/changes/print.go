@@ -24,7 +24,10 @@ const SameRules = "The rules stay as they are."
 func Print(w io.Writer, services []Service, limit int, colour bool) error {
 	in := Words(services)
 	services, others, text := groupUnnoticed(services)
-	shown := services[:len(services)-countHidden(len(services), limit)]
+	shown := services
+	if limit > 0 {
+		shown = services[:min(limit, len(services))]
+	}
 	for i := range shown {
 		s := &shown[i]
 		if err := printLine(w, s.Action, s.String(), colour); err != nil {
@@ -59,14 +62,6 @@ func printLine(w io.Writer, a Action, text string, colour bool) error {
 	return err
 }
 
-// countHidden returns how many of n things are not shown.
-func countHidden(n, limit int) int {
-	if limit <= 0 {
-		return 0
-	}
-	return max(0, n-limit)
-}
-
 // Summary counts Services in one line, for example "1 added, 2 changed".
 func Summary(services []Service) string {
 	counts := make(map[Action]int)
@@ -74,12 +69,9 @@ func Summary(services []Service) string {
 		counts[services[i].Action]++
 	}
 	var parts []string
-	for _, a := range []struct {
-		Action
-		text string
-	}{{Added, "added"}, {Changed, "changed"}, {Removed, "removed"}} {
-		if n := counts[a.Action]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, a.text))
+	for _, a := range []Action{Added, Changed, Removed} {
+		if n := counts[a]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, actionWords[a]))
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "none changed")
@@ -88,13 +80,11 @@ func Summary(services []Service) string {
 // String returns for example "shop/cart: affinity 600 s → 300 s; 1 endpoint replaced
 // (10.0.0.5:8080 → 10.0.0.9:8080)".
 func (s *Service) String() string {
-	return s.Name.String() + ": " + s.detailText()
+	return s.Name.String() + ": " + s.What()
 }
 
 // What returns String without the name.
-func (s *Service) What() string { return s.detailText() }
-
-func (s *Service) detailText() string {
+func (s *Service) What() string {
 	parts := make([]string, 0, len(s.Details)+1)
 	switch s.Action {
 	case Added:
@@ -113,31 +103,17 @@ func (s *Service) detailText() string {
 
 // serviceJSON is a Service in JSON.
 type serviceJSON struct {
-	Service  string       `json:"service"`
-	Action   Action       `json:"action"`   // add, change or delete
-	Elements int          `json:"elements"` // of the rules that change
-	Details  []detailJSON `json:"details"`
-}
-
-type detailJSON struct {
-	Kind        Kind     `json:"kind"`
-	Text        string   `json:"text"`
-	Old         string   `json:"old,omitempty"`
-	New         string   `json:"new,omitempty"`
-	Added       []string `json:"added,omitempty"`
-	Removed     []string `json:"removed,omitempty"`
-	Connections string   `json:"connections,omitempty"` // what happens to established ones
+	Service  string   `json:"service"`
+	Action   Action   `json:"action"`   // add, change or delete
+	Elements int      `json:"elements"` // of the rules that change
+	Details  []Detail `json:"details"`
 }
 
 // JSON returns Services as they are encoded in JSON.
 func JSON(services []Service) any {
 	out := make([]serviceJSON, len(services))
-	for i := range services {
-		s := &services[i]
-		out[i] = serviceJSON{s.Name.String(), s.Action, s.Elements, make([]detailJSON, len(s.Details))}
-		for j, d := range s.Details {
-			out[i].Details[j] = detailJSON(d)
-		}
+	for i, s := range services {
+		out[i] = serviceJSON{s.Name.String(), s.Action, s.Elements, append([]Detail{}, s.Details...)}
 	}
 	return out
 }

@@ -42,13 +42,15 @@ const (
 
 // Detail is one thing that changes, in words and as data.
 type Detail struct {
-	Kind Kind
-	Text string // for example "affinity 600 s → 300 s"
+	Kind Kind   `json:"kind"`
+	Text string `json:"text"` // for example "affinity 600 s → 300 s"
 	// Old and New are values, Added and Removed members of a list.
-	Old, New       string
-	Added, Removed []string
+	Old     string   `json:"old,omitempty"`
+	New     string   `json:"new,omitempty"`
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
 	// Connections says what happens to established connections; empty: nothing.
-	Connections string
+	Connections string `json:"connections,omitempty"`
 }
 
 // comparison collects pairs of frontends by Service.
@@ -88,19 +90,14 @@ func (c *comparison) wordsOf(name model.ServiceName) words.Vocabulary {
 // add adds a frontend that may have changed, to each Service that has it.
 func (c *comparison) add(p pair) {
 	for _, f := range []*frontend{p.before, p.after} {
-		if f != nil {
-			f.in = c.wordsOf(f.Port.Service)
+		if f == nil {
+			continue
 		}
-	}
-	switch {
-	case p.before == nil && p.after == nil:
-	case p.before == nil:
-		c.pairs[p.after.Port.Service] = append(c.pairs[p.after.Port.Service], p)
-	case p.after == nil || p.after.Port.Service == p.before.Port.Service:
-		c.pairs[p.before.Port.Service] = append(c.pairs[p.before.Port.Service], p)
-	default:
-		c.pairs[p.before.Port.Service] = append(c.pairs[p.before.Port.Service], p)
-		c.pairs[p.after.Port.Service] = append(c.pairs[p.after.Port.Service], p)
+		name := f.Port.Service
+		f.in = c.wordsOf(name)
+		if f == p.before || p.before == nil || p.before.Port.Service != name {
+			c.pairs[name] = append(c.pairs[name], p)
+		}
 	}
 }
 

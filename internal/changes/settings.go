@@ -2,7 +2,6 @@ package changes
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -13,14 +12,9 @@ import (
 // describeSettings describes what frontends do in another way. A setting of a Service shows at
 // each of its frontends, and is described once.
 func (s *subject) describeSettings() (out []Detail) {
-	note := func(d Detail) {
-		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
-			out = append(out, d)
-		}
-	}
 	for _, p := range s.stays {
 		for _, d := range p.describeSettings() {
-			note(d)
+			out = addNew(out, d)
 		}
 	}
 	return out

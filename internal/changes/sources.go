@@ -27,16 +27,14 @@ func (p pair) describeSources() (out []Detail) {
 			}
 			return joinFew(textsOf(list))
 		}
-		d, name := Detail{Kind: Kind(set.Kind), Added: added, Removed: removed}, strings.TrimSuffix(set.Label, "s")
+		d := Detail{Kind: Kind(set.Kind), Added: added, Removed: removed}
 		switch {
 		case !had || !has || len(before) == 0 || len(after) == 0:
 			d.Text = set.Label + ": " + text(before, had) + " → " + text(after, has)
-		case len(removed) == 0:
-			d.Text = countText(len(added), name) + " added (" + joinFew(added) + ")"
-		case len(added) == 0:
-			d.Text = countText(len(removed), name) + " removed (" + joinFew(removed) + ")"
-		default:
+		case len(added) > 0 && len(removed) > 0:
 			d.Text = fmt.Sprintf("%s: %s added, %s removed", set.Label, joinFew(added), joinFew(removed))
+		default:
+			d = listDetails(d.Kind, strings.TrimSuffix(set.Label, "s"), "", added, removed, "")[0]
 		}
 		out = append(out, d)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // edits are changes of objects that the rules of this node do not show: settings that no rule
@@ -149,7 +148,7 @@ func (s *subject) describeUnused() (out []Detail) {
 	details := make(map[model.PortName][]Detail)
 	for port, used := range e.usedBefore[s.name] {
 		if now, stays := e.usedAfter[s.name][port]; stays {
-			c := standingChange{standingsOf(port, e.before[s.name], used), standingsOf(port, e.after[s.name], now), s.in}
+			c := standingChange{s, standingsOf(port, e.before[s.name], used), standingsOf(port, e.after[s.name], now)}
 			if list := c.describeStandings(); len(list) > 0 {
 				details[port] = list
 			}
@@ -170,8 +169,8 @@ func (s *subject) describeUnused() (out []Detail) {
 
 // standingChange is how the endpoints of a service port stand before and after a change.
 type standingChange struct {
+	*subject
 	before, after map[address]standing
-	in            words.Vocabulary
 }
 
 func (c standingChange) describeStandings() (out []Detail) {
@@ -200,7 +199,11 @@ func (c standingChange) describeStandings() (out []Detail) {
 			priorities = append(priorities, fmt.Sprintf("%s: %d → %d", model.EndpointText(a), was.priority, is.priority))
 		}
 	}
-	out = append(out, c.describeExchange(added, removed)...)
+	reasons := maps.Clone(added)
+	maps.Copy(reasons, removed)
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		out = append(out, c.exchangeDetails(removed[why], added[why], ", "+string(why), "")...)
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(changed), func(a, b [2]condition) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
 		list := textsOf(changed[key])
 		out = append(out, Detail{Kind: KindEndpoints, Old: string(key[0]), New: string(key[1]), Removed: list,
@@ -219,29 +222,4 @@ func (c standingChange) allAddresses() []address {
 	all := maps.Clone(c.before)
 	maps.Copy(all, c.after)
 	return slices.SortedFunc(maps.Keys(all), address.Compare)
-}
-
-// describeExchange describes endpoints that come and go without taking connections, by the
-// reason for that.
-func (c standingChange) describeExchange(added, removed map[condition][]address) (out []Detail) {
-	reasons := maps.Clone(added)
-	maps.Copy(reasons, removed)
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		gone, fresh := removed[why], added[why]
-		note := func(verb string, list []string, d Detail) {
-			d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s, %s (%s)", c.in.Count(len(list), "endpoint"), verb, why, joinFew(list))
-			out = append(out, d)
-		}
-		if len(gone) == len(fresh) {
-			note("replaced", pairByAddress(gone, fresh), Detail{Added: textsOf(fresh), Removed: textsOf(gone)})
-			continue
-		}
-		if len(fresh) > 0 {
-			note("added", textsOf(fresh), Detail{Added: textsOf(fresh)})
-		}
-		if len(gone) > 0 {
-			note("removed", textsOf(gone), Detail{Removed: textsOf(gone)})
-		}
-	}
-	return out
 }

@@ -31,16 +31,11 @@ func (s *subject) describeZones() (out []Detail) {
 		if before.Effect() == after.Effect() {
 			continue
 		}
-		d := Detail{Kind: Kind(setting.ZoneFloor.Kind), Old: before.Effect(), New: after.Effect()}
-		d.Text = s.portPrefix(at.port) + d.New
+		text := "zones no longer decide"
 		if after != nil {
-			d.Text = s.portPrefix(at.port) + after.String()
-		} else {
-			d.Text = s.portPrefix(at.port) + "zones no longer decide"
+			text = after.String()
 		}
-		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
-			out = append(out, d)
-		}
+		out = addNew(out, Detail{Kind: Kind(setting.ZoneFloor.Kind), Old: before.Effect(), New: after.Effect(), Text: s.portPrefix(at.port) + text})
 	}
 	return out
 }
