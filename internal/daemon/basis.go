@@ -20,11 +20,11 @@ func (w *work) basis() *api.Basis {
 	for _, f := range w.node.Families {
 		b.Families = append(b.Families, f.String())
 	}
-	if w.drains != nil {
-		b.Drained = drainedOf(w.drains.List())
+	if d := w.drains(); d != nil {
+		b.Drained = drainedOf(d.List())
 	}
-	if w.changed != nil {
-		b.Changes = runtimeChanges(w.changed.Changes())
+	if c := w.changed(); c != nil {
+		b.Changes = runtimeChanges(c.Changes())
 	}
 	if c := feature.Find[checks](w.Features); c != nil {
 		b.Failing = failingChecks(c.Failing())

@@ -1,28 +1,13 @@
 package daemon
 
 import (
-	"context"
 	"net/netip"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
 )
-
-// addEditors makes addresses of interfaces, names of servers, changed servers, the health checks
-// that Services ask for, and the list of drained endpoints a part of the source.
-func (d *Daemon) addEditors(ctx context.Context) {
-	editors := d.makeFeatures(ctx)
-	if d.changed != nil {
-		editors = append(editors, orderedEditor{30, d.changed})
-	}
-	if d.drains != nil {
-		editors = append(editors, orderedEditor{50, d.drains})
-	}
-	d.Source = source.Edited(d.Source, inOrder(editors)...)
-}
 
 // hasFiles reports whether objects come from files, alone or beside an API server.
 func (d *Daemon) hasFiles() bool { return d.Cluster == nil || d.Joined != nil }

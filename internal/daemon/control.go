@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -21,11 +21,9 @@ import (
 // controlTime is how long a request may wait until the rules have its change.
 const controlTime = 15 * time.Second
 
-// openControl finds the path of the socket, and opens the changes of servers. These are for files:
-// without a socket that is configured and changes of an earlier run there are none.
-func (d *Daemon) openControl() {
-	own := &d.Config.Own
-	path := own.ControlSocket
+// findSocket finds the path of the control socket.
+func (d *Daemon) findSocket() {
+	path := d.Config.Own.ControlSocket
 	if path == "" && d.RuntimeDirectory != "" {
 		path = filepath.Join(d.RuntimeDirectory, control.Name)
 	}
@@ -36,26 +34,28 @@ func (d *Daemon) openControl() {
 	if path != "" && path != config.NoControlSocket {
 		d.socket = &control.Socket{Path: path, Optional: !configured, Log: d.Log}
 	}
-	if d.drains == nil || !d.hasFiles() {
-		return
+}
+
+// asksForSocket reports whether a setting asks for a control socket.
+func (d *Daemon) asksForSocket() bool { return d.socket != nil && !d.socket.Optional }
+
+// changed returns the changes of servers; nil: commands change none.
+func (d *Daemon) changed() *drain.Store {
+	if f := feature.Find[interface{ Changed() *drain.Store }](d.Features); f != nil {
+		return f.Changed()
 	}
-	if store := drain.NewStore(d.drains, d.Log); configured || store.Changes().Len() > 0 {
-		d.changed = store
-	}
+	return nil
 }
 
 // controller serves the requests of the control socket.
 type controller struct {
 	*work
+	changed *drain.Store
+	drains  *drain.Follower
 	drained sync.Mutex // one drain at a time
 
 	mu     sync.Mutex
 	synced chan struct{} // closed at the end of a sync
-}
-
-// takesChanges reports whether commands change servers at the socket.
-func (d *Daemon) takesChanges() bool {
-	return d.socket != nil && !d.socket.Optional && d.changed != nil
 }
 
 // observe is an observer of syncs.
@@ -254,38 +254,5 @@ func (c *controller) complete(out *api.Controlled, name model.ServiceName) *api.
 		list = drain.Changes{name: list[name]}
 	}
 	out.Changes, out.Sources = runtimeChanges(list), c.Sources
-	return out
-}
-
-// changeProblems returns why the file of changed servers cannot be used.
-func (w *work) changeProblems() []model.Notice {
-	if w.changed == nil {
-		return nil
-	}
-	text := w.changed.NotAdopted()
-	if text == "" {
-		return nil
-	}
-	return []model.Notice{{
-		Object: model.Object{Kind: "Runtime changes"}, Reason: model.ChangesUnusable,
-		Message: strings.ReplaceAll(text, "\n", "; ") + "; \"nftproxy undo --all\" begins again",
-	}}
-}
-
-// changeNotes returns the changes of servers that no file has.
-func (w *work) changeNotes() (out []model.Notice) {
-	if w.changed == nil {
-		return nil
-	}
-	list := w.changed.Changes()
-	for _, name := range list.Names() {
-		for _, c := range list[name] {
-			message := fmt.Sprintf("%s: %s; by %s", c.Server, c.Text(), c.By)
-			if !c.Since.IsZero() {
-				message += " at " + c.Since.Local().Format("2006-01-02 15:04:05")
-			}
-			out = append(out, model.Notice{Object: name.BalanceObject(), Reason: model.ServerChanged, Message: message})
-		}
-	}
 	return out
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/control"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/footprint"
@@ -59,15 +58,13 @@ type Daemon struct {
 	Sources []string
 	Log     *slog.Logger
 
-	reads  time.Time       // when the source is read, if that was postponed
-	drains *drain.Follower // nil: none
+	reads time.Time // when the source is read, if that was postponed
 	// Node is what features know of this process.
 	*feature.Node
 	ports *conntrack.Ports // masqueraded connections
 
-	changed *drain.Store    // nil: commands change no servers
-	socket  *control.Socket // nil: none
-	left    *footprint.Record
+	socket *control.Socket // nil: none
+	left   *footprint.Record
 }
 
 // Init performs the preparations that need more privileges than serving (12.60).
@@ -107,8 +104,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		go func() { cancel(watch.run(ctx)) }()
 	}
-	d.followDrains()
-	d.openControl()
+	d.findSocket()
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.Cluster != nil {
@@ -120,7 +116,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}
 	}
-	d.addEditors(ctx)
+	d.addFeatures(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

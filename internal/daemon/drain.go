@@ -1,37 +1,22 @@
 package daemon
 
 import (
-	"context"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source/files"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// followDrains follows the file with drained endpoints and changes of servers, which are for files. A node may have
-// no watch left for it, which keeps nothing from being served.
-func (d *Daemon) followDrains() {
-	file := drain.File{Path: d.Config.Own.DrainFile, State: d.StateDirectory}
-	if older := d.Config.Own.ChangesFile; d.hasFiles() && file.Path == "" {
-		file.Path = older
-	} else if d.hasFiles() {
-		file.Older = older
+// drains returns the list of drained endpoints; nil: there is none.
+func (w *work) drains() *drain.Follower {
+	if f := feature.Find[interface{ Drains() *drain.Follower }](w.Features); f != nil {
+		return f.Drains()
 	}
-	if file.Path == "" {
-		return
-	}
-	watcher, err := files.NewWatcher(file.Path) // before the file is read, so that no change is lost
-	watch := func(context.Context, func()) error { return err }
-	if err == nil {
-		watch = watcher.Run
-	}
-	d.drains = drain.Follow(file, watch, d.Log)
+	return nil
 }
 
 // Drains implements [report.Facts].
@@ -59,15 +44,15 @@ func (w *work) Drains(query url.Values) (*api.Drains, error) {
 func (w *work) drainsFor(targets []drain.Target) *drain.Answer {
 	answer := &drain.Answer{Words: w.Words()}
 	var latest drain.List
-	if w.drains != nil {
-		list, announced := w.drains.Announced()
-		file := w.drains.File()
+	if drains := w.drains(); drains != nil {
+		list, announced := drains.Announced()
+		file := drains.File()
 		answer.File, answer.State, answer.Drained = file.Path, file.State, list
 		answer.Pending = w.unserved(announced) // after the list: its change is pending until it is in the kernel
 		if len(targets) > 0 {
-			latest = w.drains.Latest()
+			latest = drains.Latest()
 		}
-		answer.Problem = w.drains.Problem()
+		answer.Problem = drains.Problem()
 	}
 	if len(targets) > 0 {
 		answer.Asked = drain.Ask(targets, latest, w.agent, func(name model.ServiceName) string {
@@ -116,39 +101,4 @@ func serviceText(name model.ServiceName) string {
 		return ""
 	}
 	return name.String()
-}
-
-// drainProblems returns why the list of drained endpoints cannot be used.
-func (w *work) drainProblems() []model.Notice {
-	if w.drains == nil {
-		return nil
-	}
-	p := w.drains.Problem()
-	if p == nil {
-		return nil
-	}
-	reason := model.DrainFileUnusable
-	if p.Unknown {
-		reason = model.DrainsUnknown
-	}
-	return []model.Notice{{Object: model.Object{Kind: "Drain file"}, Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")}}
-}
-
-// drainNotes returns the drained endpoints.
-func (w *work) drainNotes() (out []model.Notice) {
-	if w.drains == nil {
-		return nil
-	}
-	for _, e := range w.drains.List() {
-		message := "no new connections, from nftproxy drain"
-		if !e.Since.IsZero() {
-			message += " at " + e.Since.Local().Format("2006-01-02 15:04:05")
-		}
-		in := w.Words()
-		if e.Service != (model.ServiceName{}) {
-			in = words.Of(w.IsBalance(e.Service))
-		}
-		out = append(out, model.Notice{Object: model.Object{Kind: w.Words().Text("Endpoint"), Name: e.Text(in)}, Reason: model.EndpointDrained, Message: message})
-	}
-	return out
 }

@@ -55,9 +55,8 @@ func withEverything(t *testing.T) *work {
 	}
 	log := slog.New(slog.DiscardHandler)
 	d := &Daemon{Config: c, Version: "v1", Source: emptySource{}, Cluster: new(cluster.Cluster), Joined: new(join.Joined), RuntimeDirectory: dir, StateDirectory: dir, Log: log}
-	d.followDrains()
-	d.openControl()
-	d.addEditors(t.Context())
+	d.findSocket()
+	d.addFeatures(t.Context())
 	w := d.newWork(t.Context(), model.Families[:], sockets{rules: new(kernel.Conn), scrapes: new(kernel.Conn)})
 	w.metrics.ExportRequests(metrics.CountRequests())
 	return w

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -37,16 +36,6 @@ func (f facts) SourceState() report.SourceState {
 	return out
 }
 
-// Problems implements [report.Facts].
-func (f facts) Problems() []model.Notice {
-	return slices.Concat(f.drainProblems(), f.changeProblems(), f.problems())
-}
-
-// Notes implements [report.Facts].
-func (f facts) Notes() []model.Notice {
-	return slices.Concat(f.drainNotes(), f.changeNotes(), f.notes())
-}
-
 // Basis implements [report.Facts].
 func (f facts) Basis() *api.Basis { return f.basis() }
 
@@ -63,8 +52,8 @@ func (f facts) AddToStatus(s *api.Status, now time.Time) {
 // AddToDescription implements [report.Facts].
 func (f facts) AddToDescription(d *api.Description, v *model.View, now time.Time) {
 	name := v.Service.Name
-	if f.changed != nil {
-		d.Runtime = runtimeChanges(drain.Changes{name: f.changed.Changes()[name]})
+	if c := f.changed(); c != nil {
+		d.Runtime = runtimeChanges(drain.Changes{name: c.Changes()[name]})
 	}
 	if n := feature.Find[interface {
 		ProblemsOf(model.ServiceName, time.Time) []string

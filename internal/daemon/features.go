@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,25 +16,33 @@ import (
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// orderedEditor is an editor of a feature, with its place among all.
-type orderedEditor struct {
-	order int
-	source.Editor
+// featuresOf returns the features that implement an interface, in the order of the table.
+func featuresOf[T any](all []feature.Feature) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, f := range all {
+			if t, ok := f.(T); ok && !yield(t) {
+				return
+			}
+		}
+	}
 }
 
-// makeFeatures makes the features that the configuration asks for, and returns their editors.
-func (d *Daemon) makeFeatures(ctx context.Context) (editors []orderedEditor) {
+// addFeatures makes the features that the configuration asks for, and those of them that edit Services a part of the source.
+func (d *Daemon) addFeatures(ctx context.Context) {
 	d.ports = conntrack.NewPorts()
 	d.Node = &feature.Node{
-		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil,
+		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil, Commands: d.asksForSocket(), Watch: watchFile,
 		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory,
 		Events: new(events.Recorder), Condition: d.Condition, Ports: d.ports, Log: d.Log, ObjectLog: loglimit.New(d.Log),
 	}
 	if d.Events != nil {
 		d.Node.Events = events.New(ctx, d.Events, d.Config.Node.NodeName, d.Log)
 	}
+	editors := make(map[int]source.Editor)
 	for _, row := range table.Rows {
 		f := row.New(d.Node)
 		if f == nil {
@@ -40,32 +50,34 @@ func (d *Daemon) makeFeatures(ctx context.Context) (editors []orderedEditor) {
 		}
 		d.Features = append(d.Features, f)
 		if e, ok := f.(source.Editor); ok {
-			editors = append(editors, orderedEditor{row.Order, e})
+			editors[row.Order] = e
 		}
 	}
-	return editors
+	var inOrder []source.Editor
+	for _, order := range slices.Sorted(maps.Keys(editors)) {
+		inOrder = append(inOrder, editors[order])
+	}
+	d.Source = source.Edited(d.Source, inOrder...)
 }
 
-// inOrder returns editors such that each sees what those before it leave.
-func inOrder(all []orderedEditor) (out []source.Editor) {
-	slices.SortFunc(all, func(a, b orderedEditor) int { return a.order - b.order })
-	for _, e := range all {
-		out = append(out, e.Editor)
+// watchFile begins to watch a file. A node may have no watch left for it, which keeps nothing from being served.
+func watchFile(path string) func(context.Context, func()) error {
+	watcher, err := files.NewWatcher(path)
+	if err != nil {
+		return func(context.Context, func()) error { return err }
 	}
-	return out
+	return watcher.Run
 }
 
 // followFeatures exports the metrics of features, and shows them each sync.
 func (w *work) followFeatures() {
-	for _, f := range w.Features {
-		if c, ok := f.(feature.Counter); ok {
-			w.metrics.Add(c.Collectors()...)
-		}
-		if o, ok := f.(feature.Observer); ok {
-			w.agent.Observers = append(w.agent.Observers, func(s *agent.Sync) {
-				o.FollowSync(&feature.Sync{Routes: s.Routes, Compared: s.Compared, Complete: w.isComplete(), Err: s.Err})
-			})
-		}
+	for c := range featuresOf[feature.Counter](w.Features) {
+		w.metrics.Add(c.Collectors()...)
+	}
+	for o := range featuresOf[feature.Observer](w.Features) {
+		w.agent.Observers = append(w.agent.Observers, func(s *agent.Sync) {
+			o.FollowSync(&feature.Sync{Routes: s.Routes, Compared: s.Compared, Complete: w.isComplete(), Err: s.Err})
+		})
 	}
 }
 
@@ -77,6 +89,9 @@ type serving struct {
 	*agent.Agent
 	work *work
 }
+
+// Words implements [feature.Serving].
+func (s serving) Words() words.Vocabulary { return s.work.Words() }
 
 // Begun implements [feature.Serving].
 func (s serving) Begun() bool { return !s.State().LastSync.IsZero() }
@@ -104,20 +119,7 @@ func (d *Daemon) prepareFeatures(ctx context.Context) {
 
 // runFeatures starts the background work of features.
 func (w *work) runFeatures(ctx context.Context, start func(func())) {
-	for _, f := range w.Features {
-		if r, ok := f.(feature.Runner); ok {
-			start(func() { r.Run(ctx) })
-		}
+	for r := range featuresOf[feature.Runner](w.Features) {
+		start(func() { r.Run(ctx) })
 	}
-}
-
-// featureProblems returns what is wrong with features, for the status.
-func (w *work) featureProblems() (out []model.Notice) {
-	now := time.Now()
-	for _, f := range w.Features {
-		if r, ok := f.(feature.Reporter); ok {
-			out = append(out, r.Problems(now)...)
-		}
-	}
-	return out
 }

@@ -76,9 +76,8 @@ func (w *work) endpoints(relayed bool) iter.Seq[netip.Addr] {
 	}
 }
 
-// problems lists failed checks of the machine and errors of the drain file, for the
-// status.
-func (w *work) problems() (out []model.Notice) {
+// Problems implements [report.Facts].
+func (w *work) Problems() (out []model.Notice) {
 	for _, f := range w.machine.Problems() {
 		out = append(out, f.Notice())
 	}
@@ -95,12 +94,19 @@ func (w *work) problems() (out []model.Notice) {
 			out = append(out, problem(&f))
 		}
 	}
-	return append(out, w.featureProblems()...)
+	now := time.Now()
+	for r := range featuresOf[feature.Reporter](w.Features) {
+		out = append(out, r.Problems(now)...)
+	}
+	return out
 }
 
-// notes returns possible obstacles to serving Services, and the settings that this process
-// has changed, for the status.
-func (w *work) notes() (out []model.Notice) {
+// Notes implements [report.Facts]: it returns what features note, possible obstacles to serving Services, and the settings that
+// this process has changed.
+func (w *work) Notes() (out []model.Notice) {
+	for n := range featuresOf[feature.Noter](w.Features) {
+		out = append(out, n.Notes()...)
+	}
 	for _, f := range w.machine.Warnings() {
 		out = append(out, f.Notice())
 	}

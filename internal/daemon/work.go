@@ -92,10 +92,6 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.agent = w.newAgent(s)
 	w.samples = w.newSamples()
 	w.traffic = w.newTraffic()
-	if w.drains != nil {
-		w.drains.Notify(w.agent.Changed)
-		w.drains.Speak(w.Words)
-	}
 	w.addServers(families, s.scrapes)
 	w.inherited = d.Condition != nil && hasRules() // before the first sync
 	if directory := d.Config.Own.HealthDirectory; d.hasFiles() && directory != "" {
@@ -188,9 +184,6 @@ func (w *work) follow() {
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
-	if w.drains != nil {
-		w.metrics.FollowDrains(w.drains.Counts)
-	}
 	if w.traffic != nil {
 		w.metrics.FollowTraffic(w.traffic.State)
 	}
@@ -199,8 +192,8 @@ func (w *work) follow() {
 	}
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
 	w.followFeatures()
-	if w.takesChanges() {
-		w.control = &controller{work: w, synced: make(chan struct{})}
+	if changed := w.changed(); changed != nil && w.asksForSocket() {
+		w.control = &controller{work: w, changed: changed, drains: w.drains(), synced: make(chan struct{})}
 		w.agent.Observers = append(w.agent.Observers, w.control.observe)
 	}
 	w.agent.Observers = append(w.agent.Observers, w.notify) // the others have seen the rules

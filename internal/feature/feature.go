@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Row is a row of the table of features.
@@ -57,6 +58,9 @@ type Reporter interface {
 	Problems(now time.Time) []model.Notice
 }
 
+// Noter returns what else operators should know, for the status.
+type Noter interface{ Notes() []model.Notice }
+
 // Counter returns the metrics of the feature. docs/metrics.md has a row for each.
 type Counter interface{ Collectors() []prometheus.Collector }
 
@@ -73,6 +77,10 @@ type Node struct {
 	Config  *config.Config
 	Files   bool // objects come from files, alone or beside an API server
 	Cluster bool // they come from an API server, alone or beside files
+	// Commands change servers, at a socket that a setting asks for.
+	Commands bool
+	// Watch begins to watch a file, so that no change is lost after it, and returns what follows it until ctx ends.
+	Watch func(file string) func(ctx context.Context, changed func()) error
 	// RuntimeDirectory outlasts the process, and StateDirectory also the machine's restart; empty: there is none.
 	RuntimeDirectory, StateDirectory string
 	Events                           *events.Recorder
@@ -92,8 +100,10 @@ type Node struct {
 // Connect returns a client of the core group.
 type Connect func() (rest.Interface, error)
 
-// Serving is what the agent serves; [agent.Agent] documents all but the last two.
+// Serving is what the agent serves; [agent.Agent] documents all but the last four.
 type Serving interface {
+	Changed()
+	IsBalance(model.ServiceName) bool
 	PortOf(model.Frontend) (model.PortName, bool)
 	Serves(model.Frontend) (model.ServiceName, bool)
 	Routes(yield func(*model.Route) bool)
@@ -101,6 +111,8 @@ type Serving interface {
 	Kept() []model.ServiceName
 	Relay(model.Frontend) (model.Relayed, bool)
 	BehindLocalhost(model.Frontend) (netip.AddrPort, bool)
+	// Words are the words for all Services.
+	Words() words.Vocabulary
 	// Begun reports whether a sync has succeeded.
 	Begun() bool
 	// Families are the ones that this machine has.
@@ -122,6 +134,9 @@ func (n *Node) Serving() Serving {
 
 type nothing struct{}
 
+func (nothing) Changed()                                                   {}
+func (nothing) IsBalance(model.ServiceName) bool                           { return false }
+func (nothing) Words() words.Vocabulary                                    { return words.Kubernetes }
 func (nothing) PortOf(model.Frontend) (name model.PortName, ok bool)       { return name, false }
 func (nothing) Serves(model.Frontend) (name model.ServiceName, ok bool)    { return name, false }
 func (nothing) Routes(func(*model.Route) bool)                             {}
@@ -141,6 +156,14 @@ func Find[T any](all []Feature) (found T) {
 		}
 	}
 	return found
+}
+
+// SinceText returns when something was changed, for the end of a message; empty: that is not known.
+func SinceText(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return " at " + at.Local().Format("2006-01-02 15:04:05")
 }
 
 // OfMachine returns notices about the machine.

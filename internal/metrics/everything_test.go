@@ -43,7 +43,6 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowCluster(func() cluster.Counts {
 		return cluster.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
-	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
 	s.FollowSamples(func() []traffic.SampleTotal {
 		return []traffic.SampleTotal{{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Outcomes: [conntrack.Outcomes]uint64{conntrack.Answered: 9, conntrack.Refused: 1}}}

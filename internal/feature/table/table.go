@@ -3,7 +3,9 @@ package table
 
 import (
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/feature/changes"
 	"github.com/nftproxy/nftproxy/internal/feature/condition"
+	"github.com/nftproxy/nftproxy/internal/feature/drains"
 	"github.com/nftproxy/nftproxy/internal/feature/fastpath"
 	"github.com/nftproxy/nftproxy/internal/feature/localhost"
 	"github.com/nftproxy/nftproxy/internal/feature/names"
@@ -17,6 +19,8 @@ import (
 
 // Rows are all features, in the order in which they observe syncs and report problems.
 var Rows = []feature.Row{
+	{Name: "drains", Order: 50, Kind: drains.Kind{}},
+	{Name: "runtime changes", Order: 30, Kind: changes.Kind{}}, // it finds the drains; health checks see the servers that it adds
 	{Name: "fast path", Kind: fastpath.Kind{}},
 	{Name: "names", Order: 20, Kind: names.Kind{}},       // those after it see the servers that it adds
 	{Name: "wildcard", Order: 10, Kind: wildcard.Kind{}}, // also names need addresses to listen on

@@ -1,0 +1,87 @@
+// Package drains keeps new connections away from the endpoints that the operator drains on this machine.
+package drains
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
+)
+
+// Kind makes the feature.
+type Kind struct{}
+
+// New implements [feature.Kind]: it follows the file with drained endpoints and changes of servers, which are for files.
+func (Kind) New(n *feature.Node) feature.Feature {
+	own := &n.Config.Own
+	file := drain.File{Path: own.DrainFile, State: n.StateDirectory}
+	switch {
+	case n.Files && file.Path == "":
+		file.Path = own.ChangesFile
+	case n.Files:
+		file.Older = own.ChangesFile
+	}
+	if file.Path == "" {
+		return nil
+	}
+	d := drains{drain.Follow(file, n.Watch(file.Path), n.Log), n}
+	d.Notify(func() { n.Serving().Changed() })
+	d.Speak(func() words.Vocabulary { return n.Serving().Words() })
+	return d
+}
+
+// drains are the feature.
+type drains struct {
+	*drain.Follower
+	node *feature.Node
+}
+
+// Drains returns the list of drained endpoints.
+func (d drains) Drains() *drain.Follower { return d.Follower }
+
+// Problems implements [feature.Reporter]: it returns why the list of drained endpoints cannot be used.
+func (d drains) Problems(time.Time) []model.Notice {
+	p := d.Problem()
+	if p == nil {
+		return nil
+	}
+	reason := model.DrainFileUnusable
+	if p.Unknown {
+		reason = model.DrainsUnknown
+	}
+	return []model.Notice{{Object: model.Object{Kind: "Drain file"}, Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")}}
+}
+
+// Notes implements [feature.Noter]: it returns the drained endpoints.
+func (d drains) Notes() (out []model.Notice) {
+	serving := d.node.Serving()
+	for _, e := range d.List() {
+		in := serving.Words()
+		if e.Service != (model.ServiceName{}) {
+			in = words.Of(serving.IsBalance(e.Service))
+		}
+		out = append(out, model.Notice{
+			Object: model.Object{Kind: serving.Words().Text("Endpoint"), Name: e.Text(in)}, Reason: model.EndpointDrained,
+			Message: "no new connections, from nftproxy drain" + feature.SinceText(e.Since),
+		})
+	}
+	return out
+}
+
+// Collectors implements [feature.Counter].
+func (d drains) Collectors() []prometheus.Collector {
+	drained := scraped.Gauge("nftproxy_drained_endpoints", "Endpoints that the operator drains on this machine.")
+	usable := scraped.Gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last list stays in force, if one is known.")
+	return []prometheus.Collector{scraped.New(func(out scraped.Values) error {
+		entries, is := d.Counts()
+		out.Add(drained, float64(entries))
+		out.Add(usable, scraped.Yes(is))
+		return nil
+	}, drained, usable)}
+}
