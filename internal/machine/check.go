@@ -1,13 +1,22 @@
+// Package machine finds what on this machine keeps the rules from serving, or another
+// program from working beside them: settings of the kernel, firewalls, other proxies.
+//
+// [Read] reads facts from the network namespace of the calling thread and changes
+// nothing. [Check] decides from facts alone what they mean. docs/compatibility.md has
+// the evidence: what was tried, and what to set.
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -46,61 +55,69 @@ type Use struct {
 	ObserveGroup uint16
 }
 
-// Pages that findings refer to.
+// Pages that findings of several checks refer to.
 const (
-	pageBeside       = "docs/compatibility.md#what-to-set"
-	pageStandalone   = "docs/standalone.md#what-to-know"
-	pageRanges       = "docs/check.md#addresses-of-load-balancers"
-	pageAddresses    = "docs/check.md#addresses-of-services"
-	pageMachine      = "docs/runbooks.md#nftproxymachineproblem"
-	pageMigration    = "docs/migration.md"
-	pageKernels      = "docs/ruleset.md#kernels-and-versions-of-nft"
-	pageOwnership    = "docs/ruleset.md#table-ownership"
-	pageObserve      = "docs/observe.md#turn-it-on"
-	pageGroup        = "docs/observe.md#beside-other-programs"
-	pageFlowTables   = "docs/compatibility.md#flow-tables"
-	pageFastPath     = "docs/fast-path.md"
-	pageMarkedRoutes = "docs/fast-path.md#routes-that-depend-on-marks"
-	pagePorts        = "docs/standalone.md#more-connections-to-a-server"
-	pageSources      = "docs/check.md#sources-of-masqueraded-connections"
-	pageUntried      = "docs/compatibility.md#what-was-not-tried"
+	pageBeside     = "docs/compatibility.md#what-to-set"
+	pageStandalone = "docs/standalone.md#what-to-know"
+	pageMachine    = "docs/runbooks.md#nftproxymachineproblem"
+	pageMigration  = "docs/migration.md"
+	pageOwnership  = "docs/ruleset.md#table-ownership"
+	pageFlowTables = "docs/compatibility.md#flow-tables"
+	pageFastPath   = "docs/fast-path.md"
+	pageSources    = "docs/check.md#sources-of-masqueraded-connections"
+	pageUntried    = "docs/compatibility.md#what-was-not-tried"
 )
 
 // check is one question about the machine.
 type check struct {
 	name  string
 	needs []Group
-	// serving reports that a running daemon asks it too.
-	serving bool
 	// ask returns its findings. One without a message is left out.
 	ask func(*Facts, Use) []Finding
+	// page is about its problems and warnings, unless these have another one.
+	page string
+	// fine is what is so if there is no finding; empty: nothing to say.
+	fine string
+	// reason names it in the status of a daemon, which asks it too; empty: a daemon does not.
+	reason model.Reason
+	// warns means that a daemon reports its warnings as well.
+	warns bool
 }
 
 var checks = []check{
-	{"kernel", []Group{Features}, false, kernelFeatures},
-	{"table-owner", []Group{Features}, false, tableOwner},
-	{"forwarding", []Group{Settings, Links}, true, checkForwarding},
-	{"forward-filter", []Group{NFTables, Settings}, true, forwardFilter},
-	{"forward-filter-legacy", []Group{IPTables, Settings}, true, forwardLegacy},
-	{"bridge-nf", []Group{Settings, Links}, true, bridgeNF},
-	{"conntrack", []Group{Settings}, true, conntrackUse},
-	{"masquerade-ports", []Group{Settings}, true, masqueradePorts},
-	{"masquerade-from", []Group{Links}, true, masqueradeFrom},
-	{"masquerade-source", []Group{Routes, Settings}, false, masqueradeSource},
-	{"endpoint-routes", []Group{Routes}, true, endpointRoutes},
-	{"service-addresses", []Group{Links, Neighbours, Settings}, true, serviceAddresses},
-	{"load-balancer-ranges", []Group{Links}, true, loadBalancerRanges},
-	{"rp-filter", []Group{Settings, Routes}, false, reversePath},
-	{"nat-chains", []Group{NFTables}, false, natChains},
-	{"notrack", []Group{NFTables}, false, noTrack},
-	{"flow-tables", []Group{NFTables}, false, flowTablesFound},
-	{"fast-path", []Group{Routes}, false, fastPath},
-	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
-	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
-	{"other-proxies", []Group{Links}, false, otherProxies},
-	{"observe", nil, false, checkObserve},
-	{"observe-group", nil, false, observeGroup},
-	{"neighbours", []Group{NFTables, Links}, false, checkNeighbours},
+	{name: "kernel", needs: []Group{Features}, ask: kernelFeatures, page: "docs/ruleset.md#kernels-and-versions-of-nft"},
+	{name: "table-owner", needs: []Group{Features}, ask: tableOwner},
+	{name: "forwarding", needs: []Group{Settings, Links}, ask: checkForwarding, reason: model.ForwardingOff},
+	{name: "forward-filter", needs: []Group{NFTables, Settings}, ask: forwardFilter, page: pageBeside, reason: model.ForwardingFiltered,
+		fine: "no filter drops forwarded connections to endpoints"},
+	{name: "forward-filter-legacy", needs: []Group{IPTables, Settings}, ask: forwardLegacy, page: pageBeside, reason: model.ForwardingFiltered},
+	{name: "bridge-nf", needs: []Group{Settings, Links}, ask: bridgeNF, page: pageBeside, reason: model.BridgeNotFiltered,
+		fine: "bridges do not keep replies from the rules"},
+	{name: "conntrack", needs: []Group{Settings}, ask: conntrackUse, reason: model.ConntrackFull},
+	{name: "masquerade-ports", needs: []Group{Settings}, ask: masqueradePorts, page: "docs/standalone.md#more-connections-to-a-server", reason: model.MasqueradePortsUsed,
+		fine: fmt.Sprintf("no endpoint has nine tenths of the %d masqueraded connections that one address has ports for", conntrack.MasqueradePorts)},
+	{name: "masquerade-from", needs: []Group{Links}, ask: masqueradeFrom, page: pageSources, reason: model.NoMasqueradeAddress,
+		fine: "this machine has all addresses of --masquerade-from"},
+	{name: "masquerade-source", needs: []Group{Routes, Settings}, ask: masqueradeSource, page: pageSources,
+		fine: "masquerading takes the source that routes prefer"},
+	{name: "endpoint-routes", needs: []Group{Routes}, ask: endpointRoutes, reason: model.NoRoute},
+	{name: "service-addresses", needs: []Group{Links, Neighbours, Settings}, ask: serviceAddresses, page: "docs/check.md#addresses-of-services",
+		fine:   "this machine answers for the addresses of Services in its networks; for others it needs a route to here",
+		reason: model.AddressNotAnswered, warns: true},
+	{name: "load-balancer-ranges", needs: []Group{Links}, ask: loadBalancerRanges, page: "docs/check.md#addresses-of-load-balancers",
+		fine: "no other use of the ranges of load balancers is known", reason: model.RangeInUse, warns: true},
+	{name: "rp-filter", needs: []Group{Settings, Routes}, ask: reversePath, page: pageBeside},
+	{name: "nat-chains", needs: []Group{NFTables}, ask: natChains, page: "docs/compatibility.md#who-wins",
+		fine: "no other program translates addresses before nftproxy"},
+	{name: "notrack", needs: []Group{NFTables}, ask: noTrack, page: pageUntried, fine: "connection tracking sees the packets of Services"},
+	{name: "flow-tables", needs: []Group{NFTables}, ask: flowTablesFound, page: pageFlowTables, fine: "no flow tables"},
+	{name: "fast-path", needs: []Group{Routes}, ask: fastPath, page: pageFastPath},
+	{name: "kube-proxy", needs: []Group{ProcessSet}, ask: kubeProxyRuns, page: pageMigration, fine: "no other proxy runs here"},
+	{name: "kube-proxy-rules", needs: []Group{NFTables, Links}, ask: kubeProxyRules, page: pageMigration, fine: "there are no rules of kube-proxy"},
+	{name: "other-proxies", needs: []Group{Links}, ask: otherProxies, page: pageUntried},
+	{name: "observe", ask: checkObserve, page: "docs/observe.md#turn-it-on"},
+	{name: "observe-group", ask: observeGroup, page: "docs/observe.md#beside-other-programs"},
+	{name: "neighbours", needs: []Group{NFTables, Links}, ask: checkNeighbours},
 }
 
 // Names returns the names of all checks.
@@ -120,20 +137,19 @@ func Check(f *Facts, u Use) []Finding {
 	return sortFindings(out)
 }
 
-// noted are the checks of a daemon that report warnings as well.
-var noted = []string{"service-addresses", "load-balancer-ranges"}
-
 // Serving returns the problems that keep Services from being served, and a few warnings.
-func Serving(f *Facts, u Use) []Finding {
-	var out []Finding
+func Serving(f *Facts, u Use) (out []Finding) {
 	for _, c := range checks {
-		if c.serving {
-			out = append(out, c.run(f, u)...)
+		if c.reason == "" {
+			continue
+		}
+		for _, found := range c.run(f, u) {
+			if found.Level == Problem || found.Level == Warning && c.warns {
+				out = append(out, found)
+			}
 		}
 	}
-	return slices.DeleteFunc(out, func(f Finding) bool {
-		return f.Level != Problem && (f.Level != Warning || !slices.Contains(noted, f.Check))
-	})
+	return out
 }
 
 func (c check) run(f *Facts, u Use) []Finding {
@@ -143,29 +159,32 @@ func (c check) run(f *Facts, u Use) []Finding {
 		}
 	}
 	found := c.ask(f, u)
+	if len(found) == 0 && c.fine != "" {
+		found = u.okFinding(c.fine)
+	}
 	for i := range found {
 		found[i].Check = c.name
+		if found[i].Level <= Warning {
+			found[i].Documentation = cmp.Or(found[i].Documentation, c.page)
+		}
 	}
 	return found
 }
 
+// groupNames name the facts of a group in messages.
+var groupNames = map[Group]string{
+	Features: "the features of the kernel", Settings: "settings below /proc/sys", Links: "network interfaces",
+	Routes: "routes", Neighbours: "for which addresses the machine answers", NFTables: "the rules of nf_tables",
+	IPTables: "the rules of iptables-legacy", ProcessSet: "processes", LogGroups: "the readers of nflog",
+}
+
 func (g Group) unseenFinding(check string, err error) Finding {
-	return Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %s", g.describeGroup(), strings.ReplaceAll(err.Error(), "\n", "; ")), Remedy: g.remedyFor()}
-}
-
-func (g Group) describeGroup() string {
-	return map[Group]string{
-		Features: "the features of the kernel", Settings: "settings below /proc/sys", Links: "network interfaces",
-		Routes: "routes", Neighbours: "for which addresses the machine answers", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes", LogGroups: "the readers of nflog",
-	}[g]
-}
-
-func (g Group) remedyFor() string {
+	out := Finding{Check: check, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %s", groupNames[g], strings.ReplaceAll(err.Error(), "\n", "; "))}
 	switch g {
 	case Features, NFTables, IPTables, LogGroups:
-		return "run as root"
+		out.Remedy = "run as root"
 	}
-	return ""
+	return out
 }
 
 // okFinding is the single finding of a check that has nothing to say against the machine.
@@ -217,10 +236,4 @@ func (u Use) findElsewhere(f *Facts, family model.Family) (endpoint netip.Addr, 
 }
 
 // joinNames joins up to five names.
-func joinNames(all []string) string {
-	const most = 5
-	if n := len(all) - most; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)
-	}
-	return strings.Join(all, ", ")
-}
+func joinNames(all []string) string { return terminal.List(all, 5) }

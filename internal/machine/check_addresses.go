@@ -96,9 +96,6 @@ func serviceAddresses(f *Facts, u Use) (out []Finding) {
 	for _, p := range places {
 		out = append(out, p.silence.newFinding(p.family, found[p]))
 	}
-	if len(out) == 0 {
-		return u.okFinding("this machine answers for the addresses of Services in its networks; for others it needs a route to here")
-	}
 	return out
 }
 
@@ -114,7 +111,7 @@ func (s silence) newFinding(f model.Family, addresses []string) Finding {
 	if len(addresses) > 1 {
 		why = strings.ReplaceAll(why, " has it", " has them")
 	}
-	return Finding{Level: Warning, Subject: f.String() + " " + s.link, Documentation: pageAddresses,
+	return Finding{Level: Warning, Subject: f.String() + " " + s.link,
 		Message: fmt.Sprintf("nothing on this machine answers %s for %s, which is in the network of %s: %s", protocol, joinNames(addresses), s.link, why),
 		Remedy:  command + ", or let keepalived add it. Ignore this on a standby, or if another program answers"}
 }

@@ -29,9 +29,6 @@ func forwardFilter(f *Facts, u Use) (out []Finding) {
 			out = append(out, filterOf(f, u, c)...)
 		}
 	}
-	if len(out) == 0 {
-		return u.okFinding("no filter drops forwarded connections to endpoints")
-	}
 	return out
 }
 
@@ -245,7 +242,7 @@ func protocolNumber(f model.Family) uint8 {
 }
 
 func (w *walk) newFinding(c *Chain) Finding {
-	out := Finding{Level: Problem, Subject: w.family.String() + ", " + c.String(), Documentation: pageBeside, Remedy: w.remedyFor(c),
+	out := Finding{Level: Problem, Subject: w.family.String() + ", " + c.String(), Remedy: w.remedyFor(c),
 		Message: w.use.Words.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
 	switch {
 	case w.result == perhaps:
@@ -292,7 +289,7 @@ func forwardLegacy(f *Facts, u Use) (out []Finding) {
 		if t.ForwardAccept {
 			level, message = Warning, "drops forwarded connections that no rule accepts; its rules were not read"
 		}
-		out = append(out, Finding{Level: level, Subject: family, Documentation: pageBeside,
+		out = append(out, Finding{Level: level, Subject: family,
 			Message: "chain FORWARD of " + family + "tables-legacy " + message,
 			Remedy:  family + "tables-legacy -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT"})
 	}
@@ -306,12 +303,9 @@ func natChains(f *Facts, u Use) (out []Finding) {
 		if c.Type != "nat" || c.Hook != Prerouting && c.Hook != Output || c.Priority > ourPriority || len(c.Rules) == 0 {
 			continue
 		}
-		out = append(out, Finding{Level: Warning, Subject: c.String(), Documentation: "docs/compatibility.md#who-wins",
+		out = append(out, Finding{Level: Warning, Subject: c.String(),
 			Message: u.Words.Sprintf("%s has priority %d and comes before nftproxy (%d): it decides about connections to Services that its rules match", c, c.Priority, ourPriority),
 			Remedy:  u.Words.Text("give it priority dstnat or more, unless it leaves the addresses of Services alone")})
-	}
-	if len(out) == 0 {
-		return okFinding("no other program translates addresses before nftproxy")
 	}
 	return out
 }
@@ -327,9 +321,9 @@ func noTrack(f *Facts, u Use) []Finding {
 		}
 	}
 	if len(found) == 0 || hasNodeLocalDNS(f) {
-		return u.okFinding("connection tracking sees the packets of Services")
+		return nil
 	}
-	return []Finding{{Level: Warning, Documentation: pageUntried,
+	return []Finding{{Level: Warning,
 		Message: fmt.Sprintf("%s exempts packets from connection tracking: these are never translated", joinNames(found)),
 		Remedy:  u.Words.Text("make sure that it does not match addresses of Services")}}
 }
@@ -337,14 +331,14 @@ func noTrack(f *Facts, u Use) []Finding {
 func flowTablesFound(f *Facts, u Use) []Finding {
 	switch {
 	case len(f.HardwareFlowTables) > 0:
-		return []Finding{{Level: Warning, Documentation: pageFlowTables,
+		return []Finding{{Level: Warning,
 			Message: u.Words.Sprintf("flow tables with hardware offload (%s) were not tried beside nftproxy: connections may stay with endpoints that are gone", joinNames(f.HardwareFlowTables)),
 			Remedy:  u.Words.Text("remove the flag offload from them, or try whether datagrams move when their endpoint leaves")}}
 	case len(f.FlowTables) > 0:
 		return []Finding{{Level: OK, Documentation: pageFlowTables,
 			Message: u.Words.Sprintf("connections in flow tables (%s) follow endpoints and lists of clients as others do", joinNames(f.FlowTables))}}
 	}
-	return okFinding("no flow tables")
+	return nil
 }
 
 // fastPath tests the kernel, which takes a second.
@@ -353,8 +347,7 @@ func fastPath(f *Facts, u Use) []Finding {
 		return nil
 	}
 	if err := u.FastPath(); err != nil {
-		return []Finding{{Level: Warning, Documentation: pageFastPath,
-			Message: fmt.Sprintf("--fast-path has no effect: %v", err), Remedy: "use another kernel, or leave the flag out"}}
+		return []Finding{{Level: Warning, Message: fmt.Sprintf("--fast-path has no effect: %v", err), Remedy: "use another kernel, or leave the flag out"}}
 	}
 	message := "the kernel passes the test: established connections skip the rules of all programs"
 	if u.ClosesTCP {
@@ -365,7 +358,7 @@ func fastPath(f *Facts, u Use) []Finding {
 	}
 	if f.PolicyRules > 0 {
 		message += fmt.Sprintf("; with %s of policy routing, one packet decides about the route of its connection (%s)",
-			terminal.Count(f.PolicyRules, "rule"), pageMarkedRoutes)
+			terminal.Count(f.PolicyRules, "rule"), pageFastPath+"#routes-that-depend-on-marks")
 	}
 	return []Finding{{Level: OK, Documentation: pageFastPath, Message: message}}
 }

@@ -12,24 +12,16 @@ import (
 
 func kernelFeatures(f *Facts, _ Use) (out []Finding) {
 	for _, m := range f.Missing {
-		what, remedy, found := cutLast(m, ": ")
-		if !found {
-			what, remedy = m, ""
+		what, remedy := m, ""
+		if i := strings.LastIndex(m, ": "); i >= 0 {
+			what, remedy = m[:i], m[i+2:]
 		}
-		out = append(out, Finding{Level: Problem, Message: "the kernel lacks " + what, Remedy: remedy, Documentation: pageKernels})
+		out = append(out, Finding{Level: Problem, Message: "the kernel lacks " + what, Remedy: remedy})
 	}
 	if len(out) > 0 {
 		return out
 	}
 	return okFinding("%s has all features that the rules need", f.Kernel)
-}
-
-func cutLast(s, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(s, separator)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(separator):], true
 }
 
 func tableOwner(f *Facts, _ Use) []Finding {
@@ -114,7 +106,7 @@ func reversePath(f *Facts, _ Use) []Finding {
 	case !several:
 		return okFinding("strict on %s; there is one uplink, so that packets arrive where replies leave", joinNames(f.StrictPath))
 	}
-	return []Finding{{Level: Warning, Documentation: pageBeside,
+	return []Finding{{Level: Warning,
 		Message: fmt.Sprintf("rp_filter is strict (1) on %s, and the machine has %s: packets are dropped where replies would leave by another interface",
 			joinNames(f.StrictPath), routingText(f)),
 		Remedy: "set net.ipv4.conf.*.rp_filter to 2 (loose), or make the routes symmetric"}}
@@ -137,13 +129,10 @@ func bridgeNF(f *Facts, u Use) (out []Finding) {
 				continue
 			}
 			setting := map[model.Family]string{model.IPv4: "net.bridge.bridge-nf-call-iptables", model.IPv6: "net.bridge.bridge-nf-call-ip6tables"}[family]
-			out = append(out, Finding{Level: b.levelFor(u), Subject: family.String() + " " + b.Name, Documentation: pageBeside,
+			out = append(out, Finding{Level: b.levelFor(u), Subject: family.String() + " " + b.Name,
 				Message: u.Words.Sprintf("%s is not 1: pods on the bridge %s do not reach each other through a Service", setting, b.Name),
 				Remedy:  "modprobe br_netfilter && sysctl -w " + setting + "=1, or set masqueradeAll: true"})
 		}
-	}
-	if len(out) == 0 {
-		return okFinding("bridges do not keep replies from the rules")
 	}
 	return out
 }

@@ -28,29 +28,23 @@ func masqueradePorts(f *Facts, u Use) (out []Finding) {
 		remedy = "more addresses of this node in --masquerade-from, or externalTrafficPolicy: Local"
 	}
 	for _, c := range crowds {
-		out = append(out, Finding{Level: Problem, Documentation: pagePorts, Subject: fmt.Sprintf("%s %s %s", c.Protocol, c.Server, c.From), Remedy: remedy,
+		out = append(out, Finding{Level: Problem, Subject: fmt.Sprintf("%s %s %s", c.Protocol, c.Server, c.From), Remedy: remedy,
 			Message: fmt.Sprintf("%s %s has %d masqueraded connections from %s, an address that has ports for %d: new ones fail, all of them when no port is left",
 				c.Protocol, c.Server, c.Connections, c.From, conntrack.MasqueradePorts)})
 	}
-	if len(out) > 0 {
-		return out
-	}
-	return u.okFinding("no endpoint has nine tenths of the %d masqueraded connections that one address has ports for", conntrack.MasqueradePorts)
+	return out
 }
 
 // masqueradeFrom finds addresses to masquerade from that the machine lacks.
 func masqueradeFrom(f *Facts, u Use) (out []Finding) {
 	for _, a := range u.MasqueradeFrom {
 		if !slices.Contains(f.Addresses, a) {
-			out = append(out, Finding{Level: Problem, Documentation: pageSources, Subject: a.String(),
+			out = append(out, Finding{Level: Problem, Subject: a.String(),
 				Message: fmt.Sprintf("no interface has %s, which --masquerade-from names: it is left out", a),
 				Remedy:  fmt.Sprintf("ip address add %s/%d dev INTERFACE, or leave it out of --masquerade-from", a, a.BitLen())})
 		}
 	}
-	if len(out) > 0 {
-		return out
-	}
-	return okFinding("this machine has all addresses of --masquerade-from")
+	return out
 }
 
 // Sourced are routes that prefer another source than masquerading takes.
@@ -69,15 +63,12 @@ func masqueradeSource(f *Facts, u Use) (out []Finding) {
 		if !slices.Contains(u.servedFamilies(f), s.Family) || slices.ContainsFunc(u.MasqueradeFrom, own) {
 			continue
 		}
-		out = append(out, Finding{Level: Warning, Documentation: pageSources, Subject: s.Link + " " + s.Prefers.String(),
+		out = append(out, Finding{Level: Warning, Subject: s.Link + " " + s.Prefers.String(),
 			Message: fmt.Sprintf("routes by %s prefer the source %s (%s), and masquerading takes %s, which network policies, firewalls and WireGuard may not admit",
 				s.Link, s.Prefers, joinNames(s.Examples), s.Takes),
 			Remedy: "nftproxy run --masquerade-from " + s.Prefers.String()})
 	}
-	if len(out) > 0 {
-		return out
-	}
-	return okFinding("masquerading takes the source that routes prefer")
+	return out
 }
 
 // readSourced finds the routes that prefer another source than masquerading takes.

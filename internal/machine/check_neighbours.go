@@ -23,18 +23,13 @@ func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 		case u.BesideAnother:
 			out = append(out, okFinding("process %s serves the other Services", p)...)
 		default:
-			out = append(out, Finding{Level: Warning, Documentation: pageMigration,
-				Message: fmt.Sprintf("process %s serves Services here", p),
-				Remedy:  "the migration guide replaces it without interruption"})
+			out = append(out, Finding{Level: Warning, Message: fmt.Sprintf("process %s serves Services here", p), Remedy: "the migration guide replaces it without interruption"})
 		}
 	}
-	switch {
-	case len(out) > 0:
-		return out
-	case !f.AllProcesses:
+	if len(out) == 0 && !f.AllProcesses {
 		return []Finding{{Level: Unseen, Message: "processes outside of this container are not visible here", Remedy: "run in the PID namespace of the node (hostPID)"}}
 	}
-	return okFinding("no other proxy runs here")
+	return out
 }
 
 // CanObserve returns why the kernel cannot do what observing connections needs; nil: it can.
@@ -61,7 +56,7 @@ func checkObserve(_ *Facts, u Use) []Finding {
 		return nil
 	}
 	if err := u.Observe(); err != nil {
-		return []Finding{{Level: Warning, Documentation: pageObserve, Message: u.Words.Text("connections are not observed as --observe asks: " + err.Error()),
+		return []Finding{{Level: Warning, Message: u.Words.Text("connections are not observed as --observe asks: " + err.Error()),
 			Remedy: "use another kernel, or leave the flag out"}}
 	}
 	return okFinding("the kernel logs what --observe asks for")
@@ -82,7 +77,7 @@ func observeGroup(f *Facts, u Use) []Finding {
 	if by.PID != 0 {
 		who = "process " + by.String()
 	}
-	return []Finding{{Level: Warning, Documentation: pageGroup, Message: fmt.Sprintf("%s reads group %d of nflog: refused connections are not observed", who, u.ObserveGroup),
+	return []Finding{{Level: Warning, Message: fmt.Sprintf("%s reads group %d of nflog: refused connections are not observed", who, u.ObserveGroup),
 		Remedy: "choose another group with --observe-group"}}
 }
 
@@ -112,7 +107,7 @@ func kubeProxyRules(f *Facts, u Use) []Finding {
 	}
 	switch {
 	case len(found) == 0:
-		return okFinding("there are no rules of kube-proxy")
+		return nil
 	case u.BesideAnother:
 		return okFinding("kube-proxy serves the other Services: %s", strings.Join(found, ", "))
 	}
@@ -120,7 +115,7 @@ func kubeProxyRules(f *Facts, u Use) []Finding {
 	if u.Cluster {
 		remedy = "nothing yet: the migration moves kube-proxy off the node first, and nftproxy then removes them"
 	}
-	return []Finding{{Level: Warning, Message: "rules of kube-proxy: " + strings.Join(found, ", "), Remedy: remedy, Documentation: pageMigration}}
+	return []Finding{{Level: Warning, Message: "rules of kube-proxy: " + strings.Join(found, ", "), Remedy: remedy}}
 }
 
 // otherProxies finds network plugins that serve Services themselves, by their
@@ -137,7 +132,7 @@ func otherProxies(f *Facts, _ Use) (out []Finding) {
 		{"antrea-gw0", "Antrea may serve Services itself", "disable AntreaProxy's proxyAll", Warning},
 	} {
 		if slices.Contains(f.Interfaces, p.link) {
-			out = append(out, Finding{Level: p.level, Message: p.program, Remedy: p.remedy, Documentation: pageUntried})
+			out = append(out, Finding{Level: p.level, Message: p.program, Remedy: p.remedy})
 		}
 	}
 	if len(out) == 0 {

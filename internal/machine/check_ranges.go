@@ -24,7 +24,7 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 	}
 	for _, p := range u.Ranges.LoadBalancers {
 		warn := func(format string, args ...any) {
-			out = append(out, Finding{Level: Warning, Subject: p.String(), Documentation: pageRanges,
+			out = append(out, Finding{Level: Warning, Subject: p.String(),
 				Message: fmt.Sprintf("%s of --load-balancer-cidrs %s", p, u.Words.Sprintf(format, args...)),
 				Remedy:  u.Words.Text("list only ranges of load balancer addresses and external IPs")})
 		}
@@ -44,9 +44,6 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 		if endpoint, found := f.endpointIn(p, u); found {
 			warn("has the endpoint %s: packets that are sent to it directly are dropped", endpoint)
 		}
-	}
-	if len(out) == 0 {
-		return okFinding("no other use of the ranges of load balancers is known")
 	}
 	return out
 }

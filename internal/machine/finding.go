@@ -48,18 +48,11 @@ type Finding struct {
 	Documentation string `json:"documentation,omitempty"`
 }
 
-// reasons name the checks of a daemon in its status.
-var reasons = map[string]string{
-	"forwarding": "ForwardingOff", "forward-filter": "ForwardingFiltered", "forward-filter-legacy": "ForwardingFiltered",
-	"endpoint-routes": "NoRoute", "service-addresses": "AddressNotAnswered", "bridge-nf": "BridgeNotFiltered", "load-balancer-ranges": "RangeInUse", "conntrack": "ConntrackFull",
-	"masquerade-ports": "MasqueradePortsUsed", "masquerade-from": "NoMasqueradeAddress",
-}
-
 // Reasons returns the reasons ([Finding.Reason]) of the checks of a daemon, sorted.
 func Reasons() (out []string) {
 	for _, c := range checks {
-		if c.serving {
-			out = append(out, string(Finding{Check: c.name}.Reason()))
+		if c.reason != "" {
+			out = append(out, string(c.reason))
 		}
 	}
 	slices.Sort(out)
@@ -67,7 +60,13 @@ func Reasons() (out []string) {
 }
 
 // Reason returns the name of the check as one word, for the status of a daemon.
-func (f Finding) Reason() model.Reason { return model.Reason(cmp.Or(reasons[f.Check], f.Check)) }
+func (f Finding) Reason() model.Reason {
+	i := slices.IndexFunc(checks, func(c check) bool { return c.name == f.Check && c.reason != "" })
+	if i < 0 {
+		return model.Reason(f.Check)
+	}
+	return checks[i].reason
+}
 
 // Notice returns the finding as the status of a daemon has it.
 func (f Finding) Notice() model.Notice {

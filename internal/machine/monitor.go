@@ -147,9 +147,9 @@ func (m *Monitor) Counts() (problems, warnings map[string]int) {
 	problems, warnings = make(map[string]int), make(map[string]int)
 	for _, c := range checks {
 		switch {
-		case slices.Contains(noted, c.name):
+		case c.warns:
 			warnings[c.name] = 0
-		case c.serving:
+		case c.reason != "":
 			problems[c.name] = 0
 		}
 	}
