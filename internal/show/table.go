@@ -3,7 +3,6 @@ package show
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,39 +23,18 @@ func (p *statusPrinter) table(r *api.Status) {
 	if len(r.ServicePorts) == 0 {
 		return
 	}
-	options := slices.ContainsFunc(r.ServicePorts, func(s api.ServicePort) bool {
-		return slices.ContainsFunc(s.Frontends, func(f api.Frontend) bool { return optionsOf(&s, &f) != "" })
-	})
-	heading := []string{"SERVICE PORT", "FRONTEND", "KIND", "ENDPOINTS"}
-	if r.Counted {
-		heading = append(heading, "CONNECTIONS")
-	}
-	if options {
-		heading = append(heading, "OPTIONS")
-	}
-	rows := [][]string{heading}
+	rows := [][]string{{"SERVICE PORT", "FRONTEND", "KIND", "ENDPOINTS", "CONNECTIONS", "OPTIONS"}}
 	for i := range r.ServicePorts {
 		s := &r.ServicePorts[i]
 		name := portLabel(s)
 		for j := range s.Frontends {
-			rows = append(rows, append([]string{name}, frontendCells(s, &s.Frontends[j], r.Counted)...))
+			f := &s.Frontends[j]
+			rows = append(rows, []string{name, s.Protocol + " " + f.Address, words.Of(s.Balance).Text(f.Kind), decisions(f), optional(f.Connections), optionsOf(s, f)})
 			name = ""
 		}
 	}
 	p.WriteString("\n")
-	p.Table("", rows)
-}
-
-// frontendCells returns all but the first cell of the row of a frontend.
-func frontendCells(s *api.ServicePort, f *api.Frontend, counted bool) []string {
-	cells := []string{s.Protocol + " " + f.Address, words.Of(s.Balance).Text(f.Kind), decisions(f)}
-	switch {
-	case f.Connections != nil:
-		cells = append(cells, strconv.FormatUint(*f.Connections, 10))
-	case counted: // but not this one
-		cells = append(cells, "")
-	}
-	return append(cells, optionsOf(s, f))
+	p.Table("", terminal.Filled(rows))
 }
 
 // optionsOf returns the options that are not the default.
@@ -115,4 +93,130 @@ func decisionText(f api.Decision, known int) string {
 		of = " (0" + of + ")"
 	}
 	return f.Verdict + "s" + of
+}
+
+// frontendRows has a column for clients outside of the cluster where any of them is
+// treated differently.
+func frontendRows(p *api.DescribedPort, in words.Vocabulary) [][]string {
+	differ := slices.ContainsFunc(p.Frontends, func(f api.DescribedFrontend) bool { return f.Inside != f.Outside })
+	rows := [][]string{{"FRONTEND", "KIND", "CLIENTS ARE", "FROM INSIDE", "FROM OUTSIDE", "CONNECTIONS", "ALSO CLAIMED BY"}}
+	for _, f := range p.Frontends {
+		all, inside, outside := "", verdictText(f.Inside), verdictText(f.Outside)
+		if f.ServedBy != "" {
+			inside, outside = "served by "+f.ServedBy, ""
+		}
+		if !differ {
+			all, inside, outside = inside, "", ""
+		}
+		kind := in.Text(f.Kind)
+		if f.ConnectsTo != "" {
+			kind += " through " + f.ConnectsTo
+		}
+		rows = append(rows, []string{f.Address, kind, all, inside, outside, optional(f.Connections), terminal.List(f.AlsoClaimed, maxListed)})
+	}
+	return terminal.Filled(rows)
+}
+
+// optional returns a number; empty: it is not known.
+func optional[N int | uint64](n *N) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
+}
+
+func verdictText(v string) string {
+	return map[string]string{"forward": "forwarded", "reject": "rejected", "drop": "dropped"}[v]
+}
+
+func endpointRows(p *api.DescribedPort) [][]string {
+	differ := slices.ContainsFunc(p.Endpoints, func(e api.DescribedEndpoint) bool { return e.Outside != nil })
+	rows := [][]string{{"ENDPOINT", "NAME", "NODE", "HINTS", "STATE", "CHECK", "WEIGHT", "SHARE", "FROM INSIDE", "FROM OUTSIDE",
+		"CONNECTIONS", "OPEN", "CLIENTS", "FAILED SAMPLES", "LEFT OUT"}}
+	for i := range p.Endpoints {
+		e := &p.Endpoints[i]
+		all, inside, outside := shareText(e.Inside), "", ""
+		if differ {
+			all, inside = "", all
+		}
+		if e.Outside != nil {
+			outside = shareText(*e.Outside)
+		}
+		rows = append(rows, []string{e.Address, e.Name, e.Node, hintsText(e), e.State, checkedText(e.Checked), weightText(e), all, inside, outside,
+			optional(e.Connections), optional(e.Open), optional(e.Clients), sampledText(e.Sampled), leftOut(e)})
+	}
+	return terminal.Filled(rows)
+}
+
+// sampledText says how many sampled connections have failed; empty: none.
+func sampledText(s *api.Sampled) string {
+	if s == nil || s.Refused+s.Unanswered == 0 {
+		return ""
+	}
+	all := s.Answered + s.Refused + s.Unanswered
+	switch {
+	case s.Unanswered == 0:
+		return fmt.Sprintf("%d of %d refused", s.Refused, all)
+	case s.Refused == 0:
+		return fmt.Sprintf("%d of %d unanswered", s.Unanswered, all)
+	}
+	return fmt.Sprintf("%d refused and %d unanswered of %d", s.Refused, s.Unanswered, all)
+}
+
+func checkedText(c *api.Checked) string {
+	switch {
+	case c == nil:
+		return ""
+	case !c.Healthy:
+		return "fails"
+	case strings.HasPrefix(c.Message, model.NotChecked):
+		return c.Message
+	case c.Message != "":
+		return "passes (last: " + c.Message + ")"
+	case c.Since.IsZero():
+		return "not checked yet"
+	}
+	return "passes"
+}
+
+func weightText(e *api.DescribedEndpoint) string {
+	if e.State == "" {
+		return ""
+	}
+	text := fmt.Sprint(e.Weight)
+	if s := e.Starting; s != nil {
+		text += fmt.Sprintf(" (%.0f %% now)", 100*s.Part)
+	}
+	return text
+}
+
+func hintsText(e *api.DescribedEndpoint) string {
+	var out []string
+	if len(e.Zones) > 0 {
+		out = append(out, "zone "+strings.Join(e.Zones, ", "))
+	}
+	if len(e.Nodes) > 0 {
+		out = append(out, "node "+strings.Join(e.Nodes, ", "))
+	}
+	return strings.Join(out, "; ")
+}
+
+func shareText(s api.Share) string {
+	if s.Part == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*s.Part)
+}
+
+// leftOut says for whom an endpoint is left out, and why.
+func leftOut(e *api.DescribedEndpoint) string {
+	switch {
+	case e.Outside == nil || e.Outside.LeftOut == e.Inside.LeftOut:
+		return e.Inside.LeftOut
+	case e.Inside.LeftOut == "":
+		return "from outside: " + e.Outside.LeftOut
+	case e.Outside.LeftOut == "":
+		return "from inside: " + e.Inside.LeftOut
+	}
+	return "from inside: " + e.Inside.LeftOut + "; from outside: " + e.Outside.LeftOut
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -61,6 +62,20 @@ func (p *Printer) Line(format string, args ...any) {
 
 // Count returns for example "1 server" or "3 servers" for the noun endpoint.
 func (p *Printer) Count(n int, noun string) string { return p.Words.Count(n, noun) }
+
+// Filled returns rows without the columns that have nothing below their heading.
+func Filled(rows [][]string) [][]string {
+	out := make([][]string, len(rows))
+	for column := range rows[0] {
+		if !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[column] != "" }) {
+			continue
+		}
+		for i, r := range rows {
+			out[i] = append(out[i], r[column])
+		}
+	}
+	return out
+}
 
 // Table writes rows of cells in columns, each line after an indent; the first one has headings.
 // Cells are printable.
