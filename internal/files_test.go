@@ -25,7 +25,7 @@ var readers = map[string]struct {
 	"cmd/nftproxy/bundle_facts.go":     {1, "files of /proc and /sys"},
 	"internal/host/system.go":          {2, "files of /proc/sys"},
 	"internal/host/procs.go":           {3, "files of /proc"},
-	"internal/machine/processes.go":    {1, "files of /proc"},
+	"internal/machine/programs.go":     {1, "files of /proc"},
 	"internal/machine/read.go":         {1, "files of /proc/sys"},
 	"internal/takeover/servers.go":     {1, "files of /proc"},
 	"internal/xtables/xtables.go":      {1, "files of /proc"},
