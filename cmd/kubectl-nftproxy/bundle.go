@@ -71,7 +71,7 @@ func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
 	if o.fleet, err = o.open(); err != nil {
 		return err
 	}
-	_, stop := endAtSignal(c)
+	_, stop := cli.EndAtSignal(c)
 	defer stop()
 	return o.Write(c, version, "About nftproxy in a cluster.", func(a *bundle.Archive) error { return o.fill(c, a) })
 }

@@ -111,7 +111,7 @@ func (o *fleetTestOptions) run(c *cobra.Command) error {
 	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
 		return err
 	}
-	ctx, stop := endAtSignal(c)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the command at once
 	f, err := o.open()

@@ -73,7 +73,7 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := endAtSignal(c)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the command at once
 	f, m, err := o.reach(c)

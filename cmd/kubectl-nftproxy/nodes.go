@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -49,13 +46,6 @@ func (o *fleetOptions) open() (*fleet.Fleet, error) {
 		return nil, fmt.Errorf("--via: unknown way %q: use %s", o.Way, strings.Join(fleet.Ways, " or "))
 	}
 	return fleet.Open(o.Options)
-}
-
-// endAtSignal ends the context of a command, which it returns too, at SIGTERM or SIGINT until stop is called.
-func endAtSignal(c *cobra.Command) (ctx context.Context, stop context.CancelFunc) {
-	ctx, stop = signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
-	c.SetContext(ctx)
-	return ctx, stop
 }
 
 // reach returns the fleet, and the nodes that the flags select.

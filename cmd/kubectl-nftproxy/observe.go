@@ -64,7 +64,7 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := endAtSignal(c)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	o.nodes = o.onNodes
 	m, err := o.members(c, f)

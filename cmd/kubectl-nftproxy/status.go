@@ -76,7 +76,7 @@ func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := endAtSignal(c)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	for {
 		r, err := o.ask(c, f)

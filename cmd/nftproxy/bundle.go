@@ -56,7 +56,7 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	return o.Write(c, version, "About nftproxy on one machine.", func(a *bundle.Archive) error {
+	return o.Write(c, programVersion(c), "About nftproxy on one machine.", func(a *bundle.Archive) error {
 		cli.MeterOf(c).Start(func() string { return "asking the running nftproxy" })
 		var got *common.Collected
 		err := o.daemon.ask(func(client *api.Client) (err error) {

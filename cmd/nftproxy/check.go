@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"iter"
 	"net/netip"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -73,10 +70,8 @@ func (o *checkOptions) run(c *cobra.Command) error {
 		return err
 	}
 	r := machine.NewReport(machine.Read(), use)
-	ctx := c.Context()
 	if o.stay { // before the report, which others wait for
-		var stop context.CancelFunc
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+		_, stop := cli.EndAtSignal(c)
 		defer stop()
 	}
 	err = o.output.Print(c.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, o.output.Paint) })
@@ -84,7 +79,7 @@ func (o *checkOptions) run(c *cobra.Command) error {
 		return cli.ErrNo
 	}
 	if err == nil && o.stay {
-		<-ctx.Done()
+		<-c.Context().Done()
 	}
 	return err
 }

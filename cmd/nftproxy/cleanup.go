@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/takeover"
@@ -77,11 +75,6 @@ func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 
 func scope(log *slog.Logger) footprint.Scope {
 	return footprint.Scope{Runtime: runtimeDirectory(), Log: log}
-}
-
-// runtimeDirectory returns the runtime directory of the nftproxy that runs here: a shell has no variable of systemd.
-func runtimeDirectory() string {
-	return cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory)
 }
 
 // removeTables removes our tables and prints that.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/signal"
 	"slices"
 	"syscall"
 	"time"
@@ -84,9 +83,8 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	_, stop := cli.EndAtSignal(c)
 	defer stop()
-	c.SetContext(ctx)
 	start := time.Now()
 	p, err := o.oracle(c, name)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -74,7 +75,7 @@ func countDescribed(s *api.Description) error {
 	var targets []conntrack.Target
 	var relays []netip.Addr
 	if s.Relay != "" {
-		relays = ownAddresses()
+		relays, _ = host.ServingAddresses() // without them the connections of the relay are not counted
 	}
 	for i := range s.Ports {
 		p, frontends := &s.Ports[i], all

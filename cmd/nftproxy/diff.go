@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
@@ -25,24 +24,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
-
-// withKernel calls f with a connection to the kernel of this network namespace.
-func withKernel(f func(*kernel.Conn) error) (err error) {
-	conn, err := kernel.Open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	return f(conn)
-}
-
-// withApplier calls f with an applier for the kernel of this network namespace.
-func withApplier(log *slog.Logger, f func(*apply.Applier) error) error {
-	return withKernel(func(conn *kernel.Conn) error {
-		conn.Log = log
-		return f(apply.New(conn, log))
-	})
-}
 
 type diffOptions struct {
 	options
@@ -173,9 +154,6 @@ func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) ([]vitals.
 	keeps := slices.Contains(slices.Collect(maps.Values(o.running.stays)), false) // from an earlier run, and not refused
 	return vitals.Compare(host.Neighbourhood{Log: log}, vitals.RecordIn(runtimeDirectory()), states, keeps)
 }
-
-// announces reports whether interfaces have addresses of a Service because of nftproxy.
-func announces(s *model.Service) bool { return s.Extra().Announce != "" }
 
 // betweenInputs compares the rules of a node before and after its input changes. The
 // node has rendered the input before from nothing: one with a longer history may have

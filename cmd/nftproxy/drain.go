@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -263,7 +261,7 @@ func (o *drainOptions) place(report *drain.Answer, lists bool) (drain.File, erro
 
 // waitForEnd waits until no connection to the targets is open.
 func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, result *drainResult) error {
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	if o.timeout > 0 {
 		var cancel context.CancelFunc

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -60,7 +59,7 @@ func (o *drainOptions) result(path string, report *drain.Answer, list drain.List
 		r.Endpoints = append(r.Endpoints, e)
 		target := counted(t, frontends)
 		if relayed {
-			target.Relays = ownAddresses()
+			target.Relays, _ = host.ServingAddresses() // without them the connections of the relay are not counted
 		}
 		r.targets = append(r.targets, target)
 	}
@@ -83,16 +82,6 @@ func counted(t drain.Target, frontends []string) conntrack.Target {
 		}
 	}
 	return out
-}
-
-// ownAddresses returns the addresses from which a relay of this machine connects to servers.
-// Without them its connections are not counted.
-func ownAddresses() []netip.Addr {
-	all, err := host.ServingAddresses()
-	if err != nil {
-		return nil
-	}
-	return all
 }
 
 func (r *drainResult) count() {

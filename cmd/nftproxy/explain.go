@@ -107,12 +107,6 @@ func answer[Q, A any](o *options, c *cobra.Command, q Q, fromObjects, fromNode f
 	return fromNode(c, q)
 }
 
-// namesObjects reports whether the flags name files or a cluster. The service account
-// of a pod is not sufficient.
-func (o *options) namesObjects() bool {
-	return len(o.files) > 0 || o.settings.ConfigFile != "" || o.settings.Given("kubeconfig") || o.settings.Given("master")
-}
-
 // onlyForObjects refuses flags without an effect on the rules in the kernel.
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {

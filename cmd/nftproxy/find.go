@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
@@ -147,15 +146,6 @@ func runArgumentsOf(p host.Process) []string {
 		return nil
 	}
 	return args[1:]
-}
-
-// parseRun parses the flags of "nftproxy run".
-func parseRun(args []string) (*runOptions, error) {
-	var o runOptions
-	c := &cobra.Command{Use: runName}
-	c.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
-	o.addRunFlags(c)
-	return &o, c.ParseFlags(args)
 }
 
 // daemonFiles returns the files that the nftproxy reads that runs here; none: it reads an API server,

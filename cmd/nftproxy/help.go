@@ -93,13 +93,13 @@ func onlyCommands(c *cobra.Command) bool {
 }
 
 // groupCommands returns the visible commands below c.
-func groupCommands(c *cobra.Command) (out []commandGroup) {
+func groupCommands(c *cobra.Command) (out []group) {
 	add := func(id, title string) {
 		visible := slices.DeleteFunc(slices.Clone(c.Commands()), func(sub *cobra.Command) bool {
 			return sub.GroupID != id || !sub.IsAvailableCommand() && sub.Name() != "help"
 		})
 		if len(visible) > 0 {
-			out = append(out, commandGroup{title, visible})
+			out = append(out, group{title, visible})
 		}
 	}
 	for _, g := range c.Groups() {

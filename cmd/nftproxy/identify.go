@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
@@ -162,4 +163,19 @@ func sourcesOf(p host.Process) (files []string) {
 		files = append(files, filepath.Clean(f))
 	}
 	return files
+}
+
+// runtimeDirectory returns the runtime directory of the nftproxy that runs here: a shell has no variable of systemd.
+func runtimeDirectory() string {
+	return cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory)
+}
+
+// directory returns the directory of a kind that systemd has made for this service, or
+// nothing.
+func directory(variable string) string { return firstDirectory(os.Getenv(variable)) }
+
+// firstDirectory returns the first directory of such a variable.
+func firstDirectory(list string) string {
+	first, _, _ := strings.Cut(list, ":")
+	return first
 }

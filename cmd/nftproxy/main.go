@@ -5,10 +5,8 @@ package main
 import (
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"k8s.io/component-base/cli/flag"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 )
@@ -17,33 +15,17 @@ func main() {
 	os.Exit(run(arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// arguments returns the arguments of a command line. Under the name kube-proxy
-// the program is "nftproxy run", so that a link of that name takes its place in
-// an image (14.9).
-func arguments(argv []string) []string {
-	if filepath.Base(argv[0]) == "kube-proxy" {
-		return append([]string{runName}, argv[1:]...)
-	}
-	return argv[1:]
-}
+// version is set at build time.
+var version = "(devel)"
 
 // run executes one command line and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return cli.Execute(rootCommand(), args, stdin, stdout, stderr)
 }
 
-// commandGroup are commands with a title in the help.
-type commandGroup struct {
-	title    string
-	commands []*cobra.Command
-}
-
-// otherGroup is the title of commands that cobra adds, and of others like these.
-const otherGroup = "Other commands"
-
 // commands returns the commands of the program, in the order of the help.
-func commands() []commandGroup {
-	return []commandGroup{
+func commands() []group {
+	return []group{
 		{"From files or a cluster to rules", []*cobra.Command{
 			newCommand(), importCommand(), renderCommand(), validateCommand(),
 			diffCommand(), applyCommand(), runCommand(),
@@ -62,13 +44,12 @@ func commands() []commandGroup {
 		{otherGroup, []*cobra.Command{
 			schemaCommand(), versionCommand(),
 		}},
+		{"", []*cobra.Command{peerCommand(), clusterCommand()}}, // hidden
 	}
 }
 
 func rootCommand() *cobra.Command {
-	cobra.EnableCommandSorting = false
-	var printVersion versionFlag
-	root := &cobra.Command{
+	return newProgram(version, &cobra.Command{
 		Use:   "nftproxy",
 		Short: "Kubernetes service proxy for Linux nodes with nftables",
 		Long: `nftproxy turns Services and EndpointSlices into nftables rules.
@@ -109,31 +90,5 @@ With --kubeconfig, or in a pod, the objects come from an API server instead.
 All rules are in the tables "ip nftproxy" and "ip6 nftproxy". nftproxy touches
 no other tables, except to remove kube-proxy's leftovers when it takes over.
 "nft list table ip nftproxy" shows the rules, "nftproxy cleanup" removes them.`,
-		Args:          cli.NoArguments,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if printVersion.asked() {
-				return printVersion.write(c)
-			}
-			return c.Help()
-		},
-	}
-	addVersionFlag(root, &printVersion)
-	root.SetFlagErrorFunc(cli.FlagError)
-	root.SetHelpCommandGroupID(otherGroup)
-	root.SetCompletionCommandGroupID(otherGroup)
-	for _, g := range commands() {
-		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
-		for _, c := range g.commands {
-			c.GroupID = g.title
-			root.AddCommand(c)
-		}
-	}
-	root.AddCommand(peerCommand(), clusterCommand())
-	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
-	addHelp(root)
-	addHelpCommand(root)
-	addCompletion(root)
-	return root
+	}, commands())
 }

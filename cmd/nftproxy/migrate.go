@@ -55,7 +55,7 @@ func (o *migrateOptions) addFlags(c *cobra.Command) {
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 }
 
-func (o *migrateOptions) client() (_ *migrate.Client, err error) {
+func (o *migrateOptions) client(c *cobra.Command) (_ *migrate.Client, err error) {
 	for name, value := range map[string]string{"namespace": o.Namespace, "daemonset": o.DaemonSet} {
 		if problems := validation.IsDNS1123Subdomain(value); len(problems) > 0 {
 			return nil, errors.New("--" + name + ": " + problems[0])
@@ -64,7 +64,7 @@ func (o *migrateOptions) client() (_ *migrate.Client, err error) {
 	if o.Label, err = migrate.ParseLabel(o.label); err != nil {
 		return nil, fmt.Errorf("--label: %w", err)
 	}
-	o.UserAgent = "nftproxy/" + version
+	o.UserAgent = userAgent(c)
 	return migrate.NewClient(o.Access, o.Target)
 }
 
@@ -111,7 +111,7 @@ func printCommand(write func(*migrate.Client, context.Context, io.Writer) error,
 	var o migrateOptions
 	c.Args = cli.NoArguments
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		client, err := o.client()
+		client, err := o.client(c)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ with the label, 1 not, or not yet, 2 error.`,
 			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err
 			}
-			client, err := o.client()
+			client, err := o.client(c)
 			if err != nil {
 				return err
 			}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,7 +102,7 @@ func (o *observeOptions) check(c *cobra.Command) error {
 	}
 	if o.withPods {
 		var err error
-		o.access.UserAgent = "nftproxy/" + version
+		o.access.UserAgent = userAgent(c)
 		if o.pods, err = kubectl.NewPods(o.access); err != nil {
 			errs = append(errs, fmt.Errorf("--pods: %w", err))
 		}
@@ -119,7 +117,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	if err := o.check(c); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	var client *api.Client
 	var first *api.Observed
@@ -177,7 +175,7 @@ func (o *observeOptions) name(c *cobra.Command, r *api.Observed) {
 		if o.pods == nil || !at.IsValid() {
 			return ""
 		}
-		if name, err = o.pods.At(c.Context(), at); err != nil {
+		if name, err = o.pods.At(context.WithoutCancel(c.Context()), at); err != nil {
 			fmt.Fprintln(c.ErrOrStderr(), "warning: clients are not named:", terminal.Printable(err.Error()))
 			o.pods = nil
 		}

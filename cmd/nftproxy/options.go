@@ -134,6 +134,12 @@ func (o *options) origin(cfg *config.Config) origin {
 	return origin{files: true, cluster: o.settings.Given("kubeconfig") || o.settings.Given("master") || o.settings.Given(config.KubeContext)}
 }
 
+// namesObjects reports whether the flags name files or a cluster. The service account
+// of a pod is not sufficient.
+func (o *options) namesObjects() bool {
+	return len(o.files) > 0 || o.settings.ConfigFile != "" || o.settings.Given("kubeconfig") || o.settings.Given("master")
+}
+
 func (o *options) source(stdin io.Reader, cfg *config.Config) (*files.Reader, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
@@ -240,12 +246,12 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 	return side, o.warnings.check()
 }
 
-func access(cfg *config.Config) cluster.Access {
-	return cluster.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Context: cfg.Context, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
+func access(c *cobra.Command, cfg *config.Config) cluster.Access {
+	return cluster.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Context: cfg.Context, Selectors: cfg.Own.HealthChecks, UserAgent: userAgent(c)}
 }
 
-func openCluster(cfg *config.Config, log *slog.Logger) (*cluster.Cluster, error) {
-	client, err := access(cfg).Client(log)
+func openCluster(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*cluster.Cluster, error) {
+	client, err := access(c, cfg).Client(log)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +272,7 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 	if !from.cluster {
 		return o.filed(c, cfg, log)
 	}
-	cluster, err := openCluster(cfg, log)
+	cluster, err := openCluster(c, cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -308,3 +314,6 @@ func (o *options) filed(c *cobra.Command, cfg *config.Config, log *slog.Logger) 
 	o.warnings.input(log, input)
 	return input.Snapshot, nil
 }
+
+// announces reports whether interfaces have addresses of a Service because of nftproxy.
+func announces(s *model.Service) bool { return s.Extra().Announce != "" }

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +34,7 @@ func peerCommand() *cobra.Command {
 				}
 				p.Addresses = append(p.Addresses, a)
 			}
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+			ctx, stop := cli.EndAtSignal(c)
 			defer stop()
 			return p.Run(ctx)
 		},

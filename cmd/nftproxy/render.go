@@ -46,7 +46,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 			if objects && c.Flags().Changed("output") {
 				return errors.New("--objects and --output exclude each other: objects are printed as YAML")
 			} else if objects {
-				return o.printObjects(c)
+				return printObjects(c, &o)
 			}
 			routing, _, err := o.routing(c, false)
 			if err != nil {
@@ -67,7 +67,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 }
 
 // printObjects prints the objects of the files as Kubernetes objects.
-func (o *options) printObjects(c *cobra.Command) error {
+func printObjects(c *cobra.Command, o *options) error {
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return err

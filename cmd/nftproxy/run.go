@@ -6,7 +6,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,15 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/systemd"
 )
 
-const runName = "run"
-
-type runOptions struct {
-	options
-	version       versionFlag
-	writeConfigTo string
-	cleanup       bool
-	initOnly      bool
-}
+type runOptions struct{ runFlags }
 
 func runCommand() *cobra.Command {
 	var o runOptions
@@ -85,16 +76,6 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
 	return c
 }
 
-func (o *runOptions) addRunFlags(c *cobra.Command) {
-	o.addFlags(c)
-	o.settings.AddDaemon()
-	addVersionFlag(c, &o.version)
-	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
-	o.addIsolation(c, "an invalid file keeps its last valid content, or is skipped, and the other files are served")
-	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
-	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
-}
-
 // runArguments ignores empty arguments: templates of kube-proxy's command line may
 // contain them.
 func runArguments(c *cobra.Command, args []string) error {
@@ -123,14 +104,14 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 		}
 		return cleanUp(c, log, output.Paint)
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	// The process survives the exit of its log reader.
 	signal.Ignore(syscall.SIGPIPE)
 	d := &daemon.Daemon{
 		Config:  cfg,
-		Usable:  o.usable,
-		Version: version,
+		Usable:  func() error { return o.usable(c) },
+		Version: programVersion(c),
 		Flags:   func() map[string]string { return config.Values(c.Flags()) },
 		SetVerbosity: func(level uint32) error {
 			o.level.Set(levelOf(logsapi.VerbosityLevel(level)))
@@ -159,13 +140,13 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 
 // usable returns an error if the process could not start with the current
 // configuration.
-func (o *runOptions) usable() error {
+func (o *runOptions) usable(c *cobra.Command) error {
 	cfg, err := o.settings.Load()
 	if err != nil {
 		return err
 	}
 	if from := o.origin(cfg); from.cluster && !from.files {
-		return access(cfg).Check()
+		return access(c, cfg).Check()
 	}
 	return nil
 }
@@ -185,11 +166,11 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 	if err := atomicfile.CheckRegular(d.Config.Kube.ClientConnection.Kubeconfig); err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err) // reading it could block without end
 	}
-	api := access(d.Config)
+	api := access(c, d.Config)
 	if from.files {
 		err = o.join(c, d, &api)
 	} else {
-		d.Cluster, err = openCluster(d.Config, d.Log)
+		d.Cluster, err = openCluster(c, d.Config, d.Log)
 		d.Source = d.Cluster
 	}
 	if err != nil {
@@ -245,14 +226,4 @@ func keptFiles() *files.Kept {
 		return nil
 	}
 	return &files.Kept{Dir: filepath.Join(state, "valid")}
-}
-
-// directory returns the directory of a kind that systemd has made for this service, or
-// nothing.
-func directory(variable string) string { return firstDirectory(os.Getenv(variable)) }
-
-// firstDirectory returns the first directory of such a variable.
-func firstDirectory(list string) string {
-	first, _, _ := strings.Cut(list, ":")
-	return first
 }

@@ -128,7 +128,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	if o.output.Format == cli.Text && !o.all && !o.filter.Selects() {
 		o.filter.Rows = maxRows
 	}
-	report, err := o.daemon.report(c.Context(), &o.filter)
+	report, err := o.find(c.Context())
 	if err != nil {
 		return err
 	}
@@ -168,11 +168,11 @@ func selection(f *api.Filter) string {
 	return text
 }
 
-// report returns the report of the running nftproxy, or of the kernel's tables if none
+// find returns the report of the running nftproxy, or of the kernel's tables if none
 // answers.
-func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (found *api.Status, err error) {
-	err = d.ask(func(client *api.Client) (err error) {
-		found, err = client.Status(ctx, filter)
+func (o *statusOptions) find(ctx context.Context) (found *api.Status, err error) {
+	err = o.daemon.ask(func(client *api.Client) (err error) {
+		found, err = client.Status(ctx, &o.filter)
 		return err
 	})
 	if !errors.Is(err, api.ErrNoDaemon) {
@@ -181,7 +181,7 @@ func (d *daemonFinder) report(ctx context.Context, filter *api.Filter) (found *a
 	noDaemon := err
 	var inUse iter.Seq[netip.Addr]
 	err = withKernel(func(conn *kernel.Conn) (err error) {
-		found, inUse, err = report.FromKernel(conn, filter)
+		found, inUse, err = report.FromKernel(conn, &o.filter)
 		return err
 	})
 	switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 
@@ -69,7 +68,7 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	ctx, stop := cli.EndAtSignal(c, syscall.SIGHUP)
 	defer stop()
 	client, err := o.find(ctx)
 	if err != nil {

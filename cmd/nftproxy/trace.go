@@ -99,7 +99,7 @@ func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	if q.Packet.Source, err = o.client(c.Context(), q.Packet.Destination); err != nil {
+	if q.Packet.Source, err = o.client(c, q.Packet.Destination); err != nil {
 		return err
 	}
 	report, err := o.follow(c, q)

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -16,7 +17,7 @@ import (
 
 // client returns the address of the client that --from names, of the family of the
 // destination if that is known; the zero value: any client.
-func (o *traceOptions) client(ctx context.Context, to netip.Addr) (netip.Addr, error) {
+func (o *traceOptions) client(c *cobra.Command, to netip.Addr) (netip.Addr, error) {
 	if o.from == "" {
 		return netip.Addr{}, nil
 	}
@@ -27,9 +28,9 @@ func (o *traceOptions) client(ctx context.Context, to netip.Addr) (netip.Addr, e
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return netip.Addr{}, fmt.Errorf("--from: %q is neither an address nor a pod: write for example 10.128.0.5 or shop/cart-5d8f7", o.from)
 	}
-	access := cluster.Access{Context: o.context, UserAgent: "nftproxy/" + version}
+	access := cluster.Access{Context: o.context, UserAgent: userAgent(c)}
 	access.Kubeconfig = o.kubeconfig
-	pod, err := access.Pod(ctx, slog.New(slog.NewTextHandler(io.Discard, nil)), namespace, name)
+	pod, err := access.Pod(c.Context(), slog.New(slog.NewTextHandler(io.Discard, nil)), namespace, name)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("--from: %w", err)
 	}

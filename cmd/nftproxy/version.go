@@ -6,15 +6,13 @@ import (
 	"runtime"
 	"strconv"
 
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
 	k8sversion "k8s.io/apimachinery/pkg/version"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
+
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
-
-// version is set at build time.
-var version = "(devel)"
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -70,11 +68,11 @@ func (v *versionFlag) Set(text string) error {
 func (v versionFlag) asked() bool { return v == versionPlain || v == versionRaw }
 
 func (v versionFlag) write(c *cobra.Command) error {
-	info := k8sversion.Info{GitVersion: version, GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info := k8sversion.Info{GitVersion: programVersion(c), GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if v == versionRaw {
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%#v\n", info)
 		return err
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s)\n", version, info.GoVersion, info.Platform)
+	_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s)\n", info.GitVersion, info.GoVersion, info.Platform)
 	return err
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/nftproxy/nftproxy/internal/logwriter"
 	"github.com/nftproxy/nftproxy/internal/terminal"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 type meterKey struct{}
@@ -88,4 +91,12 @@ func Execute(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr
 		fmt.Fprintf(log, "%s: %s\n", root.DisplayName(), PrintableLines(err.Error()))
 	}
 	return code
+}
+
+// EndAtSignal ends the context of a command, which it returns too, at SIGTERM, SIGINT or one of more signals until
+// stop is called.
+func EndAtSignal(c *cobra.Command, more ...os.Signal) (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(c.Context(), append(more, syscall.SIGTERM, syscall.SIGINT)...)
+	c.SetContext(ctx)
+	return ctx, stop
 }
