@@ -77,14 +77,14 @@ func TestRuleOptions(t *testing.T) {
 	for _, c := range rootCommand().Commands() {
 		commands[c.Name()] = c
 	}
-	commands[runName].Flags().VisitAll(func(f *pflag.Flag) {
+	commands["run"].Flags().VisitAll(func(f *pflag.Flag) {
 		_, isRule := ruleOptions[f.Name]
 		if isOther := slices.Contains(otherOptions, f.Name); isRule == isOther && f.Name != "help" {
 			t.Errorf("--%s: has a case: %t, does not change the rules: %t", f.Name, isRule, isOther)
 		}
 	})
 	for name := range ruleOptions {
-		for _, c := range []string{runName, "diff", "apply"} {
+		for _, c := range []string{"run", "diff", "apply"} {
 			if commands[c].Flags().Lookup(name) == nil {
 				t.Errorf("%s has no flag --%s", c, name)
 			}

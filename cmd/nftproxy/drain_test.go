@@ -301,7 +301,7 @@ func TestDrainWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := await.Receive(t, done, "end of the command after the last connection")
-	var got drainResult
+	var got api.DrainResult
 	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 || len(got.Endpoints) != 1 {
 		t.Fatalf("%v, exit code %d: %s%s", err, r.code, r.stdout, r.stderr)
 	}

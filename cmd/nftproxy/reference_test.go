@@ -144,7 +144,7 @@ func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 	if len(rows) > 0 {
 		fmt.Fprintf(w, "\n| flag | meaning |\n|---|---|\n%s", strings.Join(rows, ""))
 	}
-	if c.Name() == runName {
+	if c.Name() == "run" {
 		compatibilityRows(w, c)
 	}
 	if len(links) > 0 {
@@ -260,7 +260,7 @@ func manual(c *cobra.Command) []byte {
 		}
 		groups.FlagSets[title].VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
 	}
-	if c.Name() == runName {
+	if c.Name() == "run" {
 		without, alias := compatibility(c)
 		fmt.Fprint(&b, "### Accepted from kube-proxy's command line\n")
 		for _, name := range alias {
