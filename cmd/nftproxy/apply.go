@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -21,7 +22,7 @@ import (
 )
 
 type applyOptions struct {
-	options
+	command.Options
 	reportOptions
 }
 
@@ -51,11 +52,11 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	o.addFlags(c)
-	o.addHere(c)
+	o.AddFlags(c)
+	o.AddHere(c)
 	o.addReportFlags(c, "; json and yaml list every change")
 	declare.In(c.Flags(), declare.Output, func() {
-		c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+		c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "print nothing but errors")
 	})
 	return c
 }
@@ -64,17 +65,17 @@ func (o *applyOptions) run(c *cobra.Command) error {
 	if err := o.check(c.OutOrStdout()); err != nil {
 		return err
 	}
-	side, log, err := o.side(c, true)
+	side, log, err := o.ReadSide(c, true)
 	if err != nil {
 		return err
 	}
-	return withApplier(log, func(a *apply.Applier) error {
+	return command.WithApplier(log, func(a *apply.Applier) error {
 		r, err := o.commit(c, a, side)
 		cli.MeterOf(c).Stop()
 		if err != nil {
 			return err
 		}
-		if !o.quiet {
+		if !o.Quiet {
 			err = o.print(c.OutOrStdout(), r)
 		}
 		return errors.Join(err, a.Sweep())
@@ -93,17 +94,17 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 	}
 	var current, wanted *nft.Ruleset
 	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
-	o.phase(c, "rendering %d frontends", len(to.Routing.Routes))
-	rules, err := report.Rules(a, to.Routing, o.running.stays)
+	o.ShowPhase(c, "rendering %d frontends", len(to.Routing.Routes))
+	rules, err := report.Rules(a, to.Routing, o.Running.Stays)
 	if err != nil {
 		return nil, err
 	}
-	o.phase(c, "applying %d frontends", len(to.Routing.Routes))
+	o.ShowPhase(c, "applying %d frontends", len(to.Routing.Routes))
 	p, err := a.Apply(nft.FromNothing(rules))
 	if err != nil {
 		return nil, err
 	}
-	if o.quiet {
+	if o.Quiet {
 		return &outcome{plan: p}, nil
 	}
 	return &outcome{plan: p, services: changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p), words: to.Snapshot.Words()}, nil
@@ -115,7 +116,7 @@ func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side)
 	_, parts := render.Load(to.Routing, all)
 	var frontends, elements atomic.Int64
 	begin := time.Now()
-	if !o.quiet {
+	if !o.Quiet {
 		cli.MeterOf(c).Start(func() string {
 			rate := float64(elements.Load()) / max(time.Since(begin).Seconds(), 0.001)
 			return fmt.Sprintf("applying %d of %d frontends, %d elements (%.0f per second)", frontends.Load(), len(all), elements.Load(), rate)
@@ -125,7 +126,7 @@ func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side)
 	if err != nil {
 		return nil, err
 	}
-	if o.quiet {
+	if o.Quiet {
 		return &outcome{plan: p}, nil
 	}
 	nothing := changes.Side{Snapshot: new(model.Snapshot), Routing: new(model.Routing)}

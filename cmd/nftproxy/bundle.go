@@ -11,13 +11,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 type machineBundleOptions struct {
 	common.Bundle
-	daemon daemonFinder
+	daemon command.Finder
 }
 
 func bundleCommand() *cobra.Command {
@@ -44,8 +45,8 @@ Exit code: 0 written, also if files are missing; 2 error.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.AddFlags(c)
-	o.daemon.addAddress(c.Flags())
-	o.daemon.addConfig(c)
+	o.daemon.AddAddress(c.Flags())
+	o.daemon.AddConfig(c)
 	return c
 }
 
@@ -56,10 +57,10 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	return o.Write(c, programVersion(c), "About nftproxy on one machine.", func(a *bundle.Archive) error {
+	return o.Write(c, command.ProgramVersion(c), "About nftproxy on one machine.", func(a *bundle.Archive) error {
 		cli.MeterOf(c).Start(func() string { return "asking the running nftproxy" })
 		var got *common.Collected
-		err := o.daemon.ask(func(client *api.Client) (err error) {
+		err := o.daemon.Ask(func(client *api.Client) (err error) {
 			got, err = common.Collect(c.Context(), client)
 			return err
 		})
@@ -82,7 +83,7 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 // addRules adds the rules of the kernel where no daemon answers.
 func (o *machineBundleOptions) addRules(a *bundle.Archive) {
 	var text bytes.Buffer
-	err := withKernel(func(conn *kernel.Conn) error {
+	err := command.WithKernel(func(conn *kernel.Conn) error {
 		rules, _, err := conn.Read()
 		if err != nil {
 			return err

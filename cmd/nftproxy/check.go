@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -18,7 +19,7 @@ import (
 )
 
 type checkOptions struct {
-	options
+	command.Options
 	strict, stay bool
 	output       cli.Output
 }
@@ -53,8 +54,8 @@ could not be made, 2 error.`,
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	o.addFlags(c)
-	o.settings.AddFastPath()
+	o.AddFlags(c)
+	o.Settings.AddFastPath()
 	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
 	o.output.Add(c.Flags(), "")
@@ -86,7 +87,7 @@ func (o *checkOptions) run(c *cobra.Command) error {
 
 // use returns the intended use of the machine.
 func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
-	cfg, log, err := o.start(c)
+	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
 		return machine.Use{}, err
 	}
@@ -98,15 +99,15 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 		use.Observe = machine.CanObserve
 	}
 	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
-	use.Cluster = o.origin(cfg).cluster
-	if len(o.files) == 0 {
+	use.Cluster = o.Origin(cfg).Cluster
+	if len(o.Files) == 0 {
 		use.Cluster = use.Cluster || cfg.File != nil || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 		if !use.Cluster { // its files may have both
 			use.Words = words.Mixed
 		}
 		return use, nil
 	}
-	files, err := o.source(c.InOrStdin(), cfg)
+	files, err := o.NewReader(c.InOrStdin(), cfg)
 	if err != nil {
 		return use, err
 	}
@@ -123,7 +124,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	}
 	use.Addresses = func(yield func(netip.Addr) bool) {
 		for _, r := range model.Resolve(snapshot, cfg.Node).Routes {
-			if r.Kind != model.NodePort && !announces(r.Service) && !yield(r.Frontend.Address) {
+			if r.Kind != model.NodePort && !command.Announces(r.Service) && !yield(r.Frontend.Address) {
 				return
 			}
 		}

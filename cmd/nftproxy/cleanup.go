@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/footprint"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -17,7 +18,7 @@ import (
 )
 
 func cleanupCommand() *cobra.Command {
-	var o options
+	var o command.Options
 	var kubeProxy bool
 	var output cli.Output
 	c := &cobra.Command{
@@ -46,7 +47,7 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 			if err := output.Check(c.OutOrStdout()); err != nil {
 				return err
 			}
-			_, log, err := o.start(c)
+			_, log, err := o.LoadConfig(c)
 			if err != nil {
 				return err
 			}
@@ -58,8 +59,8 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
 	output.AddColour(c.Flags())
-	o.settings = config.NewFlags(c.Flags())
-	o.settings.AddLogging()
+	o.Settings = config.NewFlags(c.Flags())
+	o.Settings.AddLogging()
 	return c
 }
 
@@ -74,12 +75,12 @@ func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 }
 
 func scope(log *slog.Logger) footprint.Scope {
-	return footprint.Scope{Runtime: runtimeDirectory(), Log: log}
+	return footprint.Scope{Runtime: command.RuntimeDirectory(), Log: log}
 }
 
 // removeTables removes our tables and prints that.
 func removeTables(c *cobra.Command, log *slog.Logger, paint bool) error {
-	return withApplier(log, func(a *apply.Applier) error {
+	return command.WithApplier(log, func(a *apply.Applier) error {
 		p, err := a.Apply(nft.FromNothing(&nft.Ruleset{}))
 		if err != nil {
 			return err

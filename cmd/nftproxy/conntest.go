@@ -14,13 +14,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 type testOptions struct {
-	options
+	command.Options
 	from, clients []string
 	count         int
 	wait          time.Duration
@@ -65,10 +66,10 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
   nftproxy test web -o json | jq -r '.cases[] | select(.result == "failed").reasons[]'`,
 		Args:              cli.DescribeArguments,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
-		ValidArgsFunction: completeServices,
+		ValidArgsFunction: command.CompleteServices,
 	}
-	o.addFlags(c)
-	o.addHere(c)
+	o.AddFlags(c)
+	o.AddHere(c)
 	f := c.Flags()
 	f.StringSliceVar(&o.from, "from", []string{string(conntest.Host), string(conntest.Namespace)}, "`origins` of connections: host or namespace; both, separated by a comma")
 	declare.Values(f, "from", string(conntest.Host), string(conntest.Namespace))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/conntest/dial"
 	"github.com/nftproxy/nftproxy/internal/explain"
@@ -37,8 +38,8 @@ type oracle struct {
 // nftproxy reads, else from the rules in the kernel.
 func (o *testOptions) oracle(c *cobra.Command, name string) (*oracle, error) {
 	note := ""
-	if !o.namesObjects() {
-		if o.files = daemonFiles(); len(o.files) == 0 {
+	if !o.NamesObjects() {
+		if o.Files = command.DaemonFiles(); len(o.Files) == 0 {
 			note = "predicted from the rules in the kernel, in which rules may be missing: name the objects with -f or --kubeconfig"
 		}
 	}
@@ -64,15 +65,15 @@ func (o *testOptions) oracle(c *cobra.Command, name string) (*oracle, error) {
 
 // fromObjects predicts from the rules that objects lead to here.
 func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error) {
-	cfg, log, err := o.configure(c, true)
+	cfg, log, err := o.Configure(c, true)
 	if err != nil {
 		return nil, err
 	}
-	side, err := o.sideOf(c, cfg, log)
+	side, err := o.ResolveObjects(c, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	o.running.report(c.Context(), log)
+	o.Running.LogTaken(c.Context(), log)
 	router := side.Snapshot.Route(cfg.Node)
 	p := &oracle{}
 	if p.service, err = api.Resolve(name, router.Names(), router.Words()); err != nil {
@@ -103,7 +104,7 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 // settled returns rules with endpoints in the slots that they have in the kernel, by which
 // schedulers choose.
 func settled(want *nft.Ruleset) (rules *nft.Ruleset, err error) {
-	err = withKernel(func(conn *kernel.Conn) error {
+	err = command.WithKernel(func(conn *kernel.Conn) error {
 		have, _, err := conn.Read()
 		if err != nil {
 			return err
@@ -118,7 +119,7 @@ func settled(want *nft.Ruleset) (rules *nft.Ruleset, err error) {
 func fromRules(name string) (*oracle, error) {
 	p := &oracle{}
 	var rs *nft.Ruleset
-	err := withKernel(func(conn *kernel.Conn) (err error) {
+	err := command.WithKernel(func(conn *kernel.Conn) (err error) {
 		rs, _, err = conn.Read()
 		return err
 	})
@@ -145,7 +146,7 @@ func fromRules(name string) (*oracle, error) {
 	p.explain = func(packet explain.Packet) (r *explain.Result, err error) {
 		t := rs.Table(model.FamilyOf(packet.Destination))
 		if packet.Source.IsValid() && t != nil {
-			err = withKernel(func(conn *kernel.Conn) error { return conn.AddBinding(t, packet.Source, packet.Frontend()) })
+			err = command.WithKernel(func(conn *kernel.Conn) error { return conn.AddBinding(t, packet.Source, packet.Frontend()) })
 		}
 		r = explain.Explain(t, packet, p.local)
 		r.Speak(p.in)

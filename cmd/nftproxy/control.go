@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/control/client"
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -162,9 +163,9 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 func completeServer(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
-		return completeServices(c, args, begin)
+		return command.CompleteServices(c, args, begin)
 	case 1:
-		return completeEndpoints(c, nil, begin)
+		return command.CompleteEndpoints(c, nil, begin)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
@@ -179,7 +180,7 @@ func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	answer, err := asked.Do(c.Context(), request)
 	switch {
 	case err == nil && o.write:
-		if err = o.writeFile(request, answer, sourcesOf(host.ProcessWith(asked.Peer().PID))); err == nil {
+		if err = o.writeFile(request, answer, command.SourcesOf(host.ProcessWith(asked.Peer().PID))); err == nil {
 			err = awaitFile(c.Context(), asked, request, answer)
 		}
 	case errors.Is(err, client.ErrNoSocket) && o.write && len(o.files) > 0:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -21,8 +22,8 @@ import (
 )
 
 type describeOptions struct {
-	options
-	daemon daemonFinder
+	command.Options
+	daemon command.Finder
 	output cli.Output
 	count  bool // open connections
 }
@@ -54,10 +55,10 @@ Exit code: 0 described; 2 nothing has that name, or another error.`,
   nftproxy describe shop/web -o json | jq -r '.ports[].endpoints[] | "\(.address) \(.inside.share)"'`,
 		Args:              cli.DescribeArguments,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
-		ValidArgsFunction: completeServices,
+		ValidArgsFunction: command.CompleteServices,
 	}
-	o.addFlags(c)
-	o.daemon.addAddress(c.Flags())
+	o.AddFlags(c)
+	o.daemon.AddAddress(c.Flags())
 	o.output.Add(c.Flags(), "")
 	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint or server that are open now; needs root")
 	return c
@@ -119,7 +120,7 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 	if err := o.output.Check(c.OutOrStdout()); err != nil {
 		return err
 	}
-	s, err := answer(&o.options, c, name, o.fromObjects, o.running)
+	s, err := answer(&o.Options, c, name, o.fromObjects, o.running)
 	if err != nil {
 		return err
 	}
@@ -133,11 +134,11 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 
 // fromObjects describes what files or a cluster lead to.
 func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.Description, error) {
-	cfg, log, err := o.start(c)
+	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := o.objects(c, cfg, log)
+	snapshot, err := o.ReadObjects(c, cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.D
 
 // running describes what this node serves.
 func (o *describeOptions) running(c *cobra.Command, question string) (s *api.Description, err error) {
-	err = o.daemon.ask(func(client *api.Client) (err error) {
+	err = o.daemon.Ask(func(client *api.Client) (err error) {
 		s, err = client.Describe(c.Context(), question)
 		return err
 	})
@@ -161,7 +162,7 @@ func (o *describeOptions) running(c *cobra.Command, question string) (s *api.Des
 		return s, err
 	}
 	noDaemon := err
-	err = withKernel(func(conn *kernel.Conn) (err error) {
+	err = command.WithKernel(func(conn *kernel.Conn) (err error) {
 		s, err = report.DescribeKernel(conn, question)
 		return err
 	})

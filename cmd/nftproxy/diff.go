@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -26,7 +27,7 @@ import (
 )
 
 type diffOptions struct {
-	options
+	command.Options
 	from    []string // files of the input before
 	packets bool     // compare what packets experience
 	reportOptions
@@ -78,8 +79,8 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	o.addFlags(c)
-	o.addHere(c)
+	o.AddFlags(c)
+	o.AddHere(c)
 	declare.In(c.Flags(), declare.Input, func() {
 		c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	})
@@ -112,7 +113,7 @@ func (o *diffOptions) run(c *cobra.Command) error {
 
 // hint adds what to do for two inputs that were given as one.
 func (o *diffOptions) hint(err error) error {
-	if len(o.files) > 1 && len(o.from) == 0 && strings.Contains(err.Error(), " twice") {
+	if len(o.Files) > 1 && len(o.from) == 0 && strings.Contains(err.Error(), " twice") {
 		return fmt.Errorf("%w\nto compare two inputs, give the old one with --from: nftproxy diff --from OLD -f NEW", err)
 	}
 	return err
@@ -122,18 +123,18 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 	if len(o.from) > 0 {
 		return o.betweenInputs(c)
 	}
-	side, log, err := o.side(c, true)
+	side, log, err := o.ReadSide(c, true)
 	if err != nil {
 		return nil, err
 	}
 	r := new(outcome)
-	err = withKernel(func(conn *kernel.Conn) (err error) {
+	err = command.WithKernel(func(conn *kernel.Conn) (err error) {
 		conn.Log = log
-		o.phase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
-		r.plan, r.services, err = report.Compare(conn, log, side.Routing, o.running.stays, side.Snapshot)
+		o.ShowPhase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
+		r.plan, r.services, err = report.Compare(conn, log, side.Routing, o.Running.Stays, side.Snapshot)
 		return err
 	})
-	if err == nil && len(o.files) > 0 { // only they have Balances
+	if err == nil && len(o.Files) > 0 { // only they have Balances
 		r.addresses, err = o.addresses(&side, log)
 	}
 	return r, err
@@ -143,16 +144,18 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) ([]vitals.Change, error) {
 	var states []vitals.State
 	for _, s := range side.Snapshot.Services {
-		if !announces(s) {
+		if !command.Announces(s) {
 			continue
 		}
-		if v := o.router.View(s.Name); v != nil {
-			v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return model.CheckResult{}, o.running.fails(s.Name, a) }
+		if v := o.Router.View(s.Name); v != nil {
+			v.Checked = func(a netip.Addr) (model.CheckResult, bool) {
+				return model.CheckResult{}, o.Running.FailsCheck(s.Name, a)
+			}
 			states = append(states, vitals.StateOf(v))
 		}
 	}
-	keeps := slices.Contains(slices.Collect(maps.Values(o.running.stays)), false) // from an earlier run, and not refused
-	return vitals.Compare(host.Neighbourhood{Log: log}, vitals.RecordIn(runtimeDirectory()), states, keeps)
+	keeps := slices.Contains(slices.Collect(maps.Values(o.Running.Stays)), false) // from an earlier run, and not refused
+	return vitals.Compare(host.Neighbourhood{Log: log}, vitals.RecordIn(command.RuntimeDirectory()), states, keeps)
 }
 
 // betweenInputs compares the rules of a node before and after its input changes. The
@@ -164,7 +167,7 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
 		return nil, err
 	}
 	before, after := sides[0], sides[1]
-	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))
+	o.ShowPhase(c, "comparing %d frontends", len(after.Routing.Routes))
 	was := render.Render(before.Routing)
 	p := plan.Diff(was, plan.Settle(was, render.Render(after.Routing))).WithoutIdleLanes()
 	return &outcome{plan: p, services: changes.Count(changes.Objects(before, after), p), words: after.Snapshot.Words()}, nil
@@ -172,17 +175,17 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
 
 // readInputs reads the input before and after the change.
 func (o *diffOptions) readInputs(c *cobra.Command) (sides [2]changes.Side, cfg *config.Config, err error) {
-	if slices.Contains(o.from, "-") && slices.Contains(o.files, "-") {
+	if slices.Contains(o.from, "-") && slices.Contains(o.Files, "-") {
 		return sides, nil, errors.New("--from - and -f -: standard input can be read once: name a file for one of them")
 	}
-	cfg, log, err := o.start(c)
+	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
 		return sides, nil, err
 	}
 	var errBefore, errAfter error
 	sides[0], errBefore = o.before(c, cfg)
-	sides[1], errAfter = o.sideOf(c, cfg, log)
-	if len(o.files) > 0 {
+	sides[1], errAfter = o.ResolveObjects(c, cfg, log)
+	if len(o.Files) > 0 {
 		errAfter = ofSide("-f", errAfter)
 	}
 	return sides, cfg, errors.Join(ofSide("--from", errBefore), errAfter)
@@ -198,10 +201,10 @@ func ofSide(flag string, err error) error {
 
 func (o *diffOptions) before(c *cobra.Command, cfg *config.Config) (side changes.Side, err error) {
 	reader := &files.Reader{Paths: o.from, Stdin: c.InOrStdin(), ProxyName: cfg.Own.ServiceProxyName}
-	if o.isolateFiles {
+	if o.IsolateFiles {
 		reader.Isolation = files.NewIsolation(nil)
 	}
-	o.phase(c, "reading %s", inputs(o.from))
+	o.ShowPhase(c, "reading %s", command.DescribeInputs(o.from))
 	if side.Snapshot, err = reader.Snapshot(slog.New(slog.DiscardHandler)); err != nil {
 		return side, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/bytecode"
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -61,16 +62,16 @@ func (o *diffOptions) comparePackets(c *cobra.Command) (*prove.Comparison, error
 		}
 		return o.provePlan(c, cfg, sides)
 	}
-	cfg, log, err := o.configure(c, true)
+	cfg, log, err := o.Configure(c, true)
 	if err != nil {
 		return nil, err
 	}
-	side, err := o.sideHere(c, cfg, log)
+	side, err := o.ResolveHere(c, cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	var out *prove.Comparison
-	return out, withKernel(func(conn *kernel.Conn) (err error) {
+	return out, command.WithKernel(func(conn *kernel.Conn) (err error) {
 		conn.Log = log
 		out, err = o.proveKernel(c, cfg, log, conn, side)
 		return err
@@ -88,7 +89,7 @@ func (o *diffOptions) provePlan(c *cobra.Command, cfg *config.Config, sides [2]c
 	if err := codec.CarryOut(plan.Diff(was, plan.Settle(was, wanted)), r.Planned, nil); err != nil {
 		return nil, err
 	}
-	o.phase(c, "following packets of %d frontends", len(sides[1].Routing.Routes))
+	o.ShowPhase(c, "following packets of %d frontends", len(sides[1].Routing.Routes))
 	return prove.Compare(r, prove.NewWorld(sides[0].Snapshot, cfg.Node), prove.NewWorld(sides[1].Snapshot, cfg.Node)), nil
 }
 
@@ -100,7 +101,7 @@ func (o *diffOptions) proveKernel(c *cobra.Command, cfg *config.Config, log *slo
 	if err != nil {
 		return nil, err
 	}
-	p, _, err := report.Compare(conn, log, side.Routing, o.running.stays, side.Snapshot)
+	p, _, err := report.Compare(conn, log, side.Routing, o.Running.Stays, side.Snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +112,6 @@ func (o *diffOptions) proveKernel(c *cobra.Command, cfg *config.Config, log *slo
 	if err := errors.Join(codec.CarryOut(p, r.Planned, nil), codec.CarryOut(plan.Diff(&nft.Ruleset{}, render.Render(side.Routing)), r.Wanted, nil)); err != nil {
 		return nil, err
 	}
-	o.phase(c, "following packets of %d frontends", len(side.Routing.Routes))
+	o.ShowPhase(c, "following packets of %d frontends", len(side.Routing.Routes))
 	return prove.Compare(r, prove.NewWorld(side.Snapshot, cfg.Node)), nil
 }

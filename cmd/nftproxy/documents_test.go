@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 )
 
 var (
@@ -82,7 +84,7 @@ func parses(root *cobra.Command, line string) error {
 	if err != nil {
 		return err
 	}
-	if onlyCommands(c) && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder.MatchString(rest[0]) {
+	if command.OnlyCommands(c) && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder.MatchString(rest[0]) {
 		return cli.UnknownCommand(c, rest[0])
 	}
 	c.InitDefaultHelpFlag()

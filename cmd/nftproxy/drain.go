@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -23,7 +24,7 @@ import (
 )
 
 type drainOptions struct {
-	daemon                       daemonFinder
+	daemon                       command.Finder
 	file, service                string
 	output                       cli.Output
 	list, undo, all, force, wait bool
@@ -66,7 +67,7 @@ forgets it, after 30 to 120 seconds without a packet. Counting connections needs
   nftproxy drain -o json | jq -r '.endpoints[] | "\(.endpoint) \(.open.total)"'
   nftproxy undrain 10.128.0.2`,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
-		ValidArgsFunction: completeEndpoints,
+		ValidArgsFunction: command.CompleteEndpoints,
 	}
 	o.addFlags(c)
 	f := c.Flags()
@@ -92,7 +93,7 @@ Exit code: 0 done; 2 a server that is not drained, or another error.`,
   nftproxy undrain 10.128.0.2:8080 --service shop/web
   nftproxy undrain --all`,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
-		ValidArgsFunction: completeDrained,
+		ValidArgsFunction: command.CompleteDrained,
 	}
 	o.addFlags(c)
 	return c
@@ -104,10 +105,10 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all that are drained")
 	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained, the one of the running nftproxy (default: "+config.DefaultDrainFile+")")
 	o.output.Add(f, "")
-	o.daemon.addAddress(f)
-	o.daemon.addConfig(c)
+	o.daemon.AddAddress(f)
+	o.daemon.AddConfig(c)
 	_ = c.MarkFlagFilename("drain-file", "yaml") // fails only for an unknown flag
-	_ = c.RegisterFlagCompletionFunc("service", completeServices)
+	_ = c.RegisterFlagCompletionFunc("service", command.CompleteServices)
 }
 
 func (o *drainOptions) run(c *cobra.Command, args []string) error {
@@ -115,7 +116,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err := errors.Join(err, o.output.Check(c.OutOrStdout()), o.checkFlags(c, args)); err != nil {
 		return err
 	}
-	o.daemon.acts = true
+	o.daemon.Acts = true
 	report, err := o.ask(c.Context(), nil)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.
 		return nil, fmt.Errorf("%d addresses are too many for one command: name at most %d", len(targets), most)
 	}
 	var report *api.Drains
-	err := o.daemon.ask(func(client *api.Client) (err error) {
+	err := o.daemon.Ask(func(client *api.Client) (err error) {
 		report, err = client.Drains(ctx, query)
 		return err
 	})

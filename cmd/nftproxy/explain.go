@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -23,9 +24,9 @@ import (
 )
 
 type explainOptions struct {
-	options
+	command.Options
 	common.Asked
-	daemon daemonFinder
+	daemon command.Finder
 	output cli.Output
 }
 
@@ -67,11 +68,11 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 			protocol, target := common.SplitQuestion(args)
 			return o.run(c, protocol, target)
 		},
-		ValidArgsFunction: completeExplain,
+		ValidArgsFunction: command.CompleteExplain,
 	}
-	o.addFlags(c)
-	o.daemon.addAddress(c.Flags())
-	o.settings.AddFastPath()
+	o.Options.AddFlags(c)
+	o.daemon.AddAddress(c.Flags())
+	o.Settings.AddFastPath()
 	f := c.Flags()
 	f.StringVar(&o.From, "from", "", "`address` of the client (default: the node itself)")
 	o.Asked.AddFlags(f)
@@ -88,7 +89,7 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	result, err := answer(&o.options, c, q, o.fromObjects, o.fromKernel)
+	result, err := answer(&o.Options, c, q, o.fromObjects, o.fromKernel)
 	if err != nil {
 		return err
 	}
@@ -97,8 +98,8 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 
 // answer answers a question from the files or the cluster that the flags name, else from
 // what this node serves.
-func answer[Q, A any](o *options, c *cobra.Command, q Q, fromObjects, fromNode func(*cobra.Command, Q) (A, error)) (a A, err error) {
-	if o.namesObjects() {
+func answer[Q, A any](o *command.Options, c *cobra.Command, q Q, fromObjects, fromNode func(*cobra.Command, Q) (A, error)) (a A, err error) {
+	if o.NamesObjects() {
 		return fromObjects(c, q)
 	}
 	if err := onlyForObjects(c); err != nil {
@@ -121,11 +122,11 @@ func onlyForObjects(c *cobra.Command) (err error) {
 
 // fromObjects traces through the rules for files or a cluster.
 func (o *explainOptions) fromObjects(c *cobra.Command, q common.Question) (*explain.Result, error) {
-	cfg, log, err := o.start(c)
+	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := o.objects(c, cfg, log)
+	snapshot, err := o.ReadObjects(c, cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (o *explainOptions) fromObjects(c *cobra.Command, q common.Question) (*expl
 // behind them.
 func (o *explainOptions) fromKernel(c *cobra.Command, q common.Question) (result *explain.Result, err error) {
 	var remarks []string
-	err = withKernel(func(conn *kernel.Conn) error {
+	err = command.WithKernel(func(conn *kernel.Conn) error {
 		rs, _, err := conn.Read()
 		if err != nil {
 			return err
@@ -207,14 +208,14 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 		return
 	}
 	var d *api.Description
-	err := o.daemon.ask(func(client *api.Client) (err error) {
+	err := o.daemon.Ask(func(client *api.Client) (err error) {
 		d, err = client.Describe(c.Context(), service)
 		return err
 	})
 	switch verdict, ok := r.Verdict(); {
 	case err == nil:
 		addDescription(r, d)
-	case o.daemon.address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
+	case o.daemon.Address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
 		r.Notes = append(r.Notes, r.Words.Text("which endpoints are left out is not known: ")+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
@@ -223,7 +224,7 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 // localhost; false: it does not listen there, or there is none. Rules need not have the
 // NodePort: it may be served on localhost alone.
 func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.AddrPort, listens bool) {
-	_ = o.daemon.ask(func(client *api.Client) error {
+	_ = o.daemon.Ask(func(client *api.Client) error {
 		r, err := client.Status(c.Context(), &api.Filter{})
 		if err != nil {
 			return err

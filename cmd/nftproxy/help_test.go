@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
@@ -25,7 +27,7 @@ func TestHelpGroups(t *testing.T) {
 				t.Errorf("%s --help has --%s %d times", c.CommandPath(), f.Name, n)
 			}
 		})
-		for title, set := range groupFlags(c).FlagSets {
+		for title, set := range command.GroupFlags(c).FlagSets {
 			n := 0
 			set.VisitAll(func(*pflag.Flag) { n++ })
 			if n > 10 {
@@ -114,7 +116,7 @@ func TestHelpNamesBalances(t *testing.T) {
 		if path := c.CommandPath(); strings.HasPrefix(path, "nftproxy cluster") || strings.HasPrefix(path, "nftproxy migrate") {
 			continue
 		}
-		text := description(c) + "\n" + strings.Join(usageLines(c), "\n") + "\n" + c.Short
+		text := command.Description(c) + "\n" + strings.Join(command.UsageLines(c), "\n") + "\n" + c.Short
 		if found := foreign.FindString(text); found != "" && !strings.Contains(text, "Balance") {
 			t.Errorf("%s --help says %s and never Balance", c.CommandPath(), found)
 		}

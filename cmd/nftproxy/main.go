@@ -9,10 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 )
 
 func main() {
-	os.Exit(run(arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(command.ArgumentsOf(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }
 
 // version is set at build time.
@@ -24,32 +25,32 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 // commands returns the commands of the program, in the order of the help.
-func commands() []group {
-	return []group{
-		{"From files or a cluster to rules", []*cobra.Command{
+func commands() []command.Group {
+	return []command.Group{
+		{Title: "From files or a cluster to rules", Commands: []*cobra.Command{
 			newCommand(), importCommand(), renderCommand(), validateCommand(),
 			diffCommand(), applyCommand(), runCommand(),
 		}},
-		{"See what is going on", []*cobra.Command{
+		{Title: "See what is going on", Commands: []*cobra.Command{
 			statusCommand(), describeCommand(), explainCommand(), traceCommand(),
 			testCommand(), topCommand(), observeCommand(),
 		}},
-		{"Maintenance", []*cobra.Command{
+		{Title: "Maintenance", Commands: []*cobra.Command{
 			drainCommand(), undrainCommand(), setCommand(), addCommand(),
 			removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(),
 		}},
-		{"Before and after", []*cobra.Command{
+		{Title: "Before and after", Commands: []*cobra.Command{
 			checkCommand(), migrateCommand(), cleanupCommand(), bundleCommand(),
 		}},
-		{otherGroup, []*cobra.Command{
-			schemaCommand(), versionCommand(),
+		{Title: command.OtherGroup, Commands: []*cobra.Command{
+			schemaCommand(), command.VersionCommand(),
 		}},
-		{"", []*cobra.Command{peerCommand(), clusterCommand()}}, // hidden
+		{Commands: []*cobra.Command{peerCommand(), clusterCommand()}}, // hidden
 	}
 }
 
 func rootCommand() *cobra.Command {
-	return newProgram(version, &cobra.Command{
+	return command.NewProgram(version, &cobra.Command{
 		Use:   "nftproxy",
 		Short: "Kubernetes service proxy for Linux nodes with nftables",
 		Long: `nftproxy turns Services and EndpointSlices into nftables rules.

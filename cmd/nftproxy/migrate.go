@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/migrate"
@@ -64,7 +65,7 @@ func (o *migrateOptions) client(c *cobra.Command) (_ *migrate.Client, err error)
 	if o.Label, err = migrate.ParseLabel(o.label); err != nil {
 		return nil, fmt.Errorf("--label: %w", err)
 	}
-	o.UserAgent = userAgent(c)
+	o.UserAgent = command.UserAgent(c)
 	return migrate.NewClient(o.Access, o.Target)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -23,7 +24,7 @@ import (
 
 type observeOptions struct {
 	common.Events
-	daemon   daemonFinder
+	daemon   command.Finder
 	summary  bool
 	withPods bool
 	access   kubectl.Access
@@ -73,7 +74,7 @@ connections, or another error.`,
 			o.Query.Names = args
 			return o.run(c)
 		},
-		ValidArgsFunction: completeServices,
+		ValidArgsFunction: command.CompleteServices,
 	}
 	f := c.Flags()
 	f.StringVarP(&o.Query.Namespace, "namespace", "n", "", "select this `namespace`")
@@ -86,8 +87,8 @@ connections, or another error.`,
 	})
 	config.AddContext(f, &o.access.Context)
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
-	o.daemon.addAddress(f)
-	o.daemon.addConfig(c)
+	o.daemon.AddAddress(f)
+	o.daemon.AddConfig(c)
 	return c
 }
 
@@ -102,7 +103,7 @@ func (o *observeOptions) check(c *cobra.Command) error {
 	}
 	if o.withPods {
 		var err error
-		o.access.UserAgent = userAgent(c)
+		o.access.UserAgent = command.UserAgent(c)
 		if o.pods, err = kubectl.NewPods(o.access); err != nil {
 			errs = append(errs, fmt.Errorf("--pods: %w", err))
 		}
@@ -121,7 +122,7 @@ func (o *observeOptions) run(c *cobra.Command) error {
 	defer stop()
 	var client *api.Client
 	var first *api.Observed
-	err := o.daemon.ask(func(asked *api.Client) (err error) {
+	err := o.daemon.Ask(func(asked *api.Client) (err error) {
 		client = asked // it connects again
 		first, err = client.Observe(ctx, &o.Query)
 		return err

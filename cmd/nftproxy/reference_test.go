@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md, docs/man and the generated parts of docs/ci.md")
@@ -74,8 +75,8 @@ func commandTree() []*cobra.Command {
 
 // below returns the commands of a command and below it, without those of completion.
 func below(c *cobra.Command) (out []*cobra.Command) {
-	for _, g := range groupCommands(c) {
-		for _, sub := range g.commands {
+	for _, g := range command.GroupCommands(c) {
+		for _, sub := range g.Commands {
 			if sub.Name() == "help" {
 				continue
 			}
@@ -115,7 +116,7 @@ func reference() []byte {
 
 func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 	text, exit := splitDescription(c)
-	fmt.Fprintf(w, "\n## %s\n\n%s\n```\n%s\n```\n", c.CommandPath(), markdown(text), strings.Join(usageLines(c), "\n"))
+	fmt.Fprintf(w, "\n## %s\n\n%s\n```\n%s\n```\n", c.CommandPath(), markdown(text), strings.Join(command.UsageLines(c), "\n"))
 	if exit != "" {
 		fmt.Fprintf(w, "\n**Exit code:** %s\n", inline(exit))
 	}
@@ -123,7 +124,7 @@ func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 		fmt.Fprintf(w, "\nExamples:\n\n```\n%s\n```\n", outdent(c.Example))
 	}
 	var links, rows []string
-	groups := groupFlags(c)
+	groups := command.GroupFlags(c)
 	for _, group := range groups.Order {
 		title, link := "| **"+group+"** | |\n", false
 		if group == string(declare.Own) {
@@ -175,7 +176,7 @@ func sharedFlags(tree []*cobra.Command) (out []*sharedGroup) {
 		out = append(out, &sharedGroup{title: title})
 	}
 	for _, c := range tree {
-		for title, set := range groupFlags(c).FlagSets {
+		for title, set := range command.GroupFlags(c).FlagSets {
 			if i := slices.Index(sharedTitles, title); i >= 0 {
 				set.VisitAll(func(f *pflag.Flag) { out[i].add(c, f) })
 			}
@@ -229,10 +230,10 @@ func flagRow(f *pflag.Flag, before string) string {
 }
 
 func compatibilityRows(w io.Writer, c *cobra.Command) {
-	without, alias := compatibility(c)
+	without, alias := command.Compatibility(c)
 	fmt.Fprint(w, "| **Accepted from kube-proxy's command line** | |\n")
 	for _, name := range alias {
-		fmt.Fprintf(w, "| `--%s` | %s |\n", name, inline(aliases[name]))
+		fmt.Fprintf(w, "| `--%s` | %s |\n", name, inline(command.Aliases[name]))
 	}
 	fmt.Fprintf(w, "| without an effect | `%s` |\n", strings.Join(without, "`, `"))
 }
@@ -250,7 +251,7 @@ func manual(c *cobra.Command) []byte {
 			fmt.Fprintf(&b, "**%s**(1)\n: %s\n\n", manName(sub), inline(sub.Short))
 		}
 	}
-	groups := groupFlags(c)
+	groups := command.GroupFlags(c)
 	if len(groups.Order) > 0 {
 		fmt.Fprint(&b, "# OPTIONS\n")
 	}
@@ -261,10 +262,10 @@ func manual(c *cobra.Command) []byte {
 		groups.FlagSets[title].VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
 	}
 	if c.Name() == "run" {
-		without, alias := compatibility(c)
+		without, alias := command.Compatibility(c)
 		fmt.Fprint(&b, "### Accepted from kube-proxy's command line\n")
 		for _, name := range alias {
-			fmt.Fprintf(&b, "**--%s**\n: %s\n\n", name, inline(aliases[name]))
+			fmt.Fprintf(&b, "**--%s**\n: %s\n\n", name, inline(command.Aliases[name]))
 		}
 		fmt.Fprintf(&b, "Without an effect\n: %s\n", strings.Join(without, ", "))
 	}
@@ -294,7 +295,7 @@ func manFlag(w io.Writer, f *pflag.Flag) {
 
 func synopsis(c *cobra.Command) string {
 	var lines []string
-	for _, line := range usageLines(c) {
+	for _, line := range command.UsageLines(c) {
 		lines = append(lines, "**"+c.CommandPath()+"**"+inline(strings.TrimPrefix(line, c.CommandPath())))
 	}
 	return strings.Join(lines, "\n\n")
@@ -304,7 +305,7 @@ func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(
 
 // splitDescription returns the description of a command and its exit codes.
 func splitDescription(c *cobra.Command) (text, exit string) {
-	text, exit, _ = strings.Cut(description(c), "\n\nExit code:")
+	text, exit, _ = strings.Cut(command.Description(c), "\n\nExit code:")
 	return strings.TrimSpace(text), strings.Join(strings.Fields(exit), " ")
 }
 

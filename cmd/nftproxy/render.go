@@ -6,11 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 func renderCommand() *cobra.Command {
-	var o options
+	var o command.Options
 	var output cli.Output
 	var objects bool
 	c := &cobra.Command{
@@ -48,31 +49,31 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 			} else if objects {
 				return printObjects(c, &o)
 			}
-			routing, _, err := o.routing(c, false)
+			side, _, err := o.ReadSide(c, false)
 			if err != nil {
 				return err
 			}
-			o.phase(c, "rendering %d frontends", len(routing.Routes))
-			rs := render.Render(routing)
+			o.ShowPhase(c, "rendering %d frontends", len(side.Routing.Routes))
+			rs := render.Render(side.Routing)
 			cli.MeterOf(c).Stop()
 			return output.Print(c.OutOrStdout(), cli.JSONFunc(rs.JSON), rs.Text)
 		},
 	}
-	o.addFlags(c)
-	o.settings.AddCounters("count the connections to each frontend", "count the connections to each endpoint as well")
-	o.warnings.addFlag(c)
+	o.AddFlags(c)
+	o.Settings.AddCounters("count the connections to each frontend", "count the connections to each endpoint as well")
+	o.Warnings.AddFlag(c)
 	output.AddFormat(c.Flags(), "; json has the schema of \"nft -j list\"", "nft", cli.JSON, cli.YAML)
 	c.Flags().BoolVar(&objects, "objects", false, "print the objects of the files as Kubernetes objects, in place of rules")
 	return c
 }
 
 // printObjects prints the objects of the files as Kubernetes objects.
-func printObjects(c *cobra.Command, o *options) error {
-	cfg, log, err := o.start(c)
+func printObjects(c *cobra.Command, o *command.Options) error {
+	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
 		return err
 	}
-	files, err := o.source(c.InOrStdin(), cfg)
+	files, err := o.NewReader(c.InOrStdin(), cfg)
 	if err != nil {
 		return err
 	}
@@ -81,8 +82,8 @@ func printObjects(c *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
-	o.warnings.input(log, input)
-	if err := o.warnings.check(); err != nil {
+	o.Warnings.LogInput(log, input)
+	if err := o.Warnings.Check(); err != nil {
 		return err
 	}
 	return input.WriteManifests(c.OutOrStdout())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -24,12 +25,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/systemd"
 )
 
-type runOptions struct{ runFlags }
+type runOptions struct{ command.RunFlags }
 
 func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
-		Use:   runName + " [-f FILE] [--kubeconfig FILE | --config FILE]",
+		Use:   command.RunName + " [-f FILE] [--kubeconfig FILE | --config FILE]",
 		Short: "Keep the kernel in sync with a file or a cluster",
 		Long: `Apply files of Balances or Services, then watch them and apply every change
 immediately. An invalid file is reported and changes nothing: the current rules stay
@@ -71,7 +72,7 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
 		Args: runArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	o.addRunFlags(c)
+	o.AddRunFlags(c)
 	cli.FailWithNo(c)
 	return c
 }
@@ -83,21 +84,21 @@ func runArguments(c *cobra.Command, args []string) error {
 }
 
 func (o *runOptions) run(c *cobra.Command) (err error) {
-	if o.version.asked() {
-		return o.version.write(c)
+	if o.Version.Asked() {
+		return o.Version.Write(c)
 	}
 	defer func() {
 		if err != nil {
 			systemd.Failed(err)
 		}
 	}()
-	cfg, log, err := o.start(c)
+	cfg, log, err := o.LoadConfig(c)
 	switch {
 	case err != nil:
 		return err
-	case o.writeConfigTo != "":
-		return cfg.WriteFile(o.writeConfigTo)
-	case o.cleanup:
+	case o.WriteConfigTo != "":
+		return cfg.WriteFile(o.WriteConfigTo)
+	case o.Cleanup:
 		var output cli.Output
 		if err := output.Check(c.OutOrStdout()); err != nil {
 			return err
@@ -111,13 +112,13 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 	d := &daemon.Daemon{
 		Config:  cfg,
 		Usable:  func() error { return o.usable(c) },
-		Version: programVersion(c),
+		Version: command.ProgramVersion(c),
 		Flags:   func() map[string]string { return config.Values(c.Flags()) },
 		SetVerbosity: func(level uint32) error {
-			o.level.Set(levelOf(logsapi.VerbosityLevel(level)))
+			o.Level.Set(command.LevelOf(logsapi.VerbosityLevel(level)))
 			return nil
 		},
-		StateDirectory: directory("STATE_DIRECTORY"), RuntimeDirectory: directory("RUNTIME_DIRECTORY"),
+		StateDirectory: command.ServiceDirectory("STATE_DIRECTORY"), RuntimeDirectory: command.ServiceDirectory("RUNTIME_DIRECTORY"),
 		Log: log,
 	}
 	if systemd.Supervised() {
@@ -129,7 +130,7 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 		return err
 	}
 	work := d.Run
-	if o.initOnly {
+	if o.InitOnly {
 		work = d.Init
 	}
 	if err := work(ctx); ctx.Err() == nil {
@@ -141,12 +142,12 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 // usable returns an error if the process could not start with the current
 // configuration.
 func (o *runOptions) usable(c *cobra.Command) error {
-	cfg, err := o.settings.Load()
+	cfg, err := o.Settings.Load()
 	if err != nil {
 		return err
 	}
-	if from := o.origin(cfg); from.cluster && !from.files {
-		return access(c, cfg).Check()
+	if from := o.Origin(cfg); from.Cluster && !from.Files {
+		return command.NewAccess(c, cfg).Check()
 	}
 	return nil
 }
@@ -154,23 +155,23 @@ func (o *runOptions) usable(c *cobra.Command) error {
 // addSource sets the source that the daemon follows. With files, nothing of the API server
 // needs to exist at the start: the files may make it reachable.
 func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
-	from := o.origin(d.Config)
-	if !from.cluster {
+	from := o.Origin(d.Config)
+	if !from.Cluster {
 		if d.Config.Own.NodeCondition {
 			d.Log.Warn("setting has no effect", "flag", "--node-condition", "because", "there is no API server")
 		}
-		o.settings.WithoutCluster(d.Config)
+		o.Settings.WithoutCluster(d.Config)
 		d.Source, err = o.follow(c, d)
 		return err
 	}
 	if err := atomicfile.CheckRegular(d.Config.Kube.ClientConnection.Kubeconfig); err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err) // reading it could block without end
 	}
-	api := access(c, d.Config)
-	if from.files {
+	api := command.NewAccess(c, d.Config)
+	if from.Files {
 		err = o.join(c, d, &api)
 	} else {
-		d.Cluster, err = openCluster(c, d.Config, d.Log)
+		d.Cluster, err = command.OpenCluster(c, d.Config, d.Log)
 		d.Source = d.Cluster
 	}
 	if err != nil {
@@ -185,11 +186,11 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
 }
 
 func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, error) {
-	reader, err := o.source(c.InOrStdin(), d.Config)
+	reader, err := o.NewReader(c.InOrStdin(), d.Config)
 	if err != nil {
 		return nil, err
 	}
-	if o.isolateFiles {
+	if o.IsolateFiles {
 		reader.Isolation = files.NewIsolation(keptFiles())
 		d.Isolation = reader.Isolation
 	}
@@ -212,7 +213,7 @@ func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Acces
 		return err
 	}
 	api.Dialer = cluster.NewDialer()
-	d.Cluster = clusterOf(api.Deferred(d.Log), d.Config, d.Log)
+	d.Cluster = command.NewCluster(api.Deferred(d.Log), d.Config, d.Log)
 	d.Joined = join.New(followed, d.Cluster, api.Dialer)
 	d.Source = d.Joined
 	return nil
@@ -221,7 +222,7 @@ func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Acces
 // keptFiles returns where the last valid content of files outlasts a restart: in the
 // directory that systemd has made for the state of this service.
 func keptFiles() *files.Kept {
-	state := directory("STATE_DIRECTORY")
+	state := command.ServiceDirectory("STATE_DIRECTORY")
 	if state == "" {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -21,7 +22,7 @@ func TestNameKubeProxy(t *testing.T) {
 		{"kube-proxy", "run"},
 		{"/bin/nftproxy render", "render"},
 	} {
-		if got := strings.Join(arguments(strings.Fields(c.argv)), " "); got != c.want {
+		if got := strings.Join(command.ArgumentsOf(strings.Fields(c.argv)), " "); got != c.want {
 			t.Errorf("(14.9) %s: %q, want %q", c.argv, got, c.want)
 		}
 	}

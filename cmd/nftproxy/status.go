@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -25,7 +26,7 @@ import (
 const maxRows = 30
 
 type statusOptions struct {
-	daemon daemonFinder
+	daemon command.Finder
 	filter api.Filter
 	serves string // the Service that is asked about, instead of all
 	all    bool
@@ -81,17 +82,17 @@ daemon answers, it serves nothing of that name, or its last sync failed.`,
 			}
 			return o.run(c)
 		},
-		ValidArgsFunction: completeServices,
+		ValidArgsFunction: command.CompleteServices,
 	}
 	f := c.Flags()
-	o.daemon.addAddress(f)
-	o.daemon.addConfig(c)
+	o.daemon.AddAddress(f)
+	o.daemon.AddConfig(c)
 	f.StringVarP(&o.filter.Namespace, "namespace", "n", "", "select this `namespace`")
 	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
 	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services and Balances that have one")
 	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
 	o.output.Add(f, "")
-	_ = c.RegisterFlagCompletionFunc("serves", completeServices) // fails only for an unknown flag
+	_ = c.RegisterFlagCompletionFunc("serves", command.CompleteServices) // fails only for an unknown flag
 	return c
 }
 
@@ -104,7 +105,7 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 		return errors.New("--serves is about one Service or Balance: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
 	}
 	var s api.Serving
-	err := o.daemon.ask(func(client *api.Client) (err error) {
+	err := o.daemon.Ask(func(client *api.Client) (err error) {
 		s, err = client.Serving(c.Context(), o.serves)
 		return err
 	})
@@ -171,7 +172,7 @@ func selection(f *api.Filter) string {
 // find returns the report of the running nftproxy, or of the kernel's tables if none
 // answers.
 func (o *statusOptions) find(ctx context.Context) (found *api.Status, err error) {
-	err = o.daemon.ask(func(client *api.Client) (err error) {
+	err = o.daemon.Ask(func(client *api.Client) (err error) {
 		found, err = client.Status(ctx, &o.filter)
 		return err
 	})
@@ -180,7 +181,7 @@ func (o *statusOptions) find(ctx context.Context) (found *api.Status, err error)
 	}
 	noDaemon := err
 	var inUse iter.Seq[netip.Addr]
-	err = withKernel(func(conn *kernel.Conn) (err error) {
+	err = command.WithKernel(func(conn *kernel.Conn) (err error) {
 		found, inUse, err = report.FromKernel(conn, &o.filter)
 		return err
 	})

@@ -16,11 +16,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/top"
 )
 
 type topOptions struct {
-	daemon daemonFinder
+	daemon command.Finder
 	filter string
 	output cli.Output
 	once   bool
@@ -53,11 +54,11 @@ error.`,
   nftproxy top -o json | jq '.perSecond.services'`,
 		Args:              cobra.MaximumNArgs(1),
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, strings.Join(args, "")) },
-		ValidArgsFunction: completeServices,
+		ValidArgsFunction: command.CompleteServices,
 	}
 	f := c.Flags()
-	o.daemon.addAddress(f)
-	o.daemon.addConfig(c)
+	o.daemon.AddAddress(f)
+	o.daemon.AddConfig(c)
 	f.StringVar(&o.filter, "filter", "", "list only those with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
 	o.output.Add(f, "; json and yaml mean --once")
@@ -94,7 +95,7 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 
 // find returns a client of the running daemon.
 func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
-	err = o.daemon.ask(func(c *api.Client) error {
+	err = o.daemon.Ask(func(c *api.Client) error {
 		client = c // it connects again
 		_, err := c.Sample(ctx, api.LiveQuery{Limit: 1})
 		return err

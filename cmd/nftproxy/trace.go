@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
@@ -71,7 +72,7 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 			protocol, target := common.SplitQuestion(args)
 			return o.run(c, protocol, target)
 		},
-		ValidArgsFunction: completeExplain,
+		ValidArgsFunction: command.CompleteExplain,
 	}
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "`client`: its address, or a pod of this node as NAMESPACE/NAME (default: any)")
@@ -181,7 +182,7 @@ func (o *traceOptions) resolve(q *common.Question) (remarks []string, err error)
 	if !q.ByName {
 		return nil, nil
 	}
-	err = withKernel(func(conn *kernel.Conn) error {
+	err = command.WithKernel(func(conn *kernel.Conn) error {
 		rs, _, err := conn.Read()
 		if err != nil {
 			return err
@@ -197,7 +198,7 @@ func (o *traceOptions) resolve(q *common.Question) (remarks []string, err error)
 
 // reportOn says what happened, and compares it with the prediction of explain.
 func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err error) {
-	err = withKernel(func(conn *kernel.Conn) error {
+	err = command.WithKernel(func(conn *kernel.Conn) error {
 		rs, _, err := conn.Read()
 		if err != nil {
 			return err

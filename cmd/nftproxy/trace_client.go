@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
@@ -28,7 +29,7 @@ func (o *traceOptions) client(c *cobra.Command, to netip.Addr) (netip.Addr, erro
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return netip.Addr{}, fmt.Errorf("--from: %q is neither an address nor a pod: write for example 10.128.0.5 or shop/cart-5d8f7", o.from)
 	}
-	access := cluster.Access{Context: o.context, UserAgent: userAgent(c)}
+	access := cluster.Access{Context: o.context, UserAgent: command.UserAgent(c)}
 	access.Kubeconfig = o.kubeconfig
 	pod, err := access.Pod(c.Context(), slog.New(slog.NewTextHandler(io.Discard, nil)), namespace, name)
 	if err != nil {

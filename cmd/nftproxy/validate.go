@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
@@ -24,7 +25,7 @@ import (
 
 type validateOptions struct {
 	files    []string
-	warnings warnings
+	warnings command.Warnings
 	output   cli.Output
 }
 
@@ -60,7 +61,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 		c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
 	})
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
-	o.warnings.addFlag(c)
+	o.warnings.AddFlag(c)
 	o.output.Add(c.Flags(), "")
 	return c
 }
@@ -147,7 +148,7 @@ func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findi
 		}
 	}
 	f.Objects = in.Objects
-	f.Valid = len(f.Problems) == 0 && (!o.warnings.strict || len(f.Warnings) == 0)
+	f.Valid = len(f.Problems) == 0 && (!o.warnings.Strict || len(f.Warnings) == 0)
 	f.Summary = countKinds(in.Objects) + ": " + f.verdict()
 	return f
 }

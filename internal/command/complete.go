@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -61,9 +61,9 @@ func completeContexts(c *cobra.Command, _ []string, _ string) ([]string, cobra.S
 	return cluster.Contexts(c.Flags().Lookup("kubeconfig").Value.String()), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeExplain completes a protocol or a Service, then the destinations that this node
+// CompleteExplain completes a protocol or a Service, then the destinations that this node
 // serves.
-func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func CompleteExplain(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
 		return append(slices.Clone(common.Protocols), serviceNames(servedPorts(c))...), cobra.ShellCompDirectiveNoFileComp
@@ -90,20 +90,20 @@ func servedPorts(c *cobra.Command) (out []api.ServicePort) {
 
 // askQuickly asks the daemon on this machine, for as long as a shell may wait.
 func askQuickly(c *cobra.Command, ask func(context.Context, *api.Client)) {
-	var d daemonFinder
+	var d Finder
 	if f := c.Flags().Lookup("metrics-bind-address"); f != nil {
-		d.address = f.Value.String()
+		d.Address = f.Value.String()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	_ = d.ask(func(client *api.Client) error { // without an answer, nothing is completed
+	_ = d.Ask(func(client *api.Client) error { // without an answer, nothing is completed
 		ask(ctx, client)
 		return nil
 	})
 }
 
-// completeEndpoints completes the endpoints of this node.
-func completeEndpoints(c *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+// CompleteEndpoints completes the endpoints of this node.
+func CompleteEndpoints(c *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
 	report := &api.Drains{}
 	askQuickly(c, func(ctx context.Context, client *api.Client) {
 		if answer, err := client.Drains(ctx, api.DrainQuery{Begin: &begin}); err == nil {
@@ -113,8 +113,8 @@ func completeEndpoints(c *cobra.Command, _ []string, begin string) ([]string, co
 	return slices.DeleteFunc(report.Endpoints, func(w string) bool { return !shellSafe.MatchString(w) }), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeServices completes the names of Services that this node serves.
-func completeServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+// CompleteServices completes the names of Services that this node serves.
+func CompleteServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return serviceNames(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -153,8 +153,8 @@ func distinct(ports []api.ServicePort, words func(api.ServicePort) []string) (ou
 	return slices.DeleteFunc(slices.Compact(out), func(w string) bool { return !shellSafe.MatchString(w) })
 }
 
-// completeDrained completes drained endpoints, as the file has them.
-func completeDrained(c *cobra.Command, _ []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+// CompleteDrained completes drained endpoints, as the file has them.
+func CompleteDrained(c *cobra.Command, _ []string, _ string) (out []string, _ cobra.ShellCompDirective) {
 	path := config.DefaultDrainFile
 	if f := c.Flags().Lookup("drain-file"); f != nil && f.Value.String() != "" {
 		path = f.Value.String()

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
-// aliases are the hidden flags that have an effect.
-var aliases = map[string]string{
+// Aliases are the hidden flags that have an effect.
+var Aliases = map[string]string{
 	"iptables-sync-period":     "--sync-period",
 	"iptables-min-sync-period": "--min-sync-period",
 	"healthz-port":             "the port of --healthz-bind-address",
@@ -27,7 +27,7 @@ var aliases = map[string]string{
 func addHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		w := c.OutOrStdout()
-		fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(description(c)))
+		fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(Description(c)))
 		writeUsage(w, c)
 	})
 	root.SetUsageFunc(func(c *cobra.Command) error {
@@ -38,7 +38,8 @@ func addHelp(root *cobra.Command) {
 
 func addHelpFlag(c *cobra.Command) { declare.In(c.Flags(), declare.Other, c.InitDefaultHelpFlag) }
 
-func description(c *cobra.Command) string {
+// Description returns the text that the help of a command begins with.
+func Description(c *cobra.Command) string {
 	if c.Name() == "completion" { // cobra's
 		return strings.TrimSpace(c.Long) + "\n\nExit code: 0 printed, 2 error."
 	}
@@ -51,23 +52,23 @@ func description(c *cobra.Command) string {
 func writeUsage(w io.Writer, c *cobra.Command) {
 	addHelpFlag(c)
 	fmt.Fprintln(w, "Usage:")
-	for _, line := range usageLines(c) {
+	for _, line := range UsageLines(c) {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
 	if c.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
 	}
-	for _, g := range groupCommands(c) {
-		fmt.Fprintf(w, "\n%s:\n", g.title)
-		for _, sub := range g.commands {
+	for _, g := range GroupCommands(c) {
+		fmt.Fprintf(w, "\n%s:\n", g.Title)
+		for _, sub := range g.Commands {
 			fmt.Fprintf(w, "  %-11s %s\n", sub.Name(), sub.Short)
 		}
 	}
-	groups := groupFlags(c)
+	groups := GroupFlags(c)
 	for _, title := range groups.Order {
 		fmt.Fprintf(w, "\n%s:\n%s", title, groups.FlagSets[title].FlagUsagesWrapped(cli.Width(w)))
 	}
-	if c.Name() == runName {
+	if c.Name() == RunName {
 		writeCompatibility(w, c)
 	}
 	if c.HasAvailableSubCommands() {
@@ -75,10 +76,10 @@ func writeUsage(w io.Writer, c *cobra.Command) {
 	}
 }
 
-// usageLines returns how a command is called: with arguments of its own, with a command below it, or
+// UsageLines returns how a command is called: with arguments of its own, with a command below it, or
 // in both ways.
-func usageLines(c *cobra.Command) (out []string) {
-	if !onlyCommands(c) {
+func UsageLines(c *cobra.Command) (out []string) {
+	if !OnlyCommands(c) {
 		out = append(out, c.UseLine())
 	}
 	if c.HasAvailableSubCommands() {
@@ -87,19 +88,19 @@ func usageLines(c *cobra.Command) (out []string) {
 	return out
 }
 
-// onlyCommands reports whether a command has others below it, and takes no arguments of its own.
-func onlyCommands(c *cobra.Command) bool {
+// OnlyCommands reports whether a command has others below it, and takes no arguments of its own.
+func OnlyCommands(c *cobra.Command) bool {
 	return c.HasAvailableSubCommands() && !strings.Contains(c.Use, " ")
 }
 
-// groupCommands returns the visible commands below c.
-func groupCommands(c *cobra.Command) (out []group) {
+// GroupCommands returns the visible commands below c.
+func GroupCommands(c *cobra.Command) (out []Group) {
 	add := func(id, title string) {
 		visible := slices.DeleteFunc(slices.Clone(c.Commands()), func(sub *cobra.Command) bool {
 			return sub.GroupID != id || !sub.IsAvailableCommand() && sub.Name() != "help"
 		})
 		if len(visible) > 0 {
-			out = append(out, group{title, visible})
+			out = append(out, Group{title, visible})
 		}
 	}
 	for _, g := range c.Groups() {
@@ -109,8 +110,8 @@ func groupCommands(c *cobra.Command) (out []group) {
 	return out
 }
 
-// groupFlags returns the visible flags of a command by the titles of their groups.
-func groupFlags(c *cobra.Command) flag.NamedFlagSets {
+// GroupFlags returns the visible flags of a command by the titles of their groups.
+func GroupFlags(c *cobra.Command) flag.NamedFlagSets {
 	all := flag.NamedFlagSets{}
 	for _, g := range declare.Groups {
 		all.FlagSet(string(g)) // in this order
@@ -126,10 +127,10 @@ func groupFlags(c *cobra.Command) flag.NamedFlagSets {
 
 // writeCompatibility lists the hidden flags of run.
 func writeCompatibility(w io.Writer, c *cobra.Command) {
-	without, alias := compatibility(c)
+	without, alias := Compatibility(c)
 	fmt.Fprint(w, "\nAccepted from kube-proxy's command line:\n")
 	for _, name := range alias {
-		fmt.Fprintf(w, "  --%-25s %s\n", name, aliases[name])
+		fmt.Fprintf(w, "  --%-25s %s\n", name, Aliases[name])
 	}
 	fmt.Fprint(w, "  without an effect:\n")
 	for _, line := range wrap(without, cli.Width(w)-4) {
@@ -137,12 +138,12 @@ func writeCompatibility(w io.Writer, c *cobra.Command) {
 	}
 }
 
-// compatibility returns the names of the hidden flags.
-func compatibility(c *cobra.Command) (without, alias []string) {
+// Compatibility returns the names of the hidden flags.
+func Compatibility(c *cobra.Command) (without, alias []string) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		switch {
 		case !f.Hidden:
-		case aliases[f.Name] != "":
+		case Aliases[f.Name] != "":
 			alias = append(alias, f.Name)
 		default:
 			without = append(without, "--"+f.Name)

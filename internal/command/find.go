@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -19,50 +19,52 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
-// daemonFinder finds the running nftproxy. For root that is a process that it has identified, at its
+// Finder finds the running nftproxy. For root that is a process that it has identified, at its
 // control socket. Other users ask for pages: at the address that the flags name, or at the default one, or
 // where the configuration of a process on this machine puts it.
-type daemonFinder struct {
-	address string // of --metrics-bind-address
+type Finder struct {
+	Address string // of --metrics-bind-address
 	config  string // the daemon's configuration file
-	// acts reports that the command acts on the answer, or plans to. It then asks only an identified
+	// Acts reports that the command acts on the answer, or plans to. It then asks only an identified
 	// process, for every user and with every flag.
-	acts bool
+	Acts bool
 }
 
-func (d *daemonFinder) addAddress(f *pflag.FlagSet) {
+// AddAddress adds --metrics-bind-address.
+func (d *Finder) AddAddress(f *pflag.FlagSet) {
 	declare.In(f, declare.HealthAndMetrics, func() {
-		f.StringVar(&d.address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: as root its control socket, else 127.0.0.1:10249, or as its command line and configuration say)")
+		f.StringVar(&d.Address, "metrics-bind-address", "", "`address` where the running nftproxy serves metrics, with or without a port (default: as root its control socket, else 127.0.0.1:10249, or as its command line and configuration say)")
 	})
 }
 
-func (d *daemonFinder) addConfig(c *cobra.Command) {
+// AddConfig adds --config, for the file of the running nftproxy.
+func (d *Finder) AddConfig(c *cobra.Command) {
 	declare.In(c.Flags(), declare.Input, func() {
 		c.Flags().StringVar(&d.config, "config", "", "configuration `file` of the running nftproxy, which has that address")
 	})
 	_ = c.MarkFlagFilename("config") // fails only for an unknown flag
 }
 
-// ask calls f with clients of a daemon, until one answers, as [api.Ask] does. Root reads the pages of
+// Ask calls f with clients of a daemon, until one answers, as [api.Ask] does. Root reads the pages of
 // another program only if a flag names its address.
-func (d *daemonFinder) ask(f func(*api.Client) error) error {
+func (d *Finder) Ask(f func(*api.Client) error) error {
 	given, err := d.given()
 	switch {
 	case err != nil:
 		return err
-	case d.acts || os.Geteuid() == 0 && !given.IsValid():
+	case d.Acts || os.Geteuid() == 0 && !given.IsValid():
 		return askIdentified(given, f)
 	}
 	return api.Ask(given, daemonProcesses, f)
 }
 
 // given returns the address that the flags name, or the zero value.
-func (d *daemonFinder) given() (address netip.AddrPort, err error) {
+func (d *Finder) given() (address netip.AddrPort, err error) {
 	switch {
-	case d.address != "" && d.config != "":
+	case d.Address != "" && d.config != "":
 		return address, errors.New("--metrics-bind-address and --config exclude each other: both name the address of the running nftproxy")
-	case d.address != "":
-		if address, err = api.ParseAddress(d.address); err != nil {
+	case d.Address != "":
+		if address, err = api.ParseAddress(d.Address); err != nil {
 			err = fmt.Errorf("--metrics-bind-address: %w", err)
 		}
 		return address, err
@@ -89,7 +91,7 @@ func daemonProcesses(yield func(api.Process) bool) {
 func daemons() []host.Process {
 	all := host.Processes("nftproxy", "kube-proxy")
 	var owner host.Process
-	_ = withKernel(func(conn *kernel.Conn) error { // it needs a privilege that reading /proc does not need
+	_ = WithKernel(func(conn *kernel.Conn) error { // it needs a privilege that reading /proc does not need
 		owned, err := conn.OwnedByOther()
 		if owned != nil {
 			owner = owned.Owner
@@ -119,10 +121,10 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("runs, with flags that this version does not have (%w): name its address with --metrics-bind-address", err)
 	}
-	if o.settings.ConfigFile != "" {
-		o.settings.ConfigFile = p.Path(o.settings.ConfigFile)
+	if o.Settings.ConfigFile != "" {
+		o.Settings.ConfigFile = p.Path(o.Settings.ConfigFile)
 	}
-	address, err := configured(o.settings)
+	address, err := configured(o.Settings)
 	if err != nil {
 		return address, fmt.Errorf("runs: %w", err)
 	}
@@ -141,26 +143,26 @@ func runArgumentsOf(p host.Process) []string {
 	if err != nil {
 		return nil
 	}
-	args := arguments(argv)
-	if len(args) == 0 || args[0] != runName {
+	args := ArgumentsOf(argv)
+	if len(args) == 0 || args[0] != RunName {
 		return nil
 	}
 	return args[1:]
 }
 
-// daemonFiles returns the files that the nftproxy reads that runs here; none: it reads an API server,
+// DaemonFiles returns the files that the nftproxy reads that runs here; none: it reads an API server,
 // or none runs.
-func daemonFiles() (files []string) {
+func DaemonFiles() (files []string) {
 	for _, p := range daemons() {
 		args := runArgumentsOf(p)
 		if args == nil || p.CheckControl() != nil {
 			continue
 		}
 		o, err := parseRun(args)
-		if err != nil || !o.origin(&config.Config{}).files || o.origin(&config.Config{}).cluster || slices.Contains(o.files, "-") {
+		if err != nil || !o.Origin(&config.Config{}).Files || o.Origin(&config.Config{}).Cluster || slices.Contains(o.Files, "-") {
 			return nil
 		}
-		for _, f := range o.files {
+		for _, f := range o.Files {
 			files = append(files, p.Path(f))
 		}
 		return files

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -18,21 +18,21 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// warnings counts the warnings about the input.
-type warnings struct {
-	strict bool // they are errors
+// Warnings counts the warnings about the input.
+type Warnings struct {
+	Strict bool // they are errors
 	count  int
 	places func() map[model.Object]manifest.Place // of the Services in files
 }
 
-func (w *warnings) addFlag(c *cobra.Command) {
+func (w *Warnings) AddFlag(c *cobra.Command) {
 	declare.In(c.Flags(), declare.Input, func() {
-		c.Flags().BoolVar(&w.strict, "strict", false, "treat warnings about the input as errors")
+		c.Flags().BoolVar(&w.Strict, "strict", false, "treat warnings about the input as errors")
 	})
 }
 
-// input logs the warnings about files.
-func (w *warnings) input(log *slog.Logger, in *files.Input) {
+// LogInput logs the warnings about files.
+func (w *Warnings) LogInput(log *slog.Logger, in *files.Input) {
 	problems, _ := in.Warnings.Split()
 	w.count += len(problems) + len(in.Unused)
 	w.places = in.Places
@@ -42,7 +42,7 @@ func (w *warnings) input(log *slog.Logger, in *files.Input) {
 }
 
 // notices logs what cannot be served as the objects ask.
-func (w *warnings) notices(log *slog.Logger, all []model.Notice) {
+func (w *Warnings) notices(log *slog.Logger, all []model.Notice) {
 	w.count += len(all)
 	places := map[model.Object]manifest.Place{}
 	if len(all) > 0 && w.places != nil {
@@ -60,9 +60,9 @@ func (w *warnings) notices(log *slog.Logger, all []model.Notice) {
 	}
 }
 
-// check returns an error if there are warnings and they are errors.
-func (w *warnings) check() error {
-	if !w.strict || w.count == 0 {
+// Check returns an error if there are warnings and they are errors.
+func (w *Warnings) Check() error {
+	if !w.Strict || w.count == 0 {
 		return nil
 	}
 	return fmt.Errorf("--strict: %s about the input: nothing is done", terminal.Count(w.count, "warning"))

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"cmp"
@@ -126,7 +126,7 @@ func doorOf(p host.Process, given netip.AddrPort) (door, bool) {
 func socketOf(p host.Process, args []string) (string, error) {
 	given := ""
 	if o, err := parseRun(args); err == nil { // else it has the default path, or another one that is not known
-		given = o.settings.ControlSocket()
+		given = o.Settings.ControlSocket()
 	}
 	switch runtime := firstDirectory(p.Variable("RUNTIME_DIRECTORY")); {
 	case given == config.NoControlSocket:
@@ -139,8 +139,8 @@ func socketOf(p host.Process, args []string) (string, error) {
 	return p.Path(control.DefaultPath()), nil
 }
 
-// sourcesOf returns the absolute paths of the files that a process reads; none: it is not "nftproxy run".
-func sourcesOf(p host.Process) (files []string) {
+// SourcesOf returns the absolute paths of the files that a process reads; none: it is not "nftproxy run".
+func SourcesOf(p host.Process) (files []string) {
 	args := runArgumentsOf(p)
 	if args == nil {
 		return nil
@@ -153,7 +153,7 @@ func sourcesOf(p host.Process) (files []string) {
 	if err != nil {
 		return nil
 	}
-	for _, f := range o.files {
+	for _, f := range o.Files {
 		if f == "-" {
 			continue
 		}
@@ -165,14 +165,14 @@ func sourcesOf(p host.Process) (files []string) {
 	return files
 }
 
-// runtimeDirectory returns the runtime directory of the nftproxy that runs here: a shell has no variable of systemd.
-func runtimeDirectory() string {
-	return cmp.Or(directory("RUNTIME_DIRECTORY"), control.DefaultDirectory)
+// RuntimeDirectory returns the runtime directory of the nftproxy that runs here: a shell has no variable of systemd.
+func RuntimeDirectory() string {
+	return cmp.Or(ServiceDirectory("RUNTIME_DIRECTORY"), control.DefaultDirectory)
 }
 
-// directory returns the directory of a kind that systemd has made for this service, or
+// ServiceDirectory returns the directory of a kind that systemd has made for this service, or
 // nothing.
-func directory(variable string) string { return firstDirectory(os.Getenv(variable)) }
+func ServiceDirectory(variable string) string { return firstDirectory(os.Getenv(variable)) }
 
 // firstDirectory returns the first directory of such a variable.
 func firstDirectory(list string) string {

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 
 // changed returns the servers that commands have changed here: as the running nftproxy says,
 // unless a flag names a file, or else as the file has them.
-func (o *options) changed(own *config.Own) (drain.Changes, error) {
-	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) && !o.settings.Given(config.ChangesFile) {
+func (o *Options) changed(own *config.Own) (drain.Changes, error) {
+	if b := o.Running.basis; b != nil && !o.Settings.Given(config.DrainFile) && !o.Settings.Given(config.ChangesFile) {
 		l, err := drain.ChangesOf(common.EntriesOf(b.Changes))
 		if err != nil {
 			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
@@ -26,7 +26,7 @@ func (o *options) changed(own *config.Own) (drain.Changes, error) {
 
 // withChanges returns the snapshot with the servers that commands have changed, as far as the
 // input has them as they were.
-func (o *options) withChanges(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
+func (o *Options) withChanges(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	s, held := o.changes.EditSnapshot(s)
 	if n := held.Len(); n > 0 {
 		log.Warn(fmt.Sprintf("the rules have %s that no file has (%s): \"nftproxy undo\" ends them",

@@ -1,24 +1,25 @@
-package main
+package command
 
 import (
 	"fmt"
 	"os"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
 )
 
-// phase shows the present step of the command on a terminal, if it takes long.
-func (o *options) phase(c *cobra.Command, format string, args ...any) {
-	if !o.quiet {
+// ShowPhase shows the present step of the command on a terminal, if it takes long.
+func (o *Options) ShowPhase(c *cobra.Command, format string, args ...any) {
+	if !o.Quiet {
 		text := fmt.Sprintf(format, args...)
 		cli.MeterOf(c).Start(func() string { return text })
 	}
 }
 
-// inputs names files, with the size of all.
-func inputs(paths []string) string {
+// DescribeInputs names files, with the size of all.
+func DescribeInputs(paths []string) string {
 	size := int64(0)
 	for _, p := range paths {
 		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() {

@@ -1,8 +1,9 @@
-package main
+package command
 
 import (
-	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
 )
 
 // addHelpCommand replaces cobra's command help, which prints the help of the program for a word that

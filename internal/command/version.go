@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -14,14 +14,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
-func versionCommand() *cobra.Command {
+func VersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Long:    "Print the versions of nftproxy and Go, and the platform that it was built for.\n\nExit code: 0 printed, 2 error.",
 		Args:    cli.NoArguments,
 		Example: "  nftproxy version",
-		RunE:    func(c *cobra.Command, _ []string) error { return versionPlain.write(c) },
+		RunE:    func(c *cobra.Command, _ []string) error { return versionPlain.Write(c) },
 	}
 }
 
@@ -65,10 +65,10 @@ func (v *versionFlag) Set(text string) error {
 	return nil
 }
 
-func (v versionFlag) asked() bool { return v == versionPlain || v == versionRaw }
+func (v versionFlag) Asked() bool { return v == versionPlain || v == versionRaw }
 
-func (v versionFlag) write(c *cobra.Command) error {
-	info := k8sversion.Info{GitVersion: programVersion(c), GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func (v versionFlag) Write(c *cobra.Command) error {
+	info := k8sversion.Info{GitVersion: ProgramVersion(c), GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if v == versionRaw {
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%#v\n", info)
 		return err

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -59,7 +59,8 @@ func plain(value any) any {
 	return out
 }
 
-func levelOf(verbosity logsapi.VerbosityLevel) slog.Level {
+// LevelOf returns the level of a log with a verbosity of Kubernetes.
+func LevelOf(verbosity logsapi.VerbosityLevel) slog.Level {
 	if verbosity >= 2 {
 		return slog.LevelDebug
 	}

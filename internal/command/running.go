@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -29,12 +29,12 @@ import (
 // running has the facts that a plan takes over from the nftproxy that runs here, so that it
 // shows the changes of the input and nothing else.
 type running struct {
-	daemonFinder
+	Finder
 	name   string     // of the one that answers
 	basis  *api.Basis // nil: none answers
 	reason error      // why none does
 	taken  []string   // in words
-	stays  report.Staying
+	Stays  report.Staying
 }
 
 // namedEndpoints is how many endpoints a message names.
@@ -42,8 +42,8 @@ const namedEndpoints = 3
 
 // find asks the running nftproxy.
 func (r *running) find(ctx context.Context) error {
-	r.acts = true
-	r.reason = r.ask(func(client *api.Client) error {
+	r.Acts = true
+	r.reason = r.Ask(func(client *api.Client) error {
 		b, err := client.Basis(ctx)
 		if err != nil {
 			return err
@@ -69,12 +69,12 @@ func runsHere() bool {
 
 // followRunning asks the running nftproxy, and sets the flags that are not given to its
 // settings.
-func (o *options) followRunning(ctx context.Context) (unknown []string, err error) {
-	r := &o.running
+func (o *Options) followRunning(ctx context.Context) (unknown []string, err error) {
+	r := &o.Running
 	if err := r.find(ctx); err != nil || r.basis == nil {
 		return nil, err
 	}
-	r.taken, unknown, err = o.settings.Follow(r.basis.Settings)
+	r.taken, unknown, err = o.Settings.Follow(r.basis.Settings)
 	if err != nil {
 		err = fmt.Errorf("follow the running nftproxy at %s: %w", r.name, err)
 	}
@@ -82,27 +82,27 @@ func (o *options) followRunning(ctx context.Context) (unknown []string, err erro
 }
 
 // warnOf logs settings of the running nftproxy that the plan cannot follow.
-func (o *options) warnOf(log *slog.Logger, unknown []string, from origin) {
-	b := o.running.basis
+func (o *Options) warnOf(log *slog.Logger, unknown []string, from origin) {
+	b := o.Running.basis
 	switch {
 	case b == nil && runsHere():
 		log.Warn("a running nftproxy does not say what its rules follow from: its flags, health checks and isolated files are not known here",
-			"reason", strings.ReplaceAll(o.running.reason.Error(), "\n", "; "))
+			"reason", strings.ReplaceAll(o.Running.reason.Error(), "\n", "; "))
 	case b == nil:
 	case len(unknown) > 0:
 		log.Warn("the running nftproxy has settings that this version does not know", "flags", strings.Join(unknown, " "))
-	case b.Cluster && !from.cluster:
+	case b.Cluster && !from.Cluster:
 		log.Warn("the running nftproxy serves an API server as well, which is not compared: name it with --kubeconfig")
-	case b.Files && !from.files:
+	case b.Files && !from.Files:
 		log.Warn("the running nftproxy serves files as well, which are not compared: name them with -f")
 	}
 }
 
 // inForce returns the files that the running nftproxy does not use as they are; nil: it does
 // not isolate files, or a flag says whether to.
-func (o *options) inForce() []files.InForce {
-	b := o.running.basis
-	if b == nil || !b.Isolates || o.settings.Given(isolateFiles) && !o.isolateFiles {
+func (o *Options) inForce() []files.InForce {
+	b := o.Running.basis
+	if b == nil || !b.Isolates || o.Settings.Given(isolateFiles) && !o.IsolateFiles {
 		return nil
 	}
 	out := []files.InForce{}
@@ -114,8 +114,8 @@ func (o *options) inForce() []files.InForce {
 
 // drained returns the endpoints that are drained here: as the running nftproxy says, unless
 // a flag names another list.
-func (o *options) drained(log *slog.Logger, file string) (l drain.List, err error) {
-	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) {
+func (o *Options) drained(log *slog.Logger, file string) (l drain.List, err error) {
+	if b := o.Running.basis; b != nil && !o.Settings.Given(config.DrainFile) {
 		if l, err = common.DrainedOf(b.Drained); err != nil {
 			return nil, fmt.Errorf("read the drained endpoints of the running nftproxy: %w", err)
 		}
@@ -123,7 +123,7 @@ func (o *options) drained(log *slog.Logger, file string) (l drain.List, err erro
 		for _, e := range l {
 			names = append(names, e.Text(b.Words))
 		}
-		o.running.took(names, "drained")
+		o.Running.took(names, "drained")
 		return l, nil
 	}
 	if file == "" {
@@ -139,7 +139,7 @@ func (o *options) drained(log *slog.Logger, file string) (l drain.List, err erro
 }
 
 // placed returns the snapshot with what this machine and the nftproxy that runs here know besides.
-func (o *options) placed(log *slog.Logger, s *model.Snapshot) (*model.Snapshot, error) {
+func (o *Options) placed(log *slog.Logger, s *model.Snapshot) (*model.Snapshot, error) {
 	if wildcard.Wanted(s) {
 		all, err := host.AddressesByInterface()
 		if err != nil {
@@ -162,9 +162,9 @@ func warnOfPlace(log *slog.Logger, s *model.Snapshot) {
 
 // resolved returns the snapshot with the addresses of names of servers, as the running nftproxy
 // has them.
-func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
+func (o *Options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 	var known []feature.Resolved
-	if b := o.running.basis; b != nil {
+	if b := o.Running.basis; b != nil {
 		known = common.ResolvedOf(b)
 	}
 	s, unknown := dns.Mark(s, known)
@@ -175,12 +175,12 @@ func (o *options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot 
 }
 
 // marked returns the snapshot with the endpoints that fail their health check.
-func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
-	if o.running.basis != nil {
-		s, failing := probe.Mark(s, common.FailingOf(o.running.basis))
-		o.running.took(failing, "failing a health check")
-		s, starting := slowstart.Mark(s, common.StartingOf(o.running.basis))
-		o.running.took(starting, "starting slowly")
+func (o *Options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
+	if o.Running.basis != nil {
+		s, failing := probe.Mark(s, common.FailingOf(o.Running.basis))
+		o.Running.took(failing, "failing a health check")
+		s, starting := slowstart.Mark(s, common.StartingOf(o.Running.basis))
+		o.Running.took(starting, "starting slowly")
 		return s
 	}
 	checked := func(s *model.Service) bool { return s.Check != nil }
@@ -191,7 +191,7 @@ func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
 }
 
 func hasTables() (has bool) {
-	_ = withKernel(func(conn *kernel.Conn) error { // what follows needs the kernel, and has the error
+	_ = WithKernel(func(conn *kernel.Conn) error { // what follows needs the kernel, and has the error
 		empty, err := conn.Empty()
 		has = !empty
 		return err
@@ -199,8 +199,8 @@ func hasTables() (has bool) {
 	return has
 }
 
-// fails reports whether an endpoint of a Service fails its health check, as the running nftproxy says.
-func (r *running) fails(name model.ServiceName, a netip.Addr) bool {
+// FailsCheck reports whether an endpoint of a Service fails its health check, as the running nftproxy says.
+func (r *running) FailsCheck(name model.ServiceName, a netip.Addr) bool {
 	return r.basis != nil && slices.ContainsFunc(r.basis.Failing, func(f api.FailingCheck) bool {
 		return f.Namespace == name.Namespace && f.Service == name.Name && f.Endpoint.Addr() == a
 	})
@@ -213,16 +213,16 @@ func (r *running) keep(leavesOut bool) {
 		return
 	}
 	refused := 0
-	r.stays = make(report.Staying)
+	r.Stays = make(report.Staying)
 	for _, k := range r.basis.Kept {
 		if k.Refused || leavesOut {
-			r.stays[model.ServiceName{Namespace: k.Namespace, Name: k.Service}] = k.Refused
+			r.Stays[model.ServiceName{Namespace: k.Namespace, Name: k.Service}] = k.Refused
 		}
 		if k.Refused {
 			refused++
 		}
 	}
-	if kept := len(r.stays) - refused; kept > 0 {
+	if kept := len(r.Stays) - refused; kept > 0 {
 		r.taken = append(r.taken, fmt.Sprintf("%s kept from an earlier run", r.basis.Words.Count(kept, "Service")))
 	}
 	if refused > 0 {
@@ -241,8 +241,8 @@ func (r *running) took(endpoints []string, how string) {
 	}
 }
 
-// report logs what was taken over.
-func (r *running) report(ctx context.Context, log *slog.Logger) {
+// LogTaken logs what was taken over.
+func (r *running) LogTaken(ctx context.Context, log *slog.Logger) {
 	if len(r.taken) > 0 {
 		log.Log(ctx, levelNote, fmt.Sprintf("as the running nftproxy at %s: %s", r.name, strings.Join(r.taken, "; ")))
 	}
