@@ -53,7 +53,7 @@ func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 		if r.Outcomes[i].Together {
 			where = ", at all ports of the Balance"
 		}
-		p.Fact(setting.Affinity.Label, "the client stays with its endpoint for %s after its last new connection%s", setting.ShortTime(r.Outcomes[i].Remember), where)
+		p.Fact(setting.Affinity.Label, "the client stays with its endpoint for %s after its last new connection%s", model.DurationText(r.Outcomes[i].Remember), where)
 	}
 	for _, limit := range r.Outcomes[0].Limits {
 		p.Fact(setting.Limits.Label, "%s; more are dropped", limit)

@@ -73,15 +73,6 @@ func isSize(n int64) bool {
 	return slices.ContainsFunc(model.MaglevSizes, func(size uint32) bool { return n == int64(size) })
 }
 
-// listSizes lists the sizes of tables.
-func listSizes() string {
-	texts := make([]string, len(model.MaglevSizes))
-	for i, n := range model.MaglevSizes {
-		texts[i] = numberText(n)
-	}
-	return "use " + joinWords(texts, "or")
-}
-
 var readFloor = parseNumber("is not a share of the endpoints: use 1% to 100%, without a fraction",
 	func(n int64) bool { return 1 <= n && n <= 100 }, func(v *Values) *uint32 { return &v.ZoneFloor })
 
@@ -98,42 +89,41 @@ func parseConnections(at func(*Values) *uint32) func(*Values, any) string {
 		func(n int64) bool { return 1 <= n && n <= budget.Connections }, at)
 }
 
+// parseTime reads a time from a second on, with its unit if it is a text.
+func parseTime(problem string, longest time.Duration, at func(*Values) *time.Duration) func(*Values, any) string {
+	return func(v *Values, value any) string {
+		d, ok := value.(time.Duration)
+		if text, isText := value.(string); isText {
+			parsed, err := time.ParseDuration(strings.TrimSpace(text))
+			d, ok = parsed, err == nil
+		}
+		if !ok || d < time.Second || d > longest {
+			return problem
+		}
+		*at(v) = d
+		return ""
+	}
+}
+
+func timeText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return model.DurationText(d)
+}
+
 // maxAffinity is the longest one that the API server accepts.
 const maxAffinity = 24 * time.Hour
 
+const notAffinity = "is not the time that a client stays: use whole seconds, 1s to 24h"
+
+var readAffinity = parseTime(notAffinity, maxAffinity, func(v *Values) *time.Duration { return &v.Affinity })
+
 func parseAffinity(v *Values, value any) string {
-	d, ok := value.(time.Duration)
-	if !ok || d < time.Second || d > maxAffinity || d%time.Second != 0 {
-		return "is not the time that a client stays: use whole seconds, 1s to 24h"
+	if d, ok := value.(time.Duration); ok && d%time.Second != 0 {
+		return notAffinity
 	}
-	v.Affinity = d
-	return ""
-}
-
-// parseSlowStart reads the time of a slow start. The shortest one bounds how often it changes
-// the rules of a Service.
-func parseSlowStart(v *Values, value any) string {
-	d, ok := value.(time.Duration)
-	if text, isText := value.(string); isText {
-		parsed, err := time.ParseDuration(strings.TrimSpace(text))
-		d, ok = parsed, err == nil
-	}
-	if !ok || d < time.Second || d > budget.SlowStart*time.Second {
-		return "is not the time of a slow start: use 1s to 1h, with its unit"
-	}
-	v.SlowStart = d
-	return ""
-}
-
-// parseTimeout reads the time without data. The longest one is for connections of databases over a
-// weekend, and the kernel counts milliseconds in 32 bits.
-func parseTimeout(v *Values, value any) string {
-	d, ok := value.(time.Duration)
-	if !ok || d < time.Second || d > budget.RelayTimeout*time.Hour {
-		return "is not a time without data: use 1s to 720h, with its unit"
-	}
-	v.RelayTimeout = d
-	return ""
+	return readAffinity(v, value)
 }
 
 const (
@@ -183,16 +173,13 @@ func parseRate(text string) (model.Rate, string) {
 	return r, ""
 }
 
-// ShortTime returns for example "3h" in place of "3h0m0s".
-func ShortTime(d time.Duration) string {
-	text := d.String()
-	if short, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = short + "m"
+// joinTexts returns values as annotations list them.
+func joinTexts[T fmt.Stringer](all []T) string {
+	texts := make([]string, len(all))
+	for i, v := range all {
+		texts[i] = v.String()
 	}
-	if short, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = short + "h"
-	}
-	return text
+	return strings.Join(texts, ",")
 }
 
 // joinWords returns for example "a, b or c".

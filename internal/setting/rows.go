@@ -2,8 +2,8 @@ package setting
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -106,7 +106,7 @@ var MaglevSize = &Setting{
 	Value:   "number", Form: Raw, Examples: []string{"251", "131071"}, Default: "default",
 	Connections: "most clients get another endpoint with their next connection",
 	Schema:      map[string]any{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize},
-	Parse:       parseNumber("is not the size of a table: "+listSizes(), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
+	Parse:       parseNumber("is not the size of a table: "+"use "+joinWords(strings.Fields(strings.Trim(fmt.Sprint(model.MaglevSizes), "[]")), "or"), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
 	Text:        func(v *Values) string { return numberText(v.MaglevSize) },
 }
 
@@ -131,12 +131,7 @@ var Affinity = &Setting{
 	Value:   "time", Examples: []string{"10m"}, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
 	Parse:  parseAffinity,
-	Text: func(v *Values) string {
-		if v.Affinity == 0 {
-			return ""
-		}
-		return ShortTime(v.Affinity)
-	},
+	Text:   func(v *Values) string { return timeText(v.Affinity) },
 }
 
 var AllowedClients = &Setting{
@@ -146,12 +141,12 @@ var AllowedClients = &Setting{
 	Meaning: "ranges and addresses of allowed clients; by default all",
 	More:    " ([who may connect](annotations.md#who-may-connect), [1.46](behaviour.md#s1.46))",
 	Value:   "list", Form: List, Examples: []string{"10.0.0.0/8,192.0.2.7"}, Default: "all",
-	Schema: OneOrMany(withDescription("range or address of allowed clients", clientSchema()), 0),
+	Schema: OneOrMany(addressSchema("range or address of allowed clients", "(/[0-9]+)?"), 0),
 	Text: func(v *Values) string {
 		if v.Sources == nil || !v.Sources.Limited {
 			return ""
 		}
-		return rangesText(v.Sources.Allowed)
+		return joinTexts(v.Sources.Allowed)
 	},
 }
 
@@ -160,12 +155,12 @@ var DeniedClients = &Setting{
 	Meaning: "ranges and addresses of denied clients, even if they are allowed",
 	More:    " ([4.76](behaviour.md#s4.76))",
 	Value:   "list", Form: List, Examples: []string{"10.1.2.0/24"}, Default: "none",
-	Schema: OneOrMany(withDescription("range or address of denied clients", clientSchema()), 0),
+	Schema: OneOrMany(addressSchema("range or address of denied clients", "(/[0-9]+)?"), 0),
 	Text: func(v *Values) string {
 		if v.Sources == nil {
 			return ""
 		}
-		return rangesText(v.Sources.Denied)
+		return joinTexts(v.Sources.Denied)
 	},
 }
 
@@ -240,17 +235,9 @@ var MasqueradeFrom = &Setting{
 	More:    " ([more connections to a server](standalone.md#more-connections-to-a-server), [8.7](behaviour.md#s8.7))",
 	Value:   "list", Form: List, Examples: []string{"192.0.2.1,192.0.2.2"}, Default: "default",
 	Connections: "established connections keep theirs",
-	Schema:      OneOrMany(withDescription("address of this machine", addressSchema()), 0),
-	Text:        func(v *Values) string { return addressesText(v.MasqueradeFrom) },
+	Schema:      OneOrMany(addressSchema("address of this machine", ""), 0),
+	Text:        func(v *Values) string { return joinTexts(v.MasqueradeFrom) },
 	stated:      func(s *Stated) *string { return &s.MasqueradeFrom },
-}
-
-func addressesText(all []netip.Addr) string {
-	texts := make([]string, len(all))
-	for i, a := range all {
-		texts[i] = a.String()
-	}
-	return strings.Join(texts, ",")
 }
 
 var Check = &Setting{
@@ -287,13 +274,9 @@ var SlowStart = &Setting{
 	More:    " ([slow start](health-checks.md#slow-start), [3.68](behaviour.md#s3.68))",
 	Value:   "time", Examples: []string{"30s", "5m"}, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
-	Parse:  parseSlowStart,
-	Text: func(v *Values) string {
-		if v.SlowStart == 0 {
-			return ""
-		}
-		return ShortTime(v.SlowStart)
-	},
+	// The shortest time bounds how often a slow start changes the rules of a Service.
+	Parse:  parseTime("is not the time of a slow start: use 1s to 1h, with its unit", budget.SlowStart*time.Second, func(v *Values) *time.Duration { return &v.SlowStart }),
+	Text:   func(v *Values) string { return timeText(v.SlowStart) },
 	stated: func(s *Stated) *string { return &s.SlowStart },
 }
 
@@ -323,13 +306,9 @@ var Timeout = &Setting{
 	Value:   "time", Examples: []string{"5m", "12h"}, Default: "1h",
 	Schema:      map[string]any{"type": "string", "pattern": DurationPattern},
 	Connections: "established connections keep the time that they began with",
-	Parse:       parseTimeout,
-	Text: func(v *Values) string {
-		if v.RelayTimeout == 0 {
-			return ""
-		}
-		return ShortTime(v.RelayTimeout)
-	},
+	// The longest time is for connections of databases over a weekend, and the kernel counts milliseconds in 32 bits.
+	Parse:  parseTime("is not a time without data: use 1s to 720h, with its unit", budget.RelayTimeout*time.Hour, func(v *Values) *time.Duration { return &v.RelayTimeout }),
+	Text:   func(v *Values) string { return timeText(v.RelayTimeout) },
 	stated: func(s *Stated) *string { return &s.Timeout },
 }
 
@@ -412,12 +391,4 @@ var FastPath = &Setting{
 		model.UseFastPath.String():   "established connections may go past the rules, if --fast-path is not off",
 		model.AvoidFastPath.String(): "established connections stay with the rules",
 	},
-}
-
-func rangesText(all []netip.Prefix) string {
-	texts := make([]string, len(all))
-	for i, p := range all {
-		texts[i] = p.String()
-	}
-	return strings.Join(texts, ",")
 }

@@ -11,12 +11,8 @@ const DurationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 
 const ratePattern = `^ *[0-9]+/(second|minute|hour)( +burst +[0-9]+)? *$`
 
-func clientSchema() map[string]any {
-	return map[string]any{"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}
-}
-
-func addressSchema() map[string]any {
-	return map[string]any{"type": "string", "pattern": "^[0-9a-fA-F:.]+$"}
+func addressSchema(description, end string) map[string]any {
+	return map[string]any{"type": "string", "pattern": "^[0-9a-fA-F:.]+" + end + "$", "description": description}
 }
 
 // OneOrMany is the JSON Schema of a value, or of a list of at least least.

@@ -13,6 +13,7 @@ package setting
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,17 +155,8 @@ func (s *Setting) balanceMeaning() string { return words.Balance.Text(s.Meaning)
 
 // ByField returns the setting of a field of a Balance, or nil.
 func ByField(field string) *Setting {
-	return findSetting(All, func(s *Setting) string { return s.Field }, field)
-}
-
-// ByFlag returns the setting that a flag of "nftproxy new" sets, or nil.
-func ByFlag(name string) *Setting { return findSetting(Flags(), (*Setting).Flag, name) }
-
-func findSetting(in []*Setting, name func(*Setting) string, wanted string) *Setting {
-	for _, s := range in {
-		if name(s) == wanted {
-			return s
-		}
+	if i := slices.IndexFunc(All, func(s *Setting) bool { return s.Field == field }); i >= 0 {
+		return All[i]
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (p *describePrinter) settings(s *api.Description) {
 			where = ", at all ports"
 		}
 		p.Fact(setting.Affinity.Label, "a client stays with its endpoint for %s after its last new connection%s%s",
-			setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))), where, clientsText(s.Clients))
+			model.DurationText(time.Duration(s.AffinitySeconds*float64(time.Second))), where, clientsText(s.Clients))
 	}
 	p.clients(s)
 	p.limits(s)

@@ -46,7 +46,7 @@ func optionsOf(s *api.ServicePort, f *api.Frontend) string {
 		out = append(out, "policy "+f.Policy)
 	}
 	if s.AffinitySeconds > 0 {
-		out = append(out, setting.Affinity.Label+" "+setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))))
+		out = append(out, setting.Affinity.Label+" "+model.DurationText(time.Duration(s.AffinitySeconds*float64(time.Second))))
 	}
 	if s.Scheduler != "" {
 		out = append(out, s.Scheduler)
