@@ -78,8 +78,10 @@ func (e *explainer) explainUnknown(path string) string {
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		around, name = typeAt(e.root, path[:i]), path[i+1:]
 	}
-	if similar := suggest.Similar(name, fieldNames(around)); len(similar) > 0 {
-		return UnknownField + suggest.DidYouMean(similar[:1])
+	if t := structOf(around); t != nil {
+		if similar := suggest.Similar(name, slices.Sorted(maps.Keys(fieldsOf(t)))); len(similar) > 0 {
+			return UnknownField + suggest.DidYouMean(similar[:1])
+		}
 	}
 	return UnknownField + ": check its spelling and indentation"
 }
@@ -105,14 +107,6 @@ func structOf(t reflect.Type) reflect.Type {
 		return nil
 	}
 	return t
-}
-
-// fieldNames returns the names of the fields of a struct.
-func fieldNames(t reflect.Type) []string {
-	if t = structOf(t); t == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(fieldsOf(t)))
 }
 
 func (e *explainer) fitsRoot(v any) bool {
@@ -157,7 +151,7 @@ func (e *explainer) fittingPart(v any, t reflect.Type, path string, around func(
 	if len(e.errs) > budget.Findings {
 		return nil, false
 	}
-	_, n := e.findField(path)
+	_, n, _ := e.locateField(path)
 	e.errs = append(e.errs, e.errorAt(n, &FieldError{Field: path, Value: valueText(n), Problem: explainMismatch(v, t)}))
 	return nil, false
 }

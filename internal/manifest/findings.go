@@ -78,20 +78,14 @@ func (p FieldPath) String() string {
 func (f *Findings) Put(all ...*FieldError) {
 	for _, e := range all {
 		if f.Count++; len(f.First) < budget.Findings {
-			e.Problem = shortenProblem(e.Problem)
+			if len(e.Problem) > budget.FindingText {
+				e.Problem = strings.ToValidUTF8(e.Problem[:budget.FindingText], "") + "..."
+			}
 			f.First = append(f.First, e)
 			continue
 		}
 		f.wrong = f.wrong || !e.Warning
 	}
-}
-
-// shortenProblem returns a problem without what makes it too long.
-func shortenProblem(problem string) string {
-	if len(problem) <= budget.FindingText {
-		return problem
-	}
-	return strings.ToValidUTF8(problem[:budget.FindingText], "") + "..."
 }
 
 // All returns the first problems, and how many more there are.

@@ -77,16 +77,8 @@ func (d *Document) cutYAML() *Object {
 
 // hasOtherBreaks reports whether YAML ends lines where [bytes.Lines] does not.
 func hasOtherBreaks(text []byte) bool {
-	for rest := text; ; {
-		i := bytes.IndexByte(rest, '\r')
-		if i < 0 {
-			break
-		}
-		if rest = rest[i+1:]; len(rest) == 0 || rest[0] != '\n' {
-			return true
-		}
-	}
-	return slices.ContainsFunc([]string{"\u0085", "\u2028", "\u2029"}, func(b string) bool { return bytes.Contains(text, []byte(b)) })
+	return bytes.Count(text, []byte("\r")) > bytes.Count(text, []byte("\r\n")) ||
+		slices.ContainsFunc(separators[3:], func(b []byte) bool { return bytes.Contains(text, b) })
 }
 
 // replaceKeepingLines replaces a part of a text, except for its line ends.
@@ -101,12 +93,12 @@ func (c chunk) splitEntries() (items []chunk, end int) {
 	indent, start, pos, first := -1, 0, 0, c.line
 	for ; pos < len(c.text) && len(items) <= budget.FileObjects; c.line++ {
 		text := c.text[pos : pos+lineLength(c.text[pos:])]
-		if len(items) > 0 && isDeeper(text, indent) { // nearly all lines
+		content := bytes.TrimLeft(text, " ")
+		spaces := len(text) - len(content)
+		if len(items) > 0 && spaces > indent { // nearly all lines
 			pos += len(text)
 			continue
 		}
-		content := bytes.TrimLeft(text, " ")
-		spaces := len(text) - len(content)
 		if content = bytes.Trim(content, " \t\r\n"); len(content) > 0 && content[0] != '#' {
 			if indent < 0 {
 				indent = spaces
@@ -137,17 +129,4 @@ func lineLength(text []byte) int {
 		return i + 1
 	}
 	return len(text)
-}
-
-// isDeeper reports whether a line begins with more spaces than a number of them.
-func isDeeper(line []byte, spaces int) bool {
-	if len(line) <= spaces {
-		return false
-	}
-	for _, c := range line[:spaces+1] {
-		if c != ' ' {
-			return false
-		}
-	}
-	return true
 }

@@ -77,7 +77,6 @@ func (d *Document) newObject(root *yaml.Node, base, item int) *Object {
 	return o
 }
 
-// asJSON returns the object as JSON.
 func (o *Object) asJSON() []byte {
 	if o.text == nil {
 		root := o.asYAML()
@@ -137,7 +136,6 @@ func (o *Object) Type() (kind, apiVersion string) {
 	return o.singleValue("kind"), o.singleValue("apiVersion")
 }
 
-// singleValue returns the value of a field that has a single one.
 func (o *Object) singleValue(name string) string {
 	if o.root != nil {
 		if i := index(o.root, name); i >= 0 && !isNull(followAlias(o.root.Content[i+1])) {
@@ -222,7 +220,7 @@ func (o *Object) ItemAt(i int) (*Object, *Error) {
 // Error returns the error for a problem with a field, with the line of the field, or of
 // the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {
-	key, _ := o.findField(f.Field)
+	key, _, _ := o.locateField(f.Field)
 	if o.short {
 		copied := *f
 		copied.Field = o.writtenPath(f.Field)
@@ -237,7 +235,7 @@ func (o *Object) FieldLine(path string) int {
 	if o.root == nil {
 		return o.Line
 	}
-	key, _ := o.findField(path)
+	key, _, _ := o.locateField(path)
 	return o.base + key.Line
 }
 
@@ -263,15 +261,9 @@ func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
 	return &Error{Place: at, Err: f}
 }
 
-// findField returns the key and the value of a field, or of the closest one around it
-// that exists. Of fields that are given twice it is the last one.
-func (o *Object) findField(path string) (key, value *yaml.Node) {
-	key, value, _ = o.locateField(path)
-	return key, value
-}
-
-// locateField is find, and returns the rest of the path, with the separator, that does not
-// exist.
+// locateField returns the key and the value of a field, or of the closest one around it that
+// exists, and the rest of the path, with the separator, that does not. Of fields that are given
+// twice it is the last one.
 func (o *Object) locateField(path string) (key, value *yaml.Node, rest string) {
 	n := o.asYAML()
 	key = n
@@ -315,7 +307,6 @@ func index(n *yaml.Node, field string) int {
 	return -1
 }
 
-// followAlias follows an alias.
 func followAlias(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -325,8 +316,7 @@ func followAlias(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
 
-// valueText returns a single value as it is written in YAML, and nothing for lists and
-// objects.
+// valueText returns a single value as it is written in YAML; empty: n is a list or an object.
 func valueText(n *yaml.Node) string {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		return Quote(n.Value)

@@ -31,7 +31,6 @@ func ReadFile(path string) ([]byte, error) {
 // Read is like [ReadFile] for a stream.
 func Read(r io.Reader) ([]byte, error) { return read(r, 0) }
 
-// read reads about size bytes.
 func read(r io.Reader, size int64) ([]byte, error) {
 	data := make([]byte, 0, max(bytes.MinRead, size+1))
 	for {

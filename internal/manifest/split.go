@@ -63,40 +63,16 @@ type chunk struct {
 func splitChunks(data []byte) []chunk {
 	var out []chunk
 	start, pos, line, startLine := 0, 0, 0, 1
+	directives := false                                       // nothing but directives so far: "---" still belongs to them
 	for pos < len(data) && len(out) <= 2*budget.FileObjects { // with empty ones between them
 		line++
-		end := pos + lineLength(data[pos:])
-		switch text := data[pos:end]; {
-		case text[0] == '%':
-			return directiveChunks(data)
-		case text[0] == '-' && isMarker(text, "---"):
+		first, end := pos == start, pos+lineLength(data[pos:])
+		text := data[pos:end]
+		switch {
+		case text[0] == '-' && isMarker(text, "---") && !directives:
 			out = append(out, chunk{data[start:pos], startLine})
 			start, startLine = pos, line
 		case text[0] == '.' && isMarker(text, "..."):
-			out = append(out, chunk{data[start:pos], startLine})
-			start, startLine = end, line+1
-		}
-		pos = end
-	}
-	return append(out, chunk{data[start:], startLine})
-}
-
-// directiveChunks is chunks for a file with directives, most likely.
-func directiveChunks(data []byte) []chunk {
-	var out []chunk
-	start, pos, line, startLine := 0, 0, 0, 1
-	directives := false // nothing but directives so far: "---" still belongs to them
-	for text := range bytes.Lines(data) {
-		if len(out) > 2*budget.FileObjects { // with empty ones between them
-			break
-		}
-		line++
-		first, end := pos == start, pos+len(text)
-		switch {
-		case isMarker(text, "---") && !directives:
-			out = append(out, chunk{data[start:pos], startLine})
-			start, startLine = pos, line
-		case isMarker(text, "..."):
 			out = append(out, chunk{data[start:pos], startLine})
 			start, startLine = end, line+1
 		}

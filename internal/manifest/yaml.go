@@ -44,7 +44,6 @@ func (c *converter) addProblem(n *yaml.Node, field, value, text string) {
 	c.problems = append(c.problems, c.errorAt(n, &FieldError{Field: path, Value: value, Problem: text}))
 }
 
-// convertChild converts a field of the value, or an item.
 func (c *converter) convertChild(name string, n *yaml.Node) any {
 	c.path = append(c.path, name)
 	v := c.convertValue(n)
