@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ const maxNamed = 5
 type collector struct {
 	problems manifest.Errors
 	warnings manifest.Errors
-	contents []content
+	contents contents
 	skipped  map[string]int // objects of other kinds, by kind
 	seen     map[model.Object]*object
 	snapshot model.Snapshot
@@ -32,7 +33,7 @@ type collector struct {
 // group is the content of the files for which a path stands.
 type group struct {
 	name  string
-	files []content
+	files contents
 }
 
 // collect returns the objects of all groups, with the problems that are known before.
@@ -62,8 +63,10 @@ func (c *collector) add(g group) {
 		}
 	}
 	c.contents = append(c.contents, g.files...)
-	if !usable && len(c.problems) == before {
-		c.problems = append(c.problems, misspeltKinds(g.files)...)
+	if !usable && len(c.problems) == before { // warnings about misspelt kinds are errors if there is nothing else
+		for o := range g.files.all() {
+			c.problems = append(c.problems, o.rareDetails().warnings...)
+		}
 	}
 	if !usable && len(c.problems) == before {
 		c.problems = append(c.problems, fileProblem(g.name, fmt.Errorf(
@@ -71,24 +74,20 @@ func (c *collector) add(g group) {
 	}
 }
 
-// eachObject calls f with each object.
-func (c *collector) eachObject(f func(*object)) {
-	for i := range c.contents {
-		for _, o := range c.contents[i].objects {
-			f(o)
-		}
-	}
-}
+// contents are the contents of several files.
+type contents []content
 
-// misspeltKinds returns the warnings about kinds, which are errors if there is
-// nothing else.
-func misspeltKinds(files []content) (out manifest.Errors) {
-	for i := range files {
-		for _, o := range files[i].objects {
-			out = append(out, o.rareDetails().warnings...)
+// all returns the objects in their order.
+func (c contents) all() iter.Seq[*object] {
+	return func(yield func(*object) bool) {
+		for i := range c {
+			for _, o := range c[i].objects {
+				if !yield(o) {
+					return
+				}
+			}
 		}
 	}
-	return out
 }
 
 // explainEmpty returns an error if a file has no objects.
@@ -108,11 +107,10 @@ func (c *content) explainEmpty() error {
 func (c *collector) addObject(o *object) {
 	d := o.rareDetails()
 	c.problems = append(c.problems, d.problems...)
-	switch {
-	case d.other != "" && len(d.warnings) == 0: // else the kind is misspelt
-		c.skipped[d.other]++
-		return
-	case d.other != "":
+	if d.other != "" {
+		if len(d.warnings) == 0 { // else the kind is misspelt
+			c.skipped[d.other]++
+		}
 		return
 	}
 	if o.kind != nil {
@@ -186,32 +184,23 @@ func (c *collector) finishInput() (*Input, error) {
 	c.mergeLegacy()
 	reviewed, whole := c.reviewObjects()
 	in := &Input{Snapshot: &c.snapshot, Warnings: c.warnings, Objects: c.found, contents: c.contents}
-	in.eachObject(func(o *object) {
+	for o := range in.contents.all() {
 		d := o.rareDetails()
 		in.Warnings = append(append(in.Warnings, d.warnings...), reviewed[o]...)
 		in.Manifests = append(in.Manifests, d.manifests...)
-	})
+	}
 	in.Warnings = slices.Concat(in.Warnings, whole, c.skippedKinds())
 	return in, nil
-}
-
-// eachObject calls f with each object.
-func (in *Input) eachObject(f func(*object)) {
-	for i := range in.contents {
-		for _, o := range in.contents[i].objects {
-			f(o)
-		}
-	}
 }
 
 // Places returns where the Services are defined.
 func (in *Input) Places() map[model.Object]manifest.Place {
 	places := make(map[model.Object]manifest.Place, len(in.Snapshot.Services))
-	in.eachObject(func(o *object) {
+	for o := range in.contents.all() {
 		if o.service != nil {
 			places[o.id] = o.Place
 		}
-	})
+	}
 	return places
 }
 

@@ -86,7 +86,7 @@ type Input struct {
 	// LeftOut are the files without any content in use.
 	LeftOut []string
 
-	contents []content // of all files
+	contents contents // of all files
 }
 
 // fileProblem returns a problem with a whole file.
@@ -118,14 +118,14 @@ func (f *Reader) Load() (*Input, error) {
 			return f.loadIsolated(groups, warnings)
 		}
 	}
-	var contents []content
+	var all contents
 	for _, g := range groups {
-		contents = append(contents, g.files...)
+		all = append(all, g.files...)
 	}
-	contents, links := f.linkContents(contents)
+	all, links := f.linkContents(all)
 	for i := range groups {
 		n := len(groups[i].files)
-		groups[i].files, contents = contents[:n], contents[n:]
+		groups[i].files, all = all[:n], all[n:]
 	}
 	return collect(append(problems, links.problems...), append(warnings, links.warnings...), groups).finishInput()
 }
@@ -176,7 +176,6 @@ var errNothing = errors.New("holds no file *.yaml, *.yml or *.json: nothing is s
 
 var errNoManifest = errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
 
-// expandPath returns the files that a path stands for.
 func expandPath(path string, warnings *manifest.Errors) (names []string, dir bool, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -240,10 +239,17 @@ func (f *Reader) readFile(name string, inDir bool, seen map[inode]bool) file {
 // readText reads a file, or a pipe. A command may get its input from one, as in -f <(program); files of a
 // directory, and files that are read again, must be regular ones.
 func (f *Reader) readText(name string, inDir bool, seen map[inode]bool) ([]byte, error) {
-	info, err := mayRead(name, seen)
-	switch {
-	case err != nil:
+	info, err := os.Stat(name)
+	if err != nil {
 		return nil, err
+	}
+	about := info.Sys().(*syscall.Stat_t)
+	id := inode{about.Dev, about.Ino}
+	if seen[id] {
+		return nil, errors.New("is read already under another name: give each file once")
+	}
+	seen[id] = true
+	switch {
 	case info.Mode().IsRegular():
 		return manifest.ReadFile(name)
 	case inDir:
@@ -251,11 +257,6 @@ func (f *Reader) readText(name string, inDir bool, seen map[inode]bool) ([]byte,
 	case f.follows:
 		return nil, fmt.Errorf("%w, and cannot be followed: name a file or a directory", atomicfile.ErrNotRegular)
 	}
-	return readPipe(name)
-}
-
-// readPipe reads what is not a regular file to its end.
-func readPipe(name string) ([]byte, error) {
 	pipe, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -266,25 +267,6 @@ func readPipe(name string) ([]byte, error) {
 
 // inode identifies a file, whatever its name.
 type inode struct{ device, number uint64 }
-
-func inodeOf(info os.FileInfo) inode {
-	about := info.Sys().(*syscall.Stat_t)
-	return inode{about.Dev, about.Ino}
-}
-
-// mayRead returns facts of a file, or why it is not to be read.
-func mayRead(name string, seen map[inode]bool) (os.FileInfo, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	id := inodeOf(info)
-	if seen[id] {
-		return nil, errors.New("is read already under another name: give each file once")
-	}
-	seen[id] = true
-	return info, nil
-}
 
 func (f *Reader) readStdin() ([]byte, error) {
 	if f.stdinRead {

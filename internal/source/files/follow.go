@@ -27,7 +27,8 @@ type followed struct {
 	unused   string                                   // problems of files that were logged last
 	// missing are the files that were left out when the source was read first, and since.
 	missing []string
-	state   stateKeeper
+	mu      sync.Mutex
+	state   source.State // guarded by mu
 	// unreadable receives a value when the system refused to read the files.
 	unreadable chan struct{}
 	log        *slog.Logger
@@ -76,7 +77,7 @@ func (f *followed) Await(context.Context) error { return nil }
 func (f *followed) Load() (*model.Update, error) {
 	input, err := f.files.Load()
 	if err != nil {
-		f.state.set(err, nil, time.Now())
+		f.setState(err, nil, time.Now())
 		f.requestRetry(err)
 		return nil, err
 	}
@@ -86,9 +87,15 @@ func (f *followed) Load() (*model.Update, error) {
 		unused = input.Unused
 	}
 	f.logUnused(input.Unused)
-	f.state.set(unused, input, time.Now())
+	f.setState(unused, input, time.Now())
 	f.requestRetry(unused)
-	f.logNew(input.Warnings.Lines())
+	before := f.warned
+	f.warned = input.Warnings.Lines()
+	for _, w := range f.warned {
+		if !slices.Contains(before, w) {
+			f.log.Warn(w)
+		}
+	}
 	if f.states == nil {
 		f.missing = input.LeftOut
 	}
@@ -138,19 +145,13 @@ func (f *followed) logUnused(unused manifest.Errors) {
 	}
 }
 
-// logNew logs the warnings that the last input did not have.
-func (f *followed) logNew(warnings []string) {
-	for _, w := range warnings {
-		if !slices.Contains(f.warned, w) {
-			f.log.Warn(w)
-		}
-	}
-	f.warned = warnings
-}
-
 func (f *followed) Node() *model.Node { return f.node.Load() }
 
-func (f *followed) State() source.State { return f.state.get() }
+func (f *followed) State() source.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
 
 // Snapshot reads the files as Load does, and logs the warnings.
 func (f *Reader) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
@@ -164,18 +165,12 @@ func (f *Reader) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
 	return input.Snapshot, nil
 }
 
-// stateKeeper keeps the [source.State] of files. It is safe for concurrent use.
-type stateKeeper struct {
-	mu    sync.Mutex
-	state source.State
-}
-
-// set records an attempt to read the source. The input is nil if nothing could be read; with
+// setState records an attempt to read the files. The input is nil if nothing could be read; with
 // an error, it lacks some files.
-func (k *stateKeeper) set(err error, in *Input, now time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.state
+func (f *followed) setState(err error, in *Input, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := &f.state
 	if (err == nil) != (s.Err == nil) || s.Since.IsZero() {
 		s.Since = now
 	}
@@ -187,10 +182,4 @@ func (k *stateKeeper) set(err error, in *Input, now time.Time) {
 	}
 	problems, _ := in.Warnings.Split()
 	s.LastSuccess, s.Warnings, s.Warned = now, problems.Lines(), len(problems)
-}
-
-func (k *stateKeeper) get() source.State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.state
 }

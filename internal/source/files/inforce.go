@@ -25,58 +25,42 @@ type InForce struct {
 	Objects json.RawMessage
 }
 
-// replaced are the files of one load that are not used as they are. Their objects are
-// written when they are asked for.
-type replaced struct {
-	proxyName string
-	files     []replacedFile
-	once      sync.Once
-	inForce   []InForce
-}
-
-// replacedFile is a file, and the text that is used in its place; nil: none.
-type replacedFile struct {
-	name, sum, problem string
-	text               []byte
-}
-
-// noteReplaced notes which files are not used as they are.
+// noteReplaced notes which files are not used as they are. Their objects are written when they are
+// asked for.
 func (f *Reader) noteReplaced(used []*isolated) {
-	r := &replaced{proxyName: f.ProxyName}
+	out, proxyName := []InForce{}, f.ProxyName
+	var texts []file // that are used instead
 	for _, u := range used {
 		if u.current {
 			continue
 		}
-		of := replacedFile{name: u.name, sum: u.sum, problem: u.problem}
-		if u.advice == lastValid {
-			of.text = u.data
+		in, text := InForce{Path: u.name, Sum: u.sum, Problem: u.problem}, file{name: u.name}
+		if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
+			in.Path = abs
 		}
-		r.files = append(r.files, of)
+		if u.advice == lastValid {
+			text.data = u.data
+		}
+		out, texts = append(out, in), append(texts, text)
 	}
-	f.Isolation.replaced.Store(r)
+	inForce := sync.OnceValue(func() []InForce {
+		for i, text := range texts {
+			if text.data != nil {
+				out[i].Objects = objectsOf(proxyName, text)
+			}
+		}
+		return out
+	})
+	f.Isolation.inForce.Store(&inForce)
 }
 
 // InForce returns the files that are not used as they are; not nil. Unlike the other methods, it is
 // safe for concurrent use.
 func (i *Isolation) InForce() []InForce {
-	r := i.replaced.Load()
-	if r == nil { // nothing was read yet
-		return []InForce{}
+	if inForce := i.inForce.Load(); inForce != nil {
+		return (*inForce)()
 	}
-	r.once.Do(func() {
-		r.inForce = []InForce{}
-		for _, u := range r.files {
-			in := InForce{Path: u.name, Sum: u.sum, Problem: u.problem}
-			if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
-				in.Path = abs
-			}
-			if u.text != nil {
-				in.Objects = objectsOf(r.proxyName, file{name: u.name, data: u.text})
-			}
-			r.inForce = append(r.inForce, in)
-		}
-	})
-	return r.inForce
+	return []InForce{} // nothing was read yet
 }
 
 func sumOf(data []byte) string {

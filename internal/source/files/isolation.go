@@ -19,8 +19,8 @@ type Isolation struct {
 	read bool  // kept was
 	// unkept is why the last valid content may be lost with the process.
 	unkept error
-	// replaced are the files that the last input does not use as they are.
-	replaced atomic.Pointer[replaced]
+	// inForce returns the files that the last input does not use as they are.
+	inForce atomic.Pointer[func() []InForce]
 }
 
 // NewIsolation returns an isolation that begins with files kept by an earlier process.
@@ -53,20 +53,15 @@ func (f *Reader) recallKept() {
 // lastOf returns the content of a file that was in use before; without objects: none, or one that is
 // invalid for this version.
 func (f *Reader) lastOf(name string) content {
-	known := f.inUse[name]
-	if known == nil {
-		return content{file: file{name: name}}
-	}
-	text := known.text
-	if text == nil {
-		text = f.Isolation.kept.read(name)
-	}
-	if sumOf(text) != known.sum {
-		return content{file: file{name: name}}
-	}
-	if c := f.parse(file{name: name, data: text}); !c.broken {
-		c.data = text
-		return c
+	if known := f.inUse[name]; known != nil {
+		text := known.text
+		if text == nil {
+			text = f.Isolation.kept.read(name)
+		}
+		if c := f.parse(file{name: name, data: text}); sumOf(text) == known.sum && !c.broken {
+			c.data = text
+			return c
+		}
 	}
 	return content{file: file{name: name}}
 }
@@ -93,7 +88,13 @@ func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input,
 			used = append(used, u)
 		}
 	}
-	unused := f.replaceInvalid(used, brokenBy(used))
+	var problems manifest.Errors // that files have by themselves
+	for _, u := range used {
+		if u.broken {
+			problems = append(problems, collect(nil, nil, []group{{u.name, contents{u.content}}}).problems...)
+		}
+	}
+	unused := f.replaceInvalid(used, problems)
 	in, problems := f.joinIsolated(used, warnings)
 	if len(problems) > 0 {
 		more, found, err := f.settleProblems(used)
@@ -105,25 +106,18 @@ func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input,
 			return nil, problems
 		}
 	}
-	in.Unused, in.LeftOut = unused, leftOutOf(used)
-	f.keepInUse(used)
-	f.noteReplaced(used)
-	in.Warnings = append(in.Warnings, f.Isolation.unkeptWarning()...)
-	return in, nil
-}
-
-// brokenBy returns the problems that files have by themselves.
-func brokenBy(used []*isolated) (problems manifest.Errors) {
+	in.Unused = unused
 	for _, u := range used {
-		if u.broken {
-			problems = append(problems, collect(nil, nil, []group{u.asGroup()}).problems...)
+		if u.advice == leftOut {
+			in.LeftOut = append(in.LeftOut, u.name)
 		}
 	}
-	return problems
-}
-
-func (u *isolated) asGroup() group {
-	return group{u.name, []content{u.content}}
+	f.keepInUse(used)
+	f.noteReplaced(used)
+	if err := f.Isolation.unkept; err != nil {
+		in.Warnings = append(in.Warnings, &manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), err)})
+	}
+	return in, nil
 }
 
 // joinIsolated returns the input of all files, or its problems.
@@ -167,27 +161,17 @@ func (f *Reader) settleProblems(all []*isolated) (used []*isolated, unused manif
 
 // linkIsolated returns the content of the files that are used, one group for each.
 func (f *Reader) linkIsolated(used []*isolated) (groups []group, links *linker) {
-	var contents []content
+	var all contents
 	for _, u := range used {
 		if u.advice != leftOut {
-			contents = append(contents, u.content)
+			all = append(all, u.content)
 		}
 	}
-	contents, links = f.linkContents(contents)
-	for _, c := range contents {
-		groups = append(groups, group{c.name, []content{c}})
+	all, links = f.linkContents(all)
+	for _, c := range all {
+		groups = append(groups, group{c.name, contents{c}})
 	}
 	return groups, links
-}
-
-// leftOutOf returns the names of the files that are left out.
-func leftOutOf(used []*isolated) (names []string) {
-	for _, u := range used {
-		if u.advice == leftOut {
-			names = append(names, u.name)
-		}
-	}
-	return names
 }
 
 // noveltyRank returns 0 for content that was in use before, 1 for other content.
@@ -275,13 +259,4 @@ func (f *Reader) keepInUse(used []*isolated) {
 		}
 	}
 	i.unkept = errors.Join(errs...)
-}
-
-// unkeptWarning returns the problem that the last valid content does not outlast the
-// process, or nothing.
-func (i *Isolation) unkeptWarning() manifest.Errors {
-	if i == nil || i.unkept == nil {
-		return nil
-	}
-	return manifest.Errors{&manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), i.unkept)}}
 }

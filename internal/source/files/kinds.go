@@ -66,7 +66,6 @@ var kinds = []kind{
 		})},
 }
 
-// readBalance reads a [balance.Balance].
 func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	u := balance.Decode(m)
 	if len(u.Pools()) > 0 || f.defaulted[directoryOf(m.File)] {
@@ -82,7 +81,6 @@ func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*ma
 	return b.Meta, b.Findings
 }
 
-// readPool reads a [balance.Pool].
 func readPool(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
 	p, problems, found := balance.ReadPool(m)
 	o.rare = &details{pool: p, problems: problems}
@@ -111,7 +109,6 @@ func decode[T any, P interface {
 // knownKinds are the kinds, as messages list them.
 const knownKinds = "Balance, Service, EndpointSlice, Endpoints, Node or ServiceCIDR"
 
-// findKind returns the kind of that name.
 func findKind(name string) (*kind, bool) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
 	if i < 0 {

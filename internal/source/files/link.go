@@ -44,14 +44,14 @@ func directoryOf(file string) string {
 }
 
 // linkContents resolves the Balances of all files. It returns new contents, in the order of the given ones.
-func (f *Reader) linkContents(contents []content) ([]content, *linker) {
-	contents = slices.Clone(contents)
-	l := f.newLinker(contents)
-	if f.readAgain(contents, l) {
-		l = f.newLinker(contents)
+func (f *Reader) linkContents(all contents) (contents, *linker) {
+	all = slices.Clone(all)
+	l := f.newLinker(all)
+	if f.readAgain(all, l) {
+		l = f.newLinker(all)
 	}
-	for i := range contents {
-		c := &contents[i]
+	for i := range all {
+		c := &all[i]
 		objects := make([]*object, len(c.objects))
 		for j, o := range c.objects {
 			objects[j] = l.resolveBalance(o)
@@ -59,19 +59,17 @@ func (f *Reader) linkContents(contents []content) ([]content, *linker) {
 		c.objects = objects
 	}
 	l.warnOfUnused()
-	return contents, l
+	return all, l
 }
 
 // newLinker returns a linker that has noted the pools and defaults of all files.
-func (f *Reader) newLinker(contents []content) *linker {
+func (f *Reader) newLinker(all contents) *linker {
 	l := &linker{
 		reader: f, pools: make(map[balance.PoolName]*balance.Pool), places: make(map[balance.PoolName]*object),
 		used: make(map[balance.PoolName]bool), defaults: make(map[string]*object),
 	}
-	for i := range contents {
-		for _, o := range contents[i].objects {
-			l.noteObject(o)
-		}
+	for o := range all.all() {
+		l.noteObject(o)
 	}
 	return l
 }
@@ -96,13 +94,13 @@ func (l *linker) noteObject(o *object) {
 
 // readAgain reads files whose Balances do not wait, although their directory has defaults. In later
 // loads they do.
-func (f *Reader) readAgain(contents []content, l *linker) (done bool) {
+func (f *Reader) readAgain(all contents, l *linker) (done bool) {
 	f.defaulted = make(map[string]bool, len(l.defaults))
 	for directory := range l.defaults {
 		f.defaulted[directory] = true
 	}
-	for i := range contents {
-		c := &contents[i]
+	for i := range all {
+		c := &all[i]
 		if f.defaulted[directoryOf(c.name)] && slices.ContainsFunc(c.objects, (*object).isReady) {
 			*c, done = f.parse(c.file), true
 		}

@@ -65,7 +65,6 @@ func (o *object) editDetails() *details {
 	return o.rare
 }
 
-// addProblems adds problems that were found while the object was read.
 func (o *object) addProblems(problems manifest.Errors) {
 	if len(problems) > 0 {
 		o.editDetails().problems = append(o.editDetails().problems, problems...)
@@ -83,7 +82,6 @@ func (o *object) serviceOf() (name model.ServiceName, ok bool) {
 	return o.slices[0].ServiceName(), true
 }
 
-// portLine returns the line of a port.
 func (o *object) portLine(i int) int {
 	if i < len(o.portLines) {
 		return o.portLines[i]

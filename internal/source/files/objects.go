@@ -37,7 +37,7 @@ type content struct {
 const atATime = 1 << 20
 
 // parseAll reads and parses files one after the other, so that few texts are in memory.
-func (f *Reader) parseAll(files iter.Seq[file]) (out []content) {
+func (f *Reader) parseAll(files iter.Seq[file]) (out contents) {
 	var some []file
 	size := 0
 	parse := func() {
@@ -93,14 +93,14 @@ func (f *Reader) parse(in file) content {
 func (f *Reader) readDocument(d *manifest.Document) []*object {
 	m, err := d.Parse()
 	if err != nil {
-		return failedObject(err)
+		return []*object{failedObject(err)}
 	}
 	if m == nil {
 		return nil
 	}
 	t, err := typeOf(m, metav1.TypeMeta{})
 	if err != nil {
-		return failedObject(err)
+		return []*object{failedObject(err)}
 	}
 	itemKind, isList := listedKind(t)
 	switch {
@@ -111,9 +111,9 @@ func (f *Reader) readDocument(d *manifest.Document) []*object {
 	}
 	n, err := m.Items()
 	if err != nil {
-		return failedObject(err)
+		return []*object{failedObject(err)}
 	}
-	items, ok := f.readItems(m, n, items{itemKind, t})
+	items, ok := f.readItems(m, n, itemKind, t)
 	if !ok {
 		return f.readDocument(d.Whole())
 	}
@@ -123,23 +123,18 @@ func (f *Reader) readDocument(d *manifest.Document) []*object {
 	return items
 }
 
-// items says of what a list is.
-type items struct {
-	kind string // empty if the list is not typed
-	list metav1.TypeMeta
-}
-
-// readItems reads the n items of a list; false: some cannot be read without the others.
-func (f *Reader) readItems(m *manifest.Object, n int, of items) ([]*object, bool) {
+// readItems reads the n items of a list, which are of a kind unless that is empty; false: some cannot be
+// read without the others.
+func (f *Reader) readItems(m *manifest.Object, n int, kind string, list metav1.TypeMeta) ([]*object, bool) {
 	out := make([]*object, n)
 	var whole atomic.Bool
 	parallel.Spread(n, atOnce, func(first, end int) {
 		for i := first; i < end; i++ {
 			switch item, err := m.ItemAt(i); {
 			case err != nil:
-				out[i] = failedObject(err)[0]
+				out[i] = failedObject(err)
 			case item != nil:
-				out[i] = f.readItem(item, of)
+				out[i] = f.readItem(item, kind, list)
 			default:
 				whole.Store(true)
 			}
@@ -149,8 +144,8 @@ func (f *Reader) readItems(m *manifest.Object, n int, of items) ([]*object, bool
 }
 
 // failedObject returns an object that has only a problem.
-func failedObject(problem *manifest.Error) []*object {
-	return []*object{{Place: problem.Place, rare: &details{problems: manifest.Errors{problem}}}}
+func failedObject(problem *manifest.Error) *object {
+	return &object{Place: problem.Place, rare: &details{problems: manifest.Errors{problem}}}
 }
 
 // typeOf reads the type of an object, by default from the typed list around it.
@@ -195,25 +190,24 @@ func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 	return problems
 }
 
-// readItem reads an item of a list.
-func (f *Reader) readItem(m *manifest.Object, of items) *object {
+func (f *Reader) readItem(m *manifest.Object, kind string, list metav1.TypeMeta) *object {
 	defaults := metav1.TypeMeta{}
-	if of.kind != "" {
-		defaults = metav1.TypeMeta{Kind: of.kind, APIVersion: of.list.APIVersion}
+	if kind != "" {
+		defaults = metav1.TypeMeta{Kind: kind, APIVersion: list.APIVersion}
 	}
 	t, err := typeOf(m, defaults)
 	if err != nil {
-		return failedObject(err)[0]
+		return failedObject(err)
 	}
 	problem := &manifest.FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
-	if _, isList := listedKind(t); of.kind != "" && t.Kind != of.kind {
-		problem.Problem = "cannot be in a " + of.list.Kind + ": use kind List for objects of several kinds"
+	if _, isList := listedKind(t); kind != "" && t.Kind != kind {
+		problem.Problem = "cannot be in a " + list.Kind + ": use kind List for objects of several kinds"
 	} else if isList {
 		problem.Problem = "cannot be inside a list: put its items into the outer one"
 	} else {
 		return f.readObject(m, t)
 	}
-	return failedObject(m.Error(problem))[0]
+	return failedObject(m.Error(problem))
 }
 
 // readObject reads an object of a document, or of an item.
@@ -230,7 +224,7 @@ func (f *Reader) readObject(m *manifest.Object, t metav1.TypeMeta) *object {
 		return o
 	}
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
-		return failedObject(m.Error(problem))[0]
+		return failedObject(m.Error(problem))
 	}
 	o := &object{Place: m.Place, kind: k, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)

@@ -21,9 +21,9 @@ import (
 // warning. The Services themselves are served.
 func (in *Input) leaveOutPrograms() {
 	unchecked := make(map[*model.Service]*model.Service)
-	in.eachObject(func(o *object) {
-		if !o.runsProgram() {
-			return
+	for o := range in.contents.all() {
+		if s := o.service; s == nil || s.Check == nil || s.Check.Type != model.CheckExec {
+			continue
 		}
 		sources := []string{o.File, o.service.Check.Command[0]}
 		for _, of := range o.rareDetails().with { // the check may be theirs
@@ -34,20 +34,15 @@ func (in *Input) leaveOutPrograms() {
 				s := *o.service
 				s.Check, unchecked[o.service] = nil, &s
 				in.Warnings = append(in.Warnings, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: err})
-				return
+				break
 			}
 		}
-	})
+	}
 	for i, s := range in.Snapshot.Services {
 		if s, ok := unchecked[s]; ok {
 			in.Snapshot.Services[i] = s
 		}
 	}
-}
-
-// runsProgram reports whether an object asks for a check of type exec.
-func (o *object) runsProgram() bool {
-	return o.service != nil && o.service.Check != nil && o.service.Check.Type == model.CheckExec
 }
 
 // writableByOthers are the permissions of users other than the owner to change a file.

@@ -65,25 +65,24 @@ func (r *review) portsOf(o *object) portSet {
 	return out
 }
 
-func newReview(services int) *review {
-	return &review{make(map[model.ServiceName]*object, services), make(map[model.ServiceName][]*object, services), make(map[*object]manifest.Errors), make(map[*object]portSet)}
-}
-
 // reviewObjects returns warnings about objects, and those about the whole input.
 func (c *collector) reviewObjects() (map[*object]manifest.Errors, manifest.Errors) {
-	r := newReview(len(c.snapshot.Services))
-	c.eachObject(func(o *object) { r.noteObject(o) })
-	c.eachObject(func(o *object) {
+	n := len(c.snapshot.Services)
+	r := &review{make(map[model.ServiceName]*object, n), make(map[model.ServiceName][]*object, n), make(map[*object]manifest.Errors), make(map[*object]portSet)}
+	for o := range c.contents.all() {
+		r.noteObject(o)
+	}
+	for o := range c.contents.all() {
 		if name, ok := o.serviceOf(); ok && o.is("Endpoints") && len(r.slices[name]) == 0 { // (2.5)
 			r.slices[name] = append(r.slices[name], o)
 		}
-	})
+	}
 	var orphans []*object
-	c.eachObject(func(o *object) {
+	for o := range c.contents.all() {
 		if r.reviewObject(o) {
 			orphans = append(orphans, o)
 		}
-	})
+	}
 	return r.warnings, r.warnOfOrphans(orphans)
 }
 
@@ -152,22 +151,17 @@ func (r *review) add(o *object, line int, f *manifest.FieldError) {
 	r.warnings[o] = append(r.warnings[o], &manifest.Error{Place: at, Object: o.id.String(), Err: f})
 }
 
-// warnPort adds a warning about a port.
 func (r *review) warnPort(o *object, i int, field, problem string) {
 	r.addWarning(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
-// warnOfPorts warns of ports without endpoints.
 func (r *review) warnOfPorts(o *object) {
 	all := r.slices[o.service.Name]
 	if len(all) == 0 {
 		r.noSlice(o)
 		return
 	}
-	filled := all
-	if slices.ContainsFunc(all, func(o *object) bool { return !o.hasHosts() }) {
-		filled = slices.DeleteFunc(slices.Clone(all), func(o *object) bool { return !o.hasHosts() })
-	}
+	filled := slices.DeleteFunc(slices.Clone(all), func(o *object) bool { return !o.hasHosts() })
 	if len(filled) == 0 {
 		return // scaled to zero
 	}
@@ -278,10 +272,14 @@ func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) 
 func (r *review) unusedPorts(o *object) {
 	name, _ := o.serviceOf()
 	of := r.services[name]
-	if of.service == nil || !r.hasAll(o, of) {
+	if of.service == nil {
 		return
 	}
-	wanted := r.portsOf(of)
+	has, wanted := r.portsOf(o), r.portsOf(of)
+	// No more ports are looked at than the slice has: there may be as many slices as ports.
+	if len(has) < len(wanted) || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !has[portKey{p.Name, p.Protocol}] }) {
+		return
+	}
 	var unused counter
 	for i, e := range o.portsOf() {
 		if !wanted[portKey{e.Name, e.Protocol}] && unused.add() {
@@ -289,13 +287,6 @@ func (r *review) unusedPorts(o *object) {
 		}
 	}
 	r.warnMore(o, unused)
-}
-
-// hasAll reports whether a slice has all ports of a Service. It looks at no more of them than the slice
-// has: there may be as many slices as ports.
-func (r *review) hasAll(o *object, of *object) bool {
-	has := r.portsOf(o)
-	return len(has) >= len(r.portsOf(of)) && !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !has[portKey{p.Name, p.Protocol}] })
 }
 
 // unusedFamily warns of endpoints of a family that their Service lacks (1.15).
@@ -310,7 +301,6 @@ func (r *review) unusedFamily(o *object) {
 	}
 }
 
-// warnOfOrphan warns of a slice whose Service is not in the input.
 func (r *review) warnOfOrphan(o *object) {
 	n, _ := o.serviceOf()
 	var here, elsewhere []string
@@ -329,15 +319,11 @@ func (r *review) warnOfOrphan(o *object) {
 	} else if len(elsewhere) > 0 {
 		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
 	}
-	r.addWarning(o, o.linkLine, serviceField(o), problem)
-}
-
-// serviceField returns the field that names the Service of an object.
-func serviceField(o *object) string {
+	field := "metadata.labels[" + discoveryv1.LabelServiceName + "]"
 	if o.is("Endpoints") {
-		return "metadata.name"
+		field = "metadata.name"
 	}
-	return "metadata.labels[" + discoveryv1.LabelServiceName + "]"
+	r.addWarning(o, o.linkLine, field, problem)
 }
 
 // reviewService returns warnings about a Service of a file; service is what it was converted to, or
