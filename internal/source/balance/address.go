@@ -13,10 +13,8 @@ const (
 	isURL  = "is a URL: write "
 )
 
-// parseListenAddress reads an address of the field listen.
 func parseListenAddress(s string) (netip.Addr, string) { return parseStrict(s, convert.ParseFrontend) }
 
-// parseServer reads the address of a backend.
 func parseServer(s string) (netip.Addr, string) {
 	a, problem := parseStrict(s, convert.ParseEndpoint)
 	if problem != "" && a.IsLoopback() {
@@ -62,7 +60,6 @@ func looksLikeName(s string) bool {
 	return letters
 }
 
-// urlProblem returns the problem of a URL in place of an address.
 func urlProblem(text string) string {
 	_, rest, found := strings.Cut(text, "://")
 	if !found {

@@ -4,6 +4,7 @@ package balance
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -89,11 +90,10 @@ type Expansion struct {
 
 // Expand returns the objects, unless there is a problem. A Balance with pools has one.
 func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
-	return (&complete{Balance: b}).expandOwn()
+	return (&expander{Balance: b}).expand()
 }
 
-func (c *complete) expandOwn() (*Expansion, []*manifest.FieldError) {
-	e := expander{Balance: c.Balance, inherited: c.inherited}
+func (e *expander) expand() (*Expansion, []*manifest.FieldError) {
 	e.readName()
 	e.listen()
 	e.readBackends()
@@ -110,10 +110,12 @@ func (c *complete) expandOwn() (*Expansion, []*manifest.FieldError) {
 	return out, e.All()
 }
 
-// expander collects the parts of the objects.
+// expander has a Balance with the values that it has from pools and defaults, and collects the parts of
+// the objects.
 type expander struct {
 	*Balance
-	inherited []string // fields that the Balance has from others
+	inherited []string // fields whose values come from others
+	from      []origin // of backends; nil: they are as written
 	convert.Findings
 	entries   []listening
 	addresses []listening    // the first entry of each address
@@ -135,12 +137,14 @@ func (e *expander) readName() {
 	}
 }
 
-// newService returns the Service.
 func (e *expander) newService() *corev1.Service {
 	s := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
-		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Annotations: e.settingAnnotations()},
+		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Annotations: e.values.Write()},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: e.ranges},
+	}
+	if e.Check != nil {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, setting.Check.Annotation, e.checkText())
 	}
 	for _, p := range e.ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: e.portName(p), Protocol: p.apiProtocol(), Port: int32(p.number), TargetPort: intstr.FromInt32(int32(p.number))})
@@ -151,10 +155,9 @@ func (e *expander) newService() *corev1.Service {
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	}
 	for _, l := range e.addresses {
-		if l.wildcard {
-			continue
+		if !l.wildcard {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: l.address.String()})
 		}
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: l.address.String()})
 	}
 	return s
 }
@@ -189,8 +192,8 @@ func (e *expander) addSlices(out *Expansion) {
 		members[g] = append(members[g], s)
 	}
 	for _, g := range order {
-		for all := members[g]; len(all) > 0; all = all[min(len(all), maxSliceEndpoints):] {
-			e.addSlice(out, g.family, all[:min(len(all), maxSliceEndpoints)])
+		for some := range slices.Chunk(members[g], maxSliceEndpoints) {
+			e.addSlice(out, g.family, some)
 		}
 	}
 }

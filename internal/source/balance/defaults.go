@@ -67,8 +67,8 @@ func (d *Defaults) tryDefaults() (out []*manifest.FieldError) {
 	var before []*manifest.FieldError
 	for i, addresses := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"[2001:db8::1]", "2001:db8::2"}} {
 		b := Balance{Name: "defaults", Listen: []string{addresses[0] + ":80"}, Protocol: []string{"tcp,udp"}, Backends: []Backend{{Address: addresses[1]}}}
-		c, _ := b.with(nil, d)
-		_, found := c.Expand()
+		e, _ := b.with(nil, d)
+		_, found := e.Balance.Expand()
 		for _, f := range found {
 			same := func(o *manifest.FieldError) bool { return o.Field == f.Field && o.Problem == f.Problem }
 			if !f.Warning && i > 0 && slices.ContainsFunc(before, same) {
@@ -81,25 +81,25 @@ func (d *Defaults) tryDefaults() (out []*manifest.FieldError) {
 }
 
 // addDefaults sets the fields that a Balance has not.
-func (c *complete) addDefaults(d *Defaults) {
+func (e *expander) addDefaults(d *Defaults) {
 	if d == nil {
 		return
 	}
-	from, to := reflect.ValueOf(&d.Shared).Elem(), reflect.ValueOf(&c.Shared).Elem()
+	from, to := reflect.ValueOf(&d.Shared).Elem(), reflect.ValueOf(&e.Shared).Elem()
 	for i, name := range defaultFields {
 		if to.Field(i).IsZero() && !from.Field(i).IsZero() {
 			to.Field(i).Set(from.Field(i))
-			c.inherited = append(c.inherited, name)
+			e.inherited = append(e.inherited, name)
 		}
 	}
 }
 
 // ownFindings returns the findings about a Balance as it is written: without warnings about what it does
 // not have itself.
-func (c *complete) ownFindings(found []*manifest.FieldError) (out []*manifest.FieldError) {
+func (e *expander) ownFindings(found []*manifest.FieldError) (out []*manifest.FieldError) {
 	for _, f := range found {
 		field, _, _ := strings.Cut(strings.ReplaceAll(f.Field, "[", "."), ".")
-		if slices.Contains(c.inherited, field) {
+		if slices.Contains(e.inherited, field) {
 			if f.Warning {
 				continue
 			}

@@ -30,12 +30,6 @@ func (e *expander) masqueradeFrom() {
 		}
 		return
 	}
-	listens := make(map[model.Family]bool)
-	for _, l := range e.addresses {
-		for _, f := range l.servedFamilies() {
-			listens[f] = true
-		}
-	}
 	for i, text := range e.MasqueradeFrom {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		a, problem := parseStrict(text, convert.ParseEndpoint)
@@ -44,7 +38,7 @@ func (e *expander) masqueradeFrom() {
 			e.Add(at, text, problem)
 		case slices.Contains(e.values.MasqueradeFrom, a):
 			e.Add(at, text, "is given twice: remove one")
-		case !listens[f] && !inherited:
+		case e.listensIn(f) < 0 && !inherited:
 			e.Warn(at, text, fmt.Sprintf("has no effect: listen has no %s address", f))
 		default:
 			e.values.MasqueradeFrom = append(e.values.MasqueradeFrom, a)

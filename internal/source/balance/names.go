@@ -97,7 +97,6 @@ func (e *expander) checkRecord(b *Backend, s *server) *misread {
 	return nil
 }
 
-// namedServers returns the servers that are names.
 func (e *expander) namedServers() (out []model.NamedServer) {
 	for _, s := range e.servers {
 		if s.name == "" {

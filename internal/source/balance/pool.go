@@ -45,33 +45,22 @@ func idOf(namespace, name string) PoolName {
 	return PoolName{Namespace: namespace, Name: name}
 }
 
-// PoolObject returns the reference to a pool, as messages name it.
-func PoolObject(name PoolName) model.Object {
-	o := name.BalanceObject()
-	o.Kind = PoolKind
-	return o
-}
-
 // ReadPool reads a pool, and returns the problems with its text and with its fields.
 func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*manifest.FieldError) {
 	p = new(Pool)
 	problems = m.DecodeShort(p)
+	misplaced := false
 	for _, e := range problems {
 		if f, ok := e.Err.(*manifest.FieldError); ok && f.Field == "backends" {
-			f.Problem = manifest.UnknownField + ": the list of Servers is in servers"
+			misplaced, f.Problem = true, manifest.UnknownField+": the list of Servers is in servers"
 		}
 	}
 	// The Balances that have the pool may be relayed, which allows more addresses.
 	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Shared: Shared{Check: p.Check, Relay: "true"}}}
 	e.readName()
-	isBackends := func(o *manifest.Error) bool {
-		f, ok := o.Err.(*manifest.FieldError)
-		return ok && f.Field == "backends"
-	}
-	switch {
-	case p.Servers != nil:
+	if p.Servers != nil {
 		e.readBackends()
-	case !slices.ContainsFunc(problems, isBackends):
+	} else if !misplaced {
 		e.Add("servers", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
 	}
 	e.check()
@@ -99,34 +88,26 @@ type origin struct {
 	pool  string // empty: the entry is the backend
 }
 
-// complete is a Balance with what it has from pools and defaults.
-type complete struct {
-	*Balance
-	inherited []string // fields whose values come from others
-	from      []origin // of backends; nil: they are as written
-}
-
 // with returns a Balance with the servers of pools in the place of the entries that name them, and
 // with defaults, which may be nil. A pool that is not there is a finding.
-func (b *Balance) with(pools map[PoolName]*Pool, d *Defaults) (*complete, []*manifest.FieldError) {
+func (b *Balance) with(pools map[PoolName]*Pool, d *Defaults) (e *expander, found []*manifest.FieldError) {
 	merged := *b
-	c := &complete{Balance: &merged}
-	var found []*manifest.FieldError
+	e = &expander{Balance: &merged}
 	if len(b.Pools()) > 0 {
-		found = c.addPools(b, pools)
+		found = e.addPools(b, pools)
 	}
-	c.addDefaults(d)
-	return c, found
+	e.addDefaults(d)
+	return e, found
 }
 
 // addPools replaces the entries that name pools. What an entry has is for the servers of the pool
 // that have nothing of the kind.
-func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*manifest.FieldError) {
-	c.Backends, c.from = manifest.List[Backend]{}, []origin{}
+func (e *expander) addPools(b *Balance, pools map[PoolName]*Pool) (found []*manifest.FieldError) {
+	e.Backends, e.from = manifest.List[Backend]{}, []origin{}
 	for i := range b.Backends {
 		entry := &b.Backends[i]
 		if entry.Servers == "" {
-			c.Backends, c.from = append(c.Backends, *entry), append(c.from, origin{entry: i})
+			e.Backends, e.from = append(e.Backends, *entry), append(e.from, origin{entry: i})
 			continue
 		}
 		pool, problem := pools[idOf(b.Namespace, entry.Servers)], ""
@@ -135,7 +116,7 @@ func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*mani
 			problem = "is given beside an address: write an entry for each"
 		case pool == nil:
 			problem = noPool(b.Namespace, entry.Servers, pools)
-		case len(c.Backends)+len(pool.Servers) > budget.PoolServers:
+		case len(e.Backends)+len(pool.Servers) > budget.PoolServers:
 			problem = fmt.Sprintf("makes more than %d servers of the Balance: name fewer lists, or shorter ones", budget.PoolServers)
 		}
 		if problem != "" {
@@ -143,10 +124,10 @@ func (c *complete) addPools(b *Balance, pools map[PoolName]*Pool) (found []*mani
 			continue
 		}
 		for j := range pool.Servers {
-			c.Backends, c.from = append(c.Backends, entry.mergeInto(pool.Servers[j])), append(c.from, origin{i, entry.Servers})
+			e.Backends, e.from = append(e.Backends, entry.mergeInto(pool.Servers[j])), append(e.from, origin{i, entry.Servers})
 		}
-		if c.Check == nil && pool.Check != nil {
-			c.Check, c.inherited = pool.Check, append(c.inherited, setting.Check.Field)
+		if e.Check == nil && pool.Check != nil {
+			e.Check, e.inherited = pool.Check, append(e.inherited, setting.Check.Field)
 		}
 	}
 	return found
@@ -194,8 +175,8 @@ func noPool(namespace, name string, pools map[PoolName]*Pool) string {
 var backendField = regexp.MustCompile(`backends\[(\d+)\]`)
 
 // relocateFindings changes findings about backends to ones about the Balance as it is written.
-func (c *complete) relocateFindings(found []*manifest.FieldError) {
-	if c.from == nil {
+func (e *expander) relocateFindings(found []*manifest.FieldError) {
+	if e.from == nil {
 		return
 	}
 	at := func(text string) (o origin, server string, ok bool) {
@@ -204,10 +185,10 @@ func (c *complete) relocateFindings(found []*manifest.FieldError) {
 			return o, "", false
 		}
 		i, err := strconv.Atoi(m[1])
-		if err != nil || i >= len(c.from) {
+		if err != nil || i >= len(e.from) {
 			return o, "", false
 		}
-		return c.from[i], c.Backends[i].Address, true
+		return e.from[i], e.Backends[i].Address, true
 	}
 	place := func(text string) string {
 		o, server, ok := at(text)

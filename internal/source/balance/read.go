@@ -2,7 +2,6 @@ package balance
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -52,7 +51,7 @@ func Decode(m *manifest.Object) *Unresolved {
 func (u *Unresolved) Resolve(pools map[PoolName]*Pool, d *Defaults, proxyName string) Conversion {
 	c := Conversion{Problems: u.problems, Meta: u.Meta()}
 	whole, missing := u.with(pools, d)
-	e, found := whole.expandOwn()
+	e, found := whole.expand()
 	whole.relocateFindings(found)
 	found = append(missing, whole.ownFindings(found)...)
 	c.Findings = slices.DeleteFunc(found, func(f *manifest.FieldError) bool { return isMisspelt(f, c.Problems) })
@@ -75,12 +74,6 @@ func (u *Unresolved) Meta() *metav1.ObjectMeta {
 	return &metav1.ObjectMeta{Name: u.Name, Namespace: u.Namespace}
 }
 
-// Read reads a Balance without pools and defaults.
-func Read(m *manifest.Object, proxyName string) Conversion {
-	return Decode(m).Resolve(nil, nil, proxyName)
-}
-
-// convert converts the objects.
 func (c *Conversion) convert(e *Expansion, proxyName string) {
 	if proxyName != "" {
 		e.Service.Labels = map[string]string{convert.LabelProxyName: proxyName}
@@ -90,7 +83,10 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	if service != nil {
 		service.Balance = true
 		convert.OnNode(service)
-		addNames(service, e.names, e.listeners)
+		if len(e.names)+len(e.listeners) > 0 {
+			extras := *service.Extra()
+			extras.Names, extras.Listeners, service.Extras = e.names, e.listeners, &extras
+		}
 	}
 	c.Service = service
 	sliceOf := convert.EndpointSlice
@@ -106,35 +102,20 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	}
 }
 
-// addNames adds servers by names and listeners to a Service.
-func addNames(s *model.Service, names []model.NamedServer, listeners []model.Listener) {
-	if len(names)+len(listeners) == 0 {
-		return
-	}
-	extras := *s.Extra()
-	extras.Names, extras.Listeners, s.Extras = names, listeners, &extras
-}
-
 // numberProblem returns the problem of a number in place of a text: quotes would not be
 // enough.
 func numberProblem(f *manifest.FieldError) string {
 	if field, _, _ := strings.Cut(f.Field, "["); field == "listen" {
-		return "is not an address with a port: write it like 203.0.113.10:" + portAfter(f.Value)
+		port := f.Value
+		if _, problem := convert.ParsePorts(port); problem != "" {
+			port = "443"
+		}
+		return "is not an address with a port: write it like 203.0.113.10:" + port
 	}
 	if s := setting.ByField(f.Field); s != nil && s.Parse != nil {
 		return cmp.Or(s.Parse(new(setting.Values), f.Value), f.Problem)
 	}
 	return f.Problem
-}
-
-// portAfter returns a number if it is a port, and else one for an example.
-func portAfter(value any) string {
-	if text := fmt.Sprint(value); text != "" {
-		if _, problem := convert.ParsePorts(text); problem == "" {
-			return text
-		}
-	}
-	return "443"
 }
 
 // isMisspelt reports whether a field is missing because of its spelling.

@@ -50,7 +50,6 @@ var relayRefusals = []struct {
 		"of type passive is not possible with relay: rules do not know which server it uses; use tcp or another type"},
 }
 
-// reviewRelay refuses what a relay cannot do.
 func (e *expander) reviewRelay() {
 	if e.values.Relay == model.NoRelay {
 		if e.values.RelayTimeout != 0 && e.givenValue(setting.Relay.Field) == nil {

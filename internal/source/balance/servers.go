@@ -78,7 +78,6 @@ func (e *expander) readBackends() {
 	}
 }
 
-// readServer reads one backend.
 func (e *expander) readServer(i int) server {
 	b := &e.Backends[i]
 	s := server{index: i, weight: 1}
@@ -138,7 +137,6 @@ func portValue(p *intstr.IntOrString) any {
 	return p.StrVal
 }
 
-// readNumbers reads the weight and the priority of a backend.
 func (e *expander) readNumbers(b *Backend, s *server) {
 	if b.Weight != nil {
 		if s.weight = *b.Weight; s.weight < 0 || s.weight > int32(convert.Weights.Highest) {
@@ -165,7 +163,7 @@ func (e *expander) readNumbers(b *Backend, s *server) {
 // reviewServers warns of servers and addresses that will not serve.
 func (e *expander) reviewServers() {
 	for _, f := range model.Families {
-		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return l.listensIn(f) })
+		listens := e.listensIn(f)
 		i := slices.IndexFunc(e.servers, func(s server) bool { return s.name != "" || model.FamilyOf(s.address) == f })
 		switch {
 		case listens >= 0 && e.addresses[listens].wildcard && i < 0: // most machines have both

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
@@ -124,18 +123,14 @@ func (e *expander) check() {
 		for _, f := range found {
 			f.Problem = words.Balance.Text(f.Problem)
 		}
-		if check != nil && e.isInherited(setting.Check) && !e.fitsPorts(check) {
+		fits := func(r balanceRange) bool { return check.Type.Fits(r.protocol) }
+		if check != nil && check.Port == 0 && e.isInherited(setting.Check) && !slices.ContainsFunc(e.listened, fits) {
 			e.Check = nil
 			return
 		}
 		e.values.Check = check
 		e.Put(found...)
 	}
-}
-
-// fitsPorts reports whether a check can be made at a port of the Balance.
-func (e *expander) fitsPorts(check *model.Check) bool {
-	return check.Port != 0 || slices.ContainsFunc(e.listened, func(r balanceRange) bool { return check.Type.Fits(r.protocol) })
 }
 
 // values counts the values in one of JSON.
@@ -161,18 +156,6 @@ func (e *expander) checkText() string {
 	}
 	text, _ := json.Marshal(e.Check) // it was read from JSON
 	return string(text)
-}
-
-// settingAnnotations returns the settings as annotations of the Service.
-func (e *expander) settingAnnotations() map[string]string {
-	out := e.values.Write()
-	if e.Check != nil {
-		if out == nil {
-			out = make(map[string]string)
-		}
-		out[setting.Check.Annotation] = e.checkText()
-	}
-	return out
 }
 
 // placeOf returns the field of a Balance in which its author wrote a setting.

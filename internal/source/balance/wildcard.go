@@ -2,6 +2,7 @@ package balance
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -39,14 +40,9 @@ func (w where) servedFamilies() (out []model.Family) {
 	return out
 }
 
-// listensIn reports whether an entry is served in a family.
-func (w where) listensIn(f model.Family) bool {
-	for _, of := range w.servedFamilies() {
-		if of == f {
-			return true
-		}
-	}
-	return false
+// listensIn returns the first address that is served in a family; -1: none is.
+func (e *expander) listensIn(f model.Family) int {
+	return slices.IndexFunc(e.addresses, func(l listening) bool { return slices.Contains(l.servedFamilies(), f) })
 }
 
 // parseWildcard reads the addresses of an entry such as ":80", "*:80", "0.0.0.0:80", "[::]:80" or
