@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/healthcheck"
@@ -52,21 +51,10 @@ func (c *serviceConverter) fittingCheck(check *model.Check, ports []model.Servic
 	if check.Port != 0 {
 		return check
 	}
-	c.fitsNone(check)
-	return nil
+	return c.fitsNone(check)
 }
 
-func (c *serviceConverter) fitsNone(check *model.Check) {
+func (c *serviceConverter) fitsNone(check *model.Check) *model.Check {
 	c.Add(c.placeOf(setting.Check), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", check.Type))
-}
-
-// notFromServer rejects the health checks that an API server must not start: who may
-// edit a Service could run programs as root on every node.
-func notFromServer(s *model.Service, found []*manifest.FieldError) (*model.Service, []*manifest.FieldError) {
-	if s != nil && s.Check != nil && s.Check.Type == model.CheckExec {
-		s.Check = nil
-		found = append(found, &manifest.FieldError{Field: annotationField(setting.Check.Annotation),
-			Problem: "exec is accepted from files only: use another type"})
-	}
-	return s, found
+	return nil
 }

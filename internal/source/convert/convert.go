@@ -76,7 +76,6 @@ func namespaceOf(m *metav1.ObjectMeta) string {
 // there is one copy of it.
 func shareText(text string) string { return unique.Make(text).Value() }
 
-// portProblem returns the problem with a port number.
 func portProblem(port int32) string {
 	if port < 1 || port > 65535 {
 		return "is not a port number: use 1 to 65535"

@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
@@ -33,16 +32,4 @@ func ParseServiceName(text string) (name model.ServiceName, problem string) {
 		return name, "is not the name of a Service: write it like default/kubernetes"
 	}
 	return model.ServiceName{Namespace: namespace, Name: service}, ""
-}
-
-// ofCluster removes from a Service what only files may ask for.
-func ofCluster(s *model.Service, found []*manifest.FieldError) (*model.Service, []*manifest.FieldError) {
-	if s != nil && s.Extra().EndpointsFrom != nil {
-		others := *s.Extras
-		others.EndpointsFrom = nil
-		s.Extras = &others
-		found = append(found, &manifest.FieldError{Field: annotationField(setting.EndpointsFrom.Annotation), Warning: true,
-			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
-	}
-	return s, found
 }

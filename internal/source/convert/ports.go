@@ -49,9 +49,6 @@ func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) [
 func (c *serviceConverter) join(ranges []model.PortRange, ports []model.ServicePort) []model.PortRange {
 	all := newJoinedRanges(ports)
 	for _, r := range ranges {
-		if all.isFull() {
-			break
-		}
 		if problem := all.addEntry([]model.PortRange{r}); problem != "" {
 			c.Warn(c.placeOf(setting.Ports), r.Name, problem)
 		}
@@ -124,10 +121,13 @@ type joinedRanges struct {
 // isFull reports whether there are more ranges than a Service may have.
 func (j *joinedRanges) isFull() bool { return j.made > budget.PortRanges }
 
-// addEntry adds the ranges of an entry, or returns why they are not used. A port that leads to
-// another one counts by itself, also in a range: the kernel cannot add to a port in a way that
-// nft lists and loads, so that each is an entry of its own.
+// addEntry adds the ranges of an entry, or returns why they are not used; after the one that was too
+// many, nothing. A port that leads to another one counts by itself, also in a range: the kernel cannot add
+// to a port in a way that nft lists and loads, so that each is an entry of its own.
 func (j *joinedRanges) addEntry(more []model.PortRange) (problem string) {
+	if j.isFull() {
+		return ""
+	}
 	if j.made += len(more); j.isFull() {
 		return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", budget.PortRanges)
 	}
@@ -137,7 +137,6 @@ func (j *joinedRanges) addEntry(more []model.PortRange) (problem string) {
 	return problem
 }
 
-// sortRanges returns the ranges by protocol and port.
 func (j *joinedRanges) sortRanges() []model.PortRange {
 	slices.SortFunc(j.list, func(a, b model.PortRange) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
@@ -242,8 +241,7 @@ func (c *serviceConverter) checkRange(check *model.Check, all []model.PortRange)
 			return &at
 		}
 	}
-	c.fitsNone(check)
-	return nil
+	return c.fitsNone(check)
 }
 
 // OnNode allows the explicit ranges of a Service of files on addresses of the machine

@@ -40,7 +40,21 @@ func Service(s *corev1.Service, proxyName string) (*model.Service, []*manifest.F
 // ServiceOfCluster converts a Service of an API server, without what only files may
 // ask for. noCheck may say why the Service can have no health check.
 func ServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*manifest.FieldError) {
-	return ofCluster(notFromServer(convertService(s, proxyName, noCheck, nil)))
+	service, found := convertService(s, proxyName, noCheck, nil)
+	if service == nil {
+		return nil, found
+	}
+	if service.Check != nil && service.Check.Type == model.CheckExec { // authors of Services could run programs as root on every node
+		service.Check = nil
+		found = append(found, &manifest.FieldError{Field: annotationField(setting.Check.Annotation),
+			Problem: "exec is accepted from files only: use another type"})
+	}
+	if service.Extra().EndpointsFrom != nil {
+		service.Extras.EndpointsFrom = nil
+		found = append(found, &manifest.FieldError{Field: annotationField(setting.EndpointsFrom.Annotation), Warning: true,
+			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
+	}
+	return service, found
 }
 
 // Given are the settings of a Service that are read already, and the places where its author
@@ -66,15 +80,17 @@ func convertService(s *corev1.Service, proxyName, noCheck string, given *Given) 
 	}
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespaceOf(&s.ObjectMeta), Name: s.Name},
-		Created:             creationTime(s),
 		ClusterIPs:          c.clusterIPs(),
 		External:            c.convertExternal(),
 		Ports:               c.convertPorts(),
-		InternalPolicy:      c.internalPolicy(),
+		InternalPolicy:      c.convertPolicy("spec.internalTrafficPolicy", string(valueOr(s.Spec.InternalTrafficPolicy, ""))), // (1.28)
 		ExternalPolicy:      c.externalPolicy(),
 		AffinityTimeout:     c.affinityTimeout(),
 		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
+	}
+	if !s.CreationTimestamp.IsZero() {
+		service.Created = s.CreationTimestamp.Unix()
 	}
 	if v := c.convertSettings(&s.ObjectMeta, service.Ports, noCheck); v != nil {
 		v.Check = c.fittingCheck(v.Check, service.Ports)
@@ -91,13 +107,6 @@ func (c *serviceConverter) convertExternal() *model.External {
 		return nil
 	}
 	return &e
-}
-
-func creationTime(s *corev1.Service) int64 {
-	if s.CreationTimestamp.IsZero() {
-		return 0
-	}
-	return s.CreationTimestamp.Unix()
 }
 
 type serviceConverter struct {
@@ -278,10 +287,6 @@ func (c *serviceConverter) openAddresses(s *model.Service) {
 		c.Warn(field, nil, fmt.Sprintf("is for load balancer addresses: the external IP %s is open to all clients; list them in the annotation %s",
 			s.External.ExternalIPs[i], setting.AllowedClients.Annotation))
 	}
-}
-
-func (c *serviceConverter) internalPolicy() model.Policy {
-	return c.convertPolicy("spec.internalTrafficPolicy", string(valueOr(c.spec.InternalTrafficPolicy, ""))) // (1.28)
 }
 
 // externalPolicy returns the effective policy (1.27).

@@ -30,7 +30,6 @@ func (c *serviceConverter) convertSettings(m *metav1.ObjectMeta, ports []model.S
 	return v
 }
 
-// hasSettings reports whether any annotation is ours.
 func hasSettings(annotations map[string]string) bool {
 	for name := range annotations {
 		if strings.HasPrefix(name, setting.Domain) {

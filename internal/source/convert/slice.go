@@ -23,14 +23,12 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manif
 // RelayedSlice is [EndpointSlice] for a Service whose connections are relayed: its endpoints may
 // have loopback addresses.
 func RelayedSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
-	return convertSlice(s, parseRelayed)
-}
-
-func parseRelayed(s string) (netip.Addr, string) {
-	if a, problem := ParseAddress(s); problem == "" && a.IsLoopback() {
-		return a, ""
-	}
-	return ParseEndpoint(s)
+	return convertSlice(s, func(text string) (netip.Addr, string) {
+		if a, problem := ParseAddress(text); problem == "" && a.IsLoopback() {
+			return a, ""
+		}
+		return ParseEndpoint(text)
+	})
 }
 
 func convertSlice(s *discoveryv1.EndpointSlice, parse func(string) (netip.Addr, string)) (*model.EndpointSlice, []*manifest.FieldError) {
@@ -142,7 +140,6 @@ func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 	}
 	var forZones, forNodes []string
 	if in.Hints != nil {
-		forZones, forNodes = slices.Grow(forZones, len(in.Hints.ForZones)), slices.Grow(forNodes, len(in.Hints.ForNodes))
 		for _, z := range in.Hints.ForZones {
 			forZones = append(forZones, z.Name)
 		}
@@ -161,13 +158,16 @@ func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 //
 //lint:ignore SA1019 files may still hold Endpoints
 func Endpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldError) {
-	var c endpointsConverter
+	var c Findings
 	if !c.ObjectName(&e.ObjectMeta) {
 		return nil, c.All()
 	}
 	var out []*model.EndpointSlice
 	for i := range e.Subsets {
-		ports := c.convertPorts(i, e.Subsets[i].Ports)
+		path, in := fmt.Sprintf("subsets[%d].ports", i), e.Subsets[i].Ports
+		ports := usablePorts(&c, len(in), func(j int) model.EndpointPort {
+			return c.convertPort(manifest.EntryOf(path, j), in[j].Name, in[j].Protocol, in[j].Port, len(in) > 1)
+		})
 		hosts := append(
 			c.convertHosts(fmt.Sprintf("subsets[%d].addresses", i), e.Subsets[i].Addresses, true),
 			c.convertHosts(fmt.Sprintf("subsets[%d].notReadyAddresses", i), e.Subsets[i].NotReadyAddresses, false)...)
@@ -190,19 +190,10 @@ func Endpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldEr
 	return out, c.All()
 }
 
-type endpointsConverter struct{ Findings }
-
-func (c *endpointsConverter) convertPorts(subset int, in []corev1.EndpointPort) []model.EndpointPort {
-	path := fmt.Sprintf("subsets[%d].ports", subset)
-	return usablePorts(&c.Findings, len(in), func(i int) model.EndpointPort {
-		return c.convertPort(manifest.EntryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
-	})
-}
-
-func (c *endpointsConverter) convertHosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
+func (f *Findings) convertHosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {
-		out = appendParsed(&c.Findings, out, manifest.EntryOf(field, i).Of("ip"), e.IP, func(ip string) (model.Host, string) {
+		out = appendParsed(f, out, manifest.EntryOf(field, i).Of("ip"), e.IP, func(ip string) (model.Host, string) {
 			a, problem := ParseEndpoint(ip)
 			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(valueOr(e.NodeName, ""))}, problem
 		})
