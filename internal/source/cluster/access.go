@@ -19,13 +19,19 @@ func newReflector[O metav1.Object, V any](s *store[O, V], r Reader, choice metav
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			listing.beginRequest()
-			all, err := s.listObjects(ctx, r, withSelectors(inOnePart(o), choice))
+			o.Limit = 0 // in one part, and the first time the latest state: API servers from 1.31 on answer that from memory, too
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion = ""
+			}
+			o.LabelSelector, o.FieldSelector = choice.LabelSelector, choice.FieldSelector
+			all, err := s.listObjects(ctx, r, o)
 			listing.endRequest(ctx, err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			watching.beginRequest()
-			w, err := r.Watch(ctx, withSelectors(o, choice))
+			o.LabelSelector, o.FieldSelector = choice.LabelSelector, choice.FieldSelector
+			w, err := r.Watch(ctx, o)
 			if listFollows(err) {
 				watching.noteAnswer()
 			} else {
@@ -46,21 +52,6 @@ type unstreamed struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported answers a question of reflectors.
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
-
-// inOnePart asks for a list in one part, and the first time for the latest state
-// instead of any. API servers from 1.31 on answer that from memory, too.
-func inOnePart(o metav1.ListOptions) metav1.ListOptions {
-	o.Limit = 0
-	if o.ResourceVersion == "0" {
-		o.ResourceVersion = ""
-	}
-	return o
-}
-
-func withSelectors(o, choice metav1.ListOptions) metav1.ListOptions {
-	o.LabelSelector, o.FieldSelector = choice.LabelSelector, choice.FieldSelector
-	return o
-}
 
 // listFollows reports whether the reflector follows a failed watch with a list
 // immediately, because the version is too old. A real problem shows there.

@@ -101,38 +101,42 @@ func (c *Cluster) Read(ctx context.Context) (*model.Snapshot, error) {
 	for _, r := range c.all() {
 		r.listing.to, r.watching.to = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
 	}
-	limited, cancel := context.WithTimeout(ctx, readTimeout)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	silence := time.AfterFunc(silenceTimeout, func() {
-		if !c.hasAnswered() {
-			cancel()
-		}
-	})
-	defer silence.Stop()
-	begun := time.Now()
-	running.Go(func() { _ = c.Run(limited, func() {}) })
-	for _, wait := range []func(context.Context) error{c.nodes.wait, c.Await} {
-		if err := wait(limited); err != nil {
-			return nil, c.explainUnread(ctx, time.Since(begun).Round(time.Second), err)
-		}
+	run := func(ctx context.Context) { _ = c.Run(ctx, func() {}) }
+	if err := c.runUntil(ctx, silenceTimeout, run, c.nodes.wait, c.Await); err != nil {
+		return nil, err
 	}
 	return c.Snapshot()
 }
 
 // ReadNode reads the Node alone.
 func (c *Cluster) ReadNode(ctx context.Context) (*model.Node, error) {
+	if err := c.runUntil(ctx, readTimeout, c.RunNode, c.nodes.wait); err != nil {
+		return nil, err
+	}
+	return c.Node(), nil
+}
+
+// runUntil runs a part of the Cluster until the waits are over. silence is how long the API server may
+// take for its first object.
+func (c *Cluster) runUntil(ctx context.Context, silence time.Duration, run func(context.Context), waits ...func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
+	impatient := time.AfterFunc(silence, func() {
+		if !c.hasAnswered() {
+			cancel()
+		}
+	})
+	defer impatient.Stop()
 	begun := time.Now()
-	running.Go(func() { c.RunNode(limited) })
-	if err := c.nodes.wait(limited); err != nil {
-		return nil, c.explainUnread(ctx, time.Since(begun).Round(time.Second), err)
+	running.Go(func() { run(limited) })
+	for _, wait := range waits {
+		if err := wait(limited); err != nil {
+			return c.explainUnread(ctx, time.Since(begun).Round(time.Second), err)
+		}
 	}
-	return c.Node(), nil
+	return nil
 }
 
 // explainUnread returns why Read has not read all objects. err is the error of the context that

@@ -80,8 +80,9 @@ type Cluster struct {
 func New(client *Client, config Config) *Cluster {
 	c := &Cluster{
 		Config: config, client: client, ObjectLog: loglimit.New(config.Log), changed: func() {}, started: time.Now(),
-		events: newEvents(), endpoints: make(sliceIndex),
+		endpoints: make(sliceIndex),
 	}
+	c.events.load()
 	c.services = newStore(c, "Service", config.convertService)
 	c.slices = newStore(c, "EndpointSlice", convert.EndpointSlice)
 	c.nodes = newStore(c, "Node", convert.Node)
@@ -132,12 +133,10 @@ func (c *Cluster) RunNode(ctx context.Context) {
 	newReflector(c.nodes, c.client.Nodes, node).RunWithContext(c.quietContext(ctx))
 }
 
-// quietContext returns ctx with a log for reflectors.
 func (c *Cluster) quietContext(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
 }
 
-// newReflectors returns the reflectors of all objects except the Node.
 func (c *Cluster) newReflectors() []*cache.Reflector {
 	services := metav1.ListOptions{LabelSelector: "!" + convert.LabelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
 	if c.ProxyName != "" {

@@ -167,7 +167,6 @@ type heard struct {
 	limit  *time.Timer // ends the connection; nil: never
 }
 
-// Read implements [net.Conn].
 func (h *heard) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
 	if n > 0 {
@@ -176,7 +175,6 @@ func (h *heard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [net.Conn].
 func (h *heard) Close() error {
 	h.once.Do(func() {
 		h.stop()

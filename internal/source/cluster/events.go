@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,24 +32,13 @@ type events struct {
 	triggers         map[model.ServiceName][]model.Trigger
 }
 
-func newEvents() events {
-	return events{
-		pendingServices: make(map[cache.ObjectName]struct{}),
-		pendingSlices:   make(map[cache.ObjectName]struct{}),
-		triggers:        make(map[model.ServiceName][]model.Trigger),
-	}
-}
-
 // load forgets the pending changes and returns the triggers. It makes new maps: a cleared
 // map keeps its memory.
 func (e *events) load() []model.Trigger {
-	var out []model.Trigger
-	for _, t := range e.triggers {
-		out = append(out, t...)
-	}
-	services, slices := e.services, e.slices
-	*e = newEvents()
-	e.services, e.slices = services, slices
+	out := slices.Concat(slices.Collect(maps.Values(e.triggers))...)
+	e.pendingServices = make(map[cache.ObjectName]struct{})
+	e.pendingSlices = make(map[cache.ObjectName]struct{})
+	e.triggers = make(map[model.ServiceName][]model.Trigger)
 	return out
 }
 
@@ -102,9 +93,6 @@ func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 // triggerTime returns when the last change happened that the endpoints of a
 // slice reflect, or the zero time if that is unknown.
 func triggerTime(s *discoveryv1.EndpointSlice) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	return t
 }

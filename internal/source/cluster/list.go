@@ -44,7 +44,6 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// List implements [Reader].
 func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
 	client, err := r.client()
 	if err != nil {
@@ -67,7 +66,6 @@ func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(run
 	return m, nil
 }
 
-// Watch implements [Reader].
 func (r *resource) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 	client, err := r.client()
 	if err != nil {
@@ -126,7 +124,6 @@ func (r *resource) decode(in io.Reader, each func(runtime.Object) error) (m meta
 	return m, asTruncated(err)
 }
 
-// checkKind reads the message with the kind of the list.
 func (r *resource) checkKind(w *wire, size int64) error {
 	data, err := w.readBytes(size)
 	if err != nil {
@@ -178,7 +175,6 @@ type wire struct {
 	buf bytes.Buffer
 }
 
-// ReadByte implements [io.ByteReader].
 func (w *wire) ReadByte() (byte, error) {
 	w.pos++
 	return w.r.ReadByte()

@@ -43,7 +43,6 @@ type access struct {
 	failures    uint64
 }
 
-// beginRequest records that a request is sent.
 func (a *access) beginRequest() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,15 +56,13 @@ func (a *access) noteAnswer() {
 	a.asked, a.heard = time.Time{}, true
 }
 
-// endRequest records the result of the request.
 func (a *access) endRequest(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now, failed, reason := time.Now(), a.err != nil, a.reason
-	began := a.asked
+	now, failed, reason, began := time.Now(), a.err != nil, a.reason, a.asked
 	a.asked, a.err, a.reason = time.Time{}, err, apierrors.ReasonForError(err)
 	switch {
 	case err == nil:
@@ -125,10 +122,6 @@ type reading struct {
 	// found are the problems in the last version of each object; the lock of the Cluster
 	// guards them.
 	found foundProblems
-}
-
-func newReading(kind string, log *slog.Logger) *reading {
-	return &reading{kind, access{to: log, verb: "list", kind: kind}, access{to: log, verb: "watch", kind: kind}, make(foundProblems)}
 }
 
 // lastingFailure returns why the objects cannot be read, and since when; nil: they can. A
@@ -235,7 +228,6 @@ func (c *Cluster) addWarnings(s *source.State) {
 	}
 }
 
-// foundProblems are the problems of objects of one kind.
 type foundProblems map[cache.ObjectName][]*manifest.FieldError
 
 func (f foundProblems) count() (n int) {

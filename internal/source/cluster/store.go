@@ -47,7 +47,6 @@ type converted[V any] struct {
 func (*converted[V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 func (c *converted[V]) DeepCopyObject() runtime.Object { return c }
 
-// convertedList is the answer to a list request.
 type convertedList[V any] struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -56,7 +55,6 @@ type convertedList[V any] struct {
 
 func (l *convertedList[V]) DeepCopyObject() runtime.Object { return l }
 
-// event is a change of an object.
 type event[V any] struct {
 	name     cache.ObjectName
 	old, now *V // nil: it was not there or not used, or is not any longer
@@ -67,7 +65,7 @@ type event[V any] struct {
 
 func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*manifest.FieldError)) *store[O, V] {
 	return &store[O, V]{
-		reading: newReading(kind, c.Log),
+		reading: &reading{kind, access{to: c.Log, verb: "list", kind: kind}, access{to: c.Log, verb: "watch", kind: kind}, make(foundProblems)},
 		cluster: c,
 		convert: convert,
 		seen:    func(event[V]) {},

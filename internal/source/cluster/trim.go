@@ -17,7 +17,6 @@ type trimming struct {
 	unread map[string]cuts
 }
 
-// SupportedMediaTypes implements [runtime.NegotiatedSerializer].
 func (t trimming) SupportedMediaTypes() []runtime.SerializerInfo {
 	all := slices.Clone(t.NegotiatedSerializer.SupportedMediaTypes())
 	for i := range all {

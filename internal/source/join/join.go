@@ -55,24 +55,18 @@ type Joined struct {
 	clusterRanges []netip.Prefix
 }
 
-// latch is closed once.
+// latch is a context that ends when something is known.
 type latch struct {
-	once sync.Once
-	done chan struct{}
+	context.Context
+	close context.CancelFunc
 }
 
-func newLatch() latch { return latch{done: make(chan struct{})} }
-
-func (l *latch) close() { l.once.Do(func() { close(l.done) }) }
-
-func (l *latch) isClosed() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
+func newLatch() (l latch) {
+	l.Context, l.close = context.WithCancel(context.Background())
+	return l
 }
+
+func (l *latch) isClosed() bool { return l.Err() != nil }
 
 // New returns a source of files, which [files.Follow] has returned, and a cluster. Through
 // dialer, if it is not nil, the client of the cluster reaches the endpoints that the
@@ -91,7 +85,6 @@ func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) 
 	return j
 }
 
-// String implements [source.Source].
 func (j *Joined) String() string { return j.files.String() + " and " + j.cluster.String() }
 
 // Run implements [source.Source]. Its error is from either source: a watch that the
@@ -208,14 +201,13 @@ func (j *Joined) Complete() bool { return j.joined.Load() }
 // AwaitNode implements [source.Source]: the files do not depend on the Node.
 func (j *Joined) AwaitNode(context.Context) error { return nil }
 
-// Await implements [source.Source].
 func (j *Joined) Await(ctx context.Context) error {
 	if j.Keep {
-		for _, known := range []<-chan struct{}{j.filesTried.done, j.clusterKnown.done} {
+		for _, known := range []latch{j.filesTried, j.clusterKnown} {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-known:
+			case <-known.Done():
 			}
 		}
 		return nil
@@ -223,13 +215,12 @@ func (j *Joined) Await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-j.filesKnown.done:
-	case <-j.clusterKnown.done:
+	case <-j.filesKnown.Done():
+	case <-j.clusterKnown.Done():
 	}
 	return nil
 }
 
-// Load implements [source.Source].
 func (j *Joined) Load() (*model.Update, error) {
 	out := &model.Update{Services: make(map[model.ServiceName]model.ServiceState)}
 	known := j.clusterKnown.isClosed()
@@ -258,7 +249,6 @@ func (j *Joined) Load() (*model.Update, error) {
 	return out, nil
 }
 
-// Lookup implements [source.Source].
 func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	known := j.clusterKnown.isClosed()
 	out := make(map[model.ServiceName]model.ServiceState, len(names))
@@ -371,7 +361,6 @@ func joinNodes(files, cluster []*model.Node) []*model.Node {
 	return out
 }
 
-// Node implements [source.Source].
 func (j *Joined) Node() *model.Node {
 	if n := j.cluster.Node(); n != nil {
 		return n
@@ -383,7 +372,9 @@ func (j *Joined) Node() *model.Node {
 func (j *Joined) State() source.State {
 	files, cluster := j.files.State(), j.cluster.State()
 	s := cluster
-	s.Err = errors.Join(labelError(j.filesLabel(), files.Err), cluster.Err)
+	if s.Err = cluster.Err; files.Err != nil {
+		s.Err = errors.Join(fmt.Errorf("%s: %w", j.filesLabel(), files.Err), cluster.Err)
+	}
 	switch {
 	case files.Err == nil && cluster.Err == nil:
 		if files.Since.After(cluster.Since) {
@@ -412,13 +403,6 @@ func (j *Joined) filesLabel() string {
 		return "files, not read since the start (rules of an earlier run for their Services stay)"
 	}
 	return "files, not read since the start (none of their Services is served)"
-}
-
-func labelError(source string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", source, err)
 }
 
 // conflictTexts returns a warning for each Service of the cluster that files replace.
