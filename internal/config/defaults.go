@@ -24,7 +24,6 @@ const (
 	metricsPort          = 10249
 )
 
-// newDefaults returns the default configuration.
 func newDefaults() *v1alpha1.KubeProxyConfiguration {
 	k := &v1alpha1.KubeProxyConfiguration{}
 	fillIn(k)

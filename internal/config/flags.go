@@ -34,7 +34,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
 		kube:        newDefaults(),
-		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, DNSTimeout: dnsTimeout, DNSMinTTL: dnsMinTTL, DNSMaxTTL: dnsMaxTTL, AnnounceInterval: announceInterval, FastPath: model.FastPathOff.String()},
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true, Observe: model.ObserveOff.String(), ObserveGroup: model.DefaultObserveGroup, LogConnections: logOff, DNSTimeout: 2 * time.Second, DNSMinTTL: time.Second, DNSMaxTTL: time.Hour, AnnounceInterval: time.Minute, FastPath: model.FastPathOff.String()},
 		healthzPort: healthzPort,
 		metricsPort: metricsPort,
 	}
@@ -92,14 +92,13 @@ const FastPath = "fast-path"
 // ConntrackTCPCleanup is the name of the flag that has connections of TCP end with their endpoint.
 const ConntrackTCPCleanup = "conntrack-tcp-cleanup"
 
+// Values of --log-connections: connections that rules have refused; these, and those that
+// endpoints have refused or not answered; all.
 const (
-	logConnections = "log-connections"
-	logOff         = "off"
-	// Values of --log-connections: connections that rules have refused; these, and those that
-	// endpoints have refused or not answered; all.
 	LogRefused = "refused"
 	LogFailed  = "failed"
 	LogAll     = "all"
+	logOff     = "off"
 )
 
 // AddCluster adds the connection to the API server.
@@ -184,7 +183,7 @@ func (f *Flags) AddDaemon() {
 	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top, the page of --web and metrics")
 	f.AddHealthChecks("check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.in(declare.Log, func() {
-		f.addText(&f.own.LogConnections, logConnections, "which `connections` have a line in the log: off, refused, failed (refused, or not answered by their endpoint) or all; only connections that --observe shows", logOff, LogRefused, LogFailed, LogAll)
+		f.addText(&f.own.LogConnections, "log-connections", "which `connections` have a line in the log: off, refused, failed (refused, or not answered by their endpoint) or all; only connections that --observe shows", logOff, LogRefused, LogFailed, LogAll)
 	})
 	f.in(declare.APIServer, func() {
 		f.addPeriod(&f.own.StartJitter, "start-jitter", "maximum random `time` before Services and EndpointSlices are read, if rules of an earlier run are in the kernel; spreads the load of restarts on the API server")
@@ -193,10 +192,10 @@ func (f *Flags) AddDaemon() {
 	f.AddDrain()
 	f.AddChanges()
 	f.in(declare.Balances, func() {
-		f.addText(&f.own.ControlSocket, controlSocket, "unix `socket` for commands of root: with files, \"nftproxy set\", \"add\" and others change servers of Balances there; none: no socket (default: control.sock in the runtime directory of systemd; else net-NAMESPACE.sock in /run/nftproxy, which takes no changes)")
-		f.addText(&f.own.HealthDirectory, healthDirectory, "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
-		f.addText(&f.own.OnChange, onChange, "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
-		f.addPeriod(&f.own.AnnounceInterval, announceIntervalFlag, "`time` between announcements of an address of a Balance with announce, after the first five within 10 s")
+		f.addText(&f.own.ControlSocket, "control-socket", "unix `socket` for commands of root: with files, \"nftproxy set\", \"add\" and others change servers of Balances there; none: no socket (default: control.sock in the runtime directory of systemd; else net-NAMESPACE.sock in /run/nftproxy, which takes no changes)")
+		f.addText(&f.own.HealthDirectory, "health-directory", "`directory` with a file for each Balance, NAMESPACE_NAME, that has 0 while a server is usable and else 1, for keepalived's track_file; empty: none")
+		f.addText(&f.own.OnChange, "on-change", "`program` to run at the start and when a Balance gains or loses its last usable server; empty: none")
+		f.addPeriod(&f.own.AnnounceInterval, "announce-interval", "`time` between announcements of an address of a Balance with announce, after the first five within 10 s")
 	})
 	f.addDNS()
 	f.addConntrack()
@@ -226,20 +225,9 @@ func (f *Flags) AddDrain() {
 	})
 }
 
-// Names of flags whose values are paths.
-const (
-	controlSocket   = "control-socket"
-	healthDirectory = "health-directory"
-	onChange        = "on-change"
-)
-
-// The time between announcements: its flag, default, and bounds.
-const (
-	announceIntervalFlag = "announce-interval"
-	announceInterval     = time.Minute
-	minAnnounceInterval  = time.Second / budget.Announcements
-	maxAnnounceInterval  = time.Hour
-)
+// minAnnounceInterval is the shortest time between announcements. In the longest one, neighbours still have
+// a use for one.
+const minAnnounceInterval = time.Second / budget.Announcements
 
 // ChangesFile is the name of the flag that [Flags.AddChanges] adds.
 const ChangesFile = "changes-file"

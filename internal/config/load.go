@@ -32,9 +32,9 @@ func (f *Flags) Load() (*Config, error) {
 
 // makeAbsolute makes the paths of files absolute: commands look for them from other directories.
 func (c *Config) makeAbsolute() (problems []error) {
-	paths := map[string]*string{DrainFile: &c.Own.DrainFile, ChangesFile: &c.Own.ChangesFile, healthDirectory: &c.Own.HealthDirectory, onChange: &c.Own.OnChange}
+	paths := map[string]*string{DrainFile: &c.Own.DrainFile, ChangesFile: &c.Own.ChangesFile, "health-directory": &c.Own.HealthDirectory, "on-change": &c.Own.OnChange}
 	if c.Own.ControlSocket != NoControlSocket {
-		paths[controlSocket] = &c.Own.ControlSocket
+		paths["control-socket"] = &c.Own.ControlSocket
 	}
 	for flag, path := range paths {
 		if *path == "" {
@@ -71,7 +71,6 @@ func serverAddress(address string, port int32) string {
 	return withPort(address, int(port))
 }
 
-// useFile reads the settings from the file.
 func (f *Flags) useFile(c *Config) error {
 	k, file, remarks, err := readFile(f.ConfigFile)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// readNode fills c.Node.
 func (c *Config) readNode() []error {
 	n := &c.Node
 	n.MasqueradeAll = c.Kube.NFTables.MasqueradeAll

@@ -1,11 +1,11 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,50 +47,47 @@ func (c *Config) check() []error {
 	if k.Mode != modeNFTables { // the others have been replaced
 		problems = append(problems, c.fieldProblem("mode", "unknown mode %q: use nftables, or nothing", k.Mode))
 	}
-	if c.Context != "" && k.ClientConnection.Kubeconfig == "" {
-		problems = append(problems, fmt.Errorf("--%s: %q is looked up in a kubeconfig: name the file with --kubeconfig", KubeContext, c.Context))
-	}
-	if c.Own.StartJitter < 0 {
-		problems = append(problems, fmt.Errorf("--start-jitter: %v is negative", c.Own.StartJitter))
-	}
-	if c.Own.AffinitySize == 0 {
-		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
-	}
-	return append(problems, c.checkAllowedHosts(), c.checkLogConnections(), c.checkDNS(), c.checkAnnounce())
+	return append(problems, c.checkOwn()...)
 }
 
-// checkAnnounce accepts intervals in which neighbours still have a use for an announcement.
-func (c *Config) checkAnnounce() error {
-	if d := c.Own.AnnounceInterval; d < minAnnounceInterval || d > maxAnnounceInterval {
-		return ownProblem(announceIntervalFlag, fmt.Errorf("%v is out of range: use %v to 1h", d, minAnnounceInterval))
-	}
-	return nil
-}
-
-// checkLogConnections accepts values that are not without effect (17.9).
-func (c *Config) checkLogConnections() error {
-	switch c.Own.LogConnections {
-	case logOff:
-		return nil
-	case LogRefused, LogFailed, LogAll:
-		if c.Own.Observe == model.ObserveOff.String() {
-			return ownProblem(logConnections, fmt.Errorf("%s connections are known with --observe only", c.Own.LogConnections))
-		}
-		return nil
-	}
-	return ownProblem(logConnections, fmt.Errorf("unknown value %q: use off, refused, failed or all", c.Own.LogConnections))
-}
-
-// checkAllowedHosts accepts host names, and "*." before one. A name that no request can
-// have would lock its users out without a word.
-func (c *Config) checkAllowedHosts() error {
-	for _, name := range c.Own.AllowedHosts {
-		host := strings.TrimPrefix(name, "*.")
-		if !hostName.MatchString(host) {
-			return ownProblem("allowed-hosts", fmt.Errorf("%q is not a host name such as node-1.example.com or *.example.com (no port, no scheme)", name))
+// checkOwn returns the problems of settings that only have flags.
+func (c *Config) checkOwn() (problems []error) {
+	o := &c.Own
+	// A name that no request can have would lock its users out without a word.
+	host := slices.IndexFunc(o.AllowedHosts, func(name string) bool { return !hostName.MatchString(strings.TrimPrefix(name, "*.")) })
+	server := slices.IndexFunc(o.DNSServers, func(text string) bool { _, ok := nameServer(text); return !ok })
+	logs := slices.Contains([]string{LogRefused, LogFailed, LogAll}, o.LogConnections)
+	for _, check := range []struct {
+		flag    string
+		wrong   bool
+		problem string
+		value   any
+	}{
+		{KubeContext, c.Context != "" && c.Kube.ClientConnection.Kubeconfig == "", "%q is looked up in a kubeconfig: name the file with --kubeconfig", c.Context},
+		{"start-jitter", o.StartJitter < 0, "%v is negative", o.StartJitter},
+		{"affinity-size", o.AffinitySize == 0, "%d clients cannot be remembered: use 1 or more", o.AffinitySize},
+		{"allowed-hosts", host >= 0, "%q is not a host name such as node-1.example.com or *.example.com (no port, no scheme)", at(o.AllowedHosts, host)},
+		{"log-connections", !logs && o.LogConnections != logOff, "unknown value %q: use off, refused, failed or all", o.LogConnections},
+		{"log-connections", logs && o.Observe == model.ObserveOff.String(), "%s connections are known with --observe only", o.LogConnections}, // (17.9)
+		{"dns-servers", server >= 0, "%q is not an IP address, or one with a port such as 192.0.2.53:53 or [2001:db8::53]:53", at(o.DNSServers, server)},
+		{"dns-timeout", o.DNSTimeout < 10*time.Millisecond || o.DNSTimeout > time.Minute, "%v is out of range: use 10ms to 1m", o.DNSTimeout},
+		{"dns-min-ttl", o.DNSMinTTL < time.Second, "%v is too short: use 1s or more", o.DNSMinTTL},
+		{"dns-max-ttl", o.DNSMaxTTL < o.DNSMinTTL, "%v is less than --dns-min-ttl, " + o.DNSMinTTL.String(), o.DNSMaxTTL},
+		{"announce-interval", o.AnnounceInterval < minAnnounceInterval || o.AnnounceInterval > time.Hour, "%v is out of range: use " + minAnnounceInterval.String() + " to 1h", o.AnnounceInterval},
+	} {
+		if check.wrong {
+			problems = append(problems, ownProblem(check.flag, fmt.Errorf(check.problem, check.value)))
 		}
 	}
-	return nil
+	return problems
+}
+
+// at returns an entry of a list, or nothing for an index of -1.
+func at(list []string, i int) string {
+	if i < 0 {
+		return ""
+	}
+	return list[i]
 }
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
