@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// lockPause is the time between two attempts to get a lock.
 const lockPause = 20 * time.Millisecond
 
 // Lock locks an open file or directory against others that do the same (flock), and waits for them,
@@ -32,7 +31,6 @@ func Lock(f *os.File, patience time.Duration) error {
 	}
 }
 
-// holder names the process that has the lock of a file.
 func holder(f *os.File) string {
 	const unknown = "another process"
 	about, err := f.Stat()

@@ -17,7 +17,6 @@ const (
 // tryLock locks a file, or returns EWOULDBLOCK.
 func tryLock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// ownerOf returns the owner and the group of a file.
 func ownerOf(about fs.FileInfo) (user, group int, ok bool) {
 	s, ok := about.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -26,7 +25,6 @@ func ownerOf(about fs.FileInfo) (user, group int, ok bool) {
 	return int(s.Uid), int(s.Gid), true
 }
 
-// numbersOf returns the numbers of the device and of the inode of a file.
 func numbersOf(about fs.FileInfo) (device, inode uint64, ok bool) {
 	s, ok := about.Sys().(*syscall.Stat_t)
 	if !ok {

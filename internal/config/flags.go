@@ -283,7 +283,6 @@ func (f *Flags) addIgnored() {
 	f.addText(&f.idFiles[1], "machine-id-file", "")
 }
 
-// addHidden runs add and hides the flags that it adds.
 func (f *Flags) addHidden(add func()) {
 	before := make(map[string]bool)
 	f.set.VisitAll(func(g *pflag.Flag) { before[g.Name] = true })
@@ -291,7 +290,6 @@ func (f *Flags) addHidden(add func()) {
 	f.set.VisitAll(func(g *pflag.Flag) { g.Hidden = g.Hidden || !before[g.Name] })
 }
 
-// in runs add, whose flags belong to a group of the help.
 func (f *Flags) in(group declare.Group, add func()) { declare.In(f.set, group, add) }
 
 // addText adds a flag, with the values that it takes, unless these are any.
@@ -309,7 +307,6 @@ func (f *Flags) addPeriod(p *time.Duration, name, usage string) {
 	f.set.DurationVar(p, name, *p, usage)
 }
 
-// word is the value of a flag for a string type.
 type word[T ~string] struct{ p *T }
 
 func (w *word[T]) String() string {

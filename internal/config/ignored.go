@@ -38,7 +38,6 @@ var ignored = []struct{ prefix, why string }{
 	{"logging.options.", "the log is one stream and not buffered"},
 }
 
-// remarkIgnored warns of every setting without effect.
 func (c *Config) remarkIgnored(f *Flags) {
 	noIPVS := c.Kube.Mode == modeIPVS && !c.Feature(gateIPVS, true)
 	c.remarkMode(f)
@@ -76,7 +75,6 @@ func (c *Config) remarkAnnounce() {
 	c.addRemark("setting has no effect", "flag", "--announce-nftables", "because", why)
 }
 
-// fieldAttributes returns attributes of a remark about a field.
 func (c *Config) fieldAttributes(field string, more ...any) []any {
 	args := []any{"field", field}
 	if c.File != nil {

@@ -166,7 +166,6 @@ const (
 	all       = "all"       // all of its addresses
 )
 
-// wordRanges are the words that stand for ranges.
 var wordRanges = map[string][]netip.Prefix{
 	localhost: {netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 	all:       {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},

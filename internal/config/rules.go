@@ -13,7 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 )
 
-// hostnameOverride is the flag with the name of the node.
 const hostnameOverride = "hostname-override"
 
 // HealthChecks is the name of the flag that [Flags.AddHealthChecks] adds.

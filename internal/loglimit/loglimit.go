@@ -46,7 +46,6 @@ type state struct {
 	left int // since the last summary
 }
 
-// Handle implements [slog.Handler].
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	if h.bucket.Allow() {
 		return h.Handler.Handle(ctx, r)
@@ -59,7 +58,6 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// sum logs how many lines were left out.
 func (s *state) sum() {
 	s.mu.Lock()
 	left := s.left
@@ -70,12 +68,10 @@ func (s *state) sum() {
 	_ = s.to.Handle(context.Background(), r) // there is no other place to report it
 }
 
-// WithAttrs implements [slog.Handler].
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &handler{h.Handler.WithAttrs(attrs), h.state}
 }
 
-// WithGroup implements [slog.Handler].
 func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.Handler.WithGroup(name), h.state}
 }

@@ -123,7 +123,6 @@ func (c chunk) splitEntries() (items []chunk, end int) {
 	return items, pos
 }
 
-// lineLength returns the length of the first line of a text, with its end.
 func lineLength(text []byte) int {
 	if i := bytes.IndexByte(text, '\n'); i >= 0 {
 		return i + 1

@@ -58,7 +58,6 @@ func (d *Document) Parse() (*Object, *Error) {
 	return d.newObject(root, d.Line-1, 0), nil
 }
 
-// refuseLarge returns a problem if an object in JSON, or a List, is too large to be read.
 func (o *Object) refuseLarge() *Error {
 	err := tooLarge(o.text, true)
 	if len(o.chunks) > budget.FileObjects {
@@ -102,7 +101,6 @@ func (o *Object) JSON() stdjson.RawMessage { return bytes.TrimSpace(o.asJSON()) 
 // surrogates are escapes that JSON has and YAML does not.
 var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
-// asYAML returns the object as YAML, for the lines of its fields.
 func (o *Object) asYAML() *yaml.Node {
 	if o.root == nil {
 		text := surrogates.ReplaceAll(bytes.ReplaceAll(o.text, []byte("\t"), []byte(" ")), []byte("?"))

@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// errLong is the problem of a file beyond the limit.
 var errLong = fmt.Errorf("is larger than %d MiB: split it into several files", budget.FileSize>>20)
 
 // ReadFile reads a file of objects. What cannot be one is not read to its end: a file that is

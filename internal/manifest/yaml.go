@@ -33,7 +33,6 @@ type converter struct {
 	more    int      // problems that are counted only
 }
 
-// addProblem adds a problem with a field of the value.
 func (c *converter) addProblem(n *yaml.Node, field, value, text string) {
 	if len(c.problems) >= budget.Findings {
 		c.more++

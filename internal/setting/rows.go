@@ -171,7 +171,6 @@ var Limits = &Setting{
 	Value:   "fields", Form: Raw, Examples: []string{"{connections: 1000, ratePerClient: 10/second}"},
 }
 
-// ofLimits are the limits by their kind.
 var ofLimits = [...]*Setting{
 	model.LimitConnections: limitRow(&Setting{
 		Label: "connections", Annotation: Domain + "max-connections", Field: "limits.connections",
@@ -198,7 +197,6 @@ var ofLimits = [...]*Setting{
 // OfLimit returns the setting of a limit.
 func OfLimit(k model.LimitKind) *Setting { return ofLimits[k] }
 
-// limitRow completes the row of a limit.
 func limitRow(s *Setting, k model.LimitKind, parse func(*Values, any) string) *Setting {
 	s.Kind, s.Default, s.Parse, s.Connections = "limits", "none", parse, "they stay, and are not counted"
 	s.Text = func(v *Values) string {
@@ -354,7 +352,6 @@ var EndpointsFrom = &Setting{
 	stated: func(s *Stated) *string { return &s.EndpointsFrom },
 }
 
-// observeConnections is the value of [Observe].
 const observeConnections = "connections"
 
 var Observe = &Setting{

@@ -150,7 +150,6 @@ func (s *Setting) Usage() string {
 	return value + ": " + s.balanceMeaning()
 }
 
-// balanceMeaning returns the meaning in the words for a Balance.
 func (s *Setting) balanceMeaning() string { return words.Balance.Text(s.Meaning) }
 
 // ByField returns the setting of a field of a Balance, or nil.

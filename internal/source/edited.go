@@ -92,14 +92,12 @@ func (e *edited) Reload() {
 	e.sourceChanged()
 }
 
-// sourceChanged records that the source has something new.
 func (e *edited) sourceChanged() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.unread = true
 }
 
-// note records that edits have changed.
 func (e *edited) note(names []model.ServiceName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +113,6 @@ func (e *edited) note(names []model.ServiceName) {
 	}
 }
 
-// take returns the noted changes, and forgets them.
 func (e *edited) take() (pending map[model.ServiceName]struct{}, every bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -203,7 +200,6 @@ func (e *edited) Load() (*model.Update, error) {
 	return &out, e.err
 }
 
-// Lookup implements [Source].
 func (e *edited) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	states := e.Source.Lookup(names)
 	out := make(map[model.ServiceName]model.ServiceState, len(states))

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// most is how many names are suggested.
 const most = 3
 
 // Similar returns the names that resemble word most, the closest first; none if none

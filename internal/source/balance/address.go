@@ -36,7 +36,6 @@ func parseStrict(s string, parse func(string) (netip.Addr, string)) (netip.Addr,
 	return a, zeroProblem(s, a.String())
 }
 
-// zeroProblem returns the problem of an address, or range, with leading zeros in an octet.
 func zeroProblem(s, plain string) string {
 	text, _, _ := strings.Cut(s, "/")
 	if _, err := netip.ParseAddr(text); err != nil {
@@ -45,7 +44,6 @@ func zeroProblem(s, plain string) string {
 	return ""
 }
 
-// looksLikeName reports whether a text may be the name of a host.
 func looksLikeName(s string) bool {
 	letters := false
 	for _, c := range strings.ToLower(s) {

@@ -38,7 +38,6 @@ func (e *expander) readClients() {
 	}
 }
 
-// readDeny reads the clients that may not connect.
 func (e *expander) readDeny() {
 	if len(e.Deny) > budget.ListEntries { // as in the annotation
 		e.Add("deny", nil, fmt.Sprintf("has more than %d entries: shorten the list", budget.ListEntries))

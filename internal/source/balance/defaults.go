@@ -28,7 +28,6 @@ var defaultFields = func() (out []string) {
 	return out
 }()
 
-// tagOf returns the name of a field in files.
 func tagOf(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
@@ -80,7 +79,6 @@ func (d *Defaults) tryDefaults() (out []*manifest.FieldError) {
 	return out
 }
 
-// addDefaults sets the fields that a Balance has not.
 func (e *expander) addDefaults(d *Defaults) {
 	if d == nil {
 		return

@@ -14,7 +14,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
-// listening is an entry of the field listen.
 type listening struct {
 	index     int
 	text      string
@@ -50,7 +49,6 @@ type balanceRange struct {
 	listening
 }
 
-// listen reads the addresses and ports.
 func (e *expander) listen() {
 	protocols := e.readProtocols()
 	if len(e.Listen) == 0 {
@@ -172,7 +170,6 @@ func firstLacking(others, of []balanceRange) (k portKey, found bool) {
 	return k, false
 }
 
-// all returns the ranges of an entry.
 func (l listening) all() (out []balanceRange) {
 	for _, p := range l.protocols {
 		out = append(out, balanceRange{p, l.ports, l})
@@ -256,7 +253,6 @@ func parseListen(text string) (l listening, wrong *misread) {
 	return l, wrong
 }
 
-// exampleAddress returns an address with a port.
 func exampleAddress(a netip.Addr, port string) string {
 	if a.Is6() {
 		return `"[` + a.String() + "]:" + port + `"`

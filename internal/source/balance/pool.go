@@ -82,7 +82,6 @@ func (b *Balance) Pools() (out []PoolName) {
 	return out
 }
 
-// origin is where a backend comes from.
 type origin struct {
 	entry int    // of the field backends of the Balance
 	pool  string // empty: the entry is the backend
@@ -153,7 +152,6 @@ func hasPort(address string) bool {
 	return port != ""
 }
 
-// noPool returns the problem with the name of a pool that is not there.
 func noPool(namespace, name string, pools map[PoolName]*Pool) string {
 	id := idOf(namespace, name)
 	var names []string

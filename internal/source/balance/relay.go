@@ -16,7 +16,6 @@ func (e *expander) isRelayed() bool {
 	return e.givenValue(setting.Relay.Field) != nil && (!e.isInherited(setting.Relay) || slices.ContainsFunc(e.listened, isTCP))
 }
 
-// isInherited reports whether a field is that of pools or defaults.
 func (e *expander) isInherited(s *setting.Setting) bool { return slices.Contains(e.inherited, s.Field) }
 
 // parseServer reads the address of a backend. A relay reaches servers of this machine itself.

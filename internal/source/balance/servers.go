@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
-// server is a backend.
 type server struct {
 	index            int
 	address          netip.Addr        // the zero value: it is a name
@@ -46,7 +45,6 @@ func (s server) keepsPort(r convert.PortRange) bool {
 	return s.ports.First == r.First
 }
 
-// readBackends reads the servers.
 func (e *expander) readBackends() {
 	if e.Backends == nil && e.BackendsFrom == "" {
 		e.Add("backends", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")

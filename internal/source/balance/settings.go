@@ -26,7 +26,6 @@ type Limits struct {
 	RatePerClient        string `json:"ratePerClient,omitempty"`
 }
 
-// indexes are the places of fields by their names in files.
 var indexes = func() map[reflect.Type]map[string][]int {
 	out := make(map[reflect.Type]map[string][]int)
 	for _, t := range []reflect.Type{reflect.TypeFor[Balance](), reflect.TypeFor[Limits]()} {

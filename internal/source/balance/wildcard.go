@@ -30,7 +30,6 @@ func (w where) String() string {
 	return strings.Join(strings.Fields("all "+w.family+" addresses"), " ")
 }
 
-// servedFamilies returns the families in which an entry is served.
 func (w where) servedFamilies() (out []model.Family) {
 	for _, f := range model.Families {
 		if w.wildcard && (w.family == "" || w.family == f.String()) || !w.wildcard && model.FamilyOf(w.address) == f {
@@ -67,7 +66,6 @@ func (l *listening) parseWildcard(text string) bool {
 	return true
 }
 
-// wildcardPorts reads the ports of such an entry.
 func (l *listening) wildcardPorts(text string) *misread {
 	port := text[strings.LastIndexByte(text, ':')+1:]
 	var problem string
@@ -95,7 +93,6 @@ func isInterface(text string) bool {
 	return !dotted || isNumber(domain)
 }
 
-// findListeners returns the entries that stand for addresses of interfaces.
 func (e *expander) findListeners() (out []model.Listener) {
 	for _, l := range e.addresses {
 		if l.wildcard {

@@ -114,7 +114,6 @@ func deferClients(config func() (*rest.Config, error), groups ...*group) (prepar
 	return prepare
 }
 
-// group is a version of an API group.
 type group struct {
 	version schema.GroupVersion
 	scheme  *runtime.Scheme
@@ -123,7 +122,6 @@ type group struct {
 	client  rest.Interface
 }
 
-// preparedClient returns the client of a group, or why there is none yet.
 func (g *group) preparedClient() (rest.Interface, error) {
 	if err := g.prepare(); err != nil {
 		return nil, err

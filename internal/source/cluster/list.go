@@ -37,7 +37,6 @@ type resource struct {
 	decoder runtime.Decoder // of lists that are not in protobuf
 }
 
-// message is an object of an API type.
 type message interface {
 	runtime.Object
 	Reset()
@@ -139,7 +138,6 @@ func (r *resource) checkKind(w *wire, size int64) error {
 	return nil
 }
 
-// readItems reads the message of the list.
 func (r *resource) readItems(w *wire, size int64, m *metav1.ListMeta, each func(runtime.Object) error) error {
 	const metadata, items = 1, 2
 	return w.readMessage(size, func(number protowire.Number, size int64) error {
@@ -168,7 +166,6 @@ func asTruncated(err error) error {
 	return err
 }
 
-// wire reads the encoding of protobuf.
 type wire struct {
 	r   *bufio.Reader
 	pos int64

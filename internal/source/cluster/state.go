@@ -79,7 +79,6 @@ func (a *access) endRequest(ctx context.Context, err error) {
 	a.log(failed, reason)
 }
 
-// log logs what differs from the request before.
 func (a *access) log(failed bool, reason metav1.StatusReason) {
 	switch failing := a.err != nil; {
 	case failing == failed && a.reason == reason:
@@ -167,7 +166,6 @@ func (c *Cluster) hasAnswered() bool {
 	})
 }
 
-// lastError returns the error of a request that failed last, or nil.
 func (c *Cluster) lastError() error {
 	for _, r := range c.requiredReadings() {
 		for _, a := range []*access{&r.listing, &r.watching} {
@@ -213,7 +211,6 @@ func (c *Cluster) State() source.State {
 	return s
 }
 
-// addWarnings adds the problems of objects.
 func (c *Cluster) addWarnings(s *source.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -75,7 +75,6 @@ func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (
 	}
 }
 
-// listObjects reads a list, and converts the objects one by one.
 func (s *store[O, V]) listObjects(ctx context.Context, r Reader, o metav1.ListOptions) (*convertedList[V], error) {
 	out := &convertedList[V]{}
 	var err error

@@ -27,7 +27,6 @@ func (t trimming) SupportedMediaTypes() []runtime.SerializerInfo {
 	return all
 }
 
-// trimmer decodes objects without their unread fields.
 type trimmer struct {
 	runtime.Serializer
 	unread map[string]cuts

@@ -65,7 +65,6 @@ func ParsePrefix(s string) (netip.Prefix, string) {
 	return netip.PrefixFrom(a, length).Masked(), ""
 }
 
-// noLength returns the problem with a range without a '/'.
 func noLength(text string) string {
 	a, problem := ParseAddress(text)
 	if problem != "" {
@@ -111,7 +110,6 @@ func specialProblem(a netip.Addr) string {
 	return ""
 }
 
-// families are the IP families by their names in the API.
 var families = map[corev1.IPFamily]model.Family{corev1.IPv4Protocol: model.IPv4, corev1.IPv6Protocol: model.IPv6}
 
 func isFamily(f corev1.IPFamily) bool { return f == corev1.IPv4Protocol || f == corev1.IPv6Protocol }

@@ -136,7 +136,6 @@ func (f *Findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice
 	}
 }
 
-// applyNumbers gives the hosts in the slices their numbers.
 func (f *Findings) applyNumbers(n numbering, text string, all []*model.EndpointSlice) {
 	hosts := make(map[netip.Addr][]*model.Host)
 	for _, s := range all {
@@ -160,7 +159,6 @@ func (f *Findings) applyNumbers(n numbering, text string, all []*model.EndpointS
 	}
 }
 
-// readNumbers reads the list.
 func (f *Findings) readNumbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
 	out := make(map[netip.Addr]uint16)
 	f.readEntries(n.annotation, text, f.Warn, func(i int, entry string) string {

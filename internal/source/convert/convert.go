@@ -64,7 +64,6 @@ func isSubdomain(text string) bool {
 	return len(text) <= validation.DNS1123SubdomainMaxLength && len(validation.IsDNS1123Subdomain(text)) == 0
 }
 
-// namespaceOf returns the namespace of an object that lives in one.
 func namespaceOf(m *metav1.ObjectMeta) string {
 	if m.Namespace == "" {
 		return metav1.NamespaceDefault

@@ -118,7 +118,6 @@ type joinedRanges struct {
 	made  int                        // by all entries
 }
 
-// isFull reports whether there are more ranges than a Service may have.
 func (j *joinedRanges) isFull() bool { return j.made > budget.PortRanges }
 
 // addEntry adds the ranges of an entry, or returns why they are not used; after the one that was too
@@ -181,7 +180,6 @@ func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 	return ""
 }
 
-// hasPort reports whether the ports of the Service have a single one.
 func (j *joinedRanges) hasPort(r model.PortRange) bool {
 	return r.Last == 0 && j.ports[model.ServicePort{Protocol: r.Protocol, Port: r.Port}]
 }
@@ -214,7 +212,6 @@ func sharePorts(a, b model.PortRange) bool {
 	return a.Protocol == b.Protocol && (a.Last == 0) == (b.Last == 0) && a.Port <= max(b.Port, b.Last) && b.Port <= max(a.Port, a.Last)
 }
 
-// adaptToRanges adapts a Service to its ranges.
 func (c *serviceConverter) adaptToRanges(s *model.Service) {
 	all := s.Extra().Ranges
 	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })

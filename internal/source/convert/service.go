@@ -209,7 +209,6 @@ func (c *serviceConverter) familyProblem(i int, a netip.Addr, before []netip.Add
 	return ""
 }
 
-// sameClusterIP checks that clusterIP repeats the first of clusterIPs.
 func (c *serviceConverter) sameClusterIP() {
 	if len(c.spec.ClusterIPs) == 0 {
 		return

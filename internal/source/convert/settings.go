@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// serviceAnnotations are the annotations of a Service.
 var serviceAnnotations = setting.Annotations()
 
 // convertSettings returns the settings of a Service with these ports, or nil: most have none.

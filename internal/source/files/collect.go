@@ -15,10 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// maxNamed is how many objects a warning names.
 const maxNamed = 5
 
-// collector collects the objects of all files.
 type collector struct {
 	problems manifest.Errors
 	warnings manifest.Errors
@@ -36,7 +34,6 @@ type group struct {
 	files contents
 }
 
-// collect returns the objects of all groups, with the problems that are known before.
 func collect(problems, warnings manifest.Errors, groups []group) *collector {
 	c := &collector{
 		problems: slices.Clip(problems), warnings: slices.Clip(warnings),
@@ -48,7 +45,6 @@ func collect(problems, warnings manifest.Errors, groups []group) *collector {
 	return c
 }
 
-// add adds the objects of one path.
 func (c *collector) add(g group) {
 	usable, total, before := len(g.files) == 0, 0, len(c.problems)
 	for i := range g.files {
@@ -162,7 +158,6 @@ func (c *collector) isUnique(o *object) bool {
 	return true
 }
 
-// describeTwice returns the problem with an object that has a reference of an earlier one.
 func describeTwice(o, first *object, id model.Object) string {
 	switch {
 	case first.id == o.id:
@@ -175,7 +170,6 @@ func describeTwice(o, first *object, id model.Object) string {
 	return fmt.Sprintf("has the name of %s in %s: rename one of them", first.id, first.Place)
 }
 
-// finishInput returns the input, or all problems.
 func (c *collector) finishInput() (*Input, error) {
 	if len(c.problems) > 0 {
 		return nil, c.problems
@@ -239,7 +233,6 @@ func (c *collector) skippedKinds() manifest.Errors {
 	return skipped
 }
 
-// aboutAll returns a warning about the whole input.
 func aboutAll(format string, args ...any) manifest.Errors {
 	return manifest.Errors{{Err: fmt.Errorf(format, args...)}}
 }

@@ -22,10 +22,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// standardInput is the path that stands for standard input.
 const standardInput = "-"
 
-// howToFill is the advice for inputs that hold nothing.
 const howToFill = `write a Balance into it, as "nftproxy new" prints it, or Services and EndpointSlices, as "kubectl get services,endpointslices,nodes -A -o yaml" does`
 
 // Reader is a source that reads Kubernetes objects from files. Its methods are
@@ -89,7 +87,6 @@ type Input struct {
 	contents contents // of all files
 }
 
-// fileProblem returns a problem with a whole file.
 func fileProblem(file string, err error) *manifest.Error {
 	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
 }
@@ -130,7 +127,6 @@ func (f *Reader) Load() (*Input, error) {
 	return collect(append(problems, links.problems...), append(warnings, links.warnings...), groups).finishInput()
 }
 
-// read reads the files of all paths.
 func (f *Reader) read() (groups []group, problems, warnings manifest.Errors) {
 	if len(f.Paths) == 0 {
 		return nil, manifest.Errors{fileProblem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
@@ -204,7 +200,6 @@ func expandPath(path string, warnings *manifest.Errors) (names []string, dir boo
 	return names, true, nil
 }
 
-// leadsToDirectory reports whether an entry of a directory is one, or a link to one.
 func leadsToDirectory(e fs.DirEntry, name string) bool {
 	if e.Type()&fs.ModeSymlink == 0 {
 		return e.IsDir()

@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
-// followed is a Source of files.
 type followed struct {
 	files    *Reader
 	watch    func(ctx context.Context, changed func()) error
@@ -107,7 +106,6 @@ func (f *followed) Load() (*model.Update, error) {
 	return u, nil
 }
 
-// Lookup implements [source.Source].
 func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	if names == nil {
 		return f.states
@@ -133,7 +131,6 @@ func (f *followed) requestRetry(err error) {
 	}
 }
 
-// logUnused logs which files are not used as they are, once.
 func (f *followed) logUnused(unused manifest.Errors) {
 	before := f.unused
 	switch f.unused = unused.Error(); {

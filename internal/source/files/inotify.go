@@ -29,7 +29,6 @@ const (
 	missing = 0
 )
 
-// inotify is an instance of inotify(7).
 type inotify struct {
 	fd    int
 	file  *os.File

@@ -66,7 +66,6 @@ func (f *Reader) lastOf(name string) content {
 	return content{file: file{name: name}}
 }
 
-// isolated is a file and the content that is served for it.
 type isolated struct {
 	content
 	changed bool   // it is not as it was in use before
@@ -120,7 +119,6 @@ func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input,
 	return in, nil
 }
 
-// joinIsolated returns the input of all files, or its problems.
 func (f *Reader) joinIsolated(used []*isolated, warnings manifest.Errors) (*Input, manifest.Errors) {
 	groups, links := f.linkIsolated(used)
 	c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)

@@ -17,7 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// kind is a kind of object that a file may hold.
 type kind struct {
 	name     string
 	versions []string // the accepted ones; the first is the one to advise
@@ -140,7 +139,6 @@ func isOurs(kind string) bool {
 	return kind == balance.Kind || kind == balance.PoolKind || kind == balance.DefaultsKind
 }
 
-// isFromServer reports whether an object was read from an API server.
 func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResourceVersion() != "" }
 
 // ownGroup is the API group of [balance.Balance].

@@ -16,13 +16,11 @@ import (
 // (kind Defaults), which are other objects of the input. Such a Balance waits until all files are
 // read, and is resolved then: its object is replaced by one with what it stands for.
 
-// waiting is a Balance that depends on other objects.
 type waiting struct {
 	balance *balance.Unresolved
 	source  *manifest.Object
 }
 
-// linker resolves the Balances of an input.
 type linker struct {
 	reader   *Reader
 	pools    map[balance.PoolName]*balance.Pool
@@ -74,7 +72,6 @@ func (f *Reader) newLinker(all contents) *linker {
 	return l
 }
 
-// noteObject notes pools and defaults.
 func (l *linker) noteObject(o *object) {
 	switch d := o.rareDetails(); {
 	case d.pool != nil:
@@ -142,7 +139,6 @@ func (l *linker) resolveBalance(o *object) *object {
 	return out
 }
 
-// warnOfUnused warns of pools that no Balance has.
 func (l *linker) warnOfUnused() {
 	for id, o := range l.places {
 		if !l.used[id] && len(o.rareDetails().problems) == 0 {
@@ -160,7 +156,6 @@ type needs struct {
 	by          *object         // the first one of them
 }
 
-// isMetBy reports whether objects have anything of that.
 func (n *needs) isMetBy(objects []*object) bool {
 	return slices.ContainsFunc(objects, func(o *object) bool {
 		d := o.rareDetails()

@@ -143,12 +143,10 @@ func (f *Reader) readItems(m *manifest.Object, n int, kind string, list metav1.T
 	return out, !whole.Load()
 }
 
-// failedObject returns an object that has only a problem.
 func failedObject(problem *manifest.Error) *object {
 	return &object{Place: problem.Place, rare: &details{problems: manifest.Errors{problem}}}
 }
 
-// typeOf reads the type of an object, by default from the typed list around it.
 func typeOf(m *manifest.Object, list metav1.TypeMeta) (metav1.TypeMeta, *manifest.Error) {
 	if value := m.Shown(); value != "" {
 		return list, m.Error(&manifest.FieldError{Value: value,
@@ -210,7 +208,6 @@ func (f *Reader) readItem(m *manifest.Object, kind string, list metav1.TypeMeta)
 	return failedObject(m.Error(problem))
 }
 
-// readObject reads an object of a document, or of an item.
 func (f *Reader) readObject(m *manifest.Object, t metav1.TypeMeta) *object {
 	k, known := findKind(t.Kind)
 	if !known || isForeign(t.APIVersion) {
@@ -258,7 +255,6 @@ func ownObject(kind string, meta metav1.Object) model.Object {
 	return o
 }
 
-// locateFields notes the lines of the fields that link a Service and its slices.
 func (o *object) locateFields(m *manifest.Object) {
 	ports, link := "ports", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {

@@ -45,10 +45,8 @@ func (in *Input) leaveOutPrograms() {
 	}
 }
 
-// writableByOthers are the permissions of users other than the owner to change a file.
 const writableByOthers = 0o022
 
-// leftOutCheck begins the warnings.
 const leftOutCheck = "the health check is left out, and all servers are used, because its program would run with the rights of nftproxy and "
 
 // checkOwners returns an error if users other than root and the one of this process can change a file,

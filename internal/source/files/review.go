@@ -86,7 +86,6 @@ func (c *collector) reviewObjects() (map[*object]manifest.Errors, manifest.Error
 	return r.warnings, r.warnOfOrphans(orphans)
 }
 
-// noteObject notes an object of which others may depend.
 func (r *review) noteObject(o *object) {
 	switch {
 	case o.is("Service"):
@@ -189,7 +188,6 @@ func (c *counter) add() bool {
 	return *c <= budget.Findings
 }
 
-// warnMore adds a warning that stands for the others.
 func (r *review) warnMore(o *object, all counter) {
 	if more := int(all) - budget.Findings; more > 0 {
 		r.add(o, 0, manifest.More(more, true))
@@ -231,7 +229,6 @@ func (o *object) portsOf() (out []model.EndpointPort) {
 	return out
 }
 
-// portWithout returns the problem with a port of a Service that no slice has.
 func portWithout(p model.ServicePort, filled []*object) string {
 	slice := filled[0]
 	begin := "has no endpoints: "

@@ -138,7 +138,6 @@ func (w *Watcher) setUp() error {
 	}
 }
 
-// surveyPaths finds all names that the content of the paths depends on.
 func surveyPaths(paths []string) watched {
 	w := make(watched)
 	for _, p := range paths {

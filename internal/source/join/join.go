@@ -176,7 +176,6 @@ func (j *Joined) withoutFiles() string {
 	return "the files cannot be used, and were not read before; the cluster is served without them"
 }
 
-// setFile keeps the state of a Service of the files.
 func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
 	if before := j.of[name].Service; before != nil && before.Extra().EndpointsFrom != nil {
 		delete(j.completed[*before.Extra().EndpointsFrom], name)
@@ -282,7 +281,6 @@ func (j *Joined) affectedServices(u *model.Update) (names []model.ServiceName) {
 	return slices.AppendSeq(names, maps.Keys(j.pending))
 }
 
-// joinedState returns the state of a Service.
 func (j *Joined) joinedState(name model.ServiceName, known bool) model.ServiceState {
 	s, ours := j.of[name]
 	switch {
@@ -294,7 +292,6 @@ func (j *Joined) joinedState(name model.ServiceName, known bool) model.ServiceSt
 	return completeState(s, j.cluster.ServiceState)
 }
 
-// compare notes whether the files hide a Service of the cluster.
 func (j *Joined) compare(name model.ServiceName) {
 	_, ours := j.of[name]
 	_, before := j.hidden[name]
@@ -405,7 +402,6 @@ func (j *Joined) filesLabel() string {
 	return "files, not read since the start (none of their Services is served)"
 }
 
-// conflictTexts returns a warning for each Service of the cluster that files replace.
 func (j *Joined) conflictTexts() (out []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
