@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
@@ -38,22 +39,15 @@ func PeerOf(r *http.Request) Peer { return peerOf(serve.Connection(r)) }
 
 // peerOf returns the process at the other end of a connection, as it was when that was made.
 func peerOf(c net.Conn) Peer {
-	unknown := Peer{unknownID, unknownID}
-	u, ok := c.(syscall.Conn)
-	if !ok {
-		return unknown
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return unknown
-	}
-	peer := unknown
-	_ = raw.Control(func(fd uintptr) { // an error leaves the peer unknown
-		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
-			peer = Peer{int(cred.Uid), int(cred.Pid)}
+	if u, ok := c.(syscall.Conn); ok {
+		cred, err := descriptors.Use(u, func(fd int) (*syscall.Ucred, error) {
+			return syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		})
+		if err == nil {
+			return Peer{int(cred.Uid), int(cred.Pid)}
 		}
-	})
-	return peer
+	}
+	return Peer{unknownID, unknownID}
 }
 
 // Dial connects to a socket whose process check accepts. The path may be longer than that of a socket.

@@ -58,10 +58,12 @@ func (p *Proxy) enter(at model.Frontend, c *connection) (entered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.frontendAt(at)
-	if full := p.fullOf(f); p.Refuse && full != nil {
-		p.Router.LogExceeded(Exceeded{At: at, Connections: full.Max(), Whole: full == p.all})
-		p.tidy(at, f)
-		return false
+	for _, l := range []*shares{p.all, f.shares} {
+		if p.Refuse && l.Full() {
+			p.Router.LogExceeded(Exceeded{At: at, Connections: l.Max(), Whole: l == p.all})
+			p.tidy(at, f)
+			return false
+		}
 	}
 	c.of = f
 	f.connections[c] = struct{}{}
@@ -85,12 +87,10 @@ func (p *Proxy) leave(at model.Frontend, c *connection) {
 // counted yet, and the client is to be reset.
 func (p *Proxy) forward(ctx context.Context, at model.Frontend, c *connection, r *Route) Result {
 	o := order{servers: r.Servers, scheduler: r.Scheduler, client: EndOf(c.pair.Client.RemoteAddr()).Addr(), turn: c.of.turn.Add(1) - 1}
-	switch err := p.connect(ctx, c, &o, r.Hops); {
-	case errors.Is(err, errEnded):
-		p.Router.LogFailure(at, r, err)
-		return Limited
-	case err != nil:
-		p.Router.LogFailure(at, r, err)
+	if err := p.connect(ctx, c, &o, r.Hops); err != nil {
+		if p.Router.LogFailure(at, r, err); errors.Is(err, errEnded) {
+			return Limited
+		}
 		return DialFailed
 	}
 	p.watch(c, r.Timeout)

@@ -30,29 +30,40 @@ func (o *order) next() (e model.Endpoint, last, ok bool) {
 	return o.servers[i], left == 1, true
 }
 
+// pick returns the server with the highest weighted score: of the client with source-hash (rendezvous hashing), so that a
+// server that comes or goes moves only the clients that it gets or had, and else a random one.
 func (o *order) pick() int {
-	if o.scheduler == model.SourceHash {
-		return o.hashed()
-	}
-	total := 0
-	for i, e := range o.servers {
-		if !slices.Contains(o.tried, i) {
-			total += e.Weight()
-		}
-	}
-	at := rand.IntN(total)
 	if o.scheduler == model.RoundRobin && len(o.tried) == 0 {
-		at = int(o.turn % uint64(total) * uint64(stride(total)) % uint64(total))
+		return o.pickInTurn()
 	}
+	best, least := -1, math.Inf(1)
 	for i, e := range o.servers {
 		if slices.Contains(o.tried, i) {
 			continue
 		}
-		if at -= e.Weight(); at < 0 {
-			return i
+		score := 1 - rand.Float64()
+		if o.scheduler == model.SourceHash {
+			score = unit(o.client, e.Address())
+		}
+		if cost := -math.Log(score) / float64(e.Weight()); cost < least {
+			best, least = i, cost
 		}
 	}
-	return len(o.servers) - 1 // not reached: at is less than the total
+	return best
+}
+
+// pickInTurn returns the server whose turn it is, by weight.
+func (o *order) pickInTurn() (i int) {
+	total := 0
+	for _, e := range o.servers {
+		total += e.Weight()
+	}
+	at := int(o.turn % uint64(total) * uint64(stride(total)) % uint64(total))
+	for at >= o.servers[i].Weight() {
+		at -= o.servers[i].Weight()
+		i++
+	}
+	return i
 }
 
 // stride returns a step through n places that visits all of them before one again, and spreads
@@ -70,21 +81,6 @@ func gcd(a, b int) int {
 		a, b = b, a%b
 	}
 	return a
-}
-
-// hashed returns the server with the highest weighted score of the client (rendezvous hashing): a
-// server that comes or goes moves only the clients that it gets or had.
-func (o *order) hashed() int {
-	best, least := -1, math.Inf(1)
-	for i, e := range o.servers {
-		if slices.Contains(o.tried, i) {
-			continue
-		}
-		if cost := -math.Log(unit(o.client, e.Address())) / float64(e.Weight()); cost < least {
-			best, least = i, cost
-		}
-	}
-	return best
 }
 
 // unit hashes a client and a server to a number above 0 and up to 1 (FNV-1a, with a final mix).

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -29,16 +30,6 @@ func (l *shares) add(c *connection) *connection {
 		l.exceeded = time.Now()
 	}
 	return victim
-}
-
-// fullOf returns a limit that a further connection of a frontend exceeds, or nil. The caller holds the lock.
-func (p *Proxy) fullOf(f *frontend) *shares {
-	for _, l := range []*shares{p.all, f.shares} {
-		if l.Full() {
-			return l
-		}
-	}
-	return nil
 }
 
 // Full is a limit that is reached.
@@ -81,17 +72,13 @@ func (c *connection) idle() time.Duration {
 // sinceData returns the time since the kernel has received data, or else since the connection was
 // made. Of one that has ended, it is the longest time there is.
 func sinceData(c *net.TCPConn) time.Duration {
-	since := time.Duration(math.MaxInt64)
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return since
-	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // it has ended
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			since = time.Duration(info.Last_data_recv) * time.Millisecond
-		}
+	info, err := descriptors.Use(c, func(fd int) (*unix.TCPInfo, error) {
+		return unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	})
-	return since
+	if err != nil {
+		return math.MaxInt64
+	}
+	return time.Duration(info.Last_data_recv) * time.Millisecond
 }
 
 // leastPause is the shortest time after which the kernel is asked again: its clock has steps.

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -24,9 +23,10 @@ type Config struct {
 	Target func(model.Frontend) (netip.AddrPort, bool)
 	// Failed is called if the port of a Service cannot be opened, once for each cause,
 	// for at most [maxFailed] ports at a time.
-	Failed func(model.ServiceName, error)
-	Limits descriptors.LocalhostLimits
-	Log    *slog.Logger
+	Failed   func(model.ServiceName, error)
+	Limits   descriptors.LocalhostLimits
+	Families func() []model.Family // that have metrics
+	Log      *slog.Logger
 }
 
 const maxFailed = 20
@@ -35,18 +35,16 @@ const maxFailed = 20
 // listens, and the kernel refuses connections, as the rules do elsewhere.
 type Server struct {
 	Config
-	proxy    *tcpproxy.Proxy
-	failures [len(model.Families)]atomic.Uint64
+	proxy *tcpproxy.Proxy
 	// listen is replaced in tests.
 	listen func(model.Frontend) (*net.TCPListener, error)
+	others bool // that other protocols are not served is logged
 
-	mu      sync.Mutex
-	changed map[model.Frontend]model.PortName // since the last pass; the zero name: not served
-	ports   map[model.Frontend]*port
-	closed  map[model.Frontend]*port // the ports that are not open, but should be
-
-	reported map[model.Family]string // why a whole family could not listen
-	others   bool                    // that other protocols are not served is logged
+	mu       sync.Mutex // guards what follows
+	ports    map[model.Frontend]*port
+	closed   map[model.Frontend]*port // the ports that are not open, but should be
+	failures map[model.Family]uint64  // attempts to open a port that failed
+	reported map[model.Family]failure // why a whole family could not listen
 }
 
 // port is a NodePort in one family. The lock of the server guards all but frontend.
@@ -54,7 +52,7 @@ type port struct {
 	frontend model.Frontend
 	name     model.PortName
 	listener *net.TCPListener // nil: the port is not open
-	failure  error            // why, as reported
+	failure  failure          // why, as reported
 }
 
 // close stops listening. Connections stay.
@@ -67,33 +65,48 @@ func (p *port) close() {
 // New returns a server that listens nowhere yet.
 func New(c Config) *Server {
 	s := &Server{
-		Config: c, listen: listen, changed: make(map[model.Frontend]model.PortName), ports: make(map[model.Frontend]*port),
-		closed: make(map[model.Frontend]*port), reported: make(map[model.Family]string),
+		Config: c, listen: listen, ports: make(map[model.Frontend]*port), closed: make(map[model.Frontend]*port),
+		failures: make(map[model.Family]uint64), reported: make(map[model.Family]failure),
 	}
 	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Connections: c.Limits.Connections, OfFrontend: c.Limits.OfPort, Refuse: true, Log: c.Log})
 	return s
 }
 
-// Update follows the changes of a successful sync. It does not wait for ports to be
+// Update follows the changes of a successful sync. It closes ports, and does not wait for others to be
 // opened; [Server.Run] opens them. Calls must not overlap.
 func (s *Server) Update(changes []model.RouteChange) {
 	s.logOthers(changes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range changes {
-		c := &changes[i]
-		if !c.Frontend.OnLocalhost() {
-			continue
+		if c := &changes[i]; c.Frontend.OnLocalhost() {
+			s.setPort(c)
 		}
-		name := model.PortName{}
-		if c.New != nil && c.New.Inside().Verdict == model.Forward {
-			name = c.New.PortName()
-		}
-		s.changed[c.Frontend] = name
 	}
-	if len(s.changed) > 0 {
+	if len(s.closed) > 0 {
 		s.proxy.Wake()
 	}
+}
+
+// setPort has a port opened, or closes it.
+func (s *Server) setPort(c *model.RouteChange) {
+	p := s.ports[c.Frontend]
+	switch serves := c.New != nil && c.New.Inside().Verdict == model.Forward; {
+	case serves && p == nil:
+		p = &port{frontend: c.Frontend, name: c.New.PortName()}
+		s.ports[c.Frontend], s.closed[c.Frontend] = p, p
+	case serves:
+		p.name = c.New.PortName()
+	case p != nil:
+		s.forget(p)
+	}
+}
+
+// forget closes a port for good.
+func (s *Server) forget(p *port) {
+	p.close()
+	delete(s.ports, p.frontend)
+	delete(s.closed, p.frontend)
 }
 
 // logOthers logs once that a Service has a NodePort of another protocol.
@@ -114,75 +127,51 @@ func (s *Server) logOthers(changes []model.RouteChange) {
 	}
 }
 
-// Run opens and closes ports until ctx ends, then closes all of them and their
-// connections.
-func (s *Server) Run(ctx context.Context) {
-	s.proxy.Run(ctx, func(ctx context.Context) bool {
-		s.applyChanges()
-		s.openClosed(ctx)
-		return len(s.closed) == 0
-	}, s.closePorts)
-}
+// Run opens ports until ctx ends, then closes all of them and their connections.
+func (s *Server) Run(ctx context.Context) { s.proxy.Run(ctx, s.openClosed, s.closePorts) }
 
-// applyChanges applies the changes, and closes ports.
-func (s *Server) applyChanges() {
+// openClosed tries to open the ports that are not open, and logs what fails. It reports whether all are open.
+func (s *Server) openClosed(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for f, name := range s.changed {
-		p := s.ports[f]
+	var failed, opened []*port
+	blocked := make(map[model.Family]failure) // the other ports of a family are not tried
+	for _, p := range slices.SortedFunc(maps.Values(s.closed), comparePorts) {
+		family, before := model.FamilyOf(p.frontend.Address), p.failure
+		if p.failure = blocked[family]; p.failure == (failure{}) {
+			p.failure = s.openPort(ctx, p)
+		}
 		switch {
-		case name == (model.PortName{}) && p != nil:
-			p.close()
-			delete(s.ports, f)
-			delete(s.closed, f)
-		case name == (model.PortName{}):
-		case p == nil:
-			p = &port{frontend: f, name: name}
-			s.ports[f], s.closed[f] = p, p
-		default:
-			p.name = name
+		case p.failure == (failure{}):
+			delete(s.closed, p.frontend)
+			delete(s.reported, family)
+			if before != (failure{}) {
+				opened = append(opened, p)
+			}
+		case p.failure != before:
+			failed = append(failed, p)
+		}
+		if p.failure.wide {
+			blocked[family] = p.failure
 		}
 	}
-	clear(s.changed)
+	s.logPass(failed, opened, blocked)
+	return len(s.closed) == 0
 }
 
-// openClosed tries to open the ports that are not open, and reports what fails.
-func (s *Server) openClosed(ctx context.Context) {
-	if len(s.closed) == 0 {
-		return
-	}
-	all := slices.SortedFunc(maps.Keys(s.closed), model.Frontend.Compare)
-	r := newReport()
-	for _, f := range all {
-		p := s.closed[f]
-		err := r.blocked[model.FamilyOf(f.Address)]
-		if err == nil {
-			err = s.openPort(ctx, p)
-		}
-		s.mu.Lock()
-		if err == nil {
-			delete(s.closed, f)
-		}
-		r.add(p, err)
-		s.mu.Unlock()
-	}
-	s.report(r)
-}
-
-func (s *Server) openPort(ctx context.Context, p *port) error {
+// openPort opens a port. The caller holds the lock.
+func (s *Server) openPort(ctx context.Context, p *port) failure {
 	if len(s.ports)-len(s.closed) >= s.Limits.Listeners {
-		return errTooMany
+		return tooMany
 	}
 	l, err := s.listen(p.frontend)
 	if err != nil {
-		s.failures[familyIndex(p.frontend)].Add(1)
-		return cause(err)
+		s.failures[model.FamilyOf(p.frontend.Address)]++
+		return causeOf(err)
 	}
-	s.mu.Lock()
 	p.listener = l
-	s.mu.Unlock()
 	s.proxy.Accept(ctx, l, func(*net.TCPConn) (model.Frontend, bool) { return p.frontend, true })
-	return nil
+	return failure{}
 }
 
 // listen listens on one port of one address, without probes of idle connections: clients are on this machine.
@@ -194,9 +183,33 @@ func listen(f model.Frontend) (*net.TCPListener, error) {
 func (s *Server) closePorts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for f, p := range s.ports {
-		p.close()
-		delete(s.ports, f)
-		delete(s.closed, f)
+	for _, p := range s.ports {
+		s.forget(p)
 	}
+}
+
+// Counts is the state of a server, for metrics.
+type Counts struct {
+	tcpproxy.Counts
+	Listeners map[model.Family]int    // open ports
+	Unserved  map[model.Family]int    // ports that could not be opened
+	Failures  map[model.Family]uint64 // attempts to open a port that failed, since the start
+}
+
+// Counts returns the state.
+func (s *Server) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := Counts{
+		Counts:    s.proxy.Counts(tcpproxy.Forwarded, tcpproxy.Limited, tcpproxy.NoEndpoint, tcpproxy.DialFailed, tcpproxy.AcceptFailed),
+		Listeners: make(map[model.Family]int), Unserved: make(map[model.Family]int), Failures: maps.Clone(s.failures),
+	}
+	for f, p := range s.ports {
+		if p.listener != nil {
+			c.Listeners[model.FamilyOf(f.Address)]++
+		} else {
+			c.Unserved[model.FamilyOf(f.Address)]++
+		}
+	}
+	return c
 }

@@ -258,7 +258,7 @@ func TestConflict(t *testing.T) {
 	const why = "another process listens on it, at this address or at all addresses: stop that process, or give the Service another nodePort"
 	f.logs(1, `msg="NodePorts are not served on localhost; retrying" address=127.0.0.1 ports="30080 (shop/web-30080:http)" error="`+why+`"`)
 	want := "NodePort 30080 of shop/web-30080:http: not served on 127.0.0.1: " + why
-	if got := f.Problems(); !slices.Equal(got, []string{want}) {
+	if got := f.problems(); !slices.Equal(got, []string{want}) {
 		t.Errorf("problems %q", got)
 	}
 	f.mu.Lock()
@@ -273,7 +273,7 @@ func TestConflict(t *testing.T) {
 	f.listening(model.IPv4, 2)
 	f.logs(1, `msg="NodePorts are served on localhost again" ports="30080 (shop/web-30080:http)"`)
 	f.pair(model.IPv4, 30080)
-	if got := f.Problems(); len(got) > 0 {
+	if got := f.problems(); len(got) > 0 {
 		t.Errorf("problems %q", got)
 	}
 	// From now on no other process gets the port at this address, or at all addresses.
@@ -337,7 +337,7 @@ func TestManyConflicts(t *testing.T) {
 	if len(f.failed) != maxFailed {
 		t.Errorf("%d events", len(f.failed))
 	}
-	if got := fmt.Sprint(f.Problems()); got != "[]" { // of a server that has ended
+	if got := fmt.Sprint(f.problems()); got != "[]" { // of a server that has ended
 		t.Errorf("problems %s", got)
 	}
 }

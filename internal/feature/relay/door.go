@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -45,7 +44,7 @@ func (s *Server) openDoor(f model.Family) (*door, error) {
 // listener returns the listener of the last process, or opens one. It reports whether the store
 // keeps it.
 func (s *Server) listener(f model.Family) (l *net.TCPListener, kept bool, err error) {
-	if l := fromFile(s.take(listenerName(f))); l != nil {
+	if l := fromFile(s.Store.Take(listenerName(f))); l != nil {
 		return l, true, nil
 	}
 	if l, err = listen(f); err != nil {
@@ -56,7 +55,7 @@ func (s *Server) listener(f model.Family) (l *net.TCPListener, kept bool, err er
 
 // gate returns a gate for a listener. The store keeps it only beside the listener.
 func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, error) {
-	left := s.take(gateName(f))
+	left := s.Store.Take(gateName(f))
 	if left != nil && !kept { // its listener is gone
 		left.Close()
 		left = nil
@@ -70,13 +69,6 @@ func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, err
 		s.keep(f, gateName(f), g.socket)
 	}
 	return g, err
-}
-
-func (s *Server) take(name string) *os.File {
-	if s.Store == nil {
-		return nil
-	}
-	return s.Store.Take(name)
 }
 
 // keep has the store keep a file, and reports whether it does as far as this process knows.
@@ -94,7 +86,7 @@ func (s *Server) keep(f model.Family, name string, file syscall.Conn) bool {
 
 // forget has the store forget a door that is not needed, the gate first.
 func (s *Server) forget(f model.Family) {
-	if !s.kept[f] || s.Store == nil {
+	if !s.kept[f] {
 		return
 	}
 	s.kept[f] = false
@@ -118,7 +110,6 @@ func fromFile(f *os.File) *net.TCPListener {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {
 		l.Close()
-		return nil
 	}
 	return tcp
 }
@@ -127,7 +118,11 @@ func fromFile(f *os.File) *net.TCPListener {
 func listen(f model.Family) (*net.TCPListener, error) {
 	l, err := tcpproxy.Listen(netip.AddrPortFrom(model.Wildcard(f), model.RelayPort), 0)
 	if err != nil {
-		err = fmt.Errorf("listen on port %d, to which the rules redirect: %w", model.RelayPort, cmp.Or(cause(err), err))
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			err = errno // whose text is short
+		}
+		err = fmt.Errorf("listen on port %d, to which the rules redirect: %w", model.RelayPort, err)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w: find the process that listens with \"ss -tlnp sport = :%d\", and stop it", err, model.RelayPort)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/nftconn"
@@ -40,23 +41,16 @@ const (
 // guard makes a gate for a listener: with the socket of the last process if it has left one. It
 // takes ownership of that.
 func guard(f model.Family, l *net.TCPListener, left *os.File) (_ *gate, err error) {
-	lower, err := number(l)
-	if err != nil {
-		return nil, err
-	}
 	g := &gate{}
 	if left == nil {
 		left, err = makeTable(f)
 	}
 	if err == nil {
-		g.socket, err = copyAbove(left, lower)
+		g.socket, err = copyAbove(left, l)
 		err = errors.Join(err, left.Close())
 	}
 	if err == nil {
-		var upper uintptr
-		if upper, err = number(g.socket); err == nil {
-			g.listener, err = copyAbove(l, upper)
-		}
+		g.listener, err = copyAbove(l, g.socket)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("let connections pass to port %d: %w", model.RelayPort, err), g.close())
@@ -74,34 +68,26 @@ func (g *gate) close() (err error) {
 	return err
 }
 
-// number returns the number of a file descriptor.
-func number(f syscall.Conn) (n uintptr, err error) {
-	raw, err := f.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { n = fd })
-	}
-	return n, err
-}
-
-// copyAbove returns a copy with a higher number.
-func copyAbove(f syscall.Conn, low uintptr) (*os.File, error) {
-	raw, err := f.SyscallConn()
+// copyAbove returns a copy whose descriptor has a higher number than that of another file.
+func copyAbove(f, low syscall.Conn) (*os.File, error) {
+	above, err := descriptors.Use(low, func(fd int) (int, error) { return fd + 1, nil })
 	if err != nil {
 		return nil, err
 	}
-	var out int
-	failed := raw.Control(func(fd uintptr) { out, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, int(low)+1) })
-	if err := errors.Join(failed, os.NewSyscallError("fcntl", err)); err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(out), "relay"), nil
+	return descriptors.Use(f, func(fd int) (*os.File, error) {
+		n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, above)
+		if err != nil {
+			return nil, os.NewSyscallError("fcntl", err)
+		}
+		return os.NewFile(uintptr(n), "relay"), nil
+	})
 }
 
 // makeTable makes the table in place of an older one, and returns the socket that owns it.
 func makeTable(f model.Family) (socket *os.File, err error) {
 	var copied error
 	keep := nftables.WithSockOptions(func(c *netlink.Conn) error {
-		socket, copied = copyAbove(c, 0)
+		socket, copied = copyAbove(c, c)
 		return copied
 	})
 	conn, err := nftconn.Open(nftables.AsLasting(), keep)

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 )
 
 // Machines that relay to each other would send a connection round until none of them may have
@@ -22,12 +24,8 @@ const usualHops = 64
 // saveRequests has the kernel keep the SYN of each connection until hops reads it. If it
 // cannot, limits alone end a loop.
 func saveRequests(l *net.TCPListener) {
-	raw, err := l.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // see above
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
+	_, _ = descriptors.Use(l, func(fd int) (ok bool, err error) {
+		return true, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, 1)
 	})
 }
 
@@ -40,24 +38,20 @@ const (
 // hops returns how many hops the request of a client had left; 0: the kernel has not kept it,
 // as in a flood of requests.
 func hops(client *net.TCPConn) (left uint8) {
-	raw, err := client.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // the client is gone, which is noticed later
-		// The type is larger than headers and options of a SYN, up to 120 bytes.
-		syn, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_SAVED_SYN)
-		if err != nil {
-			return
-		}
-		switch header := (*[unsafe.Sizeof(*syn)]byte)(unsafe.Pointer(syn)); header[0] >> 4 {
-		case 4:
-			left = header[placeOfTTL]
-		case 6:
-			left = header[placeOfHopLimit]
-		}
+	// The type is larger than headers and options of a SYN, up to 120 bytes.
+	syn, err := descriptors.Use(client, func(fd int) (*unix.TCPInfo, error) {
+		return unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_SAVED_SYN)
 	})
-	return left
+	if err != nil {
+		return 0 // if the client is gone, that is noticed later
+	}
+	switch header := (*[unsafe.Sizeof(*syn)]byte)(unsafe.Pointer(syn)); header[0] >> 4 {
+	case 4:
+		return header[placeOfTTL]
+	case 6:
+		return header[placeOfHopLimit]
+	}
+	return 0
 }
 
 // hopsToServer returns how many hops a connection to a server gets on behalf of a client whose request had

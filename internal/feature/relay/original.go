@@ -2,14 +2,12 @@ package relay
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
@@ -18,23 +16,11 @@ import (
 const originalDestination = 80
 
 // original returns the address that the client dialled, before the rules redirected it.
-func original(c *net.TCPConn) (out netip.AddrPort, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return out, fmt.Errorf("read the original destination: %w", err)
+func original(c *net.TCPConn) (netip.AddrPort, error) {
+	if tcpproxy.EndOf(c.LocalAddr()).Addr().Is4() {
+		return descriptors.Use(c, original4)
 	}
-	local := tcpproxy.EndOf(c.LocalAddr()).Addr()
-	failed := raw.Control(func(fd uintptr) {
-		if local.Is4() {
-			out, err = original4(int(fd))
-		} else {
-			out, err = original6(int(fd))
-		}
-	})
-	if err := errors.Join(failed, err); err != nil {
-		return out, fmt.Errorf("read the original destination: %w", err)
-	}
-	return out, nil
+	return descriptors.Use(c, original6)
 }
 
 // original4 reads a sockaddr_in, into a type of at least its size.
@@ -55,13 +41,4 @@ func original6(fd int) (netip.AddrPort, error) {
 	}
 	port := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v.Addr.Port))
 	return netip.AddrPortFrom(netip.AddrFrom16(v.Addr.Addr), port), nil
-}
-
-// cause returns the error of the kernel, whose text is short; nil: it is another one.
-func cause(err error) error {
-	var errno syscall.Errno
-	if !errors.As(err, &errno) {
-		return nil
-	}
-	return errno
 }

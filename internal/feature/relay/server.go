@@ -9,13 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/systemd"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
@@ -30,19 +28,10 @@ type Config struct {
 	// fail.
 	Changed func(...model.ServiceName)
 	// Store keeps the listeners for the next process; nil: nothing does.
-	Store Store
+	Store *systemd.Store
 	// Connections is how many there may be at the same time.
 	Connections int
 	Log         *slog.Logger
-}
-
-// Store keeps files beyond the end of the process.
-type Store interface {
-	// Take returns the file that the last process has left under a name; nil: there is none.
-	Take(name string) *os.File
-	Keep(name string, f syscall.Conn) error
-	// Forget closes what is kept under a name.
-	Forget(name string) error
 }
 
 // Server listens while a frontend is relayed.
@@ -176,16 +165,6 @@ func (s *Server) closeDoors() {
 	}
 }
 
-// Problems says what keeps connections from being relayed.
-func (s *Server) Problems() (out []string) {
-	for _, f := range model.Families {
-		if text := s.Failure(f); text != "" {
-			out = append(out, text)
-		}
-	}
-	return out
-}
-
 // Failure returns why connections of a family are refused; empty: they are not.
 func (s *Server) Failure(f model.Family) string {
 	s.mu.Lock()
@@ -199,41 +178,4 @@ func (s *Server) Failure(f model.Family) string {
 // Counts returns the numbers of relayed connections.
 func (s *Server) Counts() tcpproxy.Counts {
 	return s.proxy.Counts(tcpproxy.Forwarded, tcpproxy.Limited, tcpproxy.NoServer, tcpproxy.DialFailed, tcpproxy.NotRelayed, tcpproxy.Looped, tcpproxy.AcceptFailed)
-}
-
-// Full is a limit that is reached.
-type Full struct {
-	Service model.ServiceName // that relays the connections; the zero value: all do
-	Text    string
-}
-
-// Full returns the limits that are reached.
-func (s *Server) Full(now time.Time) (out []Full) {
-	for _, f := range s.proxy.Full(now) {
-		if f.At == (model.Frontend{}) {
-			out = append(out, Full{Text: describeFull(f, "") + "; nftproxy may need a higher limit of open files (LimitNOFILE)"})
-		} else if r, ok := s.Relay(f.At); ok {
-			out = append(out, Full{r.Service, describeFull(f, " through "+tcpproxy.AddressOf(f.At).String()) + "; limits: {connectionsPerClient} bounds what a client may have"})
-		}
-	}
-	return out
-}
-
-func describeFull(f tcpproxy.Full, through string) string {
-	client := f.Client.String()
-	if f.Client.IsSingleIP() {
-		client = f.Client.Addr().String()
-	}
-	return fmt.Sprintf("the limit of %d relayed connections%s is reached: a new one ends the one that is idle for the longest time, of the client with the most, now %s with %d",
-		f.Connections, through, client, f.OfClient)
-}
-
-// FullOf returns the limits of connections to a Service that are reached, in words.
-func (s *Server) FullOf(name model.ServiceName, now time.Time) (out []string) {
-	for _, f := range s.Full(now) {
-		if f.Service == name || f.Service == (model.ServiceName{}) {
-			out = append(out, f.Text)
-		}
-	}
-	return out
 }
