@@ -1,9 +1,12 @@
 package rewrite
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,23 +21,26 @@ type splice struct {
 	with     string
 }
 
-// editor collects the splices of a change.
+// editor collects the splices of a change. After an error, the first one counts.
 type editor struct {
 	Change
 	text    []byte
 	lines   []int // offset of each line
 	splices []splice
+	err     error
 }
 
-func linesOf(text []byte) []int {
-	out := []int{0}
+func newEditor(c Change, text []byte) *editor {
+	e := &editor{Change: c, text: text, lines: []int{0}}
 	for i, c := range text {
 		if c == '\n' {
-			out = append(out, i+1)
+			e.lines = append(e.lines, i+1)
 		}
 	}
-	return out
+	return e
 }
+
+func (e *editor) fail(format string, args ...any) { e.err = cmp.Or(e.err, fmt.Errorf(format, args...)) }
 
 // applySplices returns the text with all splices.
 func (e *editor) applySplices() []byte {
@@ -50,6 +56,8 @@ func (e *editor) addSplice(from, to int, with string) {
 	e.splices = append(e.splices, splice{from, to, with})
 }
 
+func (e *editor) insert(at int, text string) { e.addSplice(at, at, text) }
+
 // editBalance makes the splices for a Balance, and returns its servers afterwards.
 func (e *editor) editBalance(n *yaml.Node) ([]server, error) {
 	key, backends := valueOf(n, "backends")
@@ -62,83 +70,63 @@ func (e *editor) editBalance(n *yaml.Node) ([]server, error) {
 	entries, servers := serversOf(backends)
 	found := e.matchingServers(servers)
 	want := slices.Clone(servers)
-	if pool := poolOf(entries); len(found) == 0 && !e.Add && pool != "" {
-		return nil, fmt.Errorf("has no server %s of its own: it has the ones of Servers %s, which other Balances may have, too: edit that object", e.Address, pool)
-	}
+	pool := poolOf(entries)
 	switch {
-	case e.Remove && len(found) == 0:
-		return want, nil
-	case e.Remove:
-		want = want[:0]
-		for i, s := range servers {
-			if !slices.Contains(found, i) {
-				want = append(want, s)
-			}
+	case len(found) == 0 && !e.Add && pool != "":
+		e.fail("has no server %s of its own: it has the ones of Servers %s, which other Balances may have, too: edit that object", e.Address, pool)
+	case e.Remove && len(found) > 0:
+		for _, i := range slices.Backward(found) {
+			want = slices.Delete(want, i, i+1)
 		}
-		return want, e.remove(key, backends, found)
-	case len(found) == 0 && !e.Add:
-		return nil, fmt.Errorf("has no server %s", e.Address)
-	case len(found) == 0:
+		e.remove(key, backends, found)
+	case e.Remove:
+	case len(found) == 0 && e.Add:
 		s := server{e.Address, e.Port, 1}
 		if e.Weight != nil {
 			s.weight = *e.Weight
 		}
-		return append(want, s), e.add(key, backends, s)
+		want = append(want, s)
+		e.add(key, backends, s)
+	case len(found) == 0:
+		e.fail("has no server %s", e.Address)
 	}
 	for _, i := range found {
-		if e.Weight == nil || want[i].weight == *e.Weight {
-			continue
-		}
-		want[i].weight = *e.Weight
-		if err := e.setWeight(entries[i], *e.Weight); err != nil {
-			return nil, err
+		if !e.Remove && e.Weight != nil && want[i].weight != *e.Weight {
+			want[i].weight = *e.Weight
+			e.setWeight(entries[i], *e.Weight)
 		}
 	}
-	return want, nil
+	return want, e.err
 }
 
 // setWeight sets the weight of an entry.
-func (e *editor) setWeight(n *yaml.Node, weight int) error {
-	from, to, err := e.spanOf(n)
-	if err != nil {
-		return err
-	}
+func (e *editor) setWeight(n *yaml.Node, weight int) {
+	from, to := e.spanOf(n)
 	if n.Kind == yaml.ScalarNode {
 		e.addSplice(from, to, e.weightedEntry(string(e.text[from:to]), weight))
-		return nil
+		return
 	}
 	if _, d := valueOf(n, "drain"); d != nil && d.Value == "true" && weight > 0 {
-		if err := e.replaceScalar(d, "false"); err != nil {
-			return err
-		}
+		e.replaceScalar(d, "false")
 	}
-	if _, w := valueOf(n, "weight"); w != nil {
-		return e.replaceScalar(w, strconv.Itoa(weight))
-	}
+	_, w := valueOf(n, "weight")
 	key, address := valueOf(n, "address")
-	if key == nil {
-		return errors.New("has an entry without an address")
+	switch {
+	case w != nil:
+		e.replaceScalar(w, strconv.Itoa(weight))
+	case key == nil:
+		e.fail("has an entry without an address")
+	case n.Style&yaml.FlowStyle != 0:
+		e.insert(e.endOf(address), fmt.Sprintf(", %s: %d", e.quoteKey("weight"), weight))
+	default:
+		e.insert(e.lineEnd(e.endOf(address)), fmt.Sprintf("\n%*sweight: %d", key.Column-1, "", weight))
 	}
-	_, end, err := e.spanOf(address)
-	if err != nil {
-		return err
-	}
-	if n.Style&yaml.FlowStyle != 0 {
-		e.addSplice(end, end, ", "+e.quoteKey("weight")+": "+strconv.Itoa(weight))
-		return nil
-	}
-	at := e.lineEnd(end)
-	e.addSplice(at, at, "\n"+strings.Repeat(" ", key.Column-1)+"weight: "+strconv.Itoa(weight))
-	return nil
 }
 
 // replaceScalar replaces a scalar.
-func (e *editor) replaceScalar(n *yaml.Node, with string) error {
-	from, to, err := e.spanOf(n)
-	if err == nil {
-		e.addSplice(from, to, with)
-	}
-	return err
+func (e *editor) replaceScalar(n *yaml.Node, with string) {
+	from, to := e.spanOf(n)
+	e.addSplice(from, to, with)
 }
 
 // weightedEntry returns an entry with an address, as the file has it, and a weight.
@@ -169,193 +157,144 @@ func (e *editor) newEntry(s server) string {
 }
 
 // add adds an entry after the others.
-func (e *editor) add(key, backends *yaml.Node, s server) error {
+func (e *editor) add(key, backends *yaml.Node, s server) {
+	entry := e.newEntry(s)
 	if backends.Tag == "!!null" {
-		_, end, err := e.spanOf(key)
-		if err == nil {
-			at := end + strings.IndexByte(string(e.text[end:]), ':') + 1
-			e.addSplice(at, at, " ["+e.newEntry(s)+"]")
-		}
-		return err
+		e.insert(e.behindColon(key), " ["+entry+"]")
+		return
 	}
-	from, to, err := e.spanOf(backends)
-	switch {
-	case err != nil:
-		return err
-	case backends.Kind != yaml.SequenceNode && backends.Kind == yaml.MappingNode && backends.Style&yaml.FlowStyle == 0:
-		return errors.New("has one server without a list: write a list")
+	from, to := e.spanOf(backends)
+	switch isFlow := backends.Style&yaml.FlowStyle != 0; {
+	case backends.Kind == yaml.MappingNode && !isFlow:
+		e.fail("has one server without a list: write a list")
 	case backends.Kind != yaml.SequenceNode:
-		e.addSplice(from, to, "["+string(e.text[from:to])+", "+e.newEntry(s)+"]")
-		return nil
+		e.addSplice(from, to, "["+string(e.text[from:to])+", "+entry+"]")
 	case len(backends.Content) == 0:
-		e.addSplice(from+1, to-1, e.newEntry(s))
-		return nil
+		e.addSplice(from+1, to-1, entry)
+	case isFlow:
+		e.insert(e.endOf(backends.Content[len(backends.Content)-1]), ", "+entry)
+	default:
+		last := backends.Content[len(backends.Content)-1]
+		e.insert(e.lineEnd(e.endOf(last)), "\n"+e.indent(last)+"- "+entry)
 	}
-	last := backends.Content[len(backends.Content)-1]
-	_, end, err := e.spanOf(last)
-	if err != nil {
-		return err
-	}
-	if backends.Style&yaml.FlowStyle != 0 {
-		e.addSplice(end, end, ", "+e.newEntry(s))
-		return nil
-	}
-	dash, err := e.findDash(last)
-	if err != nil {
-		return err
-	}
-	at := e.lineEnd(end)
-	e.addSplice(at, at, "\n"+string(e.text[e.lines[last.Line-1]:dash])+"- "+e.newEntry(s))
-	return nil
 }
 
 // remove removes entries.
-func (e *editor) remove(key, backends *yaml.Node, found []int) error {
-	from, to, err := e.spanOf(backends)
-	if err != nil {
-		return err
-	}
-	if backends.Kind != yaml.SequenceNode || len(found) == len(backends.Content) && backends.Style&yaml.FlowStyle != 0 {
+func (e *editor) remove(key, backends *yaml.Node, found []int) {
+	from, to := e.spanOf(backends)
+	isFlow, all := backends.Style&yaml.FlowStyle != 0, len(found) == len(backends.Content)
+	if backends.Kind != yaml.SequenceNode || all && isFlow {
 		e.addSplice(from, to, "[]")
-		return nil
+		return
 	}
-	if backends.Style&yaml.FlowStyle != 0 {
-		return e.removeFromFlow(backends.Content, found)
+	if isFlow {
+		e.removeFromFlow(backends.Content, found)
+		return
 	}
 	for _, i := range found {
-		if _, err := e.findDash(backends.Content[i]); err != nil {
-			return err
-		}
-		_, end, err := e.spanOf(backends.Content[i])
-		if err != nil {
-			return err
-		}
-		e.addSplice(e.lines[backends.Content[i].Line-1], min(e.lineEnd(end)+1, len(e.text)), "")
+		n := backends.Content[i]
+		e.indent(n) // or it fails
+		e.addSplice(e.lines[n.Line-1], min(e.lineEnd(e.endOf(n))+1, len(e.text)), "")
 	}
-	if len(found) < len(backends.Content) {
-		return nil
+	if all {
+		e.insert(e.behindColon(key), " []")
 	}
-	_, end, err := e.spanOf(key)
-	if err == nil {
-		at := end + strings.IndexByte(string(e.text[end:]), ':') + 1
-		e.addSplice(at, at, " []")
-	}
-	return err
 }
 
 // removeFromFlow removes some, not all, entries of a list in brackets, each with one comma.
-func (e *editor) removeFromFlow(all []*yaml.Node, found []int) error {
+func (e *editor) removeFromFlow(all []*yaml.Node, found []int) {
 	for _, i := range found {
-		from, to, err := e.spanOf(all[i])
-		if err != nil {
-			return err
-		}
-		kept := i - 1 // the last entry before that stays
-		for kept >= 0 && slices.Contains(found, kept) {
-			kept--
-		}
-		if kept >= 0 {
-			_, end, err := e.spanOf(all[i-1])
-			if err != nil {
-				return err
-			}
-			e.addSplice(end, to, "")
+		from, to := e.spanOf(all[i])
+		if slices.Index(found, i) < i { // an entry before it stays
+			e.addSplice(e.endOf(all[i-1]), to, "")
 			continue
 		}
-		next, _, err := e.spanOf(all[i+1]) // there is one, because one stays
-		if err != nil {
-			return err
-		}
+		next, _ := e.spanOf(all[i+1]) // there is one, because one stays
 		e.addSplice(from, next, "")
 	}
-	return nil
 }
 
-// findDash returns the offset of the dash of an entry of a block list.
-func (e *editor) findDash(n *yaml.Node) (int, error) {
-	from, _, err := e.spanOf(n)
-	if err != nil {
-		return 0, err
+// indent returns what is before the dash of an entry of a block list.
+func (e *editor) indent(n *yaml.Node) string {
+	from, _ := e.spanOf(n)
+	spaces, dash := strings.CutSuffix(strings.TrimRight(string(e.text[e.lines[n.Line-1]:from]), " "), "-")
+	if !dash || strings.TrimLeft(spaces, " ") != "" {
+		e.fail("line %d: is not an entry on lines of its own", n.Line)
 	}
-	line := e.lines[n.Line-1]
-	before := string(e.text[line:from])
-	dash := strings.TrimRight(before, " ")
-	if strings.TrimLeft(dash, " ") != "-" {
-		return 0, fmt.Errorf("line %d: is not an entry on lines of its own", n.Line)
-	}
-	return line + len(dash) - 1, nil
+	return spaces
+}
+
+// behindColon returns the offset behind a key and its colon.
+func (e *editor) behindColon(key *yaml.Node) int {
+	end := e.endOf(key)
+	return end + bytes.IndexByte(e.text[end:], ':') + 1
 }
 
 // lineEnd returns the offset of the end of the line of an offset.
 func (e *editor) lineEnd(at int) int {
-	for at < len(e.text) && e.text[at] != '\n' {
-		at++
+	if length := bytes.IndexByte(e.text[at:], '\n'); length < 0 {
+		at = len(e.text)
+	} else {
+		at += length
 	}
-	if at > 0 && at <= len(e.text) && at-1 >= 0 && e.text[at-1] == '\r' {
-		at--
-	}
-	return at
+	return len(bytes.TrimSuffix(e.text[:at], []byte("\r")))
+}
+
+// endOf returns where a node ends in the text.
+func (e *editor) endOf(n *yaml.Node) int {
+	_, to := e.spanOf(n)
+	return to
 }
 
 // spanOf returns where a node begins and ends in the text.
-func (e *editor) spanOf(n *yaml.Node) (from, to int, err error) {
+func (e *editor) spanOf(n *yaml.Node) (from, to int) {
 	if n.Anchor != "" || n.Kind == yaml.AliasNode {
-		return 0, 0, fmt.Errorf("line %d: has an anchor or an alias of YAML", n.Line)
+		e.fail("line %d: has an anchor or an alias of YAML", n.Line)
 	}
 	from = e.lines[n.Line-1]
 	for range n.Column - 1 {
 		_, size := utf8.DecodeRune(e.text[from:])
 		from += size
 	}
-	to = from
 	switch {
 	case n.Kind == yaml.ScalarNode:
-		to, err = e.scalarEnd(n, from)
-		return from, to, err
+		return from, e.scalarEnd(n, from)
 	case len(n.Content) > 0:
-		if _, to, err = e.spanOf(n.Content[len(n.Content)-1]); err != nil {
-			return from, to, err
-		}
+		to = e.endOf(n.Content[len(n.Content)-1])
 	default:
-		to++
+		to = min(from+1, len(e.text))
 	}
 	if n.Style&yaml.FlowStyle != 0 {
-		to, err = e.flowEnd(n, to)
+		to = e.flowEnd(n, to)
 	}
-	return from, to, err
+	return from, to
 }
 
-func (e *editor) scalarEnd(n *yaml.Node, from int) (int, error) {
+// Texts in quotes: of the first kind, a backslash keeps the character behind it, and of the second, two quotes are one.
+var (
+	doubleQuoted = regexp.MustCompile(`^"(?s:\\.|[^"\\])*"`)
+	singleQuoted = regexp.MustCompile(`^'(''|[^'])*'`)
+)
+
+func (e *editor) scalarEnd(n *yaml.Node, from int) int {
 	rest := e.text[from:]
+	length := 0
 	switch {
-	case n.Style&yaml.DoubleQuotedStyle != 0 && rest[0] == '"':
-		for i := 1; i < len(rest); i++ {
-			switch rest[i] {
-			case '\\':
-				i++
-			case '"':
-				return from + i + 1, nil
-			}
-		}
-	case n.Style&yaml.SingleQuotedStyle != 0 && rest[0] == '\'':
-		for i := 1; i < len(rest); i++ {
-			if rest[i] != '\'' {
-				continue
-			}
-			if i+1 < len(rest) && rest[i+1] == '\'' {
-				i++
-				continue
-			}
-			return from + i + 1, nil
-		}
-	case strings.HasPrefix(string(rest), n.Value):
-		return from + len(n.Value), nil
+	case n.Style&yaml.DoubleQuotedStyle != 0:
+		length = len(doubleQuoted.Find(rest))
+	case n.Style&yaml.SingleQuotedStyle != 0:
+		length = len(singleQuoted.Find(rest))
+	case bytes.HasPrefix(rest, []byte(n.Value)):
+		return from + len(n.Value)
 	}
-	return 0, fmt.Errorf("line %d: has a text of several lines, or with a tag", n.Line)
+	if length == 0 {
+		e.fail("line %d: has a text of several lines, or with a tag", n.Line)
+	}
+	return from + length
 }
 
 // flowEnd returns the offset behind the bracket that closes a list or mapping.
-func (e *editor) flowEnd(n *yaml.Node, at int) (int, error) {
+func (e *editor) flowEnd(n *yaml.Node, at int) int {
 	closing := byte(']')
 	if n.Kind == yaml.MappingNode {
 		closing = '}'
@@ -363,12 +302,14 @@ func (e *editor) flowEnd(n *yaml.Node, at int) (int, error) {
 	for ; at < len(e.text); at++ {
 		switch c := e.text[at]; {
 		case c == closing:
-			return at + 1, nil
+			return at + 1
 		case c == '#':
 			at = e.lineEnd(at)
-		case c != ' ' && c != '\n' && c != '\r' && c != '\t' && c != ',':
-			return 0, fmt.Errorf("line %d: has a list that cannot be read", n.Line)
+		case strings.IndexByte(" \n\r\t,", c) < 0:
+			e.fail("line %d: has a list that cannot be read", n.Line)
+			return at
 		}
 	}
-	return 0, fmt.Errorf("line %d: has a list without an end", n.Line)
+	e.fail("line %d: has a list without an end", n.Line)
+	return at
 }

@@ -47,7 +47,7 @@ func File(text []byte, c Change) ([]byte, error) {
 	if err := checkLines(text); err != nil {
 		return nil, err
 	}
-	e := &editor{Change: c, text: text, lines: linesOf(text)}
+	e := newEditor(c, text)
 	want, err := e.editBalance(n)
 	if err != nil {
 		return nil, err
