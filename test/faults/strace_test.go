@@ -54,6 +54,24 @@ func (n *node) startWith(f fault, flags ...string) (*process, *tracer) {
 func (p *process) inject(f fault, paths ...string) *tracer {
 	n := p.node
 	n.t.Helper()
+	var tr *tracer
+	n.eventually(func() error {
+		tr = p.trace(f, paths)
+		missed := p.untraced()
+		if missed == nil {
+			return nil
+		}
+		tr.detach()
+		return missed
+	})
+	n.t.Cleanup(tr.detach)
+	return tr
+}
+
+// trace attaches strace to the threads of the program.
+func (p *process) trace(f fault, paths []string) *tracer {
+	n := p.node
+	n.t.Helper()
 	tr := newTracer(n.t)
 	args := tr.arguments(f, "-p", strconv.Itoa(p.cmd.Process.Pid))
 	for _, path := range paths {
@@ -65,7 +83,6 @@ func (p *process) inject(f fault, paths ...string) *tracer {
 	if err := n.Node.Start(tr.cmd); err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(tr.detach)
 	n.eventually(func() error {
 		if !strings.Contains(said.String(), "attached") {
 			return fmt.Errorf("strace says %q", said.String())
@@ -73,6 +90,22 @@ func (p *process) inject(f fault, paths ...string) *tracer {
 		return nil
 	})
 	return tr
+}
+
+// untraced returns an error if strace has missed a thread: one that started while
+// strace read the list of threads.
+func (p *process) untraced() error {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		status, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(status), "\nTracerPid:\t0\n") { // otherwise the thread has ended
+			return fmt.Errorf("%s: strace does not trace the thread", file)
+		}
+	}
+	return nil
 }
 
 // detach lets the program run on without faults. It can be called again.
