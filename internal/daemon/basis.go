@@ -26,7 +26,7 @@ func (w *work) basis() *api.Basis {
 	if c := w.changed(); c != nil {
 		b.Changes = runtimeChanges(c.Changes())
 	}
-	if c := feature.Find[checks](w.Features); c != nil {
+	if c := feature.Find[interface{ Failing() []feature.Failing }](w.Features); c != nil {
 		b.Failing = failingChecks(c.Failing())
 	}
 	if n := feature.Find[interface{ Resolved() []feature.Resolved }](w.Features); n != nil {

@@ -67,6 +67,9 @@ type Daemon struct {
 	left   *footprint.Record
 }
 
+// hasFiles reports whether objects come from files, alone or beside an API server.
+func (d *Daemon) hasFiles() bool { return d.Cluster == nil || d.Joined != nil }
+
 // Init performs the preparations that need more privileges than serving (12.60).
 func (d *Daemon) Init(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -10,18 +10,25 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // facts implements [report.Facts].
 type facts struct {
 	*work
 	*observed
+	samples *traffic.Samples // nil: the rules log none
 }
 
 func (w *work) facts() report.Facts {
 	f := facts{work: w, observed: &observed{level: w.node.Observe.Level, words: w}}
-	if w.traffic != nil {
-		f.observed.Traffic = w.traffic
+	if o := feature.Find[interface {
+		Observed() (*traffic.Collector, *traffic.Samples)
+	}](w.Features); o != nil {
+		var collector *traffic.Collector
+		if collector, f.samples = o.Observed(); collector != nil {
+			f.observed.Traffic = collector
+		}
 	}
 	return f
 }

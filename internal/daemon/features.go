@@ -93,6 +93,9 @@ type serving struct {
 // Words implements [feature.Serving].
 func (s serving) Words() words.Vocabulary { return s.work.Words() }
 
+// Filters implements [feature.Serving].
+func (s serving) Filters(f model.Family) []string { return s.work.machine.Filters(f) }
+
 // Begun implements [feature.Serving].
 func (s serving) Begun() bool { return !s.State().LastSync.IsZero() }
 

@@ -81,19 +81,6 @@ func (w *work) Problems() (out []model.Notice) {
 	for _, f := range w.machine.Problems() {
 		out = append(out, f.Notice())
 	}
-	if w.traffic != nil {
-		if s := w.traffic.State(); s.Err != nil {
-			out = append(out, feature.OfMachine(model.NotObserved, s.Err.Error())...)
-		}
-	}
-	if w.samples == nil {
-		out = append(out, w.unsampled()...)
-	} else {
-		problem := w.ofFailures()
-		for _, f := range w.samples.Failures(time.Now()) {
-			out = append(out, problem(&f))
-		}
-	}
 	now := time.Now()
 	for r := range featuresOf[feature.Reporter](w.Features) {
 		out = append(out, r.Problems(now)...)

@@ -27,7 +27,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/systemd"
-	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -49,10 +48,8 @@ type work struct {
 	watched    *guard // of the rules; nil: no other program can change them, or there is no watch
 	systemd    *systemd.Notifier
 	memory     *spareMemory
-	traffic    *traffic.Collector // nil: the rules log nothing
-	samples    *traffic.Samples   // nil: they log no samples
-	control    *controller        // nil: commands change no servers
-	inherited  bool               // the kernel had rules of an earlier run at the start, if there is a condition of the Node
+	control    *controller // nil: commands change no servers
+	inherited  bool        // the kernel had rules of an earlier run at the start, if there is a condition of the Node
 }
 
 // sockets are the connections to nf_tables.
@@ -90,8 +87,6 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
-	w.samples = w.newSamples()
-	w.traffic = w.newTraffic()
 	w.addServers(families, s.scrapes)
 	w.inherited = d.Condition != nil && hasRules() // before the first sync
 	if directory := d.Config.Own.HealthDirectory; d.hasFiles() && directory != "" {
@@ -184,12 +179,6 @@ func (w *work) follow() {
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
-	if w.traffic != nil {
-		w.metrics.FollowTraffic(w.traffic.State)
-	}
-	if w.samples != nil {
-		w.metrics.FollowSamples(w.samples.Totals)
-	}
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced, w.checkMachine)
 	w.followFeatures()
 	if changed := w.changed(); changed != nil && w.asksForSocket() {
@@ -265,15 +254,6 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
 	all.Go(func() { w.memory.run(ctx) })
-	if w.traffic != nil {
-		all.Go(func() { w.traffic.Run(ctx) })
-	}
-	if w.samples != nil {
-		all.Go(func() { w.samples.Run(ctx) })
-		if w.Events != nil {
-			all.Go(func() { w.followFailures(ctx) })
-		}
-	}
 	w.runFeatures(ctx, all.Go)
 	pages := w.metricsSite()
 	if w.socket != nil {

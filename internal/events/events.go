@@ -70,6 +70,9 @@ func New(ctx context.Context, connect Connect, node string, log *slog.Logger) *R
 	return &Recorder{queue: queue, node: node}
 }
 
+// Writes reports whether there is an API server to write to.
+func (r *Recorder) Writes() bool { return r.queue != nil }
+
 // Starting reports that the daemon starts to serve this node (12.56).
 func (r *Recorder) Starting() {
 	r.recordEvent(r.nodeObject(), corev1.EventTypeNormal, "Starting", actionStart, "")

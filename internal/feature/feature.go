@@ -100,12 +100,13 @@ type Node struct {
 // Connect returns a client of the core group.
 type Connect func() (rest.Interface, error)
 
-// Serving is what the agent serves; [agent.Agent] documents all but the last four.
+// Serving is what the agent serves; [agent.Agent] documents all but the last five.
 type Serving interface {
 	Changed()
 	IsBalance(model.ServiceName) bool
 	PortOf(model.Frontend) (model.PortName, bool)
 	Serves(model.Frontend) (model.ServiceName, bool)
+	Holder(netip.Addr) (model.ServiceName, bool)
 	Routes(yield func(*model.Route) bool)
 	View(model.ServiceName) *model.View
 	Kept() []model.ServiceName
@@ -117,6 +118,8 @@ type Serving interface {
 	Begun() bool
 	// Families are the ones that this machine has.
 	Families() []model.Family
+	// Filters are what may drop packets of a family on this machine; nil: that is not known.
+	Filters(model.Family) []string
 	// Programmed says whether the rules follow the cluster; false: that is not known.
 	Programmed() (health.Programmed, bool)
 }
@@ -139,6 +142,8 @@ func (nothing) IsBalance(model.ServiceName) bool                           { ret
 func (nothing) Words() words.Vocabulary                                    { return words.Kubernetes }
 func (nothing) PortOf(model.Frontend) (name model.PortName, ok bool)       { return name, false }
 func (nothing) Serves(model.Frontend) (name model.ServiceName, ok bool)    { return name, false }
+func (nothing) Holder(netip.Addr) (name model.ServiceName, ok bool)        { return name, false }
+func (nothing) Filters(model.Family) []string                              { return nil }
 func (nothing) Routes(func(*model.Route) bool)                             {}
 func (nothing) View(model.ServiceName) *model.View                         { return nil }
 func (nothing) Kept() []model.ServiceName                                  { return nil }

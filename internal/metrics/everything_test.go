@@ -23,7 +23,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
@@ -32,7 +31,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
-	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // everything has seen something of each sort. There is one in the process: the
@@ -42,10 +40,6 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowAgent(func() agent.State { return agent.State{LastRequest: started} })
 	s.FollowCluster(func() cluster.Counts {
 		return cluster.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
-	})
-	s.FollowTraffic(func() traffic.State { return traffic.State{Events: map[string]uint64{"denied": 7}, Lost: 2} })
-	s.FollowSamples(func() []traffic.SampleTotal {
-		return []traffic.SampleTotal{{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Outcomes: [conntrack.Outcomes]uint64{conntrack.Answered: 9, conntrack.Refused: 1}}}
 	})
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() (map[report.Owner]uint64, error) {

@@ -5,14 +5,12 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
-	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // The functions of this file are called at most once each. Each scrape calls what they are given, for example a method of
@@ -172,47 +170,4 @@ func (s *Set) FollowMachine(problems func() (problems, warnings map[string]int),
 		}
 		return nil
 	}, failed, warned, entries, limit))
-}
-
-// FollowDrains exports how many entries the list of drained endpoints has, and whether its file can be used.
-func (s *Set) FollowDrains(drains func() (entries int, usable bool)) {
-	drained := scraped.Gauge("nftproxy_drained_endpoints", "Endpoints that the operator drains on this machine.")
-	file := scraped.Gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last list stays in force, if one is known.")
-	s.Add(scraped.New(func(out scraped.Values) error {
-		entries, usable := drains()
-		out.Add(drained, float64(entries))
-		out.Add(file, scraped.Yes(usable))
-		return nil
-	}, drained, file))
-}
-
-// FollowTraffic exports what was read of the connections that the rules refuse.
-func (s *Set) FollowTraffic(state func() traffic.State) {
-	events := scraped.Counter("nftproxy_observe_events_total", "Messages of the rules about refused connections that were read, which are samples, by reason.", "reason")
-	lost := scraped.Counter("nftproxy_observe_lost_total", "Messages of the rules about refused connections that the kernel has dropped because they were not read fast enough.")
-	up := scraped.Gauge("nftproxy_observe_up", "1 if messages of the rules about refused connections are read, else 0; the status says why not.")
-	s.Add(scraped.New(func(out scraped.Values) error {
-		now := state()
-		out.Add(up, scraped.Yes(now.Err == nil))
-		out.Add(lost, float64(now.Lost))
-		for reason, n := range now.Events {
-			out.Add(events, float64(n), reason)
-		}
-		return nil
-	}, events, lost, up))
-}
-
-// FollowSamples exports how many samples of connections endpoints have answered.
-func (s *Set) FollowSamples(totals func() []traffic.SampleTotal) {
-	sampled := scraped.Counter("nftproxy_sampled_connections_total",
-		"Samples of TCP connections to a Service, by what their endpoint did within two seconds: answered, refused or unanswered; dropped were lost on the machine.",
-		"namespace", "service", "outcome")
-	s.Add(scraped.New(func(out scraped.Values) error {
-		for _, t := range totals() {
-			for o, n := range t.Outcomes {
-				out.Add(sampled, float64(n), t.Service.Namespace, t.Service.Name, conntrack.Outcome(o).String())
-			}
-		}
-		return nil
-	}, sampled))
 }

@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,6 +46,17 @@ type checks struct {
 // Collectors implements [feature.Counter].
 func (c *checks) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.metrics.total, c.metrics.transitions, c.metrics.duration, newCollector(c.Engine)}
+}
+
+// Problems implements [feature.Reporter]: it returns the Services whose passive check learns nothing.
+func (c *checks) Problems(time.Time) (out []model.Notice) {
+	if c.node.Config.Node.Observe.Failures() {
+		return nil
+	}
+	for _, name := range c.Passive() {
+		out = append(out, model.Notice{Object: name.Object(), Reason: model.NotObserved, Message: "its passive health check learns nothing: start nftproxy with --observe=failures"})
+	}
+	return out
 }
 
 // observe counts a check.

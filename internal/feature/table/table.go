@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature/fastpath"
 	"github.com/nftproxy/nftproxy/internal/feature/localhost"
 	"github.com/nftproxy/nftproxy/internal/feature/names"
+	"github.com/nftproxy/nftproxy/internal/feature/observe"
 	"github.com/nftproxy/nftproxy/internal/feature/probe"
 	"github.com/nftproxy/nftproxy/internal/feature/relay"
 	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
@@ -29,6 +30,7 @@ var Rows = []feature.Row{
 	{Name: "relay", Kind: relay.Kind{}},
 	{Name: "health checks", Order: 40, Kind: probe.Kind{}},
 	{Name: "slow start", Order: 60, Kind: slowstart.Kind{}}, // it sees which endpoints the others leave
+	{Name: "observe", Kind: observe.Kind{}},
 	{Name: "takeover", Kind: takeover.Kind{}},
 	{Name: "condition", Kind: condition.Kind{}},
 }

@@ -1,4 +1,4 @@
-package daemon
+package observe
 
 import (
 	"net/netip"
@@ -7,8 +7,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -18,7 +18,7 @@ func TestFailureEvents(t *testing.T) {
 	got := failureEvents([]traffic.Failure{{
 		Outcome: conntrack.Refused, Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.1.2.2:8081")}, Samples: 14, Failed: 14,
 		Ports: []model.PortName{{Service: name("api"), Port: "a"}, {Service: name("web"), Port: "a"}, {Service: name("web"), Port: "b"}},
-	}}, func(f *traffic.Failure) model.Notice { return f.Notice(report.NoFacts{}, nil) })
+	}}, func(f *traffic.Failure) model.Notice { return f.Notice((&feature.Node{}).Serving(), nil) })
 	for _, s := range []string{"api", "web"} {
 		if text := got[events.Failure{Service: name(s), Reason: "ConnectionsRefused"}]; !strings.HasPrefix(text, "10.1.2.2:8081 refused 14 of 14 ") {
 			t.Errorf("%s: %q", s, text)

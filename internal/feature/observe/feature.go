@@ -1,0 +1,141 @@
+// Package observe reads what the rules log about connections, and finds the endpoints that do not answer.
+package observe
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/traffic"
+	"github.com/nftproxy/nftproxy/internal/words"
+)
+
+// Kind makes the feature.
+type Kind struct{}
+
+// New implements [feature.Kind].
+func (Kind) New(n *feature.Node) feature.Feature {
+	level := n.Config.Node.Observe
+	if !level.Refusals() {
+		return nil
+	}
+	o := &observer{node: n}
+	if level.Failures() {
+		o.samples = traffic.NewSamples(conntrack.Netlink{}.OutcomesOf, n.Log)
+		o.samples.Judged = o.tellChecks
+	}
+	o.collector = traffic.NewCollector(traffic.Config{
+		Open: func() (traffic.Source, error) {
+			r, err := nflog.Open(level.Group)
+			if err != nil {
+				return nil, err // a nil reader is not a nil source
+			}
+			return r, nil
+		},
+		Named:       func(f model.Frontend) (model.PortName, bool) { return n.Serving().PortOf(f) },
+		Holder:      func(a netip.Addr) (model.ServiceName, bool) { return n.Serving().Holder(a) },
+		Words:       func(name model.ServiceName) words.Vocabulary { return words.Of(n.Serving().IsBalance(name)) },
+		Samples:     o.samples,
+		Connections: traffic.NewConnections(conntrack.Netlink{}.EntriesOf, host.System("").CountsBytes, n.Log),
+		Logged:      logged(n.Config.Own.LogConnections),
+		Log:         n.Log,
+	})
+	return o
+}
+
+// logged returns which outcomes have a line in the log; nil: none.
+func logged(value string) func(model.Outcome) bool {
+	switch value {
+	case config.LogRefused:
+		return func(o model.Outcome) bool { return o == model.RefusedByRules }
+	case config.LogFailed:
+		return model.Outcome.Failed
+	case config.LogAll:
+		return func(model.Outcome) bool { return true }
+	}
+	return nil
+}
+
+// observer is the feature. It does nothing where the kernel turned out to log nothing.
+type observer struct {
+	node      *feature.Node
+	collector *traffic.Collector
+	samples   *traffic.Samples // nil: the rules log none
+}
+
+// Observed returns what reads the log of the rules, and finds the outcomes of samples; nil: the rules log no such.
+func (o *observer) Observed() (*traffic.Collector, *traffic.Samples) {
+	if !o.node.Config.Node.Observe.Refusals() {
+		return nil, nil
+	}
+	return o.collector, o.samples
+}
+
+// Run implements [feature.Runner].
+func (o *observer) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	collector, samples := o.Observed()
+	if collector != nil {
+		all.Go(func() { collector.Run(ctx) })
+	}
+	if samples != nil {
+		all.Go(func() { samples.Run(ctx) })
+		if o.node.Events.Writes() {
+			o.followFailures(ctx)
+		}
+	}
+}
+
+// tellChecks has passive health checks learn from the outcome of a sampled connection to an endpoint.
+func (o *observer) tellChecks(to netip.AddrPort, outcome conntrack.Outcome, at time.Time) {
+	checks := feature.Find[interface {
+		Sampled(to netip.AddrPort, failure string, at time.Time)
+	}](o.node.Features)
+	if checks == nil {
+		return
+	}
+	failure := ""
+	if outcome != conntrack.Answered {
+		failure = outcome.String()
+	}
+	checks.Sampled(to, failure, at)
+}
+
+// Problems implements [feature.Reporter].
+func (o *observer) Problems(now time.Time) (out []model.Notice) {
+	collector, samples := o.Observed()
+	if collector != nil {
+		if s := collector.State(); s.Err != nil {
+			out = feature.OfMachine(model.NotObserved, s.Err.Error())
+		}
+	}
+	if samples != nil {
+		describe := o.describer()
+		for _, f := range samples.Failures(now) {
+			out = append(out, describe(&f))
+		}
+	}
+	return out
+}
+
+// Collectors implements [feature.Counter].
+func (o *observer) Collectors() (out []prometheus.Collector) {
+	collector, samples := o.Observed()
+	if collector != nil {
+		out = append(out, newCollector(collector.State))
+	}
+	if samples != nil {
+		out = append(out, newSampleCollector(samples.Totals))
+	}
+	return out
+}
