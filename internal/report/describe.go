@@ -27,7 +27,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	}
 	v := s.config.Agent.View(name)
 	if v == nil { // deleted in between
-		return nil, &api.UnknownError{Words: s.words(), Name: question}
+		return nil, &api.UnknownError{Words: s.config.Facts.Words(), Name: question}
 	}
 	if c := s.config.Checks; c != nil {
 		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
@@ -55,7 +55,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 
 // resolve returns the Service that a name stands for.
 func (s *Server) resolve(name string) (model.ServiceName, error) {
-	return api.Names{Named: s.config.Agent.Named, All: s.config.Agent.Names, Words: s.words}.Resolve(name)
+	return api.Names{Named: s.config.Agent.Named, All: s.config.Agent.Names, Words: s.config.Facts.Words}.Resolve(name)
 }
 
 // notSynced returns the error about a name that no Service has: before the first sync, it may

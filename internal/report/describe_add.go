@@ -73,10 +73,7 @@ func addConnections(s *api.Description, counts map[model.FrontendID]uint64) {
 
 // addEndpointCounts adds the connections to each endpoint, if they are counted.
 func addEndpointCounts(s *api.Description, read func([]model.Frontend) ([]counters.Endpoint, error)) error {
-	ports := make(map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint)
-	for p, f := range own(s) {
-		ports[p.Frontend(f)] = endpointsAt(p)
-	}
+	ports := endpointsBehind(s)
 	counts, err := read(slices.SortedFunc(maps.Keys(ports), model.Frontend.Compare))
 	for _, c := range counts {
 		if e := ports[c.Frontend][c.Endpoint]; e != nil {
@@ -87,6 +84,15 @@ func addEndpointCounts(s *api.Description, read func([]model.Frontend) ([]counte
 		}
 	}
 	return err
+}
+
+// endpointsBehind returns the endpoints of each frontend that a Service has itself, by their address.
+func endpointsBehind(s *api.Description) map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint {
+	out := make(map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint)
+	for p, f := range own(s) {
+		out[p.Frontend(f)] = endpointsAt(p)
+	}
+	return out
 }
 
 // endpointsAt returns the endpoints of a port by their address. Only endpoints of a range, which
@@ -151,10 +157,7 @@ func byFrontend(all []counters.Limit) map[model.FrontendID]map[string]uint64 {
 // endpoints.
 func addClients(s *api.Description, read func(model.Family, int) ([]*nft.Set, error)) error {
 	s.Clients = &api.Clients{}
-	ports := make(map[model.Frontend]map[netip.AddrPort]*api.DescribedEndpoint)
-	for p, f := range own(s) {
-		ports[p.Frontend(f)] = endpointsAt(p)
-	}
+	ports := endpointsBehind(s)
 	for i := range s.Ports {
 		for j := range s.Ports[i].Endpoints {
 			if e := &s.Ports[i].Endpoints[j]; e.State != "" || e.Inside.Slots > 0 || e.Outside != nil {
@@ -204,21 +207,13 @@ func countTogether(s *api.Description, ports map[model.Frontend]map[netip.AddrPo
 		clients[f.Address][number]++
 	}
 	for f, endpoints := range ports {
-		inFamily := func(e netip.AddrPort) bool { return model.FamilyOf(e.Addr()) == model.FamilyOf(f.Address) }
-		for at, number := range model.NumberServers(filterKeys(endpoints, inFamily)) {
+		inFamily := slices.DeleteFunc(slices.Collect(maps.Keys(endpoints)), func(e netip.AddrPort) bool {
+			return model.FamilyOf(e.Addr()) != model.FamilyOf(f.Address)
+		})
+		for at, number := range model.NumberServers(inFamily) {
 			if e := endpoints[at]; e.Clients != nil {
 				*e.Clients += clients[f.Address][number]
 			}
 		}
 	}
-}
-
-// filterKeys returns the keys of a map that are to be kept, in no order.
-func filterKeys[K comparable, V any](m map[K]V, keep func(K) bool) (out []K) {
-	for k := range m {
-		if keep(k) {
-			out = append(out, k)
-		}
-	}
-	return out
 }

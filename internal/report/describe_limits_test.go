@@ -26,7 +26,7 @@ func TestLimits(t *testing.T) {
 		Connections: 1000, ConnectionsPerClient: 1, Rate: model.Rate{Amount: 100, Burst: 100}, RatePerClient: model.Rate{Amount: 1, Burst: 3, Unit: model.PerHour},
 	}}
 	objects, rules := views(s)
-	inRules := fromRules(rules, model.ServiceName{Namespace: "shop", Name: "web"})
+	inRules := ofRules(rules, model.ServiceName{Namespace: "shop", Name: "web"})
 	if diff := cmp.Diff(objects.Limits, inRules.Limits); diff != "" {
 		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// fromRules describes a Service from the rules in the kernel, or returns nil if these
-// have no frontend of it. The name is the one in the elements' comments.
-func fromRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
+// fromRules describes a Service from the rules in the kernel, or returns nil if these have no frontend of it, and whether
+// they redirect connections to it. The name is the one in the elements' comments.
+func fromRules(rs *nft.Ruleset, name model.ServiceName) (_ *api.Description, relayed bool) {
 	s := &api.Description{From: api.FromKernel, Namespace: name.Namespace, Name: name.Name, Unknown: []string{
 		"why endpoints are left out, their nodes and weights, and the last change: only a running nftproxy or its input knows",
 	}}
@@ -28,7 +28,7 @@ func fromRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
 		}
 	}
 	if len(all) == 0 {
-		return nil
+		return nil, false
 	}
 	addSettings(s, all)
 	ports := make(map[model.PortName]*api.DescribedPort)
@@ -37,6 +37,7 @@ func fromRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
 			ports[f.Port] = &api.DescribedPort{Name: f.Port.Port, Protocol: f.Protocol.String()}
 		}
 		addFrontend(ports[f.Port], f)
+		relayed = relayed || f.Relayed
 	}
 	for _, p := range ports {
 		slices.SortStableFunc(p.Frontends, func(a, b api.DescribedFrontend) int { return cmp.Compare(kindOrder(a.Kind), kindOrder(b.Kind)) })
@@ -45,7 +46,7 @@ func fromRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
 	slices.SortFunc(s.Ports, func(a, b api.DescribedPort) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol))
 	})
-	return s
+	return s, relayed
 }
 
 func kindOrder(kind string) int {

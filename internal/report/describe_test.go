@@ -63,7 +63,7 @@ func TestSharesAreThoseOfTheRules(t *testing.T) {
 	forwarded, outside := 0, 0
 	for range 5000 {
 		objects, rules := views(randomWorld(r))
-		kernel := fromRules(rules, web)
+		kernel := ofRules(rules, web)
 		if len(objects.Ports) != 1 || len(kernel.Ports) != 1 {
 			t.Fatalf("%d and %d ports", len(objects.Ports), len(kernel.Ports))
 		}
@@ -147,7 +147,7 @@ func TestTableInBudget(t *testing.T) {
 		if !strings.Contains(b.String(), want+"\n") || len(objects.Notices) != 1 || !strings.Contains(b.String(), objects.Notices[0]) {
 			t.Errorf("%d ports: no %q, or not one notice, in\n%s", ports, want, b.String())
 		}
-		if got, want := objects.Ports[0].Endpoints[0].Inside, fromRules(rules, web).Ports[0].Endpoints[0].Inside; got.Slots != want.Slots {
+		if got, want := objects.Ports[0].Endpoints[0].Inside, ofRules(rules, web).Ports[0].Endpoints[0].Inside; got.Slots != want.Slots {
 			t.Errorf("%d ports: the first endpoint has %d slots, in the rules %d", ports, got.Slots, want.Slots)
 		}
 	}
@@ -284,4 +284,10 @@ func TestClients(t *testing.T) {
 			t.Errorf("%s: excluded %t, want %t", c.name, denied, want)
 		}
 	}
+}
+
+// ofRules returns the description of a Service that rules give.
+func ofRules(rs *nft.Ruleset, name model.ServiceName) *api.Description {
+	d, _ := fromRules(rs, name)
+	return d
 }

@@ -97,9 +97,7 @@ func maglevOf(v *model.View) *api.Maglev {
 func portOf(v *model.View, of *served.Port) api.DescribedPort {
 	first := of.Claims[0].Route
 	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
-	routes := make([]*model.Route, len(of.Claims))
 	for i, c := range of.Claims {
-		routes[i] = c.Route
 		p.Frontends = append(p.Frontends, frontendOf(c, of.Frontends[i]))
 	}
 	for _, f := range model.Families {
@@ -110,9 +108,13 @@ func portOf(v *model.View, of *served.Port) api.DescribedPort {
 			p.ZoneFloors = append(p.ZoneFloors, zoneFloorOf(v, same, f)...)
 		}
 	}
-	starting := startingOf(time.Now(), routes...)
-	for i := range p.Endpoints {
-		p.Endpoints[i].Starting = starting[p.Endpoints[i].AddrPort()]
+	at := endpointsAt(&p)
+	for _, c := range of.Claims {
+		for a, s := range starting(c.Route, time.Now()) {
+			if e := at[a]; e != nil {
+				e.Starting = s
+			}
+		}
 	}
 	return p
 }

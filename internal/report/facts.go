@@ -21,6 +21,14 @@ type Agent interface {
 	Named(namespace, name string) []model.ServiceName
 }
 
+// Words has the words for Services.
+type Words interface {
+	// IsBalance reports whether a Service comes from a Balance.
+	IsBalance(model.ServiceName) bool
+	// Words are the words for all Services together.
+	Words() words.Vocabulary
+}
+
 // Facts are what the rest of a daemon knows. Features fill the documents with theirs.
 type Facts interface {
 	Words

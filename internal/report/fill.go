@@ -35,18 +35,11 @@ func (f *frontend) outside() *served.Decision {
 }
 
 // byPort sorts frontends, and returns the ones of each service port.
-func byPort(all []frontend) (ports [][]frontend) {
+func byPort(all []frontend) [][]frontend {
 	slices.SortFunc(all, func(a, b frontend) int {
 		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Kind, b.Kind), a.Frontend.Frontend.Compare(b.Frontend.Frontend))
 	})
-	for len(all) > 0 {
-		n := 1
-		for n < len(all) && all[n].Port == all[0].Port {
-			n++
-		}
-		ports, all = append(ports, all[:n]), all[n:]
-	}
-	return ports
+	return slices.Collect(groups(all, func(a, b *frontend) bool { return a.Port == b.Port }))
 }
 
 // fill adds the frontends that a filter selects, sorted by service port, with their

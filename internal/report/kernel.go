@@ -26,7 +26,8 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, nil, err
 	}
-	r := &report{of: ofRules(served.OnlyLoadBalancers(rs)), Status: api.Status{From: api.FromKernel, Words: served.Words(rs), Healthy: true}}
+	balances := served.OnlyLoadBalancers(rs)
+	r := &report{balances: func(name model.ServiceName) bool { return balances[name] }, Status: api.Status{From: api.FromKernel, Words: served.Words(rs), Healthy: true}}
 	if err := r.addAffinity(k); err != nil {
 		return nil, nil, err
 	}
@@ -86,19 +87,6 @@ func relayFailure(conn *kernel.Conn, f model.Family) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("over %s: no process relays, and the rules reject what they redirect to port %d: start nftproxy run", f, model.RelayPort), nil
-}
-
-// relays reports whether rules redirect connections to a Service.
-func relays(rs *nft.Ruleset, name model.ServiceName) bool {
-	return slices.ContainsFunc(rs.Tables, func(t *nft.Table) bool {
-		table := served.Read(t)
-		for of := range table.Names() {
-			if of.Port.Service == name && table.Frontend(of.Frontend).Relayed {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // AddRelayFailures adds why frontends of a relayed Balance refuse connections, and their verdict.
@@ -163,8 +151,8 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if err != nil {
 		return nil, err
 	}
-	d := fromRules(rs, name)
-	if relays(rs, name) {
+	d, relayed := fromRules(rs, name)
+	if relayed {
 		failures := make(map[model.Family]string)
 		for _, f := range model.Families {
 			if failures[f], err = relayFailure(conn, f); err != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -127,8 +126,8 @@ func (s *counterCache) addFullLimits(r *report, now time.Time) error {
 	for _, f := range slices.SortedFunc(maps.Keys(passed), func(a, b full) int {
 		return cmp.Or(a.service.Compare(b.service), cmp.Compare(a.limit, b.limit), cmp.Compare(a.family, b.family))
 	}) {
-		r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(f.service), Reason: model.LimitFull, Message: fmt.Sprintf(
-			"the limit %s remembers %d clients over %s; %s of others passed without it", f.limit, budget.LimitedClients, f.family, terminal.Count(int(passed[f]), "connection"))})
+		r.addProblem(f.service, model.LimitFull, fmt.Sprintf("the limit %s remembers %d clients over %s; %s of others passed without it",
+			f.limit, budget.LimitedClients, f.family, terminal.Count(int(passed[f]), "connection")))
 	}
 	return nil
 }

@@ -48,25 +48,16 @@ func newTable(routing *model.Routing, c Connections, counted bool, before *table
 		for i := range routing.Routes {
 			all.add(served.Of(&routing.Routes[i], routing.Scheduler), routing.Routes[i].Service.Balance)
 		}
+		for s := range startersOf(routing.Routes, time.Now()) {
+			all.services[all.index[s.service.Name]].StartingCount++
+			all.totals.Starting++
+		}
 		t.totals, t.services = all.totals, all.services
-		t.addStarting(startingCounts(routing.Routes))
 	}
 	t.totals.Connections = c.Total
 	t.count(routing.Routes, before)
 	slices.SortFunc(t.services, compareServices)
 	return t
-}
-
-// addStarting adds how many endpoints start slowly.
-func (t *table) addStarting(counts map[model.ServiceName]int) {
-	if len(counts) == 0 {
-		return
-	}
-	for i := range t.services {
-		s := &t.services[i]
-		s.StartingCount = counts[s.ServiceName()]
-		t.totals.Starting += s.StartingCount
-	}
 }
 
 // sameRoutes reports whether two readings have the same routes: decisions are immutable.
@@ -175,7 +166,7 @@ func liveEndpoints(port []frontend, counts []counters.Endpoint) (out []api.LiveE
 		}
 	}
 	for i := range port {
-		for a, s := range startingOf(time.Now(), port[i].route) {
+		for a, s := range starting(port[i].route, time.Now()) {
 			if found[a] != nil {
 				found[a].Starting = s
 			}

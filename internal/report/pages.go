@@ -79,7 +79,7 @@ func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, er
 		return nil, queryError{err}
 	}
 	out := s.config.Facts.Observed(ctx, &q)
-	out.Instance, out.Node, out.Words = s.live.instance, s.config.Node, s.words()
+	out.Instance, out.Node, out.Words = s.live.instance, s.config.Node, s.config.Facts.Words()
 	return out, nil
 }
 

@@ -46,7 +46,7 @@ func TestPing(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", name, w, &text)
 			}
 		}
-		rules := fromRules(render.Render(router.Routing()), model.ServiceName{Namespace: "shop", Name: name})
+		rules := ofRules(render.Render(router.Routing()), model.ServiceName{Namespace: "shop", Name: name})
 		answered := slices.DeleteFunc(slices.Clone(objects.Ping), func(p api.Ping) bool { return !p.Inside || p.DecidedBy != "" })
 		if !slices.Equal(rules.Ping, answered) {
 			t.Errorf("%s: rules say %v, objects %v", name, rules.Ping, answered)

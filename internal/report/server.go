@@ -147,8 +147,8 @@ func (s *Server) Summary(routing *model.Routing) *api.Status {
 // head returns the part of the report that does not depend on the Services.
 func (s *Server) head(now time.Time, last *api.Sync) *report {
 	state := s.config.Agent.State()
-	r := &report{of: s.config.Facts, Status: api.Status{
-		Words: s.words(), From: api.FromDaemon, Healthy: last != nil && last.Error == "",
+	r := &report{balances: s.config.Facts.IsBalance, Status: api.Status{
+		Words: s.config.Facts.Words(), From: api.FromDaemon, Healthy: last != nil && last.Error == "",
 		Daemon: api.Daemon{Time: now, Version: s.config.Version, Source: s.config.Source, Started: OnClock(now, state.Started)},
 		Rules:  api.Rules{LastSuccess: OnClock(now, state.LastSync), PendingSince: OnClock(now, state.Pending), Counted: s.config.Counted},
 	}}
@@ -165,7 +165,7 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 	if s.config.Checks != nil {
 		r.addChecks(now, s.config.Checks, s.config.Agent.View)
 	}
-	r.nameBalances(s.config.Facts)
+	r.nameBalances()
 	r.RulesChanged = s.history.interference(now)
 	s.config.Facts.AddToStatus(&r.Status, now)
 	return r

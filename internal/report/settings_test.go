@@ -61,7 +61,7 @@ func TestSettingsAreThoseOfTheRules(t *testing.T) {
 		world, s := balanced()
 		c.set(s)
 		objects, rules := views(world)
-		for from, s := range map[string]*api.Description{"objects": objects, "rules": fromRules(rules, web)} {
+		for from, s := range map[string]*api.Description{"objects": objects, "rules": ofRules(rules, web)} {
 			if diff := cmp.Diff(strings.Split(c.want, "|"), settings(t, s)); diff != "" {
 				t.Errorf("%s, from %s (-want +got):\n%s", c.name, from, diff)
 			}

@@ -28,19 +28,6 @@ func starting(r *model.Route, now time.Time) iter.Seq2[netip.AddrPort, *api.Star
 	}
 }
 
-// startingOf returns the endpoints of some routes that start slowly. There is no map if none does.
-func startingOf(now time.Time, routes ...*model.Route) (out map[netip.AddrPort]*api.Starting) {
-	for _, r := range routes {
-		for a, s := range starting(r, now) {
-			if out == nil {
-				out = make(map[netip.AddrPort]*api.Starting)
-			}
-			out[a] = s
-		}
-	}
-	return out
-}
-
 // maxStarting is how many endpoints that start slowly a report has.
 const maxStarting = 1000
 
@@ -80,15 +67,4 @@ func (r *report) addStarting(routes []model.Route, now time.Time, filter *api.Fi
 	for _, s := range all[:min(len(all), maxStarting)] {
 		r.Starting = append(r.Starting, api.StartingServer{Service: s.service.Name.String(), Balance: s.service.Balance, Address: model.EndpointText(s.address), Starting: *found[s]})
 	}
-}
-
-// startingCounts returns how many endpoints of each Service start slowly. Services without such are left out.
-func startingCounts(routes []model.Route) (out map[model.ServiceName]int) {
-	for s := range startersOf(routes, time.Now()) {
-		if out == nil {
-			out = make(map[model.ServiceName]int)
-		}
-		out[s.service.Name]++
-	}
-	return out
 }

@@ -68,17 +68,12 @@ func portsWithin(most int, routes []model.Route) (ports [][]*model.Route, omitte
 	slices.SortFunc(sorted, func(a, b *model.Route) int {
 		return cmp.Or(a.PortName().Compare(b.PortName()), a.Frontend.Compare(b.Frontend))
 	})
-	for len(sorted) > 0 {
-		n := 1
-		for n < len(sorted) && sorted[n].PortName() == sorted[0].PortName() {
-			n++
-		}
-		if size := endpointsIn(sorted[:n], most); size > most {
+	for port := range groups(sorted, func(a, b **model.Route) bool { return (*a).PortName() == (*b).PortName() }) {
+		if size := endpointsIn(port, most); size > most {
 			omitted++
 		} else {
-			ports, most = append(ports, sorted[:n]), most-size
+			ports, most = append(ports, port), most-size
 		}
-		sorted = sorted[n:]
 	}
 	return ports, omitted
 }
