@@ -2,10 +2,13 @@ package report
 
 import (
 	"log/slog"
+	"net/netip"
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // counterCache has the counters of the kernel, and the counts that the kernel loses with the
@@ -172,4 +175,178 @@ func (s *counterCache) Connections() (*model.Routing, Connections, error) {
 		return nil, Connections{}, err
 	}
 	return routing, Connections{s.counts.total, s.counts.frontends}, nil
+}
+
+// carried are the counts of elements that the kernel does not have any more: it cannot
+// replace the value of an element, and a new element counts from 0. Each count is read
+// just before the transaction that ends it.
+type carried struct {
+	mu sync.Mutex // held while a transaction that ends counts is committed
+	// changes is the number of these transactions.
+	changes   int
+	frontends map[counter]uint64 // since the counters were read last
+	endpoints map[model.FrontendID]map[netip.AddrPort]uint64
+	// size is the number of counts of endpoints, and kept what was left of them when those
+	// that are gone were dropped last.
+	size, kept int
+	// gone are frontends that were deleted since the last sync. Their endpoints follow.
+	gone map[model.FrontendID]bool
+}
+
+// spareCounts is how many counts of endpoints may be kept until the counts of endpoints that
+// are gone are dropped.
+const spareCounts = 10_000
+
+func newCarried() carried {
+	return carried{frontends: make(map[counter]uint64), endpoints: make(map[model.FrontendID]map[netip.AddrPort]uint64), gone: make(map[model.FrontendID]bool)}
+}
+
+// Committing reads the counts that a plan ends, with [counters.Reader.LastCounts], and adds them
+// to the counts of the process if the plan is committed: see [apply.Applier.Committing].
+func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
+	refusals := s.endingRefusals(p)
+	if !endsCounts(p) {
+		return refusals
+	}
+	c := &s.carried
+	c.mu.Lock()
+	counts, err := read(p)
+	if err != nil {
+		s.log.Warn("connections of changed endpoints are not counted", "error", err)
+	}
+	return func(err error) {
+		refusals(err)
+		defer c.mu.Unlock()
+		if err != nil {
+			return
+		}
+		c.changes++
+		c.add(counts)
+		c.forget(p)
+		if c.size > 2*c.kept+spareCounts {
+			routing := s.routing()
+			c.prune(routing)
+		}
+	}
+}
+
+// endsCounts reports whether a plan deletes or replaces elements that count connections.
+func endsCounts(p *plan.Plan) bool {
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Old != nil && c.Set.CountsConnections() {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *carried) add(counts []counters.Element) {
+	for i := range counts {
+		n := &counts[i]
+		d := n.Set.FrontendID(n.Element.Key)
+		switch {
+		case n.Connections == 0:
+		case n.Set.IsOfFrontends():
+			key := counter{d, isOutside(n.Set)}
+			if _, known := c.frontends[key]; known || len(c.frontends) < spareCounts {
+				c.frontends[key] += n.Connections
+			}
+		case !c.gone[d]:
+			if c.endpoints[d] == nil {
+				c.endpoints[d] = make(map[netip.AddrPort]uint64)
+			}
+			e := n.Element.Value.Endpoint
+			if _, known := c.endpoints[d][e]; !known {
+				c.size++
+			}
+			c.endpoints[d][e] += n.Connections
+		}
+	}
+}
+
+// forget drops the counts of the endpoints of frontends that a plan deletes.
+func (c *carried) forget(p *plan.Plan) {
+	for i := range p.Changes {
+		if change := &p.Changes[i]; change.Verb == plan.Delete && change.Old != nil && change.Set.IsOfFrontends() && !isOutside(change.Set) {
+			d := change.Set.FrontendID(change.Old.Key)
+			c.gone[d] = true
+			c.size -= len(c.endpoints[d])
+			delete(c.endpoints, d)
+		}
+	}
+}
+
+// synced ends a sync.
+func (c *carried) synced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.gone)
+}
+
+// prune drops the counts of endpoints that take no connections any more.
+func (c *carried) prune(routing *model.Routing) {
+	kept := make(map[model.FrontendID]map[netip.AddrPort]uint64)
+	c.size = 0
+	if routing != nil {
+		for i := range routing.Routes {
+			r := &routing.Routes[i]
+			old := c.endpoints[r.Frontend.ID()]
+			if len(old) == 0 {
+				continue
+			}
+			left := make(map[netip.AddrPort]uint64)
+			for _, endpoints := range [][]model.Endpoint{r.Choice.Cluster, r.Choice.Local, r.Choice.Serving} {
+				for _, e := range endpoints {
+					if n, ok := old[e.Address()]; ok {
+						left[e.Address()] = n
+					}
+				}
+			}
+			kept[r.Frontend.ID()] = left
+			c.size += len(left)
+		}
+	}
+	c.endpoints, c.kept = kept, c.size
+}
+
+func isOutside(s *nft.Set) bool { return nft.RowOf(s.Name).Contents == nft.LocalServices }
+
+// countsAtOnce is how many frontends are asked about while no change can be committed.
+const countsAtOnce = 64
+
+// EndpointCounts returns the connections that some frontends sent to their endpoints since
+// the start of the process, and before it those that the kernel has counted; also to endpoints
+// that are gone, for a while. It has several counts for an endpoint, and is empty where these
+// are not counted.
+func (s *counterCache) EndpointCounts(frontends []model.Frontend) ([]counters.Endpoint, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return s.endpointCounts(frontends)
+}
+
+func (s *counterCache) endpointCounts(frontends []model.Frontend) (out []counters.Endpoint, err error) {
+	for len(frontends) > 0 && err == nil {
+		some := frontends[:min(len(frontends), countsAtOnce)]
+		frontends = frontends[len(some):]
+		out, err = s.appendCounts(out, some)
+	}
+	return out, err
+}
+
+// appendCounts appends the counts of some frontends in the kernel, and those that are carried.
+func (s *counterCache) appendCounts(out []counters.Endpoint, frontends []model.Frontend) ([]counters.Endpoint, error) {
+	c := &s.carried
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts, err := s.kernel.EndpointCounts(frontends)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, counts...)
+	for _, f := range frontends {
+		for e, n := range c.endpoints[f.ID()] {
+			out = append(out, counters.Endpoint{Frontend: f, Endpoint: e, Connections: n})
+		}
+	}
+	return out, nil
 }

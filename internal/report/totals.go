@@ -2,12 +2,16 @@ package report
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // EndpointTotal is the number of connections that a service port sent to an endpoint.
@@ -93,4 +97,121 @@ func endpointsIn(routes []*model.Route, most int) int {
 		}
 	}
 	return len(found)
+}
+
+// sums count frontends and their endpoints, in all and by Service.
+type sums struct {
+	totals   api.Totals // without connections
+	services []api.LiveService
+	index    map[model.ServiceName]int
+	seen     map[endpoint]bool
+}
+
+// endpoint is a distinct endpoint: of a Service, or of any.
+type endpoint struct {
+	service  int // its place, or anyService
+	protocol model.Protocol
+	address  netip.AddrPort
+}
+
+const anyService = -1
+
+func newSums() *sums {
+	return &sums{index: make(map[model.ServiceName]int), seen: make(map[endpoint]bool)}
+}
+
+// add adds a frontend, of a Balance or not.
+func (s *sums) add(f *served.Frontend, isBalance bool) {
+	name := f.Port.Service
+	at, ok := s.index[name]
+	if !ok {
+		at = len(s.services)
+		s.index[name], s.services = at, append(s.services, api.LiveService{Balance: isBalance, Namespace: name.Namespace, Name: name.Name})
+		s.totals.Services++
+	}
+	of := &s.services[at]
+	of.Relayed = of.Relayed || f.Relayed
+	of.Frontends++
+	s.totals.Frontends++
+	if f.Inside.Verdict != model.Forward || f.Outside.Verdict != model.Forward {
+		of.Unserved++
+		s.totals.Unserved++
+	}
+	decisions := []served.Decision{f.Inside, f.Outside}
+	if f.ExternalPolicy != model.PolicyLocal { // both are one
+		decisions = decisions[:1]
+	}
+	for _, d := range decisions {
+		for _, e := range d.Endpoints {
+			of.Endpoints += s.first(endpoint{at, f.Protocol, e.Address})
+			s.totals.Endpoints += s.first(endpoint{anyService, f.Protocol, e.Address})
+		}
+	}
+}
+
+// first returns 1 for an endpoint that was not seen before, or else 0.
+func (s *sums) first(e endpoint) int {
+	if s.seen[e] {
+		return 0
+	}
+	s.seen[e] = true
+	return 1
+}
+
+// starting yields the endpoints of a route that start slowly, in some cases twice.
+func starting(r *model.Route, now time.Time) iter.Seq2[netip.AddrPort, *api.Starting] {
+	return func(yield func(netip.AddrPort, *api.Starting) bool) {
+		if len(r.Service.Extra().Starting) == 0 { // of most
+			return
+		}
+		for _, choice := range [...][]model.Endpoint{r.Choice.Cluster, r.Choice.Local} {
+			for _, e := range choice {
+				s := r.Service.Start(e)
+				if s != nil && !yield(e.Address(), &api.Starting{Part: float64(s.Part) / model.StartParts, Full: OnClock(now, s.Full)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// maxStarting is how many endpoints that start slowly a report has.
+const maxStarting = 1000
+
+// starter is an endpoint of a Service.
+type starter struct {
+	service *model.Service
+	address netip.AddrPort
+}
+
+// startersOf returns the endpoints of routes that start slowly, each once for its Service. There is no
+// map if none does.
+func startersOf(routes []model.Route, now time.Time) (out map[starter]*api.Starting) {
+	for i := range routes {
+		for a, s := range starting(&routes[i], now) {
+			if out == nil {
+				out = make(map[starter]*api.Starting)
+			}
+			out[starter{routes[i].Service, a}] = s
+		}
+	}
+	return out
+}
+
+// addStarting adds the endpoints of the routes of these Services that start slowly.
+func (r *report) addStarting(routes []model.Route, now time.Time, filter *api.Filter) {
+	found := startersOf(routes, now)
+	var all []starter
+	for s := range found {
+		if filter.Matches(s.service.Name) {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b starter) int {
+		return cmp.Or(a.service.Name.Compare(b.service.Name), a.address.Compare(b.address))
+	})
+	r.StartingCount = len(all)
+	for _, s := range all[:min(len(all), maxStarting)] {
+		r.Starting = append(r.Starting, api.StartingServer{Service: s.service.Name.String(), Balance: s.service.Balance, Address: model.EndpointText(s.address), Starting: *found[s]})
+	}
 }
