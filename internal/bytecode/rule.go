@@ -65,7 +65,6 @@ type field struct {
 	place  place
 	number uint32 // the key, or the base of a header
 	reply  bool   // direction
-	isSet  bool   // a direction is given
 }
 
 type place uint8
@@ -105,9 +104,18 @@ func readRule(data []byte) (rule []op, err error) {
 	return rule, err
 }
 
-// attributes are those of an expression, by type.
+// attributes are those of an expression or a message, by type.
 type attributes map[uint16]netlinkio.Attributes
 
+func collect(a netlinkio.Attributes) attributes {
+	all := attributes{}
+	for a.Next() {
+		all[a.Type] = a
+	}
+	return all
+}
+
+// number returns a number; zero: it is not given.
 func (all attributes) number(typ uint16) uint32 {
 	a, ok := all[typ]
 	if !ok {
@@ -146,11 +154,9 @@ func readExpression(data []byte) (o op, err error) {
 			body = a.Data
 		}
 	}
-	all := attributes{}
+	var all attributes
 	if o.name != "match" && o.name != "target" { // theirs are of x_tables
-		for a := netlinkio.Read(body, &err); a.Next(); {
-			all[a.Type] = a
-		}
+		all = collect(netlinkio.Read(body, &err))
 	}
 	if err == nil {
 		err = o.read(all)
@@ -218,19 +224,19 @@ func (o *op) readLoad(all attributes) {
 	o.kind = opLoad
 	switch o.name {
 	case "payload":
-		o.to, o.source = all.register(unix.NFTA_PAYLOAD_DREG), field{inPacket, all.number(unix.NFTA_PAYLOAD_BASE), false, false}
+		o.to, o.source = all.register(unix.NFTA_PAYLOAD_DREG), field{inPacket, all.number(unix.NFTA_PAYLOAD_BASE), false}
 		o.offset, o.length = int(all.number(unix.NFTA_PAYLOAD_OFFSET)), int(all.number(unix.NFTA_PAYLOAD_LEN))
 		if all.has(unix.NFTA_PAYLOAD_SREG) {
 			o.kind, o.name = opUnknown, "payload, which changes the packet"
 		}
 	case "meta":
-		o.to, o.source = all.register(unix.NFTA_META_DREG), field{inMeta, all.number(unix.NFTA_META_KEY), false, false}
+		o.to, o.source = all.register(unix.NFTA_META_DREG), field{inMeta, all.number(unix.NFTA_META_KEY), false}
 		if all.has(unix.NFTA_META_SREG) {
 			o.kind, o.from = opStore, all.register(unix.NFTA_META_SREG)
 		}
 	case "ct":
-		direction, given := all[unix.NFTA_CT_DIRECTION]
-		o.to, o.source = all.register(unix.NFTA_CT_DREG), field{inConnection, all.number(unix.NFTA_CT_KEY), given && len(direction.Data) == 1 && direction.Data[0] == 1, given}
+		direction := all[unix.NFTA_CT_DIRECTION].Data
+		o.to, o.source = all.register(unix.NFTA_CT_DREG), field{inConnection, all.number(unix.NFTA_CT_KEY), len(direction) == 1 && direction[0] == 1}
 		if all.has(unix.NFTA_CT_SREG) {
 			o.kind, o.from = opStore, all.register(unix.NFTA_CT_SREG)
 		}
@@ -289,15 +295,9 @@ func (o *op) readAction(all attributes, err *error) {
 	case "reject":
 		o.kind, o.isTCPReset = opReject, all.number(unix.NFTA_REJECT_TYPE) == rejectTCPReset
 	case "limit":
-		o.kind = opWithin
-		if all.number(unix.NFTA_LIMIT_FLAGS)&limitInvert != 0 {
-			o.kind = opOver
-		}
+		o.readLimit(all.number(unix.NFTA_LIMIT_FLAGS))
 	case "connlimit":
-		o.kind = opWithin
-		if all.number(connlimitFlags)&limitInvert != 0 {
-			o.kind = opOver
-		}
+		o.readLimit(all.number(connlimitFlags))
 	case "objref":
 		o.kind = opUnknown
 		if all.number(objectAttribute) == objectCounter {
@@ -305,10 +305,14 @@ func (o *op) readAction(all attributes, err *error) {
 		}
 	case "dynset":
 		o.readDynset(all, err)
-	case "match", "target":
-		o.kind = opUnknown
 	default:
 		o.kind = opUnknown
+	}
+}
+
+func (o *op) readLimit(flags uint32) {
+	if o.kind = opWithin; flags&limitInvert != 0 {
+		o.kind = opOver
 	}
 }
 
@@ -323,10 +327,8 @@ func (o *op) readDynset(all attributes, err *error) {
 	o.kind, o.setName, o.operator, o.flags = opDynset, all.text(unix.NFTA_DYNSET_SET_NAME), all.number(unix.NFTA_DYNSET_OP), all.number(unix.NFTA_DYNSET_FLAGS)
 	o.from = all.register(unix.NFTA_DYNSET_SREG_KEY)
 	o.to, o.hasTo = all.register(unix.NFTA_DYNSET_SREG_DATA), all.has(unix.NFTA_DYNSET_SREG_DATA)
-	if t, ok := all[unix.NFTA_DYNSET_TIMEOUT]; ok && len(t.Data) == 8 {
-		for _, b := range t.Data {
-			o.timeout = o.timeout<<8 | uint64(b)
-		}
+	if t, ok := all[unix.NFTA_DYNSET_TIMEOUT]; ok {
+		o.timeout = t.Uint64()
 	}
 	if e, ok := all[unix.NFTA_DYNSET_EXPR]; ok {
 		limit, exprErr := readExpression(e.Data)

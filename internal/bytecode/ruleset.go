@@ -74,11 +74,7 @@ func (r *Ruleset) Change(m Message) error {
 	}
 	r.compiled = nil
 	var err error
-	a := netlinkio.ReadMessage(m.Data, &err)
-	c := change{ruleset: r, family: m.Data[0], all: map[uint16]netlinkio.Attributes{}}
-	for a.Next() {
-		c.all[a.Type] = a
-	}
+	c := change{ruleset: r, family: m.Data[0], attributes: collect(netlinkio.ReadMessage(m.Data, &err))}
 	if err == nil {
 		err = c.run(m.Type)
 	}
@@ -90,22 +86,9 @@ func (r *Ruleset) Change(m Message) error {
 
 // change is a message with its attributes.
 type change struct {
+	attributes
 	ruleset *Ruleset
 	family  uint8
-	all     map[uint16]netlinkio.Attributes
-}
-
-func (c *change) text(attribute uint16) string {
-	a := c.all[attribute]
-	return string(a.Text())
-}
-
-func (c *change) number(attribute uint16) uint32 {
-	a, ok := c.all[attribute]
-	if !ok || len(a.Data) != 4 {
-		return 0
-	}
-	return a.Uint32()
 }
 
 func (c *change) run(typ uint16) error {
@@ -167,21 +150,12 @@ func (c *change) addTable(known *table) {
 
 func (c *change) addChain(t *table) (err error) {
 	out := &chain{table: t, name: c.text(unix.NFTA_CHAIN_NAME)}
-	if hook, ok := c.all[unix.NFTA_CHAIN_HOOK]; ok {
-		out.isBase = true
-		a := netlinkio.Read(hook.Data, &err)
-		for a.Next() {
-			switch a.Type {
-			case unix.NFTA_HOOK_HOOKNUM:
-				out.hook = a.Uint32()
-			case unix.NFTA_HOOK_PRIORITY:
-				out.priority = int32(a.Uint32())
-			}
-		}
+	if out.isBase = c.has(unix.NFTA_CHAIN_HOOK); out.isBase {
+		hook := collect(netlinkio.Read(c.attributes[unix.NFTA_CHAIN_HOOK].Data, &err))
+		out.hook, out.priority = hook.number(unix.NFTA_HOOK_HOOKNUM), int32(hook.number(unix.NFTA_HOOK_PRIORITY))
 	}
 	out.isNAT = c.text(unix.NFTA_CHAIN_TYPE) == "nat"
-	_, hasPolicy := c.all[unix.NFTA_CHAIN_POLICY]
-	out.drops = hasPolicy && c.number(unix.NFTA_CHAIN_POLICY) == 0
+	out.drops = c.has(unix.NFTA_CHAIN_POLICY) && c.number(unix.NFTA_CHAIN_POLICY) == 0
 	t.chains[out.name] = out
 	return err
 }
@@ -191,8 +165,7 @@ func (c *change) addRule(t *table) error {
 	if of == nil {
 		return fmt.Errorf("there is no chain %q", c.text(unix.NFTA_RULE_CHAIN))
 	}
-	list := c.all[unix.NFTA_RULE_EXPRESSIONS]
-	rule, err := readRule(list.Data)
+	rule, err := readRule(c.attributes[unix.NFTA_RULE_EXPRESSIONS].Data)
 	for i := range rule {
 		if o := &rule[i]; o.setName != "" && t.sets[o.setName] == nil || o.verdict.chain != "" && t.chains[o.verdict.chain] == nil {
 			return fmt.Errorf("a rule of chain %q leads to %s, which is not there", of.name, o.setName+o.verdict.chain)

@@ -35,7 +35,6 @@ type run struct {
 
 	phase     int // of the path
 	base      int // of its chains: the next one
-	inNAT     bool
 	rule      []op
 	next      int // operation of the rule
 	stack     [maxDepth]frame
@@ -236,7 +235,6 @@ func (r *runner) nextChain(s *run) bool {
 			if c.isNAT && (at.again || s.decided(at.hook)) {
 				continue
 			}
-			s.inNAT = c.isNAT
 			s.stack[0], s.depth = frame{chain: c}, 1
 			return true
 		}

@@ -54,7 +54,7 @@ func (s *set) is(flag uint32) bool { return s.flags&flag != 0 }
 
 func (c *change) addSet(t *table) (err error) {
 	s := &set{dataType: c.number(unix.NFTA_SET_DATA_TYPE), name: c.text(unix.NFTA_SET_NAME), flags: c.number(unix.NFTA_SET_FLAGS), keyLength: int(c.number(unix.NFTA_SET_KEY_LEN)), dataLength: int(c.number(unix.NFTA_SET_DATA_LEN)), all: make(map[string]*element)}
-	_, s.hasExpression = c.all[setExpression]
+	s.hasExpression = c.has(setExpression)
 	if known := t.sets[s.name]; known != nil {
 		if known.flags != s.flags || known.keyLength != s.keyLength || known.dataLength != s.dataLength || known.dataType != s.dataType || known.hasExpression != s.hasExpression {
 			return fmt.Errorf("there is another set %q", s.name)
@@ -65,8 +65,7 @@ func (c *change) addSet(t *table) (err error) {
 		return fmt.Errorf("set %q has the flag of an anonymous one", s.name)
 	}
 	t.sets[s.name] = s
-	description := c.all[unix.NFTA_SET_DESC]
-	a := netlinkio.Read(description.Data, &err)
+	a := netlinkio.Read(c.attributes[unix.NFTA_SET_DESC].Data, &err)
 	for a.Next() {
 		if a.Type != setDescConcat {
 			continue
@@ -90,8 +89,7 @@ func (c *change) changeElements(t *table, add bool) (err error) {
 	if s == nil {
 		return fmt.Errorf("there is no set %q", c.text(unix.NFTA_SET_ELEM_LIST_SET))
 	}
-	list := c.all[unix.NFTA_SET_ELEM_LIST_ELEMENTS]
-	a := netlinkio.Read(list.Data, &err)
+	a := netlinkio.Read(c.attributes[unix.NFTA_SET_ELEM_LIST_ELEMENTS].Data, &err)
 	for a.Next() {
 		e, elementErr := readElement(a.Data)
 		a.Fail(elementErr)
@@ -148,15 +146,8 @@ func readData(data []byte, err *error) (value []byte, v verdict) {
 		case unix.NFTA_DATA_VALUE:
 			value = bytes.Clone(a.Data)
 		case unix.NFTA_DATA_VERDICT:
-			b := a.Nested()
-			for b.Next() {
-				switch b.Type {
-				case unix.NFTA_VERDICT_CODE:
-					v.code, v.given = int32(b.Uint32()), true
-				case unix.NFTA_VERDICT_CHAIN:
-					v.chain = string(b.Text())
-				}
-			}
+			all := collect(a.Nested())
+			v.code, v.given, v.chain = int32(all.number(unix.NFTA_VERDICT_CODE)), all.has(unix.NFTA_VERDICT_CODE), all.text(unix.NFTA_VERDICT_CHAIN)
 		}
 	}
 	return value, v

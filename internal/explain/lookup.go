@@ -19,18 +19,15 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 	}
 	e := findElement(s, k, b)
 	b.guessed = b.guessed || !b.Source.IsValid() && nft.RowOf(set).Contents == nft.Clients
-	choice := s.HasSlots()
-	switch {
+	switch choice := s.HasSlots(); {
 	case e == nil && choice:
-		b.step.Details = append(b.step.Details, "the slot is not in @"+set)
+		b.note("the slot is not in @%s", set)
 	case e == nil:
-		b.step.Details = append(b.step.Details, "not in @"+set)
+		b.note("not in @%s", set)
 	case choice: // the elements differ by endpoint, but the steps must be equal
-		b.step.sets = append(b.step.sets, set)
-		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s: an endpoint for each slot", set))
+		b.noteFound(set, "an endpoint for each slot")
 	default:
-		b.step.sets = append(b.step.sets, set)
-		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s: %s", set, s.ElementText(e)))
+		b.noteFound(set, s.ElementText(e))
 	}
 	return e, true
 }

@@ -52,7 +52,8 @@ func (n Name) Packet(in words.Vocabulary, all []served.Named, prefer model.Famil
 		return p, nil, err
 	}
 	slices.SortStableFunc(candidates, func(a, b served.Named) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), boolOrder(!a.Frontend.IsRange(), !b.Frontend.IsRange()), boolOrder(model.FamilyOf(a.Frontend.Address) == prefer, model.FamilyOf(b.Frontend.Address) == prefer),
+		isOther := func(s served.Named) bool { return model.FamilyOf(s.Frontend.Address) != prefer }
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), model.CompareBool(a.Frontend.IsRange(), b.Frontend.IsRange()), model.CompareBool(isOther(a), isOther(b)),
 			cmp.Compare(a.Frontend.Port, b.Frontend.Port), a.Frontend.Compare(b.Frontend))
 	})
 	first := candidates[0]
@@ -78,16 +79,6 @@ func (n Name) Packet(in words.Vocabulary, all []served.Named, prefer model.Famil
 		p.Port = uint16(port)
 	}
 	return p, remarks, nil
-}
-
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 func isICMP(protocol string) bool { return protocol == "icmp" || protocol == "icmpv6" }

@@ -130,10 +130,7 @@ func (p Packet) protocolText() string {
 }
 
 func (p Packet) targetText() string {
-	if p.Port == 0 {
-		return p.Destination.String()
-	}
-	return netip.AddrPortFrom(p.Destination, p.Port).String()
+	return model.EndpointText(netip.AddrPortFrom(p.Destination, p.Port))
 }
 
 func (p Packet) sourceText(in words.Vocabulary) string {

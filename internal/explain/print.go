@@ -193,11 +193,11 @@ func (p *printer) leftOut(all []Omission) {
 	width := 0
 	count := make(map[string]int)
 	for _, o := range all {
-		width = max(width, len(o.addressText()))
+		width = max(width, len(model.EndpointText(o.Endpoint)))
 	}
 	for _, o := range all {
 		if count[o.Reason]++; count[o.Reason] <= maxListed {
-			p.Fact("left out", "%-*s  %s", width, o.addressText(), o.Reason)
+			p.Fact("left out", "%-*s  %s", width, model.EndpointText(o.Endpoint), o.Reason)
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(count)) {

@@ -241,20 +241,12 @@ type Omission struct {
 	Reason   string         `json:"reason"`
 }
 
-// addressText returns the endpoint, without a port if it has none.
-func (o Omission) addressText() string {
-	if o.Endpoint.Port() == 0 {
-		return o.Endpoint.Addr().String()
-	}
-	return o.Endpoint.String()
-}
-
 // MarshalJSON writes the endpoint as text.
 func (o Omission) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Endpoint string `json:"endpoint"`
 		Reason   string `json:"reason"`
-	}{o.addressText(), o.Reason})
+	}{model.EndpointText(o.Endpoint), o.Reason})
 }
 
 // Claim is a service port that lost its claim to the frontend.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -109,28 +110,22 @@ const maxSlots = 1 << 20
 func findChoice(r nft.Rule) (choice *nft.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
-		if s, isChance := st.(nft.OneIn); isChance && !s.InTurn { // the turn matters only for the source
-			n := s.Number()
-			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
-			choice = &n
+		var s nft.Slots
+		chooses := false
+		switch st := st.(type) {
+		case nft.OneIn:
+			s, chooses = st.Number(), !st.InTurn // the turn matters only for the source
+		case nft.Choose:
+			s, chooses = st.Slots, true
+		case nft.DNAT:
+			s, chooses = st.Slots()
 		}
-		if s, isChoice := choiceOf(st); isChoice {
+		if chooses {
 			ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
 			choice = &s
 		}
 	}
 	return choice, ok
-}
-
-// choiceOf returns the choice of a slot in a statement, if it has one.
-func choiceOf(st nft.Statement) (s nft.Slots, ok bool) {
-	switch st := st.(type) {
-	case nft.Choose:
-		return st.Slots, true
-	case nft.DNAT:
-		return st.Slots()
-	}
-	return s, false
 }
 
 // slotsFor returns the slots that may be picked for a packet.
@@ -169,7 +164,23 @@ func (b *branch) isCertain() bool {
 // matchUnless records a mismatch, and reports whether the statement matches.
 func (b *branch) matchUnless(mismatch bool, why string) bool {
 	if mismatch {
-		b.step.Details = append(b.step.Details, why)
+		b.note("%s", why)
 	}
 	return !mismatch
+}
+
+// matchProtocol is matchUnless for a rule that is for some protocols.
+func (b *branch) matchProtocol(isOther bool) bool {
+	b.step.otherProtocol = isOther
+	return b.matchUnless(isOther, "the protocol is "+b.protocolText())
+}
+
+func (b *branch) note(format string, args ...any) {
+	b.step.Details = append(b.step.Details, fmt.Sprintf(format, args...))
+}
+
+// noteFound notes what was found in a set.
+func (b *branch) noteFound(set, what string) {
+	b.step.sets = append(b.step.sets, set)
+	b.note("@%s: %s", set, what)
 }

@@ -21,8 +21,7 @@ func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 	}
 	switch st := st.(type) {
 	case nft.ProtocolIs:
-		b.step.otherProtocol = b.Protocol != st.Protocol
-		return b.matchUnless(b.step.otherProtocol, "the protocol is "+b.protocolText())
+		return b.matchProtocol(b.Protocol != st.Protocol)
 	case nft.NotTranslated:
 		return b.matchUnless(b.translated, "the destination was rewritten")
 	case nft.IsAnswer, nft.Known:
@@ -40,8 +39,7 @@ func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 	case nft.DestinationNotLocal:
 		return b.matchUnless(tr.isLocal(b.Destination), fmt.Sprintf("%s is an address of this node", b.Destination))
 	case nft.IsEchoRequest:
-		b.step.otherProtocol = !b.isEcho()
-		return b.matchUnless(b.step.otherProtocol, "the protocol is "+b.protocolText())
+		return b.matchProtocol(!b.isEcho())
 	case nft.NotFrom:
 		return b.notFrom(st)
 	case nft.NotTo:
@@ -89,7 +87,7 @@ func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 		}
 		if b.isCertain() {
 			b.arrival = b.class
-			b.step.Details = append(b.step.Details, fmt.Sprintf("@%s notes the connection", st.Map))
+			b.note("@%s notes the connection", st.Map)
 		}
 		return true
 	case nft.Forget:
@@ -133,13 +131,13 @@ func (tr *tracer) carryOut(b *branch, st nft.Statement) bool {
 	case nft.Refuse:
 		b.stop(Reject, "")
 	case nft.Reset:
+		answer := Reject
 		if b.Protocol != model.TCP { // the kernel drops the packet
-			b.stop(Drop, "")
-			break
+			answer = Drop
 		}
-		b.stop(Reject, "")
+		b.stop(answer, "")
 	case nft.CountRefused:
-		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s counts the connection", st.Set))
+		b.note("@%s counts the connection", st.Set)
 	case nft.Within, nft.Enter, nft.Log: // they change nothing for the packet
 	default:
 		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
@@ -153,10 +151,11 @@ func (tr *tracer) inTurn(chain string) string {
 	for _, a := range tr.table.SNATAddresses(chain) {
 		texts = append(texts, a.String())
 	}
+	text := "snat to " + strings.Join(texts, ", ")
 	if len(texts) > 1 {
-		return "snat to " + strings.Join(texts, ", ") + " in turn, fully-random"
+		text += " in turn,"
 	}
-	return "snat to " + strings.Join(texts, "") + " fully-random"
+	return text + " fully-random"
 }
 
 func (b *branch) applyVerdict(v nft.Verdict) {
@@ -198,8 +197,7 @@ func (b *branch) recallArrival(set string) bool {
 	}
 	if b.isCertain() {
 		b.class = b.arrival
-		b.step.sets = append(b.step.sets, set)
-		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s: %s", set, b.arrival))
+		b.noteFound(set, b.arrival.String())
 	}
 	return true
 }
@@ -235,7 +233,7 @@ func (tr *tracer) rememberClient(b *branch, clients string, key nft.Concat, time
 		return true
 	}
 	b.Remember, b.Together = timeout, clients == nft.SharedAffinityMap
-	b.step.Details = append(b.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), timeout))
+	b.note("@%s remembers %s for %s", s.Name, keyText(s, k), timeout)
 	return true
 }
 

@@ -37,47 +37,34 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	if slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return o.guessed }) {
 		r.Notes = append(r.Notes, "a rule depends on the node's source address, which is not known: assuming one that is neither a pod's nor in a source range; --from names one")
 	}
-	r.Outcomes = joinOutcomes(bySlots(r.Outcomes))
+	r.Outcomes = joinOutcomes(r.Outcomes)
 	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int {
 		return cmp.Or(a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Verdict, b.Verdict))
 	})
 	return r
 }
 
-// bySlots merges outcomes of the same lane that differ in the slot only: an endpoint
-// may have several.
-func bySlots(outcomes []Outcome) []Outcome {
-	type way struct {
-		Ending
-		lane string
-	}
-	first := make(map[way]int)
-	var out []Outcome
-	for _, o := range outcomes {
-		i, ok := first[way{o.Ending, o.lane}]
-		if !ok || o.lane == "" {
-			first[way{o.Ending, o.lane}] = len(out)
-			out = append(out, o)
-			continue
-		}
-		out[i].Share += o.Share
-		out[i].Slots = append(out[i].Slots, o.Slots...)
-	}
-	return out
+// joinOutcomes merges outcomes with the same ending in two steps: those of the same lane that differ in the slot
+// only, because an endpoint may have several, then those that differ in the path only, for example because
+// the counter for the slot is chosen at random. It keeps the likeliest path.
+func joinOutcomes(outcomes []Outcome) []Outcome {
+	outcomes = mergeOutcomes(outcomes, func(a, b *Outcome) bool { return a.lane == b.lane && a.lane != "" }, func(into, o *Outcome) {
+		into.Slots = append(into.Slots, o.Slots...)
+	})
+	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
+	return mergeOutcomes(outcomes, func(a, b *Outcome) bool { return slices.Equal(a.Slots, b.Slots) }, func(*Outcome, *Outcome) {})
 }
 
-// joinOutcomes merges outcomes that differ in the path only, for example because the
-// counter for the slot is chosen at random. It keeps the likeliest path.
-func joinOutcomes(outcomes []Outcome) []Outcome {
-	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
-	first := make(map[Ending]int)
-	var out []Outcome
+// mergeOutcomes adds an outcome to the last one of the same ending, if they are alike.
+func mergeOutcomes(outcomes []Outcome, alike func(a, b *Outcome) bool, join func(into, o *Outcome)) (out []Outcome) {
+	last := make(map[Ending]int)
 	for _, o := range outcomes {
-		if i, ok := first[o.Ending]; ok && slices.Equal(out[i].Slots, o.Slots) {
+		if i, ok := last[o.Ending]; ok && alike(&out[i], &o) {
 			out[i].Share += o.Share
+			join(&out[i], &o)
 			continue
 		}
-		first[o.Ending] = len(out)
+		last[o.Ending] = len(out)
 		out = append(out, o)
 	}
 	return out

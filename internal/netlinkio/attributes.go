@@ -65,7 +65,16 @@ func (a *Attributes) Fail(err error) {
 	}
 }
 
-// Uint32 returns the current attribute as a number in network byte order.
+// Uint64 returns the current attribute as a number in network byte order.
+func (a *Attributes) Uint64() uint64 {
+	if len(a.Data) != 8 {
+		a.Fail(errLength)
+		return 0
+	}
+	return binary.BigEndian.Uint64(a.Data)
+}
+
+// Uint32 is Uint64 for shorter numbers.
 func (a *Attributes) Uint32() uint32 {
 	if len(a.Data) != 4 {
 		a.Fail(errLength)
@@ -74,7 +83,7 @@ func (a *Attributes) Uint32() uint32 {
 	return binary.BigEndian.Uint32(a.Data)
 }
 
-// Uint16 is Uint32 for shorter numbers.
+// Uint16 is Uint32 for still shorter numbers.
 func (a *Attributes) Uint16() uint16 {
 	if len(a.Data) != 2 {
 		a.Fail(errLength)

@@ -1,8 +1,6 @@
 package trace
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/mdlayher/netlink"
@@ -16,21 +14,19 @@ type Family byte
 
 // String returns nft's word for the family.
 func (f Family) String() string {
-	switch f {
-	case unix.NFPROTO_IPV4:
-		return "ip"
-	case unix.NFPROTO_IPV6:
-		return "ip6"
-	case unix.NFPROTO_INET:
-		return "inet"
-	case unix.NFPROTO_ARP:
-		return "arp"
-	case unix.NFPROTO_BRIDGE:
-		return "bridge"
-	case unix.NFPROTO_NETDEV:
-		return "netdev"
+	return wordFor(families, f, "family")
+}
+
+var families = map[Family]string{
+	unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet", unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+}
+
+// wordFor returns nft's word for a number, or names the number.
+func wordFor[N ~byte | ~int32](words map[N]string, n N, what string) string {
+	if text, ok := words[n]; ok {
+		return text
 	}
-	return fmt.Sprintf("family %d", byte(f))
+	return fmt.Sprintf("%s %d", what, n)
 }
 
 // Place identifies a chain.
@@ -74,12 +70,7 @@ var verdicts = map[Verdict]string{
 }
 
 // String returns nft's word for the verdict.
-func (v Verdict) String() string {
-	if text, ok := verdicts[v]; ok {
-		return text
-	}
-	return fmt.Sprintf("verdict %d", int32(v))
-}
+func (v Verdict) String() string { return wordFor(verdicts, v, "verdict") }
 
 // verdictMask selects the verdict in a code: for a queue, the upper half has its number
 // (NF_VERDICT_MASK of linux/netfilter.h).
@@ -129,7 +120,7 @@ func Decode(m netlink.Message) (e Event, ok bool, err error) {
 		case unix.NFTA_TRACE_CHAIN:
 			e.Chain = string(a.Text())
 		case unix.NFTA_TRACE_RULE_HANDLE:
-			e.Handle = readUint64(&a)
+			e.Handle = a.Uint64()
 		case unix.NFTA_TRACE_TYPE:
 			e.Kind = Kind(a.Uint32())
 		case unix.NFTA_TRACE_VERDICT:
@@ -138,8 +129,16 @@ func Decode(m netlink.Message) (e Event, ok bool, err error) {
 			e.Verdict = verdictOf(a.Uint32())
 		case unix.NFTA_TRACE_MARK:
 			e.Mark = a.Uint32()
-		default:
-			raw.decodeAttribute(&a)
+		case unix.NFTA_TRACE_NFPROTO:
+			raw.protocol = a.Uint32()
+		case unix.NFTA_TRACE_NETWORK_HEADER:
+			raw.network = a.Data
+		case unix.NFTA_TRACE_TRANSPORT_HEADER:
+			raw.transport = a.Data
+		case unix.NFTA_TRACE_IIF:
+			raw.in = a.Uint32()
+		case unix.NFTA_TRACE_OIF:
+			raw.out = a.Uint32()
 		}
 	}
 	if err != nil {
@@ -162,16 +161,6 @@ func (e *Event) decodeVerdict(a netlinkio.Attributes) {
 			e.To = string(a.Text())
 		}
 	}
-}
-
-var errNumber = errors.New("a number does not have 8 bytes")
-
-func readUint64(a *netlinkio.Attributes) uint64 {
-	if len(a.Data) != 8 {
-		a.Fail(errNumber)
-		return 0
-	}
-	return binary.BigEndian.Uint64(a.Data)
 }
 
 // isEnd reports whether the event says only that a chain has no more rules.

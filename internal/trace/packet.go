@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // Packet has what the headers of a packet say.
@@ -28,40 +27,19 @@ const (
 )
 
 // String returns for example "10.128.0.5:41234 > 10.96.0.10:80".
-func (p *Packet) String() string { return endText(p.Source) + " > " + endText(p.Destination) }
+func (p *Packet) String() string {
+	return model.EndpointText(p.Source) + " > " + model.EndpointText(p.Destination)
+}
 
 // Interface returns the name of the interface on which the packet came in; empty: the machine
 // itself has sent it.
 func (p *Packet) Interface() string { return interfaceName(p.In) }
-
-// endText returns an address, with its port if it has one.
-func endText(a netip.AddrPort) string {
-	if a.Port() == 0 {
-		return a.Addr().String()
-	}
-	return a.String()
-}
 
 // rawPacket collects the attributes of a message that are about the packet.
 type rawPacket struct {
 	protocol           uint32 // NFPROTO_IPV4 or NFPROTO_IPV6
 	network, transport []byte
 	in, out            uint32
-}
-
-func (r *rawPacket) decodeAttribute(a *netlinkio.Attributes) {
-	switch a.Type {
-	case unix.NFTA_TRACE_NFPROTO:
-		r.protocol = a.Uint32()
-	case unix.NFTA_TRACE_NETWORK_HEADER:
-		r.network = a.Data
-	case unix.NFTA_TRACE_TRANSPORT_HEADER:
-		r.transport = a.Data
-	case unix.NFTA_TRACE_IIF:
-		r.in = a.Uint32()
-	case unix.NFTA_TRACE_OIF:
-		r.out = a.Uint32()
-	}
 }
 
 // Lengths of headers, and offsets in them.

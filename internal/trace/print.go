@@ -10,9 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// JSON writes the report as one JSON object.
-func (r *Report) JSON(w io.Writer) error { return terminal.JSON(w, r) }
-
 // Print writes the report as text: the outcome, a block of facts, and the rules that the
 // packet has met. paint asks for colours, brief leaves out the rules.
 func (r *Report) Print(w io.Writer, brief, paint bool) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -79,10 +80,10 @@ func NewReport(c *Connection, m Match, rules *Rules, in words.Vocabulary) *Repor
 		r.Text = fmt.Sprintf("no packet came within %s: the packets of the client do not reach this machine, or are dropped before its rules", c.Waited)
 		return r
 	}
-	r.From = endText(c.First.firstPacket().Source)
+	r.From = model.EndpointText(c.First.firstPacket().Source)
 	r.Translations = rules.findTranslations(c.First)
 	r.Path = rules.describePath(c.First)
-	if to := endText(c.First.lastPacket().Destination); to != r.To {
+	if to := model.EndpointText(c.First.lastPacket().Destination); to != r.To {
 		r.Endpoint = to
 	}
 	if c.Reply != nil && c.First.ended == nil { // else it is the answer of the rule that rejects
@@ -103,7 +104,7 @@ func (r *Rules) describeOutcome(c *Connection, report *Report) (text string, by 
 	first := c.First
 	to := report.Words.Text("the endpoint ") + report.Endpoint
 	if report.Endpoint == "" {
-		to = endText(first.lastPacket().Destination)
+		to = model.EndpointText(first.lastPacket().Destination)
 	}
 	switch report.Outcome {
 	case Dropped, Rejected:
@@ -189,7 +190,7 @@ func (r *Rules) findTranslations(j *Journey) (out []Translation) {
 			from, to netip.AddrPort
 		}{{"destination", before.Destination, after.Destination}, {"source", before.Source, after.Source}} {
 			if f.from != f.to {
-				t := Translation{Field: f.name, From: endText(f.from), To: endText(f.to)}
+				t := Translation{Field: f.name, From: model.EndpointText(f.from), To: model.EndpointText(f.to)}
 				t.By, t.Ours = r.findTranslator(&j.Passes[i-1])
 				out = append(out, t)
 			}

@@ -41,11 +41,10 @@ func NewRules(own func(Place) []string) (*Rules, error) {
 
 // rule is a rule of a chain.
 type rule struct {
-	number     int // in its chain, from 1
-	handle     uint64
-	text       string // empty: not known
-	rejects    bool   // answers the sender
-	translates bool   // sets an address
+	number  int // in its chain, from 1
+	handle  uint64
+	text    string // empty: not known
+	rejects bool   // answers the sender
 }
 
 // findRule returns a rule; false: it is gone, or cannot be read.
@@ -70,7 +69,7 @@ func (r *Rules) read(p Place) (out []rule) {
 		return nil
 	}
 	for i, l := range list {
-		out = append(out, rule{number: i + 1, handle: l.Handle, rejects: slices.ContainsFunc(l.Exprs, rejectsSender), translates: slices.ContainsFunc(l.Exprs, translatesAddress)})
+		out = append(out, rule{number: i + 1, handle: l.Handle, rejects: slices.ContainsFunc(l.Exprs, rejectsSender)})
 	}
 	texts := r.readTexts(p)
 	for i := range out {
@@ -88,20 +87,6 @@ func rejectsSender(e expr.Any) bool {
 	t, isTarget := e.(*expr.Target)
 	_, isReject := e.(*expr.Reject)
 	return isReject || isTarget && t.Name == "REJECT"
-}
-
-// targets are the targets of iptables that set an address.
-var targets = []string{"DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"}
-
-// translatesAddress reports whether an expression sets an address.
-func translatesAddress(e expr.Any) bool {
-	switch e := e.(type) {
-	case *expr.NAT, *expr.Masq, *expr.Redir:
-		return true
-	case *expr.Target:
-		return slices.Contains(targets, e.Name)
-	}
-	return false
 }
 
 // byNumber reports whether the texts of a chain are known by the numbers of its rules.
@@ -174,20 +159,17 @@ func isPlain(name string) bool {
 func parseListing(listing string) map[uint64]string {
 	out := make(map[uint64]string)
 	for line := range strings.Lines(listing) {
-		text, handle, found := cutLast(strings.TrimSpace(line), " # handle ")
-		if n, err := strconv.ParseUint(handle, 10, 64); found && err == nil && !strings.HasSuffix(text, "{") {
-			out[n] = strings.TrimSpace(text)
+		const mark = " # handle "
+		line = strings.TrimSpace(line)
+		at := strings.LastIndex(line, mark) // comments may have it, too
+		if at < 0 || strings.HasSuffix(line[:at], "{") {
+			continue
+		}
+		if n, err := strconv.ParseUint(line[at+len(mark):], 10, 64); err == nil {
+			out[n] = strings.TrimSpace(line[:at])
 		}
 	}
 	return out
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // commandPatience is how long a command may take to list a chain.
@@ -195,45 +177,27 @@ const commandPatience = 5 * time.Second
 
 // commandOutput returns the output of a command; nothing if it is not installed, or fails.
 func commandOutput(name string, args ...string) string {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		path = cmp.Or(findExecutable("/usr/sbin/"+name), findExecutable("/sbin/"+name))
-	}
-	if path == "" {
-		return ""
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), commandPatience)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, path, args...).Output()
-	if err != nil {
-		return ""
+	for _, path := range []string{name, "/usr/sbin/" + name, "/sbin/" + name} {
+		if path, err := exec.LookPath(path); err == nil {
+			text, err := exec.CommandContext(ctx, path, args...).Output()
+			if err != nil {
+				return ""
+			}
+			return string(text)
+		}
 	}
-	return string(text)
-}
-
-func findExecutable(path string) string {
-	path, err := exec.LookPath(path)
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-// findBase returns the declaration of a base chain; nil: it is none, or gone.
-func (r *Rules) findBase(p Place) *nftables.Chain {
-	i := slices.IndexFunc(r.chains, func(c *nftables.Chain) bool { return c.Hooknum != nil && placeOf(c) == p })
-	if i < 0 {
-		return nil
-	}
-	return r.chains[i]
+	return ""
 }
 
 func placeOf(c *nftables.Chain) Place { return Place{Family(c.Table.Family), c.Table.Name, c.Name} }
 
 // isNAT reports whether a base chain translates addresses.
 func (r *Rules) isNAT(p Place) bool {
-	c := r.findBase(p)
-	return c != nil && c.Type == nftables.ChainTypeNAT
+	return slices.ContainsFunc(r.chains, func(c *nftables.Chain) bool {
+		return c.Hooknum != nil && placeOf(c) == p && c.Type == nftables.ChainTypeNAT
+	})
 }
 
 // findProgram returns the name of the program that has written a rule, or a policy, for which

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -67,9 +68,6 @@ var hooks = []struct {
 	{"postrouting", nftables.ChainHookPostrouting, false},
 }
 
-// ownChain is the name of a chain of our table.
-func ownChain(hook, kind string) string { return hook + "-" + kind }
-
 // addTable adds the table of a trace in one transaction. It belongs to the socket of the
 // connection and has not the flag "persist": the kernel deletes it when the socket is closed.
 func addTable(c *nftables.Conn, name string, m Match) error {
@@ -77,7 +75,7 @@ func addTable(c *nftables.Conn, name string, m Match) error {
 	for _, h := range hooks {
 		chain := func(kind string, priority int32, rules ...[]expr.Any) {
 			ch := c.AddChain(&nftables.Chain{
-				Name: ownChain(h.name, kind), Table: t, Type: nftables.ChainTypeFilter,
+				Name: h.name + "-" + kind, Table: t, Type: nftables.ChainTypeFilter,
 				Hooknum: h.number, Priority: nftables.ChainPriorityRef(nftables.ChainPriority(priority)),
 			})
 			for _, r := range rules {
@@ -116,16 +114,9 @@ func (m Match) rulesForHook(hook string) (first, reply, opens, untracked [][]exp
 	if hook == "prerouting" && m.FromNode {
 		return nil, reply, nil, nil
 	}
-	return [][]expr.Any{concatExpressions(m.matchPacket(), m.matchOpening())}, reply,
-		[][]expr.Any{concatExpressions(m.matchPacket(), matchState(stateNew))},
-		[][]expr.Any{concatExpressions(m.matchPacket(), m.matchOpening(), matchState(stateUntracked|stateInvalid))}
-}
-
-func concatExpressions(all ...[]expr.Any) (out []expr.Any) {
-	for _, a := range all {
-		out = append(out, a...)
-	}
-	return out
+	return [][]expr.Any{slices.Concat(m.matchPacket(), m.matchOpening())}, reply,
+		[][]expr.Any{slices.Concat(m.matchPacket(), matchState(stateNew))},
+		[][]expr.Any{slices.Concat(m.matchPacket(), m.matchOpening(), matchState(stateUntracked|stateInvalid))}
 }
 
 // markExpressions is "limit rate 20/second burst 20 packets meta nftrace set 1".
@@ -160,7 +151,7 @@ func (m Match) matchPacket() []expr.Any {
 	address := func(offset uint32, a netip.Addr) []expr.Any {
 		return equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}, a.AsSlice())
 	}
-	out := concatExpressions(equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{byte(m.Protocol)}),
+	out := slices.Concat(equal(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, []byte{byte(m.Protocol)}),
 		address(destination, m.Frontend.Addr()),
 		equal(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, encodePort(m.Frontend.Port())))
 	if m.Client.IsValid() {
@@ -208,7 +199,7 @@ func (m Match) matchAnswers() []expr.Any {
 	original := func(key expr.CtKey, value []byte) []expr.Any {
 		return equal(&expr.Ct{Key: key, Register: 1, OptDirection: true, Direction: expr.CtDirOriginal}, value)
 	}
-	out := concatExpressions(equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{expr.CtDirReply}),
+	out := slices.Concat(equal(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, []byte{expr.CtDirReply}),
 		original(expr.CtKeyPROTOCOL, []byte{byte(m.Protocol)}),
 		original(expr.CtKeyDST, m.Frontend.Addr().AsSlice()),
 		original(expr.CtKeyPROTODST, encodePort(m.Frontend.Port())),
