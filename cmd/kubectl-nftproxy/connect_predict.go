@@ -135,10 +135,9 @@ func (t *clusterTest) oracleOf(ctx context.Context, node string) (*nodeOracle, e
 // basisOf returns what the nftproxy of a node says about its settings. Without an answer, the ones of
 // another node are taken, else the defaults.
 func (t *clusterTest) basisOf(ctx context.Context, node string) (basis *api.Basis, guess bool) {
-	i := slices.IndexFunc(t.members.agents, func(a fleet.Agent) bool { return a.Node == node && a.State == "" })
 	why := "no nftproxy is ready there"
-	if i >= 0 {
-		answer := fleet.AskOne(ctx, t.fleet, t.members.agents[i], askBasis)
+	if agent := fleet.ReadyOn(t.members.agents, node); agent != nil {
+		answer := fleet.AskOne(ctx, t.fleet, *agent, askBasis)
 		if answer.Err == nil {
 			t.settings = answer.Document
 			return answer.Document, false

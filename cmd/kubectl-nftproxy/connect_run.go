@@ -194,7 +194,7 @@ func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 
 // lagging returns the agents that have not applied the endpoints of the Services, and why.
 func (t *clusterTest) lagging(ctx context.Context, asked []fleet.Agent, want map[string][]netip.Addr) (still []fleet.Agent, reasons []string) {
-	answers := fleet.AskEach(ctx, t.fleet, asked, func(int) {}, func(ctx context.Context, _ *fleet.Agent, client *api.Client) (*bool, error) {
+	answers := fleet.Ask(ctx, t.fleet, asked, func(int) {}, func(ctx context.Context, client *api.Client) (*bool, error) {
 		return applied(ctx, client, t.lab.Name, want)
 	})
 	for i := range answers {
@@ -211,12 +211,11 @@ func (t *clusterTest) lagging(ctx context.Context, asked []fleet.Agent, want map
 // agentsOf returns the agents on the nodes of peers, and whether a node has none.
 func (t *clusterTest) agentsOf(all []*peers.Peer) (agents []fleet.Agent, blind bool) {
 	for _, p := range all {
-		i := slices.IndexFunc(t.members.agents, func(a fleet.Agent) bool { return a.Node == p.Node && a.State == "" })
-		switch {
-		case i < 0:
+		switch agent := fleet.ReadyOn(t.members.agents, p.Node); {
+		case agent == nil:
 			blind = true
-		case !slices.Contains(agents, t.members.agents[i]):
-			agents = append(agents, t.members.agents[i])
+		case !slices.Contains(agents, *agent):
+			agents = append(agents, *agent)
 		}
 	}
 	return agents, blind

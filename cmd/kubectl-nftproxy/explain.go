@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -79,11 +78,11 @@ func (o *fleetExplainOptions) trace(c *cobra.Command, f *fleet.Fleet, protocol, 
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.Node == client.Node && a.State == "" })
-	if at < 0 {
+	agent := fleet.ReadyOn(agents, client.Node)
+	if agent == nil {
 		return nil, fmt.Errorf("no nftproxy is ready on node %s", client.Node)
 	}
-	basis := fleet.AskOne(c.Context(), f, agents[at], askBasis)
+	basis := fleet.AskOne(c.Context(), f, *agent, askBasis)
 	if basis.Err != nil {
 		return nil, basis.Err
 	}

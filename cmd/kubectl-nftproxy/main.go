@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 )
 
@@ -40,16 +39,7 @@ type access struct{ *genericclioptions.ConfigFlags }
 // Config returns how to reach the API server.
 func (a access) Config() (*rest.Config, error) {
 	config, err := a.ToRESTConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err) && *a.KubeConfig != "":
-		return nil, fmt.Errorf("--kubeconfig: %s names no API server: name a file that kubectl can use", *a.KubeConfig)
-	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no API server: name a file with --kubeconfig, or set KUBECONFIG")
-	case err != nil:
-		return nil, fmt.Errorf("find API server: %w", err)
-	}
-	config.UserAgent = "kubectl-nftproxy/" + version
-	return config, nil
+	return kubectl.Complete(config, err, *a.KubeConfig, "kubectl-nftproxy/"+version)
 }
 
 // qualify adds the namespace of --namespace to a name without one.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // repeats is how many are made until a datagram or an association that should be rejected is: the
@@ -33,7 +34,7 @@ func (d *Dial) Repeat(open func() (Attempt, error)) (a Attempt, err error) {
 // every user may open: where no endpoint answers with its name, none is known. It calls each with what
 // happened in the order in which it ends, one at a time. sctp opens an association.
 func OpenAll(ctx context.Context, list []Dial, sctp func(context.Context, *Dial) (Attempt, error), each func(*Dialled)) {
-	RunAll(len(list), func(i int) Dialled {
+	parallel.Each(len(list), Parallel, func(i int) Dialled {
 		d := &list[i]
 		isWrong := func(a *Attempt) bool { return (a.Outcome == Answered) == d.Refused }
 		return d.Run(ctx, isWrong, func(ctx context.Context) (Attempt, error) {

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -109,25 +108,6 @@ func (d *Dial) Run(ctx context.Context, isWrong func(*Attempt) bool, open func(c
 		}
 	}
 	return out
-}
-
-// RunAll calls run with the numbers up to n, for several at the same time, and each with what that returns, one
-// at a time.
-func RunAll[T any](n int, run func(int) T, each func(int, T)) {
-	var wait sync.WaitGroup
-	var mu sync.Mutex
-	slots := make(chan struct{}, Parallel)
-	for i := range n {
-		slots <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-slots }()
-			got := run(i)
-			mu.Lock()
-			defer mu.Unlock()
-			each(i, got)
-		})
-	}
-	wait.Wait()
 }
 
 // Variables of the environment of a peer.

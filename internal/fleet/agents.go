@@ -28,23 +28,14 @@ type Node struct {
 	Wanted bool
 }
 
-// pod has the fields of a pod that matter here.
-type pod struct {
-	Metadata struct {
-		Namespace, Name   string
-		DeletionTimestamp string
-	}
-	Spec   struct{ NodeName string }
-	Status struct {
-		Phase             corev1.PodPhase
-		Conditions        []struct{ Type, Status, Reason string }
-		ContainerStatuses []struct {
-			State struct {
-				Waiting    *struct{ Reason string }
-				Terminated *struct{ Reason string }
-			}
+// ReadyOn returns the agent on a node that runs and is ready; nil: there is none.
+func ReadyOn(agents []Agent, node string) *Agent {
+	for i := range agents {
+		if agents[i].Node == node && agents[i].State == "" {
+			return &agents[i]
 		}
 	}
+	return nil
 }
 
 // Agents lists the agents that are on a node, sorted by its name. A node has two while a pod
@@ -56,13 +47,13 @@ func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 	}
 	var agents []Agent
 	q := kubectl.Query{Path: path, Options: map[string]string{"labelSelector": f.Pods}}
-	_, err := kubectl.List(ctx, f.API, "pods of nftproxy", q, func(pods []pod) {
+	_, err := kubectl.List(ctx, f.API, "pods of nftproxy", q, func(pods []corev1.Pod) {
 		for i := range pods {
 			p := &pods[i]
 			if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 				continue
 			}
-			agents = append(agents, Agent{p.Spec.NodeName, p.Metadata.Namespace, p.Metadata.Name, p.state()})
+			agents = append(agents, Agent{p.Spec.NodeName, p.Namespace, p.Name, stateOf(p)})
 		}
 	})
 	slices.SortFunc(agents, compareAgents)
@@ -74,8 +65,8 @@ func compareAgents(a, b Agent) int {
 }
 
 // state returns why a pod may not answer.
-func (p *pod) state() string {
-	if p.Metadata.DeletionTimestamp != "" {
+func stateOf(p *corev1.Pod) string {
+	if p.DeletionTimestamp != nil {
 		return "the pod is ending"
 	}
 	for i := range p.Status.ContainerStatuses {
@@ -87,7 +78,7 @@ func (p *pod) state() string {
 		}
 	}
 	for _, c := range p.Status.Conditions {
-		if c.Type == string(corev1.PodReady) && c.Status != string(corev1.ConditionTrue) {
+		if c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
 			return "the pod is not ready"
 		}
 	}

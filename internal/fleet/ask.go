@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Answer is what an agent answers.
@@ -17,7 +17,6 @@ type Answer[D any] struct {
 	Document *D
 	Err      error
 	Asked    time.Time
-	Took     time.Duration
 }
 
 // ErrSilent means that an agent accepts connections, or its kubelet, and does not answer in
@@ -33,27 +32,14 @@ func Ask[D any](ctx context.Context, f *Fleet, agents []Agent, done func(int), a
 
 // AskEach is [Ask] with questions that depend on the agent.
 func AskEach[D any](ctx context.Context, f *Fleet, agents []Agent, done func(int), ask func(context.Context, *Agent, *api.Client) (*D, error)) []Answer[D] {
-	answers := make([]Answer[D], len(agents))
-	next := make(chan int)
-	var mu sync.Mutex
-	count := 0
-	var workers sync.WaitGroup
-	for range min(max(f.Parallel, 1), len(agents)) {
-		workers.Go(func() {
-			for i := range next {
-				answers[i] = AskOne(ctx, f, agents[i], func(ctx context.Context, client *api.Client) (*D, error) { return ask(ctx, &agents[i], client) })
-				mu.Lock()
-				count++
-				done(count)
-				mu.Unlock()
-			}
-		})
-	}
-	for i := range agents {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	answers, count := make([]Answer[D], len(agents)), 0
+	parallel.Each(len(agents), max(f.Parallel, 1), func(i int) Answer[D] {
+		return AskOne(ctx, f, agents[i], func(ctx context.Context, client *api.Client) (*D, error) { return ask(ctx, &agents[i], client) })
+	}, func(i int, a Answer[D]) {
+		answers[i] = a
+		count++
+		done(count)
+	})
 	return answers
 }
 
@@ -73,7 +59,7 @@ func AskOne[D any](ctx context.Context, f *Fleet, a Agent, ask func(context.Cont
 			err = fmt.Errorf("%w within %s", ErrSilent, f.Timeout)
 		}
 	}
-	out.Err, out.Took = err, time.Since(out.Asked)
+	out.Err = err
 	return out
 }
 

@@ -49,11 +49,9 @@ func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o Co
 	defer func() {
 		c.report.Seconds = time.Since(begin).Seconds()
 		err = errors.Join(err, c.probe.remove(ctx))
-		c.report.Remains = c.probe.Remains
+		c.report.Leftovers = c.probe.Leftovers
 	}()
-	err = c.probe.create(ctx)
-	c.report.Removed, c.report.Others = c.probe.Removed, c.probe.Others
-	if err != nil {
+	if err := c.probe.create(ctx); err != nil {
 		return &c.report, err
 	}
 	for n := 0; n <= o.Rounds && len(c.agents) > 0; n++ { // the Service is new in round 0, which is not measured

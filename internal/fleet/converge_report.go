@@ -32,12 +32,7 @@ type Convergence struct {
 	// there.
 	Uncovered []string `json:"uncovered,omitempty"`
 	Namespace string   `json:"namespace"` // that was used
-	// Remains is the namespace if the API server was still deleting it at the end.
-	Remains string `json:"remains,omitempty"`
-	// Removed are namespaces of earlier runs that were removed, and Others those of runs that may
-	// not have ended.
-	Removed []string        `json:"removed,omitempty"`
-	Others  []kubectl.Other `json:"others,omitempty"`
+	kubectl.Leftovers
 
 	excess []float64
 }

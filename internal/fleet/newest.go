@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -19,15 +20,6 @@ type Newest struct {
 	Changed         time.Time `json:"changed,omitzero"` // by the field managers; not known: zero
 }
 
-// object has the metadata of an object.
-type object struct {
-	Metadata struct {
-		Namespace, Name, ResourceVersion string
-		CreationTimestamp                time.Time
-		ManagedFields                    []struct{ Time time.Time }
-	}
-}
-
 // Newest returns the objects that changed last and that agents read, by the names of their kinds
 // in URLs. Deleted objects are not known.
 func (f *Fleet) Newest(ctx context.Context) (map[string]Newest, error) {
@@ -38,10 +30,10 @@ func (f *Fleet) Newest(ctx context.Context) (map[string]Newest, error) {
 		"endpointslices": {Path: "/apis/discovery.k8s.io/v1/endpointslices", Format: kubectl.Metadata, Options: map[string]string{
 			"labelSelector": "!" + corev1.IsHeadlessService}},
 	} {
-		_, err := kubectl.List(ctx, f.API, kind, q, func(page []object) {
+		_, err := kubectl.List(ctx, f.API, kind, q, func(page []metav1.PartialObjectMetadata) {
 			for i := range page {
-				if o := &page[i]; older(out[kind].ResourceVersion, o.Metadata.ResourceVersion) {
-					out[kind] = Newest{o.Metadata.ResourceVersion, o.Metadata.Namespace + "/" + o.Metadata.Name, o.changed()}
+				if o := &page[i]; older(out[kind].ResourceVersion, o.ResourceVersion) {
+					out[kind] = Newest{o.ResourceVersion, o.Namespace + "/" + o.Name, changed(o)}
 				}
 			}
 		})
@@ -52,11 +44,11 @@ func (f *Fleet) Newest(ctx context.Context) (map[string]Newest, error) {
 	return out, nil
 }
 
-func (o *object) changed() time.Time {
-	at := o.Metadata.CreationTimestamp
-	for _, f := range o.Metadata.ManagedFields {
-		if at.Before(f.Time) {
-			at = f.Time
+func changed(o *metav1.PartialObjectMetadata) time.Time {
+	at := o.CreationTimestamp.Time
+	for _, f := range o.ManagedFields {
+		if f.Time != nil && at.Before(f.Time.Time) {
+			at = f.Time.Time
 		}
 	}
 	return at

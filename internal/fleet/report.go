@@ -105,8 +105,6 @@ func Judge(now time.Time, nodes []Node, answers []Answer[api.Status], newest map
 		n := judge(a, known)
 		if a.Document != nil {
 			n.lag(now, a.Document, newest)
-		}
-		if a.Document != nil {
 			r.Versions[n.Version]++
 			collect(services, n.Name, a.Document)
 		}

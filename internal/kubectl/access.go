@@ -27,15 +27,20 @@ func (a Access) Config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context}).ClientConfig()
+	return Complete(config, err, a.Kubeconfig, a.UserAgent)
+}
+
+// Complete completes a configuration that was read, or says what the error means for the user of a command.
+func Complete(config *rest.Config, err error, kubeconfig, userAgent string) (*rest.Config, error) {
 	switch {
-	case clientcmd.IsEmptyConfig(err) && a.Kubeconfig != "":
-		return nil, fmt.Errorf("--kubeconfig: %s names no API server: name a file that kubectl can use", a.Kubeconfig)
+	case clientcmd.IsEmptyConfig(err) && kubeconfig != "":
+		return nil, fmt.Errorf("--kubeconfig: %s names no API server: name a file that kubectl can use", kubeconfig)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no API server: name a file with --kubeconfig, or set KUBECONFIG")
 	case err != nil:
 		return nil, fmt.Errorf("find API server: %w", err)
 	}
-	config.UserAgent = a.UserAgent
+	config.UserAgent = userAgent
 	return config, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 )
 
@@ -40,15 +41,20 @@ type Scratch struct {
 	Name string
 	// Answered is when the API server had answered to the last request that changes an object.
 	Answered time.Time
-	// Remains is the namespace if the API server was still deleting it at the end.
-	Remains string
-	// Removed are namespaces of earlier runs that were removed, and Others the ones of runs that may
-	// not have ended.
-	Removed []string
-	Others  []Other
+	Leftovers
 
 	api     rest.Interface
 	seconds int // that the run can take
+}
+
+// Leftovers are namespaces that a run has found, or leaves.
+type Leftovers struct {
+	// Remains is the namespace if the API server was still deleting it at the end.
+	Remains string `json:"remains,omitempty"`
+	// Removed are namespaces of earlier runs that were removed, and Others the ones of runs that may
+	// not have ended.
+	Removed []string `json:"removed,omitempty"`
+	Others  []Other  `json:"others,omitempty"`
 }
 
 // Other is the namespace of another run.
@@ -141,22 +147,13 @@ func (s *Scratch) Remove(ctx context.Context, paths ...string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w\nremove them with: kubectl delete namespace %s", ErrNotRemoved, err, s.Name)
 	}
-	patient, cancel := context.WithTimeout(ctx, gonePatience)
-	defer cancel()
-	for patient.Err() == nil {
-		all, err := s.namespaces(patient)
-		if err != nil {
-			break
-		}
-		if s.Remains = ""; all[s.Name] == nil {
-			return nil
-		}
-		select {
-		case <-patient.Done():
-		case <-time.After(gonePause):
-		}
+	gone := wait.PollUntilContextTimeout(ctx, gonePause, gonePatience, true, func(ctx context.Context) (bool, error) {
+		all, err := s.namespaces(ctx)
+		return all[s.Name] == nil, err
+	})
+	if s.Remains = ""; gone != nil {
+		s.Remains = s.Name
 	}
-	s.Remains = s.Name
 	return nil
 }
 

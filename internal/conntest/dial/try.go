@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Run tries cases, and returns their results in the order of the cases. count is the number of
@@ -15,7 +16,7 @@ import (
 func Run(ctx context.Context, cases []*conntest.Case, proberOf func(*conntest.Case) *Prober, count int, done func(int)) ([]*conntest.Result, error) {
 	results, finished := make([]*conntest.Result, len(cases)), 0
 	var failure error
-	conntest.RunAll(len(cases), func(i int) (err error) {
+	parallel.Each(len(cases), conntest.Parallel, func(i int) (err error) {
 		results[i], err = proberOf(cases[i]).try(ctx, cases[i], count)
 		return err
 	}, func(_ int, err error) {

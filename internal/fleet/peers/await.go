@@ -7,42 +7,56 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 // await waits until pods run and are ready. Of nodes where one has failed, or does not start in
 // time, it says why.
 func (l *Lab) await(ctx context.Context, pods map[string]*corev1.Pod, progress func(ready, all int)) (running []corev1.Pod, why map[string]string, err error) {
+	late, err := l.poll(ctx, func(limited context.Context) (bool, error) {
+		all, err := l.list(limited)
+		if err != nil {
+			return false, err
+		}
+		running, why = judge(all, pods)
+		progress(len(running), len(pods))
+		return len(running) == len(pods) || allFailed(all, len(running), len(pods)), nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for node, reason := range why {
+		if late {
+			why[node] = fmt.Sprintf("%s, after %s", reason, l.Patience)
+		}
+	}
+	return running, why, nil
+}
+
+// pollPause is the time between two questions.
+const pollPause = 300 * time.Millisecond
+
+// poll asks until check is done, or fails. late reports that it was not done within the patience, and err why
+// the test ends.
+func (l *Lab) poll(ctx context.Context, check func(context.Context) (done bool, err error)) (late bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, l.Patience)
 	defer cancel()
 	for {
-		all, err := l.list(limited)
-		if err != nil && limited.Err() == nil {
-			return nil, nil, err
+		done, err := check(limited)
+		if done || err != nil && limited.Err() == nil {
+			return false, err
 		}
-		if err == nil {
-			running, why = judge(all, pods)
-			progress(len(running), len(pods))
-			if len(running) == len(pods) || allFailed(all, len(running), len(pods)) {
-				return running, why, nil
-			}
-		}
-		if pause(limited) != nil {
-			break
+		if !source.Wait(limited, pollPause) {
+			return true, kubectl.Ended(ctx)
 		}
 	}
-	if ctx.Err() != nil {
-		return nil, nil, kubectl.Ended(ctx)
-	}
-	for node, reason := range why {
-		why[node] = fmt.Sprintf("%s, after %s", reason, l.Patience)
-	}
-	return running, why, nil
 }
 
 // judge returns the pods that are ready, of the ones that are waited for, and by node why others are not.
@@ -136,29 +150,21 @@ var errNotPublished = errors.New("the control plane does not publish the endpoin
 
 // AwaitEndpoints waits until the API server has these endpoints of Services.
 func (l *Lab) AwaitEndpoints(ctx context.Context, want map[string][]netip.Addr) error {
-	limited, cancel := context.WithTimeout(ctx, l.Patience)
-	defer cancel()
-	for {
+	missing := ""
+	late, err := l.poll(ctx, func(limited context.Context) (bool, error) {
 		have, err := l.published(limited)
-		if err != nil && limited.Err() == nil {
-			return err
-		}
-		missing := ""
+		missing = ""
 		for name, addresses := range want {
 			if !slices.Equal(have[name], addresses) {
 				missing = fmt.Sprintf("Service %s has %v, and should have %v", name, have[name], addresses)
 			}
 		}
-		if err == nil && missing == "" {
-			return nil
-		}
-		if pause(limited) != nil {
-			if ctx.Err() != nil {
-				return kubectl.Ended(ctx)
-			}
-			return fmt.Errorf("%w within %s: %s", errNotPublished, l.Patience, missing)
-		}
+		return err == nil && missing == "", err
+	})
+	if late && err == nil {
+		err = fmt.Errorf("%w within %s: %s", errNotPublished, l.Patience, missing)
 	}
+	return err
 }
 
 // published returns the ready endpoints of the Services.

@@ -176,17 +176,12 @@ func (l *Lab) peersOn(running []corev1.Pod, why map[string]string) (out []*Peer,
 // createPod creates a pod, also if the control plane has not made the service account of a new
 // namespace yet, without which there are no pods.
 func (l *Lab) createPod(ctx context.Context, p *corev1.Pod) error {
-	limited, cancel := context.WithTimeout(ctx, l.Patience)
-	defer cancel()
-	for {
-		err := l.Send(ctx, l.fleet.API.Post().AbsPath(l.Path(kubectl.CoreAPI, "pods")), p, nil)
-		if err == nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "error looking up service account") {
-			return err
-		}
-		if pause(limited) != nil {
-			return errors.Join(kubectl.Ended(ctx), err)
-		}
-	}
+	var refusal error
+	_, err := l.poll(ctx, func(context.Context) (bool, error) {
+		refusal = l.Send(ctx, l.fleet.API.Post().AbsPath(l.Path(kubectl.CoreAPI, "pods")), p, nil)
+		return refusal == nil || !apierrors.IsForbidden(refusal) || !strings.Contains(refusal.Error(), "error looking up service account"), nil
+	})
+	return errors.Join(err, refusal)
 }
 
 // peer returns the way to a pod.
@@ -222,38 +217,20 @@ func (l *Lab) Stop(ctx context.Context, peers []*Peer) error {
 	if err := result.Error(); err != nil {
 		return fmt.Errorf("remove the pods: %w", err)
 	}
-	limited, cancel := context.WithTimeout(ctx, l.Patience)
-	defer cancel()
-	for {
-		left, err := l.list(limited)
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 {
-			return nil
-		}
-		if pause(limited) != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return fmt.Errorf("pod %s on node %s does not end within %s", left[0].Name, left[0].Spec.NodeName, l.Patience)
-		}
+	var left []corev1.Pod
+	var failure error
+	late, err := l.poll(ctx, func(limited context.Context) (bool, error) {
+		left, failure = l.list(limited)
+		return failure == nil && len(left) == 0, failure
+	})
+	if !late || err != nil || failure != nil {
+		return errors.Join(err, failure)
 	}
+	return fmt.Errorf("pod %s on node %s does not end within %s", left[0].Name, left[0].Spec.NodeName, l.Patience)
 }
 
 // Close removes everything.
 func (l *Lab) Close(ctx context.Context) error { return l.Remove(ctx) }
-
-const pollPause = 300 * time.Millisecond
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(pollPause):
-		return nil
-	}
-}
 
 // list lists the pods of the test.
 func (l *Lab) list(ctx context.Context) (all []corev1.Pod, err error) {
