@@ -116,7 +116,6 @@ func EndpointsLike(begin string, of Services) (out []string) {
 	return out[:min(len(out), budget.DrainOffered)]
 }
 
-// note notes the endpoints of a Service.
 func note(known map[string]bool, v *model.View) {
 	for _, s := range v.Slices {
 		for i := range s.Hosts {

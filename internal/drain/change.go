@@ -51,7 +51,6 @@ func (c Change) Text() string {
 // Undone returns the old and the new value of a change that ends, in words.
 func (c Change) Undone() (old, now string) { return weightText(c.Weight), weightText(c.File) }
 
-// weightText returns a weight in words.
 func weightText(weight int) string {
 	if weight == absent {
 		return "absent"

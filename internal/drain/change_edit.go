@@ -98,7 +98,6 @@ func (c Change) apply(state model.ServiceState, all []*model.EndpointSlice) []*m
 	return out
 }
 
-// slice returns a slice with the added server.
 func (c Change) slice(s *model.Service) *model.EndpointSlice {
 	out := &model.EndpointSlice{
 		Namespace: s.Name.Namespace, Name: s.Name.Name + "-runtime", Service: s.Name.Name,
@@ -159,7 +158,6 @@ func (l Changes) EditSnapshot(s *model.Snapshot) (*model.Snapshot, Changes) {
 	return &out, held
 }
 
-// without returns changes without others.
 func without(all, ended []Change) []Change {
 	return slices.DeleteFunc(slices.Clone(all), func(c Change) bool {
 		return slices.ContainsFunc(ended, func(e Change) bool { return e.Server == c.Server })

@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
-// changesItem is a change in the file.
 type changesItem struct {
 	Balance    string `json:"balance"`
 	Server     string `json:"server"`
@@ -21,7 +20,6 @@ type changesItem struct {
 	By         string `json:"by,omitempty"`
 }
 
-// changes returns the changes in a document.
 func (d *document) changes(o *manifest.Object) (l Changes, problems manifest.Errors) {
 	l = make(Changes)
 	for i, it := range d.Changes {
@@ -41,7 +39,6 @@ func (l Changes) addItem(it *changesItem) (field string, err error) {
 	return l.add(&r)
 }
 
-// writeTo writes the items.
 func (l Changes) writeTo(b *strings.Builder) {
 	for _, name := range l.Names() {
 		for _, c := range l[name] {

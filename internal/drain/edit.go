@@ -41,7 +41,6 @@ func (l List) EditSnapshot(s *model.Snapshot) *model.Snapshot {
 	return &edited
 }
 
-// hasRanges reports whether a Service has ranges of ports.
 func hasRanges(s *model.Service) bool { return s != nil && len(s.Extra().Ranges) > 0 }
 
 // Concerns reports whether the list has an address of a Service.

@@ -34,7 +34,6 @@ const changesHeader = "# Changes of servers by \"nftproxy set\", \"add\" and \"r
 // changesKind is the kind of the object in the file with changes alone that version 0.2 has.
 const changesKind = "RuntimeChanges"
 
-// document is the text of the file.
 type document struct {
 	APIVersion string        `json:"apiVersion,omitempty"`
 	Kind       string        `json:"kind"`

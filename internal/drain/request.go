@@ -100,7 +100,6 @@ func (k known) matches(named Server) bool {
 	return k.Address == named.Address && (named.Port == 0 || k.Port == named.Port)
 }
 
-// evaluation is the effect of a request on a Balance.
 type evaluation struct {
 	Request
 	name    model.ServiceName
@@ -211,7 +210,6 @@ func (e *evaluation) add() error {
 	return nil
 }
 
-// fits returns an error if a Balance cannot have a server.
 func fits(state model.ServiceState, s Server) error {
 	relayed := state.Service.Extra().Relay != model.NoRelay // which reaches servers of this machine itself
 	if problem := unusable(s.Address); problem != "" && !(relayed && s.Address.IsLoopback()) {

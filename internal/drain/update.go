@@ -144,7 +144,6 @@ func notApplied(report *Answer) error {
 	return fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
 }
 
-// holds reports whether a list has all changes of the update.
 func (u *Update) holds(l List) bool { return u.missing(l) == "" }
 
 // missing returns the first endpoint that is not in a list as the update has it, or nothing.

@@ -43,7 +43,6 @@ func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{newCollector(s.Counts, s.Families)}
 }
 
-// newCollector exports the counts of a server.
 func newCollector(counts func() Counts, families func() []model.Family) prometheus.Collector {
 	const byFamily = "ip_family"
 	listeners := scraped.Gauge("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that are served on localhost.", byFamily)

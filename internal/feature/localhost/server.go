@@ -88,7 +88,6 @@ func (s *Server) Update(changes []model.RouteChange) {
 	}
 }
 
-// setPort has a port opened, or closes it.
 func (s *Server) setPort(c *model.RouteChange) {
 	p := s.ports[c.Frontend]
 	switch serves := c.New != nil && c.New.Inside().Verdict == model.Forward; {
@@ -179,7 +178,6 @@ func listen(f model.Frontend) (*net.TCPListener, error) {
 	return tcpproxy.Listen(tcpproxy.AddressOf(f), -1)
 }
 
-// closePorts closes all ports.
 func (s *Server) closePorts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

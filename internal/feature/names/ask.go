@@ -17,7 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// client asks servers.
 type client struct {
 	servers servers
 	timeout time.Duration // of a question to one server

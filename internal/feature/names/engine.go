@@ -59,7 +59,6 @@ type Engine struct {
 	all    sync.WaitGroup
 }
 
-// entry is a name that is followed.
 type entry struct {
 	key
 	users   map[model.ServiceName][]model.Family
@@ -72,7 +71,6 @@ type entry struct {
 	fails   int // in a row
 }
 
-// service is a Service with names.
 type service struct {
 	given, edited model.ServiceState
 	keys          []key

@@ -21,7 +21,6 @@ type key struct {
 	records bool // SRV
 }
 
-// record is an address that a name has.
 type record struct {
 	model.NamedAddress
 	target string // of the SRV record with the name of the address
@@ -45,7 +44,6 @@ var errAbsent = errors.New("there is no such name, or it has no address")
 // maxRank is the highest priority of an endpoint.
 const maxRank = 9
 
-// lookup looks a name up for these families.
 func (c *client) lookup(ctx context.Context, k key, families []model.Family, before []record) result {
 	if k.records {
 		return c.lookupRecords(ctx, k.name, families, before).limited()

@@ -29,14 +29,12 @@ type answer struct {
 	ttl       uint32       // the least of all records that were used, in seconds
 }
 
-// target is an SRV record.
 type target struct {
 	name             string
 	port             uint16
 	priority, weight uint16
 }
 
-// pack returns a query.
 func pack(id uint16, q dnsmessage.Question, extended bool) ([]byte, error) {
 	b := dnsmessage.NewBuilder(make([]byte, 0, 512), dnsmessage.Header{ID: id, RecursionDesired: true})
 	b.EnableCompression()

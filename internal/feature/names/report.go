@@ -74,7 +74,6 @@ func (e *Engine) ProblemsOf(of model.ServiceName, now time.Time) (out []string) 
 	return out
 }
 
-// usedBy names the Services of a name.
 func usedBy(services []model.ServiceName) string {
 	if len(services) == 0 {
 		return ""

@@ -34,7 +34,6 @@ type servers struct {
 	first  int    // the server that has answered last
 }
 
-// conf is what a resolv.conf says.
 type conf struct {
 	servers []netip.AddrPort
 	search  []string // domains, with a final dot
@@ -104,7 +103,6 @@ func (s *servers) read() {
 	}
 }
 
-// answered notes the server that has answered.
 func (s *servers) answered(by netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

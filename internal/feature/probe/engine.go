@@ -202,7 +202,6 @@ func (e *Engine) step(ctx context.Context, now time.Time) (next time.Time, batch
 	return e.wakeAt, batch
 }
 
-// nextStep returns the time of the next step; zero: there is none.
 func (e *Engine) nextStep() (next time.Time) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {

@@ -71,7 +71,6 @@ func Mark(s *model.Snapshot, results []feature.Failing) (edited *model.Snapshot,
 	return &out, marked
 }
 
-// adopt sets the results of targets.
 func (e *Engine) adopt(results []feature.Failing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -36,7 +36,6 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return c
 }
 
-// checks are the feature.
 type checks struct {
 	*Engine
 	node    *feature.Node
@@ -59,7 +58,6 @@ func (c *checks) Problems(time.Time) (out []model.Notice) {
 	return out
 }
 
-// observe counts a check.
 func (c *checks) observe(o Observation) {
 	result := checkPassed
 	switch {

@@ -40,7 +40,6 @@ func newMetrics() metrics {
 	}
 }
 
-// countCheck counts a health check of an endpoint.
 func (m *metrics) countCheck(t model.CheckType, took time.Duration, result string) {
 	m.total.WithLabelValues(t.String(), result).Inc()
 	m.duration.WithLabelValues(t.String()).Observe(took.Seconds())
@@ -55,7 +54,6 @@ func (m *metrics) countTransition(healthy bool) {
 	m.transitions.WithLabelValues(to).Inc()
 }
 
-// results are what a scrape asks for.
 type results interface {
 	Each(func(model.ServiceName, netip.Addr, model.CheckResult))
 	Counts() Counts

@@ -94,7 +94,6 @@ func (e *Engine) sampled(t *target, failure string, at, now time.Time) {
 	}
 }
 
-// accept notes that a target has accepted a connection.
 func (t *target) accept(message string, now time.Time) {
 	t.message = message
 	if t.passive.trial = false; now.Sub(t.since) >= t.passive.pause {

@@ -20,7 +20,6 @@ const (
 	localPause = time.Minute
 )
 
-// report logs transitions.
 type report struct {
 	until              time.Time // when others are counted; zero: there are none
 	lines              *rate.Limiter
@@ -88,7 +87,6 @@ func byAddress(batch []Transition) (out []group) {
 	return out
 }
 
-// attributes are for the log.
 func (g *group) attributes() []any {
 	t := g.first
 	out := []any{"service", t.Service, "endpoint", t.Address}

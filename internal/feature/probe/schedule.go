@@ -84,7 +84,6 @@ func (p *pool) next() *target {
 	return t
 }
 
-// drop removes a target that waits.
 func (p *pool) drop(t *target) {
 	p.waiting = slices.DeleteFunc(p.waiting, func(o *target) bool { return o == t })
 }
@@ -136,7 +135,6 @@ func (e *Engine) start(ctx context.Context, t *target, now time.Time) {
 	go e.run(ctx, t)
 }
 
-// run makes one check.
 func (e *Engine) run(ctx context.Context, t *target) {
 	defer e.checks.Done()
 	begin := time.Now()

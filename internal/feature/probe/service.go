@@ -20,7 +20,6 @@ type spec struct {
 	uses    int               // by targets
 }
 
-// service is a Service with a check.
 type service struct {
 	name    model.ServiceName
 	state   model.ServiceState // as it was given
@@ -28,13 +27,11 @@ type service struct {
 	failing int                // members
 }
 
-// member is an endpoint of a Service.
 type member struct {
 	address netip.Addr
 	target  *target
 }
 
-// words are the words for the Service.
 func (s *service) words() words.Vocabulary {
 	return words.Of(s.state.Service != nil && s.state.Service.Balance)
 }
@@ -50,7 +47,6 @@ func (e *Engine) words() words.Vocabulary {
 	return words.Among(len(e.services), balances)
 }
 
-// find returns the target of an address, or nil.
 func (s *service) find(a netip.Addr) *target {
 	if s == nil {
 		return nil
@@ -95,7 +91,6 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 	return s.mark(state)
 }
 
-// forget forgets a Service without targets.
 func (e *Engine) forget(name model.ServiceName) {
 	if delete(e.services, name); len(e.services) == 0 {
 		e.empty()
@@ -165,7 +160,6 @@ func (s *service) mark(state model.ServiceState) model.ServiceState {
 	return state
 }
 
-// addressed is a target of a Service.
 type addressed struct {
 	address netip.Addr
 	key     targetKey

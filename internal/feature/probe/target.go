@@ -28,7 +28,6 @@ const (
 	hanging // longer than it may
 )
 
-// target is an address that is checked.
 type target struct {
 	targetKey
 	checker checker.Checker // made by the first check; of the check that runs
@@ -137,7 +136,6 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 	}
 }
 
-// note adds a transition to the batch.
 func (e *Engine) note(t Transition, now time.Time) {
 	if len(e.batch) == 0 {
 		e.batchEnd = now.Add(batchTime)

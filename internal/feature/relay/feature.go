@@ -57,7 +57,6 @@ func (s *Server) Problems(now time.Time) (out []model.Notice) {
 	return out
 }
 
-// full is a limit that is reached.
 type full struct {
 	object model.Object // the machine, or the Service that relays the connections
 	text   string
@@ -100,7 +99,6 @@ func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{newCollector(s.Counts)}
 }
 
-// newCollector exports the counts of a relay.
 func newCollector(counts func() tcpproxy.Counts) prometheus.Collector {
 	open := scraped.Gauge("nftproxy_relay_connections", "Open connections to Balances that nftproxy relays.")
 	total := scraped.Counter("nftproxy_relay_connections_total",

@@ -155,7 +155,6 @@ func (s *Server) openFamily(ctx context.Context, f model.Family) bool {
 	return true
 }
 
-// closeDoors closes the ports.
 func (s *Server) closeDoors() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

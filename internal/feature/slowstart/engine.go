@@ -30,7 +30,6 @@ type Engine struct {
 // NewEngine returns an engine that knows no endpoint.
 func NewEngine() *Engine { return &Engine{wake: make(chan struct{}, 1)} }
 
-// service is a Service with a slow start.
 type service struct {
 	given model.ServiceState
 	time  time.Duration

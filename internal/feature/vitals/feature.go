@@ -33,7 +33,6 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return a
 }
 
-// acting is the feature.
 type acting struct {
 	*Actor
 	node     *feature.Node

@@ -28,7 +28,6 @@ func (a *Actor) prepare() error {
 	return os.MkdirAll(a.Directory, directoryPermissions)
 }
 
-// path returns the file of a Balance.
 func (a *Actor) path(name model.ServiceName) string {
 	return filepath.Join(a.Directory, name.Namespace+separator+name.Name)
 }
@@ -69,7 +68,6 @@ func (a *Actor) write(name model.ServiceName) error {
 	return os.Rename(draft, path)
 }
 
-// contentOf returns the content of the file of a Balance.
 func contentOf(serves bool) string {
 	if serves {
 		return usable

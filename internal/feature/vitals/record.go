@@ -34,7 +34,6 @@ type record struct {
 	ready bool
 }
 
-// entry is an address in the file.
 type entry struct {
 	place
 	Marked bool `json:"marked,omitempty"` // in the kernel: without the mark, it is another one

@@ -26,7 +26,6 @@ type State struct {
 	Addresses []netip.Addr
 }
 
-// serves reports whether a server is usable.
 func (s State) serves() bool { return s.Usable > 0 }
 
 // Config says what to do.
@@ -204,7 +203,6 @@ func (a *Actor) retry() {
 	}
 }
 
-// act acts on the state of one Balance.
 func (a *Actor) act(ctx context.Context, name model.ServiceName) {
 	state, exists := a.Assess(name)
 	a.addresses.hold(name, state)
@@ -257,7 +255,6 @@ func (a *Actor) tell(ctx context.Context, name model.ServiceName, s State) {
 	})
 }
 
-// run runs the program once.
 func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 	select {
 	case a.slots <- struct{}{}:

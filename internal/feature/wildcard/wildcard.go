@@ -37,7 +37,6 @@ type Engine struct {
 	failure  string // last logged
 }
 
-// service is a Service that depends on the addresses.
 type service struct {
 	given, edited model.ServiceState
 	with          []model.InterfaceAddress // addresses that edited has

@@ -15,7 +15,6 @@ import (
 // node lead to.
 var errLinux = fmt.Errorf("%w: %w", ErrLocal, errors.ErrUnsupported)
 
-// execCheck is a check by a program.
 type execCheck struct {
 	*model.Check
 	Target

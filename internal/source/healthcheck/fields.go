@@ -20,7 +20,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// checkField is a field of a health check.
 type checkField struct {
 	only  []model.CheckType // nil: all
 	parse func(p *parser, name string, value any)

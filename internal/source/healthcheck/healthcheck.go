@@ -87,7 +87,6 @@ func Parse(field string, value any) (*model.Check, []*manifest.FieldError) {
 	return &p.Check, nil
 }
 
-// parser reads a check.
 type parser struct {
 	manifest.Findings
 	model.Check
@@ -188,7 +187,6 @@ func (p *parser) addUnknown(name string) {
 	}
 }
 
-// fieldNames returns the names of the fields of a check of this type.
 func (p *parser) fieldNames() (out []string) {
 	for _, name := range Fields() {
 		if checkFields[name].isOf(p.Type) {
@@ -211,7 +209,6 @@ func (p *parser) setDefaults() {
 	}
 }
 
-// parseField reads one field of the mapping.
 func (p *parser) parseField(name string, value any) {
 	f, known := checkFields[name]
 	switch {
@@ -228,7 +225,6 @@ func (p *parser) parseField(name string, value any) {
 	}
 }
 
-// checkFields checks how fields fit together.
 func (p *parser) checkFields() {
 	_, interval := p.given["interval"]
 	if _, timeout := p.given["timeout"]; !timeout {

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// readHAProxy reads a haproxy.cfg.
 func readHAProxy(text string, o Options) (*Config, error) {
 	all, notes, err := readSections(text)
 	if err != nil {

@@ -68,7 +68,6 @@ func (p *proxy) readHeader(s *statement, name, value string) {
 	}
 }
 
-// readVersion reads the one of a request.
 func (p *proxy) readVersion(s *statement, text string) {
 	switch text {
 	case "", "HTTP/1.1":
@@ -123,7 +122,6 @@ func (p *proxy) readHTTPSend(s *statement) {
 	}
 }
 
-// readConnect reads where a check connects to.
 func (p *proxy) readConnect(s *statement) {
 	if p.connects++; p.connects > 1 {
 		p.refuse(s, "a check connects once")

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// section is a part of a haproxy.cfg.
 type section struct {
 	statement  // its first line
 	statements []statement
@@ -35,7 +34,6 @@ type sectionReader struct {
 	before *section
 }
 
-// readSections reads the text of a haproxy.cfg.
 func readSections(text string) ([]*section, []Note, error) {
 	r := sectionReader{named: make(map[string]*section)}
 	n := 0
@@ -68,7 +66,6 @@ func withoutSecrets(text string) string {
 	return text
 }
 
-// add adds a line.
 func (r *sectionReader) add(s statement) error {
 	switch {
 	case strings.HasPrefix(s.peekWord(0), "."):
@@ -125,7 +122,6 @@ func (r *sectionReader) readDirective(s statement) error {
 	return nil
 }
 
-// beginSection adds a section.
 func (r *sectionReader) beginSection(s statement) {
 	next := &section{statement: s}
 	next.readWord(0)

@@ -27,7 +27,6 @@ type server struct {
 	at            *statement
 }
 
-// readBind reads the addresses of a bind line.
 func (p *proxy) readBind(s *statement) {
 	addresses := s.readWord(1)
 	rest := s.readRest(2)
@@ -155,7 +154,6 @@ func (p *proxy) readTemplate(s *statement) {
 	p.addServer(s, 3)
 }
 
-// readParameters reads those of a server from word i on.
 func (p *proxy) readParameters(v *server, s *statement, i int) {
 	var left []string
 	for ; i < len(s.words); i++ {

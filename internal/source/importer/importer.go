@@ -55,7 +55,6 @@ type Balance struct {
 	section string // that has its servers
 }
 
-// newBalance returns one of a line.
 func newBalance(text string, line int) *Balance {
 	b := &Balance{Origin: fmt.Sprintf("%s, line %d", text, line)}
 	b.Kind = balance.Kind

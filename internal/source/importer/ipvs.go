@@ -100,7 +100,6 @@ func readIPVS(text string) (*Config, error) {
 	return c, nil
 }
 
-// ipvs is a virtual service.
 type ipvs struct {
 	*Balance
 	weights []int
@@ -108,7 +107,6 @@ type ipvs struct {
 	direct  bool // a server answers clients itself
 }
 
-// ipvsLine is a line with its options.
 type ipvsLine struct {
 	statement
 	adds              bool // a service, not a server
@@ -160,7 +158,6 @@ func (v *ipvs) refuseUnknown(l *ipvsLine) {
 	}
 }
 
-// readNumber reads the value of an option.
 func (v *ipvs) readNumber(l *ipvsLine, option string, standard int) int {
 	if i := l.places[option]; i > 0 {
 		return v.remarks.readNumber(&l.statement, i)
@@ -178,7 +175,6 @@ func (v *ipvs) readEndpoint(l *ipvsLine, text string, portOf func(string) string
 	return join(host, portOf(port))
 }
 
-// readOptions reads the words of the line.
 func (l *ipvsLine) readOptions() error {
 	l.places = make(map[string]int)
 	for i := 0; i < len(l.words); i++ {
@@ -223,7 +219,6 @@ func newIPVS(l *ipvsLine) *ipvs {
 	return v
 }
 
-// addServer adds that of a line.
 func (v *ipvs) addServer(l *ipvsLine) {
 	v.refuseUnknown(l)
 	if !l.has("-a") {

@@ -161,7 +161,6 @@ func readKeepalived(text string) (*Config, error) {
 	return c, nil
 }
 
-// virtual collects a virtual server.
 type virtual struct {
 	*Balance
 	protocol string
@@ -175,7 +174,6 @@ type virtual struct {
 	sorry     *balance.Backend
 }
 
-// refuseBlock refuses the Balance because of a block.
 func (v *virtual) refuseBlock(b *block, why string) { v.refuse(&b.statement, "%s: %s", b.text, why) }
 
 func virtualServer(b *block, groups map[string]*block) []*Balance {
@@ -229,7 +227,6 @@ func serverPort(text string) string {
 // maxExpanded limits the addresses of a range like 192.0.2.1-100.
 const maxExpanded = 256
 
-// addGroup adds the addresses of a virtual_server_group.
 func (v *virtual) addGroup(g *block) {
 	if g == nil {
 		v.refuse(nil, "its virtual_server_group is not in the file")
@@ -283,7 +280,6 @@ func readRange(text string) (a netip.Addr, n int, problem string) {
 // needsValue are lines of a virtual server that say nothing without a value.
 var needsValue = []string{"protocol", "lb_algo", "lvs_sched", "lb_kind", "lvs_method", "delay_loop", "virtualhost", "real_server", "sorry_server"}
 
-// read reads a line or block of a virtual server.
 func (v *virtual) read(one *block) {
 	s := &one.statement
 	word := s.readWord(0)
@@ -334,7 +330,6 @@ func (v *virtual) leaveOut(s *statement, remark func(*statement, string, ...any)
 // (keepalived.conf(5); ipvsadm(8) has 300 s).
 const defaultPersistence = 6 * time.Minute
 
-// addServer reads a real_server.
 func (v *virtual) addServer(b *block) {
 	weight, checked := 1, v.checked
 	for _, one := range b.inside {
@@ -399,7 +394,6 @@ func (v *virtual) readSeconds(b *block, standard time.Duration) time.Duration {
 	return time.Duration(n * float64(time.Second))
 }
 
-// setAffinity sets the time of persistent connections.
 func (b *Balance) setAffinity(s *statement, d time.Duration) {
 	if d > maxAffinity {
 		b.noteChange(s, "affinity lasts 24h, the longest time there is, not %s", d)

@@ -107,7 +107,6 @@ func (r *remarks) refuse(s *statement, format string, args ...any) {
 	}
 }
 
-// readNumber reads a number that is not negative.
 func (r *remarks) readNumber(s *statement, i int) int {
 	n, err := strconv.ParseInt(s.readWord(i), 10, 32)
 	if err != nil || n < 0 {

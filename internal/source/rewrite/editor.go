@@ -42,7 +42,6 @@ func newEditor(c Change, text []byte) *editor {
 
 func (e *editor) fail(format string, args ...any) { e.err = cmp.Or(e.err, fmt.Errorf(format, args...)) }
 
-// applySplices returns the text with all splices.
 func (e *editor) applySplices() []byte {
 	slices.SortStableFunc(e.splices, func(a, b splice) int { return b.from - a.from })
 	out := slices.Clone(e.text)
@@ -99,7 +98,6 @@ func (e *editor) editBalance(n *yaml.Node) ([]server, error) {
 	return want, e.err
 }
 
-// setWeight sets the weight of an entry.
 func (e *editor) setWeight(n *yaml.Node, weight int) {
 	from, to := e.spanOf(n)
 	if n.Kind == yaml.ScalarNode {
@@ -123,7 +121,6 @@ func (e *editor) setWeight(n *yaml.Node, weight int) {
 	}
 }
 
-// replaceScalar replaces a scalar.
 func (e *editor) replaceScalar(n *yaml.Node, with string) {
 	from, to := e.spanOf(n)
 	e.addSplice(from, to, with)
@@ -141,7 +138,6 @@ func (e *editor) quoteKey(text string) string {
 	return text
 }
 
-// newEntry returns a new entry.
 func (e *editor) newEntry(s server) string {
 	text := s.address.String()
 	if s.port != 0 {
@@ -156,7 +152,6 @@ func (e *editor) newEntry(s server) string {
 	return text
 }
 
-// add adds an entry after the others.
 func (e *editor) add(key, backends *yaml.Node, s server) {
 	entry := e.newEntry(s)
 	if backends.Tag == "!!null" {
@@ -179,7 +174,6 @@ func (e *editor) add(key, backends *yaml.Node, s server) {
 	}
 }
 
-// remove removes entries.
 func (e *editor) remove(key, backends *yaml.Node, found []int) {
 	from, to := e.spanOf(backends)
 	isFlow, all := backends.Style&yaml.FlowStyle != 0, len(found) == len(backends.Content)
@@ -240,7 +234,6 @@ func (e *editor) lineEnd(at int) int {
 	return len(bytes.TrimSuffix(e.text[:at], []byte("\r")))
 }
 
-// endOf returns where a node ends in the text.
 func (e *editor) endOf(n *yaml.Node) int {
 	_, to := e.spanOf(n)
 	return to

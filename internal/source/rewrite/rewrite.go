@@ -74,7 +74,6 @@ func checkLines(text []byte) error {
 	return nil
 }
 
-// parse returns the roots of all documents.
 func parse(text []byte) (out []*yaml.Node, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	for {
@@ -232,7 +231,6 @@ func (c *Change) verifyText(before []*yaml.Node, text []byte, want []server) err
 	return nil
 }
 
-// valuesWithout returns the values of documents without the servers of the Balance.
 func (c *Change) valuesWithout(documents []*yaml.Node) (out []any) {
 	n := c.findBalance(documents)
 	_, backends := valueOf(n, "backends")
