@@ -121,41 +121,19 @@ func endpointPorts(s *model.Service, port uint16) (out []model.EndpointPort) {
 	return out
 }
 
-// EditSnapshot returns a snapshot with the changes that hold, and how many these are.
-func (l Changes) EditSnapshot(s *model.Snapshot) (*model.Snapshot, Changes) {
+// EditSnapshot returns a snapshot with the changes that hold, and these.
+func (l Changes) EditSnapshot(s *model.Snapshot) (edited *model.Snapshot, held Changes) {
 	if len(l) == 0 {
 		return s, nil
 	}
-	held := make(Changes)
-	states := make(map[model.ServiceName]model.ServiceState)
-	for _, service := range s.Services {
-		if len(l[service.Name]) > 0 {
-			states[service.Name] = model.ServiceState{Service: service}
-		}
-	}
-	out := *s
-	out.Slices = nil
-	for _, slice := range s.Slices {
-		state, changed := states[slice.ServiceName()]
-		if !changed {
-			out.Slices = append(out.Slices, slice)
-			continue
-		}
-		state.Slices = append(state.Slices, slice)
-		states[slice.ServiceName()] = state
-	}
-	for _, name := range l.Names() {
-		state, known := states[name]
-		if !known {
-			continue
-		}
+	held = make(Changes)
+	return s.Edit(func(name model.ServiceName, state model.ServiceState) model.ServiceState {
 		edited, ended := l.Edit(name, state)
-		out.Slices = append(out.Slices, edited.Slices...)
 		if rest := without(l[name], ended); len(rest) > 0 {
 			held[name] = rest
 		}
-	}
-	return &out, held
+		return edited
+	}), held
 }
 
 func without(all, ended []Change) []Change {

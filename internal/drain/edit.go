@@ -26,19 +26,7 @@ func (l List) EditSnapshot(s *model.Snapshot) *model.Snapshot {
 	if len(l) == 0 {
 		return s
 	}
-	ranges := make(map[model.ServiceName]bool)
-	for _, service := range s.Services {
-		if hasRanges(service) {
-			ranges[service.Name] = true
-		}
-	}
-	edited := *s
-	edited.Slices = nil
-	for _, slice := range s.Slices {
-		name := slice.ServiceName()
-		edited.Slices = append(edited.Slices, l.slice(name, slice, ranges[name])...)
-	}
-	return &edited
+	return s.Edit(l.Edit)
 }
 
 func hasRanges(s *model.Service) bool { return s != nil && len(s.Extra().Ranges) > 0 }

@@ -112,6 +112,24 @@ func (s *Snapshot) groupStates() map[ServiceName]ServiceState {
 	return out
 }
 
+// Edit returns a snapshot that has the states that edit returns for those of all Services.
+func (s *Snapshot) Edit(edit func(ServiceName, ServiceState) ServiceState) *Snapshot {
+	out := *s
+	out.Services, out.Slices = nil, nil
+	bySlices := groupSlices(s.Slices)
+	for _, svc := range s.Services {
+		state := edit(svc.Name, ServiceState{svc, bySlices[svc.Name]})
+		out.Services, out.Slices = append(out.Services, state.Service), append(out.Slices, state.Slices...)
+		delete(bySlices, svc.Name)
+	}
+	for _, slice := range s.Slices {
+		if _, left := bySlices[slice.ServiceName()]; left {
+			out.Slices = append(out.Slices, slice)
+		}
+	}
+	return &out
+}
+
 // Trigger is the time of a change of a Service's endpoints.
 type Trigger struct {
 	Family Family

@@ -153,20 +153,17 @@ func Mark(s *model.Snapshot, answers []feature.Resolved) (edited *model.Snapshot
 		}
 		return answers[i].Addresses
 	}
-	out := *s
-	out.Services, out.Slices = slices.Clone(s.Services), slices.Clone(s.Slices)
-	for i, service := range out.Services {
-		named := service.Extra().Names
+	edited = s.Edit(func(name model.ServiceName, state model.ServiceState) model.ServiceState {
+		named := state.Service.Extra().Names
 		if len(named) == 0 {
-			continue
+			return state
 		}
 		addresses := make([][]model.NamedAddress, len(named))
-		for j := range named {
-			addresses[j] = of(service.Name, &named[j])
+		for i := range named {
+			addresses[i] = of(name, &named[i])
 		}
-		state := model.ServiceState{Service: service}.WithNames(addresses)
-		out.Services[i], out.Slices = state.Service, append(out.Slices, state.Slices...)
-	}
+		return state.WithNames(addresses)
+	})
 	slices.Sort(unknown)
-	return &out, slices.Compact(unknown)
+	return edited, slices.Compact(unknown)
 }

@@ -47,28 +47,13 @@ func Mark(s *model.Snapshot, results []feature.Failing) (edited *model.Snapshot,
 		return s, nil
 	}
 	e := NewEngine(Config{Log: slog.New(slog.DiscardHandler)})
-	states := s.Update().Services
-	for name, state := range states {
-		e.Edit(name, state)
-	}
+	s.Edit(e.Edit)
 	e.adopt(results)
-	replaced := make(map[*model.EndpointSlice]*model.EndpointSlice)
-	for name, state := range states {
-		for i, slice := range e.Edit(name, state).Slices {
-			if slice != state.Slices[i] {
-				replaced[state.Slices[i]] = slice
-			}
-		}
-	}
-	out := *s
-	out.Slices = slices.Clone(s.Slices)
-	for i, slice := range out.Slices {
-		out.Slices[i] = cmp.Or(replaced[slice], slice)
-	}
+	edited = s.Edit(e.Edit)
 	for _, f := range e.Failing() {
 		marked = append(marked, f.Endpoint.String()+" of "+f.Service.String())
 	}
-	return &out, marked
+	return edited, marked
 }
 
 func (e *Engine) adopt(results []feature.Failing) {

@@ -36,23 +36,20 @@ func Mark(s *model.Snapshot, all []feature.Starting) (edited *model.Snapshot, ma
 	}
 	of := make(map[model.ServiceName][]model.Starting)
 	for _, a := range all {
-		if a.Part == 0 || a.Part >= model.StartParts {
-			continue
+		if a.Part > 0 && a.Part < model.StartParts {
+			of[a.Service] = append(of[a.Service], a.Starting)
 		}
-		of[a.Service] = append(of[a.Service], a.Starting)
 	}
-	out := *s
-	out.Services = slices.Clone(s.Services)
-	for i, service := range out.Services {
-		starting := of[service.Name]
-		if service.Extra().SlowStart == 0 || len(starting) == 0 {
-			continue
+	edited = s.Edit(func(name model.ServiceName, state model.ServiceState) model.ServiceState {
+		starting := of[name]
+		if state.Service.Extra().SlowStart == 0 || len(starting) == 0 {
+			return state
 		}
 		slices.SortFunc(starting, func(a, b model.Starting) int { return a.Endpoint.Compare(b.Endpoint) })
-		out.Services[i] = model.ServiceState{Service: service}.WithStarting(starting).Service
 		for _, a := range starting {
-			marked = append(marked, model.EndpointText(a.Endpoint)+" of "+service.Name.String())
+			marked = append(marked, model.EndpointText(a.Endpoint)+" of "+name.String())
 		}
-	}
-	return &out, marked
+		return state.WithStarting(starting)
+	})
+	return edited, marked
 }

@@ -152,14 +152,12 @@ func Expand(s *model.Snapshot, all []model.InterfaceAddress) *model.Snapshot {
 	if !Wanted(s) {
 		return s
 	}
-	out := *s
-	out.Services = slices.Clone(s.Services)
-	for i, service := range out.Services {
-		if service.NeedsAddresses() {
-			out.Services[i] = model.ServiceState{Service: service}.WithAddresses(all).Service
+	return s.Edit(func(_ model.ServiceName, state model.ServiceState) model.ServiceState {
+		if !state.Service.NeedsAddresses() {
+			return state
 		}
-	}
-	return &out
+		return state.WithAddresses(all)
+	})
 }
 
 // Wanted reports whether a Service of a snapshot depends on addresses of the machine.
