@@ -13,10 +13,11 @@ import (
 
 // partsOfFeatures are what other packages still import of a feature, and why. The list only gets shorter.
 var partsOfFeatures = map[string][]string{
-	"cmd/nftproxy":         {"names", "vitals"},                         // import reads the hosts file, and diff compares addresses
-	"internal/command":     {"names", "probe", "slowstart", "wildcard"}, // a dry run plans with what a running process knows
-	"cmd/kubectl-nftproxy": {"probe", "slowstart"},                      // as above, for all nodes
-	"internal/footprint":   {"names", "vitals"},                         // the cleanup removes what they leave on the machine
+	"internal/command":       {"names", "probe", "slowstart", "wildcard"}, // a dry run plans with what a running process knows
+	"internal/command/input": {"names"},                                   // import reads the hosts file
+	"internal/command/rules": {"vitals"},                                  // diff compares addresses of interfaces
+	"cmd/kubectl-nftproxy":   {"probe", "slowstart"},                      // as internal/command, for all nodes
+	"internal/footprint":     {"names", "vitals"},                         // the cleanup removes what they leave on the machine
 }
 
 const features = "internal/feature/"

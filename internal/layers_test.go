@@ -182,6 +182,18 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestCommandGroups: a group of commands does not import another one, so that a test of a command links what that
+// needs. What groups share is in package command.
+func TestCommandGroups(t *testing.T) {
+	for _, p := range packagesOf(t, module+"command/...") {
+		for _, dep := range dependencies(t, module+p) {
+			if strings.HasPrefix(dep, module+"command/") && dep != module+p {
+				t.Errorf("%s imports %s", p, dep)
+			}
+		}
+	}
+}
+
 // TestOperatingSystems: on no operating system does the program of operators reach what is of Linux alone.
 func TestOperatingSystems(t *testing.T) {
 	for _, system := range []string{"linux", "darwin", "windows"} {

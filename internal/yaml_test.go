@@ -12,7 +12,7 @@ import (
 )
 
 // yamlWriters are the packages that write YAML line by line, and quote each text with yamltext.
-var yamlWriters = []string{"internal/yamltext", "internal/source/balance", "internal/source/rewrite", "internal/control", "internal/drain", "cmd/nftproxy"}
+var yamlWriters = []string{"internal/yamltext", "internal/source/balance", "internal/source/rewrite", "internal/control", "internal/drain", "internal/command/input"}
 
 // yamlField is a field of YAML at the beginning of a line, with a value that a format or a text after it has.
 var yamlField = regexp.MustCompile(`(?m)^[-{ ]*(?:kind|name|namespace|listen|servers|backends|address|endpoint|endpoints|balance|server|service|by|since): (%[a-z]|$)`)

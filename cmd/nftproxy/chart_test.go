@@ -40,7 +40,7 @@ var notInChart = map[string]string{
 // TestChartFlags: a value of the chart sets each flag of run, except those with a reason
 // (14.26). A new flag needs one or the other.
 func TestChartFlags(t *testing.T) {
-	inChart, run := flagsOfChart(t), runCommand()
+	inChart, run := flagsOfChart(t), commandOf(t, "run")
 	run.InitDefaultHelpFlag()
 	run.Flags().VisitAll(func(f *pflag.Flag) {
 		reason := notInChart[f.Name]

@@ -8,17 +8,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/testkit/apilab"
+	"github.com/nftproxy/nftproxy/internal/testkit/commandline"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // node is a Node for the service of the tests.
-const node = `
-apiVersion: v1
-kind: Node
-metadata: {name: node-1, labels: {topology.kubernetes.io/zone: zone-a}}
-spec: {podCIDRs: [10.128.1.0/24]}
-status: {addresses: [{type: InternalIP, address: 192.168.7.1}]}
-`
+const node = commandline.Node
 
 const nodeAndService = node + "\n---\n" + service
 

@@ -44,7 +44,7 @@ func TestMachineProblems(t *testing.T) {
 	}
 	ns := lab.Node.Namespace
 	answers := func() bool { return answersOn(lab.Client, netip.MustParseAddr("10.96.0.10")) }
-	forward(t, ns, "0")
+	ns.TestForwarding(t, "0")
 	p := start(t, ns, "nftproxy", "run", "-f", writeFile(t, webOn(lab.Pods[0].IPv4)))
 	eventually(t, "a warning in the log", func() bool {
 		return strings.Contains(p.log.String(), `level=WARN msg="this machine keeps Services from being served" check=forwarding problem="net.ipv4.ip_forward is 0`)
@@ -61,7 +61,7 @@ func TestMachineProblems(t *testing.T) {
 		t.Error("the metrics lack it")
 	}
 
-	forward(t, ns, "1")
+	ns.TestForwarding(t, "1")
 	eventually(t, "no problem in the status", func() bool { return len(problems(t, ns)) == 0 })
 	eventually(t, "it forwards", answers)
 	if !metric("nftproxy_machine_problems{check=\"forwarding\"} 0\n") {
@@ -87,7 +87,7 @@ func TestMachineProblems(t *testing.T) {
 func TestMachineWithLocalEndpoints(t *testing.T) {
 	lab := netlab.TestLab(t, 1)
 	ns := lab.Node.Namespace
-	forward(t, ns, "0")
+	ns.TestForwarding(t, "0")
 	p := start(t, ns, "nftproxy", "run", "-f", writeFile(t, webOn(lab.Node.IPv4)))
 	eventually(t, "rules and a server", func() bool {
 		log := p.log.String()

@@ -10,6 +10,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/command"
+	"github.com/nftproxy/nftproxy/internal/command/change"
+	"github.com/nftproxy/nftproxy/internal/command/input"
+	"github.com/nftproxy/nftproxy/internal/command/lifecycle"
+	"github.com/nftproxy/nftproxy/internal/command/look"
+	"github.com/nftproxy/nftproxy/internal/command/rules"
+	"github.com/nftproxy/nftproxy/internal/command/support"
 )
 
 func main() {
@@ -28,24 +34,24 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func commands() []command.Group {
 	return []command.Group{
 		{Title: "From files or a cluster to rules", Commands: []*cobra.Command{
-			newCommand(), importCommand(), renderCommand(), validateCommand(),
-			diffCommand(), applyCommand(), runCommand(),
+			input.BalanceCommand(), input.ImportCommand(), rules.RenderCommand(), input.ValidateCommand(),
+			rules.DiffCommand(), rules.ApplyCommand(), lifecycle.RunCommand(),
 		}},
 		{Title: "See what is going on", Commands: []*cobra.Command{
-			statusCommand(), describeCommand(), explainCommand(), traceCommand(),
-			testCommand(), topCommand(), observeCommand(),
+			look.StatusCommand(), look.DescribeCommand(), look.ExplainCommand(), look.TraceCommand(),
+			look.TestCommand(), look.TopCommand(), look.ObserveCommand(),
 		}},
 		{Title: "Maintenance", Commands: []*cobra.Command{
-			drainCommand(), undrainCommand(), setCommand(), addCommand(),
-			removeCommand(), disableCommand(), enableCommand(), undoChangesCommand(),
+			change.DrainCommand(), change.UndrainCommand(), change.SetCommand(), change.AddCommand(),
+			change.RemoveCommand(), change.DisableCommand(), change.EnableCommand(), change.UndoChangesCommand(),
 		}},
 		{Title: "Before and after", Commands: []*cobra.Command{
-			checkCommand(), migrateCommand(), cleanupCommand(), bundleCommand(),
+			support.CheckCommand(), lifecycle.MigrateCommand(), lifecycle.CleanupCommand(), support.BundleCommand(),
 		}},
 		{Title: command.OtherGroup, Commands: []*cobra.Command{
-			schemaCommand(), command.VersionCommand(),
+			input.SchemaCommand(), command.VersionCommand(),
 		}},
-		{Commands: []*cobra.Command{peerCommand(), clusterCommand()}}, // hidden
+		{Commands: []*cobra.Command{look.PeerCommand(), clusterCommand()}}, // hidden
 	}
 }
 

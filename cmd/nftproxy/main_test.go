@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/testkit/commandline"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -133,32 +134,9 @@ func eventually(t *testing.T, what string, done func() bool) {
 	})
 }
 
-const service = `
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{name: http, port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints:
-- {addresses: [10.128.1.1], nodeName: node-2}
-- {addresses: [10.128.1.2], nodeName: node-2}
-`
+const service = commandline.Service
 
-func writeFile(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "services.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+func writeFile(t *testing.T, content string) string { return commandline.WriteFile(t, content) }
 
 // TestHelp proves that the program teaches: on its own, and on each command.
 func TestHelp(t *testing.T) {
@@ -323,12 +301,22 @@ func TestBadInputs(t *testing.T) {
 
 // TestFlagsAreKnown keeps kube-proxy's names for the flags that it has too.
 func TestFlagsAreKnown(t *testing.T) {
-	for _, command := range []func() *cobra.Command{renderCommand, diffCommand, applyCommand, runCommand} {
-		c := command()
+	for _, name := range []string{"render", "diff", "apply", "run"} {
+		c := commandOf(t, name)
 		for _, name := range []string{"hostname-override", "bind-address", "cluster-cidr", "nodeport-addresses", "v", "logging-format"} {
 			if c.Flags().Lookup(name) == nil {
 				t.Errorf("%s has no flag --%s", c.Name(), name)
 			}
 		}
 	}
+}
+
+// commandOf returns a command of the program.
+func commandOf(t *testing.T, words ...string) *cobra.Command {
+	t.Helper()
+	c, rest, err := rootCommand().Find(words)
+	if err != nil || len(rest) > 0 {
+		t.Fatalf("no command %q: %v", words, err)
+	}
+	return c
 }

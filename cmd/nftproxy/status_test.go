@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command/look"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -19,7 +20,7 @@ import (
 func runStatus(t *testing.T, ns *netlab.Namespace, address string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	c := statusCommand()
+	c := look.StatusCommand()
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.SetArgs(append([]string{"--metrics-bind-address", address}, args...))
 	c.SetOut(&out)

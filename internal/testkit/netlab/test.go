@@ -109,3 +109,11 @@ func Listing(nft func(args ...string) string, args ...string) string {
 	}
 	return last
 }
+
+// TestForwarding switches forwarding of both families: "1" is on, and "0" off.
+func (n *Namespace) TestForwarding(t Test, value string) {
+	t.Helper()
+	check(t, n.Do(func() error {
+		return sysctl([][2]string{{"net/ipv4/ip_forward", value}, {"net/ipv6/conf/all/forwarding", value}})
+	}))
+}

@@ -1,0 +1,264 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
+)
+
+// newOptions are the flags of new: the fields of a Balance as text.
+type newOptions struct {
+	name, namespace           string
+	protocols, backups, pools []string
+	settings                  settingFlags
+}
+
+func BalanceCommand() *cobra.Command {
+	var o newOptions
+	c := &cobra.Command{
+		Use:   "new LISTEN[,LISTEN] BACKEND...",
+		Short: "Print a file that balances an address over servers",
+		Long: `Print a Balance: a file for "nftproxy run -f", in which connections to LISTEN go
+to the BACKENDs in turn. "new servers" prints a list of servers for several Balances,
+which --servers names, and "new defaults" settings that they share.
+
+LISTEN is an address with a port or a range of ports, like 203.0.113.10:443,
+[2001:db8::10]:443 or 203.0.113.10:10000-10099/udp, or with all ports, like
+203.0.113.10:all; several are separated by commas. A BACKEND is an address with
+a port, or without one if that is the port of LISTEN. Write the output to a file
+and edit it: docs/standalone.md has all fields.
+
+A server that is down takes no connections as long as another one answers: the file
+has a health check, "check: tcp" if a port of LISTEN is of TCP, unless --check asks
+for another one, or for none. With --servers it has none: the list has one.
+
+Exit code: 0 printed, 2 wrong arguments.`,
+		Example: `  nftproxy new 203.0.113.10:443 10.128.0.2:8443 10.128.0.3:8443 > web.yaml
+  nftproxy new 203.0.113.10:443 10.128.0.2 10.128.0.3 --name web --check none
+  nftproxy new 203.0.113.10:80 10.128.0.2 --check '{http: /healthz, interval: 5s}'
+  nftproxy new 203.0.113.10:53,[2001:db8::10]:53 10.128.0.2 fd00::2 --protocol tcp,udp
+  nftproxy new 203.0.113.10:443 10.128.0.2 --backup 10.128.0.9
+  nftproxy new 203.0.113.10:443 10.128.0.2 --limits '{connections: 1000, ratePerClient: 10/second}'
+  nftproxy new 203.0.113.10:443 --servers app:8443
+  nftproxy new 203.0.113.10:443 10.128.0.2 | nftproxy render -f -`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && !strings.ContainsAny(args[0], ":.") {
+				if hint := suggest.DidYouMean(suggest.Similar(args[0], []string{newServers, newDefaults})); hint != "" {
+					return fmt.Errorf("%q is not an address with a port%s", args[0], hint)
+				}
+			}
+			if len(args) == 0 || len(args) == 1 && len(o.pools) == 0 {
+				return errors.New("expected an address with a port, and the servers behind it: nftproxy new 203.0.113.10:443 10.128.0.2:8443 10.128.0.3:8443")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
+	}
+	c.AddCommand(newServersCommand(), newDefaultsCommand())
+	f := c.Flags()
+	f.StringVar(&o.name, "name", "", "`name` of the Balance; by default the first address and port")
+	f.StringVar(&o.namespace, "namespace", "", "`namespace` of the Balance, default if there is none")
+	f.StringSliceVar(&o.protocols, "protocol", nil, "`protocols`: tcp, udp, sctp, or several with commas")
+	declare.Values(f, "protocol", "tcp", "udp", "sctp")
+	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
+	f.StringArrayVar(&o.pools, "servers", nil, "`name` of a list of servers, the kind Servers, with a port if the list has none, like app or app:8443; can be given several times")
+	o.settings = addSettings(f, setting.Flags())
+	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, if a port fits, and \"" + noCheck + "\" asks for none"
+	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
+	return c
+}
+
+func (o *newOptions) run(c *cobra.Command, args []string) error {
+	if err := o.settings.readable(); err != nil {
+		return err
+	}
+	if check := o.settings.texts[setting.Check]; *check == noCheck {
+		*check = ""
+	} else if !c.Flags().Changed(setting.Check.Flag()) && len(o.pools) == 0 {
+		o.addCheck(args)
+	}
+	text := o.text(args)
+	input, err := o.load(args)
+	var problems manifest.Errors
+	if errors.As(err, &problems) {
+		return errors.New(strings.Join(ofArguments(problems), "\n"))
+	} else if err != nil {
+		return err
+	}
+	for _, line := range ofArguments(input.Warnings) {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", line)
+	}
+	return printFile(c, text)
+}
+
+// load reads the Balance as a file, beside lists of servers with the names that it has.
+func (o *newOptions) load(args []string) (*files.Input, error) {
+	text := o.text(args)
+	for _, name := range o.poolNames() {
+		text += "---\nkind: " + balance.PoolKind + "\nname: " + yamlText(name) + "\nnamespace: " + yamlText(o.namespace) + "\nservers: [" + placeholders(args[0]) + "]\n"
+	}
+	return (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+}
+
+// placeholders are servers of the families of a LISTEN, from the range for tests of networks (RFC 2544, RFC 5180).
+func placeholders(listen string) string {
+	const ipv4, ipv6 = "198.18.0.1", `"2001:2::1"`
+	switch {
+	case !strings.Contains(listen, "["):
+		return ipv4
+	case strings.Contains(listen, "."):
+		return ipv4 + ", " + ipv6
+	}
+	return ipv6
+}
+
+// noCheck is the value of --check for a file without a health check.
+const noCheck = "none"
+
+// addCheck adds a health check that fits the ports, if there is one.
+func (o *newOptions) addCheck(args []string) {
+	check := o.settings.texts[setting.Check]
+	*check = model.CheckTCP.String()
+	if _, err := o.load(args); err != nil {
+		*check = "" // the cause may be another argument
+	}
+}
+
+// ofArguments returns a line for each problem with the text, as one with an argument.
+func ofArguments(problems manifest.Errors) []string {
+	var lines []string
+	for _, p := range problems {
+		line := p.Err.Error()
+		if f := (*manifest.FieldError)(nil); errors.As(p.Err, &f) {
+			name := argument(f.Field)
+			if p.Document > 1 { // stands in for a list of servers
+				name = "--servers: "
+			}
+			line = name + (&manifest.FieldError{Value: f.Value, Problem: f.Problem}).Error()
+		}
+		if line = terminal.Printable(line); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// argument returns the argument from which a field of the text comes, as the beginning
+// of a message.
+func argument(field string) string {
+	name, rest := field, ""
+	if i := strings.IndexAny(field, ".["); i >= 0 {
+		name, rest = field[:i], field[i:]
+	}
+	switch {
+	case name == "":
+		return ""
+	case name == "listen":
+		return "LISTEN: "
+	case name == "backends" && strings.HasSuffix(rest, ".servers"):
+		return "--servers: "
+	case name == "backends":
+		return "BACKEND: "
+	case name == "servers":
+		return "SERVER: "
+	case strings.HasPrefix(rest, "["):
+		rest = ""
+	}
+	return "--" + setting.FlagOf(name) + rest + ": "
+}
+
+// notInName are the characters that a name cannot have.
+var notInName = regexp.MustCompile(`[^a-z0-9]`)
+
+// text returns a Balance.
+func (o *newOptions) text(args []string) string {
+	listen := strings.Split(args[0], ",")
+	if o.name == "" {
+		address, _, _ := strings.Cut(listen[0], "/")
+		o.name = "vip-" + strings.Trim(notInName.ReplaceAllString(strings.ToLower(address), "-"), "-")
+	}
+	var b strings.Builder
+	line := func(field, value string) { writeField(&b, field, value) }
+	line("kind", balance.Kind)
+	line("name", yamlText(o.name))
+	line("namespace", yamlText(o.namespace))
+	line("listen", oneOrMore(listen))
+	line("protocol", oneOrMore(o.protocols))
+	b.WriteString("backends:\n")
+	o.writePools(&b)
+	writeServers(&b, args[1:], o.backups)
+	o.settings.write(&b)
+	return b.String()
+}
+
+// poolNames returns the names of the lists of servers, each once.
+func (o *newOptions) poolNames() (out []string) {
+	for _, p := range o.pools {
+		if name, _, _ := strings.Cut(p, ":"); name != "" && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// writePools writes the entries of backends that name lists of servers.
+func (o *newOptions) writePools(b *strings.Builder) {
+	for _, p := range o.pools {
+		name, port, found := strings.Cut(p, ":")
+		switch _, err := strconv.ParseUint(port, 10, 16); {
+		case !found:
+		case err == nil:
+			port = ", port: " + port
+		default: // a range, or a mistake
+			port = ", port: " + strconv.Quote(port)
+		}
+		fmt.Fprintf(b, "- {servers: %s%s}\n", yamltext.Quote(name), port)
+	}
+}
+
+// writeServers writes entries of a list of servers, and the ones that stand by.
+func writeServers(b *strings.Builder, servers, backups []string) {
+	for _, a := range servers {
+		fmt.Fprintf(b, "- %s\n", yamlText(a))
+	}
+	for _, a := range backups {
+		fmt.Fprintf(b, "- {address: %s, backup: true}\n", yamlText(a))
+	}
+}
+
+// yamlText is [yamltext.Quote] for a text that may be missing.
+func yamlText(text string) string {
+	if text == "" {
+		return ""
+	}
+	return yamltext.Quote(text)
+}
+
+// oneOrMore returns texts as YAML, a list if there are several.
+func oneOrMore(texts []string) string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		if out[i] = yamlText(t); t == "" && len(texts) > 1 {
+			out[i] = `""`
+		}
+	}
+	if len(out) > 1 {
+		return "[" + strings.Join(out, ", ") + "]"
+	}
+	return strings.Join(out, "")
+}

@@ -1,0 +1,219 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+	"github.com/nftproxy/nftproxy/internal/source/balance"
+	"github.com/nftproxy/nftproxy/internal/yamltext"
+)
+
+// Names of the commands below new.
+const (
+	newServers  = "servers"
+	newDefaults = "defaults"
+)
+
+// settingFlags are flags for settings, with their values as text.
+type settingFlags struct {
+	of    []*setting.Setting
+	texts map[*setting.Setting]*string
+	lists map[*setting.Setting]*[]string
+}
+
+func addSettings(f *pflag.FlagSet, of []*setting.Setting) settingFlags {
+	out := settingFlags{of, make(map[*setting.Setting]*string), make(map[*setting.Setting]*[]string)}
+	for _, s := range of {
+		declare.In(f, groupOf(s), func() {
+			if s.Form == setting.List {
+				out.lists[s] = f.StringSlice(s.Flag(), nil, s.Usage())
+			} else {
+				out.texts[s] = f.String(s.Flag(), "", s.Usage())
+			}
+		})
+		switch {
+		case s == setting.Check:
+			declare.Values(f, s.Flag(), model.CheckTypes[:]...)
+		case s.Words != nil:
+			declare.Values(f, s.Flag(), s.Words...)
+		}
+	}
+	return out
+}
+
+// groupOf returns the group of the flag of a setting.
+func groupOf(s *setting.Setting) declare.Group {
+	switch s {
+	case setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.MasqueradeFrom, setting.Limits, setting.Affinity:
+		return declare.Clients
+	case setting.Relay, setting.Timeout:
+		return declare.Relay
+	case setting.Observe:
+		return declare.Refused
+	}
+	return declare.Balancing
+}
+
+// readable returns an error if a value that is YAML would not be one value of a file.
+func (o settingFlags) readable() error {
+	for _, s := range o.of {
+		var value any
+		if s.Form != setting.Raw {
+			continue
+		}
+		if text := *o.texts[s]; yaml.Unmarshal([]byte(text), &value) != nil || strings.Contains(text, "\n") {
+			return fmt.Errorf("--%s: %q cannot be read: write it like %s", s.Flag(), text, strings.Join(s.Examples, " or "))
+		}
+	}
+	return nil
+}
+
+// write writes a field for each flag that is given.
+func (o settingFlags) write(b *strings.Builder) {
+	for _, s := range o.of {
+		switch s.Form {
+		case setting.List:
+			writeField(b, s.Field, oneOrMore(*o.lists[s]))
+		case setting.Raw:
+			writeField(b, s.Field, *o.texts[s])
+		default:
+			writeField(b, s.Field, yamlText(*o.texts[s]))
+		}
+	}
+}
+
+// writeField writes a field that has a value.
+func writeField(b *strings.Builder, field, value string) {
+	if value != "" {
+		fmt.Fprintf(b, "%s: %s\n", field, value)
+	}
+}
+
+func newServersCommand() *cobra.Command {
+	var namespace string
+	var backups []string
+	var settings settingFlags
+	c := &cobra.Command{
+		Use:   newServers + " NAME SERVER...",
+		Short: "Print a list of servers for several Balances",
+		Long: `Print an object of kind Servers: a list of servers with a name, for the Balances of its
+namespace. "nftproxy new LISTEN --servers NAME" prints a Balance with it. A SERVER is an
+address with a port, or without one if Balances say the port.
+
+The list has a health check for the Balances without one, "check: tcp" unless --check
+asks for another one, or for none.
+
+Exit code: 0 printed, 2 wrong arguments.`,
+		Example: `  nftproxy new servers app 10.128.0.2 10.128.0.3 fd00::2 fd00::3 > app.yaml
+  nftproxy new servers app 10.128.0.2:8443 --backup 10.128.0.9:8443 --check '{http: /healthz}'
+  nftproxy new 203.0.113.10:443 --servers app:8443 > web.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errors.New("expected a name, and the servers: nftproxy new servers app 10.128.0.2 10.128.0.3")
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&namespace, "namespace", "", "`namespace` of the list and of its Balances, default if there is none")
+	f.StringArrayVar(&backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
+	settings = addSettings(f, []*setting.Setting{setting.Check})
+	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, and \"" + noCheck + "\" asks for none"
+	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := settings.readable(); err != nil {
+			return err
+		}
+		switch check := settings.texts[setting.Check]; {
+		case *check == noCheck:
+			*check = ""
+		case !c.Flags().Changed(setting.Check.Flag()):
+			*check = model.CheckTCP.String()
+		}
+		var b strings.Builder
+		writeField(&b, "kind", balance.PoolKind)
+		writeField(&b, "name", yamltext.Quote(args[0]))
+		writeField(&b, "namespace", yamlText(namespace))
+		b.WriteString("servers:\n")
+		writeServers(&b, args[1:], backups)
+		settings.write(&b)
+		return printPart(c, b.String(), func(o *manifest.Object) (manifest.Errors, []*manifest.FieldError) {
+			_, problems, found := balance.ReadPool(o)
+			return problems, found
+		})
+	}
+	return c
+}
+
+func newDefaultsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   newDefaults,
+		Short: "Print settings that the Balances of a directory share",
+		Long: `Print an object of kind Defaults: settings for the Balances in all files of its
+directory. A setting that a Balance has itself replaces the default as a whole.
+
+Exit code: 0 printed, 2 wrong arguments.`,
+		Example: `  nftproxy new defaults --check tcp --scheduler source-hash > defaults.yaml
+  nftproxy new defaults --check '{http: /healthz, interval: 5s}' --slow-start 30s --on-failure close`,
+		Args: cli.NoArguments,
+	}
+	settings := addSettings(c.Flags(), slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool { return !balance.HasDefault(s.Field) }))
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := settings.readable(); err != nil {
+			return err
+		}
+		var b strings.Builder
+		settings.write(&b)
+		if b.Len() == 0 {
+			return errors.New("expected a setting: nftproxy new defaults --check tcp")
+		}
+		return printPart(c, "kind: "+balance.DefaultsKind+"\n"+b.String(), func(o *manifest.Object) (manifest.Errors, []*manifest.FieldError) {
+			_, problems, found := balance.ReadDefaults(o)
+			return problems, found
+		})
+	}
+	return c
+}
+
+// printPart prints an object that Balances use, if the function that reads it finds no mistake.
+func printPart(c *cobra.Command, text string, read func(*manifest.Object) (manifest.Errors, []*manifest.FieldError)) error {
+	documents, err := manifest.Split("arguments", []byte(text))
+	if err != nil {
+		return err
+	}
+	o, problem := documents[0].Parse()
+	if problem != nil {
+		return errors.New(strings.Join(ofArguments(manifest.Errors{problem}), "\n"))
+	}
+	problems, found := read(o)
+	for _, f := range found {
+		if e := o.Error(f); f.Warning {
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", strings.Join(ofArguments(manifest.Errors{e}), ""))
+		} else {
+			problems = append(problems, e)
+		}
+	}
+	if len(problems) > 0 {
+		return errors.New(strings.Join(ofArguments(problems), "\n"))
+	}
+	return printFile(c, text)
+}
+
+func printFile(c *cobra.Command, text string) error {
+	if _, err := io.WriteString(c.OutOrStdout(), text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package lifecycle has the commands that start, end and replace: run, cleanup, and migrate from kube-proxy.
+package lifecycle

@@ -1,0 +1,198 @@
+package look
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
+	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/conntest/dial"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+type testOptions struct {
+	command.Options
+	from, clients []string
+	count         int
+	wait          time.Duration
+	output        cli.Output
+
+	addresses []netip.Addr // of the client in the namespace
+}
+
+func TestCommand() *cobra.Command {
+	var o testOptions
+	c := &cobra.Command{
+		Use:   "test NAMESPACE/NAME",
+		Short: "Connect to a Service or Balance in every way, and compare with what explain predicts",
+		Long: `Open real connections to each frontend of a Service or Balance, and compare each with
+what "nftproxy explain" predicts: by which endpoint or server it is answered, with which
+client address, or why it is refused. A client that is denied passes if it is refused.
+
+Connections come from this machine itself (host) and from a client beside it
+(namespace), as from another machine: a network namespace with an address of its own. For
+the time of the test, this machine gets an interface nftestNUMBER, with an address only
+for a Balance with relay, and a route to the client. The kernel removes namespace,
+interface and route when the process ends, however it ends. Rules and settings of the
+machine stay as they are.
+
+Over TCP and SCTP, the test sends nothing. Over UDP, it sends one empty datagram for each
+connection; one that reaches an endpoint and gets no answer passes. Cases over SCTP are
+skipped where the kernel has no sockets of it (module sctp). Connections of the test count
+like others. Each frontend gets as many as it takes to meet all endpoints: at least 4, at
+most 240, and 1 if the Service limits its clients. A relay accepts clients before it
+connects to a server, so this machine also connects to each of its servers.
+
+What should happen follows from the files of the running nftproxy, or from those that
+-f, --kubeconfig or --config name, with its settings, failing health checks and drained
+endpoints. If none of these is known, it follows from the rules in the kernel: then the
+test does not notice a missing rule. It needs root.
+
+Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
+		Example: `  nftproxy test web
+  nftproxy test shop/web --from namespace
+  nftproxy test web --client-address 192.0.2.77       # as a client that is allowed
+  nftproxy test web -f web.yaml -o junit > result.xml
+  nftproxy test web -o json | jq -r '.cases[] | select(.result == "failed").reasons[]'`,
+		Args:              cli.DescribeArguments,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
+		ValidArgsFunction: command.CompleteServices,
+	}
+	o.AddFlags(c)
+	o.AddHere(c)
+	f := c.Flags()
+	f.StringSliceVar(&o.from, "from", []string{string(conntest.Host), string(conntest.Namespace)}, "`origins` of connections: host or namespace; both, separated by a comma")
+	declare.Values(f, "from", string(conntest.Host), string(conntest.Namespace))
+	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
+	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
+	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
+	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
+	return c
+}
+
+func (o *testOptions) run(c *cobra.Command, name string) error {
+	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
+		return err
+	}
+	_, stop := cli.EndAtSignal(c)
+	defer stop()
+	start := time.Now()
+	p, err := o.oracle(c, name)
+	if err != nil {
+		return err
+	}
+	results, err := o.try(c, p)
+	cli.MeterOf(c).Stop()
+	if err != nil {
+		return err
+	}
+	report := conntest.NewReport(p.service.String(), results, time.Since(start).Seconds())
+	report.Notes = p.notes
+	if err := common.PrintTest(c.OutOrStdout(), report, &o.output, true); err != nil {
+		return err
+	}
+	if report.Failed > 0 {
+		return cli.ErrNo
+	}
+	return nil
+}
+
+func (o *testOptions) check() (err error) {
+	for _, f := range o.from {
+		if f != string(conntest.Host) && f != string(conntest.Namespace) {
+			err = errors.Join(err, fmt.Errorf("--from: %q is not an origin: use host, namespace or both", f))
+		}
+	}
+	for _, text := range o.clients {
+		a, wrong := netip.ParseAddr(text)
+		a = a.Unmap()
+		switch {
+		case wrong != nil || a.Zone() != "":
+			err = errors.Join(err, fmt.Errorf("--client-address: %q is not an IP address (no port, no brackets, no zone)", text))
+		case slices.ContainsFunc(o.addresses, func(b netip.Addr) bool { return model.FamilyOf(a) == model.FamilyOf(b) }):
+			err = errors.Join(err, fmt.Errorf("--client-address: %s is a second %s address: give one of each family", a, model.FamilyOf(a)))
+		}
+		o.addresses = append(o.addresses, a)
+	}
+	switch {
+	case len(o.from) == 0:
+		err = errors.Join(err, errors.New("--from: name an origin: host, namespace or both"))
+	case len(o.clients) > 0 && !slices.Contains(o.from, string(conntest.Namespace)):
+		err = errors.Join(err, errors.New("--client-address: is for the client in the namespace, and --from leaves it out"))
+	case o.count < 0:
+		err = errors.Join(err, fmt.Errorf("--count: %d is negative", o.count))
+	case o.wait <= 0:
+		err = errors.Join(err, fmt.Errorf("--wait: %s is not positive", o.wait))
+	}
+	return err
+}
+
+// try opens the connections of all cases.
+func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Result, err error) {
+	probers := map[conntest.Origin]*dial.Prober{conntest.Host: {Do: dial.Here, Patience: o.wait}}
+	var room *dial.Room
+	if slices.Contains(o.from, string(conntest.Namespace)) {
+		if room, err = openRoom(p, o.addresses); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, room.Close()) }()
+		probers[conntest.Namespace] = &dial.Prober{Do: room.Do, Patience: o.wait}
+	}
+	cases, err := p.cases(o.from, room)
+	if err != nil {
+		return nil, err
+	}
+	results, err = dial.Run(c.Context(), cases, func(t *conntest.Case) *dial.Prober { return probers[t.From] }, o.count, func(n int) {
+		text := fmt.Sprintf("%d of %d cases are tried", n, len(cases))
+		cli.MeterOf(c).Start(func() string { return text })
+	})
+	if err != nil {
+		return nil, interrupted(c.Context(), err)
+	}
+	for i, r := range results {
+		if r.State == conntest.NotPassed {
+			r.Expected.Notes = p.machineNotes(cases[i])
+		}
+	}
+	return results, nil
+}
+
+// interrupted returns the error of a test that was cancelled by a signal.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted: everything that the test made is removed")
+	}
+	return err
+}
+
+// openRoom makes the client beside the machine, with an address of each family of the frontends.
+func openRoom(p *oracle, addresses []netip.Addr) (*dial.Room, error) {
+	var families, redirected []model.Family
+	for _, t := range p.targets {
+		f := model.FamilyOf(t.To.Addr())
+		if !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+		if t.Relayed && !slices.Contains(redirected, f) {
+			redirected = append(redirected, f)
+		}
+	}
+	room, err := dial.OpenRoom(families, redirected, addresses)
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		return nil, fmt.Errorf("make the client in a namespace: %w: run this as root, or use --from host", err)
+	case err != nil:
+		return nil, fmt.Errorf("make the client in a namespace: %w", err)
+	}
+	return room, nil
+}

@@ -1,0 +1,139 @@
+package look
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
+	"github.com/nftproxy/nftproxy/internal/top"
+)
+
+type topOptions struct {
+	daemon command.Finder
+	filter string
+	output cli.Output
+	once   bool
+}
+
+func TopCommand() *cobra.Command {
+	var o topOptions
+	c := &cobra.Command{
+		Use:   "top [NAME]",
+		Short: "Watch connections, changes and problems as they come",
+		Long: `Show what the running nftproxy does at present, in the whole terminal: new
+connections per second of each Service and Balance, the last changes of the rules, how long
+syncs take, and problems. Press ? for the keys.
+
+With NAME, show the frontends and endpoints, or servers, of one: namespace/name, or name if
+only one namespace has it.
+
+Connections are counted if nftproxy runs with --service-metrics. The daemon is
+asked once a second, on its metrics server (GET /live).
+
+--once, and output that is no terminal, prints one sample after a second, which
+is the time to measure rates.
+
+Exit code: 0 ended by q or a signal, or printed; 2 no daemon answers, or another
+error.`,
+		Example: `  nftproxy top
+  nftproxy top shop/web
+  nftproxy top --filter shop/
+  nftproxy top --once
+  nftproxy top -o json | jq '.perSecond.services'`,
+		Args:              cobra.MaximumNArgs(1),
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, strings.Join(args, "")) },
+		ValidArgsFunction: command.CompleteServices,
+	}
+	f := c.Flags()
+	o.daemon.AddAddress(f)
+	o.daemon.AddConfig(c)
+	f.StringVar(&o.filter, "filter", "", "list only those with this `text` in NAMESPACE/NAME")
+	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
+	o.output.Add(f, "; json and yaml mean --once")
+	return c
+}
+
+func (o *topOptions) run(c *cobra.Command, name string) error {
+	if err := o.output.Check(c.OutOrStdout()); err != nil {
+		return err
+	}
+	ctx, stop := cli.EndAtSignal(c, syscall.SIGHUP)
+	defer stop()
+	client, err := o.find(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	service := ""
+	if name != "" {
+		d, err := client.DescribeRules(ctx, name)
+		if err != nil {
+			return err
+		}
+		service = d.Namespace + "/" + d.Name
+	}
+	config := top.Config{Ask: client.Sample, Address: client.Name(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: o.output.Paint}
+	in, out := c.InOrStdin(), c.OutOrStdout()
+	if o.output.Format == cli.Text && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
+		return o.watch(ctx, config, in, out)
+	}
+	document := cli.JSONFunc(func(w io.Writer) error { return top.Once(ctx, w, config, true) })
+	return o.output.Print(out, document, func(w io.Writer) error { return top.Once(ctx, w, config, false) })
+}
+
+// find returns a client of the running daemon.
+func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
+	err = o.daemon.Ask(func(c *api.Client) error {
+		client = c // it connects again
+		_, err := c.Sample(ctx, api.LiveQuery{Limit: 1})
+		return err
+	})
+	if errors.Is(err, api.ErrNoDaemon) {
+		err = fmt.Errorf("%w\nstart \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
+	}
+	return client, err
+}
+
+// watch shows the view until a key or a signal ends it.
+func (o *topOptions) watch(ctx context.Context, config top.Config, in io.Reader, out io.Writer) error {
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler()}
+	switch {
+	case o.output.Forced():
+		options = append(options, tea.WithColorProfile(colorprofile.ANSI))
+	case !config.Colours: // bold and reverse text remain
+		options = append(options, tea.WithColorProfile(colorprofile.Ascii))
+	}
+	program := tea.NewProgram(top.New(config), options...)
+	if _, err := program.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("show the terminal view: %w", err)
+	}
+	return nil
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// utf8Locale reports whether the terminal shows characters other than ASCII.
+func utf8Locale() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := os.Getenv(name); v != "" {
+			v = strings.ToUpper(v)
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,275 @@
+package look
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/common"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
+	"github.com/nftproxy/nftproxy/internal/command"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/conntest"
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/trace"
+	"github.com/nftproxy/nftproxy/internal/xtables"
+)
+
+type traceOptions struct {
+	from                string
+	output              cli.Output
+	kubeconfig, context string
+	fromNode, probe     bool
+	timeout             time.Duration
+	brief, quiet        bool
+}
+
+func TraceCommand() *cobra.Command {
+	var o traceOptions
+	c := &cobra.Command{
+		Use:   "trace [PROTO] ADDR:PORT | [PROTO] NAMESPACE/NAME[:PORT]",
+		Short: "Follow a real connection through the rules of all programs",
+		Long: `Wait for the next connection to a frontend, and follow its first packet and the
+first answer through all tables of nf_tables, also those of other programs:
+which rule of which program dropped, rejected, translated or marked it, and
+whether the endpoint or server answered. The result is compared with what "nftproxy
+explain" predicts.
+
+The destination is named as for explain: a Service or Balance, or an address and a port as
+clients dial it. PROTO is tcp, udp or sctp, and tcp if it is left out.
+
+--from waits for the connections of one client: an address, or a pod of this node
+as NAMESPACE/NAME, which the API server is asked for. --from-node waits for those
+that the node itself opens, and --probe opens one.
+
+The kernel's trace of nf_tables is on while this runs, for at most 20 packets per
+second to the frontend. The table for that, nftproxy-trace-NUMBER, belongs to this
+process: the kernel deletes it when the process ends in any way. Nothing else is
+changed. The texts of rules of other programs are there if nft or iptables-nft is
+installed; rules of iptables-legacy are not in the kernel's trace. It needs
+CAP_NET_ADMIN and kernel 5.12.
+
+Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
+		Example: `  nftproxy trace shop/web                          # the next connection to it
+  nftproxy trace shop/web --from 203.0.113.7
+  nftproxy trace shop/web --from shop/cart-5d8f7   # a pod of this node
+  nftproxy trace 192.0.2.1:30080 --probe           # a connection of the node
+  nftproxy trace udp kube-system/kube-dns --timeout 2m
+  nftproxy trace 10.96.0.10:80 --probe -o json | jq -r .text`,
+		Args: common.ExplainArguments,
+		RunE: func(c *cobra.Command, args []string) error {
+			protocol, target := common.SplitQuestion(args)
+			return o.run(c, protocol, target)
+		},
+		ValidArgsFunction: command.CompleteExplain,
+	}
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "`client`: its address, or a pod of this node as NAMESPACE/NAME (default: any)")
+	f.BoolVar(&o.fromNode, "from-node", false, "only connections that this node opens itself")
+	f.BoolVar(&o.probe, "probe", false, "open a connection from this node")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "`time` to wait for a connection")
+	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that the packets have met")
+	declare.In(f, declare.APIServer, func() {
+		f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the address and credentials of the API server, for --from (default: the service account of the pod)")
+	})
+	config.AddContext(f, &o.context)
+	declare.In(f, declare.Output, func() {
+		f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
+	})
+	o.output.Add(f, "")
+	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
+	return c
+}
+
+func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
+	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
+		return err
+	}
+	q, err := o.question(protocol, target)
+	if err != nil {
+		return err
+	}
+	if q.Packet.Source, err = o.client(c, q.Packet.Destination); err != nil {
+		return err
+	}
+	report, err := o.follow(c, q)
+	if err != nil {
+		return err
+	}
+	err = o.output.Print(c.OutOrStdout(), report, func(w io.Writer) error { return report.Print(w, o.brief, o.output.Paint) })
+	if err == nil && report.Outcome != trace.Answered {
+		return cli.ErrNo
+	}
+	return err
+}
+
+func (o *traceOptions) check() error {
+	switch {
+	case o.from != "" && (o.fromNode || o.probe):
+		return errors.New("--from: excludes --from-node and --probe: these are about connections of the node itself")
+	case o.timeout <= 0:
+		return fmt.Errorf("--timeout: %s is not a time to wait: give for example 30s", o.timeout)
+	}
+	return nil
+}
+
+func (o *traceOptions) question(protocol, target string) (q common.Question, err error) {
+	if q.Name, q.ByName = explain.ParseName(protocol, target); q.ByName {
+		if protocol != "" {
+			q.Packet.Protocol, err = explain.ParseProtocol(protocol)
+		}
+	} else {
+		q.Packet, err = explain.Parse(protocol, target)
+	}
+	p := q.Packet.Protocol
+	switch {
+	case err != nil:
+		return q, err
+	case p != 0 && !slices.Contains(model.Protocols[:], p):
+		return q, fmt.Errorf("%q: connections of tcp, udp and sctp can be followed", protocol)
+	case o.probe && p == model.SCTP:
+		return q, errors.New("--probe: opens connections of tcp and udp: for sctp, wait for one")
+	}
+	return q, nil
+}
+
+// follow turns the trace on, waits, and says what happened.
+func (o *traceOptions) follow(c *cobra.Command, q common.Question) (*trace.Report, error) {
+	remarks, err := o.resolve(&q)
+	if err != nil {
+		return nil, err
+	}
+	m := trace.Match{Protocol: q.Packet.Protocol, Frontend: netip.AddrPortFrom(q.Packet.Destination, q.Packet.Port), Client: q.Packet.Source, FromNode: o.fromNode || o.probe}
+	session, err := trace.Open(m)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close() // the kernel deletes the table in any case
+	timeout := o.timeout
+	if o.probe {
+		timeout = min(timeout, trace.Patience)
+		go trace.Probe(m)
+	} else if !o.quiet {
+		fmt.Fprintf(c.ErrOrStderr(), "waiting up to %s for a connection to %s %s\n", o.timeout, m.Protocol, m.Frontend)
+	}
+	connection, err := session.Follow(c.Context(), timeout)
+	if err != nil {
+		return nil, fmt.Errorf("follow a connection: %w", err)
+	}
+	report, err := reportOn(connection, m)
+	if err != nil {
+		return nil, err
+	}
+	report.Notes = append(report.Notes, remarks...)
+	report.Notes = append(report.Notes, fastPathNotes(q.Packet.Frontend())...)
+	report.Notes = append(report.Notes, legacyNotes(model.FamilyOf(m.Frontend.Addr()))...)
+	return report, nil
+}
+
+// resolve sets the destination of a question by name.
+func (o *traceOptions) resolve(q *common.Question) (remarks []string, err error) {
+	if !q.ByName {
+		return nil, nil
+	}
+	err = command.WithKernel(func(conn *kernel.Conn) error {
+		rs, _, err := conn.Read()
+		if err != nil {
+			return err
+		}
+		remarks, err = resolveIn(q, rs)
+		return err
+	})
+	if err == nil && o.probe && q.Packet.Protocol == model.SCTP {
+		err = errors.New("--probe: opens connections of tcp and udp: for sctp, wait for one")
+	}
+	return remarks, err
+}
+
+// reportOn says what happened, and compares it with the prediction of explain.
+func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err error) {
+	err = command.WithKernel(func(conn *kernel.Conn) error {
+		rs, _, err := conn.Read()
+		if err != nil {
+			return err
+		}
+		rules, err := trace.NewRules(textsOf(rs))
+		if err != nil {
+			return fmt.Errorf("list chains: %w", err)
+		}
+		local, err := host.InterfaceAddresses()
+		if err != nil {
+			return err
+		}
+		p := packetOf(c, m)
+		t := rs.Table(model.FamilyOf(p.Destination))
+		if t != nil && p.Source.IsValid() {
+			if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
+				return err
+			}
+		}
+		result := explain.Explain(t, p, local)
+		result.Speak(served.WordsAt(rs, t, p.Frontend()))
+		addMachine(result)
+		report = trace.NewReport(c, m, rules, result.Words)
+		report.Compare(c, result)
+		return nil
+	})
+	return report, err
+}
+
+// packetOf returns the first packet in the words of explain.
+func packetOf(c *trace.Connection, m trace.Match) explain.Packet {
+	p := explain.Packet{Destination: m.Frontend.Addr(), Protocol: m.Protocol, Port: m.Frontend.Port(), Source: m.Client, FromNode: m.FromNode}
+	if first := c.Packet(); first != nil {
+		p.Source, p.Interface, p.FromNode = first.Source.Addr(), first.Interface(), first.In == 0
+	}
+	if !p.Source.IsValid() {
+		p.FromNode, p.Source = true, conntest.RoutedSource(p.Destination)
+	}
+	return p
+}
+
+// textsOf returns a function that returns the texts of the rules of a chain.
+func textsOf(rs *nft.Ruleset) func(trace.Place) []string {
+	return func(p trace.Place) (out []string) {
+		for _, f := range model.Families {
+			t := rs.Table(f)
+			if t == nil || nft.FamilyKeyword(f) != p.Family.String() {
+				continue
+			}
+			if chain := t.Chain(p.Chain); chain != nil {
+				for _, rule := range chain.Rules {
+					out = append(out, rule.Text(f))
+				}
+			}
+		}
+		return out
+	}
+}
+
+// legacyNotes names the tables of iptables-legacy, which the kernel's trace does not show.
+func legacyNotes(f model.Family) (notes []string) {
+	family := xtables.IPv4
+	if f == model.IPv6 {
+		family = xtables.IPv6
+	}
+	names, err := xtables.Tables("/", family)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		notes = append(notes, fmt.Sprintf("%stables-legacy has rules in its table %s, which no trace shows", family, name))
+	}
+	return notes
+}

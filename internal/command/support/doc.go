@@ -1,0 +1,2 @@
+// Package support has the commands that look at the machine: check and bundle.
+package support
