@@ -22,7 +22,7 @@ func Similar(word string, names []string) []string {
 	var all []candidate
 	for _, name := range names {
 		d := limit + 1
-		if abs(len(name)-len(word)) <= limit {
+		if max(len(name)-len(word), len(word)-len(name)) <= limit {
 			d = distance(word, name)
 		}
 		if d > limit && len(word) > 2 && strings.Contains(name, word) {
@@ -65,8 +65,6 @@ func Quoted(values []string, word string) string {
 	last := len(values) - 1
 	return fmt.Sprintf(`"%s" %s %q`, strings.Join(values[:last], `", "`), word, values[last])
 }
-
-func abs(n int) int { return max(n, -n) }
 
 // distance returns the number of characters to insert, delete, replace or swap with
 // their neighbour (optimal string alignment).

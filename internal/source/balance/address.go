@@ -2,7 +2,6 @@ package balance
 
 import (
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/source/convert"
@@ -65,14 +64,4 @@ func urlProblem(text string) string {
 	}
 	host, _, _ := strings.Cut(rest, "/")
 	return isURL + host
-}
-
-// hostBits returns a warning about a range of clients that is written as one of its
-// addresses; empty: it is not.
-func hostBits(text string) string {
-	p, err := netip.ParsePrefix(text)
-	if err != nil || p == p.Masked() {
-		return ""
-	}
-	return "stands for " + p.Masked().String() + ", which has " + strconv.Quote(p.Addr().String()) + ": write the range, or the address alone"
 }

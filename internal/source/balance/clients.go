@@ -65,7 +65,7 @@ func (e *expander) reviewRange(field, text string, p netip.Prefix) {
 	}
 	if problem := zeroProblem(text, plain); problem != "" {
 		e.Add(field, text, problem)
-	} else if remark := hostBits(text); remark != "" {
-		e.Warn(field, text, remark)
+	} else if given, err := netip.ParsePrefix(text); err == nil && given != given.Masked() {
+		e.Warn(field, text, fmt.Sprintf("stands for %s, which has %q: write the range, or the address alone", given.Masked(), given.Addr().String()))
 	}
 }

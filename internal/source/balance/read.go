@@ -78,7 +78,7 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	if proxyName != "" {
 		e.Service.Labels = map[string]string{convert.LabelProxyName: proxyName}
 	}
-	service, found := convert.ServiceWith(e.Service, proxyName, &convert.Given{Values: e.settings, Place: placeOf, Anywhere: len(e.listeners) > 0})
+	service, found := convert.ServiceWith(e.Service, proxyName, &convert.Given{Values: e.settings, Anywhere: len(e.listeners) > 0})
 	c.Findings = append(c.Findings, found...)
 	if service != nil {
 		service.Balance = true

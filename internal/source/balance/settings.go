@@ -1,7 +1,6 @@
 package balance
 
 import (
-	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -156,6 +155,3 @@ func (e *expander) checkText() string {
 	text, _ := json.Marshal(e.Check) // it was read from JSON
 	return string(text)
 }
-
-// placeOf returns the field of a Balance in which its author wrote a setting.
-func placeOf(s *setting.Setting) string { return cmp.Or(s.Field, "listen") }

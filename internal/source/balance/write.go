@@ -31,7 +31,11 @@ func formatDocument(v reflect.Value) (string, error) {
 		switch list := value.(type) {
 		case manifest.List[Backend]:
 			for i, s := range list {
-				text, err := yamltext.Flow(s.shortForm())
+				var form any = s
+				if s == (Backend{Address: s.Address}) {
+					form = s.Address
+				}
+				text, err := yamltext.Flow(form)
 				if err != nil {
 					return "", fmt.Errorf("%s[%d]: %w", name, i, err)
 				}
@@ -60,12 +64,4 @@ func formatDocument(v reflect.Value) (string, error) {
 		fmt.Fprintf(&out, "%s: %s\n", name, text)
 	}
 	return out.String(), nil
-}
-
-// shortForm returns the address of a backend that has nothing else.
-func (b Backend) shortForm() any {
-	if b == (Backend{Address: b.Address}) {
-		return b.Address
-	}
-	return b
 }

@@ -51,12 +51,12 @@ func (c *Cluster) ServiceState(name model.ServiceName) model.ServiceState {
 func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	if names == nil {
 		for name := range c.services.objects {
-			out[model.ServiceName(name)] = c.currentState(model.ServiceName(name))
+			names = append(names, model.ServiceName(name))
 		}
 	}
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	for _, name := range names {
 		if s := c.currentState(name); s.Service != nil {
 			out[name] = s

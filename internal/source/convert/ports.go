@@ -114,7 +114,7 @@ func rangesTo(p model.Protocol, from, to PortRange) []model.PortRange {
 // joinedRanges are the ranges of the entries so far. No two overlap.
 type joinedRanges struct {
 	ports map[model.ServicePort]bool // of the Service, without names
-	list  []model.PortRange          // sorted by [comparePortRanges]
+	list  []model.PortRange          // at most [budget.PortRanges]
 	made  int                        // by all entries
 }
 
@@ -151,13 +151,6 @@ func newJoinedRanges(ports []model.ServicePort) *joinedRanges {
 	return j
 }
 
-// comparePortRanges sorts single ports before ranges, because only ranges overlap with
-// ranges, and by port.
-func comparePortRanges(a, b model.PortRange) int {
-	single := func(r model.PortRange) int { return min(1, int(r.Last)) }
-	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(single(a), single(b)), cmp.Compare(a.Port, b.Port))
-}
-
 // add adds the ranges of an entry, or returns why it contradicts others. Ranges with the
 // same destination are merged. Ports of the Service take precedence.
 func (j *joinedRanges) add(more []model.PortRange) (problem string) {
@@ -165,11 +158,9 @@ func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 		return fmt.Sprintf("spec.ports has %s %d, which takes precedence: remove one of them", p.Protocol, p.Port)
 	}
 	for _, r := range more {
-		first, last := j.findOverlapping(r)
-		for _, o := range j.list[first:last] {
-			if o.Target != r.Target {
-				return fmt.Sprintf("it overlaps the earlier entry %s, which leads to other ports: remove one of them", o.Name)
-			}
+		i := slices.IndexFunc(j.list, func(o model.PortRange) bool { return sharePorts(o, r) && o.Target != r.Target })
+		if i >= 0 {
+			return fmt.Sprintf("it overlaps the earlier entry %s, which leads to other ports: remove one of them", j.list[i].Name)
 		}
 	}
 	for _, r := range more {
@@ -184,26 +175,16 @@ func (j *joinedRanges) hasPort(r model.PortRange) bool {
 	return r.Last == 0 && j.ports[model.ServicePort{Protocol: r.Protocol, Port: r.Port}]
 }
 
-// findOverlapping returns where in the list the ranges are that overlap one. They are next to
-// each other, because they do not overlap themselves.
-func (j *joinedRanges) findOverlapping(r model.PortRange) (first, last int) {
-	first, _ = slices.BinarySearchFunc(j.list, r, comparePortRanges)
-	for last = first; last < len(j.list) && sharePorts(j.list[last], r); last++ {
-	}
-	if first > 0 && sharePorts(j.list[first-1], r) {
-		first--
-	}
-	return first, last
-}
-
 // merge adds a range in place of those that it overlaps.
 func (j *joinedRanges) merge(r model.PortRange) {
-	first, last := j.findOverlapping(r)
-	if r.Last != 0 && first < last {
-		low, high := j.list[first], j.list[last-1]
-		r = NewPortRange(r.Protocol, PortRange{min(low.Port, r.Port), max(high.Last, r.Last)}, r.Target)
-	}
-	j.list = slices.Replace(j.list, first, last, r)
+	j.list = slices.DeleteFunc(j.list, func(o model.PortRange) bool {
+		shared := sharePorts(o, r)
+		if shared && r.Last != 0 {
+			r = NewPortRange(r.Protocol, PortRange{min(o.Port, r.Port), max(o.Last, r.Last)}, r.Target)
+		}
+		return shared
+	})
+	j.list = append(j.list, r)
 }
 
 // sharePorts reports whether two ranges, or two single ports, share ports. A single port may

@@ -57,11 +57,9 @@ func ServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Serv
 	return service, found
 }
 
-// Given are the settings of a Service that are read already, and the places where its author
-// wrote them, which findings name.
+// Given are the settings of a Service that stands for a Balance, which has them in its fields.
 type Given struct {
 	setting.Values
-	Place func(*setting.Setting) string
 	// Anywhere allows that the Service has no address of its own: it is served on ones of
 	// interfaces.
 	Anywhere bool

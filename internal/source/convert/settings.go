@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func (c *serviceConverter) readAnnotations(m *metav1.ObjectMeta) *setting.Values
 // placeOf returns where the author of the Service wrote a setting.
 func (c *serviceConverter) placeOf(s *setting.Setting) string {
 	if c.given != nil {
-		return c.given.Place(s)
+		return cmp.Or(s.Field, "listen")
 	}
 	return annotationField(s.Annotation)
 }

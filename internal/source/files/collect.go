@@ -130,22 +130,15 @@ func (c *collector) addObject(o *object) {
 	s.ServiceCIDRs = append(s.ServiceCIDRs, d.cidrs...)
 }
 
-// reservedNames returns the references that no other object may have.
-func (o *object) reservedNames() []model.Object {
-	out := []model.Object{o.id}
-	if !o.is(balance.Kind) || o.service == nil {
-		return out
-	}
-	out = append(out, o.service.Name.Object())
-	for _, s := range o.slices {
-		out = append(out, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
-	}
-	return out
-}
-
 // isUnique reports whether an object is the first of its name, or adds the problem.
 func (c *collector) isUnique(o *object) bool {
-	names := o.reservedNames()
+	names := []model.Object{o.id} // that no other object may have
+	if o.is(balance.Kind) && o.service != nil {
+		names = append(names, o.service.Name.Object())
+		for _, s := range o.slices {
+			names = append(names, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
+		}
+	}
 	for _, id := range names {
 		if first, taken := c.seen[id]; taken {
 			c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: errors.New(describeTwice(o, first, id))})

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -41,7 +42,9 @@ var kinds = []kind{
 		return found
 	})},
 	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Reader, s *discoveryv1.EndpointSlice, o *object) []*manifest.FieldError {
-		completeSlice(s)
+		for i := range s.Ports { // as the API server does; in its own data a missing name means an unused port (2.7)
+			s.Ports[i].Name = cmp.Or(s.Ports[i].Name, new(string))
+		}
 		slice, found := convert.EndpointSlice(s)
 		if slice != nil {
 			o.slices = []*model.EndpointSlice{slice}
@@ -134,21 +137,13 @@ func likelyKind(kind, apiVersion string) string {
 	return ""
 }
 
-// isOurs reports whether a kind is one of files alone.
-func isOurs(kind string) bool {
-	return kind == balance.Kind || kind == balance.PoolKind || kind == balance.DefaultsKind
-}
-
 func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResourceVersion() != "" }
-
-// ownGroup is the API group of [balance.Balance].
-const ownGroup = "nftproxy.dev"
 
 // isForeign reports whether an API group may have kinds of its own by the names of
 // ours, as serving.knative.dev has its Service.
 func isForeign(apiVersion string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
-	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && group != ownGroup
+	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !strings.HasPrefix(balance.Version, group+"/")
 }
 
 // completeService fills in fields as the API server would, so that a file may give
@@ -171,15 +166,5 @@ func completeService(s *corev1.ServiceSpec) {
 			a = netip.IPv4Unspecified()
 		}
 		s.IPFamilies = append(s.IPFamilies, corev1.IPFamily(model.FamilyOf(a).String()))
-	}
-}
-
-// completeSlice gives ports without a name the empty one, as the API server
-// does; in its own data a missing name means an unused port (2.7).
-func completeSlice(s *discoveryv1.EndpointSlice) {
-	for i := range s.Ports {
-		if s.Ports[i].Name == nil {
-			s.Ports[i].Name = new(string)
-		}
 	}
 }

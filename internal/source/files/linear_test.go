@@ -67,7 +67,7 @@ func TestLinear(t *testing.T) {
 						if k.kind != balance.DefaultsKind {
 							fields["metadata"] = map[string]any{"name": "web", "labels": map[string]any{discoveryv1.LabelServiceName: "web"}}
 						}
-						if isOurs(k.kind) {
+						if k.version == balance.Version {
 							delete(fields, "metadata")
 							fields["name"] = "web"
 						}

@@ -229,8 +229,11 @@ func (f *Reader) readObject(m *manifest.Object, t metav1.TypeMeta) *object {
 	if !k.cluster && o.id.Name != "" {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
-	if isOurs(k.name) {
-		o.id = ownObject(k.name, meta)
+	if k.versions[0] == balance.Version { // a kind of files alone
+		if o.id.Name != "" {
+			o.id = model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}.BalanceObject()
+			o.id.Kind = k.name
+		}
 	} else if f.Keep {
 		o.editDetails().manifests = []any{setType(m.JSON(), t)}
 	}
@@ -241,17 +244,6 @@ func (f *Reader) readObject(m *manifest.Object, t metav1.TypeMeta) *object {
 		o.addFindings(m, found)
 		o.locateFields(m)
 	}
-	return o
-}
-
-// ownObject returns the reference to an object of a kind of ours. Defaults have no name, and
-// without a name, only the kind is known.
-func ownObject(kind string, meta metav1.Object) model.Object {
-	if meta.GetName() == "" {
-		return model.Object{Kind: kind}
-	}
-	o := model.ServiceName{Namespace: cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault), Name: meta.GetName()}.BalanceObject()
-	o.Kind = kind
 	return o
 }
 

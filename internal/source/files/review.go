@@ -171,25 +171,21 @@ func (r *review) warnOfPorts(o *object) {
 			maps.Copy(offered, r.portsOf(s))
 		}
 	}
-	var lacking counter
+	lacking := 0
 	for i, p := range o.service.Ports {
-		if !offered[portKey{p.Name, p.Protocol}] && lacking.add() {
+		if offered[portKey{p.Name, p.Protocol}] {
+			continue
+		}
+		if lacking++; lacking <= budget.Findings {
 			r.warnPort(o, i, "spec.ports", portWithout(p, filled))
 		}
 	}
 	r.warnMore(o, lacking)
 }
 
-// counter counts warnings about an object. The first ones are reported one by one.
-type counter int
-
-func (c *counter) add() bool {
-	*c++
-	return *c <= budget.Findings
-}
-
-func (r *review) warnMore(o *object, all counter) {
-	if more := int(all) - budget.Findings; more > 0 {
+// warnMore adds a warning that stands for those that are not reported one by one.
+func (r *review) warnMore(o *object, all int) {
+	if more := all - budget.Findings; more > 0 {
 		r.add(o, 0, manifest.More(more, true))
 	}
 }
@@ -277,9 +273,12 @@ func (r *review) unusedPorts(o *object) {
 	if len(has) < len(wanted) || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !has[portKey{p.Name, p.Protocol}] }) {
 		return
 	}
-	var unused counter
+	unused := 0
 	for i, e := range o.portsOf() {
-		if !wanted[portKey{e.Name, e.Protocol}] && unused.add() {
+		if wanted[portKey{e.Name, e.Protocol}] {
+			continue
+		}
+		if unused++; unused <= budget.Findings {
 			r.warnPort(o, i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
 		}
 	}

@@ -70,26 +70,20 @@ func (w *Watcher) Close() error { return w.notify.file.Close() }
 func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.Close() }()
 	for w.wait(ctx) {
-		if err := w.renewWatches(); err != nil {
+		// Paths may lead elsewhere now. If the limits of the kernel do not allow new watches beside the old
+		// ones, the old ones are removed first; the reader sees changes in between.
+		old := w.notify
+		err := w.setUp()
+		_ = old.file.Close()
+		if err != nil {
+			err = w.setUp()
+		}
+		if err != nil {
 			return err
 		}
 		changed()
 	}
 	return nil
-}
-
-// renewWatches replaces the watches, because paths may lead elsewhere now. It runs before
-// the files are read, so that no change is missed. If the limits of the kernel
-// do not allow new watches beside the old ones, the old ones are removed first;
-// the reader sees changes in between.
-func (w *Watcher) renewWatches() error {
-	old := w.notify
-	err := w.setUp()
-	_ = old.file.Close()
-	if err != nil {
-		err = w.setUp()
-	}
-	return err
 }
 
 // wait returns true after a burst of events, false when ctx has ended.
