@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Modes of kube-proxy.
@@ -106,4 +108,105 @@ func (c *Config) remarkMode(f *Flags) {
 		c.addRemark("masqueradeAll of the other mode applies", c.fieldAttributes("iptables.masqueradeAll")...)
 		k.NFTables.MasqueradeAll, k.IPTables.MasqueradeAll = true, false
 	}
+}
+
+// gates are the feature gates that kube-proxy reads itself or by its libraries, and why
+// they have no effect here; empty: they have one. Others belong to other programs of
+// Kubernetes (cmd/kube-proxy, pkg/proxy and k8s.io/component-base in Kubernetes 1.37).
+var gates = map[string]string{
+	GateStatusz:                     "",
+	GateFlagz:                       "",
+	gateExternalIPs:                 "",
+	gateLocalhost:                   "",
+	gateIPVS:                        "it is for the mode ipvs",
+	"NFTablesNetlink":               "rules are always written with netlink, never by the command nft",
+	"NFTablesProxyMode":             "nftables is the only mode",
+	"PreferSameTrafficDistribution": "hints for zones and nodes in EndpointSlices always count",
+	"MultiCIDRServiceAllocator":     "ServiceCIDRs are read wherever the API server has them",
+	"RelaxedServiceNameValidation":  "Services may have any name that the API server accepts",
+	"StrictIPCIDRValidation":        "the API server checks addresses; malformed ones of old objects are reported",
+	"WatchListClient":               "objects are read in lists, which cost the API server less",
+	"ContextualLogging":             onlyLog,
+	"LoggingAlphaOptions":           onlyLog,
+	"LoggingBetaOptions":            onlyLog,
+	"WinDSR":                        onlyWindows,
+	"WinOverlay":                    onlyWindows,
+}
+
+const (
+	gateIPVS    = "KubeProxyIPVS"
+	onlyLog     = "it is about the log of kube-proxy"
+	onlyWindows = "it is for Windows"
+)
+
+// remarkGates has a word on every gate that has no effect (12.8). With noIPVS, the
+// configuration has a mode that its own gate turns off.
+func (c *Config) remarkGates(noIPVS bool) {
+	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
+		why, known := gates[name]
+		switch {
+		case known && why == "":
+			continue
+		case !known:
+			why = "nothing depends on it"
+		case name == gateIPVS && noIPVS:
+			why = "it refuses the mode ipvs, in which kube-proxy would not start; the mode here is nftables"
+		}
+		c.addRemark("feature gate has no effect", c.fieldAttributes("featureGates."+name, "because", why)...)
+	}
+}
+
+const (
+	// notCounted is why schedulers by load cannot be carried out.
+	notCounted = "nftables does not count the open connections of endpoints"
+	fieldIPVS  = "ipvs.scheduler"
+)
+
+// ipvsSchedulers are the schedulers of IPVS that have a counterpart, or why others have
+// none. kube-proxy gives all endpoints weight 1, and sets the flag mh-port for mh, but
+// not sh-port for sh (pkg/proxy/ipvs/proxier.go in Kubernetes 1.37).
+var ipvsSchedulers = map[string]struct {
+	scheduler model.Scheduler
+	why       string
+}{
+	"rr":    {model.RoundRobin, ""},
+	"wrr":   {model.RoundRobin, ""},
+	"sh":    {model.SourceHash, ""},
+	"mh":    {model.MaglevPort, ""},
+	"dh":    {model.RoundRobin, "all connections to a Service have the same destination"},
+	"lc":    {model.RoundRobin, notCounted},
+	"wlc":   {model.RoundRobin, notCounted},
+	"sed":   {model.RoundRobin, notCounted},
+	"nq":    {model.RoundRobin, notCounted},
+	"lblc":  {model.RoundRobin, notCounted},
+	"lblcr": {model.RoundRobin, notCounted},
+	"fo":    {model.RoundRobin, "all endpoints have the same weight"},
+	"ovf":   {model.RoundRobin, notCounted},
+	"twos":  {model.RoundRobin, notCounted},
+}
+
+// useIPVSScheduler takes the scheduler of the mode ipvs over, or says why not. A flag of
+// ours takes precedence (3.51).
+func (c *Config) useIPVSScheduler(f *Flags) {
+	name := c.Kube.IPVS.Scheduler
+	if name == "" {
+		return
+	}
+	s, known := ipvsSchedulers[name]
+	switch {
+	case f.Given("scheduler"):
+		c.addRemark("setting has no effect", c.fieldAttributes(fieldIPVS, "because", "--scheduler is given")...)
+	case !known:
+		c.addRemark("unknown scheduler of the mode ipvs", c.fieldAttributes(fieldIPVS, "ipvs", name, "scheduler", c.Own.Scheduler)...)
+	default:
+		c.Own.Scheduler = s.scheduler.String()
+		args := c.fieldAttributes(fieldIPVS, "ipvs", name, "scheduler", c.Own.Scheduler)
+		switch {
+		case s.why != "":
+			c.addRemark("the scheduler of the mode ipvs has no counterpart", append(args, "because", s.why)...)
+		case s.scheduler != model.RoundRobin:
+			c.addRemark("the scheduler of the mode ipvs applies", args...)
+		}
+	}
+	c.Kube.IPVS.Scheduler = "" // it is no longer without effect
 }

@@ -1,3 +1,17 @@
+// Package source is the interface between the sources of objects and the program.
+//
+// A [Source] gives the Services, endpoints and Nodes that are served, and says by its
+// [State] whether it can be used now. [Edited] changes the state of Services from a source,
+// for health checks and draining. The packages below are, from the bottom up:
+//
+//   - healthcheck: a value of YAML or JSON becomes a health check
+//   - convert: objects of Kubernetes become values of the model
+//   - balance: a Balance becomes objects of Kubernetes
+//   - files: a source that reads YAML and JSON
+//   - cluster: a source that follows an API server
+//   - join: both, for the address of the API servers themselves
+//
+// Statement numbers such as 1.33 in comments refer to docs/behaviour.md.
 package source
 
 import (
@@ -42,3 +56,24 @@ func Wait(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// State reports whether a source can be used.
+type State struct {
+	// Err is why the source, or a part of it, cannot be used now; nil: it can. What
+	// was read before stays in use.
+	Err error
+	// Since is when the source became unusable, or usable again.
+	Since time.Time
+	// Warnings are about objects that are used, but not as their author may
+	// expect; the first ones, if there are many.
+	Warnings []string
+	// Warned is how many warnings there are.
+	Warned int
+	// LastSuccess is when the source was read last; zero: never. An API server
+	// counts as read at each list, watch and event.
+	LastSuccess time.Time
+	// Failures is how many attempts to read the source have failed.
+	Failures uint64
+}
+
+
