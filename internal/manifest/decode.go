@@ -39,7 +39,7 @@ func (o *Object) Decode(into any) []*Error {
 	d := stdjson.NewDecoder(bytes.NewReader(o.text))
 	d.UseNumber() // 80.0 is not 80 here
 	_ = d.Decode(&values)
-	values, _ = e.fittingPart(values, e.root, "", func(v any) any { return v })
+	values, _ = e.fittingPart(values, e.root, "")
 	text, _ := stdjson.Marshal(values)
 	reflect.ValueOf(into).Elem().SetZero()
 	strict, err = json.UnmarshalStrict(text, into, json.DisallowUnknownFields)
@@ -110,42 +110,40 @@ func structOf(t reflect.Type) reflect.Type {
 	return t
 }
 
-func (e *explainer) fitsRoot(v any) bool {
+func fitsType(v any, t reflect.Type) bool {
 	text, err := stdjson.Marshal(v)
-	return err == nil && json.UnmarshalCaseSensitivePreserveInts(text, reflect.New(e.root).Interface()) == nil
+	return err == nil && json.UnmarshalCaseSensitivePreserveInts(text, reflect.New(t).Interface()) == nil
 }
 
 // fittingPart returns a value without the parts that do not fit a type, and reports
-// these parts. around returns an object that contains only the given value in the
-// place of v. ok is false if no part of the value fits.
-func (e *explainer) fittingPart(v any, t reflect.Type, path string, around func(any) any) (fitting any, ok bool) {
-	if e.fitsRoot(around(v)) {
+// these parts. ok is false if no part of the value fits. Without a type, any does: its field is unknown.
+func (e *explainer) fittingPart(v any, t reflect.Type, path string) (fitting any, ok bool) {
+	if t == nil || fitsType(v, t) {
 		return v, true
 	}
-	for t != nil && t.Kind() == reflect.Pointer {
+	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch v := v.(type) {
 	case nil: // leaves the field as it is
 		return nil, false
 	case map[string]any:
-		if !e.fitsRoot(around(map[string]any{})) {
+		if !fitsType(map[string]any{}, t) {
 			break
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			at, ft := fieldOf(t, path, name)
-			v[name], ok = e.fittingPart(v[name], ft, at, func(c any) any { return around(map[string]any{name: c}) })
-			if !ok {
+			if v[name], ok = e.fittingPart(v[name], ft, at); !ok {
 				delete(v, name)
 			}
 		}
 		return v, true
 	case []any:
-		if t == nil || t.Kind() != reflect.Slice || !e.fitsRoot(around([]any{})) {
+		if t.Kind() != reflect.Slice || !fitsType([]any{}, t) {
 			break
 		}
 		for i := range v {
-			v[i], _ = e.fittingPart(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i), func(c any) any { return around([]any{c}) })
+			v[i], _ = e.fittingPart(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i))
 		}
 		return v, true
 	}
@@ -207,9 +205,6 @@ const NotText = "is not text: put it in quotes"
 
 // explainMismatch returns the problem with a value in a field of type t.
 func explainMismatch(v any, t reflect.Type) string {
-	if t == nil {
-		return "cannot be read"
-	}
 	if text, ok := forms[t.Name()]; ok {
 		return "is not a " + text
 	}
