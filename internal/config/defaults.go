@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -45,17 +46,17 @@ func fillIn(k *v1alpha1.KubeProxyConfiguration) {
 	n := &k.NFTables
 	n.SyncPeriod.Duration = cmp.Or(n.SyncPeriod.Duration, 30*time.Second)
 	n.MinSyncPeriod.Duration = cmp.Or(n.MinSyncPeriod.Duration, max(0, min(defaultMinSyncPeriod, n.SyncPeriod.Duration)))
-	setUnset(&n.MasqueradeBit, 14)
-	setUnset(&k.IPTables.MasqueradeBit, 14)
-	setUnset(&k.IPTables.LocalhostNodePorts, true)
+	n.MasqueradeBit = cmp.Or(n.MasqueradeBit, ptr.To[int32](14))
+	k.IPTables.MasqueradeBit = cmp.Or(k.IPTables.MasqueradeBit, ptr.To[int32](14))
+	k.IPTables.LocalhostNodePorts = cmp.Or(k.IPTables.LocalhostNodePorts, ptr.To(true))
 	k.ConfigSyncPeriod.Duration = cmp.Or(k.ConfigSyncPeriod.Duration, 15*time.Minute)
-	setUnset(&k.OOMScoreAdj, -999)
+	k.OOMScoreAdj = cmp.Or(k.OOMScoreAdj, ptr.To[int32](-999))
 
 	t := &k.Conntrack
-	setUnset(&t.MaxPerCore, 32*1024)
-	setUnset(&t.Min, 128*1024)
-	setUnset(&t.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
-	setUnset(&t.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
+	t.MaxPerCore = cmp.Or(t.MaxPerCore, ptr.To[int32](32*1024))
+	t.Min = cmp.Or(t.Min, ptr.To[int32](128*1024))
+	t.TCPEstablishedTimeout = cmp.Or(t.TCPEstablishedTimeout, &metav1.Duration{Duration: 24 * time.Hour})
+	t.TCPCloseWaitTimeout = cmp.Or(t.TCPCloseWaitTimeout, &metav1.Duration{Duration: time.Hour})
 	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
 }
 
@@ -66,12 +67,6 @@ func fillInTexts(k *v1alpha1.KubeProxyConfiguration) {
 	k.DetectLocalMode = cmp.Or(k.DetectLocalMode, "ClusterCIDR")
 	if len(k.NodePortAddresses) == 0 {
 		k.NodePortAddresses = []string{primary}
-	}
-}
-
-func setUnset[T any](p **T, value T) {
-	if *p == nil {
-		*p = &value
 	}
 }
 

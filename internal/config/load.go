@@ -30,7 +30,7 @@ func (f *Flags) Load() (*Config, error) {
 	}
 	c.remarkIgnored(f)
 	problems = append(problems, c.makeAbsolute()...)
-	problems = append(problems, c.validate()...)
+	problems = slices.Concat(problems, c.readNode(), c.check())
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}

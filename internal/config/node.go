@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
+// readNode fills c.Node, and returns all problems (12.5, 12.11).
 func (c *Config) readNode() []error {
 	n := &c.Node
 	n.MasqueradeAll = c.Kube.NFTables.MasqueradeAll
@@ -35,7 +36,10 @@ func (c *Config) readNode() []error {
 	}
 	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
 	n.Observe, errs[7] = c.readObserve()
-	n.FastPath, errs[8] = c.fastPath()
+	if n.FastPath.Level, err = model.ParseFastPathLevel(c.Own.FastPath); err != nil {
+		errs[8] = ownProblem(FastPath, err)
+	}
+	n.FastPath.Closes = c.Own.ConntrackTCPCleanup // (9.29)
 	errs[9] = c.masqueradeFrom()
 	return errs[:]
 }
@@ -79,15 +83,6 @@ func (c *Config) readObserve() (model.Observe, error) {
 	default:
 		return model.Observe{Level: level, Group: uint16(group)}, nil
 	}
-}
-
-// fastPath returns which established connections go past the rules (9.29).
-func (c *Config) fastPath() (model.FastPath, error) {
-	level, err := model.ParseFastPathLevel(c.Own.FastPath)
-	if err != nil {
-		return model.FastPath{}, ownProblem(FastPath, err)
-	}
-	return model.FastPath{Level: level, Closes: c.Own.ConntrackTCPCleanup}, nil
 }
 
 // loadBalancerCIDRs returns ranges that have no address of a pod in common, which would

@@ -16,12 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// validate checks everything, fills c.Node and returns all problems (12.5,
-// 12.11).
-func (c *Config) validate() []error {
-	return append(c.readNode(), c.check()...)
-}
-
 // check returns the problems of settings that the rules do not depend on.
 func (c *Config) check() []error {
 	k := &c.Kube

@@ -111,5 +111,3 @@ func specialProblem(a netip.Addr) string {
 }
 
 var families = map[corev1.IPFamily]model.Family{corev1.IPv4Protocol: model.IPv4, corev1.IPv6Protocol: model.IPv6}
-
-func isFamily(f corev1.IPFamily) bool { return f == corev1.IPv4Protocol || f == corev1.IPv6Protocol }

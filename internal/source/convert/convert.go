@@ -150,13 +150,6 @@ func removeDuplicates[T comparable](list []T) []T {
 	})
 }
 
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
 // readEntries reads a list in an annotation, with commas: read is called for each entry and
 // returns the problem with it, which report adds as [Findings.add] and [Findings.warn] do.
 // entries returns how many entries are wrong; those beyond the limit count as one.

@@ -47,17 +47,6 @@ func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) [
 	return all.sortRanges()
 }
 
-// join joins ranges that are read already, and sorts them.
-func (c *serviceConverter) join(ranges []model.PortRange, ports []model.ServicePort) []model.PortRange {
-	all := newJoinedRanges(ports)
-	for _, r := range ranges {
-		if problem := all.addEntry([]model.PortRange{r}); problem != "" {
-			c.Warn(c.placeOf(setting.Ports), r.Name, problem)
-		}
-	}
-	return all.sortRanges()
-}
-
 // parsePortRange reads an entry, which may be of several protocols, or have several ports
 // that lead to as many others.
 func parsePortRange(entry string) (out []model.PortRange, problem string) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -81,7 +82,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string, given *Given) 
 		ClusterIPs:          c.clusterIPs(),
 		External:            c.convertExternal(),
 		Ports:               c.convertPorts(),
-		InternalPolicy:      c.convertPolicy("spec.internalTrafficPolicy", string(valueOr(s.Spec.InternalTrafficPolicy, ""))), // (1.28)
+		InternalPolicy:      c.convertPolicy("spec.internalTrafficPolicy", string(ptr.Deref(s.Spec.InternalTrafficPolicy, ""))), // (1.28)
 		ExternalPolicy:      c.externalPolicy(),
 		AffinityTimeout:     c.affinityTimeout(),
 		NoClusterIP:         s.Spec.ClusterIP == "",
@@ -142,7 +143,7 @@ func (c *serviceConverter) isProxied() bool {
 // on which alone it is served (1.40).
 func (c *serviceConverter) hasBalancerAddress() bool {
 	isVIP := func(in corev1.LoadBalancerIngress) bool {
-		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
+		return in.IP != "" && ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
 	}
 	anywhere := c.given != nil && c.given.Anywhere
 	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !anywhere && !slices.ContainsFunc(c.ingress, isVIP) {
@@ -175,7 +176,8 @@ func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 	}
 	for i, text := range c.spec.ClusterIPs {
 		if i < len(c.spec.IPFamilies) {
-			if f := c.spec.IPFamilies[i]; !isFamily(f) {
+			f := c.spec.IPFamilies[i]
+			if _, known := families[f]; !known {
 				c.AddAt(manifest.EntryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+suggest.OneOf("IPv4", "IPv6"))
 				continue
 			}
@@ -235,7 +237,7 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 			continue
 		}
 		at := manifest.EntryOf("status.loadBalancer.ingress", i)
-		mode := string(valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP))
+		mode := string(ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP))
 		if c.Word(at.Of("ipMode"), mode, "VIP", "Proxy") == "VIP" {
 			out = appendParsed(&c.Findings, out, at.Of("ip"), in.IP, ParseFrontend)
 		}

@@ -21,7 +21,13 @@ func (c *serviceConverter) convertSettings(m *metav1.ObjectMeta, ports []model.S
 	switch {
 	case c.given != nil:
 		v := c.given.Values
-		v.Ranges = c.join(v.Ranges, ports)
+		all := newJoinedRanges(ports)
+		for _, r := range v.Ranges {
+			if problem := all.addEntry([]model.PortRange{r}); problem != "" {
+				c.Warn(c.placeOf(setting.Ports), r.Name, problem)
+			}
+		}
+		v.Ranges = all.sortRanges()
 		return &v
 	case !hasSettings(m.Annotations):
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -86,7 +87,7 @@ func (c *sliceConverter) convertPorts() []model.EndpointPort {
 	return usablePorts(&c.Findings, len(c.slice.Ports), func(i int) model.EndpointPort {
 		in := &c.slice.Ports[i]
 		at := manifest.EntryOf("ports", i)
-		p := c.convertPort(at, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
+		p := c.convertPort(at, ptr.Deref(in.Name, ""), ptr.Deref(in.Protocol, ""), ptr.Deref(in.Port, 1), false)
 		j, taken := first[p.Name]
 		switch {
 		case in.Name == nil:
@@ -134,9 +135,9 @@ func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 	}
 	h := model.Host{
 		Address:     a,
-		Ready:       valueOr(in.Conditions.Ready, true),
-		Serving:     valueOr(in.Conditions.Serving, true),
-		Terminating: valueOr(in.Conditions.Terminating, false),
+		Ready:       ptr.Deref(in.Conditions.Ready, true),
+		Serving:     ptr.Deref(in.Conditions.Serving, true),
+		Terminating: ptr.Deref(in.Conditions.Terminating, false),
 	}
 	var forZones, forNodes []string
 	if in.Hints != nil {
@@ -147,7 +148,7 @@ func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 			forNodes = append(forNodes, n.Name)
 		}
 	}
-	h.Place = model.NewPlace(valueOr(in.NodeName, ""), valueOr(in.Zone, ""), forZones, forNodes)
+	h.Place = model.NewPlace(ptr.Deref(in.NodeName, ""), ptr.Deref(in.Zone, ""), forZones, forNodes)
 	return h, true
 }
 
@@ -195,7 +196,7 @@ func (f *Findings) convertHosts(field string, in []corev1.EndpointAddress, ready
 	for i, e := range in {
 		out = appendParsed(f, out, manifest.EntryOf(field, i).Of("ip"), e.IP, func(ip string) (model.Host, string) {
 			a, problem := ParseEndpoint(ip)
-			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(valueOr(e.NodeName, ""))}, problem
+			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(ptr.Deref(e.NodeName, ""))}, problem
 		})
 	}
 	return out
