@@ -75,5 +75,3 @@ type State struct {
 	// Failures is how many attempts to read the source have failed.
 	Failures uint64
 }
-
-

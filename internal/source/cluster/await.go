@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 const (
@@ -61,13 +62,7 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 // pollUntil returns true as soon as done does, and false after the timeout or when ctx
 // ends.
 func pollUntil(ctx context.Context, timeout time.Duration, done func() bool) bool {
-	deadline := time.Now().Add(timeout)
-	for !done() {
-		if !time.Now().Before(deadline) || !source.Wait(ctx, nodePoll) {
-			return false
-		}
-	}
-	return true
+	return wait.PollUntilContextTimeout(ctx, nodePoll, timeout, true, func(context.Context) (bool, error) { return done(), nil }) == nil
 }
 
 // Await implements [source.Source]. It returns when everything is known that the first

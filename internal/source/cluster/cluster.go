@@ -97,9 +97,18 @@ func New(client *Client, config Config) *Cluster {
 	return c
 }
 
-// convertService converts a Service of the API server, without what only files may ask for.
+// convertService converts a Service of the API server, without what only files may ask for. It has no
+// health check if the configuration does not admit one, or the Service has a selector: the readiness of
+// pods is decided by their probes, which the kubelet makes.
 func (c *Config) convertService(s *corev1.Service) (*model.Service, []*manifest.FieldError) {
-	return convert.ServiceOfCluster(s, c.ProxyName, c.refusesCheck(s))
+	noCheck := ""
+	switch {
+	case !c.HealthChecks:
+		noCheck = "has no effect on a Service of an API server unless nftproxy run has --health-checks"
+	case len(s.Spec.Selector) > 0:
+		noCheck = "has no effect on a Service with a selector: the readiness probes of its pods decide"
+	}
+	return convert.ServiceOfCluster(s, c.ProxyName, noCheck)
 }
 
 // String implements [source.Source].
@@ -180,17 +189,4 @@ func (c *Cluster) editState(edit func() bool) {
 	if notify {
 		changed()
 	}
-}
-
-// refusesCheck returns why a Service of an API server can have no health check, or nothing:
-// the configuration does not admit it, or the Service has a selector. The readiness of pods
-// is decided by their probes, which the kubelet makes.
-func (c *Config) refusesCheck(s *corev1.Service) string {
-	switch {
-	case !c.HealthChecks:
-		return "has no effect on a Service of an API server unless nftproxy run has --health-checks"
-	case len(s.Spec.Selector) > 0:
-		return "has no effect on a Service with a selector: the readiness probes of its pods decide"
-	}
-	return ""
 }

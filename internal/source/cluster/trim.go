@@ -39,7 +39,11 @@ const envelope = "k8s\x00"
 // answer of the API server.
 func (t trimmer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if message, ok := bytes.CutPrefix(data, []byte(envelope)); ok {
-		data = data[:len(envelope)+len(trimUnknown(message, t.unread))]
+		// A message of the type Unknown: the type of an object, with its kind, and the encoded object.
+		const typeMeta, kind, raw = 1, 2, 2
+		if remove, ok := t.unread[string(findField(findField(message, typeMeta), kind))]; ok {
+			data = data[:len(envelope)+len(trim(message, cuts{raw: remove}))]
+		}
 	}
 	return t.Serializer.Decode(data, defaults, into)
 }
@@ -65,17 +69,6 @@ var (
 	// unreadWithSelectors is unread without the selectors of Services.
 	unreadWithSelectors = map[string]cuts{"Service": {1: unreadMetadata, 3: {2: nil /* conditions */}}, "Node": unread["Node"]}
 )
-
-// trimUnknown trims a message of the type Unknown: the type of an object, with its
-// kind, and the encoded object.
-func trimUnknown(message []byte, unread map[string]cuts) []byte {
-	const typeMeta, kind, raw = 1, 2, 2
-	remove, ok := unread[string(findField(findField(message, typeMeta), kind))]
-	if !ok {
-		return message
-	}
-	return trim(message, cuts{raw: remove})
-}
 
 // findField returns the first value of a field of strings, bytes or messages, or nil.
 func findField(message []byte, field protowire.Number) []byte {

@@ -266,8 +266,12 @@ func (o *object) locateFields(m *manifest.Object) {
 func (o *object) addFindings(m *manifest.Object, found []*manifest.FieldError) {
 	unread := o.rareDetails().problems
 	for _, f := range found {
+		follows := func(e *manifest.Error) bool { // from the field itself, or one around it or in it
+			field := e.Err.(*manifest.FieldError).Field
+			return field == "" || isWithin(f.Field, field) || isWithin(field, f.Field)
+		}
 		switch {
-		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return followsFrom(f.Field, e.Err.(*manifest.FieldError).Field) }):
+		case slices.ContainsFunc(unread, follows):
 		case f.Warning:
 			o.editDetails().warnings = append(o.editDetails().warnings, m.Error(f))
 		default:
@@ -279,12 +283,6 @@ func (o *object) addFindings(m *manifest.Object, found []*manifest.FieldError) {
 		e.Object = o.id.String()
 	}
 	slices.SortStableFunc(d.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
-}
-
-// followsFrom reports whether a problem with a field can come from another field that
-// could not be read: the field itself, or one around it or in it.
-func followsFrom(field, unread string) bool {
-	return unread == "" || isWithin(field, unread) || isWithin(unread, field)
 }
 
 func isWithin(inner, outer string) bool {
@@ -374,11 +372,4 @@ func (o *object) serviceOf() (name model.ServiceName, ok bool) {
 		return name, false
 	}
 	return o.slices[0].ServiceName(), true
-}
-
-func (o *object) portLine(i int) int {
-	if i < len(o.portLines) {
-		return o.portLines[i]
-	}
-	return 0
 }

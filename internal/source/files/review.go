@@ -151,7 +151,11 @@ func (r *review) add(o *object, line int, f *manifest.FieldError) {
 }
 
 func (r *review) warnPort(o *object, i int, field, problem string) {
-	r.addWarning(o, o.portLine(i), fmt.Sprintf("%s[%d]", field, i), problem)
+	line := 0
+	if i < len(o.portLines) {
+		line = o.portLines[i]
+	}
+	r.addWarning(o, line, fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
 func (r *review) warnOfPorts(o *object) {
