@@ -95,51 +95,28 @@ func (w *Writer) closed() bool {
 }
 
 // drain writes until nothing is left, or until the destination fails after
-// Close.
+// Close. Then it discards the queue.
 func (w *Writer) drain() {
-	for {
-		l, ok := w.next()
-		if !ok {
-			return
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for err := error(nil); err == nil && (len(w.queue) > 0 || w.dropped > 0 && !w.closed()); {
+		l := line{missing: w.dropped} // after the last one
+		if len(w.queue) > 0 {
+			l = w.queue[0]
+		} else {
+			w.dropped = 0
 		}
+		w.mu.Unlock()
 		if l.missing > 0 {
 			w.Dropped(persistent{w}, l.missing)
 		}
-		if len(l.text) == 0 {
-			continue
-		}
-		_, err := persistent{w}.Write(l.text)
+		_, err = persistent{w}.Write(l.text)
 		w.mu.Lock()
-		if err != nil {
-			w.stop()
-			w.mu.Unlock()
-			return
+		if err == nil && l.done != nil {
+			close(l.done)
+			w.queue, w.bytes = w.queue[1:], w.bytes-len(l.text)
 		}
-		close(l.done)
-		w.queue, w.bytes = w.queue[1:], w.bytes-len(l.text)
-		w.mu.Unlock()
 	}
-}
-
-// next returns the oldest line. The last one may have no text, but missing
-// lines.
-func (w *Writer) next() (line, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) > 0 {
-		return w.queue[0], true
-	}
-	if w.dropped > 0 && !w.closed() {
-		l := line{missing: w.dropped}
-		w.dropped = 0
-		return l, true
-	}
-	w.stop()
-	return line{}, false
-}
-
-// stop ends the writing and discards the queue. The caller holds the lock.
-func (w *Writer) stop() {
 	close(w.idle)
 	w.queue, w.bytes, w.behind, w.idle = nil, 0, false, nil
 }
@@ -168,10 +145,10 @@ func (w *Writer) Close() error {
 type persistent struct{ *Writer }
 
 func (p persistent) Write(text []byte) (int, error) {
-	for rest := text; ; {
+	for rest := text; len(rest) > 0; {
 		n, err := p.to.Write(rest)
 		if rest = rest[n:]; err == nil || len(rest) == 0 {
-			return len(text), nil
+			break
 		}
 		select {
 		case <-p.closing:
@@ -179,4 +156,5 @@ func (p persistent) Write(text []byte) (int, error) {
 		case <-time.After(retryPause):
 		}
 	}
+	return len(text), nil
 }
