@@ -46,13 +46,7 @@ type Joined struct {
 	of     map[model.ServiceName]model.ServiceState
 	nodes  []*model.Node
 	ranges []netip.Prefix
-	// completed are the Services of the files that take endpoints of a Service of the
-	// cluster, by the name of that.
-	completed map[model.ServiceName]map[model.ServiceName]struct{}
-	hidden    map[model.ServiceName]struct{} // Services of the cluster that files replace
-	// clusterNodes and clusterRanges are the last Nodes and service CIDRs of the cluster.
-	clusterNodes  []*model.Node
-	clusterRanges []netip.Prefix
+	hidden map[model.ServiceName]struct{} // Services of the cluster that files replace
 }
 
 // latch is a context that ends when something is known.
@@ -74,10 +68,9 @@ func (l *latch) isClosed() bool { return l.Err() != nil }
 func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) *Joined {
 	j := &Joined{
 		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(), filesTried: newLatch(),
-		of:        make(map[model.ServiceName]model.ServiceState),
-		completed: make(map[model.ServiceName]map[model.ServiceName]struct{}),
-		hidden:    make(map[model.ServiceName]struct{}),
-		pending:   make(map[model.ServiceName]struct{}),
+		of:      make(map[model.ServiceName]model.ServiceState),
+		hidden:  make(map[model.ServiceName]struct{}),
+		pending: make(map[model.ServiceName]struct{}),
 	}
 	if dialer != nil {
 		dialer.Follow(j.endpointsFor)
@@ -156,8 +149,12 @@ func (j *Joined) readFiles() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for name, s := range u.Services {
-		j.setFile(name, s)
-		j.pending[name] = struct{}{}
+		if j.pending[name] = struct{}{}; s.Service == nil {
+			delete(j.of, name)
+			continue
+		}
+		s.Service = olderCopy(s.Service)
+		j.of[name] = s
 	}
 	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
 	if err == nil && !u.Partial || !j.Keep { // else rules of what cannot be read may be in the kernel
@@ -174,24 +171,6 @@ func (j *Joined) withoutFiles() string {
 		return "the files cannot be used, and were not read before; the rules of an earlier run for their Services stay, and the cluster is followed"
 	}
 	return "the files cannot be used, and were not read before; the cluster is served without them"
-}
-
-func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
-	if before := j.of[name].Service; before != nil && before.Extra().EndpointsFrom != nil {
-		delete(j.completed[*before.Extra().EndpointsFrom], name)
-	}
-	if s.Service == nil {
-		delete(j.of, name)
-		return
-	}
-	s.Service = olderCopy(s.Service)
-	j.of[name] = s
-	if from := s.Service.Extra().EndpointsFrom; from != nil {
-		if j.completed[*from] == nil {
-			j.completed[*from] = make(map[model.ServiceName]struct{})
-		}
-		j.completed[*from][name] = struct{}{}
-	}
 }
 
 // Complete reports whether Load has returned the objects of the cluster.
@@ -232,7 +211,6 @@ func (j *Joined) Load() (*model.Update, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if known {
-		j.clusterNodes, j.clusterRanges = out.Nodes, out.ServiceCIDRs
 		j.joined.Store(true)
 	}
 	for _, name := range j.affectedServices(out) {
@@ -243,8 +221,8 @@ func (j *Joined) Load() (*model.Update, error) {
 	}
 	j.pending = make(map[model.ServiceName]struct{})
 	out.Partial = j.Keep && !j.filesKnown.isClosed()
-	out.Nodes = joinNodes(j.nodes, j.clusterNodes)
-	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.clusterRanges))
+	out.Nodes = joinNodes(j.nodes, out.Nodes)
+	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, out.ServiceCIDRs))
 	return out, nil
 }
 
@@ -270,12 +248,13 @@ func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.S
 // affectedServices returns the Services of an update of the cluster on which the files have an
 // effect, and those that the files have changed.
 func (j *Joined) affectedServices(u *model.Update) (names []model.ServiceName) {
-	for name := range u.Services {
-		if _, ours := j.of[name]; ours {
-			names = append(names, name)
+	for name, s := range j.of {
+		_, changed := u.Services[name]
+		if from := s.Service.Extra().EndpointsFrom; from != nil && !changed {
+			_, changed = u.Services[*from]
 		}
-		for of := range j.completed[name] {
-			names = append(names, of)
+		if changed {
+			names = append(names, name)
 		}
 	}
 	return slices.AppendSeq(names, maps.Keys(j.pending))
