@@ -84,18 +84,16 @@ type Own struct {
 	DNSMinTTL, DNSMaxTTL time.Duration
 }
 
-// DefaultDrainFile is where drained endpoints and changed servers are kept.
-const DefaultDrainFile = "/var/lib/nftproxy/drain.yaml"
-
-// DefaultChangesFile is where version 0.2 kept changed servers.
-const DefaultChangesFile = "/var/lib/nftproxy/changes.yaml"
-
-// DefaultControlSocket is where commands look for the control socket: in the runtime directory of
-// the systemd unit.
-const DefaultControlSocket = "/run/nftproxy/control.sock"
-
-// NoControlSocket stands for no control socket.
-const NoControlSocket = "none"
+const (
+	// DefaultDrainFile is where drained endpoints and changed servers are kept.
+	DefaultDrainFile = "/var/lib/nftproxy/drain.yaml"
+	// DefaultChangesFile is where version 0.2 kept changed servers.
+	DefaultChangesFile = "/var/lib/nftproxy/changes.yaml"
+	// DefaultControlSocket is in the runtime directory of the systemd unit.
+	DefaultControlSocket = "/run/nftproxy/control.sock"
+	// NoControlSocket stands for no control socket.
+	NoControlSocket = "none"
+)
 
 // Remark is a warning about a setting without effect, or with an unexpected one.
 type Remark struct {

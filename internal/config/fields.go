@@ -101,11 +101,6 @@ func (c *Config) fieldProblem(field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %s", c.File.Path, field, problem)
 }
 
-const hostnameOverride = "hostname-override"
-
-// HealthChecks is the name of the flag that [Flags.AddHealthChecks] adds.
-const HealthChecks = "health-checks"
-
 // AddHealthChecks adds whether Services of an API server have health checks, with its usage.
 func (f *Flags) AddHealthChecks(usage string) {
 	f.in(declare.HealthAndMetrics, func() { f.addBool(&f.own.HealthChecks, HealthChecks, usage) })

@@ -80,17 +80,20 @@ func (f *Flags) AddRules() {
 	})
 }
 
-// Observe is the name of the flag for the connections that the rules count and log.
-const Observe = "observe"
-
-// MasqueradeFrom is the name of the flag for addresses to masquerade from.
-const MasqueradeFrom = "masquerade-from"
-
-// FastPath is the name of the flag for connections that go past the rules.
-const FastPath = "fast-path"
-
-// ConntrackTCPCleanup is the name of the flag that has connections of TCP end with their endpoint.
-const ConntrackTCPCleanup = "conntrack-tcp-cleanup"
+// Names of flags.
+const (
+	ChangesFile         = "changes-file"
+	ConntrackTCPCleanup = "conntrack-tcp-cleanup"
+	DrainFile           = "drain-file"
+	EndpointMetrics     = "endpoint-metrics"
+	FastPath            = "fast-path"
+	HealthChecks        = "health-checks"
+	KubeContext         = "context"
+	MasqueradeFrom      = "masquerade-from"
+	Observe             = "observe"
+	ServiceMetrics      = "service-metrics"
+	hostnameOverride    = "hostname-override"
+)
 
 // Values of --log-connections: connections that rules have refused; these, and those that
 // endpoints have refused or not answered; all.
@@ -113,9 +116,6 @@ func (f *Flags) AddCluster() {
 	})
 	AddContext(f.set, &f.context)
 }
-
-// KubeContext is the name of the flag that [AddContext] adds.
-const KubeContext = "context"
 
 // AddContext adds the context to use of a kubeconfig.
 func AddContext(set *pflag.FlagSet, context *string) {
@@ -142,12 +142,6 @@ func (f *Flags) AddLogging() {
 		f.set.Var(&l.Options.JSON.InfoBufferSize, "log-json-info-buffer-size", "")
 	})
 }
-
-// Names of the flags that [Flags.AddCounters] adds.
-const (
-	ServiceMetrics  = "service-metrics"
-	EndpointMetrics = "endpoint-metrics"
-)
 
 // AddCounters adds the counters of the rules, with their usage.
 func (f *Flags) AddCounters(services, endpoints string) {
@@ -213,9 +207,6 @@ func (f *Flags) AddFastPath() {
 	})
 }
 
-// DrainFile is the name of the flag that [Flags.AddDrain] adds.
-const DrainFile = "drain-file"
-
 // AddDrain adds the file with drained endpoints, for commands that are about the rules of
 // this machine.
 func (f *Flags) AddDrain() {
@@ -228,9 +219,6 @@ func (f *Flags) AddDrain() {
 // minAnnounceInterval is the shortest time between announcements. In the longest one, neighbours still have
 // a use for one.
 const minAnnounceInterval = time.Second / budget.Announcements
-
-// ChangesFile is the name of the flag that [Flags.AddChanges] adds.
-const ChangesFile = "changes-file"
 
 // AddChanges adds the file with changed servers, for commands that are about the rules of this
 // machine.
@@ -299,10 +287,8 @@ func (f *Flags) addText(p *string, name, usage string, values ...string) {
 		declare.Values(f.set, name, values...)
 	}
 }
-func (f *Flags) addBool(p *bool, name, usage string) { f.set.BoolVar(p, name, *p, usage) }
-func (f *Flags) addNumber(p *int32, name, usage string) {
-	f.set.Int32Var(p, name, *p, usage)
-}
+func (f *Flags) addBool(p *bool, name, usage string)    { f.set.BoolVar(p, name, *p, usage) }
+func (f *Flags) addNumber(p *int32, name, usage string) { f.set.Int32Var(p, name, *p, usage) }
 func (f *Flags) addPeriod(p *time.Duration, name, usage string) {
 	f.set.DurationVar(p, name, *p, usage)
 }

@@ -45,12 +45,7 @@ type Error struct {
 // Error returns for example "services.yaml: document 3 (line 41): Service
 // default/web: spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
 func (e *Error) Error() string {
-	var parts []string
-	for _, part := range []string{e.Place.String(), e.Object, e.Err.Error()} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
+	parts := slices.DeleteFunc([]string{e.Place.String(), e.Object, e.Err.Error()}, func(s string) bool { return s == "" })
 	return terminal.Printable(strings.Join(parts, ": "))
 }
 
@@ -167,14 +162,10 @@ func (f *Findings) Warn(field string, value any, problem string) {
 }
 
 // AddAt is Add for an entry of a list, which may have hundreds of thousands of wrong ones.
-func (f *Findings) AddAt(p FieldPath, value any, problem string) {
-	f.reportField(p, value, problem, false)
-}
+func (f *Findings) AddAt(p FieldPath, value any, problem string) { f.reportField(p, value, problem, false) }
 
 // WarnAt is Warn for an entry of a list.
-func (f *Findings) WarnAt(p FieldPath, value any, problem string) {
-	f.reportField(p, value, problem, true)
-}
+func (f *Findings) WarnAt(p FieldPath, value any, problem string) { f.reportField(p, value, problem, true) }
 
 // reportField prints nothing of problems that are only counted.
 func (f *Findings) reportField(p FieldPath, value any, problem string, warning bool) {
