@@ -76,13 +76,9 @@ func (a *access) endRequest(ctx context.Context, err error) {
 	if err != nil {
 		a.failures++
 	}
-	a.log(failed, reason)
-}
-
-func (a *access) log(failed bool, reason metav1.StatusReason) {
-	switch failing := a.err != nil; {
-	case failing == failed && a.reason == reason:
-	case failing:
+	switch { // what differs from the request before is logged
+	case (err != nil) == failed && a.reason == reason:
+	case err != nil:
 		a.to.Warn("objects cannot be read from the API server; the known ones stay in use",
 			"kind", a.kind, "verb", a.verb, "error", a.err)
 	default:
@@ -120,7 +116,7 @@ type reading struct {
 	listing, watching access
 	// found are the problems in the last version of each object; the lock of the Cluster
 	// guards them.
-	found foundProblems
+	found map[cache.ObjectName][]*manifest.FieldError
 }
 
 // lastingFailure returns why the objects cannot be read, and since when; nil: they can. A
@@ -217,33 +213,15 @@ func (c *Cluster) addWarnings(s *source.State) {
 	s.LastSuccess = laterOf(s.LastSuccess, c.lastEvent)
 	s.Warned = len(s.Warnings)
 	for _, r := range c.all() {
-		s.Warned += r.found.count()
-		s.Warnings = append(s.Warnings, r.found.firstProblems(r.kind, manifest.MaxShown-len(s.Warnings))...)
+		for _, name := range slices.SortedFunc(maps.Keys(r.found), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) }) {
+			for _, problem := range r.found[name] {
+				if s.Warned++; len(s.Warnings) < manifest.MaxShown {
+					s.Warnings = append(s.Warnings, terminal.Printable(fmt.Sprintf("%s %s: %v", r.kind, strings.TrimPrefix(name.String(), "/"), problem)))
+				}
+			}
+		}
 	}
 	if more := s.Warned - len(s.Warnings); more > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("and %d more", more))
 	}
-}
-
-type foundProblems map[cache.ObjectName][]*manifest.FieldError
-
-func (f foundProblems) count() (n int) {
-	for _, of := range f {
-		n += len(of)
-	}
-	return n
-}
-
-// firstProblems returns the first problems, by the names of the objects.
-func (f foundProblems) firstProblems(kind string, most int) (out []string) {
-	names := slices.SortedFunc(maps.Keys(f), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
-	for _, name := range names {
-		for _, problem := range f[name] {
-			if len(out) >= most {
-				return out
-			}
-			out = append(out, terminal.Printable(fmt.Sprintf("%s %s: %v", kind, strings.TrimPrefix(name.String(), "/"), problem)))
-		}
-	}
-	return out
 }

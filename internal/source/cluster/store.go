@@ -65,7 +65,7 @@ type event[V any] struct {
 
 func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*manifest.FieldError)) *store[O, V] {
 	return &store[O, V]{
-		reading: &reading{kind, access{to: c.Log, verb: "list", kind: kind}, access{to: c.Log, verb: "watch", kind: kind}, make(foundProblems)},
+		reading: &reading{kind, access{to: c.Log, verb: "list", kind: kind}, access{to: c.Log, verb: "watch", kind: kind}, make(map[cache.ObjectName][]*manifest.FieldError)},
 		cluster: c,
 		convert: convert,
 		seen:    func(event[V]) {},
