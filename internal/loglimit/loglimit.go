@@ -68,6 +68,10 @@ func (s *state) sum() {
 	_ = s.to.Handle(context.Background(), r) // there is no other place to report it
 }
 
-func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler { return &handler{h.Handler.WithAttrs(attrs), h.state} }
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &handler{h.Handler.WithAttrs(attrs), h.state}
+}
 
-func (h *handler) WithGroup(name string) slog.Handler { return &handler{h.Handler.WithGroup(name), h.state} }
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.Handler.WithGroup(name), h.state}
+}

@@ -162,10 +162,14 @@ func (f *Findings) Warn(field string, value any, problem string) {
 }
 
 // AddAt is Add for an entry of a list, which may have hundreds of thousands of wrong ones.
-func (f *Findings) AddAt(p FieldPath, value any, problem string) { f.reportField(p, value, problem, false) }
+func (f *Findings) AddAt(p FieldPath, value any, problem string) {
+	f.reportField(p, value, problem, false)
+}
 
 // WarnAt is Warn for an entry of a list.
-func (f *Findings) WarnAt(p FieldPath, value any, problem string) { f.reportField(p, value, problem, true) }
+func (f *Findings) WarnAt(p FieldPath, value any, problem string) {
+	f.reportField(p, value, problem, true)
+}
 
 // reportField prints nothing of problems that are only counted.
 func (f *Findings) reportField(p FieldPath, value any, problem string, warning bool) {

@@ -130,7 +130,9 @@ func (o *Object) Shown() string {
 }
 
 // Type returns the kind and the API version of an object; empty: there is none.
-func (o *Object) Type() (kind, apiVersion string) { return o.singleValue("kind"), o.singleValue("apiVersion") }
+func (o *Object) Type() (kind, apiVersion string) {
+	return o.singleValue("kind"), o.singleValue("apiVersion")
+}
 
 func (o *Object) singleValue(name string) string {
 	if o.root != nil {
