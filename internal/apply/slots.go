@@ -3,6 +3,7 @@ package apply
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -61,49 +62,16 @@ func setsOf(t *nft.Table, names []string) iter.Seq[*nft.Set] {
 // orderOf returns the position in proposed of the endpoint in each slot of applied, nil
 // if both are equal. An endpoint may have several slots.
 func orderOf(proposed, applied []nft.Element) []uint32 {
-	first := 0
-	for first < len(proposed) && proposed[first].Value.Endpoint == applied[first].Value.Endpoint {
-		first++
-	}
-	if first == len(proposed) {
+	if slices.EqualFunc(proposed, applied, func(a, b nft.Element) bool { return a.Value.Endpoint == b.Value.Endpoint }) {
 		return nil
 	}
 	order := make([]uint32, len(proposed))
-	for i := range first {
-		order[i] = uint32(i)
-	}
-	if len(proposed) <= fewSlots {
-		orderFew(order, proposed, applied, first)
-		return order
-	}
-	// The first position of each endpoint, and the next one of the same, plus one.
-	position, next := make(map[netip.AddrPort]uint32, len(proposed)-first), make([]uint32, len(proposed))
-	for i := len(proposed) - 1; i >= first; i-- {
-		e := proposed[i].Value.Endpoint
-		next[i], position[e] = position[e], uint32(i+1)
-	}
-	for i := first; i < len(applied); i++ {
-		e := applied[i].Value.Endpoint
-		order[i] = position[e] - 1
-		position[e] = next[order[i]]
+	var few, others [plan.FewSlots]uint32
+	from, to := plan.AppendByEndpoint(few[:0], proposed), plan.AppendByEndpoint(others[:0], applied)
+	for i, slot := range to {
+		order[slot] = from[i]
 	}
 	return order
-}
-
-// fewSlots is as many as are compared one by one.
-const fewSlots = 16
-
-// orderFew does the same from a position on, without a map.
-func orderFew(order []uint32, proposed, applied []nft.Element, first int) {
-	var taken [fewSlots]bool
-	for i := first; i < len(applied); i++ {
-		for j := first; j < len(proposed); j++ {
-			if !taken[j] && proposed[j].Value.Endpoint == applied[i].Value.Endpoint {
-				order[i], taken[j] = uint32(j), true
-				break
-			}
-		}
-	}
 }
 
 // placeEndpoints changes a rendered ruleset so that the endpoints have the slots that they have
@@ -126,7 +94,7 @@ func (s slots) placeMap(m *nft.Set) (ok bool) {
 			ok = ok && order == nil
 			return
 		}
-		var few [fewSlots]netip.AddrPort
+		var few [plan.FewSlots]netip.AddrPort
 		proposed := few[:0]
 		for i := range group {
 			proposed = append(proposed, group[i].Value.Endpoint)

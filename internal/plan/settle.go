@@ -230,78 +230,74 @@ func CutFrontend(elements []nft.Element) (first, rest []nft.Element) {
 }
 
 // appendSettled appends the elements of some slots of a frontend. A slot keeps its
-// endpoint if that is still wanted there.
+// endpoint if that is still wanted there. An endpoint may take several slots.
 func appendSettled(out, before, group []nft.Element) []nft.Element {
 	first := int(group[0].Key.Slot)
+	for len(before) > 0 && int(before[0].Key.Slot) < first {
+		before = before[1:]
+	}
+	for len(before) > 0 && int(before[len(before)-1].Key.Slot) >= first+len(group) {
+		before = before[:len(before)-1]
+	}
 	if isInPlace(before, group, first) {
 		return append(out, group...)
 	}
-	if len(group) <= fewSlots {
-		return appendFewSettled(out, before, group)
-	}
-	wanted := make(map[netip.AddrPort]int, len(group)) // how many slots it takes
-	for _, e := range group {
-		wanted[e.Value.Endpoint]++
-	}
-	start := len(out)
+	var few, others [FewSlots]uint32
+	var fewKept, fewPlaced [FewSlots]bool
+	kept, placed := slices.Grow(fewKept[:0], len(group))[:len(group)], slices.Grow(fewPlaced[:0], len(group))[:len(group)]
+	start, stay := len(out), AppendByEndpoint(others[:0], before)
 	out = append(out, group...)
-	settled := make([]bool, len(group))
-	for _, e := range before {
-		i := int(e.Key.Slot) - first
-		if i >= 0 && i < len(group) && wanted[e.Value.Endpoint] > 0 {
-			wanted[e.Value.Endpoint]--
-			settled[i] = true
-			out[start+i].Value = e.Value
+	for wanted := AppendByEndpoint(few[:0], group); len(wanted) > 0; {
+		e := group[wanted[0]].Value
+		var want, have []uint32
+		want, wanted = cutEndpoint(wanted, group, e.Endpoint)
+		have, stay = cutEndpoint(stay, before, e.Endpoint)
+		have = have[:min(len(have), len(want))]
+		for i, b := range have {
+			slot := int(before[b].Key.Slot) - first
+			kept[slot], placed[want[len(want)-1-i]] = true, true
+			out[start+slot].Value = before[b].Value
 		}
 	}
 	next := 0
-	for _, e := range group {
-		if wanted[e.Value.Endpoint] == 0 {
+	for i := range group {
+		if placed[i] {
 			continue
 		}
-		wanted[e.Value.Endpoint]--
-		for settled[next] {
+		for kept[next] {
 			next++
 		}
-		out[start+next].Value = e.Value
+		out[start+next].Value = group[i].Value
 		next++
 	}
 	return out
 }
 
-// fewSlots is as many as are compared one by one.
-const fewSlots = 16
+// FewSlots is as many as are sorted without an allocation.
+const FewSlots = 16
 
-// appendFewSettled does the same for a few slots, without a map.
-func appendFewSettled(out, before, group []nft.Element) []nft.Element {
-	first, start := int(group[0].Key.Slot), len(out)
-	out = append(out, group...)
-	var settled, placed [fewSlots]bool
-	for i := range before {
-		slot := int(before[i].Key.Slot) - first
-		if slot < 0 || slot >= len(group) {
-			continue
-		}
-		for j := len(group) - 1; j >= 0; j-- { // of equal ones the first remain, as above
-			if !placed[j] && group[j].Value.Endpoint == before[i].Value.Endpoint {
-				settled[slot], placed[j] = true, true
-				out[start+slot].Value = before[i].Value
-				break
-			}
-		}
+// AppendByEndpoint appends the positions of elements in the order of their endpoints.
+func AppendByEndpoint(at []uint32, all []nft.Element) []uint32 {
+	at = slices.Grow(at, len(all))
+	for i := range all {
+		at = append(at, uint32(i))
 	}
-	next := 0
-	for j := range group {
-		if placed[j] {
-			continue
-		}
-		for settled[next] {
-			next++
-		}
-		out[start+next].Value = group[j].Value
-		next++
+	slices.SortFunc(at, func(a, b uint32) int {
+		return cmp.Or(all[a].Value.Endpoint.Compare(all[b].Value.Endpoint), cmp.Compare(a, b))
+	})
+	return at
+}
+
+// cutEndpoint splits off the positions of the elements of an endpoint, and drops those of endpoints before it.
+func cutEndpoint(at []uint32, all []nft.Element, e netip.AddrPort) (own, rest []uint32) {
+	for len(at) > 0 && all[at[0]].Value.Endpoint.Compare(e) < 0 {
+		at = at[1:]
 	}
-	return out
+	n := 0
+	for n < len(at) && all[at[n]].Value.Endpoint == e {
+		n++
+	}
+	return at[:n], at[n:]
 }
 
 // isInPlace reports whether the endpoints of a group, which begins at a slot, are in their
