@@ -63,10 +63,11 @@ func (r *Router) decideRoutes(d *decided) {
 		}
 	}()
 	svc, notices := d.state.Service.restrictedTo(r.base.config.Families), []Notice(nil)
+	_, unlimited := r.clientLimits.reduced[d.name]
 	switch {
 	case r.base.config.NoLimits:
 		svc, notices = svc.withoutLimits()
-	case r.clientLimits.refused[d.name]:
+	case unlimited:
 		svc, notices = svc.withoutClientLimits()
 	}
 	svc, fitted := r.fitTables(svc, d.state.Service)

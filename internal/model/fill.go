@@ -65,7 +65,7 @@ func (r *Router) addMore(all []decided) []RouteChange {
 			}
 			r.countEchoes(s, 1, touched)
 		}
-		r.askSlots(d.name, d.state.Service)
+		r.askBudgets(d.name, d.state.Service)
 	}
 	r.settleOverlaps(touched)
 	if len(r.overlaps) > 0 {
@@ -113,7 +113,7 @@ func (r *Router) addLast(all []decided) []RouteChange {
 }
 
 // sharesBudgets reports whether other Services decide about parts of the rules of this one, so
-// that all must be known before: see settleLimits, settleSlots and settleRanges.
+// that all must be known before: see settleBudgets and settleRanges.
 func (s *ServiceState) sharesBudgets(byDefault Scheduler) bool {
 	return s.Service != nil && (s.Service.Extras != nil || s.Service.slotAsk(byDefault) != slotAsk{})
 }

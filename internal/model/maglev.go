@@ -74,7 +74,7 @@ func (s *Service) adviseLargerTables(endpoints int) string {
 	i, _ := slices.BinarySearch(MaglevSizes, uint32(evenSlots*endpoints))
 	size := MaglevSizes[min(i, len(MaglevSizes)-1)]
 	a := slotAsk{tables: max(1, s.maglevTables()), size: int(size)}
-	if fits := a.sizeAlone(); fits > s.MaglevSize(endpoints) {
+	if fits := a.alone(); fits > s.MaglevSize(endpoints) {
 		return "; " + s.askFor(fits)
 	}
 	return "" // it has the largest

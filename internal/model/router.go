@@ -28,8 +28,8 @@ type RouteChange struct {
 type Router struct {
 	registry
 	frontends
-	clientLimits clientLimits
-	slots        slotBudget
+	clientLimits allotment[limitAsk]
+	slots        allotment[slotAsk]
 	soon         *announced // nil: no digest is
 }
 
@@ -111,8 +111,7 @@ func (r *Router) settleAll(touched map[Frontend]*Route) []RouteChange {
 // settleClaims decides between Services that share a budget, or ask for ranges that overlap, or
 // for addresses of the node.
 func (r *Router) settleClaims(touched map[Frontend]*Route) {
-	r.settleLimits(touched)
-	r.settleSlots(touched)
+	r.settleBudgets(touched)
 	r.settleRanges(touched)
 	r.settleOverlaps(touched)
 }
@@ -158,7 +157,7 @@ func (r *Router) add(d *decided, touched map[Frontend]*Route) {
 		}
 		r.countEchoes(s, 1, touched)
 	}
-	r.askSlots(d.name, d.state.Service)
+	r.askBudgets(d.name, d.state.Service)
 }
 
 // Node returns this node as the source knows it, or with its name alone.
@@ -211,7 +210,6 @@ func (r *Router) addService(d *decided) *routed {
 	}
 	r.count(s, 1)
 	r.ranges.countService(d.state.Service, true)
-	r.clientLimits.countService(d.state.Service, 1)
 	return s
 }
 
@@ -239,7 +237,6 @@ func (r *Router) withdrawService(name ServiceName, touched map[Frontend]*Route) 
 	r.reports.markNoticed(name)
 	r.count(s, -1)
 	r.ranges.countService(s.state.Service, false)
-	r.clientLimits.countService(s.state.Service, -1)
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.noteRoute(route.Frontend, touched)

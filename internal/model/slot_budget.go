@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -96,86 +95,13 @@ func (a slotAsk) largestFitting(slots int) int {
 	return 0
 }
 
-// sizeAlone returns the size that the Service has if there are no others.
-func (a slotAsk) sizeAlone() int { return a.largestFitting(budget.MaglevSlots) }
+func (a slotAsk) age() int64 { return a.created }
+func (a slotAsk) alone() int { return a.largestFitting(budget.MaglevSlots) }
+func (a slotAsk) cost() int  { return a.tables * a.alone() }
 
-// slotBudget shares out the slots of all Services. The oldest Services get what they ask
-// for.
-type slotBudget struct {
-	asking map[ServiceName]slotAsk
-	total  int // slots, if each Service were alone
-	// reduced are the sizes of Services that have smaller tables than they had alone;
-	// zero: none at all.
-	reduced map[ServiceName]int
-	stale   bool
-}
-
-func newSlotBudget() slotBudget { return slotBudget{asking: make(map[ServiceName]slotAsk)} }
-
-// setRequest sets the request of a Service.
-func (b *slotBudget) setRequest(name ServiceName, a slotAsk) {
-	before := b.asking[name]
-	if a == before {
-		return
-	}
-	b.total += a.tables*a.sizeAlone() - before.tables*before.sizeAlone()
-	if b.asking[name] = a; a == (slotAsk{}) {
-		delete(b.asking, name)
-	}
-	b.stale = b.stale || b.total > budget.MaglevSlotsNode || len(b.reduced) > 0
-}
-
-// sizeOf returns the size of the tables of a Service; zero: it has none.
-func (b *slotBudget) sizeOf(name ServiceName, a slotAsk) int {
-	if size, ok := b.reduced[name]; ok {
-		return size
-	}
-	return a.sizeAlone()
-}
-
-// chooseReduced returns the reduced sizes.
-func (b *slotBudget) chooseReduced() map[ServiceName]int {
-	if b.total <= budget.MaglevSlotsNode {
-		return nil
-	}
-	all := slices.SortedFunc(maps.Keys(b.asking), func(x, y ServiceName) int {
-		return cmp.Or(compareAge(b.asking[x].created, b.asking[y].created), x.Compare(y))
-	})
-	reduced, left := make(map[ServiceName]int), budget.MaglevSlotsNode
-	for _, name := range all {
-		a := b.asking[name]
-		size := a.largestFitting(min(left, budget.MaglevSlots))
-		if left -= size * a.tables; size < a.sizeAlone() {
-			reduced[name] = size
-		}
-	}
-	return reduced
-}
-
-// askSlots sets the request of a Service, which is nil if it is gone.
-func (r *Router) askSlots(name ServiceName, s *Service) {
-	var a slotAsk
-	if s != nil {
-		a = s.slotAsk(r.base.config.Scheduler)
-	}
-	r.slots.setRequest(name, a)
-}
-
-// settleSlots shares out the slots again after changes.
-func (r *Router) settleSlots(touched map[Frontend]*Route) {
-	b := &r.slots
-	if !b.stale {
-		return
-	}
-	before := b.reduced
-	b.reduced, b.stale = b.chooseReduced(), false
-	for name := range b.asking {
-		was, had := before[name]
-		is, has := b.reduced[name]
-		if was != is || had != has {
-			r.set(r.decideAgain(name), touched)
-		}
-	}
+func (a slotAsk) fit(left int) (granted, cost int) {
+	size := a.largestFitting(min(left, budget.MaglevSlots))
+	return size, size * a.tables
 }
 
 // fitTables returns the Service with tables that fit into the budgets, and a notice if
@@ -187,7 +113,7 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	if a == (slotAsk{}) {
 		return s, nil
 	}
-	size := r.slots.sizeOf(s.Name, a)
+	size := r.slots.shareOf(s.Name, a)
 	if size == a.size {
 		return s, nil
 	}
@@ -202,7 +128,7 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 // explainSize says why tables have another size than the one asked for, and what to do.
 func (a slotAsk) explainSize(s *Service, size int) string {
 	limit, remedy := s.Words().Sprintf("the %d of a Service", budget.MaglevSlots), s.Words().Text("split the Service")
-	if size < a.sizeAlone() {
+	if size < a.alone() {
 		limit, remedy = s.Words().Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
 	}
 	effect := "the scheduler is source-hash"
