@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -111,23 +110,13 @@ func (s *Set) elementJSON(e *Element) any {
 }
 
 func (s *Set) keyJSON(k Key) any {
-	fields := make([]any, len(s.Key))
-	for i, t := range s.Key {
-		switch t {
-		case InetProto:
-			fields[i] = k.Protocol.String()
-		case Port:
-			fields[i] = k.Port
-		case PortRange:
-			fields[i] = portsJSON(k)
-		case EndpointPort, ClientPort, SlotNumber:
-			fields[i] = k.Slot
-		case RangeID:
-			fields[i] = Class(k.Port).String()
-		case ClassID:
-			fields[i] = Class(k.Slot).String()
-		default:
-			fields[i] = prefixJSON(s.Prefix(k, t))
+	fields := s.keyFields(k)
+	for i, v := range fields {
+		switch v := v.(type) {
+		case netip.Prefix:
+			fields[i] = prefixJSON(v)
+		case portSpan:
+			fields[i] = object{"range": []uint32{uint32(v.first), v.last}}
 		}
 	}
 	return concatJSON(fields)
@@ -138,13 +127,6 @@ func concatJSON(parts []any) any {
 		return parts[0]
 	}
 	return object{"concat": parts}
-}
-
-func portsJSON(k Key) any {
-	if k.Slot == uint32(k.Port) {
-		return k.Port
-	}
-	return object{"range": []uint32{uint32(k.Port), k.Slot}}
 }
 
 func prefixJSON(p netip.Prefix) any {
@@ -208,18 +190,8 @@ func statementJSON(s Statement, f model.Family) any {
 			op = "!="
 		}
 		return match(op, s.Key.keyJSON(f), "@"+s.Set)
-	case Remember:
-		return updateJSON(s.Map, s.Key, s.Timeout, RememberedEndpoint, f)
-	case Note:
-		return updateJSON(s.Map, s.Key, s.Timeout, NotedClass, f)
-	case Forget:
-		return object{"map": object{"op": "delete", "elem": s.Key.keyJSON(f), "data": s.Data().keyJSON(f), "map": "@" + s.Map}}
-	case Enter:
-		return s.updateJSON(f)
-	case OverLimit:
-		return s.updateJSON(f)
-	case CountRefused:
-		return s.updateJSON(f)
+	case Updating:
+		return s.Update().updateJSON(f)
 	case Within:
 		return object{"limit": rateJSON(s.Rate, false)}
 	case Log:
@@ -256,12 +228,6 @@ func statementJSON(s Statement, f model.Family) any {
 		return s.verdictJSON()
 	}
 	return object{"comment": s.Text(f)}
-}
-
-// updateJSON prints a statement that puts data into a dynamic map.
-func updateJSON(name string, key Concat, timeout time.Duration, data Concat, f model.Family) object {
-	element := object{"elem": object{"val": key.keyJSON(f), "timeout": int(timeout.Seconds())}}
-	return object{"map": object{"op": "update", "elem": element, "data": data.keyJSON(f), "map": "@" + name}}
 }
 
 func (v Verdict) verdictJSON() object {

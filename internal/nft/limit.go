@@ -118,20 +118,14 @@ type OverLimit struct {
 	Limit Limit
 }
 
-// Text renews the timeout of a rate for every packet: a key that was idle for so long
+// Update renews the timeout of a rate for every packet: a key that was idle for so long
 // may use its whole burst again, as a new one. Without connections, the kernel removes
 // the element of a number of connections.
-func (s OverLimit) Text(f model.Family) string {
+func (s OverLimit) Update() Update {
 	if s.Limit.Rate.Amount == 0 {
-		return fmt.Sprintf("add @%s { %s %s }", s.Set, s.Key.Text(f), s.Limit.Text())
+		return Update{Op: "add", Set: s.Set, Key: s.Key, Limit: s.Limit}
 	}
-	return fmt.Sprintf("update @%s { %s timeout %s %s }", s.Set, s.Key.Text(f), durationText(s.Limit.Rate.Refill()), s.Limit.Text())
+	return Update{Op: "update", Set: s.Set, Key: s.Key, Timeout: s.Limit.Rate.Refill(), Limit: s.Limit}
 }
 
-func (s OverLimit) updateJSON(f model.Family) object {
-	if s.Limit.Rate.Amount == 0 {
-		return object{"set": object{"op": "add", "elem": s.Key.keyJSON(f), "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
-	}
-	elem := object{"elem": object{"val": s.Key.keyJSON(f), "timeout": int(s.Limit.Rate.Refill().Seconds())}}
-	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set, "stmt": []object{s.Limit.limitJSON()}}}
-}
+func (s OverLimit) Text(f model.Family) string { return s.Update().Text(f) }

@@ -68,14 +68,11 @@ type CountRefused struct {
 	Rate model.Rate
 }
 
-func (s CountRefused) Text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s counter %s }", s.Set, s.Key.Text(f), rateText(s.Rate, false))
+func (s CountRefused) Update() Update {
+	return Update{Op: "update", Set: s.Set, Key: s.Key, Counts: true, Limit: Limit{Rate: s.Rate}}
 }
 
-func (s CountRefused) updateJSON(f model.Family) object {
-	return object{"set": object{"op": "update", "elem": s.Key.keyJSON(f), "set": "@" + s.Set,
-		"stmt": []object{{"counter": nil}, {"limit": rateJSON(s.Rate, false)}}}}
-}
+func (s CountRefused) Text(f model.Family) string { return s.Update().Text(f) }
 
 // Within matches packets that do not exceed a rate.
 type Within struct{ Rate model.Rate }

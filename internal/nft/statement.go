@@ -232,9 +232,11 @@ type Remember struct {
 	Timeout time.Duration
 }
 
-func (s Remember) Text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
+func (s Remember) Update() Update {
+	return Update{Op: "update", Set: s.Map, Key: s.Key, Timeout: s.Timeout, Data: RememberedEndpoint}
 }
+
+func (s Remember) Text(f model.Family) string { return s.Update().Text(f) }
 
 // Note puts the class of the packet into a dynamic map under the key of its connection.
 // It does not match if the map is full.
@@ -244,9 +246,11 @@ type Note struct {
 	Timeout time.Duration
 }
 
-func (s Note) Text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), NotedClass.Text(f))
+func (s Note) Update() Update {
+	return Update{Op: "update", Set: s.Map, Key: s.Key, Timeout: s.Timeout, Data: NotedClass}
 }
+
+func (s Note) Text(f model.Family) string { return s.Update().Text(f) }
 
 // Enter puts the key of a packet into a dynamic set, or restarts the timeout of the element. It
 // does not match if the set is full.
@@ -256,14 +260,11 @@ type Enter struct {
 	Timeout time.Duration
 }
 
-func (s Enter) Text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, s.Key.Text(f), durationText(s.Timeout))
+func (s Enter) Update() Update {
+	return Update{Op: "update", Set: s.Set, Key: s.Key, Timeout: s.Timeout}
 }
 
-func (s Enter) updateJSON(f model.Family) object {
-	elem := object{"elem": object{"val": s.Key.keyJSON(f), "timeout": int(s.Timeout.Seconds())}}
-	return object{"set": object{"op": "update", "elem": elem, "set": "@" + s.Set}}
-}
+func (s Enter) Text(f model.Family) string { return s.Update().Text(f) }
 
 // NotedClass is the data that Note stores.
 var NotedClass = Concat{PacketClass}
@@ -275,17 +276,16 @@ type Forget struct {
 	Key Concat
 }
 
-func (s Forget) Text(f model.Family) string {
-	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), s.Data().Text(f))
+// Update has data of the map's type.
+func (s Forget) Update() Update {
+	u := Update{Op: "delete", Set: s.Map, Key: s.Key, Data: RememberedEndpoint}
+	if s.Map == SharedAffinityMap {
+		u.Data = NotedClass
+	}
+	return u
 }
 
-// Data is data of the map's type.
-func (s Forget) Data() Concat {
-	if s.Map == SharedAffinityMap {
-		return NotedClass
-	}
-	return RememberedEndpoint
-}
+func (s Forget) Text(f model.Family) string { return s.Update().Text(f) }
 
 // SetOf returns the name of the set or map that a statement refers to, empty if
 // there is none, and the key.
@@ -299,18 +299,9 @@ func SetOf(s Statement) (name string, key Concat) {
 		return s.Map, s.Key
 	case DNAT:
 		return s.Map, s.Key
-	case Remember:
-		return s.Map, s.Key
-	case Note:
-		return s.Map, s.Key
-	case Forget:
-		return s.Map, s.Key
-	case Enter:
-		return s.Set, s.Key
-	case OverLimit:
-		return s.Set, s.Key
-	case CountRefused:
-		return s.Set, s.Key
+	case Updating:
+		u := s.Update()
+		return u.Set, u.Key
 	}
 	return "", nil
 }
@@ -393,6 +384,61 @@ func (r Rule) Text(f model.Family) string {
 		texts[i] = s.Text(f)
 	}
 	return strings.Join(texts, " ")
+}
+
+// Updating is a statement that changes the element of a key in a dynamic set or map.
+type Updating interface {
+	Statement
+	Update() Update
+}
+
+// Update is such a change. It is printed as nft prints it, "update @name { key timeout 3h : data }".
+type Update struct {
+	Op      string // add, update or delete
+	Set     string
+	Key     Concat
+	Timeout time.Duration // zero: none
+	Counts  bool          // the element counts packets, and the limit matches those within it; otherwise over it
+	Limit   Limit         // of the element; the zero value: none
+	Data    Concat        // of a map; nil: a set
+}
+
+// Text returns the statement as nft prints it.
+func (u Update) Text(f model.Family) string {
+	text := fmt.Sprintf("%s @%s { %s", u.Op, u.Set, u.Key.Text(f))
+	if u.Timeout > 0 {
+		text += " timeout " + durationText(u.Timeout)
+	}
+	switch {
+	case u.Counts:
+		text += " counter " + rateText(u.Limit.Rate, false)
+	case u.Limit != Limit{}:
+		text += " " + u.Limit.Text()
+	}
+	if u.Data != nil {
+		text += " : " + u.Data.Text(f)
+	}
+	return text + " }"
+}
+
+func (u Update) updateJSON(f model.Family) object {
+	kind, elem := "set", u.Key.keyJSON(f)
+	if u.Timeout > 0 {
+		elem = object{"elem": object{"val": elem, "timeout": int(u.Timeout.Seconds())}}
+	}
+	if u.Data != nil {
+		kind = "map"
+	}
+	out := object{"op": u.Op, "elem": elem, kind: "@" + u.Set}
+	switch {
+	case u.Data != nil:
+		out["data"] = u.Data.keyJSON(f)
+	case u.Counts:
+		out["stmt"] = []object{{"counter": nil}, {"limit": rateJSON(u.Limit.Rate, false)}}
+	case u.Limit != Limit{}:
+		out["stmt"] = []object{u.Limit.limitJSON()}
+	}
+	return object{kind: out}
 }
 
 // durationText prints a duration of whole seconds as nft does, for example

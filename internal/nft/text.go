@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -171,26 +172,50 @@ func (s *Set) KeyText(k Key) string {
 	if k.Bits == Range {
 		return fmt.Sprintf("%s-%s", k.Address, k.Source)
 	}
-	texts := make([]string, len(s.Key))
-	for i, t := range s.Key {
-		switch t {
-		case InetProto:
-			texts[i] = k.Protocol.String()
-		case Port:
-			texts[i] = fmt.Sprint(k.Port)
-		case PortRange:
-			texts[i] = portsText(k)
-		case EndpointPort, ClientPort, SlotNumber:
-			texts[i] = fmt.Sprint(k.Slot)
-		case RangeID:
-			texts[i] = Class(k.Port).String()
-		case ClassID:
-			texts[i] = Class(k.Slot).String()
+	var texts []string
+	for _, v := range s.keyFields(k) {
+		switch v := v.(type) {
+		case netip.Prefix:
+			texts = append(texts, prefixText(v))
+		case portSpan:
+			texts = append(texts, fmt.Sprintf("%d-%d", v.first, v.last))
 		default:
-			texts[i] = prefixText(s.Prefix(k, t))
+			texts = append(texts, fmt.Sprint(v))
 		}
 	}
 	return strings.Join(texts, " . ")
+}
+
+// portSpan is the ports of a [PortRange].
+type portSpan struct {
+	first uint16
+	last  uint32
+}
+
+// keyFields returns the fields of a key: numbers, words, a prefix or a span of ports.
+func (s *Set) keyFields(k Key) []any {
+	fields := make([]any, len(s.Key))
+	for i, t := range s.Key {
+		switch t {
+		case InetProto:
+			fields[i] = k.Protocol.String()
+		case Port:
+			fields[i] = k.Port
+		case PortRange:
+			if fields[i] = k.Port; k.Slot != uint32(k.Port) { // a foreign map may have single ones
+				fields[i] = portSpan{k.Port, k.Slot}
+			}
+		case EndpointPort, ClientPort, SlotNumber:
+			fields[i] = k.Slot
+		case RangeID:
+			fields[i] = Class(k.Port).String()
+		case ClassID:
+			fields[i] = Class(k.Slot).String()
+		default:
+			fields[i] = s.Prefix(k, t)
+		}
+	}
+	return fields
 }
 
 // ValueText returns the value of a map element, or the limit of an element, as nft
@@ -209,14 +234,6 @@ func (s *Set) ValueText(v Value) string {
 		return v.Endpoint.Addr().String()
 	}
 	return fmt.Sprintf("%s . %d", v.Endpoint.Addr(), v.Endpoint.Port())
-}
-
-// portsText prints the ports of a [PortRange]. In a foreign map it may have only one.
-func portsText(k Key) string {
-	if k.Slot == uint32(k.Port) {
-		return fmt.Sprint(k.Port)
-	}
-	return fmt.Sprintf("%d-%d", k.Port, k.Slot)
 }
 
 func (c *Chain) print(p *printer, f model.Family) {

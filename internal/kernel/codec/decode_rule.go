@@ -320,45 +320,44 @@ func (s *symbolic) loadedKey(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// decodeDynset decodes [nft.Remember], [nft.Note], [nft.Forget], [nft.Enter], [nft.OverLimit] and
-// [nft.CountRefused].
+// decodeDynset decodes statements that change an element: the one whose update is the same.
 func (s *symbolic) decodeDynset(e *expr.Dynset) error {
-	switch n := len(e.Exprs); {
-	case n == 0 && e.SrcRegData == 0:
-		return s.decodeEnter(e)
-	case n == 0:
-	case n == 2:
-		return s.countRefused(e)
-	default:
-		return s.overLimit(e)
+	at := allRegisters
+	if e.SrcRegData != 0 {
+		at = registerIndex(e.SrcRegData)
 	}
-	at := registerIndex(e.SrcRegData)
-	data := s.loadedKey(at, allRegisters)
-	noted := slices.Equal(data, nft.NotedClass)
-	if registerIndex(e.SrcRegKey) != 0 || e.Invert || !noted && !slices.Equal(data, nft.RememberedEndpoint) {
-		return errForeign
+	key, data := s.loadedKey(0, at), s.loadedKey(at, allRegisters)
+	name, timeout := e.SetName, e.Timeout
+	candidates := []nft.Updating{nft.Remember{Map: name, Key: key, Timeout: timeout}, nft.Note{Map: name, Key: key, Timeout: timeout},
+		nft.Forget{Map: name, Key: key}, nft.Enter{Set: name, Key: key, Timeout: timeout}}
+	if len(e.Exprs) > 0 {
+		candidates = withExpressions(name, key, e.Exprs)
 	}
-	key := s.loadedKey(0, at)
-	switch {
-	case e.Operation == unix.NFT_DYNSET_OP_UPDATE && noted:
-		s.emit(nft.Note{Map: e.SetName, Key: key, Timeout: e.Timeout})
-	case e.Operation == unix.NFT_DYNSET_OP_UPDATE:
-		s.emit(nft.Remember{Map: e.SetName, Key: key, Timeout: e.Timeout})
-	case e.Operation == dynsetDelete && e.Timeout == 0 && slices.Equal(data, nft.Forget{Map: e.SetName}.Data()):
-		s.emit(nft.Forget{Map: e.SetName, Key: key})
-	default:
-		return errForeign
+	for _, c := range candidates {
+		if u := c.Update(); len(key) > 0 && registerIndex(e.SrcRegKey) == 0 && !e.Invert && operations[u.Op] == e.Operation &&
+			u.Timeout == timeout && slices.Equal(u.Data, data) {
+			s.emit(c)
+			return nil
+		}
 	}
-	return nil
+	return errForeign
 }
 
-// decodeEnter decodes [nft.Enter].
-func (s *symbolic) decodeEnter(e *expr.Dynset) error {
-	key := s.loadedKey(0, allRegisters)
-	if registerIndex(e.SrcRegKey) != 0 || e.Invert || e.Operation != unix.NFT_DYNSET_OP_UPDATE || len(key) == 0 {
-		return errForeign
+// withExpressions returns the statement that gives an element these expressions, if there is one.
+func withExpressions(set string, key nft.Concat, all []expr.Any) []nft.Updating {
+	switch len(all) {
+	case 1:
+		if l := limitOf(all[0]); l != (nft.Limit{}) {
+			return []nft.Updating{nft.OverLimit{Set: set, Key: key, Limit: l}}
+		}
+	case 2:
+		_, counts := all[0].(*expr.Counter)
+		if limit, limits := all[1].(*expr.Limit); counts && limits {
+			if rate, ok := rateOf(limit, false); ok {
+				return []nft.Updating{nft.CountRefused{Set: set, Key: key, Rate: rate}}
+			}
+		}
 	}
-	s.emit(nft.Enter{Set: e.SetName, Key: key, Timeout: e.Timeout})
 	return nil
 }
 

@@ -3,7 +3,6 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -147,19 +146,8 @@ func usingSet(s nft.Statement, f model.Family) []expr.Any {
 		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: registerNumber(0), SetName: s.Map, DestRegister: registerNumber(0), IsDestRegSet: true},
 			dnatExpression(f, s.KeepPort))
-	case nft.Remember:
-		return dynsetExpressions(s.Map, s.Key, nft.RememberedEndpoint, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
-	case nft.Note:
-		return dynsetExpressions(s.Map, s.Key, nft.NotedClass, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
-	case nft.Forget:
-		return dynsetExpressions(s.Map, s.Key, s.Data(), dynsetDelete, 0, f)
-	case nft.Enter:
-		// [ dynset update reg_key 1 set sampled-connections timeout 1000ms ]
-		return append(loadKey(s.Key, f, 0), &expr.Dynset{SrcRegKey: registerNumber(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout})
-	case nft.OverLimit:
-		return overLimit(s, f)
-	case nft.CountRefused:
-		return countRefused(s, f)
+	case nft.Updating:
+		return updateExpressions(s.Update(), f)
 	}
 	return nil
 }
@@ -255,19 +243,29 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 
 func countRegisters(o nft.Operand, f model.Family) int { return widthOf(o.Datatype(), f) / 4 }
 
-// dynsetExpressions loads the key and, right behind it, the data: for IPv6 a client and its endpoint
-// fill 15 of the 16 registers.
+// operations are the kernel's numbers of what a statement does to an element; deletions came with kernel 5.3.
+var operations = map[string]uint32{"add": unix.NFT_DYNSET_OP_ADD, "update": unix.NFT_DYNSET_OP_UPDATE, "delete": dynsetDelete}
+
+// updateExpressions loads the key and, right behind it, the data: for IPv6 a client and its endpoint
+// fill 15 of the 16 registers. Several expressions in an element need kernel 5.11.
 //
 //	[ dynset update reg_key 1 set affinity sreg_data 2 timeout 10800000ms ]
-func dynsetExpressions(set string, key, value nft.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
-	data := 0
-	for _, o := range key {
-		data += countRegisters(o, f)
+//	[ dynset add reg_key 1 set clients expr [ connlimit count 10 flags 1 ] ]
+//	[ dynset update reg_key 1 set refused-denied expr [ counter pkts 0 bytes 0 ] expr [ limit rate 10/second burst 10 type packets flags 0x0 ] ]
+func updateExpressions(u nft.Update, f model.Family) []expr.Any {
+	e := &expr.Dynset{SrcRegKey: registerNumber(0), SetName: u.Set, Operation: operations[u.Op], Timeout: u.Timeout}
+	out := loadKey(u.Key, f, 0)
+	if u.Data != nil {
+		data := int(keyLength(u.Key, f)) / 4
+		out, e.SrcRegData = append(out, loadKey(u.Data, f, data)...), registerNumber(data)
 	}
-	out := append(loadKey(key, f, 0), loadKey(value, f, data)...)
-	return append(out, &expr.Dynset{
-		SrcRegKey: registerNumber(0), SrcRegData: registerNumber(data), SetName: set, Operation: operation, Timeout: timeout,
-	})
+	switch {
+	case u.Counts:
+		e.Exprs = []expr.Any{&expr.Counter{}, rateExpr(u.Limit.Rate, false)}
+	case u.Limit != nft.Limit{}:
+		e.Exprs = []expr.Any{limitExpr(u.Limit)}
+	}
+	return append(out, e)
 }
 
 // interfaceName returns the bytes with which the name of an interface is

@@ -100,33 +100,3 @@ func decodeLimit(a netlinkio.Attributes, t nft.LimitType) (v nft.Value) {
 	}
 	return v
 }
-
-// overLimit returns the bytecode of a statement.
-//
-//	[ dynset update reg_key 1 set clients timeout 5000ms expr [ limit rate 10/second burst 5 type packets flags 0x1 ] ]
-//	[ dynset add reg_key 1 set clients expr [ connlimit count 10 flags 1 ] ]
-func overLimit(s nft.OverLimit, f model.Family) []expr.Any {
-	e := &expr.Dynset{SrcRegKey: registerNumber(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: []expr.Any{limitExpr(s.Limit)}}
-	if s.Limit.Rate.Amount > 0 {
-		e.Operation, e.Timeout = unix.NFT_DYNSET_OP_UPDATE, s.Limit.Rate.Refill()
-	}
-	return append(loadKey(s.Key, f, 0), e)
-}
-
-// overLimit decodes [nft.OverLimit].
-func (s *symbolic) overLimit(e *expr.Dynset) error {
-	if len(e.Exprs) != 1 || e.SrcRegData != 0 || registerIndex(e.SrcRegKey) != 0 || e.Invert {
-		return errForeign
-	}
-	l := limitOf(e.Exprs[0])
-	operation, timeout := uint32(unix.NFT_DYNSET_OP_ADD), time.Duration(0)
-	if l.Rate.Amount > 0 {
-		operation, timeout = unix.NFT_DYNSET_OP_UPDATE, l.Rate.Refill()
-	}
-	key := s.loadedKey(0, allRegisters)
-	if l == (nft.Limit{}) || e.Operation != operation || e.Timeout != timeout || len(key) == 0 {
-		return errForeign
-	}
-	s.emit(nft.OverLimit{Set: e.SetName, Key: key, Limit: l})
-	return nil
-}
