@@ -128,4 +128,4 @@ func (s OverLimit) Update() Update {
 	return Update{Op: "update", Set: s.Set, Key: s.Key, Timeout: s.Limit.Rate.Refill(), Limit: s.Limit}
 }
 
-func (s OverLimit) Text(f model.Family) string { return s.Update().Text(f) }
+func (s OverLimit) Text(f model.Family) string { return s.Update().text(f) }

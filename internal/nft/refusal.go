@@ -72,7 +72,7 @@ func (s CountRefused) Update() Update {
 	return Update{Op: "update", Set: s.Set, Key: s.Key, Counts: true, Limit: Limit{Rate: s.Rate}}
 }
 
-func (s CountRefused) Text(f model.Family) string { return s.Update().Text(f) }
+func (s CountRefused) Text(f model.Family) string { return s.Update().text(f) }
 
 // Within matches packets that do not exceed a rate.
 type Within struct{ Rate model.Rate }

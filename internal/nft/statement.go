@@ -236,7 +236,7 @@ func (s Remember) Update() Update {
 	return Update{Op: "update", Set: s.Map, Key: s.Key, Timeout: s.Timeout, Data: RememberedEndpoint}
 }
 
-func (s Remember) Text(f model.Family) string { return s.Update().Text(f) }
+func (s Remember) Text(f model.Family) string { return s.Update().text(f) }
 
 // Note puts the class of the packet into a dynamic map under the key of its connection.
 // It does not match if the map is full.
@@ -250,7 +250,7 @@ func (s Note) Update() Update {
 	return Update{Op: "update", Set: s.Map, Key: s.Key, Timeout: s.Timeout, Data: NotedClass}
 }
 
-func (s Note) Text(f model.Family) string { return s.Update().Text(f) }
+func (s Note) Text(f model.Family) string { return s.Update().text(f) }
 
 // Enter puts the key of a packet into a dynamic set, or restarts the timeout of the element. It
 // does not match if the set is full.
@@ -264,7 +264,7 @@ func (s Enter) Update() Update {
 	return Update{Op: "update", Set: s.Set, Key: s.Key, Timeout: s.Timeout}
 }
 
-func (s Enter) Text(f model.Family) string { return s.Update().Text(f) }
+func (s Enter) Text(f model.Family) string { return s.Update().text(f) }
 
 // NotedClass is the data that Note stores.
 var NotedClass = Concat{PacketClass}
@@ -285,7 +285,7 @@ func (s Forget) Update() Update {
 	return u
 }
 
-func (s Forget) Text(f model.Family) string { return s.Update().Text(f) }
+func (s Forget) Text(f model.Family) string { return s.Update().text(f) }
 
 // SetOf returns the name of the set or map that a statement refers to, empty if
 // there is none, and the key.
@@ -403,8 +403,7 @@ type Update struct {
 	Data    Concat        // of a map; nil: a set
 }
 
-// Text returns the statement as nft prints it.
-func (u Update) Text(f model.Family) string {
+func (u Update) text(f model.Family) string {
 	text := fmt.Sprintf("%s @%s { %s", u.Op, u.Set, u.Key.Text(f))
 	if u.Timeout > 0 {
 		text += " timeout " + durationText(u.Timeout)

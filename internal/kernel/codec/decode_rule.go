@@ -193,95 +193,47 @@ func (s *symbolic) compare(e *expr.Cmp) error {
 }
 
 // decodeComparison returns the statement that ends with a comparison of the first
-// register.
+// register: the one that has the same.
 func (s *symbolic) decodeComparison(e *expr.Cmp) (nft.Statement, error) {
-	equal, unequal := e.Op == expr.CmpOpEq, e.Op == expr.CmpOpNeq
-	zero, masked := bytes.Equal(e.Data, hostOrder(0)), s.mask != nil
-	switch o := s.registers[0]; {
-	case o == nft.SourceAddress && unequal:
+	operand := s.registers[0]
+	if operand == nft.SourceAddress && e.Op == expr.CmpOpNeq {
 		p, err := prefixOf(e.Data, s.mask, s.family)
 		return nft.SourceNotIn{Prefix: p}, err
-	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusDNAT)) && zero && equal:
-		return nft.NotTranslated{}, nil
-	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusConfirmed)) && zero && unequal:
-		return nft.Known{}, nil
-	case o == tcpFlags && unequal && bytes.Equal(e.Data, []byte{0}):
-		return s.endsTCP()
-	case masked:
-	case oneIn(o).Of > 0 && equal && zero:
-		return oneIn(o), nil
-	case o == nft.TransportProtocol && equal && len(e.Data) == 1:
-		return nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
-	case o == nft.DestinationPort && equal && len(e.Data) == 2:
-		return s.toPort(e.Data)
-	case o == nft.PacketClass && unequal && len(e.Data) == 4:
-		return nft.NotClass{Class: nft.Class(binary.NativeEndian.Uint32(e.Data))}, nil
-	case o == sourceType && equal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
-		return nft.SourceIsLocal{}, nil
-	case o == destinationType && unequal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
-		return nft.DestinationNotLocal{}, nil
-	case o == icmpType && equal:
-		return s.echoRequest(e.Data)
-	case o == inputInterface && unequal:
-		return interfaceOf(e.Data), nil
-	case o == outputInterface && unequal:
-		return nft.NotTo(interfaceOf(e.Data)), nil
-	case o == connectionDirection && equal && bytes.Equal(e.Data, []byte{directionReply}):
-		return nft.IsAnswer{}, nil
-	case o == inputIndex && unequal && zero:
-		return nft.CameIn{}, nil
+	}
+	link := nft.NotFrom{Name: string(bytes.TrimRight(e.Data, "\x00")), ByPrefix: len(e.Data) < unix.IFNAMSIZ}
+	candidates := []nft.Statement{nft.NotTranslated{}, nft.Known{}, nft.IsAnswer{}, nft.EndsTCP{}, nft.EndsTCP{Resets: true}, nft.SourceIsLocal{},
+		nft.DestinationNotLocal{}, nft.IsEchoRequest{}, link, nft.NotTo(link), nft.CameIn{}}
+	switch len(e.Data) {
+	case 1:
+		candidates = append(candidates, nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])})
+	case 2:
+		candidates = append(candidates, nft.ToPort{Port: binary.BigEndian.Uint16(e.Data)})
+	case 4:
+		candidates = append(candidates, nft.NotClass{Class: nft.Class(binary.NativeEndian.Uint32(e.Data))})
+	}
+	if n, ok := operand.(nft.Slots); ok {
+		candidates = append(candidates, nft.OneIn{Of: n.Count, InTurn: n.Scheduler == model.RoundRobin})
+	}
+	for _, st := range candidates {
+		c, _ := comparisonOf(st, s.family)
+		if c.operand == operand && bytes.Equal(c.mask, s.mask) && c.op == e.Op && bytes.Equal(c.data, e.Data) && s.takeBack(c.protocol) {
+			return st, nil
+		}
 	}
 	return nil, errForeign
 }
 
-// echoRequest returns the statement that ends with a comparison of the type of ICMP.
-func (s *symbolic) echoRequest(data []byte) (nft.Statement, error) {
-	if !bytes.Equal(data, []byte{echoRequestType(s.family)}) || !s.takeBack(model.EchoProtocol(s.family)) {
-		return nil, errForeign
-	}
-	return nft.IsEchoRequest{}, nil
-}
-
-// endsTCP returns the statement that ends with a comparison of flags.
-func (s *symbolic) endsTCP() (nft.Statement, error) {
-	ends := nft.EndsTCP{Resets: bytes.Equal(s.mask, []byte{tcpReset})}
-	if !bytes.Equal(s.mask, []byte{flagsOf(ends)}) || !s.takeBack(model.TCP) {
-		return nil, errForeign
-	}
-	return ends, nil
-}
-
-// toPort returns the statement that ends with a comparison of the port.
-func (s *symbolic) toPort(data []byte) (nft.Statement, error) {
-	if !s.takeBack(model.TCP) {
-		return nil, errForeign
-	}
-	return nft.ToPort{Port: binary.BigEndian.Uint16(data)}, nil
-}
-
 // takeBack removes the match of a protocol, with which the statement under way begins, and
-// reports whether there is one.
+// reports whether there is one, if there is to be one.
 func (s *symbolic) takeBack(p model.Protocol) bool {
 	last := len(s.rule) - 1
-	if last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: p}) {
+	if p != 0 && (last < 0 || s.rule[last] != nft.Statement(nft.ProtocolIs{Protocol: p})) {
 		return false
 	}
-	s.rule = s.rule[:last]
-	return true
-}
-
-// interfaceOf is the inverse of interfaceName.
-func interfaceOf(data []byte) nft.NotFrom {
-	return nft.NotFrom{Name: string(bytes.TrimRight(data, "\x00")), ByPrefix: len(data) < unix.IFNAMSIZ}
-}
-
-// oneIn returns the statement that compares a number with zero, or nothing.
-func oneIn(o nft.Operand) nft.OneIn {
-	n, _ := o.(nft.Slots)
-	if one := (nft.OneIn{Of: n.Count, InTurn: n.Scheduler == model.RoundRobin}); n == one.Number() {
-		return one
+	if p != 0 {
+		s.rule = s.rule[:last]
 	}
-	return nft.OneIn{}
+	return true
 }
 
 // prefixOf returns the prefix with which an address was compared: under a

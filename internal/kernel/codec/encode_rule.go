@@ -48,20 +48,12 @@ func appendStatement(a *Attributes, s nft.Statement, f model.Family) error {
 	return nil
 }
 
-// flagsOf returns the flags of which a segment has one.
-func flagsOf(s nft.EndsTCP) byte {
-	if s.Resets {
-		return tcpReset
-	}
-	return tcpFin | tcpReset
-}
-
 // expressionsOf returns the kernel's bytecode for a statement, as nft writes it
 // (nft --debug=netlink), or nil if there is none. Operands are loaded into the
 // 32-bit registers from the first one on.
 func expressionsOf(s nft.Statement, f model.Family) []expr.Any {
-	if out := matchExpressions(s, f); out != nil {
-		return out
+	if c, ok := comparisonOf(s, f); ok {
+		return c.expressions(f)
 	}
 	if out := usingSet(s, f); out != nil {
 		return out
@@ -69,60 +61,77 @@ func expressionsOf(s nft.Statement, f model.Family) []expr.Any {
 	return actionExpressions(s, f)
 }
 
-// matchExpressions returns the bytecode of a statement that ends the rule for packets that differ from a constant,
-// or that come too often.
-func matchExpressions(s nft.Statement, f model.Family) []expr.Any {
+// comparison is a statement that ends the rule for packets that differ from a constant.
+type comparison struct {
+	protocol model.Protocol // that is matched first; zero: none
+	operand  nft.Operand
+	mask     []byte
+	op       expr.CmpOp
+	data     []byte
+}
+
+// comparisonOf returns the comparison of a statement; false: it is none.
+func comparisonOf(s nft.Statement, f model.Family) (c comparison, ok bool) {
+	const equal, unequal = expr.CmpOpEq, expr.CmpOpNeq
 	switch s := s.(type) {
 	case nft.ProtocolIs:
-		return []expr.Any{load(nft.TransportProtocol, f, 0), compare(expr.CmpOpEq, []byte{byte(s.Protocol)})}
+		c = comparison{0, nft.TransportProtocol, nil, equal, []byte{byte(s.Protocol)}}
 	case nft.NotTranslated:
-		return []expr.Any{load(connectionStatus, f, 0), bitwiseFirst(hostOrder(statusDNAT)), compare(expr.CmpOpEq, hostOrder(0))}
+		c = comparison{0, connectionStatus, hostOrder(statusDNAT), equal, hostOrder(0)}
 	case nft.Known:
-		return []expr.Any{load(connectionStatus, f, 0), bitwiseFirst(hostOrder(statusConfirmed)), compare(expr.CmpOpNeq, hostOrder(0))}
+		c = comparison{0, connectionStatus, hostOrder(statusConfirmed), unequal, hostOrder(0)}
 	case nft.IsAnswer:
-		return []expr.Any{load(connectionDirection, f, 0), compare(expr.CmpOpEq, []byte{directionReply})}
+		c = comparison{0, connectionDirection, nil, equal, []byte{directionReply}}
 	case nft.EndsTCP:
 		// [ meta load l4proto => reg 1 ]
 		// [ cmp eq reg 1 0x00000006 ]
 		// [ payload load 1b @ transport header + 13 => reg 1 ]
 		// [ bitwise reg 1 = ( reg 1 & 0x00000005 ) ^ 0x00000000 ]
 		// [ cmp neq reg 1 0x00000000 ]
-		return append(expressionsOf(nft.ProtocolIs{Protocol: model.TCP}, f),
-			load(tcpFlags, f, 0), bitwiseFirst([]byte{flagsOf(s)}), compare(expr.CmpOpNeq, []byte{0}))
+		c = comparison{model.TCP, tcpFlags, []byte{tcpFin | tcpReset}, unequal, []byte{0}}
+		if s.Resets {
+			c.mask = []byte{tcpReset}
+		}
 	case nft.ToPort:
-		// [ meta load l4proto => reg 1 ]
-		// [ cmp eq reg 1 0x00000006 ]
-		// [ payload load 2b @ transport header + 2 => reg 1 ]
-		// [ cmp eq reg 1 0x00000528 ]
-		return append(expressionsOf(nft.ProtocolIs{Protocol: model.TCP}, f),
-			load(nft.DestinationPort, f, 0), compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, s.Port)))
+		c = comparison{model.TCP, nft.DestinationPort, nil, equal, binary.BigEndian.AppendUint16(nil, s.Port)}
 	case nft.NotClass:
-		return []expr.Any{load(nft.PacketClass, f, 0), compare(expr.CmpOpNeq, hostOrder(uint32(s.Class)))}
+		c = comparison{0, nft.PacketClass, nil, unequal, hostOrder(uint32(s.Class))}
 	case nft.SourceIsLocal:
-		return []expr.Any{load(sourceType, f, 0), compare(expr.CmpOpEq, hostOrder(unix.RTN_LOCAL))}
+		c = comparison{0, sourceType, nil, equal, hostOrder(unix.RTN_LOCAL)}
 	case nft.DestinationNotLocal:
-		return []expr.Any{load(destinationType, f, 0), compare(expr.CmpOpNeq, hostOrder(unix.RTN_LOCAL))}
+		c = comparison{0, destinationType, nil, unequal, hostOrder(unix.RTN_LOCAL)}
 	case nft.IsEchoRequest:
-		// [ meta load l4proto => reg 1 ]
-		// [ cmp eq reg 1 0x00000001 ]
-		// [ payload load 1b @ transport header + 0 => reg 1 ]
-		// [ cmp eq reg 1 0x00000008 ]
-		return append(expressionsOf(nft.ProtocolIs{Protocol: model.EchoProtocol(f)}, f),
-			load(icmpType, f, 0), compare(expr.CmpOpEq, []byte{echoRequestType(f)}))
+		c = comparison{model.EchoProtocol(f), icmpType, nil, equal, []byte{byFamily[byte](f, icmpEchoRequest, icmp6EchoRequest)}}
 	case nft.NotFrom:
-		return []expr.Any{load(inputInterface, f, 0), compare(expr.CmpOpNeq, interfaceName(s))}
+		c = comparison{0, inputInterface, nil, unequal, interfaceName(s)}
 	case nft.NotTo:
-		return []expr.Any{load(outputInterface, f, 0), compare(expr.CmpOpNeq, interfaceName(nft.NotFrom(s)))}
+		c = comparison{0, outputInterface, nil, unequal, interfaceName(nft.NotFrom(s))}
 	case nft.CameIn:
-		return []expr.Any{load(inputIndex, f, 0), compare(expr.CmpOpNeq, hostOrder(0))}
+		c = comparison{0, inputIndex, nil, unequal, hostOrder(0)}
 	case nft.OneIn:
-		return append(slotExpressions(s.Number(), f, 0), compare(expr.CmpOpEq, hostOrder(0)))
+		c = comparison{0, s.Number(), nil, equal, hostOrder(0)}
 	case nft.SourceNotIn:
-		return sourceNotIn(s, f)
-	case nft.Within:
-		return []expr.Any{rateExpr(s.Rate, false)}
+		c = sourceNotIn(s)
 	}
-	return nil
+	return c, c.operand != nil
+}
+
+func (c comparison) expressions(f model.Family) (out []expr.Any) {
+	if c.protocol != 0 {
+		out = expressionsOf(nft.ProtocolIs{Protocol: c.protocol}, f)
+	}
+	if slots, ok := c.operand.(nft.Slots); ok {
+		out = slotExpressions(slots, f, 0)
+	} else {
+		out = append(out, load(c.operand, f, 0))
+	}
+	if source, ok := out[len(out)-1].(*expr.Payload); ok && c.operand == nft.SourceAddress {
+		source.Len = uint32(len(c.data))
+	}
+	if c.mask != nil {
+		out = append(out, bitwiseFirst(c.mask))
+	}
+	return append(out, &expr.Cmp{Op: c.op, Register: registerNumber(0), Data: c.data})
 }
 
 // usingSet returns the bytecode of a statement that looks up a key in a set or map, or changes one.
@@ -156,6 +165,8 @@ func usingSet(s nft.Statement, f model.Family) []expr.Any {
 // the rules for it.
 func actionExpressions(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
+	case nft.Within:
+		return []expr.Any{rateExpr(s.Rate, false)}
 	case nft.Choose:
 		return append(slotExpressions(s.Slots, f, 0), setPriority())
 	case nft.Declassify:
@@ -195,10 +206,6 @@ func redirectExpression() *expr.Redir {
 // setPriority takes the class from the first register.
 func setPriority() *expr.Meta {
 	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: registerNumber(0)}
-}
-
-func compare(op expr.CmpOp, data []byte) expr.Any {
-	return &expr.Cmp{Op: op, Register: registerNumber(0), Data: data}
 }
 
 func bitwiseFirst(mask []byte) expr.Any { return bitwiseAt(mask, 0) }
@@ -286,14 +293,12 @@ func interfaceName(s nft.NotFrom) []byte {
 //
 // For a prefix that ends on a byte boundary only its bytes are loaded, as nft
 // does: then no mask is needed.
-func sourceNotIn(s nft.SourceNotIn, f model.Family) []expr.Any {
-	address := s.Prefix.Masked().Addr().AsSlice()
-	source := load(nft.SourceAddress, f, 0).(*expr.Payload)
-	if bits := s.Prefix.Bits(); bits%8 == 0 && bits > 0 {
-		source.Len = uint32(bits / 8)
-		return []expr.Any{source, compare(expr.CmpOpNeq, address[:bits/8])}
+func sourceNotIn(s nft.SourceNotIn) comparison {
+	address, bits := s.Prefix.Masked().Addr().AsSlice(), s.Prefix.Bits()
+	if bits%8 == 0 && bits > 0 {
+		return comparison{0, nft.SourceAddress, nil, expr.CmpOpNeq, address[:bits/8]}
 	}
-	return []expr.Any{source, bitwiseFirst(maskOf(s.Prefix.Bits(), len(address))), compare(expr.CmpOpNeq, address)}
+	return comparison{0, nft.SourceAddress, maskOf(bits, len(address)), expr.CmpOpNeq, address}
 }
 
 func maskOf(bits, length int) []byte {
@@ -319,10 +324,6 @@ func snatExpression(f model.Family) *expr.NAT {
 	n := dnatExpression(f, true)
 	n.Type, n.FullyRandom = expr.NATTypeSourceNAT, true
 	return n
-}
-
-func echoRequestType(f model.Family) byte {
-	return byFamily[byte](f, icmpEchoRequest, icmp6EchoRequest)
 }
 
 // verdictCodes are the kernel's numbers of actions.
