@@ -53,28 +53,33 @@ func (r Reader) FrontendCounts() ([]Frontend, error) {
 
 // appendCounts appends the counters of one map, none if it does not exist.
 func (r Reader) appendCounts(out []Frontend, name string, f model.Family) ([]Frontend, error) {
+	outside := slices.Contains(nft.LocalServiceMaps, name)
+	err := r.readCounts(name, f, func(id model.FrontendID, packets uint64) { out = append(out, Frontend{id, outside, packets}) })
+	return out, err
+}
+
+// readCounts calls each for the counters of one set, if it exists and counts. Packets may add
+// elements to a dynamic one meanwhile.
+func (r Reader) readCounts(name string, f model.Family, each func(id model.FrontendID, packets uint64)) error {
 	s, count, err := r.Set(name, f)
-	if errors.Is(err, unix.ENOENT) || err == nil && !s.Counters {
-		return out, nil
+	if errors.Is(err, unix.ENOENT) || err == nil && !s.Counters && !s.Dynamic {
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	outside := slices.Contains(nft.LocalServiceMaps, name)
 	seen := make(map[model.FrontendID]bool, codec.Room(count))
-	out = slices.Grow(out, codec.Room(count))
-	before := len(out)
 	err = r.EachElement(s, f, func(e *codec.Element) error {
 		id := s.FrontendID(e.Key)
+		if seen[id] {
+			return kernel.ErrInconsistent
+		}
 		seen[id] = true
-		out = append(out, Frontend{id, outside, e.Packets})
+		each(id, e.Packets)
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if n := len(seen); err == nil && count != codec.UnknownCount && (n < count || n > count && !s.Dynamic) {
+		err = kernel.ErrInconsistent
 	}
-	if n := len(out) - before; len(seen) != n || count != codec.UnknownCount && count != n {
-		return nil, kernel.ErrInconsistent
-	}
-	return out, nil
+	return err
 }

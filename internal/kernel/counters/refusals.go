@@ -1,14 +1,10 @@
 package counters
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/internal/kernel"
-	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -34,7 +30,10 @@ func (r Reader) Refusals() ([]Refusal, error) {
 					if s == nft.OfRange && row.CountedBy != model.ByFrontend {
 						continue
 					}
-					if out, err = r.appendRefusals(out, model.RefusalReason(reason), s, f); err != nil {
+					reason := model.RefusalReason(reason)
+					if err = r.readCounts(nft.RefusalOf(reason, s), f, func(id model.FrontendID, packets uint64) {
+						out = append(out, Refusal{reason, id, packets})
+					}); err != nil {
 						return nil, err
 					}
 				}
@@ -42,32 +41,6 @@ func (r Reader) Refusals() ([]Refusal, error) {
 		}
 		return out, nil
 	})
-}
-
-// appendRefusals appends the counters in one set, none if it does not exist. Packets may add
-// elements meanwhile.
-func (r Reader) appendRefusals(out []Refusal, reason model.RefusalReason, shape nft.Shape, f model.Family) ([]Refusal, error) {
-	s, count, err := r.Set(nft.RefusalOf(reason, shape), f)
-	if errors.Is(err, unix.ENOENT) || err == nil && s.Key == nil {
-		return out, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	seen := make(map[model.FrontendID]bool)
-	err = r.EachElement(s, f, func(e *codec.Element) error {
-		id := s.FrontendID(e.Key)
-		if seen[id] {
-			return kernel.ErrInconsistent
-		}
-		seen[id] = true
-		out = append(out, Refusal{reason, id, e.Packets})
-		return nil
-	})
-	if err == nil && count != codec.UnknownCount && len(seen) < count {
-		err = kernel.ErrInconsistent
-	}
-	return out, err
 }
 
 // forgetStep is how many counters one transaction removes. It takes less than a millisecond,
