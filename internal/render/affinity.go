@@ -54,14 +54,9 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	if len(bindings) == 0 {
 		return nil
 	}
-	dynamic := func(name string, size uint32) *nft.Set {
-		s := nft.Declare(name)
-		s.Dynamic, s.Size = true, size
-		return s
-	}
 	var out []*nft.Set
 	for _, name := range bindings {
-		out = append(out, dynamic(name, capacity))
+		out = append(out, declareDynamic(name, capacity, false))
 	}
 	for _, name := range bindings {
 		out = append(out, nft.Declare(nft.EndpointsOf(name)), nft.Declare(nft.TimeoutsOf(name)))
@@ -69,7 +64,7 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	if slices.Contains(bindings, nft.SharedAffinityMap) {
 		out = append(out, declareSets(nft.GroupsMap, nft.ServersMap)...)
 	}
-	return append(out, dynamic(nft.ArrivalsMap, max(capacity, minArrivals)), nft.Declare(nft.BindersMap))
+	return append(out, declareDynamic(nft.ArrivalsMap, max(capacity, minArrivals), false), nft.Declare(nft.BindersMap))
 }
 
 // affinityChains returns the chains around those that bind clients. They see the first

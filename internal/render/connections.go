@@ -40,13 +40,6 @@ func (o options) watchesShape(r *model.Routing, s nft.Shape) bool {
 	return slices.Contains(o, option{kind: observed, shape: s.InSets()}) && (s != nft.OfNode || r.Wildcards)
 }
 
-func watchSets(o options) (out []*nft.Set) {
-	for _, p := range o.ofKind(observed) {
-		out = append(out, nft.Declare(observedSet(p.shape)))
-	}
-	return out
-}
-
 func observedSet(s nft.Shape) string {
 	if s == nft.OfRange {
 		return nft.ObservedAddressesSet

@@ -38,14 +38,6 @@ func (c *composer) addEcho(r *model.Route) {
 	c.addPrefixes(nft.EchoDeniedSet, key, subtractPrefixes(r.DeniedSources(), kept.Denied))
 }
 
-// echoSets returns the empty sets for echo requests.
-func echoSets(r *model.Routing) []*nft.Set {
-	if len(r.AnswerFrom) == 0 {
-		return nil
-	}
-	return declareSets(nft.EchoSet, nft.EchoInsideSet, nft.EchoFirewalledSet, nft.EchoSourcesSet, nft.EchoDeniedSet)
-}
-
 // toEcho continues with echo requests to addresses of Services.
 //
 //	icmp type echo-request ip daddr @echo fib daddr type != local goto echo

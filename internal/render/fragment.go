@@ -63,11 +63,6 @@ type composer struct {
 	paired    map[exchangeKey]*exchange
 }
 
-func newComposer(r *model.Routing) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, observe: r.Observe, balancers: r.LoadBalancerCIDRs,
-		memory: fragment{elements: make([]member, 0, usualElements)}}
-}
-
 // keptElements is the most elements of a frontend whose memory is kept for the next change,
 // some ten kilobytes: as many as a Service of a hundred endpoints has.
 const keptElements = 128
@@ -101,13 +96,11 @@ func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
-// useOption notes that the frontend uses an option, and reports whether that is new.
-func (c *composer) useOption(o option) bool {
-	if slices.Contains(c.part.options, o) {
-		return false
+// useOption notes that the frontend uses an option.
+func (c *composer) useOption(o option) {
+	if !slices.Contains(c.part.options, o) {
+		c.part.options = append(c.part.options, o)
 	}
-	c.part.options = append(c.part.options, o)
-	return true
 }
 
 // composeFragment makes the fragment of a frontend from the route that decides about it.

@@ -129,14 +129,6 @@ type Claims struct {
 	ranges map[netip.Addr][]model.Frontend
 }
 
-// claimsOf returns the claims of frontends that are kept.
-func claimsOf(kept []KeptFrontend) (c Claims) {
-	for i := range kept {
-		c.Add(kept[i].Frontend, kept[i].Kind)
-	}
-	return c
-}
-
 func onAllAddresses(f model.Frontend, kind model.Kind) model.Frontend {
 	if kind == model.NodePort {
 		return f.OnNode()
@@ -165,7 +157,10 @@ func (c *Claims) Has(f model.Frontend, kind model.Kind) bool {
 
 // contestedChanges returns changes that remove the routes to frontends that are kept.
 func contestedChanges(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
-	claims := claimsOf(kept)
+	var claims Claims
+	for i := range kept {
+		claims.Add(kept[i].Frontend, kept[i].Kind)
+	}
 	for i := range r.Routes {
 		if f := r.Routes[i].Frontend; claims.Has(f, r.Routes[i].Kind) {
 			out = append(out, model.RouteChange{Frontend: f})

@@ -106,11 +106,6 @@ func (u laneUse) leadingMap() string {
 	return nft.LanesMap
 }
 
-// leadingElement returns the element of that map.
-func (u laneUse) leadingElement(chain *nft.Chain) nft.Element {
-	return nft.Element{Key: nft.ClassKey(u.classOf()), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: chain.Name}}}
-}
-
 // fixedLanes are the elements of the map of lanes that are always there.
 func fixedLanes(observe model.Observe) []nft.Element {
 	return []nft.Element{

@@ -92,9 +92,7 @@ func (l clientLimit) limitChain(observe model.Observe) *nft.Chain {
 // set returns the set of clients. The kernel makes room at once for as many elements as the lower 16 bits of the size
 // say: none with 65,536, and 2 MiB with 65,535, which is also what nft lists, and loads again, for a set without a size.
 func (l clientLimit) set() *nft.Set {
-	s := nft.Declare(l.clientSet())
-	s.Dynamic, s.Timeless, s.Size = true, l.kind == model.LimitClientConnections, budget.LimitedClients
-	return s
+	return declareDynamic(l.clientSet(), budget.LimitedClients, l.kind == model.LimitClientConnections)
 }
 
 // limitOf returns a limit of a Service; the zero value: it has none of this kind.

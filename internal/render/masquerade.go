@@ -108,14 +108,6 @@ func (c *composer) masqueradeFrom(f model.Frontend, addresses []netip.Addr) {
 		Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.chainName()}}})
 }
 
-// sourceSets returns the empty maps of frontends with addresses of their own.
-func sourceSets(o options) (out []*nft.Set) {
-	for _, p := range o.ofKind(sourced) {
-		out = append(out, nft.Declare(p.shape.Set(nft.SNATFrontendsMap)))
-	}
-	return out
-}
-
 // toSources leads to the chains for their addresses, before all other rules that masquerade.
 //
 //	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst vmap @snat-frontends

@@ -38,6 +38,9 @@ func toDispatch(r *model.Routing, o options, chain string, behind []nft.Rule) []
 
 // toOthers continues in the counterparts of a chain for NodePorts and for ranges. It comes
 // back if there is more behind them.
+//
+//	ip daddr @node-addresses ip daddr != @cluster-ips goto node-dispatch
+//	ip daddr @range-addresses goto range-prerouting
 func toOthers(r *model.Routing, o options, address nft.Field, chain string, more bool) (rules []nft.Rule) {
 	verdict := func(s nft.Shape, chain string, more bool) nft.Verdict {
 		if more {
@@ -50,25 +53,18 @@ func toOthers(r *model.Routing, o options, address nft.Field, chain string, more
 		if chain == outputChain && len(guardRules(nft.OfNode, r.Observe, o)) == 0 {
 			own = nft.DispatchChain
 		}
-		rules = append(rules, toNode(address, verdict(nft.OfNode, own, more || o.hasKind(ranged))))
+		rules = append(rules, nft.Rule{
+			nft.InSet{Key: nft.Concat{address}, Set: nft.NodeAddressesSet},
+			nft.InSet{Key: nft.Concat{address}, Set: nft.ClusterIPsSet, Not: true}, verdict(nft.OfNode, own, more || o.hasKind(ranged)),
+		})
 	}
 	if o.hasKind(ranged) {
-		rules = append(rules, toRange(address, verdict(nft.OfRange, chain, more)))
+		rules = append(rules, nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, verdict(nft.OfRange, chain, more)})
 	}
 	return rules
 }
 
-// toNode continues in a chain for NodePorts.
-//
-//	ip daddr @node-addresses ip daddr != @cluster-ips goto node-dispatch
-func toNode(address nft.Field, v nft.Verdict) nft.Rule {
-	return nft.Rule{
-		nft.InSet{Key: nft.Concat{address}, Set: nft.NodeAddressesSet},
-		nft.InSet{Key: nft.Concat{address}, Set: nft.ClusterIPsSet, Not: true}, v,
-	}
-}
-
-// nodeChains returns the counterparts of dispatch, prerouting, output and postrouting.
+// nodeChains returns the counterparts of choose, dispatch, prerouting, output and postrouting.
 // The one of output exists only while it has a rule of its own.
 func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	if !r.Wildcards {
@@ -85,22 +81,18 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	if o.hasKind(ranged) { // whose rules come behind
 		masquerade = append(masquerade, acceptLocal(nft.OfNode)...)
 	}
+	// A packet from the network whose destination is the unspecified address finds the element of a NodePort
+	// in dispatch.
+	choose := chooseChain(nft.OfNode, r.Observe)
+	choose.Rules = append(offNode(r.Observe), choose.Rules...)
 	return append(output, []*nft.Chain{
-		chooseOnNode(r.Observe),
+		choose,
 		dispatchChain(nft.OfNode),
 		{Name: nft.OfNode.Chain(preroutingChain), Rules: append(guards[:len(guards):len(guards)], local, next)},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.
 		{Name: nft.OfNode.Chain(postroutingChain), Rules: masquerade},
 	}...)
-}
-
-// chooseOnNode returns the counterpart of choose. A packet from the network whose
-// destination is the unspecified address finds the element of a NodePort in dispatch.
-func chooseOnNode(observe model.Observe) *nft.Chain {
-	c := chooseChain(nft.OfNode, observe)
-	c.Rules = append(offNode(observe), c.Rules...)
-	return c
 }
 
 // offNode drops packets to addresses that serve no NodePorts. It is in the chains that

@@ -55,13 +55,6 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 	return append(append(own, frontendSets(nft.OfRange)...), nft.Declare(nft.OfRange.Set(nft.HairpinSet)))
 }
 
-// toRange continues in a chain for ranges.
-//
-//	ip daddr @range-addresses goto range-prerouting
-func toRange(address nft.Field, v nft.Verdict) nft.Rule {
-	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, v}
-}
-
 // classifyRange puts the number of the range into the packet and continues in a chain. It is
 // one rule, so that a packet of no range does not get there with a number of its own.
 //

@@ -73,9 +73,7 @@ func (o options) canRefuse(r *model.Routing, reason model.RefusalReason, s nft.S
 // refusalSets returns the empty sets of counters.
 func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
 	eachRefusal(r, o, func(reason model.RefusalReason, s nft.Shape) {
-		set := nft.Declare(nft.RefusalOf(reason, s))
-		set.Dynamic, set.Timeless, set.Size = true, true, budget.CountedRefusals
-		out = append(out, set)
+		out = append(out, declareDynamic(nft.RefusalOf(reason, s), budget.CountedRefusals, true))
 	})
 	return out
 }

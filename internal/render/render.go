@@ -180,7 +180,7 @@ func (p *part) addLane(l *laneUse, chain *nft.Chain) {
 		p.clients = append(p.clients, l.limits.set())
 	}
 	if l.hasClass() {
-		p.add(l.leadingMap(), l.leadingElement(chain))
+		p.add(l.leadingMap(), nft.Element{Key: nft.ClassKey(l.classOf()), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: chain.Name}}})
 	}
 }
 

@@ -24,16 +24,11 @@ const (
 func logsTwice(o model.Observe) bool { return o.Failures() && !o.Connections() }
 
 func sampleSets(r *model.Routing) (out []*nft.Set) {
-	dynamic := func(name string, size uint32) {
-		s := nft.Declare(name)
-		s.Dynamic, s.Size = true, size
-		out = append(out, s)
-	}
 	if r.Observe.Failures() {
-		dynamic(nft.SampledSet, budget.CountedRefusals)
+		out = append(out, declareDynamic(nft.SampledSet, budget.CountedRefusals, false))
 	}
 	if logsTwice(r.Observe) {
-		dynamic(nft.SampledConnectionsSet, budget.Sampled)
+		out = append(out, declareDynamic(nft.SampledConnectionsSet, budget.Sampled, false))
 	}
 	return out
 }

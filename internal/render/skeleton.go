@@ -68,10 +68,26 @@ func emptySets(r *model.Routing, o options) []*nft.Set {
 	if len(r.LoadBalancerCIDRs) > 0 {
 		out = append(out, declareSets(nft.LoadBalancerIPsSet, nft.LoadBalancerCIDRsSet)...)
 	}
-	for _, p := range o.ofKind(self) {
-		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
+	ofKind := func(k optionKind, name func(nft.Shape) string) {
+		for _, p := range o.ofKind(k) {
+			out = append(out, nft.Declare(name(p.shape)))
+		}
 	}
-	return slices.Concat(out, sourceSets(o), echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindingMaps(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r), watchSets(o))
+	ofKind(self, func(s nft.Shape) string { return s.Set(nft.SelfFrontendsSet) })
+	ofKind(sourced, func(s nft.Shape) string { return s.Set(nft.SNATFrontendsMap) })
+	if len(r.AnswerFrom) > 0 {
+		out = append(out, declareSets(nft.EchoSet, nft.EchoInsideSet, nft.EchoFirewalledSet, nft.EchoSourcesSet, nft.EchoDeniedSet)...)
+	}
+	out = slices.Concat(out, guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindingMaps(), r.AffinityCapacity), refusalSets(r, o), sampleSets(r))
+	ofKind(observed, observedSet)
+	return out
+}
+
+// declareDynamic declares a set that packets fill, with the most elements. Without timeouts, its elements stay.
+func declareDynamic(name string, size uint32, timeless bool) *nft.Set {
+	s := nft.Declare(name)
+	s.Dynamic, s.Timeless, s.Size = true, timeless, size
+	return s
 }
 
 // declareSets returns empty sets.

@@ -98,7 +98,8 @@ func newState(r *model.Routing) *State {
 	for _, f := range model.Families {
 		s.tables[f] = newTable(f, r.Observe)
 	}
-	s.composer = newComposer(s.base)
+	s.composer = &composer{node: r.NodeName, scheduler: r.Scheduler, observe: r.Observe, balancers: r.LoadBalancerCIDRs,
+		memory: fragment{elements: make([]member, 0, usualElements)}}
 	return s
 }
 
