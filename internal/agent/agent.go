@@ -132,7 +132,6 @@ type pending struct {
 	routes []model.RouteChange // since the last successful sync
 }
 
-// add adds changes of routes.
 func (p *pending) add(changes []model.RouteChange) {
 	p.routes = model.JoinChanges(p.routes, changes)
 }
@@ -274,7 +273,6 @@ func (a *Agent) addPending(s *Sync, changes []model.RouteChange) {
 	s.Routes = a.pending.routes
 }
 
-// hasRanges reports whether a Service asks for ranges of ports.
 func hasRanges(states map[model.ServiceName]model.ServiceState) bool {
 	for _, s := range states {
 		if s.Service != nil && len(s.Service.Extra().Ranges) > 0 {

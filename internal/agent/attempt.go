@@ -65,7 +65,6 @@ func (a *Agent) applyDelta(s *Sync) (err error) {
 	return nil
 }
 
-// dropIdle removes the lanes that no frontend uses.
 func (a *Agent) dropIdle() error {
 	_, err := a.Applier.Apply(a.rules.DropIdle())
 	if err != nil {

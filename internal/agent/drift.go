@@ -79,10 +79,8 @@ func (d *drift) takeWaiting() []kernel.Intervention {
 	return out
 }
 
-// returnWaiting returns interventions whose repair has failed.
 func (d *drift) returnWaiting(i []kernel.Intervention) { d.add(append(i, d.takeWaiting()...)...) }
 
-// isPending reports whether an intervention awaits repair.
 func (d *drift) isPending() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

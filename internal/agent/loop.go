@@ -132,7 +132,6 @@ func (l *loop) watchAffinity() {
 	}
 }
 
-// checkAll compares all rules and addresses (13.10).
 func (l *loop) checkAll() {
 	l.checked = time.Time{}
 	if l.Interfaces != nil {

@@ -79,7 +79,6 @@ func (a *Agent) updateKept(found *served.Keeping, balances map[model.ServiceName
 	a.kept = k
 }
 
-// keptNotices returns the notices.
 func (k *kept) keptNotices(balances map[model.ServiceName]bool) (out []model.Notice) {
 	add := func(name model.ServiceName, reason model.Reason, message string) {
 		object := name.Object()

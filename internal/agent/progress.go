@@ -48,7 +48,6 @@ func paceParts(parts iter.Seq[nft.Delta], total func() int, beat func(), log *sl
 	}
 }
 
-// frontendsOf returns about how many frontends some Services have, before that is decided.
 func frontendsOf(states map[model.ServiceName]model.ServiceState) (n int) {
 	for _, s := range states {
 		if s.Service == nil {

@@ -131,7 +131,6 @@ func (q *quarantine) routesOf(selects func(model.ServiceName) bool) map[model.Se
 	return out
 }
 
-// wantedRouting returns the routing without quarantined Services.
 func (q *quarantine) wantedRouting() *model.Routing {
 	routing := q.router.Routing()
 	if len(q.services) == 0 {
@@ -273,7 +272,6 @@ func (a *Agent) Quarantined() []model.ServiceName {
 	return a.quarantine.names
 }
 
-// updateNotices updates the report about the quarantine.
 func (q *quarantine) updateNotices() {
 	names := slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
 	var notices []model.Notice

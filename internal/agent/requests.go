@@ -42,7 +42,6 @@ func (r *requests) Hurry() (done func()) {
 	return func() { r.awaited.Add(-1) }
 }
 
-// addressesChanged notifies the agent that Interfaces has changes.
 func (r *requests) addressesChanged() {
 	r.moved.Store(true)
 	r.requestSync()
@@ -95,7 +94,6 @@ func (r *requests) endSync(err error) {
 	}
 }
 
-// noteSuccess notes the end of a successful sync.
 func (r *requests) noteSuccess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -249,7 +249,6 @@ func (u *execution) isOvertaken(err error) bool {
 		(!u.done.Empty() || u.lost != nil)
 }
 
-// compare plans what differs in the kernel.
 func (u *execution) compare(outdated []model.Family, attempt int) (err error) {
 	if u.before, u.generation, err = u.kernel.ReadExpecting(u.delta.After); err != nil {
 		return err
@@ -355,7 +354,6 @@ func (u *execution) postponeRemovals(err error) {
 	u.Postponed(slices.Compact(families))
 }
 
-// recordContent records the content of the kernel after a change.
 func (u *execution) recordContent() {
 	if u.delta.Complete {
 		u.slots, u.before = make(slots), &nft.Ruleset{}

@@ -138,7 +138,6 @@ func (s slots) digestRules(rules *nft.Ruleset) (sum []byte, ok bool) {
 	return h.Sum(nil), true
 }
 
-// placeCopy returns the rules with the endpoints in these slots.
 func (s slots) placeCopy(rules *nft.Ruleset) (*nft.Ruleset, bool) {
 	if len(s) == 0 {
 		return rules, true

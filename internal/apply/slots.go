@@ -48,7 +48,6 @@ func (s slots) recordOrder(proposed, settled *nft.Set) {
 	})
 }
 
-// setsOf returns the ones of some sets that a table has.
 func setsOf(t *nft.Table, names []string) iter.Seq[*nft.Set] {
 	return func(yield func(*nft.Set) bool) {
 		for _, name := range names {

@@ -33,7 +33,6 @@ func isEndpoints(set string) bool {
 	})
 }
 
-// recordPlan follows a plan that was carried out.
 func (d departed) recordPlan(p *plan.Plan) {
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Old != nil && isEndpoints(c.Set.Name) {

@@ -217,7 +217,6 @@ func (a *adoption) encode() []byte {
 	return out
 }
 
-// encodeTranslation encodes one to an address and port.
 func encodeTranslation(to netip.AddrPort) [][]byte {
 	least, most := uint16(ctaNATv4Min), uint16(ctaNATv4Max)
 	if to.Addr().Is6() {

@@ -279,7 +279,6 @@ func (c *Cleaner) sweepFlows(list func(func(Flow)) error, found, stale func(Flow
 	return deleted, err
 }
 
-// delete deletes flows that are still stale.
 func (c *Cleaner) delete(flows []Flow, stale func(Flow) bool) (int, error) {
 	c.still.Lock()
 	defer c.still.Unlock()
@@ -289,7 +288,6 @@ func (c *Cleaner) delete(flows []Flow, stale func(Flow) bool) (int, error) {
 	return c.kernel.Delete(flows)
 }
 
-// isStale reports whether a flow is to be deleted.
 func (c *Cleaner) isStale(fs *frontends, f Flow) bool {
 	if f.Protocol == model.TCP && !f.Opening {
 		return fs.isEnded(f)

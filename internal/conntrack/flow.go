@@ -281,7 +281,6 @@ func decodeTuple(a netlinkio.Attributes) (t tuple) {
 	return t
 }
 
-// decodeNumber reads an unsigned number in network byte order.
 func decodeNumber(b []byte) (n uint32) {
 	for _, digit := range b {
 		n = n<<8 | uint32(digit)

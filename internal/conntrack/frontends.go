@@ -59,7 +59,6 @@ func (k kept) equal(o kept) bool {
 	return slices.Equal(k.serving, o.serving) && k.clients.Equal(o.clients) && k.differs == o.differs
 }
 
-// keptAt returns which flows through a frontend continue.
 func (fs *frontends) keptAt(f netip.AddrPort) (k kept, known bool) {
 	k.serving, known = fs.serving[f]
 	_, k.differs = fs.differing[f]
@@ -95,7 +94,6 @@ func (fs *frontends) remove(f netip.AddrPort, gone bool) {
 	}
 }
 
-// isEcho reports whether the flows are echo requests.
 func (s scope) isEcho() bool { return s.protocol == model.EchoProtocol(s.family) }
 
 // removeFrontend makes all flows to an address stale until a cleanup.
@@ -105,7 +103,6 @@ func (fs *frontends) removeFrontend(f netip.AddrPort) {
 	fs.markChanged()
 }
 
-// setNodePorts records the addresses that serve frontends with the unspecified address.
 func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 	before := fs.nodePorts
 	fs.nodePorts = make(map[netip.Addr]struct{}, len(before))

@@ -62,7 +62,6 @@ func withSocket(what string, do func(*netlink.Conn) error) error {
 	return errors.Join(err, c.Close())
 }
 
-// newRequest returns a message about an entry with an address.
 func newRequest(kind netlink.HeaderType, flags netlink.HeaderFlags, at netip.AddrPort, data []byte) netlink.Message {
 	return netlink.Message{Header: netlink.Header{Type: kind, Flags: netlink.Request | flags}, Data: append(messageHeader(model.FamilyOf(at.Addr())), data...)}
 }
@@ -94,7 +93,6 @@ func listFlows(family model.Family, request []byte, f func(Flow)) error {
 	})
 }
 
-// eachFlow calls f with the flows in messages.
 func eachFlow(f func(Flow)) func(message []byte) {
 	return func(message []byte) {
 		if flow, ok := decode(message); ok {
@@ -103,7 +101,6 @@ func eachFlow(f func(Flow)) func(message []byte) {
 	}
 }
 
-// receiveDump calls f with the messages of a dump.
 func receiveDump(c *netlink.Conn, request []byte, f func([]byte)) error {
 	if _, err := c.Send(netlink.Message{Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump}, Data: request}); err != nil {
 		return err
@@ -144,7 +141,6 @@ func (Netlink) Delete(flows []Flow) (deleted int, err error) {
 	return deleted, err
 }
 
-// deleteFlows deletes a batch of flows.
 func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	messages := make([]netlink.Message, len(flows))
 	for i := range flows {

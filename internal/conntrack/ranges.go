@@ -20,7 +20,6 @@ func (r portRange) compare(o portRange) int {
 // portRanges are sorted. They do not overlap, except while changes are recorded.
 type portRanges []portRange
 
-// findRange returns the range with a port, or nil.
 func (rs portRanges) findRange(port uint16) *portRange {
 	i, _ := slices.BinarySearchFunc(rs, port, func(r portRange, port uint16) int { return cmp.Compare(r.last, port) })
 	if i < len(rs) && rs[i].first <= port {
@@ -29,7 +28,6 @@ func (rs portRanges) findRange(port uint16) *portRange {
 	return nil
 }
 
-// join adds the ports of a range.
 func (rs portRanges) join(r portRange) portRanges {
 	rs = slices.DeleteFunc(rs, func(o portRange) bool {
 		overlaps := o.first <= r.last && r.first <= o.last

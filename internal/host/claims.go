@@ -132,7 +132,6 @@ func parseARP(frame []byte) (c Claim, ok bool) {
 	return c, true
 }
 
-// parseAdvertisement returns the claim of a neighbour advertisement.
 func parseAdvertisement(frame []byte) (c Claim, ok bool) {
 	const target = ethernetLength + ipv6Length + 8
 	if len(frame) < target+net.IPv6len {

@@ -68,7 +68,6 @@ func (p Process) OfThread() Process {
 // Self returns this process.
 func Self() Process { return Process{PID: os.Getpid(), Name: commandOf(os.Getpid())} }
 
-// commandOf returns the name of a process or thread, if it exists.
 func commandOf(pid int) string {
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSuffix(string(name), "\n")

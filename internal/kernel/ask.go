@@ -60,7 +60,6 @@ func (e *elements) readByKey(c *Conn) error {
 	return nil
 }
 
-// isComplete reports whether the elements that were found are all.
 func (e *elements) isComplete(c *Conn) bool {
 	if len(e.set.Elements) != e.count {
 		return false
@@ -194,7 +193,6 @@ var (
 	errAnswer  = errors.New("decode answer: it is not about the element that was asked for")
 )
 
-// decodeAnswer decodes one answer.
 func (q *Inquiry) decodeAnswer(answer []byte) error {
 	if len(answer) < unix.NLMSG_HDRLEN+netlinkio.HeaderLength || binary.NativeEndian.Uint32(answer[8:]) != q.serial {
 		return errAnswer

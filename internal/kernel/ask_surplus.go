@@ -37,7 +37,6 @@ func unexpectedFrontends(sets []*elements, f model.Family) (keys []nft.Key) {
 	return keys
 }
 
-// findWanted returns the wanted element of a key, or nil.
 func (e *elements) findWanted(k nft.Key) *nft.Element {
 	if e.wanted == nil {
 		return nil

@@ -199,7 +199,6 @@ func (c *Conn) discardAnswer() error {
 	return nil
 }
 
-// isReadable reports whether there is a datagram on a socket.
 func isReadable(raw syscall.RawConn) (bool, error) {
 	var n int
 	pollErr := error(unix.EINTR)
@@ -237,7 +236,6 @@ func retryQuestion[T any](ask func() (T, error)) (T, error) {
 	}
 }
 
-// addRemedy adds a remedy to an error.
 func addRemedy(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

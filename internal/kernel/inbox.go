@@ -43,7 +43,6 @@ func (b *inbox) receiveDatagrams(fd, most int) (n int, err error) {
 	return int(received), nil
 }
 
-// datagramAt returns one of those that were received.
 func (b *inbox) datagramAt(i int) []byte {
 	return b.memory[i*b.size:][:b.messages[i].length]
 }

@@ -45,7 +45,6 @@ func (c *Conn) Own() (bool, error) {
 	return true, nil
 }
 
-// tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
 	t := &codec.Transaction{Messages: []codec.Message{codec.NewTable(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
 	refused, err := c.tryTransaction(t, flags)

@@ -112,7 +112,6 @@ func (e *elements) dumpAll(c *Conn) error {
 	return nil
 }
 
-// dumpKeys fills a set of single keys.
 func (e *elements) dumpKeys(c *Conn) error {
 	s, foreign := e.set, false
 	s.Elements = make([]nft.Element, 0, codec.Room(e.count))

@@ -72,7 +72,6 @@ func (s *socket) Close() error {
 	return os.NewSyscallError("close", unix.Close(fd))
 }
 
-// write sends one datagram.
 func (s *socket) write(b []byte) error {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -195,7 +194,6 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	}
 }
 
-// alignedLength returns the bytes that a message of some bytes takes.
 func alignedLength(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
 // Receive returns the messages of the next datagram.
@@ -224,7 +222,6 @@ func (s *socket) namespaceCookie() (uint64, error) {
 	return n, os.NewSyscallError("getsockopt", err)
 }
 
-// sendBufferSize returns the size of the buffer for what is sent, in bytes.
 func (s *socket) sendBufferSize() (int, error) {
 	s.closing.RLock()
 	defer s.closing.RUnlock()

@@ -104,7 +104,6 @@ func Watch(own *Conn) (*Watcher, error) {
 // currentSocket returns the socket of the watch, which changes when it has failed.
 func (w *Watcher) currentSocket() *netlink.Conn { return w.nl.Load() }
 
-// open begins the watch with a socket of its own.
 func (w *Watcher) open() error {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {

@@ -29,7 +29,6 @@ func newAllotment[R request](budget int) allotment[R] {
 	return allotment[R]{budget: budget, asking: make(map[ServiceName]R)}
 }
 
-// setRequest sets the request of a Service.
 func (b *allotment[R]) setRequest(name ServiceName, r R) {
 	before := b.asking[name]
 	if r == before {

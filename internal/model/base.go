@@ -86,7 +86,6 @@ func (b *base) isOf(c *Config, nodes []*Node, cidrs []netip.Prefix) bool {
 	return slices.Equal(b.nodes, nodes) && slices.Equal(b.cidrs, cidrs) && reflect.DeepEqual(&b.config, c)
 }
 
-// namesOf returns the first names.
 func namesOf(nodes []*Node) string {
 	names := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -162,7 +161,6 @@ func (r *Router) rebuildRoutes() []RouteChange {
 	return r.settleAll(touched)
 }
 
-// addNodePorts adds the Services with NodePorts.
 func (r *registry) addNodePorts(to map[ServiceName]struct{}) {
 	for name, s := range r.services {
 		if s.state.Service.hasNodePorts() {

@@ -250,7 +250,6 @@ func DurationText(d time.Duration) string {
 	return text
 }
 
-// quoteOrNone returns a text in quotes, or "none" for an empty one.
 func quoteOrNone(text string) string {
 	if text == "" {
 		return "none"

@@ -34,7 +34,6 @@ func (c *contests[K]) join(k K, route *Route) (loser *Route) {
 	return route
 }
 
-// removeClaim removes a claimant.
 func (c *contests[K]) removeClaim(k K, route *Route) {
 	losers := c.losers[k]
 	switch {
@@ -114,7 +113,6 @@ func (c *claims) takeFirst() *Route {
 	return first.route
 }
 
-// anyRoute reports whether a condition holds for one of the routes.
 func (c *claims) anyRoute(holds func(*Route) bool) bool {
 	for route := range c.eachRoute {
 		if holds(route) {

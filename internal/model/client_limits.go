@@ -21,7 +21,6 @@ func (a limitAsk) fit(left int) (granted, cost int) {
 	return a.limits, a.limits
 }
 
-// limitAsk returns the request of a Service.
 func (s *Service) limitAsk() (a limitAsk) {
 	if s.Extra().Limits.ConnectionsPerClient > 0 {
 		a.limits++
@@ -35,7 +34,6 @@ func (s *Service) limitAsk() (a limitAsk) {
 	return a
 }
 
-// withoutClientLimits returns the Service without limits per client, and a notice.
 func (s *Service) withoutClientLimits() (*Service, []Notice) {
 	out, extras := *s, *s.Extras
 	extras.Limits.ConnectionsPerClient, extras.Limits.RatePerClient = 0, Rate{}

@@ -43,7 +43,6 @@ func (r *Router) routeAll(all []decided, processors int) {
 	})
 }
 
-// decideAgain decides about a Service as it is.
 func (r *Router) decideAgain(name ServiceName) *decided {
 	d := &decided{name: name, state: r.services[name].state}
 	r.decideRoutes(d)

@@ -1,9 +1,6 @@
 package model
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "net/netip"
 
 // DetectMode is how packets of local pods are recognised (section 7).
 type DetectMode uint8
@@ -15,20 +12,9 @@ const (
 	DetectInterfaceNamePrefix                   // by the name prefix of the input interface
 )
 
-var detectModes = map[string]DetectMode{
-	"ClusterCIDR":         DetectClusterCIDR,
-	"NodeCIDR":            DetectNodeCIDR,
-	"BridgeInterface":     DetectBridgeInterface,
-	"InterfaceNamePrefix": DetectInterfaceNamePrefix,
-}
-
 // ParseDetectMode parses the name of a mode (7.8).
 func ParseDetectMode(name string) (DetectMode, error) {
-	m, ok := detectModes[name]
-	if !ok {
-		return 0, fmt.Errorf("unknown mode %q: use ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix", name)
-	}
-	return m, nil
+	return parseName("mode", name, []string{"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"}, DetectClusterCIDR)
 }
 
 // Detector recognises packets of pods in one family by their source or by the

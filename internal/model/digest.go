@@ -48,7 +48,6 @@ type sum struct {
 	err    error
 }
 
-// beginHashing begins to hash the Services of a router.
 func (a *announced) beginHashing(all []decided) {
 	states := make([]*ServiceState, 0, len(all))
 	for i := range all {
@@ -107,7 +106,6 @@ type digester struct {
 	err error
 }
 
-// hashState returns the hash of a Service with its slices.
 func (w *digester) hashState(s *ServiceState) digest {
 	w.b = append(w.b[:0], w.key...)
 	w.writeService(s.Service)

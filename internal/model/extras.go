@@ -67,12 +67,7 @@ const (
 var OnFailureNames = []string{"keep", "close"}
 
 // String returns the name, or "default".
-func (o OnFailure) String() string {
-	if o == DefaultOnFailure {
-		return "default"
-	}
-	return OnFailureNames[o-KeepOnFailure]
-}
+func (o OnFailure) String() string { return nameOf(o, KeepOnFailure, OnFailureNames, "default") }
 
 // Closes reports whether the connections end on a node whose configuration closes them or not.
 func (o OnFailure) Closes(node bool) bool {

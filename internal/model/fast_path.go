@@ -1,10 +1,6 @@
 package model
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
+import "errors"
 
 // FastPathLevel says which established connections may go to a flow table of the kernel,
 // which takes their packets past the rules.
@@ -24,11 +20,7 @@ func (l FastPathLevel) String() string { return FastPathLevels[l] }
 
 // ParseFastPathLevel returns the level with a name.
 func ParseFastPathLevel(name string) (FastPathLevel, error) {
-	i := slices.Index(FastPathLevels, name)
-	if i < 0 {
-		return FastPathOff, fmt.Errorf("unknown level %q: use off, services, all or hardware", name)
-	}
-	return FastPathLevel(i), nil
+	return parseName("level", name, FastPathLevels, FastPathOff)
 }
 
 // FastPath says what a node knows about its fast path.
@@ -52,12 +44,7 @@ const (
 var FastPathUses = []string{"use", "avoid"}
 
 // String returns the name, or "default".
-func (u FastPathUse) String() string {
-	if u == DefaultFastPath {
-		return "default"
-	}
-	return FastPathUses[u-UseFastPath]
-}
+func (u FastPathUse) String() string { return nameOf(u, UseFastPath, FastPathUses, "default") }
 
 // Reasons why the packets of a connection stay with the rules.
 var (

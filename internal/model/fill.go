@@ -118,7 +118,6 @@ func (s *ServiceState) sharesBudgets(byDefault Scheduler) bool {
 	return s.Service != nil && (s.Service.Extras != nil || s.Service.slotAsk(byDefault) != slotAsk{})
 }
 
-// countHosts returns the number of endpoints in the slices.
 func (s *ServiceState) countHosts() (n int) {
 	for _, slice := range s.Slices {
 		n += len(slice.Hosts)

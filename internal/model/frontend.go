@@ -273,7 +273,6 @@ func compareRank(a, b *Route) int {
 	)
 }
 
-// compareAge orders the older first and an unknown age last.
 func compareAge(a, b int64) int {
 	return cmp.Or(CompareBool(a == 0, b == 0), cmp.Compare(a, b))
 }

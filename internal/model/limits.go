@@ -127,7 +127,6 @@ func describeCount(n uint32, what, whose string) string {
 	return fmt.Sprintf("%d %ss%s", n, what, whose)
 }
 
-// withoutLimits returns the Service without limits, and a notice if it has any.
 func (s *Service) withoutLimits() (*Service, []Notice) {
 	if s.Extra().Limits == (Limits{}) {
 		return s, nil

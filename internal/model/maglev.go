@@ -80,7 +80,6 @@ func (s *Service) adviseLargerTables(endpoints int) string {
 	return "" // it has the largest
 }
 
-// askFor says how to ask for a size.
 func (s *Service) askFor(size int) string {
 	if s.Balance {
 		return fmt.Sprintf("set maglevTableSize: %d", size)

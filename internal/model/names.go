@@ -75,7 +75,6 @@ func (s ServiceState) WithNames(addresses [][]NamedAddress) ServiceState {
 	return s
 }
 
-// slicesOf returns slices of the addresses, one for each family and port of records.
 func (n *NamedServer) slicesOf(name ServiceName) (out []*EndpointSlice) {
 	for _, a := range n.Addresses {
 		of := n.Label() + "-" + strings.ToLower(FamilyOf(a.Address).String())

@@ -19,7 +19,6 @@ type Node struct {
 	Leaving   bool // about to be removed: load balancers should stop using it (10.10)
 }
 
-// primaryAddress returns the node's first address of family f.
 func (n *Node) primaryAddress(f Family) (netip.Addr, bool) {
 	for _, a := range n.Addresses {
 		if FamilyOf(a) == f {

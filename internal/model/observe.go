@@ -1,10 +1,5 @@
 package model
 
-import (
-	"fmt"
-	"slices"
-)
-
 // ObserveLevel is what the rules count and log of connections. Each level includes the ones
 // before it.
 type ObserveLevel uint8
@@ -23,11 +18,7 @@ func (l ObserveLevel) String() string { return ObserveLevels[l] }
 
 // ParseObserveLevel parses the name of a level.
 func ParseObserveLevel(name string) (ObserveLevel, error) {
-	i := slices.Index(ObserveLevels, name)
-	if i < 0 {
-		return ObserveOff, fmt.Errorf("unknown level %q: use off, refusals, failures or connections", name)
-	}
-	return ObserveLevel(i), nil
+	return parseName("level", name, ObserveLevels, ObserveOff)
 }
 
 // Prefixes of the log messages about connections that are served.

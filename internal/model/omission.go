@@ -89,7 +89,6 @@ func NotCandidates(port PortName, f Family, ss []*EndpointSlice) []Omission {
 	return slices.Concat(other, more, withoutPort(port, f, ss, served))
 }
 
-// withoutPort returns the hosts that no slice gives the service port.
 func withoutPort(port PortName, f Family, ss []*EndpointSlice, served map[netip.Addr]bool) []Omission {
 	var out []Omission
 	for _, s := range ss {
@@ -104,7 +103,6 @@ func withoutPort(port PortName, f Family, ss []*EndpointSlice, served map[netip.
 	return out
 }
 
-// describeLack says that a slice does not have a service port, and names its ports.
 func (s *EndpointSlice) describeLack(port PortName) string {
 	has := make([]string, len(s.Ports))
 	for i, p := range s.Ports {

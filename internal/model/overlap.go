@@ -30,7 +30,6 @@ func (o overlaps) recordClaim(f Frontend, claimed bool) {
 	}
 }
 
-// recordOverlap records a route that was claimed or withdrawn.
 func (r *frontends) recordOverlap(route *Route) {
 	f := route.Frontend
 	switch {

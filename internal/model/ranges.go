@@ -166,7 +166,6 @@ func hostsOf(ss []*EndpointSlice, f Family) []Endpoint {
 	return slices.CompactFunc(out, Endpoint.sameAddress)
 }
 
-// withPort returns endpoints with another port, or the same ones without one.
 func withPort(hosts []Endpoint, port uint16) []Endpoint {
 	if port == 0 {
 		return hosts
@@ -218,7 +217,6 @@ func rangeNotices(s *Service, l *Locality) []Notice {
 	return out
 }
 
-// listFew lists the first names.
 func listFew(names []string) string {
 	const most = 3
 	text := strings.Join(names[:min(len(names), most)], ", ")
@@ -228,7 +226,6 @@ func listFew(names []string) string {
 	return text
 }
 
-// rangeAddresses returns the addresses on which a Service asks for its ranges.
 func (s *Service) rangeAddresses(noExternalIPs bool) []netip.Addr {
 	if len(s.Extra().Ranges) == 0 {
 		return nil

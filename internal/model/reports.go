@@ -135,7 +135,6 @@ func (r *Router) noticesOf(name ServiceName) []Notice {
 	return slices.Compact(out)
 }
 
-// mergeNotices returns two sorted lists as one.
 func mergeNotices(a, b []Notice) []Notice {
 	if len(a)+len(b) == 0 {
 		return nil
@@ -223,7 +222,6 @@ func (l *lost) conflictNotices() (out []Notice) {
 	return out
 }
 
-// nameWinners names the first Services that have the frontends.
 func (l *lost) nameWinners() string {
 	objects := make([]string, len(l.winners))
 	for i, winner := range l.winners {

@@ -84,7 +84,6 @@ func (c *rangeClaims) firstServed(f Frontend) *Route {
 	return first
 }
 
-// findServed returns the range with the port of a frontend, or nil.
 func (r *ranges) findServed(f Frontend) *Route {
 	if c := r.claims[f.rangeAddress()]; c != nil {
 		return c.firstServed(f)

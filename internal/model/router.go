@@ -129,7 +129,6 @@ func (r *frontends) routeChanges(touched map[Frontend]*Route) []RouteChange {
 	return out
 }
 
-// allAdded returns the changes from nothing to all routes.
 func (r *frontends) allAdded() []RouteChange {
 	out := make([]RouteChange, 0, len(r.winners)+len(r.echoes.winners))
 	for now := range r.Each {
@@ -246,7 +245,6 @@ func (r *Router) withdrawService(name ServiceName, touched map[Frontend]*Route) 
 	r.countEchoes(s, -1, touched)
 }
 
-// noteRoute notes the route of a frontend before the changes.
 func (r *frontends) noteRoute(f Frontend, touched map[Frontend]*Route) {
 	if touched == nil {
 		return

@@ -62,20 +62,11 @@ const (
 // SchedulerNames are the names of all schedulers, from [RoundRobin] on.
 var SchedulerNames = []string{"round-robin", "random", "source-hash", "maglev", "maglev-port"}
 
-func (s Scheduler) String() string {
-	if s == DefaultScheduler {
-		return "default"
-	}
-	return SchedulerNames[s-RoundRobin]
-}
+func (s Scheduler) String() string { return nameOf(s, RoundRobin, SchedulerNames, "default") }
 
 // ParseScheduler parses the name of a scheduler.
 func ParseScheduler(name string) (Scheduler, error) {
-	i := slices.Index(SchedulerNames, name)
-	if i < 0 {
-		return DefaultScheduler, fmt.Errorf("unknown scheduler %q: use round-robin, random, source-hash, maglev or maglev-port", name)
-	}
-	return RoundRobin + Scheduler(i), nil
+	return parseName("scheduler", name, SchedulerNames, RoundRobin)
 }
 
 // ByClient reports whether the client decides which endpoint it gets, so that the order
@@ -138,10 +129,7 @@ var ClientAddressesNames = []string{"keep", "masquerade"}
 
 // String returns the name, or nothing for the default.
 func (c ClientAddresses) String() string {
-	if c == DefaultClientAddresses {
-		return ""
-	}
-	return ClientAddressesNames[c-KeepClientAddresses]
+	return nameOf(c, KeepClientAddresses, ClientAddressesNames, "")
 }
 
 // External holds the addresses of a Service for clients outside of the cluster.
@@ -154,7 +142,6 @@ type External struct {
 	SourceRanges []netip.Prefix
 }
 
-// externalOrZero returns the addresses for clients outside of the cluster.
 func (s *Service) externalOrZero() External {
 	if s.External == nil {
 		return External{}
@@ -202,7 +189,6 @@ func (s *Service) HasFamily(f Family) bool {
 	return ok
 }
 
-// primaryIn returns the first of these addresses in family f.
 func (s *Service) primaryIn(f Family) (netip.Addr, bool) {
 	for _, a := range s.primaryAddresses() {
 		if FamilyOf(a) == f {
@@ -230,7 +216,6 @@ func (s *Service) restrictedTo(families []Family) *Service {
 	return &limited
 }
 
-// hasNodePorts reports whether a port of the Service has a NodePort.
 func (s *Service) hasNodePorts() bool {
 	return slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 })
 }

@@ -65,7 +65,6 @@ func (s *Service) maglevTables() (n int) {
 	return n
 }
 
-// externalAddresses returns the external IPs and load balancer addresses, each once (4.41).
 func (s *Service) externalAddresses() []netip.Addr {
 	all := slices.Clone(s.externalOrZero().LoadBalancerIPs)
 	if !s.NoClusterIP {

@@ -29,7 +29,6 @@ func (x *Extras) start(e Endpoint) *Starting {
 	return nil
 }
 
-// weightPart returns what an endpoint has of its weight.
 func (x *Extras) weightPart(e Endpoint) uint8 {
 	if s := x.start(e); s != nil {
 		return s.Part

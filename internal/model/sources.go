@@ -119,13 +119,11 @@ func intersectPrefixes(a, b []netip.Prefix) []netip.Prefix {
 	return MergePrefixes(out)
 }
 
-// coversAddress reports whether an address is in a merged list.
 func coversAddress(merged []netip.Prefix, a netip.Addr) bool {
 	_, ok := findCovering(merged, a)
 	return ok
 }
 
-// findCovering returns the range of a merged list that has an address.
 func findCovering(merged []netip.Prefix, a netip.Addr) (netip.Prefix, bool) {
 	i := sort.Search(len(merged), func(i int) bool { return a.Less(merged[i].Addr()) })
 	if i == 0 || !merged[i-1].Contains(a) {
@@ -200,7 +198,6 @@ func (l *Locality) sourcesOf(s *Service, f Family) familySources {
 	return out
 }
 
-// clientsOf returns the clients of a frontend with an address.
 func (s familySources) clientsOf(kind Kind, a netip.Addr) *Sources {
 	switch {
 	case kind == LoadBalancerIP:

@@ -49,7 +49,6 @@ func (a Affinity) Class() Class {
 	return Class(c)
 }
 
-// affinityOf returns the affinity of a class.
 func affinityOf(c Class) Affinity {
 	protocol := int(c/affinityProtocol) % (len(model.Protocols) + 1)
 	a := Affinity{Timeout: time.Duration(c&affinitySeconds) * time.Second, Local: c&affinityLocal != 0, Shared: c&affinityShared != 0}
@@ -157,7 +156,6 @@ func (t *Table) eachFormer(do func(Remember, *Set)) {
 	}
 }
 
-// findRemember returns how a chain remembers clients, if it does.
 func findRemember(c *Chain) (Remember, bool) {
 	for _, r := range c.Rules {
 		for _, s := range r {

@@ -143,7 +143,6 @@ func (o SourceNetwork) Text(f model.Family) string {
 
 func (o SourceNetwork) Datatype() Datatype { return Source }
 
-// maskAddress returns the mask as an address.
 func (o SourceNetwork) maskAddress(f model.Family) netip.Addr {
 	ones := bytes.Repeat([]byte{0xff}, model.Wildcard(f).BitLen()/8)
 	all, _ := netip.AddrFromSlice(ones)

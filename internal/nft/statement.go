@@ -58,7 +58,6 @@ func (s EndsTCP) Text(model.Family) string {
 	return "tcp flags fin,rst"
 }
 
-// flagsJSON returns the flags.
 func (s EndsTCP) flagsJSON() any {
 	if s.Resets {
 		return "rst"

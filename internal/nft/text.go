@@ -137,7 +137,6 @@ func (d Datatype) typeText(f model.Family) string {
 	return "ipv4_addr"
 }
 
-// typeofText returns an expression of a type.
 func (d Datatype) typeofText(f model.Family) string {
 	switch d {
 	case InetProto:

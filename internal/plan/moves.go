@@ -76,10 +76,8 @@ func (p *Plan) rangeMoves() map[model.Family]*moves {
 	return out
 }
 
-// elementKey returns the key of a changed element.
 func (c *Change) elementKey() nft.Key { return cmp.Or(c.New, c.Old).Key }
 
-// idOf returns the frontend that a changed element names.
 func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.elementKey()) }
 
 // phaseOf returns the phase of a change that directs packets.

@@ -112,7 +112,6 @@ func phaseOf(c *Change) phase {
 	return turn
 }
 
-// isList reports whether a chain looks into lists of clients.
 func isList(chain string) bool {
 	return isAllow(chain) || slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.DenyChain) })
 }

@@ -114,7 +114,6 @@ func (c *Change) valueLine() string {
 	return fmt.Sprintf("%s -> %s", withoutComment(c.Set, c.Old), c.Set.ValueText(c.New.Value))
 }
 
-// withoutComment returns an element without its comment, which names the service.
 func withoutComment(s *nft.Set, e *nft.Element) string {
 	return s.ElementText(&nft.Element{Key: e.Key, Value: e.Value})
 }

@@ -165,7 +165,6 @@ func (c *composer) addAffinity(f model.Frontend, a nft.Affinity, endpoints []net
 	}
 }
 
-// sortDistinct returns endpoints in order, each once.
 func sortDistinct(endpoints []netip.AddrPort) []netip.AddrPort {
 	endpoints = slices.Clone(endpoints)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)

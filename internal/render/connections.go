@@ -22,7 +22,6 @@ const (
 	endsChain  = "ends"
 )
 
-// addObserved lists a frontend whose connections are logged.
 func (c *composer) addObserved(f model.Frontend, asked bool) {
 	if !c.observe.Connections() && !(c.observe.Refusals() && asked) {
 		return
@@ -35,7 +34,6 @@ func (c *composer) addObserved(f model.Frontend, asked bool) {
 	c.add(nft.ObservedSet, nft.Element{Key: nft.FrontendKey(f)})
 }
 
-// watchesShape reports whether frontends of a shape can be observed.
 func (o options) watchesShape(r *model.Routing, s nft.Shape) bool {
 	return slices.Contains(o, option{kind: observed, shape: s.InSets()}) && (s != nft.OfNode || r.Wildcards)
 }
@@ -98,7 +96,6 @@ func watchChains(r *model.Routing, o options) []*nft.Chain {
 	}, dialledChains(r, o))
 }
 
-// dialledChains returns the chains that log what clients have dialled.
 func dialledChains(r *model.Routing, o options) []*nft.Chain {
 	if !r.Observe.Untracked {
 		return nil

@@ -53,7 +53,6 @@ func toEcho(f model.Family, r *model.Routing, chain string) []nft.Rule {
 	}}
 }
 
-// echoChains returns the chains for these.
 func echoChains(f model.Family, r *model.Routing) []*nft.Chain {
 	if !r.AnswerFrom[f].IsValid() {
 		return nil

@@ -29,7 +29,6 @@ type exchangeKey struct {
 	policy   model.Policy
 }
 
-// pairChanges finds the exchanges among some changes.
 func (c *composer) pairChanges(changes []model.RouteChange, u *tableChange) {
 	c.pairs = slices.Grow(c.pairs[:0], len(changes))
 	for i := range changes {
@@ -126,7 +125,6 @@ func newExchange(node string, port model.PortName, old, now []model.Endpoint) *e
 	return x
 }
 
-// weighAlike reports whether each endpoint has one slot.
 func weighAlike(all []model.Endpoint) bool {
 	first := all[0].Weight()
 	return !slices.ContainsFunc(all, func(e model.Endpoint) bool { return e.Weight() != first })
@@ -181,7 +179,6 @@ type rankedEndpoint struct {
 	endpoint model.Endpoint
 }
 
-// appendRanked appends endpoints in the order of their hashes.
 func appendRanked(out []rankedEndpoint, start hasher, all []model.Endpoint) []rankedEndpoint {
 	for _, e := range all {
 		out = append(out, rankedEndpoint{rankOf(start, e), e})

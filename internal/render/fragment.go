@@ -247,7 +247,6 @@ func (c *composer) refusalValue(v model.Verdict, ranged bool) (value nft.Value, 
 	return nft.Value{Class: class}, true
 }
 
-// relayValue returns the value of a frontend whose connections are relayed.
 func (c *composer) relayValue() nft.Value {
 	c.useOption(option{kind: redirected})
 	c.useLane(laneUse{relays: true})
@@ -293,7 +292,6 @@ func (c *composer) addMasquerading(r *model.Route) {
 	c.add(nft.SetFor(r.Frontend, set), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }
 
-// addSelf lists a frontend that is one of its own endpoints.
 func (c *composer) addSelf(f model.Frontend, inside, outside []model.Endpoint) {
 	isSelf := func(e model.Endpoint) bool {
 		return e.Host.Address == f.Address && (e.Port == f.Port || f.IsRange())

@@ -66,7 +66,6 @@ func CanKeep(set string) bool {
 	return row.Contents == nft.Endpoints || row.Name != "" && (row.Contents == nft.Facts || row.Contents == nft.Clients)
 }
 
-// isOfLimits reports whether a set is about connection limits.
 func isOfLimits(set string) bool {
 	if set == nft.LimitedSet {
 		return true
@@ -174,7 +173,6 @@ func contestedChanges(r *model.Routing, kept []KeptFrontend) (out []model.RouteC
 	return out
 }
 
-// keepFrontend makes the fragment of a frontend that is kept.
 func (c *composer) keepFrontend(k *KeptFrontend, part *fragment) {
 	c.part = part
 	for _, e := range k.Elements {

@@ -98,7 +98,6 @@ func (u laneUse) isSources() bool { return u.sources != sourcesUse{} }
 // isBinder reports whether this is no lane, but the chain that binds clients.
 func (u laneUse) isBinder() bool { return u.binds != nft.Affinity{} }
 
-// leadingMap returns the name of the map that leads from the class to the chain.
 func (u laneUse) leadingMap() string {
 	if u.isBinder() {
 		return nft.BindersMap
@@ -245,7 +244,6 @@ const (
 	fnvPrime  hasher = 0x100000001b3
 )
 
-// newHash starts with some parts.
 func newHash(parts ...string) hasher {
 	h := fnvOffset
 	for _, s := range parts {

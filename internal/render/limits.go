@@ -50,7 +50,6 @@ func (l clientLimit) ownerService() (s model.ServiceName) {
 // chainName returns the name of the chain, for example "client-rate-10-second-20-default/web".
 func (l clientLimit) chainName() string { return l.shape.Chain("client-" + l.nameSuffix()) }
 
-// clientSet returns the name of the set of clients, which each shape has.
 func (l clientLimit) clientSet() string {
 	return nft.SetID{Name: "clients-of-" + l.nameSuffix(), Shape: l.shape}.String()
 }
@@ -103,7 +102,6 @@ func limitOf(l model.Limits, k model.LimitKind) nft.Limit {
 	}[k]
 }
 
-// frontendsOf returns the name of the set of frontends with a limit of a kind.
 func frontendsOf(k model.LimitKind) string {
 	return [...]string{
 		model.LimitClientRate: nft.ClientRatesMap, model.LimitRate: nft.RateLimitsSet,
@@ -115,7 +113,6 @@ func isOfClients(k model.LimitKind) bool {
 	return k == model.LimitClientRate || k == model.LimitClientConnections
 }
 
-// addLimits lists the limits of a frontend of a Service.
 func (c *composer) addLimits(of model.ServiceName, f model.Frontend, all model.Limits) {
 	if all == (model.Limits{}) {
 		return
@@ -158,7 +155,6 @@ func (o options) limitKinds(s nft.Shape) (out []model.LimitKind) {
 	return out
 }
 
-// limitSets returns the empty sets for the limits of frontends of a shape.
 func limitSets(of nft.Shape, o options) (out []*nft.Set) {
 	for i, kind := range o.limitKinds(of) {
 		if i == 0 {

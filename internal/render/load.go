@@ -24,10 +24,8 @@ type spareElements struct {
 	n     int
 }
 
-// beginPart begins another part.
 func (s *spareElements) beginPart() { s.n = (s.n + 1) % heldParts }
 
-// next returns empty elements for a table of the part.
 func (s *spareElements) next(f model.Family) contents {
 	all := s.parts[s.n][f]
 	for i := range all {
@@ -36,7 +34,6 @@ func (s *spareElements) next(f model.Family) contents {
 	return all
 }
 
-// keepMemory keeps the memory of the elements of a table of the part.
 func (s *spareElements) keepMemory(f model.Family, all contents) {
 	if s.parts[s.n] == nil {
 		s.parts[s.n] = make(map[model.Family]contents)

@@ -33,7 +33,6 @@ func compareSources(a, b sourcesUse) int {
 	return slices.CompareFunc(first[:], second[:], netip.Addr.Compare)
 }
 
-// usedAddresses returns the addresses.
 func (s *sources) usedAddresses() []netip.Addr {
 	n := slices.IndexFunc(s[:], func(a netip.Addr) bool { return !a.IsValid() })
 	if n < 0 {
@@ -85,7 +84,6 @@ func nodeSources(f model.Family, r *model.Routing) []*nft.Chain {
 	return []*nft.Chain{snatChain(nft.SNATChain, r.MasqueradeFrom[f])}
 }
 
-// masqueradeStatement returns the statement that masquerades on a node.
 func masqueradeStatement(f model.Family, r *model.Routing) nft.Statement {
 	if len(r.MasqueradeFrom[f]) == 0 {
 		return nft.Masquerade{}

@@ -46,10 +46,8 @@ func (o option) compare(p option) int {
 // options are the options in use, sorted.
 type options []option
 
-// hasKind reports whether an option of a kind is in use.
 func (o options) hasKind(k optionKind) bool { return len(o.ofKind(k)) > 0 }
 
-// ofKind returns the options of a kind.
 func (o options) ofKind(k optionKind) options {
 	first, _ := slices.BinarySearchFunc(o, k, func(p option, k optionKind) int { return cmp.Compare(p.kind, k) })
 	n := first
@@ -68,7 +66,6 @@ func (o options) bindingMaps() []string {
 	return out
 }
 
-// optionOf returns the option that a set belongs to.
 func optionOf(set string) (o option, ok bool) {
 	id := nft.IDOf(set)
 	switch {

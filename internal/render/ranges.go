@@ -26,7 +26,6 @@ const (
 	masqueradeChain = "masquerade"
 )
 
-// addRange lists a range with its number.
 func (c *composer) addRange(f model.Frontend) {
 	c.useOption(option{kind: ranged})
 	c.add(nft.RangeAddressesSet, nft.Element{Key: nft.Key{Address: f.Address}})
@@ -42,7 +41,6 @@ func rangeEndpoints(onePort bool) string {
 	return nft.RangeEndpointsMap
 }
 
-// rangeSets returns the empty sets and maps for ranges.
 func rangeSets(r *model.Routing, o options) []*nft.Set {
 	if !o.hasKind(ranged) {
 		return nil

@@ -27,7 +27,6 @@ func refusalVerdict(observe model.Observe, r model.RefusalReason, s nft.Shape) n
 	return endingVerdict(r)
 }
 
-// endingVerdict returns the verdict that refuses a connection.
 func endingVerdict(r model.RefusalReason) nft.Verdict {
 	if model.Refusals[r].Rejected {
 		return nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
@@ -70,7 +69,6 @@ func (o options) canRefuse(r *model.Routing, reason model.RefusalReason, s nft.S
 	return true
 }
 
-// refusalSets returns the empty sets of counters.
 func refusalSets(r *model.Routing, o options) (out []*nft.Set) {
 	eachRefusal(r, o, func(reason model.RefusalReason, s nft.Shape) {
 		out = append(out, declareDynamic(nft.RefusalOf(reason, s), budget.CountedRefusals, true))

@@ -65,7 +65,6 @@ type setContents struct {
 	elements []nft.Element
 }
 
-// elementsOf returns the elements of a set.
 func (c contents) elementsOf(set string) []nft.Element {
 	for i := range c {
 		if c[i].set == set {
@@ -109,7 +108,6 @@ func (p *part) roomFor(set string, n int) *[]nft.Element {
 	return all
 }
 
-// add adds an element to a set.
 func (p *part) add(set string, e nft.Element) {
 	all := p.roomFor(set, 1)
 	*all = append(*all, e)

@@ -20,7 +20,6 @@ const (
 	passageChain = "passage"
 )
 
-// logsTwice reports whether samples are logged a second time.
 func logsTwice(o model.Observe) bool { return o.Failures() && !o.Connections() }
 
 func sampleSets(r *model.Routing) (out []*nft.Set) {

@@ -14,7 +14,6 @@ type SetSize struct {
 	Elements int
 }
 
-// countClasses returns the number of elements in a map that leads to chains.
 func (t *table) countClasses(leads string) (n int) {
 	if leads == nft.LanesMap {
 		n = len(fixedLanes(t.observe))

@@ -90,7 +90,6 @@ func declareDynamic(name string, size uint32, timeless bool) *nft.Set {
 	return s
 }
 
-// declareSets returns empty sets.
 func declareSets(names ...string) (out []*nft.Set) {
 	for _, name := range names {
 		out = append(out, nft.Declare(name))

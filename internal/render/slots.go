@@ -22,7 +22,6 @@ type layout struct {
 	inside, outside span
 }
 
-// endpointsIn returns the endpoints in a span.
 func (l layout) endpointsIn(s span) []netip.AddrPort {
 	if s.first == ownSlots {
 		return l.own[:s.count]

@@ -70,7 +70,6 @@ func (c *composer) keptSources() model.Sources {
 	return *c.other.Sources
 }
 
-// addIntervals lists source ranges of the Kubernetes API.
 func (c *composer) addIntervals(f model.Frontend, ranges []netip.Prefix) {
 	key := nft.FrontendKey(f)
 	c.add(nft.SetFor(f, nft.FirewalledSet), nft.Element{Key: key})
@@ -80,7 +79,6 @@ func (c *composer) addIntervals(f model.Frontend, ranges []netip.Prefix) {
 	c.addPrefixes(nft.SetFor(f, nft.SourceRangesSet), key, ranges)
 }
 
-// addPrefixes lists clients in an interval set.
 func (c *composer) addPrefixes(set string, key nft.Key, ranges []netip.Prefix) {
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
@@ -133,7 +131,6 @@ func (o options) prefixLengths(l clientList, of nft.Shape) (out []uint8) {
 	return out
 }
 
-// clientListsOf returns the lists that frontends of a shape may have.
 func (o options) clientListsOf(of nft.Shape) (out []clientList) {
 	if of == nft.OfNode && !o.hasKind(guardedNodePorts) {
 		return nil

@@ -81,7 +81,6 @@ func sharedKey(m *member) sharedElement {
 	return sharedElement{m.Key.Address.As16(), m.Key.Port, m.Key.Protocol, uint8(slices.Index(nft.SharedSets, m.set))}
 }
 
-// setMember returns the element, and the set that it is in.
 func (e sharedElement) setMember() member {
 	key := nft.Key{Address: netip.AddrFrom16(e.address).Unmap(), Protocol: e.protocol, Port: e.port}
 	if e.protocol != 0 {
@@ -180,7 +179,6 @@ func (s *State) beginChange(nodePorts []netip.Addr) *change {
 	return c
 }
 
-// addTable adds what changes of one table.
 func (c *change) addTable(f model.Family, u *tableChange) {
 	t, base := u.table, c.state.base
 	t.trackSizes(u.before, u.after)
@@ -262,7 +260,6 @@ func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
 	return slices.DeleteFunc(slices.Clone(changes), isOther)
 }
 
-// usedOptions returns the options in use.
 func (t *table) usedOptions() options {
 	if len(t.options) == 0 {
 		return nil

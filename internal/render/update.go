@@ -22,7 +22,6 @@ type tableChange struct {
 	exchanges []nft.Exchange
 }
 
-// touchLane notes that the change concerns a lane.
 func (u *tableChange) touchLane(l *laneState) {
 	if l.touched != u.table.changes {
 		l.touched, l.before = u.table.changes, l.frontends
@@ -30,7 +29,6 @@ func (u *tableChange) touchLane(l *laneState) {
 	}
 }
 
-// resizesSets reports whether a set has another number of elements afterwards.
 func (u *tableChange) resizesSets() bool {
 	differs := func(p, other *part) bool {
 		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.elementsOf(c.set)) })
@@ -72,7 +70,6 @@ func (t *table) undoChange(u *tableChange) {
 	t.exists = true
 }
 
-// countFrontends returns the number of frontends.
 func (t *table) countFrontends() (n int) {
 	for _, services := range nft.ServiceMaps {
 		n += t.sizes[services]

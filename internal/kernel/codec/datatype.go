@@ -25,7 +25,6 @@ const (
 	typeVerdict = 0xffffff00 // the kernel's NFT_DATA_VERDICT
 )
 
-// fieldType returns nft's number for the type of a field, and its size in bytes.
 func fieldType(d nft.Datatype, f model.Family) (number uint32, size int) {
 	switch d {
 	case nft.InetProto:

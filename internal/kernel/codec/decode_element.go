@@ -88,7 +88,6 @@ func (d *ElementDecoder) decodeElement(a netlinkio.Attributes, e *Element) {
 	}
 }
 
-// decodeKey decodes a key, and reports whether we could have written it.
 func (d *ElementDecoder) decodeKey(a netlinkio.Attributes, k *nft.Key) (ours bool) {
 	for a.Next() {
 		var err error
@@ -111,7 +110,6 @@ func (d *ElementDecoder) decodeValue(a netlinkio.Attributes, v *nft.Value) {
 	}
 }
 
-// decodeData decodes the data of a map of endpoints or of classes.
 func (d *ElementDecoder) decodeData(b []byte, v *nft.Value) (err error) {
 	if !slices.Equal(d.Set.Data, classes) {
 		v.Endpoint, err = parseEndpoint(b, d.Set, d.family)

@@ -169,7 +169,6 @@ func (s *symbolic) decodeBitwise(e *expr.Bitwise) error {
 	return nil
 }
 
-// maskSource masks the address of the client in a key.
 func (s *symbolic) maskSource(e *expr.Bitwise, i int) error {
 	for bits := range widthOf(nft.Source, s.family) * 8 {
 		if reflect.DeepEqual(e, bitwiseAt(maskOf(bits, widthOf(nft.Source, s.family)), i)) {

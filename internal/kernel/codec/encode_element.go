@@ -210,7 +210,6 @@ func intervalEnd(k nft.Key) netip.Addr {
 	return lastOf(netip.PrefixFrom(k.Address, int(k.Bits))).Next()
 }
 
-// lastOf returns the last address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	last := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(last)*8; i++ {
@@ -247,7 +246,6 @@ func JoinIntervals(in []Element) []nft.Element {
 	return out
 }
 
-// lastKey returns the last key of an interval of concatenations.
 func lastKey(s *nft.Set, k nft.Key) nft.Key {
 	if slices.Contains(s.Key, nft.PortRange) {
 		k.Port = uint16(k.Slot)

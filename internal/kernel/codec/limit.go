@@ -65,7 +65,6 @@ var units = map[expr.LimitTime]model.RateUnit{
 	expr.LimitTimeSecond: model.PerSecond, expr.LimitTimeMinute: model.PerMinute, expr.LimitTimeHour: model.PerHour,
 }
 
-// appendLimit appends the limit of a set or of an element.
 func appendLimit(a *Attributes, typ uint16, l nft.Limit) {
 	data, err := expr.Marshal(unix.NFPROTO_UNSPEC, limitExpr(l))
 	if err != nil {
@@ -76,7 +75,6 @@ func appendLimit(a *Attributes, typ uint16, l nft.Limit) {
 	end()
 }
 
-// decodeLimit returns the value of an element with a limit of a type.
 func decodeLimit(a netlinkio.Attributes, t nft.LimitType) (v nft.Value) {
 	var name string
 	for a.Next() {

@@ -63,7 +63,6 @@ func registerIndex(r uint32) int {
 	return (int(r) - unix.NFT_REG_1) * 4
 }
 
-// byFamily returns the IPv4 or the IPv6 variant of something.
 func byFamily[T any](f model.Family, ipv4, ipv6 T) T {
 	if f == model.IPv6 {
 		return ipv6
@@ -214,7 +213,6 @@ func slotExpressions(s nft.Slots, f model.Family, i int) []expr.Any {
 	})
 }
 
-// keyLength returns the bytes that a key takes in registers.
 func keyLength(key nft.Concat, f model.Family) (n uint32) {
 	for _, o := range key {
 		n += uint32(widthOf(o.Datatype(), f))

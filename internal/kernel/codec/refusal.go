@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// decodeWithin decodes [nft.Within].
 func (s *symbolic) decodeWithin(e *expr.Limit) error {
 	rate, ok := rateOf(e, false)
 	if !ok || len(s.registers) > 0 {

@@ -54,7 +54,6 @@ func setUserdata(s *nft.Set, f model.Family) userdata {
 	return u
 }
 
-// describeTypes describes a concatenation of expressions, or a single one.
 func describeTypes(types []nft.Datatype, f model.Family) userdata {
 	if len(types) == 1 {
 		return typeofField(types[0], f)

@@ -51,7 +51,6 @@ func (r Reader) FrontendCounts() ([]Frontend, error) {
 	})
 }
 
-// appendCounts appends the counters of one map, none if it does not exist.
 func (r Reader) appendCounts(out []Frontend, name string, f model.Family) ([]Frontend, error) {
 	outside := slices.Contains(nft.LocalServiceMaps, name)
 	err := r.readCounts(name, f, func(id model.FrontendID, packets uint64) { out = append(out, Frontend{id, outside, packets}) })
