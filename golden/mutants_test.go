@@ -33,7 +33,8 @@ var mutated = map[string]func(file string) bool{
 	"render": func(file string) bool {
 		return !slices.Contains([]string{"connections.go", "samples.go", "refusals.go"}, file) // what is logged
 	},
-	"plan": func(file string) bool { return file != "print.go" },
+	"placement": func(string) bool { return true },
+	"plan":      func(file string) bool { return file != "print.go" },
 	"kernel/codec": func(file string) bool {
 		return !strings.HasPrefix(file, "decode") && file != "typeof.go" && file != "refusal.go"
 	},
@@ -155,7 +156,7 @@ func newMutantProgram(t *testing.T) *mutantProgram {
 	t.Helper()
 	p := &mutantProgram{dir: t.TempDir()}
 	overlay := map[string]map[string]string{"Replace": {}}
-	for _, name := range []string{"render", "plan", "kernel/codec"} {
+	for _, name := range []string{"placement", "render", "plan", "kernel/codec"} {
 		pkg, err := inject.Instrument("github.com/nftproxy/nftproxy/internal/"+name, len(p.sites), mutated[name])
 		if err != nil {
 			t.Fatal(err)

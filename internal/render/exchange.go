@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // A change of a Service with many endpoints usually replaces one of them. Then the elements of the
@@ -77,9 +78,9 @@ func (c *composer) listedEndpoints(all []model.Endpoint) []model.Endpoint {
 
 // boundEndpoints returns the endpoints in a span of a layout to which clients are bound, as far as they are
 // listed.
-func (c *composer) boundEndpoints(l layout, s span) (out []netip.AddrPort) {
+func (c *composer) boundEndpoints(l placement.Layout, s placement.Span) (out []netip.AddrPort) {
 	if c.exchange == nil {
-		return l.endpointsIn(s)
+		return l.EndpointsIn(s)
 	}
 	for _, e := range c.listedEndpoints(nil) {
 		out = append(out, e.Address())
@@ -102,7 +103,7 @@ func (c *composer) haveLikeSlots(old, now *model.Route) bool {
 // newExchange compares two sorted lists of endpoints of a service port. It returns nil if an endpoint
 // has more than one slot, or if one that stays has other elements.
 func newExchange(node string, port model.PortName, old, now []model.Endpoint) *exchange {
-	if len(old) != len(now) || len(old) == 0 || len(old) > maxSlots || !weighAlike(old) || !weighAlike(now) {
+	if len(old) != len(now) || len(old) == 0 || len(old) > nft.MaxSlots || !weighAlike(old) || !weighAlike(now) {
 		return nil
 	}
 	x := &exchange{positions: nft.Exchange{Endpoints: len(old)}}
@@ -119,7 +120,7 @@ func newExchange(node string, port model.PortName, old, now []model.Endpoint) *e
 			was, is = was[1:], is[1:]
 		}
 	}
-	if len(x.out) > 0 && !x.findPositions(rankHash(node, port), old) {
+	if len(x.out) > 0 && !x.findPositions(placement.RankHash(node, port), old) {
 		return nil
 	}
 	return x
@@ -147,12 +148,12 @@ func compareHeads(a, b []model.Endpoint) int {
 // fewRanks is as many endpoints as are ordered without an allocation.
 const fewRanks = 64
 
-// findPositions finds the positions: see [appendShuffled]. It reports whether they follow from the hashes alone.
-func (x *exchange) findPositions(start hasher, old []model.Endpoint) bool {
+// findPositions finds the positions: see [placement.New]. It reports whether they follow from the hashes alone.
+func (x *exchange) findPositions(start placement.Hasher, old []model.Endpoint) bool {
 	var memory [fewRanks]uint64
 	before := memory[:0]
 	for _, e := range old {
-		before = append(before, rankOf(start, e))
+		before = append(before, placement.RankOf(start, e))
 	}
 	slices.Sort(before)
 	var one, other [1]rankedEndpoint
@@ -179,9 +180,9 @@ type rankedEndpoint struct {
 	endpoint model.Endpoint
 }
 
-func appendRanked(out []rankedEndpoint, start hasher, all []model.Endpoint) []rankedEndpoint {
+func appendRanked(out []rankedEndpoint, start placement.Hasher, all []model.Endpoint) []rankedEndpoint {
 	for _, e := range all {
-		out = append(out, rankedEndpoint{rankOf(start, e), e})
+		out = append(out, rankedEndpoint{placement.RankOf(start, e), e})
 	}
 	slices.SortFunc(out, func(a, b rankedEndpoint) int { return cmp.Compare(a.rank, b.rank) })
 	return out

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // TestExchangePositions: without the endpoints that go, and with those that come at their positions,
@@ -25,7 +26,7 @@ func TestExchangePositions(t *testing.T) {
 		if x == nil {
 			t.Fatalf("%d endpoints: no exchange", n)
 		}
-		before, after := newLayout("a", portName("web"), model.RoundRobin, old, nil).slots, newLayout("a", portName("web"), model.RoundRobin, now, nil).slots
+		before, after := placement.New("a", portName("web"), model.RoundRobin, old, nil).Slots, placement.New("a", portName("web"), model.RoundRobin, now, nil).Slots
 		if got := carriedOut(t, before, x.positions); !slices.Equal(got, after) {
 			t.Fatalf("%v\nmakes %v\nof    %v, want\n      %v", x.positions, got, before, after)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // fragment is the part of a table that one frontend needs.
@@ -47,10 +48,10 @@ type composer struct {
 	node      string // name
 	scheduler model.Scheduler
 	observe   model.Observe
-	balancers []netip.Prefix       // of the configuration, sorted and without overlaps
-	layouts   map[layoutKey]layout // of service ports: their frontends share them; nil: none
-	part      *fragment            // under construction
-	memory    fragment             // of the fragments of a change
+	balancers []netip.Prefix                 // of the configuration, sorted and without overlaps
+	layouts   map[layoutKey]placement.Layout // of service ports: their frontends share them; nil: none
+	part      *fragment                      // under construction
+	memory    fragment                       // of the fragments of a change
 	// other is the route of the same frontend on the other side of a change; nil: none.
 	other *model.Route
 	// exchange is what the change of the frontend replaces of its endpoints, if the others are left
@@ -149,15 +150,15 @@ func (c *composer) serve(r *model.Route, inside, outside model.Decision) {
 	services, locals, endpoints, onePort := nft.ServicesMap, nft.LocalServicesMap, nft.EndpointsMap, false
 	if r.Frontend.IsRange() {
 		c.addRange(r.Frontend)
-		onePort = slices.ContainsFunc(slices.Concat(l.slots, l.own), func(e netip.AddrPort) bool { return e.Port() != 0 })
+		onePort = slices.ContainsFunc(slices.Concat(l.Slots, l.Own), func(e netip.AddrPort) bool { return e.Port() != 0 })
 		services, locals, endpoints = nft.RangeServicesMap, nft.RangeLocalServicesMap, rangeEndpoints(onePort)
 	}
 	c.add(services, nft.Element{Key: key, Value: c.frontendValue(r, inside.Verdict, l, false, onePort), Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
 		c.add(locals, nft.Element{Key: key, Value: c.frontendValue(r, outside.Verdict, l, true, onePort)})
 	}
-	c.addSlots(endpoints, key, firstSlot, l.slots)
-	c.addSlots(endpoints, key, ownSlots, l.own)
+	c.addSlots(endpoints, key, nft.FirstSlot, l.Slots)
+	c.addSlots(endpoints, key, nft.OwnSlots, l.Own)
 }
 
 func (c *composer) addSlots(set string, key nft.Key, first uint32, endpoints []netip.AddrPort) {
@@ -167,9 +168,9 @@ func (c *composer) addSlots(set string, key nft.Key, first uint32, endpoints []n
 	}
 }
 
-func (c *composer) layoutOf(r *model.Route, inside, outside []model.Endpoint) layout {
+func (c *composer) layoutOf(r *model.Route, inside, outside []model.Endpoint) placement.Layout {
 	if c.exchange != nil {
-		return layout{inside: span{firstSlot, len(inside)}}
+		return placement.Layout{Inside: placement.Span{First: nft.FirstSlot, Count: len(inside)}}
 	}
 	scheduler := c.schedulerOf(r)
 	if r.Alone() {
@@ -185,7 +186,7 @@ func (c *composer) layoutOf(r *model.Route, inside, outside []model.Endpoint) la
 	l, ok := c.layouts[key]
 	if !ok {
 		if c.layouts == nil {
-			c.layouts = make(map[layoutKey]layout)
+			c.layouts = make(map[layoutKey]placement.Layout)
 		}
 		l = c.newLayout(r, scheduler, inside, outside)
 		c.layouts[key] = l
@@ -193,11 +194,11 @@ func (c *composer) layoutOf(r *model.Route, inside, outside []model.Endpoint) la
 	return l
 }
 
-func (c *composer) newLayout(r *model.Route, scheduler model.Scheduler, inside, outside []model.Endpoint) layout {
+func (c *composer) newLayout(r *model.Route, scheduler model.Scheduler, inside, outside []model.Endpoint) placement.Layout {
 	if scheduler.IsMaglev() {
-		return maglevLayout(r.Service, inside, outside)
+		return placement.NewMaglev(r.Service, inside, outside)
 	}
-	return newLayout(c.node, r.PortName(), scheduler, inside, outside)
+	return placement.New(c.node, r.PortName(), scheduler, inside, outside)
 }
 
 func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
@@ -206,16 +207,16 @@ func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
 
 // frontendValue returns the class of a frontend, or the verdict of a range, for all clients or for
 // those outside of the cluster if they differ, and adds the lanes that it leads to.
-func (c *composer) frontendValue(r *model.Route, v model.Verdict, l layout, outside, onePort bool) nft.Value {
+func (c *composer) frontendValue(r *model.Route, v model.Verdict, l placement.Layout, outside, onePort bool) nft.Value {
 	if v, refuses := c.refusalValue(v, r.Frontend.IsRange()); refuses {
 		return v
 	}
 	if r.Relayed() {
 		return c.relayValue()
 	}
-	s, port := l.inside, r.PortName()
+	s, port := l.Inside, r.PortName()
 	if outside {
-		s = l.outside
+		s = l.Outside
 	}
 	if r.Frontend.IsRange() {
 		port = rangePort(port, r.Port.Port)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // Kept is what the rules in the kernel serve of Services that are not known, or whose rules the kernel refuses.
@@ -228,7 +229,7 @@ func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Va
 	if k.IsRange() {
 		port = rangePort(port, k.Frontend.Port)
 	}
-	use := laneUse{lane: laneFor(port, s.Slots.Scheduler, span{int(s.Slots.First), int(s.Slots.Count)})}
+	use := laneUse{lane: laneFor(port, s.Slots.Scheduler, placement.Span{First: int(s.Slots.First), Count: int(s.Slots.Count)})}
 	onePort := false
 	var endpoints []netip.AddrPort
 	for _, e := range k.Elements {

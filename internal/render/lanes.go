@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // counters is the number of round robin lanes for each number of slots.
@@ -45,7 +46,6 @@ const (
 // the colon, one hexadecimal digit each for more than 65,535 slots, the flags, the
 // scheduler and the counter.
 const (
-	maxSlots         = nft.MaxSlots
 	classScheduler   = 1 << 4
 	classShared      = 1 << 7
 	classSticky      = 1 << 8
@@ -76,7 +76,7 @@ func (u laneUse) classOf() nft.Class {
 	if u.lane.shape == nft.OfNode {
 		c |= classOnNode
 	}
-	if slots.First == ownSlots {
+	if slots.First == nft.OwnSlots {
 		c |= classOutside
 	}
 	return nft.Class(c)
@@ -115,14 +115,14 @@ func fixedLanes(observe model.Observe) []nft.Element {
 
 // laneFor returns the lane of a service port. It depends only on its arguments, so
 // a dry run shows the same as a node has.
-func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
-	l := lane{slots: nft.Slots{Scheduler: scheduler, Count: uint32(s.count), First: uint32(s.first)}}
-	if s.count == 1 { // there is no choice
+func laneFor(port model.PortName, scheduler model.Scheduler, s placement.Span) lane {
+	l := lane{slots: nft.Slots{Scheduler: scheduler, Count: uint32(s.Count), First: uint32(s.First)}}
+	if s.Count == 1 { // there is no choice
 		l.slots.Scheduler = model.RoundRobin
 		return l
 	}
 	if scheduler == model.RoundRobin {
-		l.counter = newHash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()).mixedSum() % counters
+		l.counter = placement.NewHash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()).MixedSum() % counters
 	}
 	return l
 }
@@ -141,7 +141,7 @@ func (l lane) chainName() string {
 	case model.Maglev, model.MaglevPort:
 		name = fmt.Sprintf("%s-%d", l.slots.Scheduler, l.slots.Count)
 	}
-	if l.slots.First == ownSlots {
+	if l.slots.First == nft.OwnSlots {
 		name += "-outside"
 	}
 	if l.onePort {
@@ -231,42 +231,4 @@ func (u laneUse) laneChain(observe model.Observe) *nft.Chain {
 		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.shape)}},
 		{nft.Verdict{Action: nft.Goto, Chain: u.lane.chainName()}},
 	}}
-}
-
-// hasher hashes the parts of a name. The hash differs between ("ab", "c") and
-// ("a", "bc"), and is the same on every machine and in every release: lanes and slots
-// must not move during an upgrade.
-type hasher uint64
-
-// FNV-1a with 64 bits.
-const (
-	fnvOffset hasher = 0xcbf29ce484222325
-	fnvPrime  hasher = 0x100000001b3
-)
-
-func newHash(parts ...string) hasher {
-	h := fnvOffset
-	for _, s := range parts {
-		h = add(h, s)
-	}
-	return h
-}
-
-func add[T string | []byte](h hasher, part T) hasher {
-	for shift := 24; shift >= 0; shift -= 8 {
-		h = (h ^ hasher(byte(len(part)>>shift))) * fnvPrime
-	}
-	for i := range len(part) {
-		h = (h ^ hasher(part[i])) * fnvPrime
-	}
-	return h
-}
-
-// mixedSum returns the hash. The low bits of FNV depend only on the low bits of the text,
-// so similar names would share a lane: mix in the high bits.
-func (h hasher) mixedSum() uint64 {
-	sum := uint64(h)
-	sum ^= sum >> 33
-	sum *= 0xff51afd7ed558ccd
-	return sum ^ sum>>33
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 func portName(name string) model.PortName {
@@ -22,7 +23,7 @@ func TestLanesAreEven(t *testing.T) {
 	const services = 16000
 	used := make(map[string]int)
 	for i := range services {
-		used[laneFor(portName(fmt.Sprintf("service-%d", i)), model.RoundRobin, span{0, 3}).chainName()]++
+		used[laneFor(portName(fmt.Sprintf("service-%d", i)), model.RoundRobin, placement.Span{First: 0, Count: 3}).chainName()]++
 	}
 	if len(used) != counters {
 		t.Errorf("%d lanes in use, want %d", len(used), counters)
@@ -36,7 +37,7 @@ func TestLanesAreEven(t *testing.T) {
 
 func TestOneEndpointNeedsOneLane(t *testing.T) {
 	for i := range 100 {
-		if got := laneFor(portName(fmt.Sprint(i)), model.SourceHash, span{0, 1}).chainName(); got != "rr-1-0" {
+		if got := laneFor(portName(fmt.Sprint(i)), model.SourceHash, placement.Span{First: 0, Count: 1}).chainName(); got != "rr-1-0" {
 			t.Fatalf("lane for one endpoint: %s", got)
 		}
 	}
@@ -47,7 +48,7 @@ func TestOneEndpointNeedsOneLane(t *testing.T) {
 func TestAffinityMapHasOneLookup(t *testing.T) {
 	for _, bindings := range nft.AffinityMaps {
 		for count := range 20 {
-			u := laneUse{lane: laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings: bindings}
+			u := laneUse{lane: laneFor(portName("web"), model.RoundRobin, placement.Span{First: 0, Count: count + 1}), bindings: bindings}
 			if u.lane.shape = nft.Shapes[count%2]; bindings == nft.SharedAffinityMap {
 				u.lane.shape = nft.OfPort // a Balance has no NodePort
 			}
@@ -95,13 +96,13 @@ func TestNodesStartDifferently(t *testing.T) {
 	}
 	first := make(map[netip.AddrPort]int)
 	for i := range 3000 {
-		l := newLayout(fmt.Sprintf("node-%d", i), portName("web"), model.RoundRobin, endpoints, nil)
-		first[l.slots[0]]++
-		sorted := slices.Clone(l.slots)
+		l := placement.New(fmt.Sprintf("node-%d", i), portName("web"), model.RoundRobin, endpoints, nil)
+		first[l.Slots[0]]++
+		sorted := slices.Clone(l.Slots)
 		slices.SortFunc(sorted, netip.AddrPort.Compare)
 		for j, e := range endpoints {
 			if sorted[j] != e.Address() {
-				t.Fatalf("slots of node %d are not the endpoints: %v", i, l.slots)
+				t.Fatalf("slots of node %d are not the endpoints: %v", i, l.Slots)
 			}
 		}
 	}
@@ -115,10 +116,10 @@ func TestNodesStartDifferently(t *testing.T) {
 // TestHashIsStable pins values: they decide where services and endpoints are
 // in the rulesets of nodes that run today.
 func TestHashIsStable(t *testing.T) {
-	if got := laneFor(portName("web"), model.RoundRobin, span{0, 3}).chainName(); got != "rr-3-4" {
+	if got := laneFor(portName("web"), model.RoundRobin, placement.Span{First: 0, Count: 3}).chainName(); got != "rr-3-4" {
 		t.Errorf("lane of default/web:http is %s", got)
 	}
-	if newHash("ab", "c") == newHash("a", "bc") {
+	if placement.NewHash("ab", "c") == placement.NewHash("a", "bc") {
 		t.Error("parts run into each other")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // Connection limits are checked in a chain that only packets to frontends with a
@@ -71,7 +72,7 @@ func nameIn(s model.ServiceName) string {
 	if text := s.String(); plainName.MatchString(text) {
 		return text
 	}
-	return fmt.Sprintf("%016x", newHash(s.Namespace, s.Name).mixedSum())
+	return fmt.Sprintf("%016x", placement.NewHash(s.Namespace, s.Name).MixedSum())
 }
 
 // limitChain returns the chain that drops what exceeds the limit, and counts connections of clients that are not in the

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // With one address to masquerade from, a server has 64,512 connections at most: the kernel gives
@@ -43,11 +44,11 @@ func (s *sources) usedAddresses() []netip.Addr {
 
 // chainName returns the name of the chain, which Services with the same addresses share.
 func (s sources) chainName() string {
-	h := newHash()
+	h := placement.NewHash()
 	for _, a := range s.usedAddresses() {
-		h = add(h, a.AsSlice())
+		h = placement.Add(h, a.AsSlice())
 	}
-	return fmt.Sprintf("snat-%016x", h.mixedSum())
+	return fmt.Sprintf("snat-%016x", h.MixedSum())
 }
 
 // snatChain returns the chain that masquerades. That of ranges takes their number out of the packet.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/placement"
 )
 
 // Of returns how a node serves a route. Nothing is unknown. scheduler is the one of
@@ -24,7 +24,7 @@ func Of(r *model.Route, scheduler model.Scheduler) *Frontend {
 	if r.Local() {
 		f.ExternalPolicy, local = model.PolicyLocal, outside.Endpoints
 	}
-	within, without := render.Slots(r.Service, f.Scheduler, inside.Endpoints, local)
+	within, without := placement.Slots(r.Service, f.Scheduler, inside.Endpoints, local)
 	f.Inside = decisionOf(inside, within)
 	f.Outside = f.Inside
 	if r.Local() {

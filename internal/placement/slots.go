@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"cmp"
@@ -10,35 +10,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-type span struct{ first, count int }
+// Span is consecutive slots.
+type Span struct{ First, Count int }
 
-// layout places the endpoints of a frontend in slots, so that those for clients inside
+// Layout places the endpoints of a frontend in slots, so that those for clients inside
 // of the cluster and those for clients outside are each a span. Both start at slot 1 if
 // clients outside have some of the endpoints inside, which come first. If they have
 // others, too, or with shares of a zone floor inside, they have slots of their own.
-type layout struct {
-	slots           []netip.AddrPort // from firstSlot on
-	own             []netip.AddrPort // from ownSlots on
-	inside, outside span
+type Layout struct {
+	Slots           []netip.AddrPort // from [nft.FirstSlot] on
+	Own             []netip.AddrPort // from [nft.OwnSlots] on
+	Inside, Outside Span
 }
 
-func (l layout) endpointsIn(s span) []netip.AddrPort {
-	if s.first == ownSlots {
-		return l.own[:s.count]
+func (l Layout) EndpointsIn(s Span) []netip.AddrPort {
+	if s.First == nft.OwnSlots {
+		return l.Own[:s.Count]
 	}
-	return l.slots[:s.count]
+	return l.Slots[:s.Count]
 }
 
-const (
-	firstSlot = nft.FirstSlot
-	ownSlots  = nft.OwnSlots
-)
-
-// newLayout lays out the endpoints of a service port on a node. outside is empty if
+// New lays out the endpoints of a service port on a node. outside is empty if
 // all clients have the same endpoints.
-func newLayout(node string, port model.PortName, scheduler model.Scheduler, inside, outside []model.Endpoint) layout {
+func New(node string, port model.PortName, scheduler model.Scheduler, inside, outside []model.Endpoint) Layout {
 	if len(inside) == 1 && len(outside) == 0 { // has no other order
-		return layout{slots: []netip.AddrPort{inside[0].Address()}, inside: span{firstSlot, 1}}
+		return Layout{Slots: []netip.AddrPort{inside[0].Address()}, Inside: Span{nft.FirstSlot, 1}}
 	}
 	isIn := func(list []model.Endpoint) func(model.Endpoint) bool {
 		in := make(map[netip.AddrPort]bool, len(list))
@@ -56,22 +52,22 @@ func newLayout(node string, port model.PortName, scheduler model.Scheduler, insi
 			var few [fewEndpoints]model.Endpoint
 			all = placeWeighted(appendShuffled(few[:0], node, port, in, keep), scale)
 		}
-		return all[:min(len(all), maxSlots)]
+		return all[:min(len(all), nft.MaxSlots)]
 	}
 	all := func(model.Endpoint) bool { return true }
 	if len(outside) == 0 {
 		slots := spread(inside, all)
-		return layout{slots: slots, inside: span{firstSlot, len(slots)}}
+		return Layout{Slots: slots, Inside: Span{nft.FirstSlot, len(slots)}}
 	}
 	shares := slices.ContainsFunc(inside, func(e model.Endpoint) bool { return e.Share > 0 })
 	if shares || slices.ContainsFunc(outside, negatePredicate(isIn(inside))) {
 		slots, own := spread(inside, all), spread(outside, all)
-		return layout{slots, own, span{firstSlot, len(slots)}, span{ownSlots, len(own)}}
+		return Layout{slots, own, Span{nft.FirstSlot, len(slots)}, Span{nft.OwnSlots, len(own)}}
 	}
 	both := spread(inside, isIn(outside))
 	slots := slices.Concat(both, spread(inside, negatePredicate(isIn(outside))))
-	slots = slots[:min(len(slots), maxSlots)]
-	return layout{slots: slots, inside: span{firstSlot, len(slots)}, outside: span{firstSlot, len(both)}}
+	slots = slots[:min(len(slots), nft.MaxSlots)]
+	return Layout{Slots: slots, Inside: Span{nft.FirstSlot, len(slots)}, Outside: Span{nft.FirstSlot, len(both)}}
 }
 
 func negatePredicate(f func(model.Endpoint) bool) func(model.Endpoint) bool {
@@ -90,10 +86,10 @@ func appendShuffled(out []model.Endpoint, node string, port model.PortName, endp
 	}
 	var few [fewEndpoints]ranked
 	order := slices.Grow(few[:0], len(endpoints))
-	start := rankHash(node, port)
+	start := RankHash(node, port)
 	for _, e := range endpoints {
 		if keep(e) {
-			order = append(order, ranked{rankOf(start, e), e})
+			order = append(order, ranked{RankOf(start, e), e})
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {
@@ -108,15 +104,15 @@ func appendShuffled(out []model.Endpoint, node string, port model.PortName, endp
 	return out
 }
 
-// rankHash returns the begin of the hashes by which the endpoints of a service port are ordered on a
+// RankHash returns the begin of the hashes by which the endpoints of a service port are ordered on a
 // node.
-func rankHash(node string, port model.PortName) hasher {
-	return newHash(node, port.Service.Namespace, port.Service.Name, port.Port)
+func RankHash(node string, port model.PortName) Hasher {
+	return NewHash(node, port.Service.Namespace, port.Service.Name, port.Port)
 }
 
-func rankOf(start hasher, e model.Endpoint) uint64 {
+func RankOf(start Hasher, e model.Endpoint) uint64 {
 	var text [64]byte // longer than any address
-	return add(start, e.Address().AppendTo(text[:0])).mixedSum()
+	return Add(start, e.Address().AppendTo(text[:0])).MixedSum()
 }
 
 // commonWeight returns the greatest common divisor of all weights, so that equal

@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // list reads endpoints: names of one letter, each with a weight if it is not 1,
@@ -25,13 +26,13 @@ func list(text string) []model.Endpoint {
 }
 
 // letters returns the names in a span of slots, sorted.
-func letters(l layout, s span) string {
+func letters(l Layout, s Span) string {
 	var names []string
-	slots := l.slots
-	if s.first == ownSlots {
-		slots = l.own
+	slots := l.Slots
+	if s.First == nft.OwnSlots {
+		slots = l.Own
 	}
-	for _, e := range slots[:s.count] {
+	for _, e := range slots[:s.Count] {
 		names = append(names, string(rune(e.Addr().As4()[3])))
 	}
 	slices.Sort(names)
@@ -45,25 +46,25 @@ func TestLayout(t *testing.T) {
 		first                   int // slot for clients outside
 	}{
 		{"one list", "a b c", "", "a b c", "", 0},
-		{"outside is a part", "a b c", "b", "a b c", "b", firstSlot},
-		{"outside is all", "a b", "a b", "a b", "a b", firstSlot},
-		{"outside has one more", "a b", "b c", "a b", "b c", ownSlots},
-		{"nothing in common", "a b", "c d", "a b", "c d", ownSlots},
-		{"weights", "a2 b", "a2", "a a b", "a a", firstSlot},
+		{"outside is a part", "a b c", "b", "a b c", "b", nft.FirstSlot},
+		{"outside is all", "a b", "a b", "a b", "a b", nft.FirstSlot},
+		{"outside has one more", "a b", "b c", "a b", "b c", nft.OwnSlots},
+		{"nothing in common", "a b", "c d", "a b", "c d", nft.OwnSlots},
+		{"weights", "a2 b", "a2", "a a b", "a a", nft.FirstSlot},
 		{"equal weights", "a7 b7", "", "a b", "", 0},
 		{"common divisor", "a6 b4", "", "a a a b b", "", 0},
 		{"nothing", "", "", "", "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLayout("node-1", portName("web"), model.RoundRobin, list(c.in), list(c.out))
-			if got := letters(l, l.inside); got != c.wantInside {
-				t.Errorf("inside: %q, want %q", got, c.wantInside)
+			l := New("node-1", portName("web"), model.RoundRobin, list(c.in), list(c.out))
+			if got := letters(l, l.Inside); got != c.wantInside {
+				t.Errorf("Inside: %q, want %q", got, c.wantInside)
 			}
-			if got := letters(l, l.outside); got != c.wantOutside {
-				t.Errorf("outside: %q, want %q", got, c.wantOutside)
+			if got := letters(l, l.Outside); got != c.wantOutside {
+				t.Errorf("Outside: %q, want %q", got, c.wantOutside)
 			}
-			if l.outside.first != c.first {
-				t.Errorf("outside starts at %d, want %d", l.outside.first, c.first)
+			if l.Outside.First != c.first {
+				t.Errorf("outside starts at %d, want %d", l.Outside.First, c.first)
 			}
 		})
 	}
@@ -104,12 +105,12 @@ func TestSlotsAreBounded(t *testing.T) {
 				a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 				endpoints = append(endpoints, model.Endpoint{Host: &model.Host{Address: a, Weight: c.weight(i)}, Port: 80})
 			}
-			l := newLayout("node-1", portName("web"), model.RoundRobin, endpoints, endpoints[:1])
-			if len(l.slots) > slotsFor(c.endpoints) {
-				t.Errorf("%d slots, want no more than %d", len(l.slots), slotsFor(c.endpoints))
+			l := New("node-1", portName("web"), model.RoundRobin, endpoints, endpoints[:1])
+			if len(l.Slots) > slotsFor(c.endpoints) {
+				t.Errorf("%d slots, want no more than %d", len(l.Slots), slotsFor(c.endpoints))
 			}
 			slots := make(map[netip.AddrPort]int)
-			for _, a := range l.slots {
+			for _, a := range l.Slots {
 				slots[a]++
 			}
 			if len(slots) != c.endpoints {

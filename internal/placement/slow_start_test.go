@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"net/netip"

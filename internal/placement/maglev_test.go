@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // TestMaglevIsPure: 3.45. Neither the order of the endpoints nor their port decides
@@ -41,9 +42,9 @@ func TestMaglevIsPure(t *testing.T) {
 func TestMaglevIsStable(t *testing.T) {
 	h := fnvOffset
 	for _, e := range maglevTable(hostsAt(80, upTo(7)...), 251) {
-		h = add(h, e.String())
+		h = Add(h, e.String())
 	}
-	if got, want := h.mixedSum(), uint64(0xacf7fa57fd01f8aa); got != want {
+	if got, want := h.MixedSum(), uint64(0xacf7fa57fd01f8aa); got != want {
 		t.Errorf("the table of 7 endpoints has the hash %#x, want %#x", got, want)
 	}
 }
@@ -97,9 +98,9 @@ func TestMaglevSize(t *testing.T) {
 		{0, 1, 1}, {0, 2, 1021}, {0, 1021, 1021}, {0, 1022, 2039}, {251, 2, 251}, {251, 252, 509}, {131071, 2, 131071}, {0, 131070, 131071},
 	} {
 		s := &model.Service{Extras: &model.Extras{MaglevSize: c.asked}}
-		l := maglevLayout(s, hostsAt(80, upTo(c.endpoints)...), nil)
-		if len(l.slots) != c.is || l.inside != (span{firstSlot, c.is}) || len(shares(l.slots)) != c.endpoints {
-			t.Errorf("%d endpoints in a table of %d: %d slots for %d of them, at %v", c.endpoints, c.asked, len(l.slots), len(shares(l.slots)), l.inside)
+		l := NewMaglev(s, hostsAt(80, upTo(c.endpoints)...), nil)
+		if len(l.Slots) != c.is || l.Inside != (Span{nft.FirstSlot, c.is}) || len(shares(l.Slots)) != c.endpoints {
+			t.Errorf("%d endpoints in a table of %d: %d slots for %d of them, at %v", c.endpoints, c.asked, len(l.Slots), len(shares(l.Slots)), l.Inside)
 		}
 	}
 }
@@ -111,19 +112,19 @@ func TestMaglevOutside(t *testing.T) {
 	for name, c := range map[string]struct {
 		inside, outside []model.Endpoint
 		own             int
-		at              span
+		at              Span
 	}{
-		"part":       {all, all[:2], 1021, span{ownSlots, 1021}},
-		"one":        {all, all[:1], 1, span{ownSlots, 1}},
-		"others":     {all[:2], all[2:], 1021, span{ownSlots, 1021}},
-		"the same":   {all, slices.Clone(all), 0, span{firstSlot, 1021}},
-		"none":       {all, nil, 0, span{}},
-		"no inside":  {nil, all, 1021, span{ownSlots, 1021}},
-		"same alone": {all[:1], all[:1], 0, span{firstSlot, 1}},
+		"part":       {all, all[:2], 1021, Span{nft.OwnSlots, 1021}},
+		"one":        {all, all[:1], 1, Span{nft.OwnSlots, 1}},
+		"others":     {all[:2], all[2:], 1021, Span{nft.OwnSlots, 1021}},
+		"the same":   {all, slices.Clone(all), 0, Span{nft.FirstSlot, 1021}},
+		"none":       {all, nil, 0, Span{}},
+		"no inside":  {nil, all, 1021, Span{nft.OwnSlots, 1021}},
+		"same alone": {all[:1], all[:1], 0, Span{nft.FirstSlot, 1}},
 	} {
-		l := maglevLayout(&model.Service{}, c.inside, c.outside)
-		if len(l.own) != c.own || l.outside != c.at || len(c.inside) > 0 && len(shares(l.slots)) != len(c.inside) || c.own > 0 && len(shares(l.own)) != len(c.outside) {
-			t.Errorf("%s: %d slots of their own at %v, want %d at %v", name, len(l.own), l.outside, c.own, c.at)
+		l := NewMaglev(&model.Service{}, c.inside, c.outside)
+		if len(l.Own) != c.own || l.Outside != c.at || len(c.inside) > 0 && len(shares(l.Slots)) != len(c.inside) || c.own > 0 && len(shares(l.Own)) != len(c.outside) {
+			t.Errorf("%s: %d slots of their own at %v, want %d at %v", name, len(l.Own), l.Outside, c.own, c.at)
 		}
 	}
 }

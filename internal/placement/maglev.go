@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"cmp"
@@ -6,21 +6,22 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// maglevLayout lays out the endpoints of a Service for the schedulers maglev and
+// NewMaglev lays out the endpoints of a Service for the schedulers maglev and
 // maglev-port. Clients outside of the cluster have a table of their own if they have
 // other endpoints: part of a table is not a table of fewer endpoints.
-func maglevLayout(s *model.Service, inside, outside []model.Endpoint) layout {
+func NewMaglev(s *model.Service, inside, outside []model.Endpoint) Layout {
 	slots := maglevTable(inside, s.MaglevSize(len(inside)))
-	l := layout{slots: slots, inside: span{firstSlot, len(slots)}}
+	l := Layout{Slots: slots, Inside: Span{nft.FirstSlot, len(slots)}}
 	if len(outside) == 0 {
 		return l
 	}
-	l.own = maglevTable(outside, s.MaglevSize(len(outside)))
-	l.outside = span{ownSlots, len(l.own)}
-	if slices.Equal(l.own, l.slots) {
-		l.own, l.outside = nil, l.inside
+	l.Own = maglevTable(outside, s.MaglevSize(len(outside)))
+	l.Outside = Span{nft.OwnSlots, len(l.Own)}
+	if slices.Equal(l.Own, l.Slots) {
+		l.Own, l.Outside = nil, l.Inside
 	}
 	return l
 }

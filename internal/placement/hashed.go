@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"cmp"
@@ -60,17 +60,17 @@ func sharesOf(endpoints []model.Endpoint, s scale) []share {
 	})
 	out := make([]share, 0, s.totalSlots(endpoints))
 	var host netip.Addr
-	var start hasher
+	var start Hasher
 	var number [2]byte
 	n := 0
 	for _, e := range endpoints {
 		if e.Host.Address != host {
 			host, n = e.Host.Address, 0
-			start = add(fnvOffset, host.AsSlice())
+			start = Add(fnvOffset, host.AsSlice())
 		}
 		for range s.slotsFor(e) {
 			number = [2]byte{byte(n >> 8), byte(n)}
-			out = append(out, share{e.Address(), add(start, number[:]).mixedSum()})
+			out = append(out, share{e.Address(), Add(start, number[:]).MixedSum()})
 			n++
 		}
 	}

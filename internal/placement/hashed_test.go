@@ -1,4 +1,4 @@
-package render
+package placement
 
 import (
 	"fmt"
@@ -9,6 +9,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
+
+func portName(name string) model.PortName {
+	return model.PortName{Service: model.ServiceName{Namespace: "default", Name: name}, Port: "http", Protocol: model.TCP}
+}
 
 // hostsAt returns endpoints of hosts with these numbers.
 func hostsAt(port uint16, numbers ...int) []model.Endpoint {
@@ -29,7 +33,7 @@ func upTo(n int) []int {
 }
 
 func hashSlots(node, service string, endpoints []model.Endpoint) []netip.AddrPort {
-	return newLayout(node, portName(service), model.SourceHash, endpoints, nil).slots
+	return New(node, portName(service), model.SourceHash, endpoints, nil).Slots
 }
 
 // TestHashedIsPure: 3.40. Neither the node nor the order of the endpoints decides where
@@ -65,7 +69,7 @@ func TestHashedTakesItsShare(t *testing.T) {
 		for i := range endpoints {
 			endpoints[i].Port += uint16(i)
 		}
-		hash, turns := hashSlots("a", "web", endpoints), newLayout("a", portName("web"), model.RoundRobin, endpoints, nil).slots
+		hash, turns := hashSlots("a", "web", endpoints), New("a", portName("web"), model.RoundRobin, endpoints, nil).Slots
 		slices.SortFunc(hash, netip.AddrPort.Compare)
 		slices.SortFunc(turns, netip.AddrPort.Compare)
 		if !slices.Equal(hash, turns) {
