@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -169,6 +170,7 @@ func (w *settingWalk) status(text string) string {
 	}
 	routing := model.Resolve(in.Snapshot, model.Config{NodeName: "node-1"})
 	server := report.New(report.Config{
+		Facts: fleetlab.NoFacts{},
 		Agent: restingAgent{routing: routing}, Kernel: noAffinity{}, Log: slog.New(slog.DiscardHandler),
 	})
 	server.Observe(&agent.Sync{Plan: &plan.Plan{}})

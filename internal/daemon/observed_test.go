@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
@@ -33,7 +34,7 @@ func (f *fakeTraffic) State() traffic.State { return f.state }
 
 // observedFacts are the facts of a daemon that observes connections and does nothing else.
 type observedFacts struct {
-	report.NoFacts
+	fleetlab.NoFacts
 	observed *observed
 }
 
@@ -61,7 +62,7 @@ func observing() (*report.Server, *fakeTraffic) {
 	add("10.1.0.7:4000", "10.96.0.10:80", "denied", web)
 	add("10.2.0.7:4000", "10.96.0.10:80", "denied", web)
 	add("10.1.0.7:4001", "10.96.9.9:80", "unused-address", model.PortName{})
-	facts := observedFacts{observed: &observed{Traffic: f, level: model.ObserveRefusals, words: report.NoFacts{}}}
+	facts := observedFacts{observed: &observed{Traffic: f, level: model.ObserveRefusals, words: fleetlab.NoFacts{}}}
 	c := report.Config{Log: slog.New(slog.DiscardHandler), Agent: idleAgent{}, Facts: facts, Observe: model.ObserveRefusals, Node: "node-1"}
 	return report.New(c), f
 }

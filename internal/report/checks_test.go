@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
 // results are those of the checks of the Service default/web.
@@ -152,7 +153,7 @@ func TestChecks(t *testing.T) {
 func TestServingUnsynced(t *testing.T) {
 	router := checkedService(nil, model.UseAll)
 	reads := &countedReads{}
-	s := report.New(report.Config{Kernel: reads, Counted: true, Log: slog.New(slog.DiscardHandler),
+	s := report.New(report.Config{Kernel: reads, Facts: fleetlab.NoFacts{}, Counted: true, Log: slog.New(slog.DiscardHandler),
 		Agent: report.FakeAgent{Views: router.View, Services: router.Names, Routes: router.Routing}})
 	mux := http.NewServeMux()
 	mux.Handle(api.DescribePath, s)

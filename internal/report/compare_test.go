@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -24,6 +25,7 @@ func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	server := report.New(report.Config{
+		Facts:   fleetlab.NoFacts{},
 		Version: "v1", Kernel: counters.Reader{Conn: n.kernel}, Log: log,
 		Agent: report.FakeAgent{In: state, Routes: func() *model.Routing { return n.routing }},
 		Compare: func(r *model.Routing) (p *plan.Plan, err error) {

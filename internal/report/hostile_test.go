@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
 // evil clears a terminal, colours it by a character of eight bits, and begins a
@@ -105,6 +106,7 @@ func (idleKernel) Bindings(model.Family, int) ([]*nft.Set, error) { return nil, 
 func TestManyAsk(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	s := report.New(report.Config{
+		Facts: fleetlab.NoFacts{},
 		Agent: report.FakeAgent{Routes: func() *model.Routing {
 			arrived <- struct{}{}
 			<-proceed

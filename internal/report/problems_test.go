@@ -21,6 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 )
 
 // many returns a routing with n Services in namespaces of ten. Every fifth has no
@@ -49,6 +50,9 @@ func serveRouting(t *testing.T, routing *model.Routing, c report.Config) (*repor
 	t.Helper()
 	if c.Kernel == nil {
 		c.Kernel = idleKernel{}
+	}
+	if c.Facts == nil {
+		c.Facts = fleetlab.NoFacts{}
 	}
 	a, _ := c.Agent.(report.FakeAgent)
 	a.Routes = func() *model.Routing { return routing }

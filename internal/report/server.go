@@ -27,7 +27,7 @@ type Config struct {
 	// Reads is when the source is read for the first time, if that was postponed.
 	Reads  time.Time
 	Agent  Agent
-	Facts  Facts        // nil: [NoFacts]
+	Facts  Facts
 	Checks Checks       // results of the health checks of endpoints; nil: there are none
 	Kernel KernelReader // used by this server only
 	// Compare returns what would make the kernel hold the rules for a routing.
@@ -70,9 +70,6 @@ const writeTimeout = 30 * time.Second // for a client that reads slowly
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	if c.Facts == nil {
-		c.Facts = NoFacts{}
-	}
 	s := &Server{config: c}
 	s.counterCache = counterCache{
 		kernel: c.Kernel, counted: c.Counted, countsRefusals: c.Observe >= model.ObserveRefusals, log: c.Log, counts: newCounts(), carried: newCarried(),
@@ -272,40 +269,3 @@ type SourceState struct {
 	// Seen are the newest resourceVersions of the API server that were seen; nil: there is no API server.
 	Seen map[string]string
 }
-
-// NoFacts are the facts of a daemon that has no feature.
-type NoFacts struct{}
-
-// IsBalance implements [Words].
-func (NoFacts) IsBalance(model.ServiceName) bool { return false }
-
-// Words implements [Words].
-func (NoFacts) Words() words.Vocabulary { return words.Kubernetes }
-
-// SourceState implements [Facts].
-func (NoFacts) SourceState() SourceState { return SourceState{} }
-
-// Problems implements [Facts].
-func (NoFacts) Problems() []model.Notice { return nil }
-
-// Notes implements [Facts].
-func (NoFacts) Notes() []model.Notice { return nil }
-
-// AddToStatus implements [Facts].
-func (NoFacts) AddToStatus(*api.Status, time.Time) {}
-
-// AddToDescription implements [Facts].
-func (NoFacts) AddToDescription(*api.Description, *model.View, time.Time) {}
-
-// Drains implements [Facts].
-func (NoFacts) Drains(url.Values) (*api.Drains, error) {
-	return &api.Drains{Drained: []api.Drained{}}, nil
-}
-
-// Observed implements [Facts].
-func (NoFacts) Observed(context.Context, *api.ObserveQuery) *api.Observed {
-	return &api.Observed{Time: time.Now(), Level: model.ObserveOff.String(), Events: []api.Observation{}}
-}
-
-// Basis implements [Facts].
-func (NoFacts) Basis() *api.Basis { return &api.Basis{Version: api.BasisVersion} }

@@ -29,6 +29,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/show"
+	"github.com/nftproxy/nftproxy/internal/testkit/fleetlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
@@ -135,6 +136,7 @@ func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync
 func (n *node) serve(t *testing.T, counted bool) (*report.Server, netip.AddrPort) {
 	t.Helper()
 	s := report.New(report.Config{
+		Facts:   fleetlab.NoFacts{},
 		Version: "v1", Source: "files: services.yaml", Counted: counted, Kernel: counters.Reader{Conn: n.kernel}, Log: slog.New(slog.DiscardHandler),
 		Agent: report.FakeAgent{
 			In:     func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
@@ -414,7 +416,7 @@ func TestFetchEverywhere(t *testing.T) {
 
 // facts are those that a test sets.
 type facts struct {
-	report.NoFacts
+	fleetlab.NoFacts
 	problems []model.Notice
 	source   func() report.SourceState // nil: it can be used
 }
@@ -436,7 +438,7 @@ func (broken) Unlimited() ([]counters.Limit, error)       { return nil, errors.N
 
 func TestServerWithoutKernel(t *testing.T) {
 	n := newNode(t, 1)
-	s := report.New(report.Config{Kernel: broken{},
+	s := report.New(report.Config{Kernel: broken{}, Facts: fleetlab.NoFacts{},
 		Agent: report.FakeAgent{Routes: func() *model.Routing { return n.routing }}, Log: slog.New(slog.DiscardHandler)})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
 	w := httptest.NewRecorder()
