@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -142,11 +141,7 @@ func (p *describePrinter) settings(s *api.Description) {
 	}
 	p.pings(s)
 	if h := s.HealthCheck; h != nil {
-		var counts []string
-		for _, f := range slices.Sorted(maps.Keys(h.Endpoints)) {
-			counts = append(counts, fmt.Sprintf("%d over %s", h.Endpoints[f], f))
-		}
-		p.Fact("health", "port %d answers for the ready endpoints on this node: %s", h.Port, strings.Join(counts, ", "))
+		p.Fact("health", "port %d answers for the ready endpoints on this node: %s", h.Port, localEndpoints(h.Endpoints))
 	}
 	for _, row := range setting.All {
 		if row.IsStated() && row.In(&s.Stated) != "" {
@@ -255,17 +250,17 @@ func portNumbers(p *api.DescribedPort) string {
 // clients prints who may connect.
 func (p *describePrinter) clients(s *api.Description) {
 	if len(s.SourceRanges) > 0 {
-		p.Fact(setting.AllowedClients.Label, "%s at load balancer IPs", ranges(s.SourceRanges))
+		p.Fact(setting.AllowedClients.Label, "%s at load balancer IPs", terminal.List(s.SourceRanges, maxRanges))
 	}
 	switch {
 	case s.AllowedSources == nil:
 	case len(s.AllowedSources) == 0:
 		p.Fact(setting.AllowedClients.Label, "no client")
 	default:
-		p.Fact(setting.AllowedClients.Label, "%s%s", ranges(s.AllowedSources), closedFamily(s))
+		p.Fact(setting.AllowedClients.Label, "%s%s", terminal.List(s.AllowedSources, maxRanges), closedFamily(s))
 	}
 	if len(s.DeniedSources) > 0 {
-		p.Fact(setting.DeniedClients.Label, "%s", ranges(s.DeniedSources))
+		p.Fact(setting.DeniedClients.Label, "%s", terminal.List(s.DeniedSources, maxRanges))
 	}
 }
 
@@ -292,14 +287,6 @@ func hasFamily(s *api.Description, f model.Family) bool {
 
 // maxRanges is how many ranges a line lists.
 const maxRanges = 10
-
-func ranges(all []netip.Prefix) string {
-	texts := make([]string, len(all))
-	for i, p := range all {
-		texts[i] = p.String()
-	}
-	return terminal.List(texts, maxRanges)
-}
 
 func (p *describePrinter) limits(s *api.Description) {
 	for _, l := range s.Limits {

@@ -2,10 +2,10 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +28,7 @@ const (
 	maxExamples     = 3   // of the problems with one reason
 	maxManyReasons  = 6   // with more reasons, each has one example
 	maxHealthChecks = 4   // of Services
+	maxAddresses    = 8   // of the node
 	maxMessage      = 240 // characters of a problem
 )
 
@@ -36,14 +37,15 @@ const (
 func Status(w io.Writer, r *api.Status, v View) error {
 	p := &statusPrinter{terminal.NewPrinter(w, ""), v}
 	p.Words = r.Words
-	p.verdict(r)
+	text, colour := statusVerdict(r)
+	p.WriteString(colour.Paint(text, p.Colour) + "\n")
 	p.problems("", r.Problems, r)
 	p.problems("good to know", r.Notes, r)
 	p.WriteString("\n")
 	if r.From == api.FromDaemon {
 		p.daemon(r)
 	} else {
-		p.Fact("daemon", "%s", noDaemon(r))
+		p.Fact("daemon", "%s; the following is from the kernel's tables", cmp.Or(r.NoDaemon, "not asked"))
 	}
 	p.totals(r)
 	p.table(r)
@@ -53,11 +55,6 @@ func Status(w io.Writer, r *api.Status, v View) error {
 type statusPrinter struct {
 	*terminal.Printer
 	View
-}
-
-func (p *statusPrinter) verdict(r *api.Status) {
-	text, colour := statusVerdict(r)
-	p.WriteString(colour.Paint(text, p.Colour) + "\n")
 }
 
 // statusVerdict returns the answer to "what is wrong?", and its colour.
@@ -90,7 +87,11 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 		indent = "  "
 	}
 	examples := maxExamples
-	if reasons := reasonsOf(all); len(reasons) > maxManyReasons {
+	reasons := make(map[model.Reason]bool)
+	for i := range all {
+		reasons[all[i].Reason] = true
+	}
+	if len(reasons) > maxManyReasons {
 		examples = 1
 	}
 	for len(all) > 0 {
@@ -111,14 +112,6 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 		}
 		all = all[n:]
 	}
-}
-
-func reasonsOf(all []api.Problem) map[model.Reason]bool {
-	out := make(map[model.Reason]bool)
-	for _, p := range all {
-		out[p.Reason] = true
-	}
-	return out
 }
 
 // group writes problems with the same reason.
@@ -164,14 +157,6 @@ func (p *statusPrinter) message(text string) string {
 	return first
 }
 
-func noDaemon(r *api.Status) string {
-	why := "not asked"
-	if r.NoDaemon != "" {
-		why = r.NoDaemon
-	}
-	return why + "; the following is from the kernel's tables"
-}
-
 func (p *statusPrinter) daemon(r *api.Status) {
 	since := func(t time.Time) time.Duration { return p.Now.Sub(t).Round(time.Second) }
 	p.Fact("daemon", "nftproxy %s, started %s ago (%s)", r.Version, since(r.Started), r.Started.Local().Format(time.DateTime))
@@ -201,14 +186,6 @@ func (p *statusPrinter) daemon(r *api.Status) {
 	}
 }
 
-// announcedText says why clients cannot reach an announced address here; empty: they can.
-func announcedText(a api.AnnouncedAddress) string {
-	if a.Usable {
-		return ""
-	}
-	return ": not usable: " + a.Reason
-}
-
 func (p *statusPrinter) totals(r *api.Status) {
 	name := "serves"
 	if r.Filtered {
@@ -220,13 +197,17 @@ func (p *statusPrinter) totals(r *api.Status) {
 	}
 	p.Fact(name, "%s, %s, %s in use", in.Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), p.Count(r.Endpoints, "endpoint"))
 	if len(r.NodePortAddresses) > 0 {
-		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
+		p.Fact("NodePorts", "on %s", terminal.List(r.NodePortAddresses, maxAddresses))
 	}
 	if len(r.Localhost) > 0 {
-		p.Fact("localhost", "NodePorts of TCP on %s", addressList(r.Localhost))
+		p.Fact("localhost", "NodePorts of TCP on %s", terminal.List(r.Localhost, maxAddresses))
 	}
 	for _, a := range r.Announced {
-		p.Fact("announces", "%s on %s%s", a.Address, a.Interface, announcedText(a))
+		why := ""
+		if !a.Usable {
+			why = ": not usable: " + a.Reason
+		}
+		p.Fact("announces", "%s on %s%s", a.Address, a.Interface, why)
 	}
 	for _, a := range r.Affinity {
 		p.Fact("affinity", "%s: %s of %d clients remembered", a.Name(), a.Count(), a.Size)
@@ -268,15 +249,6 @@ func startingText(s *api.Starting, now time.Time) string {
 		return text
 	}
 	return text + fmt.Sprintf(", all of it in %s", max(0, s.Full.Sub(now)).Round(time.Second))
-}
-
-func addressList(all []netip.Addr) string {
-	shown := all[:min(len(all), 8)]
-	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(shown), "[]"), " ", ", ")
-	if rest := len(all) - len(shown); rest > 0 {
-		text += fmt.Sprintf(" and %d more", rest)
-	}
-	return text
 }
 
 // localEndpoints lists the numbers of a health check by family.

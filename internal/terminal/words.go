@@ -23,11 +23,16 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// List returns the first texts, at most so many, and the number of the others: "a, b and 3
+// List returns the first items, at most so many, and the number of the others: "a, b and 3
 // more".
-func List(texts []string, most int) string {
-	text := strings.Join(texts[:min(len(texts), most)], ", ")
-	if more := len(texts) - most; more > 0 {
+func List[T any](items []T, most int) string {
+	shown := items[:min(len(items), most)]
+	texts := make([]string, len(shown))
+	for i, item := range shown {
+		texts[i] = fmt.Sprint(item)
+	}
+	text := strings.Join(texts, ", ")
+	if more := len(items) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
