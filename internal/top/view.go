@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 const (
@@ -63,7 +64,7 @@ func (m *Model) waitingLines() []string {
 	if m.err == nil {
 		return []string{"", "  asking " + m.config.Address}
 	}
-	return append([]string{""}, strings.Split(ansi.Wrap("  "+bad.Styled(printableText(m.err.Error()))+"\n\n  "+hintNoDaemon, m.width, ""), "\n")...)
+	return append([]string{""}, strings.Split(ansi.Wrap("  "+bad.Styled(terminal.Printable(m.err.Error()))+"\n\n  "+hintNoDaemon, m.width, ""), "\n")...)
 }
 
 const hintNoDaemon = `Start "nftproxy run", or name the address of a running one with --metrics-bind-address.`
@@ -71,11 +72,11 @@ const hintNoDaemon = `Start "nftproxy run", or name the address of a running one
 // headLines returns the lines above the list or the detail.
 func (m *Model) headLines() []string {
 	s := m.now
-	title := bold.Styled("nftproxy") + " " + printableText(s.Version)
+	title := bold.Styled("nftproxy") + " " + terminal.Printable(s.Version)
 	if s.Node != "" {
-		title += " on " + bold.Styled(printableText(s.Node))
+		title += " on " + bold.Styled(terminal.Printable(s.Node))
 	}
-	title += faint.Styled("  up "+ageText(s.Time.Sub(s.Started))) + "  " + printableText(s.Source)
+	title += faint.Styled("  up "+ageText(s.Time.Sub(s.Started))) + "  " + terminal.Printable(s.Source)
 	clock := s.Time.Local().Format("15:04:05")
 	lines := []string{
 		fitText(title, m.width-len(clock)-1) + " " + clock,
@@ -165,14 +166,14 @@ func (m *Model) uptimeBefore() float64 {
 func (m *Model) problemLines() (lines []string) {
 	s := m.now
 	if m.err != nil {
-		lines = append(lines, bad.Styled("! "+printableText(m.err.Error())))
+		lines = append(lines, bad.Styled("! "+terminal.Printable(m.err.Error())))
 	}
 	if e := s.SourceError; e != nil {
-		lines = append(lines, bad.Styled(fmt.Sprintf("! source unusable for %s: %s", ageText(s.Time.Sub(e.Since)), printableText(e.Message))))
+		lines = append(lines, bad.Styled(fmt.Sprintf("! source unusable for %s: %s", ageText(s.Time.Sub(e.Since)), terminal.Printable(e.Message))))
 	}
 	shown := min(len(s.Problems), maxProblems, max(1, (m.height-minHeight)/4))
 	for _, p := range s.Problems[:shown] {
-		lines = append(lines, warning.Styled("! "+printableText(p.Object.String()+": "+p.Message)))
+		lines = append(lines, warning.Styled("! "+terminal.Printable(p.Object.String()+": "+p.Message)))
 	}
 	if rest := s.ProblemCount - shown; rest > 0 {
 		lines = append(lines, warning.Styled(fmt.Sprintf("! and %s (nftproxy status)", m.count(rest, "more problem"))))
@@ -209,7 +210,7 @@ func (m *Model) listLines() []string {
 	m.first = max(0, min(m.first, len(all)-rows))
 	lines := m.tableLines(all[m.first:min(len(all), m.first+rows)], all, at-m.first)
 	if len(all) == 0 && m.filter != "" {
-		lines = append(lines, m.now.Words.Text("  no Service matches ")+printableText(m.filter))
+		lines = append(lines, m.now.Words.Text("  no Service matches ")+terminal.Printable(m.filter))
 	} else if len(all) == 0 {
 		lines = append(lines, m.now.Words.Text("  no Services"))
 	}
@@ -231,7 +232,7 @@ const numbers = 12 // width of a column of numbers
 func (m *Model) layoutColumns(all []api.LiveService) columns {
 	c := columns{name: 20}
 	for i := range all {
-		c.name = max(c.name, ansi.StringWidth(printableText(all[i].ServiceName().String())))
+		c.name = max(c.name, ansi.StringWidth(terminal.Printable(all[i].ServiceName().String())))
 	}
 	rest := m.width - 2 - 2*(numbers+1)
 	if m.width >= 72 {
@@ -244,10 +245,10 @@ func (m *Model) layoutColumns(all []api.LiveService) columns {
 
 // rowParts returns the three parts of a line; the middle one is the bar.
 func (c columns) rowParts(marker, name, rate, bar, connections, endpoints string) [3]string {
-	out := [3]string{marker + fitText(name, c.name) + " " + alignRight(rate, numbers) + " ", "", alignRight(endpoints, numbers)}
+	out := [3]string{fmt.Sprintf("%s%s %*s ", marker, fitText(name, c.name), numbers, rate), "", fmt.Sprintf("%*s", numbers, endpoints)}
 	if c.bar > 0 {
 		out[1] = " " + fitText(bar, c.bar) + " "
-		out[2] = alignRight(connections, c.connections) + out[2]
+		out[2] = fmt.Sprintf("%*s", c.connections, connections) + out[2]
 	}
 	return out
 }
@@ -266,7 +267,7 @@ func (m *Model) tableLines(shown, all []api.LiveService, at int) []string {
 			marker = "> "
 		}
 		rate, known := m.rates.Services[s.ServiceName()]
-		r := c.rowParts(marker, printableText(s.ServiceName().String()), perSecond(rate, known), m.drawBar(rate, largest, c.bar), counterText(s.Connections), endpointsText(s))
+		r := c.rowParts(marker, terminal.Printable(s.ServiceName().String()), perSecond(rate, known), m.drawBar(rate, largest, c.bar), counterText(s.Connections), endpointsText(s))
 		if i == at {
 			lines = append(lines, selected.Styled(r[0]+r[1]+r[2]))
 		} else {
@@ -292,9 +293,9 @@ func endpointsText(s *api.LiveService) string {
 func (m *Model) changeLines(n int) (lines []string) {
 	for i := range m.now.Changes[:n] {
 		c := &m.now.Changes[i]
-		text := fmt.Sprintf("  %5s ago  %-6s  ", ageText(m.now.Time.Sub(c.Time)), printableText(c.Cause))
+		text := fmt.Sprintf("  %5s ago  %-6s  ", ageText(m.now.Time.Sub(c.Time)), terminal.Printable(c.Cause))
 		if c.Error != "" {
-			lines = append(lines, text+bad.Styled("failed: "+printableText(c.Error)))
+			lines = append(lines, text+bad.Styled("failed: "+terminal.Printable(c.Error)))
 			continue
 		}
 		text += fmt.Sprintf("+%d ~%d -%d  %s", c.Added, c.Changed, c.Deleted, secondsText(c.Seconds))
@@ -304,11 +305,7 @@ func (m *Model) changeLines(n int) (lines []string) {
 }
 
 func servicesOf(c *api.Change) string {
-	var names []string
-	for _, n := range c.Services {
-		names = append(names, printableText(n))
-	}
-	text := strings.Join(names, " ")
+	text := terminal.Printable(strings.Join(c.Services, " "))
 	if c.More > 0 {
 		text += fmt.Sprintf(" and %d more", c.More)
 	}
@@ -319,7 +316,7 @@ func servicesOf(c *api.Change) string {
 func (m *Model) footLine() string {
 	switch {
 	case m.editing:
-		return bold.Styled("filter: ") + printableText(m.filter) + "_  " + faint.Styled("enter: done  esc: cancel")
+		return bold.Styled("filter: ") + terminal.Printable(m.filter) + "_  " + faint.Styled("enter: done  esc: cancel")
 	case m.help:
 		return faint.Styled("?: back  q: quit")
 	case m.now == nil:
@@ -333,7 +330,7 @@ func (m *Model) footLine() string {
 		return strings.Join(append(notes, faint.Styled("esc: back  p: pause  ?: help  q: quit")), "  ")
 	}
 	if m.filter != "" {
-		notes = append(notes, bold.Styled("filter: "+printableText(m.filter)))
+		notes = append(notes, bold.Styled("filter: "+terminal.Printable(m.filter)))
 	}
 	if n := len(m.now.Services); n < m.now.Matching {
 		notes = append(notes, fmt.Sprintf("%d of %s", n, m.count(m.now.Matching, "Service")))
