@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -13,9 +14,8 @@ import (
 // meaning that this program knows.
 const BasisVersion = 1
 
-// Basis has the facts, besides its objects, that decide over the rules of a daemon: with it,
-// a dry run on the same input comes to the same rules. The names of the JSON fields are
-// stable.
+// Basis has the facts, besides its objects, that decide over the rules of a daemon: with it, a dry run on the same
+// input comes to the same rules.
 type Basis struct {
 	APIVersion Version `json:"apiVersion"`
 	Version    int     `json:"version"`
@@ -58,8 +58,7 @@ func (b *Basis) Serves(f model.Family) bool {
 	return slices.Contains(b.Families, f.String())
 }
 
-// FailingCheck is an endpoint of a Service that fails its check. The names of the JSON fields are
-// stable.
+// FailingCheck is an endpoint of a Service that fails its check.
 type FailingCheck struct {
 	Namespace string         `json:"namespace"`
 	Service   string         `json:"service"`
@@ -70,8 +69,7 @@ type FailingCheck struct {
 	Check string `json:"check"`
 }
 
-// StartingEndpoint is an endpoint of a Service that starts slowly. The names of the JSON fields are
-// stable.
+// StartingEndpoint is an endpoint of a Service that starts slowly.
 type StartingEndpoint struct {
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
@@ -80,8 +78,7 @@ type StartingEndpoint struct {
 	Part     uint8          `json:"part"` // of its weight, in tenths
 }
 
-// ResolvedName has the addresses that a name of DNS has as a server of a Service. The names of the
-// JSON fields are stable.
+// ResolvedName has the addresses that a name of DNS has as a server of a Service.
 type ResolvedName struct {
 	Namespace string            `json:"namespace"`
 	Service   string            `json:"service"`
@@ -97,16 +94,14 @@ type ResolvedAddress struct {
 	Priority uint8      `json:"priority,omitempty"`
 }
 
-// KeptService names a Service as rules do: a name of more than 100 bytes may be cut. The names of the JSON
-// fields are stable.
+// KeptService names a Service as rules do: a name of more than 100 bytes may be cut.
 type KeptService struct {
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
 	Refused   bool   `json:"refused,omitempty"` // by the kernel
 }
 
-// InForce is a file that is not used as it is (12.82), and the content that is served in its
-// place. The names of the JSON fields are stable.
+// InForce is a file that is not used as it is (12.82), and the content that is served in its place.
 type InForce struct {
 	Path string `json:"path"` // absolute, as the process sees it
 	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
@@ -115,4 +110,35 @@ type InForce struct {
 	// Objects is a List with the objects of the last valid content, without comments and
 	// objects of other kinds. Nil: there is none, and the file is left out.
 	Objects json.RawMessage `json:"objects,omitempty"`
+}
+
+// Comparison is what the kernel holds beside the rules that a daemon wants, by its objects.
+type Comparison struct {
+	APIVersion Version `json:"apiVersion"`
+	Version    string  `json:"version"` // of nftproxy
+	// Compared is when the kernel was read. A daemon reads it for this at most once in
+	// [CompareEvery].
+	Compared time.Time `json:"compared,omitzero"`
+	// Unsettled is why the kernel was not compared: changes are being applied. Empty: it was.
+	Unsettled string `json:"unsettled,omitempty"`
+	// Differences are changes that would make the kernel hold what is wanted, the first ones
+	// of Count.
+	Differences []Difference `json:"differences"`
+	Count       int          `json:"count"`
+	// Digests identify the wanted rules by Service, as namespace/name; "" are the rules that
+	// Services share. Only the same version of nftproxy makes the same ones.
+	Digests map[string]string `json:"digests,omitempty"`
+	// Elements of the requested Service, as nft prints them.
+	Elements []string `json:"elements,omitempty"`
+}
+
+// CompareEvery is the least time between two readings of the kernel for a [Comparison].
+const CompareEvery = 5 * time.Second
+
+// Difference is an element, or another object of the rules, that differs.
+type Difference struct {
+	Service string `json:"service,omitempty"` // namespace/name; empty: it is of no Service alone
+	Port    string `json:"port,omitempty"`    // of the Service
+	// Change would repair it, for example "delete element { ... } of map ip nftproxy services".
+	Change string `json:"change"`
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -219,4 +220,98 @@ func Decode(content []byte, document any) error {
 // not have the page.
 func isRefusal(r *http.Response) bool {
 	return r.StatusCode == http.StatusNotFound && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
+}
+
+// Page asks for a page, with its query, as it is: the first 16 MiB of it. The error is
+// [ErrNoDaemon] if nothing answers.
+func (c *Client) Page(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.host+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", path, err)
+	}
+	response, err := c.http.Do(request)
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return nil, fmt.Errorf("%w (%w)", ErrNoDaemon, failed.Err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
+		return nil, fmt.Errorf("ask for %s: %s: %s", path, response.Status, strings.TrimSpace(string(reason)))
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, budget.NodeAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: read answer: %w", path, err)
+	}
+	return body, nil
+}
+
+// DefaultAddress is where a daemon answers unless it is configured otherwise.
+var DefaultAddress = netip.MustParseAddrPort("127.0.0.1:10249")
+
+// ParseAddress parses an address with or without a port.
+func ParseAddress(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(a, DefaultAddress.Port()), nil
+	}
+	address, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return address, fmt.Errorf("%q is not an address: write it like 127.0.0.1:10249 or [::1]:10249", text)
+	}
+	return address, nil
+}
+
+// ErrElsewhere means that an address of a process is not reachable from here.
+var ErrElsewhere = errors.New("runs in another network namespace")
+
+// Process is a process that may be a daemon.
+type Process struct {
+	Name    string         // for messages
+	Address netip.AddrPort // where it answers; the zero value: nowhere
+	Err     error          // why the address is not known, or [ErrElsewhere]
+}
+
+// Ask calls f with clients of a daemon, until one answers: until f returns another error than
+// [ErrNoDaemon]. A given address is the only one that is asked; without one, these are
+// [DefaultAddress] and the addresses of the processes. Any user may listen there while no daemon does:
+// the answers are for readers without privileges, and for those that have named the address. A client is
+// closed after its call.
+func Ask(given netip.AddrPort, processes iter.Seq[Process], f func(*Client) error) error {
+	if given.IsValid() {
+		return NewClient(given).Use(f)
+	}
+	failed := NewClient(DefaultAddress).Use(f)
+	if !errors.Is(failed, ErrNoDaemon) {
+		return failed
+	}
+	asked := []netip.AddrPort{DefaultAddress}
+	var here, elsewhere []error
+	for p := range processes {
+		switch {
+		case errors.Is(p.Err, ErrElsewhere):
+			elsewhere = append(elsewhere, fmt.Errorf("process %s %w", p.Name, p.Err))
+			continue
+		case p.Err != nil:
+			here = append(here, fmt.Errorf("process %s %w", p.Name, p.Err))
+			continue
+		case !p.Address.IsValid() || slices.Contains(asked, p.Address):
+			continue
+		}
+		asked = append(asked, p.Address)
+		err := NewClient(p.Address).Use(f)
+		if !errors.Is(err, ErrNoDaemon) {
+			return err
+		}
+		here = append(here, fmt.Errorf("process %s: %w", p.Name, err))
+	}
+	if len(here) == 0 && len(elsewhere) > 0 {
+		here = elsewhere[:1] // one shows what to do
+	}
+	return errors.Join(append([]error{failed}, here...)...)
+}
+
+// Use calls f with the client, and closes it.
+func (c *Client) Use(f func(*Client) error) error {
+	defer c.Close()
+	return f(c)
 }

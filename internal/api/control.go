@@ -5,7 +5,7 @@ import "time"
 // ControlPath is where the control socket takes changes.
 const ControlPath = "/control"
 
-// Control is a request to a control socket. The names of the JSON fields are stable.
+// Control is a request to a control socket.
 type Control struct {
 	APIVersion RequestVersion `json:"apiVersion"`        // absent: this one; nftproxy.dev/v1 has the same fields
 	Action     string         `json:"action"`            // set, add, remove, disable, enable, undo or list
@@ -37,7 +37,7 @@ const (
 	ControlList    = "list"
 )
 
-// Controlled is the answer of a control socket. The names of the JSON fields are stable.
+// Controlled is the answer of a control socket.
 type Controlled struct {
 	APIVersion Version `json:"apiVersion"`
 	// Error is why nothing was changed; the other fields are absent then.
@@ -62,7 +62,6 @@ type ControlStep struct {
 }
 
 // RuntimeChange is a change of a server of a Balance that the file of the Balance does not have.
-// The names of the JSON fields are stable.
 type RuntimeChange struct {
 	Balance string `json:"balance"` // namespace/name
 	Server  string `json:"server"`

@@ -10,8 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Drains is the state of drained endpoints in a daemon. The names of the JSON fields are
-// stable.
+// Drains is the state of drained endpoints in a daemon.
 type Drains struct {
 	APIVersion Version `json:"apiVersion"`
 	File       string  `json:"file"`            // that the daemon follows; empty: none
@@ -69,7 +68,7 @@ type Effect struct {
 // Object returns the Service, as messages name it.
 func (e *Effect) Object() string { return ObjectText(e.Service, e.Balance) }
 
-// DrainResult is the report of drain and undrain. The names of the JSON fields are stable.
+// DrainResult is the report of drain and undrain.
 type DrainResult struct {
 	APIVersion Version `json:"apiVersion"`
 	File       string  `json:"file"`

@@ -2,15 +2,13 @@ package api
 
 import (
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Sample is the answer to "GET /live". The names of the JSON fields are stable;
-// unknown fields are left out.
+// Sample is the answer to "GET /live".
 type Sample struct {
 	APIVersion Version `json:"apiVersion"`
 	// Time is when the numbers were read, which happens at most once a second. Uptime
@@ -157,14 +155,8 @@ type LiveQuery struct {
 // values returns the query of a URL.
 func (q LiveQuery) values() url.Values {
 	v := url.Values{}
-	if q.Limit > 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
-	if q.Filter != "" {
-		v.Set("filter", q.Filter)
-	}
-	if q.Service != "" {
-		v.Set("service", q.Service)
-	}
+	setParameter(v, "limit", q.Limit)
+	setParameter(v, "filter", q.Filter)
+	setParameter(v, "service", q.Service)
 	return v
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Observed is the answer to "GET /observe": connections that the rules have refused, and
-// those of observed Services. The names of the JSON fields are stable; unknown fields are left out.
+// Observed is the answer to "GET /observe": connections that the rules have refused, and those of observed Services.
 type Observed struct {
 	APIVersion Version `json:"apiVersion"`
 	// Time is of the answer. Instance differs after a restart, with which numbers begin again.
@@ -194,17 +193,10 @@ func (q *ObserveQuery) values() url.Values {
 	if len(q.Outcomes) > 0 {
 		v["outcome"] = q.Outcomes
 	}
-	if q.Client.IsValid() {
-		v.Set("client", q.Client.String())
-	}
-	for name, d := range map[string]time.Duration{"since": q.Within, "wait": q.Wait} {
-		if d > 0 {
-			v.Set(name, d.String())
-		}
-	}
-	if q.After > 0 {
-		v.Set("after", strconv.FormatUint(q.After, 10))
-	}
+	setParameter(v, "client", q.Client)
+	setParameter(v, "since", q.Within)
+	setParameter(v, "wait", q.Wait)
+	setParameter(v, "after", q.After)
 	v.Set("limit", strconv.Itoa(q.Limit))
 	v.Set("top", strconv.Itoa(q.Top))
 	return v

@@ -131,22 +131,22 @@ var classes = []explained{
 
 // ReasonText explains a reason; empty: the messages of the problems do.
 func ReasonText(reason model.Reason) string {
-	for _, c := range classes {
-		if c.reason == reason {
-			return c.text
-		}
+	if i := classOf(reason); i >= 0 {
+		return classes[i].text
 	}
 	return ""
 }
 
+func classOf(reason model.Reason) int {
+	return slices.IndexFunc(classes, func(c explained) bool { return c.reason == reason })
+}
+
 // rank orders reasons; others come before Services.
 func rank(reason model.Reason) int {
-	for i, c := range classes {
-		if c.reason == reason {
-			return 2 * i
-		}
+	if i := classOf(reason); i >= 0 {
+		return 2 * i
 	}
-	return rank(model.InternalError) - 1
+	return 2*classOf(model.InternalError) - 1
 }
 
 // SortProblems sorts and counts the problems.

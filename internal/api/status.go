@@ -15,8 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Status is the state of a node, in four parts: who reports, the rules, what they serve, and what is wrong. The
-// names of the JSON fields are stable; unknown fields are left out.
+// Status is the state of a node, in four parts: who reports, the rules, what they serve, and what is wrong.
 type Status struct {
 	APIVersion Version `json:"apiVersion"`
 	From       string  `json:"from"` // [FromDaemon] or [FromKernel]

@@ -1,6 +1,7 @@
 // Package api has the documents that a daemon answers with on its metrics server, and their
 // client. Commands print the same documents with "-o json". docs/api.md says which fields
-// there are, and what a version promises.
+// there are, and what a version promises. The names of the JSON fields are stable; what is
+// not known is absent.
 package api
 
 import (
