@@ -41,11 +41,11 @@ func Objects(before, after Side) []Service {
 		}
 		if order <= 0 {
 			change.Old, was = &was[0], was[1:]
-			c.count(change.Old.Service.Name, 1, 0)
+			c.countRoute(change.Old, 1, 0)
 		}
 		if order >= 0 {
 			change.New, is = &is[0], is[1:]
-			c.count(change.New.Service.Name, 0, 1)
+			c.countRoute(change.New, 0, 1)
 		}
 		c.edits.noteUse(change)
 		if change.Differs() || otherPolicy(change) {
@@ -53,6 +53,12 @@ func Objects(before, after Side) []Service {
 		}
 	}
 	return c.listServices()
+}
+
+// countRoute counts a route, and remembers what its Service comes from: the snapshots may lack it.
+func (c *comparison) countRoute(r *model.Route, before, after int) {
+	c.count(r.Service.Name, before, after)
+	c.isBalance[r.Service.Name] = r.Service.Balance
 }
 
 // otherPolicy reports whether the internal policy changes, perhaps without an effect on the

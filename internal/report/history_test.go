@@ -32,6 +32,25 @@ func syncOf(at time.Time, changes ...model.RouteChange) *agent.Sync {
 	return &agent.Sync{Started: at, Routes: changes}
 }
 
+// TestHistoryOfBalance: 11.27. A change of a Balance is told in its words, also of one that is gone.
+func TestHistoryOfBalance(t *testing.T) {
+	var h history
+	now := time.Now()
+	h.observe(syncOf(now.Add(-time.Hour)))
+	replaced, removed := change(1), model.RouteChange{Frontend: route(2).Frontend, Old: route(2, 4)}
+	for _, r := range []*model.Route{replaced.Old, replaced.New, removed.Old} {
+		balance := *r.Service
+		balance.Balance = true
+		r.Service = &balance
+	}
+	h.observe(syncOf(now, replaced, removed))
+	for number, want := range []string{1: "1 server replaced (10.128.0.2:8080 → 10.128.0.3:8080)", 2: "removed, 1 frontend, 1 server"} {
+		if c := h.of(route(number).Service.Name, now); want != "" && c.What != want {
+			t.Errorf("%q, want %q", c.What, want)
+		}
+	}
+}
+
 // TestHistory remembers the last change of Services, in bounded memory.
 func TestHistory(t *testing.T) {
 	var h history
