@@ -14,10 +14,11 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // kind is the kind of the object in the file.
@@ -35,10 +36,10 @@ const changesHeader = "# Changes of servers by \"nftproxy set\", \"add\" and \"r
 const changesKind = "RuntimeChanges"
 
 type document struct {
-	APIVersion string        `json:"apiVersion,omitempty"`
+	APIVersion string        `json:"apiVersion,omitempty" yaml:"-"`
 	Kind       string        `json:"kind"`
 	Endpoints  []item        `json:"endpoints"`
-	Changes    []changesItem `json:"changes,omitempty"`
+	Changes    []changesItem `json:"changes,omitempty" yaml:"-"`
 }
 
 // Content is what operators have changed at run time. A content that is in use does not change.
@@ -49,8 +50,8 @@ type Content struct {
 
 type item struct {
 	Endpoint string `json:"endpoint"`
-	Service  string `json:"service,omitempty"`
-	Since    string `json:"since,omitempty"`
+	Service  string `json:"service,omitempty" yaml:",omitempty"`
+	Since    string `json:"since,omitempty" yaml:",omitempty"`
 }
 
 // File is a drain file. It also has the changes of servers. A copy of its last list of drained
@@ -183,45 +184,50 @@ func parse(path string, data []byte) (c Content, _ manifest.Errors) {
 	if d.Endpoints == nil && found == kind { // the rest may be still to come
 		return c, manifest.Errors{o.Error(&manifest.FieldError{Field: "endpoints", Problem: "missing: if no endpoint is drained, write []"})}
 	}
-	var problems, more manifest.Errors
-	c.Drained, problems = d.list(o)
-	c.Changes, more = d.changes(o)
-	return c, append(problems, more...)
+	return d.content(o)
 }
 
 // apiVersion may be given.
 const apiVersion = "nftproxy.dev/v1alpha1"
 
-func (d *document) list(o *manifest.Object) (l List, problems manifest.Errors) {
-	for i, it := range d.Endpoints {
-		e, field, err := it.entry()
-		if err == nil && l.Includes(e.Target) {
-			field, err = "endpoint", errors.New("is drained already by an entry above: remove one of them")
-		}
+func (d *document) content(o *manifest.Object) (c Content, problems manifest.Errors) {
+	c.Changes = make(Changes)
+	note := func(list string, i int, field string, err error) {
 		if err != nil {
-			problems = append(problems, o.Error(&manifest.FieldError{Field: fmt.Sprintf("endpoints[%d].%s", i, field), Problem: err.Error()}))
-			continue
+			problems = append(problems, o.Error(&manifest.FieldError{Field: fmt.Sprintf("%s[%d].%s", list, i, field), Problem: err.Error()}))
 		}
-		l = append(l, e)
 	}
-	l.sort()
-	return l, problems
+	for i, it := range d.Endpoints {
+		field, err := c.Drained.addItem(it)
+		note("endpoints", i, field, err)
+	}
+	for i, it := range d.Changes {
+		field, err := c.Changes.addItem(it)
+		note("changes", i, field, err)
+	}
+	c.Drained.sort()
+	return c, problems
 }
 
-// entry returns the entry, or an error with the name of the field.
-func (i item) entry() (e Entry, field string, err error) {
-	if e.Target, err = ParseEndpoint(i.Endpoint); err != nil {
-		return e, "endpoint", err
+// addItem adds an entry at the end. The error is about a field.
+func (l *List) addItem(it item) (field string, err error) {
+	var e Entry
+	if e.Target, err = ParseEndpoint(it.Endpoint); err != nil {
+		return "endpoint", err
 	}
-	if i.Service != "" {
-		if e.Service, err = ParseService(i.Service); err != nil {
-			return e, "service", err
+	if it.Service != "" {
+		if e.Service, err = ParseService(it.Service); err != nil {
+			return "service", err
 		}
 	}
-	if e.Since, err = parseSince(i.Since); err != nil {
-		return e, "since", err
+	if e.Since, err = parseSince(it.Since); err != nil {
+		return "since", err
 	}
-	return e, "", nil
+	if l.Includes(e.Target) {
+		return "endpoint", errors.New("is drained already by an entry above: remove one of them")
+	}
+	*l = append(*l, e)
+	return "", nil
 }
 
 // parseSince parses a time; zero: there is none.
@@ -237,30 +243,36 @@ func parseSince(text string) (since time.Time, err error) {
 
 // text returns the content of the file. Without changes, every version can read it.
 func (c Content) text() string {
-	var b strings.Builder
-	b.WriteString(header + "kind: " + kind + "\nendpoints:")
-	if len(c.Drained) == 0 {
-		b.WriteString(" []")
-	}
-	b.WriteString("\n")
+	d := document{Kind: kind, Endpoints: []item{}}
 	for _, e := range c.Drained {
-		fmt.Fprintf(&b, "- endpoint: %s\n", yamltext.Quote(e.Endpoint()))
+		it := item{Endpoint: e.Endpoint(), Since: sinceText(e.Since)}
 		if e.Service != (model.ServiceName{}) {
-			fmt.Fprintf(&b, "  service: %s\n", yamltext.Quote(e.Service.String()))
+			it.Service = e.Service.String()
 		}
-		writeSince(&b, e.Since)
+		d.Endpoints = append(d.Endpoints, it)
 	}
+	text := header + block(d)
 	if c.Changes.Len() > 0 {
-		b.WriteString(changesHeader + "changes:\n")
-		c.Changes.writeTo(&b)
+		text += changesHeader + block(struct{ Changes []changesItem }{c.Changes.items()})
 	}
+	return text
+}
+
+// block returns a value in YAML.
+func block(v any) string {
+	var b strings.Builder
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	e.CompactSeqIndent()
+	_ = e.Encode(v) // texts in UTF-8 are always possible
 	return b.String()
 }
 
-func writeSince(b *strings.Builder, since time.Time) {
-	if !since.IsZero() {
-		fmt.Fprintf(b, "  since: %s\n", yamltext.Quote(since.UTC().Format(time.RFC3339)))
+func sinceText(since time.Time) string {
+	if since.IsZero() {
+		return ""
 	}
+	return since.UTC().Format(time.RFC3339)
 }
 
 const (
@@ -398,31 +410,26 @@ func checkKind(path string) error {
 	return nil
 }
 
-func (f File) update(locked func(path string) (Content, error)) (Content, error) {
-	c, err := f.locked(locked)
-	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: run this as root, or name a file that you may write with --drain-file", err)
-	}
-	return c, atomicfile.ReadOnly(err, "--drain-file")
-}
-
-// locked calls a function with the path of the file behind links, which stay, while no other
+// update calls a function with the path of the file behind links, which stay, while no other
 // process does so.
-func (f File) locked(call func(path string) (Content, error)) (Content, error) {
+func (f File) update(change func(path string) (Content, error)) (c Content, err error) {
 	path := f.Path
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		path = resolved
 	}
 	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, directoryPermissions); err != nil {
-		return Content{}, fmt.Errorf("write drain file: %w", err)
+	if err = os.MkdirAll(folder, directoryPermissions); err != nil {
+		err = fmt.Errorf("write drain file: %w", err)
+	} else if unlock, locked := lock(filepath.Join(folder, "."+filepath.Base(path)+".lock")); locked != nil {
+		err = locked
+	} else {
+		c, err = change(path)
+		unlock()
 	}
-	unlock, err := lock(filepath.Join(folder, "."+filepath.Base(path)+".lock"))
-	if err != nil {
-		return Content{}, err
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: run this as root, or name a file that you may write with --drain-file", err)
 	}
-	defer unlock()
-	return call(path)
+	return c, atomicfile.ReadOnly(err, "--drain-file")
 }
 
 // write writes the content, and the copy of its drained endpoints.
