@@ -93,8 +93,9 @@ func (s *Socket) prepare() error {
 	if err := os.MkdirAll(folder, socketDirectory); err != nil {
 		return err
 	}
-	if s.Optional {
-		s.closeDirectory(folder)
+	about, err := os.Stat(folder)
+	if s.Optional && err == nil && about.Mode().Perm()&writableByOthers != 0 && ownerOf(about) == os.Geteuid() {
+		_ = os.Chmod(folder, socketDirectory) // an empty directory of a pod has the mode 0777; checkDirectory has the error
 	}
 	if err := checkDirectory(folder); err != nil {
 		return err
@@ -139,15 +140,6 @@ func RemoveEnded(folder string, own ...string) (removed []string) {
 		}
 	}
 	return removed
-}
-
-// closeDirectory takes the rights of others from a directory of this user: an empty directory of a pod
-// has the mode 0777.
-func (s *Socket) closeDirectory(folder string) {
-	about, err := os.Stat(folder)
-	if err == nil && about.Mode().Perm()&writableByOthers != 0 && ownerOf(about) == os.Geteuid() {
-		_ = os.Chmod(folder, socketDirectory) // checkDirectory has the error
-	}
 }
 
 // checkDirectory returns an error if users other than root and this one can put a socket into a

@@ -159,7 +159,12 @@ func (f *Follower) reread() {
 		names = append(names, before.Changes.differing(now.Changes)...)
 	}
 	f.announceTo(names...)
-	f.announce()
+	if request := f.notified.Load(); request != nil {
+		(*request)()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.announced, f.at = f.content.Drained, time.Now()
 }
 
 // announceTo announces a change of Services; none: it may be any.
@@ -187,16 +192,6 @@ func concerned(a, b List) (names []model.ServiceName) {
 		}
 	}
 	return names
-}
-
-// announce makes the list known to those who wait until it is in the kernel.
-func (f *Follower) announce() {
-	if request := f.notified.Load(); request != nil {
-		(*request)()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.announced, f.at = f.content.Drained, time.Now()
 }
 
 // Announced returns the list in force, once a sync of it was requested, and when that was;

@@ -28,9 +28,12 @@ type Update struct {
 // Write changes the file, and returns the list. Others wait, so that the effects are of all
 // drains together.
 func (u *Update) Write(ctx context.Context) (List, error) {
-	err := u.learnWords(ctx)
+	report, err := u.Ask(ctx, nil)
 	if err != nil {
 		return nil, err
+	}
+	if report != nil {
+		u.words = report.Words // of the node; without a daemon, those of Kubernetes
 	}
 	if len(u.Targets) == 0 {
 		u.before, err = u.File.Clear()
@@ -48,15 +51,6 @@ func (u *Update) Write(ctx context.Context) (List, error) {
 		return l.With(time.Now(), u.Targets...), err
 	})
 	return u.after, err
-}
-
-// learnWords asks for the words of the node. Without a daemon, they are those of Kubernetes.
-func (u *Update) learnWords(ctx context.Context) error {
-	report, err := u.Ask(ctx, nil)
-	if report != nil {
-		u.words = report.Words
-	}
-	return err
 }
 
 // checkEffects returns an error if a target is of no Service, or if connections to a
@@ -78,7 +72,8 @@ func (u *Update) checkEffects(report *Answer) error {
 		}
 		for _, s := range a.Services {
 			if s.Stops != "" {
-				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Service.ObjectAs(s.Balance), a.Endpoint(), stopped(s.Stops)))
+				stopped := map[string]string{"reject": "rejected", "drop": "dropped"}[s.Stops]
+				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Service.ObjectAs(s.Balance), a.Endpoint(), stopped))
 			}
 		}
 	}
@@ -90,11 +85,6 @@ func (u *Update) checkEffects(report *Answer) error {
 		errs = append(errs[:most], fmt.Errorf("and %d more", more))
 	}
 	return errors.Join(append(errs, errors.New("nothing is drained; --force drains all the same"))...)
-}
-
-// stopped returns the participle of a verdict.
-func stopped(verdict string) string {
-	return map[string]string{"reject": "rejected", "drop": "dropped"}[verdict]
 }
 
 const (
@@ -113,7 +103,7 @@ func (u *Update) Await(ctx context.Context, before *Answer) (*Answer, error) {
 		if err != nil || report == nil {
 			return nil, err
 		}
-		if holds := u.holds(report.Drained); holds && !report.Pending {
+		if holds := u.missing(report.Drained) == ""; holds && !report.Pending {
 			if u.Undo {
 				return report, nil
 			}
@@ -143,8 +133,6 @@ func notApplied(report *Answer) error {
 	}
 	return fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
 }
-
-func (u *Update) holds(l List) bool { return u.missing(l) == "" }
 
 // missing returns the first endpoint that is not in a list as the update has it, or nothing.
 func (u *Update) missing(l List) string {

@@ -43,7 +43,12 @@ func (p *Proxy) Serve(ctx context.Context, at model.Frontend, client *net.TCPCon
 		p.refuse(client, Limited)
 		return
 	}
-	defer p.leave(at, c)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.remove(c)
+		p.tidy(at, c.of)
+	}()
 	r, result := p.Router.Route(at, client) // when changes find the connection
 	if result == Forwarded {
 		result = p.forward(ctx, at, c, &r)
@@ -74,13 +79,6 @@ func (p *Proxy) enter(at model.Frontend, c *connection) (entered bool) {
 		}
 	}
 	return true
-}
-
-func (p *Proxy) leave(at model.Frontend, c *connection) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.remove(c)
-	p.tidy(at, c.of)
 }
 
 // forward connects a client with a server until the connection ends. With a result other than [Forwarded], that is not

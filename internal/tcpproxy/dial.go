@@ -1,6 +1,7 @@
 package tcpproxy
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -16,11 +17,12 @@ func Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, err
 	d.SetMultipathTCP(false)
 	if hops > 0 {
 		d.Control = func(_, _ string, raw syscall.RawConn) (err error) {
-			failed := raw.Control(func(fd uintptr) { err = setHops(int(fd), to.Addr().Is4(), hops) })
-			if failed != nil {
-				return failed
+			level, option := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+			if to.Addr().Is4() {
+				level, option = unix.IPPROTO_IP, unix.IP_TTL
 			}
-			return err
+			failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, int(hops)) })
+			return cmp.Or(failed, err)
 		}
 	}
 	c, err := d.DialContext(ctx, "tcp", to.String())
@@ -28,11 +30,4 @@ func Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, err
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
-}
-
-func setHops(fd int, v4 bool, n uint8) error {
-	if v4 {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, int(n))
-	}
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, int(n))
 }

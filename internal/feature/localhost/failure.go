@@ -49,10 +49,6 @@ type cause struct {
 	failure failure
 }
 
-func compareCauses(a, b cause) int {
-	return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.failure.text, b.failure.text))
-}
-
 // byCause returns the ports that are not open, sorted, by their causes.
 func byCause(ports []*port) map[cause][]*port {
 	out := make(map[cause][]*port)
@@ -70,7 +66,9 @@ func comparePorts(a, b *port) int { return a.frontend.Compare(b.frontend) }
 func (s *Server) logPass(failed, opened []*port, blocked map[model.Family]failure) {
 	events := 0
 	all := byCause(failed)
-	for _, c := range slices.SortedFunc(maps.Keys(all), compareCauses) {
+	for _, c := range slices.SortedFunc(maps.Keys(all), func(a, b cause) int {
+		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.failure.text, b.failure.text))
+	}) {
 		family := model.FamilyOf(c.address)
 		if c.failure.wide && s.reported[family] == c.failure {
 			continue // each new Service would repeat it

@@ -71,10 +71,10 @@ func (c *client) askOne(ctx context.Context, s netip.AddrPort, q dnsmessage.Ques
 
 // exchange sends a query over UDP, and over TCP if the answer is too large.
 func (c *client) exchange(ctx context.Context, s netip.AddrPort, q dnsmessage.Question, extended bool) (*answer, error) {
-	id, err := newID()
-	if err != nil {
-		return nil, err
-	}
+	// The identifier cannot be guessed: with the port, which the kernel chooses at random, it keeps others from answering.
+	var random [2]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	id := binary.BigEndian.Uint16(random[:])
 	query, err := pack(id, q, extended)
 	if err != nil {
 		return nil, err
@@ -87,14 +87,6 @@ func (c *client) exchange(ctx context.Context, s netip.AddrPort, q dnsmessage.Qu
 		return nil, err
 	}
 	return parse(&p, h, q)
-}
-
-// newID returns an identifier that cannot be guessed: with the port, which the kernel chooses at
-// random, it keeps others from answering.
-func newID() (uint16, error) {
-	var b [2]byte
-	_, err := rand.Read(b[:])
-	return binary.BigEndian.Uint16(b[:]), err
 }
 
 func overUDP(ctx context.Context, s netip.AddrPort, id uint16, q dnsmessage.Question, query []byte) (h dnsmessage.Header, p dnsmessage.Parser, err error) {

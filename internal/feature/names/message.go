@@ -74,13 +74,11 @@ func begin(message []byte, id uint16, q dnsmessage.Question) (h dnsmessage.Heade
 	switch {
 	case errors.Is(err, dnsmessage.ErrSectionDone) && h.RCode != dnsmessage.RCodeSuccess && h.RCode != dnsmessage.RCodeNameError:
 		return h, p, nil // a server that does not accept a question need not repeat it
-	case err != nil, asked.Type != q.Type, asked.Class != q.Class, !sameName(asked.Name, q.Name):
+	case err != nil, asked.Type != q.Type, asked.Class != q.Class, !strings.EqualFold(asked.Name.String(), q.Name.String()):
 		return h, p, errOther
 	}
 	return h, p, p.SkipAllQuestions()
 }
-
-func sameName(a, b dnsmessage.Name) bool { return strings.EqualFold(a.String(), b.String()) }
 
 // parse reads an answer, which may be hostile. A name without records of the type has none.
 func parse(p *dnsmessage.Parser, h dnsmessage.Header, q dnsmessage.Question) (*answer, error) {

@@ -114,7 +114,7 @@ func NewEngine(c Config) *Engine {
 		c.New = checker.New
 	}
 	e := &Engine{Config: c, network: pool{limit: budget.Checks}, programs: pool{limit: budget.CheckPrograms}, wake: make(chan struct{}, 1)}
-	e.report, e.objectLog = newReport(), loglimit.New(c.Log)
+	e.report.lines, e.objectLog = loglimit.Limiter(budget.HealthLines, reportTime), loglimit.New(c.Log)
 	e.empty()
 	return e
 }

@@ -116,22 +116,17 @@ func (e *Engine) confirm(t *target, err error, now time.Time) {
 	}
 }
 
-// spares reports whether a target that fails stays in use because half of the endpoints of a Service are left out.
+// spares reports whether a target that fails stays in use because a Service would have less than half of its endpoints
+// of a family without it.
 func (e *Engine) spares(t *target, text string) bool {
-	if !t.needed() {
-		return false
-	}
-	t.message = text + t.words().Text("; it is not left out, because half of the endpoints are")
-	return true
-}
-
-// needed reports whether a Service would have less than half of its endpoints of a family without
-// the target.
-func (t *target) needed() bool {
-	return slices.ContainsFunc(t.users, func(s *service) bool {
+	needed := slices.ContainsFunc(t.users, func(s *service) bool {
 		out, all := s.leftOut(model.FamilyOf(t.address.Addr()))
 		return 2*(len(out)+1) > all
 	})
+	if needed {
+		t.message = text + t.words().Text("; it is not left out, because half of the endpoints are")
+	}
+	return needed
 }
 
 // leftOut returns the targets of a family that fail, and the number of all.

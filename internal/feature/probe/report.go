@@ -7,8 +7,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -26,10 +24,6 @@ type report struct {
 	failing, recovered int // not logged
 	localLogged        time.Time
 	in                 words.Vocabulary // for what is not logged
-}
-
-func newReport() report {
-	return report{lines: loglimit.Limiter(budget.HealthLines, reportTime)}
 }
 
 // add logs transitions: those of one address, of all its Services, by one line, because they have

@@ -183,7 +183,9 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 		return fmt.Errorf("this machine has no %s", f)
 	}
 	if name, ok := e.own(t); ok {
-		return &ownError{name, e.wordsOf(t)}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return &ownError{name, t.words()}
 	}
 	if t.checker == nil {
 		if t.checker, err = e.New(t.active(), checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service}); err != nil {
@@ -205,13 +207,6 @@ func (e *ownError) Error() string {
 
 // Is makes it count as a check that says nothing about the endpoint.
 func (e *ownError) Is(target error) bool { return target == checker.ErrLocal }
-
-// wordsOf are the words for the Services that have a target.
-func (e *Engine) wordsOf(t *target) words.Vocabulary {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return t.words()
-}
 
 // own returns the Service that has the address of a target as a frontend.
 func (e *Engine) own(t *target) (model.ServiceName, bool) {

@@ -69,7 +69,9 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		if s != nil {
 			e.serve(name, s.state.Service, nil)
 			e.follow(s, nil)
-			e.forget(name)
+			if delete(e.services, name); len(e.services) == 0 {
+				e.empty()
+			}
 		}
 		return state
 	}
@@ -89,12 +91,6 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		}
 	}
 	return s.mark(state)
-}
-
-func (e *Engine) forget(name model.ServiceName) {
-	if delete(e.services, name); len(e.services) == 0 {
-		e.empty()
-	}
 }
 
 // serve replaces the frontends of a Service, except for NodePorts.

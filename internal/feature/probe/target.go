@@ -132,16 +132,12 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 		if s.state.Service != nil {
 			tr.Name = s.state.Service.NameOf(tr.Address)
 		}
-		e.note(tr, now)
+		if len(e.batch) == 0 {
+			e.batchEnd = now.Add(batchTime)
+			e.wakeFor(e.batchEnd)
+		}
+		e.batch = append(e.batch, tr)
 	}
-}
-
-func (e *Engine) note(t Transition, now time.Time) {
-	if len(e.batch) == 0 {
-		e.batchEnd = now.Add(batchTime)
-		e.wakeFor(e.batchEnd)
-	}
-	e.batch = append(e.batch, t)
 }
 
 // acquire returns the target of a key for one more Service. A new one begins with the

@@ -2,28 +2,16 @@ package relay
 
 import (
 	"encoding/binary"
-	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/internal/descriptors"
-	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // originalDestination is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST of linux/netfilter_ipv4.h and
 // linux/netfilter_ipv6/ip6_tables.h.
 const originalDestination = 80
 
-// original returns the address that the client dialled, before the rules redirected it.
-func original(c *net.TCPConn) (netip.AddrPort, error) {
-	if tcpproxy.EndOf(c.LocalAddr()).Addr().Is4() {
-		return descriptors.Use(c, original4)
-	}
-	return descriptors.Use(c, original6)
-}
-
-// original4 reads a sockaddr_in, into a type of at least its size.
+// original4 reads the address that the client dialled, before the rules redirected it: a sockaddr_in, into a type of at least its size.
 func original4(fd int) (netip.AddrPort, error) {
 	v, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, originalDestination)
 	if err != nil {

@@ -3,6 +3,7 @@ package relay
 import (
 	"net"
 
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
@@ -10,7 +11,11 @@ import (
 // frontendOf returns the frontend that a client has dialled. A connection that the rules have not redirected
 // has none: the lists and limits of clients are in the rules.
 func frontendOf(client *net.TCPConn) (at model.Frontend, ok bool) {
-	dialled, err := original(client)
+	read := original6
+	if tcpproxy.EndOf(client.LocalAddr()).Addr().Is4() {
+		read = original4
+	}
+	dialled, err := descriptors.Use(client, read)
 	return model.Frontend{Address: dialled.Addr(), Protocol: model.TCP, Port: dialled.Port()}, err == nil
 }
 

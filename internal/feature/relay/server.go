@@ -95,20 +95,17 @@ func (s *Server) open(ctx context.Context) (ok bool) {
 	ok = s.openFamilies(ctx)
 	changed := !maps.Equal(before, s.failures)
 	s.mu.Unlock()
-	if changed && s.Changed != nil {
-		s.Changed(s.services()...)
+	if !changed || s.Changed == nil {
+		return ok
 	}
-	return ok
-}
-
-// services returns the Services whose connections are relayed.
-func (s *Server) services() (out []model.ServiceName) {
+	var services []model.ServiceName
 	for at := range s.proxy.Frontends() {
-		if r, ok := s.Relay(at); ok && !slices.Contains(out, r.Service) {
-			out = append(out, r.Service)
+		if r, relayed := s.Relay(at); relayed && !slices.Contains(services, r.Service) {
+			services = append(services, r.Service)
 		}
 	}
-	return out
+	s.Changed(services...)
+	return ok
 }
 
 func (s *Server) openFamilies(ctx context.Context) (ok bool) {

@@ -178,14 +178,11 @@ func (e *Engine) edited(name model.ServiceName, s *service, now time.Time) model
 		return s.given
 	}
 	taken, _ := s.steps(now)
-	var all []model.Starting
+	all := s.starting(now)
 	for a, begun := range s.begun {
-		part := max(1, taken-begun+1)
-		if part >= model.StartParts {
+		if taken-begun+1 >= model.StartParts {
 			delete(s.begun, a)
-			continue
 		}
-		all = append(all, model.Starting{Endpoint: a, Part: uint8(part), Full: s.zero.Add(time.Duration(begun+model.StartParts-1) * s.step())})
 	}
 	if len(all) == 0 {
 		delete(e.starting, name)
@@ -193,44 +190,38 @@ func (e *Engine) edited(name model.ServiceName, s *service, now time.Time) model
 	}
 	s.due = s.zero.Add(time.Duration(taken+1) * s.step())
 	e.starting[name] = s
-	e.wakeRun()
-	slices.SortFunc(all, func(a, b model.Starting) int { return a.Endpoint.Compare(b.Endpoint) })
-	return s.given.WithStarting(all)
-}
-
-func (e *Engine) wakeRun() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
 	}
+	return s.given.WithStarting(all)
+}
+
+// starting returns the endpoints that start, sorted, with the parts of their weight.
+func (s *service) starting(now time.Time) (all []model.Starting) {
+	taken, _ := s.steps(now)
+	for a, begun := range s.begun {
+		if part := max(1, taken-begun+1); part < model.StartParts {
+			all = append(all, model.Starting{Endpoint: a, Part: uint8(part), Full: s.zero.Add(time.Duration(begun+model.StartParts-1) * s.step())})
+		}
+	}
+	slices.SortFunc(all, func(a, b model.Starting) int { return a.Endpoint.Compare(b.Endpoint) })
+	return all
 }
 
 // Run has Services edited again at each step of their endpoints, until ctx ends.
 func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	var timer *time.Timer
-	var due <-chan time.Time
 	for {
 		names, next := e.take(time.Now())
 		if len(names) > 0 {
 			changed(names...)
 		}
-		switch {
-		case next.IsZero():
-			if timer != nil {
-				timer.Stop()
-			}
-			timer, due = nil, nil
-		case timer == nil:
-			timer = time.NewTimer(time.Until(next))
-			due = timer.C
-		default:
-			timer.Reset(time.Until(next))
+		var due <-chan time.Time
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
 		}
 		select {
 		case <-ctx.Done():
-			if timer != nil {
-				timer.Stop()
-			}
 			return
 		case <-e.wake:
 		case <-due:

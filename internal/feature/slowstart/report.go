@@ -15,11 +15,8 @@ func (e *Engine) Starting() (out []feature.Starting) {
 	defer e.mu.Unlock()
 	now := time.Now()
 	for name, s := range e.starting {
-		taken, _ := s.steps(now)
-		for a, begun := range s.begun {
-			if part := max(1, taken-begun+1); part < model.StartParts {
-				out = append(out, feature.Starting{Service: name, Starting: model.Starting{Endpoint: a, Part: uint8(part)}})
-			}
+		for _, a := range s.starting(now) {
+			out = append(out, feature.Starting{Service: name, Starting: model.Starting{Endpoint: a.Endpoint, Part: a.Part}})
 		}
 	}
 	slices.SortFunc(out, func(a, b feature.Starting) int {

@@ -99,16 +99,13 @@ func (a *acting) assess(name model.ServiceName) (State, bool) {
 		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
 	}
 	state := StateOf(v)
-	if slices.ContainsFunc(v.Claims, a.refused) {
-		state.Usable = 0
+	r := feature.Find[relay](a.node.Features)
+	for _, c := range v.Claims {
+		if r != nil && c.Route.Relayed() && r.Failure(model.FamilyOf(c.Route.Frontend.Address)) != "" {
+			state.Usable = 0 // the relay cannot accept its connections
+		}
 	}
 	return state, true
-}
-
-// refused reports whether a frontend is relayed, and the relay cannot accept its connections.
-func (a *acting) refused(c model.ViewedClaim) bool {
-	r := feature.Find[relay](a.node.Features)
-	return r != nil && c.Route.Relayed() && r.Failure(model.FamilyOf(c.Route.Frontend.Address)) != ""
 }
 
 // checks have the health of endpoints.

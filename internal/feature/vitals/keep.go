@@ -119,14 +119,11 @@ func (k *keeper) inUse(p place, s *state, mac net.HardwareAddr, now time.Time) {
 		s.claimed = text
 		k.log.Error("another machine has an address of a Balance", "address", p.Address, "interface", p.Interface, "machine", text)
 	}
-	if s.until = now.Add(k.claimTime()); s.there {
+	if s.until = now.Add(2 * max(k.interval, burstPause)); s.there { // it answers each announcement
 		return // announcements go on
 	}
 	s.probes, s.due = 0, now.Add(usedPause)
 }
-
-// claimTime is how long a claim of another machine is a problem: it answers each announcement.
-func (k *keeper) claimTime() time.Duration { return 2 * max(k.interval, burstPause) }
 
 // giveUp removes an address.
 func (k *keeper) giveUp(p place, s *state, link host.Link, on bool, now time.Time) {
@@ -149,7 +146,7 @@ func (k *keeper) done(p place, s *state, now time.Time, what string, err error) 
 		return true
 	}
 	text := fmt.Sprintf("%s it: %s", what, err)
-	if lacksPackets(err) {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) { // no packet sockets
 		text += ": " + packetsRemedy
 	}
 	if s.due = now.Add(retryPause); s.failure != text {
@@ -162,11 +159,6 @@ func (k *keeper) done(p place, s *state, now time.Time, what string, err error) 
 // packetsRemedy grants packet sockets to the service.
 const packetsRemedy = `grant CAP_NET_RAW: d=/etc/systemd/system/nftproxy.service.d; mkdir -p $d && ` +
 	`printf '[Service]\nCapabilityBoundingSet=CAP_NET_RAW\nRestrictAddressFamilies=AF_PACKET\n' >$d/announce.conf && systemctl daemon-reload && systemctl restart nftproxy`
-
-// lacksPackets reports whether the process may not open packet sockets.
-func lacksPackets(err error) bool {
-	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT)
-}
 
 // take makes a place have its address, and announces it.
 func (k *keeper) take(p place, s *state, link host.Link, exists bool, is host.LinkAddress, on bool, now time.Time) {

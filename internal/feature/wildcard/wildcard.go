@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -126,25 +125,17 @@ func (e *Engine) Problems(time.Time) (out []model.Notice) {
 	for _, name := range slices.SortedFunc(maps.Keys(e.services), model.ServiceName.Compare) {
 		s := e.services[name].given.Service
 		for _, l := range s.Idle(e.known) {
-			out = append(out, model.Notice{Object: name.Object(), Reason: model.NoListenAddress, Message: message(l)})
+			of := "this machine has"
+			if l.Interface != "" {
+				of = fmt.Sprintf("there is no interface %s, or it has", l.Interface)
+			}
+			out = append(out, model.Notice{Object: name.Object(), Reason: model.NoListenAddress, Message: fmt.Sprintf("listen %s: %s no such address", l.Text, of)})
 		}
 		for _, a := range s.Missing(e.known) {
-			out = append(out, model.Notice{Object: name.Object(), Reason: model.NoMasqueradeAddress, Message: missing(a)})
+			out = append(out, model.Notice{Object: name.Object(), Reason: model.NoMasqueradeAddress, Message: fmt.Sprintf("%s: no interface of this machine has it, so that it is left out: ip address add %s/%d dev INTERFACE, or remove it", a, a, a.BitLen())})
 		}
 	}
 	return out
-}
-
-func missing(a netip.Addr) string {
-	return fmt.Sprintf("%s: no interface of this machine has it, so that it is left out: ip address add %s/%d dev INTERFACE, or remove it", a, a, a.BitLen())
-}
-
-func message(l model.Listener) string {
-	of := "this machine has"
-	if l.Interface != "" {
-		of = fmt.Sprintf("there is no interface %s, or it has", l.Interface)
-	}
-	return fmt.Sprintf("listen %s: %s no such address", l.Text, of)
 }
 
 // Expand returns a snapshot as an engine edits it on a machine with these addresses.
