@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -139,12 +140,7 @@ func (k *keeper) stateOf(p place) *state {
 
 // wants reports whether a Balance wants an address now.
 func (k *keeper) wants(p place) bool {
-	for _, usable := range k.asked[p] {
-		if usable {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(k.asked[p])), true)
 }
 
 // compare has the addresses compared. It is safe for concurrent use.

@@ -236,7 +236,7 @@ func (l *addressLab) pass(d time.Duration) {
 func (l *addressLab) want(has string, problems ...string) {
 	l.Helper()
 	var got []string
-	for _, p := range l.Problems() {
+	for _, p := range l.Problems(time.Time{}) {
 		got = append(got, string(p.Reason)+": "+p.Message)
 	}
 	if l.m.has() != has || !slices.EqualFunc(got, problems, strings.HasPrefix) {

@@ -2,10 +2,7 @@ package vitals
 
 import (
 	"context"
-	"maps"
 	"net/netip"
-	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -45,13 +42,9 @@ func (a *acting) FollowSync(s *feature.Sync) {
 	if s.Err != nil {
 		return
 	}
-	var found map[model.ServiceName]struct{} // most often there are none
 	note := func(r *model.Route) bool {
 		if r != nil && a.isVital(r.Service) {
-			if found == nil {
-				found = make(map[model.ServiceName]struct{})
-			}
-			found[r.Service.Name] = struct{}{}
+			a.Note(r.Service.Name)
 		}
 		return true
 	}
@@ -65,7 +58,7 @@ func (a *acting) FollowSync(s *feature.Sync) {
 		note(s.Routes[i].Old)
 		note(s.Routes[i].New)
 	}
-	request(slices.Collect(maps.Keys(found))...)
+	request()
 	if keeps := a.keepsServices(); s.Compared || keeps != a.kept {
 		a.kept = keeps
 		a.Compare()
@@ -115,9 +108,6 @@ type checks interface {
 
 // relay says why connections of a family are not relayed; empty: they are.
 type relay interface{ Failure(model.Family) string }
-
-// Problems implements [feature.Reporter].
-func (a *acting) Problems(time.Time) []model.Notice { return a.Actor.Problems() }
 
 // Serves reports whether a Balance has a usable server, and its announced addresses are on the machine, for /healthz/NAMESPACE/NAME; known is false
 // if there is none of this name.

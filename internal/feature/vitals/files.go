@@ -41,12 +41,7 @@ func (a *Actor) record(name model.ServiceName) {
 	err := a.write(name)
 	if err == nil {
 		delete(a.unwritten, name)
-		return
-	}
-	if text := err.Error(); a.unwritten[name] != text {
-		if a.unwritten == nil {
-			a.unwritten = make(map[model.ServiceName]string)
-		}
+	} else if text := err.Error(); a.unwritten[name] != text {
 		a.unwritten[name] = text
 		a.Log.Error("the file about a Balance cannot be written or removed", "object", name.BalanceObject().String(), "error", err)
 	}
@@ -99,21 +94,18 @@ func RemoveFiles(directory string) (removed []string, err error) {
 // removeFiles removes the files about Balances that are not to be kept. Files of other programs, in a
 // directory that is not for this alone, have another name or content.
 func removeFiles(directory string, keep func(model.ServiceName) bool) (removed []string, err error) {
-	entries, listErr := os.ReadDir(directory)
-	if listErr != nil {
-		return nil, nil // writing it has the error
-	}
+	entries, _ := os.ReadDir(directory) // writing it has the error
 	for _, e := range entries {
 		namespace, name, form := strings.Cut(e.Name(), separator)
 		path := filepath.Join(directory, e.Name())
 		if !form || e.Type() != fs.FileMode(0) || keep(model.ServiceName{Namespace: namespace, Name: name}) || !isOurs(path) {
 			continue
 		}
-		if failure := atomicfile.Remove(path); failure != nil {
+		if failure := atomicfile.Remove(path); failure == nil {
+			removed = append(removed, "file "+path)
+		} else {
 			err = errors.Join(err, failure)
-			continue
 		}
-		removed = append(removed, "file "+path)
 	}
 	return removed, err
 }

@@ -1,6 +1,7 @@
 package vitals
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -105,10 +105,7 @@ func (r *record) replace(all map[place]bool) error {
 		list = append(list, entry{p, marked})
 	}
 	slices.SortFunc(list, func(a, b entry) int {
-		if n := strings.Compare(a.Interface, b.Interface); n != 0 {
-			return n
-		}
-		return a.Address.Compare(b.Address)
+		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.Address.Compare(b.Address))
 	})
 	data, err := json.Marshal(list)
 	if err != nil {

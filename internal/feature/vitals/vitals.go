@@ -78,16 +78,13 @@ type told struct{ usable, servers int }
 // New returns an actor.
 func New(c Config) *Actor {
 	return &Actor{
-		Config: c, wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), addresses: newKeeper(&c),
-		known: make(map[model.ServiceName]bool), slots: make(chan struct{}, budget.ChangePrograms), wants: make(map[model.ServiceName]told),
+		Config: c, wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), synced: make(map[model.ServiceName]struct{}), addresses: newKeeper(&c),
+		known: make(map[model.ServiceName]bool), unwritten: make(map[model.ServiceName]string), slots: make(chan struct{}, budget.ChangePrograms), wants: make(map[model.ServiceName]told),
 	}
 }
 
 // Note notes Services whose servers have changed: the next sync has it in the rules.
 func (a *Actor) Note(names ...model.ServiceName) {
-	if a == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range names {
@@ -114,12 +111,8 @@ func (a *Actor) request(begin bool) {
 		return
 	}
 	a.begun = a.begun || begin
-	if a.synced == nil {
-		a.synced = a.pending
-	} else {
-		maps.Copy(a.synced, a.pending)
-	}
-	a.pending = make(map[model.ServiceName]struct{})
+	maps.Copy(a.synced, a.pending)
+	clear(a.pending)
 	select {
 	case a.wake <- struct{}{}:
 	default:
@@ -174,8 +167,9 @@ func (a *Actor) Run(ctx context.Context) {
 // once.
 func (a *Actor) actOnSynced(ctx context.Context) (begun bool) {
 	a.mu.Lock()
-	names := a.synced
-	a.synced, begun = nil, a.begun
+	names := maps.Clone(a.synced)
+	clear(a.synced)
+	begun = a.begun
 	a.mu.Unlock()
 	for name := range names {
 		a.act(ctx, name)
@@ -207,14 +201,11 @@ func (a *Actor) act(ctx context.Context, name model.ServiceName) {
 	state, exists := a.Assess(name)
 	a.addresses.hold(name, state)
 	before, known := a.known[name]
-	switch {
-	case !exists && !known:
-		return
-	case !exists:
+	if !exists && known {
 		delete(a.known, name)
 		a.record(name)
-		return
-	case known && before == state.serves():
+	}
+	if !exists || known && before == state.serves() {
 		return
 	}
 	a.known[name] = state.serves()
@@ -280,20 +271,10 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 }
 
 // Lacks reports whether an address that a Balance asks for is not on this machine.
-func (a *Actor) Lacks(s State) bool { return a != nil && a.addresses.lacks(s) }
+func (a *Actor) Lacks(s State) bool { return a.addresses.lacks(s) }
 
 // Announced returns the addresses that Balances ask for, and whether clients can reach them here.
-func (a *Actor) Announced() []feature.Announced {
-	if a == nil {
-		return nil
-	}
-	return a.addresses.announced()
-}
+func (a *Actor) Announced() []feature.Announced { return a.addresses.announced() }
 
-// Problems says which addresses are not where they should be, and why.
-func (a *Actor) Problems() []model.Notice {
-	if a == nil {
-		return nil
-	}
-	return a.addresses.problems()
-}
+// Problems implements [feature.Reporter]: it says which addresses are not where they should be, and why.
+func (a *Actor) Problems(time.Time) []model.Notice { return a.addresses.problems() }

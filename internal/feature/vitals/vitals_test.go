@@ -159,11 +159,6 @@ func testPrograms(t *testing.T) {
 	}
 }
 
-// TestNoActor: where nothing is to be done, there is nothing to note.
-func TestNoActor(t *testing.T) {
-	(*Actor)(nil).Note(nameOf("web"))
-}
-
 // TestFilesAgain: 10.31. A file that could not be written is written later, without another change.
 func TestFilesAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "health")
