@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -145,75 +146,87 @@ func (r *Room) connect(redirected []model.Family) error {
 		return fmt.Errorf("add interface %s: %w", r.Device, err)
 	}
 	r.made = true
-	var inside net.HardwareAddr
+	var inside netlink.Link
 	err := r.Do(func() (err error) {
-		inside, err = up("lo", peer)
+		inside, err = bringUp("lo", peer)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	outside, err := up(r.Device)
+	outside, err := bringUp(r.Device)
 	if err != nil {
 		return err
 	}
+	if err := errors.Join(awaitCarrier(outside), r.Do(func() error { return awaitCarrier(inside) })); err != nil {
+		return err
+	}
 	for f := range r.clients {
-		if err := r.Do(func() error { return addClient(peer, r.clients[f], nextHops[f], outside) }); err != nil {
+		if err := r.Do(func() error { return addClient(inside, r.clients[f], nextHops[f], outside) }); err != nil {
 			return err
 		}
-		if err := addRoute(r.Device, r.clients[f], inside); err != nil {
+		if err := addRoute(outside, r.clients[f], inside); err != nil {
 			return err
 		}
 	}
 	for _, f := range redirected {
-		if err := addAddress(r.Device, nextHops[f], netlink.SCOPE_LINK); err != nil {
+		if err := addAddress(outside, nextHops[f], netlink.SCOPE_LINK); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addAddress gives an interface an address, which it uses at once.
-func addAddress(name string, a netip.Addr, scope netlink.Scope) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find interface %s: %w", name, err)
-	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD, Scope: int(scope)}); err != nil {
-		return fmt.Errorf("add address %s to interface %s: %w", a, name, err)
-	}
-	return nil
-}
-
-// up brings interfaces up, and returns the hardware address of the last one.
-func up(names ...string) (hardware net.HardwareAddr, err error) {
+// bringUp brings interfaces up, and returns the last one.
+func bringUp(names ...string) (link netlink.Link, err error) {
 	for _, name := range names {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
+		if link, err = netlink.LinkByName(name); err != nil {
 			return nil, fmt.Errorf("find interface %s: %w", name, err)
 		}
 		if err := netlink.LinkSetUp(link); err != nil {
 			return nil, fmt.Errorf("bring interface %s up: %w", name, err)
 		}
-		hardware = link.Attrs().HardwareAddr
 	}
-	return hardware, nil
+	return link, nil
 }
 
-// addClient gives an interface an address, and a default route over a next hop.
-func addClient(name string, a, nextHop netip.Addr, hardware net.HardwareAddr) error {
-	if err := addAddress(name, a, netlink.SCOPE_UNIVERSE); err != nil {
+// carrierPatience is how long an interface may take to see that its other end is up, in milliseconds.
+const carrierPatience = 5000
+
+// awaitCarrier waits until an interface sends packets: the kernel drops them until it has noticed the carrier,
+// which a thread of its own does.
+func awaitCarrier(link netlink.Link) error {
+	for range carrierPatience {
+		now, err := netlink.LinkByIndex(link.Attrs().Index)
+		if err != nil {
+			return fmt.Errorf("find interface %s: %w", link.Attrs().Name, err)
+		}
+		if now.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("interface %s has no carrier", link.Attrs().Name)
+}
+
+// addAddress gives an interface an address, which it uses at once.
+func addAddress(link netlink.Link, a netip.Addr, scope netlink.Scope) error {
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD, Scope: int(scope)}); err != nil {
+		return fmt.Errorf("add address %s to interface %s: %w", a, link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// addClient gives an interface an address, and a default route over a next hop, which the other end is.
+func addClient(link netlink.Link, a, nextHop netip.Addr, other netlink.Link) error {
+	if err := addAddress(link, a, netlink.SCOPE_UNIVERSE); err != nil {
 		return err
 	}
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find interface %s: %w", name, err)
-	}
-	if err := addNeighbour(link, nextHop, hardware); err != nil {
+	if err := addNeighbour(link, nextHop, other); err != nil {
 		return err
 	}
 	everything := &net.IPNet{IP: make(net.IP, a.BitLen()/8), Mask: make(net.IPMask, a.BitLen()/8)}
-	err = netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything, Gw: nextHop.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
+	err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything, Gw: nextHop.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
 	if err != nil {
 		return fmt.Errorf("add default route of the client over %s: %w", nextHop, err)
 	}
@@ -221,21 +234,17 @@ func addClient(name string, a, nextHop netip.Addr, hardware net.HardwareAddr) er
 }
 
 // addRoute leads packets for an address to an interface.
-func addRoute(name string, a netip.Addr, hardware net.HardwareAddr) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find interface %s: %w", name, err)
-	}
+func addRoute(link netlink.Link, a netip.Addr, other netlink.Link) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(a), Scope: netlink.SCOPE_LINK}); err != nil {
-		return fmt.Errorf("add route to %s over interface %s: %w", a, name, err)
+		return fmt.Errorf("add route to %s over interface %s: %w", a, link.Attrs().Name, err)
 	}
-	return addNeighbour(link, a, hardware)
+	return addNeighbour(link, a, other)
 }
 
 // addNeighbour spares the first packet a question about the hardware address of the other end,
 // and works without an address that could answer it.
-func addNeighbour(link netlink.Link, a netip.Addr, hardware net.HardwareAddr) error {
-	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: hardware})
+func addNeighbour(link netlink.Link, a netip.Addr, other netlink.Link) error {
+	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: other.Attrs().HardwareAddr})
 	if err != nil {
 		return fmt.Errorf("add neighbour %s: %w", a, err)
 	}
