@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	facts "github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
 // edit replaces what matches a regular expression, which must be there.
@@ -240,7 +241,7 @@ func (c *cluster) keep(t *testing.T, k *kernel.Conn, theirs *nft.Ruleset, lost b
 			continue
 		}
 		n++
-		if now := after.Frontend(f.Frontend); now == nil || !now.Equal(f) {
+		if now := after.Frontend(f.Frontend); now == nil || !workload.SameFrontend(*now, *f) {
 			t.Errorf("%s was %+v, is %+v", f.Frontend, f, now)
 		}
 	}

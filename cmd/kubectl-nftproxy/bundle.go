@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/bundle"
@@ -181,23 +182,12 @@ func servicesOf(r *fleet.Report) []bundle.Subject {
 
 // configMapsOf returns the paths of the ConfigMaps that the pods of a DaemonSet mount.
 func configMapsOf(object map[string]any) (paths []string) {
-	content, _ := json.Marshal(object) // it was JSON
-	var set struct {
-		Metadata struct{ Namespace string }
-		Spec     struct {
-			Template struct {
-				Spec struct {
-					Volumes []struct{ ConfigMap *struct{ Name string } }
-				}
-			}
-		}
-	}
-	if json.Unmarshal(content, &set) != nil {
-		return nil
-	}
-	for _, v := range set.Spec.Template.Spec.Volumes {
-		if v.ConfigMap != nil {
-			paths = append(paths, "/api/v1/namespaces/"+set.Metadata.Namespace+"/configmaps/"+v.ConfigMap.Name)
+	namespace, _, _ := unstructured.NestedString(object, "metadata", "namespace")
+	volumes, _, _ := unstructured.NestedSlice(object, "spec", "template", "spec", "volumes")
+	for _, v := range volumes {
+		volume, _ := v.(map[string]any)
+		if name, found, _ := unstructured.NestedString(volume, "configMap", "name"); found {
+			paths = append(paths, "/api/v1/namespaces/"+namespace+"/configmaps/"+name)
 		}
 	}
 	return paths
@@ -223,7 +213,8 @@ func (o *fleetBundleOptions) addList(ctx context.Context, a *bundle.Archive, fil
 	_, err := kubectl.List(ctx, o.fleet.API, kind+" objects", q, func(page []map[string]any) { all = append(all, page...) })
 	out := make([]json.RawMessage, 0, len(all))
 	for _, object := range all {
-		if kind == "Node" && len(o.nodes) > 0 && !slices.Contains(o.nodes, nameOf(object)) {
+		name, _, _ := unstructured.NestedString(object, "metadata", "name")
+		if kind == "Node" && len(o.nodes) > 0 && !slices.Contains(o.nodes, name) {
 			continue
 		}
 		content, failed := bundle.Object(kind, object)
@@ -237,10 +228,4 @@ func (o *fleetBundleOptions) addList(ctx context.Context, a *bundle.Archive, fil
 	content, _ := json.MarshalIndent(out, "", " ") // they are JSON
 	a.Add(clusterGroup, file, content, bundle.Head)
 	return all
-}
-
-func nameOf(object map[string]any) string {
-	metadata, _ := object["metadata"].(map[string]any)
-	name, _ := metadata["name"].(string)
-	return name
 }

@@ -130,13 +130,7 @@ func (o *fleetTestOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := common.PrintTest(c.OutOrStdout(), report, &o.output, o.all); err != nil {
-		return err
-	}
-	if !report.Complete() {
-		return cli.ErrNo
-	}
-	return nil
+	return common.PrintTest(c.OutOrStdout(), report, &o.output, o.all)
 }
 
 // begin lists the nodes, and what the pods run.

@@ -76,7 +76,7 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the command at once
-	f, m, err := o.reach(c)
+	f, m, err := o.reach(c, &o.output)
 	if err != nil {
 		return err
 	}
@@ -101,12 +101,9 @@ func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *memb
 	if err != nil && r.Rounds == 0 {
 		return err
 	}
-	printed := o.output.Print(c.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, o.all, o.output.Paint) })
-	if err := errors.Join(printed, err); err != nil {
-		return err
+	printed := o.output.PrintJudged(c.OutOrStdout(), r, err == nil && !r.Complete(), func(w io.Writer) error { return r.Print(w, o.all, o.output.Paint) })
+	if err == nil {
+		return printed
 	}
-	if !r.Complete() {
-		return cli.ErrNo
-	}
-	return nil
+	return errors.Join(printed, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,10 +43,7 @@ Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 
 }
 
 func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
-	f, m, err := o.reach(c)
+	f, m, err := o.reach(c, &o.output)
 	if err != nil {
 		return err
 	}
@@ -53,13 +51,8 @@ func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
 		return client.Describe(ctx, service)
 	}))
 	cli.MeterOf(c).Stop()
-	err = o.output.Print(c.OutOrStdout(), groups, func(w io.Writer) error { return printServed(w, groups, o.output.Paint) })
-	for i := range groups {
-		if err == nil && groups[i].Error != "" {
-			return cli.ErrNo
-		}
-	}
-	return err
+	isWrong := slices.ContainsFunc(groups, func(g fleet.Served) bool { return g.Error != "" })
+	return o.output.PrintJudged(c.OutOrStdout(), groups, isWrong, func(w io.Writer) error { return printServed(w, groups, o.output.Paint) })
 }
 
 // printServed describes a Service once for each group of nodes.

@@ -56,10 +56,7 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 }
 
 func (o *fleetDiffOptions) run(c *cobra.Command) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
-	f, m, err := o.reach(c)
+	f, m, err := o.reach(c, &o.output)
 	if err != nil {
 		return err
 	}
@@ -68,11 +65,7 @@ func (o *fleetDiffOptions) run(c *cobra.Command) error {
 		return err
 	}
 	cli.MeterOf(c).Stop()
-	err = o.output.Print(c.OutOrStdout(), d, func(w io.Writer) error { return d.Print(w, o.output.Paint) })
-	if err == nil && d.Found() {
-		return cli.ErrNo
-	}
-	return err
+	return o.output.PrintJudged(c.OutOrStdout(), d, d.Found(), func(w io.Writer) error { return d.Print(w, o.output.Paint) })
 }
 
 // held is what the nftproxy on a node says about itself.

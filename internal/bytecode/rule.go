@@ -144,19 +144,11 @@ func (all attributes) value(typ uint16, err *error) []byte {
 }
 
 func readExpression(data []byte) (o op, err error) {
-	var body []byte
-	a := netlinkio.Read(data, &err)
-	for a.Next() {
-		switch a.Type {
-		case unix.NFTA_EXPR_NAME:
-			o.name = string(a.Text())
-		case unix.NFTA_EXPR_DATA:
-			body = a.Data
-		}
-	}
+	outer := collect(netlinkio.Read(data, &err))
+	o.name = outer.text(unix.NFTA_EXPR_NAME)
 	var all attributes
 	if o.name != "match" && o.name != "target" { // theirs are of x_tables
-		all = collect(netlinkio.Read(body, &err))
+		all = collect(netlinkio.Read(outer[unix.NFTA_EXPR_DATA].Data, &err))
 	}
 	if err == nil {
 		err = o.read(all)

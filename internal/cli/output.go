@@ -112,6 +112,15 @@ func (o *Output) Print(w io.Writer, document any, text func(io.Writer) error) er
 	return writeYAML(w, "", write)
 }
 
+// PrintJudged is Print for a document that may say that something is wrong: then the command ends with [ErrNo].
+func (o *Output) PrintJudged(w io.Writer, document any, isWrong bool, text func(io.Writer) error) error {
+	err := o.Print(w, document, text)
+	if err == nil && isWrong {
+		return ErrNo
+	}
+	return err
+}
+
 // PrintRecord writes one of several documents: a line of JSON, or a document of YAML.
 func (o *Output) PrintRecord(w io.Writer, document any) error {
 	write := func(w io.Writer) error { return json.NewEncoder(w).Encode(document) }

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 var (
@@ -157,7 +158,7 @@ func TestReport(t *testing.T) {
 	if strings.ContainsRune(text.String(), '\x1b') {
 		t.Errorf("the text has an escape sequence:\n%q", &text)
 	}
-	if err := r.JSON(&document); err != nil || !strings.Contains(document.String(), `"verdict": "drop"`) {
+	if err := terminal.JSON(&document, r); err != nil || !strings.Contains(document.String(), `"verdict": "drop"`) {
 		t.Errorf("JSON: %v\n%s", err, &document)
 	}
 }

@@ -9,26 +9,30 @@ import (
 
 // junitSuites is a document of JUnit's XML format, in the form that readers agree on.
 type junitSuites struct {
-	XMLName  xml.Name `xml:"testsuites"`
-	Name     string   `xml:"name,attr"`
-	Tests    int      `xml:"tests,attr"`
-	Failures int      `xml:"failures,attr"`
-	Skipped  int      `xml:"skipped,attr"`
-	Errors   int      `xml:"errors,attr"`
-	Time     string   `xml:"time,attr"` // seconds
+	XMLName xml.Name `xml:"testsuites"`
+	junitTotals
 	// Suites are one for each node, and one if there is a single machine.
 	Suites []*junitSuite `xml:"testsuite"`
 }
 
 type junitSuite struct {
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Skipped  int         `xml:"skipped,attr"`
-	Errors   int         `xml:"errors,attr"`
-	Time     string      `xml:"time,attr"`
-	Cases    []junitCase `xml:"testcase"`
-	seconds  float64
+	junitTotals
+	Cases   []junitCase `xml:"testcase"`
+	seconds float64
+}
+
+type junitTotals struct {
+	Name     string `xml:"name,attr"`
+	Tests    int    `xml:"tests,attr"`
+	Failures int    `xml:"failures,attr"`
+	Skipped  int    `xml:"skipped,attr"`
+	Errors   int    `xml:"errors,attr"`
+	Time     string `xml:"time,attr"` // seconds
+}
+
+// junit returns the totals of cases that were tried, or skipped.
+func (n Counts) junit(name string) junitTotals {
+	return junitTotals{Name: name, Tests: n.Passed + n.Failed + n.Skipped, Failures: n.Failed, Skipped: n.Skipped}
 }
 
 type junitCase struct {
@@ -50,14 +54,16 @@ type junitReason struct {
 // JUnit writes the report as JUnit's XML.
 func (r *Report) JUnit(w io.Writer) error {
 	name := "nftproxy test " + r.Of
-	all := junitSuites{Name: name, Tests: len(r.Cases) + len(r.Untested), Failures: r.Failed, Skipped: r.Skipped, Errors: len(r.Untested), Time: seconds(r.Seconds)}
+	all := junitSuites{junitTotals: r.Counts.junit(name)}
+	all.Errors, all.Time = len(r.Untested), seconds(r.Seconds)
+	all.Tests += all.Errors
 	suites := make(map[string]*junitSuite)
 	for _, n := range r.Nodes {
-		suites[n.Name] = &junitSuite{Name: name + " on " + n.Name, Tests: n.Passed + n.Failed + n.Skipped, Failures: n.Failed, Skipped: n.Skipped}
+		suites[n.Name] = &junitSuite{junitTotals: n.junit(name + " on " + n.Name)}
 		all.Suites = append(all.Suites, suites[n.Name])
 	}
 	if len(r.Nodes) == 0 {
-		suites[""] = &junitSuite{Name: name, Tests: len(r.Cases), Failures: r.Failed, Skipped: r.Skipped}
+		suites[""] = &junitSuite{junitTotals: r.Counts.junit(name)}
 		all.Suites = append(all.Suites, suites[""])
 	}
 	for _, c := range r.Cases {
@@ -86,7 +92,7 @@ func seconds(n float64) string { return fmt.Sprintf("%.3f", n) }
 
 // junit returns the suite of a node that was not tested.
 func (r Reason) junit(name string) *junitSuite {
-	return &junitSuite{Name: name + " on " + r.Node, Tests: 1, Errors: 1, Time: seconds(0), Cases: []junitCase{{
+	return &junitSuite{junitTotals: junitTotals{Name: name + " on " + r.Node, Tests: 1, Errors: 1, Time: seconds(0)}, Cases: []junitCase{{
 		Name: "start the clients on " + r.Node, ClassName: r.Node, Time: seconds(0), Error: &junitReason{Message: r.Reason, Type: "node", Text: r.Reason}}}}
 }
 

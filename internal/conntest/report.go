@@ -13,10 +13,8 @@ import (
 
 // Report has the results of a test.
 type Report struct {
-	Of      string    `json:"of"` // what was tested
-	Passed  int       `json:"passed"`
-	Failed  int       `json:"failed"`
-	Skipped int       `json:"skipped"`
+	Of string `json:"of"` // what was tested
+	Counts
 	Seconds float64   `json:"seconds"`
 	Cases   []*Result `json:"cases"` // failed ones first
 	Notes   []string  `json:"notes,omitempty"`
@@ -27,12 +25,28 @@ type Report struct {
 	Image string `json:"image,omitempty"`
 }
 
+// Counts are numbers of cases.
+type Counts struct {
+	Passed  int `json:"passed"`
+	Failed  int `json:"failed"`
+	Skipped int `json:"skipped"`
+}
+
+func (n *Counts) add(s State) {
+	switch s {
+	case Passed:
+		n.Passed++
+	case NotPassed:
+		n.Failed++
+	default:
+		n.Skipped++
+	}
+}
+
 // Node counts the cases of a node.
 type Node struct {
-	Name    string `json:"name"`
-	Passed  int    `json:"passed"`
-	Failed  int    `json:"failed"`
-	Skipped int    `json:"skipped"`
+	Name string `json:"name"`
+	Counts
 }
 
 // Reason is why a node was not tested.
@@ -53,17 +67,8 @@ func NewReport(of string, results []*Result, seconds float64) *Report {
 		if i < 0 {
 			i, r.Nodes = len(r.Nodes), append(r.Nodes, Node{Name: c.Node})
 		}
-		switch n := &r.Nodes[i]; c.State {
-		case Passed:
-			n.Passed++
-		case NotPassed:
-			n.Failed++
-		default:
-			n.Skipped++
-		}
-	}
-	for _, n := range r.Nodes {
-		r.Passed, r.Failed, r.Skipped = r.Passed+n.Passed, r.Failed+n.Failed, r.Skipped+n.Skipped
+		r.Nodes[i].add(c.State)
+		r.add(c.State)
 	}
 	slices.SortFunc(r.Nodes, func(a, b Node) int { return cmp.Or(cmp.Compare(b.Failed, a.Failed), cmp.Compare(a.Name, b.Name)) })
 	if len(r.Nodes) == 1 && r.Nodes[0].Name == "" {
@@ -71,9 +76,6 @@ func NewReport(of string, results []*Result, seconds float64) *Report {
 	}
 	return r
 }
-
-// JSON writes the report.
-func (r *Report) JSON(w io.Writer) error { return terminal.JSON(w, r) }
 
 // Print writes the report as text: a line for each case, then why some have failed. Of the cases of a
 // cluster, only these that have not passed have a line, unless all is set.
@@ -178,20 +180,17 @@ func (r *Report) reasons(p *terminal.Printer, c *Result) {
 }
 
 func (r *Report) counts() string {
-	parts := []string{fmt.Sprintf("%d passed", r.Passed)}
-	if r.Failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d failed", r.Failed))
+	text := fmt.Sprintf("%d passed", r.Passed)
+	add := func(n int, what string) {
+		if n > 0 {
+			text += ", " + what
+		}
 	}
-	if r.Skipped > 0 {
-		parts = append(parts, fmt.Sprintf("%d skipped", r.Skipped))
-	}
-	if n := len(r.Nodes); n > 0 {
-		parts = append(parts, "on "+terminal.Count(n, "node"))
-	}
-	if n := len(r.Untested); n > 0 {
-		parts = append(parts, terminal.Count(n, "node")+" not tested")
-	}
-	return strings.Join(parts, ", ")
+	add(r.Failed, fmt.Sprintf("%d failed", r.Failed))
+	add(r.Skipped, fmt.Sprintf("%d skipped", r.Skipped))
+	add(len(r.Nodes), "on "+terminal.Count(len(r.Nodes), "node"))
+	add(len(r.Untested), terminal.Count(len(r.Untested), "node")+" not tested")
+	return text
 }
 
 // Name names a case: "default/web:http, ClusterIP tcp 10.96.0.10:80 from the namespace (affinity)".

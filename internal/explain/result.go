@@ -156,11 +156,9 @@ func (r *Result) nameIn(t *nft.Table) {
 		r.setName(n)
 		return
 	}
-	if echo := t.Set(nft.EchoSet); echo != nil && r.Packet.isEcho() {
-		if e, ok := echo.Find(model.Frontend{Address: r.Packet.Destination}); ok {
-			port, kind := nft.ParseComment(e.Comment)
-			r.Service, r.Kind = port.String(), kind.String()
-		}
+	if e, ok := t.Set(nft.EchoSet).Find(model.Frontend{Address: r.Packet.Destination}); ok && r.Packet.isEcho() {
+		port, kind := nft.ParseComment(e.Comment)
+		r.Service, r.Kind = port.String(), kind.String()
 	}
 }
 

@@ -83,11 +83,7 @@ func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time
 	if t.Set(BindersMap) == nil {
 		return t.formerTimeout(bindings, f)
 	}
-	s := t.Set(TimeoutsOf(bindings))
-	if s == nil {
-		return 0, false
-	}
-	e, ok := s.Find(f)
+	e, ok := t.Set(TimeoutsOf(bindings)).Find(f)
 	if !ok {
 		return 0, false
 	}

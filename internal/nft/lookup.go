@@ -14,11 +14,7 @@ import (
 // of ports. The elements must be sorted.
 func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 	has := func(set string, f model.Frontend) bool {
-		s := t.Set(set)
-		if s == nil {
-			return false
-		}
-		_, ok := s.Find(f)
+		_, ok := t.Set(set).Find(f)
 		return ok
 	}
 	address := model.Frontend{Address: dialled.Address}
@@ -151,19 +147,16 @@ func truncateText(s string, n int) string {
 // Limits returns the limits of a frontend.
 func (t *Table) Limits(f model.Frontend) (l model.Limits) {
 	for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
-		if s := t.Set(SetFor(f, name)); s != nil {
-			if e, ok := s.Find(f); ok {
-				limit := e.Value.Limit(s.Limits)
-				l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
-			}
+		s := t.Set(SetFor(f, name))
+		if e, ok := s.Find(f); ok {
+			limit := e.Value.Limit(s.Limits)
+			l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
 		}
 	}
 	for _, name := range ClientLimitMaps {
-		if s := t.Set(SetFor(f, name)); s != nil {
-			if e, ok := s.Find(f); ok {
-				limit := t.clientLimit(e.Value.Verdict.Chain)
-				l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)
-			}
+		if e, ok := t.Set(SetFor(f, name)).Find(f); ok {
+			limit := t.clientLimit(e.Value.Verdict.Chain)
+			l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)
 		}
 	}
 	return l
@@ -172,11 +165,7 @@ func (t *Table) Limits(f model.Frontend) (l model.Limits) {
 // MasqueradeFrom returns the addresses with which a frontend masquerades in turn; none: as all
 // others do.
 func (t *Table) MasqueradeFrom(f model.Frontend) (from []netip.Addr) {
-	s := t.Set(SetFor(f, SNATFrontendsMap))
-	if s == nil {
-		return nil
-	}
-	if e, ok := s.Find(f); ok {
+	if e, ok := t.Set(SetFor(f, SNATFrontendsMap)).Find(f); ok {
 		from = t.SNATAddresses(e.Value.Verdict.Chain)
 	}
 	return from

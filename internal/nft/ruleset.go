@@ -154,8 +154,11 @@ func (s *Set) Sort() {
 	slices.SortFunc(s.Elements, func(a, b Element) int { return a.Key.Compare(b.Key) })
 }
 
-// Find returns the element of a frontend. The elements must be sorted.
+// Find returns the element of a frontend; false: there is none, or no set. The elements must be sorted.
 func (s *Set) Find(f model.Frontend) (*Element, bool) {
+	if s == nil {
+		return nil, false
+	}
 	i, ok := slices.BinarySearchFunc(s.Elements, FrontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })
 	if !ok {
 		return nil, false

@@ -50,10 +50,8 @@ func (t *Table) ClientKey(bindings string, f model.Frontend, k Key) (Key, bool) 
 	if bindings != SharedAffinityMap {
 		return k, true
 	}
-	if groups := t.Set(GroupsMap); groups != nil {
-		if e, ok := groups.Find(f); ok {
-			return Key{Address: f.Address, Slot: uint32(e.Value.Class), Source: k.Source}, true
-		}
+	if e, ok := t.Set(GroupsMap).Find(f); ok {
+		return Key{Address: f.Address, Slot: uint32(e.Value.Class), Source: k.Source}, true
 	}
 	return Key{}, false
 }

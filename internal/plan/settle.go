@@ -181,9 +181,6 @@ func (l *Lanes) Relays(e *nft.Element) bool { return l.Verdict(e.Value.Class).Ch
 // none if it rejects or drops. It reports whether the map has the frontend.
 func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	s := l.table.Set(set)
-	if s == nil {
-		return nft.Slots{}, false
-	}
 	e, ok := s.Find(f)
 	if !ok {
 		return nft.Slots{}, false

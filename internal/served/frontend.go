@@ -88,18 +88,6 @@ func (f *Frontend) Without(unknown Facts) *Frontend {
 	return &out
 }
 
-// Equal reports whether a node does the same for both, and the same is unknown.
-func (f *Frontend) Equal(o *Frontend) bool {
-	return f.Frontend == o.Frontend && f.Port == o.Port && f.Kind == o.Kind && f.Inside.Equal(o.Inside) && f.Outside.Equal(o.Outside) &&
-		f.InternalPolicy == o.InternalPolicy && f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity && f.Together == o.Together &&
-		f.Masquerading == o.Masquerading && f.Relayed == o.Relayed && f.Sources.Equal(o.Sources) && f.Limits == o.Limits && f.Unknown == o.Unknown
-}
-
-// Equal reports whether both give the same shares to the same endpoints.
-func (d Decision) Equal(o Decision) bool {
-	return d.Verdict == o.Verdict && slices.Equal(d.Endpoints, o.Endpoints)
-}
-
 // Slots returns the number of slots that connections choose from.
 func (d Decision) Slots() (n int) {
 	for _, e := range d.Endpoints {

@@ -150,11 +150,9 @@ func (k *keeper) read(f *render.KeptFrontend) (lost string) {
 	f.MasqueradeFrom = k.table.MasqueradeFrom(f.Frontend)
 	var lostInside, lostOutside string
 	f.Inside, lostInside = k.keptShare(services, f.Frontend, nft.AffinityMap)
-	if s := k.table.Set(locals); s != nil {
-		if _, ok := s.Find(f.Frontend); ok {
-			f.Outside = new(render.KeptShare)
-			*f.Outside, lostOutside = k.keptShare(locals, f.Frontend, nft.LocalAffinityMap)
-		}
+	if _, ok := k.table.Set(locals).Find(f.Frontend); ok {
+		f.Outside = new(render.KeptShare)
+		*f.Outside, lostOutside = k.keptShare(locals, f.Frontend, nft.LocalAffinityMap)
 	}
 	f.Observed = !k.all && k.isObserved(f.Frontend)
 	f.Hairpins = k.keptHairpins(f)
@@ -192,11 +190,7 @@ func (k *keeper) isObserved(f model.Frontend) bool {
 	if f.IsRange() {
 		set, key = nft.ObservedAddressesSet, model.Frontend{Address: f.Address}
 	}
-	s := k.table.Set(set)
-	if s == nil {
-		return false
-	}
-	_, ok := s.Find(key)
+	_, ok := k.table.Set(set).Find(key)
 	return ok
 }
 

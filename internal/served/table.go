@@ -70,11 +70,7 @@ func NameOf(r *model.Route) Named { return Named{r.Frontend, r.PortName(), r.Kin
 // none does. It costs a lookup, and not a reading of the table.
 func Find(t *nft.Table, dialled model.Frontend) (n Named, ok bool) {
 	f := t.Serving(dialled)
-	services := t.Set(nft.SetFor(f, nft.ServicesMap))
-	if services == nil {
-		return n, false
-	}
-	e, ok := services.Find(f)
+	e, ok := t.Set(nft.SetFor(f, nft.ServicesMap)).Find(f)
 	if !ok {
 		return n, false
 	}
@@ -165,7 +161,7 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 		return nil
 	}
 	services, locals := nft.MapsOf(of)
-	e, ok := t.findElement(services, of)
+	e, ok := t.table.Set(services).Find(of)
 	if !ok || t.table.FrontendOf(t.table.Set(services), e.Key) != of { // or another range
 		return nil
 	}
@@ -178,7 +174,7 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 	f.Inside = t.decisionIn(of, inside)
 	f.Outside = f.Inside
 	f.Scheduler = inside.schedulerOf()
-	if e, ok := t.findElement(locals, of); ok {
+	if e, ok := t.table.Set(locals).Find(of); ok {
 		outside := t.laneOf(locals, e, of)
 		f.Outside, f.ExternalPolicy = t.decisionIn(of, outside), model.PolicyLocal
 		f.Scheduler = cmp.Or(f.Scheduler, outside.schedulerOf())
@@ -210,19 +206,11 @@ func (f *Frontend) unknownFacts(comment int) (unknown Facts) {
 	return unknown
 }
 
-func (t *Table) findElement(set string, f model.Frontend) (*nft.Element, bool) {
-	s := t.table.Set(set)
-	if s == nil {
-		return nil, false
-	}
-	return s.Find(f)
-}
-
 func (t *Table) masqueradingOf(f model.Frontend) model.Masquerading {
-	if _, ok := t.findElement(nft.SetFor(f, nft.MasqFrontendsSet), f); ok {
+	if _, ok := t.table.Set(nft.SetFor(f, nft.MasqFrontendsSet)).Find(f); ok {
 		return model.MasqueradeAll
 	}
-	if _, ok := t.findElement(nft.SetFor(f, nft.LocalFrontendsSet), f); ok {
+	if _, ok := t.table.Set(nft.SetFor(f, nft.LocalFrontendsSet)).Find(f); ok {
 		return model.MasqueradeNode
 	}
 	return model.MasqueradeNone
@@ -230,8 +218,8 @@ func (t *Table) masqueradingOf(f model.Frontend) model.Masquerading {
 
 // sourcesOf returns the clients that may connect to a frontend.
 func (t *Table) sourcesOf(f model.Frontend) *model.Sources {
-	_, limited := t.findElement(nft.SetFor(f, nft.FirewalledSet), f)
-	_, listed := t.findElement(nft.SetFor(f, nft.AllowFrontendsSet), f)
+	_, limited := t.table.Set(nft.SetFor(f, nft.FirewalledSet)).Find(f)
+	_, listed := t.table.Set(nft.SetFor(f, nft.AllowFrontendsSet)).Find(f)
 	return model.NewSources(limited || listed, t.allowed[f], t.denied[f])
 }
 

@@ -98,13 +98,7 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	}
 	report := conntest.NewReport(p.service.String(), results, time.Since(start).Seconds())
 	report.Notes = p.notes
-	if err := common.PrintTest(c.OutOrStdout(), report, &o.output, true); err != nil {
-		return err
-	}
-	if report.Failed > 0 {
-		return cli.ErrNo
-	}
-	return nil
+	return common.PrintTest(c.OutOrStdout(), report, &o.output, true)
 }
 
 func (o *testOptions) check() (err error) {
