@@ -225,7 +225,10 @@ func (e *Engine) noteOwn(n *entry, own ownRecords) (same bool) {
 // reviewAll looks at all names again, because frontends of this node may have changed.
 func (e *Engine) reviewAll(changed func(...model.ServiceName)) {
 	var users []model.ServiceName
-	for _, n := range e.entries() {
+	e.mu.Lock()
+	all := e.entries()
+	e.mu.Unlock()
+	for _, n := range all {
 		e.mu.Lock()
 		records := n.records
 		e.mu.Unlock()

@@ -12,35 +12,32 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// entries returns all names, sorted.
+// entries returns all names, sorted. The caller holds the lock.
 func (e *Engine) entries() []*entry {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	return slices.SortedFunc(maps.Values(e.names), func(a, b *entry) int { return strings.Compare(a.name, b.name) })
 }
 
 // Status returns what is known about all names, sorted.
 func (e *Engine) Status() (out []Status) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, n := range e.entries() {
-		e.mu.Lock()
 		s := n.status
-		s.Name, s.Records, s.Own = n.name, n.key.records, nil
+		s.Name, s.Records = n.name, n.key.records
 		s.Addresses = make([]model.NamedAddress, 0, len(n.records))
 		for _, r := range n.records {
 			s.Addresses = append(s.Addresses, r.NamedAddress)
 		}
+		s.Own = make(map[netip.Addr]model.ServiceName)
 		for _, records := range n.own {
 			for a, owner := range records {
-				if s.Own == nil {
-					s.Own = make(map[netip.Addr]model.ServiceName)
-				}
 				s.Own[a.Address] = owner
 			}
 		}
 		s.Services = slices.SortedFunc(maps.Keys(n.users), model.ServiceName.Compare)
-		e.mu.Unlock()
 		out = append(out, s)
 	}
 	return out
@@ -78,11 +75,11 @@ func usedBy(services []model.ServiceName) string {
 	if len(services) == 0 {
 		return ""
 	}
-	text := " (" + services[0].String()
-	if more := len(services) - 1; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	var texts []string
+	for _, s := range services {
+		texts = append(texts, s.String())
 	}
-	return text + ")"
+	return " (" + terminal.List(texts, 1) + ")"
 }
 
 func ownText(own map[netip.Addr]model.ServiceName) string {
@@ -92,16 +89,11 @@ func ownText(own map[netip.Addr]model.ServiceName) string {
 
 // addressTexts joins the first addresses.
 func addressTexts(all []model.NamedAddress) string {
-	const most = 3
 	var texts []string
-	for _, a := range all[:min(len(all), most)] {
+	for _, a := range all {
 		texts = append(texts, record{NamedAddress: a}.text())
 	}
-	text := strings.Join(texts, ", ")
-	if more := len(all) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return terminal.List(texts, 3)
 }
 
 // Counts returns how many names are followed, and how many of them failed at the last lookup.

@@ -7,6 +7,7 @@
 package checker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -49,37 +50,28 @@ func New(c *model.Check, t Target) (Checker, error) {
 	if !t.Address.IsValid() || t.Address.Port() == 0 {
 		return nil, fmt.Errorf("make health check of %s: %s is not an address with a port", t.Service, t.Address)
 	}
-	var run func(ctx context.Context) error
+	var made interface{ run(context.Context) error }
 	var err error
 	switch c.Type {
 	case model.CheckTCP:
-		var text *tcpCheck
-		if text, err = newTCPCheck(c, t); err == nil {
-			run = text.run
-		}
+		made, err = newTCPCheck(c, t)
 	case model.CheckUDP:
-		run = udpCheck{c, t}.run
+		made = udpCheck{c, t}
 	case model.CheckHTTP, model.CheckHTTPS:
-		var h *httpCheck
-		if h, err = newHTTPCheck(c, t); err == nil {
-			run = h.run
-		}
+		made, err = newHTTPCheck(c, t)
 	case model.CheckGRPC:
-		run = newGRPCCheck(c, t).run
+		made = newGRPCCheck(c, t)
 	case model.CheckDNS:
-		var d *dnsCheck
-		if d, err = newDNSCheck(c, t); err == nil {
-			run = d.run
-		}
+		made, err = newDNSCheck(c, t)
 	case model.CheckExec:
-		run = execCheck{c, t}.run
+		made = execCheck{c, t}
 	default:
 		err = errors.New("unknown type")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make health check of %s of type %s: %w", t.Service, c.Type, err)
 	}
-	return &limited{c, run}, nil
+	return &limited{c, made.run}, nil
 }
 
 // limited ends a check at its timeout.
@@ -195,11 +187,7 @@ func (c *limitedConn) Close() error {
 // secure makes the handshake of TLS. Without verification, any certificate is accepted:
 // the question is whether the endpoint answers, as for the probes of a kubelet.
 func secure(ctx context.Context, conn net.Conn, c *model.Check, t Target, protocols ...string) (*tls.Conn, error) {
-	name := c.Host
-	if name == "" {
-		name = t.Address.Addr().String()
-	}
-	secured := tls.Client(conn, &tls.Config{ServerName: name, InsecureSkipVerify: !c.Verify, NextProtos: protocols})
+	secured := tls.Client(conn, &tls.Config{ServerName: cmp.Or(c.Host, t.Address.Addr().String()), InsecureSkipVerify: !c.Verify, NextProtos: protocols})
 	if err := secured.HandshakeContext(ctx); err != nil {
 		return nil, in("TLS", err)
 	}

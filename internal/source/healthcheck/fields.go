@@ -89,25 +89,14 @@ func Fields() []string { return slices.Sorted(maps.Keys(checkFields)) }
 // parseTarget reads the field that names the type: empty, or with the target of the check.
 var parseTarget = map[model.CheckType]func(p *parser, name string, value any){
 	model.CheckTCP: func(p *parser, name string, v any) {
-		if v != nil && v != "" {
-			p.addProblem(name, v, "has no value: write {tcp}, and a port as {tcp, port: 8080}")
-		}
+		p.addProblem(name, v, "has no value: write {tcp}, and a port as {tcp, port: 8080}")
 	},
-	model.CheckHTTP:  (*parser).parsePath,
-	model.CheckHTTPS: (*parser).parsePath,
-	model.CheckGRPC: func(p *parser, name string, v any) {
-		if v != nil && v != "" {
-			p.Name = p.parsePlain(name, v)
-		}
-	},
-	model.CheckUDP: func(p *parser, name string, v any) {
-		if v != nil && v != "" {
-			p.Echo = p.oneOf(name, v, "echo") != ""
-		}
-	},
-	model.CheckDNS:  (*parser).parseDomain,
-	model.CheckExec: (*parser).parseCommand,
-
+	model.CheckHTTP:    (*parser).parsePath,
+	model.CheckHTTPS:   (*parser).parsePath,
+	model.CheckGRPC:    func(p *parser, name string, v any) { p.Name = p.parsePlain(name, v) },
+	model.CheckUDP:     func(p *parser, name string, v any) { p.Echo = p.oneOf(name, v, "echo") != "" },
+	model.CheckDNS:     (*parser).parseDomain,
+	model.CheckExec:    (*parser).parseCommand,
 	model.CheckPassive: (*parser).parseShare,
 }
 
@@ -242,9 +231,6 @@ func (p *parser) parseHost(name string, value any) string {
 }
 
 func (p *parser) parsePath(name string, value any) {
-	if value == nil || value == "" {
-		return
-	}
 	s, before := p.parsePlain(name, value), p.Count
 	switch _, err := url.ParseRequestURI(s); {
 	case before != p.Count:
@@ -260,9 +246,6 @@ func (p *parser) parsePath(name string, value any) {
 const maxDomain, maxLabel = 253, 63
 
 func (p *parser) parseDomain(name string, value any) {
-	if value == nil || value == "" {
-		return
-	}
 	s := p.parsePlain(name, value)
 	p.Name = strings.TrimSuffix(s, ".") + "."
 	if _, given := p.given["query"]; !given {
@@ -320,9 +303,6 @@ func (p *parser) parseCommand(name string, value any) {
 
 // parseShare reads how many failures of how many connections make an endpoint fail.
 func (p *parser) parseShare(name string, value any) {
-	if value == nil || value == "" {
-		return
-	}
 	text, _ := value.(string)
 	failures, of, found := strings.Cut(text, " of ")
 	n, errN := strconv.Atoi(failures)

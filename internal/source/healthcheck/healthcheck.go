@@ -112,17 +112,16 @@ func (p *parser) parse(value any) {
 	switch v := value.(type) {
 	case string:
 		p.given = map[string]any{v: nil}
-		if !p.setType(v) {
+		if p.setType(v); p.Type == 0 {
 			p.addProblem("", v, "is not a type of health check"+p.suggestName(v, model.CheckTypes[:])+": "+suggest.OneOf(model.CheckTypes[:]...))
-			return
 		}
 	case map[string]any:
 		p.given = v
-		if !p.findType() {
-			return
-		}
+		p.findType()
 	default:
 		p.addProblem("", nil, "is not a health check: "+Forms)
+	}
+	if p.Type == 0 || p.Count > 0 {
 		return
 	}
 	p.setDefaults()
@@ -142,16 +141,14 @@ func (p *parser) suggestName(word string, names []string) string {
 	return ""
 }
 
-func (p *parser) setType(name string) bool {
-	i := slices.Index(model.CheckTypes[:], name)
-	if i >= 0 {
+func (p *parser) setType(name string) {
+	if i := slices.Index(model.CheckTypes[:], name); i >= 0 {
 		p.Type = model.CheckTCP + model.CheckType(i)
 	}
-	return i >= 0
 }
 
 // findType finds the one field that is named like a type.
-func (p *parser) findType() bool {
+func (p *parser) findType() {
 	var types []string
 	for _, name := range model.CheckTypes {
 		if _, given := p.given[name]; given {
@@ -160,21 +157,19 @@ func (p *parser) findType() bool {
 	}
 	switch len(types) {
 	case 1:
-		return p.setType(types[0])
+		p.setType(types[0])
 	case 0:
 		for _, name := range slices.Sorted(maps.Keys(p.given)) {
 			if _, known := checkFields[name]; !known {
 				p.addUnknown(name)
 			}
 		}
-		if p.Count > 0 {
-			break
+		if p.Count == 0 {
+			p.addProblem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+suggest.OneOf(model.CheckTypes[:]...))
 		}
-		p.addProblem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+suggest.OneOf(model.CheckTypes[:]...))
 	default:
 		p.addProblem(types[1], nil, "is a second type beside "+types[0]+": an endpoint has one check")
 	}
-	return false
 }
 
 func (p *parser) addUnknown(name string) {
@@ -213,7 +208,9 @@ func (p *parser) parseField(name string, value any) {
 	f, known := checkFields[name]
 	switch {
 	case name == p.Type.String():
-		parseTarget[p.Type](p, name, value)
+		if value != nil && value != "" || p.Type == model.CheckExec { // else it has no target
+			parseTarget[p.Type](p, name, value)
+		}
 	case !known:
 		p.addUnknown(name)
 	case !f.isOf(p.Type):
