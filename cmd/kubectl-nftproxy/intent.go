@@ -15,8 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/feature/probe"
-	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
+	"github.com/nftproxy/nftproxy/internal/feature/table/editors"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
@@ -42,13 +41,13 @@ func (i *intents) of(ctx context.Context, cfg *config.Config, b *api.Basis) (sid
 	if err != nil {
 		return side, err
 	}
-	snapshot, _ = probe.Mark(snapshot, common.FailingOf(b))
-	snapshot, _ = slowstart.Mark(snapshot, common.StartingOf(b))
-	drained, err := common.DrainedOf(b.Drained)
-	if err != nil {
+	known := common.KnownOf(b)
+	if known.Drained, err = common.DrainedOf(b.Drained); err != nil {
 		return side, fmt.Errorf("read the drained endpoints of node %s: %w", cfg.Node.NodeName, err)
 	}
-	side.Snapshot = drained.EditSnapshot(snapshot)
+	if side.Snapshot, _, err = editors.Plan(snapshot, &known); err != nil {
+		return side, err
+	}
 	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
 	return side, nil
 }

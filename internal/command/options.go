@@ -219,14 +219,9 @@ func (o *Options) ResolveObjects(c *cobra.Command, cfg *config.Config, log *slog
 	if side.Snapshot, err = o.ReadObjects(c, cfg, log); err != nil {
 		return side, err
 	}
-	if o.here {
-		if side.Snapshot, err = o.placed(log, side.Snapshot); err != nil {
-			return side, err
-		}
-	} else {
-		warnOfPlace(log, side.Snapshot)
+	if side.Snapshot, err = o.edited(log, side.Snapshot); err != nil {
+		return side, err
 	}
-	side.Snapshot = o.drains.EditSnapshot(side.Snapshot)
 	if o.here && side.Snapshot.HasRanges() { // which addresses of this machine do not get
 		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
 			return side, err

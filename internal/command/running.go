@@ -13,11 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/feature"
-	dns "github.com/nftproxy/nftproxy/internal/feature/names"
-	"github.com/nftproxy/nftproxy/internal/feature/probe"
-	"github.com/nftproxy/nftproxy/internal/feature/slowstart"
-	"github.com/nftproxy/nftproxy/internal/feature/wildcard"
+	"github.com/nftproxy/nftproxy/internal/feature/table/editors"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -138,56 +134,32 @@ func (o *Options) drained(log *slog.Logger, file string) (l drain.List, err erro
 	return l, nil
 }
 
-// placed returns the snapshot with what this machine and the nftproxy that runs here know besides.
-func (o *Options) placed(log *slog.Logger, s *model.Snapshot) (*model.Snapshot, error) {
-	if wildcard.Wanted(s) {
-		all, err := host.AddressesByInterface()
-		if err != nil {
-			return nil, err
+// edited returns the snapshot as the nftproxy that runs here edits it; one for another machine has less.
+func (o *Options) edited(log *slog.Logger, s *model.Snapshot) (*model.Snapshot, error) {
+	known := common.KnownOf(o.Running.basis)
+	known.Drained, known.Changes = o.drains, o.changes
+	if o.here {
+		known.Addresses = host.AddressesByInterface
+	}
+	s, all, err := editors.Plan(s, &known)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		o.Running.took(p.Endpoints, p.State)
+		switch {
+		case p.Warning == "":
+		case p.Names != nil:
+			log.Warn(p.Warning, "names", strings.Join(p.Names, " "))
+		default:
+			log.Warn(p.Warning)
 		}
-		s = wildcard.Expand(s, all)
-	}
-	return o.marked(log, o.withChanges(log, o.resolved(log, s))), nil
-}
-
-// warnOfPlace warns of what only a machine knows, where none is.
-func warnOfPlace(log *slog.Logger, s *model.Snapshot) {
-	if _, unknown := dns.Mark(s, nil); len(unknown) > 0 {
-		log.Warn("the addresses of names are known beside a running nftproxy only: here, their servers are left out", "names", strings.Join(unknown, " "))
-	}
-	if wildcard.Wanted(s) {
-		log.Warn("entries of listen that stand for addresses of a machine are left out: here, none is known")
-	}
-}
-
-// resolved returns the snapshot with the addresses of names of servers, as the running nftproxy
-// has them.
-func (o *Options) resolved(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
-	var known []feature.Resolved
-	if b := o.Running.basis; b != nil {
-		known = common.ResolvedOf(b)
-	}
-	s, unknown := dns.Mark(s, known)
-	if len(unknown) > 0 {
-		log.Warn("no running nftproxy knows the addresses of names: here, their servers are left out", "names", strings.Join(unknown, " "))
-	}
-	return s
-}
-
-// marked returns the snapshot with the endpoints that fail their health check.
-func (o *Options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
-	if o.Running.basis != nil {
-		s, failing := probe.Mark(s, common.FailingOf(o.Running.basis))
-		o.Running.took(failing, "failing a health check")
-		s, starting := slowstart.Mark(s, common.StartingOf(o.Running.basis))
-		o.Running.took(starting, "starting slowly")
-		return s
 	}
 	checked := func(s *model.Service) bool { return s.Check != nil }
-	if slices.ContainsFunc(s.Services, checked) && hasTables() {
+	if o.here && o.Running.basis == nil && slices.ContainsFunc(s.Services, checked) && hasTables() {
 		log.Warn(s.Words().Text("no running nftproxy says which endpoints fail their health check: here, all of them count as healthy"))
 	}
-	return s
+	return s, nil
 }
 
 func hasTables() (has bool) {

@@ -2,13 +2,10 @@ package command
 
 import (
 	"fmt"
-	"log/slog"
 
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
-	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // changed returns the servers that commands have changed here: as the running nftproxy says,
@@ -22,15 +19,4 @@ func (o *Options) changed(own *config.Own) (drain.Changes, error) {
 		return l, nil
 	}
 	return drain.ReadChanges(own.DrainFile, own.ChangesFile)
-}
-
-// withChanges returns the snapshot with the servers that commands have changed, as far as the
-// input has them as they were.
-func (o *Options) withChanges(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
-	s, held := o.changes.EditSnapshot(s)
-	if n := held.Len(); n > 0 {
-		log.Warn(fmt.Sprintf("the rules have %s that no file has (%s): \"nftproxy undo\" ends them",
-			terminal.Count(n, "runtime change"), terminal.List(held.Texts(), namedEndpoints)))
-	}
-	return s
 }

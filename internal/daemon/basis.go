@@ -9,7 +9,7 @@ func (w *work) basis() *api.Basis {
 	b := &api.Basis{
 		Version: api.BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
 		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil, Words: w.Words(),
-		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked, Failing: []api.FailingCheck{}, Drained: []api.Drained{},
+		NoLimits: w.node.NoLimits, UntrackedLogs: w.node.Observe.Untracked,
 	}
 	if w.node.NeedsInterfaces() || w.agent.HasRanges() {
 		b.InterfaceAddresses = w.interfaces.Addresses()
@@ -20,23 +20,11 @@ func (w *work) basis() *api.Basis {
 	for _, f := range w.node.Families {
 		b.Families = append(b.Families, f.String())
 	}
-	if d := w.drains(); d != nil {
-		b.Drained = drainedOf(d.List())
+	var known feature.Known
+	for k := range featuresOf[feature.Knower](w.Features) {
+		k.AddTo(&known)
 	}
-	if c := w.changed(); c != nil {
-		b.Changes = runtimeChanges(c.Changes())
-	}
-	if c := feature.Find[interface{ Failing() []feature.Failing }](w.Features); c != nil {
-		b.Failing = failingChecks(c.Failing())
-	}
-	if n := feature.Find[interface{ Resolved() []feature.Resolved }](w.Features); n != nil {
-		b.Names = resolvedNames(n.Resolved())
-	}
-	if s := feature.Find[interface{ Starting() []feature.Starting }](w.Features); s != nil {
-		for _, e := range s.Starting() {
-			b.Starting = append(b.Starting, api.StartingEndpoint{Namespace: e.Service.Namespace, Service: e.Service.Name, Endpoint: e.Endpoint, Part: e.Part})
-		}
-	}
+	addKnown(b, &known)
 	if w.Isolation != nil {
 		b.Isolates = true
 		for _, f := range w.Isolation.InForce() {
@@ -52,21 +40,20 @@ func (w *work) basis() *api.Basis {
 	return b
 }
 
-func failingChecks(all []feature.Failing) []api.FailingCheck {
-	out := make([]api.FailingCheck, len(all))
-	for i, f := range all {
-		out[i] = api.FailingCheck{Namespace: f.Service.Namespace, Service: f.Service.Name, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check}
+// addKnown adds what features know.
+func addKnown(b *api.Basis, k *feature.Known) {
+	b.Failing, b.Drained, b.Changes = make([]api.FailingCheck, 0, len(k.Failing)), drainedOf(k.Drained), runtimeChanges(k.Changes)
+	for _, f := range k.Failing {
+		b.Failing = append(b.Failing, api.FailingCheck{Namespace: f.Service.Namespace, Service: f.Service.Name, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
 	}
-	return out
-}
-
-func resolvedNames(all []feature.Resolved) (out []api.ResolvedName) {
-	for _, n := range all {
+	for _, n := range k.Resolved {
 		r := api.ResolvedName{Namespace: n.Service.Namespace, Service: n.Service.Name, Name: n.Name}
 		for _, a := range n.Addresses {
 			r.Addresses = append(r.Addresses, api.ResolvedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
 		}
-		out = append(out, r)
+		b.Names = append(b.Names, r)
 	}
-	return out
+	for _, e := range k.Starting {
+		b.Starting = append(b.Starting, api.StartingEndpoint{Namespace: e.Service.Namespace, Service: e.Service.Name, Endpoint: e.Endpoint, Part: e.Part})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/feature/table"
 	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -36,6 +37,7 @@ func (d *Daemon) addFeatures(ctx context.Context) {
 	d.ports = conntrack.NewPorts()
 	d.Node = &feature.Node{
 		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil, Commands: d.asksForSocket(), Watch: watchFile,
+		Addresses: host.AddressesByInterface, FollowAddresses: func(ctx context.Context, changed func()) { host.FollowAddresses(ctx, changed, d.Log) },
 		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory,
 		Events: new(events.Recorder), Condition: d.Condition, Ports: d.ports, Log: d.Log, ObjectLog: loglimit.New(d.Log),
 	}

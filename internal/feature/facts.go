@@ -3,8 +3,29 @@ package feature
 import (
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
+
+// Known is what decides over rules beside the objects and settings: what features of a process know.
+type Known struct {
+	Failing  []Failing
+	Starting []Starting
+	Resolved []Resolved
+	Drained  drain.List
+	Changes  drain.Changes
+	// Addresses lists the addresses of the machine by interface, sorted; nil: the rules are for another one.
+	Addresses func() ([]model.InterfaceAddress, error)
+}
+
+// Planned is what a feature makes of a snapshot.
+type Planned struct {
+	*model.Snapshot
+	Endpoints []string // whose state is known, for example "10.1.1.2:80 of default/web"
+	State     string   // "failing a health check"
+	Warning   string   // about what is not known, for the log; empty: nothing
+	Names     []string // that it is about; nil: none
+}
 
 // Resolved has the addresses that a name has as a server of a Service.
 type Resolved struct {

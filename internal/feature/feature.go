@@ -43,6 +43,14 @@ type Preparer interface {
 	Prepare(ctx context.Context, c *config.Config, log *slog.Logger)
 }
 
+// Planner is a [Kind] that edits the snapshot of a plan as its feature edits the objects of a process.
+type Planner interface {
+	Plan(*model.Snapshot, *Known) (Planned, error)
+}
+
+// Knower is a feature that knows what decides over rules.
+type Knower interface{ AddTo(*Known) }
+
 // Feature is part of a process. It implements what it needs of [source.Editor] and of the interfaces below, all of
 // which are called from several goroutines.
 type Feature any
@@ -81,6 +89,10 @@ type Node struct {
 	Commands bool
 	// Watch begins to watch a file, so that no change is lost after it, and returns what follows it until ctx ends.
 	Watch func(file string) func(ctx context.Context, changed func()) error
+	// Addresses lists the addresses of this machine by interface, sorted, and FollowAddresses calls changed when an interface
+	// may have got or lost one, until ctx ends.
+	Addresses       func() ([]model.InterfaceAddress, error)
+	FollowAddresses func(ctx context.Context, changed func())
 	// RuntimeDirectory outlasts the process, and StateDirectory also the machine's restart; empty: there is none.
 	RuntimeDirectory, StateDirectory string
 	Events                           *events.Recorder

@@ -21,34 +21,27 @@ func FollowBasis(n *model.Config, b *api.Basis) {
 	}
 }
 
-// FailingOf returns the failing health checks of a basis.
-func FailingOf(b *api.Basis) (out []feature.Failing) {
+// KnownOf returns what features of a running nftproxy know, except what operators have changed; b may be nil.
+func KnownOf(b *api.Basis) (k feature.Known) {
+	if b == nil {
+		return k
+	}
 	for _, f := range b.Failing {
 		of := model.ServiceName{Namespace: f.Namespace, Name: f.Service}
-		out = append(out, feature.Failing{Service: of, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
+		k.Failing = append(k.Failing, feature.Failing{Service: of, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
 	}
-	return out
-}
-
-// StartingOf returns the endpoints of a basis that start slowly.
-func StartingOf(b *api.Basis) (out []feature.Starting) {
 	for _, e := range b.Starting {
 		of := model.ServiceName{Namespace: e.Namespace, Name: e.Service}
-		out = append(out, feature.Starting{Service: of, Starting: model.Starting{Endpoint: e.Endpoint, Part: e.Part}})
+		k.Starting = append(k.Starting, feature.Starting{Service: of, Starting: model.Starting{Endpoint: e.Endpoint, Part: e.Part}})
 	}
-	return out
-}
-
-// ResolvedOf returns the names of servers of a basis, with their addresses.
-func ResolvedOf(b *api.Basis) (out []feature.Resolved) {
 	for _, n := range b.Names {
 		r := feature.Resolved{Service: model.ServiceName{Namespace: n.Namespace, Name: n.Service}, Name: n.Name}
 		for _, a := range n.Addresses {
 			r.Addresses = append(r.Addresses, model.NamedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
 		}
-		out = append(out, r)
+		k.Resolved = append(k.Resolved, r)
 	}
-	return out
+	return k
 }
 
 // EntriesOf returns changes of servers of a document.

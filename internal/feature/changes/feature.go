@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Kind makes the feature.
@@ -28,11 +29,28 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return changes{store}
 }
 
+// namedChanges is how many changes a warning names.
+const namedChanges = 3
+
+// Plan implements [feature.Planner]. Changes count as far as the snapshot has the servers as they were.
+func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
+	edited, held := k.Changes.EditSnapshot(s)
+	p := feature.Planned{Snapshot: edited}
+	if n := held.Len(); n > 0 {
+		p.Warning = fmt.Sprintf("the rules have %s that no file has (%s): \"nftproxy undo\" ends them",
+			terminal.Count(n, "runtime change"), terminal.List(held.Texts(), namedChanges))
+	}
+	return p, nil
+}
+
 // changes are the feature.
 type changes struct{ *drain.Store }
 
 // Changed returns the changes of servers.
 func (c changes) Changed() *drain.Store { return c.Store }
+
+// AddTo implements [feature.Knower].
+func (c changes) AddTo(k *feature.Known) { k.Changes = c.Changes() }
 
 // Problems implements [feature.Reporter]: it returns why the file of changed servers cannot be used.
 func (c changes) Problems(time.Time) []model.Notice {

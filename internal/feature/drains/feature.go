@@ -36,6 +36,11 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return d
 }
 
+// Plan implements [feature.Planner].
+func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
+	return feature.Planned{Snapshot: k.Drained.EditSnapshot(s)}, nil
+}
+
 // drains are the feature.
 type drains struct {
 	*drain.Follower
@@ -44,6 +49,9 @@ type drains struct {
 
 // Drains returns the list of drained endpoints.
 func (d drains) Drains() *drain.Follower { return d.Follower }
+
+// AddTo implements [feature.Knower].
+func (d drains) AddTo(k *feature.Known) { k.Drained = d.List() }
 
 // Problems implements [feature.Reporter]: it returns why the list of drained endpoints cannot be used.
 func (d drains) Problems(time.Time) []model.Notice {

@@ -108,8 +108,10 @@ func (e *Engine) Counts() (names, failing int) {
 	return len(e.names), failing
 }
 
-// Resolved returns the addresses of all names of Services, for plans on this machine.
-func (e *Engine) Resolved() (out []feature.Resolved) {
+// AddTo implements [feature.Knower] with the addresses of all names of Services.
+func (e *Engine) AddTo(k *feature.Known) { k.Resolved = e.resolved() }
+
+func (e *Engine) resolved() (out []feature.Resolved) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, s := range e.services {
@@ -127,10 +129,24 @@ func (e *Engine) Resolved() (out []feature.Resolved) {
 	return slices.CompactFunc(out, func(a, b feature.Resolved) bool { return a.Service == b.Service && a.Name == b.Name })
 }
 
-// Mark returns a snapshot as an engine edits it that has these answers, and the names of its
+// Plan implements [feature.Planner].
+func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
+	edited, unknown := mark(s, k.Resolved)
+	p := feature.Planned{Snapshot: edited}
+	switch {
+	case len(unknown) == 0:
+	case k.Addresses == nil:
+		return feature.Planned{Snapshot: s, Names: unknown, Warning: "the addresses of names are known beside a running nftproxy only: here, their servers are left out"}, nil
+	default:
+		p.Names, p.Warning = unknown, "no running nftproxy knows the addresses of names: here, their servers are left out"
+	}
+	return p, nil
+}
+
+// mark returns a snapshot as an engine edits it that has these answers, and the names of its
 // Services that have none. A Service that the engine does not know has the answers of another
 // one for the same name.
-func Mark(s *model.Snapshot, answers []feature.Resolved) (edited *model.Snapshot, unknown []string) {
+func mark(s *model.Snapshot, answers []feature.Resolved) (edited *model.Snapshot, unknown []string) {
 	if !slices.ContainsFunc(s.Services, func(s *model.Service) bool { return len(s.Extra().Names) > 0 }) {
 		return s, nil
 	}

@@ -38,6 +38,15 @@ func (e *Engine) Failing() (out []feature.Failing) {
 	return out
 }
 
+// AddTo implements [feature.Knower].
+func (e *Engine) AddTo(k *feature.Known) { k.Failing = e.Failing() }
+
+// Plan implements [feature.Planner].
+func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
+	edited, failing := Mark(s, k.Failing)
+	return feature.Planned{Snapshot: edited, Endpoints: failing, State: "failing a health check"}, nil
+}
+
 // Mark returns a snapshot as an engine edits it that has these results before its first
 // check: of a Service that checks an endpoint in another way now, the result stays, and a
 // new one has the result of another Service with the same check. marked has the endpoints that

@@ -25,6 +25,15 @@ func (e *Engine) Starting() (out []feature.Starting) {
 	return out
 }
 
+// AddTo implements [feature.Knower].
+func (e *Engine) AddTo(k *feature.Known) { k.Starting = e.Starting() }
+
+// Plan implements [feature.Planner].
+func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
+	edited, starting := Mark(s, k.Starting)
+	return feature.Planned{Snapshot: edited, Endpoints: starting, State: "starting slowly"}, nil
+}
+
 // Mark returns a snapshot as an engine edits it in which these endpoints start. Services without a
 // slow start have none. marked has the endpoints, for example "10.1.1.2:80 of default/web".
 func Mark(s *model.Snapshot, all []feature.Starting) (edited *model.Snapshot, marked []string) {

@@ -137,21 +137,3 @@ func (e *Engine) Problems(time.Time) (out []model.Notice) {
 	}
 	return out
 }
-
-// Expand returns a snapshot as an engine edits it on a machine with these addresses.
-func Expand(s *model.Snapshot, all []model.InterfaceAddress) *model.Snapshot {
-	if !Wanted(s) {
-		return s
-	}
-	return s.Edit(func(_ model.ServiceName, state model.ServiceState) model.ServiceState {
-		if !state.Service.NeedsAddresses() {
-			return state
-		}
-		return state.WithAddresses(all)
-	})
-}
-
-// Wanted reports whether a Service of a snapshot depends on addresses of the machine.
-func Wanted(s *model.Snapshot) bool {
-	return slices.ContainsFunc(s.Services, (*model.Service).NeedsAddresses)
-}
