@@ -6,17 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
-
-// partsOfFeatures are what other packages still import of a feature, and why. The list only gets shorter.
-var partsOfFeatures = map[string][]string{
-	"internal/command/input": {"names"},           // import reads the hosts file
-	"internal/command/rules": {"vitals"},          // diff compares addresses of interfaces
-	"internal/footprint":     {"names", "vitals"}, // the cleanup removes what they leave on the machine
-}
 
 const features = "internal/feature/"
 
@@ -25,7 +17,7 @@ func TestFeaturesAreImportedByTheTable(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, i := range p.imports {
 			name, isFeature := strings.CutPrefix(i, features)
-			if isFeature && !strings.HasPrefix(name, "table") && !strings.HasPrefix(p.name, features+"table") && !slices.Contains(partsOfFeatures[p.name], name) {
+			if isFeature && !strings.HasPrefix(name, "table") && !strings.HasPrefix(p.name, features+"table") {
 				t.Errorf("%s imports %s: features find each other by feature.Find, and the process finds them in the table", p.name, i)
 			}
 		}

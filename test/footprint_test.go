@@ -42,6 +42,7 @@ var leftovers = map[string]leftover{
 	"runtime directory":     {state: "ls -d $1"},
 	"state files":           {state: "ls $2/valid", stays: true},
 	"connections":           {state: "grep -c 203.0.113.10 /proc/net/nf_conntrack", stays: true},
+	"names":                 {elsewhere: "TestLeftNames"},
 	"takeover marker":       {elsewhere: "TestMarkersReturn"},
 	"relay port":            {elsewhere: "TestRelayRestart"},
 	"node condition":        {elsewhere: "TestNodeCondition"},

@@ -37,7 +37,8 @@ func (d *Daemon) addFeatures(ctx context.Context) {
 	d.ports = conntrack.NewPorts()
 	d.Node = &feature.Node{
 		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil, Commands: d.asksForSocket(), Watch: watchFile,
-		Addresses: host.AddressesByInterface, FollowAddresses: func(ctx context.Context, changed func()) { host.FollowAddresses(ctx, changed, d.Log) },
+		NoteHealthDirectory: func(path string) { d.left.HealthDirectory(path) },
+		Addresses:           host.AddressesByInterface, FollowAddresses: func(ctx context.Context, changed func()) { host.FollowAddresses(ctx, changed, d.Log) },
 		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory,
 		Events: new(events.Recorder), Condition: d.Condition, Ports: d.ports, Log: d.Log, ObjectLog: loglimit.New(d.Log),
 	}

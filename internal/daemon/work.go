@@ -89,9 +89,6 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.agent = w.newAgent(s)
 	w.addServers(families, s.scrapes)
 	w.inherited = d.Condition != nil && hasRules() // before the first sync
-	if directory := d.Config.Own.HealthDirectory; d.hasFiles() && directory != "" {
-		d.left.HealthDirectory(directory)
-	}
 	w.follow()
 	if w.node.Observe.Refusals() {
 		w.agent.Observers = append(w.agent.Observers, func(a *agent.Sync) { w.forgetRefusals(a, s.rules) })

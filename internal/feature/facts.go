@@ -1,6 +1,7 @@
 package feature
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -48,6 +49,29 @@ type Failing struct {
 	// Check identifies how it is checked: another Service with the same one has the same
 	// result. Versions of nftproxy need not agree on it.
 	Check string
+}
+
+// AddressAction is what makes an address of an interface right.
+type AddressAction string
+
+// The actions.
+const (
+	NoAction      AddressAction = ""
+	AddAddress    AddressAction = "add"
+	RemoveAddress AddressAction = "remove"
+)
+
+// AddressChange is an address that is to be added to an interface, or removed from it.
+type AddressChange struct {
+	Action    AddressAction `json:"action"`
+	Address   netip.Addr    `json:"address"`
+	Interface string        `json:"interface"`
+}
+
+// String returns for example "+ address 203.0.113.10 on eth0".
+func (c AddressChange) String() string {
+	sign := map[AddressAction]string{AddAddress: "+", RemoveAddress: "-"}[c.Action]
+	return fmt.Sprintf("%s address %s on %s", sign, c.Address, c.Interface)
 }
 
 // Announced is an address that Balances ask for on an interface.

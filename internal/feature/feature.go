@@ -43,6 +43,12 @@ type Preparer interface {
 	Prepare(ctx context.Context, c *config.Config, log *slog.Logger)
 }
 
+// Comparer is a [Kind] that compares addresses of this machine with those that Balances announce. With keeps, nothing is removed:
+// rules of an earlier run stay.
+type Comparer interface {
+	CompareAddresses(balances []*model.View, runtimeDirectory string, keeps bool, log *slog.Logger) ([]AddressChange, error)
+}
+
 // Planner is a [Kind] that edits the snapshot of a plan as its feature edits the objects of a process.
 type Planner interface {
 	Plan(*model.Snapshot, *Known) (Planned, error)
@@ -95,7 +101,9 @@ type Node struct {
 	FollowAddresses func(ctx context.Context, changed func())
 	// RuntimeDirectory outlasts the process, and StateDirectory also the machine's restart; empty: there is none.
 	RuntimeDirectory, StateDirectory string
-	Events                           *events.Recorder
+	// NoteHealthDirectory notes a directory of files about Balances, for "nftproxy cleanup".
+	NoteHealthDirectory func(path string)
+	Events              *events.Recorder
 	// Condition connects to the API server for the condition of the Node; nil: it gets none.
 	Condition Connect
 	Ports     PortCounter

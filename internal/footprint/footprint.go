@@ -5,30 +5,21 @@ package footprint
 import (
 	"errors"
 	"log/slog"
+
+	"github.com/nftproxy/nftproxy/internal/feature"
 )
 
-// Kind is a kind of things that nftproxy leaves on a machine, or in an API server.
-type Kind struct {
-	Name     string
-	What     string // it is, and who asks for it
-	Mark     string // by which nftproxy knows its own
-	Restored string // when it is compared, and what that does
-	Removed  string // what removes it
-	// Writers are the source files, or folders of them, that make it.
-	Writers []string
-	// Remove is what "nftproxy cleanup" does. It returns descriptions of what it removed. Nil: nothing,
-	// for the reason in Removed.
-	Remove func(Scope) (removed []string, err error)
-}
-
-// Scope is where things are removed: the network namespace of the calling thread, and this directory.
-type Scope struct {
-	Runtime string // the runtime directory of the daemon
-	Log     *slog.Logger
-}
-
-// Remove removes all kinds that "nftproxy cleanup" removes, and continues after a failure.
-func Remove(s Scope) (removed []string, err error) {
+// Remove removes all kinds that "nftproxy cleanup" removes, and continues after a failure. The directory is the runtime directory of
+// the daemon.
+func Remove(directory string, log *slog.Logger) (removed []string, err error) {
+	s := feature.Scope{Runtime: directory, Log: log}
+	s.HealthDirectory = func() (string, func(), error) {
+		r, err := openRecord(s)
+		if r == nil {
+			return "", nil, err
+		}
+		return r.has.HealthDirectory, func() { r.HealthDirectory("") }, nil
+	}
 	for _, k := range Kinds {
 		if k.Remove == nil {
 			continue

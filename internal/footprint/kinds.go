@@ -1,36 +1,13 @@
 package footprint
 
-// Kinds are all kinds, in the order of the page, which is the one in which "nftproxy cleanup" removes them: tables
-// with rules for forwarded packets before settings, which stay where another program has such rules.
-var Kinds = []Kind{
-	{
-		Name: "addresses", What: "addresses of Balances with `announce`, on interfaces ([10.33](behaviour.md#s10.33))",
-		Mark:     "address protocol 78 (Linux 5.18 or later), and `addresses.json` in the runtime directory",
-		Restored: "at the start, at each change of an address or interface, every hour, and when rules are repaired: missing ones are added, ones that no Balance wants are removed",
-		Removed:  "the Balance's last usable server, its end or its `announce`; `cleanup`",
-		Writers:  []string{"internal/host/announced.go", "internal/feature/vitals/record.go"}, Remove: removeAddresses,
-	},
-	{
-		Name: "health files", What: "a file for each Balance in `--health-directory` ([10.31](behaviour.md#s10.31))",
-		Mark:     "name and content; `left.json` in the runtime directory has the directory",
-		Restored: "every hour, and when rules are repaired: a changed or missing one is written again; at the start, ones of Balances that are gone are removed",
-		Removed:  "the end of the Balance; `cleanup`",
-		Writers:  []string{"internal/feature/vitals/files.go"}, Remove: removeHealthFiles,
-	},
-	{
-		Name: "fast path test", What: "the empty table `inet nftproxy-fast-path-tested`, left by `run --init-only --fast-path`",
-		Mark:     "its name",
-		Restored: "by the next `run --init-only`",
-		Removed:  "a failed test; `cleanup`",
-		Writers:  []string{"internal/fastpath/tested.go"}, Remove: removeTestMarker,
-	},
-	{
-		Name: "fast path", What: "the table `inet nftproxy-fast-path` of a process that was killed, with `--no-table-owner`: otherwise the kernel removes it with the process ([fast path](fast-path.md))",
-		Mark:     "its name",
-		Restored: "replaced at the start",
-		Removed:  "the end of the process; the next start; `cleanup`",
-		Writers:  []string{"internal/fastpath/table.go"}, Remove: removeFastPath,
-	},
+import (
+	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/feature/table"
+)
+
+// Kinds are all kinds, in the order of the page, which is the one in which "nftproxy cleanup" removes them: what features
+// leave, such as tables with rules for forwarded packets, before settings, which stay where another program has such rules.
+var Kinds = append(ofFeatures(), []feature.Leftover{
 	{
 		Name: "forwarding", What: "`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`, and with it `accept_ra` of interfaces; with `--manage-sysctl` ([12.76](behaviour.md#s12.76))",
 		Mark:     "`left.json` in the runtime directory has the former value",
@@ -46,18 +23,11 @@ var Kinds = []Kind{
 		Writers:  []string{"internal/host/system.go", "internal/footprint/record.go"}, Remove: restoreConntrack,
 	},
 	{
-		Name: "takeover marker", What: "the tables `kube-proxy` with an empty chain, for Calico ([12.62](behaviour.md#s12.62))",
-		Mark:     "the name of the chain, `served-by-nftproxy`",
-		Restored: "every hour, and when rules are repaired: made again, unless there is another table of that name. One that is removed while nftproxy is down is made again with `--announce-nftables` only",
-		Removed:  "`cleanup`; a kube-proxy that uses the table again keeps it, without the chain",
-		Writers:  []string{"internal/takeover/marker.go"}, Remove: removeMarkers,
-	},
-	{
-		Name: "records", What: "`rules.json` in the runtime directory: what the kernel holds, for the next start ([13.30](behaviour.md#s13.30)); without a state directory also `names.json`",
-		Mark:     "their names",
-		Restored: "`rules.json` is read and removed at the start, and not used unless it is right; `names.json` is written with the next answer of DNS",
+		Name: "records", What: "`rules.json` in the runtime directory: what the kernel holds, for the next start ([13.30](behaviour.md#s13.30))",
+		Mark:     "its name",
+		Restored: "read and removed at the start, and not used unless it is right",
 		Removed:  "`cleanup`",
-		Writers:  []string{"internal/daemon/record.go", "internal/feature/names/kept.go"}, Remove: removeRecords,
+		Writers:  []string{"internal/daemon/record.go"}, Remove: removeRecord,
 	},
 	{
 		Name: "sockets", What: "`control.sock` in the runtime directory, or `/run/nftproxy/net-NAMESPACE.sock`, of a process that was killed",
@@ -85,21 +55,7 @@ var Kinds = []Kind{
 		Mark:     "the translation",
 		Restored: "entries of endpoints that are gone are deleted ([13.21](behaviour.md#s13.21))",
 		Removed:  "the end of the connection, or its timeout. `cleanup` leaves them: established connections continue",
-		Writers:  []string{"internal/conntrack/adopt.go", "internal/conntrack/netlink.go"},
-	},
-	{
-		Name: "relay port", What: "the listeners of relayed Balances and the sockets of their tables, in systemd ([relay](relay.md))",
-		Mark:     "names that begin with `relay-`",
-		Restored: "made at the start, if systemd has none",
-		Removed:  "the last relayed Balance; `systemctl stop`",
-		Writers:  []string{"internal/systemd/store.go", "internal/feature/relay/gate.go"},
-	},
-	{
-		Name: "node condition", What: "`nftproxy.dev/ServicesProgrammed` of the Node, with `--node-condition` ([10.28](behaviour.md#s10.28))",
-		Mark:     "its type",
-		Restored: "every 5 minutes",
-		Removed:  "deleting the Node, or `kubectl patch node NODE --subresource=status -p '{\"status\":{\"conditions\":[{\"type\":\"nftproxy.dev/ServicesProgrammed\",\"$patch\":\"delete\"}]}}'`",
-		Writers:  []string{"internal/feature/condition/condition.go"},
+		Writers:  []string{"internal/conntrack/netlink.go"},
 	},
 	{
 		Name: "events", What: "events in the API server ([12.56](behaviour.md#s12.56))",
@@ -122,4 +78,14 @@ var Kinds = []Kind{
 		Removed:  "the operator",
 		Writers:  []string{"internal/source/rewrite/write.go", "internal/drain/file.go", "internal/config/config.go", "internal/cli/common/bundle.go"},
 	},
+}...)
+
+// ofFeatures returns what features leave.
+func ofFeatures() (all []feature.Leftover) {
+	for _, row := range table.Rows {
+		if l, ok := row.Kind.(feature.Leaver); ok {
+			all = append(all, l.Leaves()...)
+		}
+	}
+	return all
 }

@@ -11,24 +11,16 @@ import (
 
 	"github.com/google/nftables"
 
-	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/control"
-	"github.com/nftproxy/nftproxy/internal/fastpath"
-	"github.com/nftproxy/nftproxy/internal/feature/names"
-	"github.com/nftproxy/nftproxy/internal/feature/vitals"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nftconn"
-	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/xtables"
 )
 
-func removeAddresses(s Scope) ([]string, error) {
-	return vitals.RemoveAddresses(host.Neighbourhood{Log: s.Log}, vitals.RecordIn(s.Runtime))
-}
-
 // openRecord returns the record; nil: there is none, or it cannot be read.
-func (s Scope) openRecord() (*Record, error) {
+func openRecord(s feature.Scope) (*Record, error) {
 	if _, err := os.Lstat(filepath.Join(s.Runtime, leftFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -39,21 +31,9 @@ func (s Scope) openRecord() (*Record, error) {
 	return r, nil
 }
 
-func removeHealthFiles(s Scope) ([]string, error) {
-	r, err := s.openRecord()
-	if r == nil || r.has.HealthDirectory == "" {
-		return nil, err
-	}
-	removed, err := vitals.RemoveFiles(r.has.HealthDirectory)
-	if err == nil {
-		r.HealthDirectory("")
-	}
-	return removed, err
-}
-
 // restoreConntrack gives settings of connection tracking the values from before nftproxy, unless another program
 // translates: a kube-proxy that is back finds its values and does not set them.
-func restoreConntrack(s Scope) ([]string, error) {
+func restoreConntrack(s feature.Scope) ([]string, error) {
 	return restoreSettings(s, func(c host.Change) (ours bool, needs string, err error) {
 		if _, forwarding := host.ForwardingOf(c); forwarding {
 			return false, "", nil
@@ -68,7 +48,7 @@ func restoreConntrack(s Scope) ([]string, error) {
 }
 
 // restoreForwarding turns off the forwarding that nftproxy turned on, unless another program may need it by now.
-func restoreForwarding(s Scope) ([]string, error) {
+func restoreForwarding(s feature.Scope) ([]string, error) {
 	return restoreSettings(s, func(c host.Change) (ours bool, needs string, err error) {
 		f, forwarding := host.ForwardingOf(c)
 		if forwarding {
@@ -79,8 +59,8 @@ func restoreForwarding(s Scope) ([]string, error) {
 }
 
 // restoreSettings restores the settings that are ours, the last changed one first. One that another program needs stays.
-func restoreSettings(s Scope, ours func(host.Change) (is bool, needs string, err error)) (restored []string, err error) {
-	r, err := s.openRecord()
+func restoreSettings(s feature.Scope, ours func(host.Change) (is bool, needs string, err error)) (restored []string, err error) {
+	r, err := openRecord(s)
 	if r == nil {
 		return nil, err
 	}
@@ -139,43 +119,11 @@ func findForwarding(f model.Family) (string, error) {
 	return "", nil
 }
 
-func removeMarkers(Scope) ([]string, error) { return takeover.RemoveMarkers() }
-
-func removeTestMarker(Scope) ([]string, error) {
-	return describe("the result of the test for --fast-path")(fastpath.RemoveMarker())
-}
-
-func removeFastPath(Scope) ([]string, error) {
-	return describe("table inet " + fastpath.TableName)(fastpath.RemoveTable())
-}
-
-// describe returns a description of what a function has removed.
-func describe(what string) func(bool, error) ([]string, error) {
-	return func(removed bool, err error) ([]string, error) {
-		if !removed || err != nil {
-			return nil, err
-		}
-		return []string{what}, nil
-	}
-}
-
-// removeRecords removes files that are about rules which are gone.
-func removeRecords(s Scope) (removed []string, err error) {
-	for _, name := range []string{RulesFile, names.FileName} {
-		path := filepath.Join(s.Runtime, name)
-		if _, failure := os.Lstat(path); failure != nil {
-			continue
-		}
-		failure := atomicfile.Remove(path)
-		if err = errors.Join(err, failure); failure == nil {
-			removed = append(removed, "file "+path)
-		}
-	}
-	return removed, err
-}
+// removeRecord removes the file that is about rules which are gone.
+func removeRecord(s feature.Scope) ([]string, error) { return feature.RemoveFile(s.Runtime, RulesFile) }
 
 // removeSockets removes the sockets of processes that were killed.
-func removeSockets(s Scope) ([]string, error) {
+func removeSockets(s feature.Scope) ([]string, error) {
 	own := []string{filepath.Join(s.Runtime, control.Name), control.DefaultPath()}
 	removed := control.RemoveEnded(s.Runtime, own...)
 	if s.Runtime != control.DefaultDirectory {
@@ -185,7 +133,7 @@ func removeSockets(s Scope) ([]string, error) {
 }
 
 // removeDirectory removes the runtime directory if it is empty.
-func removeDirectory(s Scope) ([]string, error) {
+func removeDirectory(s feature.Scope) ([]string, error) {
 	_ = os.Remove(s.Runtime) // a daemon of another network namespace may have files there
 	return nil, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
-	dns "github.com/nftproxy/nftproxy/internal/feature/names"
+	"github.com/nftproxy/nftproxy/internal/hostsfile"
 	"github.com/nftproxy/nftproxy/internal/source/importer"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -73,7 +73,7 @@ func (o *importOptions) run(c *cobra.Command, name string) error {
 		}
 		options.Addresses = append(options.Addresses, a)
 	}
-	options.Hosts = dns.ReadHosts(dns.HostsFile)
+	options.Hosts = hostsfile.Read(hostsfile.Path)
 	text, err := configuration(name, c.InOrStdin())
 	if err != nil {
 		return err

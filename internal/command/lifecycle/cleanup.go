@@ -70,12 +70,8 @@ func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
 	if err := removeTables(c, log, paint); err != nil {
 		return err
 	}
-	removed, err := footprint.Remove(scope(log))
+	removed, err := footprint.Remove(command.RuntimeDirectory(), log)
 	return errors.Join(printRemoved(c, removed), err)
-}
-
-func scope(log *slog.Logger) footprint.Scope {
-	return footprint.Scope{Runtime: command.RuntimeDirectory(), Log: log}
 }
 
 // removeTables removes our tables and prints that.
@@ -98,7 +94,7 @@ func cleanUp(c *cobra.Command, log *slog.Logger, paint bool) error {
 	}
 	removed, foreign := takeover.Remove(c.Context(), marker)
 	if own == nil {
-		left, err := footprint.Remove(scope(log))
+		left, err := footprint.Remove(command.RuntimeDirectory(), log)
 		removed, foreign = append(removed, left...), errors.Join(foreign, err)
 	}
 	return errors.Join(own, printRemoved(c, removed), foreign)

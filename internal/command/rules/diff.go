@@ -16,8 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/feature/vitals"
-	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/feature/table"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -141,8 +141,8 @@ func (o *diffOptions) report(c *cobra.Command) (*outcome, error) {
 }
 
 // addresses compares the addresses of interfaces with those that Balances announce.
-func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) ([]vitals.Change, error) {
-	var states []vitals.State
+func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) (all []feature.AddressChange, err error) {
+	var balances []*model.View
 	for _, s := range side.Snapshot.Services {
 		if !command.Announces(s) {
 			continue
@@ -151,11 +151,16 @@ func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) ([]vitals.
 			v.Checked = func(a netip.Addr) (model.CheckResult, bool) {
 				return model.CheckResult{}, o.Running.FailsCheck(s.Name, a)
 			}
-			states = append(states, vitals.StateOf(v))
+			balances = append(balances, v)
 		}
 	}
 	keeps := slices.Contains(slices.Collect(maps.Values(o.Running.Stays)), false) // from an earlier run, and not refused
-	return vitals.Compare(host.Neighbourhood{Log: log}, vitals.RecordIn(command.RuntimeDirectory()), states, keeps)
+	for _, row := range table.Rows {
+		if c, ok := row.Kind.(feature.Comparer); ok {
+			all, err = c.CompareAddresses(balances, command.RuntimeDirectory(), keeps, log)
+		}
+	}
+	return all, err
 }
 
 // betweenInputs compares the rules of a node before and after its input changes. The

@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
-	"github.com/nftproxy/nftproxy/internal/feature/vitals"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -30,7 +30,7 @@ type outcome struct {
 	services []changes.Service
 	words    words.Vocabulary // for all objects
 	// addresses are those of interfaces that a running nftproxy would change.
-	addresses []vitals.Change
+	addresses []feature.AddressChange
 }
 
 // in returns the words for the Services that change, or for all if none does.

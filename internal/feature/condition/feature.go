@@ -21,3 +21,16 @@ func (Kind) New(n *feature.Node) feature.Feature {
 
 // FollowSync implements [feature.Observer].
 func (k *Keeper) FollowSync(*feature.Sync) { k.Changed() }
+
+// Leaves implements [feature.Leaver].
+func (Kind) Leaves() []feature.Leftover {
+	return []feature.Leftover{
+		{
+			Name: "node condition", What: "`nftproxy.dev/ServicesProgrammed` of the Node, with `--node-condition` ([10.28](behaviour.md#s10.28))",
+			Mark:     "its type",
+			Restored: "every 5 minutes",
+			Removed:  "deleting the Node, or `kubectl patch node NODE --subresource=status -p '{\"status\":{\"conditions\":[{\"type\":\"nftproxy.dev/ServicesProgrammed\",\"$patch\":\"delete\"}]}}'`",
+			Writers:  []string{"internal/feature/condition/condition.go"},
+		},
+	}
+}

@@ -55,3 +55,33 @@ func (m manager) Problems(time.Time) []model.Notice {
 	}
 	return nil
 }
+
+// Leaves implements [feature.Leaver].
+func (Kind) Leaves() []feature.Leftover {
+	return []feature.Leftover{
+		{
+			Name: "fast path test", What: "the empty table `inet nftproxy-fast-path-tested`, left by `run --init-only --fast-path`",
+			Mark:     "its name",
+			Restored: "by the next `run --init-only`",
+			Removed:  "a failed test; `cleanup`",
+			Writers:  []string{"internal/fastpath/tested.go"}, Remove: removeWith("the result of the test for --fast-path", fastpath.RemoveMarker),
+		},
+		{
+			Name: "fast path", What: "the table `inet nftproxy-fast-path` of a process that was killed, with `--no-table-owner`: otherwise the kernel removes it with the process ([fast path](fast-path.md))",
+			Mark:     "its name",
+			Restored: "replaced at the start",
+			Removed:  "the end of the process; the next start; `cleanup`",
+			Writers:  []string{"internal/fastpath/table.go"}, Remove: removeWith("table inet "+fastpath.TableName, fastpath.RemoveTable),
+		},
+	}
+}
+
+// removeWith returns the function of a leftover that another one removes.
+func removeWith(what string, remove func() (bool, error)) func(feature.Scope) ([]string, error) {
+	return func(feature.Scope) ([]string, error) {
+		if removed, err := remove(); !removed || err != nil {
+			return nil, err
+		}
+		return []string{what}, nil
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/hostsfile"
 )
 
 // resolvConf names the servers of DNS of this machine.
@@ -23,7 +24,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	}
 	own := &n.Config.Own
 	c := Config{
-		Servers: own.NameServers(), ResolvConf: resolvConf, HostsFile: HostsFile, Timeout: own.DNSTimeout, MinTTL: own.DNSMinTTL, MaxTTL: own.DNSMaxTTL,
+		Servers: own.NameServers(), ResolvConf: resolvConf, HostsFile: hostsfile.Path, Timeout: own.DNSTimeout, MinTTL: own.DNSMinTTL, MaxTTL: own.DNSMaxTTL,
 		Node: n, Log: n.Log,
 	}
 	if directory := cmp.Or(n.StateDirectory, n.RuntimeDirectory); directory != "" {
@@ -58,4 +59,16 @@ func newLookups() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nftproxy_name_lookups_total", Help: "Lookups of names of servers by result: found, or failed.",
 	}, []string{"result"})
+}
+
+// Leaves implements [feature.Leaver].
+func (Kind) Leaves() []feature.Leftover {
+	return []feature.Leftover{{
+		Name: "names", What: "`names.json` in the runtime directory, without a state directory: the last answers of DNS",
+		Mark:     "its name",
+		Restored: "written with the next answer",
+		Removed:  "`cleanup`",
+		Writers:  []string{"internal/feature/names/kept.go"},
+		Remove:   func(s feature.Scope) ([]string, error) { return feature.RemoveFile(s.Runtime, FileName) },
+	}}
 }

@@ -9,18 +9,6 @@ import (
 	"time"
 )
 
-// TestReadHosts: names have the first address of the file, in any case.
-func TestReadHosts(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "hosts")
-	if err := os.WriteFile(file, []byte("# names\n\n10.128.0.2 Web1 web1.example # one\n10.128.0.3 web1\nno address\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := ReadHosts(file)
-	if len(got) != 2 || got["web1"].String() != "10.128.0.2" || got["web1.example"].String() != "10.128.0.2" {
-		t.Errorf("got %v", got)
-	}
-}
-
 // TestNameInHosts: a problem with a name says that the hosts file has it (19.7).
 func TestNameInHosts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")

@@ -119,3 +119,16 @@ func newCollector(counts func() tcpproxy.Counts) prometheus.Collector {
 		return nil
 	}, open, total, closed, retried)
 }
+
+// Leaves implements [feature.Leaver].
+func (Kind) Leaves() []feature.Leftover {
+	return []feature.Leftover{
+		{
+			Name: "relay port", What: "the listeners of relayed Balances and the sockets of their tables, in systemd ([relay](relay.md))",
+			Mark:     "names that begin with `relay-`",
+			Restored: "made at the start, if systemd has none",
+			Removed:  "the last relayed Balance; `systemctl stop`",
+			Writers:  []string{"internal/systemd/store.go", "internal/feature/relay/gate.go"},
+		},
+	}
+}

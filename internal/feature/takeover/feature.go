@@ -107,3 +107,16 @@ func (s *cleanup) takeOver(ctx context.Context, level slog.Level, message string
 		s.log.Error("cannot remove all leftovers of kube-proxy", "error", err)
 	}
 }
+
+// Leaves implements [feature.Leaver].
+func (Kind) Leaves() []feature.Leftover {
+	return []feature.Leftover{
+		{
+			Name: "takeover marker", What: "the tables `kube-proxy` with an empty chain, for Calico ([12.62](behaviour.md#s12.62))",
+			Mark:     "the name of the chain, `served-by-nftproxy`",
+			Restored: "every hour, and when rules are repaired: made again, unless there is another table of that name. One that is removed while nftproxy is down is made again with `--announce-nftables` only",
+			Removed:  "`cleanup`; a kube-proxy that uses the table again keeps it, without the chain",
+			Writers:  []string{"internal/takeover/marker.go"}, Remove: func(feature.Scope) ([]string, error) { return takeover.RemoveMarkers() },
+		},
+	}
+}

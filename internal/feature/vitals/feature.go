@@ -37,6 +37,14 @@ type acting struct {
 	kept     bool // Services of an earlier run were kept in the last sync
 }
 
+// Run implements [feature.Runner].
+func (a *acting) Run(ctx context.Context) {
+	if a.Directory != "" {
+		a.node.NoteHealthDirectory(a.Directory)
+	}
+	a.Actor.Run(ctx)
+}
+
 // FollowSync implements [feature.Observer]: it notes the Balances that a sync changes. All of them are new in the first one.
 func (a *acting) FollowSync(s *feature.Sync) {
 	if s.Err != nil {
@@ -91,7 +99,7 @@ func (a *acting) assess(name model.ServiceName) (State, bool) {
 	if c := feature.Find[checks](a.node.Features); c != nil {
 		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
 	}
-	state := StateOf(v)
+	state := stateOf(v)
 	r := feature.Find[relay](a.node.Features)
 	for _, c := range v.Claims {
 		if r != nil && c.Route.Relayed() && r.Failure(model.FamilyOf(c.Route.Frontend.Address)) != "" {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
 )
 
@@ -45,7 +46,7 @@ func (k *keeper) step(now time.Time) {
 			k.take(p, s, link, exists, is, on, now)
 		case s.earlier && keeps:
 		default:
-			k.giveUp(p, s, link, actionFor(false, on, is) == Remove, now)
+			k.giveUp(p, s, link, actionFor(false, on, is) == feature.RemoveAddress, now)
 			ours = s.failure != ""
 		}
 		if ours {
