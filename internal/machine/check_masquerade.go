@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -73,7 +74,7 @@ func masqueradeSource(f *Facts, u Use) (out []Finding) {
 
 // readSourced finds the routes that prefer another source than masquerading takes.
 func (f *Facts) readSourced() error {
-	links, err := netlinkio.List(netlink.LinkList)
+	names, err := linkNames()
 	if err != nil {
 		return err
 	}
@@ -81,15 +82,11 @@ func (f *Facts) readSourced() error {
 	if err != nil {
 		return err
 	}
-	linkNames := make(map[int]string)
-	for _, l := range links {
-		linkNames[l.Attrs().Index] = l.Attrs().Name
-	}
 	for _, family := range model.Families {
 		number := byFamily(family)
 		err := netlinkio.Complete(func() error {
 			return netlink.RouteListFilteredIter(number, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-				f.addSourced(family, &r, linkNames[r.LinkIndex], addresses)
+				f.addSourced(family, &r, names[r.LinkIndex], addresses)
 				return true
 			})
 		})
@@ -149,23 +146,15 @@ func masqueradeAddress(f model.Family, r *netlink.Route, all []netlink.Addr) net
 		case !valid || model.FamilyOf(a) != f || all[i].Scope != unix.RT_SCOPE_UNIVERSE:
 		case f == model.IPv4 && all[i].Flags&unix.IFA_F_SECONDARY != 0, f == model.IPv6 && all[i].Flags&unusable != 0:
 		case all[i].LinkIndex != r.LinkIndex:
-			elsewhere = firstOf(elsewhere, a)
+			elsewhere = cmp.Or(elsewhere, a)
 		case f == model.IPv4 && hop != nil && all[i].Contains(hop), f == model.IPv6 && all[i].IP.Equal(r.Src):
 			return a
 		default:
-			first = firstOf(first, a)
+			first = cmp.Or(first, a)
 		}
 	}
 	if f == model.IPv6 {
 		return first
 	}
-	return firstOf(first, elsewhere)
-}
-
-// firstOf returns the first valid address.
-func firstOf(a, b netip.Addr) netip.Addr {
-	if a.IsValid() {
-		return a
-	}
-	return b
+	return cmp.Or(first, elsewhere)
 }

@@ -141,8 +141,10 @@ func otherProxies(f *Facts, _ Use) (out []Finding) {
 	return out
 }
 
-// Of NodeLocal DNSCache.
-const nodeLocalInterface = "nodelocaldns"
+const (
+	nodeLocalDNS       = "NodeLocal DNSCache"
+	nodeLocalInterface = "nodelocaldns"
+)
 
 var nodeLocalAddress = netip.MustParseAddr("169.254.20.10")
 
@@ -150,51 +152,29 @@ func hasNodeLocalDNS(f *Facts) bool {
 	return slices.Contains(f.Interfaces, nodeLocalInterface) || slices.Contains(f.Addresses, nodeLocalAddress)
 }
 
-// neighbour is a program that writes rules or interfaces.
-type neighbour struct {
-	name    string
-	present func(*Facts) bool
-	note    string // what to know about it
-}
-
-// hasChainOf reports whether a chain belongs to a program of [writers] by its name.
-func hasChainOf(name string) func(*Facts) bool {
-	i := slices.IndexFunc(writers, func(w writer) bool { return w.name == name })
-	return func(f *Facts) bool {
-		return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(writers[i].tables, writers[i].prefixes...) })
-	}
-}
-
-func anyOf(all ...func(*Facts) bool) func(*Facts) bool {
-	return func(f *Facts) bool {
-		return slices.ContainsFunc(all, func(has func(*Facts) bool) bool { return has(f) })
-	}
-}
-
-func hasProcess(program string) func(*Facts) bool {
-	return func(f *Facts) bool {
-		return slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.Name == program })
-	}
-}
-
-var allNeighbours = []neighbour{
-	{"Docker", anyOf(hasProcess("dockerd"), hasChainOf("Docker")), "it may set the policy of FORWARD to DROP when it starts"},
-	{"Podman", hasChainOf("Podman"), "nothing to set"},
-	{"firewalld", anyOf(hasProcess("firewalld"), hasChainOf("firewalld")), "health checks from outside need firewall-cmd --add-port=10256/tcp"},
-	{"ufw", hasChainOf("ufw"), "endpoints in the host network need ufw allow PORT"},
-	{"NodeLocal DNSCache", hasNodeLocalDNS, "nothing to set"},
-	{hostPorts, hasChainOf(hostPorts), "a NodePort wins over a host port of the same number"},
-	{"Istio", hasChainOf("Istio"), "nothing to set"},
-	{"Calico", hasChainOf("Calico"), "nftablesMode: Auto may need --announce-nftables"},
-	{"flannel", hasChainOf("flannel"), "nothing to set"},
-	{"kindnet", hasChainOf("kindnet"), "nothing to set"},
-	{"Tailscale", hasChainOf("Tailscale"), "nothing to set"},
+// allNeighbours are programs that write rules or interfaces, with what to know about each. They are here if a chain belongs
+// to them by the names of [writers], or if the process runs.
+var allNeighbours = []struct{ name, process, note string }{
+	{"Docker", "dockerd", "it may set the policy of FORWARD to DROP when it starts"},
+	{"Podman", "", "nothing to set"},
+	{"firewalld", "firewalld", "health checks from outside need firewall-cmd --add-port=10256/tcp"},
+	{"ufw", "", "endpoints in the host network need ufw allow PORT"},
+	{nodeLocalDNS, "", "nothing to set"},
+	{hostPorts, "", "a NodePort wins over a host port of the same number"},
+	{"Istio", "", "nothing to set"},
+	{"Calico", "", "nftablesMode: Auto may need --announce-nftables"},
+	{"flannel", "", "nothing to set"},
+	{"kindnet", "", "nothing to set"},
+	{"Tailscale", "", "nothing to set"},
 }
 
 // checkNeighbours names programs that nftproxy was tried beside.
 func checkNeighbours(f *Facts, _ Use) (out []Finding) {
 	for _, n := range allNeighbours {
-		if n.present(f) {
+		writer := slices.IndexFunc(writers, func(w writer) bool { return w.name == n.name })
+		if slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(writers[writer].tables, writers[writer].prefixes...) }) ||
+			slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.Name == n.process }) ||
+			n.name == nodeLocalDNS && hasNodeLocalDNS(f) {
 			out = append(out, Finding{Level: OK, Message: n.name + " is here: " + n.note, Documentation: pageBeside})
 		}
 	}

@@ -230,7 +230,7 @@ func (f Finding) identityOf() string {
 
 // ReadConntrack returns the use of connection tracking.
 func ReadConntrack() (Conntrack, error) {
-	f := &Facts{}
-	err := f.readConntrack()
-	return f.Conntrack, err
+	var s settings
+	c := s.conntrack()
+	return c, errors.Join(s.errs...)
 }

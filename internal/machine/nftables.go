@@ -60,7 +60,7 @@ func (f *Facts) readFlowTables(conn *nftables.Conn) error {
 			return err
 		}
 		for _, flow := range found {
-			name := familyName(t.Family) + " " + t.Name + " " + flow.Name
+			name := familyNames[t.Family] + " " + t.Name + " " + flow.Name
 			f.FlowTables = append(f.FlowTables, name)
 			if flow.Flags&nftables.FlowtableFlagsHWOffload != 0 {
 				f.HardwareFlowTables = append(f.HardwareFlowTables, name)
@@ -119,7 +119,7 @@ func (r *rules) read() error {
 }
 
 func chainOf(c *nftables.Chain) *Chain {
-	out := &Chain{Family: familyName(c.Table.Family), Table: c.Table.Name, Name: c.Name, Type: string(c.Type)}
+	out := &Chain{Family: familyNames[c.Table.Family], Table: c.Table.Name, Name: c.Name, Type: string(c.Type)}
 	if c.Hooknum != nil {
 		out.Hook = hookOf(c.Table.Family, *c.Hooknum)
 	}
@@ -145,20 +145,10 @@ func hookOf(f nftables.TableFamily, number nftables.ChainHook) Hook {
 	return OtherHook
 }
 
-func familyName(f nftables.TableFamily) string {
-	switch f {
-	case nftables.TableFamilyIPv4:
-		return "ip"
-	case nftables.TableFamilyIPv6:
-		return "ip6"
-	case nftables.TableFamilyINet:
-		return "inet"
-	case nftables.TableFamilyARP:
-		return "arp"
-	case nftables.TableFamilyBridge:
-		return "bridge"
-	}
-	return "netdev"
+// familyNames are the families as nft names them.
+var familyNames = map[nftables.TableFamily]string{
+	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
+	nftables.TableFamilyARP: "arp", nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
 }
 
 // readChain reads the rules of a chain and of those that it jumps to.

@@ -45,7 +45,7 @@ var writers = []writer{
 	{name: "Antrea", tables: []string{"antrea"}, prefixes: []string{"ANTREA-"}, words: []string{"Antrea:"}},
 	{name: "Weave", prefixes: []string{"WEAVE"}},
 	{name: hostPorts, tables: []string{"cni_hostport"}, prefixes: []string{"CNI-HOSTPORT", "CNI-DN-"}},
-	{name: "NodeLocal DNSCache", words: []string{"NodeLocal DNS"}},
+	{name: nodeLocalDNS, words: []string{"NodeLocal DNS"}},
 	{name: "Tailscale", tables: []string{"tailscale"}, prefixes: []string{"ts-forward", "ts-postrouting", "ts-input"}},
 	{name: "libvirt", tables: []string{"libvirt_network"}, prefixes: []string{"LIBVIRT_"}},
 	{name: "fail2ban", tables: []string{"f2b-table"}, prefixes: []string{"f2b-"}},

@@ -91,22 +91,25 @@ func (f *Facts) readFeatures() error {
 	return errors.Join(err, conn.Close())
 }
 
-// readSetting reads a file below /proc/sys; what does not exist is empty.
-func readSetting(name string) (string, error) {
+// settings reads files below /proc/sys; what does not exist is empty, or zero. It keeps errors.
+type settings struct{ errs []error }
+
+func (s *settings) text(name string) string {
 	text, err := os.ReadFile(filepath.Join("/proc/sys", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		s.errs = append(s.errs, err)
 	}
-	return strings.TrimSpace(string(text)), err
+	return strings.TrimSpace(string(text))
 }
 
-// numberOf is setting for a number; what does not exist is zero.
-func numberOf(name string) (int, error) {
-	text, err := readSetting(name)
-	if err != nil || text == "" {
-		return 0, err
+func (s *settings) number(name string) int {
+	text := s.text(name)
+	if text == "" {
+		return 0
 	}
-	return strconv.Atoi(text)
+	n, err := strconv.Atoi(text)
+	s.errs = append(s.errs, err)
+	return n
 }
 
 func (f *Facts) readSettings() error {
@@ -115,58 +118,45 @@ func (f *Facts) readSettings() error {
 		return err
 	}
 	f.Forwarding, f.BridgeNF = make(map[model.Family]Forwarding), make(map[model.Family]bool)
-	var errs []error
+	var s settings
 	for _, family := range families {
 		forwarding, bridge := "net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables"
 		if family == model.IPv6 {
 			forwarding, bridge = "net/ipv6/conf/all/forwarding", "net/bridge/bridge-nf-call-ip6tables"
 		}
-		on, err1 := numberOf(forwarding)
-		filter, err2 := numberOf(bridge)
-		f.Forwarding[family], f.BridgeNF[family] = Forwarding{On: on != 0}, filter != 0
-		errs = append(errs, err1, err2)
+		f.Forwarding[family], f.BridgeNF[family] = Forwarding{On: s.number(forwarding) != 0}, s.number(bridge) != 0
 	}
-	errs = append(errs, f.readInterfaceSettings(), f.readConntrack())
-	return errors.Join(errs...)
+	f.readInterfaceSettings(&s)
+	f.Conntrack = s.conntrack()
+	return errors.Join(s.errs...)
 }
 
 // readInterfaceSettings reads the settings of IPv4 on each interface. IPv6 has one
 // switch for forwarding.
-func (f *Facts) readInterfaceSettings() error {
-	all, err := numberOf("net/ipv4/conf/all/rp_filter")
-	allIgnore, errIgnore := numberOf("net/ipv4/conf/all/arp_ignore")
-	errs := []error{err, errIgnore}
+func (f *Facts) readInterfaceSettings(s *settings) {
+	const conf = "net/ipv4/conf/"
+	filter, ignore := s.number(conf+"all/rp_filter"), s.number(conf+"all/arp_ignore")
 	v4 := f.Forwarding[model.IPv4]
 	for _, name := range f.Interfaces {
 		if name == "lo" {
 			continue
 		}
-		forwarding, err1 := readSetting("net/ipv4/conf/" + name + "/forwarding")
-		filter, err2 := numberOf("net/ipv4/conf/" + name + "/rp_filter")
-		if v4.On && forwarding == "0" {
+		if v4.On && s.text(conf+name+"/forwarding") == "0" {
 			v4.Off = append(v4.Off, name)
 		}
-		ignore, err3 := numberOf("net/ipv4/conf/" + name + "/arp_ignore")
-		if max(all, filter) == 1 { // 2 is the loose mode
+		if max(filter, s.number(conf+name+"/rp_filter")) == 1 { // 2 is the loose mode
 			f.StrictPath = append(f.StrictPath, name)
 		}
-		if max(allIgnore, ignore) > 0 {
+		if max(ignore, s.number(conf+name+"/arp_ignore")) > 0 {
 			f.StrictARP = append(f.StrictARP, name)
 		}
-		errs = append(errs, err1, err2, err3)
 	}
 	f.Forwarding[model.IPv4] = v4
-	return errors.Join(errs...)
 }
 
-func (f *Facts) readConntrack() error {
-	var errs []error
-	for name, value := range map[string]*int{"count": &f.Conntrack.Count, "max": &f.Conntrack.Max, "buckets": &f.Conntrack.Buckets} {
-		n, err := numberOf("net/netfilter/nf_conntrack_" + name)
-		*value = n
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+func (s *settings) conntrack() Conntrack {
+	const prefix = "net/netfilter/nf_conntrack_"
+	return Conntrack{Count: s.number(prefix + "count"), Max: s.number(prefix + "max"), Buckets: s.number(prefix + "buckets")}
 }
 
 // readLinks reads interfaces that are up, their addresses, and bridges with ports.
@@ -220,15 +210,21 @@ func (f *Facts) readRules() error {
 	return err
 }
 
-// readUplinks reads the routes. A router may have a million.
-func (f *Facts) readUplinks() error {
-	names := make(map[int]string)
+// linkNames returns the names of interfaces by their numbers.
+func linkNames() (map[int]string, error) {
 	links, err := netlinkio.List(netlink.LinkList)
-	if err != nil {
-		return err
-	}
+	names := make(map[int]string, len(links))
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	return names, err
+}
+
+// readUplinks reads the routes. A router may have a million.
+func (f *Facts) readUplinks() error {
+	names, err := linkNames()
+	if err != nil {
+		return err
 	}
 	defer func() { slices.Sort(f.Uplinks) }()
 	add := func(r netlink.Route) bool {
