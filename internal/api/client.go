@@ -192,7 +192,6 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, answer 
 	return nil
 }
 
-// decode decodes the answer to a page, within its limit.
 func (c *Client) decode(body io.Reader, path string, answer any) error {
 	most := int64(budget.NodeAnswer)
 	if slices.Contains(large, path) {

@@ -157,7 +157,6 @@ type DrainQuery struct {
 	Begin *string
 }
 
-// values returns the query of a URL.
 func (q DrainQuery) values() url.Values {
 	v := url.Values{}
 	if len(q.Targets) > 0 {

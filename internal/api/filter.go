@@ -70,7 +70,6 @@ func matchesText(pattern, text string) bool {
 	return false
 }
 
-// query returns the filter as parameters of a request.
 func (f *Filter) query() url.Values {
 	q := url.Values{}
 	if len(f.Names) > 0 {
@@ -117,7 +116,6 @@ func ParseFilter(q url.Values) (*Filter, error) {
 	return f, nil
 }
 
-// maxListed is how many names a message lists.
 const maxListed = 5
 
 // Resolve returns the Service that a name stands for: namespace/name, or the name alone

@@ -152,7 +152,6 @@ type LiveQuery struct {
 	Service string // "namespace/name" of the Service in the detail; empty: none
 }
 
-// values returns the query of a URL.
 func (q LiveQuery) values() url.Values {
 	v := url.Values{}
 	setParameter(v, "limit", q.Limit)

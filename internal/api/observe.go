@@ -184,7 +184,6 @@ const (
 	MaxWait = 20 * time.Second
 )
 
-// values returns the query of a URL.
 func (q *ObserveQuery) values() url.Values {
 	v := q.Filter.query()
 	if len(q.Reasons) > 0 {
@@ -240,7 +239,6 @@ func ParseObserveQuery(v url.Values) (q ObserveQuery, err error) {
 	return q, q.parseLimits(v)
 }
 
-// parseLimits reads numbers and times.
 func (q *ObserveQuery) parseLimits(v url.Values) error {
 	for name, to := range map[string]*int{"limit": &q.Limit, "top": &q.Top} {
 		if text := v.Get(name); text != "" {

@@ -68,7 +68,6 @@ func ProblemsOf(all []model.Notice) []Problem {
 	return out
 }
 
-// explained is a reason with what it means.
 type explained struct {
 	reason model.Reason
 	text   string

@@ -190,7 +190,6 @@ func (r *Recorder) recordEvent(about model.Object, severity, reason, action, not
 	}
 }
 
-// cutText shortens text to n bytes of valid UTF-8.
 func cutText(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -130,7 +130,6 @@ func (w *writer) send(ctx context.Context, e *eventsv1.Event) error {
 	return err
 }
 
-// logFailure logs the first failure and the recovery.
 func (w *writer) logFailure(ctx context.Context, err error) {
 	switch {
 	case err == nil && w.failing:

@@ -175,7 +175,6 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, statusCode(n > 0 && healthy), body)
 }
 
-// closePorts closes all ports except those to keep.
 func (c *check) closePorts(keep func(netip.AddrPort) bool) {
 	for at, p := range c.ports {
 		if !keep(at) {

@@ -235,5 +235,4 @@ func (u Use) findElsewhere(f *Facts, family model.Family) (endpoint netip.Addr, 
 	return netip.Addr{}, false
 }
 
-// joinNames joins up to five names.
 func joinNames(all []string) string { return terminal.List(all, 5) }

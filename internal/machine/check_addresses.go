@@ -115,7 +115,6 @@ func (s silence) newFinding(f model.Family, addresses []string) Finding {
 		Remedy:  command + ", or let keepalived add it. Ignore this on a standby, or if another program answers"}
 }
 
-// mostRoutes is how many endpoints are looked up.
 const mostRoutes = 256
 
 // endpointRoutes finds endpoints to which no route leads. With policy routing, another
@@ -155,7 +154,6 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		Remedy:  u.Words.Text("ip route add, or check the network configuration or the CNI plugin")}}
 }
 
-// hasRoute reports whether a route leads to an address.
 func hasRoute(a netip.Addr) bool {
 	_, err := netlink.RouteGet(a.AsSlice())
 	return !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL)
@@ -207,7 +205,6 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 	return out
 }
 
-// endpointIn returns an endpoint in a range that is no address of this machine.
 func (f *Facts) endpointIn(p netip.Prefix, u Use) (netip.Addr, bool) {
 	if u.Endpoints == nil {
 		return netip.Addr{}, false
@@ -220,7 +217,6 @@ func (f *Facts) endpointIn(p netip.Prefix, u Use) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// isLinked reports whether an address is in a network of an interface.
 func (f *Facts) isLinked(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Assigned, func(n Assigned) bool { return n.Network.Contains(a) })
 }

@@ -61,7 +61,6 @@ func filterOf(f *Facts, u Use, c *Chain) (out []Finding) {
 	return out
 }
 
-// seesFamily reports whether the chain has packets of a family.
 func (c *Chain) seesFamily(f model.Family) bool {
 	return c.Family == "inet" || c.Family == "ip" && f == model.IPv4 || c.Family == "ip6" && f == model.IPv6
 }
@@ -224,7 +223,6 @@ func (w *walk) coversEndpoints(r Rule) bool {
 	})
 }
 
-// podRanges returns the ranges of pods in the family, as far as they are known.
 func (w *walk) podRanges() (out []netip.Prefix) {
 	for _, p := range w.use.PodRanges {
 		if model.FamilyOf(p.Addr()) == w.family {
@@ -296,7 +294,6 @@ func forwardLegacy(f *Facts, u Use) (out []Finding) {
 	return out
 }
 
-// natChains finds chains that may translate connections of Services before nftproxy.
 func natChains(f *Facts, u Use) (out []Finding) {
 	for i := range f.Chains {
 		c := &f.Chains[i]

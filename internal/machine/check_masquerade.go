@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// masqueradePorts finds servers to which an address of this machine has few source ports left.
 func masqueradePorts(f *Facts, u Use) (out []Finding) {
 	if f.Crowded == nil {
 		return okFinding("masqueraded connections are not counted")
@@ -36,7 +35,6 @@ func masqueradePorts(f *Facts, u Use) (out []Finding) {
 	return out
 }
 
-// masqueradeFrom finds addresses to masquerade from that the machine lacks.
 func masqueradeFrom(f *Facts, u Use) (out []Finding) {
 	for _, a := range u.MasqueradeFrom {
 		if !slices.Contains(f.Addresses, a) {
@@ -57,7 +55,6 @@ type Sourced struct {
 	Examples []string // destinations
 }
 
-// masqueradeSource finds routes whose source masquerading does not take.
 func masqueradeSource(f *Facts, u Use) (out []Finding) {
 	for _, s := range f.Sourced {
 		own := func(a netip.Addr) bool { return model.FamilyOf(a) == s.Family }
@@ -72,7 +69,6 @@ func masqueradeSource(f *Facts, u Use) (out []Finding) {
 	return out
 }
 
-// readSourced finds the routes that prefer another source than masquerading takes.
 func (f *Facts) readSourced() error {
 	names, err := linkNames()
 	if err != nil {

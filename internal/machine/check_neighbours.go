@@ -15,7 +15,6 @@ import (
 
 const ourPriority = nft.PriorityDNAT
 
-// kubeProxyRuns looks for processes that serve Services.
 func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
 	for _, p := range f.Processes {
 		switch {
@@ -50,7 +49,6 @@ func CanObserve() error {
 	return nil
 }
 
-// checkObserve tests whether the kernel can log what is to be observed.
 func checkObserve(_ *Facts, u Use) []Finding {
 	if u.Observe == nil {
 		return nil
@@ -81,7 +79,6 @@ func observeGroup(f *Facts, u Use) []Finding {
 		Remedy: "choose another group with --observe-group"}}
 }
 
-// kubeProxyRules looks for what kube-proxy has written, in any mode.
 func kubeProxyRules(f *Facts, u Use) []Finding {
 	var found []string
 	add := func(format string, args ...any) {

@@ -189,7 +189,6 @@ func (m *Monitor) addRules(f *Facts) {
 	}
 }
 
-// rulesetGeneration returns the number of the last change of the ruleset.
 func rulesetGeneration() (uint32, bool) {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -199,7 +198,6 @@ func rulesetGeneration() (uint32, bool) {
 	return number, errors.Join(err, conn.Close()) == nil
 }
 
-// logChanges logs new problems, and problems that are gone.
 func (m *Monitor) logChanges(in words.Vocabulary) {
 	now := make(map[string]bool)
 	for _, f := range m.found {

@@ -194,7 +194,6 @@ func (r *rules) rulesOf(k chainKey) error {
 	return nil
 }
 
-// readStates returns the conntrack states in a set.
 func (r *rules) readStates(t *nftables.Table, set string) (states uint32, ok bool) {
 	elements, err := r.conn.GetSetElements(&nftables.Set{Table: t, Name: set})
 	for _, e := range elements {

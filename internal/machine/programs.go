@@ -116,7 +116,6 @@ func (f *Facts) readProcesses() error {
 	return nil
 }
 
-// readLogGroups looks for programs that read groups of nflog.
 func (f *Facts) readLogGroups() error {
 	ports, err := nflog.Ports()
 	if err != nil {

@@ -210,7 +210,6 @@ func (f *Facts) readRules() error {
 	return err
 }
 
-// linkNames returns the names of interfaces by their numbers.
 func linkNames() (map[int]string, error) {
 	links, err := netlinkio.List(netlink.LinkList)
 	names := make(map[int]string, len(links))

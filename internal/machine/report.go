@@ -82,7 +82,6 @@ func (r *Report) Print(w io.Writer, colour bool) error {
 	return p.Flush()
 }
 
-// summaryLine is the last line.
 func (r *Report) summaryLine() (Level, string) {
 	counts := []string{}
 	for _, c := range []struct {
@@ -184,7 +183,6 @@ func (f Finding) String() string {
 	return f.Message + ": " + f.Remedy
 }
 
-// sortFindings returns findings with the worst first.
 func sortFindings(all []Finding) []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
 	return all

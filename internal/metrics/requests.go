@@ -100,7 +100,6 @@ func (s *Set) Answered(path string, status int) {
 // Pinged counts a request of /healthz of the metrics server.
 func (s *Set) Pinged() { s.answers.check("ping", "healthz", true) }
 
-// check records the result of a health check for /metrics/slis.
 func (m *answerMetrics) check(name, kind string, healthy bool) {
 	status, value := "error", 0.0
 	if healthy {

@@ -70,7 +70,6 @@ func (s *Set) Describe(out chan<- *prometheus.Desc) {
 	s.answers.slis.Describe(out)
 }
 
-// maker makes metrics and registers them.
 type maker struct {
 	registry *prometheus.Registry
 	promauto.Factory

@@ -49,7 +49,6 @@ var byExpression = map[string]feature{
 	"fib":    {"matches on addresses of the node", Remedy{Module: "nft_fib_ipv4", Option: "NFT_FIB_IPV4"}},
 }
 
-// missingOf returns the problems behind what the kernel refuses of a family.
 func missingOf(f model.Family, refused []kernel.Refusal) []Problem {
 	m := missing{family: f}
 	for _, r := range refused {

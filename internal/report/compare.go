@@ -191,14 +191,12 @@ func (c *comparer) rests(before agent.State) bool {
 	return now.Pending.IsZero() && now.LastSync.Equal(before.LastSync)
 }
 
-// compared names the first differences.
 func (c *comparer) compared(p *plan.Plan) *api.Comparison {
 	return &api.Comparison{
 		Version: c.config.Version, Compared: time.Now(), Count: len(p.Changes), Differences: differences(p, maxDifferences),
 	}
 }
 
-// differences returns the first changes of a plan with the Services that they belong to.
 func differences(p *plan.Plan, most int) []api.Difference {
 	out := make([]api.Difference, min(len(p.Changes), most))
 	for i := range out {

@@ -145,7 +145,6 @@ func (s *counterCache) readFrontends() (reading []counters.Frontend, ended map[c
 	}
 }
 
-// readAttempts is how often counters are read while changes go on.
 const readAttempts = 3
 
 // ServiceCounts returns the new connections to the service ports of the node; none without counters. They must not be
@@ -230,7 +229,6 @@ func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counter
 	}
 }
 
-// endsCounts reports whether a plan deletes or replaces elements that count connections.
 func endsCounts(p *plan.Plan) bool {
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Old != nil && c.Set.CountsConnections() {
@@ -264,7 +262,6 @@ func (c *carried) add(counts []counters.Element) {
 	}
 }
 
-// forget drops the counts of the endpoints of frontends that a plan deletes.
 func (c *carried) forget(p *plan.Plan) {
 	for i := range p.Changes {
 		if change := &p.Changes[i]; change.Verb == plan.Delete && change.Old != nil && change.Set.IsOfFrontends() && !isOutside(change.Set) {
@@ -276,7 +273,6 @@ func (c *carried) forget(p *plan.Plan) {
 	}
 }
 
-// synced ends a sync.
 func (c *carried) synced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -333,7 +329,6 @@ func (s *counterCache) endpointCounts(frontends []model.Frontend) (out []counter
 	return out, err
 }
 
-// appendCounts appends the counts of some frontends in the kernel, and those that are carried.
 func (s *counterCache) appendCounts(out []counters.Endpoint, frontends []model.Frontend) ([]counters.Endpoint, error) {
 	c := &s.carried
 	c.mu.Lock()

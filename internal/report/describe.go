@@ -19,7 +19,6 @@ import (
 // maxBindings is how many clients are read to count the clients of a Service.
 const maxBindings = 1 << 16
 
-// answerDescription answers with an [api.Description].
 func (s *Server) answerDescription(query url.Values) (any, error) {
 	return s.describe(query.Get("service"), query.Get("counts") != "false")
 }
@@ -59,7 +58,6 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 	return d, s.addCounts(d, v)
 }
 
-// resolve returns the Service that a name stands for.
 func (s *Server) resolve(name string) (model.ServiceName, error) {
 	return api.Names{Named: s.config.Agent.Named, All: s.config.Agent.Names, Words: s.config.Facts.Words}.Resolve(name)
 }
@@ -74,7 +72,6 @@ func (s *Server) notSynced(err error) error {
 	return &api.UnknownError{Message: unknown.Words.Sprintf("not synced yet: Service %q is not known so far", unknown.Name)}
 }
 
-// addCounts adds what packets have left in the kernel.
 func (s *Server) addCounts(d *api.Description, v *model.View) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -103,7 +100,6 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 	return addClients(d, s.config.Kernel.Bindings)
 }
 
-// addWarnings adds the warnings that name the Service or one of its slices.
 func addWarnings(s *api.Description, all []string) {
 	names := []string{s.ServiceName().String(), s.Object().String()}
 	for _, slice := range s.Slices {
@@ -151,7 +147,6 @@ func own(s *api.Description) iter.Seq2[*api.DescribedPort, *api.DescribedFronten
 	}
 }
 
-// addConnections adds the numbers of connections to the frontends.
 func addConnections(s *api.Description, counts map[model.FrontendID]uint64) {
 	for p, f := range own(s) {
 		if key := p.Frontend(f); !key.OnLocalhost() { // these are counted behind the listener
@@ -161,7 +156,6 @@ func addConnections(s *api.Description, counts map[model.FrontendID]uint64) {
 	}
 }
 
-// addEndpointCounts adds the connections to each endpoint, if they are counted.
 func addEndpointCounts(s *api.Description, read func([]model.Frontend) ([]counters.Endpoint, error)) error {
 	ports := endpointsBehind(s)
 	counts, err := read(slices.SortedFunc(maps.Keys(ports), model.Frontend.Compare))
@@ -231,7 +225,6 @@ func addLimitCounts(s *api.Description, k KernelReader) error {
 	return nil
 }
 
-// byFrontend returns the packets to each frontend, by the kind of the limit.
 func byFrontend(all []counters.Limit) map[model.FrontendID]map[string]uint64 {
 	out := make(map[model.FrontendID]map[string]uint64)
 	for _, l := range all {

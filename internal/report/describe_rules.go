@@ -53,7 +53,6 @@ func kindOrder(kind string) int {
 	return slices.Index([]string{model.ClusterIP.String(), model.LoadBalancerIP.String(), model.ExternalIP.String(), model.NodePort.String()}, kind)
 }
 
-// addFrontend adds a frontend of the service port, with its endpoints.
 func addFrontend(p *api.DescribedPort, f *served.Frontend) {
 	p.Frontends = append(p.Frontends, api.DescribedFrontend{Kind: f.Kind.String(), Address: f.Target(), Inside: f.Inside.Verdict.String(), Outside: f.Outside.Verdict.String()})
 	switch f.Kind {
@@ -88,7 +87,6 @@ func mergeEndpoints(p *api.DescribedPort, inside, outside served.Decision, f mod
 	}
 }
 
-// pingsOf returns the addresses of a Service whose echo requests may be answered.
 func pingsOf(echoes []model.ViewedEcho) (out []api.Ping) {
 	for _, e := range echoes {
 		p := api.Ping{Address: e.Address.String(), Inside: e.Inside, Outside: e.Outside}

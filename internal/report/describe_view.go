@@ -93,7 +93,6 @@ func maglevOf(v *model.View) *api.Maglev {
 	return &api.Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
 }
 
-// portOf describes a service port, and how the node serves it.
 func portOf(v *model.View, of *served.Port) api.DescribedPort {
 	first := of.Claims[0].Route
 	p := api.DescribedPort{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
@@ -136,7 +135,6 @@ func frontendOf(c model.ViewedClaim, s *served.Frontend) api.DescribedFrontend {
 	return f
 }
 
-// candidateOf describes a host of a service port in a family.
 func candidateOf(v *model.View, c *served.Candidate, f model.Family) api.DescribedEndpoint {
 	if c.Endpoint.Host == nil {
 		return api.DescribedEndpoint{Address: c.Host.String(), Family: f.String(), Inside: shareOf(c.Inside)}

@@ -61,7 +61,6 @@ type changed struct {
 	only netip.AddrPort // the endpoint of the ClusterIP; zero: none, or more than one
 }
 
-// observe records a sync.
 func (h *history) observe(s *agent.Sync) {
 	c := changeOf(s)
 	h.mu.Lock()
@@ -172,7 +171,6 @@ func (h *history) forget() {
 	}
 }
 
-// describeChanges returns the changes of each Service, if these are few.
 func describeChanges(s *agent.Sync, names []model.ServiceName) map[model.ServiceName]string {
 	if len(names) == 0 || len(names) > maxDetailed {
 		return nil
@@ -227,7 +225,6 @@ func (h *history) of(name model.ServiceName, now time.Time) *api.LastChange {
 	return &api.LastChange{What: fmt.Sprintf("not within the last %s", now.Sub(h.oldest).Round(time.Second))}
 }
 
-// addRepair records the repair that a sync made, if any.
 func (h *history) addRepair(s *agent.Sync) {
 	if s.Err != nil || s.Plan == nil || s.Plan.Empty() || len(s.Interventions) == 0 && s.Cause != agent.Check {
 		return
@@ -293,7 +290,6 @@ func namesOf(s *agent.Sync) (names []string, more int) {
 	return names, len(all) - len(names)
 }
 
-// read adds the history to a sample.
 func (h *history) read(s *api.Sample, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

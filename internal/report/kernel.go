@@ -122,7 +122,6 @@ func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
 	return connections, err
 }
 
-// countsRefusals reports whether tables count refused connections.
 func countsRefusals(rs *nft.Ruleset) bool {
 	return slices.ContainsFunc(rs.Tables, func(t *nft.Table) bool { return t.Set(nft.RefusalOf(model.NoEndpoints, nft.OfPort)) != nil })
 }
@@ -189,7 +188,6 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	return d, err
 }
 
-// namesIn returns the Services that the comments of elements name, sorted.
 func namesIn(rs *nft.Ruleset) []model.ServiceName {
 	found := make(map[model.ServiceName]bool)
 	for _, t := range rs.Tables {

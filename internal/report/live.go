@@ -62,7 +62,6 @@ type feed struct {
 	details map[string]*api.LiveDetail
 }
 
-// newFeed returns a feed of a process that starts now.
 func newFeed(c *Config, from countSource, h *history) *feed {
 	f := &feed{config: c, counts: from, history: h, started: time.Now(), instance: rand.Text(), limit: serve.NewAnswers(budget.LiveRequests, liveTimeout)}
 	f.idle = time.AfterFunc(keep, f.drop)
@@ -133,7 +132,6 @@ func (f *feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	return d, nil
 }
 
-// query is a question of a reader.
 type query struct {
 	limit   int    // most Services
 	filter  string // text in the names of Services
@@ -240,7 +238,6 @@ func sameRoutes(a, b []model.Route) bool {
 	})
 }
 
-// count adds the connections to the frontends of all Services.
 func (t *table) count(routes []model.Route, before *table) {
 	if !t.counted {
 		return
@@ -308,7 +305,6 @@ func (t *table) routesOf(name string) (out []model.Route) {
 	return out
 }
 
-// detail returns the Service of some routes. counts are the counts of its endpoints.
 func (t *table) detail(routes []model.Route, counts []counters.Endpoint) *api.LiveDetail {
 	i := slices.IndexFunc(t.services, func(s api.LiveService) bool { return s.ServiceName() == routes[0].Service.Name })
 	d := &api.LiveDetail{LiveService: t.services[i]}
@@ -318,7 +314,6 @@ func (t *table) detail(routes []model.Route, counts []counters.Endpoint) *api.Li
 	return d
 }
 
-// liveEndpoints returns the endpoints of a service port, sorted by address.
 func liveEndpoints(port []frontend, counts []counters.Endpoint) (out []api.LiveEndpoint) {
 	found := make(map[netip.AddrPort]*api.LiveEndpoint)
 	frontends := make(map[model.Frontend]bool)

@@ -62,7 +62,6 @@ func (s *Server) observePage() http.Handler {
 	})
 }
 
-// answerDrains answers with the drained endpoints, and the effect of draining others.
 func (s *Server) answerDrains(query url.Values) (any, error) {
 	answer, err := s.config.Facts.Drains(query)
 	if err != nil {

@@ -140,7 +140,6 @@ func addressed(all []*frontend) string {
 	return text
 }
 
-// affected returns the objects that have a problem or a note.
 func (r *report) affected() map[api.Object]bool {
 	out := make(map[api.Object]bool)
 	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
@@ -151,7 +150,6 @@ func (r *report) affected() map[api.Object]bool {
 	return out
 }
 
-// selectProblems removes problems of Services that a filter does not select.
 func (r *report) selectProblems(filter *api.Filter) {
 	if filter.Selects() {
 		r.FailingServers = nil
@@ -169,7 +167,6 @@ type Checks interface {
 	Each(func(model.ServiceName, netip.Addr, model.CheckResult))
 }
 
-// failure is an endpoint that fails its health check.
 type failure struct {
 	service model.ServiceName
 	address netip.Addr
@@ -212,7 +209,6 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 	}
 }
 
-// maxServers is how many failing servers a report has.
 const maxServers = 1000
 
 // addFailingServers adds the failing servers, the ones of the most Services first. The failures are sorted by Service.
@@ -259,7 +255,6 @@ func groups[T any](all []T, same func(a, b *T) bool) iter.Seq[[]T] {
 	}
 }
 
-// usesAll reports whether the endpoints of a Service are used if all fail.
 func usesAll(v *model.View) bool {
 	return v != nil && v.Service.Check != nil && v.Service.Check.AllFailing == model.UseAll
 }
@@ -288,7 +283,6 @@ func (r *report) failingText(now time.Time, failing []failure, all int, usesAll 
 	return fmt.Sprintf("%s: %s, for %s%s", what, first.result.Why(), now.Sub(first.result.Since).Round(time.Second), then)
 }
 
-// addFailing adds the endpoints of a Service that fail their health check.
 func addFailing(d *api.LiveDetail, checks Checks, service model.ServiceName) {
 	var all []failure
 	checks.Each(func(name model.ServiceName, a netip.Addr, r model.CheckResult) {

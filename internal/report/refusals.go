@@ -209,7 +209,6 @@ func GoneRefusals(r *model.Routing) func(*counters.Refusal) bool {
 	}
 }
 
-// addRefusals adds the connections to a Service that the rules have refused, by reason.
 func addRefusals(s *api.Description, read func() ([]counters.Refusal, error)) error {
 	all, err := read()
 	if err != nil {

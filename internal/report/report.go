@@ -38,7 +38,6 @@ func (r *report) addresses(yield func(netip.Addr) bool) {
 
 func (r *report) isBalance(name model.ServiceName) bool { return r.balances != nil && r.balances(name) }
 
-// wordsFor returns the words for a Service.
 func (r *report) wordsFor(name model.ServiceName) words.Vocabulary {
 	return words.Of(r.isBalance(name))
 }
@@ -130,7 +129,6 @@ func (r *report) fill(all []frontend, filter *api.Filter) {
 	}
 }
 
-// servicePort returns the entry for the frontends of one service port.
 func servicePort(all []frontend, isBalance bool) api.ServicePort {
 	port := all[0].Port
 	p := api.ServicePort{
@@ -175,7 +173,6 @@ func decisionOf(d served.Decision) api.Decision {
 	return api.Decision{Verdict: d.Verdict.String(), Endpoints: len(d.Endpoints)}
 }
 
-// suggest adds the names that may be meant if the filter selects nothing.
 func (r *report) suggest(all []frontend, filter *api.Filter) {
 	r.Filtered = filter.Selects() || filter.Problems
 	if !filter.Selects() || slices.ContainsFunc(all, func(f frontend) bool { return filter.Matches(f.Port.Service) }) {

@@ -100,7 +100,6 @@ func (s *Server) observed() (*api.Sync, *model.Routing) {
 	return last, s.config.Agent.Routing()
 }
 
-// answerStatus answers with an [api.Status].
 func (s *Server) answerStatus(query url.Values) (any, error) {
 	filter, err := api.ParseFilter(query)
 	if err != nil {
@@ -189,7 +188,6 @@ func OnClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-// addNotices adds the node and the requests that it cannot serve.
 func (r *report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
 	r.Problems = append(r.Problems, api.ProblemsOf(routing.Notices)...)

@@ -120,7 +120,6 @@ func newSums() *sums {
 	return &sums{index: make(map[model.ServiceName]int), seen: make(map[endpoint]bool)}
 }
 
-// add adds a frontend, of a Balance or not.
 func (s *sums) add(f *served.Frontend, isBalance bool) {
 	name := f.Port.Service
 	at, ok := s.index[name]
@@ -175,10 +174,8 @@ func starting(r *model.Route, now time.Time) iter.Seq2[netip.AddrPort, *api.Star
 	}
 }
 
-// maxStarting is how many endpoints that start slowly a report has.
 const maxStarting = 1000
 
-// starter is an endpoint of a Service.
 type starter struct {
 	service *model.Service
 	address netip.AddrPort
@@ -198,7 +195,6 @@ func startersOf(routes []model.Route, now time.Time) (out map[starter]*api.Start
 	return out
 }
 
-// addStarting adds the endpoints of the routes of these Services that start slowly.
 func (r *report) addStarting(routes []model.Route, now time.Time, filter *api.Filter) {
 	found := startersOf(routes, now)
 	var all []starter

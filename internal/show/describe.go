@@ -84,7 +84,6 @@ func describeVerdict(s *api.Description) (text string, colour terminal.Colour) {
 	return text, colour
 }
 
-// notForwarded returns the verdict on connections that are not forwarded, in words.
 func notForwarded(p *api.DescribedPort) (out []string) {
 	name := "connections"
 	if p.Name != "" {
@@ -169,7 +168,6 @@ func clientsText(c *api.Clients) string {
 	return fmt.Sprintf("; %d clients are bound", c.Bound)
 }
 
-// maxListed is how many names a line lists.
 const maxListed = 5
 
 func (p *describePrinter) remarks(s *api.Description, now time.Time) {
@@ -233,7 +231,6 @@ func (p *describePrinter) zoneFloors(port *api.DescribedPort) {
 	}
 }
 
-// maxEndpoints is how many endpoints of a service port are printed.
 const maxEndpoints = 200
 
 func portNumbers(p *api.DescribedPort) string {
@@ -247,7 +244,6 @@ func portNumbers(p *api.DescribedPort) string {
 	return text
 }
 
-// clients prints who may connect.
 func (p *describePrinter) clients(s *api.Description) {
 	if len(s.SourceRanges) > 0 {
 		p.Fact(setting.AllowedClients.Label, "%s at load balancer IPs", terminal.List(s.SourceRanges, maxRanges))
@@ -275,7 +271,6 @@ func closedFamily(s *api.Description) string {
 	return ""
 }
 
-// hasFamily reports whether a frontend has an address of a family.
 func hasFamily(s *api.Description, f model.Family) bool {
 	return slices.ContainsFunc(s.Ports, func(p api.DescribedPort) bool {
 		return slices.ContainsFunc(p.Frontends, func(o api.DescribedFrontend) bool {
@@ -285,7 +280,6 @@ func hasFamily(s *api.Description, f model.Family) bool {
 	})
 }
 
-// maxRanges is how many ranges a line lists.
 const maxRanges = 10
 
 func (p *describePrinter) limits(s *api.Description) {

@@ -40,7 +40,6 @@ func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
 	return p.Flush()
 }
 
-// drained writes what was done with an endpoint.
 func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v DrainView) {
 	name := e.Endpoint
 	if e.Service != "" {
@@ -174,7 +173,6 @@ func controlledWeight(weight *int) string {
 	return fmt.Sprintf("weight %d", *weight)
 }
 
-// runtime writes the changes of servers that no file has.
 func (p *describePrinter) runtime(all []api.RuntimeChange) {
 	for i := range all {
 		c := &all[i]

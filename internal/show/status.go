@@ -75,7 +75,6 @@ func statusVerdict(r *api.Status) (text string, colour terminal.Colour) {
 	return "no problems", terminal.Green
 }
 
-// problems writes problems of a report by reason.
 func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status) {
 	if len(all) == 0 {
 		return
@@ -114,7 +113,6 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 	}
 }
 
-// group writes problems with the same reason.
 func (p *statusPrinter) group(indent string, all []api.Problem, examples int) {
 	text := p.wordsOf(all).Text(api.ReasonText(all[0].Reason))
 	if text != "" {
@@ -231,7 +229,6 @@ func (p *statusPrinter) totals(r *api.Status) {
 	}
 }
 
-// starting writes the endpoints that start slowly.
 func (p *statusPrinter) starting(r *api.Status) {
 	shown := r.Starting[:p.shown(len(r.Starting), maxExamples)]
 	for _, s := range shown {
@@ -251,7 +248,6 @@ func startingText(s *api.Starting, now time.Time) string {
 	return text + fmt.Sprintf(", all of it in %s", max(0, s.Full.Sub(now)).Round(time.Second))
 }
 
-// localEndpoints lists the numbers of a health check by family.
 func localEndpoints(byFamily map[string]int) string {
 	var out []string
 	for _, f := range slices.Sorted(maps.Keys(byFamily)) {

@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// table writes the frontends, or how to list them.
 func (p *statusPrinter) table(r *api.Status) {
 	if r.Omitted > 0 {
 		p.WriteString("\n")

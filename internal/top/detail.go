@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// detailLines shows one Service.
 func (m *Model) detailLines() []string {
 	d, title := m.now.Detail, bold.Styled(terminal.Printable(m.detail))
 	switch {
@@ -38,7 +37,6 @@ func (m *Model) detailLines() []string {
 	return lines
 }
 
-// failingLines shows the endpoints that fail their health check.
 func (m *Model) failingLines(d *api.LiveDetail) []string {
 	if len(d.Failing) == 0 {
 		return nil
@@ -53,10 +51,8 @@ func (m *Model) failingLines(d *api.LiveDetail) []string {
 	return lines
 }
 
-// hintEndpoints is shown where endpoints are not counted.
 const hintEndpoints = "  connections of each endpoint are counted with --endpoint-metrics"
 
-// portLines shows a service port: its frontends, then its endpoints.
 func (m *Model) portLines(p *api.LivePort) []string {
 	in := words.Of(p.Balance)
 	name := p.Protocol
@@ -92,15 +88,12 @@ func (m *Model) portLines(p *api.LivePort) []string {
 	return lines
 }
 
-// rampWidth is how many characters a whole weight has.
 const rampWidth = 10
 
-// startingText shows what an endpoint that starts slowly has of its weight.
 func (m *Model) startingText(s *api.Starting) string {
 	return fmt.Sprintf("%s %.0f %%", bars.Styled(fitText(m.drawBar(s.Part, 1, rampWidth), rampWidth)), 100*s.Part)
 }
 
-// decisionsText returns the decisions over connections to a frontend.
 func decisionsText(f *api.Frontend) string {
 	text := decisionText(f.Decision)
 	if f.Outside != nil && *f.Outside != f.Decision {
@@ -116,7 +109,6 @@ func decisionText(d api.Decision) string {
 	return terminal.Printable(d.Verdict) + "s"
 }
 
-// helpLines explain keys and columns.
 func (m *Model) helpLines() []string {
 	text := `nftproxy top: what this node does at present
 
@@ -266,7 +258,6 @@ func (m *Model) drawBar(value, largest float64, width int) string {
 	return out
 }
 
-// drawGraph returns the last values as a line of bars.
 func (m *Model) drawGraph(values []float64, width int) string {
 	steps := []rune("▁▂▃▄▅▆▇█")
 	if m.config.ASCII {

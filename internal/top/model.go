@@ -79,7 +79,6 @@ type (
 // Init implements [tea.Model].
 func (m *Model) Init() tea.Cmd { return m.requestSample() }
 
-// requestSample asks for a sample.
 func (m *Model) requestSample() tea.Cmd {
 	m.asked++
 	asked, q := m.asked, api.LiveQuery{Limit: limit, Filter: m.filter, Service: m.detail}
@@ -130,7 +129,6 @@ func (m *Model) storeAnswer(a answer) {
 	}
 }
 
-// handleKey handles a key of the list, of a detail and of the help.
 func (m *Model) handleKey(name string) tea.Cmd {
 	switch name {
 	case "q", "ctrl+c":
@@ -194,7 +192,6 @@ func (m *Model) listKey(name string) tea.Cmd {
 	return nil
 }
 
-// editFilter handles a key while the filter is edited.
 func (m *Model) editFilter(key tea.KeyPressMsg) tea.Cmd {
 	switch name := key.String(); {
 	case name == "ctrl+c":
@@ -217,7 +214,6 @@ func (m *Model) editFilter(key tea.KeyPressMsg) tea.Cmd {
 	return m.requestSample()
 }
 
-// order is how the list is sorted.
 type order int
 
 const (
@@ -230,7 +226,6 @@ const (
 
 func (o order) String() string { return [...]string{"rate", "total", "name", "not served"}[o] }
 
-// sortedServices returns the Services of the sample in the order of the view.
 func (m *Model) sortedServices() []api.LiveService {
 	if m.now == nil {
 		return nil
@@ -240,7 +235,6 @@ func (m *Model) sortedServices() []api.LiveService {
 	return all
 }
 
-// moveSelection moves the selection.
 func (m *Model) moveSelection(by int) {
 	all := m.sortedServices()
 	if len(all) == 0 {

@@ -143,7 +143,6 @@ type PerSecond struct {
 	Endpoints map[string]float64 `json:"endpoints,omitempty"`
 }
 
-// newRated returns the JSON of two samples.
 func newRated(before, now *api.Sample) Rated {
 	out, r := Rated{Sample: now}, RatesOf(before, now)
 	if r.Known {

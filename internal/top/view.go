@@ -59,7 +59,6 @@ func (m *Model) replaceUndisplayable(text string) string {
 	return strings.NewReplacer("…", "~", "µ", "u", "×", "x").Replace(text)
 }
 
-// waitingLines is shown before the first sample.
 func (m *Model) waitingLines() []string {
 	if m.err == nil {
 		return []string{"", "  asking " + m.config.Address}
@@ -69,7 +68,6 @@ func (m *Model) waitingLines() []string {
 
 const hintNoDaemon = `Start "nftproxy run", or name the address of a running one with --metrics-bind-address.`
 
-// headLines returns the lines above the list or the detail.
 func (m *Model) headLines() []string {
 	s := m.now
 	title := bold.Styled("nftproxy") + " " + terminal.Printable(s.Version)
@@ -90,7 +88,6 @@ func (m *Model) headLines() []string {
 	return append(append(lines, m.problemLines()...), "")
 }
 
-// healthLine returns the verdict and the totals.
 func (m *Model) healthLine() string {
 	s, t := m.now, &m.now.Totals
 	verdict := good.Styled("healthy")
@@ -107,7 +104,6 @@ func (m *Model) healthLine() string {
 	return text
 }
 
-// trafficLine returns the rate of all connections with its history.
 func (m *Model) trafficLine() string {
 	if !m.now.Counted {
 		return warning.Styled(hintNotCounted)
@@ -162,7 +158,6 @@ func (m *Model) uptimeBefore() float64 {
 	return m.before.Uptime
 }
 
-// problemLines returns the lines that need attention.
 func (m *Model) problemLines() (lines []string) {
 	s := m.now
 	if m.err != nil {
@@ -181,7 +176,6 @@ func (m *Model) problemLines() (lines []string) {
 	return lines
 }
 
-// changesHeight returns how many changes fit below the list.
 func (m *Model) changesHeight() int {
 	free := m.height - len(m.headLines()) - 1 // of the foot
 	if free < 12 {
@@ -190,7 +184,6 @@ func (m *Model) changesHeight() int {
 	return min(len(m.now.Changes), maxChanges, free/3)
 }
 
-// countRows returns how many Services fit into the list.
 func (m *Model) countRows() int {
 	if m.now == nil {
 		return 1
@@ -202,7 +195,6 @@ func (m *Model) countRows() int {
 	return max(n, 1)
 }
 
-// listLines returns the list of Services and the changes.
 func (m *Model) listLines() []string {
 	all, rows := m.sortedServices(), m.countRows()
 	at := m.index(all)
@@ -228,7 +220,6 @@ type columns struct{ name, bar, connections int }
 
 const numbers = 12 // width of a column of numbers
 
-// layoutColumns returns the columns for some Services.
 func (m *Model) layoutColumns(all []api.LiveService) columns {
 	c := columns{name: 20}
 	for i := range all {
@@ -289,7 +280,6 @@ func endpointsText(s *api.LiveService) string {
 	return groupThousands(uint64(s.Endpoints))
 }
 
-// changeLines returns the newest changes, one line each.
 func (m *Model) changeLines(n int) (lines []string) {
 	for i := range m.now.Changes[:n] {
 		c := &m.now.Changes[i]
@@ -312,7 +302,6 @@ func servicesOf(c *api.Change) string {
 	return text
 }
 
-// footLine returns the last line.
 func (m *Model) footLine() string {
 	switch {
 	case m.editing:
