@@ -89,7 +89,7 @@ interrupted.`, peerPort),
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, at most 1s")
 	f.Uint16Var(&o.Control, "peer-port", peerPort, "`port` on localhost where the pods take requests")
 	f.BoolVarP(&o.all, "all", "A", false, "list all cases, not only these that have failed")
-	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
+	o.output.Add(c, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
 	return c
 }
 
@@ -108,7 +108,7 @@ func (o *fleetTestOptions) check() (err error) {
 }
 
 func (o *fleetTestOptions) run(c *cobra.Command) error {
-	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	ctx, stop := cli.EndAtSignal(c)

@@ -58,12 +58,12 @@ interrupted.`,
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "`time` in which a node has to have a change")
 	f.StringVar(&o.ProxyName, "service-proxy-name", "", "`name` of the nftproxy that is measured, for nodes where it has one")
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes, regardless of how many there are")
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	return c
 }
 
 func (o *fleetConvergeOptions) run(c *cobra.Command) error {
-	err := o.output.Check(c.OutOrStdout())
+	var err error
 	if o.Rounds < 1 || o.Rounds > fleet.MaxRounds {
 		err = errors.Join(err, fmt.Errorf("--rounds: %d is not a number from 1 to %d", o.Rounds, fleet.MaxRounds))
 	}
@@ -76,7 +76,7 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the command at once
-	f, m, err := o.reach(c, &o.output)
+	f, m, err := o.reach(c)
 	if err != nil {
 		return err
 	}

@@ -38,12 +38,12 @@ Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 
 	}
 	o.addFlags(c, a)
 	c.Flags().StringSliceVar(&o.nodes, "node", nil, "only these `nodes`")
-	o.output.Add(c.Flags(), "")
+	o.output.Add(c, "")
 	return c
 }
 
 func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
-	f, m, err := o.reach(c, &o.output)
+	f, m, err := o.reach(c)
 	if err != nil {
 		return err
 	}

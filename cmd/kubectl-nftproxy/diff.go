@@ -51,12 +51,12 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 		},
 	}
 	o.addFlags(c, a)
-	o.output.Add(c.Flags(), "")
+	o.output.Add(c, "")
 	return c
 }
 
 func (o *fleetDiffOptions) run(c *cobra.Command) error {
-	f, m, err := o.reach(c, &o.output)
+	f, m, err := o.reach(c)
 	if err != nil {
 		return err
 	}

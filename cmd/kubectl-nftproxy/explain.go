@@ -43,7 +43,7 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	f := c.Flags()
 	f.StringVar(&o.client, "from", "", "`client`: pod/NAMESPACE/NAME or node/NAME")
 	o.Asked.AddFlags(f)
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	return c
 }
 
@@ -52,7 +52,7 @@ func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) err
 	if o.client == "" {
 		err = errors.Join(err, errors.New("--from: name the client, for example pod/shop/cart-1"))
 	}
-	if err := errors.Join(err, o.output.Check(c.OutOrStdout())); err != nil {
+	if err != nil {
 		return err
 	}
 	f, err := o.open()

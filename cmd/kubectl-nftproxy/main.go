@@ -9,8 +9,9 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"

@@ -48,11 +48,8 @@ func (o *fleetOptions) open() (*fleet.Fleet, error) {
 	return fleet.Open(o.Options)
 }
 
-// reach checks how the answer is to be printed, and returns the fleet, and the nodes that the flags select.
-func (o *fleetOptions) reach(c *cobra.Command, output *cli.Output) (*fleet.Fleet, members, error) {
-	if err := output.Check(c.OutOrStdout()); err != nil {
-		return nil, members{}, err
-	}
+// reach returns the fleet, and the nodes that the flags select.
+func (o *fleetOptions) reach(c *cobra.Command) (*fleet.Fleet, members, error) {
 	f, err := o.open()
 	if err != nil {
 		return nil, members{}, err

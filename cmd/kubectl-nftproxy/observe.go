@@ -51,13 +51,13 @@ error.`,
 	f := c.Flags()
 	f.StringSliceVar(&o.onNodes, "node", nil, "only these `nodes`")
 	o.AddFlags(f)
-	o.output.Add(f, "; a document for each event")
+	o.output.Add(c, "; a document for each event")
 	return c
 }
 
 func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	o.Query.Namespace = *o.access.Namespace
-	if err := errors.Join(o.Check(c), o.output.Check(c.OutOrStdout())); err != nil {
+	if err := o.Check(c); err != nil {
 		return err
 	}
 	f, err := o.open()

@@ -60,17 +60,13 @@ reports with exit code 0; 1 another node needs attention; 2 error.`,
 	f.BoolVarP(&o.all, "all", "A", false, "list all nodes and problems, regardless of how many there are")
 	f.BoolVarP(&o.watch, "watch", "w", false, "ask again and again")
 	f.DurationVar(&o.every, "every", 10*time.Second, "with --watch: `time` between two questions")
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	return c
 }
 
-func (o *fleetStatusOptions) run(c *cobra.Command) (err error) {
-	err = o.output.Check(c.OutOrStdout())
+func (o *fleetStatusOptions) run(c *cobra.Command) error {
 	if o.every <= 0 {
-		err = errors.Join(err, fmt.Errorf("--every: %s is not positive", o.every))
-	}
-	if err != nil {
-		return err
+		return fmt.Errorf("--every: %s is not positive", o.every)
 	}
 	f, err := o.open()
 	if err != nil {

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // NoArguments refuses positional arguments and points to -f.
@@ -56,4 +57,15 @@ func FlagError(c *cobra.Command, err error) error {
 		hint = suggest.DidYouMean(suggest.Similar("--"+unknown.GetSpecifiedName(), names))
 	}
 	return fmt.Errorf("%w%s\nrun \"%s --help\" for the flags and examples", err, hint, c.CommandPath())
+}
+
+// AddCheck adds a check of flags and arguments that a command makes before it runs. All mistakes are one error.
+func AddCheck(c *cobra.Command, check func(c *cobra.Command, args []string) error) {
+	before := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		if before == nil {
+			return check(c, args)
+		}
+		return errors.Join(before(c, args), check(c, args))
+	}
 }

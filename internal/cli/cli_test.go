@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // TestCodeOf: a program ends with the code of its command's error, and prints the error unless the output says all.
@@ -52,10 +51,11 @@ func TestOutput(t *testing.T) {
 		{[]string{"--color", "blue", "-o", "xml"}, "", "--color: unknown value \"blue\": use auto, always or never\n--output: unknown format \"xml\": use text, json or yaml"},
 	} {
 		var o Output
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		o.Add(flags, "")
+		command := new(cobra.Command)
+		o.Add(command, "")
 		var b bytes.Buffer
-		err := errors.Join(flags.Parse(c.args), o.Check(&b))
+		command.SetOut(&b)
+		err := errors.Join(command.ParseFlags(c.args), command.PreRunE(command, nil))
 		if err != nil {
 			if err.Error() != c.fails {
 				t.Errorf("%q: %v, want %s", c.args, err, c.fails)

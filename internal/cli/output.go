@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
@@ -40,14 +41,24 @@ type Output struct {
 // autoColour is the default of --color: colours for terminals.
 const autoColour = "auto"
 
-// Add adds both flags. The first of the formats is the default; without any, they are text, json and yaml.
-func (o *Output) Add(f *pflag.FlagSet, note string, formats ...string) {
-	o.AddFormat(f, note, formats...)
-	o.AddColour(f)
+// Add adds both flags to a command, which then starts with valid values. The first of the formats is the default;
+// without any, they are text, json and yaml.
+func (o *Output) Add(c *cobra.Command, note string, formats ...string) {
+	o.addFormat(c.Flags(), note, formats...)
+	o.AddColour(c)
 }
 
 // AddFormat adds --output, with a note behind the formats in its help. A document is printed as JSON and as YAML.
-func (o *Output) AddFormat(f *pflag.FlagSet, note string, formats ...string) {
+func (o *Output) AddFormat(c *cobra.Command, note string, formats ...string) {
+	o.addFormat(c.Flags(), note, formats...)
+	o.checkBefore(c)
+}
+
+func (o *Output) checkBefore(c *cobra.Command) {
+	AddCheck(c, func(c *cobra.Command, _ []string) error { return o.Check(c.OutOrStdout()) })
+}
+
+func (o *Output) addFormat(f *pflag.FlagSet, note string, formats ...string) {
 	if o.formats = formats; len(formats) == 0 {
 		o.formats = []string{Text, JSON, YAML}
 	}
@@ -57,7 +68,9 @@ func (o *Output) AddFormat(f *pflag.FlagSet, note string, formats ...string) {
 }
 
 // AddColour adds --color.
-func (o *Output) AddColour(f *pflag.FlagSet) {
+func (o *Output) AddColour(c *cobra.Command) {
+	o.checkBefore(c)
+	f := c.Flags()
 	declare.In(f, declare.Output, func() {
 		f.StringVar(&o.colour, "color", autoColour, "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	})

@@ -9,10 +9,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 
-	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // RetryPause is the time between attempts to reach a daemon that has ended, and between two questions to those that run.

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/explain"
@@ -14,8 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/words"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 var Protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}

@@ -140,7 +140,7 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	o := &controlOptions{action: action}
 	f := c.Flags()
 	f.StringVar(&o.socket, "control-socket", config.DefaultControlSocket, "unix `socket` of the running nftproxy")
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	switch action {
 	case api.ControlSet, api.ControlAdd, api.ControlRemove:
 		f.BoolVar(&o.write, "write", false, "also write the change into the file of the Balance")
@@ -172,7 +172,7 @@ func completeServer(c *cobra.Command, args []string, begin string) ([]string, co
 
 func (o *controlOptions) run(c *cobra.Command, args []string) error {
 	request, err := o.request(args)
-	if err := errors.Join(err, o.output.Check(c.OutOrStdout()), o.checkFlags()); err != nil {
+	if err := errors.Join(err, o.checkFlags()); err != nil {
 		return err
 	}
 	asked := client.NewClient(o.socket)

@@ -104,7 +104,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.service, "service", "", "only for this `Service` or Balance: namespace/name")
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all that are drained")
 	f.StringVar(&o.file, "drain-file", "", "`file` with what is drained, the one of the running nftproxy (default: "+config.DefaultDrainFile+")")
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	o.daemon.AddAddress(f)
 	o.daemon.AddConfig(c)
 	_ = c.MarkFlagFilename("drain-file", "yaml") // fails only for an unknown flag
@@ -113,7 +113,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 
 func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	targets, err := o.targets(args)
-	if err := errors.Join(err, o.output.Check(c.OutOrStdout()), o.checkFlags(c, args)); err != nil {
+	if err := errors.Join(err, o.checkFlags(c, args)); err != nil {
 		return err
 	}
 	o.daemon.Acts = true

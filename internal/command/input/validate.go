@@ -62,7 +62,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 	})
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.AddFlag(c)
-	o.output.Add(c.Flags(), "")
+	o.output.Add(c, "")
 	return c
 }
 
@@ -88,9 +88,6 @@ type finding struct {
 }
 
 func (o *validateOptions) run(c *cobra.Command) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	if len(o.files) == 0 {
 		return errors.New("no input: name a file with -f, or - for standard input")
 	}

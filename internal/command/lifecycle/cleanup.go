@@ -44,9 +44,6 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
   nftproxy cleanup --kube-proxy`,
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := output.Check(c.OutOrStdout()); err != nil {
-				return err
-			}
 			_, log, err := o.LoadConfig(c)
 			if err != nil {
 				return err
@@ -58,7 +55,7 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 		},
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
-	output.AddColour(c.Flags())
+	output.AddColour(c)
 	o.Settings = config.NewFlags(c.Flags())
 	o.Settings.AddLogging()
 	return c

@@ -141,9 +141,6 @@ with the label, 1 not, or not yet, 2 error.`,
   until nftproxy migrate status; do sleep 5; done`,
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := output.Check(c.OutOrStdout()); err != nil {
-				return err
-			}
 			client, err := o.client(c)
 			if err != nil {
 				return err
@@ -152,16 +149,12 @@ with the label, 1 not, or not yet, 2 error.`,
 			if err != nil {
 				return err
 			}
-			err = output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return s.Print(w, all, output.Paint) })
-			if err == nil && !s.Healthy() {
-				return cli.ErrNo
-			}
-			return err
+			return output.PrintJudged(c.OutOrStdout(), s, !s.Healthy(), func(w io.Writer) error { return s.Print(w, all, output.Paint) })
 		},
 	}
 	o.addFlags(c)
 	c.Flags().StringVar(&own, "nftproxy", "nftproxy", "`name` of nftproxy's DaemonSet, in the same namespace")
 	c.Flags().BoolVar(&all, "all", false, "list all nodes")
-	output.Add(c.Flags(), "")
+	output.Add(c, "")
 	return c
 }

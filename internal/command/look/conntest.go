@@ -76,12 +76,12 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
 	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
-	o.output.Add(f, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
+	o.output.Add(c, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
 	return c
 }
 
 func (o *testOptions) run(c *cobra.Command, name string) error {
-	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	_, stop := cli.EndAtSignal(c)

@@ -59,7 +59,7 @@ Exit code: 0 described; 2 nothing has that name, or another error.`,
 	}
 	o.AddFlags(c)
 	o.daemon.AddAddress(c.Flags())
-	o.output.Add(c.Flags(), "")
+	o.output.Add(c, "")
 	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint or server that are open now; needs root")
 	return c
 }
@@ -117,9 +117,6 @@ func frontendsOf(p *api.DescribedPort) (out []model.Frontend) {
 }
 
 func (o *describeOptions) run(c *cobra.Command, name string) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	s, err := answer(&o.Options, c, name, o.fromObjects, o.running)
 	if err != nil {
 		return err

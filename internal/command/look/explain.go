@@ -76,13 +76,13 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	f := c.Flags()
 	f.StringVar(&o.From, "from", "", "`address` of the client (default: the node itself)")
 	o.Asked.AddFlags(f)
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	return c
 }
 
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	detail, err := o.Detail()
-	if err := errors.Join(err, o.output.Check(c.OutOrStdout())); err != nil {
+	if err != nil {
 		return err
 	}
 	q, err := o.Question(protocol, target)

@@ -80,7 +80,7 @@ connections, or another error.`,
 	f.StringVarP(&o.Query.Namespace, "namespace", "n", "", "select this `namespace`")
 	o.AddFlags(f)
 	f.BoolVar(&o.summary, "summary", false, "show who was refused by what in the last minutes")
-	o.output.Add(f, "; with --follow, a document for each event")
+	o.output.Add(c, "; with --follow, a document for each event")
 	f.BoolVar(&o.withPods, "pods", false, "name the pods of clients, with the access of kubectl")
 	declare.In(f, declare.APIServer, func() {
 		f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
@@ -94,7 +94,7 @@ connections, or another error.`,
 
 // check completes the query, or returns all mistakes.
 func (o *observeOptions) check(c *cobra.Command) error {
-	errs := []error{o.Check(c), o.output.Check(c.OutOrStdout())}
+	errs := []error{o.Check(c)}
 	if o.Follow && o.summary {
 		errs = append(errs, errors.New("--follow and --summary exclude each other"))
 	}

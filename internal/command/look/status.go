@@ -91,16 +91,13 @@ daemon answers, it serves nothing of that name, or its last sync failed.`,
 	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
 	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services and Balances that have one")
 	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	_ = c.RegisterFlagCompletionFunc("serves", command.CompleteServices) // fails only for an unknown flag
 	return c
 }
 
 // runServes says whether this node serves one Service.
 func (o *statusOptions) runServes(c *cobra.Command) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	if o.filter.Selects() || o.filter.Problems || o.all {
 		return errors.New("--serves is about one Service or Balance: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
 	}
@@ -115,15 +112,11 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 	if s.Unsynced != "" {
 		return fmt.Errorf("%s: %s", s.Service, s.Unsynced)
 	}
-	err = o.output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return show.Serving(w, &s) })
-	if err == nil && !s.Serves {
-		return cli.ErrNo
-	}
-	return err
+	return o.output.PrintJudged(c.OutOrStdout(), s, !s.Serves, func(w io.Writer) error { return show.Serving(w, &s) })
 }
 
 func (o *statusOptions) run(c *cobra.Command) error {
-	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.filter.Check()); err != nil {
+	if err := o.filter.Check(); err != nil {
 		return err
 	}
 	if o.output.Format == cli.Text && !o.all && !o.filter.Selects() {
@@ -136,13 +129,10 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	if err := selectsNothing(report, &o.filter); err != nil && !o.filter.Problems {
 		return err
 	}
-	err = o.output.Print(c.OutOrStdout(), report, func(w io.Writer) error {
+	isWrong := !report.Healthy || o.filter.Problems && len(report.Problems) > 0
+	return o.output.PrintJudged(c.OutOrStdout(), report, isWrong, func(w io.Writer) error {
 		return show.Status(w, report, show.View{Now: time.Now(), Colour: o.output.Paint, All: o.all || o.filter.Problems})
 	})
-	if err == nil && (!report.Healthy || o.filter.Problems && len(report.Problems) > 0) {
-		return cli.ErrNo
-	}
-	return err
 }
 
 // selectsNothing returns an error if a filter names Services, and a report with that filter has none.

@@ -61,14 +61,11 @@ error.`,
 	o.daemon.AddConfig(c)
 	f.StringVar(&o.filter, "filter", "", "list only those with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
-	o.output.Add(f, "; json and yaml mean --once")
+	o.output.Add(c, "; json and yaml mean --once")
 	return c
 }
 
 func (o *topOptions) run(c *cobra.Command, name string) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	ctx, stop := cli.EndAtSignal(c, syscall.SIGHUP)
 	defer stop()
 	client, err := o.find(ctx)

@@ -87,13 +87,13 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 	declare.In(f, declare.Output, func() {
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
 	})
-	o.output.Add(f, "")
+	o.output.Add(c, "")
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	return c
 }
 
 func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
-	if err := errors.Join(o.output.Check(c.OutOrStdout()), o.check()); err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	q, err := o.question(protocol, target)
@@ -107,11 +107,9 @@ func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	err = o.output.Print(c.OutOrStdout(), report, func(w io.Writer) error { return report.Print(w, o.brief, o.output.Paint) })
-	if err == nil && report.Outcome != trace.Answered {
-		return cli.ErrNo
-	}
-	return err
+	return o.output.PrintJudged(c.OutOrStdout(), report, report.Outcome != trace.Answered, func(w io.Writer) error {
+		return report.Print(w, o.brief, o.output.Paint)
+	})
 }
 
 func (o *traceOptions) check() error {

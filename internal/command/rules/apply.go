@@ -62,9 +62,6 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 }
 
 func (o *applyOptions) run(c *cobra.Command) error {
-	if err := o.check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	side, log, err := o.ReadSide(c, true)
 	if err != nil {
 		return err

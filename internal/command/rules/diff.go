@@ -91,9 +91,6 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
 }
 
 func (o *diffOptions) run(c *cobra.Command) error {
-	if err := o.check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	if o.packets {
 		return o.prove(c)
 	}

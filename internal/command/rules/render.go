@@ -41,9 +41,6 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
   nftproxy render -f services.yaml -o json | jq '.nftables[] | .map // empty | .name'`,
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := output.Check(c.OutOrStdout()); err != nil {
-				return err
-			}
 			if objects && c.Flags().Changed("output") {
 				return errors.New("--objects and --output exclude each other: objects are printed as YAML")
 			} else if objects {
@@ -62,7 +59,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 	o.AddFlags(c)
 	o.Settings.AddCounters("count the connections to each frontend", "count the connections to each endpoint as well")
 	o.Warnings.AddFlag(c)
-	output.AddFormat(c.Flags(), "; json has the schema of \"nft -j list\"", "nft", cli.JSON, cli.YAML)
+	output.AddFormat(c, "; json has the schema of \"nft -j list\"", "nft", cli.JSON, cli.YAML)
 	c.Flags().BoolVar(&objects, "objects", false, "print the objects of the files as Kubernetes objects, in place of rules")
 	return c
 }

@@ -62,14 +62,13 @@ func (o *reportOptions) addReportFlags(c *cobra.Command, note string, formats ..
 		c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
 	})
 	declare.Values(c.Flags(), "elements", "auto", "always", "never")
-	o.output.Add(c.Flags(), note, formats...)
-}
-
-func (o *reportOptions) check(w io.Writer) error {
-	if !slices.Contains([]string{"auto", "always", "never"}, o.elements) {
-		return fmt.Errorf("--elements: unknown value %q: use auto, always or never", o.elements)
-	}
-	return o.output.Check(w)
+	cli.AddCheck(c, func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"auto", "always", "never"}, o.elements) {
+			return fmt.Errorf("--elements: unknown value %q: use auto, always or never", o.elements)
+		}
+		return nil
+	})
+	o.output.Add(c, note, formats...)
 }
 
 func (o *reportOptions) print(w io.Writer, r *outcome) error {

@@ -58,14 +58,11 @@ could not be made, 2 error.`,
 	o.Settings.AddFastPath()
 	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
-	o.output.Add(c.Flags(), "")
+	o.output.Add(c, "")
 	return c
 }
 
 func (o *checkOptions) run(c *cobra.Command) error {
-	if err := o.output.Check(c.OutOrStdout()); err != nil {
-		return err
-	}
 	use, err := o.use(c)
 	if err != nil {
 		return err
@@ -75,10 +72,8 @@ func (o *checkOptions) run(c *cobra.Command) error {
 		_, stop := cli.EndAtSignal(c)
 		defer stop()
 	}
-	err = o.output.Print(c.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, o.output.Paint) })
-	if err == nil && (!r.Ready || o.strict && r.Warnings+r.Unseen > 0) {
-		return cli.ErrNo
-	}
+	isWrong := !r.Ready || o.strict && r.Warnings+r.Unseen > 0
+	err = o.output.PrintJudged(c.OutOrStdout(), r, isWrong, func(w io.Writer) error { return r.Print(w, o.output.Paint) })
 	if err == nil && o.stay {
 		<-c.Context().Done()
 	}
