@@ -18,13 +18,18 @@ import (
 
 type meterKey struct{}
 
+// IsTerminal reports whether a stream is a terminal that can do more than print lines.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
 // newMeter returns a meter that shows progress if w is a terminal.
 func newMeter(w io.Writer) *terminal.Meter {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+	if !IsTerminal(w) {
 		return terminal.NewMeter(w, nil)
 	}
-	return terminal.NewMeter(w, func() int { return Width(f) })
+	return terminal.NewMeter(w, func() int { return Width(w) })
 }
 
 // withMeter returns a context in which [MeterOf] finds a meter.

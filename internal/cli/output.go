@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
@@ -84,8 +83,7 @@ func (o *Output) Check(w io.Writer) (err error) {
 		o.Paint = true
 	case "never":
 	case autoColour, "": // the command has no such flag
-		f, ok := w.(*os.File)
-		o.Paint = ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+		o.Paint = os.Getenv("NO_COLOR") == "" && IsTerminal(w)
 	default:
 		err = fmt.Errorf("--color: unknown value %q: use auto, always or never", o.colour)
 	}

@@ -43,6 +43,8 @@ func flagCompletion(f *pflag.Flag) cobra.CompletionFunc {
 	kind, _ := pflag.UnquoteUsage(f)
 	values := declare.ValuesOf(f)
 	switch {
+	case kind == "file" && (f.Name == filesFlag || f.Name == "from"):
+		return cobra.FixedCompletions([]string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt)
 	case kind == "file":
 		return nil
 	case values != nil:

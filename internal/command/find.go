@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,7 +43,6 @@ func (d *Finder) AddConfig(c *cobra.Command) {
 	declare.In(c.Flags(), declare.Input, func() {
 		c.Flags().StringVar(&d.config, "config", "", "configuration `file` of the running nftproxy, which has that address")
 	})
-	_ = c.MarkFlagFilename("config") // fails only for an unknown flag
 }
 
 // Ask calls f with clients of a daemon, until one answers, as [api.Ask] does. Root reads the pages of
@@ -57,6 +57,41 @@ func (d *Finder) Ask(f func(*api.Client) error) error {
 	}
 	return api.Ask(given, daemonProcesses, f)
 }
+
+// Fetch asks a daemon for a document, as [Finder.Ask] does.
+func Fetch[T any](d *Finder, ask func(*api.Client) (T, error)) (document T, err error) {
+	err = d.Ask(func(client *api.Client) (err error) {
+		document, err = ask(client)
+		return err
+	})
+	return document, err
+}
+
+// FetchOrRead is [Fetch], and reads the kernel's tables if no daemon answers; noDaemon is the reason then, in one line.
+// Without tables, the error says what else to do.
+func FetchOrRead[T any](d *Finder, ask func(*api.Client) (*T, error), read func(*kernel.Conn) (*T, error), advice string) (document *T, noDaemon string, err error) {
+	document, err = Fetch(d, ask)
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return document, "", err
+	}
+	reason := err
+	err = WithKernel(func(conn *kernel.Conn) (err error) {
+		document, err = read(conn)
+		return err
+	})
+	switch unknown := (*api.UnknownError)(nil); {
+	case errors.As(err, &unknown):
+		return nil, "", err
+	case err != nil:
+		return nil, "", errors.Join(reason, err)
+	case document == nil:
+		return nil, "", fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\"%s", reason, advice)
+	}
+	return document, OneLine(reason), nil
+}
+
+// OneLine returns the text of an error without line breaks.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // given returns the address that the flags name, or the zero value.
 func (d *Finder) given() (address netip.AddrPort, err error) {
@@ -107,8 +142,8 @@ func daemons() []host.Process {
 // metricsAddress returns where a process serves metrics; the zero value if it is not
 // "nftproxy run".
 func metricsAddress(p host.Process) (netip.AddrPort, error) {
-	args := runArgumentsOf(p)
-	if args == nil {
+	o, unknown := runFlagsOf(p)
+	if o == nil {
 		return netip.AddrPort{}, nil
 	}
 	switch shared, err := p.SharesNetwork(); {
@@ -117,9 +152,8 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 	case !shared:
 		return netip.AddrPort{}, elsewhere(p)
 	}
-	o, err := parseRun(args)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("runs, with flags that this version does not have (%w): name its address with --metrics-bind-address", err)
+	if unknown != nil {
+		return netip.AddrPort{}, fmt.Errorf("runs, with flags that this version does not have (%w): name its address with --metrics-bind-address", unknown)
 	}
 	if o.Settings.ConfigFile != "" {
 		o.Settings.ConfigFile = p.Path(o.Settings.ConfigFile)
@@ -136,30 +170,15 @@ func elsewhere(p host.Process) error {
 	return fmt.Errorf("%w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", api.ErrElsewhere, p.PID)
 }
 
-// runArgumentsOf returns the flags of a process that is "nftproxy run"; nil: it is not, or has
-// ended.
-func runArgumentsOf(p host.Process) []string {
-	argv, err := p.Arguments()
-	if err != nil {
-		return nil
-	}
-	args := ArgumentsOf(argv)
-	if len(args) == 0 || args[0] != RunName {
-		return nil
-	}
-	return args[1:]
-}
-
 // DaemonFiles returns the files that the nftproxy reads that runs here; none: it reads an API server,
 // or none runs.
 func DaemonFiles() (files []string) {
 	for _, p := range daemons() {
-		args := runArgumentsOf(p)
-		if args == nil || p.CheckControl() != nil {
+		o, unknown := runFlagsOf(p)
+		if o == nil || p.CheckControl() != nil {
 			continue
 		}
-		o, err := parseRun(args)
-		if err != nil || !o.Origin(&config.Config{}).Files || o.Origin(&config.Config{}).Cluster || slices.Contains(o.Files, "-") {
+		if unknown != nil || !o.Origin(&config.Config{}).Files || o.Origin(&config.Config{}).Cluster || slices.Contains(o.Files, "-") {
 			return nil
 		}
 		for _, f := range o.Files {

@@ -97,8 +97,8 @@ func doorHere(path string) door {
 // doorOf returns the socket of a process, as its root directory has it; false: it is not "nftproxy run",
 // or has another address than the given one.
 func doorOf(p host.Process, given netip.AddrPort) (door, bool) {
-	args := runArgumentsOf(p)
-	if args == nil {
+	flags, unknown := runFlagsOf(p)
+	if flags == nil {
 		return door{}, false
 	}
 	if given.IsValid() {
@@ -111,7 +111,7 @@ func doorOf(p host.Process, given netip.AddrPort) (door, bool) {
 	if shared, err := p.SharesNetwork(); err == nil && !shared {
 		d.err = elsewhere(p)
 	} else if d.err = p.CheckControl(); d.err == nil {
-		d.path, d.err = socketOf(p, args)
+		d.path, d.err = socketOf(p, flags, unknown)
 	}
 	d.check = func(peer control.Peer) error {
 		if peer.PID != p.PID {
@@ -122,11 +122,11 @@ func doorOf(p host.Process, given netip.AddrPort) (door, bool) {
 	return d, true
 }
 
-// socketOf returns the path of the control socket of a process with these flags.
-func socketOf(p host.Process, args []string) (string, error) {
+// socketOf returns the path of the control socket of a process with these flags, or an error about them.
+func socketOf(p host.Process, flags *RunFlags, unknown error) (string, error) {
 	given := ""
-	if o, err := parseRun(args); err == nil { // else it has the default path, or another one that is not known
-		given = o.Settings.ControlSocket()
+	if unknown == nil { // else it has the default path, or another one that is not known
+		given = flags.Settings.ControlSocket()
 	}
 	switch runtime := firstDirectory(p.Variable("RUNTIME_DIRECTORY")); {
 	case given == config.NoControlSocket:
@@ -141,12 +141,8 @@ func socketOf(p host.Process, args []string) (string, error) {
 
 // SourcesOf returns the absolute paths of the files that a process reads; none: it is not "nftproxy run".
 func SourcesOf(p host.Process) (files []string) {
-	args := runArgumentsOf(p)
-	if args == nil {
-		return nil
-	}
-	o, err := parseRun(args)
-	if err != nil {
+	o, unknown := runFlagsOf(p)
+	if o == nil || unknown != nil {
 		return nil
 	}
 	directory, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // WithKernel calls f with a connection to the kernel of this network namespace.
@@ -24,4 +25,13 @@ func WithApplier(log *slog.Logger, f func(*apply.Applier) error) error {
 		conn.Log = log
 		return f(apply.New(conn, log))
 	})
+}
+
+// ReadRules returns the rules of nftproxy in the kernel of this network namespace.
+func ReadRules() (rules *nft.Ruleset, err error) {
+	err = WithKernel(func(conn *kernel.Conn) (err error) {
+		rules, _, err = conn.Read()
+		return err
+	})
+	return rules, err
 }

@@ -43,18 +43,22 @@ type Options struct {
 	IsolateFiles bool
 }
 
+const filesFlag = "filename"
+
+// AddFiles adds -f, which names the files of the input.
+func AddFiles(c *cobra.Command, files *[]string) {
+	declare.In(c.Flags(), declare.Input, func() {
+		c.Flags().StringArrayVarP(files, filesFlag, "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	})
+}
+
 // AddFlags adds the flags that lead from objects to rules, and those of the log.
 func (o *Options) AddFlags(c *cobra.Command) {
-	declare.In(c.Flags(), declare.Input, func() {
-		c.Flags().StringArrayVarP(&o.Files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
-	})
+	AddFiles(c, &o.Files)
 	o.Settings = config.NewFlags(c.Flags())
 	o.Settings.AddRules()
 	o.Settings.AddCluster()
 	o.Settings.AddLogging()
-	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
-	_ = c.MarkFlagFilename("config")
-	_ = c.MarkFlagFilename("kubeconfig")
 }
 
 // LoadConfig returns the configuration and the log, to which it writes remarks about the

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli/flag"
+
+	"github.com/nftproxy/nftproxy/internal/host"
 )
 
 const RunName = "run"
@@ -37,11 +39,20 @@ func (o *RunFlags) AddRunFlags(c *cobra.Command) {
 	c.Flags().BoolVar(&o.InitOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
 }
 
-// parseRun parses the flags of "nftproxy run".
-func parseRun(args []string) (*RunFlags, error) {
+// runFlagsOf returns the flags of a process, with an error about flags that this version does not have; nil: it is not
+// "nftproxy run", or has ended.
+func runFlagsOf(p host.Process) (*RunFlags, error) {
+	argv, err := p.Arguments()
+	if err != nil {
+		return nil, nil
+	}
+	args := ArgumentsOf(argv)
+	if len(args) == 0 || args[0] != RunName {
+		return nil, nil
+	}
 	var o RunFlags
 	c := &cobra.Command{Use: RunName}
 	c.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc)
 	o.AddRunFlags(c)
-	return &o, c.ParseFlags(args)
+	return &o, c.ParseFlags(args[1:])
 }

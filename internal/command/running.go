@@ -59,7 +59,8 @@ func (r *running) find(ctx context.Context) error {
 // runsHere reports whether an nftproxy runs in this network namespace.
 func runsHere() bool {
 	return slices.ContainsFunc(daemons(), func(p host.Process) bool {
-		return runArgumentsOf(p) != nil && p.CheckControl() == nil
+		o, _ := runFlagsOf(p)
+		return o != nil && p.CheckControl() == nil
 	})
 }
 
@@ -83,7 +84,7 @@ func (o *Options) warnOf(log *slog.Logger, unknown []string, from origin) {
 	switch {
 	case b == nil && runsHere():
 		log.Warn("a running nftproxy does not say what its rules follow from: its flags, health checks and isolated files are not known here",
-			"reason", strings.ReplaceAll(o.Running.reason.Error(), "\n", "; "))
+			"reason", OneLine(o.Running.reason))
 	case b == nil:
 	case len(unknown) > 0:
 		log.Warn("the running nftproxy has settings that this version does not know", "flags", strings.Join(unknown, " "))

@@ -30,7 +30,6 @@ func (o *Bundle) AddFlags(c *cobra.Command) {
 	f.StringVar(&o.File, "file", "", "`file` to write; \"-\": standard output (default: nftproxy-bundle-TIME.tar.gz in this directory)")
 	f.IntVar(&o.NodeSize, "max-node-size", bundle.DefaultLimits.Group>>20, "`MiB` of the files of one node before compression")
 	f.IntVar(&o.all, "max-size", bundle.DefaultLimits.Whole>>20, "`MiB` of all files before compression")
-	_ = c.MarkFlagFilename("file") // fails only for an unknown flag
 }
 
 // Check returns an error for values that cannot be.

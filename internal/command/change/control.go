@@ -145,7 +145,6 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	case api.ControlSet, api.ControlAdd, api.ControlRemove:
 		f.BoolVar(&o.write, "write", false, "also write the change into the file of the Balance")
 		f.StringArrayVarP(&o.files, "filename", "f", nil, "with --write: `file` or directory with the Balance (default: the ones of the running nftproxy)")
-		_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	case api.ControlUndo:
 		f.BoolVar(&o.all, "all", false, "all changes, also if the file with them cannot be used")
 	}
@@ -153,7 +152,6 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	case api.ControlSet, api.ControlRemove, api.ControlDisable:
 		f.BoolVar(&o.force, "force", false, "also the last server that takes connections")
 	}
-	_ = c.MarkFlagFilename("control-socket")
 	c.ValidArgsFunction = completeServer
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
 	return c

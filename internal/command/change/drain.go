@@ -209,11 +209,7 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.
 	if most, fit := query.Fits(); !fit {
 		return nil, fmt.Errorf("%d addresses are too many for one command: name at most %d", len(targets), most)
 	}
-	var report *api.Drains
-	err := o.daemon.Ask(func(client *api.Client) (err error) {
-		report, err = client.Drains(ctx, query)
-		return err
-	})
+	report, err := command.Fetch(&o.daemon, func(client *api.Client) (*api.Drains, error) { return client.Drains(ctx, query) })
 	if errors.Is(err, api.ErrNoDaemon) {
 		o.noDaemon = err
 		return nil, nil

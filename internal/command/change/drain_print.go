@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -31,7 +31,7 @@ type drainResult struct {
 func (o *drainOptions) result(path string, report *drain.Answer, list drain.List, targets []drain.Target) *drainResult {
 	r := &drainResult{DrainResult: api.DrainResult{File: path, Endpoints: []api.DrainedEndpoint{}}, left: len(list)}
 	if o.noDaemon != nil && report == nil {
-		r.NoDaemon = strings.ReplaceAll(o.noDaemon.Error(), "\n", "; ")
+		r.NoDaemon = command.OneLine(o.noDaemon)
 	}
 	if report != nil {
 		r.Words = report.Words

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/cli"
-	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -57,10 +56,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	declare.In(c.Flags(), declare.Input, func() {
-		c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
-	})
-	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
+	command.AddFiles(c, &o.files)
 	o.warnings.AddFlag(c)
 	o.output.Add(c, "")
 	return c

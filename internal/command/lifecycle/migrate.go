@@ -53,7 +53,6 @@ func (o *migrateOptions) addFlags(c *cobra.Command) {
 	f.StringVarP(&o.Namespace, "namespace", "n", "kube-system", "`namespace` of kube-proxy")
 	f.StringVar(&o.DaemonSet, "daemonset", "kube-proxy", "`name` of kube-proxy's DaemonSet")
 	f.StringVarP(&o.label, "label", "l", migrate.DefaultLabel, "`label` of the nodes that nftproxy serves")
-	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 }
 
 func (o *migrateOptions) client(c *cobra.Command) (_ *migrate.Client, err error) {

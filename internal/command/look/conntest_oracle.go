@@ -20,13 +20,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // oracle knows the frontends of a Service, and predicts what happens to connections.
 type oracle struct {
 	service model.ServiceName
-	in      words.Vocabulary // for the Service
 	targets []conntest.Target
 	notes   []string
 	local   []netip.Addr // of the machine
@@ -79,7 +77,6 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	if p.service, err = api.Resolve(name, router.Names(), router.Words()); err != nil {
 		return nil, err
 	}
-	p.in = words.Of(router.IsBalance(p.service))
 	if p.local, err = host.InterfaceAddresses(); err != nil {
 		return nil, err
 	}
@@ -103,26 +100,18 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 
 // settled returns rules with endpoints in the slots that they have in the kernel, by which
 // schedulers choose.
-func settled(want *nft.Ruleset) (rules *nft.Ruleset, err error) {
-	err = command.WithKernel(func(conn *kernel.Conn) error {
-		have, _, err := conn.Read()
-		if err != nil {
-			return err
-		}
-		rules = plan.Settle(have, want)
-		return nil
-	})
-	return rules, err
+func settled(want *nft.Ruleset) (*nft.Ruleset, error) {
+	have, err := command.ReadRules()
+	if err != nil {
+		return nil, err
+	}
+	return plan.Settle(have, want), nil
 }
 
 // fromRules predicts from the rules in the kernel.
 func fromRules(name string) (*oracle, error) {
 	p := &oracle{}
-	var rs *nft.Ruleset
-	err := command.WithKernel(func(conn *kernel.Conn) (err error) {
-		rs, _, err = conn.Read()
-		return err
-	})
+	rs, err := command.ReadRules()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +124,6 @@ func fromRules(name string) (*oracle, error) {
 	if p.local, err = host.ServingAddresses(); err != nil {
 		return nil, err
 	}
-	p.in = words.Of(served.OnlyLoadBalancers(rs)[p.service])
 	for _, t := range rs.Tables {
 		for f := range served.Read(t).All() {
 			if f.Port.Service == p.service {
@@ -144,12 +132,10 @@ func fromRules(name string) (*oracle, error) {
 		}
 	}
 	p.explain = func(packet explain.Packet) (r *explain.Result, err error) {
-		t := rs.Table(model.FamilyOf(packet.Destination))
-		if packet.Source.IsValid() && t != nil {
-			err = command.WithKernel(func(conn *kernel.Conn) error { return conn.AddBinding(t, packet.Source, packet.Frontend()) })
-		}
-		r = explain.Explain(t, packet, p.local)
-		r.Speak(p.in)
+		err = command.WithKernel(func(conn *kernel.Conn) error {
+			r, err = explainRules(conn, rs, packet, p.local)
+			return err
+		})
 		return r, err
 	}
 	return p, nil

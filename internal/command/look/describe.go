@@ -1,11 +1,8 @@
 package look
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -150,27 +147,14 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.D
 }
 
 // running describes what this node serves.
-func (o *describeOptions) running(c *cobra.Command, question string) (s *api.Description, err error) {
-	err = o.daemon.Ask(func(client *api.Client) (err error) {
-		s, err = client.Describe(c.Context(), question)
-		return err
-	})
-	if !errors.Is(err, api.ErrNoDaemon) {
-		return s, err
+func (o *describeOptions) running(c *cobra.Command, question string) (*api.Description, error) {
+	s, noDaemon, err := command.FetchOrRead(&o.daemon, func(client *api.Client) (*api.Description, error) {
+		return client.Describe(c.Context(), question)
+	}, func(conn *kernel.Conn) (*api.Description, error) {
+		return report.DescribeKernel(conn, question)
+	}, ", name the address of a running one with --metrics-bind-address, or a file with -f")
+	if noDaemon != "" {
+		s.Unknown = append([]string{noDaemon + "; this is from the kernel's tables"}, s.Unknown...)
 	}
-	noDaemon := err
-	err = command.WithKernel(func(conn *kernel.Conn) (err error) {
-		s, err = report.DescribeKernel(conn, question)
-		return err
-	})
-	switch unknown := (*api.UnknownError)(nil); {
-	case errors.As(err, &unknown):
-		return nil, err
-	case err != nil:
-		return nil, errors.Join(noDaemon, err)
-	case s == nil:
-		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", name the address of a running one with --metrics-bind-address, or a file with -f", noDaemon)
-	}
-	s.Unknown = append([]string{strings.ReplaceAll(noDaemon.Error(), "\n", "; ") + "; this is from the kernel's tables"}, s.Unknown...)
-	return s, nil
+	return s, err
 }

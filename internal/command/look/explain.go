@@ -160,13 +160,9 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q common.Question) (result
 		if asked != nil {
 			p.Source = conntest.RoutedSource(p.Destination)
 		}
-		t := rs.Table(model.FamilyOf(p.Destination))
-		if t != nil && p.Source.IsValid() {
-			err = conn.AddBinding(t, p.Source, p.Frontend())
+		if result, err = explainRules(conn, rs, p, local); err == nil {
+			result.Asked = asked
 		}
-		result = explain.Explain(t, p, local)
-		result.Speak(served.WordsAt(rs, t, p.Frontend()))
-		result.Asked = asked
 		return err
 	})
 	if err != nil {
@@ -179,6 +175,19 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q common.Question) (result
 	}
 	result.Notes = append(result.Notes, remarks...)
 	return result, nil
+}
+
+// explainRules traces a packet through rules in the kernel, with the clients that session affinity remembers.
+func explainRules(conn *kernel.Conn, rs *nft.Ruleset, p explain.Packet, local []netip.Addr) (*explain.Result, error) {
+	t := rs.Table(model.FamilyOf(p.Destination))
+	if t != nil && p.Source.IsValid() {
+		if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
+			return nil, err
+		}
+	}
+	r := explain.Explain(t, p, local)
+	r.Speak(served.WordsAt(rs, t, p.Frontend()))
+	return r, nil
 }
 
 // noTables says why nothing is served.
@@ -207,16 +216,12 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	if service == "" {
 		return
 	}
-	var d *api.Description
-	err := o.daemon.Ask(func(client *api.Client) (err error) {
-		d, err = client.Describe(c.Context(), service)
-		return err
-	})
+	d, err := command.Fetch(&o.daemon, func(client *api.Client) (*api.Description, error) { return client.Describe(c.Context(), service) })
 	switch verdict, ok := r.Verdict(); {
 	case err == nil:
 		addDescription(r, d)
 	case o.daemon.Address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
-		r.Notes = append(r.Notes, r.Words.Text("which endpoints are left out is not known: ")+strings.ReplaceAll(err.Error(), "\n", "; "))
+		r.Notes = append(r.Notes, r.Words.Text("which endpoints are left out is not known: ")+command.OneLine(err))
 	}
 }
 

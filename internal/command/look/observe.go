@@ -86,7 +86,6 @@ connections, or another error.`,
 		f.StringVar(&o.access.Kubeconfig, "kubeconfig", "", "with --pods: `file` with the address of the API server and credentials (default: as for kubectl)")
 	})
 	config.AddContext(f, &o.access.Context)
-	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	o.daemon.AddAddress(f)
 	o.daemon.AddConfig(c)
 	return c

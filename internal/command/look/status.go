@@ -101,11 +101,7 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 	if o.filter.Selects() || o.filter.Problems || o.all {
 		return errors.New("--serves is about one Service or Balance: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
 	}
-	var s api.Serving
-	err := o.daemon.Ask(func(client *api.Client) (err error) {
-		s, err = client.Serving(c.Context(), o.serves)
-		return err
-	})
+	s, err := command.Fetch(&o.daemon, func(client *api.Client) (api.Serving, error) { return client.Serving(c.Context(), o.serves) })
 	if err != nil {
 		return err
 	}
@@ -161,29 +157,19 @@ func selection(f *api.Filter) string {
 
 // find returns the report of the running nftproxy, or of the kernel's tables if none
 // answers.
-func (o *statusOptions) find(ctx context.Context) (found *api.Status, err error) {
-	err = o.daemon.Ask(func(client *api.Client) (err error) {
-		found, err = client.Status(ctx, &o.filter)
-		return err
-	})
-	if !errors.Is(err, api.ErrNoDaemon) {
-		return found, err
-	}
-	noDaemon := err
+func (o *statusOptions) find(ctx context.Context) (*api.Status, error) {
 	var inUse iter.Seq[netip.Addr]
-	err = command.WithKernel(func(conn *kernel.Conn) (err error) {
+	found, noDaemon, err := command.FetchOrRead(&o.daemon, func(client *api.Client) (*api.Status, error) {
+		return client.Status(ctx, &o.filter)
+	}, func(conn *kernel.Conn) (found *api.Status, err error) {
 		found, inUse, err = report.FromKernel(conn, &o.filter)
-		return err
-	})
-	switch {
-	case err != nil:
-		return nil, errors.Join(noDaemon, err)
-	case found == nil:
-		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
+		return found, err
+	}, ", or name the address of a running one with --metrics-bind-address")
+	if noDaemon != "" {
+		for _, f := range machineProblems(machine.Use{Endpoints: inUse, Words: found.Words}) {
+			found.AddProblem(f.Notice())
+		}
+		found.NoDaemon = noDaemon
 	}
-	for _, f := range machineProblems(machine.Use{Endpoints: inUse, Words: found.Words}) {
-		found.AddProblem(f.Notice())
-	}
-	found.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
-	return found, nil
+	return found, err
 }

@@ -12,7 +12,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
@@ -83,7 +82,7 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 	}
 	config := top.Config{Ask: client.Sample, Address: client.Name(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: o.output.Paint}
 	in, out := c.InOrStdin(), c.OutOrStdout()
-	if o.output.Format == cli.Text && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
+	if o.output.Format == cli.Text && !o.once && cli.IsTerminal(in) && cli.IsTerminal(out) {
 		return o.watch(ctx, config, in, out)
 	}
 	document := cli.JSONFunc(func(w io.Writer) error { return top.Once(ctx, w, config, true) })
@@ -117,11 +116,6 @@ func (o *topOptions) watch(ctx context.Context, config top.Config, in io.Reader,
 		return fmt.Errorf("show the terminal view: %w", err)
 	}
 	return nil
-}
-
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // utf8Locale reports whether the terminal shows characters other than ASCII.

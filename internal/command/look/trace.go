@@ -21,7 +21,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/trace"
 	"github.com/nftproxy/nftproxy/internal/xtables"
 )
@@ -88,7 +87,6 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
 	})
 	o.output.Add(c, "")
-	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 	return c
 }
 
@@ -180,14 +178,10 @@ func (o *traceOptions) resolve(q *common.Question) (remarks []string, err error)
 	if !q.ByName {
 		return nil, nil
 	}
-	err = command.WithKernel(func(conn *kernel.Conn) error {
-		rs, _, err := conn.Read()
-		if err != nil {
-			return err
-		}
+	rs, err := command.ReadRules()
+	if err == nil {
 		remarks, err = resolveIn(q, rs)
-		return err
-	})
+	}
 	if err == nil && o.probe && q.Packet.Protocol == model.SCTP {
 		err = errors.New("--probe: opens connections of tcp and udp: for sctp, wait for one")
 	}
@@ -209,15 +203,10 @@ func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err err
 		if err != nil {
 			return err
 		}
-		p := packetOf(c, m)
-		t := rs.Table(model.FamilyOf(p.Destination))
-		if t != nil && p.Source.IsValid() {
-			if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
-				return err
-			}
+		result, err := explainRules(conn, rs, packetOf(c, m), local)
+		if err != nil {
+			return err
 		}
-		result := explain.Explain(t, p, local)
-		result.Speak(served.WordsAt(rs, t, p.Frontend()))
 		addMachine(result)
 		report = trace.NewReport(c, m, rules, result.Words)
 		report.Compare(c, result)

@@ -84,7 +84,6 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict; with
 	declare.In(c.Flags(), declare.Input, func() {
 		c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	})
-	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().BoolVar(&o.packets, "prove", false, "compare what packets of all classes experience, by the rules of all programs")
 	o.addReportFlags(c, "; markdown is for a pull request", cli.Text, cli.JSON, cli.YAML, formatMarkdown)
 	return c

@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/command"
-	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -59,11 +58,7 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 	}
 	return o.Write(c, command.ProgramVersion(c), "About nftproxy on one machine.", func(a *bundle.Archive) error {
 		cli.MeterOf(c).Start(func() string { return "asking the running nftproxy" })
-		var got *common.Collected
-		err := o.daemon.Ask(func(client *api.Client) (err error) {
-			got, err = common.Collect(c.Context(), client)
-			return err
-		})
+		got, err := command.Fetch(&o.daemon, func(client *api.Client) (*common.Collected, error) { return common.Collect(c.Context(), client) })
 		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
 			return err
 		}
@@ -83,13 +78,10 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 // addRules adds the rules of the kernel where no daemon answers.
 func (o *machineBundleOptions) addRules(a *bundle.Archive) {
 	var text bytes.Buffer
-	err := command.WithKernel(func(conn *kernel.Conn) error {
-		rules, _, err := conn.Read()
-		if err != nil {
-			return err
-		}
-		return rules.Text(&text)
-	})
+	rules, err := command.ReadRules()
+	if err == nil {
+		err = rules.Text(&text)
+	}
 	if err != nil {
 		a.Lack(machineGroup, "rules.txt", err)
 		return
