@@ -17,9 +17,9 @@ var readers = map[string]struct {
 }{
 	"internal/atomicfile/read.go":              {1, "opens regular files for all others"},
 	"internal/atomicfile/write.go":             {1, "the directory, to sync it"},
-	"internal/source/rewrite/write.go":         {1, "the directory, to lock it"},
+	"internal/source/rewrite/rewrite.go":       {1, "the directory, to lock it"},
 	"internal/source/files/files.go":           {1, "commands get their input from a pipe on purpose, as in -f <(program)"},
-	"internal/control/peer.go":                 {1, "the directory of a socket with a long path"},
+	"internal/control/socket.go":               {1, "the directory of a socket with a long path"},
 	"internal/command/input/import.go":         {1, "a command, which may get its input from a pipe"},
 	"internal/cli/common/bundle.go":            {1, "creates the archive"},
 	"internal/command/support/bundle_facts.go": {1, "files of /proc and /sys"},
