@@ -1,19 +1,28 @@
 // Command catch proves the rules of stories, in a file of JSON, and ends with status 1 and an example
 // at the first packet that does not experience what it must. With a second argument it writes there
-// which changes of package mutant it has come to.
+// which changes of package mutant it has come to. The kernel ends it after 30 s of processor time: then a
+// mutant loops.
 package main
 
 import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/prove"
 	"github.com/nftproxy/nftproxy/internal/testkit/mutant"
 	"github.com/nftproxy/nftproxy/internal/testkit/proof"
 )
 
+// patience is in seconds of processor time.
+const patience = 30
+
 func main() {
+	if err := syscall.Setrlimit(syscall.RLIMIT_CPU, &syscall.Rlimit{Cur: patience, Max: patience}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	wrong, err := run(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
