@@ -126,9 +126,9 @@ often: ## run tests of packages with goroutines or timers RUNS=20 times with the
 		go run ./scripts/often -runs $(or $(RUNS),20) -load $(or $(LOAD),8) -parallel $(or $(PARALLEL),8) -only '$(ONLY)' $$unit -- $$packets
 
 .PHONY: prove
-prove: ## prove the rules of SERVICES=10000 Services, and of SEEDS=100 random worlds, for all classes of packets; BETWEEN=true also between the transactions of each change
+prove: ## prove the rules of SERVICES=10000 Services, and of SEEDS=100 random worlds, for all classes of packets, also between the transactions of each change
 	go test -vet=off -count=1 -v -timeout 1h ./internal/prove -run '^TestServices$$' -services $(or $(SERVICES),10000)
-	go test -vet=off -count=1 -timeout 1h ./internal/prove -run '^TestRandom' -seeds $(or $(SEEDS),100) -between=$(or $(BETWEEN),false)
+	go test -vet=off -count=1 -timeout 1h ./internal/prove -run '^TestRandom' -seeds $(or $(SEEDS),100)
 
 .PHONY: prove-mutants
 prove-mutants: ## check that the proof catches MUTANTS=200 mistakes in the source, drawn by MUTANT_SEED=1; goes on where it was (half an hour)

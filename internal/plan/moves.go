@@ -20,20 +20,24 @@ import (
 // is in [nft.RangeAddressesSet], and afterwards. They come early and leave late, and the address
 // changes together with all else that decides about it: whether it refuses other ports, for example.
 // It leaves later if a port gets a frontend of its own, which may have had a range.
+//
+// Where a chain exchanges rules, frontends that leave may need the old ones, and those that come the new
+// ones: all that directs packets changes in one transaction, and a port that moves has no frontend for
+// that moment.
 type moves struct {
 	ended   map[model.FrontendID]bool // frontends that end
 	changed map[model.FrontendID]bool // ranges that end, begin, or get or lose ports
-	ranges  map[netip.Addr]bool       // addresses at which a range begins
-	ports   map[netip.Addr]bool       // addresses at which a frontend of one port begins
-	first   map[netip.Addr]bool       // addresses that get their first range
-	last    map[netip.Addr]bool       // addresses that lose their last one
+	at      map[netip.Addr]addressMoves
+	atOnce  bool // a chain exchanges rules
 }
 
-func newMoves() *moves {
-	return &moves{
-		make(map[model.FrontendID]bool), make(map[model.FrontendID]bool),
-		make(map[netip.Addr]bool), make(map[netip.Addr]bool), make(map[netip.Addr]bool), make(map[netip.Addr]bool),
-	}
+// addressMoves are what changes at an address.
+type addressMoves struct {
+	ranges bool // ranges that end, begin, or get or lose ports
+	first  bool // it gets its first range
+	last   bool // it loses its last one
+	begins bool // frontends of one port begin
+	ends   bool // frontends of one port stay, and are masqueraded no more
 }
 
 // rangeMoves returns the moves of each family whose ranges the plan changes.
@@ -48,32 +52,54 @@ func (p *Plan) rangeMoves() map[model.Family]*moves {
 			out = make(map[model.Family]*moves)
 		}
 		if out[c.Family] == nil {
-			out[c.Family] = newMoves()
+			out[c.Family] = &moves{make(map[model.FrontendID]bool), make(map[model.FrontendID]bool), make(map[netip.Addr]addressMoves), false}
 		}
 		out[c.Family].changed[idOf(c)] = true
-		if c.Verb != Delete {
-			out[c.Family].ranges[c.elementKey().Address] = true
-		}
 	}
 	if out == nil {
 		return nil
 	}
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		m := out[c.Family]
-		switch {
-		case m == nil || c.Kind() != "element":
-		case c.Set.Name == nft.RangeAddressesSet && c.Verb == Add:
-			m.first[c.elementKey().Address] = true
-		case c.Set.Name == nft.RangeAddressesSet:
-			m.last[c.elementKey().Address] = true
-		case c.Verb == Delete && nft.RowOf(c.Set.Name).Contents == nft.Services:
-			m.ended[idOf(c)] = true
-		case c.Verb == Add && c.Set.Name == nft.ServicesMap:
-			m.ports[c.elementKey().Address] = true
+		switch m := out[c.Family]; {
+		case m == nil:
+		case c.exchangesRules():
+			m.atOnce = true
+		case c.Kind() == "element":
+			m.addElement(c)
+		}
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if m := out[c.Family]; m != nil && c.endsMasquerading() && !m.ended[idOf(c)] {
+			at := m.at[c.elementKey().Address]
+			at.ends = true
+			m.at[c.elementKey().Address] = at
 		}
 	}
 	return out
+}
+
+// endsMasquerading reports whether connections to a frontend of one port are masqueraded no more. Those
+// that a range at its address has masqueraded would be.
+func (c *Change) endsMasquerading() bool {
+	return c.Verb == Delete && c.Kind() == "element" && (c.Set.Name == nft.MasqFrontendsSet || c.Set.Name == nft.SNATFrontendsMap)
+}
+
+func (m *moves) addElement(c *Change) {
+	a := c.elementKey().Address
+	at := m.at[a]
+	switch {
+	case c.Set.Name == nft.RangesMap:
+		at.ranges = true
+	case c.Set.Name == nft.RangeAddressesSet:
+		at.first, at.last = c.Verb == Add, c.Verb == Delete
+	case c.Verb == Add && c.Set.Name == nft.ServicesMap:
+		at.begins = true
+	}
+	if m.at[a] = at; c.Verb == Delete && nft.RowOf(c.Set.Name).Contents == nft.Services {
+		m.ended[idOf(c)] = true
+	}
 }
 
 func (c *Change) elementKey() nft.Key { return cmp.Or(c.New, c.Old).Key }
@@ -83,41 +109,45 @@ func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.elementKey()) 
 // phaseOf returns the phase of a change that directs packets.
 func (m *moves) phaseOf(c *Change) phase {
 	switch {
-	case c.Chain != nil && c.Verb == Replace && hasRules(c.OldRules, c.Chain.Rules, c.Family):
+	case c.Kind() == "element":
+		return m.phaseOfElement(c)
+	case c.Chain != nil && c.Verb == Replace && !m.atOnce && hasRules(c.OldRules, c.Chain.Rules, c.Family):
 		return tidy // which frontends may need that leave after the turn: a list of denied clients, for example
-	case c.exchangesLists():
-		return tidy // see [Plan.keepLists]
-	case c.Kind() != "element":
-		return turn
 	}
-	f, deletes := idOf(c), c.Verb == Delete
-	if nft.IDOf(c.Set.Name).Name == nft.HairpinSet && deletes {
-		return tidy // the endpoint of a frontend that may leave after the turn
-	}
-	switch ofRange := nft.OfRanges(c.Set.Name); {
-	case c.Set.Name == nft.RangeAddressesSet && deletes && (m.ports[f.Address] || m.ports[unspecifiedLike(f.Address)]):
-		return leave
+	return turn
+}
+
+func (m *moves) phaseOfElement(c *Change) phase {
+	f, deletes, ofRange := idOf(c), c.Verb == Delete, nft.OfRanges(c.Set.Name)
+	at := m.at[f.Address]
+	switch {
 	case c.Set.Name == nft.RangeAddressesSet:
-		return turn
-	case ofRange && m.changed[f] && m.first[f.Address]:
+		if deletes && m.lingers(f.Address) {
+			return leave
+		}
+	case ofRange && m.changed[f] && at.first:
 		return prepare
-	case ofRange && m.changed[f] && m.last[f.Address]:
+	case ofRange && m.changed[f] && at.last, ofRange && deletes && m.ended[f] && !c.Set.Interval:
 		return tidy
-	case ofRange && deletes && m.ended[f] && !c.Set.Interval:
-		return tidy
+	case m.atOnce:
+		return turn
+	case deletes && nft.IDOf(c.Set.Name).Name == nft.HairpinSet:
+		return tidy // the endpoint of a frontend that may leave after the turn
 	case ofRange && m.changed[f]:
 		return swap
-	case !ofRange && deletes && m.ended[f] && (m.ranges[f.Address] || f.Address.IsUnspecified()):
+	case !ofRange && deletes && m.ended[f] && (at.ranges && (!at.last || m.lingers(f.Address)) || f.Address.IsUnspecified()):
 		return leave
 	}
 	return turn
 }
 
-// unspecifiedLike returns the address of a NodePort that several addresses of the node serve, in the
-// family of an address.
-func unspecifiedLike(a netip.Addr) netip.Addr {
+// lingers reports whether packets to an address reach its last range until other frontends are there: one
+// of them may have a port of the range. They may be NodePorts that several addresses of the node serve.
+func (m *moves) lingers(a netip.Addr) bool {
+	unspecified := netip.IPv6Unspecified()
 	if a.Is4() {
-		return netip.IPv4Unspecified()
+		unspecified = netip.IPv4Unspecified()
 	}
-	return netip.IPv6Unspecified()
+	own, node := m.at[a], m.at[unspecified]
+	return !m.atOnce && (own.begins || node.begins) && !own.ends && !node.ends
 }

@@ -37,7 +37,6 @@ func (p *Plan) Phases() []*Plan {
 		}
 	}
 	moves := p.rangeMoves()
-	p = p.keepLists(moves, inOne)
 	of := func(c *Change) phase {
 		switch {
 		case c.passing != 0:
@@ -102,18 +101,14 @@ func phaseOf(c *Change) phase {
 	switch {
 	case c.Verb == Delete && (isEarly || isSet || c.Chain != nil):
 		return tidy
-	case c.Verb == Replace && c.Chain != nil && isAllow(c.Chain.Name):
-		return phaseOfAllow(c)
+	case c.Verb == Replace && c.Chain != nil && isAllow(c.Chain.Name) && hasRules(c.Chain.Rules, c.OldRules, c.Family):
+		return prepare
 	case c.Chain != nil && c.Chain.Hook != nft.NoHook:
 		return turn
 	case c.Verb == Add && (isEarly || isSet || c.Chain != nil) || c.fills:
 		return prepare
 	}
 	return turn
-}
-
-func isList(chain string) bool {
-	return isAllow(chain) || slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.DenyChain) })
 }
 
 // isAllow reports whether a chain looks into lists of allowed clients. A list must be there
@@ -123,18 +118,6 @@ func isAllow(chain string) bool {
 	return slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.AllowChain) })
 }
 
-// phaseOfAllow returns the phase in which a chain of allowed clients gets other rules: early
-// if it gets more, late if it gets fewer.
-func phaseOfAllow(c *Change) phase {
-	switch {
-	case c.fills || hasRules(c.Chain.Rules, c.OldRules, c.Family):
-		return prepare
-	case hasRules(c.OldRules, c.Chain.Rules, c.Family):
-		return tidy
-	}
-	return turn
-}
-
 // hasRules reports whether all of some rules are among others.
 func hasRules(rules, all []nft.Rule, f model.Family) bool {
 	return !slices.ContainsFunc(all, func(r nft.Rule) bool {
@@ -142,31 +125,10 @@ func hasRules(rules, all []nft.Rule, f model.Family) bool {
 	})
 }
 
-// keepLists lets chains that look into lists of clients look into the lists from before, too, where
-// ranges of ports leave after the transaction in which other lists come.
-func (p *Plan) keepLists(moves map[model.Family]*moves, inOne map[model.Family]bool) *Plan {
-	out := *p
-	for i := 0; i < len(out.Changes); i++ {
-		c := out.Changes[i]
-		if moves[c.Family] == nil || inOne[c.Family] || !c.exchangesLists() {
-			continue
-		}
-		both := *c.Chain
-		both.Rules = slices.DeleteFunc(slices.Clone(c.OldRules), func(r nft.Rule) bool {
-			_, looksUp := r[0].(nft.InSet)
-			return !looksUp || hasRules(c.Chain.Rules, []nft.Rule{r}, c.Family)
-		})
-		both.Rules = append(both.Rules, c.Chain.Rules...)
-		c.Chain, c.passing = &both, turn
-		out.Changes = slices.Insert(slices.Clone(out.Changes), i, c)
-		i++
-	}
-	return &out
-}
-
-// exchangesLists reports whether a chain looks into other lists of clients than before.
-func (c *Change) exchangesLists() bool {
-	return c.Verb == Replace && c.Chain != nil && !c.fills && c.passing == 0 && isList(c.Chain.Name) &&
-		!hasRules(c.OldRules, c.Chain.Rules, c.Family) && !hasRules(c.Chain.Rules, c.OldRules, c.Family) &&
-		!slices.ContainsFunc(slices.Concat(c.OldRules...), isForeign)
+// exchangesRules reports whether a chain gets rules and loses others: of the frontends that come and
+// leave, some may need the ones, and some the others. A chain that loses a list of allowed clients
+// does so with the clients.
+func (c *Change) exchangesRules() bool {
+	return c.Verb == Replace && c.Chain != nil && !hasRules(c.Chain.Rules, c.OldRules, c.Family) &&
+		(isAllow(c.Chain.Name) || !hasRules(c.OldRules, c.Chain.Rules, c.Family))
 }

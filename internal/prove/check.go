@@ -39,19 +39,16 @@ func (w *World) Prove(rules *bytecode.Ruleset) *Report {
 }
 
 // ProveBetween is for rules between two transactions: each packet must experience what the objects
-// before ask for, or what these do. Each are those of a machine with its own addresses. A client that
-// the objects before admit may reach the endpoints of these, too: some lists end last.
+// before ask for, or what these do. Each are those of a machine with its own addresses.
 func (w *World) ProveBetween(before *World, rules *bytecode.Ruleset) *Report {
-	report, late := &Report{}, *w
-	late.before = before
-	was, is := newProver(before, rules, report), newProver(w, rules, report)
-	tries := []*prover{was, is, newProver(&late, rules, report)}
-	for _, of := range []*prover{was, is} {
+	report := &Report{}
+	both := []*prover{newProver(before, rules, report), newProver(w, rules, report)}
+	for _, of := range both {
 		for c := range of.world.Classes {
 			var wants []string
 			var got []bytecode.Result
 			why := ""
-			for _, p := range tries {
+			for _, p := range both {
 				want := p.world.expect(&c.Packet)
 				want.loosen(&c, before, w)
 				got = p.machine.Follow(c.Packet)
@@ -65,7 +62,7 @@ func (w *World) ProveBetween(before *World, rules *bytecode.Ruleset) *Report {
 				why = "" // what bridges tables that make way serves frontends alone
 			}
 			c.Client += ", between two transactions"
-			of.add(c, strings.Join(wants[:min(len(wants), 2)], ", or "), got, why)
+			of.add(c, strings.Join(wants, ", or "), got, why)
 		}
 	}
 	return report

@@ -75,7 +75,7 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		out := w.expectUnserved(p)
 		out.unserved = true
 		return out
-	case !w.admits(f, p.Source) && !w.admittedBefore(p), p.Exceeds && w.limited(f):
+	case !w.admits(f, p.Source), p.Exceeds && w.limited(f):
 		return expectation{verdict: bytecode.Drop}
 	}
 	set, verdict := w.decide(f, w.isOutside(p))
@@ -99,15 +99,6 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		out.targets = append(out.targets, target{at: to, share: e.weight, masquerade: w.masquerades(f, p, to), from: w.sources(f, p, to)})
 	}
 	return out
-}
-
-// admittedBefore reports whether the objects before a change admit a client that these may not.
-func (w *World) admittedBefore(p *bytecode.Packet) bool {
-	if w.before == nil {
-		return false
-	}
-	f := w.before.serving(at{address{p.Destination, model.Protocol(p.Protocol)}, p.Port})
-	return f != nil && w.before.admits(f, p.Source)
 }
 
 // serves reports whether anything is served in a family.

@@ -27,7 +27,6 @@ import (
 var (
 	services = flag.Int("services", 300, "number of Services to prove")
 	seeds    = flag.Uint64("seeds", 3, "number of random worlds to prove")
-	between  = flag.Bool("between", true, "prove random worlds between the transactions of a plan, too")
 )
 
 // check proves the rules for some objects.
@@ -107,7 +106,7 @@ func TestRandomWorlds(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := workload.NewWorld(seed)
-			compares, follows := &proof.Kernel{Between: *between}, &proof.Kernel{Between: *between, Follows: true}
+			compares, follows := &proof.Kernel{Between: true}, &proof.Kernel{Between: true, Follows: true}
 			for range 20 {
 				w.Step()
 				check(t, compares, w.Snapshot(), w.Config)
@@ -122,7 +121,7 @@ func TestRandomFiles(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := worlds.New(seed)
-			k := proof.Kernel{Between: *between}
+			k := proof.Kernel{Between: true}
 			for range 5 {
 				check(t, &k, load(t, w), model.Config{NodeName: "node-1"})
 				w.Next()

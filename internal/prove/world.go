@@ -31,7 +31,6 @@ type World struct {
 	// endpointAddresses are those of all slices.
 	endpointAddresses map[netip.Addr]bool
 	withoutTables     map[*model.Service]bool // that would have some
-	before            *World                  // whose lists of clients still count; nil: none
 }
 
 // at is what clients dial.
