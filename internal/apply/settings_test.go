@@ -100,14 +100,14 @@ func keepAcross(t *testing.T, seed uint64, from string, was func(*model.Config),
 	for _, route := range old.Routes {
 		if f := route.Frontend; !own[route.Service.Name] && left[f] != nil {
 			kept++
-			if now[f] == nil || !now[f].Equal(left[f]) {
+			if now[f] == nil || !workload.SameFrontend(*now[f], *left[f]) {
 				t.Errorf("seed %d, %s to %s: %s was %+v, is %+v", seed, from, to, f, left[f], now[f])
 			}
 		}
 	}
 	wanted := reads(fresh)
 	for f, g := range wanted {
-		if own[g.Port.Service] && now[f] != nil && own[now[f].Port.Service] && !now[f].Equal(g) {
+		if own[g.Port.Service] && now[f] != nil && own[now[f].Port.Service] && !workload.SameFrontend(*now[f], *g) {
 			t.Errorf("seed %d, %s to %s: %s is %+v, want %+v", seed, from, to, f, now[f], g)
 		}
 	}
