@@ -76,8 +76,7 @@ func write(path string, data [][]byte, own func(*os.File) error) (err error) {
 	return d.Close()
 }
 
-// ReadOnly adds what to do to an error because of a read-only file system; flag is the one that
-// names the file.
+// ReadOnly adds what to do to an error because of a read-only file system; flag is the one that names the file.
 func ReadOnly(err error, flag string) error {
 	if !errors.Is(err, syscall.EROFS) {
 		return err

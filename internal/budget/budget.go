@@ -1,7 +1,6 @@
-// Package budget limits what an object may cost. Users who may write a Service or an
-// EndpointSlice must not be able to keep a node busy, or to fill its memory, with one: the
-// constants are the only place where such limits are defined, and [Limits] says of each what
-// happens beyond it. docs/budgets.md shows the same table.
+// Package budget limits what an object may cost. Users who may write a Service or an EndpointSlice must not be able
+// to keep a node busy, or to fill its memory, with one: the constants are the only place where such limits are
+// defined, and [Limits] says of each what happens beyond it. docs/budgets.md shows the same table.
 package budget
 
 // Text, before it is decoded.
@@ -59,8 +58,7 @@ const Announcements = 1
 // SlowStart is the longest time of a slow start, in seconds.
 const SlowStart = 3600
 
-// Health checks. A tenth of 10,000 endpoints may hang, at the default interval and timeout,
-// before others wait.
+// Health checks. A tenth of 10,000 endpoints may hang, at the default interval and timeout, before others wait.
 const (
 	Checks        = 1024
 	CheckPrograms = 32
@@ -104,9 +102,8 @@ const (
 	ScrapeRequests   = 4
 )
 
-// Connections that this process relays, each with two sockets and two pipes, the bytes of its memory
-// that they take (TestMemory of package relay), the servers that are tried for one, and the longest
-// time without data, in hours.
+// Connections that this process relays, each with two sockets and two pipes, the bytes of its memory that they take
+// (TestMemory of package relay), the servers that are tried for one, and the longest time without data, in hours.
 const (
 	RelayConnections = 16_384
 	RelayMemory      = RelayConnections * 48 << 10

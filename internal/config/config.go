@@ -25,11 +25,9 @@ type Config struct {
 	Kube v1alpha1.KubeProxyConfiguration
 	// Own has the settings that only nftproxy has.
 	Own Own
-	// Master is the URL of the API server, in place of the one in the
-	// kubeconfig; empty: that one.
+	// Master is the URL of the API server, in place of the one in the kubeconfig; empty: that one.
 	Master string
-	// Context is the name of the context of the kubeconfig to use; empty: its
-	// current-context.
+	// Context is the name of the context of the kubeconfig to use; empty: its current-context.
 	Context string
 	// Node has the settings that the rules depend on.
 	Node model.Config
@@ -117,16 +115,13 @@ func (c *Config) NamesCluster() bool {
 	return c.Kube.ClientConnection.Kubeconfig != "" || c.Master != ""
 }
 
-// HealthAddress returns where the health check server listens, as host:port;
-// empty: nowhere (12.9).
+// HealthAddress returns where the health check server listens, as host:port; empty: nowhere (12.9).
 func (c *Config) HealthAddress() string { return enabledAddress(c.Kube.HealthzBindAddress) }
 
-// MetricsAddress returns where the metrics server listens, as host:port; empty:
-// nowhere (12.9).
+// MetricsAddress returns where the metrics server listens, as host:port; empty: nowhere (12.9).
 func (c *Config) MetricsAddress() string { return enabledAddress(c.Kube.MetricsBindAddress) }
 
-// enabledAddress returns an address in the form that Go reads, unless its port is 0,
-// which means no server.
+// enabledAddress returns an address in the form that Go reads, unless its port is 0, which means no server.
 func enabledAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	a, ok := parseHost(host)
@@ -150,8 +145,7 @@ const (
 	gateLocalhost   = "KubeProxyNFTablesLocalhostNodePorts" // (6.14)
 )
 
-// Feature reports whether a feature gate of kube-proxy is on; byDefault is its
-// default.
+// Feature reports whether a feature gate of kube-proxy is on; byDefault is its default.
 func (c *Config) Feature(name string, byDefault bool) bool {
 	if on, given := c.Kube.FeatureGates[name]; given {
 		return on
@@ -176,10 +170,9 @@ func (c *Config) WriteFile(path string) error {
 	return nil
 }
 
-// WithoutCluster adapts the defaults to a process that reads files, on a machine
-// that is not a node of a cluster. Without a file or flag about them, the
-// settings of connection tracking and the OOM score stay as they are, and health
-// checks are not answered.
+// WithoutCluster adapts the defaults to a process that reads files, on a machine that is not a node of a cluster.
+// Without a file or flag about them, the settings of connection tracking and the OOM score stay as they are, and
+// health checks are not answered.
 func (f *Flags) WithoutCluster(c *Config) {
 	if c.File != nil {
 		return

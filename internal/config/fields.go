@@ -52,8 +52,7 @@ func variableOf(value pflag.Value) uintptr {
 	return v.Pointer()
 }
 
-// leafFields returns the fields of a configuration without those that have fields of
-// their own, by name.
+// leafFields returns the fields of a configuration without those that have fields of their own, by name.
 func leafFields(k *v1alpha1.KubeProxyConfiguration) map[string]reflect.Value {
 	out := make(map[string]reflect.Value)
 	var walk func(v reflect.Value, path string)
@@ -86,8 +85,7 @@ func flagOf(field string) string {
 	return ""
 }
 
-// fieldProblem returns an error about a field that names both the field and its
-// flag, first the one in use.
+// fieldProblem returns an error about a field that names both the field and its flag, first the one in use.
 func (c *Config) fieldProblem(field, format string, args ...any) error {
 	problem := fmt.Sprintf(format, args...)
 	switch name := flagOf(field); {
@@ -122,10 +120,9 @@ func (c *Config) RuleSettings() map[string]string {
 	return out
 }
 
-// Follow sets the flags that are not on the command line, nor in the configuration file
-// that it names, to the settings that [Config.RuleSettings] of another process has returned.
-// taken has the ones that differed, for example "--scheduler=random", and unknown the names
-// of the ones that this version does not have.
+// Follow sets the flags that are not on the command line, nor in the configuration file that it names, to the
+// settings that [Config.RuleSettings] of another process has returned. taken has the ones that differed, for
+// example "--scheduler=random", and unknown the names of the ones that this version does not have.
 func (f *Flags) Follow(settings map[string]string) (taken, unknown []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		g, value := f.set.Lookup(name), settings[name]

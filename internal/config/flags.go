@@ -13,8 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Flags are the settings of one command line, with the names and defaults of
-// kube-proxy.
+// Flags are the settings of one command line, with the names and defaults of kube-proxy.
 type Flags struct {
 	// ConfigFile is the file that overrides the flags (12.2); empty: none.
 	ConfigFile string
@@ -124,8 +123,7 @@ func AddContext(set *pflag.FlagSet, context *string) {
 	})
 }
 
-// AddLogging adds the flags of the log; those without effect are accepted and
-// hidden.
+// AddLogging adds the flags of the log; those without effect are accepted and hidden.
 func (f *Flags) AddLogging() {
 	l := &f.kube.Logging
 	f.in(declare.Log, func() {
@@ -207,8 +205,7 @@ func (f *Flags) AddFastPath() {
 	})
 }
 
-// AddDrain adds the file with drained endpoints, for commands that are about the rules of
-// this machine.
+// AddDrain adds the file with drained endpoints, for commands that are about the rules of this machine.
 func (f *Flags) AddDrain() {
 	f.own.DrainFile = DefaultDrainFile
 	f.in(declare.Syncs, func() {
@@ -220,8 +217,7 @@ func (f *Flags) AddDrain() {
 // a use for one.
 const minAnnounceInterval = time.Second / budget.Announcements
 
-// AddChanges adds the file with changed servers, for commands that are about the rules of this
-// machine.
+// AddChanges adds the file with changed servers, for commands that are about the rules of this machine.
 func (f *Flags) AddChanges() {
 	f.own.ChangesFile = DefaultChangesFile
 	f.in(declare.Balances, func() {
@@ -304,8 +300,7 @@ func (w *word[T]) String() string {
 func (w *word[T]) Set(s string) error { *w.p = T(s); return nil }
 func (w *word[T]) Type() string       { return "string" }
 
-// Values returns the effective values of all flags of a command, by name (12.7,
-// 11.4).
+// Values returns the effective values of all flags of a command, by name (12.7, 11.4).
 func Values(set *pflag.FlagSet) map[string]string {
 	out := make(map[string]string)
 	set.VisitAll(func(g *pflag.Flag) { out[g.Name] = g.Value.String() })

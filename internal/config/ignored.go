@@ -64,8 +64,7 @@ func (c *Config) remarkIgnored(f *Flags) {
 	}
 }
 
-// remarkAnnounce warns of --announce-nftables if kube-proxy is not replaced
-// (12.61).
+// remarkAnnounce warns of --announce-nftables if kube-proxy is not replaced (12.61).
 func (c *Config) remarkAnnounce() {
 	if !c.Own.AnnounceNFTables || c.Own.ServiceProxyName == "" && c.Own.TakeOver {
 		return
@@ -87,9 +86,8 @@ func (c *Config) fieldAttributes(field string, more ...any) []any {
 	return append(args, more...)
 }
 
-// remarkMode accepts the other modes, so that the configuration of a cluster
-// works unchanged, and warns of the differences. Their masqueradeAll applies: pods
-// may depend on it. So does the scheduler of the mode ipvs.
+// remarkMode accepts the other modes, so that the configuration of a cluster works unchanged, and warns of the
+// differences. Their masqueradeAll applies: pods may depend on it. So does the scheduler of the mode ipvs.
 func (c *Config) remarkMode(f *Flags) {
 	k := &c.Kube
 	if !slices.Contains(otherModes, k.Mode) {

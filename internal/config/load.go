@@ -62,8 +62,7 @@ func (c *Config) makeAbsolute() (problems []error) {
 	return problems
 }
 
-// useFlags reads the settings from the flags. Unlike in a file, zero means zero
-// (12.4).
+// useFlags reads the settings from the flags. Unlike in a file, zero means zero (12.4).
 func (f *Flags) useFlags(c *Config) []error {
 	c.Kube = *f.kube.DeepCopy()
 	k := &c.Kube
@@ -76,8 +75,7 @@ func (f *Flags) useFlags(c *Config) []error {
 	return nil
 }
 
-// serverAddress completes an address given by flag with the port of the
-// deprecated flag (12.9).
+// serverAddress completes an address given by flag with the port of the deprecated flag (12.9).
 func serverAddress(address string, port int32) string {
 	if address == "" || port == 0 {
 		return net.JoinHostPort("0.0.0.0", "0")
@@ -139,10 +137,9 @@ func (f *File) Changed() bool {
 	return err == nil && !bytes.Equal(now, f.content)
 }
 
-// readFile reads a KubeProxyConfiguration in YAML or JSON (12.1). Fields that
-// are not given keep their zero values. Unknown and repeated fields are remarks
-// (12.3); everything else that is wrong is an error, which names file, line and
-// field.
+// readFile reads a KubeProxyConfiguration in YAML or JSON (12.1). Fields that are not given keep their zero values.
+// Unknown and repeated fields are remarks (12.3); everything else that is wrong is an error, which names file, line
+// and field.
 func readFile(path string) (*v1alpha1.KubeProxyConfiguration, *File, []Remark, error) {
 	content, err := atomicfile.Read(path)
 	if err != nil {
@@ -209,10 +206,9 @@ func checkKind(o *manifest.Object) (problems []error) {
 }
 
 const (
-	// defaultMinSyncPeriod leaves time for readers of the tables: nft starts again
-	// whenever the ruleset has changed, and with 20 changes a second and 50 ms
-	// between syncs it did not finish (make bench-period and nft list ruleset with
-	// 3,000 Services, see docs/performance.md). A single change never waits.
+	// defaultMinSyncPeriod leaves time for readers of the tables: nft starts again whenever the ruleset has
+	// changed, and with 20 changes a second and 50 ms between syncs it did not finish (make bench-period and nft
+	// list ruleset with 3,000 Services, see docs/performance.md). A single change never waits.
 	defaultMinSyncPeriod = 100 * time.Millisecond
 	kind                 = "KubeProxyConfiguration"
 	healthzPort          = 10256
@@ -264,8 +260,7 @@ func fillInTexts(k *v1alpha1.KubeProxyConfiguration) {
 	}
 }
 
-// fillInServers completes the addresses of the servers: their default family is
-// the one of the bind address.
+// fillInServers completes the addresses of the servers: their default family is the one of the bind address.
 func fillInServers(k *v1alpha1.KubeProxyConfiguration) {
 	everywhere, loopback := "0.0.0.0", "127.0.0.1"
 	if a, err := netip.ParseAddr(k.BindAddress); err == nil && a.Is6() {

@@ -85,8 +85,7 @@ func (c *Config) readObserve() (model.Observe, error) {
 	}
 }
 
-// loadBalancerCIDRs returns ranges that have no address of a pod in common, which would
-// become unreachable.
+// loadBalancerCIDRs returns ranges that have no address of a pod in common, which would become unreachable.
 func (c *Config) loadBalancerCIDRs() (out []netip.Prefix, err error) {
 	for _, text := range c.Own.LoadBalancerCIDRs {
 		p, ok := parsePrefix(strings.TrimSpace(text))
@@ -166,8 +165,7 @@ var wordRanges = map[string][]netip.Prefix{
 	all:       {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 }
 
-// readNodePorts reads which addresses serve NodePorts: ranges and words in any
-// combination, each word once (6.1).
+// readNodePorts reads which addresses serve NodePorts: ranges and words in any combination, each word once (6.1).
 func (c *Config) readNodePorts() error {
 	const field = "nodePortAddresses"
 	seen := make(map[string]bool)

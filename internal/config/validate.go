@@ -100,8 +100,7 @@ func (c *Config) checkServer(field, address string) error {
 	return nil
 }
 
-// parseHost reads the address of a server. IPv4 numbers with leading zeros are
-// decimal (1.33).
+// parseHost reads the address of a server. IPv4 numbers with leading zeros are decimal (1.33).
 func parseHost(text string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return a, true // may have a zone

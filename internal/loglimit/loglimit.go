@@ -12,12 +12,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// summaryPause is the time from the first line that is left out to the line that counts
-// those of this time.
+// summaryPause is the time from the first line that is left out to the line that counts those of this time.
 const summaryPause = 10 * time.Second
 
-// Limiter returns a token bucket: it allows a number of lines at once, and so many again
-// in each such time.
+// Limiter returns a token bucket: it allows a number of lines at once, and so many again in each such time.
 func Limiter(lines int, in time.Duration) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(in/time.Duration(lines)), lines)
 }

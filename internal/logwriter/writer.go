@@ -16,11 +16,10 @@ const (
 	closeTimeout = time.Second
 )
 
-// Writer writes lines in order. While the destination accepts them, Write returns
-// after its line is written. When the destination blocks, one line waits for
-// writeTimeout, and the following ones are queued and written later. When the queue
-// is full, new lines are dropped, and a line in their place gives their number.
-// Writer is safe for concurrent use.
+// Writer writes lines in order. While the destination accepts them, Write returns after its line is written. When
+// the destination blocks, one line waits for writeTimeout, and the following ones are queued and written later.
+// When the queue is full, new lines are dropped, and a line in their place gives their number. Writer is safe for
+// concurrent use.
 type Writer struct {
 	// Dropped writes a line about dropped lines. It is set before the first Write.
 	Dropped func(to io.Writer, lines int)
@@ -64,8 +63,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// enqueue returns a channel that is closed when the line is written, or nil if
-// Write does not wait for that.
+// enqueue returns a channel that is closed when the line is written, or nil if Write does not wait for that.
 func (w *Writer) enqueue(p []byte) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,8 +92,7 @@ func (w *Writer) closed() bool {
 	}
 }
 
-// drain writes until nothing is left, or until the destination fails after
-// Close. Then it discards the queue.
+// drain writes until nothing is left, or until the destination fails after Close. Then it discards the queue.
 func (w *Writer) drain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +118,7 @@ func (w *Writer) drain() {
 	w.queue, w.bytes, w.behind, w.idle = nil, 0, false, nil
 }
 
-// Close waits until all lines are written, but not longer than closeTimeout. Later
-// lines are dropped.
+// Close waits until all lines are written, but not longer than closeTimeout. Later lines are dropped.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if !w.closed() {
@@ -140,8 +136,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// persistent retries the rest of a line after errors, so that no line is torn. It
-// fails only after Close.
+// persistent retries the rest of a line after errors, so that no line is torn. It fails only after Close.
 type persistent struct{ *Writer }
 
 func (p persistent) Write(text []byte) (int, error) {

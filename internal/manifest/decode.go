@@ -239,8 +239,7 @@ type List[T any] []T
 
 func (List[T]) isList() {}
 
-// Abbreviated is implemented by structs that may be written as the value of one of
-// their fields.
+// Abbreviated is implemented by structs that may be written as the value of one of their fields.
 type Abbreviated interface {
 	// MainField returns the name of that field.
 	MainField() string

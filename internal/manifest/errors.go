@@ -9,8 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// MaxShown limits the problems in a message: a file of another format can have
-// one on every line.
+// MaxShown limits the problems in a message: a file of another format can have one on every line.
 const MaxShown = 20
 
 // Place is a position in the input.
@@ -99,19 +98,15 @@ func (e Errors) Unwrap() []error {
 
 // FieldError is a problem with one field of an object.
 type FieldError struct {
-	// Field is the path of the field, for example spec.ports[1].nodePort;
-	// empty: the object itself.
+	// Field is the path of the field, for example spec.ports[1].nodePort; empty: the object itself.
 	Field string
-	// Value is the value as the user wrote it, strings in quotes; empty where
-	// there is none to show.
+	// Value is the value as the user wrote it, strings in quotes; empty where there is none to show.
 	Value string
 	// Problem completes the sentence and says what is correct.
 	Problem string
-	// Warning is set where the API server accepts the field, but the object
-	// does not do what its author may expect.
+	// Warning is set where the API server accepts the field, but the object does not do what its author may expect.
 	Warning bool
-	// Others is how many problems it stands for, if it only counts some that are not
-	// reported one by one.
+	// Others is how many problems it stands for, if it only counts some that are not reported one by one.
 	Others int
 }
 
@@ -120,8 +115,7 @@ func More(problems int, warning bool) *FieldError {
 	return &FieldError{Problem: fmt.Sprintf("and %d more problems", problems), Warning: warning, Others: problems}
 }
 
-// Error returns for example
-// "spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
+// Error returns for example "spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
 func (e *FieldError) Error() string {
 	text := e.Problem
 	if e.Value != "" {
@@ -230,8 +224,7 @@ func (f *Findings) All() []*FieldError {
 	return f.First
 }
 
-// FirstOf returns the first problems of an object of an API server, and how many more there
-// are.
+// FirstOf returns the first problems of an object of an API server, and how many more there are.
 func FirstOf(found []*FieldError) []*FieldError {
 	if len(found) <= budget.ReportedFindings {
 		return found

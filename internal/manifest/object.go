@@ -111,9 +111,8 @@ func (o *Object) asYAML() *yaml.Node {
 	return o.root
 }
 
-// Shown describes a value that is not an object in messages, for example "a list";
-// it is empty for objects. It does not quote text: a file that was named by mistake
-// may hold secrets.
+// Shown describes a value that is not an object in messages, for example "a list"; it is empty for objects. It does
+// not quote text: a file that was named by mistake may hold secrets.
 func (o *Object) Shown() string {
 	if bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
@@ -163,8 +162,7 @@ func (o *Object) jsonField(name string) *stdjson.Decoder {
 	return nil
 }
 
-// Items returns the number of objects in the field "items" of a List, and takes
-// them out of the object.
+// Items returns the number of objects in the field "items" of a List, and takes them out of the object.
 func (o *Object) Items() (int, *Error) {
 	if o.chunks != nil {
 		return len(o.chunks), nil
@@ -259,9 +257,8 @@ func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
 	return &Error{Place: at, Err: f}
 }
 
-// locateField returns the key and the value of a field, or of the closest one around it that
-// exists, and the rest of the path, with the separator, that does not. Of fields that are given
-// twice it is the last one.
+// locateField returns the key and the value of a field, or of the closest one around it that exists, and the rest
+// of the path, with the separator, that does not. Of fields that are given twice it is the last one.
 func (o *Object) locateField(path string) (key, value *yaml.Node, rest string) {
 	n := o.asYAML()
 	key = n

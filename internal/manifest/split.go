@@ -1,10 +1,8 @@
-// Package manifest reads YAML and JSON files into typed objects. It is strict,
-// reports all problems of an object together, and names the file, line, object
-// and field of each.
+// Package manifest reads YAML and JSON files into typed objects. It is strict, reports all problems of an object
+// together, and names the file, line, object and field of each.
 //
-// [Split] cuts a file into documents, so that a broken one does not hide the
-// problems of the next. [Document.Parse] checks the syntax of one and returns its
-// [Object], and [Object.Decode] fills a Go value from it.
+// [Split] cuts a file into documents, so that a broken one does not hide the problems of the next. [Document.Parse]
+// checks the syntax of one and returns its [Object], and [Object.Decode] fills a Go value from it.
 package manifest
 
 import (
@@ -38,8 +36,7 @@ type Document struct {
 
 var errManyObjects = fmt.Errorf("holds more than %d objects: split it into several files", budget.FileObjects)
 
-// Split returns the documents of a file that are not empty. JSON values may
-// follow each other without a marker.
+// Split returns the documents of a file that are not empty. JSON values may follow each other without a marker.
 func Split(file string, data []byte) ([]*Document, error) {
 	if isUTF16(data) {
 		return nil, errors.New("the text is UTF-16: save it as UTF-8")
@@ -102,8 +99,7 @@ func isEmpty(text []byte) bool {
 	return true
 }
 
-// readDocuments returns one YAML document, or any number of JSON values; none if the
-// chunk is empty.
+// readDocuments returns one YAML document, or any number of JSON values; none if the chunk is empty.
 func (c chunk) readDocuments() (docs []*Document) {
 	yaml := &Document{Place: Place{Line: c.line}, text: c.text}
 	text := c
@@ -157,9 +153,8 @@ func (c chunk) values(d *json.Decoder) (values []chunk, rest chunk) {
 
 var errLong = fmt.Errorf("is larger than %d MiB: split it into several files", budget.FileSize>>20)
 
-// ReadFile reads a file of objects. What cannot be one is not read to its end: a file that is
-// larger than [budget.FileSize], or that holds a NUL. A pipe or a device is an
-// [atomicfile.ErrNotRegular].
+// ReadFile reads a file of objects. What cannot be one is not read to its end: a file that is larger than
+// [budget.FileSize], or that holds a NUL. A pipe or a device is an [atomicfile.ErrNotRegular].
 func ReadFile(path string) ([]byte, error) {
 	f, info, err := atomicfile.Open(path)
 	if err != nil {
@@ -253,9 +248,8 @@ func (o *Object) cutJSON() {
 // cutYAML returns a List in block style, as kubectl prints it, without its items;
 // nil: the document must be parsed as a whole.
 //
-// The cut goes by indentation alone. It is right unless a quoted text, a bracket
-// or an alias reaches from one item into another; then one of the parts cannot be
-// parsed.
+// The cut goes by indentation alone. It is right unless a quoted text, a bracket or an alias reaches from one item
+// into another; then one of the parts cannot be parsed.
 func (d *Document) cutYAML() *Object {
 	const field = "items:"
 	if d.whole || hasOtherBreaks(d.text) {

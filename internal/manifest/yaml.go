@@ -21,16 +21,14 @@ import (
 // GivenTwice is the problem of repeated fields; the last one counts.
 const GivenTwice = "the field is given twice: remove one of them"
 
-// NoMarker is the problem of an object that another one follows without a line
-// "---".
+// NoMarker is the problem of an object that another one follows without a line "---".
 const NoMarker = "the field is given twice: is a line --- missing above it?"
 
 // A few lines of nested aliases can expand to billions of values, where repeatedText bytes
 // of a text count as a value.
 const repeatedText = 10
 
-// converter converts the YAML of an object to JSON values. Values that JSON does
-// not have are problems.
+// converter converts the YAML of an object to JSON values. Values that JSON does not have are problems.
 type converter struct {
 	*Object
 	path    []string // of the value
@@ -76,8 +74,7 @@ func (c *converter) convertValue(n *yaml.Node) any {
 	return list
 }
 
-// exceedsAliases counts a value that an alias repeats, and reports whether there are too
-// many.
+// exceedsAliases counts a value that an alias repeats, and reports whether there are too many.
 func (c *converter) exceedsAliases(n *yaml.Node) bool {
 	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= budget.AliasedValues && c.aliases <= budget.AliasNesting {
 		return false
@@ -136,8 +133,7 @@ func (c *converter) convertScalar(n *yaml.Node) any {
 	return nil
 }
 
-// convertNumber converts a number. Where a whole number belongs, 80.0 and 080 do not
-// stand for 80.
+// convertNumber converts a number. Where a whole number belongs, 80.0 and 080 do not stand for 80.
 func (c *converter) convertNumber(n *yaml.Node) any {
 	if json.Valid([]byte(n.Value)) {
 		return json.Number(n.Value)
@@ -154,8 +150,7 @@ func (c *converter) convertNumber(n *yaml.Node) any {
 	return v
 }
 
-// parseYAML returns nil for a document without content. Without a marker there
-// can be only one document.
+// parseYAML returns nil for a document without content. Without a marker there can be only one document.
 func parseYAML(text []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var n yaml.Node
@@ -176,10 +171,9 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
 
-// explainYAML returns the line of a mistake in a text that begins at line first,
-// and a clear error. The parser's own line belongs to the block around the
-// mistake, or is the one before; the first line without which the mistake is not
-// there is the one to look at.
+// explainYAML returns the line of a mistake in a text that begins at line first, and a clear error. The parser's
+// own line belongs to the block around the mistake, or is the one before; the first line without which the mistake
+// is not there is the one to look at.
 func explainYAML(text []byte, first int, err error) (int, error) {
 	problem := yamlLine.ReplaceAllString(err.Error(), "")
 	lines := bytes.SplitAfter(text, []byte("\n"))
@@ -197,8 +191,7 @@ func explainYAML(text []byte, first int, err error) (int, error) {
 	return first + n, errors.New("broken YAML: " + yamlHint(problem, lines[n]))
 }
 
-// hints are the most common causes of the parser's messages; the first match
-// counts.
+// hints are the most common causes of the parser's messages; the first match counts.
 var hints = []struct{ words, hint string }{
 	{"did not find expected ',' or", "a bracket that opens here is never closed, or a ',' is missing"},
 	{"unexpected end of stream", "a quote or bracket that opens here is never closed"},

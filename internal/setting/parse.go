@@ -35,8 +35,7 @@ func wordText[T ~uint8](words []string, value T) string {
 
 var readScheduler = parseWord(model.SchedulerNames, func(v *Values) *model.Scheduler { return &v.Scheduler })
 
-// countingSchedulers are names that other programs have for schedulers by the number of
-// open connections.
+// countingSchedulers are names that other programs have for schedulers by the number of open connections.
 var countingSchedulers = []string{"leastconn", "least-conn", "least_conn", "leastconns", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "twos"}
 
 func parseScheduler(v *Values, value any) string {

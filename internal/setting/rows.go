@@ -19,8 +19,7 @@ var All = []*Setting{
 	Check, OnFailure, SlowStart, Relay, Timeout, Announce, EndpointsFrom, Observe, FastPath,
 }
 
-// Stated are the settings that no rule shows, as texts. Reports have them if they read the
-// objects.
+// Stated are the settings that no rule shows, as texts. Reports have them if they read the objects.
 type Stated struct {
 	Description string `json:"description,omitempty"` // a line of text for people
 	// Check is how the health of endpoints is checked; absent without a check.
@@ -39,8 +38,7 @@ type Stated struct {
 	// Announce is the interface that has the addresses while a server is usable; absent: none.
 	Announce      string `json:"announce,omitempty"`
 	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
-	// ZoneFloor is the share of all ready endpoints from which on the endpoints of a zone
-	// serve its clients alone.
+	// ZoneFloor is the share of all ready endpoints from which on the endpoints of a zone serve its clients alone.
 	ZoneFloor string `json:"zoneFloor,omitempty"`
 	// Observe is connections; absent: as the configuration of the node says.
 	Observe string `json:"observe,omitempty"`
@@ -278,8 +276,7 @@ var SlowStart = &Setting{
 	stated: func(s *Stated) *string { return &s.SlowStart },
 }
 
-// Relay has no annotation: the cost is a matter of this machine, not of authors of objects in an
-// API server.
+// Relay has no annotation: the cost is a matter of this machine, not of authors of objects in an API server.
 var Relay = &Setting{
 	Label: "relay", Kind: "relay", Field: "relay",
 	Meaning: "whether nftproxy run relays each connection, at up to ten times the cost of rules: true, or proxy-v2 for a header of the PROXY protocol, version 2, to the server; a second server takes a connection that the first one refuses, and servers on 127.0.0.1 can serve",

@@ -1,7 +1,6 @@
-// Package setting has one row for each setting of a Service: its annotation, the field of a
-// Balance, how a value is read and written, and the words for it. Everything that reads
-// settings, describes them or documents them uses the rows, so that a setting has one name,
-// one meaning and one message for each mistake.
+// Package setting has one row for each setting of a Service: its annotation, the field of a Balance, how a value is
+// read and written, and the words for it. Everything that reads settings, describes them or documents them uses the
+// rows, so that a setting has one name, one meaning and one message for each mistake.
 //
 // Some things stay outside of the rows:
 //
@@ -47,8 +46,7 @@ type Setting struct {
 	HasNone bool
 	// Default is the word of a plan for a Service without the setting.
 	Default string
-	// Connections says what happens to established connections if the setting changes; empty:
-	// nothing.
+	// Connections says what happens to established connections if the setting changes; empty: nothing.
 	Connections string
 	// Schema is the schema of the field, without a description; nil: it has one of Words.
 	Schema map[string]any
@@ -161,8 +159,7 @@ func ByField(field string) *Setting {
 	return nil
 }
 
-// Flags returns the settings that have a flag of their own: the ones of a Balance, and one
-// for all [Limits].
+// Flags returns the settings that have a flag of their own: the ones of a Balance, and one for all [Limits].
 func Flags() (out []*Setting) {
 	for _, s := range All {
 		switch {

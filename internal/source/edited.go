@@ -9,9 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Editor changes the state of Services from a source, for reasons that the source does
-// not know: health checks, draining. Editors of one source are called one after the
-// other, each with the result of the one before.
+// Editor changes the state of Services from a source, for reasons that the source does not know: health checks,
+// draining. Editors of one source are called one after the other, each with the result of the one before.
 type Editor interface {
 	// Run works until ctx ends. It calls changed with the names of Services that Edit
 	// treats in another way now, and without a name if that may be any.
@@ -22,9 +21,8 @@ type Editor interface {
 	Edit(model.ServiceName, model.ServiceState) model.ServiceState
 }
 
-// Awaiter is an [Editor] that needs to prepare before the first rules: for example to
-// check the health of endpoints once, so that a restart uses none that is known to
-// fail.
+// Awaiter is an [Editor] that needs to prepare before the first rules: for example to check the health of endpoints
+// once, so that a restart uses none that is known to fail.
 type Awaiter interface {
 	Editor
 	// Await is called after Edit for all Services, beside Run. It returns soon: no
@@ -209,8 +207,7 @@ func (e *edited) Lookup(names []model.ServiceName) map[model.ServiceName]model.S
 	return out
 }
 
-// again adds the Services that are not in the update, and that the editors treat in
-// another way now: these, or any.
+// again adds the Services that are not in the update, and that the editors treat in another way now: these, or any.
 func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, every bool, edits map[model.ServiceName]model.ServiceState) {
 	switch {
 	case every:

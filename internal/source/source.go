@@ -21,16 +21,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Source is where the objects come from: a [cluster.Cluster], or files that are followed
-// ([files.Follow]).
+// Source is where the objects come from: a [cluster.Cluster], or files that are followed ([files.Follow]).
 type Source interface {
 	// String names the source in status.
 	String() string
 	// Run follows the source until ctx ends, and calls changed whenever Load has
 	// something new. It is called once, before the Await methods.
 	Run(ctx context.Context, changed func()) error
-	// AwaitNode returns when the Node is known as far as the start depends on it
-	// (12.45 to 12.47).
+	// AwaitNode returns when the Node is known as far as the start depends on it (12.45 to 12.47).
 	AwaitNode(ctx context.Context) error
 	// Await returns when Load may be called.
 	Await(ctx context.Context) error
@@ -42,8 +40,7 @@ type Source interface {
 	Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState
 	// Node returns the Node as it was seen last, or nil.
 	Node() *model.Node
-	// State reports whether the source can be used now. It is safe for concurrent
-	// use.
+	// State reports whether the source can be used now. It is safe for concurrent use.
 	State() State
 }
 
@@ -59,8 +56,7 @@ func Wait(ctx context.Context, d time.Duration) bool {
 
 // State reports whether a source can be used.
 type State struct {
-	// Err is why the source, or a part of it, cannot be used now; nil: it can. What
-	// was read before stays in use.
+	// Err is why the source, or a part of it, cannot be used now; nil: it can. What was read before stays in use.
 	Err error
 	// Since is when the source became unusable, or usable again.
 	Since time.Time

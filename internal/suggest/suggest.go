@@ -10,9 +10,8 @@ import (
 
 const most = 3
 
-// Similar returns the names that resemble word most, the closest first; none if none
-// resembles it. A name resembles a word if a few edits lead from one to the other, or
-// if it contains the word.
+// Similar returns the names that resemble word most, the closest first; none if none resembles it. A name resembles
+// a word if a few edits lead from one to the other, or if it contains the word.
 func Similar(word string, names []string) []string {
 	type candidate struct {
 		name     string

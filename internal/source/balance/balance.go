@@ -20,8 +20,7 @@ import (
 )
 
 const (
-	// Kind is the kind of the short form, and Version its API version,
-	// which files may leave out.
+	// Kind is the kind of the short form, and Version its API version, which files may leave out.
 	Kind    = "Balance"
 	Version = "nftproxy.dev/v1"
 )
@@ -61,8 +60,7 @@ type Shared struct {
 	Announce        string                `json:"announce,omitempty"`
 }
 
-// Backend is a server of a Balance, or all servers of a [Pool]. It may be written as its address
-// alone.
+// Backend is a server of a Balance, or all servers of a [Pool]. It may be written as its address alone.
 type Backend struct {
 	Address  string              `json:"address,omitempty"`
 	Servers  string              `json:"servers,omitempty"` // name of a pool

@@ -18,8 +18,7 @@ const (
 	thisMachine = "stands for this machine itself, where packets of clients do not get: let the server listen on an address of an interface, and write that address; or write relay: true, and 127.0.0.1 or ::1"
 )
 
-// nameOf returns the name of DNS in the address of a backend, in lower case; empty: it is an
-// address.
+// nameOf returns the name of DNS in the address of a backend, in lower case; empty: it is an address.
 func nameOf(text string) (name, problem string) {
 	if !looksLikeName(text) {
 		return "", ""
@@ -45,8 +44,7 @@ func nameOf(text string) (name, problem string) {
 
 func isNumber(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// isRecordName reports whether a name has SRV records: it begins with a service and a protocol
-// (RFC 2782).
+// isRecordName reports whether a name has SRV records: it begins with a service and a protocol (RFC 2782).
 func isRecordName(name string) bool {
 	labels := strings.SplitN(name, ".", 3)
 	return len(labels) == 3 && strings.HasPrefix(labels[0], "_") && slices.Contains([]string{"_tcp", "_udp", "_sctp"}, labels[1])

@@ -120,8 +120,7 @@ func (e *expander) join() {
 	e.samePorts(owned)
 }
 
-// findOverlap returns the range that has the first port of another one that any has, and
-// that port.
+// findOverlap returns the range that has the first port of another one that any has, and that port.
 func findOverlap(all []balanceRange, r balanceRange) (by *balanceRange, at portKey) {
 	for i, o := range all {
 		first := max(o.First, r.First)
@@ -177,10 +176,9 @@ func (l listening) all() (out []balanceRange) {
 	return out
 }
 
-// settlePorts decides which entries of listen are ranges, and which are ports of the
-// Service, one by one. A range needs the same ports of all backends, or one; and session
-// affinity is by port, so that it decides if there are not too many: each port of the
-// Service has its own elements in the rules for every backend.
+// settlePorts decides which entries of listen are ranges, and which are ports of the Service, one by one. A range
+// needs the same ports of all backends, or one; and session affinity is by port, so that it decides if there are
+// not too many: each port of the Service has its own elements in the rules for every backend.
 func (e *expander) settlePorts() {
 	count := 0
 	for _, r := range e.listened {
@@ -200,8 +198,7 @@ func (e *expander) settlePorts() {
 	}
 }
 
-// commonTarget returns the port of all backends for a range, or zero if they keep the port; and
-// whether they agree.
+// commonTarget returns the port of all backends for a range, or zero if they keep the port; and whether they agree.
 func (e *expander) commonTarget(r convert.PortRange) (port uint16, same bool) {
 	for i, s := range e.servers {
 		p := s.ports.First

@@ -19,8 +19,7 @@ import (
 // PoolKind is the kind of a named list of servers.
 const PoolKind = "Servers"
 
-// Pool is a named list of servers, for the Balances of its namespace that name it in an entry of
-// backends.
+// Pool is a named list of servers, for the Balances of its namespace that name it in an entry of backends.
 type Pool struct {
 	APIVersion  string                 `json:"apiVersion,omitempty"`
 	Kind        string                 `json:"kind"`

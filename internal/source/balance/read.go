@@ -102,8 +102,7 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	}
 }
 
-// numberProblem returns the problem of a number in place of a text: quotes would not be
-// enough.
+// numberProblem returns the problem of a number in place of a text: quotes would not be enough.
 func numberProblem(f *manifest.FieldError) string {
 	if field, _, _ := strings.Cut(f.Field, "["); field == "listen" {
 		port := f.Value

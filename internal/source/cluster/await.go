@@ -13,14 +13,12 @@ import (
 )
 
 const (
-	// addressTimeout is how long AwaitNode waits for the addresses of the Node,
-	// and podRangeTimeout how long for its pod ranges; it polls every
-	// nodePoll (12.46).
+	// addressTimeout is how long AwaitNode waits for the addresses of the Node, and podRangeTimeout how long for
+	// its pod ranges; it polls every nodePoll (12.46).
 	addressTimeout  = 30 * time.Second
 	podRangeTimeout = 5 * time.Minute
 	nodePoll        = time.Second
-	// serviceRangeTimeout is how long Await waits for the ServiceCIDRs: they may be
-	// forbidden (14.3).
+	// serviceRangeTimeout is how long Await waits for the ServiceCIDRs: they may be forbidden (14.3).
 	serviceRangeTimeout = 2 * time.Second
 	// readTimeout is how long Read waits.
 	readTimeout = 30 * time.Second
@@ -28,9 +26,8 @@ const (
 	silenceTimeout = 10 * time.Second
 )
 
-// AwaitNode implements [source.Source]. Without addresses it continues after a while; in
-// mode NodeCIDR there must be pod ranges. Every check uses the
-// latest state (12.47).
+// AwaitNode implements [source.Source]. Without addresses it continues after a while; in mode NodeCIDR there must
+// be pod ranges. Every check uses the latest state (12.47).
 func (c *Cluster) AwaitNode(ctx context.Context) error {
 	if err := c.nodes.wait(ctx); err != nil {
 		return err
@@ -59,16 +56,14 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 	return fmt.Errorf("mode NodeCIDR: Node %s has no podCIDRs: let the controller manager allocate them, or use another --detect-local-mode", name)
 }
 
-// pollUntil returns true as soon as done does, and false after the timeout or when ctx
-// ends.
+// pollUntil returns true as soon as done does, and false after the timeout or when ctx ends.
 func pollUntil(ctx context.Context, timeout time.Duration, done func() bool) bool {
 	return wait.PollUntilContextTimeout(ctx, nodePoll, timeout, true, func(context.Context) (bool, error) { return done(), nil }) == nil
 }
 
-// Await implements [source.Source]. It returns when everything is known that the first
-// rules depend on; otherwise a restart would remove rules and add them again.
-// Services and EndpointSlices are required (13.1), ServiceCIDRs only for a
-// limited time.
+// Await implements [source.Source]. It returns when everything is known that the first rules depend on; otherwise a
+// restart would remove rules and add them again. Services and EndpointSlices are required (13.1), ServiceCIDRs only
+// for a limited time.
 func (c *Cluster) Await(ctx context.Context) error {
 	if err := c.waitSynced(ctx); err != nil {
 		return err

@@ -31,17 +31,14 @@ import (
 // Access says where an API server is and how to talk to it.
 type Access struct {
 	componentconfig.ClientConnectionConfiguration
-	// Master is the URL of the API server, in place of the one in the
-	// kubeconfig. Without both this is a pod.
+	// Master is the URL of the API server, in place of the one in the kubeconfig. Without both this is a pod.
 	Master string
-	// Context is the name of the context of the kubeconfig to use; empty: its
-	// current-context.
+	// Context is the name of the context of the kubeconfig to use; empty: its current-context.
 	Context   string
 	UserAgent string
 	// Dialer connects to the API server; nil: the one of the standard library.
 	Dialer *Dialer
-	// Selectors reports whether the selectors of Services are read, which only health
-	// checks need.
+	// Selectors reports whether the selectors of Services are read, which only health checks need.
 	Selectors bool
 }
 
@@ -145,8 +142,7 @@ func (g *group) newReader(name, kind string, object message) Reader {
 	return &resource{g.preparedClient, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
 }
 
-// connectGroups makes the clients of groups, which share connections and the limit of
-// requests.
+// connectGroups makes the clients of groups, which share connections and the limit of requests.
 func connectGroups(c *rest.Config, groups ...*group) error {
 	transport, err := rest.HTTPClientFor(c)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package cluster follows a Kubernetes API server and keeps only the model values of its
-// objects. Its [Client] reaches the server through a [Dialer], which does not depend on the
-// rules.
+// Package cluster follows a Kubernetes API server and keeps only the model values of its objects. Its [Client]
+// reaches the server through a [Dialer], which does not depend on the rules.
 package cluster
 
 import (
@@ -32,8 +31,7 @@ import (
 
 // Config says which objects of a cluster count.
 type Config struct {
-	// NodeConfig is the configuration of this node, which names the one Node that is
-	// read.
+	// NodeConfig is the configuration of this node, which names the one Node that is read.
 	NodeConfig model.Config
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that are read; empty: those without the label (1.1, 1.2).
@@ -117,12 +115,10 @@ func (c *Config) convertService(s *corev1.Service) (*model.Service, []*manifest.
 // String implements [source.Source].
 func (c *Cluster) String() string { return "API server" }
 
-// Run follows the API server until ctx ends. It calls changed once as soon as
-// the Services and the EndpointSlices have been listed completely (13.1, 13.2),
-// and then after every event that changes what Load returns (2.21, 13.6); the
-// Node and the ServiceCIDRs may come before or after. Calls may overlap and
-// delay further events: changed must be safe for concurrent use and quick. The
-// error is always nil.
+// Run follows the API server until ctx ends. It calls changed once as soon as the Services and the EndpointSlices
+// have been listed completely (13.1, 13.2), and then after every event that changes what Load returns (2.21, 13.6);
+// the Node and the ServiceCIDRs may come before or after. Calls may overlap and delay further events: changed must
+// be safe for concurrent use and quick. The error is always nil.
 func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	c.mu.Lock()
 	c.changed = changed
@@ -138,8 +134,7 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// RunNode follows only the Node until ctx ends: the other objects of a large
-// cluster cost the API server much.
+// RunNode follows only the Node until ctx ends: the other objects of a large cluster cost the API server much.
 func (c *Cluster) RunNode(ctx context.Context) {
 	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
 	newReflector(c.nodes, c.client.Nodes, node).RunWithContext(c.quietContext(ctx))
@@ -170,16 +165,14 @@ func (c *Cluster) Seen() map[string]string {
 	return map[string]string{"services": c.services.version, "endpointslices": c.slices.version}
 }
 
-// Node returns the Node as it was seen last, also if it is gone since (10.11),
-// or nil.
+// Node returns the Node as it was seen last, also if it is gone since (10.11), or nil.
 func (c *Cluster) Node() *model.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lastNode
 }
 
-// editState runs edit, which reports whether it changed the result of Load, and calls
-// changed if it did.
+// editState runs edit, which reports whether it changed the result of Load, and calls changed if it did.
 func (c *Cluster) editState(edit func() bool) {
 	c.mu.Lock()
 	c.lastEvent = time.Now()
@@ -194,8 +187,7 @@ func (c *Cluster) editState(edit func() bool) {
 	}
 }
 
-// newReflector returns a reflector that keeps s in sync with the objects that the
-// selectors of choice match.
+// newReflector returns a reflector that keeps s in sync with the objects that the selectors of choice match.
 func newReflector[O metav1.Object, V any](s *store[O, V], r Reader, choice metav1.ListOptions) *cache.Reflector {
 	listing := &s.listing
 	watching := &s.watching
@@ -227,10 +219,9 @@ func newReflector[O metav1.Object, V any](s *store[O, V], r Reader, choice metav
 	return cache.NewReflectorWithOptions(unstreamed{lw}, example, s, cache.ReflectorOptions{Name: s.kind})
 }
 
-// unstreamed keeps a reflector from asking for a list as a stream of events. A
-// stream needs less memory, but it is not compressed: a list takes an API server
-// half the processor time, and a tenth of the bytes, which matters when all nodes
-// start at the same time.
+// unstreamed keeps a reflector from asking for a list as a stream of events. A stream needs less memory, but it is
+// not compressed: a list takes an API server half the processor time, and a tenth of the bytes, which matters when
+// all nodes start at the same time.
 type unstreamed struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported answers a question of reflectors.

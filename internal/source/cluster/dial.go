@@ -19,12 +19,10 @@ const (
 	avoidTime = time.Minute
 )
 
-// Dialer connects clients to API servers whose address, from the kubeconfig, is
-// served by a Service of the files. While that address does not answer, because its
-// rules are not in the kernel yet or lead to an endpoint that fails, the Dialer
-// connects to the endpoints that the files name: the rules may depend on the answer,
-// so the client must not depend on the rules. Certificates are still checked against
-// the name in the kubeconfig.
+// Dialer connects clients to API servers whose address, from the kubeconfig, is served by a Service of the files.
+// While that address does not answer, because its rules are not in the kernel yet or lead to an endpoint that
+// fails, the Dialer connects to the endpoints that the files name: the rules may depend on the answer, so the
+// client must not depend on the rules. Certificates are still checked against the name in the kubeconfig.
 type Dialer struct {
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	lookup    func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -158,8 +156,7 @@ func (d *Dialer) resolveAddress(ctx context.Context, address string) (out []neti
 	return out
 }
 
-// heard is a connection that reports when it is closed without an answer: a hung
-// server still accepts connections.
+// heard is a connection that reports when it is closed without an answer: a hung server still accepts connections.
 type heard struct {
 	net.Conn
 	once   sync.Once

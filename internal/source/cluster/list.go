@@ -92,10 +92,9 @@ func (r *resource) decodeWhole(in io.Reader, each func(runtime.Object) error) (m
 	return m, meta.EachListItem(list, each)
 }
 
-// decode reads a list in protobuf: a message of the type Unknown, which holds the
-// kind of the list, and then the list, which holds metadata and objects. Each comes
-// once: of a field that comes twice, protobuf takes the last one, when the objects
-// of the first have been passed on.
+// decode reads a list in protobuf: a message of the type Unknown, which holds the kind of the list, and then the
+// list, which holds metadata and objects. Each comes once: of a field that comes twice, protobuf takes the last
+// one, when the objects of the first have been passed on.
 func (r *resource) decode(in io.Reader, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
 	const typeMeta, raw = 1, 2
 	w := &wire{r: bufio.NewReader(in)}
@@ -189,9 +188,8 @@ func (w *wire) readBytes(size int64) ([]byte, error) {
 	return w.buf.Bytes(), asTruncated(err)
 }
 
-// readMessage reads a message of that many bytes and calls field for each field of bytes
-// or of a message; it must read it. The error is io.EOF if the input ends between two
-// fields.
+// readMessage reads a message of that many bytes and calls field for each field of bytes or of a message; it must
+// read it. The error is io.EOF if the input ends between two fields.
 func (w *wire) readMessage(size int64, field func(number protowire.Number, size int64) error) error {
 	size = min(size, math.MaxInt64-w.pos)
 	for end := w.pos + size; w.pos < end; {

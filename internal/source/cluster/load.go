@@ -16,9 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Load returns the changes since the last call, the first time everything.
-// It is an error before Await returns nil. An update includes the triggers since
-// the last one.
+// Load returns the changes since the last call, the first time everything. It is an error before Await returns nil.
+// An update includes the triggers since the last one.
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,9 +68,8 @@ func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.
 	return out
 }
 
-// Snapshot returns the current state of the cluster, without an effect on Load.
-// Its objects are shared: they must not be changed. It is an error before Await
-// returns nil.
+// Snapshot returns the current state of the cluster, without an effect on Load. Its objects are shared: they must
+// not be changed. It is an error before Await returns nil.
 func (c *Cluster) Snapshot() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,9 +99,8 @@ func (c *Cluster) nodeList() []*model.Node {
 	return []*model.Node{c.lastNode}
 }
 
-// serviceRanges returns the union of the ServiceCIDRs (13.9). It depends neither on the
-// order of a map nor on which object has a range: the agent compares all rules
-// when it changes.
+// serviceRanges returns the union of the ServiceCIDRs (13.9). It depends neither on the order of a map nor on which
+// object has a range: the agent compares all rules when it changes.
 func (c *Cluster) serviceRanges() []netip.Prefix {
 	var out []netip.Prefix
 	for _, ranges := range c.cidrs.objects {
@@ -119,8 +116,7 @@ func (c *Cluster) serviceChanged(name model.ServiceName) {
 	}
 }
 
-// sliceChanged keeps the index of slices. One that has another Service now
-// changes both.
+// sliceChanged keeps the index of slices. One that has another Service now changes both.
 func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 	if old != nil {
 		c.endpoints.remove(old)
@@ -152,10 +148,9 @@ func (x sliceIndex) remove(s *model.EndpointSlice) {
 	x[s.ServiceName()] = slices.Concat(all[:i], all[i+1:])
 }
 
-// nodeSeen stores a version of the Node. A Node that is created again has no
-// addresses until the cloud controller manager gives it some, and no podCIDRs
-// until the controller manager does. The machine has not changed, so the last
-// known ones of a family stay in use until the Node has others (12.54).
+// nodeSeen stores a version of the Node. A Node that is created again has no addresses until the cloud controller
+// manager gives it some, and no podCIDRs until the controller manager does. The machine has not changed, so the
+// last known ones of a family stay in use until the Node has others (12.54).
 func (c *Cluster) nodeSeen(e event[model.Node]) {
 	if e.now == nil {
 		return
@@ -180,8 +175,7 @@ func missingFamilies[T any](known, now []T, family func(T) model.Family) []T {
 	})
 }
 
-// reportKept logs addresses and ranges that stay in use although the Node no
-// longer has them, once per change.
+// reportKept logs addresses and ranges that stay in use although the Node no longer has them, once per change.
 func (c *Cluster) reportKept(addresses []netip.Addr, podCIDRs []netip.Prefix) {
 	kept := ""
 	if len(addresses) > 0 || len(podCIDRs) > 0 {
@@ -200,11 +194,9 @@ func (c *Cluster) reportKept(addresses []netip.Addr, podCIDRs []netip.Prefix) {
 
 // Counts describes the work of a [Cluster].
 type Counts struct {
-	// Services and Slices are the events of objects so far, those that changed
-	// nothing included (11.6).
+	// Services and Slices are the events of objects so far, those that changed nothing included (11.6).
 	Services, Slices uint64
-	// PendingServices and PendingSlices are the objects that have changed since
-	// the last Load.
+	// PendingServices and PendingSlices are the objects that have changed since the last Load.
 	PendingServices, PendingSlices int
 	// Rejected are the objects in which something cannot be used.
 	Rejected int
@@ -218,8 +210,7 @@ type events struct {
 	triggers         map[model.ServiceName][]model.Trigger
 }
 
-// load forgets the pending changes and returns the triggers. It makes new maps: a cleared
-// map keeps its memory.
+// load forgets the pending changes and returns the triggers. It makes new maps: a cleared map keeps its memory.
 func (e *events) load() []model.Trigger {
 	out := slices.Concat(slices.Collect(maps.Values(e.triggers))...)
 	e.pendingServices = make(map[cache.ObjectName]struct{})
@@ -250,9 +241,8 @@ func (c *Cluster) serviceSeen(e event[model.Service]) {
 	}
 }
 
-// sliceSeen counts, notes what changes, and collects triggers: several of one
-// Service add up until the next Load; a deletion discards them. Those from
-// before the start say nothing about this process (11.7).
+// sliceSeen counts, notes what changes, and collects triggers: several of one Service add up until the next Load; a
+// deletion discards them. Those from before the start say nothing about this process (11.7).
 func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 	slice := e.now
 	if slice == nil {

@@ -20,10 +20,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// unusableAfter is how long requests of one sort must fail, or stay without an
-// answer, until the API server counts as unusable. Watches end every few minutes,
-// connections break, and an API server restarts within seconds: all of this is
-// normal, and the next request succeeds.
+// unusableAfter is how long requests of one sort must fail, or stay without an answer, until the API server counts
+// as unusable. Watches end every few minutes, connections break, and an API server restarts within seconds: all of
+// this is normal, and the next request succeeds.
 const unusableAfter = 30 * time.Second
 
 // access records when requests of one sort begin to fail, fail for another reason,
@@ -114,8 +113,7 @@ func (a *access) lastingFailure(now time.Time) (since time.Time, err error) {
 type reading struct {
 	kind              string
 	listing, watching access
-	// found are the problems in the last version of each object; the lock of the Cluster
-	// guards them.
+	// found are the problems in the last version of each object; the lock of the Cluster guards them.
 	found map[cache.ObjectName][]*manifest.FieldError
 }
 
@@ -180,9 +178,8 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// State implements [source.Source]. After [unusableAfter] without a successful request the
-// API server is unusable. ServiceCIDRs may be forbidden (14.3): without them there
-// is a warning.
+// State implements [source.Source]. After [unusableAfter] without a successful request the API server is unusable.
+// ServiceCIDRs may be forbidden (14.3): without them there is a warning.
 func (c *Cluster) State() source.State {
 	now := time.Now()
 	s := source.State{Since: c.started}

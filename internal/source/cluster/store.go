@@ -109,8 +109,7 @@ func (s *store[O, V]) Add(o any) error {
 	return nil
 }
 
-// UpdateResourceVersion implements [cache.ResourceVersionUpdater]: all events up to a version
-// have been stored.
+// UpdateResourceVersion implements [cache.ResourceVersionUpdater]: all events up to a version have been stored.
 func (s *store[O, V]) UpdateResourceVersion(version string) {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
@@ -138,8 +137,7 @@ func (s *store[O, V]) putObject(c converted[V]) bool {
 	return e.differs
 }
 
-// dropObject removes an object and reports whether it was known. The caller holds the
-// lock.
+// dropObject removes an object and reports whether it was known. The caller holds the lock.
 func (s *store[O, V]) dropObject(name cache.ObjectName) bool {
 	old, known := s.objects[name]
 	delete(s.objects, name)
@@ -199,8 +197,7 @@ func (s *store[O, V]) Replace(list []any, version string) error {
 // Resync does nothing: there are no handlers.
 func (s *store[O, V]) Resync() error { return nil }
 
-// logProblems logs the problems of an object that its last version did not have
-// (1.36).
+// logProblems logs the problems of an object that its last version did not have (1.36).
 func (s *store[O, V]) logProblems(c converted[V]) {
 	for _, f := range c.found {
 		if slices.ContainsFunc(s.found[c.name], func(old *manifest.FieldError) bool { return *old == *f }) {

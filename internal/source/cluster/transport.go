@@ -16,10 +16,9 @@ import (
 // bookmark over every watch each minute, and ends other requests after one.
 const maxSilence = 3 * time.Minute
 
-// endSilence returns a wrapper of transports that ends requests when no part of an
-// answer arrives for that long. The client library notices a dead connection; but
-// a load balancer in between can keep a connection alive over which nothing
-// arrives, and a watch would wait forever.
+// endSilence returns a wrapper of transports that ends requests when no part of an answer arrives for that long.
+// The client library notices a dead connection; but a load balancer in between can keep a connection alive over
+// which nothing arrives, and a watch would wait forever.
 func endSilence(limit time.Duration, log *slog.Logger) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return &impatient{next, limit, log} }
 }
@@ -79,11 +78,10 @@ func (b *audible) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// resumeWatches wraps a transport so that a watch which cannot be resumed is tried
-// again. The client library reads all objects again instead, unless the connection
-// was refused; but while a load balancer has no server to forward to, it may as
-// well accept connections and close them, or answer itself. After that
-// all nodes would read all objects at the same time.
+// resumeWatches wraps a transport so that a watch which cannot be resumed is tried again. The client library reads
+// all objects again instead, unless the connection was refused; but while a load balancer has no server to forward
+// to, it may as well accept connections and close them, or answer itself. After that all nodes would read all
+// objects at the same time.
 func resumeWatches(next http.RoundTripper) http.RoundTripper { return &resuming{next} }
 
 type resuming struct{ http.RoundTripper }

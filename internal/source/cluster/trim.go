@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// trimming is a serializer whose protobuf decoder skips fields that the conversion does
-// not read. That is most of an object: the field managers alone are two thirds of
-// a Service, and the images and quantities most of a Node.
+// trimming is a serializer whose protobuf decoder skips fields that the conversion does not read. That is most of
+// an object: the field managers alone are two thirds of a Service, and the images and quantities most of a Node.
 type trimming struct {
 	runtime.NegotiatedSerializer
 	unread map[string]cuts
@@ -35,8 +34,7 @@ type trimmer struct {
 // envelope precedes a message of the type k8s.io.apimachinery.pkg.runtime.Unknown.
 const envelope = "k8s\x00"
 
-// Decode implements [runtime.Decoder]. It changes data, which belongs to this one
-// answer of the API server.
+// Decode implements [runtime.Decoder]. It changes data, which belongs to this one answer of the API server.
 func (t trimmer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if message, ok := bytes.CutPrefix(data, []byte(envelope)); ok {
 		// A message of the type Unknown: the type of an object, with its kind, and the encoded object.
@@ -48,8 +46,7 @@ func (t trimmer) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return t.Serializer.Decode(data, defaults, into)
 }
 
-// cuts are the fields of a message that are removed, and those within which others
-// are.
+// cuts are the fields of a message that are removed, and those within which others are.
 type cuts map[protowire.Number]cuts
 
 var (
@@ -87,8 +84,7 @@ func findField(message []byte, field protowire.Number) []byte {
 	return nil
 }
 
-// trim removes fields from a message, in place. What cannot be parsed stays: the
-// decoder reports it.
+// trim removes fields from a message, in place. What cannot be parsed stays: the decoder reports it.
 func trim(message []byte, remove cuts) []byte {
 	out := message[:0]
 	for len(message) > 0 {
@@ -105,8 +101,7 @@ func trim(message []byte, remove cuts) []byte {
 		case within != nil:
 			_, _, tag := protowire.ConsumeTag(field)
 			value, _ := protowire.ConsumeBytes(field[tag:])
-			// The header becomes no longer than it was, so that nothing is overwritten
-			// before it is moved.
+			// The header becomes no longer than it was, so that nothing is overwritten before it is moved.
 			value = trim(value, within)
 			out = protowire.AppendBytes(protowire.AppendTag(out, number, kind), value)
 		}

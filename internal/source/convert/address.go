@@ -20,9 +20,8 @@ const (
 	notARange    = "is not an IP range: write it like 10.0.0.0/8 or fd00::/64"
 )
 
-// ParseAddress reads an address as the API server does: IPv4 digits are decimal
-// even with leading zeros (1.33), and IPv4-mapped IPv6 is IPv4 (1.35). Otherwise
-// it returns the problem.
+// ParseAddress reads an address as the API server does: IPv4 digits are decimal even with leading zeros (1.33), and
+// IPv4-mapped IPv6 is IPv4 (1.35). Otherwise it returns the problem.
 func ParseAddress(s string) (netip.Addr, string) {
 	if len(s) < len("::") { // takes no memory for an error
 		return netip.Addr{}, NotAnAddress
@@ -119,9 +118,8 @@ var families = map[corev1.IPFamily]model.Family{corev1.IPv4Protocol: model.IPv4,
 // everyClient is the meaning of an unreadable list of denied clients.
 var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
-// readSources reads the lists of clients that may connect, and of those that may not. A
-// wrong entry never admits a client (4.78): one of allowed clients admits none, and one
-// of denied clients, which could be any, denies all.
+// readSources reads the lists of clients that may connect, and of those that may not. A wrong entry never admits a
+// client (4.78): one of allowed clients admits none, and one of denied clients, which could be any, denies all.
 func (f *Findings) readSources(m *metav1.ObjectMeta) *model.Sources {
 	text, limited := m.Annotations[setting.AllowedClients.Annotation]
 	allowed, wrong := f.clientList(setting.AllowedClients.Annotation, text)

@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	// AnnotationWeight on an EndpointSlice or Endpoints object sets the shares of
-	// new connections relative to the other endpoints, from 0 to 100. An endpoint
-	// of weight 0 gets no new connections; the default is 1.
+	// AnnotationWeight on an EndpointSlice or Endpoints object sets the shares of new connections relative to the
+	// other endpoints, from 0 to 100. An endpoint of weight 0 gets no new connections; the default is 1.
 	//
 	//	3                      every endpoint
 	//	10.0.0.1=3,10.0.0.2=0  the endpoints with these addresses
@@ -43,8 +42,7 @@ var SliceAnnotations = []string{AnnotationWeight, AnnotationPriority}
 
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
-// unknownAnnotations warns of annotations of the domain other than known, which
-// are those for the kind of object.
+// unknownAnnotations warns of annotations of the domain other than known, which are those for the kind of object.
 func (f *Findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
@@ -64,8 +62,7 @@ func (f *Findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	}
 }
 
-// noSuchAnnotation names the annotations that an unknown one may stand for, or all if
-// they are few.
+// noSuchAnnotation names the annotations that an unknown one may stand for, or all if they are few.
 func noSuchAnnotation(name string, known []string) string {
 	const few = 2
 	if len(known) == 0 {
@@ -104,8 +101,7 @@ func setWeight(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }
 // others is the key for all addresses that a list of numbers does not name.
 var others netip.Addr
 
-// setNumbers sets the weights and priorities of the hosts in the slices of an object. Wrong
-// entries are ignored.
+// setNumbers sets the weights and priorities of the hosts in the slices of an object. Wrong entries are ignored.
 func (f *Findings) setNumbers(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 	f.unknownAnnotations(m, SliceAnnotations...)
 	f.ciliumWeight(m, all)

@@ -2,8 +2,7 @@
 // values of the model, together with a [manifest.FieldError] for each field that is wrong. A
 // wrong field never costs the rest of the object (1.36).
 //
-// Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
-// annotations.go.
+// Annotations under nftproxy.dev/ say what Kubernetes has no field for: see annotations.go.
 package convert
 
 import (
@@ -41,9 +40,8 @@ func (f *Findings) ObjectName(m *metav1.ObjectMeta) bool {
 	return f.Count == before
 }
 
-// IsPlainLabel reports whether text is valid as a label of a DNS name, and so as a
-// name of any kind. Nearly all names are; the regular expressions of the library
-// take a tenth of the time of a conversion.
+// IsPlainLabel reports whether text is valid as a label of a DNS name, and so as a name of any kind. Nearly all
+// names are; the regular expressions of the library take a tenth of the time of a conversion.
 func IsPlainLabel(text string) bool {
 	if len(text) > validation.DNS1123LabelMaxLength {
 		return false
@@ -58,8 +56,7 @@ func IsPlainLabel(text string) bool {
 	return text != ""
 }
 
-// isSubdomain reports whether text is valid as the name of an object. The library searches
-// texts of any length.
+// isSubdomain reports whether text is valid as the name of an object. The library searches texts of any length.
 func isSubdomain(text string) bool {
 	return len(text) <= validation.DNS1123SubdomainMaxLength && len(validation.IsDNS1123Subdomain(text)) == 0
 }
@@ -71,8 +68,7 @@ func namespaceOf(m *metav1.ObjectMeta) string {
 	return shareText(m.Namespace)
 }
 
-// shareText returns text that many objects hold, such as the name of a node, so that
-// there is one copy of it.
+// shareText returns text that many objects hold, such as the name of a node, so that there is one copy of it.
 func shareText(text string) string { return unique.Make(text).Value() }
 
 func portProblem(port int32) string {
@@ -117,8 +113,7 @@ var protocols = map[corev1.Protocol]model.Protocol{
 	"": model.TCP, corev1.ProtocolTCP: model.TCP, corev1.ProtocolUDP: model.UDP, corev1.ProtocolSCTP: model.SCTP,
 }
 
-// Word returns the value of a field that may have one of a few or none, and
-// nothing for another value.
+// Word returns the value of a field that may have one of a few or none, and nothing for another value.
 func (f *Findings) Word(at manifest.FieldPath, text string, known ...string) string {
 	if text == "" || slices.Contains(known, text) {
 		return text

@@ -29,8 +29,7 @@ func Node(n *corev1.Node) (*model.Node, []*manifest.FieldError) {
 	}, c.All()
 }
 
-// taintToBeDeleted is set by the cluster autoscaler before it removes a Node
-// (10.10).
+// taintToBeDeleted is set by the cluster autoscaler before it removes a Node (10.10).
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 func nodeAddresses(c *Findings, n *corev1.Node, t corev1.NodeAddressType) (out []netip.Addr) {
@@ -53,9 +52,8 @@ func podCIDRs(c *Findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 	return out
 }
 
-// ServiceCIDR converts a ServiceCIDR to its ranges. A range of length 0
-// is refused: free addresses in a ServiceCIDR are dropped (4.24), which would
-// cut the node off.
+// ServiceCIDR converts a ServiceCIDR to its ranges. A range of length 0 is refused: free addresses in a ServiceCIDR
+// are dropped (4.24), which would cut the node off.
 func ServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*manifest.FieldError) {
 	var c Findings
 	if !c.ObjectName(&s.ObjectMeta) {

@@ -26,8 +26,7 @@ const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
 //	10000-10999/udp:20000-20999  a range of the same length
 //	all, all/udp                 the whole address, of one protocol or of all
 //
-// The default protocol is TCP, as for ports. Entries that cannot be used are left out, and
-// the others count.
+// The default protocol is TCP, as for ports. Entries that cannot be used are left out, and the others count.
 func (f *Findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
 	text, given := m.Annotations[setting.Ports.Annotation]
 	if !given {

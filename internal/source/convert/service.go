@@ -22,18 +22,15 @@ const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 // maxAffinitySeconds is the longest time that the API server accepts: one day.
 const maxAffinitySeconds = 86400
 
-// Service converts a Service for the proxy called proxyName. The result
-// is nil where the Service is not proxied: another proxy's (1.1, 1.2), headless
-// (1.6), without any address that may serve (1.40), or ExternalName (1.7). It never
-// changes s (2.25).
+// Service converts a Service for the proxy called proxyName. The result is nil where the Service is not proxied:
+// another proxy's (1.1, 1.2), headless (1.6), without any address that may serve (1.40), or ExternalName (1.7). It
+// never changes s (2.25).
 //
-// A Service belongs to a proxy with a name if its label
-// service.kubernetes.io/service-proxy-name has exactly that value, and to a proxy without
-// one, which is the empty proxyName, if it does not carry the label.
+// A Service belongs to a proxy with a name if its label service.kubernetes.io/service-proxy-name has exactly that
+// value, and to a proxy without one, which is the empty proxyName, if it does not carry the label.
 //
-// Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
-// index of the family (1.13). [files.Reader] completes objects that no API server has
-// processed.
+// Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the index of the family (1.13).
+// [files.Reader] completes objects that no API server has processed.
 func Service(s *corev1.Service, proxyName string) (*model.Service, []*manifest.FieldError) {
 	return convertService(s, proxyName, "", nil)
 }
@@ -61,8 +58,7 @@ func ServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Serv
 // Given are the settings of a Service that stands for a Balance, which has them in its fields.
 type Given struct {
 	setting.Values
-	// Anywhere allows that the Service has no address of its own: it is served on ones of
-	// interfaces.
+	// Anywhere allows that the Service has no address of its own: it is served on ones of interfaces.
 	Anywhere bool
 }
 
@@ -322,8 +318,7 @@ func (c *serviceConverter) affinityTimeout() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// convertPorts converts the ports. A port that cannot be served is left out; the others
-// stay.
+// convertPorts converts the ports. A port that cannot be served is left out; the others stay.
 func (c *serviceConverter) convertPorts() []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(c.spec.Ports))
 	taken := make(map[portUse]string, 2*len(c.spec.Ports))

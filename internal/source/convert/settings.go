@@ -90,9 +90,8 @@ func (c *serviceConverter) warnOfClosing(s *model.Service) {
 	c.Warn(c.placeOf(setting.OnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
 }
 
-// check reads the annotation with the health check of a Service: the type of the check, or a
-// mapping of YAML. A wrong one is none. Where refused says why the Service can have none, the
-// text is not read.
+// check reads the annotation with the health check of a Service: the type of the check, or a mapping of YAML. A
+// wrong one is none. Where refused says why the Service can have none, the text is not read.
 func (c *serviceConverter) check(m *metav1.ObjectMeta, refused string) *model.Check {
 	text, given := m.Annotations[setting.Check.Annotation]
 	field := annotationField(setting.Check.Annotation)

@@ -14,9 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// EndpointSlice converts an EndpointSlice. The result is nil where the
-// slice is not used: of a headless Service (2.1), of no Service (2.2), or of
-// an address type other than IPv4 and IPv6 (2.3). It never changes s (2.25).
+// EndpointSlice converts an EndpointSlice. The result is nil where the slice is not used: of a headless Service
+// (2.1), of no Service (2.2), or of an address type other than IPv4 and IPv6 (2.3). It never changes s (2.25).
 func EndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
 	return convertSlice(s, ParseEndpoint)
 }
@@ -152,10 +151,8 @@ func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 	return h, true
 }
 
-// Endpoints converts an Endpoints object, for files: the API server
-// offers the same as slices, and a source that reads those must not read both
-// (2.5). Each subset becomes one slice for each family that it has addresses
-// of.
+// Endpoints converts an Endpoints object, for files: the API server offers the same as slices, and a source that
+// reads those must not read both (2.5). Each subset becomes one slice for each family that it has addresses of.
 //
 //lint:ignore SA1019 files may still hold Endpoints
 func Endpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*manifest.FieldError) {

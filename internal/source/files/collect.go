@@ -207,8 +207,7 @@ func (c *collector) mergeLegacy() {
 	}
 }
 
-// skippedKinds returns for example
-// "skipped 3 objects of other kinds: Deployment 2, Pod 1".
+// skippedKinds returns for example "skipped 3 objects of other kinds: Deployment 2, Pod 1".
 func (c *collector) skippedKinds() manifest.Errors {
 	if len(c.skipped) == 0 {
 		return nil

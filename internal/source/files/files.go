@@ -1,6 +1,5 @@
-// Package files reads objects from YAML and JSON files through the package manifest, and
-// reports all of their problems together; [Watcher] reports changes of the files, and
-// [Follow] makes a source of both.
+// Package files reads objects from YAML and JSON files through the package manifest, and reports all of their
+// problems together; [Watcher] reports changes of the files, and [Follow] makes a source of both.
 //
 // Files are also reviewed as a whole: objects that are valid and most likely do not
 // do together what their author expects have warnings (1.37).
@@ -26,16 +25,13 @@ const standardInput = "-"
 
 const howToFill = `write a Balance into it, as "nftproxy new" prints it, or Services and EndpointSlices, as "kubectl get services,endpointslices,nodes -A -o yaml" does`
 
-// Reader is a source that reads Kubernetes objects from files. Its methods are
-// not safe for concurrent use.
+// Reader is a source that reads Kubernetes objects from files. Its methods are not safe for concurrent use.
 type Reader struct {
-	// Paths are files, directories, or "-" for standard input. Of a directory
-	// the files *.yaml, *.yml and *.json are read, in the order of their names.
-	// Hidden files and subdirectories are not, so that each file of a mounted
-	// ConfigMap is read once.
+	// Paths are files, directories, or "-" for standard input. Of a directory the files *.yaml, *.yml and *.json
+	// are read, in the order of their names. Hidden files and subdirectories are not, so that each file of a
+	// mounted ConfigMap is read once.
 	Paths []string
-	// Stdin is the input of "-". It is read once: further calls of Load use the same
-	// content.
+	// Stdin is the input of "-". It is read once: further calls of Load use the same content.
 	Stdin io.Reader
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
@@ -78,8 +74,7 @@ type Input struct {
 	// Manifests are all objects that are read, in the order of the input, with the objects
 	// of each Balance in its place: types of Kubernetes, or JSON as given.
 	Manifests []any
-	// Unused are the problems of files that are not used as they are, with an
-	// [Isolation]; nil: all are.
+	// Unused are the problems of files that are not used as they are, with an [Isolation]; nil: all are.
 	Unused manifest.Errors
 	// LeftOut are the files without any content in use.
 	LeftOut []string
@@ -97,10 +92,9 @@ type file struct {
 	err  error // why it cannot be read
 }
 
-// Load reads all files. The error is of type [manifest.Errors] and lists all problems; the
-// input is nil then. Objects may be in any order. An object that is defined twice
-// is an error, as is a path that is given twice or that contains no object of a
-// known kind: an empty file is most likely being written.
+// Load reads all files. The error is of type [manifest.Errors] and lists all problems; the input is nil then.
+// Objects may be in any order. An object that is defined twice is an error, as is a path that is given twice or
+// that contains no object of a known kind: an empty file is most likely being written.
 //
 // Endpoints objects are used only for Services without EndpointSlices, because
 // Kubernetes mirrors Endpoints into slices (2.5).

@@ -49,9 +49,8 @@ func Follow(files *Reader, watch func(ctx context.Context, changed func()) error
 
 func (f *followed) String() string { return "files " + strings.Join(f.files.Paths, " ") }
 
-// Run also reads the files again after an error of the system, of whose end no
-// watch may report: a directory that is mounted again, a shortage of file
-// descriptors, an error of a disk.
+// Run also reads the files again after an error of the system, of whose end no watch may report: a directory that
+// is mounted again, a shortage of file descriptors, an error of a disk.
 func (f *followed) Run(ctx context.Context, changed func()) error {
 	go func() {
 		for {

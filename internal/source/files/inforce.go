@@ -25,8 +25,7 @@ type InForce struct {
 	Objects json.RawMessage
 }
 
-// noteReplaced notes which files are not used as they are. Their objects are written when they are
-// asked for.
+// noteReplaced notes which files are not used as they are. Their objects are written when they are asked for.
 func (f *Reader) noteReplaced(used []*isolated) {
 	out, proxyName := []InForce{}, f.ProxyName
 	var texts []file // that are used instead
@@ -107,8 +106,7 @@ func (f *Reader) inForce(in file) *InForce {
 	return same
 }
 
-// substituteFile returns what is used in place of a file, with a warning, or the file itself; false:
-// nothing is.
+// substituteFile returns what is used in place of a file, with a warning, or the file itself; false: nothing is.
 func (f *Reader) substituteFile(in file, warnings *manifest.Errors) (out file, used bool) {
 	r := f.inForce(in)
 	if r == nil {
@@ -135,8 +133,7 @@ func (f *Reader) goneInForce(dir string, names []string, warnings *manifest.Erro
 	return out
 }
 
-// substituteInForce returns what is used in place of a file, and the warning about that; false:
-// nothing is.
+// substituteInForce returns what is used in place of a file, and the warning about that; false: nothing is.
 func substituteInForce(r *InForce, in file) (out file, used bool, warning *manifest.Error) {
 	advice := lastValid
 	if r.Objects == nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// Isolation makes each file of the input independent: a file with a mistake is used
-// with its last valid content, or left out if there was none. Except for
-// [Isolation.InForce], it is not safe for concurrent use.
+// Isolation makes each file of the input independent: a file with a mistake is used with its last valid content, or
+// left out if there was none. Except for [Isolation.InForce], it is not safe for concurrent use.
 type Isolation struct {
 	kept *Kept // nil: not over restarts
 	read bool  // kept was
@@ -23,8 +22,7 @@ type Isolation struct {
 	inForce atomic.Pointer[func() []InForce]
 }
 
-// NewIsolation returns an isolation that begins with files kept by an earlier process.
-// kept may be nil.
+// NewIsolation returns an isolation that begins with files kept by an earlier process. kept may be nil.
 func NewIsolation(kept *Kept) *Isolation { return &Isolation{kept: kept} }
 
 // inUse is the valid content of a file that the last load has used, or loads before it.

@@ -146,9 +146,8 @@ func isForeign(apiVersion string) bool {
 	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !strings.HasPrefix(balance.Version, group+"/")
 }
 
-// completeService fills in fields as the API server would, so that a file may give
-// clusterIP alone, clusterIPs alone, or leave out ipFamilies. Given fields are
-// never changed.
+// completeService fills in fields as the API server would, so that a file may give clusterIP alone, clusterIPs
+// alone, or leave out ipFamilies. Given fields are never changed.
 func completeService(s *corev1.ServiceSpec) {
 	if s.ClusterIP == "" && len(s.ClusterIPs) > 0 {
 		s.ClusterIP = s.ClusterIPs[0]

@@ -89,8 +89,7 @@ func (l *linker) noteObject(o *object) {
 	}
 }
 
-// readAgain reads files whose Balances do not wait, although their directory has defaults. In later
-// loads they do.
+// readAgain reads files whose Balances do not wait, although their directory has defaults. In later loads they do.
 func (f *Reader) readAgain(all contents, l *linker) (done bool) {
 	f.defaulted = make(map[string]bool, len(l.defaults))
 	for directory := range l.defaults {

@@ -75,8 +75,7 @@ func manifestText(object any) ([]byte, error) {
 	return yaml.Marshal(fields)
 }
 
-// withoutEmpty removes objects without fields, which the types of Kubernetes have for
-// structs that are not set.
+// withoutEmpty removes objects without fields, which the types of Kubernetes have for structs that are not set.
 func withoutEmpty(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

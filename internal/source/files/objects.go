@@ -20,8 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// content is the content of a file. The text in it is there only if it may be needed again: see
-// [Reader.needsText].
+// content is the content of a file. The text in it is there only if it may be needed again: see [Reader.needsText].
 type content struct {
 	file
 	sum       string // SHA-256 of the text, with an [Isolation]; empty: it cannot be read
@@ -312,8 +311,7 @@ type object struct {
 	slices  []*model.EndpointSlice
 	rare    *details // nil: it has none
 
-	// fromServer is set if the object was read from an API server, and selects if the
-	// Service has a selector.
+	// fromServer is set if the object was read from an API server, and selects if the Service has a selector.
 	fromServer, selects bool
 	// portLines are the lines of the ports, and linkLine the one of the selector of a Service or of the
 	// label of a slice, for warnings after all objects are known; zero: unknown.

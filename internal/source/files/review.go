@@ -19,11 +19,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// review warns of objects of files that are valid by themselves and do not do
-// together what their author may expect. It is not for API servers: there Services
-// without endpoints and load balancers without an address are normal for a while,
-// and controllers write the slices. For the same reason some warnings are only for
-// objects that come from no API server.
+// review warns of objects of files that are valid by themselves and do not do together what their author may
+// expect. It is not for API servers: there Services without endpoints and load balancers without an address are
+// normal for a while, and controllers write the slices. For the same reason some warnings are only for objects that
+// come from no API server.
 type review struct {
 	services map[model.ServiceName]*object   // all of them, served or not
 	slices   map[model.ServiceName][]*object // by the Service that they belong to
@@ -102,8 +101,7 @@ func (r *review) noteObject(o *object) {
 	}
 }
 
-// reviewObject reviews one object, and reports whether it belongs to a Service that is not in the
-// input.
+// reviewObject reviews one object, and reports whether it belongs to a Service that is not in the input.
 func (r *review) reviewObject(o *object) (orphan bool) {
 	name, sliced := o.serviceOf()
 	switch {
@@ -194,8 +192,7 @@ func (r *review) warnMore(o *object, all int) {
 	}
 }
 
-// noSlice warns of a Service to which no slice belongs. An API server makes one for
-// each Service with a selector.
+// noSlice warns of a Service to which no slice belongs. An API server makes one for each Service with a selector.
 func (r *review) noSlice(o *object) {
 	label := fmt.Sprintf("the label %s: %s", discoveryv1.LabelServiceName, o.service.Name.Name)
 	switch {
@@ -211,8 +208,7 @@ func (o *object) hasHosts() bool {
 	return slices.ContainsFunc(o.slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
 }
 
-// portsOf returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not
-// modify them.
+// portsOf returns the ports of a slice, or of all subsets of an Endpoints object. The caller must not modify them.
 func (o *object) portsOf() (out []model.EndpointPort) {
 	all := o.slices
 	if len(all) == 1 {
@@ -326,8 +322,7 @@ func (r *review) warnOfOrphan(o *object) {
 	r.addWarning(o, o.linkLine, field, problem)
 }
 
-// reviewService returns warnings about a Service of a file; service is what it was converted to, or
-// nil.
+// reviewService returns warnings about a Service of a file; service is what it was converted to, or nil.
 func reviewService(s *corev1.Service, service *model.Service) []*manifest.FieldError {
 	var found manifest.Findings
 	if service != nil && !service.NoClusterIP { // otherwise (1.40) decides

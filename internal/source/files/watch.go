@@ -30,18 +30,16 @@ const (
 // maxLinks is how many symbolic links the kernel follows in one path.
 const maxLinks = 40
 
-// Watcher reports possible changes of files: a file is written in place or
-// replaced, a symbolic link on its path is switched, as in a mounted ConfigMap, a
-// directory on its path is moved, files of a directory are added or removed, a
-// path appears or disappears. Standard input is not watched, nor are changes by
-// other machines that the kernel does not see (NFS).
+// Watcher reports possible changes of files: a file is written in place or replaced, a symbolic link on its path is
+// switched, as in a mounted ConfigMap, a directory on its path is moved, files of a directory are added or removed,
+// a path appears or disappears. Standard input is not watched, nor are changes by other machines that the kernel
+// does not see (NFS).
 type Watcher struct {
 	paths  []string
 	notify *inotify
 }
 
-// watched are the masks of all names that the content of the paths depends on: files, links and
-// directories.
+// watched are the masks of all names that the content of the paths depends on: files, links and directories.
 type watched map[string]uint32
 
 // NewWatcher returns a watcher for the paths of a [Reader], or of other files. Its watches
@@ -67,10 +65,9 @@ func NewWatcher(paths ...string) (*Watcher, error) {
 // Close releases the watches of a watcher that is not run.
 func (w *Watcher) Close() error { return w.notify.file.Close() }
 
-// Run calls changed once after each burst of changes, until ctx ends, and then
-// returns nil. Changes since NewWatcher are included, and a change during a call
-// leads to another call. There may be calls without a change. Run fails if the
-// kernel refuses a watch.
+// Run calls changed once after each burst of changes, until ctx ends, and then returns nil. Changes since
+// NewWatcher are included, and a change during a call leads to another call. There may be calls without a change.
+// Run fails if the kernel refuses a watch.
 func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.Close() }()
 	for w.wait(ctx) {
@@ -115,8 +112,7 @@ func (w watched) isRelevant(path string) bool {
 	return known || w[filepath.Dir(path)] == ofFolder && isManifest(path)
 }
 
-// setUp places new watches for the paths as they are now, and leaves the old
-// ones to the caller.
+// setUp places new watches for the paths as they are now, and leaves the old ones to the caller.
 func (w *Watcher) setUp() error {
 	notify, err := newInotify()
 	if err != nil {
@@ -208,8 +204,7 @@ func split(path string) []string {
 // Masks of watches. A library would watch directories with all events, so that each write to a
 // file beside a followed one wakes the process.
 const (
-	// ofDirectory is for a directory on the way. While it has something that is watched, it is not
-	// removed.
+	// ofDirectory is for a directory on the way. While it has something that is watched, it is not removed.
 	ofDirectory = unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
 	// ofLink is for a link: one that is replaced or removed has one name less, an attribute.
 	ofLink = ofDirectory | unix.IN_ATTRIB
@@ -238,9 +233,8 @@ func newInotify() (*inotify, error) {
 	return &inotify{fd, os.NewFile(uintptr(fd), "inotify"), make(map[uint32]string), make(chan struct{}, 1)}, nil
 }
 
-// add watches a name. If it cannot be watched itself, its directory is, and the one above: that reports
-// the removal of a directory without files, also while a process has it open. Directories that
-// cannot be read are left out.
+// add watches a name. If it cannot be watched itself, its directory is, and the one above: that reports the removal
+// of a directory without files, also while a process has it open. Directories that cannot be read are left out.
 func (n *inotify) add(name string, mask uint32) error {
 	above := filepath.Dir(name)
 	var errs []error

@@ -7,8 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// completeState returns a Service of the files with the endpoints that it takes from one of
-// the cluster.
+// completeState returns a Service of the files with the endpoints that it takes from one of the cluster.
 func completeState(s model.ServiceState, ofCluster func(model.ServiceName) model.ServiceState) model.ServiceState {
 	if from := s.Service.Extra().EndpointsFrom; from != nil {
 		s.Slices = completeSlices(s, *from, ofCluster(*from).Slices)

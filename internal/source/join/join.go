@@ -1,5 +1,4 @@
-// Package join makes one source of files and an API server, for the addresses of the API
-// servers themselves.
+// Package join makes one source of files and an API server, for the addresses of the API servers themselves.
 package join
 
 import (
@@ -19,14 +18,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 )
 
-// Joined is a [source.Source] of files and a [cluster.Cluster]. A Service belongs to one of them,
-// with all of its EndpointSlices: the files have precedence (14.21). While one of them
-// cannot be read, its last content is served.
+// Joined is a [source.Source] of files and a [cluster.Cluster]. A Service belongs to one of them, with all of its
+// EndpointSlices: the files have precedence (14.21). While one of them cannot be read, its last content is served.
 type Joined struct {
-	// Keep is set before Run if the kernel has rules of an earlier run. They stay until
-	// the cluster has been read, and rules of Services that it does not have until the
-	// files have been. Otherwise the first source that can be read is served alone until
-	// the other one follows (14.20).
+	// Keep is set before Run if the kernel has rules of an earlier run. They stay until the cluster has been read,
+	// and rules of Services that it does not have until the files have been. Otherwise the first source that can be
+	// read is served alone until the other one follows (14.20).
 	Keep bool
 
 	files   source.Source
@@ -62,9 +59,8 @@ func newLatch() (l latch) {
 
 func (l *latch) isClosed() bool { return l.Err() != nil }
 
-// New returns a source of files, which [files.Follow] has returned, and a cluster. Through
-// dialer, if it is not nil, the client of the cluster reaches the endpoints that the
-// files name for its address.
+// New returns a source of files, which [files.Follow] has returned, and a cluster. Through dialer, if it is not
+// nil, the client of the cluster reaches the endpoints that the files name for its address.
 func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) *Joined {
 	j := &Joined{
 		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(), filesTried: newLatch(),
