@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -69,97 +70,84 @@ func (a Access) Deferred(log *slog.Logger) *Client {
 
 // newClient returns a client, and what prepares it, which its readers call, too.
 func newClient(config func() (*rest.Config, error), selectors bool) (c *Client, prepare func() error) {
-	core := newGroup(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
-	discovery := newGroup(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	networking := newGroup(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	all := newClients(config, map[schema.GroupVersion][]runtime.Object{
+		corev1.SchemeGroupVersion:       {&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}},
+		discoveryv1.SchemeGroupVersion:  {&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
+		networkingv1.SchemeGroupVersion: {&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
+	})
 	if selectors {
-		core.unread = unreadWithSelectors
+		all.unread = unreadWithSelectors
+	}
+	reader := func(version schema.GroupVersion, name, kind string, object message) Reader {
+		decoder := serializer.NewCodecFactory(all.scheme).UniversalDeserializer()
+		return &resource{all.ofGroup(version), name, kind, object, all.unread[kind], decoder}
 	}
 	return &Client{
-		Services:     core.newReader("services", "Service", &corev1.Service{}),
-		Slices:       discovery.newReader("endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
-		Nodes:        core.newReader("nodes", "Node", &corev1.Node{}),
-		ServiceCIDRs: networking.newReader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
-	}, deferClients(config, core, discovery, networking)
+		Services:     reader(corev1.SchemeGroupVersion, "services", "Service", &corev1.Service{}),
+		Slices:       reader(discoveryv1.SchemeGroupVersion, "endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
+		Nodes:        reader(corev1.SchemeGroupVersion, "nodes", "Node", &corev1.Node{}),
+		ServiceCIDRs: reader(networkingv1.SchemeGroupVersion, "servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
+	}, func() error { _, err := all.ofGroup(corev1.SchemeGroupVersion)(); return err }
 }
 
 // DeferredGroup returns a function that returns a client for objects of one API group, with
 // a limit of requests of its own, once there is a kubeconfig. It does not connect yet.
 func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
-	g := newGroup(version, kinds...)
-	deferClients(func() (*rest.Config, error) { return a.restConfig(log) }, g)
-	return g.preparedClient
+	config := func() (*rest.Config, error) { return a.restConfig(log) }
+	return newClients(config, map[schema.GroupVersion][]runtime.Object{version: kinds}).ofGroup(version)
 }
 
-// deferClients returns a function that makes the clients of groups until that succeeds, which
-// the groups call before they are used. It is safe for concurrent use.
-func deferClients(config func() (*rest.Config, error), groups ...*group) (prepare func() error) {
-	var mu sync.Mutex
-	done := false
-	prepare = func() error {
-		mu.Lock()
-		defer mu.Unlock()
-		if done {
-			return nil
+// clients has a client for each of some API groups, which share connections and the limit of requests. It is safe
+// for concurrent use.
+type clients struct {
+	config func() (*rest.Config, error)
+	scheme *runtime.Scheme
+	unread map[string]cuts // fields that are not decoded
+
+	mu        sync.Mutex // guards what follows
+	shared    *rest.Config
+	transport *http.Client // nil: there was no config yet
+	made      map[schema.GroupVersion]rest.Interface
+}
+
+func newClients(config func() (*rest.Config, error), kinds map[schema.GroupVersion][]runtime.Object) *clients {
+	c := &clients{config: config, scheme: runtime.NewScheme(), unread: unread, made: make(map[schema.GroupVersion]rest.Interface)}
+	for version, of := range kinds {
+		c.scheme.AddKnownTypes(version, of...)
+		metav1.AddToGroupVersion(c.scheme, version)
+	}
+	metav1.AddToGroupVersion(c.scheme, metav1.Unversioned) // errors
+	return c
+}
+
+// ofGroup returns a function that makes the client of a group until that succeeds.
+func (c *clients) ofGroup(version schema.GroupVersion) func() (rest.Interface, error) {
+	return func() (client rest.Interface, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.transport == nil {
+			if c.shared, err = c.config(); err != nil {
+				return nil, err
+			}
+			if c.transport, err = rest.HTTPClientFor(c.shared); err != nil {
+				return nil, fmt.Errorf("prepare client of the API server: %w", err)
+			}
 		}
-		c, err := config()
-		if err == nil {
-			err = connectGroups(c, groups...)
+		if c.made[version] == nil {
+			of := rest.CopyConfig(c.shared)
+			of.GroupVersion, of.APIPath = &version, "/apis"
+			if version.Group == "" {
+				of.APIPath = "/api"
+			}
+			of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(c.scheme).WithoutConversion(), c.unread}
+			made, err := rest.RESTClientForConfigAndClient(of, c.transport)
+			if err != nil {
+				return nil, fmt.Errorf("prepare client of the API server: %w", err)
+			}
+			c.made[version] = made
 		}
-		done = err == nil
-		return err
+		return c.made[version], nil
 	}
-	for _, g := range groups {
-		g.prepare = prepare
-	}
-	return prepare
-}
-
-type group struct {
-	version schema.GroupVersion
-	scheme  *runtime.Scheme
-	unread  map[string]cuts // fields that are not decoded
-	prepare func() error    // sets client
-	client  rest.Interface
-}
-
-func (g *group) preparedClient() (rest.Interface, error) {
-	if err := g.prepare(); err != nil {
-		return nil, err
-	}
-	return g.client, nil
-}
-
-func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
-	g := &group{version: version, scheme: runtime.NewScheme(), unread: unread}
-	g.scheme.AddKnownTypes(version, kinds...)
-	metav1.AddToGroupVersion(g.scheme, version)
-	metav1.AddToGroupVersion(g.scheme, metav1.Unversioned) // errors
-	return g
-}
-
-func (g *group) newReader(name, kind string, object message) Reader {
-	return &resource{g.preparedClient, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
-}
-
-// connectGroups makes the clients of groups, which share connections and the limit of requests.
-func connectGroups(c *rest.Config, groups ...*group) error {
-	transport, err := rest.HTTPClientFor(c)
-	if err != nil {
-		return fmt.Errorf("prepare client of the API server: %w", err)
-	}
-	for _, g := range groups {
-		of := rest.CopyConfig(c)
-		of.GroupVersion, of.APIPath = &g.version, "/apis"
-		if g.version.Group == "" {
-			of.APIPath = "/api"
-		}
-		of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(g.scheme).WithoutConversion(), g.unread}
-		if g.client, err = rest.RESTClientForConfigAndClient(of, transport); err != nil {
-			return fmt.Errorf("prepare client of the API server: %w", err)
-		}
-	}
-	return nil
 }
 
 func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {

@@ -34,6 +34,7 @@ type resource struct {
 	name    string // in URLs
 	kind    string
 	object  message         // of this kind, used for each object of a list
+	unread  cuts            // fields that are not decoded
 	decoder runtime.Decoder // of lists that are not in protobuf
 }
 
@@ -150,7 +151,7 @@ func (r *resource) readItems(w *wire, size int64, m *metav1.ListMeta, each func(
 			return nil
 		}
 		r.object.Reset()
-		if err := r.object.Unmarshal(trim(data, unread[r.kind])); err != nil {
+		if err := r.object.Unmarshal(trim(data, r.unread)); err != nil {
 			return err
 		}
 		return each(r.object)

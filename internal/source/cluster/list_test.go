@@ -23,13 +23,17 @@ import (
 // listServer answers every request with the same list.
 func listServer(t *testing.T, contentType string, answer []byte) *Client {
 	t.Helper()
+	return accessTo(t, Access{}, contentType, answer)
+}
+
+func accessTo(t *testing.T, access Access, contentType string, answer []byte) *Client {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = w.Write(answer)
 	}))
 	t.Cleanup(server.Close)
-	access := Access{Master: server.URL}
-	access.ContentType = runtime.ContentTypeProtobuf
+	access.Master, access.ContentType = server.URL, runtime.ContentTypeProtobuf
 	c, err := access.Client(slog.New(slog.DiscardHandler))
 	check(t, err)
 	return c
@@ -45,6 +49,27 @@ func someServices() *corev1.ServiceList {
 		list.Items = append(list.Items, *full[corev1.Service](seed))
 	}
 	return list
+}
+
+// TestListWithSelectors: 3.29, where health checks are admitted, the Services of a list keep their selectors, as
+// those of a watch do.
+func TestListWithSelectors(t *testing.T) {
+	_, plain := protobuf(t)
+	list := someServices()
+	c := accessTo(t, Access{Selectors: true}, runtime.ContentTypeProtobuf, encode(t, plain, list))
+	i := 0
+	_, err := c.Services.List(t.Context(), metav1.ListOptions{}, func(o runtime.Object) error {
+		want := &list.Items[i]
+		if diff := cmp.Diff(want.Spec.Selector, o.(*corev1.Service).Spec.Selector); diff != "" || len(want.Spec.Selector) == 0 {
+			t.Errorf("selector: %s", diff)
+		}
+		i++
+		return nil
+	})
+	check(t, err)
+	if i != len(list.Items) {
+		t.Errorf("%d Services, want %d", i, len(list.Items))
+	}
 }
 
 // TestList reads lists in both formats.
@@ -93,7 +118,7 @@ func TestList(t *testing.T) {
 
 // decodeServices decodes a list without a server, and returns its number of objects.
 func decodeServices(data []byte) (n int, err error) {
-	r := &resource{kind: "Service", object: &corev1.Service{}}
+	r := &resource{kind: "Service", object: &corev1.Service{}, unread: unread["Service"]}
 	_, err = r.decode(bytes.NewReader(data), func(runtime.Object) error { n++; return nil })
 	return n, err
 }
@@ -137,7 +162,7 @@ func TestListMalformed(t *testing.T) {
 		}
 	}
 	failed := errors.New("failed")
-	r := &resource{kind: "Service", object: &corev1.Service{}}
+	r := &resource{kind: "Service", object: &corev1.Service{}, unread: unread["Service"]}
 	if _, err := r.decode(bytes.NewReader(encode(t, plain, someServices())), func(runtime.Object) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("got %v, want the error of the caller", err)
 	}
@@ -193,8 +218,8 @@ func BenchmarkList(b *testing.B) {
 		list   runtime.Object
 		reader *resource
 	}{
-		{services, &resource{kind: "Service", object: &corev1.Service{}}},
-		{endpoints, &resource{kind: "EndpointSlice", object: &discoveryv1.EndpointSlice{}}},
+		{services, &resource{kind: "Service", object: &corev1.Service{}, unread: unread["Service"]}},
+		{endpoints, &resource{kind: "EndpointSlice", object: &discoveryv1.EndpointSlice{}, unread: unread["EndpointSlice"]}},
 	} {
 		data := encode(b, plain, c.list)
 		b.Run(c.reader.kind+"/client-go", func(b *testing.B) {

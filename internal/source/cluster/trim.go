@@ -64,7 +64,8 @@ var (
 	}
 
 	// unreadWithSelectors is unread without the selectors of Services.
-	unreadWithSelectors = map[string]cuts{"Service": {1: unreadMetadata, 3: {2: nil /* conditions */}}, "Node": unread["Node"]}
+	unreadWithSelectors = map[string]cuts{
+		"Service": {1: unreadMetadata, 3: {2: nil /* conditions */}}, "EndpointSlice": unread["EndpointSlice"], "Node": unread["Node"]}
 )
 
 // findField returns the first value of a field of strings, bytes or messages, or nil.
