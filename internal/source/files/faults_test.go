@@ -216,12 +216,10 @@ func (e *expected) advice() map[string]string {
 	var problems manifest.Errors
 	errors.As(e.s.State().Err, &problems)
 	for _, p := range problems {
-		var replaced *replacedError
-		if errors.As(p.Err, &replaced) {
-			if out[filepath.Base(p.File)] = replaced.advice; replaced.advice == leftOut {
-				e.leftOut++
-			} else {
-				e.replaced++
+		for advice, count := range map[string]*int{leftOut: &e.leftOut, lastValid: &e.replaced} {
+			if strings.HasSuffix(p.Err.Error(), "("+advice+")") {
+				out[filepath.Base(p.File)] = advice
+				*count++
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -139,6 +138,6 @@ func substituteInForce(r *InForce, in file) (out file, used bool, warning *manif
 	if r.Objects == nil {
 		advice = leftOut
 	}
-	err := &replacedError{errors.New(r.Problem), fmt.Sprintf("as in the running nftproxy, %s", advice)}
+	err := fmt.Errorf("%s (as in the running nftproxy, %s)", r.Problem, advice)
 	return file{name: in.name, data: r.Objects}, r.Objects != nil, fileProblem(in.name, err)
 }

@@ -78,11 +78,8 @@ func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input,
 	var used []*isolated
 	for _, g := range groups {
 		for _, c := range g.files {
-			u := &isolated{content: c, sum: c.sum, changed: true, current: true}
-			if known := f.inUse[c.name]; known != nil {
-				u.changed = known.sum != u.sum
-			}
-			used = append(used, u)
+			known := f.inUse[c.name]
+			used = append(used, &isolated{content: c, sum: c.sum, changed: known == nil || known.sum != c.sum, current: true})
 		}
 	}
 	var problems manifest.Errors // that files have by themselves
@@ -93,15 +90,13 @@ func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input,
 	}
 	unused := f.replaceInvalid(used, problems)
 	in, problems := f.joinIsolated(used, warnings)
-	if len(problems) > 0 {
-		more, found, err := f.settleProblems(used)
-		if err != nil {
-			return nil, err
-		}
-		used, unused = more, append(unused, found...)
-		if in, problems = f.joinIsolated(used, warnings); len(problems) > 0 {
+	for len(problems) > 0 {
+		more, found := f.settleProblems(used)
+		if len(found) == 0 { // of no single file
 			return nil, problems
 		}
+		used, unused = more, append(unused, found...)
+		in, problems = f.joinIsolated(used, warnings)
 	}
 	in.Unused = unused
 	for _, u := range used {
@@ -127,32 +122,21 @@ func (f *Reader) joinIsolated(used []*isolated, warnings manifest.Errors) (*Inpu
 	return in, nil
 }
 
-// settleProblems takes other content in place of that with problems, until there are none. It returns the
-// problems of the files as they are, and adds files that are gone and still needed.
-func (f *Reader) settleProblems(all []*isolated) (used []*isolated, unused manifest.Errors, err error) {
-	used = all
-	for {
-		// Of two files with the same object, the one that had it before is used.
-		order := slices.Clone(used)
-		slices.SortStableFunc(order, func(a, b *isolated) int { return a.noveltyRank() - b.noveltyRank() })
-		groups, links := f.linkIsolated(order)
-		if more, found := f.blameChanges(used, links.broken); len(found) > 0 {
-			if len(more) == len(used) { // files that have changed
-				found = f.replaceInvalid(used, found)
-			}
-			used, unused = more, append(unused, found...)
-			continue
-		}
-		c := collect(links.problems, nil, groups)
-		if len(c.problems) == 0 {
-			return used, unused, nil
-		}
-		found := f.replaceInvalid(used, c.problems)
-		if len(found) == 0 { // of no single file
-			return nil, nil, c.problems
-		}
-		unused = append(unused, found...)
+// settleProblems takes other content in place of some with problems. It returns the problems of the files as
+// they are, and adds files that are gone and still needed.
+func (f *Reader) settleProblems(used []*isolated) ([]*isolated, manifest.Errors) {
+	// Of two files with the same object, the one that had it before is used.
+	order := slices.Clone(used)
+	slices.SortStableFunc(order, func(a, b *isolated) int { return a.noveltyRank() - b.noveltyRank() })
+	groups, links := f.linkIsolated(order)
+	more, found := f.blameChanges(used, links.broken)
+	switch {
+	case len(found) == 0:
+		return used, f.replaceInvalid(used, collect(links.problems, nil, groups).problems)
+	case len(more) == len(used): // files that have changed
+		return used, f.replaceInvalid(used, found)
 	}
+	return more, found
 }
 
 // linkIsolated returns the content of the files that are used, one group for each.
@@ -197,7 +181,7 @@ func (f *Reader) replaceInvalid(used []*isolated, problems manifest.Errors) (fou
 		}
 		first := *mine[0]
 		f.replaceOne(u, strings.TrimPrefix(first.Error(), u.name+": "))
-		first.Err = &replacedError{first.Err, u.advice}
+		first.Err = fmt.Errorf("%w (%s)", first.Err, u.advice)
 		found = append(append(found, &first), mine[1:]...)
 	}
 	return found
@@ -217,15 +201,6 @@ func (f *Reader) replaceOne(u *isolated, problem string) {
 		u.content, u.advice = last, lastValid
 	}
 }
-
-// replacedError is a problem and the remedy that was taken.
-type replacedError struct {
-	error
-	advice string
-}
-
-func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.advice) }
-func (e *replacedError) Unwrap() error { return e.error }
 
 // keepInUse notes the content that is in use now, saves it for the next process, and forgets files that no
 // longer exist.

@@ -204,7 +204,7 @@ func (f *Reader) blameChanges(used []*isolated, broken []*object) (_ []*isolated
 		if last := f.lastOf(name); !present[name] && n.isMetBy(last.objects) {
 			gone := fmt.Errorf("is gone, and %s in %s needs it: put it back, or change that first", n.by.id, n.by.Place)
 			used = append(used, &isolated{content: last, problem: gone.Error(), advice: lastValid})
-			problems = append(problems, fileProblem(name, &replacedError{gone, lastValid}))
+			problems = append(problems, fileProblem(name, fmt.Errorf("%w (%s)", gone, lastValid)))
 		}
 	}
 	return used, problems
