@@ -50,29 +50,34 @@ func isRecordName(name string) bool {
 	return len(labels) == 3 && strings.HasPrefix(labels[0], "_") && slices.Contains([]string{"_tcp", "_udp", "_sctp"}, labels[1])
 }
 
-// readNamed reads a backend that is a name, with its ports; false: it is an address.
-func (e *expander) readNamed(b *Backend, s *server) (wrong *misread, named bool) {
+// readAddress reads the address or name of a backend, with the ports behind it.
+func (e *expander) readAddress(b *Backend, s *server) *misread {
+	if problem := urlProblem(b.Address); problem != "" {
+		return &misread{b.Address, problem}
+	}
 	address, port, problem := cutPort(b.Address)
 	if problem != "" {
-		return nil, false
+		a, wrong := e.parseServer(b.Address)
+		if s.address = a; b.Port == nil || wrong != "" { // else the IPv6 address is not ambiguous
+			return &misread{b.Address, problem}
+		}
+		return nil
 	}
-	name, problem := nameOf(address)
-	switch {
-	case name == "":
-		return nil, false
-	case problem != "":
-		return &misread{address, problem}, true
+	if s.name, problem = nameOf(address); s.name == "" {
+		s.address, problem = e.parseServer(address)
 	}
-	s.name = name
+	if problem != "" {
+		return &misread{address, problem}
+	}
 	if port != "" {
 		if s.ports, problem = convert.ParsePorts(port); problem != "" {
-			return &misread{port, problem}, true
+			return &misread{port, problem}
 		}
 	}
-	if !isRecordName(name) {
-		return nil, true
+	if isRecordName(s.name) {
+		return e.checkRecord(b, s)
 	}
-	return e.checkRecord(b, s), true
+	return nil
 }
 
 // checkRecord checks a backend with SRV records, which have ports, weights and priorities.

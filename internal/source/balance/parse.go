@@ -238,12 +238,13 @@ func parseListen(text string) (l listening, wrong *misread) {
 		}
 		return l, wrong
 	}
-	if address, whole := strings.CutSuffix(rest, ":"+convert.AllPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
-		l.address, l.ports, wrong = splitPort(address, parseListenAddress)
-		l.ports = convert.EveryPort
-		return l, wrong
+	address, whole := strings.CutSuffix(rest, ":"+convert.AllPorts)
+	if whole = whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":"); whole {
+		rest = address
 	}
-	l.address, l.ports, wrong = splitPort(rest, parseListenAddress)
+	if l.address, l.ports, wrong = splitPort(rest, parseListenAddress); whole {
+		l.ports = convert.EveryPort
+	}
 	if wrong == nil && l.ports == (convert.PortRange{}) {
 		wrong = &misread{text, "has no port: write it like " + exampleAddress(l.address, "443")}
 	}

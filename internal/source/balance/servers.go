@@ -87,11 +87,7 @@ func (e *expander) readServer(i int) server {
 		e.Add(s.fieldPath()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
 		return s
 	}
-	wrong, named := e.readNamed(b, &s)
-	if !named {
-		s.address, s.ports, wrong = e.readAddress(b)
-	}
-	if wrong != nil {
+	if wrong := e.readAddress(b, &s); wrong != nil {
 		e.Add(s.fieldPath()+".address", wrong.text, wrong.problem)
 		return s
 	}
@@ -114,18 +110,6 @@ func (e *expander) readServer(i int) server {
 		}
 	}
 	return s
-}
-
-func (e *expander) readAddress(b *Backend) (netip.Addr, convert.PortRange, *misread) {
-	if problem := urlProblem(b.Address); problem != "" {
-		return netip.Addr{}, convert.PortRange{}, &misread{b.Address, problem}
-	}
-	if b.Port != nil { // an IPv6 address is not ambiguous then
-		if a, problem := e.parseServer(b.Address); problem == "" {
-			return a, convert.PortRange{}, nil
-		}
-	}
-	return splitPort(b.Address, e.parseServer)
 }
 
 func portValue(p *intstr.IntOrString) any {
