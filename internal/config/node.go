@@ -24,24 +24,16 @@ func (c *Config) readNode() []error {
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	n.AnswerPing = c.Own.AnswerPing
 	n.Counters, n.EndpointCounters = c.Own.ServiceMetrics || c.Own.EndpointMetrics, c.Own.EndpointMetrics
-	var errs [10]error
-	n.NodeName, errs[0] = c.nodeName()
-	n.BindAddress, errs[1] = c.bindAddress()
-	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
-	errs[3] = c.readNodePorts()
-	errs[4] = c.detectLocal()
-	var err error
-	if n.Scheduler, err = model.ParseScheduler(c.Own.Scheduler); err != nil {
-		errs[5] = ownProblem("scheduler", err)
-	}
-	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
-	n.Observe, errs[7] = c.readObserve()
-	if n.FastPath.Level, err = model.ParseFastPathLevel(c.Own.FastPath); err != nil {
-		errs[8] = ownProblem(FastPath, err)
-	}
 	n.FastPath.Closes = c.Own.ConntrackTCPCleanup // (9.29)
-	errs[9] = c.masqueradeFrom()
-	return errs[:]
+	var scheduler, fastPath error
+	if n.Scheduler, scheduler = model.ParseScheduler(c.Own.Scheduler); scheduler != nil {
+		scheduler = ownProblem("scheduler", scheduler)
+	}
+	if n.FastPath.Level, fastPath = model.ParseFastPathLevel(c.Own.FastPath); fastPath != nil {
+		fastPath = ownProblem(FastPath, fastPath)
+	}
+	return []error{c.readName(), c.readBindAddress(), c.readClusterCIDRs(), c.readNodePorts(), c.detectLocal(), scheduler,
+		c.readLoadBalancerCIDRs(), c.readObserve(), fastPath, c.masqueradeFrom()}
 }
 
 // masqueradeFrom reads the addresses to masquerade from (8.8).
@@ -70,87 +62,84 @@ func (c *Config) masqueradeFrom() error {
 	return nil
 }
 
-// readObserve returns which connections the rules count and log (16.1).
-func (c *Config) readObserve() (model.Observe, error) {
+// readObserve reads which connections the rules count and log (16.1).
+func (c *Config) readObserve() error {
 	level, err := model.ParseObserveLevel(c.Own.Observe)
 	switch group := c.Own.ObserveGroup; {
 	case err != nil:
-		return model.Observe{}, ownProblem(Observe, err)
+		return ownProblem(Observe, err)
 	case group == 0 || group > math.MaxUint16:
-		return model.Observe{}, ownProblem("observe-group", fmt.Errorf("%d is not from 1 to %d", group, math.MaxUint16))
-	case level == model.ObserveOff:
-		return model.Observe{}, nil
-	default:
-		return model.Observe{Level: level, Group: uint16(group)}, nil
+		return ownProblem("observe-group", fmt.Errorf("%d is not from 1 to %d", group, math.MaxUint16))
+	case level != model.ObserveOff:
+		c.Node.Observe = model.Observe{Level: level, Group: uint16(group)}
 	}
+	return nil
 }
 
-// loadBalancerCIDRs returns ranges that have no address of a pod in common, which would become unreachable.
-func (c *Config) loadBalancerCIDRs() (out []netip.Prefix, err error) {
+// readLoadBalancerCIDRs reads ranges that have no address of a pod in common, which would become unreachable.
+func (c *Config) readLoadBalancerCIDRs() error {
 	for _, text := range c.Own.LoadBalancerCIDRs {
 		p, ok := parsePrefix(strings.TrimSpace(text))
 		switch {
 		case !ok:
-			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%q is not a range such as 203.0.113.0/24", text))
+			return ownProblem("load-balancer-cidrs", fmt.Errorf("%q is not a range such as 203.0.113.0/24", text))
 		case p.Bits() == 0:
-			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%s covers all addresses: packets to other machines would be dropped", p))
+			return ownProblem("load-balancer-cidrs", fmt.Errorf("%s covers all addresses: packets to other machines would be dropped", p))
 		}
 		for _, pods := range c.Node.ClusterCIDRs {
 			if p.Overlaps(pods) {
-				return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%s has addresses of pods (%s), to which packets would be dropped", p, pods))
+				return ownProblem("load-balancer-cidrs", fmt.Errorf("%s has addresses of pods (%s), to which packets would be dropped", p, pods))
 			}
 		}
-		out = append(out, p)
+		c.Node.LoadBalancerCIDRs = append(c.Node.LoadBalancerCIDRs, p)
 	}
-	return out, nil
+	return nil
 }
 
-// nodeName returns the name of this node as Kubernetes spells it (12.40).
-func (c *Config) nodeName() (string, error) {
+// readName reads the name of this node as Kubernetes spells it (12.40).
+func (c *Config) readName() error {
 	name := c.Kube.HostnameOverride
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return "", c.fieldProblem("hostnameOverride", "the host name is unknown (%v): name the node", err)
+			return c.fieldProblem("hostnameOverride", "the host name is unknown (%v): name the node", err)
 		}
 		name = host
 	}
-	name = strings.ToLower(strings.TrimSpace(name))
-	if name == "" {
-		return "", c.fieldProblem("hostnameOverride", "the name is blank: omit it, or write the name of the Node")
+	if c.Node.NodeName = strings.ToLower(strings.TrimSpace(name)); c.Node.NodeName == "" {
+		return c.fieldProblem("hostnameOverride", "the name is blank: omit it, or write the name of the Node")
 	}
-	return name, nil
+	return nil
 }
 
-func (c *Config) bindAddress() (netip.Addr, error) {
+func (c *Config) readBindAddress() error {
 	// IPv4 numbers with leading zeros are decimal (1.33).
 	a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(c.Kube.BindAddress))
 	if !ok {
-		return a, c.fieldProblem("bindAddress", "%q is not an IP address (no port, no brackets)", c.Kube.BindAddress)
+		return c.fieldProblem("bindAddress", "%q is not an IP address (no port, no brackets)", c.Kube.BindAddress)
 	}
-	return a.Unmap(), nil
+	c.Node.BindAddress = a.Unmap()
+	return nil
 }
 
-// clusterCIDRs returns one range, or one of each family in any order (7.1). It
-// matters in mode ClusterCIDR only (12.11).
-func (c *Config) clusterCIDRs() ([]netip.Prefix, error) {
+// readClusterCIDRs reads one range, or one of each family in any order (7.1). It matters in mode ClusterCIDR only (12.11).
+func (c *Config) readClusterCIDRs() error {
 	if c.Kube.ClusterCIDR == "" || c.Kube.DetectLocalMode != "ClusterCIDR" {
-		return nil, nil
+		return nil
 	}
-	var out []netip.Prefix
-	for _, text := range strings.Split(c.Kube.ClusterCIDR, ",") {
+	for text := range strings.SplitSeq(c.Kube.ClusterCIDR, ",") {
 		p, ok := parsePrefix(text)
 		if !ok {
-			return nil, c.fieldProblem("clusterCIDR", "%q is not a range such as 10.128.0.0/9", text)
+			return c.fieldProblem("clusterCIDR", "%q is not a range such as 10.128.0.0/9", text)
 		}
-		for _, other := range out {
+		for _, other := range c.Node.ClusterCIDRs {
 			if model.FamilyOf(other.Addr()) == model.FamilyOf(p.Addr()) {
-				return nil, c.fieldProblem("clusterCIDR", "%s and %s are of one family: give at most one range of each", other, p)
+				return c.fieldProblem("clusterCIDR", "%s and %s are of one family: give at most one range of each", other, p)
 			}
 		}
-		out = append(out, p)
+		c.Node.ClusterCIDRs = append(c.Node.ClusterCIDRs, p)
 	}
-	return out, nil
+	return nil
 }
 
 // Words for node addresses (6.1).
