@@ -65,7 +65,8 @@ type chunk struct {
 func splitChunks(data []byte) []chunk {
 	var out []chunk
 	start, pos, line, startLine := 0, 0, 0, 1
-	directives := false                                       // nothing but directives so far: "---" still belongs to them
+	directives := false // nothing else so far: "---" still belongs to them
+
 	for pos < len(data) && len(out) <= 2*budget.FileObjects { // with empty ones between them
 		line++
 		first, end := pos == start, pos+lineLength(data[pos:])
