@@ -35,6 +35,8 @@
 // ruleset of every case is also taken through the kernel, as text by nft and as a
 // transaction over netlink, and must come back equal.
 //
+// The names of cases about one feature begin with the name of its folder in internal/feature.
+//
 // # Behaviour
 //
 // The cases in the directory behaviour have many inputs and show little of the
