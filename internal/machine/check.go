@@ -120,14 +120,6 @@ var checks = []check{
 	{name: "neighbours", needs: []Group{NFTables, Links}, ask: checkNeighbours},
 }
 
-// Names returns the names of all checks.
-func Names() (names []string) {
-	for _, c := range checks {
-		names = append(names, c.name)
-	}
-	return names
-}
-
 // Check returns the findings of all checks, problems first.
 func Check(f *Facts, u Use) []Finding {
 	var out []Finding

@@ -150,17 +150,6 @@ type Finding struct {
 	Documentation string `json:"documentation,omitempty"`
 }
 
-// Reasons returns the reasons ([Finding.Reason]) of the checks of a daemon, sorted.
-func Reasons() (out []string) {
-	for _, c := range checks {
-		if c.reason != "" {
-			out = append(out, string(c.reason))
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // Reason returns the name of the check as one word, for the status of a daemon.
 func (f Finding) Reason() model.Reason {
 	i := slices.IndexFunc(checks, func(c check) bool { return c.name == f.Check && c.reason != "" })

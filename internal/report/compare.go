@@ -126,7 +126,7 @@ type comparer struct {
 func (c *comparer) answer(ctx context.Context, query url.Values) (any, error) {
 	service := query.Get("service")
 	if namespace, name, ok := strings.Cut(service, "/"); service != "" && (!ok || namespace == "" || name == "") {
-		return nil, queryError{fmt.Errorf("service: %q is not namespace/name", service)}
+		return nil, malformed(fmt.Errorf("service: %q is not namespace/name", service))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

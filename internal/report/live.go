@@ -158,7 +158,7 @@ func parseQuery(values url.Values) (query, error) {
 func (f *feed) answer(values url.Values) (any, error) {
 	q, err := parseQuery(values)
 	if err != nil {
-		return nil, queryError{err}
+		return nil, malformed(err)
 	}
 	return f.sample(q)
 }

@@ -45,7 +45,7 @@ func (s *Server) newPages() []serve.Page {
 			About: "what the kernel holds beside the rules that are wanted, as JSON (kubectl nftproxy diff)"},
 		page(api.LivePath, "connections, changes and problems at present, as JSON (nftproxy top)", s.live.limit, s.live.answer),
 		{Path: api.ObservePath, Handler: s.observePage(), About: "connections that were refused, and why, as JSON (nftproxy observe)"},
-		{Path: api.RulesPath, Handler: s.rulesPage(), About: "the rules as the kernel has them, as nft lists them (nftproxy bundle)"},
+		page(api.RulesPath, "the rules as the kernel has them, as nft lists them (nftproxy bundle)", serve.NewAnswers(1, writeTimeout), s.answerRules),
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *Server) observePage() http.Handler {
 func (s *Server) answerDrains(query url.Values) (any, error) {
 	answer, err := s.config.Facts.Drains(query)
 	if err != nil {
-		return nil, queryError{err}
+		return nil, malformed(err)
 	}
 	return answer, nil
 }
@@ -77,7 +77,7 @@ const followTimeout = api.MaxWait + writeTimeout
 func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, error) {
 	q, err := api.ParseObserveQuery(values)
 	if err != nil {
-		return nil, queryError{err}
+		return nil, malformed(err)
 	}
 	out := s.config.Facts.Observed(ctx, &q)
 	out.Instance, out.Node, out.Words = s.live.instance, s.config.Node, s.config.Facts.Words()
@@ -85,7 +85,7 @@ func (s *Server) answerObserved(ctx context.Context, values url.Values) (any, er
 }
 
 // answer returns the document that a query asks for; the context ends when the client is gone.
-// The error is a [queryError], an [api.UnknownError], or else a failure of this process.
+// The error is a [refusal], an [api.UnknownError], or else a failure of this process.
 type answer func(context.Context, url.Values) (document any, err error)
 
 // atOnce returns an answer that waits for nothing.
@@ -93,8 +93,13 @@ func atOnce(f func(url.Values) (any, error)) answer {
 	return func(_ context.Context, v url.Values) (any, error) { return f(v) }
 }
 
-// queryError is a mistake in a query.
-type queryError struct{ error }
+// refusal is why a page has no document, with the status of the answer.
+type refusal struct {
+	error
+	status int
+}
+
+func malformed(err error) error { return refusal{err, http.StatusBadRequest} }
 
 // handler answers with documents, which it holds in memory; limit is how many at the same time,
 // nil: as many as are asked for.
@@ -109,9 +114,9 @@ func handler(log *slog.Logger, limit *serve.Answers, answer answer) http.Handler
 		}
 		document, err := answer(r.Context(), r.URL.Query())
 		var unknown *api.UnknownError
-		switch malformed := (queryError{}); {
-		case errors.As(err, &malformed):
-			http.Error(w, err.Error(), http.StatusBadRequest)
+		switch refused := (refusal{}); {
+		case errors.As(err, &refused):
+			http.Error(w, err.Error(), refused.status)
 			return
 		case errors.As(err, &unknown):
 			w.Header().Set("Content-Type", "application/json")
@@ -129,6 +134,9 @@ func handler(log *slog.Logger, limit *serve.Answers, answer answer) http.Handler
 			_ = d.WriteJSON(w)
 		case *api.Description:
 			_ = terminal.JSON(w, d)
+		case *bytes.Buffer:
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = d.WriteTo(w)
 		default:
 			_ = json.NewEncoder(w).Encode(d)
 		}
@@ -139,34 +147,18 @@ func handler(log *slog.Logger, limit *serve.Answers, answer answer) http.Handler
 // reads them all into memory, some kilobytes for each frontend.
 const maxRules = 20_000
 
-// rulesPage answers with the rules as the kernel has them, as nft prints them (11.30): images
+// answerRules answers with the rules as the kernel has them, as nft prints them (11.30): images
 // have no nft.
-func (s *Server) rulesPage() http.Handler {
-	limit := serve.NewAnswers(1, writeTimeout)
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		done := limit.Begin(w)
-		if done == nil {
-			return
-		}
-		defer done()
-		if _, routing := s.observed(); routing != nil && len(routing.Routes) > maxRules {
-			http.Error(w, fmt.Sprintf("there are %d frontends, and rules are listed up to %d: use nft list table ip nftproxy on the node", len(routing.Routes), maxRules), http.StatusUnprocessableEntity)
-			return
-		}
-		s.reading.Lock()
-		rules, _, err := s.config.Kernel.Read()
-		s.reading.Unlock()
-		var text bytes.Buffer
-		if err == nil {
-			err = rules.Text(&text)
-		}
-		if err != nil {
-			s.config.Log.Error("a page cannot be answered", "page", api.RulesPath, "error", err)
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = text.WriteTo(w) // an error: the client is gone
-	})
+func (s *Server) answerRules(url.Values) (any, error) {
+	if _, routing := s.observed(); routing != nil && len(routing.Routes) > maxRules {
+		return nil, refusal{fmt.Errorf("there are %d frontends, and rules are listed up to %d: use nft list table ip nftproxy on the node", len(routing.Routes), maxRules), http.StatusUnprocessableEntity}
+	}
+	s.reading.Lock()
+	rules, _, err := s.config.Kernel.Read()
+	s.reading.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	text := new(bytes.Buffer)
+	return text, rules.Text(text)
 }

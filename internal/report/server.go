@@ -103,7 +103,7 @@ func (s *Server) observed() (*api.Sync, *model.Routing) {
 func (s *Server) answerStatus(query url.Values) (any, error) {
 	filter, err := api.ParseFilter(query)
 	if err != nil {
-		return nil, queryError{err}
+		return nil, malformed(err)
 	}
 	return s.report(filter)
 }
