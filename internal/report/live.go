@@ -58,8 +58,6 @@ type feed struct {
 	mu   sync.Mutex
 	last *table      // nil: none is in memory
 	idle *time.Timer // drops last
-	// details are those that were asked for since last.
-	details map[string]*api.LiveDetail
 }
 
 func newFeed(c *Config, from countSource, h *history) *feed {
@@ -72,7 +70,7 @@ func newFeed(c *Config, from countSource, h *history) *feed {
 func (f *feed) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last, f.details = nil, nil
+	f.last = nil
 }
 
 // table returns the last reading, or makes another one if that is too old.
@@ -92,7 +90,7 @@ func (f *feed) table() (*table, error) {
 	t := newTable(routing, connections, f.config.Counted, f.last)
 	t.report = f.counts.Summary(routing)
 	t.at, t.uptime, t.cost = read, read.Sub(f.started), time.Since(begin)
-	f.last, f.details = t, make(map[string]*api.LiveDetail)
+	f.last = t
 	return t, nil
 }
 
@@ -101,7 +99,7 @@ func (f *feed) table() (*table, error) {
 func (f *feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if d, ok := f.details[name]; ok && t == f.last {
+	if d, ok := t.details[name]; ok {
 		return d, nil
 	}
 	begin := time.Now()
@@ -125,36 +123,29 @@ func (f *feed) detail(t *table, name string) (*api.LiveDetail, error) {
 		addFailing(d, f.config.Checks, routes[0].Service.Name)
 	}
 	d.Read = time.Since(f.started).Seconds()
-	if t == f.last && len(f.details) < maxDetails {
-		f.details[name] = d
+	if len(t.details) < maxDetails {
+		t.details[name] = d
 	}
 	t.cost += time.Since(begin)
 	return d, nil
 }
 
-type query struct {
-	limit   int    // most Services
-	filter  string // text in the names of Services
-	service string // "namespace/name" of the Service in the detail; empty: none
-}
-
-func parseQuery(values url.Values) (query, error) {
-	q := query{limit: defaultLimit, filter: values.Get("filter"), service: values.Get("service")}
+// parseQuery reads the parameters "limit", "filter" and "service".
+func parseQuery(values url.Values) (api.LiveQuery, error) {
+	q := api.LiveQuery{Limit: defaultLimit, Filter: values.Get("filter"), Service: values.Get("service")}
 	if text := values.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > maxLimit {
 			return q, fmt.Errorf("limit: %q is not a number from 0 to %d", text, maxLimit)
 		}
-		q.limit = n
+		q.Limit = n
 	}
-	if len(q.filter) > maxQuery || len(q.service) > maxQuery {
+	if len(q.Filter) > maxQuery || len(q.Service) > maxQuery {
 		return q, fmt.Errorf("filter and service have at most %d bytes", maxQuery)
 	}
 	return q, nil
 }
 
-// answer answers with an [api.Sample]. The query may have "limit", the most Services, "filter",
-// a part of their names, and "service", the name of one that is described in detail.
 func (f *feed) answer(values url.Values) (any, error) {
 	q, err := parseQuery(values)
 	if err != nil {
@@ -163,7 +154,7 @@ func (f *feed) answer(values url.Values) (any, error) {
 	return f.sample(q)
 }
 
-func (f *feed) sample(q query) (*api.Sample, error) {
+func (f *feed) sample(q api.LiveQuery) (*api.Sample, error) {
 	t, err := f.table()
 	if err != nil {
 		return nil, err
@@ -177,15 +168,15 @@ func (f *feed) sample(q query) (*api.Sample, error) {
 		Problems: report.Problems[:min(len(report.Problems), maxProblems)], ProblemCount: len(report.Problems),
 		Observe: report.Observe, Totals: t.totals, Words: report.Words, Counted: f.config.Counted, RecentSince: t.since.Seconds(),
 	}
-	s.Services, s.Matching = t.matching(q.filter, q.limit)
+	s.Services, s.Matching = t.matching(q.Filter, q.Limit)
 	f.history.read(s, now)
-	if q.service != "" && t.routing != nil {
-		s.Detail, err = f.detail(t, q.service)
+	if q.Service != "" && t.routing != nil {
+		s.Detail, err = f.detail(t, q.Service)
 	}
 	return s, err
 }
 
-// table is one reading of all Services. Only its cost changes once it is made.
+// table is one reading of all Services. Only its cost and its details change once it is made.
 type table struct {
 	at     time.Time
 	uptime time.Duration
@@ -198,11 +189,12 @@ type table struct {
 	connections Connections
 	services    []api.LiveService // the busiest ones first
 	totals      api.Totals
+	details     map[string]*api.LiveDetail // those that were asked for
 }
 
 // newTable returns a table of the Services that a node serves. before is an earlier one, or nil.
 func newTable(routing *model.Routing, c Connections, counted bool, before *table) *table {
-	t := &table{counted: counted, routing: routing, connections: c}
+	t := &table{counted: counted, routing: routing, connections: c, details: make(map[string]*api.LiveDetail)}
 	t.totals.Connections = c.Total
 	if routing == nil {
 		return t
