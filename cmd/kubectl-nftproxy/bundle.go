@@ -149,7 +149,6 @@ func (o *fleetBundleOptions) addLog(ctx context.Context, a *bundle.Archive, grou
 // maxObjects is how many Services with problems are in an archive.
 const maxObjects = 100
 
-// addObjects adds the objects concerned.
 func (o *fleetBundleOptions) addObjects(c *cobra.Command, a *bundle.Archive, r *fleet.Report) {
 	cli.MeterOf(c).Start(func() string { return "reading objects" })
 	ctx := c.Context()
@@ -171,7 +170,6 @@ func (o *fleetBundleOptions) addObjects(c *cobra.Command, a *bundle.Archive, r *
 	}
 }
 
-// servicesOf returns the Services with problems.
 func servicesOf(r *fleet.Report) []bundle.Subject {
 	var all api.Status
 	for i := range r.Services {
@@ -193,7 +191,6 @@ func configMapsOf(object map[string]any) (paths []string) {
 	return paths
 }
 
-// addObject adds one object.
 func (o *fleetBundleOptions) addObject(ctx context.Context, a *bundle.Archive, file, kind, path string) {
 	var object map[string]any
 	err := kubectl.Answer(o.fleet.API.Get().AbsPath(path).SetHeader("Accept", kubectl.JSON).Do(ctx), &object)
@@ -208,7 +205,6 @@ func (o *fleetBundleOptions) addObject(ctx context.Context, a *bundle.Archive, f
 	a.Add(clusterGroup, file, content, bundle.Head)
 }
 
-// addList adds a list of objects, and returns them.
 func (o *fleetBundleOptions) addList(ctx context.Context, a *bundle.Archive, file, kind string, q kubectl.Query) (all []map[string]any) {
 	_, err := kubectl.List(ctx, o.fleet.API, kind+" objects", q, func(page []map[string]any) { all = append(all, page...) })
 	out := make([]json.RawMessage, 0, len(all))

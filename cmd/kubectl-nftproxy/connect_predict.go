@@ -46,7 +46,6 @@ func applied(ctx context.Context, client *api.Client, namespace string, want map
 	return &yes, nil
 }
 
-// nodeOracle predicts for one node.
 type nodeOracle struct {
 	service model.ServiceName
 	targets []conntest.Target
@@ -61,7 +60,6 @@ type nodeOracle struct {
 	prefix string // of the names of Services that is left out
 }
 
-// jobs returns the cases of all peers of a batch.
 func (t *clusterTest) jobs(ctx context.Context, all []*peers.Peer) (jobs []job, err error) {
 	oracles := make(map[string]*nodeOracle)
 	var nodes []string
@@ -114,7 +112,6 @@ func routedSources(to []netip.Addr) (from []netip.Addr, err error) {
 	return from, nil
 }
 
-// oracleOf returns the oracle of a node.
 func (t *clusterTest) oracleOf(ctx context.Context, node string) (*nodeOracle, error) {
 	basis, guess := t.basisOf(ctx, node)
 	cfg, err := configOf(node, basis)
@@ -165,14 +162,12 @@ func (t *clusterTest) basisOf(ctx context.Context, node string) (basis *api.Basi
 	return basis, true
 }
 
-// note adds a note once.
 func (t *clusterTest) note(text string) {
 	if !slices.Contains(t.notes, text) {
 		t.notes = append(t.notes, text)
 	}
 }
 
-// fill adds the frontends of a Service, or of all Services of the test.
 func (p *nodeOracle) fill(cfg *config.Config, side changes.Side, service string) (err error) {
 	router := side.Snapshot.Route(cfg.Node)
 	p.local = explain.LocalAddresses(side.Snapshot, cfg.Node)
@@ -195,7 +190,6 @@ func (p *nodeOracle) fill(cfg *config.Config, side changes.Side, service string)
 	return nil
 }
 
-// explain predicts where a packet goes.
 func (p *nodeOracle) explain(packet explain.Packet) *explain.Result {
 	r := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
 	r.AddObjects(p.router)

@@ -21,7 +21,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// clusterTest is a test in progress.
 type clusterTest struct {
 	*fleetTestOptions
 	c       *cobra.Command
@@ -122,7 +121,6 @@ func (t *clusterTest) meter(format string, args ...any) {
 	cli.MeterOf(t.c).Start(func() string { return text })
 }
 
-// testBatch tests some nodes at the same time.
 func (t *clusterTest) testBatch(ctx context.Context, nodes []string) (err error) {
 	all, untested, err := t.lab.Start(ctx, nodes, func(ready, n int) {
 		t.meter("%d of %d nodes tested; %d of %d pods are ready", t.done, len(t.names), ready, n)
@@ -221,13 +219,11 @@ func (t *clusterTest) agentsOf(all []*peers.Peer) (agents []fleet.Agent, blind b
 	return agents, blind
 }
 
-// job is the cases that a peer tries.
 type job struct {
 	peer  *peers.Peer // nil: this machine
 	cases []*conntest.Case
 }
 
-// dial tries the cases of all peers at the same time.
 func (t *clusterTest) dial(ctx context.Context, jobs []job) error {
 	learns := conntest.Answers
 	if !t.Services {

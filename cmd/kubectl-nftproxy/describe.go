@@ -55,7 +55,6 @@ func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
 	return o.output.PrintJudged(c.OutOrStdout(), groups, isWrong, func(w io.Writer) error { return printServed(w, groups, o.output.Paint) })
 }
 
-// printServed describes a Service once for each group of nodes.
 func printServed(w io.Writer, groups []fleet.Served, paint bool) error {
 	for i := range groups {
 		g := &groups[i]

@@ -86,7 +86,6 @@ func askHeld(ctx context.Context, client *api.Client) (*held, error) {
 
 func askBasis(ctx context.Context, client *api.Client) (*api.Basis, error) { return client.Basis(ctx) }
 
-// compareNodes compares all nodes, in the order of the agents.
 func compareNodes(c *cobra.Command, f *fleet.Fleet, agents []fleet.Agent) (*fleet.Differences, error) {
 	d := &fleet.Differences{Nodes: []fleet.NodeDifferences{}}
 	i := newIntents(f)
@@ -139,7 +138,6 @@ func compareNode(ctx context.Context, i *intents, a *fleet.Answer[held]) (*fleet
 	return out, nil
 }
 
-// addKernel sets what the nftproxy on a node says about its kernel.
 func addKernel(out *fleet.NodeDifferences, c *api.Comparison) {
 	out.Unknown, out.Compared, out.Kernel, out.KernelCount = c.Unsettled, c.Compared, c.Differences, c.Count
 }
@@ -179,7 +177,6 @@ func differing(onNode, asked map[string]string) map[string][2]string {
 // maxDetailed is how many Services of a node have their elements compared.
 const maxDetailed = 10
 
-// addObjects names the elements of the Services that differ.
 func addObjects(ctx context.Context, f *fleet.Fleet, a fleet.Agent, out *fleet.NodeDifferences, services map[string][2]string, rules *nft.Ruleset) error {
 	if len(services) > 1 {
 		delete(services, "") // shared elements differ where Services do

@@ -68,7 +68,6 @@ func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) err
 	return common.PrintTrace(c.OutOrStdout(), result, &o.output, detail)
 }
 
-// trace traces a connection on the node of the client.
 func (o *fleetExplainOptions) trace(c *cobra.Command, f *fleet.Fleet, protocol, target string) (*explain.Result, error) {
 	client, err := f.Find(c.Context(), o.client)
 	if err != nil {

@@ -89,7 +89,6 @@ permissions.`,
 	return root
 }
 
-// versionLine is what version and --version print.
 func versionLine() string {
 	return fmt.Sprintf("kubectl-nftproxy %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -33,7 +33,6 @@ func (o *fleetOptions) addFlags(c *cobra.Command, a access) {
 	declare.Values(f, "via", fleet.Ways...)
 }
 
-// open returns the fleet.
 func (o *fleetOptions) open() (*fleet.Fleet, error) {
 	switch {
 	case o.Parallel < 1:

@@ -88,7 +88,6 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	return nil
 }
 
-// watching follows the events of all nodes.
 type watching struct {
 	*fleet.Fleet
 	options *fleetObserveOptions
@@ -104,7 +103,6 @@ func newWatching(f *fleet.Fleet, o *fleetObserveOptions, c *cobra.Command) *watc
 	return &watching{f, o, show.NewObserver(c.OutOrStdout(), o.output.Paint), c, 0, make(map[string]uint64), make(map[string]string)}
 }
 
-// ask asks all nodes for the events after the last ones.
 func (w *watching) ask(ctx context.Context, agents []fleet.Agent, done func(int)) []fleet.Answer[api.Observed] {
 	return fleet.AskEach(ctx, w.Fleet, agents, done, func(ctx context.Context, a *fleet.Agent, client *api.Client) (*api.Observed, error) {
 		q := w.options.Query

@@ -97,7 +97,6 @@ func (o *fleetStatusOptions) run(c *cobra.Command) error {
 	}
 }
 
-// ask asks all agents once.
 func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Report, error) {
 	defer cli.MeterOf(c).Stop()
 	start := time.Now()

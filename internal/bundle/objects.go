@@ -67,7 +67,6 @@ func without(o map[string]any, part string, fields ...string) {
 	}
 }
 
-// withoutValues removes the values of environment variables, wherever they are.
 func withoutValues(v any) {
 	switch v := v.(type) {
 	case []any:

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load loads a field of the packet, or of its connection.
 func (r *runner) load(s *run, o *op) bool {
 	to := s.registers[o.to:]
 	switch o.source.place {

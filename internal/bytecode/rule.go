@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// kind is what an operation does.
 type kind uint8
 
 const (
@@ -60,7 +59,6 @@ type op struct {
 	isSourceNAT bool
 }
 
-// field is where a value comes from.
 type field struct {
 	place  place
 	number uint32 // the key, or the base of a header
@@ -93,7 +91,6 @@ const (
 	codeReturn   = -5
 )
 
-// readRule reads a list of expressions.
 func readRule(data []byte) (rule []op, err error) {
 	a := netlinkio.Read(data, &err)
 	for a.Next() {
@@ -159,7 +156,6 @@ func readExpression(data []byte) (o op, err error) {
 	return o, nil
 }
 
-// read reads the attributes of an expression. One that is not understood stays as [opUnknown].
 func (o *op) read(all attributes) (err error) {
 	switch o.name {
 	case "counter", "log", "flow_offload", "last":
@@ -270,7 +266,6 @@ const (
 	objectAttribute = 1 // NFTA_OBJREF_IMM_TYPE
 )
 
-// readAction reads an expression that acts, or that changes a set.
 func (o *op) readAction(all attributes, err *error) {
 	switch o.name {
 	case "nat":

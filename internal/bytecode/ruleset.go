@@ -53,7 +53,6 @@ type chain struct {
 	rules    [][]op
 }
 
-// hooks is the number of hooks of a family.
 const hooks = unix.NF_INET_POST_ROUTING + 1
 
 // isIP reports whether a family has packets of IP at its hooks.
@@ -84,7 +83,6 @@ func (r *Ruleset) Change(m Message) error {
 	return nil
 }
 
-// change is a message with its attributes.
 type change struct {
 	attributes
 	ruleset *Ruleset
@@ -272,7 +270,6 @@ func (c *chain) place() int32 {
 	return prioritySNAT
 }
 
-// link gives operations the sets and chains that they name.
 func (t *table) link() {
 	for _, c := range t.chains {
 		for _, rule := range c.rules {

@@ -70,7 +70,6 @@ var (
 	looped   = []phase{{hook: unix.NF_INET_LOCAL_OUT}, {hook: unix.NF_INET_POST_ROUTING}, {hook: unix.NF_INET_PRE_ROUTING, again: true}, {hook: unix.NF_INET_LOCAL_IN, again: true}}
 )
 
-// runner follows one packet.
 type runner struct {
 	machine *Machine
 	packet  *Packet
@@ -253,7 +252,6 @@ func (s *run) decided(hook uint32) bool {
 	return s.snat
 }
 
-// end adds the result.
 func (r *runner) end(s *run) {
 	o := &s.outcome
 	if o.Verdict == Pass {
@@ -338,7 +336,6 @@ func (r *runner) leave(s *run, o *op, v verdict) bool {
 	return true
 }
 
-// bind adds a change of a dynamic set.
 func (s *run) bind(o *op, data string, key string) {
 	e := Element{Set: o.setName, Key: key, Data: data, Timeout: time.Duration(o.timeout) * time.Millisecond, Deleted: o.operator == dynsetDelete}
 	s.left = &leftover{o.set, e, s.left}

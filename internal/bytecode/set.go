@@ -39,7 +39,6 @@ type set struct {
 	catches *element
 }
 
-// element is a member of a set.
 type element struct {
 	key, last    []byte // last: of an interval of concatenations
 	data         []byte
@@ -138,7 +137,6 @@ func readElement(data []byte) (e *element, err error) {
 	return e, err
 }
 
-// readData reads a value or a verdict.
 func readData(data []byte, err *error) (value []byte, v verdict) {
 	a := netlinkio.Read(data, err)
 	for a.Next() {
@@ -221,7 +219,6 @@ func (s *set) findSpecific(key []byte) *element {
 	return s.all[string(key[:s.keyLength])]
 }
 
-// findSpan returns the interval of concatenations that has all fields of a key.
 func (s *set) findSpan(key []byte) *element {
 	if len(s.groups) == 0 {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// checkDetail describes a health check that comes, goes or changes.
 func checkDetail(before, after *model.Check) (Detail, bool) {
 	row := setting.Check
 	d := settingDetail(row, row.Default, row.Default)

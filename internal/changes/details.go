@@ -41,7 +41,6 @@ func (s *subject) describeService() []Detail {
 	return append(out, s.edits.describeFields(s.name)...)
 }
 
-// describeWhole describes a Service that comes or goes.
 func describeWhole(in words.Vocabulary, own []*frontend, others []pair, side func(pair) *frontend) Detail {
 	all := slices.Clone(own)
 	for _, p := range others {
@@ -101,7 +100,6 @@ func (s *subject) describeFrontends() (out []Detail) {
 	return append(out, s.describeRanges()...)
 }
 
-// kindPrefix names the kind of a frontend, if the Service may have several.
 func (s *subject) kindPrefix(f *frontend) string {
 	if s.in == words.Balance {
 		return ""
@@ -162,7 +160,6 @@ func textsOf[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// portPrefix names the port, if the Service shows several.
 func (s *subject) portPrefix(port model.PortName) string {
 	if !s.severalPorts() {
 		return ""
@@ -185,7 +182,6 @@ func (s *subject) severalPorts() bool {
 	return len(ports) > 1
 }
 
-// describeMoves describes frontends that another Service had or has, and ports of other names.
 func (s *subject) describeMoves() (out []Detail) {
 	note := func(pairs []pair, direction string, other func(pair) model.ServiceName) {
 		byService := make(map[model.ServiceName][]string)
@@ -222,14 +218,12 @@ func (s *subject) describeRenames() (out []Detail) {
 	return out
 }
 
-// effects are the verdicts of frontends, in words.
 var effects = map[string]string{
 	model.Reject.String():  "rejects connections: no endpoint can take them",
 	model.Drop.String():    "drops connections: no endpoint on this node",
 	model.Forward.String(): "takes connections again",
 }
 
-// describeVerdicts describes frontends that begin or cease to take connections.
 func (s *subject) describeVerdicts() (out []Detail) {
 	groups := make(map[verdictKey][]string)
 	forwards := &frontend{serving: &serving{Inside: served.Decision{Verdict: model.Forward}, Outside: served.Decision{Verdict: model.Forward}}}
@@ -267,7 +261,6 @@ func changedVerdicts(before, after *frontend) (out []verdictKey) {
 	return out
 }
 
-// verdictKey groups frontends with the same change of verdict.
 type verdictKey struct{ who, old, new string }
 
 func (k verdictKey) hasChanged() bool { return k.old != k.new }

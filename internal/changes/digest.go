@@ -70,7 +70,6 @@ func eachElement(r *nft.Ruleset, f func(service, text string)) {
 	}
 }
 
-// servicesOf returns the Services of the frontends of a table.
 func servicesOf(t *nft.Table) map[model.Frontend]string {
 	out := make(map[model.Frontend]string)
 	for _, name := range nft.ServiceMaps {

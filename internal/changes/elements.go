@@ -41,7 +41,6 @@ const (
 	anyElements  = "elements"
 )
 
-// describeUnnoticed describes elements that change without notice for clients.
 func (n elements) describeUnnoticed() Detail {
 	if n.counters == n.all {
 		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
@@ -49,7 +48,6 @@ func (n elements) describeUnnoticed() Detail {
 	return Detail{Kind: KindRules, New: anyElements, Text: terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
 }
 
-// addCounts adds the numbers of elements by their comment.
 func addCounts(services []Service, byComment map[string]elements) []Service {
 	byName := make(map[model.ServiceName]elements)
 	for comment, n := range byComment {
@@ -72,7 +70,6 @@ func addCounts(services []Service, byComment map[string]elements) []Service {
 	return services
 }
 
-// isUnnoticed reports whether clients of the Service notice nothing.
 func (s *Service) isUnnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }
 
 // groupUnnoticed returns the Services whose changes clients notice, and one line for the others,

@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// portChange is how the endpoints of a service port change.
 type portChange struct {
 	pairs          []pair
 	before, after  map[address]int // all endpoints, with their weights
@@ -17,7 +16,6 @@ type portChange struct {
 	affinity       bool
 }
 
-// describeEndpoints describes changed endpoints, for each service port.
 func (s *subject) describeEndpoints() (out []Detail) {
 	ports := make(map[model.PortName]*portChange)
 	for _, p := range s.stays {
@@ -149,7 +147,6 @@ func pairByAddress(gone, fresh []address) []string {
 	return out
 }
 
-// group has the endpoints in one state.
 type group struct {
 	state
 	endpoints []address

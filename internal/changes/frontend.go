@@ -33,7 +33,6 @@ type endpoint struct {
 // pair is a frontend before and after a change; nil: not served.
 type pair struct{ before, after *frontend }
 
-// bothKnow reports whether both sides know some facts.
 func (p pair) bothKnow(facts served.Facts) bool {
 	return (p.before.Unknown|p.after.Unknown)&facts == 0
 }
@@ -93,7 +92,6 @@ func sortEndpoints(endpoints []endpoint) []endpoint {
 	return endpoints
 }
 
-// address is the address of an endpoint.
 type address = netip.AddrPort
 
 // stateOf returns why an endpoint takes no new connections.

@@ -8,7 +8,6 @@ type Side struct {
 	Routing  *model.Routing
 }
 
-// ownNode returns this node.
 func (s *Side) ownNode() *model.Node {
 	node, _ := s.Snapshot.Node(s.Routing.NodeName)
 	return node
@@ -86,7 +85,6 @@ type state struct {
 	serving bool
 }
 
-// stateIn returns the state of an endpoint in objects.
 func stateIn(objects map[model.ServiceName]model.ServiceState, port model.PortName, at address) state {
 	for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), objects[port.Service].Slices) {
 		if e.Address() == at {

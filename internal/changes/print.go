@@ -101,7 +101,6 @@ func (s *Service) What() string {
 	return strings.Join(parts, "; ")
 }
 
-// serviceJSON is a Service in JSON.
 type serviceJSON struct {
 	Service  string   `json:"service"`
 	Action   Action   `json:"action"`   // add, change or delete

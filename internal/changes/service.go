@@ -53,7 +53,6 @@ type Detail struct {
 	Connections string `json:"connections,omitempty"`
 }
 
-// comparison collects pairs of frontends by Service.
 type comparison struct {
 	pairs                   map[model.ServiceName][]pair
 	total                   map[model.ServiceName]*sides
@@ -63,7 +62,6 @@ type comparison struct {
 	isBalance map[model.ServiceName]bool
 }
 
-// sides are numbers of frontends before and after.
 type sides struct{ before, after int }
 
 func newComparison() *comparison {
@@ -82,7 +80,6 @@ func (c *comparison) count(name model.ServiceName, before, after int) {
 	n.after += after
 }
 
-// wordsOf are the words for a Service.
 func (c *comparison) wordsOf(name model.ServiceName) words.Vocabulary {
 	return words.Of(c.isBalance[name])
 }
@@ -126,7 +123,6 @@ func (c *comparison) listServices() []Service {
 
 func (p pair) eitherSide() *frontend { return cmp.Or(p.after, p.before) }
 
-// subject is the Service that is described.
 type subject struct {
 	*comparison
 	name          model.ServiceName

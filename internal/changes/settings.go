@@ -81,7 +81,6 @@ func secondsText(d time.Duration) string {
 	return fmt.Sprintf("%d s", int64(d.Seconds()))
 }
 
-// clientAddresses says which source address endpoints see.
 func clientAddresses(f *frontend) string {
 	switch {
 	case f.Relayed:

@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
-// describeSources describes which clients may connect before and after a change.
 func (p pair) describeSources() (out []Detail) {
 	a, b := p.before, p.after
 	list := func(set *setting.Setting, before, after []netip.Prefix, had, has bool) {
@@ -62,7 +61,6 @@ func (f *frontend) clientSources() model.Sources {
 	return s
 }
 
-// subtractPrefixes returns the ranges in a that are not in b.
 func subtractPrefixes(a, b []netip.Prefix) []netip.Prefix {
 	known := make(map[netip.Prefix]struct{}, len(b))
 	for _, p := range b {

@@ -22,7 +22,6 @@ type edits struct {
 	usedBefore, usedAfter usage
 }
 
-// usage has endpoints by Service and port.
 type usage map[model.ServiceName]map[model.PortName]map[address]bool
 
 func (u usage) usedBy(port model.PortName) map[address]bool {
@@ -50,7 +49,6 @@ func newEdits(before, after *model.Snapshot) *edits {
 	return e
 }
 
-// noteUse notes the endpoints of a frontend before and after.
 func (e *edits) noteUse(c model.RouteChange) {
 	note := func(r *model.Route, u usage) {
 		if r == nil || !e.changed[r.Service.Name] {
@@ -88,7 +86,6 @@ func (c *comparison) describeLone() (out []Service) {
 	return out
 }
 
-// describeFields describes changed fields of the objects of a Service that no rule shows.
 func (e *edits) describeFields(name model.ServiceName) (out []Detail) {
 	a, b := e.before[name].Service, e.after[name].Service
 	was, is := setting.Of(a), setting.Of(b)
@@ -118,7 +115,6 @@ func portOrNone(port uint16) string {
 	return fmt.Sprint(port)
 }
 
-// standing is an endpoint in the objects.
 type standing struct {
 	condition        // why it takes no connections; empty: it does
 	weight, priority int
@@ -217,7 +213,6 @@ func (c standingChange) describeStandings() (out []Detail) {
 	return append(out, c.describeZones()...)
 }
 
-// allAddresses returns the addresses of all endpoints, sorted.
 func (c standingChange) allAddresses() []address {
 	all := maps.Clone(c.before)
 	maps.Copy(all, c.after)

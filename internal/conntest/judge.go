@@ -100,7 +100,6 @@ func (c *Case) choices(met []Reached, n int, complete bool) (wrong []string) {
 	return wrong
 }
 
-// sum returns the number of connections whose endpoint is known.
 func sum(met []Reached) (n int) {
 	for _, r := range met {
 		for _, connections := range r.Connections {

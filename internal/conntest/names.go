@@ -74,7 +74,6 @@ func (c *Case) misnamed(a *Attempt) string {
 	return ""
 }
 
-// list returns addresses in words.
 func list(addresses []netip.Addr) string {
 	var texts []string
 	for _, a := range addresses {

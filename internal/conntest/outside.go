@@ -54,7 +54,6 @@ func WithoutSCTP(context.Context, *Dial) (Attempt, error) {
 	return Attempt{Outcome: Unsupported}, nil
 }
 
-// openOnce opens one connection.
 func (d *Dial) openOnce(ctx context.Context) (a Attempt, err error) {
 	wait := d.Wait
 	if d.Refused || d.Protocol == model.UDP.String() {
@@ -76,7 +75,6 @@ func (d *Dial) openOnce(ctx context.Context) (a Attempt, err error) {
 	return a, nil
 }
 
-// exchange connects, and reads the answer where one is expected.
 func (d *Dial) exchange(ctx context.Context, wait time.Duration, a *Attempt) error {
 	c, err := (&net.Dialer{Timeout: wait}).DialContext(ctx, d.Protocol, d.To.String())
 	if err != nil {

@@ -104,7 +104,6 @@ func (r *Report) Print(w io.Writer, all, paint bool) error {
 	return p.Flush()
 }
 
-// nodes writes a line for each node of a cluster.
 func (r *Report) nodes(p *terminal.Printer) {
 	if len(r.Nodes) == 0 {
 		return
@@ -117,7 +116,6 @@ func (r *Report) nodes(p *terminal.Printer) {
 	p.Table("", rows)
 }
 
-// table writes a line for each case.
 func (r *Report) table(p *terminal.Printer, all bool) {
 	rows := [][]string{{"RESULT", "FROM", "FRONTEND", "EXPECTED", "GOT"}}
 	if len(r.Nodes) > 0 {
@@ -139,7 +137,6 @@ func (r *Report) table(p *terminal.Printer, all bool) {
 	}
 }
 
-// skips counts the cases of a cluster that were not tried, by the reason.
 func (r *Report) skips(p *terminal.Printer, all bool) {
 	if all || len(r.Nodes) == 0 {
 		return
@@ -158,7 +155,6 @@ func (r *Report) skips(p *terminal.Printer, all bool) {
 	}
 }
 
-// reasons writes why a case has not passed.
 func (r *Report) reasons(p *terminal.Printer, c *Result) {
 	if len(c.Reasons) == 0 {
 		return

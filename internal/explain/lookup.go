@@ -85,7 +85,6 @@ func fitsField(o nft.Operand, d nft.Datatype) bool {
 	return o.Datatype() == d && !slots
 }
 
-// keyText prints the key of a packet, whose source may be unknown.
 func keyText(s *nft.Set, k nft.Key) string {
 	if k.Source.IsValid() {
 		return s.KeyText(k)
@@ -146,7 +145,6 @@ func findElement(s *nft.Set, k nft.Key, b *branch) *nft.Element {
 	return &s.Elements[i]
 }
 
-// coversKey reports whether the interval of an element holds a key.
 func coversKey(s *nft.Set, e, k nft.Key) bool {
 	if e.Bits == nft.Range {
 		return e.Address.Compare(k.Address) <= 0 && k.Address.Compare(e.Source) <= 0

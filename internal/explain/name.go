@@ -109,7 +109,6 @@ func mainKind(all []served.Named) model.Kind {
 	return first
 }
 
-// findCandidates returns the frontends of the protocol and port.
 func (n Name) findCandidates(all []served.Named) ([]served.Named, error) {
 	protocol, _ := ParseProtocol(n.Protocol) // 0 matches any
 	var known []string
@@ -140,7 +139,6 @@ func (n Name) findCandidates(all []served.Named) ([]served.Named, error) {
 	return nil, fmt.Errorf("%s has no %s: its ports are %s", n.Service, wanted, strings.Join(slices.Compact(known), ", "))
 }
 
-// inRange reports whether the question is about a port in a range.
 func (n Name) inRange(f model.Frontend) bool {
 	port, err := strconv.ParseUint(n.Port, 10, 16)
 	dialled := f

@@ -122,7 +122,6 @@ func (p *printer) printOutcomes(r *Result) {
 	}
 }
 
-// printMaglev names the table in which the client has its slot.
 func (p *printer) printMaglev(r *Result) {
 	i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.TableSize > 0 })
 	if i < 0 {
@@ -263,7 +262,6 @@ func (p *printer) printSteps(chain string, steps []Step) string {
 	return chain
 }
 
-// printSkipped says how many rules [printer.printSteps] leaves out.
 func (p *printer) printSkipped(r *Result) {
 	n := 0
 	for _, s := range r.Outcomes[0].Path {

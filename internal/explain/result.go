@@ -144,7 +144,6 @@ func (r *Result) Speak(in words.Vocabulary) {
 	}
 }
 
-// setName sets the service port of the frontend.
 func (r *Result) setName(n served.Named) {
 	r.Service, r.Kind, r.Frontend = n.Port.String(), n.Kind.String(), n.Frontend
 }
@@ -162,7 +161,6 @@ func (r *Result) nameIn(t *nft.Table) {
 	}
 }
 
-// askedPacket returns the packet that the question was about.
 func (r *Result) askedPacket() *Packet {
 	if r.Asked != nil {
 		return r.Asked
@@ -170,7 +168,6 @@ func (r *Result) askedPacket() *Packet {
 	return &r.Packet
 }
 
-// commonSteps returns the length of the common prefix of all paths.
 func (r *Result) commonSteps() int {
 	first := r.Outcomes[0].Path
 	n := len(first)

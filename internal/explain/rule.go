@@ -49,7 +49,6 @@ func (tr *tracer) traceRule(p *state, c *nft.Chain, r nft.Rule) []branch {
 	return branches
 }
 
-// relayBranches returns a branch for each server that a relay may use for a packet.
 func (tr *tracer) relayBranches(b *branch) []branch {
 	slots := tr.table.Slots(tr.table.Serving(b.dialled))
 	if len(slots) == 0 { // of a table that lacks something
@@ -75,7 +74,6 @@ func (b *branch) noteScheduler(choice *nft.Slots) {
 	}
 }
 
-// traceSlots evaluates a rule for each slot and merges equal results.
 func (tr *tracer) traceSlots(p *state, step Step, r nft.Rule, slots []uint32) []branch {
 	type alike struct {
 		endpoint model.Frontend
@@ -128,7 +126,6 @@ func findChoice(r nft.Rule) (choice *nft.Slots, ok bool) {
 	return choice, ok
 }
 
-// slotsFor returns the slots that may be picked for a packet.
 func slotsFor(s *nft.Slots, p *state) []uint32 {
 	if key, seed := s.Hash(); len(key) == 1 && p.Source.IsValid() { // the client's port is not known
 		return []uint32{s.First + scaleHash(jenkinsHash(p.Source.AsSlice(), seed), s.Count)}
@@ -169,7 +166,6 @@ func (b *branch) matchUnless(mismatch bool, why string) bool {
 	return !mismatch
 }
 
-// matchProtocol is matchUnless for a rule that is for some protocols.
 func (b *branch) matchProtocol(isOther bool) bool {
 	b.step.otherProtocol = isOther
 	return b.matchUnless(isOther, "the protocol is "+b.protocolText())
@@ -179,7 +175,6 @@ func (b *branch) note(format string, args ...any) {
 	b.step.Details = append(b.step.Details, fmt.Sprintf(format, args...))
 }
 
-// noteFound notes what was found in a set.
 func (b *branch) noteFound(set, what string) {
 	b.step.sets = append(b.step.sets, set)
 	b.note("@%s: %s", set, what)

@@ -62,7 +62,6 @@ func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o Co
 	return &c.report, nil
 }
 
-// converging is a measurement in progress.
 type converging struct {
 	*Fleet
 	ConvergeOptions
@@ -122,14 +121,12 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// said is what an agent says about the Service.
 type said struct {
 	changed  *api.LastChange
 	endpoint bool // the description has the endpoint of the round
 	exchange
 }
 
-// ask asks an agent for the last change of the Service.
 func (c *converging) ask(ctx context.Context, _ *Agent, client *api.Client) (*said, error) {
 	s := new(said)
 	d, err := client.DescribeRules(s.trace(ctx), c.probe.service())
@@ -174,13 +171,11 @@ func (c *converging) judge(n int, a *Answer[said], m missing) {
 	}
 }
 
-// lose gives a node up.
 func (c *converging) lose(n int, node, why string) {
 	c.agents = slices.DeleteFunc(slices.Clone(c.agents), func(a Agent) bool { return a.Node == node })
 	c.skip(n, node, why)
 }
 
-// skip notes why a node has no time in a round.
 func (c *converging) skip(n int, node, why string) {
 	if n > 0 {
 		why = fmt.Sprintf("round %d: %s", n, why)

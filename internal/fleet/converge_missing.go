@@ -30,7 +30,6 @@ func newMissing(agents []Agent) missing {
 	return m
 }
 
-// agents returns all agents, in the order of the nodes.
 func (m missing) agents() (all []Agent) {
 	for _, of := range m {
 		all = append(all, of.agents...)
@@ -39,12 +38,10 @@ func (m missing) agents() (all []Agent) {
 	return all
 }
 
-// answering returns the agents, except of silent nodes.
 func (m missing) answering() []Agent {
 	return slices.DeleteFunc(m.agents(), func(a Agent) bool { return m[a.Node].silent })
 }
 
-// because notes why a node is missing.
 func (m missing) because(node, why string) { m[node].why, m[node].silent = why, false }
 
 // failed notes the error of an agent. A question that the end of the round cuts off says nothing

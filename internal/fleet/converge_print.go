@@ -55,7 +55,6 @@ func (r *Convergence) head(p *terminal.Printer) {
 	p.Line("  each is too long by up to %s (p50 %s): the time in which the node answered", duration(r.Excess.Max), duration(r.Excess.P50))
 }
 
-// bars draws the histogram.
 func (r *Convergence) bars(p *terminal.Printer) {
 	most := 0
 	for _, b := range r.Histogram {
@@ -90,7 +89,6 @@ func (r *Convergence) slowest(p *terminal.Printer, all bool) {
 	}
 }
 
-// unmeasured names the nodes that rounds are missing of.
 func (r *Convergence) unmeasured(p *terminal.Printer, all bool) {
 	rows := [][]string{{"NOT MEASURED", "ROUNDS", "REASON"}}
 	for i := range r.Nodes {
@@ -104,7 +102,6 @@ func (r *Convergence) unmeasured(p *terminal.Printer, all bool) {
 	}
 }
 
-// namespaces says what remains in the cluster, or was removed.
 func (r *Convergence) namespaces(p *terminal.Printer) {
 	if len(r.Removed)+len(r.Others) > 0 || r.Remains != "" {
 		p.Line("")

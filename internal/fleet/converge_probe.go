@@ -37,7 +37,6 @@ func newProbe(api rest.Interface, o *ConvergeOptions, limit time.Duration) *prob
 	return &probe{Scratch: kubectl.NewScratch(api, purpose, limit), api: api, options: o}
 }
 
-// service returns namespace/name of the Service.
 func (p *probe) service() string { return p.Name + "/" + probeName }
 
 const (
@@ -45,7 +44,6 @@ const (
 	discovery = "/apis/discovery.k8s.io/v1"
 )
 
-// create removes leftovers of earlier runs, and creates the objects.
 func (p *probe) create(ctx context.Context) error {
 	if err := p.Create(ctx, nil); err != nil {
 		return err
@@ -70,7 +68,6 @@ func (p *probe) create(ctx context.Context) error {
 	return nil
 }
 
-// change gives the Service the endpoint of a round, in place of the one before.
 func (p *probe) change(ctx context.Context, round int) error {
 	slice := p.slice(round)
 	request := p.api.Patch(types.MergePatchType).AbsPath(p.Path(discovery, "endpointslices"), probeName)

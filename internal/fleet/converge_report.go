@@ -73,7 +73,6 @@ type NodeTimes struct {
 // Complete reports whether all nodes have all times.
 func (r *Convergence) Complete() bool { return len(r.Nodes) > 0 && r.Nodes[0].Reason == "" }
 
-// addNodes adds the nodes with their agents, and the others.
 func (r *Convergence) addNodes(nodes []Node, agents []Agent) {
 	has := make(map[string]bool)
 	for _, a := range agents {
@@ -100,7 +99,6 @@ func (r *Convergence) node(name string) *NodeTimes {
 	return &r.Nodes[i]
 }
 
-// add adds the time of a node.
 func (r *Convergence) add(node string, took, excess time.Duration) {
 	n := r.node(node)
 	n.Seconds = append(n.Seconds, took.Seconds())
@@ -108,10 +106,8 @@ func (r *Convergence) add(node string, took, excess time.Duration) {
 	r.excess = append(r.excess, excess.Seconds())
 }
 
-// lose notes why a node has no more times.
 func (r *Convergence) lose(node, why string) { r.node(node).Reason = why }
 
-// finish sums the times up.
 func (r *Convergence) finish() {
 	var all []float64
 	for i := range r.Nodes {

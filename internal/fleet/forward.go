@@ -88,7 +88,6 @@ func (f *forwarder) dial(ctx context.Context, dialer httpstream.Dialer) (net.Con
 	}
 }
 
-// open opens the two streams of a connection to the port.
 func (f *forwarder) open(conn httpstream.Connection) (net.Conn, error) {
 	headers := http.Header{}
 	headers.Set(corev1.StreamType, corev1.StreamTypeError)
@@ -128,7 +127,6 @@ func lastPart(message string) string {
 	return message
 }
 
-// stream is a connection to a port of a pod.
 type stream struct {
 	httpstream.Stream
 	conn    httpstream.Connection

@@ -57,7 +57,6 @@ func (f *Fleet) Nodes(ctx context.Context, selector string, names []string) ([]N
 	return nodes, err
 }
 
-// daemonSets lists the DaemonSets of agents, by the labels of their pods.
 func (f *Fleet) daemonSets(ctx context.Context) (sets []daemonSet, err error) {
 	path := "/apis/apps/v1/daemonsets"
 	if f.Namespace != "" {

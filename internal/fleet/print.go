@@ -71,7 +71,6 @@ func (r *Report) services(p *terminal.Printer, all bool) {
 	}
 }
 
-// nodesOf names one node, or counts them.
 func nodesOf(s *ServiceProblem) string {
 	if s.Nodes == 1 {
 		return s.Node
@@ -109,7 +108,6 @@ func (r *Report) table(p *terminal.Printer, all bool) {
 	}
 }
 
-// short cuts a long text.
 func short(text string, all bool) string {
 	if runes := []rune(text); !all && len(runes) > maxReason {
 		return string(runes[:maxReason]) + "..."

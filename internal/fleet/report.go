@@ -27,7 +27,6 @@ const (
 
 var verdicts = []Verdict{NoAnswer, NoAgent, Unhealthy, Behind, NoNode, Problems, Good}
 
-// rank orders verdicts.
 func (v Verdict) rank() int { return slices.Index(verdicts, v) }
 
 // IsWrong reports whether the rules of the node may be outdated.
@@ -135,7 +134,6 @@ func (r *Report) sort() {
 	}
 }
 
-// answered reports whether an agent of a node has answered.
 func answered(answers []Answer[api.Status], node string) bool {
 	return slices.ContainsFunc(answers, func(a Answer[api.Status]) bool { return a.Agent.Node == node && a.Err == nil })
 }
@@ -218,7 +216,6 @@ func ofService(p *api.Problem) bool {
 	return p.Object.Kind == model.ServiceName{}.Object().Kind
 }
 
-// collect adds the problems of Services that a node has.
 func collect(all map[[2]string]*ServiceProblem, node string, s *api.Status) {
 	for _, p := range s.Problems {
 		if !ofService(&p) {

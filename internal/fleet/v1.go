@@ -28,7 +28,6 @@ type statusV1 struct {
 	ServicePorts  []api.ServicePort    `json:"servicePorts"`
 }
 
-// problemV1 is a problem whose object is a text.
 type problemV1 struct {
 	Object  string       `json:"object"`
 	Reason  model.Reason `json:"reason"`
@@ -77,7 +76,6 @@ func problemsOf(all []problemV1) (out []api.Problem) {
 	return out
 }
 
-// parseObject parses the text of an object.
 func parseObject(text string) api.Object {
 	kind, name, _ := strings.Cut(text, " ")
 	switch kind {

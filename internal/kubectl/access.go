@@ -102,7 +102,6 @@ const (
 	Metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 )
 
-// pageSize limits the objects in an answer.
 const pageSize = "500"
 
 // Query selects objects.

@@ -166,7 +166,6 @@ func (s *Scratch) Delete(ctx context.Context, path string) error {
 	return err
 }
 
-// namespaces returns the namespaces of all runs, by name.
 func (s *Scratch) namespaces(ctx context.Context) (map[string]*corev1.Namespace, error) {
 	out := make(map[string]*corev1.Namespace)
 	q := Query{Path: CoreAPI + "/namespaces", Options: map[string]string{"labelSelector": s.Label}}

@@ -41,7 +41,6 @@ func (l Label) isCondition(r corev1.NodeSelectorRequirement) bool {
 	return r.Key == l.Key && r.Operator == corev1.NodeSelectorOpNotIn && slices.Equal(r.Values, []string{l.Value})
 }
 
-// affinity has the required node affinity of a DaemonSet's pods.
 type affinity struct {
 	NodeAffinity struct {
 		Required json.RawMessage `json:"requiredDuringSchedulingIgnoredDuringExecution"`
@@ -115,7 +114,6 @@ func (l Label) keepOff(d *daemon) (patch, error) {
 	return d.patchTerms(add), err
 }
 
-// undo returns the patch that removes the condition from each term.
 func (l Label) undo(d *daemon) (patch, error) {
 	terms, err := d.Spec.Template.Spec.Affinity.terms()
 	var remove []operation

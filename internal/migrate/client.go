@@ -70,7 +70,6 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 	return kubectl.Answer(c.api.Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx), into)
 }
 
-// read returns kube-proxy's DaemonSet.
 func (c *Client) read(ctx context.Context) (*daemon, error) {
 	var d daemon
 	err := c.get(ctx, c.path(c.DaemonSet), &d)

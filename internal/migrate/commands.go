@@ -46,7 +46,6 @@ func (c *Client) writeCommands(ctx context.Context, w io.Writer, patchFor func(*
 	return err
 }
 
-// flags returns the flags with which kubectl reaches the same API server.
 func (c *Client) flags() (text string) {
 	if c.access.Kubeconfig != "" {
 		text += "--kubeconfig " + quote(c.access.Kubeconfig) + " "

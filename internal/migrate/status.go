@@ -93,7 +93,6 @@ func (c *Client) Status(ctx context.Context, nftproxy string) (*Status, error) {
 	return s, nil
 }
 
-// nodes lists the nodes by name.
 func (c *Client) nodes(ctx context.Context, s *Status) error {
 	_, err := kubectl.List(ctx, c.api, "nodes", kubectl.Query{Path: "/api/v1/nodes"}, func(page []corev1.Node) {
 		for _, n := range page {

@@ -60,7 +60,6 @@ func hasRules(t *nft.Table) bool {
 	return t.Set(nft.ServicesMap) != nil && slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })
 }
 
-// keeper reads the frontends of one table that are kept.
 type keeper struct {
 	table *nft.Table
 	lanes *plan.Lanes
@@ -104,7 +103,6 @@ func (k *keeper) add(s *nft.Set) {
 	}
 }
 
-// sameLayout reports whether a set has the keys and values of this version.
 func sameLayout(s *nft.Set) bool {
 	now := nft.Declare(s.Name)
 	return slices.Equal(s.Key, now.Key) && slices.Equal(s.Data, now.Data) && s.Interval == now.Interval
@@ -194,7 +192,6 @@ func (k *keeper) isObserved(f model.Frontend) bool {
 	return ok
 }
 
-// keptHairpins returns the endpoints of a frontend that may connect to themselves.
 func (k *keeper) keptHairpins(f *render.KeptFrontend) (out []nft.Key) {
 	s := k.table.Set(nft.SetFor(f.Frontend, nft.HairpinSet))
 	if s == nil {

@@ -46,7 +46,6 @@ func decisionOf(d model.Decision, slots func(model.Endpoint) int) Decision {
 	return out
 }
 
-// joinEndpoints sorts endpoints and joins the slots of those with the same address.
 func joinEndpoints(all []Endpoint) []Endpoint {
 	slices.SortFunc(all, func(a, b Endpoint) int { return a.Address.Compare(b.Address) })
 	out := all[:0]

@@ -216,14 +216,12 @@ func (t *Table) masqueradingOf(f model.Frontend) model.Masquerading {
 	return model.MasqueradeNone
 }
 
-// sourcesOf returns the clients that may connect to a frontend.
 func (t *Table) sourcesOf(f model.Frontend) *model.Sources {
 	_, limited := t.table.Set(nft.SetFor(f, nft.FirewalledSet)).Find(f)
 	_, listed := t.table.Set(nft.SetFor(f, nft.AllowFrontendsSet)).Find(f)
 	return model.NewSources(limited || listed, t.allowed[f], t.denied[f])
 }
 
-// lane is the lane, or the verdict, of a class.
 type lane struct {
 	nft.Slots
 	verdict model.Verdict
@@ -247,7 +245,6 @@ func (l lane) schedulerOf() model.Scheduler {
 	return model.DefaultScheduler
 }
 
-// decisionIn returns the endpoints in the slots of a lane.
 func (t *Table) decisionIn(f model.Frontend, l lane) Decision {
 	d := Decision{Verdict: l.verdict}
 	if l.verdict != model.Forward {

@@ -29,7 +29,6 @@ type Journey struct {
 	arrived bool   // it was delivered to the machine
 }
 
-// done reports whether nothing can follow.
 func (j *Journey) done() bool { return j.ended != nil || j.left || j.arrived }
 
 // firstPacket and last are the packet as it began and as it was seen last.
@@ -60,7 +59,6 @@ func (j *Journey) add(e Event, own bool) {
 	}
 }
 
-// recordPass records that the packet came to a chain of ours.
 func (j *Journey) recordPass(e Event, kind string) {
 	switch {
 	case kind == kindNew && e.Kind == Rule:

@@ -23,7 +23,6 @@ const (
 	NoPacket   Outcome = "no packet"
 )
 
-// judgeOutcome returns what happened.
 func (c *Connection) judgeOutcome(rules *Rules) Outcome {
 	switch {
 	case c.First == nil:
@@ -99,7 +98,6 @@ func (j *Journey) describeLoss() string {
 	return "on the interface lo"
 }
 
-// interfaceName returns the name of an interface, or its number if it is gone.
 func interfaceName(number int) string {
 	if number == 0 {
 		return ""

@@ -35,7 +35,6 @@ func (p *Packet) String() string {
 // itself has sent it.
 func (p *Packet) Interface() string { return interfaceName(p.In) }
 
-// rawPacket collects the attributes of a message that are about the packet.
 type rawPacket struct {
 	protocol           uint32 // NFPROTO_IPV4 or NFPROTO_IPV6
 	network, transport []byte
@@ -88,7 +87,6 @@ func (p *Packet) sameContent(o *Packet) bool {
 	return p.Protocol == o.Protocol && p.Flags == o.Flags && p.Sequence == o.Sequence && p.Type == o.Type && p.Code == o.Code
 }
 
-// icmpText says what an ICMP or ICMPv6 error means.
 func (p *Packet) icmpText() string {
 	type kind struct{ t, code uint8 }
 	names := map[kind]string{

@@ -37,7 +37,6 @@ func (r *Report) Compare(c *Connection, p *explain.Result) {
 	}
 }
 
-// relayOf reports whether explain predicts a relay, and the packet has reached its port.
 func relayOf(p *explain.Result, reached string) bool {
 	at, err := netip.ParseAddrPort(reached)
 	return err == nil && slices.ContainsFunc(p.Outcomes, func(o explain.Outcome) bool { return o.Relay != 0 && o.Relay == at.Port() })

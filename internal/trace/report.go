@@ -99,7 +99,6 @@ func NewReport(c *Connection, m Match, rules *Rules, in words.Vocabulary) *Repor
 	return r
 }
 
-// describeOutcome returns the outcome in words, and the rule or policy that decided.
 func (r *Rules) describeOutcome(c *Connection, report *Report) (text string, by *Step) {
 	first := c.First
 	to := report.Words.Text("the endpoint ") + report.Endpoint
@@ -129,7 +128,6 @@ func (r *Rules) describeOutcome(c *Connection, report *Report) (text string, by 
 	return "answered by " + to, nil
 }
 
-// exit says where the first packet left the rules.
 func (r *Rules) exit(j *Journey, to string) string {
 	if j.arrived {
 		return to + " on this machine"
@@ -181,7 +179,6 @@ func (r *Rules) describeStep(e *Event, before uint32) Step {
 	return s
 }
 
-// findTranslations returns the changes of addresses on the way of a packet.
 func (r *Rules) findTranslations(j *Journey) (out []Translation) {
 	for i := 1; i < len(j.Passes); i++ {
 		before, after := j.Passes[i-1].Packet, j.Passes[i].Packet
@@ -199,7 +196,6 @@ func (r *Rules) findTranslations(j *Journey) (out []Translation) {
 	return out
 }
 
-// findTranslator names the rule that translated a packet behind a chain.
 func (r *Rules) findTranslator(p *Pass) (by string, ours bool) {
 	if n := len(p.Events); n > 0 && r.isNAT(p.Place) {
 		if i := slices.IndexFunc(p.Events, func(e Event) bool { return e.Kind == Rule && e.Verdict == Accept }); i >= 0 {

@@ -39,7 +39,6 @@ func NewRules(own func(Place) []string) (*Rules, error) {
 	return r, err
 }
 
-// rule is a rule of a chain.
 type rule struct {
 	number  int // in its chain, from 1
 	handle  uint64
@@ -82,7 +81,6 @@ func (r *Rules) read(p Place) (out []rule) {
 	return out
 }
 
-// rejectsSender reports whether an expression answers the sender of a packet.
 func rejectsSender(e expr.Any) bool {
 	t, isTarget := e.(*expr.Target)
 	_, isReject := e.(*expr.Reject)
@@ -92,7 +90,6 @@ func rejectsSender(e expr.Any) bool {
 // byNumber reports whether the texts of a chain are known by the numbers of its rules.
 func (r *Rules) byNumber(p Place) bool { return isOurs(p) || isIPTables(p) }
 
-// isOurs reports whether a chain is one of nftproxy's.
 func isOurs(p Place) bool {
 	return p.Table == nft.TableName && (p.Family == familyIPv4 || p.Family == familyIPv6)
 }
@@ -129,7 +126,6 @@ func (r *Rules) readTexts(p Place) map[uint64]string {
 	return parseListing(commandOutput("nft", "--terse", "--handle", "list", "chain", p.Family.String(), p.Table, p.Chain))
 }
 
-// readIPTables returns the rules of a chain as iptables has them, by number.
 func readIPTables(p Place) map[uint64]string {
 	command := "iptables-nft"
 	if p.Family == familyIPv6 {
@@ -172,7 +168,6 @@ func parseListing(listing string) map[uint64]string {
 	return out
 }
 
-// commandPatience is how long a command may take to list a chain.
 const commandPatience = 5 * time.Second
 
 // commandOutput returns the output of a command; nothing if it is not installed, or fails.
@@ -193,7 +188,6 @@ func commandOutput(name string, args ...string) string {
 
 func placeOf(c *nftables.Chain) Place { return Place{Family(c.Table.Family), c.Table.Name, c.Name} }
 
-// isNAT reports whether a base chain translates addresses.
 func (r *Rules) isNAT(p Place) bool {
 	return slices.ContainsFunc(r.chains, func(c *nftables.Chain) bool {
 		return c.Hooknum != nil && placeOf(c) == p && c.Type == nftables.ChainTypeNAT
@@ -220,7 +214,6 @@ func (r *Rules) madeByIPTables(p Place) bool {
 	})
 }
 
-// otherPrograms returns the programs with chains in a table.
 func (r *Rules) otherPrograms(p Place) (names []string) {
 	for _, c := range r.chains {
 		if at := placeOf(c); at.Family == p.Family && at.Table == p.Table {

@@ -183,7 +183,6 @@ const (
 	stateUntracked = 64
 )
 
-// matchState matches packets of connections in one of these states.
 func matchState(states uint32) []expr.Any {
 	return compareBits(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, binary.NativeEndian.AppendUint32(nil, states), make([]byte, 4), expr.CmpOpNeq)
 }

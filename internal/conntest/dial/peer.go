@@ -67,7 +67,6 @@ func closeAll(all []io.Closer) {
 	}
 }
 
-// listen listens at the port in each family of the addresses, for TCP and UDP.
 func (p *Peer) listen() (loops []func() error, closers []io.Closer, err error) {
 	for _, a := range p.Addresses {
 		family := map[model.Family]string{model.IPv4: "4", model.IPv6: "6"}[model.FamilyOf(a)]
@@ -116,7 +115,6 @@ func serveUDP(p net.PacketConn, own netip.AddrPort) error {
 	}
 }
 
-// maxRequest limits the bytes of a request.
 const maxRequest = 4 << 20
 
 func (p *Peer) handler() http.Handler {

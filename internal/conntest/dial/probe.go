@@ -65,7 +65,6 @@ func (p *Prober) open(ctx context.Context, d *conntest.Dial) (a conntest.Attempt
 	return a, nil
 }
 
-// setOutcome sets the outcome by the error of the socket.
 func setOutcome(a *conntest.Attempt, failure error, p model.Protocol) {
 	switch timeout := errors.Is(failure, unix.ETIMEDOUT); {
 	case failure == nil:
@@ -193,7 +192,6 @@ func (s *socket) try(ctx context.Context, wait time.Duration) error {
 	return err
 }
 
-// await waits until the socket is ready, and returns its error.
 func (s *socket) await(ctx context.Context, events int16, deadline time.Time) error {
 	for {
 		left := time.Until(deadline)

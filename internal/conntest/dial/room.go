@@ -136,7 +136,6 @@ func isRouted(a netip.Addr) (string, error) {
 	return "", nil
 }
 
-// connect makes the interfaces, addresses and routes.
 func (r *Room) connect(redirected []model.Family) error {
 	const peer = "eth0"
 	attrs := netlink.NewLinkAttrs()
@@ -233,7 +232,6 @@ func addClient(link netlink.Link, a, nextHop netip.Addr, other netlink.Link) err
 	return nil
 }
 
-// addRoute leads packets for an address to an interface.
 func addRoute(link netlink.Link, a netip.Addr, other netlink.Link) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: single(a), Scope: netlink.SCOPE_LINK}); err != nil {
 		return fmt.Errorf("add route to %s over interface %s: %w", a, link.Attrs().Name, err)

@@ -29,7 +29,6 @@ func Run(ctx context.Context, cases []*conntest.Case, proberOf func(*conntest.Ca
 	return results, failure
 }
 
-// try opens the connections of a case and judges them.
 func (p *Prober) try(ctx context.Context, c *conntest.Case, count int) (*conntest.Result, error) {
 	if c.Skip != "" {
 		return c.Judge(nil, false), nil

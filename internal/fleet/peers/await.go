@@ -40,7 +40,6 @@ func (l *Lab) await(ctx context.Context, pods map[string]*corev1.Pod, progress f
 	return running, why, nil
 }
 
-// pollPause is the time between two questions.
 const pollPause = 300 * time.Millisecond
 
 // poll asks until check is done, or fails. late reports that it was not done within the patience, and err why
@@ -115,7 +114,6 @@ func notReady(p *corev1.Pod) (why string, final bool) {
 	return name + " is not ready", false
 }
 
-// firstLine returns the first line of the first text that is not empty.
 func firstLine(texts ...string) string {
 	for _, text := range texts {
 		if line, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); line != "" {
@@ -167,7 +165,6 @@ func (l *Lab) AwaitEndpoints(ctx context.Context, want map[string][]netip.Addr) 
 	return err
 }
 
-// published returns the ready endpoints of the Services.
 func (l *Lab) published(ctx context.Context) (map[string][]netip.Addr, error) {
 	have := make(map[string][]netip.Addr)
 	q := kubectl.Query{Path: l.Path("/apis/discovery.k8s.io/v1", "endpointslices")}

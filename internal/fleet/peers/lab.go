@@ -184,7 +184,6 @@ func (l *Lab) createPod(ctx context.Context, p *corev1.Pod) error {
 	return errors.Join(err, refusal)
 }
 
-// peer returns the way to a pod.
 func (l *Lab) peer(p *corev1.Pod) (*Peer, error) {
 	transport, end, err := l.fleet.Transport.To(&fleet.Agent{Node: p.Spec.NodeName, Namespace: l.Name, Pod: p.Name})
 	if err != nil {
@@ -232,7 +231,6 @@ func (l *Lab) Stop(ctx context.Context, peers []*Peer) error {
 // Close removes everything.
 func (l *Lab) Close(ctx context.Context) error { return l.Remove(ctx) }
 
-// list lists the pods of the test.
 func (l *Lab) list(ctx context.Context) (all []corev1.Pod, err error) {
 	q := kubectl.Query{Path: l.Path(kubectl.CoreAPI, "pods"), Options: map[string]string{"labelSelector": Label}}
 	_, err = kubectl.List(ctx, l.fleet.API, "pods of the test", q, func(page []corev1.Pod) { all = append(all, page...) })

@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 )
 
-// named is the Service whose name is resolved.
 const named = "cluster-ip"
 
 // dnsLabel is on the DNS Service of a cluster in kube-system, also where CoreDNS serves it.
@@ -34,7 +33,6 @@ func (l *Lab) Names(ctx context.Context, node string) (out []*conntest.Case, err
 	return out, nil
 }
 
-// findDNS reports whether the cluster has a DNS Service.
 func (l *Lab) findDNS(ctx context.Context) (*bool, error) {
 	found := false
 	q := kubectl.Query{Path: kubectl.CoreAPI + "/namespaces/kube-system/services", Options: map[string]string{"labelSelector": dnsLabel}}

@@ -28,14 +28,12 @@ const (
 	serverPort  = 8080
 )
 
-// kind is a Service of a test.
 type kind struct {
 	name   string
 	label  string // of its endpoints
 	change func(*corev1.ServiceSpec)
 }
 
-// kinds are all Services of a test.
 func kinds() []kind {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	none, class := false, balancerClass
@@ -60,7 +58,6 @@ func kinds() []kind {
 	}
 }
 
-// service returns the Service of a kind.
 func (k *kind) service(s *kubectl.Scratch) *corev1.Service {
 	policy := corev1.IPFamilyPolicyPreferDualStack
 	out := &corev1.Service{ObjectMeta: s.Meta(k.name)}
@@ -86,7 +83,6 @@ func balancerIPs(families []corev1.IPFamily, n uint16) (out []corev1.LoadBalance
 	return out
 }
 
-// pod returns the pod of a peer on a node.
 func (l *Lab) pod(name, node string, args ...string) *corev1.Pod {
 	yes, no, grace, user := true, false, int64(0), int64(65532)
 	seconds := int64(l.Limit.Seconds())
