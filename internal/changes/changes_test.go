@@ -248,6 +248,17 @@ func TestBeyondRules(t *testing.T) {
 	}
 }
 
+// TestSlicesWithoutServices: a daemon knows the slices of changed routes, and not their Services. They say why an
+// endpoint is left out.
+func TestSlicesWithoutServices(t *testing.T) {
+	before := parse(t, node+cart)
+	after := parse(t, node+strings.Replace(cart, "nodeName: node-2}", "nodeName: node-2, conditions: {ready: false}}", 1))
+	before.Snapshot, after.Snapshot = new(model.Snapshot), &model.Snapshot{Slices: after.Snapshot.Slices}
+	if got := printed(t, changes.Objects(before, after)); !strings.Contains(got, "1 endpoint not ready (10.0.0.5:8080)") {
+		t.Errorf("got %s", got)
+	}
+}
+
 // TestServicesWithoutFrontends: a Service that lost all of its frontends to an older one is
 // still an object that comes, changes and goes.
 func TestServicesWithoutFrontends(t *testing.T) {

@@ -64,7 +64,11 @@ func eachElement(r *nft.Ruleset, f func(service, text string)) {
 			prefix := s.Keyword() + " " + nft.FamilyKeyword(t.Family) + " " + nft.TableName + " " + s.Name + " "
 			for i := range s.Elements {
 				e := &s.Elements[i]
-				f(serviceOf(t, s, e, names), prefix+s.ElementText(&nft.Element{Key: e.Key, Value: e.Value}))
+				service := ""
+				if ofFrontend(s) {
+					service = names[t.FrontendOf(s, e.Key)]
+				}
+				f(service, prefix+s.ElementText(&nft.Element{Key: e.Key, Value: e.Value}))
 			}
 		}
 	}
@@ -84,11 +88,4 @@ func servicesOf(t *nft.Table) map[model.Frontend]string {
 		}
 	}
 	return out
-}
-
-func serviceOf(t *nft.Table, s *nft.Set, e *nft.Element, names map[model.Frontend]string) string {
-	if !ofFrontend(s) {
-		return ""
-	}
-	return names[t.FrontendOf(s, e.Key)]
 }

@@ -1,6 +1,10 @@
 package changes
 
-import "github.com/nftproxy/nftproxy/internal/model"
+import (
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
 
 // Side is an input and the routing that follows from it.
 type Side struct {
@@ -23,8 +27,7 @@ func Objects(before, after Side) []Service {
 			c.isBalance[name] = state.Service.Balance
 		}
 	}
-	c.stateBefore = func(port model.PortName, at address) state { return stateIn(c.edits.before, port, at) }
-	c.stateAfter = func(port model.PortName, at address) state { return stateIn(c.edits.after, port, at) }
+	c.stateBefore, c.stateAfter = newStateLookup(before.Snapshot), newStateLookup(after.Snapshot)
 	c.edits.nodeBefore, c.edits.nodeAfter = before.ownNode(), after.ownNode()
 	was, is := before.Routing.Routes, after.Routing.Routes
 	for len(was) > 0 || len(is) > 0 {
@@ -85,13 +88,18 @@ type state struct {
 	serving bool
 }
 
-func stateIn(objects map[model.ServiceName]model.ServiceState, port model.PortName, at address) state {
-	for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), objects[port.Service].Slices) {
-		if e.Address() == at {
-			return state{conditionOf(e.Host), e.Host.Serving && !e.Host.Failing}
+// newStateLookup returns a function that says why an endpoint that takes no connections does not. Slices are
+// grouped when it is first called.
+func newStateLookup(s *model.Snapshot) stateOf {
+	slicesOf := sync.OnceValue(func() map[model.ServiceName][]*model.EndpointSlice { return model.GroupSlices(s.Slices) })
+	return func(port model.PortName, at address) state {
+		for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), slicesOf()[port.Service]) {
+			if e.Address() == at {
+				return state{conditionOf(e.Host), e.Host.Serving && !e.Host.Failing}
+			}
 		}
+		return state{}
 	}
-	return state{}
 }
 
 func conditionOf(h *model.Host) condition {

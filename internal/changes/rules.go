@@ -3,7 +3,6 @@ package changes
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -19,8 +18,7 @@ import (
 func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []Service {
 	c := newComparison()
 	if objects != nil {
-		states := sync.OnceValue(func() map[model.ServiceName]model.ServiceState { return objects.Update().Services })
-		c.stateAfter = func(port model.PortName, at address) state { return stateIn(states(), port, at) }
+		c.stateAfter = newStateLookup(objects)
 	}
 	c.originOf(before, after, objects)
 	for _, f := range model.Families {

@@ -104,7 +104,7 @@ func (s *Snapshot) Since(before map[ServiceName]ServiceState) (u *Update, now ma
 
 func (s *Snapshot) groupStates() map[ServiceName]ServiceState {
 	out := make(map[ServiceName]ServiceState, len(s.Services))
-	bySlices := groupSlices(s.Slices)
+	bySlices := GroupSlices(s.Slices)
 	for _, svc := range s.Services {
 		out[svc.Name] = ServiceState{svc, bySlices[svc.Name]}
 	}
@@ -115,7 +115,7 @@ func (s *Snapshot) groupStates() map[ServiceName]ServiceState {
 func (s *Snapshot) Edit(edit func(ServiceName, ServiceState) ServiceState) *Snapshot {
 	out := *s
 	out.Services, out.Slices = nil, nil
-	bySlices := groupSlices(s.Slices)
+	bySlices := GroupSlices(s.Slices)
 	for _, svc := range s.Services {
 		state := edit(svc.Name, ServiceState{svc, bySlices[svc.Name]})
 		out.Services, out.Slices = append(out.Services, state.Service), append(out.Slices, state.Slices...)

@@ -177,7 +177,8 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 	return out
 }
 
-func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {
+// GroupSlices returns slices by their Service, which may not be there.
+func GroupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {
 	m := make(map[ServiceName][]*EndpointSlice)
 	for _, s := range all {
 		n := s.ServiceName()
