@@ -150,7 +150,7 @@ func (o *fleetBundleOptions) addLog(ctx context.Context, a *bundle.Archive, grou
 const maxObjects = 100
 
 func (o *fleetBundleOptions) addObjects(c *cobra.Command, a *bundle.Archive, r *fleet.Report) {
-	cli.MeterOf(c).Start(func() string { return "reading objects" })
+	cli.ShowProgress(c, "reading objects")
 	ctx := c.Context()
 	o.addList(ctx, a, "nodes.json", "Node", kubectl.Query{Path: "/api/v1/nodes", Options: map[string]string{"labelSelector": o.labels}})
 	for _, m := range o.addList(ctx, a, "daemonsets.json", "DaemonSet", kubectl.Query{Path: "/apis/apps/v1/daemonsets", Options: map[string]string{"labelSelector": o.Pods}}) {

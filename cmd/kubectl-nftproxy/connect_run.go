@@ -43,11 +43,11 @@ func (t *clusterTest) test() (report *conntest.Report, err error) {
 	ctx, cancel := context.WithTimeoutCause(t.c.Context(), t.Limit, errors.New("the test took too long"))
 	defer cancel()
 	start := time.Now()
-	t.meter("creating the namespace")
+	cli.ShowProgress(t.c, "creating the namespace")
 	t.lab, err = peers.Open(ctx, t.fleet, t.Options)
 	if t.lab != nil {
 		defer func() {
-			t.meter("removing everything")
+			cli.ShowProgress(t.c, "removing everything")
 			err = errors.Join(err, t.lab.Close(ctx))
 			if err == nil {
 				t.addNotes(report)
@@ -116,14 +116,9 @@ func (t *clusterTest) addNotes(r *conntest.Report) {
 	}
 }
 
-func (t *clusterTest) meter(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	cli.MeterOf(t.c).Start(func() string { return text })
-}
-
 func (t *clusterTest) testBatch(ctx context.Context, nodes []string) (err error) {
 	all, untested, err := t.lab.Start(ctx, nodes, func(ready, n int) {
-		t.meter("%d of %d nodes tested; %d of %d pods are ready", t.done, len(t.names), ready, n)
+		cli.ShowProgress(t.c, "%d of %d nodes tested; %d of %d pods are ready", t.done, len(t.names), ready, n)
 	})
 	if err != nil {
 		return err
@@ -145,7 +140,7 @@ func (t *clusterTest) testBatch(ctx context.Context, nodes []string) (err error)
 			return err
 		}
 	}
-	t.meter("%d of %d nodes tested; predicting", t.done, len(t.names))
+	cli.ShowProgress(t.c, "%d of %d nodes tested; predicting", t.done, len(t.names))
 	t.intents.forget()
 	jobs, err := t.jobs(ctx, all)
 	if err != nil {
@@ -164,7 +159,7 @@ const (
 // settle waits until the nodes know the endpoints of the Services.
 func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 	want := t.lab.ServiceEndpoints()
-	t.meter("%d of %d nodes tested; waiting for the endpoints", t.done, len(t.names))
+	cli.ShowProgress(t.c, "%d of %d nodes tested; waiting for the endpoints", t.done, len(t.names))
 	if err := t.lab.AwaitEndpoints(ctx, want); err != nil {
 		return err
 	}
@@ -242,7 +237,7 @@ func (t *clusterTest) dial(ctx context.Context, jobs []job) error {
 				defer mu.Unlock()
 				tried++
 				t.results = append(t.results, r)
-				t.meter("%d of %d nodes tested; %d of %d cases are tried", t.done, len(t.names), tried, all)
+				cli.ShowProgress(t.c, "%d of %d nodes tested; %d of %d cases are tried", t.done, len(t.names), tried, all)
 			})
 		})
 	}

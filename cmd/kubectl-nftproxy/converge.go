@@ -86,13 +86,13 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 // measure measures, and prints the result, also of some of the rounds.
 func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *members) error {
 	o.Progress = func(round, have int) {
-		text := fmt.Sprintf("round %d of %d: %d of %d nodes have the change", round, o.Rounds, have, len(m.agents))
 		if round == 0 {
-			text = fmt.Sprintf("%d of %d nodes have the Service", have, len(m.agents))
+			cli.ShowProgress(c, "%d of %d nodes have the Service", have, len(m.agents))
+			return
 		}
-		cli.MeterOf(c).Start(func() string { return text })
+		cli.ShowProgress(c, "round %d of %d: %d of %d nodes have the change", round, o.Rounds, have, len(m.agents))
 	}
-	cli.MeterOf(c).Start(func() string { return "creating the Service" })
+	cli.ShowProgress(c, "creating the Service")
 	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions)
 	cli.MeterOf(c).Stop()
 	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {

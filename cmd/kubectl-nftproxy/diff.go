@@ -92,7 +92,7 @@ func compareNodes(c *cobra.Command, f *fleet.Fleet, agents []fleet.Agent) (*flee
 	answers := fleet.Ask(c.Context(), f, agents, progress(c, len(agents)), askHeld)
 	for n := range answers {
 		a := &answers[n]
-		cli.MeterOf(c).Start(func() string { return fmt.Sprintf("comparing node %d of %d", n+1, len(answers)) })
+		cli.ShowProgress(c, "comparing node %d of %d", n+1, len(answers))
 		out, err := compareNode(c.Context(), i, a)
 		if err != nil {
 			return nil, err
@@ -118,7 +118,8 @@ func compareNode(ctx context.Context, i *intents, a *fleet.Answer[held]) (*fleet
 			out.Unknown = a.Err.Error()
 			return out, nil
 		}
-		addKernel(out, a.Document.comparison)
+		c := a.Document.comparison // what the nftproxy there says about its kernel
+		out.Unknown, out.Compared, out.Kernel, out.KernelCount = c.Unsettled, c.Compared, c.Differences, c.Count
 		rules, err := rulesOf(ctx, i, a, out)
 		if rules == nil {
 			return out, err
@@ -136,10 +137,6 @@ func compareNode(ctx context.Context, i *intents, a *fleet.Answer[held]) (*fleet
 	}
 	out.Unknown = terminal.Count(len(before), "Service") + " changed all the time"
 	return out, nil
-}
-
-func addKernel(out *fleet.NodeDifferences, c *api.Comparison) {
-	out.Unknown, out.Compared, out.Kernel, out.KernelCount = c.Unsettled, c.Compared, c.Differences, c.Count
 }
 
 // rulesOf returns the rules that the objects ask for on a node; nil: they are not known.

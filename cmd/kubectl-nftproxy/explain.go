@@ -59,7 +59,7 @@ func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) err
 	if err != nil {
 		return err
 	}
-	cli.MeterOf(c).Start(func() string { return "reading the API server" })
+	cli.ShowProgress(c, "reading the API server")
 	result, err := o.trace(c, f, protocol, target)
 	cli.MeterOf(c).Stop()
 	if err != nil {

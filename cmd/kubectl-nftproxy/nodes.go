@@ -75,7 +75,7 @@ func (o *fleetOptions) members(c *cobra.Command, f *fleet.Fleet) (m members, err
 
 // anyMembers lists the nodes that the flags select, and their agents.
 func (o *fleetOptions) anyMembers(c *cobra.Command, f *fleet.Fleet) (m members, err error) {
-	cli.MeterOf(c).Start(func() string { return "listing the nodes" })
+	cli.ShowProgress(c, "listing the nodes")
 	m.all = o.labels == "" && len(o.nodes) == 0
 	if m.nodes, err = f.Nodes(c.Context(), o.labels, o.nodes); err != nil {
 		return m, err
@@ -111,8 +111,5 @@ func (o *fleetOptions) where() string {
 
 // progress shows how many of n nodes have answered.
 func progress(c *cobra.Command, n int) func(int) {
-	return func(done int) {
-		text := fmt.Sprintf("%d of %d nodes have answered", done, n)
-		cli.MeterOf(c).Start(func() string { return text })
-	}
+	return func(done int) { cli.ShowProgress(c, "%d of %d nodes have answered", done, n) }
 }

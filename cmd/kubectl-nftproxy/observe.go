@@ -71,7 +71,7 @@ func (o *fleetObserveOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	w := newWatching(f, o, c)
+	w := &watching{f, o, show.NewObserver(c.OutOrStdout(), o.output.Paint), c, 0, make(map[string]uint64), make(map[string]string)}
 	answers := w.ask(ctx, m.agents, progress(c, len(m.agents)))
 	cli.MeterOf(c).Stop()
 	if err := w.write(answers); err != nil {
@@ -97,10 +97,6 @@ type watching struct {
 	observing int
 	next      map[string]uint64 // number of the last event, by pod
 	said      map[string]string // what was last said about a node, by pod
-}
-
-func newWatching(f *fleet.Fleet, o *fleetObserveOptions, c *cobra.Command) *watching {
-	return &watching{f, o, show.NewObserver(c.OutOrStdout(), o.output.Paint), c, 0, make(map[string]uint64), make(map[string]string)}
 }
 
 func (w *watching) ask(ctx context.Context, agents []fleet.Agent, done func(int)) []fleet.Answer[api.Observed] {

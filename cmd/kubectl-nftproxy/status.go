@@ -77,7 +77,7 @@ func (o *fleetStatusOptions) run(c *cobra.Command) error {
 	for {
 		r, err := o.ask(c, f)
 		if err == nil {
-			err = o.print(c.OutOrStdout(), r)
+			err = o.output.Print(c.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, o.all, o.output.Paint) })
 		}
 		switch {
 		case ctx.Err() != nil && o.watch:
@@ -154,8 +154,4 @@ func askAgain(c *cobra.Command, f *fleet.Fleet, answers []fleet.Answer[api.Statu
 // headOfStatus asks for the part of a status that does not grow with the frontends.
 func headOfStatus(ctx context.Context, client *api.Client) (*api.Status, error) {
 	return client.Status(ctx, &api.Filter{Rows: 1})
-}
-
-func (o *fleetStatusOptions) print(w io.Writer, r *fleet.Report) error {
-	return o.output.Print(w, r, func(w io.Writer) error { return r.Print(w, o.all, o.output.Paint) })
 }

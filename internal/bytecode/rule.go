@@ -194,7 +194,10 @@ func (o *op) read(all attributes) (err error) {
 			o.chooser.Kind = "symhash"
 		}
 	case "fib":
-		o.readRoute(all)
+		o.kind, o.to, o.flags = opAddressType, all.register(unix.NFTA_FIB_DREG), all.number(unix.NFTA_FIB_FLAGS)
+		if all.number(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_ADDRTYPE {
+			o.kind, o.name = opUnknown, "fib, of an interface"
+		}
 	default:
 		o.readAction(all, &err)
 	}
@@ -242,13 +245,6 @@ func (o *op) readBitwise(all attributes, err *error) {
 	o.data, o.other = all.value(unix.NFTA_BITWISE_MASK, err), all.value(unix.NFTA_BITWISE_XOR, err)
 	if all.number(bitwiseOp) != 0 || all.has(bitwiseSREG2) || len(o.data) != len(o.other) {
 		o.kind, o.name = opUnknown, "bitwise, with a shift or two registers"
-	}
-}
-
-func (o *op) readRoute(all attributes) {
-	o.kind, o.to, o.flags = opAddressType, all.register(unix.NFTA_FIB_DREG), all.number(unix.NFTA_FIB_FLAGS)
-	if all.number(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_ADDRTYPE {
-		o.kind, o.name = opUnknown, "fib, of an interface"
 	}
 }
 

@@ -37,6 +37,12 @@ func withMeter(ctx context.Context, m *terminal.Meter) context.Context {
 	return context.WithValue(ctx, meterKey{}, m)
 }
 
+// ShowProgress shows a phase of the work of a command.
+func ShowProgress(c *cobra.Command, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	MeterOf(c).Start(func() string { return text })
+}
+
 // MeterOf returns what shows the progress of a command that [Execute] runs.
 func MeterOf(c *cobra.Command) *terminal.Meter {
 	if m, ok := c.Context().Value(meterKey{}).(*terminal.Meter); ok {

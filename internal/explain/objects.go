@@ -143,12 +143,7 @@ func (r *Result) Outside() bool {
 
 // AddOmission adds an endpoint, with a port or without, that takes no new connections. It
 // does nothing without a reason.
-func (r *Result) AddOmission(endpoint, reason string) {
-	at, err := netip.ParseAddrPort(endpoint)
-	if err != nil {
-		a, _ := netip.ParseAddr(endpoint)
-		at = netip.AddrPortFrom(a, 0)
-	}
+func (r *Result) AddOmission(at netip.AddrPort, reason string) {
 	if reason != "" && at.Addr().IsValid() {
 		r.LeftOut = append(r.LeftOut, Omission{at, terminal.Printable(reason)})
 	}

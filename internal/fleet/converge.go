@@ -38,7 +38,8 @@ func (o *ConvergeOptions) limit(timeout time.Duration) time.Duration {
 func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o ConvergeOptions) (r *Convergence, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit(f.Timeout), errors.New("the nodes took too long"))
 	defer cancel()
-	c := newConverging(f, agents, o)
+	c := &converging{Fleet: f, ConvergeOptions: o, agents: agents, probe: newProbe(f.API, &o, o.limit(f.Timeout))}
+	c.report.Changes, c.report.Namespace, c.report.Wait = []Written{}, c.probe.Name, o.Wait.Seconds()
 	c.report.addNodes(nodes, agents)
 	defer func() { c.report.finish() }()
 	if err := kubectl.Permitted(ctx, f.API, rights, "converge"); err != nil {
@@ -70,13 +71,6 @@ type converging struct {
 	report Convergence
 }
 
-func newConverging(f *Fleet, agents []Agent, o ConvergeOptions) *converging {
-	c := &converging{Fleet: f, ConvergeOptions: o, agents: agents, probe: newProbe(f.API, &o, o.limit(f.Timeout))}
-	c.report.Changes = []Written{}
-	c.report.Namespace, c.report.Wait = c.probe.Name, o.Wait.Seconds()
-	return c
-}
-
 // round changes the endpoint and measures the nodes. A node that does not have the change in
 // time is not asked in later rounds.
 func (c *converging) round(ctx context.Context, n int) error {
@@ -94,7 +88,7 @@ func (c *converging) round(ctx context.Context, n int) error {
 		if !source.Wait(limited, pause) {
 			break
 		}
-		answers := AskEach(limited, c.Fleet, missing.agents(), func(int) {}, c.ask)
+		answers := Ask(limited, c.Fleet, missing.agents(), func(int) {}, c.ask)
 		if ctx.Err() != nil {
 			break
 		}
@@ -127,7 +121,7 @@ type said struct {
 	exchange
 }
 
-func (c *converging) ask(ctx context.Context, _ *Agent, client *api.Client) (*said, error) {
+func (c *converging) ask(ctx context.Context, client *api.Client) (*said, error) {
 	s := new(said)
 	d, err := client.DescribeRules(s.trace(ctx), c.probe.service())
 	if err != nil {
@@ -206,7 +200,7 @@ func (c *converging) reasons(ctx context.Context, m missing) map[string]string {
 		basis  *api.Basis
 		status *api.Status
 	}
-	answers := AskEach(ctx, c.Fleet, m.answering(), func(int) {}, func(ctx context.Context, _ *Agent, client *api.Client) (*state, error) {
+	answers := Ask(ctx, c.Fleet, m.answering(), func(int) {}, func(ctx context.Context, client *api.Client) (*state, error) {
 		var s state
 		var err error
 		if s.basis, err = client.Basis(ctx); err == nil {

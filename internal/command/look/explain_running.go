@@ -30,7 +30,7 @@ func addDescription(r *explain.Result, d *api.Description) {
 				r.Notes = append(r.Notes, r.Words.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
 			}
 			if e.Family == model.FamilyOf(r.Packet.Destination).String() && !used[e.AddrPort()] {
-				r.AddOmission(e.Address, e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))
+				r.AddOmission(e.AddrPort(), e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))
 			}
 		}
 		for _, z := range p.ZoneFloors {

@@ -45,19 +45,15 @@ func (p *Prober) try(ctx context.Context, c *conntest.Case, count int) (*conntes
 	switch {
 	case c.Expected.Relayed():
 		r.Fail(refusals(ctx, c, p.Patience))
-	case r.State == conntest.NotPassed && c.Protocol == model.TCP.String():
-		r.Reasons = append(r.Reasons, p.diagnose(ctx, c, got.Attempts)...)
+	case r.State == conntest.NotPassed && c.Protocol == model.TCP.String() && slices.ContainsFunc(got.Attempts, isUnanswered):
+		// Connection tracking forgets a connection of TCP that an endpoint has refused.
+		r.Fail(refusals(ctx, c, min(p.Patience, conntest.ShortPatience)))
 	}
 	return r, ctx.Err()
 }
 
-// diagnose names the endpoints that take no connections of the machine itself: connection
-// tracking forgets a connection of TCP that an endpoint has refused.
-func (p *Prober) diagnose(ctx context.Context, c *conntest.Case, attempts []conntest.Attempt) (out []string) {
-	if !slices.ContainsFunc(attempts, func(a conntest.Attempt) bool { return a.Outcome == conntest.Refused || a.Outcome == conntest.Silent }) {
-		return nil
-	}
-	return refusals(ctx, c, min(p.Patience, conntest.ShortPatience))
+func isUnanswered(a conntest.Attempt) bool {
+	return a.Outcome == conntest.Refused || a.Outcome == conntest.Silent
 }
 
 // refusals names the endpoints that take no connections of the machine itself. Only these say whether

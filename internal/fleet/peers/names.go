@@ -19,7 +19,10 @@ const dnsLabel = "k8s-app=kube-dns"
 // the cluster has no DNS Service.
 func (l *Lab) Names(ctx context.Context, node string) (out []*conntest.Case, err error) {
 	if l.dns == nil {
-		if l.dns, err = l.findDNS(ctx); err != nil {
+		l.dns = new(bool)
+		q := kubectl.Query{Path: kubectl.CoreAPI + "/namespaces/kube-system/services", Options: map[string]string{"labelSelector": dnsLabel}}
+		_, err := kubectl.List(ctx, l.fleet.API, "DNS Services", q, func(page []corev1.Service) { *l.dns = *l.dns || len(page) > 0 })
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -31,11 +34,4 @@ func (l *Lab) Names(ctx context.Context, node string) (out []*conntest.Case, err
 		out = append(out, c)
 	}
 	return out, nil
-}
-
-func (l *Lab) findDNS(ctx context.Context) (*bool, error) {
-	found := false
-	q := kubectl.Query{Path: kubectl.CoreAPI + "/namespaces/kube-system/services", Options: map[string]string{"labelSelector": dnsLabel}}
-	_, err := kubectl.List(ctx, l.fleet.API, "DNS Services", q, func(page []corev1.Service) { found = found || len(page) > 0 })
-	return &found, err
 }
