@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/http"
 	"os"
 	"slices"
 
@@ -52,8 +53,13 @@ func (w *work) dataPages() (out []serve.Page) {
 	if w.Config.Own.Web {
 		out = append(out, serve.Page{Path: web.Path, Handler: web.Handler(), About: "connections, changes and problems at present, as a page"})
 	}
+	noter := feature.Find[interface {
+		Noting(http.Handler) http.Handler
+	}](w.Features)
 	for _, p := range w.status.Pages() {
-		p.Handler = w.memory.noting(p.Handler)
+		if noter != nil {
+			p.Handler = noter.Noting(p.Handler)
+		}
 		out = append(out, p)
 	}
 	return append(out,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
@@ -24,7 +25,7 @@ func TestEveryPageIsGuarded(t *testing.T) {
 	c.Kube.EnableProfiling = true
 	w := &work{
 		Daemon: &Daemon{
-			Config: c, Version: "v1", Log: log, SetVerbosity: func(uint32) error { t.Error("the log level was set"); return nil },
+			Node: new(feature.Node), Config: c, Version: "v1", Log: log, SetVerbosity: func(uint32) error { t.Error("the log level was set"); return nil },
 			Flags: func() map[string]string { return nil },
 		},
 		node: model.Config{NodeName: "node-1"}, metrics: metrics.New("v1", model.Families[:], log), status: report.New(report.Config{Log: log}),

@@ -47,7 +47,6 @@ type work struct {
 	unset      string // why settings of connection tracking could not be restored
 	watched    *guard // of the rules; nil: no other program can change them, or there is no watch
 	systemd    *systemd.Notifier
-	memory     *spareMemory
 	control    *controller // nil: commands change no servers
 	inherited  bool        // the kernel had rules of an earlier run at the start, if there is a condition of the Node
 }
@@ -72,7 +71,7 @@ func (w *work) forgetRefusals(s *agent.Sync, rules *kernel.Conn) {
 }
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
-	w := &work{Daemon: d, node: d.Config.Node, events: d.Node.Events, systemd: systemd.New(d.Log), memory: newSpareMemory()}
+	w := &work{Daemon: d, node: d.Config.Node, events: d.Node.Events, systemd: systemd.New(d.Log)}
 	w.node.Families = families
 	w.metrics = metrics.New(d.Version, families, d.Log)
 	w.cleaner = conntrack.New(conntrack.Netlink{}, conntrack.Config{
@@ -236,10 +235,6 @@ func (w *work) synced(s *agent.Sync) {
 	w.checked = healthChecks(s.Router.HealthChecks(), w.checked, s.Quarantined)
 	w.services.Update(w.checked, s.Router.Node())
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
-	if s.Compared {
-		go freeMemory()
-	}
-	w.memory.note()
 }
 
 // profileTime limits the duration of a requested profile.
@@ -250,7 +245,6 @@ const profileTime = 10 * time.Minute
 func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait func()) {
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
-	all.Go(func() { w.memory.run(ctx) })
 	w.runFeatures(ctx, all.Go)
 	pages := w.metricsSite()
 	if w.socket != nil {

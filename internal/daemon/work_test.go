@@ -69,7 +69,6 @@ func TestAfterSync(t *testing.T) {
 	interfaces := host.NewInterfaces(host.ServingAddresses, discard)
 	w := &work{
 		node:    node,
-		memory:  newSpareMemory(),
 		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
 		services: health.NewServices(health.ServicesConfig{
 			Node: node, Log: discard, Interfaces: interfaces.Addresses,

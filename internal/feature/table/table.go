@@ -8,6 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature/condition"
 	"github.com/nftproxy/nftproxy/internal/feature/fastpath"
 	"github.com/nftproxy/nftproxy/internal/feature/localhost"
+	"github.com/nftproxy/nftproxy/internal/feature/memory"
 	"github.com/nftproxy/nftproxy/internal/feature/observe"
 	"github.com/nftproxy/nftproxy/internal/feature/relay"
 	"github.com/nftproxy/nftproxy/internal/feature/table/editors"
@@ -23,5 +24,6 @@ var Rows = slices.Concat(editors.Rows, []feature.Row{
 	{Name: "relay", Kind: relay.Kind{}},
 	{Name: "observe", Kind: observe.Kind{}},
 	{Name: "takeover", Kind: takeover.Kind{}},
+	{Name: "memory", Kind: memory.Kind{}},
 	{Name: "condition", Kind: condition.Kind{}},
 })

@@ -1,4 +1,5 @@
-package daemon
+// Package memory returns memory to the OS that the process no longer needs.
+package memory
 
 import (
 	"context"
@@ -7,7 +8,15 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/feature"
 )
+
+// Kind makes the feature.
+type Kind struct{}
+
+// New implements [feature.Kind].
+func (Kind) New(*feature.Node) feature.Feature { return newSpare() }
 
 // settledGC is the value of GOGC after the first sync: changes create little garbage,
 // so memory matters more than the collector's CPU time.
@@ -26,47 +35,58 @@ func freeMemory() {
 // spareTime is how long memory stays after work that may have needed much, for more such work.
 const spareTime = 30 * time.Second
 
-// spareMemory returns memory to the OS that a file which was read again, or a long answer, has
+// spare returns memory to the OS that a file which was read again, or a long answer, has
 // needed: the runtime itself keeps it for minutes, and the kernel the pages of the program that ran.
 // It is looked at once after such work; nothing happens at rest.
-type spareMemory struct {
+type spare struct {
 	noted chan struct{}
 	after func(time.Duration) <-chan time.Time
-	kinds []kindOfMemory
+	kinds []kind
 }
 
-// kindOfMemory is memory that can be returned.
-type kindOfMemory struct {
+// kind is memory that can be returned.
+type kind struct {
 	size  func() int64 // in bytes
 	free  func()
 	least int64 // the size after the last return
 }
 
-func newSpareMemory() *spareMemory {
-	return &spareMemory{noted: make(chan struct{}, 1), after: time.After, kinds: []kindOfMemory{
+func newSpare() *spare {
+	return &spare{noted: make(chan struct{}, 1), after: time.After, kinds: []kind{
 		{size: heapSize, free: debug.FreeOSMemory},
 		{size: programSize, free: func() { _ = unmapProgram() }}, // without it, the process only takes more memory
 	}}
 }
 
 // note says that there was work.
-func (m *spareMemory) note() {
+func (m *spare) note() {
 	select {
 	case m.noted <- struct{}{}:
 	default: // the heap will be looked at
 	}
 }
 
-// noting returns a handler whose answers are such work.
-func (m *spareMemory) noting(h http.Handler) http.Handler {
+// Noting returns a handler whose answers are such work.
+func (m *spare) Noting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer m.note()
 		h.ServeHTTP(w, r)
 	})
 }
 
-// run returns spare memory until ctx is done.
-func (m *spareMemory) run(ctx context.Context) {
+// FollowSync implements [feature.Observer].
+func (m *spare) FollowSync(s *feature.Sync) {
+	if s.Err != nil {
+		return
+	}
+	if s.Compared {
+		go freeMemory()
+	}
+	m.note()
+}
+
+// Run implements [feature.Runner]: it returns spare memory until ctx is done.
+func (m *spare) Run(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return // the user decides
 	}
@@ -88,7 +108,7 @@ func (m *spareMemory) run(ctx context.Context) {
 }
 
 // giveBack returns the memory if there is much more than after the last return.
-func (k *kindOfMemory) giveBack() {
+func (k *kind) giveBack() {
 	if k.size() > spareFrom(k.least) {
 		k.free()
 		k.least = k.size()

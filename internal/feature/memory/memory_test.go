@@ -1,4 +1,4 @@
-package daemon
+package memory
 
 import (
 	"net/http"
@@ -13,14 +13,14 @@ import (
 // kind is returned only if it has grown since the last time.
 func TestSpareMemory(t *testing.T) {
 	t.Setenv("GOGC", "")
-	m := newSpareMemory()
+	m := newSpare()
 	waits, pass := make(chan time.Duration), make(chan time.Time)
 	m.after = func(d time.Duration) <-chan time.Time { waits <- d; return pass }
 	heap, program := fakeMemory(), fakeMemory()
-	m.kinds = []kindOfMemory{heap.kind(), program.kind()}
-	go m.run(t.Context())
+	m.kinds = []kind{heap.kind(), program.kind()}
+	go m.Run(t.Context())
 
-	answer := m.noting(http.NotFoundHandler())
+	answer := m.Noting(http.NotFoundHandler())
 	answer.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/status", nil))
 	if d := <-waits; d != spareTime {
 		t.Errorf("it waits for %v", d)
@@ -58,8 +58,8 @@ type memoryOfTest struct {
 
 func fakeMemory() memoryOfTest { return memoryOfTest{make(chan int64), make(chan struct{})} }
 
-func (m memoryOfTest) kind() kindOfMemory {
-	return kindOfMemory{size: func() int64 { return <-m.looks }, free: func() { m.freed <- struct{}{} }}
+func (m memoryOfTest) kind() kind {
+	return kind{size: func() int64 { return <-m.looks }, free: func() { m.freed <- struct{}{} }}
 }
 
 // returned expects that memory is returned, with a size before and another one after it.
@@ -72,10 +72,10 @@ func (m memoryOfTest) returned(before, after int64) {
 // TestSpareMemoryOfUsers: 13.31. With GOGC in the environment nothing is returned.
 func TestSpareMemoryOfUsers(t *testing.T) {
 	t.Setenv("GOGC", "100")
-	m := newSpareMemory()
-	m.kinds = []kindOfMemory{{size: func() int64 { return 1 << 40 }, free: func() { t.Error("memory was returned") }}}
+	m := newSpare()
+	m.kinds = []kind{{size: func() int64 { return 1 << 40 }, free: func() { t.Error("memory was returned") }}}
 	m.note()
-	m.run(t.Context()) // ends
+	m.Run(t.Context()) // ends
 }
 
 // TestHeapSize: what the heap holds counts, and what was returned does not.
