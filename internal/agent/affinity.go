@@ -38,10 +38,6 @@ type readSweep struct {
 	err    error
 }
 
-func newAffinity(c *Config) affinity {
-	return affinity{agent: c, crowded: make(map[string]bool), read: make(chan *readSweep, 1)}
-}
-
 // checkUse warns once when an affinity map is nearly full, and again if that
 // recurs. It counts in the background, because that may take long.
 func (f *affinity) checkUse() {

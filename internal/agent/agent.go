@@ -149,7 +149,10 @@ func New(c Config) *Agent {
 		log:          syncLog{objects: loglimit.New(c.Log)},
 		drift:        drift{noticed: make(chan struct{}, 1)},
 	}
-	a.log.agent, a.affinity, a.quarantine = &a.Config, newAffinity(&a.Config), newQuarantine(a)
+	a.log.agent = &a.Config
+	a.affinity = affinity{agent: &a.Config, crowded: make(map[string]bool), read: make(chan *readSweep, 1)}
+	a.quarantine = quarantine{lockedRouter: &a.lockedRouter, agent: &a.Config, pending: &a.pending,
+		services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
 	if a.Interfaces != nil {
 		a.Interfaces.OnChange(a.addressesChanged)
 	}
@@ -173,7 +176,7 @@ func (a *Agent) sync(cause Cause) bool {
 	a.log.logSync(s, a.State().LastSync.IsZero())
 	a.endSync(s.Err)
 	if s.Err != nil {
-		a.drift.returnWaiting(s.Interventions)
+		a.drift.add(append(s.Interventions, a.drift.takeWaiting()...)...) // the repair has failed
 	} else {
 		a.pending.routes = nil
 		a.drift.noteRepair(s)
@@ -238,7 +241,7 @@ func (a *Agent) updateRouter(s *Sync) (base bool) {
 	}
 	c := a.Node
 	if a.Interfaces != nil {
-		all := c.AnswerPing || c.Masquerades() || a.router.HasRanges() || u != nil && hasRanges(u.Services)
+		all := c.AnswerPing || c.Masquerades() || a.router.HasRanges() || u.HasRanges()
 		linked := len(c.LoadBalancerCIDRs) > 0
 		if all || linked {
 			a.Interfaces.WatchAll()
@@ -271,13 +274,4 @@ func (a *Agent) updateRouter(s *Sync) (base bool) {
 func (a *Agent) addPending(s *Sync, changes []model.RouteChange) {
 	a.pending.add(a.quarantine.filterChanges(changes))
 	s.Routes = a.pending.routes
-}
-
-func hasRanges(states map[model.ServiceName]model.ServiceState) bool {
-	for _, s := range states {
-		if s.Service != nil && len(s.Service.Extra().Ranges) > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -79,8 +79,6 @@ func (d *drift) takeWaiting() []kernel.Intervention {
 	return out
 }
 
-func (d *drift) returnWaiting(i []kernel.Intervention) { d.add(append(i, d.takeWaiting()...)...) }
-
 func (d *drift) isPending() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

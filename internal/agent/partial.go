@@ -102,9 +102,7 @@ func (k *kept) keptNotices(balances map[model.ServiceName]bool) (out []model.Not
 // Kept returns the Services that the kernel serves as an earlier run left them, because what could be
 // read of the source does not have them. It is safe for concurrent use.
 func (a *Agent) Kept() []model.ServiceName {
-	a.routing.RLock()
-	defer a.routing.RUnlock()
-	return a.kept.services
+	return readRouter(&a.lockedRouter, func(*model.Router) []model.ServiceName { return a.kept.services })
 }
 
 // noteOwnServices notes which Services an update is about, while a part of the source was never

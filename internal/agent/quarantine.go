@@ -43,11 +43,6 @@ type quarantined struct {
 	refused bool
 }
 
-func newQuarantine(a *Agent) quarantine {
-	return quarantine{lockedRouter: &a.lockedRouter, agent: &a.Config, pending: &a.pending,
-		services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
-}
-
 // filterChanges returns changes of routes without routes of quarantined Services, which are tried
 // again.
 func (q *quarantine) filterChanges(changes []model.RouteChange) []model.RouteChange {
@@ -267,9 +262,7 @@ func (q *quarantine) releaseService(name model.ServiceName, routes []model.Route
 
 // Quarantined returns the Services whose rules the kernel refuses. It is safe for concurrent use.
 func (a *Agent) Quarantined() []model.ServiceName {
-	a.routing.RLock()
-	defer a.routing.RUnlock()
-	return a.quarantine.names
+	return readRouter(&a.lockedRouter, func(*model.Router) []model.ServiceName { return a.quarantine.names })
 }
 
 func (q *quarantine) updateNotices() {

@@ -172,8 +172,9 @@ func (u *execution) run() (*plan.Plan, error) {
 		}
 		u.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
+	more := slices.ContainsFunc(u.todo, func(p *plan.Plan) bool { return !p.WithoutRemovals().Empty() })
 	switch outcome := kernel.OutcomeOf(err); {
-	case outcome == kernel.Busy && u.removesOnly():
+	case outcome == kernel.Busy && !more:
 		u.postponeRemovals(err)
 		u.recordContent()
 		return u.done, nil
@@ -331,10 +332,6 @@ func (u *execution) commitPrepared(prepared kernel.Prepared) error {
 
 func (u *execution) isUntouched() bool {
 	return !u.delta.Complete && u.done.Empty() && u.lost == nil
-}
-
-func (u *execution) removesOnly() bool {
-	return !slices.ContainsFunc(u.todo, func(p *plan.Plan) bool { return !p.WithoutRemovals().Empty() })
 }
 
 // postponeRemovals leaves chains and sets for a later comparison.

@@ -118,7 +118,9 @@ func (c *Cleaner) Run(ctx context.Context) {
 // about the next request.
 func (c *Cleaner) takeEcho(change *model.RouteChange) {
 	if i := c.scopeOf(change.Frontend); i >= 0 && change.AnswersDiffer() {
-		c.known[i].removeFrontend(netip.AddrPortFrom(change.Frontend.Address, 0))
+		fs, at := c.known[i], netip.AddrPortFrom(change.Frontend.Address, 0)
+		fs.serving[at], fs.gone[at] = nil, struct{}{}
+		fs.markChanged()
 	}
 }
 

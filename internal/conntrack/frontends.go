@@ -96,13 +96,6 @@ func (fs *frontends) remove(f netip.AddrPort, gone bool) {
 
 func (s scope) isEcho() bool { return s.protocol == model.EchoProtocol(s.family) }
 
-// removeFrontend makes all flows to an address stale until a cleanup.
-func (fs *frontends) removeFrontend(f netip.AddrPort) {
-	fs.serving[f] = nil
-	fs.gone[f] = struct{}{}
-	fs.markChanged()
-}
-
 func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 	before := fs.nodePorts
 	fs.nodePorts = make(map[netip.Addr]struct{}, len(before))

@@ -168,7 +168,11 @@ func (n Neighbourhood) Follow(ctx context.Context, changed func()) {
 	go FollowAddresses(ctx, changed, n.Log)
 	var retry backoff
 	for ctx.Err() == nil {
-		s, err := subscribeLinks(ctx)
+		s, err := netlinkio.Subscribe(ctx, func(updates chan netlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
+			return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
+				ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
+			})
+		})
 		if err == nil {
 			changed() // since they were listed
 			for range s.Updates {
@@ -185,12 +189,4 @@ func (n Neighbourhood) Follow(ctx context.Context, changed func()) {
 		case <-time.After(retry.next()):
 		}
 	}
-}
-
-func subscribeLinks(ctx context.Context) (*netlinkio.Subscription[netlink.LinkUpdate], error) {
-	return netlinkio.Subscribe(ctx, func(updates chan netlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
-		return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
-			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
-		})
-	})
 }

@@ -65,9 +65,6 @@ func (p Process) OfThread() Process {
 	return p
 }
 
-// Self returns this process.
-func Self() Process { return Process{PID: os.Getpid(), Name: commandOf(os.Getpid())} }
-
 func commandOf(pid int) string {
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSuffix(string(name), "\n")

@@ -64,10 +64,6 @@ type touched struct {
 	removed map[string]int // numbers of elements by the names of their sets
 }
 
-func newTouched() *touched {
-	return &touched{counts: make(map[string]int), removed: make(map[string]int)}
-}
-
 // breaksRules reports whether more than single elements have changed.
 func (t *touched) breaksRules() bool {
 	for kind := range t.counts {
@@ -89,7 +85,7 @@ const elementKind = "element"
 // Watch returns a watcher for all transactions except the ones of own. It sees
 // everything that happens after Watch returns.
 func Watch(own *Conn) (*Watcher, error) {
-	w := &Watcher{own: own.nl.PID(), seen: make(map[model.Family]*touched), name: host.Self().Name}
+	w := &Watcher{own: own.nl.PID(), seen: make(map[model.Family]*touched), name: host.ProcessWith(os.Getpid()).Name}
 	if err := w.open(); err != nil {
 		return nil, err
 	}
@@ -294,7 +290,7 @@ func (w *Watcher) recordMessage(m netlink.Message) *Intervention {
 		}
 		t := w.seen[f]
 		if t == nil {
-			t = newTouched()
+			t = &touched{counts: make(map[string]int), removed: make(map[string]int)}
 			w.seen[f] = t
 		}
 		w.describe(t, kind, f, m)

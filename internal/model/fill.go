@@ -1,9 +1,6 @@
 package model
 
-import (
-	"runtime"
-	"slices"
-)
+import "runtime"
 
 // firstFill is how many times smaller than the others the first part of a fill is.
 const firstFill = 8
@@ -22,9 +19,14 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 	var part, last []decided
 	most := max(size/firstFill, 1)
 	room, wanted := most, true
-	set := func(add func([]decided) []RouteChange) {
+	set := func() {
 		r.routeAll(part, max(runtime.GOMAXPROCS(0)-1, 1))
-		if changes := add(part); wanted && len(changes) > 0 {
+		touched := make(map[Frontend]*Route, len(part))
+		for i := range part {
+			r.add(&part[i], touched)
+		}
+		r.settleClaims(touched)
+		if changes := r.routeChanges(touched); wanted && len(changes) > 0 {
 			wanted = each(changes)
 		}
 		most = min(2*most, size)
@@ -37,90 +39,24 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 			continue
 		}
 		part = append(part, d)
-		if room -= 2 + s.countHosts(); room <= 0 {
-			set(r.addMore)
+		room -= 2
+		for _, slice := range s.Slices {
+			room -= len(slice.Hosts)
+		}
+		if room <= 0 {
+			set()
 		}
 	}
-	set(r.addMore)
+	set()
 	part = last
-	set(r.addLast)
+	set()
 	all := r.allAdded()
 	r.refreshResults(all)
 	return all
-}
-
-// addMore adds Services whose frontends are no ranges to those that the router has, and returns what
-// changes. Nearly all frontends are new, and only the map of winners has them.
-func (r *Router) addMore(all []decided) []RouteChange {
-	added := make([]RouteChange, 0, len(all))
-	touched := make(map[Frontend]*Route) // the others
-	for i := range all {
-		d := &all[i]
-		if d.state.Service != nil {
-			s := r.addService(d)
-			for j := range s.routes {
-				if route := &s.routes[j]; r.claimMore(route, touched) {
-					added = append(added, RouteChange{route.Frontend, nil, route})
-				}
-			}
-			r.countEchoes(s, 1, touched)
-		}
-		r.askBudgets(d.name, d.state.Service)
-	}
-	r.settleOverlaps(touched)
-	if len(r.overlaps) > 0 {
-		for _, c := range added {
-			r.settleOverlap(c.Frontend, touched)
-		}
-	}
-	if len(touched) == 0 {
-		return added
-	}
-	added = slices.DeleteFunc(added, func(c RouteChange) bool {
-		_, rivals := touched[c.Frontend]
-		if rivals {
-			touched[c.Frontend] = nil // before all of them
-		}
-		return rivals
-	})
-	return append(added, r.routeChanges(touched)...)
-}
-
-// claimMore adds a frontend of a Service, and reports whether no other one has it. Otherwise it adds
-// the route before to touched.
-func (r *frontends) claimMore(route *Route, touched map[Frontend]*Route) bool {
-	loser := r.claimFrontend(route)
-	if loser == nil {
-		return true
-	}
-	if _, ok := touched[route.Frontend]; !ok {
-		if loser == route {
-			loser = r.winnerOf(route.Frontend)
-		}
-		touched[route.Frontend] = loser
-	}
-	return false
-}
-
-// addLast adds the last Services, and decides about all budgets.
-func (r *Router) addLast(all []decided) []RouteChange {
-	touched := make(map[Frontend]*Route)
-	for i := range all {
-		r.add(&all[i], touched)
-	}
-	r.settleClaims(touched)
-	return r.routeChanges(touched)
 }
 
 // sharesBudgets reports whether other Services decide about parts of the rules of this one, so
 // that all must be known before: see settleBudgets and settleRanges.
 func (s *ServiceState) sharesBudgets(byDefault Scheduler) bool {
 	return s.Service != nil && (s.Service.Extras != nil || s.Service.slotAsk(byDefault) != slotAsk{})
-}
-
-func (s *ServiceState) countHosts() (n int) {
-	for _, slice := range s.Slices {
-		n += len(slice.Hosts)
-	}
-	return n
 }

@@ -69,6 +69,18 @@ type Update struct {
 	Partial bool
 }
 
+// HasRanges reports whether a Service of the update asks for ranges of ports. u may be nil.
+func (u *Update) HasRanges() bool {
+	if u != nil {
+		for _, s := range u.Services {
+			if s.Service != nil && len(s.Service.Extra().Ranges) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Then returns the update that combines u and next. u may be nil.
 func (u *Update) Then(next *Update) *Update {
 	if u == nil {

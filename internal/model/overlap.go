@@ -49,14 +49,6 @@ func (r *frontends) recordOverlap(route *Route) {
 // onNode reports whether an address serves NodePorts with the unspecified address.
 func (r *frontends) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses(), a) }
 
-// yieldsToNodePort reports whether a frontend with an address of the node is left to a NodePort with the
-// unspecified address, because it has no endpoint, and the NodePort has one (4.40).
-func (r *frontends) yieldsToNodePort(f Frontend) bool {
-	own, node := r.winners[f], r.winners[f.OnNode()]
-	return own != nil && node != nil && own.isExternal() && r.onNode(f.Address) &&
-		own.Inside().Verdict != Forward && node.Inside().Verdict == Forward
-}
-
 // settleOverlaps decides which of the touched frontends, and of those that compete with a
 // touched NodePort, are left to NodePorts. It adds the previous routes to touched; nil: all
 // frontends are new.
@@ -84,9 +76,13 @@ func (r *frontends) settleOverlap(f Frontend, touched map[Frontend]*Route) {
 	r.settleYielding(f, touched)
 }
 
+// settleYielding decides whether a frontend with an address of the node is left to a NodePort with the
+// unspecified address, because it has no endpoint, and the NodePort has one (4.40).
 func (r *frontends) settleYielding(f Frontend, touched map[Frontend]*Route) {
 	_, before := r.yielding[f]
-	now := r.yieldsToNodePort(f)
+	own, node := r.winners[f], r.winners[f.OnNode()]
+	now := own != nil && node != nil && own.isExternal() && r.onNode(f.Address) &&
+		own.Inside().Verdict != Forward && node.Inside().Verdict == Forward
 	if now != before {
 		r.noteRoute(f, touched)
 		r.reports.stale = true
@@ -99,7 +95,7 @@ func (r *frontends) settleYielding(f Frontend, touched map[Frontend]*Route) {
 	default:
 		return
 	}
-	if own := r.winners[f]; own != nil { // its notice names the NodePort
+	if own != nil { // its notice names the NodePort
 		r.reports.markStale(own.Service.Name)
 	}
 	for loser := range r.losers[f].eachRoute {

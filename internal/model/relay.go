@@ -40,9 +40,6 @@ type Relayed struct {
 // DefaultRelayTimeout is the time without data after which a relayed connection is closed.
 const DefaultRelayTimeout = time.Hour
 
-// RelayTime returns the time without data after which a relayed connection is closed.
-func (x *Extras) RelayTime() time.Duration { return cmp.Or(x.RelayTimeout, DefaultRelayTimeout) }
-
 // Relay returns how connections to a frontend are relayed; false: they are not. Servers that
 // are relayed frontends themselves are left out: connections would come back to this process.
 func (r *frontends) Relay(f Frontend) (out Relayed, ok bool) {
@@ -50,7 +47,7 @@ func (r *frontends) Relay(f Frontend) (out Relayed, ok bool) {
 	if route == nil || !route.Relayed() {
 		return out, false
 	}
-	out = Relayed{Service: route.Service.Name, Scheduler: route.Scheduler(), Use: route.Service.Extra().Relay, Timeout: route.Service.Extra().RelayTime()}
+	out = Relayed{Service: route.Service.Name, Scheduler: route.Scheduler(), Use: route.Service.Extra().Relay, Timeout: cmp.Or(route.Service.Extra().RelayTimeout, DefaultRelayTimeout)}
 	d := route.Inside()
 	if d.Verdict != Forward {
 		return out, true

@@ -195,6 +195,11 @@ func (r *frontends) holderOf(f Frontend) *Route {
 	if !f.IsRange() {
 		return r.Serves(f)
 	}
+	return r.servedRange(f)
+}
+
+// servedRange returns the served range that a frontend overlaps, the first one by claim, or nil.
+func (r *frontends) servedRange(f Frontend) *Route {
 	if c := r.ranges.claims[f.rangeAddress()]; c != nil {
 		return c.firstServed(f)
 	}

@@ -34,10 +34,6 @@ type rangeClaims struct {
 	came map[*Route]struct{}
 }
 
-func newRanges() ranges {
-	return ranges{make(map[rangeAddress]*rangeClaims), make(map[rangeAddress]struct{}), make(map[netip.Addr]map[ServiceName]struct{})}
-}
-
 func (f Frontend) rangeAddress() rangeAddress { return rangeAddress{f.Address, f.Protocol} }
 
 // countService adds or removes a Service on the addresses on which it asks for ranges.
@@ -82,13 +78,6 @@ func (c *rangeClaims) firstServed(f Frontend) *Route {
 		}
 	}
 	return first
-}
-
-func (r *ranges) findServed(f Frontend) *Route {
-	if c := r.claims[f.rangeAddress()]; c != nil {
-		return c.firstServed(f)
-	}
-	return nil
 }
 
 // joinRange adds a claim of a range. In place of an equal one that was served it is served,

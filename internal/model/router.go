@@ -239,7 +239,11 @@ func (r *Router) withdrawService(name ServiceName, touched map[Frontend]*Route) 
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.noteRoute(route.Frontend, touched)
-		r.leaveFrontend(route)
+		if route.Frontend.IsRange() {
+			r.leaveRange(route)
+		} else {
+			r.contests.removeClaim(route.Frontend, route)
+		}
 		r.recordOverlap(route)
 	}
 	r.countEchoes(s, -1, touched)
@@ -262,14 +266,6 @@ func (r *frontends) join(route *Route) (loser *Route) {
 		return nil
 	}
 	return r.contests.join(route.Frontend, route)
-}
-
-func (r *frontends) leaveFrontend(route *Route) {
-	if route.Frontend.IsRange() {
-		r.leaveRange(route)
-	} else {
-		r.contests.removeClaim(route.Frontend, route)
-	}
 }
 
 // count adds a Service to the sums n times; n is 1 or -1.
@@ -322,7 +318,7 @@ func (r *frontends) Serves(f Frontend) *Route {
 		route = r.winners[f.OnNode()]
 	}
 	if route == nil && !f.IsRange() {
-		route = r.ranges.findServed(f)
+		route = r.servedRange(f)
 	}
 	return route
 }

@@ -70,8 +70,7 @@ func (s *Service) externalAddresses() []netip.Addr {
 	if !s.NoClusterIP {
 		all = append(all, s.externalOrZero().ExternalIPs...)
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
-	return slices.Compact(all)
+	return sortDistinct(all)
 }
 
 func count[E any](all []E, is func(E) bool) (n int) {

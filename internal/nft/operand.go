@@ -44,39 +44,32 @@ const (
 	PacketClass
 )
 
+// fields have the text for IPv4, and the type; those that are masked have no text of their own.
+var fields = [...]struct {
+	text     string
+	datatype Datatype
+}{
+	SourceAddress: {"ip saddr", Source}, DestinationAddress: {"ip daddr", Address}, TransportProtocol: {"meta l4proto", InetProto},
+	SourcePort: {"th sport", ClientPort}, DestinationPort: {"th dport", Port},
+	OriginalSource: {"ct original ip saddr", Source}, OriginalDestination: {"ct original ip daddr", Address},
+	OriginalPort: {"ct original proto-dst", Port}, OriginalClientPort: {"ct original proto-src", ClientPort},
+	ReplySource: {"ct reply ip saddr", EndpointAddress}, ReplyPort: {"ct reply proto-src", EndpointPort},
+	AnyDestination: {"", Address}, AnyOriginalDestination: {"", Address}, PacketGroup: {"", ClassID}, PacketClass: {"meta priority", ClassID},
+}
+
 func (o Field) Text(f model.Family) string {
-	ip := FamilyKeyword(f)
-	switch o {
-	case SourceAddress:
-		return ip + " saddr"
-	case DestinationAddress:
-		return ip + " daddr"
-	case TransportProtocol:
-		return "meta l4proto"
-	case SourcePort:
-		return "th sport"
-	case DestinationPort:
-		return "th dport"
-	case OriginalSource:
-		return "ct original " + ip + " saddr"
-	case OriginalDestination:
-		return "ct original " + ip + " daddr"
-	case OriginalPort:
-		return "ct original proto-dst"
-	case OriginalClientPort:
-		return "ct original proto-src"
-	case ReplySource:
-		return "ct reply " + ip + " saddr"
-	case ReplyPort:
-		return "ct reply proto-src"
-	case PacketClass:
-		return "meta priority"
-	case PacketGroup:
-		return o.Loaded().Text(f) + " & " + groupMask.String()
-	case AnyDestination, AnyOriginalDestination:
-		return o.Loaded().Text(f) + " & " + model.Wildcard(f).String()
+	loaded := o.Loaded()
+	text := fields[loaded].text
+	if f == model.IPv6 {
+		text = strings.Replace(text, "ip ", "ip6 ", 1)
 	}
-	panic(fmt.Sprintf("field %d has no text", o))
+	switch {
+	case o == PacketGroup:
+		text += " & " + groupMask.String()
+	case o != loaded:
+		text += " & " + model.Wildcard(f).String()
+	}
+	return text
 }
 
 // Loaded returns the field that is loaded for o, and masked if it differs.
@@ -105,25 +98,7 @@ func (o Field) Any() (Field, bool) {
 	return o, false
 }
 
-func (o Field) Datatype() Datatype {
-	switch o {
-	case SourceAddress, OriginalSource:
-		return Source
-	case TransportProtocol:
-		return InetProto
-	case DestinationPort, OriginalPort:
-		return Port
-	case SourcePort, OriginalClientPort:
-		return ClientPort
-	case ReplySource:
-		return EndpointAddress
-	case ReplyPort:
-		return EndpointPort
-	case PacketClass, PacketGroup:
-		return ClassID
-	}
-	return Address
-}
+func (o Field) Datatype() Datatype { return fields[o].datatype }
 
 // SourceNetwork is the address of the network of some length that the client is in.
 type SourceNetwork struct{ Bits uint8 }

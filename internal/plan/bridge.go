@@ -92,11 +92,6 @@ func lateChains(t *nft.Table) []*nft.Chain {
 	return out
 }
 
-// isLate reports whether a bridge to the wanted table has left a chain.
-func isLate(c *nft.Chain, want *nft.Table) bool {
-	return slices.ContainsFunc(lateChains(want), func(o *nft.Chain) bool { return o.Same(c) })
-}
-
 // withoutRefusals returns a chain without the rules that refuse addresses of ours
 // without a frontend. A chain with foreign statements is returned unchanged.
 func withoutRefusals(t *nft.Table, c *nft.Chain) *nft.Chain {
@@ -147,13 +142,6 @@ func canRedeclare(cur, want *nft.Table, s *nft.Set) bool {
 	like := *cur.Set(s.Name)
 	like.Counters, like.Data = s.Counters, s.Data
 	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(chainsUsing(cur, s.Name), func(c *nft.Chain) bool { return want.Chain(c.Name) == nil })
-}
-
-func redeclaresAny(cur, want *nft.Table) bool {
-	return slices.ContainsFunc(want.Sets, func(s *nft.Set) bool {
-		o := cur.Set(s.Name)
-		return o != nil && !o.Same(s)
-	})
 }
 
 // redeclaresMap reports whether the change redeclares a map, which empties it.

@@ -55,8 +55,12 @@ func (p *Plan) diffTables(current, desired *nft.Ruleset, outdated []model.Family
 			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
 			diffTable(p, cur, want)
 		case slices.Contains(outdated, f) || !canReconcile(cur, want):
-			rebuildTable(p, cur, want)
-		case redeclaresAny(cur, want):
+			p.bridgeChange(cur, want, func(*nft.Table) {
+				p.Changes = append(p.Changes, Change{Verb: Delete, Family: f}, Change{Verb: Add, Family: f})
+				diffTable(p, &nft.Table{Family: f}, want)
+			})
+			p.Rebuilt = append(p.Rebuilt, f)
+		case slices.ContainsFunc(want.Sets, func(s *nft.Set) bool { o := cur.Set(s.Name); return o != nil && !o.Same(s) }):
 			p.bridgeChange(cur, want, func(cur *nft.Table) { diffTable(p, cur, want) })
 		default:
 			diffTable(p, cur, want)
@@ -104,7 +108,11 @@ func diffTable(p *Plan, cur, want *nft.Table) {
 	}
 	for _, c := range cur.Chains {
 		if want.Chain(c.Name) == nil {
-			d.removeChain(c, want)
+			removal := Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules}
+			if slices.ContainsFunc(lateChains(want), c.Same) { // a bridge has left it
+				removal.passing = tidy
+			}
+			d.remove = append(d.remove, removal)
 		}
 	}
 	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+countGrowth(cur, want)+len(d.remove))
@@ -207,24 +215,8 @@ func (d *tableDiff) diffChain(cur, want *nft.Chain) {
 	}
 }
 
-func (d *tableDiff) removeChain(c *nft.Chain, want *nft.Table) {
-	removal := Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules}
-	if isLate(c, want) {
-		removal.passing = tidy
-	}
-	d.remove = append(d.remove, removal)
-}
-
 func equalRules(a, b []nft.Rule, f model.Family) bool {
 	return slices.EqualFunc(a, b, func(x, y nft.Rule) bool { return x.Text(f) == y.Text(f) })
-}
-
-func rebuildTable(p *Plan, cur, want *nft.Table) {
-	p.bridgeChange(cur, want, func(cur *nft.Table) {
-		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
-		diffTable(p, &nft.Table{Family: want.Family}, want)
-	})
-	p.Rebuilt = append(p.Rebuilt, want.Family)
 }
 
 // deletionsFirst sorts the changes of an interval set. They may be in several

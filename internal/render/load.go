@@ -24,23 +24,6 @@ type spareElements struct {
 	n     int
 }
 
-func (s *spareElements) beginPart() { s.n = (s.n + 1) % heldParts }
-
-func (s *spareElements) next(f model.Family) contents {
-	all := s.parts[s.n][f]
-	for i := range all {
-		all[i].elements = all[i].elements[:0]
-	}
-	return all
-}
-
-func (s *spareElements) keepMemory(f model.Family, all contents) {
-	if s.parts[s.n] == nil {
-		s.parts[s.n] = make(map[model.Family]contents)
-	}
-	s.parts[s.n][f] = all
-}
-
 // Load returns the state for some routes of a node, and the changes from nothing to it
 // in parts. Packets see nothing of them before the last one, which adds the base chains.
 // The state is complete when all parts have been taken. When a part is made, the third one
@@ -75,7 +58,7 @@ func (s *State) load(r *model.Routing, changes iter.Seq[[]model.RouteChange], yi
 			if !yield(s.Change(part, r.NodePortAddresses)) {
 				return
 			}
-			s.spare.beginPart()
+			s.spare.n = (s.spare.n + 1) % heldParts
 		}
 	}
 	if parts == 0 && !yield(s.Change(nil, r.NodePortAddresses)) { // there may be tables without a route

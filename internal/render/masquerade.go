@@ -77,14 +77,6 @@ func snatChain(name string, addresses []netip.Addr) *nft.Chain {
 	return c
 }
 
-// nodeSources returns the chain that masquerades with the addresses of the node, if it has any.
-func nodeSources(f model.Family, r *model.Routing) []*nft.Chain {
-	if len(r.MasqueradeFrom[f]) == 0 {
-		return nil
-	}
-	return []*nft.Chain{snatChain(nft.SNATChain, r.MasqueradeFrom[f])}
-}
-
 func masqueradeStatement(f model.Family, r *model.Routing) nft.Statement {
 	if len(r.MasqueradeFrom[f]) == 0 {
 		return nft.Masquerade{}

@@ -34,6 +34,10 @@ func fromShape(s nft.Shape, set string) nft.InSet {
 // fixedChains returns the chains that are the same for every set of services: all except
 // the lanes. Chains of options exist only while these are in use.
 func fixedChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
+	var sources []*nft.Chain
+	if own := r.MasqueradeFrom[f]; len(own) > 0 {
+		sources = append(sources, snatChain(nft.SNATChain, own))
+	}
 	return slices.Concat(
 		[]*nft.Chain{refuseChain(), chooseChain(nft.OfPort, r.Observe), dispatchChain(nft.OfPort)},
 		limitChains(r.Observe, o),
@@ -48,7 +52,7 @@ func fixedChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		sampleChains(r, o),
 		watchChains(r, o),
 		relayInput(o),
-		nodeSources(f, r),
+		sources,
 		[]*nft.Chain{newDeclassifyChain(f, r, o), newPostroutingChain(f, r, o)})
 }
 

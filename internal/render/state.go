@@ -124,14 +124,20 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 		u := t.beginChange()
 		if s.loading && !s.again {
 			u.after.isLoaded = true
-			if spare := s.spare.next(f); spare != nil {
+			if spare := s.spare.parts[s.spare.n][f]; spare != nil {
+				for i := range spare {
+					spare[i].elements = spare[i].elements[:0]
+				}
 				u.after.elements = spare
 			}
 		}
 		s.composer.exchanges = u.exists && !s.loading
 		t.changeRoutes(s.composer, own, u)
 		if u.after.isLoaded {
-			s.spare.keepMemory(f, u.after.elements)
+			if s.spare.parts[s.spare.n] == nil {
+				s.spare.parts[s.spare.n] = make(map[model.Family]contents)
+			}
+			s.spare.parts[s.spare.n][f] = u.after.elements
 		}
 		c.addTable(f, u)
 	}
@@ -209,7 +215,10 @@ func (c *change) addTable(f model.Family, u *tableChange) {
 	if t.exists == u.exists && u.before.isEmpty() && u.after.isEmpty() {
 		return
 	}
-	if t.exists != u.exists || u.resizesSets() {
+	resizes := func(p, other *part) bool {
+		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.elementsOf(c.set)) })
+	}
+	if t.exists != u.exists || resizes(u.before, u.after) || resizes(u.after, u.before) {
 		c.state.resized++
 	}
 	used := t.usedOptions()

@@ -29,13 +29,6 @@ func (u *tableChange) touchLane(l *laneState) {
 	}
 }
 
-func (u *tableChange) resizesSets() bool {
-	differs := func(p, other *part) bool {
-		return slices.ContainsFunc(p.elements, func(c setContents) bool { return len(c.elements) != len(other.elements.elementsOf(c.set)) })
-	}
-	return differs(u.before, u.after) || differs(u.after, u.before)
-}
-
 // beginChange begins a change. Without a table before all counts were zero.
 func (t *table) beginChange() *tableChange {
 	u := &tableChange{table: t, before: newPart(), after: newPart(), used: t.usedOptions(), exists: t.exists}
