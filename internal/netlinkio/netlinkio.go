@@ -4,6 +4,7 @@
 package netlinkio
 
 import (
+	"context"
 	"errors"
 	"os"
 	"time"
@@ -48,4 +49,46 @@ func Retry(again func(error) bool, f func() error) error {
 		err = f()
 	}
 	return err
+}
+
+// SubscriptionBuffer is the size of the receive buffer of a [Subscription] in bytes. The kernel
+// doubles it and holds ten thousand changes of addresses in it (measured with 6.18): pods may
+// start together by the thousand. The default of 208 KiB is full after less than 500.
+const SubscriptionBuffer = 4 << 20
+
+// Subscription is a stream of changes that the kernel reports, such as addresses of interfaces
+// that come and go.
+type Subscription[T any] struct {
+	Updates chan T
+	cancel  context.CancelFunc
+	err     error
+}
+
+// Subscribe begins a stream, which ends with ctx, or when the kernel has dropped some of the
+// changes. open sends changes to a channel until done is closed, closes it then, and calls
+// failed before with the cause. force asks for the buffer beyond net.core.rmem_max.
+func Subscribe[T any](ctx context.Context, open func(updates chan T, done <-chan struct{}, failed func(error), force bool) error) (*Subscription[T], error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Subscription[T]{Updates: make(chan T), cancel: cancel}
+	failed := func(err error) { s.err = err }
+	err := open(s.Updates, ctx.Done(), failed, true)
+	if errors.Is(err, unix.EPERM) { // root of a user namespace, before kernel 5.18
+		err = open(s.Updates, ctx.Done(), failed, false)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Err returns why the stream has ended, once Updates is closed.
+func (s *Subscription[T]) Err() error { return s.err }
+
+// Close ends the stream, also if it has changes that were not read: their sender waits for
+// that.
+func (s *Subscription[T]) Close() {
+	s.cancel()
+	for range s.Updates {
+	}
 }

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -131,4 +133,148 @@ func hasRules(rules, all []nft.Rule, f model.Family) bool {
 func (c *Change) exchangesRules() bool {
 	return c.Verb == Replace && c.Chain != nil && !hasRules(c.Chain.Rules, c.OldRules, c.Family) &&
 		(isAllow(c.Chain.Name) || !hasRules(c.OldRules, c.Chain.Rules, c.Family))
+}
+
+// moves are the ranges of ports that end and begin in a plan.
+//
+// The kernel commits intervals a moment after all other elements of a transaction. In that
+// moment, a port that gets a range in place of a frontend of its own would have neither,
+// and a range that ends would still lead to its number, whose source ranges, for example,
+// are gone. So ranges change in a transaction of their own, after new
+// frontends are there and before old ones leave.
+//
+// Of an address that gets its first range, or loses its last one, the ranges lead nowhere before it
+// is in [nft.RangeAddressesSet], and afterwards. They come early and leave late, and the address
+// changes together with all else that decides about it: whether it refuses other ports, for example.
+// It leaves later if a port gets a frontend of its own, which may have had a range.
+//
+// Where a chain exchanges rules, frontends that leave may need the old ones, and those that come the new
+// ones: all that directs packets changes in one transaction, and a port that moves has no frontend for
+// that moment.
+type moves struct {
+	ended   map[model.FrontendID]bool // frontends that end
+	changed map[model.FrontendID]bool // ranges that end, begin, or get or lose ports
+	at      map[netip.Addr]addressMoves
+	atOnce  bool // a chain exchanges rules
+}
+
+// addressMoves are what changes at an address.
+type addressMoves struct {
+	ranges bool // ranges that end, begin, or get or lose ports
+	first  bool // it gets its first range
+	last   bool // it loses its last one
+	begins bool // frontends of one port begin
+	ends   bool // frontends of one port stay, and are masqueraded no more
+}
+
+// rangeMoves returns the moves of each family whose ranges the plan changes.
+func (p *Plan) rangeMoves() map[model.Family]*moves {
+	var out map[model.Family]*moves
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Kind() != "element" || c.Set.Name != nft.RangesMap {
+			continue
+		}
+		if out == nil {
+			out = make(map[model.Family]*moves)
+		}
+		if out[c.Family] == nil {
+			out[c.Family] = &moves{make(map[model.FrontendID]bool), make(map[model.FrontendID]bool), make(map[netip.Addr]addressMoves), false}
+		}
+		out[c.Family].changed[idOf(c)] = true
+	}
+	if out == nil {
+		return nil
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		switch m := out[c.Family]; {
+		case m == nil:
+		case c.exchangesRules():
+			m.atOnce = true
+		case c.Kind() == "element":
+			m.addElement(c)
+		}
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if m := out[c.Family]; m != nil && c.endsMasquerading() && !m.ended[idOf(c)] {
+			at := m.at[c.elementKey().Address]
+			at.ends = true
+			m.at[c.elementKey().Address] = at
+		}
+	}
+	return out
+}
+
+// endsMasquerading reports whether connections to a frontend of one port are masqueraded no more. Those
+// that a range at its address has masqueraded would be.
+func (c *Change) endsMasquerading() bool {
+	return c.Verb == Delete && c.Kind() == "element" && (c.Set.Name == nft.MasqFrontendsSet || c.Set.Name == nft.SNATFrontendsMap)
+}
+
+func (m *moves) addElement(c *Change) {
+	a := c.elementKey().Address
+	at := m.at[a]
+	switch {
+	case c.Set.Name == nft.RangesMap:
+		at.ranges = true
+	case c.Set.Name == nft.RangeAddressesSet:
+		at.first, at.last = c.Verb == Add, c.Verb == Delete
+	case c.Verb == Add && c.Set.Name == nft.ServicesMap:
+		at.begins = true
+	}
+	if m.at[a] = at; c.Verb == Delete && nft.RowOf(c.Set.Name).Contents == nft.Services {
+		m.ended[idOf(c)] = true
+	}
+}
+
+func (c *Change) elementKey() nft.Key { return cmp.Or(c.New, c.Old).Key }
+
+func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.elementKey()) }
+
+// phaseOf returns the phase of a change that directs packets.
+func (m *moves) phaseOf(c *Change) phase {
+	switch {
+	case c.Kind() == "element":
+		return m.phaseOfElement(c)
+	case c.Chain != nil && c.Verb == Replace && !m.atOnce && hasRules(c.OldRules, c.Chain.Rules, c.Family):
+		return tidy // which frontends may need that leave after the turn: a list of denied clients, for example
+	}
+	return turn
+}
+
+func (m *moves) phaseOfElement(c *Change) phase {
+	f, deletes, ofRange := idOf(c), c.Verb == Delete, nft.OfRanges(c.Set.Name)
+	at := m.at[f.Address]
+	switch {
+	case c.Set.Name == nft.RangeAddressesSet:
+		if deletes && m.lingers(f.Address) {
+			return leave
+		}
+	case ofRange && m.changed[f] && at.first:
+		return prepare
+	case ofRange && m.changed[f] && at.last, ofRange && deletes && m.ended[f] && !c.Set.Interval:
+		return tidy
+	case m.atOnce:
+		return turn
+	case deletes && nft.IDOf(c.Set.Name).Name == nft.HairpinSet:
+		return tidy // the endpoint of a frontend that may leave after the turn
+	case ofRange && m.changed[f]:
+		return swap
+	case !ofRange && deletes && m.ended[f] && (at.ranges && (!at.last || m.lingers(f.Address)) || f.Address.IsUnspecified()):
+		return leave
+	}
+	return turn
+}
+
+// lingers reports whether packets to an address reach its last range until other frontends are there: one
+// of them may have a port of the range. They may be NodePorts that several addresses of the node serve.
+func (m *moves) lingers(a netip.Addr) bool {
+	unspecified := netip.IPv6Unspecified()
+	if a.Is4() {
+		unspecified = netip.IPv4Unspecified()
+	}
+	own, node := m.at[a], m.at[unspecified]
+	return !m.atOnce && (own.begins || node.begins) && !own.ends && !node.ends
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/bytecode"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -334,4 +335,34 @@ func newRule(c *plan.Change, r nft.Rule) (Message, error) {
 	end()
 	object := fmt.Sprintf("add rule to chain %s: %s", c.Chain.Name, r.Text(c.Family))
 	return Message{Type: unix.NFT_MSG_NEWRULE, Flags: netlink.Create | netlink.Append, Data: a, Object: object, Chain: c.Chain}, nil
+}
+
+// CarryOut changes rules as the kernel does that gets the transactions of a plan. Between them it
+// calls a function, unless that is nil.
+func CarryOut(p *plan.Plan, rules *bytecode.Ruleset, between func() error) error {
+	for i, phase := range p.Phases() {
+		if i > 0 && between != nil {
+			if err := between(); err != nil {
+				return err
+			}
+		}
+		if err := CarryOutPhase(phase, rules); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CarryOutPhase is for one transaction of a plan.
+func CarryOutPhase(p *plan.Plan, rules *bytecode.Ruleset) error {
+	tx, err := Encode(p)
+	if err != nil {
+		return err
+	}
+	for i := range tx.Messages {
+		if err := rules.Change(bytecode.Message{Type: tx.Messages[i].Type, Data: tx.Messages[i].Data}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
