@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,10 +89,13 @@ func TestVerdicts(t *testing.T) {
 		{Node: "stopped", Pod: "nftproxy-stopped", Silent: true}, {Node: "empty"}, {Node: "windows", Labels: map[string]string{"kubernetes.io/os": "windows"}},
 	})
 	want := []string{"n: no answer", "stopped: no answer", "empty: no agent", "sick: unhealthy", "late: behind", "g: no node", "cut: problems", "good: ok"}
-	reasons := []string{"connection refused", "no answer within 2s: is the process stopped?", "no pod", "no buffer space", "changes wait for 1m", "no Node object", "net.ipv4.ip_forward is 0", ""}
+	reasons := []string{"connection refused", "s: is the process stopped?", "no pod", "no buffer space", "changes wait for 1m", "no Node object", "net.ipv4.ip_forward is 0", ""}
 	for _, way := range fleet.Ways {
 		t.Run(way, func(t *testing.T) {
 			r := judged(t, open(t, s, way, 2*time.Second))
+			if slices.ContainsFunc(r.Nodes, func(n fleet.NodeReport) bool { return n.Name != "stopped" && strings.Contains(n.Reason, reasons[1]) }) {
+				r = judged(t, open(t, s, way, 30*time.Second)) // the machine is too busy for two seconds
+			}
 			if len(r.Nodes) != len(want) {
 				t.Fatalf("%d nodes: %+v", len(r.Nodes), r.Nodes)
 			}
