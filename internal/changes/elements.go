@@ -14,18 +14,33 @@ import (
 // changes clients do not notice.
 func Count(services []Service, p *plan.Plan) []Service {
 	recounted := p.Recounted()
-	counts := make(map[string]elements)
+	byName := make(map[model.ServiceName]elements)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Kind() == "element" {
-			comment := p.ServicePort(c)
-			n := counts[comment]
-			if n.all++; recounted(c) {
-				n.counters++
-			}
-			counts[comment] = n
+		c := &p.Changes[i]
+		comment := ""
+		if c.Kind() == "element" {
+			comment = p.ServicePort(c)
 		}
+		if comment == "" { // of no Service alone
+			continue
+		}
+		port, kind := nft.ParseComment(comment)
+		n, known := byName[port.Service]
+		if n.all++; recounted(c) {
+			n.counters++
+		}
+		n.onlyLoadBalancers = kind == model.LoadBalancerIP && (n.onlyLoadBalancers || !known)
+		byName[port.Service] = n
 	}
-	return addCounts(services, counts)
+	for i := range services {
+		services[i].Elements = byName[services[i].Name].all
+		delete(byName, services[i].Name)
+	}
+	for name, n := range byName {
+		services = append(services, Service{Name: name, Words: words.Of(n.onlyLoadBalancers), Action: Changed, Elements: n.all, Details: []Detail{n.describeUnnoticed()}})
+	}
+	slices.SortFunc(services, func(a, b Service) int { return a.Name.Compare(b.Name) })
+	return services
 }
 
 // elements are numbers of elements that change: all, and the ones whose counters alone
@@ -46,28 +61,6 @@ func (n elements) describeUnnoticed() Detail {
 		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
 	}
 	return Detail{Kind: KindRules, New: anyElements, Text: terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
-}
-
-func addCounts(services []Service, byComment map[string]elements) []Service {
-	byName := make(map[model.ServiceName]elements)
-	for comment, n := range byComment {
-		if comment == "" { // of no Service alone
-			continue
-		}
-		port, kind := nft.ParseComment(comment)
-		sum, known := byName[port.Service]
-		only := kind == model.LoadBalancerIP && (sum.onlyLoadBalancers || !known)
-		byName[port.Service] = elements{sum.all + n.all, sum.counters + n.counters, only}
-	}
-	for i := range services {
-		services[i].Elements = byName[services[i].Name].all
-		delete(byName, services[i].Name)
-	}
-	for name, n := range byName {
-		services = append(services, Service{Name: name, Words: words.Of(n.onlyLoadBalancers), Action: Changed, Elements: n.all, Details: []Detail{n.describeUnnoticed()}})
-	}
-	slices.SortFunc(services, func(a, b Service) int { return a.Name.Compare(b.Name) })
-	return services
 }
 
 func (s *Service) isUnnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }

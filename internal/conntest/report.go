@@ -105,15 +105,11 @@ func (r *Report) Print(w io.Writer, all, paint bool) error {
 }
 
 func (r *Report) nodes(p *terminal.Printer) {
-	if len(r.Nodes) == 0 {
-		return
-	}
 	rows := [][]string{{"NODE", "PASSED", "FAILED", "SKIPPED"}}
 	for _, n := range r.Nodes {
 		rows = append(rows, []string{n.Name, fmt.Sprint(n.Passed), fmt.Sprint(n.Failed), fmt.Sprint(n.Skipped)})
 	}
-	p.Line("")
-	p.Table("", rows)
+	p.Section(rows)
 }
 
 func (r *Report) table(p *terminal.Printer, all bool) {
@@ -131,10 +127,7 @@ func (r *Report) table(p *terminal.Printer, all bool) {
 		}
 		rows = append(rows, row)
 	}
-	if len(rows) > 1 {
-		p.Line("")
-		p.Table("", rows)
-	}
+	p.Section(rows)
 }
 
 func (r *Report) skips(p *terminal.Printer, all bool) {

@@ -48,8 +48,10 @@ func AskOne[D any](ctx context.Context, f *Fleet, a Agent, ask func(context.Cont
 	out := Answer[D]{Agent: a, Asked: time.Now()}
 	limited, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	client, end, err := f.Client(&a)
+	transport, end, err := f.Transport.To(&a)
 	if err == nil {
+		client := api.NewClientThrough(transport, f.Port, a.String())
+		client.Decode = decode
 		out.Document, err = ask(limited, client)
 		end()
 	}
@@ -61,15 +63,4 @@ func AskOne[D any](ctx context.Context, f *Fleet, a Agent, ask func(context.Cont
 	}
 	out.Err = err
 	return out
-}
-
-// Client returns a client of an agent, and what ends its connection.
-func (f *Fleet) Client(a *Agent) (*api.Client, func(), error) {
-	transport, end, err := f.Transport.To(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	client := api.NewClientThrough(transport, f.Port, a.String())
-	client.Decode = decode
-	return client, end, nil
 }

@@ -82,8 +82,7 @@ func (r *Convergence) slowest(p *terminal.Printer, all bool) {
 			rows = append(rows, []string{n.Name, duration(n.Max), duration(n.P50), duration(n.Excess)})
 		}
 	}
-	p.Line("")
-	p.Table("", rows)
+	p.Section(rows)
 	if more > 0 {
 		p.Line("and %s more: --all", terminal.Count(more, "node"))
 	}
@@ -96,10 +95,7 @@ func (r *Convergence) unmeasured(p *terminal.Printer, all bool) {
 			rows = append(rows, []string{n.Name, fmt.Sprint(len(n.Seconds)), short(n.Reason, all)})
 		}
 	}
-	if len(rows) > 1 {
-		p.Line("")
-		p.Table("", rows)
-	}
+	p.Section(rows)
 }
 
 func (r *Convergence) namespaces(p *terminal.Printer) {

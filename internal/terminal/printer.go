@@ -77,6 +77,14 @@ func Filled(rows [][]string) [][]string {
 	return out
 }
 
+// Section writes a table behind an empty line, if it has more than its headings.
+func (p *Printer) Section(rows [][]string) {
+	if len(rows) > 1 {
+		p.Line("")
+		p.Table("", rows)
+	}
+}
+
 // Table writes rows of cells in columns, each line after an indent; the first one has headings.
 // Cells are printable.
 func (p *Printer) Table(indent string, rows [][]string) {

@@ -27,63 +27,48 @@ type Peer struct {
 }
 
 // Run answers until ctx ends.
-func (p *Peer) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+func (p *Peer) Run(parent context.Context) error {
+	ctx, stop := context.WithCancelCause(parent)
+	defer stop(nil)
+	serve := func(c io.Closer, loop func() error) {
+		context.AfterFunc(ctx, func() { _ = c.Close() }) // the loop ends
+		go func() { stop(loop()) }()
+	}
 	control, err := net.Listen("tcp", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.Control).String())
 	if err != nil {
 		return fmt.Errorf("listen for requests: %w", err)
 	}
 	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: conntest.Patience}
-	loops := []func() error{func() error { return server.Serve(control) }}
-	closers := []io.Closer{server}
+	serve(server, func() error { return server.Serve(control) })
 	if p.Serve != 0 {
-		more, listeners, err := p.listen()
-		closers, loops = append(closers, listeners...), append(loops, more...)
-		if err != nil {
-			loops = nil
-			defer control.Close()
-			stop()
-			closeAll(closers)
+		if err := p.listen(serve); err != nil {
 			return fmt.Errorf("answer connections: %w", err)
 		}
 	}
-	ended := make(chan error, len(loops))
-	for _, loop := range loops {
-		go func() { ended <- loop() }()
-	}
-	defer closeAll(closers)
-	select {
-	case <-ctx.Done():
+	<-ctx.Done()
+	if parent.Err() != nil {
 		return nil
-	case err := <-ended:
-		return err
 	}
+	return context.Cause(ctx)
 }
 
-func closeAll(all []io.Closer) {
-	for _, c := range all {
-		_ = c.Close() // the loops end
-	}
-}
-
-func (p *Peer) listen() (loops []func() error, closers []io.Closer, err error) {
+// listen listens at the port in each family of the addresses, for TCP and UDP.
+func (p *Peer) listen(serve func(io.Closer, func() error)) error {
 	for _, a := range p.Addresses {
 		family := map[model.Family]string{model.IPv4: "4", model.IPv6: "6"}[model.FamilyOf(a)]
 		at := fmt.Sprintf(":%d", p.Serve)
 		l, err := net.Listen("tcp"+family, at)
 		if err != nil {
-			return loops, closers, err
+			return err
 		}
-		closers = append(closers, l)
+		serve(l, func() error { return serveTCP(l) })
 		u, err := net.ListenPacket("udp"+family, at)
 		if err != nil {
-			return loops, closers, err
+			return err
 		}
-		closers = append(closers, u)
-		loops = append(loops, func() error { return serveTCP(l) }, func() error { return serveUDP(u, netip.AddrPortFrom(a, p.Serve)) })
+		serve(u, func() error { return serveUDP(u, netip.AddrPortFrom(a, p.Serve)) })
 	}
-	return loops, closers, nil
+	return nil
 }
 
 func serveTCP(l net.Listener) error {

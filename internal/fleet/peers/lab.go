@@ -154,23 +154,17 @@ func (l *Lab) Start(ctx context.Context, nodes []string, progress func(ready, al
 			untested = append(untested, conntest.Reason{Node: node, Reason: reason})
 		}
 	}
-	out, err = l.peersOn(running, why)
-	return out, untested, err
-}
-
-// peersOn returns the ways to pods, except on nodes where another one does not run.
-func (l *Lab) peersOn(running []corev1.Pod, why map[string]string) (out []*Peer, err error) {
 	for i := range running {
-		if why[running[i].Spec.NodeName] != "" {
+		if why[running[i].Spec.NodeName] != "" { // another pod on the node does not run
 			continue
 		}
 		p, err := l.peer(&running[i])
 		if err != nil {
-			return out, err
+			return out, untested, err
 		}
 		out = append(out, p)
 	}
-	return out, nil
+	return out, untested, nil
 }
 
 // createPod creates a pod, also if the control plane has not made the service account of a new
