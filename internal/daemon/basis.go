@@ -5,7 +5,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature"
 )
 
-func (w *work) basis() *api.Basis {
+// Basis implements [report.Facts].
+func (w *work) Basis() *api.Basis {
 	b := &api.Basis{
 		Version: api.BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
 		Files: w.Cluster == nil || w.Joined != nil, Cluster: w.Cluster != nil, Words: w.Words(),

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
@@ -67,42 +69,45 @@ func (c *controller) observe(*agent.Sync) {
 }
 
 // answer serves a request. A mistake changes nothing.
-func (c *controller) answer(ctx context.Context, r *api.Control, peer control.Peer) *api.Controlled {
+func (c *controller) answer(ctx context.Context, r *api.Control, peer control.Peer) (*api.Controlled, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTime)
 	defer cancel()
 	name, err := c.resolve(r)
 	if err != nil {
-		return &api.Controlled{Error: err.Error()}
+		return nil, err
 	}
-	out := &api.Controlled{}
-	if r.Balance != "" {
-		out.Balance = name.String()
-	}
-	if r.Action == api.ControlList {
-		return c.complete(out, name)
-	}
-	defer c.agent.Hurry()()
-	begin := time.Now()
-	out.Steps, err = c.serve(ctx, name, r, peer)
-	if out.Changed = len(out.Steps) > 0; out.Changed {
-		for _, s := range out.Steps {
-			c.Log.Info("runtime change", "command", r.Action, "object", objectOf(name), "server", s.Server, "old", s.Old, "new", s.New,
-				"uid", peer.UID, "pid", peer.PID)
+	out := new(api.Controlled)
+	if r.Action != api.ControlList {
+		if out.Steps, err = c.change(ctx, name, r, peer); err != nil {
+			return nil, err
 		}
-		err = errors.Join(err, c.await(ctx, begin, time.Now()))
 	}
-	if err != nil {
-		return &api.Controlled{Error: err.Error()}
+	list := c.changed.Changes()
+	if r.Balance != "" {
+		out.Balance, list = name.String(), drain.Changes{name: list[name]}
 	}
-	return c.complete(out, name)
+	out.Changed, out.Changes, out.Sources = len(out.Steps) > 0, runtimeChanges(list), c.Sources
+	return out, nil
 }
 
-// objectOf returns the object of a name for the log.
-func objectOf(name model.ServiceName) string {
-	if name == (model.ServiceName{}) {
-		return "all Balances"
+// change makes a change, and waits until the rules have it.
+func (c *controller) change(ctx context.Context, name model.ServiceName, r *api.Control, peer control.Peer) (steps []api.ControlStep, err error) {
+	defer c.agent.Hurry()()
+	begin := time.Now()
+	done, err := c.serve(ctx, name, r, peer)
+	if len(done) == 0 {
+		return nil, err
 	}
-	return name.BalanceObject().String()
+	object := "all Balances"
+	if r.Balance != "" {
+		object = name.BalanceObject().String()
+	}
+	for _, s := range done {
+		c.Log.Info("runtime change", "command", r.Action, "object", object, "server", s.Server, "old", s.Old, "new", s.New,
+			"uid", peer.UID, "pid", peer.PID)
+		steps = append(steps, api.ControlStep(s))
+	}
+	return steps, errors.Join(err, c.await(ctx, begin, time.Now()))
 }
 
 // resolve returns the Balance of a request. Changes of one that no file has can be undone.
@@ -123,27 +128,18 @@ func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error)
 }
 
 // serve makes the change that a request asks for.
-func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.Control, peer control.Peer) ([]api.ControlStep, error) {
+func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.Control, peer control.Peer) ([]drain.Step, error) {
 	if r.Action == api.ControlUndo && r.Balance == "" {
 		return c.undoAll()
 	}
 	request, err := drain.ParseRequest(drain.Command{Action: r.Action, Server: r.Server, Weight: r.Weight, Force: r.Force}, peer.String())
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	switch r.Action {
-	case api.ControlDisable, api.ControlEnable:
+	case r.Action == api.ControlDisable, r.Action == api.ControlEnable:
 		return c.drain(ctx, name, request)
 	}
-	done, err := c.changed.Do(ctx, name, request)
-	return controlSteps(done), err
-}
-
-func controlSteps(all []drain.Step) (out []api.ControlStep) {
-	for _, s := range all {
-		out = append(out, api.ControlStep(s))
-	}
-	return out
+	return c.changed.Do(ctx, name, request)
 }
 
 // runtimeChanges returns changes as documents have them; not nil.
@@ -155,12 +151,12 @@ func runtimeChanges(l drain.Changes) []api.RuntimeChange {
 	return out
 }
 
-func (c *controller) undoAll() (steps []api.ControlStep, err error) {
+func (c *controller) undoAll() (steps []drain.Step, err error) {
 	ended, err := c.changed.UndoAll()
 	for _, name := range ended.Names() {
 		for _, change := range ended[name] {
 			was, is := change.Undone()
-			steps = append(steps, api.ControlStep{Server: name.String() + " " + change.Server.String(), Old: was, New: is})
+			steps = append(steps, drain.Step{Server: name.String() + " " + change.Server.String(), Old: was, New: is})
 		}
 	}
 	return steps, err
@@ -168,7 +164,7 @@ func (c *controller) undoAll() (steps []api.ControlStep, err error) {
 
 // drain keeps new connections away from a server, or ends that, in the list that "nftproxy
 // drain" has.
-func (c *controller) drain(ctx context.Context, name model.ServiceName, r drain.Request) ([]api.ControlStep, error) {
+func (c *controller) drain(ctx context.Context, name model.ServiceName, r drain.Request) ([]drain.Step, error) {
 	if c.drains == nil {
 		return nil, errors.New("nftproxy follows no drain file: start it with --drain-file")
 	}
@@ -179,45 +175,36 @@ func (c *controller) drain(ctx context.Context, name model.ServiceName, r drain.
 	if err != nil {
 		return nil, err
 	}
+	step := drain.Step{Server: t.Endpoint(), Old: "enabled", New: "disabled"}
 	enable, is := r.Action == api.ControlEnable, list.Includes(t)
-	if enable && !hasEntry(list, t) {
-		if is {
-			return nil, fmt.Errorf("server: %s is drained in all Balances: \"nftproxy undrain %s\" ends that", t.Endpoint(), t.Address)
+	if enable {
+		step.Old, step.New = step.New, step.Old
+		if _, err := list.Without(words.Balance, t); err != nil { // it has no entry of its own
+			return nil, c.explainEnabled(t, is)
 		}
-		return nil, c.knows(t)
-	}
-	if !enable && is {
+	} else if is {
 		return nil, nil
 	}
-	u := &drain.Update{File: c.drains.File(), Targets: []drain.Target{t}, Undo: enable, Force: r.Force, Ask: c.askDrains}
+	u := &drain.Update{File: c.drains.File(), Targets: []drain.Target{t}, Undo: enable, Force: r.Force,
+		Ask: func(_ context.Context, targets []drain.Target) (*drain.Answer, error) {
+			return c.drainsFor(targets), nil
+		}}
 	if _, err := u.Write(ctx); err != nil {
 		return nil, err
 	}
 	c.drains.Reread()
-	step := api.ControlStep{Server: t.Endpoint(), Old: "enabled", New: "disabled"}
-	if enable {
-		step.Old, step.New = step.New, step.Old
+	return []drain.Step{step}, nil
+}
+
+// explainEnabled returns why a server that is not drained in its Balance cannot be enabled; nil: it is.
+func (c *controller) explainEnabled(t drain.Target, everywhere bool) error {
+	if everywhere {
+		return fmt.Errorf("server: %s is drained in all Balances: \"nftproxy undrain %s\" ends that", t.Endpoint(), t.Address)
 	}
-	return []api.ControlStep{step}, nil
-}
-
-// hasEntry reports whether a list has an entry that a target includes.
-func hasEntry(l drain.List, t drain.Target) bool {
-	_, err := l.Without(words.Balance, t)
-	return err == nil
-}
-
-// knows returns an error if the Balance of a target does not have it.
-func (c *controller) knows(t drain.Target) error {
-	answer := c.drainsFor([]drain.Target{t})
-	if len(answer.Asked) == 1 && len(answer.Asked[0].Services) == 0 {
+	if asked := c.drainsFor([]drain.Target{t}).Asked; len(asked) == 1 && len(asked[0].Services) == 0 {
 		return fmt.Errorf("server: %s has no server %s", t.Service, t.Endpoint())
 	}
 	return nil
-}
-
-func (c *controller) askDrains(_ context.Context, targets []drain.Target) (*drain.Answer, error) {
-	return c.drainsFor(targets), nil
 }
 
 // withoutSync is how long a change that has not reached the agent is waited for. It may need
@@ -247,12 +234,45 @@ func (c *controller) await(ctx context.Context, begin, end time.Time) error {
 	}
 }
 
-// complete adds the changes in force, of a Balance or of all.
-func (c *controller) complete(out *api.Controlled, name model.ServiceName) *api.Controlled {
-	list := c.changed.Changes()
-	if name != (model.ServiceName{}) {
-		list = drain.Changes{name: list[name]}
+// maxRequest limits a request to the control socket, in bytes.
+const maxRequest = 64 << 10
+
+// socketHandler answers requests to the control socket: pages, and changes.
+func (w *work) socketHandler(pages http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.HandleFunc(api.ControlPath, func(out http.ResponseWriter, _ *http.Request) {
+		writeControlled(out, http.StatusNotFound, &api.Controlled{Error: "send POST to " + api.ControlPath})
+	})
+	mux.HandleFunc("POST "+api.ControlPath, w.answerChange)
+	return mux
+}
+
+// answerChange answers a request for a change of servers.
+func (w *work) answerChange(out http.ResponseWriter, r *http.Request) {
+	if w.control == nil {
+		writeControlled(out, http.StatusUnprocessableEntity, &api.Controlled{Error: "the running nftproxy takes no runtime changes: they are of Balances in files, and need --control-socket or its systemd unit"})
+		return
 	}
-	out.Changes, out.Sources = runtimeChanges(list), c.Sources
-	return out
+	request := new(api.Control)
+	d := json.NewDecoder(http.MaxBytesReader(out, r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(request); err != nil {
+		writeControlled(out, http.StatusBadRequest, &api.Controlled{Error: "read request: " + err.Error()})
+		return
+	}
+	peer := control.PeerOf(r)
+	answer, err := w.control.answer(r.Context(), request, peer)
+	if err != nil {
+		w.Log.Warn("a runtime change is refused", "command", request.Action, "object", request.Balance, "server", request.Server, "uid", peer.UID, "pid", peer.PID, "error", err.Error())
+		writeControlled(out, http.StatusUnprocessableEntity, &api.Controlled{Error: err.Error()})
+		return
+	}
+	writeControlled(out, http.StatusOK, answer)
+}
+
+func writeControlled(w http.ResponseWriter, status int, answer *api.Controlled) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // an error: the client is gone
 }

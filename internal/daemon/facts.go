@@ -43,9 +43,6 @@ func (f facts) SourceState() report.SourceState {
 	return out
 }
 
-// Basis implements [report.Facts].
-func (f facts) Basis() *api.Basis { return f.basis() }
-
 // AddToStatus implements [report.Facts].
 func (f facts) AddToStatus(s *api.Status, now time.Time) {
 	s.Observe = f.observing(now)
@@ -75,7 +72,7 @@ func (f facts) AddToDescription(d *api.Description, v *model.View, now time.Time
 		d.Notices = append(d.Notices, r.FullOf(name, now)...)
 	}
 	if f.samples != nil {
-		addSamples(d, name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return f.samples.Of(p, e, now) })
-		addDropped(d, name, func(p model.PortName) (int, int) { return f.samples.DroppedOf(p, now) })
+		addSamples(d, name, func(p model.PortName, e netip.AddrPort) [conntrack.Outcomes]int { return f.samples.Of(p, e, now) },
+			func(p model.PortName) (int, int) { return f.samples.DroppedOf(p, now) })
 	}
 }

@@ -123,34 +123,25 @@ func (o *observed) addSums(out *api.Observed, q *api.ObserveQuery, now time.Time
 	}
 }
 
-// addDropped adds how many sampled connections were lost on this machine.
-func addDropped(s *api.Description, name model.ServiceName, read func(model.PortName) (dropped, all int)) {
-	for _, p := range s.Ports {
+// addSamples adds the outcomes of sampled connections to each endpoint, and how many were lost on this machine.
+func addSamples(d *api.Description, name model.ServiceName, of func(model.PortName, netip.AddrPort) [conntrack.Outcomes]int, droppedOf func(model.PortName) (dropped, all int)) {
+	for i := range d.Ports {
+		p := &d.Ports[i]
 		if p.Protocol != model.TCP.String() {
 			continue // has no samples
 		}
-		of := model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}
-		if dropped, all := read(of); dropped > 0 {
-			s.Notices = append(s.Notices, fmt.Sprintf("%d of %d sampled connections in the last minute were lost on this machine%s: nftproxy trace %s", dropped, all, of.Suffix(), name))
-		}
-	}
-}
-
-// addSamples adds the outcomes of sampled connections to each endpoint.
-func addSamples(s *api.Description, name model.ServiceName, read func(model.PortName, netip.AddrPort) [conntrack.Outcomes]int) {
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		if p.Protocol != model.TCP.String() {
-			continue // has no samples
-		}
+		port := model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}
 		for j := range p.Endpoints {
 			at, err := netip.ParseAddrPort(p.Endpoints[j].Address)
 			if err != nil {
 				continue // it has no port
 			}
-			if n := read(model.PortName{Service: name, Port: p.Name, Protocol: model.TCP}, at); n != [conntrack.Outcomes]int{} {
+			if n := of(port, at); n != [conntrack.Outcomes]int{} {
 				p.Endpoints[j].Sampled = &api.Sampled{Answered: n[conntrack.Answered], Refused: n[conntrack.Refused], Unanswered: n[conntrack.Unanswered]}
 			}
+		}
+		if dropped, all := droppedOf(port); dropped > 0 {
+			d.Notices = append(d.Notices, fmt.Sprintf("%d of %d sampled connections in the last minute were lost on this machine%s: nftproxy trace %s", dropped, all, port.Suffix(), name))
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestAddSamples(t *testing.T) {
 			out[conntrack.Refused], out[conntrack.Answered] = 2, 7
 		}
 		return out
-	})
+	}, func(model.PortName) (int, int) { return 0, 0 })
 	if got := d.Ports[0].Endpoints[0].Sampled; got == nil || *got != (api.Sampled{Answered: 7, Refused: 2}) {
 		t.Errorf("samples %+v, want 7 answered and 2 refused", got)
 	}
@@ -35,7 +35,8 @@ func TestAddSamples(t *testing.T) {
 // TestAddDropped: 17.15. The description has the lost samples of its service ports over TCP.
 func TestAddDropped(t *testing.T) {
 	d := &api.Description{Ports: []api.DescribedPort{{Name: "http", Protocol: "tcp"}, {Name: "http", Protocol: "udp"}, {Name: "admin", Protocol: "tcp"}}}
-	addDropped(d, model.ServiceName{Namespace: "shop", Name: "web"}, func(p model.PortName) (int, int) {
+	none := func(model.PortName, netip.AddrPort) (out [conntrack.Outcomes]int) { return out }
+	addSamples(d, model.ServiceName{Namespace: "shop", Name: "web"}, none, func(p model.PortName) (int, int) {
 		if p.Port == "admin" {
 			return 0, 5
 		}

@@ -146,23 +146,23 @@ func (s *Connections) begin(n *nflog.Event, to netip.AddrPort, port model.PortNa
 func (s *Connections) end(n *nflog.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, closed, reset := ends{n.Protocol, n.Source, n.Destination}, model.ClientClosed, model.ClientReset
+	key, how, reset := ends{n.Protocol, n.Source, n.Destination}, model.ClientClosed, model.ClientReset
 	c := s.open[key]
 	if c == nil {
-		key, closed, reset = ends{n.Protocol, n.Destination, n.Source}, model.ServerClosed, model.ServerReset
-		c = s.open[key]
+		key, how, reset = ends{n.Protocol, n.Destination, n.Source}, model.ServerClosed, model.ServerReset
+		if c = s.open[key]; c == nil {
+			return
+		}
 	}
 	switch {
-	case c == nil:
 	case n.Flow.ClosedBy == conntrack.ClientSide:
-		s.finish(key, c, model.ClientClosed)
+		how = model.ClientClosed
 	case n.Flow.ClosedBy == conntrack.EndpointSide:
-		s.finish(key, c, model.ServerClosed)
+		how = model.ServerClosed
 	case n.Reset:
-		s.finish(key, c, reset)
-	default:
-		s.finish(key, c, closed)
+		how = reset
 	}
+	s.finish(key, c, how)
 }
 
 // finish notes how a connection has ended. Another one may have its ends from now on.
@@ -175,20 +175,7 @@ func (s *Connections) finish(key ends, c *followed, how string) {
 // Run finds outcomes until ctx ends, and calls emit for each. It sleeps while no connection is
 // open.
 func (s *Connections) Run(ctx context.Context, emit func(*Event)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.more:
-		}
-		for s.judge(time.Now(), emit) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(judging):
-			}
-		}
-	}
+	judgeAll(ctx, s.more, func(now time.Time) bool { return s.judge(now, emit) })
 }
 
 // judge emits what is known of the connections that have ended, or were open for long enough,
@@ -231,13 +218,9 @@ func (s *Connections) unknown(due []*followed, counts bool) (connections []connt
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range due {
-		switch c.how {
-		case model.Expired, model.Unanswered: // the entry is the one of a later connection
-		case model.ClientClosed, model.ServerClosed:
-			if counts {
-				connections, at = append(connections, c.Connection), append(at, i)
-			}
-		default:
+		later := c.how == model.Expired || c.how == model.Unanswered // the entry is the one of a later connection
+		closed := c.how == model.ClientClosed || c.how == model.ServerClosed
+		if !later && (counts || !closed) {
 			connections, at = append(connections, c.Connection), append(at, i)
 		}
 	}

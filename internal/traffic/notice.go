@@ -22,28 +22,28 @@ type Words interface {
 // endpoint if it serves several ones. Of connections that are dropped before they reach one, filters returns what may
 // do that in an IP family; nil: not known.
 func (f *Failure) Notice(of Words, filters func(model.Family) []string) model.Notice {
-	problemOf := ofEndpoints
+	problem := f.ofEndpoints
 	if f.Outcome == conntrack.Dropped {
-		problemOf = ofDropped
+		problem = f.ofDropped
 	}
-	problem := problemOf(f, of, filters)
+	p := problem(of, filters)
 	if f.OneClient() {
-		problem.Message = oneClient + problem.Message
+		p.Message = oneClient + p.Message
 	}
-	return problem
+	return p
 }
 
 // oneClient begins the problem of connections that fail for one client alone.
 const oneClient = "only one client fails: "
 
 // ofEndpoints returns the problem of endpoints.
-func ofEndpoints(f *Failure, of Words, _ func(model.Family) []string) model.Notice {
+func (f *Failure) ofEndpoints(of Words, _ func(model.Family) []string) model.Notice {
 	in := of.Words()
 	who := in.Count(len(f.Endpoints), "endpoint") + ", " + f.Endpoints[0].String() + " and others,"
 	if len(f.Endpoints) == 1 {
 		who = f.Endpoints[0].String()
 	}
-	share := shareText(f)
+	share := f.shareText()
 	p := model.Notice{Object: model.Object{Kind: in.Text("Endpoint"), Name: f.Endpoints[0].Addr().String()}, Reason: model.ConnectionsRefused, Message: fmt.Sprintf("%s refused %s", who, share)}
 	if f.Outcome == conntrack.Unanswered {
 		p.Reason, p.Message = model.ConnectionsUnanswered, fmt.Sprintf("%s did not answer %s", who, share)
@@ -60,14 +60,14 @@ func ofEndpoints(f *Failure, of Words, _ func(model.Family) []string) model.Noti
 	return p
 }
 
-func shareText(f *Failure) string {
+func (f *Failure) shareText() string {
 	return fmt.Sprintf("%d of %d sampled connections in the last minute", f.Failed, f.Samples)
 }
 
 // ofDropped returns the problem of a service port whose connections are lost on this machine.
-func ofDropped(f *Failure, of Words, filters func(model.Family) []string) model.Notice {
+func (f *Failure) ofDropped(of Words, filters func(model.Family) []string) model.Notice {
 	port := f.Ports[0]
-	message := shareText(f)
+	message := f.shareText()
 	if len(f.Families) == 1 {
 		message += " over " + f.Families[0].String()
 	}
@@ -95,9 +95,7 @@ const mostFilters = 3
 // servicesOf returns the Services of sorted service ports.
 func servicesOf(ports []model.PortName) (out []model.ServiceName) {
 	for _, p := range ports {
-		if len(out) == 0 || out[len(out)-1] != p.Service {
-			out = append(out, p.Service)
-		}
+		out = append(out, p.Service)
 	}
-	return out
+	return slices.Compact(out)
 }
