@@ -163,8 +163,6 @@ func (r *room) translate(endpoint int) error {
 	return r.rules.translate(to)
 }
 
-func (r *room) forwarded() (int, error) { return r.rules.forwarded() }
-
 // forgetUDP deletes the entries of datagrams from connection tracking.
 func (r *room) forgetUDP() error {
 	for _, f := range r.families {

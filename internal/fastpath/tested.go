@@ -41,7 +41,7 @@ func Tested(ctx context.Context) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	switch marked, listErr := isMarked(); {
+	switch marked, listErr := useTable(markerName, func(*nftables.Conn) error { return nil }); {
 	case listErr != nil:
 		return errors.Join(err, listErr)
 	case marked:
@@ -50,41 +50,34 @@ func Tested(ctx context.Context) error {
 	return fmt.Errorf("%w: it needs the capability CAP_SYS_ADMIN, or \"nftproxy run --init-only\" with it before", err)
 }
 
-func isMarked() (bool, error) {
+// useTable calls use if the kernel has a table, and reports whether it has.
+func useTable(name string, use func(*nftables.Conn) error) (there bool, err error) {
 	conn, err := nftconn.Open()
 	if err != nil {
 		return false, err
 	}
-	return has(conn, markerName)
-}
-
-// has reports whether the kernel has a table.
-func has(conn *nftables.Conn, name string) (bool, error) {
 	all, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return false, fmt.Errorf("list tables: %w", err)
 	}
-	return slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == name }), nil
+	if !slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == name }) {
+		return false, nil
+	}
+	return true, use(conn)
 }
 
 // Takes reports whether established connections to a frontend take the fast path of this
 // machine now.
-func Takes(f model.Frontend) (bool, error) {
-	conn, err := nftconn.Open()
-	if err != nil {
-		return false, err
-	}
-	if there, err := has(conn, TableName); err != nil || !there {
-		return false, err
-	}
+func Takes(f model.Frontend) (takes bool, err error) {
 	s := &nftables.Set{Table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}, Name: setName(model.FamilyOf(f.Address))}
-	switch _, err := conn.FindSetElements(s, []nftables.SetElement{{Key: key(f)}}); {
-	case errors.Is(err, unix.ENOENT):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("look for %s in table %s: %w", f, TableName, err)
-	}
-	return true, nil
+	_, err = useTable(TableName, func(conn *nftables.Conn) error {
+		_, err := conn.FindSetElements(s, []nftables.SetElement{{Key: key(f)}})
+		if takes = err == nil; takes || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return fmt.Errorf("look for %s in table %s: %w", f, TableName, err)
+	})
+	return takes, err
 }
 
 // RemoveMarker removes what [Test] has left.
@@ -94,13 +87,8 @@ func RemoveMarker() (removed bool, err error) { return remove(markerName) }
 func RemoveTable() (removed bool, err error) { return remove(TableName) }
 
 func remove(name string) (removed bool, err error) {
-	conn, err := nftconn.Open()
-	if err != nil {
-		return false, err
-	}
-	if there, err := has(conn, name); err != nil || !there {
-		return false, err
-	}
-	conn.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
-	return true, conn.Flush()
+	return useTable(name, func(conn *nftables.Conn) error {
+		conn.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
+		return conn.Flush()
+	})
 }
