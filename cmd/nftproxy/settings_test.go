@@ -175,7 +175,7 @@ func (w *settingWalk) status(text string) string {
 	})
 	server.Observe(&agent.Sync{Plan: &plan.Plan{}})
 	answer := httptest.NewRecorder()
-	server.ServeHTTP(answer, httptest.NewRequest("GET", api.StatusPath, nil))
+	fleetlab.Handler(server).ServeHTTP(answer, httptest.NewRequest("GET", api.StatusPath, nil))
 	return answer.Body.String()
 }
 

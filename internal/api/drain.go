@@ -51,10 +51,9 @@ type Asked struct {
 // Effect is the effect of draining a target on a Service, together with all others that are
 // asked about and with the list.
 type Effect struct {
-	Service   string `json:"service"`
-	Balance   bool   `json:"balance,omitempty"` // the Service comes from a Balance
-	Endpoints int    `json:"endpoints"`         // of the service port that has the fewest left
-	Left      int    `json:"left"`              // of them take new connections then
+	ServiceText
+	Endpoints int `json:"endpoints"` // of the service port that has the fewest left
+	Left      int `json:"left"`      // of them take new connections then
 	// Stops is the verdict on new connections that are forwarded now: reject or drop.
 	Stops string `json:"stops,omitempty"`
 	// Drained reports that no rule leads new connections to the target.
@@ -64,9 +63,6 @@ type Effect struct {
 	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
 	Frontends []string `json:"frontends"`
 }
-
-// Object returns the Service, as messages name it.
-func (e *Effect) Object() string { return ObjectText(e.Service, e.Balance) }
 
 // DrainResult is the report of drain and undrain.
 type DrainResult struct {
@@ -95,14 +91,19 @@ type DrainedEndpoint struct {
 
 // DrainedService is a Service that has a drained endpoint.
 type DrainedService struct {
-	Service   string `json:"service"`
-	Balance   bool   `json:"balance,omitempty"` // the Service comes from a Balance
-	Endpoints int    `json:"endpoints"`
-	Left      int    `json:"left"` // take new connections
+	ServiceText
+	Endpoints int `json:"endpoints"`
+	Left      int `json:"left"` // take new connections
 }
 
-// Object returns the Service, as messages name it.
-func (s *DrainedService) Object() string { return ObjectText(s.Service, s.Balance) }
+// ServiceText names a Service as one text.
+type ServiceText struct {
+	Service string `json:"service"`           // namespace/name
+	Balance bool   `json:"balance,omitempty"` // it comes from a Balance
+}
+
+// Object returns the object of the Service, as messages name it.
+func (s ServiceText) Object() string { return ObjectText(s.Service, s.Balance) }
 
 // ObjectText returns the object of a Service, "namespace/name", as messages name it.
 func ObjectText(service string, isBalance bool) string {

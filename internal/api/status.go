@@ -274,31 +274,23 @@ type EndpointChecks struct {
 }
 
 // FailingServer is an address that fails its health checks. Many Services may have it, each
-// with a problem of its own, although the cause is one.
+// with a problem of its own, although the cause is one: the first of them is named.
 type FailingServer struct {
-	Address  string    `json:"address"`
-	Services int       `json:"services"`
-	Balances int       `json:"balances,omitempty"` // of the Services, come from a Balance
-	Service  string    `json:"service"`            // the first one
-	Balance  bool      `json:"balance,omitempty"`  // it comes from a Balance
-	Name     string    `json:"name,omitempty"`     // of DNS that has the address for the first one
-	Message  string    `json:"message"`            // of a check that fails
-	Since    time.Time `json:"since"`              // of the first check that failed
+	Address     string    `json:"address"`
+	Services    int       `json:"services"`
+	Balances    int       `json:"balances,omitempty"` // of the Services, come from a Balance
+	ServiceText           // the first one
+	Name        string    `json:"name,omitempty"` // of DNS that has the address for the first one
+	Message     string    `json:"message"`        // of a check that fails
+	Since       time.Time `json:"since"`          // of the first check that failed
 }
-
-// Object returns the first Service, as messages name it.
-func (s *FailingServer) Object() string { return ObjectText(s.Service, s.Balance) }
 
 // StartingServer is an endpoint of a Service that starts slowly.
 type StartingServer struct {
-	Service string `json:"service"`           // namespace/name
-	Balance bool   `json:"balance,omitempty"` // it comes from a Balance
-	Address string `json:"address"`           // with the port
+	ServiceText
+	Address string `json:"address"` // with the port
 	Starting
 }
-
-// Object returns the Service, as messages name it.
-func (s *StartingServer) Object() string { return ObjectText(s.Service, s.Balance) }
 
 // Interference sums up what other programs did to the rules. All of it was repaired.
 type Interference struct {

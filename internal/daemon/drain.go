@@ -78,7 +78,7 @@ func drainsOf(a *drain.Answer) *api.Drains {
 	for _, a := range a.Asked {
 		asked := api.Asked{Endpoint: a.Endpoint(), Service: serviceText(a.Service), Unknown: a.Unknown, DidYouMean: a.DidYouMean}
 		for _, e := range a.Services {
-			asked.Services = append(asked.Services, api.Effect{Service: e.Service.String(), Balance: e.Balance, Endpoints: e.Endpoints, Left: e.Left,
+			asked.Services = append(asked.Services, api.Effect{ServiceText: api.ServiceText{Service: e.Service.String(), Balance: e.Balance}, Endpoints: e.Endpoints, Left: e.Left,
 				Stops: e.Stops, Drained: e.Drained, Relayed: e.Relayed, Frontends: e.Frontends})
 		}
 		out.Asked = append(out.Asked, asked)

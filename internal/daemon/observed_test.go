@@ -70,7 +70,7 @@ func observing() (*report.Server, *fakeTraffic) {
 func observe(t *testing.T, s *report.Server, query string) (out api.Observed, code int) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", api.ObservePath+"?"+query, nil).WithContext(t.Context()))
+	fleetlab.Handler(s).ServeHTTP(w, httptest.NewRequest("GET", api.ObservePath+"?"+query, nil).WithContext(t.Context()))
 	if w.Code == http.StatusOK {
 		if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil {
 			t.Errorf("%s: %v", query, err)

@@ -122,7 +122,7 @@ func TestChecks(t *testing.T) {
 			}
 
 			w := httptest.NewRecorder()
-			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/describe?service=web", nil))
+			fleetlab.Handler(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/describe?service=web", nil))
 			var d api.Description
 			if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 				t.Fatal(err)
@@ -156,7 +156,7 @@ func TestServingUnsynced(t *testing.T) {
 	s := report.New(report.Config{Kernel: reads, Facts: fleetlab.NoFacts{}, Counted: true, Log: slog.New(slog.DiscardHandler),
 		Agent: report.FakeAgent{Views: router.View, Services: router.Names, Routes: router.Routing}})
 	mux := http.NewServeMux()
-	mux.Handle(api.DescribePath, s)
+	mux.Handle(api.DescribePath, fleetlab.Handler(s))
 	web := httptest.NewServer(mux)
 	defer web.Close()
 	at := netip.MustParseAddrPort(web.Listener.Addr().String())

@@ -33,7 +33,7 @@ func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
 			return p, err
 		},
 	})
-	web := httptest.NewServer(server)
+	web := httptest.NewServer(fleetlab.Handler(server))
 	t.Cleanup(web.Close)
 	return api.NewClient(netip.MustParseAddrPort(web.Listener.Addr().String()))
 }

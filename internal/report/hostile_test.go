@@ -115,7 +115,7 @@ func TestManyAsk(t *testing.T) {
 		Kernel: idleKernel{}, Log: slog.New(slog.DiscardHandler),
 	})
 	s.Observe(&agent.Sync{})
-	daemon := httptest.NewServer(s)
+	daemon := httptest.NewServer(fleetlab.Handler(s))
 	defer daemon.Close()
 	answers := make(chan error)
 	ask := func() {

@@ -19,17 +19,6 @@ import (
 // Pages returns the documents that the server answers with.
 func (s *Server) Pages() []serve.Page { return s.pages }
 
-// ServeHTTP answers with the document at a path.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for _, p := range s.pages {
-		if p.Path == r.URL.Path {
-			p.Handler.ServeHTTP(w, r)
-			return
-		}
-	}
-	http.NotFound(w, r)
-}
-
 func (s *Server) newPages() []serve.Page {
 	page := func(path, about string, limit *serve.Answers, answer func(url.Values) (any, error)) serve.Page {
 		return serve.Page{Path: path, Handler: handler(s.config.Log, limit, atOnce(answer)), About: about}

@@ -205,7 +205,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 	r.addFailingServers(failures, view)
 	for same := range groups(failures, func(a, b *failure) bool { return a.service == b.service }) {
 		name := same[0].service
-		r.addProblem(name, model.CheckFailing, r.failingText(now, same, endpoints[name], usesAll(view(name))))
+		r.addServiceProblem(name, model.CheckFailing, r.failingText(now, same, endpoints[name], usesAll(view(name))))
 	}
 }
 
@@ -219,7 +219,7 @@ func (r *report) addFailingServers(failures []failure, view func(model.ServiceNa
 		isBalance := r.isBalance(f.service)
 		s := servers[f.address]
 		if s == nil {
-			s = &api.FailingServer{Address: f.address.String(), Since: f.result.Since, Service: f.service.String(), Balance: isBalance, Message: f.result.Why()}
+			s = &api.FailingServer{Address: f.address.String(), Since: f.result.Since, ServiceText: api.ServiceText{Service: f.service.String(), Balance: isBalance}, Message: f.result.Why()}
 			servers[f.address], first[s.Address] = s, f
 		}
 		s.Services++

@@ -62,7 +62,7 @@ func serveRouting(t *testing.T, routing *model.Routing, c report.Config) (*repor
 	c.Log, c.Agent = slog.New(slog.DiscardHandler), a
 	s := report.New(c)
 	s.Observe(&agent.Sync{Plan: &plan.Plan{}, Started: time.Now()})
-	web := httptest.NewServer(s)
+	web := httptest.NewServer(fleetlab.Handler(s))
 	t.Cleanup(web.Close)
 	return s, netip.MustParseAddrPort(web.Listener.Addr().String())
 }
@@ -231,7 +231,7 @@ func TestDescribe(t *testing.T) {
 			return report.SourceState{Warnings: []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}}
 		}},
 	})
-	web := httptest.NewServer(s)
+	web := httptest.NewServer(fleetlab.Handler(s))
 	defer web.Close()
 	address := netip.MustParseAddrPort(web.Listener.Addr().String())
 	d, err := api.NewClient(address).Describe(t.Context(), "svc-16")

@@ -342,7 +342,7 @@ func (s *counterCache) addFullLimits(r *report, now time.Time) error {
 	for _, f := range slices.SortedFunc(maps.Keys(passed), func(a, b full) int {
 		return cmp.Or(a.service.Compare(b.service), cmp.Compare(a.limit, b.limit), cmp.Compare(a.family, b.family))
 	}) {
-		r.addProblem(f.service, model.LimitFull, fmt.Sprintf("the limit %s remembers %d clients over %s; %s of others passed without it",
+		r.addServiceProblem(f.service, model.LimitFull, fmt.Sprintf("the limit %s remembers %d clients over %s; %s of others passed without it",
 			f.limit, budget.LimitedClients, f.family, terminal.Count(int(passed[f]), "connection")))
 	}
 	return nil

@@ -47,7 +47,7 @@ func (r *report) objectOf(name model.ServiceName) api.Object {
 	return api.Object(name.ObjectAs(r.isBalance(name)))
 }
 
-func (r *report) addProblem(of model.ServiceName, reason model.Reason, message string) {
+func (r *report) addServiceProblem(of model.ServiceName, reason model.Reason, message string) {
 	r.Problems = append(r.Problems, api.Problem{Object: r.objectOf(of), Reason: reason, Message: message})
 }
 

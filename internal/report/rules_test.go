@@ -46,7 +46,7 @@ func TestRulesPage(t *testing.T) {
 	})
 	get := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("GET", api.RulesPath, nil))
+		handler(s.config.Log, nil, atOnce(s.answerRules)).ServeHTTP(w, httptest.NewRequest("GET", api.RulesPath, nil))
 		return w
 	}
 	s.Observe(&agent.Sync{})

@@ -144,7 +144,7 @@ func (n *node) serve(t *testing.T, counted bool) (*report.Server, netip.AddrPort
 		},
 	})
 	mux := http.NewServeMux()
-	mux.Handle("GET "+api.StatusPath, s)
+	mux.Handle("GET "+api.StatusPath, fleetlab.Handler(s))
 	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
 	return s, netip.MustParseAddrPort(web.Listener.Addr().String())
@@ -338,7 +338,7 @@ func TestSource(t *testing.T) {
 	answer := func() (*api.Status, string) {
 		t.Helper()
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))
+		fleetlab.Handler(s).ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))
 		r := &api.Status{}
 		if err := json.Unmarshal(w.Body.Bytes(), r); err != nil {
 			t.Fatal(err)
@@ -442,7 +442,7 @@ func TestServerWithoutKernel(t *testing.T) {
 		Agent: report.FakeAgent{Routes: func() *model.Routing { return n.routing }}, Log: slog.New(slog.DiscardHandler)})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))
+	fleetlab.Handler(s).ServeHTTP(w, httptest.NewRequest("GET", api.StatusPath, nil))
 	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "no memory") {
 		t.Errorf("answer %d %s", w.Code, w.Body)
 	}

@@ -2,6 +2,7 @@ package fleetlab
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -47,3 +48,12 @@ func (NoFacts) Observed(context.Context, *api.ObserveQuery) *api.Observed {
 
 // Basis returns an empty one.
 func (NoFacts) Basis() *api.Basis { return &api.Basis{Version: api.BasisVersion} }
+
+// Handler answers with the documents of a server.
+func Handler(s *report.Server) http.Handler {
+	mux := http.NewServeMux()
+	for _, p := range s.Pages() {
+		mux.Handle(p.Path, p.Handler)
+	}
+	return mux
+}
