@@ -77,9 +77,13 @@ func healthOf(h *model.HealthCheck) *api.HealthCheck {
 	if h == nil {
 		return nil
 	}
-	out := &api.HealthCheck{Port: h.Port, Endpoints: make(map[string]int)}
-	for f, n := range h.Endpoints {
-		out.Endpoints[f.String()] = n
+	return &api.HealthCheck{Port: h.Port, Endpoints: byFamily(h.Endpoints)}
+}
+
+func byFamily(numbers map[model.Family]int) map[string]int {
+	out := make(map[string]int)
+	for f, n := range numbers {
+		out[f.String()] = n
 	}
 	return out
 }

@@ -196,14 +196,9 @@ func (r *report) addNotices(routing *model.Routing) {
 func (r *report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *api.Filter) {
 	r.NodePortAddresses, r.Localhost = routing.NodePortAddresses, routing.Localhost
 	for _, h := range routing.HealthChecks {
-		if !filter.Matches(h.Service) {
-			continue
+		if filter.Matches(h.Service) {
+			r.HealthChecks = append(r.HealthChecks, api.ServiceHealth{Namespace: h.Service.Namespace, Name: h.Service.Name, Port: h.Port, Endpoints: byFamily(h.Endpoints)})
 		}
-		endpoints := make(map[string]int)
-		for f, n := range h.Endpoints {
-			endpoints[f.String()] = n
-		}
-		r.HealthChecks = append(r.HealthChecks, api.ServiceHealth{Namespace: h.Service.Namespace, Name: h.Service.Name, Port: h.Port, Endpoints: endpoints})
 	}
 	r.addNotices(routing)
 	r.selectProblems(filter)
