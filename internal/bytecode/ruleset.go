@@ -117,7 +117,7 @@ func (c *change) run(typ uint16) error {
 	case unix.NFT_MSG_DELSET:
 		return t.deleteSet(c.text(unix.NFTA_SET_NAME))
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM, destroySetElement:
-		return c.changeElements(t, typ == unix.NFT_MSG_NEWSETELEM)
+		return c.changeElements(t, typ)
 	default:
 		return fmt.Errorf("the message is not understood")
 	}

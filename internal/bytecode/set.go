@@ -83,7 +83,8 @@ func (c *change) addSet(t *table) (err error) {
 	return err
 }
 
-func (c *change) changeElements(t *table, add bool) (err error) {
+func (c *change) changeElements(t *table, typ uint16) (err error) {
+	add := typ == unix.NFT_MSG_NEWSETELEM
 	s := t.sets[c.text(unix.NFTA_SET_ELEM_LIST_SET)]
 	if s == nil {
 		return fmt.Errorf("there is no set %q", c.text(unix.NFTA_SET_ELEM_LIST_SET))
@@ -99,9 +100,14 @@ func (c *change) changeElements(t *table, add bool) (err error) {
 		if e.ends {
 			k += "end"
 		}
-		if add {
+		switch known := s.all[k]; {
+		case known == nil && typ == unix.NFT_MSG_DELSETELEM:
+			a.Fail(fmt.Errorf("set %q does not have an element that is to be deleted", s.name))
+		case add && known != nil && (!bytes.Equal(known.data, e.data) || known.verdict.code != e.verdict.code || known.verdict.chain != e.verdict.chain):
+			a.Fail(fmt.Errorf("set %q has an element with other data", s.name))
+		case add:
 			s.all[k] = e
-		} else {
+		default:
 			delete(s.all, k)
 		}
 	}

@@ -197,8 +197,7 @@ func JoinChanges(first, second []RouteChange) []RouteChange {
 	return slices.Collect(maps.Values(joined))
 }
 
-// Revert undoes changes that led to a routing, whose lists of routes must not be shared
-// with anything.
+// Revert undoes changes that led to a routing. The routing gets lists of its own.
 func (r *Routing) Revert(changes []RouteChange) {
 	if len(changes) == 0 {
 		return
@@ -208,8 +207,8 @@ func (r *Routing) Revert(changes []RouteChange) {
 		old[changes[i].Frontend] = changes[i].Old
 	}
 	changed := func(f Frontend) bool { _, ok := old[f]; return ok }
-	r.Routes = slices.DeleteFunc(r.Routes, func(o Route) bool { return changed(o.Frontend) })
-	r.Echoes = slices.DeleteFunc(r.Echoes, func(o *Route) bool { return changed(Echo(o.Frontend.Address)) })
+	r.Routes = slices.DeleteFunc(slices.Clone(r.Routes), func(o Route) bool { return changed(o.Frontend) })
+	r.Echoes = slices.DeleteFunc(slices.Clone(r.Echoes), func(o *Route) bool { return changed(Echo(o.Frontend.Address)) })
 	for f, o := range old {
 		switch {
 		case o == nil:

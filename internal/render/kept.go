@@ -83,12 +83,7 @@ func isOfLimits(set string) bool {
 // StartKeeping is like [Start], and some frontends stay as the kernel serves them, with the
 // optional parts that they need. Routes that ask for one of these are left out.
 func StartKeeping(r *model.Routing, kept Kept) (*State, nft.Delta) {
-	if len(kept.Frontends) == 0 {
-		s := newState(r)
-		return s, s.start(r)
-	}
 	routing := *r
-	routing.Routes, routing.Echoes = slices.Clone(r.Routes), slices.Clone(r.Echoes)
 	routing.Revert(contestedChanges(&routing, kept.Frontends))
 	if !r.Wildcards && slices.ContainsFunc(kept.Frontends, func(k KeptFrontend) bool { return k.Address.IsUnspecified() }) {
 		routing.Wildcards, routing.NodePortAddresses = true, kept.NodePortAddresses
