@@ -105,7 +105,7 @@ func (c *change) run(typ uint16) error {
 	case unix.NFT_MSG_NEWCHAIN:
 		return c.addChain(t)
 	case unix.NFT_MSG_DELCHAIN:
-		delete(t.chains, c.text(unix.NFTA_CHAIN_NAME))
+		return t.deleteChain(c.text(unix.NFTA_CHAIN_NAME))
 	case unix.NFT_MSG_NEWRULE:
 		return c.addRule(t)
 	case unix.NFT_MSG_DELRULE:
@@ -134,6 +134,25 @@ func (t *table) deleteSet(name string) error {
 		}
 	}
 	delete(t.sets, name)
+	return nil
+}
+
+// deleteChain deletes a chain to which no rule and no element of a map leads, as the kernel does.
+func (t *table) deleteChain(name string) error {
+	leads := func(o op) bool { return o.verdict.chain == name }
+	for _, c := range t.chains {
+		if slices.ContainsFunc(slices.Concat(c.rules...), leads) {
+			return fmt.Errorf("chain %q leads to chain %q, which is to be deleted", c.name, name)
+		}
+	}
+	for _, s := range t.sets {
+		for _, e := range s.all {
+			if e.verdict.chain == name {
+				return fmt.Errorf("an element of map %q leads to chain %q, which is to be deleted", s.name, name)
+			}
+		}
+	}
+	delete(t.chains, name)
 	return nil
 }
 

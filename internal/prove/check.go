@@ -166,8 +166,6 @@ func (e *expectation) differs(c *Class, got []bytecode.Result, may tolerance) st
 	o := got[0].Outcome
 	switch {
 	case e.waits && o.Verdict == bytecode.Drop, e.mayRefuse && (o.Verdict == bytecode.Reset || o.Verdict == bytecode.Reject):
-	case e.redirected && o.Redirected && o.Verdict == bytecode.Pass && o.To.Port() == model.RelayPort:
-		return ""
 	case o.Verdict != e.verdict:
 		return "another verdict"
 	case o.Redirected != e.redirected:

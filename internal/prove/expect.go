@@ -17,7 +17,7 @@ type expectation struct {
 	waits      bool // the packet is not refused, and reaches no endpoint
 	mayRefuse  bool // it may be refused, too
 	targets    []target
-	redirected bool // to the relay, if that runs
+	redirected bool // to the relay, whose process lets the packet pass with rules of its own
 	remembers  time.Duration
 	frontend   *frontend
 	scheduler  model.Scheduler // of several targets
