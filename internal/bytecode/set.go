@@ -70,6 +70,9 @@ func (c *change) addSet(t *table) (err error) {
 			continue
 		}
 		for list := a.Nested(); list.Next(); {
+			if list.Type != unix.NFTA_LIST_ELEM {
+				list.Fail(fmt.Errorf("a field of set %q is no element of a list", s.name))
+			}
 			for field := list.Nested(); field.Next(); {
 				if field.Type == setFieldLength {
 					s.fields = append(s.fields, int(field.Uint32()))
