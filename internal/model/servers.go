@@ -28,10 +28,10 @@ type NamedServer struct {
 
 // NamedAddress is an address that a name has.
 type NamedAddress struct {
-	Address  netip.Addr
-	Port     uint16 // zero, unless it comes from a record
-	Weight   uint16 // likewise
-	Priority uint8  // likewise
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port,omitempty"`     // zero, unless it comes from an SRV record
+	Weight   uint16     `json:"weight,omitempty"`   // likewise
+	Priority uint8      `json:"priority,omitempty"` // likewise
 }
 
 // Compare orders by address, then port.

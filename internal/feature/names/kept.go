@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // FileName is the name of the file with the last good answers, in the directory for what
@@ -23,22 +21,14 @@ const stateVersion = 1
 
 // state has the last good answers.
 type state struct {
-	Version int         `json:"version"`
-	Names   []keptNames `json:"names"`
+	Version int        `json:"version"`
+	Names   []keptName `json:"names"`
 }
 
-type keptNames struct {
-	Name    string       `json:"name"`
-	SRV     bool         `json:"srv,omitempty"`
-	Records []keptRecord `json:"records"`
-}
-
-type keptRecord struct {
-	Address  netip.Addr `json:"address"`
-	Port     uint16     `json:"port,omitempty"`
-	Weight   uint16     `json:"weight,omitempty"`
-	Priority uint8      `json:"priority,omitempty"`
-	Target   string     `json:"target,omitempty"`
+type keptName struct {
+	Name    string   `json:"name"`
+	SRV     bool     `json:"srv,omitempty"`
+	Records []record `json:"records"`
 }
 
 // readState reads the answers of the previous process. A file that cannot be used is ignored: DNS
@@ -68,14 +58,12 @@ func parseState(data []byte) (map[key][]record, error) {
 	}
 	out := make(map[key][]record, len(s.Names))
 	for _, n := range s.Names {
-		var r result
-		for _, k := range n.Records {
-			if !usable(k.Address) || n.SRV != (k.Port != 0) || k.Priority > maxRank {
-				return nil, fmt.Errorf("read addresses of names: %q cannot have %s", n.Name, k.Address)
+		for _, r := range n.Records {
+			if !usable(r.Address) || n.SRV != (r.Port != 0) || r.Priority > maxRank {
+				return nil, fmt.Errorf("read addresses of names: %q cannot have %s", n.Name, r.Address)
 			}
-			r.records = append(r.records, record{model.NamedAddress{Address: k.Address, Port: k.Port, Weight: k.Weight, Priority: k.Priority}, k.Target})
 		}
-		out[key{n.Name, n.SRV}] = r.limited().records
+		out[key{n.Name, n.SRV}] = result{records: n.Records}.limited().records
 	}
 	return out, nil
 }
@@ -89,19 +77,14 @@ func (e *Engine) save() {
 		return
 	}
 	e.unsaved = false
-	s := state{Version: stateVersion, Names: []keptNames{}}
+	s := state{Version: stateVersion, Names: []keptName{}}
 	for k, n := range e.names {
-		if len(n.records) == 0 {
-			continue
+		if len(n.records) > 0 {
+			s.Names = append(s.Names, keptName{k.name, k.records, n.records})
 		}
-		of := keptNames{Name: k.name, SRV: k.records}
-		for _, r := range n.records {
-			of.Records = append(of.Records, keptRecord{r.Address, r.Port, r.Weight, r.Priority, r.target})
-		}
-		s.Names = append(s.Names, of)
 	}
 	e.mu.Unlock()
-	slices.SortFunc(s.Names, func(a, b keptNames) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Names, func(a, b keptName) int { return strings.Compare(a.Name, b.Name) })
 	data, err := json.MarshalIndent(s, "", " ")
 	if err == nil {
 		err = atomicfile.Write(e.State, append(data, '\n'), 0o600)

@@ -29,7 +29,7 @@ type key struct {
 
 type record struct {
 	model.NamedAddress
-	target string // of the SRV record with the name of the address
+	Target string `json:"target,omitempty"` // of the SRV record with the name of the address
 }
 
 // result has the answers of a lookup. With an error, the records of the parts that failed are
@@ -131,7 +131,7 @@ func (c *client) targets(ctx context.Context, targets []target, families []model
 	var all sync.WaitGroup
 	for i, t := range targets {
 		all.Go(func() {
-			known := slices.DeleteFunc(slices.Clone(before), func(r record) bool { return r.target != t.name || r.Port != t.port })
+			known := slices.DeleteFunc(slices.Clone(before), func(r record) bool { return r.Target != t.name || r.Port != t.port })
 			out[i] = c.addresses(ctx, t.name, families, known)
 		})
 	}
@@ -149,7 +149,7 @@ func (r *result) take(found result, t target, rank uint8) {
 		r.err = cmp.Or(r.err, fmt.Errorf("%s: %w", t.name, found.err))
 	}
 	for _, a := range found.records {
-		a.target, a.Port, a.Weight, a.Priority = t.name, t.port, max(1, t.weight), rank
+		a.Target, a.Port, a.Weight, a.Priority = t.name, t.port, max(1, t.weight), rank
 		r.records = append(r.records, a)
 	}
 }
