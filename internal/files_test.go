@@ -15,20 +15,20 @@ var readers = map[string]struct {
 	places int
 	why    string
 }{
-	"internal/atomicfile/read.go":              {1, "opens regular files for all others"},
-	"internal/atomicfile/write.go":             {1, "the directory, to sync it"},
-	"internal/source/rewrite/rewrite.go":       {1, "the directory, to lock it"},
-	"internal/source/files/files.go":           {1, "commands get their input from a pipe on purpose, as in -f <(program)"},
-	"internal/control/socket.go":               {1, "the directory of a socket with a long path"},
-	"internal/command/input/import.go":         {1, "a command, which may get its input from a pipe"},
-	"internal/cli/common/bundle.go":            {1, "creates the archive"},
-	"internal/command/support/bundle_facts.go": {1, "files of /proc and /sys"},
-	"internal/host/system.go":                  {2, "files of /proc/sys"},
-	"internal/host/procs.go":                   {3, "files of /proc"},
-	"internal/machine/programs.go":             {1, "files of /proc"},
-	"internal/machine/read.go":                 {1, "files of /proc/sys"},
-	"internal/takeover/servers.go":             {1, "files of /proc"},
-	"internal/xtables/xtables.go":              {1, "files of /proc"},
+	"internal/atomicfile/read.go":        {1, "opens regular files for all others"},
+	"internal/atomicfile/write.go":       {1, "the directory, to sync it"},
+	"internal/source/rewrite/rewrite.go": {1, "the directory, to lock it"},
+	"internal/source/files/files.go":     {1, "commands get their input from a pipe on purpose, as in -f <(program)"},
+	"internal/control/socket.go":         {1, "the directory of a socket with a long path"},
+	"internal/command/input/import.go":   {1, "a command, which may get its input from a pipe"},
+	"internal/cli/common/bundle.go":      {1, "creates the archive"},
+	"internal/command/support/bundle.go": {1, "files of /proc and /sys"},
+	"internal/host/system.go":            {2, "files of /proc/sys"},
+	"internal/host/procs.go":             {3, "files of /proc"},
+	"internal/machine/programs.go":       {1, "files of /proc"},
+	"internal/machine/read.go":           {1, "files of /proc/sys"},
+	"internal/takeover/servers.go":       {1, "files of /proc"},
+	"internal/xtables/xtables.go":        {1, "files of /proc"},
 }
 
 // openers match calls that open a file. What a literal path names below /proc is no file that

@@ -2,16 +2,20 @@ package command
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/config"
@@ -20,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/counters"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/join"
@@ -315,3 +320,53 @@ func (o *Options) filed(c *cobra.Command, cfg *config.Config, log *slog.Logger) 
 
 // Announces reports whether interfaces have addresses of a Service because of nftproxy.
 func Announces(s *model.Service) bool { return s.Extra().Announce != "" }
+
+// ShowPhase shows the present step of the command on a terminal, if it takes long.
+func (o *Options) ShowPhase(c *cobra.Command, format string, args ...any) {
+	if !o.Quiet {
+		text := fmt.Sprintf(format, args...)
+		cli.MeterOf(c).Start(func() string { return text })
+	}
+}
+
+// DescribeInputs names files, with the size of all.
+func DescribeInputs(paths []string) string {
+	size := int64(0)
+	for _, p := range paths {
+		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+	}
+	text := strings.Join(paths, " ")
+	if size > 0 {
+		text += fmt.Sprintf(" (%.1f MB)", float64(size)/1e6)
+	}
+	return text
+}
+
+// WithKernel calls f with a connection to the kernel of this network namespace.
+func WithKernel(f func(*kernel.Conn) error) (err error) {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return f(conn)
+}
+
+// WithApplier calls f with an applier for the kernel of this network namespace.
+func WithApplier(log *slog.Logger, f func(*apply.Applier) error) error {
+	return WithKernel(func(conn *kernel.Conn) error {
+		conn.Log = log
+		return f(apply.New(conn, log))
+	})
+}
+
+// ReadRules returns the rules of nftproxy in the kernel of this network namespace.
+func ReadRules() (rules *nft.Ruleset, err error) {
+	err = WithKernel(func(conn *kernel.Conn) (err error) {
+		rules, _, err = conn.Read()
+		return err
+	})
+	return rules, err
+}

@@ -220,3 +220,16 @@ func (r *running) LogTaken(ctx context.Context, log *slog.Logger) {
 		log.Log(ctx, levelNote, fmt.Sprintf("as the running nftproxy at %s: %s", r.name, strings.Join(r.taken, "; ")))
 	}
 }
+
+// changed returns the servers that commands have changed here: as the running nftproxy says,
+// unless a flag names a file, or else as the file has them.
+func (o *Options) changed(own *config.Own) (drain.Changes, error) {
+	if b := o.Running.basis; b != nil && !o.Settings.Given(config.DrainFile) && !o.Settings.Given(config.ChangesFile) {
+		l, err := drain.ChangesOf(common.EntriesOf(b.Changes))
+		if err != nil {
+			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
+		}
+		return l, nil
+	}
+	return drain.ReadChanges(own.DrainFile, own.ChangesFile)
+}

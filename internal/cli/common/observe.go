@@ -6,13 +6,12 @@ import (
 	"io"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/cli"
-	"github.com/nftproxy/nftproxy/internal/cli/declare"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 

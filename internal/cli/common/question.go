@@ -1,3 +1,5 @@
+// Package common has the parts of commands that the program of a node and the one of an operator share: questions to
+// explain, what selects events, archives for support, and the report of a test.
 package common
 
 import (
@@ -12,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
+	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -194,3 +197,17 @@ func PrintTrace(w io.Writer, r *explain.Result, output *cli.Output, detail expla
 		return explain.Print(w, r, detail, output.Paint)
 	})
 }
+
+// PrintTest prints the report of a test, which may not be complete. As text, it has all cases, or these that have
+// not passed.
+func PrintTest(w io.Writer, r *conntest.Report, output *cli.Output, all bool) error {
+	return output.PrintJudged(w, r, !r.Complete(), func(w io.Writer) error {
+		if output.Format == JUnit {
+			return r.JUnit(w)
+		}
+		return r.Print(w, all, output.Paint)
+	})
+}
+
+// JUnit is the format of test for CI.
+const JUnit = "junit"

@@ -1,3 +1,4 @@
+// Package input has the commands about files: new, import, validate and schema. They need no kernel.
 package input
 
 import (
@@ -270,3 +271,27 @@ func (f *findings) colour() terminal.Colour {
 
 // shownFindings is how many findings the text has; JSON has all of them.
 const shownFindings = 100
+
+func SchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of a Balance, for editors",
+		Long: `Print the JSON Schema of the kinds Balance, Servers and Defaults. Editors with
+yaml-language-server (Visual Studio Code, Vim, Emacs...) complete and check a file whose first line is
+
+  # yaml-language-server: $schema=balance.json
+
+with the path or URL of the schema. "nftproxy validate" checks more than the
+schema can express.
+
+Exit code: 0 printed, 2 error.`,
+		Example: `  nftproxy schema > balance.json`,
+		Args:    cli.NoArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if _, err := c.OutOrStdout().Write(balance.Schema()); err != nil {
+				return fmt.Errorf("write schema: %w", err)
+			}
+			return nil
+		},
+	}
+}

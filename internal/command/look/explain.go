@@ -1,3 +1,4 @@
+// Package look has the commands that show what a node serves, and follow connections: status, describe, explain, trace, test, top and observe.
 package look
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -247,4 +249,16 @@ func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.
 		return err
 	})
 	return to, listens
+}
+
+// fastPathNotes says whether established connections to a frontend take the fast path of the
+// kernel now. Without a fast path there is nothing to say.
+func fastPathNotes(f model.Frontend) []string {
+	switch takes, err := fastpath.Takes(f); {
+	case err != nil:
+		return []string{"whether established connections take the fast path is not known: " + err.Error()}
+	case takes:
+		return []string{common.TakesFastPath}
+	}
+	return nil
 }

@@ -1,2 +1,0 @@
-// Package change has the commands that take servers out of service and change them: drain, set, add, remove and the like.
-package change

@@ -1,2 +1,0 @@
-// Package rules has the commands that lead from objects to rules: render, diff and apply.
-package rules
