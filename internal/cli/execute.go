@@ -32,11 +32,6 @@ func newMeter(w io.Writer) *terminal.Meter {
 	return terminal.NewMeter(w, func() int { return Width(w) })
 }
 
-// withMeter returns a context in which [MeterOf] finds a meter.
-func withMeter(ctx context.Context, m *terminal.Meter) context.Context {
-	return context.WithValue(ctx, meterKey{}, m)
-}
-
 // ShowProgress shows a phase of the work of a command.
 func ShowProgress(c *cobra.Command, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -95,7 +90,7 @@ func Execute(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr
 	root.SetOut(stdout)
 	root.SetErr(log)
 	refuseUnknownShells(root)
-	command, err := root.ExecuteContextC(withMeter(context.Background(), meter))
+	command, err := root.ExecuteContextC(context.WithValue(context.Background(), meterKey{}, meter))
 	meter.Stop()
 	code, err := CodeOf(command, err)
 	if err != nil {

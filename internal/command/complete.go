@@ -49,18 +49,15 @@ func flagCompletion(f *pflag.Flag) cobra.CompletionFunc {
 		return nil
 	case values != nil:
 	case f.Name == config.KubeContext:
-		return completeContexts
+		return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return cluster.Contexts(c.Flags().Lookup("kubeconfig").Value.String()), cobra.ShellCompDirectiveNoFileComp
+		}
 	case f.Name == "namespace":
 		return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return namespaces(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
+			return distinct(servedPorts(c), func(p api.ServicePort) []string { return []string{p.Namespace} }), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-}
-
-// completeContexts completes the contexts of the kubeconfig that the command line names.
-func completeContexts(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return cluster.Contexts(c.Flags().Lookup("kubeconfig").Value.String()), cobra.ShellCompDirectiveNoFileComp
 }
 
 // CompleteExplain completes a protocol or a Service, then the destinations that this node
@@ -122,10 +119,6 @@ func CompleteServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.S
 
 func serviceNames(ports []api.ServicePort) []string {
 	return distinct(ports, func(p api.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} })
-}
-
-func namespaces(ports []api.ServicePort) []string {
-	return distinct(ports, func(p api.ServicePort) []string { return []string{p.Namespace} })
 }
 
 // destinations returns the destinations of clients of a protocol, with the names of their

@@ -56,14 +56,6 @@ func (r *running) find(ctx context.Context) error {
 	return nil
 }
 
-// runsHere reports whether an nftproxy runs in this network namespace.
-func runsHere() bool {
-	return slices.ContainsFunc(daemons(), func(p host.Process) bool {
-		o, _ := runFlagsOf(p)
-		return o != nil && p.CheckControl() == nil
-	})
-}
-
 // followRunning asks the running nftproxy, and sets the flags that are not given to its
 // settings.
 func (o *Options) followRunning(ctx context.Context) (unknown []string, err error) {
@@ -81,8 +73,12 @@ func (o *Options) followRunning(ctx context.Context) (unknown []string, err erro
 // warnOf logs settings of the running nftproxy that the plan cannot follow.
 func (o *Options) warnOf(log *slog.Logger, unknown []string, from origin) {
 	b := o.Running.basis
+	runs := func(p host.Process) bool {
+		flags, _ := runFlagsOf(p)
+		return flags != nil && p.CheckControl() == nil
+	}
 	switch {
-	case b == nil && runsHere():
+	case b == nil && slices.ContainsFunc(daemons(), runs):
 		log.Warn("a running nftproxy does not say what its rules follow from: its flags, health checks and isolated files are not known here",
 			"reason", OneLine(o.Running.reason))
 	case b == nil:

@@ -78,8 +78,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
 	f.StringArrayVar(&o.pools, "servers", nil, "`name` of a list of servers, the kind Servers, with a port if the list has none, like app or app:8443; can be given several times")
 	o.settings = addSettings(f, setting.Flags())
-	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, if a port fits, and \"" + noCheck + "\" asks for none"
-	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
+	o.settings.allowNoCheck(f, "tcp, if a port fits,")
 	return c
 }
 
@@ -87,10 +86,11 @@ func (o *newOptions) run(c *cobra.Command, args []string) error {
 	if err := o.settings.readable(); err != nil {
 		return err
 	}
-	if check := o.settings.texts[setting.Check]; *check == noCheck {
-		*check = ""
-	} else if !c.Flags().Changed(setting.Check.Flag()) && len(o.pools) == 0 {
-		o.addCheck(args)
+	if check := o.settings.texts[setting.Check]; o.settings.needsCheck(c.Flags()) && len(o.pools) == 0 {
+		*check = model.CheckTCP.String()
+		if _, err := o.load(args); err != nil { // the ports may be of another protocol; the cause may be another argument, too
+			*check = ""
+		}
 	}
 	text := o.text(args)
 	input, err := o.load(args)
@@ -125,18 +125,6 @@ func placeholders(listen string) string {
 		return ipv4 + ", " + ipv6
 	}
 	return ipv6
-}
-
-// noCheck is the value of --check for a file without a health check.
-const noCheck = "none"
-
-// addCheck adds a health check that fits the ports, if there is one.
-func (o *newOptions) addCheck(args []string) {
-	check := o.settings.texts[setting.Check]
-	*check = model.CheckTCP.String()
-	if _, err := o.load(args); err != nil {
-		*check = "" // the cause may be another argument
-	}
 }
 
 // ofArguments returns a line for each problem with the text, as one with an argument.

@@ -66,6 +66,24 @@ func groupOf(s *setting.Setting) declare.Group {
 	return declare.Balancing
 }
 
+// noCheck is the value of --check for a file without a health check.
+const noCheck = "none"
+
+// allowNoCheck adds [noCheck] to --check, and a default to its help.
+func (o settingFlags) allowNoCheck(f *pflag.FlagSet, byDefault string) {
+	f.Lookup(setting.Check.Flag()).Usage += "; by default " + byDefault + " and \"" + noCheck + "\" asks for none"
+	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
+}
+
+// needsCheck reports whether the file gets the default health check.
+func (o settingFlags) needsCheck(f *pflag.FlagSet) bool {
+	if check := o.texts[setting.Check]; *check == noCheck {
+		*check = ""
+		return false
+	}
+	return !f.Changed(setting.Check.Flag())
+}
+
 // readable returns an error if a value that is YAML would not be one value of a file.
 func (o settingFlags) readable() error {
 	for _, s := range o.of {
@@ -130,17 +148,13 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&namespace, "namespace", "", "`namespace` of the list and of its Balances, default if there is none")
 	f.StringArrayVar(&backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
 	settings = addSettings(f, []*setting.Setting{setting.Check})
-	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, and \"" + noCheck + "\" asks for none"
-	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
+	settings.allowNoCheck(f, "tcp,")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := settings.readable(); err != nil {
 			return err
 		}
-		switch check := settings.texts[setting.Check]; {
-		case *check == noCheck:
-			*check = ""
-		case !c.Flags().Changed(setting.Check.Flag()):
-			*check = model.CheckTCP.String()
+		if settings.needsCheck(c.Flags()) {
+			*settings.texts[setting.Check] = model.CheckTCP.String()
 		}
 		var b strings.Builder
 		writeField(&b, "kind", balance.PoolKind)

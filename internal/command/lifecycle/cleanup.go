@@ -48,10 +48,14 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 			if err != nil {
 				return err
 			}
-			if !kubeProxy {
-				return removeOwn(c, log, output.Paint)
+			if kubeProxy {
+				return cleanUp(c, log, output.Paint)
 			}
-			return cleanUp(c, log, output.Paint)
+			if err := removeTables(c, log, output.Paint); err != nil { // what is outside of them stays while a daemon keeps its rules
+				return err
+			}
+			removed, err := footprint.Remove(command.RuntimeDirectory(), log)
+			return errors.Join(printRemoved(c, removed), err)
 		},
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
@@ -59,16 +63,6 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 	o.Settings = config.NewFlags(c.Flags())
 	o.Settings.AddLogging()
 	return c
-}
-
-// removeOwn removes nftproxy's rules, then what it has left outside of its tables. That stays while a daemon
-// keeps its rules.
-func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
-	if err := removeTables(c, log, paint); err != nil {
-		return err
-	}
-	removed, err := footprint.Remove(command.RuntimeDirectory(), log)
-	return errors.Join(printRemoved(c, removed), err)
 }
 
 // removeTables removes our tables and prints that.

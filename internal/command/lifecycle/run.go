@@ -70,18 +70,14 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
   nftproxy run -f /etc/nftproxy/apiserver.yaml --kubeconfig /etc/kubernetes/kubelet.conf
   nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node-1
   nftproxy run --cluster-cidr 10.128.0.0/9 --write-config-to config.conf`,
-		Args: runArguments,
+		Args: func(c *cobra.Command, args []string) error { // templates of kube-proxy's command line may contain empty ones
+			return cli.NoArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
+		},
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.AddRunFlags(c)
 	cli.FailWithNo(c)
 	return c
-}
-
-// runArguments ignores empty arguments: templates of kube-proxy's command line may
-// contain them.
-func runArguments(c *cobra.Command, args []string) error {
-	return cli.NoArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
 
 func (o *runOptions) run(c *cobra.Command) (err error) {
@@ -192,7 +188,11 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 		return nil, err
 	}
 	if o.IsolateFiles {
-		reader.Isolation = files.NewIsolation(keptFiles())
+		var kept *files.Kept // the last valid content outlasts a restart in the directory that systemd has made for that
+		if d.StateDirectory != "" {
+			kept = &files.Kept{Dir: filepath.Join(d.StateDirectory, "valid")}
+		}
+		reader.Isolation = files.NewIsolation(kept)
 		d.Isolation = reader.Isolation
 	}
 	for _, path := range reader.Paths {
@@ -218,14 +218,4 @@ func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Acces
 	d.Joined = join.New(followed, d.Cluster, api.Dialer)
 	d.Source = d.Joined
 	return nil
-}
-
-// keptFiles returns where the last valid content of files outlasts a restart: in the
-// directory that systemd has made for the state of this service.
-func keptFiles() *files.Kept {
-	state := command.ServiceDirectory("STATE_DIRECTORY")
-	if state == "" {
-		return nil
-	}
-	return &files.Kept{Dir: filepath.Join(state, "valid")}
 }

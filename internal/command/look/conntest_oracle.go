@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
@@ -86,26 +85,17 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 			p.targets = conntest.AddTarget(p.targets, served.Of(r, side.Routing.Scheduler), router.NodePortAddresses())
 		}
 	}
-	rules, err := settled(render.Render(side.Routing))
+	have, err := command.ReadRules()
 	if err != nil {
 		return nil, err
 	}
+	rules := plan.Settle(have, render.Render(side.Routing)) // schedulers choose by the slots that endpoints have in the kernel
 	p.explain = func(packet explain.Packet) (*explain.Result, error) {
 		r := explain.Explain(rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
 		r.AddObjects(router)
 		return r, nil
 	}
 	return p, nil
-}
-
-// settled returns rules with endpoints in the slots that they have in the kernel, by which
-// schedulers choose.
-func settled(want *nft.Ruleset) (*nft.Ruleset, error) {
-	have, err := command.ReadRules()
-	if err != nil {
-		return nil, err
-	}
-	return plan.Settle(have, want), nil
 }
 
 // fromRules predicts from the rules in the kernel.
@@ -162,11 +152,4 @@ func (p *oracle) cases(origins []string, room *dial.Room) (out []*conntest.Case,
 		}
 	}
 	return out, nil
-}
-
-// machineNotes returns what on this machine may stop the connections of a case.
-func (p *oracle) machineNotes(c *conntest.Case) []string {
-	r := p.results[c]
-	addMachine(r)
-	return r.Notes
 }

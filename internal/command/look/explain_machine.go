@@ -23,7 +23,10 @@ func addMachine(r *explain.Result) {
 		return
 	}
 	if !r.Packet.FromNode && !slices.Contains(own, r.Packet.Destination) {
-		addAddress(r)
+		use := machine.Use{Endpoints: slices.Values([]netip.Addr(nil)), Addresses: slices.Values([]netip.Addr{r.Packet.Destination}), Words: r.Words}
+		for _, f := range monitor(use).Warnings() { // clients do not reach the address of the Service
+			r.Notes = append(r.Notes, f.String())
+		}
 	}
 	var elsewhere []netip.Addr
 	for _, o := range r.Outcomes {
@@ -51,20 +54,12 @@ func addMachine(r *explain.Result) {
 	}
 }
 
-// addAddress notes that clients do not reach the address of the Service.
-func addAddress(r *explain.Result) {
-	use := machine.Use{Endpoints: slices.Values([]netip.Addr(nil)), Addresses: slices.Values([]netip.Addr{r.Packet.Destination}), Words: r.Words}
-	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
-	for _, f := range m.Warnings() {
-		r.Notes = append(r.Notes, f.String())
-	}
-}
-
 // machineProblems returns the problems that keep this machine from serving, as a daemon finds
 // them.
-func machineProblems(use machine.Use) []machine.Finding {
-	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
-	return m.Problems()
+func machineProblems(use machine.Use) []machine.Finding { return monitor(use).Problems() }
+
+func monitor(use machine.Use) *machine.Monitor {
+	return &machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
 }
 
 // addDescription adds the endpoints and claims that a daemon describes. What is noted so far stays: it
