@@ -66,9 +66,6 @@ Exit code: 0 written, also if files are missing; 2 error.`,
 const clusterGroup = "cluster"
 
 func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.fleet, err = o.open(); err != nil {
 		return err
 	}

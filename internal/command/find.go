@@ -191,7 +191,6 @@ func DaemonFiles() (files []string) {
 	return nil
 }
 
-// configured returns the address of the metrics server in a configuration.
 func configured(settings *config.Flags) (netip.AddrPort, error) {
 	cfg, err := settings.Load()
 	if err != nil {

@@ -25,25 +25,22 @@ type Bundle struct {
 	all      int // MiB
 }
 
+// AddFlags adds the flags, and the check of their values.
 func (o *Bundle) AddFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.File, "file", "", "`file` to write; \"-\": standard output (default: nftproxy-bundle-TIME.tar.gz in this directory)")
 	f.IntVar(&o.NodeSize, "max-node-size", bundle.DefaultLimits.Group>>20, "`MiB` of the files of one node before compression")
 	f.IntVar(&o.all, "max-size", bundle.DefaultLimits.Whole>>20, "`MiB` of all files before compression")
+	cli.AddCheck(c, func(*cobra.Command, []string) error {
+		return errors.Join(checkSize("max-node-size", o.NodeSize), checkSize("max-size", o.all))
+	})
 }
 
-// Check returns an error for values that cannot be.
-func (o *Bundle) Check() error {
-	var errs []error
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"max-node-size", o.NodeSize}, {"max-size", o.all}} {
-		if f.value < 1 || f.value > 1<<20 {
-			errs = append(errs, fmt.Errorf("--%s: %d MiB: use 1 to %d", f.name, f.value, 1<<20))
-		}
+func checkSize(flag string, size int) error {
+	if size < 1 || size > 1<<20 {
+		return fmt.Errorf("--%s: %d MiB: use 1 to %d", flag, size, 1<<20)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Write makes the archive, which fill fills, and reports it.

@@ -158,7 +158,6 @@ func controlCommand(action string, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// completeServer completes a Balance, and then a server.
 func completeServer(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -199,7 +198,6 @@ func (o *controlOptions) checkFlags() error {
 	return nil
 }
 
-// request reads the arguments.
 func (o *controlOptions) request(args []string) (*api.Control, error) {
 	r := &api.Control{Action: o.action, Force: o.force}
 	switch {

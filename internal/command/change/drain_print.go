@@ -96,7 +96,6 @@ func (r *drainResult) count() {
 	}
 }
 
-// sum adds up open connections.
 func sum(counts []conntrack.Open) (n api.OpenCount) {
 	for _, open := range counts {
 		for p, more := range open {
@@ -106,14 +105,12 @@ func sum(counts []conntrack.Open) (n api.OpenCount) {
 	return n
 }
 
-// write writes the result of drain or undrain.
 func (r *drainResult) write(w io.Writer, o *drainOptions) error {
 	return o.output.Print(w, r.DrainResult, func(w io.Writer) error {
 		return show.DrainResult(w, &r.DrainResult, show.DrainView{Undo: o.undo, All: o.all, Left: r.left, Colour: o.output.Paint})
 	})
 }
 
-// printList writes the drained endpoints.
 func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drain.Answer) error {
 	list, err := o.listed(file, report)
 	if err != nil {

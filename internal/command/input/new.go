@@ -173,7 +173,6 @@ func argument(field string) string {
 // notInName are the characters that a name cannot have.
 var notInName = regexp.MustCompile(`[^a-z0-9]`)
 
-// text returns a Balance.
 func (o *newOptions) text(args []string) string {
 	listen := strings.Split(args[0], ",")
 	if o.name == "" {
@@ -194,7 +193,6 @@ func (o *newOptions) text(args []string) string {
 	return b.String()
 }
 
-// poolNames returns the names of the lists of servers, each once.
 func (o *newOptions) poolNames() (out []string) {
 	for _, p := range o.pools {
 		if name, _, _ := strings.Cut(p, ":"); name != "" && !slices.Contains(out, name) {
@@ -204,7 +202,6 @@ func (o *newOptions) poolNames() (out []string) {
 	return out
 }
 
-// writePools writes the entries of backends that name lists of servers.
 func (o *newOptions) writePools(b *strings.Builder) {
 	for _, p := range o.pools {
 		name, port, found := strings.Cut(p, ":")

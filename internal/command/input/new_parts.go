@@ -53,7 +53,6 @@ func addSettings(f *pflag.FlagSet, of []*setting.Setting) settingFlags {
 	return out
 }
 
-// groupOf returns the group of the flag of a setting.
 func groupOf(s *setting.Setting) declare.Group {
 	switch s {
 	case setting.AllowedClients, setting.DeniedClients, setting.ClientAddresses, setting.MasqueradeFrom, setting.Limits, setting.Affinity:
@@ -98,7 +97,6 @@ func (o settingFlags) readable() error {
 	return nil
 }
 
-// write writes a field for each flag that is given.
 func (o settingFlags) write(b *strings.Builder) {
 	for _, s := range o.of {
 		switch s.Form {
@@ -112,7 +110,6 @@ func (o settingFlags) write(b *strings.Builder) {
 	}
 }
 
-// writeField writes a field that has a value.
 func writeField(b *strings.Builder, field, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%s: %s\n", field, value)

@@ -258,7 +258,6 @@ func (f *findings) print(w io.Writer, paint bool) error {
 	return err
 }
 
-// colour returns the colour of the summary.
 func (f *findings) colour() terminal.Colour {
 	switch {
 	case !f.Valid:

@@ -65,7 +65,6 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 	return c
 }
 
-// removeTables removes our tables and prints that.
 func removeTables(c *cobra.Command, log *slog.Logger, paint bool) error {
 	return command.WithApplier(log, func(a *apply.Applier) error {
 		p, err := a.Apply(nft.FromNothing(&nft.Ruleset{}))

@@ -76,14 +76,12 @@ Exit code: 0 all cases pass; 1 a case fails; 2 error.`,
 	f.StringSliceVar(&o.clients, "client-address", nil, "`addresses` of the client in the namespace, one of each family (default: 198.18.255.254 and 2001:2:0:ffff::fffe, or others that are free)")
 	f.IntVar(&o.count, "count", 0, "`number` of connections to each frontend (default: as many as it takes to meet all endpoints)")
 	f.DurationVar(&o.wait, "wait", conntest.Patience, "`time` to wait for an answer; for one that should not come, and over UDP, at most 1s")
+	cli.AddCheck(c, o.check)
 	o.output.Add(c, "", cli.Text, cli.JSON, cli.YAML, common.JUnit)
 	return c
 }
 
 func (o *testOptions) run(c *cobra.Command, name string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	_, stop := cli.EndAtSignal(c)
 	defer stop()
 	start := time.Now()
@@ -101,7 +99,7 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 	return common.PrintTest(c.OutOrStdout(), report, &o.output, true)
 }
 
-func (o *testOptions) check() (err error) {
+func (o *testOptions) check(*cobra.Command, []string) (err error) {
 	for _, f := range o.from {
 		if f != string(conntest.Host) && f != string(conntest.Namespace) {
 			err = errors.Join(err, fmt.Errorf("--from: %q is not an origin: use host, namespace or both", f))
@@ -131,7 +129,6 @@ func (o *testOptions) check() (err error) {
 	return err
 }
 
-// try opens the connections of all cases.
 func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Result, err error) {
 	probers := map[conntest.Origin]*dial.Prober{conntest.Host: {Do: dial.Here, Patience: o.wait}}
 	var room *dial.Room

@@ -60,7 +60,6 @@ func (o *testOptions) oracle(c *cobra.Command, name string) (*oracle, error) {
 	return p, nil
 }
 
-// fromObjects predicts from the rules that objects lead to here.
 func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error) {
 	cfg, log, err := o.Configure(c, true)
 	if err != nil {
@@ -98,7 +97,6 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	return p, nil
 }
 
-// fromRules predicts from the rules in the kernel.
 func fromRules(name string) (*oracle, error) {
 	p := &oracle{}
 	rs, err := command.ReadRules()

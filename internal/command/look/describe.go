@@ -126,7 +126,6 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 	return o.output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return show.Description(w, s, time.Now(), o.output.Paint) })
 }
 
-// fromObjects describes what files or a cluster lead to.
 func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.Description, error) {
 	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
@@ -146,7 +145,6 @@ func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.D
 	return s, nil
 }
 
-// running describes what this node serves.
 func (o *describeOptions) running(c *cobra.Command, question string) (*api.Description, error) {
 	s, noDaemon, err := command.FetchOrRead(&o.daemon, func(client *api.Client) (*api.Description, error) {
 		return client.Describe(c.Context(), question)

@@ -122,7 +122,6 @@ func onlyForObjects(c *cobra.Command) (err error) {
 	return err
 }
 
-// fromObjects traces through the rules for files or a cluster.
 func (o *explainOptions) fromObjects(c *cobra.Command, q common.Question) (*explain.Result, error) {
 	cfg, log, err := o.LoadConfig(c)
 	if err != nil {

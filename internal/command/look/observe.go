@@ -70,12 +70,10 @@ connections, or another error.`,
   nftproxy observe --summary --pods
   nftproxy observe -o json | jq -r '.events[] | "\(.client) \(.frontend) \(.reason)"'
   nftproxy observe -f -o json | jq -r .client`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.Query.Names = args
-			return o.run(c)
-		},
+		RunE:              func(c *cobra.Command, _ []string) error { return o.run(c) },
 		ValidArgsFunction: command.CompleteServices,
 	}
+	cli.AddCheck(c, o.check)
 	f := c.Flags()
 	f.StringVarP(&o.Query.Namespace, "namespace", "n", "", "select this `namespace`")
 	o.AddFlags(f)
@@ -91,8 +89,9 @@ connections, or another error.`,
 	return c
 }
 
-// check completes the query, or returns all mistakes.
-func (o *observeOptions) check(c *cobra.Command) error {
+// check completes the query.
+func (o *observeOptions) check(c *cobra.Command, args []string) error {
+	o.Query.Names = args
 	errs := []error{o.Check(c)}
 	if o.Follow && o.summary {
 		errs = append(errs, errors.New("--follow and --summary exclude each other"))
@@ -114,9 +113,6 @@ func (o *observeOptions) check(c *cobra.Command) error {
 }
 
 func (o *observeOptions) run(c *cobra.Command) error {
-	if err := o.check(c); err != nil {
-		return err
-	}
 	ctx, stop := cli.EndAtSignal(c)
 	defer stop()
 	var client *api.Client
@@ -189,7 +185,6 @@ func (o *observeOptions) name(c *cobra.Command, r *api.Observed) {
 	}
 }
 
-// print writes an answer.
 func (o *observeOptions) print(w io.Writer, r *api.Observed) error {
 	return o.output.Print(w, r, func(w io.Writer) error {
 		if o.summary {

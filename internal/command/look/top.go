@@ -89,7 +89,6 @@ func (o *topOptions) run(c *cobra.Command, name string) error {
 	return o.output.Print(out, document, func(w io.Writer) error { return top.Once(ctx, w, config, false) })
 }
 
-// find returns a client of the running daemon.
 func (o *topOptions) find(ctx context.Context) (client *api.Client, err error) {
 	err = o.daemon.Ask(func(c *api.Client) error {
 		client = c // it connects again

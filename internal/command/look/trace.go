@@ -89,14 +89,12 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 	declare.In(f, declare.Output, func() {
 		f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it waits")
 	})
+	cli.AddCheck(c, o.check)
 	o.output.Add(c, "")
 	return c
 }
 
 func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	q, err := o.question(protocol, target)
 	if err != nil {
 		return err
@@ -113,7 +111,7 @@ func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
 	})
 }
 
-func (o *traceOptions) check() error {
+func (o *traceOptions) check(*cobra.Command, []string) error {
 	switch {
 	case o.from != "" && (o.fromNode || o.probe):
 		return errors.New("--from: excludes --from-node and --probe: these are about connections of the node itself")
@@ -124,17 +122,13 @@ func (o *traceOptions) check() error {
 }
 
 func (o *traceOptions) question(protocol, target string) (q common.Question, err error) {
-	if q.Name, q.ByName = explain.ParseName(protocol, target); q.ByName {
-		if protocol != "" {
-			q.Packet.Protocol, err = explain.ParseProtocol(protocol)
-		}
-	} else {
-		q.Packet, err = explain.Parse(protocol, target)
-	}
-	p := q.Packet.Protocol
-	switch {
-	case err != nil:
+	if q, err = new(common.Asked).Question(protocol, target); err != nil {
 		return q, err
+	}
+	if q.ByName && protocol != "" {
+		q.Packet.Protocol, _ = explain.ParseProtocol(protocol) // it was parsed
+	}
+	switch p := q.Packet.Protocol; {
 	case p != 0 && !slices.Contains(model.Protocols[:], p):
 		return q, fmt.Errorf("%q: connections of tcp, udp and sctp can be followed", protocol)
 	case o.probe && p == model.SCTP:
@@ -176,7 +170,6 @@ func (o *traceOptions) follow(c *cobra.Command, q common.Question) (*trace.Repor
 	return report, nil
 }
 
-// resolve sets the destination of a question by name.
 func (o *traceOptions) resolve(q *common.Question) (remarks []string, err error) {
 	if !q.ByName {
 		return nil, nil

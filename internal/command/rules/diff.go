@@ -175,7 +175,6 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*outcome, error) {
 	return &outcome{plan: p, services: changes.Count(changes.Objects(before, after), p), words: after.Snapshot.Words()}, nil
 }
 
-// readInputs reads the input before and after the change.
 func (o *diffOptions) readInputs(c *cobra.Command) (sides [2]changes.Side, cfg *config.Config, err error) {
 	if slices.Contains(o.from, "-") && slices.Contains(o.Files, "-") {
 		return sides, nil, errors.New("--from - and -f -: standard input can be read once: name a file for one of them")

@@ -27,7 +27,6 @@ import (
 // kubeProxyTable is the name of kube-proxy's tables.
 const kubeProxyTable = "kube-proxy"
 
-// prove compares what packets experience.
 func (o *diffOptions) prove(c *cobra.Command) error {
 	compared, err := o.comparePackets(c)
 	if err != nil {

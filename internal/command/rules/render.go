@@ -64,7 +64,6 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 	return c
 }
 
-// printObjects prints the objects of the files as Kubernetes objects.
 func printObjects(c *cobra.Command, o *command.Options) error {
 	cfg, log, err := o.LoadConfig(c)
 	if err != nil {

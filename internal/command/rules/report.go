@@ -45,7 +45,6 @@ func (r *outcome) in() words.Vocabulary {
 // beyond them, nor in addresses.
 func (r *outcome) empty() bool { return r.sameServices() && len(r.addresses) == 0 }
 
-// sameServices reports whether no rule and no Service changes.
 func (r *outcome) sameServices() bool { return r.plan.Empty() && len(r.services) == 0 }
 
 // reportOptions are flags about the output of a report.

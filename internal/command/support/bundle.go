@@ -60,9 +60,6 @@ Exit code: 0 written, also if files are missing; 2 error.`,
 const machineGroup = "machine"
 
 func (o *machineBundleOptions) run(c *cobra.Command) error {
-	if err := o.Check(); err != nil {
-		return err
-	}
 	return o.Write(c, command.ProgramVersion(c), "About nftproxy on one machine.", func(a *bundle.Archive) error {
 		cli.MeterOf(c).Start(func() string { return "asking the running nftproxy" })
 		got, err := command.Fetch(&o.daemon, func(client *api.Client) (*common.Collected, error) { return common.Collect(c.Context(), client) })
@@ -96,7 +93,6 @@ func (o *machineBundleOptions) addRules(a *bundle.Archive) {
 	a.Add(machineGroup, "rules.txt", text.Bytes(), bundle.Head)
 }
 
-// addCheck adds what "nftproxy check" says.
 func addCheck(c *cobra.Command, a *bundle.Archive) {
 	var text, log bytes.Buffer
 	check := CheckCommand()

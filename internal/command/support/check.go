@@ -80,7 +80,6 @@ func (o *checkOptions) run(c *cobra.Command) error {
 	return err
 }
 
-// use returns the intended use of the machine.
 func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	cfg, log, err := o.LoadConfig(c)
 	if err != nil {
@@ -148,7 +147,6 @@ func hosts(s *model.Snapshot, relayed bool) iter.Seq[netip.Addr] {
 	}
 }
 
-// useOf returns the use of the machine by a configuration.
 func useOf(cfg *config.Config) machine.Use {
 	use := machine.Use{
 		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, MasqueradeFrom: cfg.Node.MasqueradeAddresses(nil), PodRanges: cfg.Node.ClusterCIDRs,
