@@ -324,8 +324,7 @@ func Announces(s *model.Service) bool { return s.Extra().Announce != "" }
 // ShowPhase shows the present step of the command on a terminal, if it takes long.
 func (o *Options) ShowPhase(c *cobra.Command, format string, args ...any) {
 	if !o.Quiet {
-		text := fmt.Sprintf(format, args...)
-		cli.MeterOf(c).Start(func() string { return text })
+		cli.ShowProgress(c, format, args...)
 	}
 }
 

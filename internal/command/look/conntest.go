@@ -144,8 +144,7 @@ func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Resu
 		return nil, err
 	}
 	results, err = dial.Run(c.Context(), cases, func(t *conntest.Case) *dial.Prober { return probers[t.From] }, o.count, func(n int) {
-		text := fmt.Sprintf("%d of %d cases are tried", n, len(cases))
-		cli.MeterOf(c).Start(func() string { return text })
+		cli.ShowProgress(c, "%d of %d cases are tried", n, len(cases))
 	})
 	if err != nil {
 		return nil, interrupted(c.Context(), err)

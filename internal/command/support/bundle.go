@@ -61,7 +61,7 @@ const machineGroup = "machine"
 
 func (o *machineBundleOptions) run(c *cobra.Command) error {
 	return o.Write(c, command.ProgramVersion(c), "About nftproxy on one machine.", func(a *bundle.Archive) error {
-		cli.MeterOf(c).Start(func() string { return "asking the running nftproxy" })
+		cli.ShowProgress(c, "asking the running nftproxy")
 		got, err := command.Fetch(&o.daemon, func(client *api.Client) (*common.Collected, error) { return common.Collect(c.Context(), client) })
 		if err != nil && !errors.Is(err, api.ErrNoDaemon) {
 			return err
@@ -72,7 +72,7 @@ func (o *machineBundleOptions) run(c *cobra.Command) error {
 		} else {
 			got.Add(a, machineGroup)
 		}
-		cli.MeterOf(c).Start(func() string { return "looking at the machine" })
+		cli.ShowProgress(c, "looking at the machine")
 		addCheck(c, a)
 		addFacts(c.Context(), a)
 		return nil
