@@ -58,8 +58,8 @@ func (f *Flags) AddRules() {
 		f.addText(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; other traffic to a ClusterIP is masqueraded")
 		f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts; among them may be \"primary\" for the first address of each family, \"all\", and \"localhost\", where run itself serves NodePorts of TCP")
 		declare.Values(f.set, "nodeport-addresses", "primary", "all", "localhost")
-		f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are detected: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
-		declare.Values(f.set, "detect-local-mode", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
+		f.addText((*string)(&k.DetectLocalMode), "detect-local-mode", "how packets of pods are detected: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix",
+			"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 		f.addText(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "`name` of the bridge of the pods, for mode BridgeInterface")
 		f.addText(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`prefix` of the names of pod interfaces, for mode InterfaceNamePrefix")
 		f.addBool(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
@@ -242,7 +242,7 @@ func (f *Flags) addConntrack() {
 // kube-proxy must work unchanged (12.8).
 func (f *Flags) addIgnored() {
 	k := f.kube
-	f.set.Var(&word[v1alpha1.ProxyMode]{&k.Mode}, "proxy-mode", "")
+	f.addText((*string)(&k.Mode), "proxy-mode", "")
 	f.addPeriod(&k.NFTables.SyncPeriod.Duration, "iptables-sync-period", "")
 	f.addPeriod(&k.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", "")
 	f.addPeriod(&k.ConfigSyncPeriod.Duration, "config-sync-period", "")
@@ -288,17 +288,6 @@ func (f *Flags) addNumber(p *int32, name, usage string) { f.set.Int32Var(p, name
 func (f *Flags) addPeriod(p *time.Duration, name, usage string) {
 	f.set.DurationVar(p, name, *p, usage)
 }
-
-type word[T ~string] struct{ p *T }
-
-func (w *word[T]) String() string {
-	if w.p == nil {
-		return ""
-	}
-	return string(*w.p)
-}
-func (w *word[T]) Set(s string) error { *w.p = T(s); return nil }
-func (w *word[T]) Type() string       { return "string" }
 
 // Values returns the effective values of all flags of a command, by name (12.7, 11.4).
 func Values(set *pflag.FlagSet) map[string]string {
