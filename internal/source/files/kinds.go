@@ -27,8 +27,16 @@ type kind struct {
 
 var kinds = []kind{
 	{name: balance.Kind, versions: []string{balance.Version, ""}, read: readBalance},
-	{name: balance.PoolKind, versions: []string{balance.Version, ""}, read: readPool},
-	{name: balance.DefaultsKind, versions: []string{balance.Version, ""}, cluster: true, read: readDefaults},
+	{name: balance.PoolKind, versions: []string{balance.Version, ""}, read: func(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
+		p, problems, found := balance.ReadPool(m)
+		o.rare = &details{pool: p, problems: problems}
+		return &metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, found
+	}},
+	{name: balance.DefaultsKind, versions: []string{balance.Version, ""}, cluster: true, read: func(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
+		d, problems, found := balance.ReadDefaults(m)
+		o.rare = &details{defaults: d, problems: problems}
+		return &metav1.ObjectMeta{}, found // which have no name
+	}},
 	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Reader, s *corev1.Service, o *object) (found []*manifest.FieldError) {
 		completeService(&s.Spec)
 		o.service, found = convert.Service(s, f.ProxyName)
@@ -81,19 +89,6 @@ func readBalance(f *Reader, m *manifest.Object, o *object) (metav1.Object, []*ma
 		o.editDetails().manifests = b.Objects
 	}
 	return b.Meta, b.Findings
-}
-
-func readPool(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
-	p, problems, found := balance.ReadPool(m)
-	o.rare = &details{pool: p, problems: problems}
-	return &metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, found
-}
-
-// readDefaults reads [balance.Defaults], which have no name.
-func readDefaults(_ *Reader, m *manifest.Object, o *object) (metav1.Object, []*manifest.FieldError) {
-	d, problems, found := balance.ReadDefaults(m)
-	o.rare = &details{defaults: d, problems: problems}
-	return &metav1.ObjectMeta{}, found
 }
 
 // decode returns a function that decodes a T and converts it into an object.

@@ -120,8 +120,10 @@ func (w *Watcher) setUp() error {
 	}
 	for {
 		now := surveyPaths(w.paths)
-		if err := now.watchAll(notify); err != nil {
-			return errors.Join(err, notify.file.Close())
+		for name, mask := range now {
+			if err := notify.add(name, mask); err != nil {
+				return errors.Join(err, notify.file.Close())
+			}
 		}
 		// A link may have been switched before its watch was there.
 		if maps.Equal(now, surveyPaths(w.paths)) {
@@ -186,15 +188,6 @@ func maskOf(name string, err error) uint32 {
 		return ofDirectory
 	}
 	return ofFile
-}
-
-func (w watched) watchAll(notify *inotify) error {
-	for name, mask := range w {
-		if err := notify.add(name, mask); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func split(path string) []string {

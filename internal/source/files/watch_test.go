@@ -190,7 +190,9 @@ func inotifyOf(t *testing.T, paths ...string) *inotify {
 		paths[i], err = filepath.Abs(paths[i])
 		check(t, err)
 	}
-	check(t, surveyPaths(paths).watchAll(n))
+	for name, mask := range surveyPaths(paths) {
+		check(t, n.add(name, mask))
+	}
 	return n
 }
 
