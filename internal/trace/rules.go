@@ -67,16 +67,13 @@ func (r *Rules) read(p Place) (out []rule) {
 	if err != nil {
 		return nil
 	}
+	numbered, byHandle := r.readTexts(p)
 	for i, l := range list {
-		out = append(out, rule{number: i + 1, handle: l.Handle, rejects: slices.ContainsFunc(l.Exprs, rejectsSender)})
-	}
-	texts := r.readTexts(p)
-	for i := range out {
-		if text, ok := texts[out[i].handle]; ok {
-			out[i].text = text
-		} else if text, ok := texts[uint64(out[i].number)]; ok && r.byNumber(p) {
-			out[i].text = text
+		text := byHandle[l.Handle]
+		if i < len(numbered) {
+			text = numbered[i]
 		}
+		out = append(out, rule{i + 1, l.Handle, text, slices.ContainsFunc(l.Exprs, rejectsSender)})
 	}
 	return out
 }
@@ -86,9 +83,6 @@ func rejectsSender(e expr.Any) bool {
 	_, isReject := e.(*expr.Reject)
 	return isReject || isTarget && t.Name == "REJECT"
 }
-
-// byNumber reports whether the texts of a chain are known by the numbers of its rules.
-func (r *Rules) byNumber(p Place) bool { return isOurs(p) || isIPTables(p) }
 
 func isOurs(p Place) bool {
 	return p.Table == nft.TableName && (p.Family == familyIPv4 || p.Family == familyIPv6)
@@ -105,39 +99,30 @@ func isIPTables(p Place) bool {
 	return (p.Family == familyIPv4 || p.Family == familyIPv6) && slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, p.Table)
 }
 
-// readTexts returns the texts of the rules of a chain: by the number for nftproxy and iptables,
-// else by the handle.
-func (r *Rules) readTexts(p Place) map[uint64]string {
+// readTexts returns the texts of the rules of a chain: of all in their order for nftproxy and iptables, else by
+// their handles.
+func (r *Rules) readTexts(p Place) (numbered []string, byHandle map[uint64]string) {
 	switch {
 	case isOurs(p) && r.Own != nil:
-		out := make(map[uint64]string)
-		for i, text := range r.Own(p) {
-			out[uint64(i+1)] = text
-		}
-		return out
+		return r.Own(p), nil
+	case !isPlain(p.Table) || !isPlain(p.Chain):
+		return nil, nil
 	case isIPTables(p):
-		if out := readIPTables(p); len(out) > 0 {
-			return out
+		if numbered = readIPTables(p); len(numbered) > 0 {
+			return numbered, nil
 		}
 	}
-	if !isPlain(p.Table) || !isPlain(p.Chain) {
-		return nil
-	}
-	return parseListing(commandOutput("nft", "--terse", "--handle", "list", "chain", p.Family.String(), p.Table, p.Chain))
+	return nil, parseListing(commandOutput("nft", "--terse", "--handle", "list", "chain", p.Family.String(), p.Table, p.Chain))
 }
 
-func readIPTables(p Place) map[uint64]string {
+func readIPTables(p Place) (out []string) {
 	command := "iptables-nft"
 	if p.Family == familyIPv6 {
 		command = "ip6tables-nft"
 	}
-	out := make(map[uint64]string)
-	if !isPlain(p.Chain) {
-		return nil
-	}
 	for line := range strings.Lines(commandOutput(command, "-w", "-t", p.Table, "-S", p.Chain)) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "-A ") {
-			out[uint64(len(out)+1)] = line
+			out = append(out, line)
 		}
 	}
 	return out

@@ -1,10 +1,45 @@
 package trace
 
 import (
+	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
+
+// TestTextsOfIPTables: each rule has its own text, also where the handle of one is the number of another one.
+func TestTextsOfIPTables(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	for i := range 9 {
+		if err := ns.Run(exec.Command("iptables-nft", "-A", "FORWARD", "-p", "tcp", "--dport", fmt.Sprint(8001+i), "-j", "ACCEPT")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := ns.Do(func() error {
+		r, err := NewRules(nil)
+		if err != nil {
+			return err
+		}
+		rules := r.read(Place{Family(nftables.TableFamilyIPv4), "filter", "FORWARD"})
+		if len(rules) != 9 {
+			t.Errorf("got %d rules", len(rules))
+		}
+		for i, rule := range rules {
+			if port := fmt.Sprintf("--dport %d ", 8001+i); !strings.Contains(rule.text, port) {
+				t.Errorf("rule %d with handle %d is %q, and has %s", rule.number, rule.handle, rule.text, port)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestParseListing reads what nft prints about a chain.
 func TestParseListing(t *testing.T) {
