@@ -25,8 +25,6 @@ type fleetTestOptions struct {
 	outside bool
 	batch   int
 	wait    time.Duration
-	output  cli.Output
-	all     bool
 }
 
 const (

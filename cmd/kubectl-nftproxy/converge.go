@@ -18,8 +18,6 @@ import (
 type fleetConvergeOptions struct {
 	fleetOptions
 	fleet.ConvergeOptions
-	output cli.Output
-	all    bool
 }
 
 func convergeCommand(a access) *cobra.Command {

@@ -16,13 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-type fleetDescribeOptions struct {
-	fleetOptions
-	output cli.Output
-}
-
 func describeCommand(a access) *cobra.Command {
-	var o fleetDescribeOptions
+	var o fleetOptions
 	c := &cobra.Command{
 		Use:   "describe NAMESPACE/NAME",
 		Short: "Show how all nodes serve a Service, and which differ",
@@ -34,7 +29,7 @@ Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 
 		Example: `  kubectl nftproxy describe shop/web
   kubectl nftproxy describe shop/web -o json | jq -r '.[] | "\(.nodes | length) \(.nodes[0])"'`,
 		Args: cli.DescribeArguments,
-		RunE: func(c *cobra.Command, args []string) error { return o.run(c, a.qualify(args[0])) },
+		RunE: func(c *cobra.Command, args []string) error { return o.describe(c, a.qualify(args[0])) },
 	}
 	o.addFlags(c, a)
 	c.Flags().StringSliceVar(&o.nodes, "node", nil, "only these `nodes`")
@@ -42,7 +37,7 @@ Exit code: 0 described, 1 a node did not answer or does not know the Service, 2 
 	return c
 }
 
-func (o *fleetDescribeOptions) run(c *cobra.Command, service string) error {
+func (o *fleetOptions) describe(c *cobra.Command, service string) error {
 	f, m, err := o.reach(c)
 	if err != nil {
 		return err

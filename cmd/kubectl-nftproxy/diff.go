@@ -20,13 +20,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-type fleetDiffOptions struct {
-	fleetOptions
-	output cli.Output
-}
-
 func diffCommand(a access) *cobra.Command {
-	var o fleetDiffOptions
+	var o fleetOptions
 	c := &cobra.Command{
 		Use:   "diff [NODE...]",
 		Short: "Compare the kernel of nodes with the objects of the API server",
@@ -47,7 +42,7 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
   kubectl nftproxy diff -o json | jq -r '.nodes[] | .name as $n | .kernel[] | "\($n) \(.service) \(.change)"'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.nodes = args
-			return o.run(c)
+			return o.diff(c)
 		},
 	}
 	o.addFlags(c, a)
@@ -55,7 +50,7 @@ Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 	return c
 }
 
-func (o *fleetDiffOptions) run(c *cobra.Command) error {
+func (o *fleetOptions) diff(c *cobra.Command) error {
 	f, m, err := o.reach(c)
 	if err != nil {
 		return err

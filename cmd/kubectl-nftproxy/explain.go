@@ -16,7 +16,6 @@ import (
 type fleetExplainOptions struct {
 	fleetOptions
 	common.Asked
-	output cli.Output
 	client string
 }
 

@@ -18,6 +18,8 @@ type fleetOptions struct {
 	access access
 	nodes  []string // names; none: all
 	labels string   // of the nodes
+	output cli.Output
+	all    bool // no list is cut
 }
 
 func (o *fleetOptions) addFlags(c *cobra.Command, a access) {

@@ -20,7 +20,6 @@ import (
 type fleetObserveOptions struct {
 	fleetOptions
 	common.Events
-	output  cli.Output
 	onNodes []string
 }
 

@@ -18,10 +18,8 @@ import (
 
 type fleetStatusOptions struct {
 	fleetOptions
-	output cli.Output
-	all    bool
-	watch  bool
-	every  time.Duration
+	watch bool
+	every time.Duration
 }
 
 func statusCommand(a access) *cobra.Command {
