@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -132,7 +133,14 @@ func (e *evaluation) evaluate(before []Change) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.changes(), nil
+	var after []Change
+	for _, k := range e.servers {
+		if k.change != nil && k.now != k.file {
+			after = append(after, *k.change)
+		}
+	}
+	slices.SortFunc(after, func(a, b Change) int { return a.compare(b.Server) })
+	return after, nil
 }
 
 // eachOf calls f for the servers that the request names, and returns how many.
@@ -189,12 +197,7 @@ func (e *evaluation) add() error {
 	if there > 0 {
 		return nil
 	}
-	weight := func(otherwise int) int {
-		if e.Weight != nil {
-			return *e.Weight
-		}
-		return otherwise
-	}
+	weight := func(otherwise int) int { return *cmp.Or(e.Weight, &otherwise) }
 	for i := range e.servers {
 		if k := &e.servers[i]; k.matches(e.Server) { // removed
 			e.change(k, weight(k.file))
@@ -255,17 +258,6 @@ func unusable(a netip.Addr) string {
 		return "is a link-local address: use one that can be routed"
 	}
 	return ""
-}
-
-// changes returns the changes after the request: where a server is not as in the file.
-func (e *evaluation) changes() (out []Change) {
-	for _, k := range e.servers {
-		if k.change != nil && k.now != k.file {
-			out = append(out, *k.change)
-		}
-	}
-	slices.SortFunc(out, func(a, b Change) int { return a.compare(b.Server) })
-	return out
 }
 
 // stops returns an error if the request takes the last server of a family out of service.

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -157,15 +156,6 @@ func (p *proxy) readMode(s *statement) {
 	}
 }
 
-// readChoice reads use_backend: without a condition it is the backend of what is left.
-func (p *proxy) readChoice(s *statement) {
-	if name := s.readWord(1); len(s.readRest(2)) == 0 {
-		p.backend = cmp.Or(p.backend, name)
-	} else {
-		p.refuse(s, "use_backend: %s", byContent)
-	}
-}
-
 // readNo reads a line that takes an option of the defaults back.
 func (p *proxy) readNo(s *statement) {
 	k, known := keywords[s.key(1, len(s.words))]
@@ -229,12 +219,6 @@ func (p *proxy) readConnections(s *statement) {
 	}
 	if p.connections = n; n > 0 {
 		p.noteChange(s, "limits.connections is of each address and port, and more connections are dropped, not queued")
-	}
-}
-
-func (p *proxy) readRate(s *statement) {
-	if n := p.readNumber(s, 2); p.front && n > 0 {
-		p.rate = fmt.Sprintf("%d/second", n)
 	}
 }
 

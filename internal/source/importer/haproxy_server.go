@@ -115,14 +115,6 @@ func splitAddress(text string) (host, port string) {
 	return strings.Trim(text[:i], "[]"), text[i+1:]
 }
 
-func (p *proxy) readServer(s *statement) {
-	if s.readWord(1); len(s.words) < 3 {
-		p.refuse(s, "a server has no address")
-		return
-	}
-	p.addServer(s, 2)
-}
-
 // addServer adds the server whose address is word i.
 func (p *proxy) addServer(s *statement, i int) {
 	v := p.defaults
@@ -149,13 +141,6 @@ func (p *proxy) addServer(s *statement, i int) {
 		v.check.port = 0 // its own
 	}
 	p.servers = append(p.servers, v)
-}
-
-// readTemplate reads server-template PREFIX COUNT ADDRESS: the name stands for all its addresses.
-func (p *proxy) readTemplate(s *statement) {
-	s.readWord(1)
-	p.noteChange(s, "each address of the name is a server: %s is no limit", s.readWord(2))
-	p.addServer(s, 3)
 }
 
 func (p *proxy) readParameters(v *server, s *statement, i int) {

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"strings"
 )
@@ -23,24 +25,44 @@ type keyword struct {
 
 // keywords are all of them.
 var keywords = keywordsOf(map[string]func(*proxy, *statement){
-	"mode":                (*proxy).readMode,
-	"bind":                (*proxy).readBind,
-	"default_backend":     func(p *proxy, s *statement) { p.standard = s.readWord(1) },
-	"use_backend":         (*proxy).readChoice,
-	"balance":             (*proxy).readAlgorithm,
-	"hash-type":           (*proxy).readHash,
-	"server":              (*proxy).readServer,
-	"default-server":      func(p *proxy, s *statement) { p.readParameters(&p.defaults, s, 1) },
-	"server-template":     (*proxy).readTemplate,
-	"maxconn":             (*proxy).readConnections,
-	"rate-limit sessions": (*proxy).readRate,
-	"source":              (*proxy).readSource,
-	"stick-table":         (*proxy).readTable,
-	"stick on":            (*proxy).readStick,
-	"acl":                 (*proxy).readACL,
-	"tcp-request":         (*proxy).readRequest,
-	"option allbackups":   func(p *proxy, _ *statement) { p.allBackups = true },
-	"option tcp-check":    func(p *proxy, _ *statement) { p.check.kind = "tcp" },
+	"mode":            (*proxy).readMode,
+	"bind":            (*proxy).readBind,
+	"default_backend": func(p *proxy, s *statement) { p.standard = s.readWord(1) },
+	"use_backend": func(p *proxy, s *statement) { // without a condition, it is the backend of what is left
+		if name := s.readWord(1); len(s.readRest(2)) == 0 {
+			p.backend = cmp.Or(p.backend, name)
+		} else {
+			p.refuse(s, "use_backend: %s", byContent)
+		}
+	},
+	"balance":   (*proxy).readAlgorithm,
+	"hash-type": (*proxy).readHash,
+	"server": func(p *proxy, s *statement) {
+		if s.readWord(1); len(s.words) < 3 {
+			p.refuse(s, "a server has no address")
+		} else {
+			p.addServer(s, 2)
+		}
+	},
+	"default-server": func(p *proxy, s *statement) { p.readParameters(&p.defaults, s, 1) },
+	"server-template": func(p *proxy, s *statement) { // PREFIX COUNT ADDRESS
+		s.readWord(1)
+		p.noteChange(s, "each address of the name is a server: %s is no limit", s.readWord(2))
+		p.addServer(s, 3)
+	},
+	"maxconn": (*proxy).readConnections,
+	"rate-limit sessions": func(p *proxy, s *statement) {
+		if n := p.readNumber(s, 2); p.front && n > 0 {
+			p.rate = fmt.Sprintf("%d/second", n)
+		}
+	},
+	"source":            (*proxy).readSource,
+	"stick-table":       (*proxy).readTable,
+	"stick on":          (*proxy).readStick,
+	"acl":               (*proxy).readACL,
+	"tcp-request":       (*proxy).readRequest,
+	"option allbackups": func(p *proxy, _ *statement) { p.allBackups = true },
+	"option tcp-check":  func(p *proxy, _ *statement) { p.check.kind = "tcp" },
 	"option redis-check": func(p *proxy, s *statement) {
 		p.check.kind, p.steps = "tcp", []step{{s, "", "PING\r\n"}, {s, "string", "+PONG"}}
 	},

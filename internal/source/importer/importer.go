@@ -104,7 +104,12 @@ func Parse(text string, o Options) (*Config, error) {
 	if len(c.Balances) == 0 {
 		return nil, fmt.Errorf("has nothing that balances connections: as a configuration of %s, it has no %s", o.Format, entries[o.Format])
 	}
-	c.renameBalances()
+	used := make(map[string]bool)
+	for _, b := range c.Balances {
+		if b.Kind != "" { // else they are lines that are no Balance
+			b.Name = unusedName(b.Name, used)
+		}
+	}
 	c.resolveAddressConflicts()
 	return c, nil
 }
@@ -131,17 +136,6 @@ func recognizeFormat(text string) string {
 		}
 	}
 	return ""
-}
-
-// renameBalances gives each Balance a name of its own that is valid.
-func (c *Config) renameBalances() {
-	used := make(map[string]bool)
-	for _, b := range c.Balances {
-		if b.Kind == "" {
-			continue // lines that are no Balance
-		}
-		b.Name = unusedName(b.Name, used)
-	}
 }
 
 // sharePools gives servers that several Balances have from the same section a list of their own.

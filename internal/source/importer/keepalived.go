@@ -341,7 +341,7 @@ func (v *virtual) addServer(b *block) {
 			v.leaveOut(s, v.addNote, "no equivalent")
 		case slices.Contains([]string{"uthreshold", "lthreshold", "delay_loop", "retry", "connect_timeout"}, word):
 			v.leaveOut(s, v.noteChange, "no equivalent")
-		case checkers[word] != nil:
+		case slices.Contains(checkers, word):
 			v.readChecker(one, b.readWord(2))
 		case strings.HasSuffix(word, "_CHECK"):
 			v.refuseBlock(one, "a check of type exec can do that: docs/health-checks.md")

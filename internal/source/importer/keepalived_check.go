@@ -1,43 +1,26 @@
 package importer
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
 
-// checkers fill in what a block of a check says.
-var checkers = map[string]func(c *check, one *block) bool{
-	"TCP_CHECK": func(*check, *block) bool { return false },
-	"HTTP_GET":  httpCheck,
-	"SSL_GET":   httpCheck,
-	"DNS_CHECK": func(c *check, one *block) bool {
-		switch one.readWord(0) {
-		case "name":
-			c.target = one.readWord(1)
-		case "type":
-			c.query = one.readWord(1)
-		default:
-			return false
-		}
-		return true
-	},
-}
+// checkers are the blocks of checks that nftproxy makes, too.
+var checkers = []string{"TCP_CHECK", "HTTP_GET", "SSL_GET", "DNS_CHECK"}
 
-func httpCheck(c *check, one *block) bool {
-	if one.readWord(0) != "url" || c.target != "" { // a second one is refused
+// readURL reads a block of a check with a request; false: it says nothing that a check can do.
+func (c *check) readURL(b *block) bool {
+	if c.kind != "http" || c.target != "" { // a second one is refused
 		return false
 	}
 	c.target, c.status = "/", "200-299" // keepalived.conf(5)
-	for _, line := range one.inside {
+	for _, line := range b.inside {
 		switch line.peekWord(0) {
 		case "path":
-			if c.target = line.readWord(1); c.target == "" {
-				return false
-			}
+			c.target = line.readWord(1)
 		case "status_code":
-			if c.status = strings.Join(line.readRest(1), " "); c.status == "" {
-				return false
-			}
+			c.status = strings.Join(line.readRest(1), " ")
 		case "virtualhost":
 			c.host = line.readWord(1)
 		default: // such as a digest: what is not read is refused
@@ -45,7 +28,7 @@ func httpCheck(c *check, one *block) bool {
 		}
 		line.readWord(0)
 	}
-	return true
+	return c.target != "" && c.status != ""
 }
 
 // readChecker reads the check of a server with a port. All servers of a Balance have the same one.
@@ -58,18 +41,23 @@ func (v *virtual) readChecker(b *block, port string) {
 		c.kind, c.target, c.query, c.rcode, c.fall = "dns", ".", "SOA", "NOERROR", 4
 	}
 	for _, one := range b.inside {
-		switch word := one.readWord(0); {
-		case checkers[b.readWord(0)](&c, one):
+		s := &one.statement
+		switch word := s.readWord(0); {
+		case word == "url" && c.readURL(one):
+		case word == "name" && c.kind == "dns":
+			c.target = s.readWord(1)
+		case word == "type" && c.kind == "dns":
+			c.query = s.readWord(1)
 		case word == "connect_port":
-			if one.readWord(1) != port { // else its own
-				c.port = v.readNumber(&one.statement, 1)
+			if s.readWord(1) != port { // else its own
+				c.port = v.readNumber(s, 1)
 			}
 		case word == "connect_timeout":
 			c.timeout = v.readSeconds(one, 0)
 		case word == "retry" || word == "nb_get_retry":
-			c.fall = v.readNumber(&one.statement, 1) + 1 // the first one is no retry
-		case word == "delay_before_retry" || word == "nb_get_retry_delay" || word == "warmup" || word == "enable_sni" || word == "http_protocol":
-			v.leaveOut(&one.statement, v.addNote, "no equivalent")
+			c.fall = v.readNumber(s, 1) + 1 // the first one is no retry
+		case slices.Contains([]string{"delay_before_retry", "nb_get_retry_delay", "warmup", "enable_sni", "http_protocol"}, word):
+			v.leaveOut(s, v.addNote, "no equivalent")
 		default:
 			v.refuseBlock(one, "a check without it checks less, or another address")
 		}
